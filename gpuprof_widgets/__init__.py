@@ -70,14 +70,14 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """``%load_ext gpuprof_widgets``: the magics `%%gpuprofile` and `%gpuprofile`."""
+    """``%load_ext gpuprof_widgets``: add the magics `%%gpuprofile` and `%gpuprofile`."""
     from gpuprof_widgets import magic
 
     magic.load(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """``%unload_ext gpuprof_widgets``: everything as it was before."""
+    """``%unload_ext gpuprof_widgets``: remove the magics and restore the shell."""
     from gpuprof_widgets import magic
 
     magic.unload(shell)

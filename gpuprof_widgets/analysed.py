@@ -1,8 +1,8 @@
 """`Analysed`: a record with every analysis as a method.
 
-A method is the function of the same name in `ANALYSES`, whose first argument is the record: what it
-takes, and its columns with their units, are said there. ``analysed.pyi``, which
-``scripts/make_docs.py`` writes, tells editors and mypy of them.
+A method is the function of the same name in `ANALYSES`, whose first argument is the record; its
+docstring explains its options, columns and units. ``scripts/make_docs.py`` writes ``analysed.pyi``,
+which declares the methods for editors and mypy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gpuprof_widgets.trace.model import Record
 
 
 class Analysed(Record):
-    """What can be asked of one run; times are ns since the trace's start."""
+    """A record with the analyses as methods; times are ns since the trace's start."""
 
     findings = explained(findings)
 

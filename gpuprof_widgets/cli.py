@@ -1,6 +1,7 @@
-"""`gpuprof` on the command line: each command is one file of `commands` and one row here.
+"""`gpuprof` on the command line: `COMMANDS` lists the commands, which are loaded when called.
 
-The analyses need no row: there is a command for each in `ANALYSES`.
+Each command is a function of a module of `commands`. The analyses need no row: there is a command
+for each in `ANALYSES`.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from gpuprof_widgets.commands.analysis import command_of
 from gpuprof_widgets.exceptions import GpuprofError, printable
 
 SIGPIPE_STATUS = 141
-"""What a shell reports of a process that a closed pipe has ended: 128 + SIGPIPE."""
+"""Exit code of a process that a closed pipe has ended, as in a shell: 128 + SIGPIPE."""
 
 ALIASES = {"ops": "operators"}
 
 
 @dataclass(frozen=True)
 class Row:
-    """A command: its name, its line in the list of commands, and its module where that differs."""
+    """A command: its name, its line in the list of commands, and its module, if named otherwise."""
 
     name: str
     help: str
@@ -52,11 +53,11 @@ class Commands(click.Group):
         self._analysis_command = analysis_command
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Every name that can be called."""
+        """Return the names of all commands."""
         return list(dict.fromkeys([*self._rows, *ANALYSES]))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, loaded now."""
+        """Load and return the command of that name."""
         if cmd_name in self._rows:
             return self._rows[cmd_name].load()
         name = cmd_name.replace("-", "_")
@@ -66,7 +67,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the words call; the nearest name where there is none."""
+        """Return the command that the words call; the error suggests the nearest name."""
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
             close = difflib.get_close_matches(name, [*self.list_commands(ctx), *ALIASES], n=1)
@@ -75,7 +76,7 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands, from their rows alone."""
+        """Write the list of commands, from their rows alone."""
         with formatter.section("Commands"):
             formatter.write_dl([(row.name, row.help) for row in self._rows.values()])
         aliases = {name: alias for alias, name in ALIASES.items()}
@@ -90,20 +91,20 @@ class Commands(click.Group):
     def shell_complete(
         self, ctx: click.Context, incomplete: str
     ) -> list[click.shell_completion.CompletionItem]:
-        """The names of commands, without loading any."""
+        """Return the names of commands that begin so, without loading any."""
         from click.shell_completion import CompletionItem
 
         helps = {name: analysis.question for name, analysis in ANALYSES.items()}
         helps |= {name: row.help for name, row in self._rows.items()}
-        found = [
+        items = [
             CompletionItem(name, help=helps.get(name))
             for name in [*helps, *ALIASES]
             if name.startswith(incomplete)
         ]
-        return found + click.Command.shell_complete(self, ctx, incomplete)
+        return items + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; who reads from it may stop reading."""
+        """Run the command; a reader of its output, such as head, may stop reading."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
@@ -159,7 +160,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _drop_output() -> None:
-    """Send what is still to be written nowhere: the interpreter writes it as it ends."""
+    """Discard the output that the interpreter would still write as it ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, sys.stdout.fileno())

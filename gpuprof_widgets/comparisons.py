@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 class Comparison:
     """Run ``a`` (before) and run ``b`` (after); a difference is b less a.
 
-    ``per``: "step" or "run"; None takes steps where both runs have any. Per step, what lies outside
-    of the steps is left out, and runs of different lengths compare. Every table has, besides the
-    columns that name its rows:
+    ``per``: "step" or "run"; None takes steps where both runs have any. Per step, only the time
+    within steps counts, and runs of different lengths compare. Every table has, besides the columns
+    that name its rows:
 
     - ``matched``: "name", "similar" (equal but for numbers, hashes and template arguments), "";
     - ``change``: "added", "gone", "more", "less", "same", or "noise": the medians over the steps
       are no further apart than the steps of one run, and the steps of the runs overlap;
     - ``calls_a``, ``calls_b``, ``calls_delta``, ``a_ns``, ``b_ns``, ``delta_ns`` (ns, self times):
-      per step on average, or of the run; ``share`` of the difference in all of a;
+      average per step, or of the run; ``share``: the difference as a share of all of a;
     - ``median_a_ns``, ``median_b_ns``, ``spread_ns`` (interquartile range over the steps; NaN with
       fewer than two); ``total_a_ns``, ``total_b_ns``: exact sums over all that is compared.
 
     Rows are sorted by how much they moved the total; the differences add up to its difference.
-    A cell that ran again under another number is one thing, such as ``Cell [3 → 4]``.
+    A cell that ran again under another number counts as the same cell, such as ``Cell [3 → 4]``.
     """
 
     a: Record
@@ -77,8 +77,8 @@ class Comparison:
     def lines(self, *, measure: str | None = None) -> pd.DataFrame:
         """One row per line: ``cell``, ``code``, ``line_a``, ``line_b`` (-1: not there), numbers.
 
-        Its self times count what it waited for the GPU, too.
-        Lines are the same where their texts are, in the same order, as in diff.
+        A line's self time includes its waits for the GPU. Lines are matched by their text and
+        order, as in diff.
         """
         from gpuprof_widgets.analyses.compare import tables
 
@@ -87,8 +87,8 @@ class Comparison:
     def functions(self) -> pd.DataFrame:
         """One row per Python function (see `python_time`): ``name`` and the numbers, per run.
 
-        Without the columns of calls where a sampler recorded either run.
-        ``name_a`` and ``name_b``: where either run has it, as ``src/train.py(12): step``.
+        Without the columns of calls where a sampler recorded either run. ``name_a`` and ``name_b``:
+        the function's place in each run, as ``src/train.py(12): step``.
         """
         from gpuprof_widgets.analyses.compare import tables
 
@@ -113,8 +113,8 @@ class Comparison:
     def call_tree(self, *, source: str | None = None) -> pd.DataFrame:
         """One row per path of names in either run: what the differential flame graph draws.
 
-        ``source``: as of `Profile.call_tree`; None: "ops" where both runs have any, else the flame
-        graph's of a.
+        ``source``: as for `Profile.call_tree`; None takes "ops" where both runs have any, else the
+        source of a's flame graph.
 
         Sums over the whole runs (ns). Columns: ``node``, ``parent``, ``depth``, ``name``,
         ``category``, ``calls_a``, ``calls_b``, ``a_ns``, ``b_ns``, ``delta_ns``, ``self_a_ns``,
@@ -125,49 +125,40 @@ class Comparison:
         return paired_tree(self._runs.a, self._runs.b, source=source)
 
     def findings(self) -> Findings:
-        """What differs, in sentences: the whole first, then what made the difference."""
+        """Return what differs, in sentences: the whole first, then what made the difference."""
         from gpuprof_widgets.analyses.compare.sentences import comparison_findings
         from gpuprof_widgets.analyses.findings.finding import Findings
 
         return Findings(comparison_findings(self._runs))
 
     def report(self) -> str:
-        """Both timelines, differential flame graph and tables as one HTML page, for a mail."""
+        """Return timelines, differential flame graph and tables as one HTML page, for a mail."""
         from gpuprof_widgets.views.comparison import standalone_html
 
         return standalone_html(self._runs)
 
     def show(self) -> None:
         """Show the comparison below the cell; outside a notebook, print findings and tables."""
+        from gpuprof_widgets.views import comparison
 
-        def outputs(embed_runtime: bool) -> list[dict[str, Any]]:
-            from gpuprof_widgets.views.comparison import outputs
-
-            return outputs(self._runs, embed_runtime=embed_runtime)
-
-        def text() -> str:
-            from gpuprof_widgets.views.comparison import static_text
-
-            return static_text(self._runs)
-
-        runtime_carrier.show(outputs, text)
+        runtime_carrier.show(
+            lambda embed: comparison.outputs(self._runs, embed_runtime=embed),
+            lambda: comparison.static_text(self._runs),
+        )
 
     def _ipython_display_(self) -> None:
-        """A comparison as a cell's last value is shown."""
+        """Show a comparison that is a cell's last value."""
         self.show()
 
     def __repr__(self) -> str:
-        return f"<Comparison of {_name(self.a)} and {_name(self.b)} per {_per(self._runs)}>"
+        per = "run" if self._runs.steps is None else "step"
+        return f"<Comparison of {_name(self.a)} and {_name(self.b)} per {per}>"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Findings and tables, as text and as HTML without script (`show` has the live views)."""
-        from gpuprof_widgets.views.comparison import static_html, static_text
+        from gpuprof_widgets.views.comparison import static_bundle
 
-        return {"text/plain": static_text(self._runs), "text/html": static_html(self._runs)}
-
-
-def _per(runs: Runs) -> str:
-    return "run" if runs.steps is None else "step"
+        return static_bundle(self._runs)
 
 
 def _name(record: Record) -> str:

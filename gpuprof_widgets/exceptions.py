@@ -1,4 +1,6 @@
-"""The errors that the package raises.
+"""The errors that the package raises, and text made safe to print.
+
+An error may quote names from a file, so `printable` lives here: it writes out control characters.
 
 GpuprofError
 ├── TraceError      a file that cannot be read as a trace or profile (also a ValueError)
@@ -13,13 +15,14 @@ from unicodedata import category
 
 LINES = "\n"
 SOURCE = "\n\t"
+"""Characters that `printable` keeps in text of several lines, and in source code."""
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """The text with control, format and unassigned characters written out, but for those to keep.
+    """Return the text with unprintable characters written out, except those to ``keep``.
 
-    What counts is `str.isprintable`, to which spaces of all widths are added: written out are
-    escape codes, bidi controls, characters without width and halves of surrogate pairs.
+    `str.isprintable` decides, but spaces of all widths stay too. Written out are escape codes, bidi
+    controls, characters without width and halves of surrogate pairs.
     """
     if text.isprintable():
         return text
@@ -27,16 +30,16 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def printable_lines(text: str) -> str:
-    """The same for text of several lines."""
+    """Return text of several lines, as `printable`."""
     return printable(text, keep=LINES)
 
 
 def printable_values(value: Any) -> Any:
-    """All texts in what JSON can hold, keys as well; in source code tabs and line ends stay."""
+    """Return a JSON value with all texts and keys printable; tabs and line ends stay."""
     if isinstance(value, str):
         return printable(value, keep=SOURCE)
     if isinstance(value, dict):
-        return {printable_values(key): printable_values(given) for key, given in value.items()}
+        return {printable_values(key): printable_values(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return list(map(printable_values, value))
     return value
@@ -54,7 +57,7 @@ class GpuprofError(Exception):
     """Base of every error that gpuprof_widgets raises on purpose."""
 
     def __str__(self) -> str:
-        """The message as a terminal may have it, in one line: it may quote names from a file."""
+        """Return the message in one line, safe for a terminal: it may quote names from a file."""
         return printable(super().__str__())
 
 
@@ -70,5 +73,5 @@ class RecordingError(GpuprofError, RuntimeError):
     """The recording could not be started, stopped or turned into a record."""
 
     def __str__(self) -> str:
-        """In several lines where it ends in the traceback of another process."""
+        """Return the message, in several lines if it ends in another process's traceback."""
         return printable_lines(Exception.__str__(self))

@@ -1,4 +1,4 @@
-"""A profile as a file of some format, which the end of the file's name says.
+"""A profile as a file, in the format that the ending of its name selects.
 
 A new format is a function that writes it and a row of `WRITERS`.
 """
@@ -26,15 +26,29 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+AS_SHOWN = "flame_graph"
+"""Stacks of the source that the page's flame graph shows: one of `STACKS`."""
+
+DEVICE = "device"
+"""Stacks by GPU time, as in the flame graph of the page."""
+
+STACKS = {
+    "ops": "ops, annotations and calls of the runtime",
+    "merged": "Python frames and ops",
+    "cprofile": "calls that cProfile counted",
+}
+"""The elements of the stacks of each source."""
+
+
 @dataclass(frozen=True)
 class Writer:
-    """A format: what it is, how names of its files end, and what writes a record as one.
+    """A format: its name, the endings of its files, and the function that writes a record.
 
-    ``write`` gets the record, what of it is to be written, and the file. It raises a
-    `RecordingError` where the record has nothing of what the format holds, and returns what is to
-    be said of the file, as of a table without rows. ``parts`` are what can be chosen, the first of
-    them where nothing is said, and ``choice`` says so in words; without any the file holds what
-    the format can. ``opens_in``: programs that open it, for the docs.
+    ``write`` gets the record, the part of it to write, and the file. It raises a `RecordingError`
+    where the record has nothing that the format can hold, and returns a note on the file, if any,
+    such as that a table has no rows. ``parts`` lists the parts to choose from, the default first,
+    and ``choice`` describes them; without parts the file holds all that the format can.
+    ``opens_in``: programs that open it, for the docs.
     """
 
     name: str
@@ -68,13 +82,13 @@ def _packed_chrome_trace(record: Record, _: str, file: IO[bytes]) -> None:
 def _chrome_blocks(record: Record) -> Iterable[bytes]:
     if not len(record.trace.tracks) and not len(record.trace.counters):
         raise RecordingError(
-            f"this profile has no timeline: neither threads nor counters. {_what_to_write(record)}"
+            f"this profile has no timeline: neither threads nor counters. {_alternatives(record)}"
         )
     return in_blocks(chrome_trace(record.trace, record.metadata))
 
 
-def _what_to_write(record: Record) -> str:
-    """Formats that have something of what such a record has."""
+def _alternatives(record: Record) -> str:
+    """Return a sentence with the formats that can hold some of this record."""
     calls = [".prof", ".speedscope.json", ".collapsed"] if record.calls is not None else []
     times = [".json"] if len(record.trace) else []
     return f"Write {', '.join([*times, *calls, '.gpuprof'])} or .html instead."
@@ -110,13 +124,13 @@ def _collapsed(record: Record, source: str, file: IO[bytes]) -> None:
     if not (tree["self_ns"] > 0).any():
         raise RecordingError(
             f"this profile has no stacks of {STACKS[chosen]} that took time. "
-            f"{_what_to_write(record)}"
+            f"{_alternatives(record)}"
         )
     file.writelines(collapsed_stacks(tree))
 
 
 def _by_gpu_time(record: Record) -> pd.DataFrame:
-    """The call tree whose self times are the GPU's."""
+    """Return the call tree with GPU time as self times."""
     from gpuprof_widgets.analyses.call_tree import call_tree
     from gpuprof_widgets.analyses.reasons import why_empty
 
@@ -163,20 +177,6 @@ def _svg(record: Record, view: str, file: IO[bytes]) -> None:
     from gpuprof_widgets.views.picture import picture_svg
 
     file.write(picture_svg(record, view))
-
-
-AS_SHOWN = "flame_graph"
-"""Stacks as the flame graph of the page has them: of Python frames and ops, ops, or cProfile."""
-
-DEVICE = "device"
-"""Stacks as the flame graph of the page has them by GPU time."""
-
-STACKS = {
-    "ops": "ops, annotations and calls of the runtime",
-    "merged": "Python frames and ops",
-    "cprofile": "calls that cProfile counted",
-}
-"""What stacks of each source are of."""
 
 
 def _sources() -> Sequence[str]:
@@ -267,35 +267,21 @@ WRITERS = {
         _page,
         "any browser, offline",
     ),
-    "png": Writer(
-        "a picture of the views",
-        (".png",),
-        _png,
-        "anything",
-        _views,
-        _VIEW,
-    ),
-    "svg": Writer(
-        "the same, of rectangles and text",
-        (".svg",),
-        _svg,
-        "anything",
-        _views,
-        _VIEW,
-    ),
+    "png": Writer("a picture of the views", (".png",), _png, "anything", _views, _VIEW),
+    "svg": Writer("the same, of rectangles and text", (".svg",), _svg, "anything", _views, _VIEW),
 }
-"""Every format that a record can be written in; that with the longest ending that fits writes."""
+"""Every format that a record can be written in; the longest ending that fits a name decides."""
 
 
 def writer_named(path: str | os.PathLike[str]) -> Writer | None:
-    """Return the format that the end of this name says, if it says one."""
+    """Return the format of a file name by its ending, None if it has none."""
     name, by_ending = os.fspath(path).lower(), _by_ending()
     fitting = [ending for ending in by_ending if name.endswith(ending)]
     return by_ending[max(fitting, key=len)] if fitting else None
 
 
 def writer_for(path: str | os.PathLike[str]) -> Writer:
-    """Return the format that the end of this name says, or raise an `OptionError`."""
+    """Return the format of a file name by its ending, or raise an `OptionError`."""
     writer = writer_named(path)
     if writer is None:
         known = ", ".join(_by_ending())
@@ -315,10 +301,10 @@ def export(
     ranges: Mapping[str, tuple[int, int]] | None = None,
     say: Callable[[str], object] = warnings.warn,
 ) -> Path:
-    """Write the record, whole or not at all, in the format that the name's end says.
+    """Write the record, whole or not at all, in the format of the name's ending.
 
-    ``what`` and ``ranges``: as in `Profile.export`. ``say`` is told what there is to say of the
-    file. Raises a `RecordingError` where the record has nothing of what the format holds.
+    ``what`` and ``ranges``: as in `Profile.export`. ``say`` is called with each note on the file.
+    Raises a `RecordingError` where the record has nothing that the format can hold.
     """
     writer = writer_for(path)
     part = part_of(writer, what, path)
@@ -333,21 +319,21 @@ def export(
 
 
 def with_ranges_in(record: Record, ranges: Mapping[str, tuple[int, int]] | None) -> Record:
-    """The record with these ranges on a track of its trace."""
+    """Return the record with these ranges on a track of its trace."""
     from gpuprof_widgets.trace.window import with_ranges
 
     return replace(record, trace=with_ranges(record.trace, ranges)) if ranges else record
 
 
 def part_of(writer: Writer, what: str | None, path: str | os.PathLike[str]) -> str:
-    """What of a record is to be written; an `OptionError` where the format has no such part."""
+    """Return the part of a record to write; an `OptionError` where the format has no such part."""
     parts = writer.parts()
     if what is None:
         return parts[0] if parts else ""
     if what in parts:
         return what
     if not parts:
-        choosing = ", ".join(end for end, each in _by_ending().items() if each.parts())
+        choosing = ", ".join(end for end, other in _by_ending().items() if other.parts())
         raise OptionError(
             f"{os.fspath(path)}: of {writer.name} there is nothing to choose, such as {what!r}; "
             f"there is of {choosing}"

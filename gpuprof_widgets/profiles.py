@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from gpuprof_widgets.analysed import Analysed
-from gpuprof_widgets.analyses import ANALYSES
 from gpuprof_widgets.exceptions import OptionError, RecordingError
 from gpuprof_widgets.trace.model import Record
 
@@ -28,18 +27,18 @@ class Profile(Analysed):
     """One profiled run: ``trace``, ``calls`` (None without cProfile) and ``metadata``.
 
     ``calls_of_workers`` has the calls in the DataLoader's worker processes, where recorded, or
-    those of each file of cProfile where several were opened.
+    those of each cProfile file where several were opened.
 
-    It does not change: methods return new values. Times are ns since the trace's start.
+    A profile never changes: methods return new values. Times are ns since the trace's start.
     """
 
     @classmethod
     def load(cls, path: Paths) -> Self:
         """Open a profile that was saved, or what another profiler wrote (docs/formats.md).
 
-        The content says what it is, not the name. Several paths, or a folder: the spans of one
-        worker one after another; the files of cProfile of several ranks or workers added up, each
-        of them in ``calls_of_workers``.
+        The content decides the format, not the name. Several paths, or a folder, are one run: the
+        spans of a worker follow one another, and the calls of several ranks or workers (cProfile
+        files) are added up, with each file's in ``calls_of_workers``.
         """
         from gpuprof_widgets.trace.readers import load as load_record
 
@@ -49,7 +48,7 @@ class Profile(Analysed):
     def save(self, path: str | os.PathLike[str], *, redact: bool = False) -> Path:
         """Write everything to one zip of open formats, whole or not at all; returns its path.
 
-        ``redact``: without what tells of its author and machine (see `redacted`).
+        ``redact``: leave out what identifies its author and machine (see `redacted`).
         """
         from gpuprof_widgets.trace.archive import save
 
@@ -111,8 +110,8 @@ class Profile(Analysed):
     def window(self, t0: int, t1: int) -> Self:
         """The profile of the range [t0, t1) ns: what crosses an edge is cut there.
 
-        Ops outside that own GPU work inside stay with no calls and no CPU time. The Python calls
-        stay whole: cProfile has no timestamps.
+        An op outside the range stays, with no calls and no CPU time, if it launched GPU work inside
+        it. The Python calls stay whole: cProfile has no timestamps.
         """
         from gpuprof_widgets.trace.window import window
 
@@ -121,7 +120,7 @@ class Profile(Analysed):
     def compare(
         self, other: Record | str | os.PathLike[str], *, per: str | None = None
     ) -> Comparison:
-        """This run (a) beside another (b): what differs, and what of it is noise.
+        """Compare this run (a) with another one (b): what differs, and which differences are noise.
 
         ``other``: a profile or a file; ``per``: "step" or "run" (see `Comparison`).
         """
@@ -136,21 +135,15 @@ class Profile(Analysed):
     def show(self, *, sort: str = "device_self", top: int = 15) -> None:
         """Show the linked views below the cell; outside a notebook, print findings and ops."""
         from gpuprof_widgets import runtime_carrier
+        from gpuprof_widgets.views import report
 
-        def outputs(embed_runtime: bool) -> list[dict[str, Any]]:
-            from gpuprof_widgets.views.report import outputs
-
-            return outputs(self, sort=sort, top=top, embed_runtime=embed_runtime)
-
-        def text() -> str:
-            from gpuprof_widgets.views.report import static_text
-
-            return static_text(self, sort=sort, top=top)
-
-        runtime_carrier.show(outputs, text)
+        runtime_carrier.show(
+            lambda embed: report.outputs(self, sort=sort, top=top, embed_runtime=embed),
+            lambda: report.static_text(self, sort=sort, top=top),
+        )
 
     def _ipython_display_(self) -> None:
-        """A profile as a cell's last value is shown like one just recorded."""
+        """Show a profile that is a cell's last value, like one just recorded."""
         self.show()
 
     def __repr__(self) -> str:
@@ -173,7 +166,7 @@ class Profile(Analysed):
 def load(path: Paths) -> Profile:
     """Open a profile that was saved, or what another profiler wrote (docs/formats.md).
 
-    The content says what it is, not the name. Several paths, or a folder, are one run: see
+    The content decides the format, not the name. Several paths, or a folder, are one run: see
     `Profile.load`.
     """
     return Profile.load(path)
@@ -185,7 +178,7 @@ def compare(
     *,
     per: str | None = None,
 ) -> Comparison:
-    """Run a (before) beside run b (after), profiles or files: what differs, and what is noise.
+    """Compare run a (before) with run b (after), profiles or files: what differs, what is noise.
 
     ``per``: "step" or "run"; None takes steps where both have any.
     """
@@ -205,10 +198,6 @@ def _opened(run: Record | Paths) -> Record:
     return load(run)
 
 
-for _name, _analysis in ANALYSES.ours.items():
-    setattr(Analysed, _name, _analysis.function)
-
-
 NOT_ENDED = "the block of this profile has not ended yet: its content is there from its end on"
 FIELDS = frozenset(field.name for field in fields(Profile))
 
@@ -216,8 +205,8 @@ FIELDS = frozenset(field.name for field in fields(Profile))
 class Unrecorded(Profile):
     """A profile of a block that has not ended yet, or of which nothing could be recorded.
 
-    Any use of it raises a `RecordingError` with the reason, ``why``. Whoever has it at hand when
-    the content comes (see `become`) has a `Profile` like any other from then on.
+    Any use of it raises a `RecordingError` with the reason, ``why``. `become` gives it its content;
+    from then on it is a `Profile` like any other.
     """
 
     why: str
@@ -226,7 +215,7 @@ class Unrecorded(Profile):
         object.__setattr__(self, "why", why)
 
     def __getattribute__(self, name: str) -> Any:
-        # Python's own protocols go on as ever, and so do names that no profile has.
+        # Python's own protocols and names that no profile has work as usual.
         if name.startswith("__") or not (hasattr(Profile, name) or name in FIELDS):
             return object.__getattribute__(self, name)
         raise RecordingError(self.why)
@@ -239,7 +228,7 @@ class Unrecorded(Profile):
 
 
 def become(profile: Profile, result: Profile) -> None:
-    """Give an unrecorded one the content of the result, or the reason why that has none."""
+    """Give an unrecorded profile the content of the result, or the reason why it has none."""
     vars(profile).clear()
     vars(profile).update(vars(result))
     object.__setattr__(profile, "__class__", type(result))

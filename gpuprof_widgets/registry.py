@@ -1,7 +1,7 @@
-"""`Registry`: what there is of one kind of thing, by name: ours, and what other packages add.
+"""`Registry`: the rows of one kind of thing by name: ours, and those of other packages.
 
-Each kind has one literal table of its rows (`ANALYSES`, `FINDINGS`, `READERS`), from which all that
-lists or calls them is made. Another package adds a row by an entry point of the table's group.
+Each kind has one literal table of its rows (`ANALYSES`, `FINDINGS`, `READERS`); methods, commands,
+tabs and docs come from it. Another package adds a row by an entry point of the table's group.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ Row = TypeVar("Row")
 class Registry(MutableMapping[str, Row]):
     """The rows of one kind by name: ours in their order, then those of other packages.
 
-    ``group``: the group of entry points in which other packages name theirs; ``checked``: gets the
-    name, what the entry point stands for and the package's name, and returns the row, or raises a
-    TypeError that says why there can be none. ``ours``: the rows without those of others.
+    ``group``: the group of entry points in which other packages name theirs. ``checked``: gets the
+    name, the loaded entry point and the package's name, and returns the row, or raises a TypeError
+    with the reason. ``ours``: our rows alone.
 
-    Other packages are imported when the table is first read, not when it is made: they may import
-    its module themselves. One that cannot be imported, or whose name is taken, is left out with a
-    warning.
+    Other packages are imported when the table is first read, not when it is made, because they may
+    import its module themselves. A row that cannot be imported, or whose name is taken, is left out
+    with a warning.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Registry(MutableMapping[str, Row]):
     def _all(self) -> dict[str, Row]:
         if self._rows is not None:
             return self._rows
-        with self._loading:  # other threads wait, and the one that loads gets ours meanwhile
+        with self._loading:  # other threads wait; the loading one gets our rows meanwhile
             if self._is_loading:
                 return dict(self.ours)
             if self._rows is None:
@@ -72,7 +72,7 @@ class Registry(MutableMapping[str, Row]):
         return self._rows
 
     def _loaded(self) -> tuple[dict[str, Row], list[str]]:
-        """Return all rows, and what was left out with the reason."""
+        """Return all rows, and a message per row that was left out."""
         rows, problems = dict(self.ours), []
         for point in entry_points(group=self._group):
             package = point.module if point.dist is None else point.dist.name

@@ -1,4 +1,7 @@
-"""Which cell's output carries BokehJS: embedded once per notebook, and again when it is gone."""
+"""Display of outputs, and which cell's output carries BokehJS.
+
+BokehJS is embedded once per notebook, and again when that output is gone.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,11 @@ from typing import Any
 
 
 class RuntimeCarrier:
-    """Follows the requests of one kernel, to know whether BokehJS is still in the notebook.
+    """Follows the execute requests of one kernel to know whether BokehJS is still in the notebook.
 
-    The carrier's output is gone when its cell runs again, or is deleted: JupyterLab names both in
-    the metadata of every request (``cellId``, ``deletedCells``). A front end that names no cells is
-    followed by the code of the cell.
+    The carrier's output is gone when its cell runs again or is deleted: JupyterLab names both in
+    the metadata of every request (``cellId``, ``deletedCells``). Where a front end names no cells,
+    the code of the cell stands for it.
     """
 
     def __init__(self) -> None:
@@ -28,16 +31,16 @@ class RuntimeCarrier:
             self._carrier = None
 
     def has_followed_to(self, message: Mapping[str, Any]) -> bool:
-        """Whether that request is the last it took note of: it has missed none."""
+        """Whether this request is the last one taken note of, so that none was missed."""
         return self._current == _cell(message)
 
     def is_needed(self) -> bool:
-        """Whether the output of the current cell has to bring BokehJS along."""
+        """Whether the output of the current cell has to embed BokehJS."""
         # Colab shows every output in a frame of its own, which sees no other cell's scripts.
         return self._carrier is None or "google.colab" in sys.modules
 
     def embedded(self) -> None:
-        """The current cell's output now carries BokehJS."""
+        """Take note that the current cell's output now carries BokehJS."""
         self._carrier = self._current
 
 
@@ -48,14 +51,14 @@ def _cell(message: Mapping[str, Any]) -> str:
 
 
 def cell_display() -> Callable[..., Any] | None:
-    """IPython's ``display`` while a cell runs; None elsewhere."""
-    # A shell leaves `display` among the builtins for good, but `get_ipython` while a cell runs.
+    """Return IPython's ``display`` while a cell runs, None elsewhere."""
+    # A shell leaves `display` in the builtins for good, but `get_ipython` only while a cell runs.
     running = hasattr(builtins, "get_ipython")
     return getattr(builtins, "display", None) if running else None
 
 
 def show(outputs: Callable[[bool], list[dict[str, Any]]], text: Callable[[], str]) -> None:
-    """Display outputs, which are told whether to embed BokehJS; outside a notebook print text."""
+    """Display ``outputs(whether to embed BokehJS)``; outside a notebook print ``text()``."""
     display = cell_display()
     if display is None:
         print(text())
@@ -69,4 +72,4 @@ def show(outputs: Callable[[bool], list[dict[str, Any]]], text: Callable[[], str
 
 
 followed: RuntimeCarrier | None = None
-"""That of the shell into which the extension is loaded; without it nobody follows the cells."""
+"""The carrier of the shell into which the extension is loaded; None without the extension."""

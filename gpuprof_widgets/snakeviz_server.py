@@ -1,4 +1,4 @@
-"""snakeviz on a profile's Python calls: its own server, in a process that cannot outlive ours."""
+"""snakeviz on a profile's Python calls: its server, in a process that cannot outlive ours."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ threading.Thread(target=leave_with_the_parent, daemon=True).start()
 from snakeviz.cli import main
 sys.exit(main(sys.argv[1:]))
 """
-"""snakeviz, until nobody holds the other end of its input: our process, however it ends."""
+"""Runs snakeviz until its standard input closes, which our process's end does in any case."""
 
 
 class SnakevizServer:
@@ -62,14 +62,14 @@ class SnakevizServer:
             raise
 
     def _announced_url(self) -> str:
-        """What snakeviz prints once it listens: it takes another port where ours is taken."""
-        said = []
+        """Return the URL that snakeviz prints once it listens, perhaps on another port."""
+        lines = []
         for line in self._process.stdout or ():
             if line.startswith("http://"):
                 return line.strip()
-            said.append(line)
+            lines.append(line)
         log = (self.path.parent / "server.log").read_text(errors="replace").strip()
-        last = (log or "".join(said)).splitlines()[-1:]
+        last = (log or "".join(lines)).splitlines()[-1:]
         raise RecordingError(f"snakeviz did not start: {''.join(last) or 'it said nothing'}")
 
     def close(self) -> None:
@@ -102,20 +102,20 @@ def show_in_snakeviz(calls: Calls, *, name: str) -> SnakevizServer | None:
 
 
 def prof_file(calls: Calls, *, name: str) -> Path:
-    """The calls as a .prof in a temporary folder of its own."""
+    """Write the calls as a .prof in a temporary folder of its own."""
     folder = Path(tempfile.mkdtemp(prefix="gpuprof-snakeviz-"))
     readable = re.sub(r"[^\w.-]+", "_", name).strip("._")
     return save_pstats(calls, folder / f"{readable or 'cell'}.prof")
 
 
 def _remove_folder(folder: Path, owner: int) -> None:
-    """Remove it as its process ends; the end of a fork of that one leaves it."""
+    """Remove the folder as its process ends; a fork of that process leaves it."""
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def local_browser(environment: Mapping[str, str] | None = None) -> Any:
-    """The browser of the screen before which the user sits, if this process has one; else None."""
+    """Return the browser on the user's own screen, if this process can reach one; else None."""
     environment = os.environ if environment is None else environment
     if "google.colab" in sys.modules:
         return None
@@ -129,7 +129,7 @@ def local_browser(environment: Mapping[str, str] | None = None) -> Any:
 
 
 def _address() -> list[str]:
-    """A port of this machine alone that is free now."""
+    """Return options with a free port that only this machine can reach."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return ["--hostname", "127.0.0.1", "--port", str(probe.getsockname()[1])]

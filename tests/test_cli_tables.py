@@ -12,8 +12,13 @@ import pytest
 from rich.cells import cell_len
 
 from gpuprof_widgets.analyses.columns import heading
-from gpuprof_widgets.commands.analysis import sort_columns, sorted_by
-from gpuprof_widgets.commands.printing import print_table, print_text, terminal_table
+from gpuprof_widgets.commands.printing import (
+    print_table,
+    print_text,
+    sort_columns,
+    sorted_by,
+    terminal_table,
+)
 from gpuprof_widgets.exceptions import OptionError, printable
 from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.views.table_renderers import shortened

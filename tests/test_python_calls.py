@@ -12,7 +12,7 @@ import pytest
 
 from gpuprof_widgets.analyses.columns import PSTATS_KEYS
 from gpuprof_widgets.analyses.python_calls import function_labels, python_calls, python_edges
-from gpuprof_widgets.commands.analysis import sorted_by
+from gpuprof_widgets.commands.printing import sorted_by
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.readers import load
 from tests.traces import calls_of, op, trace_of

@@ -18,7 +18,7 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import shifted, window
 from gpuprof_widgets.views import models, side_by_side
 from gpuprof_widgets.views.side_by_side import (
-    MOST,
+    MOST_PICTURED,
     Heading,
     Row,
     placed,
@@ -107,13 +107,14 @@ def test_many_timelines_are_compact(count: int, compact: bool) -> None:
 
 def test_outputs_are_those_of_a_cell_and_the_page_needs_no_network() -> None:
     rows = [Row(run_of(100), "a"), Row(run_of(60), "b")]
-    words = {"html": '<div class="gpuprof-static">slower</div>', "text": "slower"}
+    html = '<div class="gpuprof-static">slower</div>'
+    bundle = {"text/html": html, "text/plain": "slower"}
     heading = Heading("a and b", notes=["clocks differ by 3 ns"])
-    static, picture, live = side_by_side.outputs(rows, heading, **words, embed_runtime=False)
-    assert static == {"text/html": words["html"], "text/plain": "slower"}
+    static, picture, live = side_by_side.outputs(rows, heading, static=bundle, embed_runtime=False)
+    assert static == bundle
     assert base64.b64decode(picture["image/png"])[:8] == b"\x89PNG\r\n\x1a\n"
     assert set(live) == {"application/javascript", "text/plain"}
-    page = side_by_side.standalone_html(rows, heading, html=words["html"], tables="<p>x</p>")
+    page = side_by_side.standalone_html(rows, heading, html=html, tables="<p>x</p>")
     assert page.count("<script") == 1
     assert "slower" in page
 
@@ -124,7 +125,7 @@ def test_the_picture_has_a_band_per_timeline_up_to_a_limit() -> None:
         return int(Image.open(io.BytesIO(timelines_png(rows, "ranks"))).size[1])
 
     assert height(2) < height(3)
-    assert height(MOST) == height(MOST + 5)
+    assert height(MOST_PICTURED) == height(MOST_PICTURED + 5)
 
 
 def test_an_empty_trace_stands_beside_others() -> None:

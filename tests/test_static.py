@@ -42,11 +42,11 @@ from gpuprof_widgets.views.picture import (
 )
 from gpuprof_widgets.views.report import (
     html_findings,
-    op_rows,
     static_html,
     static_text,
     text_findings,
 )
+from gpuprof_widgets.views.static_tables import op_rows
 from tests.traces import (
     Row,
     Shared,

@@ -1,8 +1,8 @@
-"""Every analysis: `ANALYSES` says where it stands, what it answers and where it is shown.
+"""Every analysis: a row of `ANALYSES` names its function, its question and where it is shown.
 
 A new analysis is a function of a record in this package and a row of the table. Its method of
 `Profile`, its command, its tab on the page, the table in the documentation and the tests over all
-real traces come from there.
+real traces come from the row.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 class Analysis:
     """One question and the function that answers it.
 
-    ``source``: the function, which takes a `Record` and options and returns a DataFrame; of this
-    package its module's name, with ":" and its own where that is another. ``question``: as a user
-    would ask it; ``view``: where the page shows the answer; ``peers``: the tools that answered it
-    before; ``example``: what is typed for an argument without a default; ``tab``: the title of a
-    tab of the page that shows the whole table.
+    ``source``: the function, which takes a `Record` and options and returns a DataFrame; in this
+    package the name of its module, followed by ":" and the function's name if that differs.
+    ``question``: as a user would ask it; ``view``: where the page shows the answer; ``peers``:
+    other tools that answer it; ``example``: a value for an argument without a default; ``tab``: the
+    title of a tab of the page that shows the whole table.
     """
 
     source: Callable[..., pd.DataFrame] | str
@@ -45,7 +45,7 @@ class Analysis:
 
     @cached_property
     def function(self) -> Callable[..., pd.DataFrame]:
-        """The function, imported when first asked for; its empty tables say why they are."""
+        """The function, imported on first use; its empty tables give the reason."""
         from gpuprof_widgets.analyses.reasons import explained
 
         if not isinstance(self.source, str):
@@ -315,9 +315,9 @@ _ROWS = (
 )
 
 ANALYSES = Registry("gpuprof_widgets.analyses", {row.name: row for row in _ROWS}, _checked)
-"""All of them by name; other packages add theirs by entry points of that group."""
+"""All analyses by name; other packages add theirs by entry points of that group."""
 
 
 def plain_analyses() -> list[Analysis]:
-    """Return those that need nothing but the record: no level, name, row or worker."""
+    """Return the analyses that need nothing but the record: no level, name, row or worker."""
     return [row for row in ANALYSES.values() if not row.example]

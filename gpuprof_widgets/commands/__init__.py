@@ -1,1 +1,1 @@
-"""The commands of `gpuprof`: one file each, of the command's name, which `cli.COMMANDS` lists."""
+"""The commands of `gpuprof`, which `cli.COMMANDS` lists with their modules."""

@@ -1,4 +1,4 @@
-"""`gpuprof analyze TRACE`: what MegEngine's profile_analyze answers, under the same options."""
+"""`gpuprof analyze TRACE`: MegEngine's profile_analyze, with the same options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Seconds(Time):
-    """A time; without a unit it is seconds, as `profile_analyze` takes it (``1e-4``)."""
+    """A time; without a unit it is in seconds, as for `profile_analyze` (``1e-4``)."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         try:
@@ -128,7 +128,7 @@ def _keywords(
 def _tables(
     profile: Profile, part: str | None, has_host: bool, **given: Any
 ) -> dict[str, pd.DataFrame]:
-    """The parts that are asked for, by their headings."""
+    """Return the chosen parts by their headings."""
     from gpuprof_widgets.analyses.analyze import analyze as analysis
     from gpuprof_widgets.analyses.analyze import op_totals
 
@@ -136,14 +136,14 @@ def _tables(
     if part != "summary":
         side = part or ("device" if len(profile.trace.index.gpu) else "host")
         sides = [side, "host"] if has_host and part is None else [side]
-        tables |= {each: analysis(profile, side=each, **given) for each in sides}
+        tables |= {side: analysis(profile, side=side, **given) for side in sides}
     return tables
 
 
 def _lines(table: pd.DataFrame, top: int | None) -> None:
-    """The name and type of each op, or the type and calls of each group: no time that differs."""
-    told = ["name", "type"] if "row" in table else ["name", "calls"]
-    for pair in table[told].head(sys.maxsize if top is None else top).itertuples(index=False):
+    """Print the name and type of each op, or of each group the calls: nothing that varies."""
+    columns = ["name", "type"] if "row" in table else ["name", "calls"]
+    for pair in table[columns].head(sys.maxsize if top is None else top).itertuples(index=False):
         click.echo(printable(" ".join(dict.fromkeys(map(str, pair)))))
 
 

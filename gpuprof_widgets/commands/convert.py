@@ -1,4 +1,4 @@
-"""`gpuprof convert A B`: a trace in another format, which the name of B says."""
+"""`gpuprof convert A B`: a trace in another format, given by the ending of B."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from gpuprof_widgets.commands.outputs import STDOUT, OutputFile, Writing
+from gpuprof_widgets.commands.outputs import STDIO, OutputFile, Writing
 from gpuprof_widgets.commands.traces import Window, load, progress, trace_argument, window_options
 from gpuprof_widgets.exceptions import printable
 from gpuprof_widgets.exports import WRITERS, export, part_of, with_ranges_in, writer_for
@@ -44,7 +44,7 @@ def _help() -> str:
 
 
 def _choices() -> str:
-    """Return what can be chosen of each format: the same words once for all that have them."""
+    """Return the choices of each format; formats with the same choices share one text."""
     endings: dict[str, list[str]] = defaultdict(list)
     for writer in WRITERS.values():
         endings[writer.choice].append(writer.endings[0])
@@ -84,13 +84,13 @@ def convert(
     window: tuple[int, int] | None,
     step: int | None,
 ) -> None:
-    writer = CHROME_TRACE if target == STDOUT else writer_for(target)
+    writer = CHROME_TRACE if target == STDIO else writer_for(target)
     part = part_of(writer, what, target)
     profile = load(source, window, step)
     with progress(f"writing {target}"):
         if redact:
             profile = profile.redacted()
-        if target != STDOUT:
+        if target != STDIO:
             export(profile, target, what=part or None, ranges=dict(ranges), say=_say)
             return
         sys.stdout.flush()

@@ -19,7 +19,7 @@ from gpuprof_widgets.exceptions import OptionError
 
 NAME = "gpuprof-nsys"
 MARK = {"gpuprof_widgets": "nsys"}
-"""In the metadata of the kernels that we install: no other is replaced or removed."""
+"""Metadata of the kernels that we install; other kernels are never replaced or removed."""
 
 # Reports are numbered, one for each capture; the kernel goes on (the default would end it).
 # Processes that the kernel leaves behind, such as DataLoader workers, do not hold nsys up.
@@ -37,7 +37,7 @@ _KERNEL = ("-m", "ipykernel_launcher", "-f", "{connection_file}")
 
 
 def nsys_command(nsys: str, python: str, options: Sequence[str] = ()) -> list[str]:
-    """The command that starts a kernel; an option that is given takes the place of ours."""
+    """Return the command that starts a kernel; given options replace ours."""
     given = [option.partition("=")[0] for option in options]
     ours = [
         f"{flags[-1]}={value}"
@@ -48,13 +48,13 @@ def nsys_command(nsys: str, python: str, options: Sequence[str] = ()) -> list[st
 
 
 def _spells(option: str, flags: Sequence[str]) -> bool:
-    """Whether this is one of the flags; a short one may have its value attached: ``-ccuda``."""
+    """Whether the option is one of the flags; a short one may include its value: ``-ccuda``."""
     short = [flag for flag in flags if not flag.startswith("--")]
     return option in flags or any(option.startswith(flag) for flag in short)
 
 
 def kernel_json(command: Sequence[str], display_name: str) -> dict[str, Any]:
-    """The specification of such a kernel, as Jupyter reads it."""
+    """Return the kernel's specification as Jupyter reads it."""
     return {
         "argv": list(command),
         "display_name": display_name,
@@ -107,14 +107,14 @@ def kernelspec(
     if nsys is None:
         click.echo(f"removed the kernel {name} from {_remove(name, place)}")
         return
-    command = nsys_command(_found(nsys), sys.executable, nsys_options)
+    command = nsys_command(_path_of(nsys), sys.executable, nsys_options)
     folder = _install(name, place, kernel_json(command, display_name))
     click.echo(f"installed the kernel {display_name!r} ({name}) in {folder}")
     click.echo(f"  it starts as: {' '.join(command)}")
     click.echo("  %%gpuprofile --nvtx over a cell writes one report of it, beside the notebook")
 
 
-def _found(nsys: str) -> str:
+def _path_of(nsys: str) -> str:
     path = shutil.which(nsys)
     if path is None:
         raise OptionError(
@@ -125,8 +125,8 @@ def _found(nsys: str) -> str:
 
 
 def _install(name: str, place: dict[str, Any], kernel: dict[str, Any]) -> str:
-    """The folder into which the kernel was installed."""
-    manager, is_ours = _there(name, place)
+    """Install the kernel and return its folder."""
+    manager, is_ours = _manager_of(name, place)
     if is_ours is False:
         raise OptionError(f"{name} is another kernel: choose a name of its own by --name")
     with tempfile.TemporaryDirectory(prefix="gpuprof-") as source:
@@ -138,8 +138,8 @@ def _install(name: str, place: dict[str, Any], kernel: dict[str, Any]) -> str:
 
 
 def _remove(name: str, place: dict[str, Any]) -> str:
-    """The folder that was removed."""
-    manager, is_ours = _there(name, place)
+    """Remove the kernel and return its former folder."""
+    manager, is_ours = _manager_of(name, place)
     if is_ours is None:
         folder = manager.kernel_dirs[0]
         raise OptionError(f"there is no kernel {name} in {folder}; say which by --name")
@@ -148,8 +148,11 @@ def _remove(name: str, place: dict[str, Any]) -> str:
     return str(manager.remove_kernel_spec(name))
 
 
-def _there(name: str, place: dict[str, Any]) -> tuple[Any, bool | None]:
-    """The manager of the kernels of that place, and whether the one of this name is ours."""
+def _manager_of(name: str, place: dict[str, Any]) -> tuple[Any, bool | None]:
+    """Return the manager of a place's kernels, and whether the one of this name is ours.
+
+    None: there is no kernel of this name.
+    """
     from jupyter_client.kernelspec import KernelSpecManager
 
     manager = KernelSpecManager(ensure_native_kernel=False)

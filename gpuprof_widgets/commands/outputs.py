@@ -1,7 +1,8 @@
-"""The files that a command writes: none of them is one that it reads, or one that is kept as it is.
+"""The files that a command writes: checked before it runs, and written whole or not at all.
 
-A command whose files are of the types `InputPath` and `OutputFile` is of the class `Writing`, which
-looks at them before anything is read or run.
+A command with parameters of the types `InputPath` and `OutputFile` has the class `Writing`, which
+refuses to overwrite inputs and read-only files before anything is read or run. `export_options` and
+`export` write tables in full precision, times in ns.
 """
 
 from __future__ import annotations
@@ -19,12 +20,17 @@ from gpuprof_widgets.exceptions import SOURCE, OptionError, TraceError, printabl
 from gpuprof_widgets.trace.files import write_whole
 from gpuprof_widgets.trace.writers.tables import TABLE_FORMATS
 
-STD = "-"
+STDIO = "-"
 """Standard input among the inputs, standard output among the outputs."""
+
+FORMATS = tuple(TABLE_FORMATS)
+"""The file formats of tables, which are also the names of the options that ask for them."""
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 class InputPath(click.Path):
-    """What a command reads: a file, a folder or a glob of files, or ``-``."""
+    """An input of a command: a file, a folder or a glob of files, or ``-``."""
 
     def __init__(self) -> None:
         super().__init__(allow_dash=True)
@@ -41,36 +47,33 @@ class Writing(click.Command):
     """A command that refuses, before it begins, to write over what it reads."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Look at its files, then run it."""
+        """Check the files, then run the command."""
         outputs, inputs = _values(ctx, OutputFile), _values(ctx, InputPath)
         check_outputs(outputs, inputs)
         return super().invoke(ctx)
 
 
 def _values(ctx: click.Context, kind: type[click.Path]) -> list[str]:
-    """What is given for the parameters of this type."""
-    given = [ctx.params.get(each.name or "") for each in ctx.command.params if _is(each, kind)]
-    lists = (each if isinstance(each, tuple) else (each,) for each in given if each is not None)
-    return [path for paths in lists for path in paths]
-
-
-def _is(parameter: click.Parameter, kind: type[click.Path]) -> bool:
-    return isinstance(parameter.type, kind)
+    """Return the paths given for the parameters of this type."""
+    parameters = [p for p in ctx.command.params if isinstance(p.type, kind)]
+    values = [ctx.params.get(parameter.name or "") for parameter in parameters]
+    given = [value for value in values if value is not None]
+    return [path for value in given for path in (value if isinstance(value, tuple) else (value,))]
 
 
 def check_outputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
-    """An `OptionError` where one of the outputs is there already and must stay as it is.
+    """Raise an `OptionError` where one of the outputs exists and must not be replaced.
 
-    That is an input (by whatever name: a link to it, another spelling of its path), a file without
-    any permission to write, which root could replace all the same, and what is no regular file,
+    That is an input (under any name: a link, another spelling of its path), a file without any
+    permission to write, which root could replace all the same, and anything but a regular file,
     such as ``/dev/stdout``: a file would take its place.
     """
-    there = [(path, state) for path in outputs if path != STD and (state := _state(path))]
-    if not there:
+    existing = [(path, state) for path in outputs if path != STDIO and (state := _state(path))]
+    if not existing:
         return
     read = [state for path in inputs for state in _states(path)]
-    for path, state in there:
-        if any(os.path.samestat(state, other) for other in read):
+    for path, state in existing:
+        if any(os.path.samestat(state, input_state) for input_state in read):
             raise OptionError(f"{path}: this is the input, which is not overwritten; name another")
         if not stat.S_ISREG(state.st_mode):
             raise OptionError(f"{path}: this is no regular file; name one, or - if it can be piped")
@@ -79,8 +82,8 @@ def check_outputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
 
 
 def _states(path: str) -> Iterator[os.stat_result]:
-    """Of every file that this input stands for."""
-    if path == STD:
+    """Yield the state of every file that this input stands for."""
+    if path == STDIO:
         yield from _state_of_stdin()
     elif state := _state(path):
         files = _files_in(path) if stat.S_ISDIR(state.st_mode) else [path]
@@ -90,7 +93,7 @@ def _states(path: str) -> Iterator[os.stat_result]:
 
 
 def _files_in(path: str) -> list[Path]:
-    """The traces of a folder by their names, else all of its files; or what a glob stands for."""
+    """Return the traces of a folder by name, else all of its files; or the files of a glob."""
     from gpuprof_widgets.many_ranks.files import trace_files
 
     try:
@@ -110,18 +113,11 @@ def _state(path: str | Path) -> os.stat_result | None:
 
 
 def _state_of_stdin() -> Iterator[os.stat_result]:
-    """Nothing where it is no file of the system, as in tests."""
+    """Yield the state of standard input, unless it is no file of the system, as in tests."""
     try:
         yield os.fstat(sys.stdin.fileno())
     except (OSError, ValueError):
         return
-
-
-STDOUT = "-"
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
-
-FORMATS = tuple(TABLE_FORMATS)
-"""The file formats of tables, as the options that ask for them are called."""
 
 
 def export_options(command: Decorated) -> Decorated:
@@ -137,9 +133,9 @@ def export_options(command: Decorated) -> Decorated:
 
 
 def export(table: Any, targets: dict[str, str | None]) -> bool:
-    """Write the table to every target that is given, by format; whether there was any."""
+    """Write the table to every given target, by format; return whether there was any."""
     wanted = {name: target for name, target in targets.items() if target is not None}
-    if list(wanted.values()).count(STDOUT) > 1:
+    if list(wanted.values()).count(STDIO) > 1:
         raise click.UsageError("only one table can go to standard output")
     for name, target in wanted.items():
         write_bytes(TABLE_FORMATS[name](table), target)
@@ -147,8 +143,8 @@ def export(table: Any, targets: dict[str, str | None]) -> bool:
 
 
 def write_bytes(data: bytes, target: str) -> None:
-    """To this file, whole or not at all, or to standard output."""
-    if target != STDOUT:
+    """Write to this file, whole or not at all, or to standard output."""
+    if target != STDIO:
         write_whole(Path(target), lambda file: file.write(data))
         return
     if sys.stdout.isatty():
@@ -159,7 +155,7 @@ def write_bytes(data: bytes, target: str) -> None:
 
 
 def _for_terminal(data: bytes) -> bytes:
-    """The text without the control codes that names may hold; a pipe gets them as they are."""
+    """Return the text without the control codes that names may hold; a pipe gets them unchanged."""
     try:
         return printable(data.decode(), keep=SOURCE).encode()
     except UnicodeDecodeError:

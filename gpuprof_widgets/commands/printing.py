@@ -1,7 +1,12 @@
-"""Tables and text on the terminal: by rich where it is one, plain and aligned where piped."""
+"""Tables and text on standard output: by rich in a terminal, plain and aligned in a pipe.
+
+`terminal_table` decides which columns may be left out, and `with_paths` shows the place of each row
+of a call tree. `sorted_by` sorts a table by ``--sort KEY``.
+"""
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 from collections import Counter
@@ -13,29 +18,46 @@ import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
-from gpuprof_widgets.analyses.columns import format_ns, heading, is_link
-from gpuprof_widgets.exceptions import printable, printable_lines
+from gpuprof_widgets.analyses.columns import (
+    PLACES,
+    PSTATS_KEYS,
+    UNITS,
+    format_ns,
+    heading,
+    is_link,
+)
+from gpuprof_widgets.exceptions import OptionError, printable, printable_lines
 from gpuprof_widgets.views.table import NARROWEST, NONE, Column, Table, cell_texts, table_of
 from gpuprof_widgets.views.table_renderers import fitted, markdown_lines, rich_table, text_lines
 
 ESSENTIAL = ("name", "calls", "total", "cpu_total", "device_total")
-"""Headings of columns that are left out when nothing else can be: how often, and how long."""
+"""Headings of the columns that are left out last: calls and times."""
 
 NO_TIME = format_ns(0)
-"""What stands in all cells of the GPU's time where there is no GPU."""
+"""The text of all cells of GPU time without a GPU."""
 
 NARROWEST_OF_A_TREE = 40
-"""Characters that names keep which are indented, or have the names above them before them."""
+"""Characters that indented names, or names with a path before them, keep."""
 
 PLACES_IN_A_TREE = ("node", "parent", "depth")
-"""What the indent says as well."""
+"""Columns whose values the indent shows as well."""
+
+TREE = frozenset({"node", "parent", "depth", "name"})
+"""Columns of a table whose rows are the nodes of a tree."""
+
+INDENT = "  "
+DEEPEST = 200
+BETWEEN, LEFT_OUT = " > ", "…"
+
+LONGEST_PATH = 5
+"""The last names of a path that are printed: a path of Python calls may have a hundred."""
 
 
 def terminal_table(frame: pd.DataFrame, *, notes: Sequence[str] = (), keep: str = "") -> Table:
-    """Return the table of an analysis as it is printed, without names that only say the same again.
+    """Return the table of an analysis for printing, without text columns that repeat another one.
 
-    Headings keep their units where without them two columns would have the same. ``keep``: the
-    heading of the column that sorts the table, which is left out last, and only if it has to be.
+    Headings keep their units where two columns would otherwise have the same heading. ``keep``: the
+    heading of the column that sorts the table, which is left out last.
     """
     frame = frame.rename(columns=str)
     table = table_of(frame)
@@ -50,7 +72,7 @@ def terminal_table(frame: pd.DataFrame, *, notes: Sequence[str] = (), keep: str 
     little = {
         column.key: _dispensability(frame, column, texts[column], in_tree) for column in texts
     }
-    # The first column says what a row is, but for a tree, of which its name does.
+    # The first column says what a row is; in a tree the column ``name`` does.
     others = list(little)[::-1] if in_tree else list(little)[:0:-1]
     order = sorted(others, key=lambda key: (heading(key) == keep, -little[key]))
     return replace(
@@ -63,10 +85,10 @@ def terminal_table(frame: pd.DataFrame, *, notes: Sequence[str] = (), keep: str 
 
 
 def _dispensability(frame: pd.DataFrame, column: Column, cells: list[str], in_tree: bool) -> int:
-    """How little is lost without a column; the highest goes first.
+    """Return how little is lost without a column; the highest goes first.
 
-    3: empty, or said by the indent. 2: rows of the trace. 1: one value. 0: others. -1: what every
-    table is read for, if it took any time.
+    3: empty, or shown by the indent. 2: rows of the trace. 1: one value. 0: others. -1: calls and
+    times, unless no time was taken.
     """
     if heading(column.key) in ESSENTIAL and set(cells) != {NO_TIME}:
         return -1
@@ -106,7 +128,7 @@ def print_text(text: str, *, file: IO[str] | None = None) -> None:
 
 
 def _console(file: IO[str] | None) -> Console:
-    # What a trace holds is never markup, an emoji code or something to be coloured.
+    # Texts from a trace are never markup or emoji codes, and are not coloured.
     return Console(file=file or sys.stdout, markup=False, emoji=False, highlight=False)
 
 
@@ -115,11 +137,11 @@ def _is_rich(console: Console) -> bool:
 
 
 def _width(console: Console) -> int | None:
-    """Characters in a line; None where nothing limits them: what is piped is not cut."""
+    """Return the characters in a line; None without a limit: piped text is not cut."""
     if console.is_terminal:
         return console.width
-    given = os.environ.get("COLUMNS", "")
-    return int(given) if given.isdecimal() and int(given) else None
+    columns = os.environ.get("COLUMNS", "")
+    return int(columns) if columns.isdecimal() and int(columns) else None
 
 
 def _print_note(console: Console, note: str) -> None:
@@ -131,28 +153,17 @@ def _print_note(console: Console, note: str) -> None:
 
 
 def _write(console: Console, lines: Sequence[str]) -> None:
-    """Lines as they are: rich would wrap them."""
+    """Write lines unchanged; rich would wrap them."""
     encoding = getattr(console.file, "encoding", None) or "utf-8"
     for line in lines:
         console.file.write(line.encode(encoding, "replace").decode(encoding) + "\n")
 
 
-TREE = frozenset({"node", "parent", "depth", "name"})
-"""Columns of a table whose rows are the nodes of a tree."""
-
-INDENT = "  "
-DEEPEST = 200
-BETWEEN, LEFT_OUT = " > ", "…"
-
-LONGEST_PATH = 5
-"""Names that are printed of a path, its last ones: Python's may have a hundred."""
-
-
 def with_paths(shown: pd.DataFrame, table: pd.DataFrame, *, is_sorted: bool) -> pd.DataFrame:
-    """The rows with names that say where they stand; other tables as they are.
+    """Return the rows of a tree with names that show their place; other tables unchanged.
 
-    In the order of the tree names are indented. Rows that are sorted have lost their parents from
-    above them: those have their path. ``table`` has all the nodes.
+    In the order of the tree names are indented. Sorted rows no longer stand below their parents, so
+    they get their path. ``table`` has all the nodes.
     """
     if not set(table.columns) >= TREE:
         return shown
@@ -165,13 +176,13 @@ def with_paths(shown: pd.DataFrame, table: pd.DataFrame, *, is_sorted: bool) -> 
 
 
 def _indented(depth: int, name: str) -> str:
-    """The name below its caller's; beyond the deepest indent it says how much deeper it is."""
+    """Return the indented name; beyond the deepest indent a number says how much deeper it is."""
     deeper = f"(+{depth - DEEPEST}) " if depth > DEEPEST else ""
     return INDENT * min(depth, DEEPEST) + deeper + name
 
 
 def _path(node: int, parent: Mapping[int, int], name: Mapping[int, str]) -> str:
-    """The names that lead to the node, without the root's."""
+    """Return the names that lead to the node, without the root's."""
     names = [str(name[node])]
     above = parent[node]
     while above >= 0 and parent[above] >= 0:
@@ -180,3 +191,51 @@ def _path(node: int, parent: Mapping[int, int], name: Mapping[int, str]) -> str:
             break
         above = parent[above]
     return BETWEEN.join(names)
+
+
+def sort_columns(table: pd.DataFrame, key: str) -> list[str]:
+    """Return the column of a key: ``cpu_self`` or ``cpu_self_ns``, after a sign; none if unknown.
+
+    A table of Python functions takes pstats' keys as well, some of which name several columns.
+    Raises `OptionError` where a key without its unit fits two columns.
+    """
+    name = key.lstrip("+-")
+    if name in table.columns:
+        return [name]
+    columns = [name + unit for unit in UNITS if name + unit in table.columns]
+    if len(columns) > 1:
+        raise OptionError(f"{name!r} could be {' or '.join(columns)}: sort by one of these")
+    return columns or list(_pstats_keys(table).get(name, ()))
+
+
+def _pstats_keys(table: pd.DataFrame) -> dict[str, tuple[str, ...]]:
+    """Return the pstats keys whose columns a table of Python functions has; none for others."""
+    if not set(PLACES) <= set(table.columns):
+        return {}
+    return {key: names for key, names in PSTATS_KEYS.items() if set(names) <= set(table.columns)}
+
+
+def sorted_by(table: pd.DataFrame, key: str) -> pd.DataFrame:
+    """Return the rows sorted by the column of a key; ``+`` rising, ``-`` falling.
+
+    Without a sign numbers begin with the largest, names with A, and lines of a file with the first.
+    """
+    columns = sort_columns(table, key)
+    if not columns:
+        raise OptionError(_unknown(table, key))
+    rising = [
+        column in PLACES or not pd.api.types.is_numeric_dtype(table[column]) for column in columns
+    ]
+    if key[0] in "+-":
+        rising = [key[0] == "+"] * len(columns)
+    return table.sort_values(columns, ascending=rising, kind="stable", ignore_index=True)
+
+
+def _unknown(table: pd.DataFrame, key: str) -> str:
+    names = list(map(str, table.columns))
+    pstats = list(_pstats_keys(table))
+    close = difflib.get_close_matches(key.lstrip("+-"), names + pstats, n=1)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    return f"there is no column {key!r} to sort by.{hint} Columns are {', '.join(names)}" + (
+        f"; pstats' keys: {', '.join(pstats)}." if pstats else "."
+    )

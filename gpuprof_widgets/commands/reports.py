@@ -1,4 +1,8 @@
-"""What compares several profiles: as words, as a page, or one of its tables."""
+"""The commands that report: `gpuprof view`, `findings`, `diff` and `ranks`.
+
+``view`` writes the page of a trace and ``findings`` prints its sentences. ``diff`` and ``ranks``
+compare several traces, as words, as a page, or as one of its tables (`report_options`, `answer`).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ import click
 from gpuprof_widgets.commands.analysis import show_or_export
 from gpuprof_widgets.commands.outputs import (
     FORMATS,
-    STDOUT,
+    STDIO,
     InputPath,
     OutputFile,
     Writing,
@@ -38,96 +42,13 @@ if TYPE_CHECKING:
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
-class Report(Protocol):
-    """A comparison; each of its tables is a method."""
+SHOWN = 5
+"""Findings that are printed without ``--all``, as many as the page shows unfolded."""
 
-    def report(self) -> str: ...
+WIDTH = 79
 
-    def _repr_mimebundle_(self) -> dict[str, str]: ...
-
-
-def report_options(tables: Sequence[str]) -> Callable[[Decorated], Decorated]:
-    """``-o FILE`` for the page, ``--table NAME`` with all that tables take."""
-    options = (
-        click.option(
-            "-o",
-            "--output",
-            type=OutputFile(),
-            metavar="FILE",
-            help="write the page with all views here; -: to standard output",
-        ),
-        click.option("--table", type=click.Choice(tables), help="print one table instead"),
-        click.option("--sort", metavar="KEY", help="column to sort the table by; +KEY: rising"),
-        click.option("--top", type=click.IntRange(min=1), metavar="N", help="rows to keep of it"),
-        export_options,
-    )
-
-    def decorate(command: Decorated) -> Decorated:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
-
-
-def check(tables: Sequence[str], **given: Any) -> None:
-    """A usage error before anything is read, where options ask for a table but do not say which."""
-    asked = [name for name in ("sort", "top", *FORMATS) if given[name] is not None]
-    if asked and given["table"] is None:
-        raise click.UsageError(
-            f"--{asked[0]} is of a table: say which by --table {'|'.join(tables)}"
-        )
-
-
-def answer(found: Report, *, notes: Sequence[str] = (), **given: Any) -> None:
-    """Write the page, or print the table that is asked for, or the words."""
-    from gpuprof_widgets.commands.analysis import sorted_by
-    from gpuprof_widgets.commands.printing import print_text
-
-    table, sort, output = given["table"], given["sort"], given["output"]
-    if output is not None:
-        with progress("drawing"):
-            page = found.report().encode()
-        write_bytes(page, output)
-        if table is None:
-            print_notes(notes)
-    if table is not None:
-        with progress(f"computing {table}"):
-            rows: pd.DataFrame = getattr(found, table)()
-        rows = rows if sort is None else sorted_by(rows, sort)
-        targets = {name: given[name] for name in FORMATS}
-        show_or_export(rows, top=given["top"], sort=sort, targets=targets, notes=tuple(notes))
-    elif output is None:
-        print_text(found._repr_mimebundle_()["text/plain"])
-
-
-TABLES = ("ops", "kernels", "modules", "lines", "functions", "breakdown", "steps", "call_tree")
-"""What ``--table`` can name: methods of `Comparison`."""
-
-
-@click.command(
-    "diff",
-    cls=Writing,
-    epilog="\b\nExamples:\n  gpuprof diff before.gpuprof after.gpuprof\n"
-    "  gpuprof diff before.json.gz after.json.gz -o diff.html\n"
-    "  gpuprof diff before.gpuprof after.gpuprof --table kernels --top 5",
-)
-@trace_argument("before", metavar="A")
-@trace_argument("after", metavar="B")
-@click.option(
-    "--per",
-    type=click.Choice(["step", "run"]),
-    help="compare an average step, or the whole runs (default: steps where both have any)",
-)
-@report_options(TABLES)
-def diff(before: str, after: str, per: str | None, **given: Any) -> None:
-    """Compare two runs: what is added, gone, more, less, or noise. Differences are B less A."""
-    check(TABLES, **given)
-    from gpuprof_widgets.comparisons import Comparison
-
-    a, b = (load(run, one_of_several=True) for run in (before, after))
-    answer(Comparison(a, b, per), **given)
-
+DIFF_TABLES = ("ops", "kernels", "modules", "lines", "functions", "breakdown", "steps", "call_tree")
+"""Values of ``--table``: methods of `Comparison`."""
 
 RANKS_TABLES = (
     "stragglers",
@@ -138,92 +59,7 @@ RANKS_TABLES = (
     "functions",
     "alignment",
 )
-"""What ``--table`` can name: methods of what `gpuprof_widgets.ranks()` returns."""
-
-
-@click.command(
-    "ranks",
-    cls=Writing,
-    epilog="\b\nExamples:\n  gpuprof ranks traces/\n"
-    "  gpuprof ranks 'run.rank*.gpuprof' -o ranks.html\n"
-    "  gpuprof ranks traces/ --table stragglers --csv -",
-)
-@click.argument("paths", nargs=-1, required=True, type=InputPath())
-@click.option("--cluster", metavar="ADDRESS", help="read the files on this Dask cluster")
-@report_options(RANKS_TABLES)
-def ranks(paths: tuple[str, ...], cluster: str | None, **given: Any) -> None:
-    """Compare the ranks of one run: who was late, who waited, who moved data.
-
-    PATHS: the folder with the files of all ranks (profiles, traces, databases of nvprof and Nsight
-    Systems, files of cProfile), a glob, or the files.
-    """
-    check(RANKS_TABLES, **given)
-    from gpuprof_widgets.many_ranks import ranks as read
-
-    found = read(paths[0] if len(paths) == 1 else list(paths), cluster=cluster)
-    answer(found, notes=found.notes, **given)
-
-
-SHOWN = 5
-"""Findings that are printed without ``--all``, as many as the page shows unfolded."""
-
-WIDTH = 79
-
-
-@click.command(
-    "findings",
-    epilog="\b\nExample:\n  gpuprof findings trace.json.gz --limit dataloader_share=0.1 --all",
-)
-@trace_argument()
-@click.option(
-    "--limit",
-    "limits",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="another threshold than the customary one; may be repeated",
-)
-@click.option("--all", "every", is_flag=True, help=f"all of them, not the first {SHOWN}")
-@window_options
-def findings(
-    trace: str,
-    limits: tuple[str, ...],
-    every: bool,
-    window: tuple[int, int] | None,
-    step: int | None,
-) -> None:
-    """Say why TRACE is slow, the costliest first, each with what to do about it."""
-    from gpuprof_widgets.commands.printing import print_text
-
-    thresholds = dict(map(_threshold, limits))
-    profile = load(trace, window, step)
-    with progress("looking for what is slow"):
-        found = profile.findings(**thresholds)
-    shown = found if every else found[:SHOWN]
-    lines = [line for number, one in enumerate(shown, 1) for line in _lines(number, one)]
-    if len(shown) < len(found):
-        lines.append(f"{len(found) - len(shown)} more: --all")
-    print_text("\n".join(lines or ["nothing stands out"]))
-
-
-def _threshold(text: str) -> tuple[str, float]:
-    """``NAME=VALUE``; the name is checked where the rules are asked."""
-    from gpuprof_widgets.analyses.findings import FINDINGS
-    from gpuprof_widgets.analyses.findings.finding import thresholds_of
-
-    name, equals, value = text.partition("=")
-    known = thresholds_of(*FINDINGS.values())
-    whole = name in known and isinstance(known[name].default, int)
-    try:
-        return name, int(value) if whole else float(value if equals else "none")
-    except ValueError:
-        raise OptionError(f"--limit takes NAME=VALUE with a number, not {text!r}") from None
-
-
-def _lines(number: int, finding: Finding) -> list[str]:
-    start = f"{number}. "
-    indent = " " * len(start)
-    lines = wrap(finding.text, WIDTH, initial_indent=start, subsequent_indent=indent)
-    return lines + wrap(finding.remedy, WIDTH, initial_indent=indent, subsequent_indent=indent)
+"""Values of ``--table``: methods of `RankProfiles`."""
 
 
 @click.command(
@@ -256,7 +92,7 @@ def view(
         page = profile.report().encode()
     target = output or _temporary(trace)
     write_bytes(page, target)
-    if target == STDOUT:
+    if target == STDIO:
         return
     click.echo(printable(target))
     if opens or (opens is None and output is None):
@@ -264,6 +100,171 @@ def view(
 
 
 def _temporary(trace: str) -> str:
-    """A file that stays until the system clears its temporary folder: the browser reads it."""
+    """Return a file for the browser that stays until the system clears its temporary folder."""
     stem = Path(trace).name.partition(".")[0] or "gpuprof"
     return str(Path(tempfile.mkdtemp(prefix="gpuprof-"), f"{stem}.html"))
+
+
+@click.command(
+    "findings",
+    epilog="\b\nExample:\n  gpuprof findings trace.json.gz --limit dataloader_share=0.1 --all",
+)
+@trace_argument()
+@click.option(
+    "--limit",
+    "limits",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="another threshold than the customary one; may be repeated",
+)
+@click.option("--all", "every", is_flag=True, help=f"all of them, not the first {SHOWN}")
+@window_options
+def findings(
+    trace: str,
+    limits: tuple[str, ...],
+    every: bool,
+    window: tuple[int, int] | None,
+    step: int | None,
+) -> None:
+    """Say why TRACE is slow, the costliest first, each with what to do about it."""
+    from gpuprof_widgets.commands.printing import print_text
+
+    thresholds = dict(map(_threshold, limits))
+    profile = load(trace, window, step)
+    with progress("looking for what is slow"):
+        ranked = profile.findings(**thresholds)
+    shown = ranked if every else ranked[:SHOWN]
+    lines = [line for number, finding in enumerate(shown, 1) for line in _lines(number, finding)]
+    if len(shown) < len(ranked):
+        lines.append(f"{len(ranked) - len(shown)} more: --all")
+    print_text("\n".join(lines or ["nothing stands out"]))
+
+
+def _threshold(text: str) -> tuple[str, float]:
+    """Parse ``NAME=VALUE``; `Profile.findings` checks the name."""
+    from gpuprof_widgets.analyses.findings import FINDINGS
+    from gpuprof_widgets.analyses.findings.finding import thresholds_of
+
+    name, equals, value = text.partition("=")
+    known = thresholds_of(*FINDINGS.values())
+    whole = name in known and isinstance(known[name].default, int)
+    try:
+        return name, int(value) if whole else float(value if equals else "none")
+    except ValueError:
+        raise OptionError(f"--limit takes NAME=VALUE with a number, not {text!r}") from None
+
+
+def _lines(number: int, finding: Finding) -> list[str]:
+    start = f"{number}. "
+    indent = " " * len(start)
+    lines = wrap(finding.text, WIDTH, initial_indent=start, subsequent_indent=indent)
+    return lines + wrap(finding.remedy, WIDTH, initial_indent=indent, subsequent_indent=indent)
+
+
+class Report(Protocol):
+    """A comparison; each of its tables is a method."""
+
+    def report(self) -> str: ...
+
+    def _repr_mimebundle_(self) -> dict[str, str]: ...
+
+
+def report_options(tables: Sequence[str]) -> Callable[[Decorated], Decorated]:
+    """Add ``-o FILE`` for the page, and ``--table NAME`` with the options of tables."""
+    options = (
+        click.option(
+            "-o",
+            "--output",
+            type=OutputFile(),
+            metavar="FILE",
+            help="write the page with all views here; -: to standard output",
+        ),
+        click.option("--table", type=click.Choice(tables), help="print one table instead"),
+        click.option("--sort", metavar="KEY", help="column to sort the table by; +KEY: rising"),
+        click.option("--top", type=click.IntRange(min=1), metavar="N", help="rows to keep of it"),
+        export_options,
+    )
+
+    def decorate(command: Decorated) -> Decorated:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def check(tables: Sequence[str], **given: Any) -> None:
+    """Raise a usage error before anything is read, if options are for a table that is not named."""
+    asked = [name for name in ("sort", "top", *FORMATS) if given[name] is not None]
+    if asked and given["table"] is None:
+        raise click.UsageError(
+            f"--{asked[0]} is of a table: say which by --table {'|'.join(tables)}"
+        )
+
+
+def answer(report: Report, *, notes: Sequence[str] = (), **given: Any) -> None:
+    """Write the page, print the chosen table, or print the words."""
+    from gpuprof_widgets.commands.printing import print_text, sorted_by
+
+    table, sort, output = given["table"], given["sort"], given["output"]
+    if output is not None:
+        with progress("drawing"):
+            page = report.report().encode()
+        write_bytes(page, output)
+        if table is None:
+            print_notes(notes)
+    if table is not None:
+        with progress(f"computing {table}"):
+            rows: pd.DataFrame = getattr(report, table)()
+        rows = rows if sort is None else sorted_by(rows, sort)
+        targets = {name: given[name] for name in FORMATS}
+        show_or_export(rows, top=given["top"], sort=sort, targets=targets, notes=tuple(notes))
+    elif output is None:
+        print_text(report._repr_mimebundle_()["text/plain"])
+
+
+@click.command(
+    "diff",
+    cls=Writing,
+    epilog="\b\nExamples:\n  gpuprof diff before.gpuprof after.gpuprof\n"
+    "  gpuprof diff before.json.gz after.json.gz -o diff.html\n"
+    "  gpuprof diff before.gpuprof after.gpuprof --table kernels --top 5",
+)
+@trace_argument("before", metavar="A")
+@trace_argument("after", metavar="B")
+@click.option(
+    "--per",
+    type=click.Choice(["step", "run"]),
+    help="compare an average step, or the whole runs (default: steps where both have any)",
+)
+@report_options(DIFF_TABLES)
+def diff(before: str, after: str, per: str | None, **given: Any) -> None:
+    """Compare two runs: what is added, gone, more, less, or noise. Differences are B less A."""
+    check(DIFF_TABLES, **given)
+    from gpuprof_widgets.comparisons import Comparison
+
+    a, b = (load(run, one_of_several=True) for run in (before, after))
+    answer(Comparison(a, b, per), **given)
+
+
+@click.command(
+    "ranks",
+    cls=Writing,
+    epilog="\b\nExamples:\n  gpuprof ranks traces/\n"
+    "  gpuprof ranks 'run.rank*.gpuprof' -o ranks.html\n"
+    "  gpuprof ranks traces/ --table stragglers --csv -",
+)
+@click.argument("paths", nargs=-1, required=True, type=InputPath())
+@click.option("--cluster", metavar="ADDRESS", help="read the files on this Dask cluster")
+@report_options(RANKS_TABLES)
+def ranks(paths: tuple[str, ...], cluster: str | None, **given: Any) -> None:
+    """Compare the ranks of one run: who was late, who waited, who moved data.
+
+    PATHS: the folder with the files of all ranks (profiles, traces, databases of nvprof and Nsight
+    Systems, files of cProfile), a glob, or the files.
+    """
+    check(RANKS_TABLES, **given)
+    from gpuprof_widgets.many_ranks import ranks as read
+
+    profiles = read(paths[0] if len(paths) == 1 else list(paths), cluster=cluster)
+    answer(profiles, notes=profiles.notes, **given)

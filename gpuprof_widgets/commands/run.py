@@ -1,4 +1,8 @@
-"""`gpuprof run script.py`: the script as `python script.py` runs it, recorded."""
+"""`gpuprof run script.py`: record a script that runs as under `python script.py`.
+
+`Script` makes the program from a file or a module and becomes ``__main__``. `_execute` records it,
+shows its errors as the interpreter would, saves what `_Files` names, and ends as the script ended.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,6 @@ from gpuprof_widgets.option_parsing import RecordingCommand, options_given
 from gpuprof_widgets.options import Options
 
 if TYPE_CHECKING:
-    from gpuprof_widgets.capture.cell import CellCode
     from gpuprof_widgets.capture.distributed import ProcessRank
     from gpuprof_widgets.capture.recorder import Recorder
     from gpuprof_widgets.profiles import Profile
@@ -70,14 +73,14 @@ def run(
 
 
 def _is_export(target: str) -> bool:
-    """Whether the end of the name says another format than that of saved profiles."""
+    """Whether the file's ending names another format than that of saved profiles."""
     from gpuprof_widgets.exports import WRITERS, writer_named
 
     return writer_named(target) not in (None, WRITERS["gpuprof"])
 
 
 def _check(options: Options, page: str | None) -> None:
-    """An error before anything runs, where the result could not be kept."""
+    """Raise an error before anything runs, if the result could not be kept."""
     from gpuprof_widgets.profiling import check
 
     check(options)
@@ -88,7 +91,7 @@ def _check(options: Options, page: str | None) -> None:
 def _execute(
     name: str, words: tuple[str, ...], options: Options, *, is_module: bool, page: str | None
 ) -> None:
-    """Run it, say what was recorded, and end as it ended."""
+    """Run the script, report what was recorded, and end as the script ended."""
     from gpuprof_widgets.capture.distributed import process_rank
     from gpuprof_widgets.capture.torch_profiler import require_torch_profiler, warm_up
     from gpuprof_widgets.capture.window import rewrites_for
@@ -121,10 +124,9 @@ def _execute(
 
 @dataclass(frozen=True)
 class _Files:
-    """What is to be written, as it was asked for; ``folder`` is the one from where it was.
+    """The files to write: ``save`` is the profile, ``page`` its report or another export.
 
-    A script may change to another one. ``save`` is the profile, ``page`` its report, or what else
-    `exports` writes.
+    ``folder`` is the folder at the start: a script may change to another one.
     """
 
     folder: Path
@@ -136,36 +138,36 @@ class _Files:
         return cls(Path().absolute(), None, page).saving(options)
 
     def saving(self, options: Options) -> Self:
-        """The files, with the profile's as the options say."""
+        """Return the files, with the profile's name from the options."""
         return replace(self, save=None if options.save is None else os.fspath(options.save))
 
-    def of_rank(self, found: ProcessRank | None) -> Self:
-        """The files that this rank writes."""
+    def of_rank(self, rank: ProcessRank | None) -> Self:
+        """Return the files that this rank writes."""
         from gpuprof_widgets.capture.distributed import rank_file
         from gpuprof_widgets.exports import writer_for
 
         save, page = self.save, self.page
         return replace(
             self,
-            save=None if save is None else str(rank_file(save, found)),
-            page=None if page is None else str(rank_file(page, found, writer_for(page).endings)),
+            save=None if save is None else str(rank_file(save, rank)),
+            page=None if page is None else str(rank_file(page, rank, writer_for(page).endings)),
         )
 
     def named(self) -> list[str]:
-        """Those that there will be."""
+        """Return the names of the files, without those that were not asked for."""
         return [file for file in (self.page, self.save) if file is not None]
 
     def placed(self, options: Options) -> Options:
-        """The options, with the profile's file where it is wherever the script changes to."""
+        """Return the options with an absolute path of the profile's file."""
         return options.changed(save=None if self.save is None else str(self.place(self.save)))
 
     def place(self, file: str) -> Path:
-        """Where a file is."""
+        """Return the absolute path of a file."""
         return self.folder / Path(file).expanduser()
 
 
 def _stop(recorder: Recorder, ended: BaseException | None) -> None:
-    """End the recording; that a script calls exit() is no failure of it."""
+    """End the recording; exit() in the script is not a failure."""
     failed = None if isinstance(ended, SystemExit) else ended
     recorder.__exit__(type(failed) if failed else None, failed, None)
 
@@ -185,7 +187,7 @@ def _recorder(script: Script, code: CellCode, options: Options) -> Recorder:
 
 
 def _show_error(error: BaseException | None) -> None:
-    """The traceback as the interpreter prints it, through the script's own hook if it has one."""
+    """Print the traceback as the interpreter does, through the script's own hook if it has one."""
     if error is None or isinstance(error, SystemExit):
         return
     leave_out_ours(error)
@@ -201,9 +203,9 @@ def _end_as(error: BaseException | None) -> None:
 
 
 def _end_child(error: BaseException | None) -> NoReturn:
-    """End a process that the script has forked, which comes by here as well.
+    """End a process that the script has forked, and that gets here as well.
 
-    The profiler's threads are not in it: at the interpreter's own end they would be waited for.
+    The profiler's threads do not exist in it, but the interpreter would wait for them at its end.
     """
     _show_error(error)
     code = error.code if isinstance(error, SystemExit) else int(error is not None)
@@ -217,7 +219,7 @@ def _end_child(error: BaseException | None) -> NoReturn:
 
 
 def _report(recorder: Recorder, options: Options, files: _Files, stderr: IO[str]) -> None:
-    """Save, and print findings and ops; what fails here is a line, the script has ended."""
+    """Save, and print findings and ops; a failure here is one line, as the script has ended."""
     from gpuprof_widgets.capture.distributed import rank_in
     from gpuprof_widgets.profiles import Unrecorded
     from gpuprof_widgets.profiling import finish, is_recorded, of_cycle
@@ -243,7 +245,7 @@ def _words(profile: Profile, options: Options) -> str:
 
 
 def _kept(profile: Profile, options: Options, files: _Files) -> list[str]:
-    """Write the page, or what else was asked for, and say where everything is."""
+    """Write the page or other export, and return lines that say where everything is."""
     from gpuprof_widgets.exports import WRITERS, writer_named
 
     lines = []
@@ -263,7 +265,7 @@ def _kept(profile: Profile, options: Options, files: _Files) -> list[str]:
 
 @dataclass(frozen=True)
 class Script:
-    """A program to run: its ``label``, its ``source``, its ``file``, and what imports it has."""
+    """A program to run: ``label``, ``source``, ``file``, and the ``module`` that it runs in."""
 
     label: str
     source: bytes | str
@@ -271,13 +273,13 @@ class Script:
     module: ModuleType
 
     def text(self) -> str:
-        """The source as an editor shows it."""
+        """Return the source as an editor shows it."""
         if isinstance(self.source, str):
             return self.source
         return importlib.util.decode_source(self.source)
 
     def compiled(self, rewrites: Sequence[Rewrite]) -> CellCode:
-        """Its code, with these rewrites; a `SyntaxError` as the script's own."""
+        """Return its code with these rewrites; a `SyntaxError` is the script's own."""
         tree = compile(self.source, self.file, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
         parts = CellTree(self.label, self.text(), tree.body, None)  # type: ignore[attr-defined]
 
@@ -295,7 +297,7 @@ class Script:
 
 
 def script_in_file(path: str) -> Script:
-    """The script of a file; its folder becomes the first of ``sys.path``."""
+    """Return the script of a file; its folder becomes the first of ``sys.path``."""
     file = Path(path)
     try:
         source = file.read_bytes()
@@ -311,7 +313,7 @@ def script_in_file(path: str) -> Script:
 
 
 def script_in_module(name: str) -> Script:
-    """The module of that name, or the ``__main__`` of a package; found from here first."""
+    """Return a module, or the ``__main__`` of a package; the current folder comes first."""
     _first_on_path(str(Path.cwd()))
     spec = _spec_to_run(name)
     source = spec.loader.get_source(spec.name) if isinstance(spec.loader, InspectLoader) else None
@@ -328,12 +330,12 @@ def script_in_module(name: str) -> Script:
 
 
 def _spec_to_run(name: str) -> ModuleSpec:
-    """The module that `python -m` would run."""
+    """Return the module that `python -m` would run."""
     try:
         spec = importlib.util.find_spec(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # the package is there; what it imports is not
+            raise  # the package is there; a module that it imports is not
         spec = None
     if spec is None:
         raise OptionError(f"there is no module {name} to run; is it installed, or in this folder?")
@@ -345,7 +347,7 @@ def _spec_to_run(name: str) -> ModuleSpec:
 
 
 def _first_on_path(folder: str) -> None:
-    """Put the program's folder where that of ``gpuprof`` itself was."""
+    """Replace the folder of ``gpuprof`` in ``sys.path`` by the program's."""
     if not sys.flags.safe_path:
         sys.path[0] = folder
 

@@ -1,4 +1,4 @@
-"""The TRACE that a command takes: a file or ``-``, and the part of it that is asked for."""
+"""The TRACE that a command takes: a file or ``-``, and the part selected by options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gpuprof_widgets.commands.outputs import InputPath
+from gpuprof_widgets.commands.outputs import STDIO, InputPath
 from gpuprof_widgets.exceptions import OptionError, printable
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
-STDIN = "-"
 LONG_S = 1.0
 """Seconds of work from which on a terminal shows that something is going on."""
 
@@ -31,12 +30,12 @@ _TIME = re.compile(r"(\d+)(?:\.(\d+))?\s*(ns|us|µs|ms|s|)")
 def trace_argument(
     name: str = "trace", *, metavar: str | None = None
 ) -> Callable[[Decorated], Decorated]:
-    """A file that `gpuprof_widgets.load` opens, or ``-`` for standard input."""
+    """Return an argument: a file that `gpuprof_widgets.load` opens, or ``-`` for standard input."""
     return click.argument(name, type=InputPath(), metavar=metavar)
 
 
 def window_options(command: Decorated) -> Decorated:
-    """``--window`` and ``--step``: the part of a trace that is asked for."""
+    """Add ``--window`` and ``--step``, which select a part of the trace."""
     window = click.option("--window", type=Window(), help="only this range, as 1.5ms:3ms")
     step = click.option("--step", type=int, metavar="N", help="only the step of this number")
     return window(step(command))
@@ -67,18 +66,18 @@ class Time(click.ParamType):  # type: ignore[type-arg]  # as above
     name = "TIME"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = value if isinstance(value, int) else _nanoseconds(str(value))
-        if found is None:
+        ns = value if isinstance(value, int) else _nanoseconds(str(value))
+        if ns is None:
             self.fail(f"a time is a number and ns, us, ms or s, as 1.5ms, not {value!r}")
-        return found
+        return ns
 
 
 def _nanoseconds(text: str) -> int | None:
-    """Whole nanoseconds, computed in integers; None where this is no time."""
-    found = _TIME.fullmatch(text.replace(",", "").strip())
-    if found is None:
+    """Return whole nanoseconds, computed in integers; None where the text is no time."""
+    match = _TIME.fullmatch(text.replace(",", "").strip())
+    if match is None:
         return None
-    whole, fraction, unit = found.groups()
+    whole, fraction, unit = match.groups()
     size, digits = _NS[unit], fraction or ""
     return int(whole) * size + int(digits or 0) * size // int(10 ** len(digits))
 
@@ -90,18 +89,18 @@ def load(
     *,
     one_of_several: bool = False,
 ) -> Profile:
-    """The profile in this file, or of standard input, or the part of it that is asked for.
+    """Read a file, or standard input, and return the profile or the selected part of it.
 
-    What could not be read of it is told on stderr, with its name where it is ``one_of_several``.
+    Notes on unreadable parts go to stderr, with the file's name where it is ``one_of_several``.
     """
-    with progress(f"reading {'standard input' if path == STDIN else path}"):
-        profile = _from_stdin() if path == STDIN else _from_file(path)
+    with progress(f"reading {'standard input' if path == STDIO else path}"):
+        profile = _from_stdin() if path == STDIO else _from_file(path)
     print_notes(profile.metadata.get("notes"), path if one_of_several else "")
     return part_of(profile, window, step)
 
 
 def part_of(profile: Profile, window: tuple[int, int] | None, step: int | None) -> Profile:
-    """That step, and of it or of the whole that range."""
+    """Return the given step and window of the profile."""
     with progress("choosing the part"):
         if step is not None:
             profile = profile.window(*_range_of_step(profile, step))
@@ -109,10 +108,10 @@ def part_of(profile: Profile, window: tuple[int, int] | None, step: int | None) 
 
 
 def print_notes(notes: object, file: str = "") -> None:
-    """Say on stderr what a record's notes say of it, or of this file."""
-    told = f"{file}: " if file else ""
+    """Print a record's notes on stderr, with the file's name if given."""
+    prefix = f"{file}: " if file else ""
     for note in notes if isinstance(notes, list | tuple) else ():
-        click.echo(printable(f"Note: {told}{str(note).removesuffix('.')}."), err=True)
+        click.echo(printable(f"Note: {prefix}{str(note).removesuffix('.')}."), err=True)
 
 
 def _from_file(path: str) -> Profile:
@@ -132,18 +131,18 @@ def _from_stdin() -> Profile:
 
 def _range_of_step(profile: Profile, step: int) -> tuple[int, int]:
     steps = profile.steps()
-    found = steps[steps["step"] == step]
-    if len(found):
-        return int(found["start_ns"].iloc[0]), int(found["end_ns"].iloc[0])
+    rows = steps[steps["step"] == step]
+    if len(rows):
+        return int(rows["start_ns"].iloc[0]), int(rows["end_ns"].iloc[0])
     if not len(steps):
         raise OptionError("the trace marks no steps: choose a range by --window T0:T1")
-    there = ", ".join(map(str, steps["step"].tolist()))
-    raise OptionError(f"the trace has no step {step}; its steps are {there}")
+    numbers = ", ".join(map(str, steps["step"].tolist()))
+    raise OptionError(f"the trace has no step {step}; its steps are {numbers}")
 
 
 @contextmanager
 def progress(doing: str) -> Iterator[None]:
-    """Say on a terminal's stderr what takes long, once it does."""
+    """Show on a terminal's stderr what is being done, once it takes long."""
     if not sys.stderr.isatty():
         yield
         return

@@ -1,4 +1,9 @@
-"""Which files are of which rank: by what they hold, else by their names; and what is missing."""
+"""The files of a job by rank: found, numbered, and checked to be of one run.
+
+`trace_files` expands paths, `readable` sorts out what could not be read, and `job` gives every file
+a rank, by its content or else by its name, leaves out copies and notes missing ranks.
+`check_one_run` refuses traces that do not belong together: no comparison would mean anything.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +23,22 @@ from gpuprof_widgets.trace.schema import NONE
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 Part = tuple[Path, ReducedRank]
-"""A file and what is kept of it."""
+"""A file and its reduced content."""
 
 SUFFIXES = (
     *(".json", ".json.gz", ".json.zst", ".json.bz2", ".json.xz", ".gpuprof", ".zip"),
     *(".nvprof", ".sqlite", ".cprofile", ".prof", ".pstats"),
 )
-"""Files of a folder that are taken for traces; others can be named one by one."""
+"""Endings of files that are taken for traces in a folder; others can be named one by one."""
+
+NAMED = 3
+"""Files that a note names, of many."""
+
+APART_NS = 3_600_000_000_000
+"""An hour: clocks of machines that work together are wrong by less, time zones do not matter."""
 
 _UNFINISHED = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}\.unfinished")
-"""What a process that was killed leaves of a file that it was writing (see `write_whole`)."""
+"""The name of a file that a process was writing when it was killed (see `write_whole`)."""
 
 _IN_NAME = re.compile(
     r"(?<![a-z])(?:rank[-_.]?|worker[-_.]?(?=\d+(?!\d|_\d))|r(?=\d+(?![a-z\d])))(\d+)",
@@ -40,13 +51,11 @@ _AT_THE_END = re.compile(rf"[-_.](\d{{1,3}})(?:{'|'.join(map(re.escape, SUFFIXES
 
 
 def trace_files(paths: Paths) -> list[Path]:
-    """The files that these paths, globs and folders stand for, each once, in order of their names.
+    """Return the files of these paths, globs and folders, each once, in order of their names.
 
-    A folder stands for the traces in it (`SUFFIXES`). Raises a
-    `TraceError` where there is none.
+    A folder stands for the traces in it (`SUFFIXES`). Raises a `TraceError` where there is none.
     """
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    files = [file for path in given for file in _files_of(_expanded(path))]
+    files = [file for path in _expanded(paths) for file in _files_of(path)]
     unique = list(dict.fromkeys(file.absolute() for file in files))
     if not unique:
         raise TraceError(
@@ -56,8 +65,9 @@ def trace_files(paths: Paths) -> list[Path]:
     return sorted(unique, key=_natural)
 
 
-def _expanded(path: str | os.PathLike[str]) -> Path:
-    return Path(path).expanduser()
+def _expanded(paths: Paths) -> list[Path]:
+    given = [paths] if isinstance(paths, str | os.PathLike) else paths
+    return [Path(path).expanduser() for path in given]
 
 
 def _files_of(path: Path) -> list[Path]:
@@ -79,14 +89,13 @@ def _files_of(path: Path) -> list[Path]:
 
 
 def left_out(paths: Paths) -> list[str]:
-    """Notes on what else is in the folders among these: no traces, and what was never finished."""
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    folders = [path for path in map(_expanded, given) if path.is_dir()]
+    """Return notes on other files in the folders: unfinished ones, and those that are no traces."""
+    folders = [path for path in _expanded(paths) if path.is_dir()]
     files = sorted((f for folder in folders for f in folder.iterdir() if f.is_file()), key=_natural)
-    cut = filter(None, (_UNFINISHED.fullmatch(file.name) for file in files))
+    unfinished = filter(None, (_UNFINISHED.fullmatch(file.name) for file in files))
     notes = [
-        f"{found['name']} was not finished: its process ended while it wrote {found[0]}"
-        for found in cut
+        f"{match['name']} was not finished: its process ended while it wrote {match[0]}"
+        for match in unfinished
     ]
     others = [f.name for f in files if not f.name.startswith(".") and not _is_trace(f)]
     if others:
@@ -96,16 +105,12 @@ def left_out(paths: Paths) -> list[str]:
     return notes
 
 
-NAMED = 3
-"""Files that a note names, of many."""
-
-
 def _is_trace(file: Path) -> bool:
     return file.is_file() and file.name.endswith(SUFFIXES) and not file.name.startswith(".")
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:
-    """rank2 before rank10."""
+    """Return a sort key that puts rank2 before rank10."""
     parts = re.split(r"(\d+)", str(path))
     return [(int(part), "") if part.isdigit() else (0, part) for part in parts]
 
@@ -113,10 +118,10 @@ def _natural(path: Path) -> list[tuple[int, str]]:
 def readable(
     files: Sequence[Path], read: Sequence[ReducedRank | TraceError], *, all_of_them: bool
 ) -> tuple[list[Part], list[str]]:
-    """The files that could be read, and notes on those that could not, or not as a whole.
+    """Return the files that could be read, and notes on those that were unreadable or incomplete.
 
-    Raises what is wrong with the first of these where all of them were asked for one by one, or
-    none could be read: a folder may hold other things, and a trace that was cut off.
+    Raises the first error where ``all_of_them`` are needed, or where none could be read: a folder
+    may hold other things, and a trace that was cut off.
     """
     pairs = list(zip(files, read, strict=True))
     wrong = [(file, error) for file, error in pairs if isinstance(error, TraceError)]
@@ -124,11 +129,11 @@ def readable(
         raise wrong[0][1]
     notes = [f"{file.name} was left out: {_first_sentence(error)}" for file, error in wrong]
     parts = [(file, part) for file, part in pairs if isinstance(part, ReducedRank)]
-    return parts, [*notes, *_of_reading(parts)]
+    return parts, [*notes, *_reading_notes(parts)]
 
 
-def _of_reading(parts: Sequence[Part]) -> list[str]:
-    """What the files' own notes say, each once with the first file that it is of."""
+def _reading_notes(parts: Sequence[Part]) -> list[str]:
+    """Return the notes of the files themselves, each once, with the first file that has it."""
     files: dict[str, list[str]] = defaultdict(list)
     for file, part in parts:
         for note in part.notes:
@@ -140,14 +145,14 @@ def _of_reading(parts: Sequence[Part]) -> list[str]:
 
 
 def _first_sentence(error: TraceError) -> str:
-    """What is wrong, without the path before it and the advice behind it."""
-    told = str(error).split(": ", 1)[-1]
-    return told.split("; ")[0].rstrip(".")
+    """Return the message without the path before it and the advice behind it."""
+    message = str(error).split(": ", 1)[-1]
+    return message.split("; ")[0].rstrip(".")
 
 
 @dataclass(frozen=True)
 class Job:
-    """The ranks of a run, each with all of its files, and notes on what is odd or missing.
+    """The ranks of a run, each with all of its files, and notes on anything odd or missing.
 
     ``files``: per rank the files that were read for it, those with a timeline first.
     """
@@ -162,41 +167,41 @@ class Job:
         return tuple(rank for rank in self.ranks if not rank.has_calls_alone)
 
 
-def job(parts: Sequence[Part], told: Sequence[str] = ()) -> Job:
-    """The files by rank: of the same rank one after another, copies once, missing ranks named.
+def job(parts: Sequence[Part], earlier_notes: Sequence[str] = ()) -> Job:
+    """Return the files by rank: a rank's files joined, copies left out, missing ranks noted.
 
-    ``told``: notes that there are already. Raises a `TraceError` where they are not of one run.
+    ``earlier_notes`` come first. Raises a `TraceError` if the files are not of one run.
     """
-    notes = list(told)
+    notes = list(earlier_notes)
     numbered = _numbered(parts, notes.append)
     by_rank: dict[int, list[Part]] = defaultdict(list)
     for path, part in numbered:
         by_rank[part.rank].append((path, part))
     kept = {rank: _without_copies(rank, by_rank[rank], notes.append) for rank in sorted(by_rank)}
     ranks = tuple(joined([part for _, part in files]) for files in kept.values())
-    files = {rank: tuple(path for path, _ in of_rank) for rank, of_rank in kept.items()}
-    found = Job(ranks, files, ())
-    check_one_run(found.timed)
-    _say_what_is_missing(found, notes.append)
-    return replace(found, notes=tuple(notes))
+    files = {rank: tuple(path for path, _ in rank_parts) for rank, rank_parts in kept.items()}
+    result = Job(ranks, files, ())
+    check_one_run(result.timed)
+    _note_missing(result, notes.append)
+    return replace(result, notes=tuple(notes))
 
 
 def _numbered(parts: Sequence[Part], say: Callable[[str], None]) -> list[Part]:
-    """Every file with its rank: as the traces say, else by the names, else in their order."""
-    told = {part.rank for _, part in parts}
+    """Return every file with its rank: from the trace, else from its name, else by its position."""
+    known = {part.rank for _, part in parts}
     names = [rank_in_name(path) for path, _ in parts]
-    if told == {NONE}:
+    if known == {NONE}:
         return _by_name_or_order(parts, names, "the traces do not say which rank they are of", say)
-    if NONE in told:
+    if NONE in known:
         return _with_the_free_numbers(parts, names, say)
-    if len(told) == 1 and len(parts) > 1 and _at_one_time(parts):
-        why = f"all traces say that they are of rank {told.pop()}, and were taken at one time"
+    if len(known) == 1 and len(parts) > 1 and _at_one_time(parts):
+        why = f"all traces say that they are of rank {known.pop()}, and were taken at one time"
         return _by_name_or_order(parts, names, why, say)
     return list(parts)
 
 
 def _at_one_time(parts: Sequence[Part]) -> bool:
-    """Whether no two of these follow one another, and none is a copy of another."""
+    """Whether all traces overlap in time, and none is a copy of another."""
     spans = {part.parts[0] for _, part in parts}
     latest, earliest = max(start for start, _ in spans), min(end for _, end in spans)
     return len(spans) == len(parts) and latest < earliest
@@ -226,7 +231,7 @@ def _with_the_free_numbers(
     names: Sequence[int | None],
     say: Callable[[str], None],
 ) -> list[Part]:
-    """Those that do not say their rank get that in their name, else the lowest that is free."""
+    """Return the files with ranks; where a trace has none, from its name or the lowest free one."""
     taken = {part.rank for _, part in parts}
     result = []
     for (path, part), name in zip(parts, names, strict=True):
@@ -248,15 +253,15 @@ def _as_rank(part: ReducedRank, rank: int) -> ReducedRank:
 
 
 def rank_in_name(path: Path) -> int | None:
-    """The rank in a file's name: ``rank3.json``, ``trace_r3.json.gz``, ``report.3.nvprof``."""
-    found = _IN_NAME.search(path.name) or _AT_THE_END.search(path.name)
-    return int(found[1]) if found else None
+    """Return the rank in a file name: ``rank3.json``, ``trace_r3.json.gz``, ``report.3.nvprof``."""
+    match = _IN_NAME.search(path.name) or _AT_THE_END.search(path.name)
+    return int(match[1]) if match else None
 
 
 def _without_copies(rank: int, files: Sequence[Part], say: Callable[[str], None]) -> list[Part]:
-    """The files of one rank, in order of time, but none of a time that another one holds.
+    """Return the files of one rank in order of time, without files that overlap an earlier one.
 
-    Python calls alone, which have no time, come last, and only where no other file has any.
+    Files of Python calls alone, which have no times, come last, and only if no other has calls.
     """
     timed = [file for file in files if not file[1].has_calls_alone]
     kept = _one_after_another(rank, timed, say)
@@ -278,8 +283,8 @@ def _one_after_another(rank: int, files: Sequence[Part], say: Callable[[str], No
         before = kept[-1][1] if kept else None
         if before is not None and part.start_ns < before.end_ns:
             same = part.parts == before.parts and part.slices == before.slices
-            what = "is a copy of" if same else "is of the same rank and time as"
-            say(f"rank {rank}: {path.name} {what} {kept[-1][0].name} and was left out")
+            relation = "is a copy of" if same else "is of the same rank and time as"
+            say(f"rank {rank}: {path.name} {relation} {kept[-1][0].name} and was left out")
             continue
         kept.append((path, part))
     if len(kept) > 1:
@@ -287,7 +292,7 @@ def _one_after_another(rank: int, files: Sequence[Part], say: Callable[[str], No
     return kept
 
 
-def _say_what_is_missing(job: Job, say: Callable[[str], None]) -> None:
+def _note_missing(job: Job, say: Callable[[str], None]) -> None:
     numbers = [rank.rank for rank in job.ranks]
     world = max(rank.world_size for rank in job.ranks)
     expected = max(world, max(numbers) + 1)
@@ -305,19 +310,15 @@ def _say_what_is_missing(job: Job, say: Callable[[str], None]) -> None:
             without["Python calls alone, which have no times, and no timeline"].append(rank.rank)
         elif not len(rank.collectives) and job.timed:
             without[rank.lacks].append(rank.rank)
-    for what, ranks in without.items():
-        say(f"{'rank' if len(ranks) == 1 else 'ranks'} {ranks_text(ranks)}: {what}")
-
-
-APART_NS = 3_600_000_000_000
-"""An hour: clocks of machines that work together are wrong by less, time zones do not matter."""
+    for lack, ranks in without.items():
+        say(f"{'rank' if len(ranks) == 1 else 'ranks'} {ranks_text(ranks)}: {lack}")
 
 
 def check_one_run(ranks: Sequence[ReducedRank]) -> None:
-    """Raise a `TraceError` where some ranks have nothing to do with the others.
+    """Raise a `TraceError` where some ranks do not belong to the same run.
 
-    Ranks belong together that were recorded within an hour of each other, or, whatever their
-    clocks say, whose collectives (5 or more) end at equal distances to 50 µs.
+    Ranks belong together if they were recorded within an hour of each other, or, whatever their
+    clocks show, if 5 or more of their collectives end at equal distances to 50 µs.
     """
     if len(ranks) < 2:
         return
@@ -325,7 +326,7 @@ def check_one_run(ranks: Sequence[ReducedRank]) -> None:
     if len(_reached(ranks, together)) == len(ranks):
         return
     known = _reached(ranks, [*together, *_sharing_collectives(ranks)])
-    strangers = [one for one in ranks if one.rank not in known]
+    strangers = [rank for rank in ranks if rank.rank not in known]
     if strangers:
         raise TraceError(
             f"these are not traces of one run: {_when(ranks[0])}, {_when(strangers[0])}, and no "
@@ -335,8 +336,8 @@ def check_one_run(ranks: Sequence[ReducedRank]) -> None:
 
 
 def _one_run_at_one_time(ranks: Sequence[ReducedRank]) -> list[set[int]]:
-    """The ranks that have traces within an hour of one another."""
-    spans = sorted((start, end, one.rank) for one in ranks for start, end in one.parts)
+    """Return sets of ranks that have traces within an hour of one another."""
+    spans = sorted((start, end, rank.rank) for rank in ranks for start, end in rank.parts)
     sets: list[set[int]] = []
     reach = spans[0][0]
     for start, end, rank in spans:
@@ -348,18 +349,18 @@ def _one_run_at_one_time(ranks: Sequence[ReducedRank]) -> list[set[int]]:
 
 
 def _sharing_collectives(ranks: Sequence[ReducedRank]) -> list[set[int]]:
-    """Pairs of ranks whose collectives are the same ones, for their clocks run alike in them."""
+    """Return pairs of ranks that share collectives, as their clocks run alike in them."""
     table = matched(ranks)
-    found = links(table[table["name"].isin(SYNCHRONISING)])
-    return [{a, b} for a, b, _, spread, n in found if n >= SURE and spread <= TOLERANCE_NS]
+    pairs = links(table[table["name"].isin(SYNCHRONISING)])
+    return [{a, b} for a, b, _, spread, n in pairs if n >= SURE and spread <= TOLERANCE_NS]
 
 
 def _reached(ranks: Sequence[ReducedRank], together: Iterable[set[int]]) -> set[int]:
-    """The ranks to which these sets lead from the first one."""
+    """Return the ranks that these sets connect to the first one."""
     known, left = {ranks[0].rank}, list(together)
-    while touching := [one for one in left if one & known]:
+    while touching := [group for group in left if group & known]:
         known = known.union(*touching)
-        left = [one for one in left if one not in touching]
+        left = [group for group in left if group not in touching]
     return known
 
 

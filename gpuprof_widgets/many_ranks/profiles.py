@@ -1,4 +1,8 @@
-"""`RankProfiles`: what `gpuprof_widgets.ranks(...)` returns: answers, the page, each profile."""
+"""`ranks(...)` and the `RankProfiles` that it returns: tables, the page, and each rank's profile.
+
+`AnalysedRanks` has the comparisons as methods, on one clock; `RankProfiles` adds the page and reads
+profiles again.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +40,10 @@ if TYPE_CHECKING:
     from gpuprof_widgets.views.side_by_side import Heading, Row
 
 BUSY = "computing or moving data"
-"""What a GPU does that is busy and does not wait in a collective for the last rank."""
+"""The work of a busy GPU that is not waiting in a collective for the last rank."""
 
 TIMELINES = 16
 """Ranks that the page shows where no others are asked for: more would have a few pixels each."""
-
 
 NOTHING = "no rank has GPU work or CPU ops: there is nothing to break down"
 CALLS_ALONE = (
@@ -51,18 +54,18 @@ CALLS_ALONE = (
 @with_reasons
 @dataclass(frozen=True, eq=False, repr=False)
 class AnalysedRanks:
-    """What is asked of the ranks of one run: each answer is a table, times in ns."""
+    """The ranks of one run on one clock; each method returns a table, times in ns."""
 
     job: Job
 
     @property
     def numbers(self) -> list[int]:
-        """The ranks that there are."""
+        """The numbers of the ranks."""
         return [rank.rank for rank in self.job.ranks]
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """What was odd about the files, and what was done about the clocks, one line each."""
+        """What is odd about the files, and whether clocks were aligned, one line each."""
         return (*self.job.notes, *self._clock_notes())
 
     def breakdown(self) -> pd.DataFrame:
@@ -76,7 +79,7 @@ class AnalysedRanks:
         return pd.concat(tables, ignore_index=True)
 
     def steps(self) -> pd.DataFrame:
-        """One row per step and rank: its length, and what of it was not waiting for other ranks.
+        """One row per step and rank: its length, and its part without waiting for other ranks.
 
         Columns (ns): ``step``, ``rank``, ``start_ns``, ``end_ns``, ``dur_ns``, ``waited_ns``,
         ``own_ns``, ``imbalance`` (own time over the median of the ranks, less 1), ``compute_ns``,
@@ -90,9 +93,8 @@ class AnalysedRanks:
         """One row per rank, the one that delayed the others most first.
 
         Columns (times in ns): ``rank``, ``collectives``, ``last`` (in how many it came last),
-        ``delay_ns`` (after the second last, in all) = ``compute_ns`` + ``input_ns`` + ``idle_ns``
-        (what it did more than others meanwhile), ``caused_wait_ns``, ``waited_ns``,
-        ``transfer_ns``.
+        ``delay_ns`` (sum of its delays after the second last rank) = ``compute_ns`` + ``input_ns``
+        + ``idle_ns`` (how it spent the delay), ``caused_wait_ns``, ``waited_ns``, ``transfer_ns``.
         """
         return self._with_reason(stragglers(self.job.timed, self._waiting))
 
@@ -110,7 +112,7 @@ class AnalysedRanks:
         return self._with_reason(table.copy(), self._why_no_collectives)
 
     def waits(self) -> pd.DataFrame:
-        """Who waits for whom: one row per pair, the longest first.
+        """Who waits for whom: one row per pair of ranks, the longest wait first.
 
         Columns: ``rank``, ``waits_for``, ``collectives``, ``wait_ns``, ``share`` (of all waiting).
         """
@@ -118,7 +120,7 @@ class AnalysedRanks:
         return self._with_reason(who_waits_for_whom(self._waiting), why)
 
     def alignment(self) -> pd.DataFrame:
-        """One row per rank: how far its clock is from the first one's, told by common ends.
+        """One row per rank: its clock's offset from the first one's, by ends of collectives.
 
         Columns (ns): ``rank``, ``host``, ``collectives``, ``offset_ns``, ``spread_ns``,
         ``impossible``, ``shift_ns`` (what its times were moved by; 0 where the clocks agree).
@@ -126,7 +128,7 @@ class AnalysedRanks:
         return self._with_reason(self._alignment.copy())
 
     def functions(self) -> pd.DataFrame:
-        """One row per Python function, that in whose self time the ranks differ most first.
+        """One row per Python function; those in whose self time the ranks differ most come first.
 
         Columns (ns): ``file``, ``line``, ``name``, ``ranks`` (that ran it), ``self_spread_ns``
         (slowest less fastest rank), ``slowest_rank``, ``fastest_rank``, ``total_spread_ns``; then
@@ -135,16 +137,16 @@ class AnalysedRanks:
         return self._functions.copy()
 
     def findings(self, **limits: float) -> Findings:
-        """Who is waited for, in sentences with numbers, the costliest first.
+        """Return which ranks are waited for, in sentences with numbers, the costliest first.
 
-        Their ranges are on the common clock. ``limits``: ``straggler_share``,
+        Time ranges are on the common clock. ``limits``: ``straggler_share``,
         ``rank_waiting_share``, ``rank_function_share``; see docs/findings.md.
         """
-        return Findings(one.finding for one in self._rank_findings(**limits))
+        return Findings(entry.finding for entry in self._rank_findings(**limits))
 
     @property
     def span_ns(self) -> int:
-        """From the first begin to the last end of any rank; 0 of Python calls alone."""
+        """Time from the first begin to the last end of any rank; 0 for Python calls alone."""
         return max((end for _, end in self._spans), default=0) - self._origin_ns
 
     @cached_property
@@ -191,12 +193,12 @@ class AnalysedRanks:
 
     @property
     def _why_no_collectives(self) -> str:
-        """As no two ranks have one in common; what one rank's trace says of that."""
-        said = next((f" ({rank.lacks})" for rank in self.job.timed if rank.lacks), "")
-        return f"no collective of two ranks was found{said}"
+        """Why the ranks have no collective in common, with a reason from one rank's trace."""
+        reason = next((f" ({rank.lacks})" for rank in self.job.timed if rank.lacks), "")
+        return f"no collective of two ranks was found{reason}"
 
     def _with_reason(self, table: pd.DataFrame, why: str = "") -> pd.DataFrame:
-        """Say why a table of times has no rows: no rank may have a timeline at all."""
+        """Record in an empty table why it has no rows: perhaps no rank has a timeline."""
         if not len(table):
             table.attrs[LACKS] = why if self.job.timed else CALLS_ALONE
         return table
@@ -222,15 +224,16 @@ class AnalysedRanks:
 
 
 def ranks(paths_or_directory: Paths, *, cluster: Any = None) -> RankProfiles:
-    """The ranks of one distributed run, compared: who was late, who waited, who moved data.
+    """Compare the ranks of one distributed run: who was late, who waited, who moved data.
 
     ``paths_or_directory``: the folder with the traces of all ranks, a glob
-    (``"run.rank*.gpuprof"``), or their paths: profiles that we saved, and what else opens.
-    The rank comes from the trace, else from the file's name. One file is read at a time, and only
-    a few tables of each are kept. Of files of cProfile there is `RankProfiles.functions` alone.
+    (``"run.rank*.gpuprof"``), or their paths: saved profiles, or any format that `load` opens. The
+    rank comes from the trace, else from the file's name. One file is read at a time, and only a few
+    tables of each are kept. cProfile files have no times: they support `RankProfiles.functions`
+    alone.
 
-    In a folder or glob, files that cannot be read are left out, which `RankProfiles.notes` says;
-    given one by one, or where none can be read, it is a `TraceError`.
+    In a folder or glob, files that cannot be read are left out, and `RankProfiles.notes` says so;
+    of files given one by one, or where none can be read, that is a `TraceError`.
 
     ``cluster``: a ``distributed.Client``, a Dask cluster or the address of a scheduler: its workers
     then read and reduce the files, which they have to see at the same paths (``pip install
@@ -246,17 +249,17 @@ def ranks(paths_or_directory: Paths, *, cluster: Any = None) -> RankProfiles:
 class RankProfiles(AnalysedRanks):
     """The ranks of one run on one clock, which starts (0 ns) with the first of their traces.
 
-    ``notes`` says what is odd: missing ranks, copies, clocks that differ. ``ranks[3]`` reads the
-    profile of rank 3 again. It does not change.
+    ``notes`` lists what is odd: missing ranks, copies, clocks that differ. ``ranks[3]`` reads the
+    profile of rank 3 again. The value never changes.
     """
 
     def report(self, *, timelines: Sequence[int] | None = None) -> str:
-        """The page as one HTML file that needs no network: timelines on one range, and tables.
+        """Return the page as one HTML file that needs no network: linked timelines, and tables.
 
-        Ranks of which there are Python calls alone have tables alone.
+        Ranks with Python calls alone have no timeline.
 
-        ``timelines``: the ranks to show; else all of up to 16, of more those that delayed the
-        others most and those that waited most. Their files are read again, one at a time.
+        ``timelines``: the ranks to show. By default all of up to 16; of more, those that delayed
+        the others most and those that waited most. Their files are read again, one at a time.
         """
         from gpuprof_widgets.views import ranks_page, report, side_by_side
 
@@ -274,43 +277,37 @@ class RankProfiles(AnalysedRanks):
 
     def show(self, *, timelines: Sequence[int] | None = None) -> None:
         """Show the page below the cell; outside a notebook, print findings and ranks."""
-        from gpuprof_widgets.views import ranks_page
+        from gpuprof_widgets.views import ranks_page, side_by_side
 
         tables = self._tables()
 
         def outputs(embed_runtime: bool) -> list[dict[str, Any]]:
-            from gpuprof_widgets.views import side_by_side
-
+            static = ranks_page.ranks_bundle(tables)
             if not self.job.timed:
-                return [self._repr_mimebundle_()]
+                return [static]
             rows, heading = self._timelines(timelines)
+            below = ranks_page.ranks_tables_html(tables)
             return side_by_side.outputs(
-                rows,
-                heading,
-                html=ranks_page.ranks_html(tables),
-                text=ranks_page.ranks_text(tables),
-                tables=ranks_page.ranks_tables_html(tables),
-                embed_runtime=embed_runtime,
+                rows, heading, static=static, tables=below, embed_runtime=embed_runtime
             )
 
         runtime_carrier.show(outputs, lambda: ranks_page.ranks_text(tables))
 
     def _ipython_display_(self) -> None:
-        """As a cell's last value it is shown."""
+        """Show it as a cell's last value."""
         self.show()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Findings and tables, as text and as HTML without script (`show` has the timelines)."""
-        from gpuprof_widgets.views.ranks_page import ranks_html, ranks_text
+        from gpuprof_widgets.views.ranks_page import ranks_bundle
 
-        tables = self._tables()
-        return {"text/plain": ranks_text(tables), "text/html": ranks_html(tables)}
+        return ranks_bundle(self._tables())
 
     def __len__(self) -> int:
         return len(self.job.ranks)
 
     def __getitem__(self, rank: int) -> Profile:
-        """The profile of that rank, read again (of several files the first)."""
+        """Read the profile of that rank again (of several files the first)."""
         if rank not in self.job.files:
             raise OptionError(f"there is no rank {rank}: there are {ranks_text(self.numbers)}")
         return load(self.job.files[rank][0])
@@ -336,7 +333,7 @@ class RankProfiles(AnalysedRanks):
         )
 
     def _timelines(self, wanted: Sequence[int] | None) -> tuple[list[Row], Heading]:
-        """The timelines of the page, each at its place on the common clock, and what is above."""
+        """Return the timelines of the page, placed on the common clock, and their heading."""
         from gpuprof_widgets.views.ranks_page import finding_lines_of
         from gpuprof_widgets.views.side_by_side import Heading, Row
 
@@ -350,10 +347,12 @@ class RankProfiles(AnalysedRanks):
             Row(record, f"rank {rank}", clock + record.trace.epoch_ns)
             for rank, clock, record in zip(shown, clocks, records, strict=True)
         ]
-        found = [(one.finding, shown.index(one.rank)) if one.rank in shown else (one.finding, 0)
-                 for one in self._rank_findings()]  # fmt: skip
+        findings = [
+            (entry.finding, shown.index(entry.rank) if entry.rank in shown else 0)
+            for entry in self._rank_findings()
+        ]
         notes = [*self.notes, *self._timeline_notes(shown)]
-        return rows, Heading(self._title(), finding_lines_of(found), notes, BUSY)
+        return rows, Heading(self._title(), finding_lines_of(findings), notes, BUSY)
 
     def _shown(self, wanted: Sequence[int] | None) -> list[int]:
         timed = [rank.rank for rank in self.job.timed]

@@ -1,4 +1,8 @@
-"""Read and reduce the files of many ranks: one after another here, or on the workers of Dask."""
+"""Read the files of many ranks, one after another here, or on the workers of Dask.
+
+`read` reduces each file to a few tables; `light_records` reads those files again whose timelines
+the page shows. `Progress` shows a line meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +35,26 @@ DASK_RECIPE = (
     "here, one after another)"
 )
 
+PATIENCE_S = 1.0
+WIDTH = 24
+
+MOST_SLICES = 20_000
+"""Slices that one rank has on the page: its GPU's, annotations, and the longest of the others."""
+
+WAITING = "cuda_sync"
+"""Category of the slices that show a collective's waiting: it has a colour of its own."""
+
+ANNOTATIONS = ("user_annotation", "gpu_user_annotation", NVTX_RANGE)
+
+Value = TypeVar("Value")
+Show = Callable[[str], None]
+"""Shows a line in place of the one before; "" removes it."""
+
 
 def read(files: Sequence[Path], cluster: Any = None) -> list[ReducedRank | TraceError]:
-    """Every file reduced, or why it cannot be read, in the order of the files.
+    """Return every file reduced, or the error in reading it, in the order of the files.
 
-    ``cluster``: as in `ranks`. Where it lasts over a second, it shows how far it is.
+    ``cluster``: as in `ranks`. Shows its progress if it takes over a second.
     """
     with Progress(len(files), "ranks read") as progress:
         if cluster is None:
@@ -45,7 +64,7 @@ def read(files: Sequence[Path], cluster: Any = None) -> list[ReducedRank | Trace
 
 
 def read_and_reduce(file: Path) -> ReducedRank | TraceError:
-    """The tables of one file, whose record is gone when they are there; or why there are none."""
+    """Return the tables of one file, or the error in reading it; the record is dropped."""
     try:
         return reduced(load(file), source=file.name)
     except TraceError as error:
@@ -63,19 +82,19 @@ def _on_workers(
         for future in as_completed(futures, loop=client.loop):  # type: ignore[no-untyped-call]
             counted(future)
         results = client.gather(futures)  # type: ignore[no-untyped-call]
-        return [_told(one) if isinstance(one, TraceError) else one for one in results]
+        return [_hinted(r) if isinstance(r, TraceError) else r for r in results]
     finally:
         client.cancel(futures)  # type: ignore[no-untyped-call]
 
 
-def _told(error: TraceError) -> TraceError:
-    """Most likely a worker on another machine does not see the file."""
+def _hinted(error: TraceError) -> TraceError:
+    """Return the error with its likely cause: a worker on another machine does not see the file."""
     return TraceError(f"{error} (A worker of the cluster read it: all have to see the files.)")
 
 
 @contextmanager
 def _client(cluster: Any) -> Iterator[Client]:
-    """A client of that cluster; one that we made ourselves is closed, the user's is not."""
+    """Yield a client of the cluster; one that we made is closed, the user's is not."""
     try:
         from distributed import Client
     except ImportError as error:
@@ -97,18 +116,10 @@ def _connected(client: type[Client], cluster: Any) -> Client:
         ) from error
 
 
-Value = TypeVar("Value")
-Show = Callable[[str], None]
-"""Shows a line in the place of the one before; "" takes it away."""
-
-PATIENCE_S = 1.0
-WIDTH = 24
-
-
 class Progress:
-    """Counts up to ``total`` and shows how far it is; within a second it shows nothing.
+    """A counter up to ``total`` that shows a progress bar once a second has passed.
 
-    Below a notebook's cell and in a terminal; where neither is, nobody would see it.
+    It shows below a notebook's cell or in a terminal, and elsewhere nowhere.
     """
 
     def __init__(
@@ -133,12 +144,12 @@ class Progress:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Leave no line behind."""
+        """Remove the line."""
         if self._shown:
             self._show("")
 
     def counted(self, value: Value) -> Value:
-        """One more is done; returns what it is given."""
+        """Count one more and return ``value``."""
         self._done += 1
         if self._clock() - self._began > PATIENCE_S:
             filled = WIDTH * self._done // max(self._total, 1)
@@ -174,25 +185,16 @@ def _in_the_terminal(line: str) -> None:
 
 
 def _nowhere(line: str) -> None:
-    """Nobody looks."""
-
-
-MOST_SLICES = 20_000
-"""Slices that one rank has on the page: its GPU's, annotations, and the longest of the others."""
-
-WAITING = "cuda_sync"
-"""Category of the slices that say for whom a collective waited: it has a colour of its own."""
-
-ANNOTATIONS = ("user_annotation", "gpu_user_annotation", NVTX_RANGE)
+    """Show nothing."""
 
 
 def light_records(
     files: Sequence[Path], waits: Sequence[pd.DataFrame], clocks: Sequence[int]
 ) -> Iterator[Record]:
-    """The record of each file without what the timelines do not draw; one is read at a time.
+    """Yield the record of each file with what the timelines draw; one is read at a time.
 
-    ``waits``: of each rank the rows of `waiting`; ``clocks``: what their times are less the ns
-    since the epoch.
+    ``waits``: each rank's rows of `waiting`; ``clocks``: the difference of their times to ns since
+    the epoch.
     """
     with Progress(len(files), "timelines read") as progress:
         for file, table, clock in zip(files, waits, clocks, strict=True):
@@ -200,20 +202,20 @@ def light_records(
 
 
 def light(record: Record, waits: pd.DataFrame, clock_ns: int = 0) -> Record:
-    """The slices and tracks alone: no args, no counters, no Python calls, and not too many.
+    """Return a record with slices and tracks alone, at most `MOST_SLICES` of them.
 
-    What a collective waited for the last rank becomes a slice of its own, before it.
+    A collective's wait for the last rank becomes a slice of its own, before it.
     """
     trace = record.trace
     drawn = _drawn(trace)
     trace = replace(trace, args={}, counters=trace.counters.iloc[:0])
-    trace, told = _shortened(trace, waits, clock_ns)
+    trace, wait_slices = _shortened(trace, waits, clock_ns)
     metadata = {key: record.metadata[key] for key in ("source", "label") if key in record.metadata}
-    return Record(with_slices(kept_slices(trace, drawn), told), None, metadata)
+    return Record(with_slices(kept_slices(trace, drawn), wait_slices), None, metadata)
 
 
 def _shortened(trace: Trace, waits: pd.DataFrame, clock_ns: int) -> tuple[Trace, list[NewSlice]]:
-    """The trace whose collectives begin when the last rank came, and slices for what was before."""
+    """Return the trace with collectives from the last rank's arrival on, and the waits."""
     row = waits["row"].to_numpy(np.int64)
     start = waits["start_ns"].to_numpy(np.int64) - clock_ns - trace.epoch_ns
     ts, dur = trace.slices["ts"].to_numpy().copy(), trace.slices["dur"].to_numpy().copy()
@@ -221,17 +223,17 @@ def _shortened(trace: Trace, waits: pd.DataFrame, clock_ns: int) -> tuple[Trace,
     wait = waits["wait_ns"].to_numpy(np.int64)
     here = (row < len(ts)) & (wait > 0)
     here[here] = ts[row[here]] == start[here]  # not those of another file of this rank
-    told = [
+    wait_slices = [
         NewSlice(int(ts[at]), int(ns), f"rank {last} awaited", WAITING, int(track[at]))
         for at, ns, last in zip(row[here], wait[here], waits["last_rank"][here], strict=True)
     ]
     ts[row[here]] += wait[here]
     dur[row[here]] -= wait[here]
-    return replace(trace, slices=trace.slices.assign(ts=ts, dur=dur)), told
+    return replace(trace, slices=trace.slices.assign(ts=ts, dur=dur)), wait_slices
 
 
 def _drawn(trace: Trace) -> npt.NDArray[np.bool_]:
-    """The GPU's slices and annotations first, then the longest of all others."""
+    """Return which slices to keep: the GPU's and annotations first, then the longest others."""
     if len(trace) <= MOST_SLICES:
         return np.ones(len(trace), bool)
     first = trace.index.in_category(*ANNOTATIONS).copy()

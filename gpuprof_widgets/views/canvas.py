@@ -1,4 +1,8 @@
-"""What a picture is drawn on: pixels for the bars, and text on them."""
+"""Canvases that a picture is drawn on, and the colours of the slices.
+
+`Canvas` makes a PNG: pixels for the bars, and text on them. `VectorCanvas` makes an SVG: rectangles
+and text, without script, style sheet or anything from elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +24,39 @@ from gpuprof_widgets.exceptions import printable
 from gpuprof_widgets.trace.schema import RUNTIME_ENDINGS
 
 Pixels = npt.NDArray[np.uint8]
+RGB = tuple[int, int, int]
 
 WIDTH, HEIGHT, DPI = 1200, 660, 100
 INK, MUTED = "#222222", "#555555"
 CARD, BAND, RULE = 255, 245, 215
 GLYPH_PIXELS = 5.6
 LABEL_PIXELS = 44
+FONTS = "DejaVu Sans, Verdana, sans-serif"
+_ANCHORS = {"left": "start", "center": "middle", "right": "end"}
+
+FRAMES = "Python"
+"""The kind of Python functions; a trace of another language has its own word for it."""
+
+KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "cell line": ("#4A5866", ("cell_line",)),
+    "module": ("#E3B5CD", ("module", "module_backward")),
+    "CPU op": ("#56B4E9", ("cpu_op",)),
+    "annotation": ("#F0E442", ("user_annotation", "gpu_user_annotation", "nvtx_range")),
+    "runtime call": ("#E69F00", ("cuda_runtime", "cuda_driver")),
+    FRAMES: ("#CC79A7", ("python_function", "worker", "cprofile")),
+    "kernel": ("#009E73", ("kernel",)),
+    "copy": ("#0072B2", ("gpu_memcpy", "gpu_memset")),
+    "sync, overhead": ("#D55E00", ("cuda_sync", "overhead")),
+    "other": ("#999999", ()),
+}
+"""The kinds of slices in the legend's order, each with its colour and its categories.
+
+The colours are Okabe and Ito's, which differ for every kind of colour blindness. Cell lines and
+modules, which lie around the ops, have a lightness of their own: dark and pale. `categories.ts` has
+the same table for the page; a test compares the two.
+"""
+
+KIND_OF_CATEGORY = {name: kind for kind, (_, categories) in KINDS.items() for name in categories}
 
 
 @dataclass(frozen=True)
@@ -39,15 +70,15 @@ class Box:
 
 
 class Drawing(ABC):
-    """What can be drawn on: rectangles in pixels, and words."""
+    """A surface for rectangles in pixels, and words."""
 
     @abstractmethod
     def fill(self, box: Box, colour: RGB | int) -> None:
-        """A rectangle of one colour, or of one grey."""
+        """Draw a rectangle of one colour, or of one grey."""
 
     @abstractmethod
     def bar(self, box: Box, colour: RGB, strength: npt.NDArray[np.float64]) -> None:
-        """A rectangle over a band, per pixel column as opaque as its ``strength`` (0 to 1)."""
+        """Draw a rectangle over a band, each column as opaque as its ``strength`` (0 to 1)."""
 
     @abstractmethod
     def text(
@@ -61,14 +92,14 @@ class Drawing(ABC):
         align: str = "left",
         weight: str = "normal",
     ) -> None:
-        """Words on one line whose middle is ``y`` pixels below the top; nothing in them is markup.
+        """Draw words on one line whose middle is ``y`` pixels below the top, never as markup.
 
         ``size`` in points of 1/72 inch, with `DPI` pixels an inch; ``align``: "left", "center" or
         "right" of ``x``.
         """
 
     def label(self, box: Box, words: str, colour: RGB) -> None:
-        """The name of a bar, cut to its width, or nothing where it has no room."""
+        """Draw the name of a bar, cut to its width, or nothing where it has no room."""
         room = int((box.right - box.left - 5) / GLYPH_PIXELS)
         if box.right - box.left < LABEL_PIXELS or box.bottom - box.top < 11:
             return
@@ -85,11 +116,11 @@ class Canvas(Drawing):
         self.figure = Figure(figsize=(WIDTH / DPI, height / DPI), dpi=DPI, facecolor="none")
 
     def fill(self, box: Box, colour: RGB | int) -> None:
-        """A rectangle of one colour, or of one grey."""
+        """Draw a rectangle of one colour, or of one grey."""
         self.pixels[box.top : box.bottom, box.left : box.right] = colour
 
     def bar(self, box: Box, colour: RGB, strength: npt.NDArray[np.float64]) -> None:
-        """A rectangle over a band, per pixel column as opaque as its ``strength`` (0 to 1)."""
+        """Draw a rectangle over a band, each column as opaque as its ``strength`` (0 to 1)."""
         opacity = strength[:, None]
         columns = opacity * np.array(colour) + (1 - opacity) * BAND
         self.pixels[box.top : box.bottom, box.left : box.right] = columns
@@ -105,7 +136,7 @@ class Canvas(Drawing):
         align: str = "left",
         weight: str = "normal",
     ) -> None:
-        """Words whose middle is ``y`` pixels below the top; dollars are no formulas."""
+        """Draw words whose middle is ``y`` pixels below the top; dollars mark no formulas."""
         self.figure.text(
             x / WIDTH,
             1 - y / self.height,
@@ -119,9 +150,9 @@ class Canvas(Drawing):
         )
 
     def png(self, title: str, part: Box | None = None) -> bytes:
-        """The bars with the text on them, in at most 128 colours to keep notebooks small.
+        """Return the bars with the text on them, in at most 128 colours to keep notebooks small.
 
-        ``part``: of the picture only this.
+        ``part``: the part of the picture to keep.
         """
         agg = FigureCanvasAgg(self.figure)
         with rc_context({"text.hinting": "none"}):  # a third faster, and as legible at this size
@@ -142,22 +173,18 @@ class Canvas(Drawing):
         return file.getvalue()
 
 
-FONTS = "DejaVu Sans, Verdana, sans-serif"
-_ANCHORS = {"left": "start", "center": "middle", "right": "end"}
-
-
 class VectorCanvas(Drawing):
-    """The elements of a picture in the order in which they are drawn."""
+    """SVG elements in the order in which they are drawn."""
 
     def __init__(self) -> None:
         self._elements: list[str] = []
 
     def fill(self, box: Box, colour: RGB | int) -> None:
-        """A rectangle, unless it is empty."""
+        """Draw a rectangle, unless it is empty."""
         self._rectangle(box, colour)
 
     def bar(self, box: Box, colour: RGB, strength: npt.NDArray[np.float64]) -> None:
-        """A rectangle as opaque as its columns are on average."""
+        """Draw a rectangle as opaque as its columns are on average."""
         self._rectangle(box, colour, f' fill-opacity="{strength.mean():.2f}"')
 
     def text(
@@ -171,7 +198,7 @@ class VectorCanvas(Drawing):
         align: str = "left",
         weight: str = "normal",
     ) -> None:
-        """Words as text, which can be selected and searched for."""
+        """Draw words as text, which can be selected and searched for."""
         pixels = size * DPI / 72
         self._elements.append(
             f'<text x="{x:g}" y="{y:g}" font-size="{pixels:.3g}" font-weight="{weight}" '
@@ -180,16 +207,16 @@ class VectorCanvas(Drawing):
         )
 
     def svg(self, title: str, part: Box) -> bytes:
-        """The file; ``part`` is what of the picture is seen."""
+        """Return the file; ``part`` is the visible part of the picture."""
         width, height = part.right - part.left, part.bottom - part.top
-        self_contained = (
+        head = (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
             f'viewBox="{part.left} {part.top} {width} {height}" role="img" '
             f'font-family="{FONTS}">'
         )
         card = f'<rect x="{part.left}" y="{part.top}" width="{width}" height="{height}" '
         lines = [
-            self_contained,
+            head,
             f"<title>{_text(title)}</title>",
             f'{card}fill="{_paint(CARD)}"/>',
             *self._elements,
@@ -212,44 +239,22 @@ def _paint(colour: RGB | int) -> str:
 
 
 def _text(words: str) -> str:
-    """Words with their markup escaped; characters that XML cannot hold are written out."""
+    """Return words with their markup escaped; characters that XML cannot hold are written out."""
     return escape(printable(words))
 
 
-RGB = tuple[int, int, int]
-
-FRAMES = "Python"
-"""The kind of functions, whose language a file of another profiler says."""
-
-KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "cell line": ("#4A5866", ("cell_line",)),
-    "module": ("#E3B5CD", ("module", "module_backward")),
-    "CPU op": ("#56B4E9", ("cpu_op",)),
-    "annotation": ("#F0E442", ("user_annotation", "gpu_user_annotation", "nvtx_range")),
-    "runtime call": ("#E69F00", ("cuda_runtime", "cuda_driver")),
-    FRAMES: ("#CC79A7", ("python_function", "worker", "cprofile")),
-    "kernel": ("#009E73", ("kernel",)),
-    "copy": ("#0072B2", ("gpu_memcpy", "gpu_memset")),
-    "sync, overhead": ("#D55E00", ("cuda_sync", "overhead")),
-    "other": ("#999999", ()),
-}
-"""What the legend says of each kind, its colour and its categories, in the legend's order."""
-
-LEGEND_OF_CATEGORY = {category: kind for kind, (_, own) in KINDS.items() for category in own}
-
-
 def kind_of(category: str) -> str:
-    """The legend's word for a category; one that is not listed is "other".
+    """Return the legend's word for a category; one that is not listed is "other".
 
-    Calls of any program's runtime or driver are of one kind: MegEngine's are beside CUDA's.
+    Calls of any tool's runtime or driver are of one kind, MegEngine's like CUDA's.
     """
     known = "cuda_runtime" if category.endswith(RUNTIME_ENDINGS) else category
-    return LEGEND_OF_CATEGORY.get(known, "other")
+    return KIND_OF_CATEGORY.get(known, "other")
 
 
 @cache
 def colour_of(name: str, category: str) -> RGB:
-    """Fill of a bar; neighbours of one category differ a little by name."""
+    """Return the fill of a bar; bars of one category differ a little by name."""
     shade = sum(map(ord, name)) % 5 * 0.06
     red, green, blue = (
         round(channel + (255 - channel) * shade) for channel in rgb(KINDS[kind_of(category)][0])
@@ -258,19 +263,19 @@ def colour_of(name: str, category: str) -> RGB:
 
 
 def rgb(colour: str) -> RGB:
-    """The channels, 0 to 255, of a colour such as ``#56B4E9``."""
+    """Return the channels, 0 to 255, of a colour such as ``#56B4E9``."""
     value = int(colour.removeprefix("#"), 16)
     return value >> 16, value >> 8 & 255, value & 255
 
 
 def ink_on(fill: RGB) -> str:
-    """Black or white, whichever reads better: one of them always has a contrast above 4.5."""
+    """Return black or white, whichever reads better: one always has a contrast above 4.5."""
     light = luminance(fill)
     return "#000000" if (light + 0.05) / 0.05 >= 1.05 / (light + 0.05) else "#ffffff"
 
 
 def luminance(colour: RGB) -> float:
-    """Relative luminance as WCAG defines it, 0 (black) to 1 (white)."""
+    """Return the relative luminance as WCAG defines it, 0 (black) to 1 (white)."""
     red, green, blue = (_linear(channel / 255) for channel in colour)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 

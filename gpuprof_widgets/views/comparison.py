@@ -1,14 +1,16 @@
-"""The page of a comparison: both timelines on one scale, and below them what differs."""
+"""The page of a comparison: both timelines on one scale, and below them what differs.
+
+The tables come twice: `static_html` and `static_text` for readers without scripts, and
+`delta_tables` as the live page gets them. Both list `titled_tables`.
+"""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
 from bokeh.models import Column as Layout
-from bokeh.models import Plot, Range1d
 from bokeh.models.ui import UIElement
 
 from gpuprof_widgets.analyses.compare import tables
@@ -17,7 +19,7 @@ from gpuprof_widgets.analyses.compare.sentences import comparison_findings
 from gpuprof_widgets.analyses.compare.tables import ADDED, MEASURE, NOISE, SAME, Runs
 from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.figure import empty_plot, finding_lines
+from gpuprof_widgets.views.figure import finding_lines, flame_graph_plot
 from gpuprof_widgets.views.models import DeltaTable, DiffBar, DiffGraph, GroupHeader, StoreGroup
 from gpuprof_widgets.views.report import (
     MimeBundle,
@@ -25,6 +27,7 @@ from gpuprof_widgets.views.report import (
     html_findings,
     html_page,
     text_findings,
+    three_outputs,
 )
 from gpuprof_widgets.views.side_by_side import (
     Row,
@@ -38,37 +41,44 @@ from gpuprof_widgets.views.table_renderers import html_table, listed, page_table
 
 TITLE = "Two runs compared"
 
+TOP = 12
+"""Rows of each static table; what is noise or the same is in none of them."""
+MOST_ROWS = 300
+"""Rows of each live table: those that moved the total most."""
+
+PER = {True: "per step", False: "of the run"}
+DELTA = Column("delta_ns", "B − A", "change")
+RUN_TIMES = (Column("a_ns", "A", "ns"), Column("b_ns", "B", "ns"))
+CALLS = (Column("calls_a", "Calls A", "number"), Column("calls_b", "Calls B", "number"))
+RATIO = (Column("ratio", "B / A", "ratio"), Column("spread_ns", "Spread", "ns"))
+CHANGES = (Column("calls_delta", "Calls B − A", "number"), Column("change", "Change"))
+
 
 def outputs(runs: Runs, *, embed_runtime: bool) -> list[MimeBundle]:
-    """The three outputs of a cell, as in `report.outputs`."""
-    first = comparison_findings(runs)[0].text
-    picture = base64.b64encode(timelines_png(placed(_rows(runs)), first)).decode("ascii")
+    """Return the three outputs of a cell, as in `report.outputs`."""
+    png = timelines_png(placed(_rows(runs)), comparison_findings(runs)[0].text)
     script = figure_script(comparison_figure(runs), embed_runtime=embed_runtime)
-    return [
-        {"text/html": static_html(runs), "text/plain": static_text(runs)},
-        {"image/png": picture, "text/plain": ""},
-        {"application/javascript": script, "text/plain": ""},
-    ]
+    return three_outputs(static_bundle(runs), png, script)
 
 
 def standalone_html(runs: Runs) -> str:
-    """One HTML file with everything in it, for a mail."""
+    """Return one HTML file with everything in it, for a mail."""
     script = figure_script(comparison_figure(runs), embed_runtime=True)
     return html_page(TITLE, static_html(runs), script)
 
 
 def comparison_figure(runs: Runs) -> Layout:
-    """Findings, both timelines, the differential flame graph and the tables as one layout."""
+    """Return findings, both timelines, the differential flame graph and tables as one layout."""
     rows = _rows(runs)
     group = store_group(rows, brushes_all=False)
     first = group.stores[0]
     wide: Any = {"store": first, "sizing_mode": "stretch_width"}
-    found = finding_lines(comparison_findings(runs), 0)
+    findings = finding_lines(comparison_findings(runs), 0)
     names = [row.title for row in rows]
     has_times = any(len(row.record.trace) for row in rows)  # cProfile knows no times
     timelines = plot_timelines(group, names) if has_times else []
     label = TITLE if has_times else f"{TITLE}: {', '.join(names)}"
-    header = GroupHeader(group=group, label=label, findings=found, **wide)
+    header = GroupHeader(group=group, label=label, findings=findings, **wide)
     table = DeltaTable(group=group, tables=delta_tables(runs), **wide)
     parts: list[UIElement] = [header, *timelines, *_flame_graph(group, rows, wide), table]
     return Layout(children=parts, name=str(first.uid), sizing_mode="stretch_width", spacing=0)
@@ -76,10 +86,7 @@ def comparison_figure(runs: Runs) -> Layout:
 
 def _flame_graph(group: StoreGroup, rows: Sequence[Row], wide: Any) -> list[UIElement]:
     graph = DiffGraph(runs=group, steps=[_step_ranges(row.record) for row in placed(rows)])
-    plot: Plot = empty_plot(
-        Range1d(start=0, end=1), Range1d(start=0, end=1), height=80, frame_align=False
-    )
-    plot.renderers.append(graph)
+    plot = flame_graph_plot(graph)
     return [DiffBar(graph=graph, **wide), plot]
 
 
@@ -96,36 +103,24 @@ def _rows(runs: Runs) -> list[Row]:
 
 
 def titles(runs: Runs) -> tuple[str, str]:
-    """What the runs are called: A and B, with their labels where they have any."""
+    """Return the titles of the runs: A and B, with their labels where they have any."""
     a, b = (f"{run} · {name}" if name else run for run, name in zip("AB", runs.names, strict=True))
     return a, b
 
 
-TOP = 12
-"""Rows of each table; what is noise or the same is in none of them."""
-
-PER = {True: "per step", False: "of the run"}
-STATIC_COLUMNS = (
-    Column("a_ns", "A", "ns"),
-    Column("b_ns", "B", "ns"),
-    Column("delta_ns", "B − A", "change"),
-)
-CALLS = (Column("calls_a", "Calls A", "number"), Column("calls_b", "Calls B", "number"))
+def static_bundle(runs: Runs) -> dict[str, str]:
+    """Return `static_text` and `static_html` by their MIME types."""
+    return {"text/plain": static_text(runs), "text/html": static_html(runs)}
 
 
 def static_html(runs: Runs) -> str:
-    """Findings and tables as HTML without script, as in `static.static_html`."""
-    parts = (html_findings(comparison_findings(runs)), static_tables(runs))
+    """Return findings and tables as HTML without script, as in `report.static_html`."""
+    parts = (html_findings(comparison_findings(runs)), *map(html_table, _tables(runs)))
     return f'<div class="gpuprof-static">{"".join(parts)}</div>'
 
 
-def static_tables(runs: Runs) -> str:
-    """The tables alone."""
-    return "".join(map(html_table, _tables(runs)))
-
-
 def static_text(runs: Runs) -> str:
-    """Findings and tables as plain text: below 80 columns, no escape codes."""
+    """Return findings and tables as plain text: below 80 columns, no escape codes."""
     words = text_findings(comparison_findings(runs), all_in="comparison.findings()")
     for table in _tables(runs):
         words += ["", *text_table(table)]
@@ -133,7 +128,7 @@ def static_text(runs: Runs) -> str:
 
 
 def titled_tables(runs: Runs) -> list[tuple[str, str, pd.DataFrame]]:
-    """What a comparison shows, in this order: noun, title and table, those with any rows."""
+    """Return noun, title and table of what a comparison shows, in order, if it has any rows."""
     per = PER[runs.steps is not None]
     kinds = [
         ("Class", f"Where the time went, {per}", named_classes(tables.classes(runs))),
@@ -147,10 +142,9 @@ def titled_tables(runs: Runs) -> list[tuple[str, str, pd.DataFrame]]:
 
 
 def _by_measure(
-    noun: str, title: str, runs: Runs, table: object
+    noun: str, title: str, runs: Runs, table: Callable[[Runs, str | None], pd.DataFrame]
 ) -> list[tuple[str, str, pd.DataFrame]]:
-    """The table by GPU time where there is any, and by CPU time."""
-    assert callable(table)
+    """Return the table by GPU time where there is any, and by CPU time."""
     first = table(runs, None)
     measures = dict.fromkeys((first.attrs[MEASURE], "cpu_self"))
     per = PER[runs.steps is not None]
@@ -161,7 +155,7 @@ def _by_measure(
 
 
 def named_classes(table: pd.DataFrame) -> pd.DataFrame:
-    """The classes of time with a ``name`` that says of idle ones that they are."""
+    """Return the classes of time with a ``name``, which says so where the GPU was idle."""
     if not len(table):
         return table
     idle = table["state"] == "idle"
@@ -170,7 +164,7 @@ def named_classes(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _named(table: pd.DataFrame) -> pd.DataFrame:
-    """With a ``name``: of a line its code and number in b, else in a."""
+    """Return the table with a ``name``: a line's is its number in b, else in a, and its code."""
     if "code" not in table:
         return table
     number = table["line_b"].where(table["line_b"] >= 0, table["line_a"])
@@ -180,23 +174,23 @@ def _named(table: pd.DataFrame) -> pd.DataFrame:
 def _tables(runs: Runs) -> list[Table]:
     shown = []
     for noun, title, table in titled_tables(runs):
-        # What is new or gone without any time is in the tables of the comparison only.
+        # Rows without any time, new or gone, are in the tables of `Comparison` only.
         real = table[~table["change"].isin([NOISE, SAME]) & (table["delta_ns"] != 0)]
         if len(real):
             rows = real.head(TOP).assign(name=_marked(real.head(TOP)))
             title = f"{title}: {len(rows):,} of {len(real):,} that differ"
-            columns = (Column("name", noun), *STATIC_COLUMNS, *_calls(real))
+            columns = (Column("name", noun), *RUN_TIMES, DELTA, *_calls(real))
             shown.append(Table(title, columns, rows))
     return shown
 
 
 def _calls(table: pd.DataFrame) -> tuple[Column, ...]:
-    """The columns of calls, where what is compared is called."""
+    """Return the columns of calls that the table has: classes of time are not called."""
     return tuple(column for column in CALLS if column.key in table)
 
 
 def _marked(table: pd.DataFrame) -> list[str]:
-    """Names, those of one run only said to be so."""
+    """Return the names, marked where only one run has them."""
     marks = {"added": " (new in B)", "gone": " (gone)"}
     return [
         f"{name}{marks.get(change, '')}"
@@ -204,24 +198,11 @@ def _marked(table: pd.DataFrame) -> list[str]:
     ]
 
 
-MOST_ROWS = 300
-"""Of each table: those that moved the total most."""
-
-PAGE_COLUMNS = (
-    Column("delta_ns", "B − A", "change"),
-    Column("a_ns", "A", "ns"),
-    Column("b_ns", "B", "ns"),
-    Column("ratio", "B / A", "ratio"),
-    Column("spread_ns", "Spread", "ns"),
-)
-CHANGES = (Column("calls_delta", "Calls B − A", "number"), Column("change", "Change"))
-
-
 def delta_tables(runs: Runs) -> list[dict[str, Any]]:
-    """Return each table as `page_table` does, its ``key``, ``noun``, and ``total``: all its rows.
+    """Return each table as `page_table` does, with ``key``, ``noun`` and ``total`` (all its rows).
 
-    Of each row listed, ``changed``: whether it is more than noise; ``names``: those of its events
-    in either run; and ``category``: that of its events, "" without any.
+    Each listed row has ``changed`` (whether it is more than noise), ``names`` (of its events in
+    either run) and ``category`` (of its events, "" without any).
     """
     return [
         _page_delta(f"{noun.lower()} {number}", noun, title, table)
@@ -230,7 +211,7 @@ def delta_tables(runs: Runs) -> list[dict[str, Any]]:
 
 
 def _page_delta(key: str, noun: str, title: str, table: pd.DataFrame) -> dict[str, Any]:
-    columns = (Column("name", noun), *PAGE_COLUMNS, *_calls(table), *CHANGES)
+    columns = (Column("name", noun), DELTA, *RUN_TIMES, *RATIO, *_calls(table), *CHANGES)
     records = table.head(MOST_ROWS).to_dict("records")
     rows = table.assign(
         ratio=table["b_ns"] / table["a_ns"].where(table["a_ns"] != 0),
@@ -249,7 +230,7 @@ def _page_delta(key: str, noun: str, title: str, table: pd.DataFrame) -> dict[st
 
 
 def _calls_delta(table: pd.DataFrame) -> pd.Series[Any] | None:
-    """Calls in B less calls in A; nothing where they are equal, or none were counted."""
+    """Return calls in B less calls in A; NaN where they are equal, None if none were counted."""
     if "calls_a" not in table:
         return None
     more = table["calls_b"] - table["calls_a"]
@@ -261,13 +242,13 @@ def _category(row: dict[Any, Any]) -> str:
         return "cell_line"
     if "state" in row:
         return ""
-    # Our own regions; in another's trace the modules are Python frames.
+    # A module is a region of ours; in traces of other tools it is a Python frame.
     is_frame = str(row["name"]).startswith("nn.Module: ")
     return str(row.get("category", "python_function" if is_frame else "module"))
 
 
 def _names(row: dict[Any, Any]) -> list[list[str]]:
-    """The names that its events have in A, and in B."""
+    """Return the names that the row's events have in A, and in B."""
     if "code" in row:
         lines = (row["line_a"], row["line_b"])
         return [[f"{line}: {row['code']}"] if line >= 0 else [] for line in lines]

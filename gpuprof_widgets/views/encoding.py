@@ -2,7 +2,7 @@
 
 ``base64(gzip(header length as u32le + JSON header + columns + arrays))``. A column is an unsigned
 integer per row, stored as byte planes (all lowest bytes first): equal bytes side by side compress
-best. The arrays behind them are of any length (arrays.py).
+best. The arrays behind them are of any length (`page_panels.Arrays`).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from gpuprof_widgets.views.page_panels import (
 )
 from gpuprof_widgets.views.page_rows import (
     PageRows,
+    hidden_tracks_note,
     merge_short,
     module_classes,
     page_lines,
     page_rows,
-    tracks_told,
     with_busiest_tracks,
 )
 from gpuprof_widgets.views.table import Panel
@@ -77,23 +77,26 @@ class Payload:
 def encode(
     record: Record, *, budget_bytes: int = BUDGET_BYTES, with_panels: bool = True
 ) -> Payload:
-    """The record as text of at most ``budget_bytes``, exact to the nanosecond if that fits.
+    """Return the record as text of at most ``budget_bytes``, exact to the nanosecond if that fits.
 
     Else times are rounded to 100 ns, then to 1 µs; then the shortest events are merged, ever more
-    of them and in ever larger parts of the trace. ``with_panels``: the tables of the analyses come
-    along; a page of timelines alone has no room for them. Of very many tracks it has the busiest.
+    of them and in ever larger parts of the trace. ``with_panels``: include the tables of the
+    analyses; a page of timelines alone has no room for them. Of very many tracks only the busiest
+    are included.
     """
     shown = with_busiest_tracks(record)
-    # Of the record itself, which the other views have asked for them: they are made once.
+    # Panels are remembered per record: the other views ask for those of the whole record, too.
     tables = panels(record) if with_panels else {}
-    payload = _fitting(shown, tables, tracks_told(shown, record), budget_bytes)
+    payload = _fitting(shown, tables, hidden_tracks_note(shown, record), budget_bytes)
     return payload if shown is record else replace(payload, rows_kept=False)
 
 
-def _fitting(record: Record, tables: Panels, told: tuple[str, ...], budget_bytes: int) -> Payload:
+def _fitting(
+    record: Record, tables: Panels, track_notes: tuple[str, ...], budget_bytes: int
+) -> Payload:
     rows = page_rows(record.trace)
     for tick_ns in TICKS_NS:
-        payload = _payload(record, rows, tables, tick_ns, (*told, *_notes(rows, tick_ns)))
+        payload = _payload(record, rows, tables, tick_ns, (*track_notes, *_notes(rows, tick_ns)))
         if len(payload.text) <= budget_bytes:
             return payload
     share = budget_bytes / len(payload.text)
@@ -101,7 +104,7 @@ def _fitting(record: Record, tables: Panels, told: tuple[str, ...], budget_bytes
         share *= 0.7  # merged rows hold larger numbers, and the names do not shrink
         longest = int(np.quantile(rows.dur, 1 - share)) if len(rows) else 0
         fewer = merge_short(rows, longest, slots)
-        notes = (*told, *_notes(rows, tick_ns, len(rows) - len(fewer), longest))
+        notes = (*track_notes, *_notes(rows, tick_ns, len(rows) - len(fewer), longest))
         payload = _payload(record, fewer, tables, tick_ns, notes)
         if len(payload.text) <= budget_bytes:
             break
@@ -109,7 +112,7 @@ def _fitting(record: Record, tables: Panels, told: tuple[str, ...], budget_bytes
 
 
 def _notes(rows: PageRows, tick_ns: int, merged: int = 0, longest_ns: int = 0) -> tuple[str, ...]:
-    """What was done to fit the budget, as one sentence, if anything was."""
+    """Return one sentence on what was done to fit the budget, if anything was."""
     done = []
     if tick_ns > TICKS_NS[0]:
         done.append(f"the times of {len(rows):,} events are rounded to {format_ns(tick_ns)}")
@@ -129,8 +132,8 @@ def _payload(
     header = _header(record, rows, tick_ns, notes)
     rows_kept = len(rows) == len(record.trace)
     label = rows.label if rows_kept else None
-    told = page_panels(tables, record, arrays, tick_ns, label=label)
-    header |= {"panels": told, "columns": layout, "arrays": arrays.layout}
+    shown = page_panels(tables, record, arrays, tick_ns, label=label)
+    header |= {"panels": shown, "columns": layout, "arrays": arrays.layout}
     text = json.dumps(printable_values(header), separators=(",", ":")).encode()
     content = len(text).to_bytes(4, "little") + text + data + arrays.data
     packed = gzip.compress(content, COMPRESSION, mtime=0)
@@ -179,7 +182,7 @@ def _header(record: Record, rows: PageRows, tick_ns: int, notes: Sequence[str]) 
 
 
 def _calls(record: Record) -> list[dict[Hashable, Any]] | None:
-    """The call tree estimated from cProfile, if that ran."""
+    """Return the call tree estimated from cProfile, if that ran."""
     if record.calls is None:
         return None
     tree = call_tree(record, source="cprofile")
@@ -187,7 +190,7 @@ def _calls(record: Record) -> list[dict[Hashable, Any]] | None:
 
 
 def _columns(rows: PageRows, tick_ns: int) -> tuple[list[Mapping[str, Any]], bytes]:
-    """Layout and bytes of the columns; those that the page can derive or that are void stay out."""
+    """Return layout and bytes of the columns, without those that are empty or can be derived."""
     ts, end = _ticks(rows.ts, tick_ns), _ticks(rows.ts + rows.dur, tick_ns)
     columns: list[tuple[str, str, Ints]] = [
         ("ts", "delta", _differences(ts, rows.track)),
@@ -223,14 +226,14 @@ def _ticks(ns: Ints, tick_ns: int) -> Ints:
 
 
 def _differences(values: Ints, track: Ints) -> Ints:
-    """To the previous row of the same track; the first one of a track stands alone."""
+    """Return differences to the row before on the same track; a track's first value stays."""
     steps = np.diff(values, prepend=0)
     first = np.diff(track, prepend=-1) != 0
     return np.where(first, values, steps)
 
 
 def _steps(links: Ints) -> Ints:
-    """Row numbers as 0 for none, else one more than the folded step from the row named last."""
+    """Return 0 for no link, else one more than the folded step from the link before."""
     steps = np.zeros(len(links), np.int64)
     known = np.flatnonzero(links >= 0)
     targets = links[known].astype(np.int64)

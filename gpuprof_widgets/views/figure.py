@@ -1,14 +1,20 @@
-"""One linked report: the views under each other, joined by one store."""
+"""The linked report as one Bokeh layout: a header and the views, joined by one store.
+
+`trace_store` encodes the record for the page. Each view is a `plot_*` function, which returns its
+Bokeh models from top to bottom, and a row of `VIEWS`; our renderers draw the models and handle
+gestures.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import PurePath
 from typing import Any
 from uuid import uuid4
 
 from bokeh.models import BasicTicker, Column, LinearAxis, NoOverlap, Plot, Range1d
 from bokeh.models.layouts import LayoutDOM
+from bokeh.models.renderers import Renderer
 from bokeh.models.ui import UIElement
 
 from gpuprof_widgets.analyses.columns import (
@@ -50,9 +56,19 @@ from gpuprof_widgets.views.page_panels import panels
 SHOWN_ROWS = 1_000
 """The most events of one finding that the page gets: more would fill the view, and the page."""
 
+PYTHON_PANEL = "python_time"
+"""The tab that is open at first where its order was asked for."""
+
+TRACK_NAMES = 168
+"""Pixels left of the bars for the names of the tracks."""
+SCROLL_BAR = 16
+MINIMAP_HEIGHT = 46
+AXIS_HEIGHT = 26
+MEMORY_HEIGHT = 190
+
 
 def report_figure(record: Record, *, sort: str) -> Column:
-    """The whole report as one Bokeh layout, named by the store's ``uid``."""
+    """Return the whole report as one Bokeh layout, named by the store's ``uid``."""
     store = trace_store(record, sort=sort)
     header = ReportHeader(store=store, sizing_mode="stretch_width")
     views = [plot for name, plot in VIEWS.items() if has_view(record, name)]
@@ -63,8 +79,8 @@ def report_figure(record: Record, *, sort: str) -> Column:
 def has_view(record: Record, view: str) -> bool:
     """Whether a view has anything to show.
 
-    Of cProfile's time nothing is on a timeline; a memory snapshot has no time at all. A run of
-    Python alone has a table of functions among the analyses instead of one of ops.
+    cProfile's calls have no place on a timeline, and a memory snapshot has no times at all. A run
+    of Python alone has a table of functions among the analyses instead of the op table.
     """
     if view == "lines":
         return len(cell_lines(record.trace).row) > 0
@@ -82,7 +98,7 @@ def has_view(record: Record, view: str) -> bool:
 
 
 def trace_store(record: Record, *, sort: str) -> TraceStore:
-    """The record as the page gets it."""
+    """Return the record as the page gets it."""
     trace = record.trace
     payload = encode(record)
     ops, functions = report_keys(sort)
@@ -101,7 +117,7 @@ def trace_store(record: Record, *, sort: str) -> TraceStore:
 
 
 def new_uid() -> str:
-    """A name for one report in a page, which may hold several."""
+    """Return a name for one report; a page may hold several."""
     return uuid4().hex[:12]
 
 
@@ -111,13 +127,13 @@ def has_gpu(record: Record) -> bool:
 
 
 def _sort_key(sort: str) -> str:
-    """Our name of a sort key; the page knows its columns by no other."""
+    """Return our name of a sort key, the only one that the page knows."""
     column = sort_column(sort)
     return next(key for key, name in SORT_KEYS.items() if name == column)
 
 
 def _functions_column(key: str) -> str:
-    """The column of the page's Python functions that a key of pstats means, "" for none."""
+    """Return the column of the Python functions that a pstats key sorts by, "" for no key."""
     if not key:
         return ""
     column = PSTATS_KEYS[key][0]
@@ -125,13 +141,13 @@ def _functions_column(key: str) -> str:
 
 
 def _label(record: Record) -> str:
-    """What the profile is called: its label, else the name of the file that it came from."""
+    """Return the profile's label, else the name of the file that it came from."""
     source = str(record.metadata.get("source") or "")
     return str(record.metadata.get("label") or PurePath(source).name)
 
 
-def finding_lines(found: list[Finding], shown_rows: int) -> list[dict[str, Any]]:
-    """The findings as the page gets them, with at most so many events of each."""
+def finding_lines(findings: Iterable[Finding], shown_rows: int) -> list[dict[str, Any]]:
+    """Return the findings as the page gets them, each with at most ``shown_rows`` events."""
     return [
         {
             "text": finding.text,
@@ -141,12 +157,38 @@ def finding_lines(found: list[Finding], shown_rows: int) -> list[dict[str, Any]]
             "rows": sorted(finding.rows[:shown_rows]),
             "events": len(finding.rows),
         }
-        for finding in found
+        for finding in findings
     ]
 
 
-def empty_plot(x_range: Range1d, y_range: Range1d, **attributes: Any) -> Plot:
-    """A plot as wide as the page, transparent, without axes, tools, borders and outline."""
+def plot_timeline(store: TraceStore) -> list[LayoutDOM]:
+    """Return the timeline: buttons, overview, tracks and the details of the selection."""
+    timeline = Timeline(store=store, axis_height=AXIS_HEIGHT)
+    tracks = timeline_plot(store, height=300, has_axis=True)
+    tracks.renderers.append(timeline)
+    overview = timeline_plot(store, height=MINIMAP_HEIGHT)
+    overview.renderers.append(Minimap(store=store))
+    bar = TimelineBar(store=store, timeline=timeline, sizing_mode="stretch_width")
+    details = Details(store=store, sizing_mode="stretch_width")
+    return [bar, overview, tracks, details]
+
+
+def timeline_plot(store: TraceStore, *, height: int, has_axis: bool = False) -> Plot:
+    """Return a plot over the store's visible range, with room for the names of the tracks."""
+    # The overview has this range too: it draws the whole trace and repaints when the view moves.
+    plot = _empty_plot(
+        store.visible,
+        height=height,
+        min_border_left=TRACK_NAMES,
+        min_border_right=SCROLL_BAR,
+    )
+    if has_axis:
+        plot.add_layout(_time_axis(), "above")
+    return plot
+
+
+def _empty_plot(x_range: Range1d, **attributes: Any) -> Plot:
+    """Return a plot as wide as the page, transparent, without axes, tools, borders and outline."""
     defaults = {
         "sizing_mode": "stretch_width",
         "toolbar_location": None,
@@ -156,43 +198,11 @@ def empty_plot(x_range: Range1d, y_range: Range1d, **attributes: Any) -> Plot:
         "min_border": 0,
         "match_aspect": False,
     }
-    return Plot(x_range=x_range, y_range=y_range, **(defaults | attributes))
+    return Plot(x_range=x_range, y_range=Range1d(start=0, end=1), **(defaults | attributes))
 
 
-TRACK_NAMES = 168
-"""Pixels left of the bars for the names of the tracks."""
-SCROLL_BAR = 16
-MINIMAP_HEIGHT = 46
-AXIS_HEIGHT = 26
-
-
-def plot_timeline(store: TraceStore) -> list[LayoutDOM]:
-    """The parts of the timeline from top to bottom."""
-    timeline = Timeline(store=store, axis_height=AXIS_HEIGHT)
-    tracks = timeline_plot(store, height=300)
-    tracks.add_layout(time_axis(), "above")
-    tracks.renderers.append(timeline)
-    overview = timeline_plot(store, height=MINIMAP_HEIGHT)
-    overview.renderers.append(Minimap(store=store))
-    bar = TimelineBar(store=store, timeline=timeline, sizing_mode="stretch_width")
-    details = Details(store=store, sizing_mode="stretch_width")
-    return [bar, overview, tracks, details]
-
-
-def timeline_plot(store: TraceStore, *, height: int) -> Plot:
-    """A plot over the store's visible range, with room for the names of the tracks."""
-    # The overview has this range too: it draws the whole trace and repaints when the view moves.
-    return empty_plot(
-        store.visible,
-        Range1d(start=0, end=1),
-        height=height,
-        min_border_left=TRACK_NAMES,
-        min_border_right=SCROLL_BAR,
-    )
-
-
-def time_axis() -> LinearAxis:
-    """The axis in ns, µs, ms or s above a plot over the store's visible range."""
+def _time_axis() -> LinearAxis:
+    """Return an axis in ns, µs, ms or s."""
     look: dict[str, Any] = {
         "formatter": EngineeringTimeFormatter(),
         "ticker": BasicTicker(desired_num_ticks=7),
@@ -206,63 +216,46 @@ def time_axis() -> LinearAxis:
 
 
 def plot_flame_graph(store: TraceStore) -> list[LayoutDOM]:
-    """The parts of the flame graph from top to bottom."""
+    """Return the flame graph below its buttons."""
     graph = FlameGraph(store=store)
-    plot = empty_plot(
-        Range1d(start=0, end=1), Range1d(start=0, end=1), height=80, frame_align=False
-    )
-    plot.renderers.append(graph)
+    plot = flame_graph_plot(graph)
     bar = FlameBar(store=store, graph=graph, sizing_mode="stretch_width")
     return [bar, plot]
 
 
+def flame_graph_plot(graph: Renderer) -> Plot:
+    """Return the plot that a flame graph is drawn on; its renderer sets the height."""
+    plot = _empty_plot(Range1d(start=0, end=1), height=80, frame_align=False)
+    plot.renderers.append(graph)
+    return plot
+
+
 def plot_op_table(store: TraceStore) -> list[LayoutDOM]:
-    """The op table is one part."""
+    """Return the op table, which is one part."""
     return [OpTable(store=store, sizing_mode="stretch_width")]
 
 
 def plot_lines(store: TraceStore) -> list[LayoutDOM]:
-    """The lines are one part."""
+    """Return the cell's lines, which are one part."""
     return [Lines(store=store, sizing_mode="stretch_width")]
 
 
-HEIGHT = 190
-
-
 def plot_memory(store: TraceStore) -> list[LayoutDOM]:
-    """The parts of the memory view from top to bottom; its time axis is the timeline's."""
+    """Return the memory view: buttons, the curve on the timeline's time axis, and the blocks."""
     memory = MemoryPlot(store=store)
-    plot = empty_plot(
-        store.visible,
-        Range1d(start=0, end=1),
-        height=HEIGHT,
-        min_border_left=TRACK_NAMES,
-        min_border_right=SCROLL_BAR,
-    )
-    plot.add_layout(time_axis(), "above")
+    plot = timeline_plot(store, height=MEMORY_HEIGHT, has_axis=True)
     plot.renderers.append(memory)
     bar = MemoryBar(store=store, plot=memory, sizing_mode="stretch_width")
     table = MemoryTable(store=store, plot=memory, sizing_mode="stretch_width")
     return [bar, plot, table]
 
 
-PYTHON_PANEL = "python_time"
-"""The tab that is open at first where its order was asked for."""
-
-
 def plot_analyses(store: TraceStore) -> list[LayoutDOM]:
-    """Tabs, the figure of the curves (its time axis is the timeline's), other plots and table."""
+    """Return the tabs, the curves on the timeline's time axis, and other plots with the table."""
     active = PYTHON_PANEL if store.functions_sort else ""
     tabs = AnalysisTabs(store=store, active=active, sizing_mode="stretch_width")
-    plot = empty_plot(
-        store.visible,
-        Range1d(start=0, end=1),
-        height=0,
-        visible=False,
-        min_border_left=TRACK_NAMES,
-        min_border_right=SCROLL_BAR,
-    )
-    plot.add_layout(time_axis(), "above")
+    plot = timeline_plot(store, height=0, has_axis=True)
+    plot.visible = False
     plot.renderers.append(CurvePlot(store=store, tabs=tabs))
     table = AnalysisTable(store=store, tabs=tabs, sizing_mode="stretch_width")
     return [tabs, plot, table]

@@ -1,4 +1,4 @@
-"""The Python side of our Bokeh extension: what each model is given; the rest is in `extension/`.
+"""The Python side of our Bokeh extension; what the models do is in `extension/`.
 
 A model here and the class of the same name there have the same properties with the same defaults;
 a test compares the two.
@@ -18,9 +18,6 @@ from bokeh.models.renderers import Renderer
 class TraceStore(Model):
     """The one object through which the views are linked: trace, brushed range and selection."""
 
-    def __init__(self, *args: _Any, **kwargs: _Any) -> None:
-        super().__init__(*args, **kwargs)
-
     uid = String(help="names the report in the page, for tests")
     payload = String(help="the encoded record")
     label = String(help="title of the report")
@@ -39,9 +36,6 @@ class TraceStore(Model):
 class StoreGroup(Model):
     """Several traces on one time axis: brushed and reset together, one selection at a time."""
 
-    def __init__(self, *args: _Any, **kwargs: _Any) -> None:
-        super().__init__(*args, **kwargs)
-
     stores: _Any = List(Instance(TraceStore))
     brushes_all = Bool(True, help="a range brushed in one trace is brushed in all")
 
@@ -49,15 +43,9 @@ class StoreGroup(Model):
 class EngineeringTimeFormatter(TickFormatter):
     """Axis labels in ns, µs, ms or s."""
 
-    def __init__(self, *args: _Any, **kwargs: _Any) -> None:
-        super().__init__(*args, **kwargs)
-
 
 class Timeline(Renderer):
     """The tracks over time, on a figure whose x range is the store's."""
-
-    def __init__(self, *args: _Any, **kwargs: _Any) -> None:
-        super().__init__(*args, **kwargs)
 
     store = Instance(TraceStore)
     axis_height = Float(24, help="pixels of the figure that are not the frame")
@@ -70,18 +58,12 @@ class Timeline(Renderer):
 class Minimap(Renderer):
     """The whole trace in one strip, with the part that is in view."""
 
-    def __init__(self, *args: _Any, **kwargs: _Any) -> None:
-        super().__init__(*args, **kwargs)
-
     store = Instance(TraceStore)
     stores: _Any = List(Instance(TraceStore), help="draws one strip for each of these instead")
 
 
 class FlameGraph(Renderer):
     """The icicle of the brushed range."""
-
-    def __init__(self, *args: _Any, **kwargs: _Any) -> None:
-        super().__init__(*args, **kwargs)
 
     store = Instance(TraceStore)
     source = String("ops", help="ops, merged or cprofile")
@@ -94,6 +76,7 @@ class FlameGraph(Renderer):
 class Panel(LayoutDOM):
     """A part of the report that is not drawn on a canvas."""
 
+    # Bokeh types LayoutDOM's arguments, but not those of a subclass.
     def __init__(self, *args: _Any, **kwargs: _Any) -> None:
         super().__init__(*args, **kwargs)
 
@@ -120,7 +103,7 @@ class StaticPart(Panel):
 
 
 class TimelineTitle(Panel):
-    """Whose timeline it is, how busy its GPUs were in the range, and what is selected there."""
+    """A timeline's title, how busy its GPUs were in the range, and its selection."""
 
     text = String()
     busy = String("busy", help="what the share of the time that its GPUs have slices is called")
@@ -152,10 +135,7 @@ class OpTable(Panel):
 
 
 class MemoryPlot(Renderer):
-    """What a device held over time by category, on a figure whose x range is the store's."""
-
-    def __init__(self, *args: _Any, **kwargs: _Any) -> None:
-        super().__init__(*args, **kwargs)
+    """A device's memory over time by category, on a figure whose x range is the store's."""
 
     store = Instance(TraceStore)
     device = Int(0, help="index of the device that is shown")
@@ -183,9 +163,6 @@ class AnalysisTabs(Panel):
 class CurvePlot(Renderer):
     """The curves of the shown analysis, on a figure whose x range is the store's."""
 
-    def __init__(self, *args: _Any, **kwargs: _Any) -> None:
-        super().__init__(*args, **kwargs)
-
     store = Instance(TraceStore)
     tabs: _Any = Instance(AnalysisTabs)
 
@@ -198,9 +175,6 @@ class AnalysisTable(Panel):
 
 class DiffGraph(Renderer):
     """The differential icicle of two runs, of the brushed range of each."""
-
-    def __init__(self, *args: _Any, **kwargs: _Any) -> None:
-        super().__init__(*args, **kwargs)
 
     runs: _Any = Instance(StoreGroup)
     mode = String("both", help="whose widths: both, a or b")

@@ -1,8 +1,13 @@
-"""The panels as the page needs them: texts and numbers of the tables, events as arrays."""
+"""The panels and the memory view as the page needs them.
+
+A panel's table travels as texts and numbers in the header, its events and curves as `Arrays`, which
+are packed like the columns of the slices. Every change of a device's memory is one number of one
+category; the page adds them up.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Literal, TypeGuard
 
@@ -32,12 +37,19 @@ SLOTS = 600
 """Beyond them: the parts of the trace of which the least, the most and the last value are shown."""
 MOST_CURVES = 12
 
+MOST_MEMORY_CHANGES = 10_000
+"""Changes of memory per device that the page gets one by one."""
+MEMORY_SLOTS = 2_500
+"""Beyond them: the parts of the trace of which the fullest moment and the last one are shown."""
+MOST_BLOCKS = 1_500
+"""Blocks per device, the biggest, that the page knows by name."""
+
 
 @remembered
 def panels(record: Record) -> dict[str, Panel]:
-    """What every panel shows of a record, by its name; those that have nothing to show are out.
+    """Return the panels that have something to show of a record, by name.
 
-    Of very many tracks the busiest count, as on the page.
+    Of very many tracks only the busiest count, as on the page.
     """
     record = with_busiest_tracks(record)
     shown = {name: panel_of(record) for name, panel_of in all_panels().items()}
@@ -47,17 +59,16 @@ def panels(record: Record) -> dict[str, Panel]:
 def page_panels(
     shown: Mapping[str, Panel], record: Record, arrays: Arrays, tick_ns: int, *, label: Ints | None
 ) -> list[dict[str, Any]]:
-    """The header's ``panels``: what is shown of a record, in the order of their tabs.
+    """Return the header's ``panels``, in the order of their tabs; positions point into ``arrays``.
 
-    Positions point into ``arrays``.
+    ``values`` has a list per column. ``events``, with times in ticks: those that are slices stand
+    in the order of their groups, with ``count`` per group; all others in the order of time, with
+    ``group``, ``start`` (after the end of the event before: a small number where events tile the
+    time) and ``dur``. ``row`` is the slice, where the page's rows are the slices; ``of`` has the
+    values that columns aggregate; ``cut`` says that only the longest events are there.
 
-    Times are ticks. ``values`` has a list per column. ``events`` that are slices stand in the order
-    of their groups: ``count`` per group. All others stand in the order of time: ``group`` of each,
-    ``start`` after the end of the one before (so little where they tile the time) and ``dur``.
-    ``row``, unless the page's rows are not the slices; ``of``: what the columns aggregate;
-    ``cut``: of the events only the longest are there. Stretches of innermost slices do not come
-    along where the page has the slices: ``frames`` is the row of each label + 1, ``tracks`` where
-    they are.
+    Stretches of innermost slices do not come along where the page has the slices: ``frames`` is the
+    table's row + 1 of each label, on these ``tracks``.
 
     ``label``: that of every slice on the page; None where its rows are not the slices.
     """
@@ -71,16 +82,16 @@ def _page_panel(
 ) -> dict[str, Any]:
     shown = listed(panel, MOST_ROWS)
     length = len(shown.rows)
-    found = None if label is None else _page_frames(panel, length, record, label, arrays)
-    events, note = (None, "") if found else _events(panel, length)
+    frames = None if label is None else _page_frames(panel, length, record, label, arrays)
+    events, note = (None, "") if frames else _events(panel, length)
     if note:
-        columns = tuple(map(_of_the_run, shown.columns))
+        columns = tuple(Column(column.key, column.label, column.unit) for column in shown.columns)
         shown = replace(shown, columns=columns, notes=(*shown.notes, note))
     return {
         "name": name,
         **page_table(shown),
         "cut": bool(note),
-        "events": found
+        "events": frames
         or _page_events(events, length, shown.columns, record, arrays, tick_ns, label is not None),
         "curves": [_page_curve(curve, record, arrays) for curve in panel.curves[:MOST_CURVES]],
         "points": asdict(panel.points) if _has_points(panel.points, shown.columns) else None,
@@ -93,12 +104,8 @@ def _has_points(points: Points | None, columns: tuple[Column, ...]) -> TypeGuard
     return points is not None and {points.x, points.y} <= keys
 
 
-def _of_the_run(column: Column) -> Column:
-    return Column(column.key, column.label, column.unit)
-
-
 def _events(panel: Panel, length: int) -> tuple[pd.DataFrame | None, str]:
-    """The events of the listed rows, and what was left out of them."""
+    """Return the events of the listed rows, and a note if some were left out."""
     if panel.events is None or not len(panel.events):
         return None, ""
     events = panel.events[panel.events["group"] < length]
@@ -117,7 +124,7 @@ def _events(panel: Panel, length: int) -> tuple[pd.DataFrame | None, str]:
 def _page_frames(
     panel: Panel, length: int, record: Record, label: Ints, arrays: Arrays
 ) -> dict[str, Any] | None:
-    """Which slices the listed functions are, by label and track; the page cuts their time up."""
+    """Return which slices the listed functions are, by label and track; the page does the rest."""
     if panel.frames is None:
         return None
     counted = panel.frames >= 0
@@ -161,12 +168,12 @@ def _page_events(
         page["row"] = arrays.add(row, "steps")
     if "track" in events:
         page["track"] = arrays.add(events["track"].to_numpy(np.int64) + 1, "plain")
-    page["of"] = {key: _of(events[key], arrays) for key in _aggregated(columns, events)}
+    page["of"] = {key: _added(events[key], arrays) for key in _aggregated(columns, events)}
     return page
 
 
 def _are_slices(record: Record, events: pd.DataFrame) -> bool:
-    """Whether all these times are those of the slices: the page has them already."""
+    """Whether the events are whole slices, whose times the page has already."""
     slices = record.trace.slices
     ts, dur = slices["ts"].to_numpy(), slices["dur"].to_numpy()
     row, start, end = (events[key].to_numpy(np.int64) for key in ("row", "start_ns", "end_ns"))
@@ -174,12 +181,13 @@ def _are_slices(record: Record, events: pd.DataFrame) -> bool:
 
 
 def _aggregated(columns: tuple[Column, ...], events: pd.DataFrame) -> list[str]:
-    """The columns of the events that the table's columns are computed from."""
+    """Return the columns of the events that the table's columns are computed from."""
     wanted = {c.of for c in columns if c.of and c.aggregate not in ("", "share", "ratio")}
     return [key for key in events.columns if key in wanted]
 
 
-def _of(values: pd.Series[Any], arrays: Arrays) -> int:
+def _added(values: pd.Series[Any], arrays: Arrays) -> int:
+    """Add a column of events to the arrays and return its position."""
     if pd.api.types.is_integer_dtype(values.dtype):
         return arrays.add(values.to_numpy(np.int64), "signed")
     return arrays.add(values.to_numpy(np.float64), "float")
@@ -189,7 +197,7 @@ def _page_curve(curve: Curve, record: Record, arrays: Arrays) -> dict[str, Any]:
     changes = curve.changes.sort_values("ts_ns", kind="stable")
     ts = changes["ts_ns"].to_numpy(np.int64)
     value = changes["value"].to_numpy(np.float64)
-    kept = _shown(ts, value, record.trace.start_ns, record.trace.end_ns)
+    kept = _kept_changes(record, ts, (value, -value), most=MOST_CHANGES, slots=SLOTS)
     return {
         "name": curve.name,
         "unit": curve.unit,
@@ -199,13 +207,19 @@ def _page_curve(curve: Curve, record: Record, arrays: Arrays) -> dict[str, Any]:
     }
 
 
-def _shown(ts: Ints, value: npt.NDArray[np.float64], start: int, end: int) -> npt.NDArray[np.bool_]:
-    """Which changes the page gets: all, or of each part of the trace three that bound the rest."""
-    if len(ts) <= MOST_CHANGES:
+def _kept_changes(
+    record: Record, ts: Ints, keys: Sequence[npt.NDArray[Any]], *, most: int, slots: int
+) -> npt.NDArray[np.bool_]:
+    """Return which changes the page gets: all up to ``most``, else a few that bound the rest.
+
+    These are, in each of ``slots`` parts of the trace, the last one and the least by each key.
+    """
+    if len(ts) <= most:
         return np.ones(len(ts), bool)
-    slot = (ts - start) * SLOTS // max(end - start + 1, 1)
+    start = record.trace.start_ns
+    slot = (ts - start) * slots // max(record.trace.end_ns - start + 1, 1)
     kept = np.append(slot[1:] != slot[:-1], True)
-    for key in (value, -value):
+    for key in keys:
         order = np.lexsort((key, slot))
         kept[order[np.append(True, slot[order][1:] != slot[order][:-1])]] = True
     kept[0] = True
@@ -213,10 +227,10 @@ def _shown(ts: Ints, value: npt.NDArray[np.float64], start: int, end: int) -> np
 
 
 class Arrays:
-    """What the page decodes to `arrays`, in the order in which it was added.
+    """The arrays behind the columns of the payload, in the order in which they were added.
 
     "plain": unsigned integers; "signed": sign-folded ones; "steps": sign-folded differences to the
-    one before; all as byte planes. "float": float64 as it is, eight bytes of each value together.
+    value before; all as byte planes. "float": float64, the eight bytes of each value together.
     """
 
     def __init__(self) -> None:
@@ -224,7 +238,7 @@ class Arrays:
         self._parts: list[bytes] = []
 
     def add(self, values: npt.NDArray[Any], encoding: ArrayEncoding) -> int:
-        """The position of these values among the arrays; integers where it is not "float"."""
+        """Add values, integers unless "float", and return their position among the arrays."""
         if encoding == "float":
             width, data = 8, values.astype("<f8").tobytes()
         else:
@@ -235,7 +249,7 @@ class Arrays:
 
     @property
     def data(self) -> bytes:
-        """All of them, one after the other."""
+        """The bytes of all arrays, one after the other."""
         return b"".join(self._parts)
 
 
@@ -246,32 +260,25 @@ def _stored(values: AnyInts, encoding: ArrayEncoding) -> AnyInts:
 
 
 def fold_sign(values: AnyInts) -> AnyInts:
-    """0, -1, 1, -2, 2, ... become 0, 1, 2, 3, 4, ..."""
+    """Map 0, -1, 1, -2, 2, ... to 0, 1, 2, 3, 4, ..."""
     return np.where(values < 0, -2 * values - 1, 2 * values)
 
 
 def byte_planes(values: AnyInts) -> tuple[int, bytes]:
-    """Bytes per value, and the values as byte planes: all lowest bytes first."""
+    """Return bytes per value, and the values as byte planes: all lowest bytes first."""
     width = max((int(values.max(initial=0)).bit_length() + 7) // 8, 1)
     octets = values.astype("<u8").view(np.uint8).reshape(-1, 8)
     return width, octets[:, :width].T.tobytes()
 
 
-PAGE_MEMORY_MOST_CHANGES = 10_000
-"""Changes per device that the page gets one by one."""
-PAGE_MEMORY_SLOTS = 2_500
-"""Beyond them: the parts of the trace of which the fullest moment and the last one are shown."""
-MOST_BLOCKS = 1_500
-"""Blocks per device, the biggest, that the page knows by name."""
-
-
 def page_memory(record: Record, *, rows_kept: bool) -> dict[str, Any] | None:
-    """The header's ``memory``; None where no allocation was recorded.
+    """Return the header's ``memory``; None where no allocation was recorded.
 
     ``devices``: ``name``, ``ts`` (ns, as differences), ``category`` (index) and ``bytes`` of each
-    change; what was there at first comes with the trace's start; ``reserved_ts`` and ``reserved``
-    alike; ``exact``: whether all changes are there. ``blocks``: columns of `MOST_BLOCKS` of the
-    biggest of each device, names as indices into ``names``; rows are -1 unless ``rows_kept``.
+    change; memory held before the trace counts as a change at its start; ``reserved_ts`` and
+    ``reserved`` alike; ``exact``: whether all changes are there. ``blocks``: columns of each
+    device's `MOST_BLOCKS` biggest, names as indices into ``names``; rows are -1 unless
+    ``rows_kept``.
     """
     table, curve = allocations(record), memory_curve(record)
     if not len(table):
@@ -285,10 +292,10 @@ def page_memory(record: Record, *, rows_kept: bool) -> dict[str, Any] | None:
 
 
 def _device(record: Record, name: str, curve: pd.DataFrame, table: pd.DataFrame) -> dict[str, Any]:
-    totals, own = curve[curve["device"] == name], table[table["device"] == name]
-    start = record.trace.start_ns
-    ts, stack = _stacks(totals, own, start)
-    kept = _page_memory_shown(ts, stack.sum(axis=1), start, record.trace.end_ns)
+    totals, blocks = curve[curve["device"] == name], table[table["device"] == name]
+    ts, stack = _stacks(totals, blocks, record.trace.start_ns)
+    fullest = -stack.sum(axis=1)
+    kept = _kept_changes(record, ts, (fullest,), most=MOST_MEMORY_CHANGES, slots=MEMORY_SLOTS)
     ts, stack = ts[kept], stack[kept]
     change = np.diff(stack, axis=0, prepend=np.zeros((1, len(CATEGORIES)), np.int64))
     moment, category = np.nonzero(change)
@@ -310,15 +317,15 @@ def _steps(values: Ints) -> list[int]:
     return steps
 
 
-def _stacks(totals: pd.DataFrame, own: pd.DataFrame, start: int) -> tuple[Ints, Ints]:
-    """Moments, the trace's start first, and the bytes of each category from each moment on.
+def _stacks(totals: pd.DataFrame, blocks: pd.DataFrame, start: int) -> tuple[Ints, Ints]:
+    """Return moments, the trace's start first, and the bytes of each category from then on.
 
-    What the blocks do not explain of torch's totals was there before the record.
+    Bytes of torch's totals that the blocks do not explain were there before the record.
     """
     number = {category: index for index, category in enumerate(CATEGORIES)}
-    code = own["category"].map(number).to_numpy(np.int64)
-    size = own["bytes"].to_numpy(np.int64)
-    begin, end = own["start_ns"].to_numpy(np.int64), own["end_ns"].to_numpy(np.int64)
+    code = blocks["category"].map(number).to_numpy(np.int64)
+    size = blocks["bytes"].to_numpy(np.int64)
+    begin, end = blocks["start_ns"].to_numpy(np.int64), blocks["end_ns"].to_numpy(np.int64)
     ts = np.append(start, np.unique(totals["ts_ns"].to_numpy(np.int64)))
     stack = np.zeros((len(ts), len(CATEGORIES)), np.int64)
     np.add.at(stack, (np.where(begin < 0, 0, _last(ts, begin)), code), size)
@@ -326,35 +333,25 @@ def _stacks(totals: pd.DataFrame, own: pd.DataFrame, start: int) -> tuple[Ints, 
     np.subtract.at(stack, (_last(ts, end[ended]), code[ended]), size[ended])
     stack = stack.cumsum(axis=0)
     after = totals.groupby("ts_ns")["allocated_bytes"].last().to_numpy(np.int64)
-    first = int(totals["allocated_bytes"].iloc[0] - _first_change(totals, own))
+    first = int(totals["allocated_bytes"].iloc[0] - _first_change(blocks))
     unexplained = np.append(first, after) - stack.sum(axis=1)
     stack[:, number[BEFORE]] += unexplained
     return ts, stack
 
 
 def _last(ts: Ints, times: Ints) -> Ints:
+    """Return the position of the last moment up to each of these times."""
     return np.searchsorted(ts, times, side="right") - 1
 
 
-def _first_change(totals: pd.DataFrame, own: pd.DataFrame) -> int:
-    """Bytes by which the first event changed the total."""
-    first = own[(own["row"] >= 0) | (own["release"] >= 0)].iloc[0]
+def _first_change(blocks: pd.DataFrame) -> int:
+    """Return the bytes by which the first event changed the total."""
+    first = blocks[(blocks["row"] >= 0) | (blocks["release"] >= 0)].iloc[0]
     return int(first["bytes"] if first["row"] >= 0 else -first["bytes"])
 
 
-def _page_memory_shown(ts: Ints, total: Ints, start: int, end: int) -> npt.NDArray[np.bool_]:
-    """Which moments the page gets: all, or of each part of the trace the fullest and the last."""
-    if len(ts) <= PAGE_MEMORY_MOST_CHANGES:
-        return np.ones(len(ts), bool)
-    slot = (ts - start) * PAGE_MEMORY_SLOTS // max(end - start + 1, 1)
-    kept = np.append(slot[1:] != slot[:-1], True)
-    order = np.lexsort((-total, slot))
-    kept[order[np.append(True, slot[order][1:] != slot[order][:-1])]] = True
-    kept[0] = True
-    return kept
-
-
 def _blocks(table: pd.DataFrame, devices: list[str], *, rows_kept: bool) -> dict[str, Any]:
+    """Return the columns of each device's biggest blocks."""
     biggest = table.sort_values("bytes", ascending=False, kind="stable")
     biggest = biggest.groupby("device").head(MOST_BLOCKS).sort_index()
     texts = [biggest[f"{name}_name"] for name in ("op", "module", "line")] + [biggest["tensor"]]

@@ -1,4 +1,8 @@
-"""The slices as the page needs them, with their texts coded; and the lines and modules."""
+"""The slices as the page needs them, with their texts coded; and the cell lines and modules.
+
+`page_rows` makes a row of every slice. Where that is too much for a page, `with_busiest_tracks`
+leaves out tracks, and `merge_short` merges short events of one caller and name.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +25,17 @@ from gpuprof_widgets.trace.schema import GPU_CATEGORIES, NONE, OP_CATEGORIES, RU
 from gpuprof_widgets.trace.tracks import DEVICE_KINDS
 
 Mask = npt.NDArray[np.bool_]
-
 Ints = npt.NDArray[np.signedinteger[Any]]
+AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 COPY_SIZE = "bytes"
 """Arg that holds a copy's size."""
+
+ORDINARY, WAITS, WAITS_FOR_ITS_COPY, FIRST_LINE = 0, 1, 2, 3
+"""Kinds of slices; those of cell lines follow: two for each line, the second for later pieces."""
+
+MOST_TRACKS = 1_000
+"""A file of 300,000 threads took minutes to draw, and its page as long to open."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +46,8 @@ class PageRows:
     ``label`` points into ``label_pairs``, pairs of indices into ``names`` and ``categories``, and
     into ``label_kinds`` (see `slice_kinds`).
     ``owner`` is a GPU slice's launch or, where the trace has none, its op; links are -1 for none.
-    ``bytes`` are those of a copy or an allocation (negative: released), ``device_bytes`` those of
-    them that were allocated on a device; ``flops`` are the op's own.
+    ``bytes`` is the size of a copy or an allocation (negative: released), ``device_bytes`` that of
+    an allocation on a device; ``flops`` does not count nested ops.
     """
 
     ts: Ints
@@ -66,11 +76,11 @@ class PageRows:
         return len(self.ts)
 
     def in_categories(self, wanted: tuple[str, ...]) -> Mask:
-        """Which rows have one of these categories."""
+        """Return which rows have one of these categories."""
         return self._category_mask([category in wanted for category in self.categories])
 
     def launches(self) -> Mask:
-        """Which rows are calls of a device's runtime or driver."""
+        """Return which rows are calls of a device's runtime or driver."""
         return self._category_mask([c.endswith(RUNTIME_ENDINGS) for c in self.categories])
 
     def _category_mask(self, wanted: list[bool]) -> Mask:
@@ -78,7 +88,7 @@ class PageRows:
         return by_label[self.label] if len(self) else np.zeros(0, bool)
 
     def nests(self, ts: Ints, end: Ints) -> bool:
-        """Whether nesting by these times gives the parents: coarse ticks and windows hide some."""
+        """Whether nesting by these times gives the parents; coarse ticks and windows hide some."""
         parent, _ = links.nest(ts, end, self.track)
         return bool(np.array_equal(parent, self.parent))
 
@@ -86,13 +96,13 @@ class PageRows:
         """Whether the ops of launches and GPU slices follow from nesting around the launch."""
         is_op = self.in_categories(OP_CATEGORIES)
         around = links.nearest_ancestor(self.parent, is_op)
-        of_owner = np.where(is_op[self.owner], self.owner, around[self.owner])
-        of_launch = np.where(self.launches(), around, NONE)
-        return bool(np.array_equal(np.where(self.owner >= 0, of_owner, of_launch), self.op))
+        owner_op = np.where(is_op[self.owner], self.owner, around[self.owner])
+        launch_op = np.where(self.launches(), around, NONE)
+        return bool(np.array_equal(np.where(self.owner >= 0, owner_op, launch_op), self.op))
 
 
 def page_rows(trace: Trace) -> PageRows:
-    """The slices of a trace with their texts coded."""
+    """Return the slices of a trace with their texts coded."""
     slices = trace.slices
     label, pairs, kinds, names, categories = _labels(trace)
     shape, shapes = shape_codes(trace)
@@ -115,7 +125,7 @@ def page_rows(trace: Trace) -> PageRows:
         count=count,
         shape=shape,
         bytes=_sizes(trace, memory),
-        device_bytes=_at(memory.row, np.where(memory.on_cpu, 0, memory.size), len(trace)),
+        device_bytes=_scattered(memory.row, np.where(memory.on_cpu, 0, memory.size), len(trace)),
         flops=slice_flops(trace) * (count > 0),
         names=names,
         categories=categories,
@@ -128,7 +138,7 @@ def page_rows(trace: Trace) -> PageRows:
 def _labels(
     trace: Trace,
 ) -> tuple[Ints, list[tuple[int, int]], list[int], list[str], list[str]]:
-    """Per slice its (name, category, kind), the pairs and kinds of these, and the texts needed."""
+    """Return each slice's label, the labels' (name, category) pairs and kinds, and the texts."""
     name, category = trace.slices["name"].cat, trace.slices["category"].cat
     kind = slice_kinds(trace)
     width, height = max(len(category.categories), 1), int(kind.max(initial=0)) + 1
@@ -144,28 +154,25 @@ def _labels(
 
 
 def _sizes(trace: Trace, memory: Allocations) -> Ints:
-    sizes = _at(memory.row, memory.size, len(trace))
+    """Return the bytes of each slice's allocation or copy."""
+    sizes = _scattered(memory.row, memory.size, len(trace))
     copied = trace.args.get(COPY_SIZE)
     if copied is not None and copied.dtype == np.int64:
         sizes[copied.index.to_numpy()] = copied.to_numpy()
     return sizes
 
 
-def _at(rows: npt.NDArray[np.intp], values: Ints, length: int) -> Ints:
-    """A column that is zero but for these rows."""
+def _scattered(rows: npt.NDArray[np.intp], values: Ints, length: int) -> Ints:
+    """Return a column with the values in these rows and zeros elsewhere."""
     column = np.zeros(length, np.int64)
     column[rows] = values
     return column
 
 
-ORDINARY, WAITS, WAITS_FOR_ITS_COPY, FIRST_LINE = 0, 1, 2, 3
-"""Kinds of slices; those of cell lines follow: two for each line, the second for later pieces."""
-
-
 def slice_kinds(trace: Trace) -> Ints:
-    """Per slice what its name and category do not tell: which line it is, whether it waits.
+    """Return per slice which cell line it is, or whether it waits.
 
-    Slices of several kinds have labels of their own, so that a kind costs nothing per slice.
+    A label belongs to one kind, so that a kind costs the page nothing per slice.
     """
     kinds = np.full(len(trace), ORDINARY, np.int64)
     known = cell_lines(trace)
@@ -177,7 +184,7 @@ def slice_kinds(trace: Trace) -> Ints:
 
 
 def page_lines(record: Record, label_kinds: list[int]) -> dict[str, Any] | None:
-    """The lines for the page's header, by label; None where none were recorded."""
+    """Return the cell lines for the page's header, by label; None where none were recorded."""
     known = cell_lines(record.trace)
     if not len(known.row):
         return None
@@ -205,37 +212,31 @@ def page_lines(record: Record, label_kinds: list[int]) -> dict[str, Any] | None:
 
 
 def _cell(name: str, source: LineSource | None) -> dict[str, Any]:
-    """A cell whose text is not known has its lines' code only."""
+    """Return a cell for the header; without its source the page has the lines' code only."""
     if source is None:
         return {"name": name, "first": 1, "text": []}
     return {"name": name, "first": source.first, "text": list(source.text)}
 
 
 def module_classes(trace: Trace) -> dict[str, str]:
-    """The class of each module by its name; where several modules share a name, their classes."""
-    known = trace.args.get("class")
-    if known is None:
+    """Return the class of each module by name, or the classes of modules that share a name."""
+    kinds = trace.args.get("class")
+    if kinds is None:
         return {}
-    of_module = trace.index.in_category("module", "module_backward")
-    known = known[of_module[known.index.to_numpy()]]
-    names = trace.slices["name"].to_numpy(object)[known.index.to_numpy()]
-    pairs = np.unique(np.stack([names.astype(str), known.to_numpy(object).astype(str)]), axis=1)
+    is_module = trace.index.in_category("module", "module_backward")
+    kinds = kinds[is_module[kinds.index.to_numpy()]]
+    names = trace.slices["name"].to_numpy(object)[kinds.index.to_numpy()]
+    pairs = np.unique(np.stack([names.astype(str), kinds.to_numpy(object).astype(str)]), axis=1)
     classes: dict[str, str] = {}
     for name, kind in pairs.T.tolist():
         classes[name] = f"{classes[name]}, {kind}" if name in classes else kind
     return classes
 
 
-AnyRecord = TypeVar("AnyRecord", bound=Record)
-
-MOST_TRACKS = 1_000
-"""A file of 300,000 threads took minutes to draw, and its page as long to open."""
-
-
 def with_busiest_tracks(record: AnyRecord, most: int = MOST_TRACKS) -> AnyRecord:
-    """The record with ``most`` of its tracks; the very record if it has no more.
+    """Return the record with at most ``most`` tracks, or the same object if it has no more.
 
-    Those of GPUs come first, then those on which the most time was spent.
+    GPU tracks are kept first, then those on which the most time was spent.
     """
     if len(record.trace.tracks) <= most:
         return record
@@ -243,8 +244,8 @@ def with_busiest_tracks(record: AnyRecord, most: int = MOST_TRACKS) -> AnyRecord
     return replace(record, trace=_of_tracks(record.trace, shown))
 
 
-def tracks_told(shown: Record, record: Record) -> tuple[str, ...]:
-    """A sentence on the tracks of the record that are not shown, if there are any."""
+def hidden_tracks_note(shown: Record, record: Record) -> tuple[str, ...]:
+    """Return a sentence on the tracks of the record that are not shown, if there are any."""
     if shown is record:
         return ()
     return (
@@ -255,6 +256,7 @@ def tracks_told(shown: Record, record: Record) -> tuple[str, ...]:
 
 
 def _busiest_first(trace: Trace) -> npt.NDArray[np.intp]:
+    """Return the tracks in the order in which `with_busiest_tracks` keeps them."""
     slices = trace.slices
     outermost = np.where(slices["depth"] == 0, slices["dur"], 0)
     busy_ns = np.bincount(slices["track"], weights=outermost, minlength=len(trace.tracks))
@@ -263,7 +265,7 @@ def _busiest_first(trace: Trace) -> npt.NDArray[np.intp]:
 
 
 def _of_tracks(trace: Trace, shown: npt.NDArray[np.intp]) -> Trace:
-    """The trace of these tracks, in their order."""
+    """Return the trace with these tracks alone, in their order."""
     number = np.full(len(trace.tracks), -1, np.int32)
     number[shown] = np.arange(len(shown), dtype=np.int32)
     kept = kept_slices(trace, number[trace.slices["track"].to_numpy()] >= 0)
@@ -276,16 +278,16 @@ def merge_short(rows: PageRows, longest_ns: int, slots: int) -> PageRows:
     """Merge events of at most ``longest_ns`` with those of the same caller and name near them.
 
     A merged row lasts as long as all of its events together and counts them, so totals stay. Longer
-    events stay as they are, and nothing is merged across one of them; the outermost short events
-    are near if they begin in the same of ``slots`` parts of the trace. Callers, and the ops of GPU
-    slices, stay the same.
+    events stay as they are, and nothing is merged across them. Outermost short events are near each
+    other if they begin in the same one of ``slots`` equal parts of the trace. Callers, and the ops
+    of GPU slices, stay the same.
     """
     return _gathered(rows, _grouped(rows, rows.dur <= longest_ns, slots))
 
 
 @dataclass(frozen=True)
 class _Groups:
-    """Group and caller (a row) of each row; per group its first row and its start in ns."""
+    """Each row's group and caller (a row); each group's first row and start in ns."""
 
     of_row: Ints
     parent: Ints
@@ -294,7 +296,7 @@ class _Groups:
 
 
 def _grouped(rows: PageRows, short: Mask, slots: int) -> _Groups:
-    # What a long event outlasts cannot hold it: its caller is the next long one around it.
+    # A short event cannot contain a long one once merged: the caller is the next long one around.
     parent = np.where(short, rows.parent, links.nearest_ancestor(rows.parent, ~short))
     in_merged = (parent >= 0) & short & short[parent]
     run, slot = _runs(rows, short), rows.ts // _slot_ns(rows, slots)
@@ -303,14 +305,14 @@ def _grouped(rows: PageRows, short: Mask, slots: int) -> _Groups:
     of_row, first, ts = (np.full(len(rows), NONE, np.int64) for _ in range(3))
     length = 0
     for at in _callers_first(rows, is_gpu):
-        above = _of(of_row, parent[at])
+        above = _taken(of_row, parent[at])
         place = (np.where(in_merged[at], NONE, where[at]) for where in (run, slot))
         region = _numbered(rows.track[at], above, *place, alone[at])
-        op = np.where(is_gpu[at], _of(of_row, rows.op[at]), NONE)
+        op = np.where(is_gpu[at], _taken(of_row, rows.op[at]), NONE)
         group = _numbered(region, rows.label[at], rows.shape[at], op)
         sample = _first_of(group)
         new = slice(length, length + len(sample))
-        begin = np.where(in_merged[at], _of(ts, above), rows.ts[at[_first_of(region)][region]])
+        begin = np.where(in_merged[at], _taken(ts, above), rows.ts[at[_first_of(region)][region]])
         dur = np.bincount(group, rows.dur[at]).astype(np.int64)
         of_row[at], first[new] = length + group, at[sample]
         ts[new] = begin[sample] + _before(region[sample], at[sample], dur)
@@ -318,8 +320,8 @@ def _grouped(rows: PageRows, short: Mask, slots: int) -> _Groups:
     return _Groups(of_row, parent, first[:length], ts[:length])
 
 
-def _of(values: Ints, index: Ints) -> Ints:
-    """The values at these places, none where there is no place."""
+def _taken(values: Ints, index: Ints) -> Ints:
+    """Return the values at these positions, -1 where the position is -1."""
     return np.where(index >= 0, values[index], NONE)
 
 
@@ -329,13 +331,13 @@ def _slot_ns(rows: PageRows, slots: int) -> int:
 
 
 def _callers_first(rows: PageRows, is_gpu: Mask) -> list[Ints]:
-    """Rows level by level, GPU rows last: who calls or launches a row has its group before it."""
+    """Return rows level by level, GPU rows last, so that callers and launchers come before."""
     deepest = int(rows.depth.max(initial=0)) + 1
     return list(links.rows_by(rows.depth + deepest * is_gpu).values())
 
 
 def _runs(rows: PageRows, short: Mask) -> Ints:
-    """A number that changes between siblings where a long one stands."""
+    """Return per row a number that changes between siblings at every long one."""
     order = np.lexsort((np.arange(len(rows)), rows.parent, rows.track))
     run = np.empty(len(rows), np.int64)
     run[order] = np.cumsum(~short[order])
@@ -343,7 +345,7 @@ def _runs(rows: PageRows, short: Mask) -> Ints:
 
 
 def _numbered(*columns: Ints) -> Ints:
-    """Numbers from 0 on for the distinct combinations of the columns' values."""
+    """Return numbers from 0 on for the distinct combinations of the columns' values."""
     code = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         _, value = np.unique(column, return_inverse=True)
@@ -353,13 +355,13 @@ def _numbered(*columns: Ints) -> Ints:
 
 
 def _first_of(region: Ints) -> Ints:
-    """Index of the first member of each region or group."""
+    """Return the index of the first member of each region or group."""
     _, first = np.unique(region, return_index=True)
     return first
 
 
 def _before(region: Ints, first: Ints, dur: Ints) -> Ints:
-    """Time of the groups that stand before each group in its region, in the order of first rows."""
+    """Return the time of the groups before each group in its region, in order of first rows."""
     order = np.lexsort((first, region))
     total = np.cumsum(dur[order]) - dur[order]
     starts = np.append(True, np.diff(region[order]) != 0)
@@ -370,7 +372,7 @@ def _before(region: Ints, first: Ints, dur: Ints) -> Ints:
 
 
 def _gathered(rows: PageRows, groups: _Groups) -> PageRows:
-    """The groups as rows, in the order of the page: by track and start, callers first."""
+    """Return the groups as rows, in the order of the page: by track and start, callers first."""
     first = groups.first
     order = np.lexsort((first, rows.depth[first], groups.ts, rows.track[first]))
     position = np.empty(len(order), np.int64)

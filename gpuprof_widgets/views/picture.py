@@ -1,8 +1,8 @@
 """The views as one picture, for readers whose notebook runs no script: drawn without a browser.
 
 Timeline on top, flame graph and top ops below, on a white card that is legible on any theme. The
-timeline and the flame graph are rasters with one value per pixel: the cost hardly depends on the
-number of events.
+timeline (`levels`, `pixels`) and the flame graph are rasters with one value per pixel: the cost
+hardly depends on the number of events.
 """
 
 from __future__ import annotations
@@ -58,25 +58,25 @@ VIEWS = {
     "flame_graph": Box(0, 398, 796, HEIGHT),
     "ops": Box(800, 398, WIDTH, HEIGHT),
 }
-"""What a picture can be of, and where that is on it."""
+"""The views that a picture can show, and their places on it."""
 
 
 def picture_png(record: Record, view: str = "all") -> bytes:
-    """The picture of the report's views, 1200 by 660 pixels, or of one of `VIEWS`."""
+    """Return the picture of the report's views, 1200 by 660 pixels, or of one of `VIEWS`."""
     canvas = Canvas()
     words = draw(canvas, record, view)
     return canvas.png(words, VIEWS[view])
 
 
 def picture_svg(record: Record, view: str = "all") -> bytes:
-    """The same with rectangles and text in it instead of pixels."""
+    """Return the same picture of rectangles and text instead of pixels."""
     canvas = VectorCanvas()
     words = draw(canvas, record, view)
     return canvas.svg(words, VIEWS[view])
 
 
 def draw(canvas: Drawing, record: Record, view: str) -> str:
-    """Put the views on the canvas, or one of them; returns what they say in words."""
+    """Draw the views, or one of them, and return their alternative text."""
     words = headline(record)
     if view == "all":
         for number, line in enumerate(wrap(words, 132)[:2]):
@@ -92,13 +92,13 @@ def draw(canvas: Drawing, record: Record, view: str) -> str:
 
 
 def headline(record: Record) -> str:
-    """The first finding: what the picture says in words, its alternative text."""
-    found = findings(record)
-    return found[0].text.replace("`", "") if found else "Nothing was recorded."
+    """Return the first finding, the alternative text of the picture."""
+    first = next(iter(findings(record)), None)
+    return first.text.replace("`", "") if first else "Nothing was recorded."
 
 
 def draw_timeline(canvas: Drawing, trace: Trace) -> None:
-    """Tracks from top to bottom, one row of pixels per nesting level; then the time axis."""
+    """Draw the tracks from top to bottom, one row of bars per nesting level; then the time axis."""
     lanes = shown_lanes(trace)
     count = sum(map(len, lanes.values()))
     height = min(18, (TIMELINE.bottom - TIMELINE.top) // max(count, 1))
@@ -118,7 +118,7 @@ def draw_timeline(canvas: Drawing, trace: Trace) -> None:
 
 
 def shown_lanes(trace: Trace) -> dict[int, list[Level]]:
-    """The levels to draw by track: all tracks where they fit, else those most of the time busy."""
+    """Return the levels to draw by track: of all tracks if they fit, else of the busiest."""
     lanes: dict[int, list[Level]] = {}
     for level in levels(trace, shown_depth(trace)):
         lanes.setdefault(level.track, []).append(level)
@@ -132,7 +132,7 @@ def shown_lanes(trace: Trace) -> dict[int, list[Level]]:
 
 
 def shown_depth(trace: Trace) -> int:
-    """Levels to draw: some of ops, below those of the cell lines and modules around them."""
+    """Return how many levels to draw: of ops, and of the cell lines and modules around them."""
     around = trace.slices.loc[trace.index.in_category(*REGION_CATEGORIES), "depth"]
     return MAX_DEPTH + min(int(around.max()) + 1 if len(around) else 0, MAX_AROUND)
 
@@ -140,7 +140,7 @@ def shown_depth(trace: Trace) -> int:
 def draw_level(
     canvas: Drawing, trace: Trace, level: Level, into: Box, time: tuple[int, int]
 ) -> None:
-    """One nesting level of a track as one row of bars, over a range of time in ns."""
+    """Draw one nesting level of a track as one row of bars, over a range of time in ns."""
     width = into.right - into.left
     row, share = pixels(level, *time, width)
     edges = np.flatnonzero(np.diff(row, prepend=-2))
@@ -160,7 +160,7 @@ def draw_level(
 
 
 def draw_axis(canvas: Drawing, span_ns: int, top: int) -> None:
-    """Times since the start at round steps."""
+    """Draw the time axis: times since the start at round steps."""
     step = nice_step(max(span_ns, 1) / 7)
     width = TIMELINE.right - TIMELINE.left
     for number in range(int(span_ns // step) + 1):
@@ -170,7 +170,7 @@ def draw_axis(canvas: Drawing, span_ns: int, top: int) -> None:
 
 
 def nice_step(least: float) -> float:
-    """The smallest of 1, 2, 5, 10, 20, ... that is no smaller."""
+    """Return the smallest of 1, 2, 5, 10, 20, ... that is at least ``least``."""
     power = 10 ** np.floor(np.log10(max(least, 1)))
     return float(next(step * power for step in (1, 2, 5, 10) if step * power >= least))
 
@@ -187,22 +187,23 @@ def _draw_omitted(canvas: Drawing, trace: Trace, lanes: dict[int, list[Level]]) 
 
 
 def draw_legend(canvas: Drawing, *records: Record) -> None:
-    """A patch and a word for each kind of slice that there is."""
-    categories = {str(name) for each in records for name in each.trace.slices["category"].unique()}
+    """Draw a patch and a word for each kind of slice in the records."""
+    slices = [record.trace.slices for record in records]
+    categories = {str(name) for table in slices for name in table["category"].unique()}
     present = {kind_of(category) for category in categories}
     frames = {frames_of(record) for record in records}
-    of_frames = frames.pop() if len(frames) == 1 else "functions"
+    frames_word = frames.pop() if len(frames) == 1 else "functions"
     x = TIMELINE.left
     for kind, (colour, _) in KINDS.items():
         if kind in present:
             canvas.fill(Box(x, 48, x + 11, 59), rgb(colour))
-            word = of_frames if kind == FRAMES else kind
+            word = frames_word if kind == FRAMES else kind
             canvas.text(x + 15, 54, word, size=7.5, colour=MUTED)
             x += 30 + int(len(word) * 6)
 
 
 def draw_flame_graph(canvas: Drawing, tree: pd.DataFrame) -> None:
-    """The call tree with its root on top; nodes narrower than a pixel are left out."""
+    """Draw the call tree with its root on top; nodes narrower than a pixel are left out."""
     canvas.text(FLAME_GRAPH.left, 410, "Flame graph: time by call path", weight="bold", size=8.5)
     boxes = flame_boxes(tree, FLAME_GRAPH.right - FLAME_GRAPH.left) if len(tree) else []
     for node in boxes:
@@ -228,10 +229,10 @@ class FlameBox:
 
 
 def flame_boxes(tree: pd.DataFrame, width: int) -> list[FlameBox]:
-    """Every node of at least a pixel, children side by side under their parent, longest first."""
+    """Return every node of at least a pixel; under a parent the longest child is on the left."""
     parent, depth = tree["parent"].to_numpy(), tree["depth"].to_numpy()
     length = tree["total_ns"].to_numpy() * (width / max(int(tree["total_ns"].iloc[0]), 1))
-    left = _beside_siblings(parent, length)
+    left = _offset_in_parent(parent, length)
     for level in range(1, int(depth.max()) + 1):
         rows = np.flatnonzero(depth == level)
         left[rows] += left[parent[rows]]
@@ -242,10 +243,10 @@ def flame_boxes(tree: pd.DataFrame, width: int) -> list[FlameBox]:
     ]
 
 
-def _beside_siblings(
+def _offset_in_parent(
     parent: npt.NDArray[np.int32], length: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """Per node how far it lies from its parent's left edge: the siblings before it."""
+    """Return each node's distance from its parent's left edge: the lengths of siblings before."""
     order = np.lexsort((-length, parent))
     before = np.cumsum(length[order]) - length[order]
     _, first, group = np.unique(parent[order], return_index=True, return_inverse=True)
@@ -255,7 +256,7 @@ def _beside_siblings(
 
 
 def draw_top_ops(canvas: Drawing, record: Record) -> None:
-    """The costliest ops, where there are none Python functions: bar, time and share."""
+    """Draw the costliest ops, of Python alone the functions: name, bar, time and share."""
     title, table = _costliest(record)
     canvas.text(TOP_OPS.left, 410, title, weight="bold", size=8.5)
     rows = table.head(TOP_ROWS)
@@ -271,7 +272,7 @@ def draw_top_ops(canvas: Drawing, record: Record) -> None:
 
 
 def _costliest(record: Record) -> tuple[str, pd.DataFrame]:
-    """``name``, ``category``, ``ns`` and ``share``, the largest first; and what they are."""
+    """Return a title and ``name``, ``category``, ``ns`` and ``share``, the largest first."""
     if has_python_alone(record):
         functions = function_rows(record, sort="cpu_self", top=TOP_ROWS).rows
         columns = {"self_ns": "ns", "self_share": "share"}
@@ -300,7 +301,7 @@ class Level:
 
 
 def levels(trace: Trace, max_depth: int) -> Iterator[Level]:
-    """Every level that has a slice of some length, by track and depth, above ``max_depth``."""
+    """Yield every level above ``max_depth`` that has a slice of some length, by track and depth."""
     slices = trace.slices
     track, depth = slices["track"].to_numpy(), slices["depth"].to_numpy()
     ts, dur = slices["ts"].to_numpy(), slices["dur"].to_numpy()
@@ -317,10 +318,10 @@ def levels(trace: Trace, max_depth: int) -> Iterator[Level]:
 def pixels(
     level: Level, start_ns: int, end_ns: int, width: int
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
-    """Per pixel the slice row drawn there (-1: none) and the share of the pixel that is covered.
+    """Return per pixel the slice row drawn there (-1: none) and the share of it that is covered.
 
-    The row is that of the first slice that reaches into the pixel; shorter ones of the same pixel
-    are merged with it, and the share is that of all of them.
+    The row is that of the first slice that reaches into the pixel; the others in the same pixel are
+    merged with it, and the share counts all of them.
     """
     edges = np.linspace(start_ns, end_ns, width + 1)
     first = np.searchsorted(level.end, edges[:-1], side="right")
@@ -331,7 +332,7 @@ def pixels(
 
 
 def _covered_before(level: Level, moments: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Time in ns that the level's slices cover before each moment."""
+    """Return the time in ns that the level's slices cover before each moment."""
     length = level.end - level.ts
     ended = np.concatenate([[0], np.cumsum(length)])
     started = np.searchsorted(level.ts, moments, side="right")

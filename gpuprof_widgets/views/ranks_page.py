@@ -1,7 +1,7 @@
 """The page of many ranks without script: findings, each rank's time, who waits for whom.
 
-Only tags and styles that notebooks leave standing, as in `static`; colours are transparent enough
-for light and dark themes, and never say anything that the numbers do not.
+It uses only tags and styles that notebooks leave standing (see `table_renderers`). Colours are
+transparent enough for light and dark themes, and never say anything that the numbers do not.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.ranks.tables import Ints, self_times
 from gpuprof_widgets.views.figure import finding_lines
-from gpuprof_widgets.views.report import html_findings, text_findings
+from gpuprof_widgets.views.report import html_findings, html_notes, text_findings, text_notes
 from gpuprof_widgets.views.table import Column, Table
-from gpuprof_widgets.views.table_renderers import escaped, html_table, text_table, wrapped
+from gpuprof_widgets.views.table_renderers import html_table, text_table
 
 PARTS = {
     "computing_ns": ("Computing", "rgba(0,114,178,0.55)"),
@@ -72,7 +72,7 @@ SLOWEST_AND_FASTEST = (
 
 @dataclass(frozen=True)
 class RanksTables:
-    """What the page shows: tables of `analyses.ranks`, findings and notes.
+    """The content of the page: tables of `analyses.ranks`, findings and notes.
 
     ``on_gpu``: whether the ranks' time is that of GPUs; else it is that of their main threads.
     """
@@ -88,29 +88,35 @@ class RanksTables:
     functions: pd.DataFrame
 
 
+def ranks_bundle(tables: RanksTables) -> dict[str, str]:
+    """Return `ranks_html` and `ranks_text` by their MIME types."""
+    return {"text/plain": ranks_text(tables), "text/html": ranks_html(tables)}
+
+
 def ranks_html(tables: RanksTables) -> str:
-    """Findings, notes and tables, for readers whose notebook runs no script."""
-    found = html_findings(list(tables.findings))
-    notes = "".join(f"<div>Note: {escaped(note)}.</div>" for note in tables.notes)
-    return f'<div class="gpuprof-static">{found}{notes}{ranks_tables_html(tables)}</div>'
+    """Return findings, notes and tables, for readers whose notebook runs no script."""
+    parts = (
+        html_findings(tables.findings),
+        html_notes(tables.notes),
+        ranks_tables_html(tables),
+    )
+    return f'<div class="gpuprof-static">{"".join(parts)}</div>'
 
 
 def ranks_tables_html(tables: RanksTables) -> str:
-    """The tables alone: what stands below the live timelines."""
+    """Return the tables alone, which stand below the live timelines as well."""
     shown = [_functions_table(tables, side_by_side=MATRIX_MOST)]
     parts = []
     if len(tables.overview):
-        of_times = (_waits_table, _collectives_table, _steps_table)
-        shown = [*(table(tables) for table in of_times), *shown]
+        shown = [_waits_table(tables), _collectives_table(tables), _steps_table(tables), *shown]
         parts.append(html_table(_ranks_table(tables)) + _legend(tables))
     parts += [html_table(table) for table in shown if table is not None]
     return "".join(f'<div style="margin-top:10px">{part}</div>' for part in parts)
 
 
 def ranks_text(tables: RanksTables) -> str:
-    """Findings and the table of ranks, below 80 columns."""
-    lines = text_findings(list(tables.findings))
-    lines += [line for note in tables.notes for line in wrapped(f"Note: {note}.")]
+    """Return findings, notes, and the tables of ranks and functions, below 80 columns."""
+    lines = [*text_findings(tables.findings), *text_notes(tables.notes)]
     shown = [
         _ranks_table(tables) if len(tables.overview) else None,
         _functions_table(tables, side_by_side=SIDE_BY_SIDE_IN_TEXT),
@@ -120,14 +126,14 @@ def ranks_text(tables: RanksTables) -> str:
     return "\n".join(lines)
 
 
-def finding_lines_of(found: Sequence[tuple[Finding, int]]) -> list[dict[str, Any]]:
-    """The findings as the page gets them, each with the position of the timeline it is about."""
-    lines = finding_lines([finding for finding, _ in found], 0)
-    return [line | {"of": at} for line, (_, at) in zip(lines, found, strict=True)]
+def finding_lines_of(findings: Sequence[tuple[Finding, int]]) -> list[dict[str, Any]]:
+    """Return the findings as the page gets them, each with the position of its timeline."""
+    lines = finding_lines([finding for finding, _ in findings], 0)
+    return [line | {"of": at} for line, (_, at) in zip(lines, findings, strict=True)]
 
 
 def _ranks_table(tables: RanksTables) -> Table:
-    """The parts of each rank's time, as bars too, and how often and how much it was awaited."""
+    """Return the parts of each rank's time, as bars too, and how long others waited for it."""
     ranks, longest = len(tables.overview), _longest(tables)
     awaited = tables.stragglers.head(RANKS_MOST)[["rank", "last", "delay_ns"]]
     rows = tables.overview.merge(awaited, on="rank")
@@ -163,7 +169,7 @@ def _legend(tables: RanksTables) -> str:
 
 
 def _shown_parts(tables: RanksTables) -> list[str]:
-    """The parts of the time, without copies where these take next to nothing."""
+    """Return the parts of the time, without copies where these take next to nothing."""
     copying = tables.overview["copying_ns"].max() > WORTH_A_COLUMN * _longest(tables)
     return [key for key in PARTS if key != "copying_ns" or copying]
 
@@ -173,12 +179,15 @@ def _longest(tables: RanksTables) -> int:
 
 
 def _heading(part: str, tables: RanksTables) -> str:
-    """A main thread outside of ops and collectives is not idle: it runs Python, or reads data."""
+    """Return the heading of a part of the time.
+
+    A main thread outside of ops and collectives is not idle: it runs Python, or reads data.
+    """
     return "In no op" if part == "idle_ns" and not tables.on_gpu else PARTS[part][0]
 
 
 def _time_bar(row: Mapping[Any, int], longest: int) -> str:
-    """The parts side by side, as long as their time."""
+    """Return the style of a bar with the parts side by side, as long as their time."""
     at, stops = 0.0, []
     for key, (_, colour) in PARTS.items():
         upto = at + 100 * row[key] / longest
@@ -189,19 +198,22 @@ def _time_bar(row: Mapping[Any, int], longest: int) -> str:
 
 
 def _heat(shares: Iterable[float]) -> list[str]:
-    """Backgrounds, each the stronger, the larger its share, up to one."""
+    """Return a background per share: the larger the share, the stronger the colour."""
     return [f"background:rgba({HEAT},{0.6 * min(s, 1):.2f});" if s > 0.02 else "" for s in shares]
 
 
 def _heated(title: str, noun: str, times: pd.DataFrame, shares: pd.DataFrame) -> Table:
-    """A row per index, which names it, and a column of times per column, heated by the shares."""
+    """Return ``times`` as a table with its index as names, and cells coloured by the shares."""
     columns = (Column("name", noun), *(Column(label, label, "ns") for label in map(str, times)))
-    styles = {str(label): _heat(of_one) for label, of_one in shares.items()}
+    styles = {str(label): _heat(column) for label, column in shares.items()}
     return Table(title, columns, times.assign(name=times.index), styles=styles)
 
 
 def _waits_table(tables: RanksTables) -> Table | None:
-    """Ranks by ranks, without those that cost next to nothing; of many the longest waits."""
+    """Return the waits, ranks by ranks, without ranks that cost next to nothing.
+
+    Beyond `MATRIX_MOST` ranks the longest waits are listed instead.
+    """
     waits, ranks = tables.waits, sorted(tables.overview["rank"].tolist())
     if not len(waits):
         return None
@@ -219,7 +231,7 @@ def _waits_table(tables: RanksTables) -> Table | None:
 
 
 def _collectives_table(tables: RanksTables) -> Table | None:
-    """By operation and size: how long the ranks waited, and how fast data then moved."""
+    """Return, by operation and size, how long the ranks waited and how fast data then moved."""
     if not len(tables.collectives):
         return None
     keys = ["name", "dtype", "bytes", "group", "ranks"]
@@ -244,7 +256,7 @@ def _collectives_table(tables: RanksTables) -> Table | None:
 
 
 def _steps_table(tables: RanksTables) -> Table | None:
-    """Own time of each rank in the steps in which the ranks differ most."""
+    """Return each rank's time without waiting in the steps in which the ranks differ most."""
     table = tables.steps
     if not 2 <= table["rank"].nunique() <= MATRIX_MOST:
         return None
@@ -252,45 +264,45 @@ def _steps_table(tables: RanksTables) -> Table | None:
     chosen = sorted(spread.index[:STEPS_MOST])
     left_out = "" if len(chosen) == len(spread) else f" ({len(chosen)} of {len(spread)})"
     title = f"Time in each step, less waiting for other ranks{left_out}"
-    each = table.drop_duplicates(["step", "rank"], keep="last")
-    own, imbalance = (
-        each.pivot(index="step", columns="rank", values=key)
+    last = table.drop_duplicates(["step", "rank"], keep="last")
+    times, imbalance = (
+        last.pivot(index="step", columns="rank", values=key)
         .loc[chosen]
         .rename(index=lambda step: "all" if step < 0 else str(step), columns="rank {}".format)
         for key in ("own_ns", "imbalance")
     )
-    return _heated(title, "Step", own, imbalance)
+    return _heated(title, "Step", times, imbalance)
 
 
 def _functions_table(tables: RanksTables, *, side_by_side: int) -> Table | None:
-    """All functions together, then those in whose self times the ranks differ most.
+    """Return all functions together, then those in whose self times the ranks differ most.
 
-    Of up to ``side_by_side`` ranks each has its column, of more the slowest and fastest. None
-    without ranks to compare; one alone is shown where there is nothing else.
+    Up to ``side_by_side`` ranks have a column each; of more ranks the slowest and the fastest are
+    shown. None without ranks to compare; a single rank is shown where there is nothing else.
     """
-    ranks, times = self_times(tables.functions)
+    ranks, function_ns = self_times(tables.functions)
     if not ranks or (len(ranks) == 1 and len(tables.overview)):
         return None
-    of_rank = times.sum(axis=0)
-    telling = np.ptp(times, axis=1) if len(ranks) > 1 else times[:, 0]
-    rows = min(max(int((telling >= WORTH_A_ROW * of_rank.max()).sum()), 1), LISTED)
+    rank_ns = function_ns.sum(axis=0)
+    differing = np.ptp(function_ns, axis=1) if len(ranks) > 1 else function_ns[:, 0]
+    rows = min(max(int((differing >= WORTH_A_ROW * rank_ns.max()).sum()), 1), LISTED)
     functions = ["all functions", *function_labels(tables.functions.head(rows))]
-    own = np.vstack([of_rank, times[:rows]])
-    spread = np.ptp(own, axis=1)
+    self_ns = np.vstack([rank_ns, function_ns[:rows]])
+    spread = np.ptp(self_ns, axis=1)
     names = [f"rank {rank}" for rank in ranks]
     if len(ranks) <= side_by_side:
-        shown = pd.DataFrame(np.column_stack([spread, own]), functions, ["Difference", *names])
-        more = (own - own.min(axis=1, keepdims=True)) / max(spread[1], 1)
+        shown = pd.DataFrame(np.column_stack([spread, self_ns]), functions, ["Difference", *names])
+        more = (self_ns - self_ns.min(axis=1, keepdims=True)) / max(spread[1], 1)
         return _heated(FUNCTIONS, "Function", shown, pd.DataFrame(more, functions, names))
     ends = {
         "name": functions,
         "spread_ns": spread,
-        "slowest": _named_times(names, own, own.argmax(axis=1)),
-        "fastest": _named_times(names, own, own.argmin(axis=1)),
+        "slowest": _named_times(names, self_ns, self_ns.argmax(axis=1)),
+        "fastest": _named_times(names, self_ns, self_ns.argmin(axis=1)),
     }
     return Table(FUNCTIONS, SLOWEST_AND_FASTEST, pd.DataFrame(ends))
 
 
 def _named_times(names: Sequence[str], times: Ints, places: Ints) -> list[str]:
-    """Of each row of times the one at its place, and whose it is."""
+    """Return a text per row of times: the name and the time at the row's place."""
     return [f"{names[at]}: {format_ns(row[at])}" for row, at in zip(times, places, strict=True)]

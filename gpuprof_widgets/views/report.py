@@ -1,7 +1,9 @@
-"""What a profiled cell leaves in the notebook: three outputs, or one page for a mail.
+"""The outputs of a profiled cell in the notebook, or the same report as one page for a mail.
 
-The first two need no script: findings and op table, and a picture. The third starts the live views
-and hides the first two; where scripts may not run it does nothing and shows nothing.
+A cell has three outputs. The first two need no script: findings with tables (`static_html`,
+`static_text`), and a picture. They are all that a reader sees of an untrusted, sanitised or printed
+notebook, so the HTML is as plain as that of `table_renderers`. The third starts the live views and
+hides the first two; where scripts may not run it does nothing and shows nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import base64
 import gzip
 import json
 import re
+from collections.abc import Iterable, Sequence
 from functools import cache
 from hashlib import sha256
 from html import escape
@@ -27,7 +30,7 @@ from gpuprof_widgets.exceptions import printable, printable_values
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.figure import report_figure
 from gpuprof_widgets.views.picture import picture_png
-from gpuprof_widgets.views.static_tables import op_rows, static_panels, static_tables
+from gpuprof_widgets.views.static_tables import static_panels, static_tables
 from gpuprof_widgets.views.table import Table
 from gpuprof_widgets.views.table_renderers import escaped, html_table, text_table, wrapped
 
@@ -37,38 +40,52 @@ POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:; "
     "base-uri 'none'; form-action 'none'"
 )
-"""What a page of ours may do besides running its own scripts: it cannot ask a network for anything,
+"""Content-Security-Policy of a page, besides its own scripts: it can never reach a network,
 whatever a name in a trace may try."""
+
+_NO_SCRIPT = (
+    '<div class="gpuprof-message" role="status">The interactive views need scripts, which this '
+    "page may not run here; the summary above holds the main results.</div>"
+)
+"""Message that the script removes."""
 
 _PARTS = ("bokeh", "extension")
 
 OUTPUT_MARK = '"@OUTPUT@"'
-"""Where `loader.js` and `page.html` take their data."""
+"""Placeholder of the data in `loader.js`."""
+
+FINDINGS_SHOWN = 5
+"""Findings, the costliest; report_header.ts shows as many, and folds the others."""
+ALL_FINDINGS = "profile.findings()"
+"""The call that returns the findings that are not shown as well."""
 
 
 def outputs(record: Record, *, sort: str, top: int, embed_runtime: bool) -> list[MimeBundle]:
-    """The three outputs of a cell, in the order in which they must be displayed.
+    """Return the three outputs of a cell, in the order in which they must be displayed.
 
     ``embed_runtime``: carry BokehJS and our extension; once per notebook is enough.
     """
-    picture = base64.b64encode(picture_png(record)).decode("ascii")
+    script = live_script(record, sort=sort, embed_runtime=embed_runtime)
+    return three_outputs(static_bundle(record, sort=sort, top=top), picture_png(record), script)
+
+
+def three_outputs(static: MimeBundle, png: bytes, script: str) -> list[MimeBundle]:
+    """Return the outputs of a cell: tables without script, picture, and the script."""
+    picture = base64.b64encode(png).decode("ascii")
     return [
-        static_bundle(record, sort=sort, top=top),
+        static,
         {"image/png": picture, "text/plain": ""},
-        {
-            "application/javascript": live_script(record, sort=sort, embed_runtime=embed_runtime),
-            "text/plain": "",
-        },
+        {"application/javascript": script, "text/plain": ""},
     ]
 
 
 def live_script(record: Record, *, sort: str, embed_runtime: bool) -> str:
-    """The script that starts the live views in the output in which it runs."""
+    """Return the script that starts the live views in the output in which it runs."""
     return figure_script(report_figure(record, sort=sort), embed_runtime=embed_runtime)
 
 
 def figure_script(figure: Column, *, embed_runtime: bool) -> str:
-    """The script that shows a layout of our views; its name tells reports of a page apart."""
+    """Return the script that shows a layout of our views; its name tells reports apart."""
     item = printable_values(_item(figure))
     output = {
         "uid": figure.name,
@@ -77,13 +94,13 @@ def figure_script(figure: Column, *, embed_runtime: bool) -> str:
         "runtime": runtime() if embed_runtime else None,
     }
     # All long texts are base64: nothing in them can end a script element.
-    return _beside("loader.js").replace(OUTPUT_MARK, json.dumps(output))
+    return _packaged_text("loader.js").replace(OUTPUT_MARK, json.dumps(output))
 
 
 def _item(figure: Column) -> dict[str, Any]:
-    """A layout of its own as BokehJS embeds it.
+    """Return a layout as BokehJS embeds it.
 
-    The same as `bokeh.embed.json_item`, without its search for mistakes; the layout stays in the
+    This is `bokeh.embed.json_item` without its search for mistakes; the layout stays in the
     document that is made for it.
     """
     document = Document(title="")
@@ -93,14 +110,14 @@ def _item(figure: Column) -> dict[str, Any]:
 
 
 def standalone_html(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
-    """One HTML file with everything in it, for a mail: it needs no server and no network."""
+    """Return one HTML file with everything in it, for a mail: no server, no network."""
     script = live_script(record, sort=sort, embed_runtime=True)
     title = str(record.metadata.get("label") or "gpuprof")
     return html_page(title, static_html(record, sort=sort, top=top), script)
 
 
 def html_page(title: str, static: str, script: str = "") -> str:
-    """The file of a report: HTML that needs no script, and the script, if any, that replaces it."""
+    """Return a page: HTML that needs no script, and the script, if any, that replaces it."""
     policy = f"{POLICY}; script-src {' '.join(map(_source, (script, *runtime_parts())))}"
     parts = {
         "@TITLE@": escape(printable(title)),
@@ -109,25 +126,18 @@ def html_page(title: str, static: str, script: str = "") -> str:
         "@POLICY@": policy,
     }
     # In one pass: what a trace's names hold is never taken for a mark.
-    return re.sub("|".join(parts), lambda mark: parts[mark.group()], _beside("page.html"))
-
-
-_NO_SCRIPT = (
-    '<div class="gpuprof-message" role="status">The interactive views need scripts, which this '
-    "page may not run here; the summary above holds the main results.</div>"
-)
-"""What the script takes away."""
+    return re.sub("|".join(parts), lambda mark: parts[mark.group()], _packaged_text("page.html"))
 
 
 @cache
 def runtime() -> dict[str, str]:
-    """The parts of the runtime as `loader.js` takes them."""
+    """Return the parts of the runtime as `loader.js` takes them."""
     return {name: packed(part.encode()) for name, part in zip(_PARTS, runtime_parts(), strict=True)}
 
 
 @cache
 def runtime_parts() -> tuple[str, ...]:
-    """BokehJS without widgets, tables, MathJax and WebGL, and our extension, each as a function."""
+    """Return BokehJS (without widgets, tables, MathJax, WebGL) and our extension as functions."""
     library = Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
     extension = files("gpuprof_widgets") / "dist" / "gpuprof_widgets.min.js"
     sources = (part.read_text(encoding="utf-8") for part in (library, extension))
@@ -135,72 +145,47 @@ def runtime_parts() -> tuple[str, ...]:
 
 
 def _source(script: str) -> str:
-    """A script as a Content-Security-Policy names it."""
+    """Return the hash by which a Content-Security-Policy allows a script."""
     return f"'sha256-{base64.b64encode(sha256(script.encode()).digest()).decode('ascii')}'"
 
 
 def packed(data: bytes) -> str:
-    """Gzipped, as base64 text."""
+    """Return the data gzipped, as base64 text."""
     return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode("ascii")
 
 
 @cache
-def _beside(name: str) -> str:
+def _packaged_text(name: str) -> str:
+    """Return a text file that lies in this folder."""
     return (files("gpuprof_widgets.views") / name).read_text(encoding="utf-8")
 
 
-__all__ = ["op_rows", "picture_png", "static_bundle", "static_html", "static_text"]
-
-FINDINGS_SHOWN = 5
-"""Findings, the costliest; report_header.ts shows as many, and folds the others."""
-ALL_IN = "profile.findings()"
-"""What has those that are not shown."""
-
-
 def static_bundle(record: Record, *, sort: str = "device_self", top: int = 15) -> dict[str, str]:
-    """`static_html` and `static_text` by their MIME types, of the same tables."""
+    """Return `static_html` and `static_text` by their MIME types, from the same tables."""
     tables = static_tables(record, sort=sort, top=top)
     return {"text/html": _html(record, tables), "text/plain": _text(record, tables)}
 
 
 def static_html(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
-    """Findings and tables as HTML without script, style sheet, id, frame or drawing."""
+    """Return findings and tables as HTML without script, style sheet, id, frame or drawing."""
     return _html(record, static_tables(record, sort=sort, top=top))
 
 
 def static_text(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
-    """Findings and tables as plain text: below 80 columns, no escape codes."""
+    """Return findings and tables as plain text: below 80 columns, no escape codes."""
     return _text(record, static_tables(record, sort=sort, top=top))
 
 
 def _html(record: Record, tables: list[Table]) -> str:
     shown = map(html_table, (*tables, *static_panels(record)))
-    parts = (html_findings(findings(record)), _html_notes(record), *shown)
+    parts = (html_findings(findings(record)), html_notes(_notes(record)), *shown)
     return f'<div class="gpuprof-static">{"".join(parts)}</div>'
 
 
-def html_findings(found: list[Finding], *, all_in: str = ALL_IN) -> str:
-    """The costliest findings as a list, each with what to do about it."""
-    items = "".join(f"<li>{_html_finding(finding)}</li>" for finding in found[:FINDINGS_SHOWN])
-    return f"<ol>{items}</ol>" + "".join(f"<div>{line}</div>" for line in _more(found, all_in))
-
-
-def _more(found: list[Finding], all_in: str) -> list[str]:
-    """One line on the findings that are not shown, if there are any.
-
-    Nothing can be folded here: nbconvert's sanitiser turns `details` into visible text.
-    """
-    more = len(found) - FINDINGS_SHOWN
-    return [f"{format_count(more, 'more finding')}: {all_in} has all of them"] if more > 0 else []
-
-
-def _html_notes(record: Record) -> str:
-    return "".join(f"<div>Note: {escaped(note)}.</div>" for note in _notes(record))
-
-
-def _notes(record: Record) -> list[str]:
-    """What was lost or not measured, one sentence each."""
-    return [str(note).removesuffix(".") for note in record.metadata.get("notes", ())]
+def html_findings(findings: Sequence[Finding], *, all_in: str = ALL_FINDINGS) -> str:
+    """Return the costliest findings as a list, each with its remedy."""
+    items = "".join(f"<li>{_html_finding(finding)}</li>" for finding in findings[:FINDINGS_SHOWN])
+    return f"<ol>{items}</ol>" + "".join(f"<div>{line}</div>" for line in _more(findings, all_in))
 
 
 def _html_finding(finding: Finding) -> str:
@@ -209,29 +194,48 @@ def _html_finding(finding: Finding) -> str:
 
 
 def _html_words(words: str) -> str:
-    """The words, escaped; names in backticks become code."""
+    """Return the words escaped; names in backticks become code."""
     return "".join(
         f"<code>{escaped(part)}</code>" if number % 2 else escaped(part)
         for number, part in enumerate(words.split("`"))
     )
 
 
+def _more(findings: Sequence[Finding], all_in: str) -> list[str]:
+    """Return one line on the findings that are not shown, if there are any.
+
+    Nothing can be folded here: nbconvert's sanitiser turns `details` into visible text.
+    """
+    more = len(findings) - FINDINGS_SHOWN
+    return [f"{format_count(more, 'more finding')}: {all_in} has all of them"] if more > 0 else []
+
+
+def html_notes(notes: Iterable[str]) -> str:
+    """Return a line per note; a note is a sentence without its full stop."""
+    return "".join(f"<div>Note: {escaped(note)}.</div>" for note in notes)
+
+
+def _notes(record: Record) -> list[str]:
+    """Return what was lost or not measured, one sentence each."""
+    return [str(note).removesuffix(".") for note in record.metadata.get("notes", ())]
+
+
 def _text(record: Record, tables: list[Table]) -> str:
-    words = [*text_findings(findings(record)), *_text_notes(record)]
+    words = [*text_findings(findings(record)), *text_notes(_notes(record))]
     for table in tables:
         words += ["", *text_table(table)]
     return "\n".join(words)
 
 
-def text_findings(found: list[Finding], *, all_in: str = ALL_IN) -> list[str]:
-    """The costliest findings as lines of plain text, each with what to do about it."""
+def text_findings(findings: Sequence[Finding], *, all_in: str = ALL_FINDINGS) -> list[str]:
+    """Return the costliest findings as lines of plain text, each with its remedy."""
     lines = []
-    for finding in found[:FINDINGS_SHOWN]:
+    for finding in findings[:FINDINGS_SHOWN]:
         lines += wrapped(finding.text, first="* ", then="  ")
         lines += wrapped(finding.remedy, first="  ", then="  ")
-    return lines + [f"* {line}" for line in _more(found, all_in)]
+    return lines + [f"* {line}" for line in _more(findings, all_in)]
 
 
-def _text_notes(record: Record) -> list[str]:
-    notes = _notes(record)
+def text_notes(notes: Iterable[str]) -> list[str]:
+    """Return the notes as lines of plain text."""
     return [line for note in notes for line in wrapped(f"Note: {note}.")]

@@ -1,12 +1,15 @@
-"""Several traces under each other on one scale: what is wide in one is as wide in all."""
+"""Several traces under each other on one scale: what is wide in one is as wide in all.
+
+`outputs` and `standalone_html` make a page of timelines, `plot_timelines` the timelines of another
+page, and `timelines_png` their picture for readers whose notebook runs no script.
+"""
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import wrap
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from bokeh.models import Column, Range1d
@@ -23,7 +26,6 @@ from gpuprof_widgets.views.figure import (
     MINIMAP_HEIGHT,
     has_gpu,
     new_uid,
-    time_axis,
     timeline_plot,
 )
 from gpuprof_widgets.views.models import (
@@ -44,7 +46,7 @@ from gpuprof_widgets.views.picture import (
     draw_level,
     levels,
 )
-from gpuprof_widgets.views.report import MimeBundle, figure_script, html_page
+from gpuprof_widgets.views.report import MimeBundle, figure_script, html_page, three_outputs
 from gpuprof_widgets.views.table_renderers import shortened
 
 STRIP_HEIGHT = 12
@@ -57,10 +59,17 @@ LEAST = 96
 FEW = 2
 """So many timelines open like that of a single trace; more of them have all tracks folded."""
 
+MOST_PICTURED = 16
+"""Timelines that the picture shows; the page has all of them."""
+LEVELS = 40
+"""Rows of bars of all timelines together in the picture."""
+TITLE_HEIGHT, LEVEL_HEIGHT, GAP = 16, 13, 6
+PICTURE_AXIS_HEIGHT = 30
+
 
 @dataclass(frozen=True)
 class Row:
-    """One of the timelines: a record, what it is called, and where it stands on the common clock.
+    """One of the timelines: a record, its title, and its place on the common clock.
 
     ``offset_ns`` is added to the record's times; None lets it begin at the common zero.
     """
@@ -72,49 +81,43 @@ class Row:
 
 @dataclass(frozen=True)
 class Heading:
-    """What stands above the timelines: a title, findings, and notes, all in words.
+    """The text above the timelines: a title, findings and notes.
 
-    ``findings`` are those of `figure.finding_lines`; ``of`` in each says which row it is about.
+    ``findings`` come from `figure.finding_lines`; ``of`` in each says which row it is about.
+    ``busy``: what each timeline's title calls the share of the time in which its GPU has a slice.
     """
 
     title: str
     findings: Sequence[dict[str, Any]] = ()
     notes: Sequence[str] = ()
     busy: str = "busy"
-    """What each timeline's title calls the share of the time in which its GPU has a slice."""
 
 
 def outputs(
     rows: Sequence[Row],
     heading: Heading,
     *,
-    html: str,
-    text: str,
+    static: MimeBundle,
     tables: str = "",
     embed_runtime: bool,
 ) -> list[MimeBundle]:
-    """The three outputs of a cell, as in `report.outputs`; ``html`` and ``text`` need no script.
+    """Return the three outputs of a cell, as in `report.outputs`; ``static`` needs no script.
 
     ``tables``: HTML that stands below the live timelines as well.
     """
-    picture = base64.b64encode(timelines_png(placed(rows), heading.title)).decode("ascii")
+    png = timelines_png(placed(rows), heading.title)
     figure = side_by_side_figure(rows, heading, tables=tables)
-    script = figure_script(figure, embed_runtime=embed_runtime)
-    return [
-        {"text/html": html, "text/plain": text},
-        {"image/png": picture, "text/plain": ""},
-        {"application/javascript": script, "text/plain": ""},
-    ]
+    return three_outputs(static, png, figure_script(figure, embed_runtime=embed_runtime))
 
 
 def standalone_html(rows: Sequence[Row], heading: Heading, *, html: str, tables: str = "") -> str:
-    """One HTML file with the timelines, for a mail."""
+    """Return one HTML file with the timelines, for a mail."""
     figure = side_by_side_figure(rows, heading, tables=tables)
     return html_page(heading.title, html, figure_script(figure, embed_runtime=True))
 
 
 def side_by_side_figure(rows: Sequence[Row], heading: Heading, *, tables: str = "") -> Column:
-    """Heading, timelines and tables as one layout."""
+    """Return heading, timelines and tables as one layout."""
     group = store_group(rows)
     first = group.stores[0]
     header = GroupHeader(
@@ -125,14 +128,15 @@ def side_by_side_figure(rows: Sequence[Row], heading: Heading, *, tables: str = 
         notes=list(heading.notes),
         sizing_mode="stretch_width",
     )
-    parts: list[UIElement] = [header, *_timelines(group, rows, heading)]
+    timelines = plot_timelines(group, [row.title for row in rows], busy=heading.busy)
+    parts: list[UIElement] = [header, *timelines]
     if tables:
         parts.append(StaticPart(store=first, html=tables, sizing_mode="stretch_width"))
     return Column(children=parts, name=str(first.uid), sizing_mode="stretch_width", spacing=0)
 
 
 def store_group(rows: Sequence[Row], *, brushes_all: bool = True) -> StoreGroup:
-    """The records as the page gets them: each on the common clock, all with one visible range.
+    """Return the records as the page gets them: on the common clock, with one visible range.
 
     Together they take no more room in a notebook than one record may.
     """
@@ -156,7 +160,7 @@ def store_group(rows: Sequence[Row], *, brushes_all: bool = True) -> StoreGroup:
 
 
 def placed(rows: Sequence[Row]) -> list[Row]:
-    """The rows with their records on the common clock, on which the earliest one begins at 0."""
+    """Return the rows with their records on the common clock, on which the first begins at 0."""
     offsets = [
         -row.record.trace.start_ns if row.offset_ns is None else row.offset_ns for row in rows
     ]
@@ -168,14 +172,10 @@ def placed(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def _timelines(group: StoreGroup, rows: Sequence[Row], heading: Heading) -> list[UIElement]:
-    return plot_timelines(group, [row.title for row in rows], busy=heading.busy)
-
-
 def plot_timelines(
     group: StoreGroup, titles: Sequence[str], *, busy: str = "busy"
 ) -> list[UIElement]:
-    """Buttons, overview, and per trace a title and its tracks; one time axis above them all.
+    """Return buttons, overview, and per trace its title and tracks, below one time axis.
 
     ``busy``: see `Heading`.
     """
@@ -202,46 +202,27 @@ def plot_timelines(
     )
     parts: list[UIElement] = [bar, overview]
     for timeline, store, title in zip(timelines, stores, titles, strict=True):
-        plot = timeline_plot(store, height=room)
-        if timeline is timelines[0]:
-            plot.add_layout(time_axis(), "above")
+        plot = timeline_plot(store, height=room, has_axis=timeline is timelines[0])
         plot.renderers.append(timeline)
         above = TimelineTitle(store=store, text=title, busy=busy, sizing_mode="stretch_width")
         parts += [above, plot]
     return parts
 
 
-TITLE_HEIGHT, AXIS, GAP = 16, 30, 6
-LEVEL_HEIGHT = 13
-MOST = 16
-"""Timelines that the picture shows; the page has all of them."""
-LEVELS = 40
-"""Rows of bars of all timelines together."""
-
-
-class PlacedRow(Protocol):
-    """A record on the common clock, and its name."""
-
-    @property
-    def record(self) -> Record: ...
-    @property
-    def title(self) -> str: ...
-
-
-def timelines_png(rows: Sequence[PlacedRow], headline: str) -> bytes:
-    """The timelines under each other, at most `MOST` of them."""
-    shown = rows[:MOST]
+def timelines_png(rows: Sequence[Row], headline: str) -> bytes:
+    """Return a picture of at most `MOST_PICTURED` of the `placed` rows, under each other."""
+    shown = rows[:MOST_PICTURED]
     each = max(LEVELS // len(shown), 2)
     lanes = [_busiest(row.record.trace, each) for row in shown]
-    heights = [TITLE_HEIGHT + LEVEL_HEIGHT * max(len(some), 1) + GAP for some in lanes]
-    canvas = Canvas(TIMELINE.top + sum(heights) + AXIS)
+    heights = [TITLE_HEIGHT + LEVEL_HEIGHT * max(len(lane), 1) + GAP for lane in lanes]
+    canvas = Canvas(TIMELINE.top + sum(heights) + PICTURE_AXIS_HEIGHT)
     for number, line in enumerate(wrap(headline.replace("`", ""), 132)[:2]):
         canvas.text(12, 16 + 16 * number, line, size=9.5, weight="bold")
     draw_legend(canvas, *(row.record for row in shown))
     end = max(max(row.record.trace.end_ns for row in rows), 1)
     top = TIMELINE.top
-    for row, some, height in zip(shown, lanes, heights, strict=True):
-        _draw(canvas, row, some, top, end)
+    for row, lane, height in zip(shown, lanes, heights, strict=True):
+        _draw(canvas, row, lane, top, end)
         top += height
     draw_axis(canvas, end, top)
     if len(rows) > len(shown):
@@ -251,19 +232,20 @@ def timelines_png(rows: Sequence[PlacedRow], headline: str) -> bytes:
 
 
 def _busiest(trace: Trace, count: int) -> list[Level]:
-    """The outermost level of every track, of GPUs first, then deeper ones as long as there is room.
+    """Return the levels to draw, in the order of the tracks.
 
-    They come in the order of the tracks.
+    The outermost level of every track comes first, GPUs before others, then deeper levels while
+    there is room.
     """
-    kinds = trace.tracks["kind"].isin(["gpu", "copy"]).to_numpy()
-    found = list(levels(trace, count))
+    on_gpu = trace.tracks["kind"].isin(["gpu", "copy"]).to_numpy()
     by_worth = sorted(
-        found, key=lambda level: (level.depth, not kinds[level.track], -len(level.row))
+        levels(trace, count),
+        key=lambda level: (level.depth, not on_gpu[level.track], -len(level.row)),
     )
     return sorted(by_worth[:count], key=lambda level: (level.track, level.depth))
 
 
-def _draw(canvas: Canvas, row: PlacedRow, lanes: Sequence[Level], top: int, end: int) -> None:
+def _draw(canvas: Canvas, row: Row, lanes: Sequence[Level], top: int, end: int) -> None:
     trace = row.record.trace
     words = f"{shortened(row.title, 90)} · {format_ns(trace.span_ns)}"
     canvas.text(TIMELINE.left, top + TITLE_HEIGHT / 2, words, size=8, weight="bold")

@@ -78,7 +78,7 @@ LINES_WHERE_RECORDED = (
     Column("wait_ns", "GPU wait", "ns"),
 )
 WAITING_SHARE = Column("waiting_share", "share", "share")
-WAITS_MATTER = 0.05  # of the time of all Python functions; below it nobody needs to know
+WAITS_MATTER = 0.05  # of the time of all Python functions; shorter waits are not shown
 HOTTEST = 5
 """Lines of the cell, and Python functions, that the static output shows."""
 
@@ -95,7 +95,7 @@ MOST_NUMBERS = 4
 
 
 def static_tables(record: Record, *, sort: str, top: int) -> list[Table]:
-    """Lines, Python functions where they waited or were asked for, memory at its peak, and ops."""
+    """Return lines, Python functions that waited or that ``sort`` asks for, peak memory and ops."""
     ops, functions = report_keys(sort)
     if has_python_alone(record):
         ops, functions = functions or ops, ""
@@ -110,7 +110,7 @@ def static_tables(record: Record, *, sort: str, top: int) -> list[Table]:
 def _ranking(
     noun: str, columns: Sequence[Column], rows: pd.DataFrame, *, by: str, top: int
 ) -> Table:
-    """The first rows, with a title that says by what they are sorted and how many there are."""
+    """Return the first rows, with a title that says how they are sorted and how many there are."""
     shown = rows.head(top)
     return Table(
         f"{noun}s by {by}: {len(shown):,} of {len(rows):,}",
@@ -122,13 +122,13 @@ def _ranking(
 
 
 def function_rows(record: Record, *, sort: str, top: int) -> Table:
-    """The ``top`` Python functions by a key of pstats, or by what is nearest to one of ops."""
+    """Return the ``top`` Python functions by a pstats key, or by the nearest to a key of ops."""
     table = python_time(record)
-    own = table["self_ns"].astype(float)
+    self_ns = table["self_ns"].astype(float)
     keys = list(PSTATS_KEYS.get(sort) or [_function_key(sort)])
     rising = [key in PLACES for key in keys]
     table = table.sort_values(keys, ascending=rising, kind="stable")
-    table = table.assign(name=function_labels(table), self_share=own / max(own.sum(), 1.0))
+    table = table.assign(name=function_labels(table), self_share=self_ns / max(self_ns.sum(), 1.0))
     columns: tuple[Column, ...] = (CALLS, *FUNCTION)
     if keys[0] == PRIMITIVE_CALLS.key:
         columns = (PRIMITIVE_CALLS, *columns)
@@ -138,13 +138,13 @@ def function_rows(record: Record, *, sort: str, top: int) -> Table:
 
 
 def _function_key(sort: str) -> str:
-    """Self time, or calls or total time where a key of ops says so."""
+    """Return calls or total time where a key of ops asks for them, else self time."""
     wanted = sort_column(sort).removesuffix("_ns").rsplit("_", 1)[-1]
     return {"calls": "calls", "total": "total_ns"}.get(wanted, "self_ns")
 
 
 def hottest_lines(record: Record) -> Table | None:
-    """The lines of the cell that took most time without the lines in them; None without lines.
+    """Return the cell's lines with the most self time; None without lines.
 
     The shares are of the run, as in the findings.
     """
@@ -157,14 +157,14 @@ def hottest_lines(record: Record) -> Table | None:
     whole = run_ns(record)
     table = table.assign(
         name=cell + table["line"].astype(str) + ": " + code,
-        self_share=[share_of(own, whole) for own in table["self_ns"]],
+        self_share=[share_of(self_ns, whole) for self_ns in table["self_ns"]],
     )
     recorded = tuple(column for column in LINES_WHERE_RECORDED if table[column.key].any())
     return _ranking("Line", (*LINES, *recorded), table, by="self time", top=HOTTEST)
 
 
 def waiting_functions(record: Record) -> Table | None:
-    """The costliest Python functions with what they waited for the GPU; None if that is little."""
+    """Return the costliest Python functions with their waits for the GPU, None if those are few."""
     table = python_time(record)
     if table["self_waiting_ns"].sum() <= WAITS_MATTER * table["self_ns"].sum():
         return None
@@ -179,7 +179,7 @@ def waiting_functions(record: Record) -> Table | None:
 
 
 def op_rows(record: Record, *, sort: str, top: int) -> Table:
-    """The ``top`` ops by ``sort``, without the kernels they launched, and the columns to show."""
+    """Return the ``top`` ops by ``sort``, without the kernels that they launched."""
     table = operators(record, sort=sort)
     table = table[~table["category"].isin(GPU_CATEGORIES)]
     has_device = bool(table["device_total_ns"].any())
@@ -194,7 +194,7 @@ def op_rows(record: Record, *, sort: str, top: int) -> Table:
 
 
 def _sorted_by(sort: str, has_device: bool) -> Column:
-    """The column of a sort key; CPU time stands in where no op of the table has GPU time."""
+    """Return the column of a sort key; CPU time stands in where no op has GPU time."""
     key = sort_column(sort)
     if not has_device and key.startswith("device") and key.endswith("_ns"):
         key = key.replace("device", "cpu")
@@ -203,7 +203,7 @@ def _sorted_by(sort: str, has_device: bool) -> Column:
 
 
 def peak_memory(record: Record) -> Table | None:
-    """The fullest device's peak by category; None where little or no memory was recorded."""
+    """Return the fullest device's peak by category; None where little or no memory was recorded."""
     rows = fullest(memory_peak(record))
     if not len(rows) or rows["allocated_bytes"].iloc[0] < WORTH_A_TABLE:
         return None
@@ -221,14 +221,14 @@ def peak_memory(record: Record) -> Table | None:
 
 
 def static_panels(record: Record) -> list[Table]:
-    """The first rows of the panels that say where the time went; one row alone tells nothing."""
+    """Return the first rows of the panels that say where the time went, if they have several."""
     shown = panels(record)
-    telling = [shown[name] for name in STATIC_PANELS if name in shown]
-    return [_first_of_panel(panel) for panel in telling if len(panel.rows) > 1]
+    time_panels = [shown[name] for name in STATIC_PANELS if name in shown]
+    return [_first_of_panel(panel) for panel in time_panels if len(panel.rows) > 1]
 
 
 def _first_of_panel(panel: Panel) -> Table:
-    """The texts of a row as its name, and its first numbers."""
+    """Return a row's texts, joined as its name, and its first numbers."""
     by = panel.sort or ("" if panel.bars is None else panel.bars.value)
     rows = panel.rows
     if by:

@@ -1,7 +1,7 @@
 """A table as a value: its columns, its rows, and how a cell of each unit reads.
 
-What an analysis, a panel or a comparison shows is a `Table`; `table_renderers` makes text, HTML and
-what the page needs of it.
+Analyses, panels and comparisons are shown as a `Table`; `table_renderers` turns it into text, HTML
+and the data of the page. A `Panel` is a table with the events behind its rows and perhaps a plot.
 """
 
 from __future__ import annotations
@@ -40,18 +40,27 @@ NARROWEST = 12
 LARGE = 999.5
 """From here on three digits would not reach to the point: a mean of calls is written whole."""
 
+MOST_ROWS = 500
+"""Rows of a panel that the page gets."""
+MOST_EVENTS = 20_000
+"""Events of a panel beyond which the page computes no column anew, and gets only the longest."""
+
 
 @dataclass(frozen=True)
 class Column:
     """A column of a table: where its values are in the rows, its heading and its unit.
 
-    ``aggregate`` says how the page computes it anew from the row's events for a brushed range:
-    "" not at all (it is that of the whole run), "time" the events' time within the range, "covered"
-    the time in which at least one of them ran, "count" how many lie in the range at least in part,
-    "sum", "mean", "min", "max" of the events' column ``of`` (of those in the range; where it is
-    empty, of their time within the range); "share" of the table's column ``of`` in its sum over all
-    rows, or with ``of="time_ns/device"`` over the rows of the same ``device``; "ratio" of two of
-    the table's columns, ``of="bytes/time_ns"`` (per second where the unit says so).
+    ``aggregate`` says how the page computes it from the row's events for a brushed range:
+
+    - "": not at all, it always counts the whole run;
+    - "time": the events' time within the range; "covered": the time with at least one of them;
+    - "count": how many lie in the range at least in part;
+    - "sum", "mean", "min", "max": of the events' column ``of`` (events in the range; where ``of``
+      is empty, of their time within the range);
+    - "share": of the table's column ``of`` in its sum over all rows, or with
+      ``of="time_ns/device"`` over the rows of the same ``device``;
+    - "ratio": of two of the table's columns, ``of="bytes/time_ns"`` (per second where the unit
+      says so).
     """
 
     key: str
@@ -67,11 +76,11 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A title, columns, and a row of ``rows`` per line; the first column says what a row is.
+    """A title, columns and rows; the first column says what a row is.
 
     ``sort``: the column by which it is sorted, numbers from the largest down; if empty, ``rows``
-    keep their order. ``notes``: sentences that stand beside it. ``expendable``: keys of the columns
-    that a text leaves out, in this order, where names have less than ``narrowest`` characters.
+    keep their order. ``notes``: sentences below it. ``expendable``: keys of the columns that a text
+    leaves out, in this order, where names would have fewer than ``narrowest`` characters.
     ``styles``: CSS of each row's cell, by columns; only the HTML has it, and it may be dropped.
     """
 
@@ -89,9 +98,9 @@ class Table:
 def table_of(
     frame: pd.DataFrame, title: str = "", *, label: Callable[[str], str] = heading
 ) -> Table:
-    """Return all rows and columns of the table of an analysis: the name of a column says its unit.
+    """Return the whole table of an analysis; the units come from the names of its columns.
 
-    Its cells are numbers and texts; those without a value are None, and so is a -1 that means none.
+    Cells are numbers and texts; those without a value are None, and so is a -1 that means none.
     Raises `ValueError` where two columns have one name.
     """
     frame = frame.rename(columns=str)
@@ -113,12 +122,12 @@ def _cell(key: str, value: Any) -> float | str | None:
 
 
 def cell_texts(table: Table, column: Column) -> list[str]:
-    """Return the cells of one column as they read."""
+    """Return the texts of one column's cells."""
     return [cell_text(value, column.unit) for value in table.rows[column.key].tolist()]
 
 
 def cell_text(value: Any, unit: Unit) -> str:
-    """Return a cell as it reads, every character printable; a string reads alike in any unit."""
+    """Return the text of a cell, every character printable; a string is the same in any unit."""
     if is_missing(value):
         return NONE
     return printable(value) if isinstance(value, str) else FORMATS[unit](value)
@@ -129,7 +138,7 @@ def _text(value: Any) -> str:
 
 
 def _number(value: float) -> str:
-    """Three significant digits, whole numbers whole."""
+    """Return three significant digits, or all digits of a whole number."""
     if isinstance(value, int):
         return f"{value:,}"
     is_whole = value.is_integer() or abs(value) >= LARGE
@@ -145,7 +154,7 @@ def _flops_per_s(value: float) -> str:
 
 
 def _moment(ns: float) -> str:
-    """A time of the trace: milliseconds, to the nanosecond."""
+    """Return a time of the trace in milliseconds, to the nanosecond."""
     return f"{ns / 1e6:,.6f} ms"
 
 
@@ -168,13 +177,7 @@ FORMATS: Mapping[Unit, Callable[[Any], str]] = {
     "ratio": format_ratio,
     "address": _address,
 }
-"""How a value of each unit reads."""
-
-
-MOST_ROWS = 500
-"""Rows of a panel that the page gets."""
-MOST_EVENTS = 20_000
-"""Events of a panel beyond which the page computes no column anew, and gets only the longest."""
+"""The function that formats a value of each unit."""
 
 
 @dataclass(frozen=True)
@@ -215,15 +218,15 @@ class Bars:
 class Panel(Table):
     """One tab: a table, linked to the timeline, and at most one kind of plot above it.
 
-    ``events``: what each row stands for: ``group`` (position in ``rows``), ``start_ns``,
+    ``events``: the events behind the rows: ``group`` (position in ``rows``), ``start_ns``,
     ``end_ns``, ``row`` (slice that lights up, -1 for none), where known ``track`` (of a range
-    without a slice) and whatever ``columns`` aggregate; a click on a row lights up its slices, and
-    the ranges of events that have none. ``most_events``: with more of them the page has only the
+    without a slice) and whatever ``columns`` aggregate. A click on a row lights up its slices, and
+    the ranges of events without a slice. With more than ``most_events`` the page has only the
     longest, and all times are of the whole run.
 
-    ``frames``: of each slice the position in ``rows`` of the function that it is a call of, -1 for
-    none. The events are then the stretches in which these slices were the innermost of their
-    tracks: a page that has all slices finds them by itself, however many they are.
+    ``frames``: each slice's function, as its position in ``rows``, -1 for none. The events are then
+    the stretches in which these slices were the innermost of their tracks: a page that has all
+    slices finds them by itself, however many they are.
     """
 
     events: pd.DataFrame | None = None

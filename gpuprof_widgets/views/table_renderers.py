@@ -1,4 +1,4 @@
-"""A table as text, Markdown, HTML, rich's table and what the page reads: one function each.
+"""A table as text, Markdown, HTML, rich's table and data of the page: one function each.
 
 The HTML uses only tags that JupyterLab's sanitiser and `nbconvert --sanitize-html` both leave
 standing (the latter turns `th`, `caption` and `br` into visible text), and no colour of its own for
@@ -29,16 +29,19 @@ if TYPE_CHECKING:
 GAP = "  "
 CELL = "padding:1px 8px;vertical-align:top;"
 BAR_COLOUR = "rgba(86,180,233,0.4)"
-_MARKS_OF_MARKDOWN = re.compile(r"[\\|<&`*~\[$]|(?<!\w)_|_(?!\w)")
+TEXT_WIDTH = 79
+
+_FORMULA_MARK = re.compile(r"[$\\]")
+_MARKDOWN_MARKS = re.compile(r"[\\|<&`*~\[$]|(?<!\w)_|_(?!\w)")
 
 TableOrPanel = TypeVar("TableOrPanel", bound=Table)
 
 
 def fitted(table: Table, width: int) -> Table:
-    """Return the table as texts that fit into so many characters a line.
+    """Return the table as texts that fit into ``width`` characters a line.
 
-    The expendable columns are left out in their order, all but the last one, until texts have the
-    room that they need; then the texts are cut alike, the longest first.
+    The expendable columns are left out in their order until texts have the room that they need, but
+    one column always stays; then the texts are cut to one length, the longest first.
     """
     texts = {column: cell_texts(table, column) for column in table.columns}
     widths = {c: max(map(cell_len, (c.label, *texts[c]))) for c in texts}
@@ -55,23 +58,23 @@ def fitted(table: Table, width: int) -> Table:
 
 
 def _needed(table: Table, column: Column, width: int) -> int:
-    """The width that a column needs: numbers all of it, texts enough to tell them apart."""
+    """Return the width that a column needs: numbers all of it, texts enough to tell them apart."""
     enough = table.narrowest if column.key == "name" else NARROWEST
     return _cut_to(column, width, max(enough, cell_len(column.label)))
 
 
 def _cut_to(column: Column, width: int, limit: int) -> int:
-    """The width of a column whose texts are cut."""
+    """Return the width of a column once its texts are cut."""
     return min(width, limit) if column.is_text else width
 
 
 def _line_width(widths: Iterable[int]) -> int:
-    """The width of a line of columns."""
+    """Return the width of a line of columns."""
     return sum(width + len(GAP) for width in widths) - len(GAP)
 
 
 def text_lines(table: Table, width: int = 0) -> list[str]:
-    """Return the headings and the rows; the first column takes what is left of the width."""
+    """Return the headings and the rows; the first column takes the rest of the width."""
     texts = [[column.label, *cell_texts(table, column)] for column in table.columns]
     widths = [max(map(cell_len, column)) for column in texts]
     if widths:
@@ -124,7 +127,7 @@ def markdown_lines(table: Table) -> list[str]:
 
 
 def _markdown(text: str) -> str:
-    return _MARKS_OF_MARKDOWN.sub(r"\\\g<0>", text)
+    return _MARKDOWN_MARKS.sub(r"\\\g<0>", text)
 
 
 def html_table(table: Table) -> str:
@@ -160,7 +163,7 @@ def _html_cells(table: Table, column: Column) -> list[str]:
 
 
 def _html_cell(value: Any, column: Column, style: str) -> str:
-    """A cell; behind a share a bar as long as it."""
+    """Return a cell; a share has a bar of its length behind it."""
     style = f"{CELL}text-align:{_side(column)};{style}"
     if column.unit == "share" and not is_missing(value):
         edge = f"{100 * min(max(value, 0), 1):.1f}%"
@@ -176,7 +179,7 @@ def _side(column: Column) -> str:
 
 
 def page_table(table: Table) -> dict[str, Any]:
-    """Return what the page needs: ``values`` has a list per column."""
+    """Return the table as the page reads it: ``values`` has a list per column."""
     return {
         "title": table.title,
         "note": " ".join(filter(None, table.notes)),
@@ -188,10 +191,7 @@ def page_table(table: Table) -> dict[str, Any]:
 
 
 def listed(table: TableOrPanel, most: int) -> TableOrPanel:
-    """Return the first rows without the columns that are empty in all of them.
-
-    A note counts the other rows.
-    """
+    """Return the first rows without the columns that are empty in them; a note counts the rest."""
     rows = table.rows.head(most)
     columns = tuple(column for column in table.columns if _has_values(rows[column.key], column))
     notes = (*table.notes, rows_left_out(len(table.rows) - len(rows)))
@@ -199,13 +199,13 @@ def listed(table: TableOrPanel, most: int) -> TableOrPanel:
 
 
 def rows_left_out(count: int) -> str:
-    """Return the note that counts them, "" for none."""
+    """Return the note on so many rows that are left out, "" for none."""
     are = "is" if count == 1 else "are"
     return f"{format_count(count, 'more row')} {are} not listed here." if count else ""
 
 
 def _has_values(values: pd.Series[Any], column: Column) -> bool:
-    """Whether any row has something in a column; the module of a run without modules has not."""
+    """Whether any row has a value in a column; a module column is empty without modules."""
     known = values.notna()
     return bool((known & (values != "") if column.is_text else known).any())
 
@@ -217,25 +217,21 @@ def _page_values(values: list[Any], column: Column) -> list[Any]:
 
 
 def _page_text(value: Any) -> str:
-    """A name as the events have it, anything else as it reads."""
+    """Return a name as the events have it, anything else as text."""
     if isinstance(value, str):
         return value
     return "" if is_missing(value) else cell_text(value, "text")
 
 
 def _page_number(value: Any) -> float | None:
-    """JSON knows neither NaN nor infinities; nine digits are more than any reader needs."""
+    """Return a number for JSON, which has neither NaN nor infinities, with nine digits at most."""
     if is_missing(value) or value in (math.inf, -math.inf):
         return None
     return int(value) if float(value).is_integer() else float(f"{value:.9g}")
 
 
-TEXT_WIDTH = 79
-_FORMULA_MARK = re.compile(r"[$\\]")
-
-
 def shortened(text: str, width: int) -> str:
-    """The text, with its middle left out where it is too wide: both ends tell ops apart.
+    """Return the text, without its middle where it is too wide: both ends tell ops apart.
 
     ``width``: columns of a terminal, of which wide characters take two.
     """
@@ -246,21 +242,21 @@ def shortened(text: str, width: int) -> str:
 
 
 def _head(text: str, width: int) -> str:
-    """The characters with which a text begins that fit into the width."""
+    """Return the beginning of a text that fits into the width."""
     ends = accumulate(map(cell_len, text[:width]))
     return text[: sum(end <= width for end in ends)]
 
 
 def wrapped(text: str, *, first: str = "", then: str = "") -> list[str]:
-    """Lines of prose below 80 columns, with what stands before the first and before the others."""
+    """Return lines of prose below 80 columns, indented by ``first`` and ``then``."""
     shown = printable(text, keep=SOURCE)
     return wrap(shown, TEXT_WIDTH, initial_indent=first, subsequent_indent=then)
 
 
 def escaped(text: str) -> str:
-    """The text as HTML that shows it: without markup, formulas, control codes, turned direction.
+    """Return HTML that shows the text: no markup, formulas, control codes or bidi controls.
 
-    Notebooks typeset what stands between dollars, and MathJax reads links and styles there; it
-    finds no formula whose marks are elements of their own.
+    Notebooks typeset text between dollars, and MathJax reads links and styles there; it finds no
+    formula whose marks are elements of their own.
     """
     return _FORMULA_MARK.sub(r"<span>\g<0></span>", escape(printable(text, keep=SOURCE)))

@@ -20,7 +20,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, Page, Route, expect
 
 import gpuprof_widgets
-from gpuprof_widgets.views.report import op_rows
+from gpuprof_widgets.views.static_tables import op_rows
 from gpuprof_widgets.views.table import cell_texts
 from tests.browser.conftest import SCREENSHOTS, Lab
 from tests.browser.report_page import Report, expected_rows

@@ -1,1 +1,1 @@
-"""Two runs side by side: what each thing took in either, matched by name, and what is noise."""
+"""Two runs compared: times of ops, kernels, lines and more, matched by name, with noise marked."""

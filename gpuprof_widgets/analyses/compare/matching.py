@@ -1,4 +1,9 @@
-"""Which thing of one run is which of the other: by name, then by a name without its numbers."""
+"""Match the ops, functions, lines and cells of two runs.
+
+`by_name` and `by_function` match by name, then by a name without numbers and types; `by_text`
+matches lines by their text, as diff does. A cell has another number whenever it runs:
+`with_same_cells` gives cells that match one name in both runs.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +23,8 @@ from gpuprof_widgets.trace.pstats import function_place
 
 Ints = npt.NDArray[np.int64]
 Key = tuple[Any, ...]
+CellLines = list[tuple[int, str]]
+"""The lines of a cell, each with its number."""
 
 EXACT, SIMILAR, ALONE = "name", "similar", ""
 """Values of ``matched``: the same name, the same name but for numbers and types, no counterpart."""
@@ -30,16 +37,23 @@ _NUMBERS = (
 )
 """Hashes, addresses, counters at the end of a word, and line numbers of Python frames."""
 
+_CELL = re.compile(r"Cell \[(\d+)\]")
+_MODULE = "<module>"
+
 _BUILT_IN = re.compile(
     r"<(?:built-in )?(?:method|function) '?(?P<name>[\w.]+)'?"
     r"(?: of '?(?P<owner>[\w.]+)'? objects?)?>"
 )
-"""As cProfile writes them (``<method 'sum' of 'torch._C.TensorBase' objects>``), and as torch."""
+"""Built-in functions in cProfile's (``<method 'sum' of 'torch._C.TensorBase' objects>``) and
+torch's spelling."""
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """The things of both runs: ``names`` has one row each, ``a`` and ``b`` each key's row there."""
+    """Matched keys of both runs: ``names`` has a row per pair or single key.
+
+    ``a`` and ``b``: each key's row there.
+    """
 
     names: pd.DataFrame
     a: Ints
@@ -47,31 +61,31 @@ class Pairs:
 
 
 def without_numbers(name: str) -> str:
-    """The name without what changes from run to run: ``step#3`` is ``step#*``."""
+    """Return the name without numbers that change from run to run: ``step#3`` is ``step#*``."""
     for pattern, instead in _NUMBERS:
         name = pattern.sub(instead, name)
     return name
 
 
 def without_folders(name: str) -> str:
-    """A Python frame without the folders of its file."""
+    """Return the name of a Python frame without the folders of its file."""
     file, separator, function = name.partition("): ")
     return file.replace("\\", "/").rsplit("/", 1)[-1] + separator + function
 
 
 def without_kind(name: str) -> str:
-    """A built-in function as VizTracer writes it, ``time.sleep``, whoever recorded it."""
-    found = _BUILT_IN.fullmatch(name)
-    return name if found is None else ".".join(filter(None, (found["owner"], found["name"])))
+    """Return a built-in function as VizTracer writes it, ``time.sleep``, whoever recorded it."""
+    match = _BUILT_IN.fullmatch(name)
+    return name if match is None else ".".join(filter(None, (match["owner"], match["name"])))
 
 
 def without_owner(name: str) -> str:
-    """A built-in function by its own name: ``sleep``; a Python function as it is."""
+    """Return the bare name of a built-in function: ``sleep``; a Python function unchanged."""
     return name if "): " in name else without_kind(name).rsplit(".", 1)[-1]
 
 
 def without_types(name: str) -> str:
-    """A C++ function without template arguments and parameters, numbers as in `without_numbers`."""
+    """Return a C++ function without template arguments and parameters, and without numbers."""
     if ("<" in name and "::" in name) or name.startswith("void "):
         name = name.replace("(anonymous namespace)::", "").removeprefix("void ")
         name = re.split(r"[<(]", name, maxsplit=1)[0] or name
@@ -79,53 +93,53 @@ def without_types(name: str) -> str:
 
 
 NORMALISED: tuple[Callable[[str], str], ...] = (without_numbers, without_types)
-"""Tried in this order on what has no counterpart of the same name."""
+"""Tried in this order on keys without a counterpart of the same name."""
 
 
 def by_name(a: pd.DataFrame, b: pd.DataFrame) -> Pairs:
-    """Pairs of equal keys, then of what is equal once its ``name`` is normalised.
+    """Pair equal keys, then keys that are equal once their ``name`` is normalised.
 
-    All of one run that come to the same name are one row. The other columns have to be equal.
-    ``names``: those columns, ``matched``, and the names that each run has, on a line each, as
-    ``name_a`` and ``name_b``; "" where it has none.
+    Keys of one run with the same normalised name become one row. The other columns have to be
+    equal. ``names``: the columns of the keys, ``matched``, and each run's names, a line each, as
+    ``name_a`` and ``name_b``; "" where a run has none.
     """
-    found = _Pairing(_tuples(a), _tuples(b))
-    found.join(str, EXACT)
+    pairing = _Pairing(_tuples(a), _tuples(b))
+    pairing.join(str, EXACT)
     for normalise in NORMALISED:
-        found.join(normalise, SIMILAR)
-    return found.pairs(list(a.columns))
+        pairing.join(normalise, SIMILAR)
+    return pairing.pairs(list(a.columns))
 
 
 def by_function(a: pd.DataFrame, b: pd.DataFrame, *, recorders_differ: bool = False) -> Pairs:
-    """Pairs of Python functions, whose ``name`` is a frame's: ``src/train.py(12): step``.
+    """Pair Python functions, whose ``name`` is a frame's: ``src/train.py(12): step``.
 
-    Of the same line, then of the same file, then of a file of the same name: code moves within its
-    file, and a copy of it may be elsewhere. What comes to the same name is one row, as in
-    `by_name`. Where ``recorders_differ`` so do the names of built-in functions: those are paired
-    by `without_kind`, and last by the function's name alone, each only where there is one of it.
+    They are paired by line, then by file, then by the file's bare name: code moves within its file,
+    and a copy of it may be elsewhere. Equal names become one row, as in `by_name`. Recorders name
+    built-in functions differently: if ``recorders_differ`` these are paired by `without_kind`, and
+    last by the function's name alone, each only where both runs have one of it.
     """
-    found = _Pairing(_tuples(a), _tuples(b))
-    found.join(str, EXACT)
+    pairing = _Pairing(_tuples(a), _tuples(b))
+    pairing.join(str, EXACT)
     for normalise in (without_numbers, lambda name: without_numbers(without_folders(name))):
-        found.join(normalise, SIMILAR)
+        pairing.join(normalise, SIMILAR)
     for normalise in (without_kind, without_owner) if recorders_differ else ():
-        found.join(normalise, SIMILAR, single=True)
-    return found.pairs(list(a.columns))
+        pairing.join(normalise, SIMILAR, single=True)
+    return pairing.pairs(list(a.columns))
 
 
 def by_text(
-    a: pd.DataFrame, b: pd.DataFrame, of_a: list[LineSource], of_b: list[LineSource]
+    a: pd.DataFrame, b: pd.DataFrame, sources_a: list[LineSource], sources_b: list[LineSource]
 ) -> Pairs:
-    """Pairs of lines (``cell``, ``line``, ``code``) of equal text in the same place, as in diff.
+    """Pair lines (``cell``, ``line``, ``code``) of equal text in the same order, as diff does.
 
-    Cells are paired by how much of their text is equal: their numbers say nothing. ``names``:
+    Cells are paired by how much of their text is equal, as their numbers change. ``names``:
     ``cell``, ``code``, ``line_a`` and ``line_b`` (-1 where the run has no such line).
     """
-    same = _same_lines(_texts(a, of_a), _texts(b, of_b))
+    same = _same_lines(_texts(a, sources_a), _texts(b, sources_b))
     keys_a, keys_b = _tuples(a[["cell", "line"]]), _tuples(b[["cell", "line"]])
     place = {key: row for row, key in enumerate(keys_a)}
     rows = [(str(c), str(t), int(n), -1) for c, n, t in _tuples(a[["cell", "line", "code"]])]
-    of_b_rows = []
+    rows_b = []
     matched = [ALONE] * len(rows)
     for key, code in zip(keys_b, b["code"], strict=True):
         row = place.get(same.get(key, ("", -1)))
@@ -136,20 +150,17 @@ def by_text(
         else:
             rows[row] = (str(key[0]), str(code), rows[row][2], int(key[1]))
             matched[row] = EXACT
-        of_b_rows.append(row)
+        rows_b.append(row)
     names = pd.DataFrame(rows, columns=["cell", "code", "line_a", "line_b"])
     return Pairs(
         names.assign(matched=_texts_of(matched)),
         np.arange(len(a), dtype=np.int64),
-        np.array(of_b_rows, np.int64),
+        np.array(rows_b, np.int64),
     )
 
 
-Line = tuple[str, int]
-
-
-def _texts(keys: pd.DataFrame, sources: list[LineSource]) -> dict[str, list[tuple[int, str]]]:
-    """Per cell its numbered lines: the whole text where the record has it, else what ran."""
+def _texts(keys: pd.DataFrame, sources: list[LineSource]) -> dict[str, CellLines]:
+    """Return the lines of each cell: all where the record has its text, else those that ran."""
     texts = {
         source.name: [
             (source.first + place, line.strip()) for place, line in enumerate(source.text)
@@ -162,31 +173,27 @@ def _texts(keys: pd.DataFrame, sources: list[LineSource]) -> dict[str, list[tupl
     return texts
 
 
-def _same_lines(
-    a: dict[str, list[tuple[int, str]]], b: dict[str, list[tuple[int, str]]]
-) -> dict[Key, Key]:
-    """Lines of b and those of a that they are."""
+def _same_lines(a: dict[str, CellLines], b: dict[str, CellLines]) -> dict[Key, Key]:
+    """Return the line of a for each line of b that has one."""
     same: dict[Key, Key] = {}
     free = dict(a)
     for cell in b:
-        likeness = {other: _likeness(free[other], b[cell], other == cell) for other in free}
-        best = max(likeness, key=lambda other: likeness[other], default=None)
+        likeness = {name: _likeness(free[name], b[cell], name == cell) for name in free}
+        best = max(likeness, key=lambda name: likeness[name], default=None)
         if best is None or likeness[best][0] == 0:
             continue
         lines_a, lines_b = free.pop(best), b[cell]
-        for one, other in _equal(lines_a, lines_b):
-            same[(cell, lines_b[other][0])] = (best, lines_a[one][0])
+        for at_a, at_b in _equal(lines_a, lines_b):
+            same[(cell, lines_b[at_b][0])] = (best, lines_a[at_a][0])
     return same
 
 
-def _likeness(
-    a: list[tuple[int, str]], b: list[tuple[int, str]], same_name: bool
-) -> tuple[int, bool]:
-    return len([one for one, _ in _equal(a, b) if a[one][1]]), same_name
+def _likeness(a: CellLines, b: CellLines, same_name: bool) -> tuple[int, bool]:
+    return sum(1 for at_a, _ in _equal(a, b) if a[at_a][1]), same_name
 
 
-def _equal(a: list[tuple[int, str]], b: list[tuple[int, str]]) -> list[tuple[int, int]]:
-    """Places of equal lines in both texts, as diff finds them."""
+def _equal(a: CellLines, b: CellLines) -> list[tuple[int, int]]:
+    """Return the positions of equal lines in both texts, as diff finds them."""
     texts = [text for _, text in a], [text for _, text in b]
     matcher = difflib.SequenceMatcher(None, *texts, autojunk=False)
     return [
@@ -201,7 +208,7 @@ def _tuples(keys: pd.DataFrame) -> list[Key]:
 
 
 class _Pairing:
-    """Keys of both runs that have no counterpart yet, and the rows of those that have."""
+    """The rows of paired keys so far, and the keys of both runs without a counterpart yet."""
 
     def __init__(self, a: Sequence[Key], b: Sequence[Key]) -> None:
         self._keys = (a, b)
@@ -210,31 +217,31 @@ class _Pairing:
         self._matched: list[str] = []
 
     def join(self, normalise: Callable[[str], str], how: str, *, single: bool = False) -> None:
-        """Pair what has the same name once normalised; with ``single`` what alone has it in both.
+        """Pair keys with the same normalised name; with ``single`` only if one key has it per run.
 
-        The name is a key's first part; the others have to be equal.
+        The name is a key's first part; the other parts have to be equal.
         """
         aliases = [self._aliases(side, normalise) for side in (0, 1)]
-        for name, own in aliases[1].items():
-            others = aliases[0].get(name, [])
-            if others and not (single and max(len(own), len(others)) > 1):
-                self._add(self._keys[1][own[0]] if len(own) == 1 else name, how)
+        for name, places_b in aliases[1].items():
+            places_a = aliases[0].get(name, [])
+            if places_a and not (single and max(len(places_b), len(places_a)) > 1):
+                self._add(self._keys[1][places_b[0]] if len(places_b) == 1 else name, how)
                 for side in (0, 1):
                     self._row[side].update(dict.fromkeys(aliases[side][name], len(self._names) - 1))
 
     def _aliases(self, side: int, normalise: Callable[[str], str]) -> dict[Key, list[int]]:
-        found: dict[Key, list[int]] = {}
+        aliases: dict[Key, list[int]] = {}
         for place, (name, *rest) in enumerate(self._keys[side]):
             if place not in self._row[side]:
-                found.setdefault((normalise(str(name)), *rest), []).append(place)
-        return found
+                aliases.setdefault((normalise(str(name)), *rest), []).append(place)
+        return aliases
 
     def _add(self, name: Key, how: str) -> None:
         self._names.append(name)
         self._matched.append(how)
 
     def pairs(self, columns: list[str]) -> Pairs:
-        """Everything, with what is in one run only as rows of its own."""
+        """Return all keys; those of one run only have rows of their own."""
         for side in (0, 1):
             for place, key in enumerate(self._keys[side]):
                 if place not in self._row[side]:
@@ -245,59 +252,58 @@ class _Pairing:
             np.array([self._row[side][place] for place in range(len(self._keys[side]))], np.int64)
             for side in (0, 1)
         ]
-        own = [self._own_names(side) for side in (0, 1)]
-        names = names.assign(matched=_texts_of(self._matched))
-        return Pairs(names.assign(name_a=own[0], name_b=own[1]), *rows)
+        names = names.assign(
+            matched=_texts_of(self._matched),
+            name_a=self._names_in_run(0),
+            name_b=self._names_in_run(1),
+        )
+        return Pairs(names, *rows)
 
-    def _own_names(self, side: int) -> pd.Series:
-        """Per row what this run calls it."""
-        found: list[list[str]] = [[] for _ in self._names]
+    def _names_in_run(self, side: int) -> pd.Series:
+        """Return the names of each row's keys in this run, a line each."""
+        names: list[list[str]] = [[] for _ in self._names]
         for place, row in self._row[side].items():
-            found[row].append(str(self._keys[side][place][0]))
-        return _texts_of(["\n".join(names) for names in found])
+            names[row].append(str(self._keys[side][place][0]))
+        return _texts_of(["\n".join(lines) for lines in names])
 
 
 def _texts_of(values: list[str]) -> pd.Series:
     return pd.Series(values, dtype=object)
 
 
-_CELL = re.compile(r"Cell \[(\d+)\]")
-_MODULE = "<module>"
-
-
 def with_same_cells(a: Record, b: Record) -> tuple[Record, Record]:
-    """Both runs with one name for what is the same in them but for the number of its cell.
+    """Return both runs with one name for names that differ only in the number of their cell.
 
-    That is the region of the run, the cell that was run, and cells that define functions of the
-    same names: ``Cell [3]`` of a and ``Cell [4]`` of b are ``Cell [3 → 4]`` in both. Within a run
-    each cell keeps a name of its own.
+    These are the region of the run, the cell that was run, and cells that define functions of the
+    same names: ``Cell [3]`` of a and ``Cell [4]`` of b become ``Cell [3 → 4]`` in both. Within a
+    run the names of cells stay distinct.
     """
     label = _same_region(a, b)
     cells = _same_cells(a, b)
     if not label and not cells:
         return a, b
-    to = {pair: _both(*pair) for pair in cells.items()}
+    names = {pair: _both(*pair) for pair in cells.items()}
     return (
-        _renamed(a, label, {mine: both for (mine, _), both in to.items()}),
-        _renamed(b, label, {theirs: both for (_, theirs), both in to.items()}),
+        _renamed(a, label, {cell_a: both for (cell_a, _), both in names.items()}),
+        _renamed(b, label, {cell_b: both for (_, cell_b), both in names.items()}),
     )
 
 
 def _both(a: str, b: str) -> str:
-    """``Cell [3 → 4]`` and ``Cell [3 → 4], line 2``; of names that have more apart, both."""
-    of_a, of_b = (_CELL.match(name) for name in (a, b))
-    if of_a is None or of_b is None or a[of_a.end() :] != b[of_b.end() :]:
+    """Return ``Cell [3 → 4]`` or ``Cell [3 → 4], line 2``; other names stand side by side."""
+    cell_a, cell_b = (_CELL.match(name) for name in (a, b))
+    if cell_a is None or cell_b is None or a[cell_a.end() :] != b[cell_b.end() :]:
         return f"{a} → {b}"
-    return f"Cell [{of_a[1]} → {of_b[1]}]{a[of_a.end() :]}"
+    return f"Cell [{cell_a[1]} → {cell_b[1]}]{a[cell_a.end() :]}"
 
 
 def _same_region(a: Record, b: Record) -> str:
-    """What both call the region of the run, where they differ in that; else ""."""
+    """Return a common name for the region of the run if the runs name it differently, else ""."""
     labels = [str(record.metadata.get("label") or "") for record in (a, b)]
     regions = [_regions(record) for record in (a, b)]
     known = all(label in names for label, names in zip(labels, regions, strict=True))
     both = _both(*labels)
-    # A label that is also a region within the other run would take that region's place.
+    # A label that is also the name of a region in the other run must not replace that region.
     taken = labels[0] in regions[1] or labels[1] in regions[0] or both in regions[0] | regions[1]
     return both if known and not taken else ""
 
@@ -309,23 +315,26 @@ def _regions(record: Record) -> set[str]:
 
 
 def _same_cells(a: Record, b: Record) -> dict[str, str]:
-    """Cells of a and those of b that they are, of another number; the cells that ran first."""
-    of_a, of_b = _cells(a), _cells(b)
+    """Return the cell of b for each cell of a that has another number there.
+
+    The profiled cells are a pair; other cells are paired by the functions that they define.
+    """
+    cells_a, cells_b = _cells(a), _cells(b)
     pairs = {}
-    own_a, own_b = (f"Cell [{run.metadata.get('execution_count')}]" for run in (a, b))
-    if own_a in of_a and own_b in of_b:
-        pairs[own_a] = own_b
-    left_b = [cell for cell in of_b if cell not in of_a and cell not in pairs.values()]
-    for cell in (cell for cell in of_a if cell not in of_b and cell not in pairs):
-        best = max(left_b, key=lambda other: len(of_b[other] & of_a[cell]), default=None)
-        if best is not None and of_b[best] & of_a[cell]:
+    run_a, run_b = (f"Cell [{run.metadata.get('execution_count')}]" for run in (a, b))
+    if run_a in cells_a and run_b in cells_b:
+        pairs[run_a] = run_b
+    left_b = [cell for cell in cells_b if cell not in cells_a and cell not in pairs.values()]
+    for cell in (cell for cell in cells_a if cell not in cells_b and cell not in pairs):
+        best = max(left_b, key=lambda name: len(cells_b[name] & cells_a[cell]), default=None)
+        if best is not None and cells_b[best] & cells_a[cell]:
             left_b.remove(best)
             pairs[cell] = best
-    return {mine: theirs for mine, theirs in pairs.items() if mine != theirs}
+    return {cell_a: cell_b for cell_a, cell_b in pairs.items() if cell_a != cell_b}
 
 
 def _cells(record: Record) -> dict[str, set[str]]:
-    """The cells of which Python functions ran, each with their names."""
+    """Return the cells whose functions ran, each with the names of the functions."""
     cells: dict[str, set[str]] = {}
     for file, name in _functions(record):
         if _CELL.fullmatch(file):
@@ -344,7 +353,7 @@ def _functions(record: Record) -> Iterator[tuple[str, str]]:
 
 
 def _renamed(record: Record, label: str, cells: Mapping[str, str]) -> Record:
-    """The run with that label, if any, and with other names for these cells."""
+    """Return the run with this label, unless it is "", and with new names for these cells."""
     slices = record.trace.slices
     names = slices["name"].cat
     old = record.metadata.get("label") if label else None

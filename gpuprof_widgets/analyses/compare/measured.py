@@ -1,4 +1,4 @@
-"""What one run took, entry by entry: the same form for ops, kernels, modules, lines and classes."""
+"""Times of one run in one form, `Measured`, for ops, kernels, modules, lines and classes."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ QUANTITIES = {
     "module": {key: f"{words} of both passes" for key, words in _SELF.items()},
     "function": {"": "self time"},
 }
-"""What the times of a table are, by measure. That of lines counts waiting for the GPU as well."""
+"""Names of the times of a table, by measure. That of lines includes waits for the GPU."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Entries of one run: what each belongs to, how often it ran, how long, and in which step.
+    """Entries of one run: the key of each, how often and how long it ran, and in which step.
 
-    ``keys``: one row per thing, with the columns that name it; per entry ``key`` (its row there),
-    ``calls``, ``ns`` and ``step`` (the place of its step in the run, -1 outside of all).
+    ``keys``: one row per op, kernel, ..., with the columns that name it. Each entry has a ``key``
+    (its row there), ``calls``, ``ns`` and ``step`` (the step's position in the run, -1 outside).
     """
 
     keys: pd.DataFrame
@@ -58,7 +58,7 @@ class Measured:
 
 
 def measure_of(a: Record, b: Record, measure: str | None) -> str:
-    """Which time is compared: GPU time where both runs have any, else CPU time; or as asked."""
+    """Return ``measure`` if given; else GPU time if both runs have any, else CPU time."""
     if measure is None:
         both = all(len(record.trace.index.gpu) for record in (a, b))
         return MEASURES[0] if both else MEASURES[1]
@@ -68,10 +68,10 @@ def measure_of(a: Record, b: Record, measure: str | None) -> str:
 
 
 def step_of(record: Record) -> Ints:
-    """Per slice the place of its step among the steps of the run, -1 outside of them.
+    """Return the position of each slice's step in the run, -1 outside of steps.
 
-    A slice is in the step in which it began; GPU work in that in which it was launched, so that
-    what runs behind the CPU still counts for the step that asked for it.
+    A slice is in the step in which it began; GPU work in the step in which it was launched, even if
+    it ran later.
     """
     slices = record.trace.slices
     table = steps(record)
@@ -86,19 +86,19 @@ def step_of(record: Record) -> Ints:
 
 
 def ops(record: Record, measure: str) -> Measured:
-    """Self times of ops, annotations and runtime calls; with GPU time also what no op launched.
+    """Return self times of ops, annotations and runtime calls; GPU time also if no op launched it.
 
-    Calls count in the step of the op, GPU time in that of its launch, as in `kernels`.
+    Calls count in the step of the op, GPU time in the step of its launch, as in `kernels`.
     """
     trace, step = record.trace, step_of(record)
-    found = rows.op_rows(trace)
-    host = found.row[found.host]
+    op_table = rows.op_rows(trace)
+    host = op_table.row[op_table.host]
     keys, key = _named(trace, host)
-    calls = (trace.slices["count"].to_numpy()[found.row] * ~found.repeat).astype(np.int64)
+    calls = (trace.slices["count"].to_numpy()[op_table.row] * ~op_table.repeat).astype(np.int64)
     if measure == MEASURES[1]:
-        return Measured(keys, key, calls, rows.cpu_self(trace, found), step[host])
+        return Measured(keys, key, calls, rows.cpu_self(trace, op_table), step[host])
     gpu = trace.index.gpu
-    op = np.append(found.index, NONE)[trace.slices["op"].to_numpy()[gpu]]
+    op = np.append(op_table.index, NONE)[trace.slices["op"].to_numpy()[gpu]]
     unowned = pd.DataFrame({"name": [NO_OP], "category": ["kernel"]}).iloc[: int((op < 0).any())]
     count, dur = (trace.slices[column].to_numpy()[gpu] for column in ("count", "dur"))
     return Measured(
@@ -111,7 +111,7 @@ def ops(record: Record, measure: str) -> Measured:
 
 
 def kernels(record: Record) -> Measured:
-    """Times of kernels, copies and memsets, by the step in which they were launched."""
+    """Return times of kernels, copies and memsets, in the step in which they were launched."""
     trace = record.trace
     gpu = trace.index.gpu
     keys, key = _named(trace, gpu)
@@ -120,25 +120,25 @@ def kernels(record: Record) -> Measured:
 
 
 def modules(record: Record, measure: str) -> Measured:
-    """What ran for each module, in its forward and its backward, without the modules within it."""
+    """Return self times of each module, in its forward and its backward pass."""
     trace, step = record.trace, step_of(record)
-    own = owned(trace, "module")
+    owners = owned(trace, "module")
     place = np.full(len(trace) + 1, NONE, np.int64)
-    place[own.row] = own.key
-    keys = own.names.assign(name=[*own.names["name"][:-1], IN_NO_MODULE])
-    nobody = len(keys) - 1
+    place[owners.row] = owners.key
+    keys = owners.names.assign(name=[*owners.names["name"][:-1], IN_NO_MODULE])
+    no_module = len(keys) - 1
     if measure == MEASURES[0]:
         row, ns = trace.index.gpu, trace.slices["dur"].to_numpy()[trace.index.gpu]
     else:
         row, ns = _self_times(trace)
-    key = np.where(own.own[row] >= 0, place[own.own[row]], nobody)
-    forward = own.row
+    module = owners.own[row]
+    key = np.where(module >= 0, place[module], no_module)
     return Measured(
         keys,
-        np.concatenate([key, own.key]),
-        np.concatenate([np.zeros(len(row), np.int64), own.calls]),
-        np.concatenate([ns, np.zeros(len(forward), np.int64)]),
-        np.concatenate([step[row], step[forward]]),
+        np.concatenate([key, owners.key]),
+        np.concatenate([np.zeros(len(row), np.int64), owners.calls]),
+        np.concatenate([ns, np.zeros(len(owners.row), np.int64)]),
+        np.concatenate([step[row], step[owners.row]]),
     )
 
 
@@ -148,15 +148,15 @@ def _self_times(trace: Trace) -> tuple[Ints, Ints]:
 
 
 def lines(record: Record, measure: str) -> Measured:
-    """What each line of the cells took by itself, or what it launched on the GPU."""
+    """Return each cell line's self time, or the GPU time that it launched."""
     trace, step = record.trace, step_of(record)
     known = cell_lines(trace)
     line = known.of_slice[known.row]
     begun = np.where(known.resumed, 0, trace.slices["count"].to_numpy()[known.row])
     keys = known.lines[["cell", "line", "code"]]
     if measure == MEASURES[1]:
-        own = line_self_times(trace, known.row)
-        return Measured(keys, line, begun.astype(np.int64), own, step[known.row])
+        self_ns = line_self_times(trace, known.row)
+        return Measured(keys, line, begun.astype(np.int64), self_ns, step[known.row])
     gpu = trace.index.gpu
     where = np.append(known.of_slice, NONE)[line_of(trace)[gpu]]
     gpu, where = gpu[where >= 0], where[where >= 0]
@@ -170,7 +170,7 @@ def lines(record: Record, measure: str) -> Measured:
 
 
 def functions(record: Record) -> Measured:
-    """Self times of the Python functions (see `python_time`), of the whole run."""
+    """Return self times of the Python functions (see `python_time`) of the whole run."""
     table = python_time(record)
     places = zip(table["file"], table["line"], table["name"], strict=True)
     names = [n if file == BUILT_IN else f"{file}({line}): {n}" for file, line, n in places]
@@ -184,12 +184,12 @@ def functions(record: Record) -> Measured:
 
 
 def python_recorder(record: Record) -> str:
-    """Who recorded the Python functions; "" where that is not known."""
+    """Return which tool recorded the Python functions; "" if unknown."""
     return recorder_of(record) if len(python_lanes(record)) else CPROFILE
 
 
 def classes(record: Record, *, per_step: bool) -> Measured:
-    """The classes of `breakdown`, of all devices together."""
+    """Return times of the classes of `breakdown`, of all devices together."""
     table = breakdown(record, by="step" if per_step else "device")
     places = {number: place for place, number in enumerate(steps(record)["step"])}
     keys = table[["state", "class"]].drop_duplicates(ignore_index=True)
@@ -205,13 +205,13 @@ def classes(record: Record, *, per_step: bool) -> Measured:
 
 
 def nothing(run: Measured) -> Measured:
-    """The same run without any entry."""
+    """Return the run without any entries."""
     none = np.zeros(0, np.int64)
     return Measured(run.keys.iloc[:0], none, none, none, none)
 
 
 def busy_ns(record: Record) -> int:
-    """Time in which any GPU was busy."""
+    """Return the time in ns in which any GPU was busy."""
     busy = [busy_intervals(record.trace, device) for device in devices(record.trace)]
     starts, ends = zip(*busy, strict=True) if busy else ((), ())
     none = np.zeros(0, np.int64)
@@ -220,7 +220,7 @@ def busy_ns(record: Record) -> int:
 
 
 def _named(trace: Trace, row: Sequence[int] | npt.NDArray[np.intp]) -> tuple[pd.DataFrame, Ints]:
-    """Name and category of each kind of slice, and the place of each of these slices there."""
+    """Return name and category of each kind of slice, and each of these slices' position there."""
     code, names = names_with_steps_merged(trace)
     category = trace.slices["category"].cat
     texts = [str(text) for text in category.categories]

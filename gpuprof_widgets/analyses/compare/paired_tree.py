@@ -1,4 +1,4 @@
-"""Two call trees as one: every path of either run, with what it took in both."""
+"""Two call trees as one: every path of either run, with its times in both."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ SUMMED = ("calls", "total_ns", "self_ns", "device_ns")
 
 
 def paired_tree(a: Record, b: Record, *, source: str | None = None) -> pd.DataFrame:
-    """One row per path of names in either run, parents before their children; row 0 is the root.
+    """Return one row per path of names in either run, parents before children; row 0 is the root.
 
-    ``source``: one of `call_tree`'s; None: "ops" where both runs have any, else a's flame graph's.
-    Paths are equal by their names; cell lines and Python frames by those without their numbers,
-    threads by their labels without numbers and, of several such, in the order of their times. Where
-    one of the runs has a single thread, its paths are those of the other's busiest one.
+    ``source``: as for `call_tree`; None takes "ops" if both runs have any, else the source of a's
+    flame graph. Paths are matched by names: cell lines and Python frames without line numbers,
+    threads without numbers in their labels and, if several have the same label, in the order of
+    their times. If one run has a single thread, its paths are matched with the other's busiest one.
 
     Columns: ``node``, ``parent``, ``depth``, ``name`` (b's, else a's), ``category``; of either run
     ``calls_``, ``a_ns`` and ``b_ns`` (total), ``self_``, ``device_`` as in `call_tree`;
-    ``delta_ns`` (b less a); ``width_ns``: the longer self time of the two and the widths below it,
-    so that what is in either run has room.
+    ``delta_ns`` (b less a); ``width_ns``: the longer of the two self times plus the widths of the
+    children, so that the nodes of both runs have room.
     """
     if source is None:
         has_ops = all((run.trace.tracks["kind"] == "cpu").any() for run in (a, b))
@@ -67,7 +67,7 @@ def paired_tree(a: Record, b: Record, *, source: str | None = None) -> pd.DataFr
 
 
 def path_name(name: str, category: str) -> str:
-    """What two runs have in common in the name of a line or frame that may have moved."""
+    """Return the name without the line number of a cell line or frame, which may have moved."""
     if category == "cell_line":
         return _LINE.sub("", name)
     return _FRAME.sub("", name) if category == "python_function" else name
@@ -78,7 +78,7 @@ def _has_threads(tree: pd.DataFrame) -> bool:
 
 
 def _with_thread(tree: pd.DataFrame) -> pd.DataFrame:
-    """The tree of one thread, with that thread between the root and its slices."""
+    """Return the tree of one thread with a node for the thread below the root."""
     root, below = tree.iloc[:1], tree.iloc[1:]
     ran = (below["category"] != UNLAUNCHED_CATEGORY).to_numpy()
     if not ran.any():
@@ -92,7 +92,7 @@ def _with_thread(tree: pd.DataFrame) -> pd.DataFrame:
 
 @dataclass
 class _Node:
-    """A path: ``sums`` are calls, total, self and device times of a and of b."""
+    """A path: ``sums`` has calls, total, self and device times of a and of b."""
 
     parent: int
     name: str
@@ -101,7 +101,7 @@ class _Node:
 
 
 class _Union:
-    """Nodes as they are found, those of the first tree before what only the second has."""
+    """The nodes of both trees: those of the first tree, then those that only the second has."""
 
     def __init__(self) -> None:
         self._place: dict[tuple[int, Key], int] = {}
@@ -118,9 +118,9 @@ class _Union:
             place = self._place.setdefault(key, len(self._nodes))
             if place == len(self._nodes):
                 self._nodes.append(_Node(above, name, category))
-            mine = self._nodes[place]
-            mine.name = name
-            mine.sums[:, side] += [node[column] for column in SUMMED]
+            union_node = self._nodes[place]
+            union_node.name = name
+            union_node.sums[:, side] += [node[column] for column in SUMMED]
             places.append(place)
 
     def table(self) -> pd.DataFrame:
@@ -149,9 +149,9 @@ class _Union:
 
 
 def _thread_ranks(nodes: Sequence[dict[Any, Any]]) -> dict[int, tuple[str, int]]:
-    """Per node that is a thread its label without numbers, and its place among those of that label.
+    """Return each thread node's label without numbers and its rank among threads of that label.
 
-    All threads that say nothing else are of one label: the busiest of either run are a pair.
+    Threads are ranked by time: the busiest ones of both runs are a pair.
     """
     threads = [
         (number, node) for number, node in enumerate(nodes) if number and node["category"] == THREAD

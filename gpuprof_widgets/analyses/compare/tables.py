@@ -1,8 +1,12 @@
-"""The tables of a comparison: ops, kernels, modules, lines, classes of time, and steps."""
+"""The tables of a comparison: ops, kernels, modules, lines, classes of time, and steps.
+
+`measured` brings both runs into one form and `matching` pairs their keys; `deltas` then makes a row
+per pair and decides what is noise (`are_noise`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -33,7 +37,7 @@ Ints = npt.NDArray[np.int64]
 
 STEP, RUN = "step", "run"
 MEASURE = "measure"
-"""Key in a table's ``attrs``: "device_self" or "cpu_self", which time it compares."""
+"""Key in a table's ``attrs``: the compared time, "device_self" or "cpu_self"."""
 
 STEP_COLUMNS = (
     "step_a",
@@ -46,12 +50,38 @@ STEP_COLUMNS = (
     "gpu_busy_b_ns",
 )
 
+ADDED, GONE, MORE, LESS, NOISE, SAME = "added", "gone", "more", "less", "noise", "same"
+CHANGES = (ADDED, GONE, MORE, LESS, NOISE, SAME)
+
+NUMBERS = (
+    "calls_a",
+    "calls_b",
+    "calls_delta",
+    "a_ns",
+    "b_ns",
+    "delta_ns",
+    "share",
+    "median_a_ns",
+    "median_b_ns",
+    "spread_ns",
+    "total_a_ns",
+    "total_b_ns",
+)
+ENOUGH_STEPS = 4
+"""Steps of each run from which on the order of their times alone is significant."""
+
+PER = "per"
+"""Key in a table's ``attrs``: whether its numbers are per "step" or per "run"."""
+
+Pairing = Callable[[pd.DataFrame, pd.DataFrame], Pairs]
+
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """Two runs, and how many steps each has where they are compared per step (else None).
+    """Two runs, and the number of steps of each, or None if whole runs are compared.
 
-    Both name the same cells alike (see `same_cells`); ``names`` are the runs' own.
+    Both runs use the same names for the same cells (see `with_same_cells`); ``names`` are the names
+    of the runs.
     """
 
     a: Record
@@ -61,14 +91,14 @@ class Runs:
     _kept: dict[tuple[Any, ...], pd.DataFrame] = field(default_factory=dict)
 
     def once(self, key: tuple[Any, ...], table: Callable[[], pd.DataFrame]) -> pd.DataFrame:
-        """A table that several parts of a report ask for; each caller gets a copy to change."""
+        """Return a table computed once for all parts of a report; callers may change their copy."""
         if key not in self._kept:
             self._kept[key] = table()
         return self._kept[key].copy()
 
     @classmethod
     def of(cls, a: Record, b: Record, per: str | None) -> Runs:
-        """Per step where both runs have steps, unless ``per`` says "run" or demands "step"."""
+        """Return the runs, per step if both have steps, unless ``per`` is "run" or "step"."""
         if per not in (STEP, RUN, None):
             raise OptionError(f"runs are compared per {STEP!r} or per {RUN!r}, not per {per!r}")
         counts = (len(steps_of(a)), len(steps_of(b)))
@@ -92,7 +122,7 @@ def _name(run: Record) -> str:
 
 
 def ops(runs: Runs, measure: str | None) -> pd.DataFrame:
-    """By name and category (see `measured.ops`)."""
+    """Compare ops by name and category (see `measured.ops`)."""
     chosen = measure_of(runs.a, runs.b, measure)
     return runs.once(("ops", chosen), lambda: _ops(runs, chosen))
 
@@ -104,7 +134,7 @@ def _ops(runs: Runs, chosen: str) -> pd.DataFrame:
 
 
 def kernels(runs: Runs) -> pd.DataFrame:
-    """By name and category (see `measured.kernels`)."""
+    """Compare kernels by name and category (see `measured.kernels`)."""
     return runs.once(("kernels",), lambda: _kernels(runs))
 
 
@@ -115,21 +145,21 @@ def _kernels(runs: Runs) -> pd.DataFrame:
 
 
 def modules(runs: Runs, measure: str | None) -> pd.DataFrame:
-    """By name and class (see `measured.modules`)."""
+    """Compare modules by name and class (see `measured.modules`)."""
     chosen = measure_of(runs.a, runs.b, measure)
     return runs.once(("modules", chosen), lambda: _modules(runs, chosen))
 
 
 def _modules(runs: Runs, chosen: str) -> pd.DataFrame:
     a, b = measured.modules(runs.a, chosen), measured.modules(runs.b, chosen)
-    if len(a.keys) == len(b.keys) == 1:  # nobody's
+    if len(a.keys) == len(b.keys) == 1:  # the one key stands for time in no module
         a, b = (measured.nothing(run) for run in (a, b))
     table = _with(deltas(a, b, by_name, runs.steps), chosen)
     return _or_lacking(table, "neither run has modules: they were recorded without")
 
 
 def lines(runs: Runs, measure: str | None) -> pd.DataFrame:
-    """By the text of the lines (see `matching.by_text`)."""
+    """Compare cell lines by their text (see `matching.by_text`)."""
     chosen = measure_of(runs.a, runs.b, measure)
     return runs.once(("lines", chosen), lambda: _lines(runs, chosen))
 
@@ -137,16 +167,16 @@ def lines(runs: Runs, measure: str | None) -> pd.DataFrame:
 def _lines(runs: Runs, chosen: str) -> pd.DataFrame:
     a, b = measured.lines(runs.a, chosen), measured.lines(runs.b, chosen)
     sources = line_sources(runs.a), line_sources(runs.b)
-    table = deltas(a, b, lambda one, other: by_text(one, other, *sources), runs.steps)
+    table = deltas(a, b, lambda keys_a, keys_b: by_text(keys_a, keys_b, *sources), runs.steps)
     return _or_lacking(
         _with(table, chosen), "neither run has cell lines: they were recorded without"
     )
 
 
 def functions(runs: Runs) -> pd.DataFrame:
-    """By Python function (see `matching.by_function`), of the whole runs.
+    """Compare Python functions (see `matching.by_function`) of the whole runs.
 
-    Without calls where a sampler recorded either: it counts none.
+    Without columns of calls if a sampler recorded either run: it counts none.
     """
     return runs.once(("functions",), lambda: _functions(runs))
 
@@ -168,7 +198,7 @@ def _functions(runs: Runs) -> pd.DataFrame:
 
 
 def classes(runs: Runs) -> pd.DataFrame:
-    """By class of `breakdown`."""
+    """Compare the classes of `breakdown`."""
     return runs.once(("classes",), lambda: _classes(runs))
 
 
@@ -181,7 +211,7 @@ def _classes(runs: Runs) -> pd.DataFrame:
 
 
 def steps(runs: Runs) -> pd.DataFrame:
-    """The steps of both in the order in which they ran; of runs without steps, the runs."""
+    """Compare the steps in the order in which they ran; without steps, the whole runs."""
     tables = [_steps_or_run(run, runs.steps is not None) for run in (runs.a, runs.b)]
     size = max(map(len, tables))
     a, b = (table.reindex(range(size)) for table in tables)
@@ -207,20 +237,20 @@ def steps(runs: Runs) -> pd.DataFrame:
 
 
 def step_times(runs: Runs) -> tuple[Numbers, Numbers]:
-    """How long (ns) each step of either run took; of runs without steps, the run."""
+    """Return how long (ns) each step of either run took; without steps, the run."""
     a, b = (_steps_or_run(run, runs.steps is not None)["dur_ns"] for run in (runs.a, runs.b))
     return a.to_numpy(float), b.to_numpy(float)
 
 
 def spread_of_steps(runs: Runs) -> float:
-    """How far the steps of one run lie apart, ns; NaN with fewer than two in either."""
+    """Return how far the steps of one run lie apart, ns; NaN with fewer than two in either."""
     if runs.steps is None or min(runs.steps) < 2:
         return float("nan")
     return float(max(spread(times[None, :])[0] for times in step_times(runs)))
 
 
 def differ(runs: Runs) -> bool:
-    """Whether the steps of the runs differ by more than noise, as far as that is known."""
+    """Whether the steps of the runs differ by more than noise, if that can be known."""
     a, b = step_times(runs)
     if np.isnan(spread_of_steps(runs)):
         return bool(np.median(a) != np.median(b))
@@ -235,7 +265,7 @@ def _steps_or_run(run: Record, has_steps: bool) -> pd.DataFrame:
 
 
 def _by_class(a: pd.DataFrame, b: pd.DataFrame) -> Pairs:
-    """Classes are named by ``class``; its pairs have no other names."""
+    """Pair classes of time, which have the same names in both runs."""
     columns = ["class", "state"]
     pairs = by_name(a[columns], b[columns])
     return Pairs(pairs.names[columns], pairs.a, pairs.b)
@@ -256,39 +286,13 @@ def _or_lacking(table: pd.DataFrame, why: str) -> pd.DataFrame:
     return table
 
 
-ADDED, GONE, MORE, LESS, NOISE, SAME = "added", "gone", "more", "less", "noise", "same"
-CHANGES = (ADDED, GONE, MORE, LESS, NOISE, SAME)
-
-NUMBERS = (
-    "calls_a",
-    "calls_b",
-    "calls_delta",
-    "a_ns",
-    "b_ns",
-    "delta_ns",
-    "share",
-    "median_a_ns",
-    "median_b_ns",
-    "spread_ns",
-    "total_a_ns",
-    "total_b_ns",
-)
-ENOUGH_STEPS = 4
-"""Of each run, for the order of their times alone to say something."""
-
-PER = "per"
-"""Key in a table's ``attrs``: "step" or "run", what its numbers are per."""
-
-Pairing = Callable[[pd.DataFrame, pd.DataFrame], Pairs]
-
-
 def deltas(
     a: Measured, b: Measured, pairing: Pairing, steps: tuple[int, int] | None
 ) -> pd.DataFrame:
-    """One row per thing of either run, by how much it moved the total, the most first.
+    """Return one row per paired or single key, those that moved the total most first.
 
-    ``steps``: how many each run has, where both are compared per step; what lies outside of the
-    steps is left out then. Columns: those that name it, ``matched`` (see `matching`), ``change``,
+    ``steps``: the number of steps of each run if both are compared per step; time outside of the
+    steps does not count then. Columns: those of the keys, ``matched`` (see `matching`), ``change``,
     and `NUMBERS`: ``calls_`` and times (ns) of ``a``, ``b`` and their difference, per step or of
     the run; ``share`` (the difference as a share of all of a); the medians over the steps and
     their ``spread_ns`` (`spread`; NaN with fewer than two steps in either); ``total_a_ns`` and
@@ -298,7 +302,8 @@ def deltas(
     """
     pairs = pairing(a.keys, b.keys)
     size = len(pairs.names)
-    sides = [_Side(side, rows, size, count) for side, rows, count in _sides(a, b, pairs, steps)]
+    counts = (0, 0) if steps is None else steps
+    sides = [_Side(a, pairs.a, size, counts[0]), _Side(b, pairs.b, size, counts[1])]
     calls = [side.per_step(side.calls) for side in sides]
     mean = [side.per_step(side.total) for side in sides]
     known = steps is not None and min(steps) >= 2
@@ -323,23 +328,16 @@ def deltas(
         "total_b_ns": sides[1].total,
     }
     table = pairs.names.assign(**columns)
-    # What neither run did (an op that a window keeps for its links) is no thing of either.
+    # An op that a window keeps only for its links has neither calls nor time in any run.
     table = table[np.logical_or(*(side.present for side in sides))]
     order = np.lexsort((-table["b_ns"].to_numpy(float), -np.abs(table["delta_ns"].to_numpy(float))))
     table = table.iloc[order].reset_index(drop=True)
-    table.attrs[PER] = "run" if steps is None else "step"
+    table.attrs[PER] = RUN if steps is None else STEP
     return table
 
 
-def _sides(
-    a: Measured, b: Measured, pairs: Pairs, steps: tuple[int, int] | None
-) -> Sequence[tuple[Measured, Ints, int]]:
-    counts = (0, 0) if steps is None else steps
-    return ((a, pairs.a, counts[0]), (b, pairs.b, counts[1]))
-
-
 class _Side:
-    """Sums of one run per row of the table; of those of its entries that lie in steps, if asked."""
+    """The sums of one run per row of the table; of entries in steps only, if it has ``steps``."""
 
     def __init__(self, run: Measured, rows: Ints, size: int, steps: int) -> None:
         counted = run.step >= 0 if steps else np.ones(len(run.key), bool)
@@ -353,16 +351,16 @@ class _Side:
         np.add.at(self.by_step, (row, run.step[counted] if steps else np.zeros(len(row), int)), ns)
 
     def per_step(self, sums: Ints) -> npt.NDArray[Any]:
-        """The sums of one step on average; of the run where nothing is compared per step."""
+        """Return the average per step, or the sums of the run if whole runs are compared."""
         return sums / self.steps if self.steps else sums
 
 
 def spread(by_step: Numbers) -> Numbers:
-    """How far the steps of one run lie apart, per row: the interquartile range.
+    """Return how far the steps of one run lie apart, per row: the interquartile range.
 
     The middle half of the steps lies within it, whatever outliers there are (Tukey 1977; as in
-    asv and criterion). Where that half is equal, as with what runs in every tenth step, it is the
-    whole range.
+    asv and criterion). Where that half is equal, as for an op that runs in every tenth step, the
+    whole range is returned.
     """
     low, high = np.percentile(by_step, [25, 75], axis=1)
     middle: Numbers = high - low
@@ -370,11 +368,11 @@ def spread(by_step: Numbers) -> Numbers:
 
 
 def are_noise(a: Numbers, b: Numbers) -> npt.NDArray[np.bool_]:
-    """Per row whether the steps of two runs (at least two of each) differ by no more than noise.
+    """Return per row whether the steps of two runs (two or more each) differ by noise alone.
 
-    That is so where their medians are no further apart than the steps of one run (`spread`), unless
-    each of the one is beyond all of the other: of four steps and more that happens by chance less
-    often than once in twenty times (the rank sum test of Mann and Whitney, 1947).
+    They do where their medians are no further apart than the steps of one run (`spread`), unless
+    every step of one run is beyond all steps of the other: with four or more steps each that
+    happens by chance less than once in twenty times (the rank sum test of Mann and Whitney, 1947).
     """
     within = np.abs(np.median(b, axis=1) - np.median(a, axis=1)) <= np.maximum(spread(a), spread(b))
     apart = (a.max(axis=1) < b.min(axis=1)) | (b.max(axis=1) < a.min(axis=1))

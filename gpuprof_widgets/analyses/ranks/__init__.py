@@ -1,1 +1,1 @@
-"""Many ranks of one run: each is reduced to a few tables, and those are compared."""
+"""Many ranks of one run: each is reduced to a few tables, and these are compared."""

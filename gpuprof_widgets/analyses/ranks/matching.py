@@ -1,4 +1,8 @@
-"""Which collective of one rank is which of the others: by group, order and name."""
+"""Match the collectives of all ranks, and align the ranks' clocks by them.
+
+`matched` pairs collectives by group, order and name. `alignment` derives clock offsets from
+collectives that end on all ranks at once.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from gpuprof_widgets.analyses.ranks.reduced import ReducedRank
 Ints = npt.NDArray[np.int64]
 
 POINT_TO_POINT = ("send", "recv", "send_recv")
-"""Between two ranks, which do different things: nothing to be matched by name."""
+"""Operations between two ranks have different names on each, so names cannot match them."""
 
 COLUMNS = (
     *("collective", "rank", "name", "backend", "dtype", "bytes", "group", "ranks", "device"),
@@ -23,24 +27,41 @@ COLUMNS = (
 )
 
 MOST_SHIFT = 64
-"""Collectives that one trace may lack at its beginning beyond what the numbers of them tell."""
+"""Collectives that a trace may lack at its beginning, besides the difference in their numbers."""
+
+ALIGNMENT_COLUMNS = (
+    "rank",
+    "host",
+    "collectives",
+    "offset_ns",
+    "spread_ns",
+    "impossible",
+    "shift_ns",
+)
+
+TOLERANCE_NS = 50_000
+"""Ends of one collective differ by tens of µs between GPUs with one clock (up to 49 µs in the
+Megatron traces that this was measured on), so smaller offsets prove nothing about clocks."""
+
+SURE = 5
+"""An offset beyond so many times its spread is taken for an offset of the clock."""
 
 
 def matched(ranks: Sequence[ReducedRank]) -> pd.DataFrame:
-    """One row per collective and rank that took part in it; those of one rank alone are left out.
+    """Return one row per collective and rank in it; collectives of a single rank are left out.
 
     ``collective`` numbers them in order of time. Where torch numbered the collectives of a group
-    (``Seq``) that number decides. Else it is their order within the group: the n-th of one rank is
-    the n-th of every other, if their names agree; where a trace lacks some, its sequence is moved
-    against the longest one until most names agree, and of several such positions the one is taken
-    at which the ends lie closest together. Times are ns since the epoch, on each rank's own clock.
+    (``Seq``), that number decides. Else their order within the group does: the n-th of one rank is
+    the n-th of every other, if their names agree. Where a trace lacks some, its sequence is shifted
+    against the longest one until most names agree; of several such shifts the one is taken at which
+    the ends lie closest together. Times are ns since the epoch, on each rank's own clock.
     """
     tables = [rank.collectives.assign(rank=rank.rank) for rank in ranks if len(rank.collectives)]
     if not tables:
         return pd.DataFrame(columns=list(COLUMNS))
     calls = pd.concat(tables, ignore_index=True)
     calls = calls[~calls["name"].isin(POINT_TO_POINT)]
-    groups = [_of_group(group) for _, group in calls.groupby(_group_key(calls), sort=False)]
+    groups = [_with_positions(group) for _, group in calls.groupby(_group_key(calls), sort=False)]
     groups = [group for group in groups if len(group)]
     if not groups:
         return pd.DataFrame(columns=list(COLUMNS))
@@ -48,13 +69,13 @@ def matched(ranks: Sequence[ReducedRank]) -> pd.DataFrame:
 
 
 def _group_key(calls: pd.DataFrame) -> pd.Series:
-    """Collectives on the CPU and on GPUs are of different backends, so of different orders."""
+    """Return the group of each call; CPU and GPU backends have separate orders."""
     where = (calls["device"] < 0).map({True: "cpu ", False: "gpu "})
     return where.astype(str) + calls["group"].astype(str)
 
 
-def _of_group(calls: pd.DataFrame) -> pd.DataFrame:
-    """The rows of one group with ``position``, equal for the same collective on all ranks."""
+def _with_positions(calls: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of one group with ``position``, equal for one collective on all ranks."""
     calls = calls.sort_values(["rank", "start_ns"], kind="stable")
     if (calls["sequence"] >= 0).all():
         nth = calls.groupby(["rank", "sequence"]).cumcount()
@@ -81,13 +102,13 @@ def _by_order(calls: pd.DataFrame) -> pd.DataFrame:
 
 
 def _signatures(calls: pd.DataFrame) -> pd.Series:
-    """Number of each operation and data type; sizes may differ between ranks."""
+    """Return a number per operation and data type; sizes may differ between ranks."""
     text = calls["name"].astype(str) + " " + calls["dtype"].astype(str)
     return pd.Series(pd.factorize(text)[0], index=calls.index)
 
 
 def _best_shift(here: tuple[Ints, Ints], reference: tuple[Ints, Ints]) -> int:
-    """By how many places to move a sequence so that it fits the reference best."""
+    """Return the shift at which a sequence fits the reference best."""
     missing = len(reference[0]) - len(here[0])
     if not missing and np.array_equal(here[0], reference[0]):
         return 0
@@ -98,7 +119,7 @@ def _best_shift(here: tuple[Ints, Ints], reference: tuple[Ints, Ints]) -> int:
 def _misfit(
     shift: int, here: tuple[Ints, Ints], reference: tuple[Ints, Ints]
 ) -> tuple[int, float, int]:
-    """Smaller is better: names that agree (negated), how far apart ends lie, how far it moved."""
+    """Return agreeing names (negated), distance of the ends, and shift; smaller is better."""
     low, high = max(0, -shift), min(len(here[0]), len(reference[0]) - shift)
     if high <= low:
         return 0, np.inf, abs(shift)
@@ -109,14 +130,14 @@ def _misfit(
 
 
 def _where_alike(position: Ints, here: Ints, reference: Ints) -> Ints:
-    """The positions at which the reference has the same operation, else -1."""
+    """Return the positions at which the reference has the same operation, else -1."""
     inside = (position >= 0) & (position < len(reference))
     alike = inside & (reference[np.where(inside, position, 0)] == here)
     return np.where(alike, position, -1)
 
 
 def _numbered(groups: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """All groups in one table, their collectives numbered by when the first rank began."""
+    """Return one table of all groups, with collectives numbered by their first rank's start."""
     table = pd.concat(
         [group.assign(of_group=number) for number, group in enumerate(groups)], ignore_index=True
     )
@@ -127,52 +148,36 @@ def _numbered(groups: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return table.sort_values(["collective", "rank"], ignore_index=True)[list(COLUMNS)]
 
 
-ALIGNMENT_COLUMNS = (
-    "rank",
-    "host",
-    "collectives",
-    "offset_ns",
-    "spread_ns",
-    "impossible",
-    "shift_ns",
-)
-
-TOLERANCE_NS = 50_000
-"""Ends of one collective differ by tens of µs between GPUs with one clock (up to 49 µs in the
-Megatron traces that this was measured on), so that less tells nothing of clocks."""
-
-SURE = 5
-"""Times its spread: from there on an offset is taken for one of the clock."""
-
-
 def alignment(ranks: Sequence[ReducedRank], matched: pd.DataFrame) -> pd.DataFrame:
-    """One row per rank: how far its clock is from that of the first, and what it is corrected by.
+    """Return one row per rank: the offset of its clock from the first one's, and its correction.
 
     No rank can leave an all_reduce, all_gather, reduce_scatter, all_to_all or barrier before every
     rank has come, and all leave it nearly at once: with one clock the ends coincide. Columns (ns):
-    ``rank``, ``host``, ``collectives`` (that tell), ``offset_ns`` (median of its ends less those
-    of the first rank, from group to group where the two share none), ``spread_ns`` (median
-    deviation from that), ``impossible`` (ended before some rank had begun, by the clocks as
-    recorded), ``shift_ns`` (added to its times: less its offset where the clocks differ, else 0).
+    ``rank``, ``host``, ``collectives`` (of these kinds), ``offset_ns`` (median of its ends less
+    those of the first rank, from group to group where the two share none), ``spread_ns`` (median
+    deviation from that), ``impossible`` (collectives that ended before some rank had begun, by the
+    recorded clocks), ``shift_ns`` (added to its times: minus its offset where the clocks differ,
+    else 0).
 
     Clocks are taken to differ where an offset exceeds 50 µs and 5 times its spread, or more than
     one collective in ten is impossible; never between ranks of one host, which have one clock.
     """
-    table = pd.DataFrame({"rank": [one.rank for one in ranks], "host": [one.host for one in ranks]})
-    telling = matched[matched["name"].isin(SYNCHRONISING)]
-    offsets = _offsets(telling, table["rank"].tolist())
-    found = table["rank"].map(offsets).tolist()
-    table["collectives"] = table["rank"].map(telling["rank"].value_counts()).fillna(0).astype(int)
-    table["offset_ns"] = np.array([offset for offset, _ in found], np.int64)
-    table["spread_ns"] = np.array([spread for _, spread in found], np.int64)
-    table["impossible"] = table["rank"].map(_impossible(telling)).fillna(0).astype(int)
+    hosts = {"rank": [rank.rank for rank in ranks], "host": [rank.host for rank in ranks]}
+    table = pd.DataFrame(hosts)
+    calls = matched[matched["name"].isin(SYNCHRONISING)]
+    offsets = _offsets(calls, table["rank"].tolist())
+    pairs = table["rank"].map(offsets).tolist()
+    table["collectives"] = table["rank"].map(calls["rank"].value_counts()).fillna(0).astype(int)
+    table["offset_ns"] = np.array([offset for offset, _ in pairs], np.int64)
+    table["spread_ns"] = np.array([spread for _, spread in pairs], np.int64)
+    table["impossible"] = table["rank"].map(_impossible(calls)).fillna(0).astype(int)
     differ = clocks_differ(table)
     table["shift_ns"] = np.where(differ, -table["offset_ns"], 0)
     return table[list(ALIGNMENT_COLUMNS)]
 
 
 def clocks_differ(table: pd.DataFrame) -> bool:
-    """Whether the ranks of an alignment have clocks of their own."""
+    """Whether the ranks of an alignment have different clocks."""
     if len(table) < 2 or one_host(table):
         return False
     offset = table["offset_ns"].abs()
@@ -186,18 +191,19 @@ def one_host(table: pd.DataFrame) -> bool:
     return bool(table["host"].nunique() == 1 and table["host"].iloc[0])
 
 
-def _impossible(telling: pd.DataFrame) -> pd.Series:
-    """Per rank how many of its collectives ended before another rank had begun them."""
-    latest = telling.groupby("collective")["start_ns"].transform("max")
-    return telling[telling["end_ns"] < latest]["rank"].value_counts()
+def _impossible(calls: pd.DataFrame) -> pd.Series:
+    """Return per rank how many of its collectives ended before another rank had begun them."""
+    latest = calls.groupby("collective")["start_ns"].transform("max")
+    return calls[calls["end_ns"] < latest]["rank"].value_counts()
 
 
-def _offsets(telling: pd.DataFrame, ranks: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """Offset and spread of every rank against the first one.
+def _offsets(calls: pd.DataFrame, ranks: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """Return offset and spread of every rank against the first one.
 
-    Ranks that nothing ties to that are against the first one of those that are tied to them.
+    Ranks that share no collectives with it, even through others, form groups with a first rank of
+    their own.
     """
-    left = links(telling)
+    left = links(calls)
     offsets = dict.fromkeys(ranks, (0, 0))
     known = set(ranks[:1])
     while left := [link for link in left if not known.issuperset(link[:2])]:
@@ -215,19 +221,20 @@ def _offsets(telling: pd.DataFrame, ranks: Sequence[int]) -> dict[int, tuple[int
     return offsets
 
 
-def links(telling: pd.DataFrame) -> list[tuple[int, int, int, int, int]]:
-    """Of pairs of ranks that share collectives: the offset of the second, its spread, how many.
+def links(calls: pd.DataFrame) -> list[tuple[int, int, int, int, int]]:
+    """Return two ranks, the second's offset, its spread and the number of shared collectives.
 
-    Each rank is compared with the lowest one of every collective, so that the number of pairs grows
-    with the ranks and not with their square; the pairs that share most come first.
+    Each rank is paired only with the lowest one of every collective, so that the number of pairs
+    grows with the ranks and not with their square; the pairs that share most come first.
     """
-    first = telling.sort_values(["collective", "rank"]).groupby("collective")
-    table = telling.assign(
-        base=first["rank"].transform("first"), apart=telling["end_ns"] - _first_end(telling)
+    first = calls.sort_values(["collective", "rank"]).groupby("collective")
+    table = calls.assign(
+        base=first["rank"].transform("first"),
+        apart=calls["end_ns"] - _first_end(calls),
     )
     table = table[table["rank"] != table["base"]]
-    found = [_link(group) for _, group in table.groupby(["base", "rank"])]
-    return sorted(found, key=lambda link: (-link[4], link[3]))
+    pairs = [_link(group) for _, group in table.groupby(["base", "rank"])]
+    return sorted(pairs, key=lambda link: (-link[4], link[3]))
 
 
 def _link(pair: pd.DataFrame) -> tuple[int, int, int, int, int]:
@@ -237,7 +244,7 @@ def _link(pair: pd.DataFrame) -> tuple[int, int, int, int, int]:
     return int(pair["base"].iloc[0]), int(pair["rank"].iloc[0]), offset, spread, len(apart)
 
 
-def _first_end(telling: pd.DataFrame) -> pd.Series:
-    """Per row the end of the same collective on its lowest rank."""
-    ordered = telling.sort_values(["collective", "rank"])
-    return ordered.groupby("collective")["end_ns"].transform("first").reindex(telling.index)
+def _first_end(calls: pd.DataFrame) -> pd.Series:
+    """Return per row the end of the same collective on its lowest rank."""
+    ordered = calls.sort_values(["collective", "rank"])
+    return ordered.groupby("collective")["end_ns"].transform("first").reindex(calls.index)

@@ -1,4 +1,8 @@
-"""What is kept of one rank's record: tables small enough for those of all ranks to be held."""
+"""One rank's record reduced to a few tables, small enough to hold those of all ranks.
+
+`with_lead` adds to each collective what the rank did before it: computed, waited for input, or
+neither.
+"""
 
 from __future__ import annotations
 
@@ -28,23 +32,22 @@ FUNCTION = ("file", "line", "name")
 FUNCTION_TIMES = ("self_ns", "total_ns")
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-"""In names of built-in functions: each process has its own."""
+"""Addresses in names of built-in functions, which differ from process to process."""
 
 WHOLE = -1
-"""Number of the step that a record without steps is taken for."""
+"""Number of the step that stands for a record without steps."""
 
 
 @dataclass(frozen=True, eq=False)
 class ReducedRank:
     """One rank (or, before they are joined, one of its files); times are ns since the epoch.
 
-    ``rank``: -1 where the record does not say; ``world_size`` likewise. ``sources``: its files, by
-    name. ``parts``: begin and end of each file's trace. ``breakdown``: that of each step and, as
-    step -1, of the whole. ``steps``: ``step``, ``start_ns``, ``end_ns``, ``dur_ns``,
-    ``gpu_busy_ns``, ``compute_ns``. ``collectives``: those of `collective_calls` with what was
-    before each (see `with_lead`). ``functions``: ``file``, ``line``, ``name``, ``self_ns``,
-    ``total_ns`` of cProfile. ``lacks``: why there are no collectives. ``notes``: what of the record
-    could not be read.
+    ``rank``, ``world_size``: -1 if the record does not have them. ``sources``: names of its files.
+    ``parts``: begin and end of each file's trace. ``breakdown``: of each step and, as step -1, of
+    the whole. ``steps``: ``step``, ``start_ns``, ``end_ns``, ``dur_ns``, ``gpu_busy_ns``,
+    ``compute_ns``. ``collectives``: the rows of `collective_calls` `with_lead`. ``functions``:
+    ``file``, ``line``, ``name``, ``self_ns``, ``total_ns`` of cProfile. ``lacks``: why there are no
+    collectives. ``notes``: parts of the record that could not be read.
     """
 
     rank: int
@@ -62,22 +65,22 @@ class ReducedRank:
 
     @property
     def has_calls_alone(self) -> bool:
-        """Whether it has no timeline: cProfile's files say how long, and not when."""
+        """Whether it has no timeline: cProfile's files have durations, but no times."""
         return not self.slices and len(self.functions) > 0
 
     @property
     def start_ns(self) -> int:
-        """When the first of its traces begins."""
+        """The begin of its first trace."""
         return min(start for start, _ in self.parts)
 
     @property
     def end_ns(self) -> int:
-        """When the last of its traces ends."""
+        """The end of its last trace."""
         return max(end for _, end in self.parts)
 
 
 def reduced(record: Record, *, source: str = "") -> ReducedRank:
-    """The tables of a record that the comparison of ranks needs; the record can be dropped then."""
+    """Return the tables of a record that the comparison of ranks needs; then drop the record."""
     trace = record.trace
     calls = collective_calls(record)
     computing = compute_intervals(record)
@@ -99,8 +102,8 @@ def reduced(record: Record, *, source: str = "") -> ReducedRank:
 
 def _rank(record: Record) -> int:
     ranks = record.trace.tracks["rank"]
-    told = int(ranks.max()) if len(ranks) else NONE
-    return int(record.metadata.get("rank", told)) if told < 0 else told
+    of_tracks = int(ranks.max()) if len(ranks) else NONE
+    return int(record.metadata.get("rank", NONE)) if of_tracks < 0 else of_tracks
 
 
 def _breakdown(record: Record) -> pd.DataFrame:
@@ -130,7 +133,7 @@ def _steps(record: Record, computing: Intervals) -> pd.DataFrame:
 
 
 def _functions(calls: Calls | None) -> pd.DataFrame:
-    """The functions by names that they have in every process."""
+    """Return the functions, by names that are the same in every process."""
     columns = [*FUNCTION, *FUNCTION_TIMES]
     if calls is None:
         return pd.DataFrame(columns=columns)
@@ -149,7 +152,7 @@ def _on_the_clock(table: pd.DataFrame, trace: Trace, *columns: str) -> pd.DataFr
 
 
 def joined(parts: Sequence[ReducedRank]) -> ReducedRank:
-    """Several files of one rank as one, in order of time; Python calls alone have none."""
+    """Join several files of one rank in order of time; files of Python calls alone come last."""
     if len(parts) == 1:
         return parts[0]
     timed = [part for part in parts if not part.has_calls_alone]
@@ -171,7 +174,7 @@ def joined(parts: Sequence[ReducedRank]) -> ReducedRank:
 
 
 def _added(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The breakdown of several traces: times and spans add up."""
+    """Return the breakdown of several traces, with times and spans added up."""
     keys = ["rank", "device", "step", "state", "class"]
     table = pd.concat(tables, ignore_index=True)
     table = table.groupby(keys, sort=False, as_index=False)[["time_ns", "span_ns"]].sum()
@@ -180,12 +183,12 @@ def _added(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def with_lead(record: Record, calls: pd.DataFrame) -> pd.DataFrame:
-    """The collectives with what was before each, since the one before it on its device had ended.
+    """Return the collectives with columns on the lead: the time before each on its device.
 
-    More columns (ns): ``lead_ns`` (from there, or from the trace's begin, until its start), how
-    much of that anything was computed (``lead_compute_ns``) and, of the rest, the input pipeline
-    was waited for (``lead_input_ns``); ``lead_name``, the op or call of the CPU that was the
-    innermost one longest at a stretch in it, and for how long (``lead_name_ns``).
+    The lead begins at the end of the collective before, or with the trace. Columns (ns):
+    ``lead_ns`` (its length), ``lead_compute_ns`` (while anything was computed), ``lead_input_ns``
+    (of the rest, the waits for the input pipeline); ``lead_name`` and ``lead_name_ns``: the op or
+    runtime call that was innermost on the CPU for the longest stretch, and that stretch.
     """
     start = calls["start_ns"].to_numpy(np.int64)
     begin = np.minimum(_ends_before(record.trace, calls), start)
@@ -202,11 +205,11 @@ def with_lead(record: Record, calls: pd.DataFrame) -> pd.DataFrame:
 
 
 def _ends_before(trace: Trace, calls: pd.DataFrame) -> Ints:
-    """Per collective when those before it on its device had ended."""
+    """Return per collective the end of all before it on its device."""
     ends, device = calls["end_ns"].to_numpy(np.int64), calls["device"].to_numpy(np.int64)
     before = np.full(len(calls), trace.start_ns, np.int64)
-    for one in np.unique(device):
-        here = np.flatnonzero(device == one)
+    for number in np.unique(device):
+        here = np.flatnonzero(device == number)
         latest = np.maximum.accumulate(ends[here])
         before[here[1:]] = np.maximum(latest[:-1], trace.start_ns)
     return before
@@ -220,13 +223,13 @@ def _input_waits(record: Record) -> Intervals:
 
 
 def _longest_stretch(trace: Trace, begin: Ints, end: Ints) -> tuple[list[str], Ints]:
-    """Per range the op or call that was innermost longest at a stretch on any thread, and how long.
+    """Return per range the op or call with the longest innermost stretch on a thread, and its ns.
 
-    "" and 0 where there was none.
+    "" and 0 where there is none.
     """
     counts = np.append(trace.index.in_category("cpu_op", *LAUNCH_CATEGORIES), False)
     names = trace.slices["name"].to_numpy(object)
-    found, longest = [""] * len(begin), np.zeros(len(begin), np.int64)
+    longest_name, longest = [""] * len(begin), np.zeros(len(begin), np.int64)
     for track in np.flatnonzero((trace.tracks["kind"] == "cpu").to_numpy()):
         parts = trace.index.segments(int(track))
         first = np.searchsorted(parts.end, begin, side="right")
@@ -238,5 +241,5 @@ def _longest_stretch(trace: Trace, begin: Ints, end: Ints) -> tuple[list[str], I
             if len(inside) and inside.max() > longest[number]:
                 at = int(inside.argmax())
                 longest[number] = inside[at]
-                found[number] = str(names[parts.row[low + at]])
-    return found, longest
+                longest_name[number] = str(names[parts.row[low + at]])
+    return longest_name, longest

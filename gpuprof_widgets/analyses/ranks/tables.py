@@ -1,4 +1,9 @@
-"""Who waits for whom: the time of every collective split into waiting and moving data."""
+"""The tables that compare the ranks of one run.
+
+`waiting` splits the time of every collective into waiting and moving data; collectives, waits
+between ranks, stragglers, the overview and steps follow from it. `functions` compares the Python
+functions of all ranks.
+"""
 
 from __future__ import annotations
 
@@ -25,25 +30,47 @@ COLLECTIVE_COLUMNS = (
     *("first_rank", "last_rank", "delay_ns", "algorithm_bytes_per_s", "bus_bytes_per_s"),
 )
 PAIR_COLUMNS = ("rank", "waits_for", "collectives", "wait_ns", "share")
+STRAGGLER_COLUMNS = (
+    *("rank", "collectives", "last", "delay_ns", "compute_ns", "input_ns", "idle_ns"),
+    *("caused_wait_ns", "waited_ns", "transfer_ns"),
+)
+STEP_COLUMNS = (
+    *("step", "rank", "start_ns", "end_ns", "dur_ns", "waited_ns", "own_ns", "imbalance"),
+    *("compute_ns", "gpu_busy_ns"),
+)
+FUNCTION_COLUMNS = (
+    *FUNCTION,
+    "ranks",
+    "self_spread_ns",
+    "slowest_rank",
+    "fastest_rank",
+    "total_spread_ns",
+)
+PARTS = ("computing_ns", "waiting_ns", "moving_ns", "copying_ns", "idle_ns")
+OVERVIEW_COLUMNS = ("rank", "span_ns", *PARTS)
+
+COMPUTING, COMMUNICATION = "compute", "exposed communication"
+COPYING = ("exposed copy", "memset")
+OPS = "CPU ops"
+DELAY_PARTS = ("delay_ns", "compute_ns", "input_ns", "idle_ns")
 
 
 def waiting(matched: pd.DataFrame, alignment: pd.DataFrame, origin_ns: int) -> pd.DataFrame:
-    """One row per collective and rank: how long it waited for the others, and how long it moved.
+    """Return one row per collective and rank: its time of waiting and of moving data.
 
     Columns (ns since ``origin_ns``, on the aligned clocks): those of `matched` and ``latest_ns``
     (when the last rank began), ``last_rank``, ``skew_ns`` (latest start less its own),
     ``wait_ns`` (the part of its time before the latest start) and ``transfer_ns`` (the rest; the
-    two add up to ``dur_ns``). Only where no rank can end before all have begun (all_reduce,
-    all_gather, reduce_scatter, all_to_all, barrier) is there waiting; of a broadcast or reduce,
-    which some ranks leave earlier, all is transfer.
+    two add up to ``dur_ns``). Waiting exists only where no rank can end before all have begun
+    (all_reduce, all_gather, reduce_scatter, all_to_all, barrier); a broadcast or reduce, which some
+    ranks leave earlier, is all transfer.
     """
     shift = matched["rank"].map(alignment.set_index("rank")["shift_ns"]).fillna(0).astype(np.int64)
     table = matched.assign(
         start_ns=matched["start_ns"] + shift - origin_ns,
         end_ns=matched["end_ns"] + shift - origin_ns,
     )
-    of_one = table.groupby("collective")
-    table["latest_ns"] = of_one["start_ns"].transform("max")
+    table["latest_ns"] = table.groupby("collective")["start_ns"].transform("max")
     table["last_rank"] = table["rank"].where(table["start_ns"] == table["latest_ns"])
     table["last_rank"] = table.groupby("collective")["last_rank"].transform("min").astype(np.int64)
     table["skew_ns"] = table["latest_ns"] - table["start_ns"]
@@ -54,20 +81,20 @@ def waiting(matched: pd.DataFrame, alignment: pd.DataFrame, origin_ns: int) -> p
 
 
 def collectives_of(waiting: pd.DataFrame) -> pd.DataFrame:
-    """One row per collective, in order of time, over all ranks that took part.
+    """Return one row per collective, in order of time, over all ranks that took part.
 
     Columns (ns): ``collective``, ``name``, ``backend``, ``dtype``, ``bytes``, ``group``, ``ranks``
     (in the group), ``present`` (of them in the traces); ``start_ns`` (first rank), ``latest_ns``
     (last rank), ``end_ns`` (of all); ``skew_ns`` (latest less first start), ``transfer_ns`` (end
     less latest start), ``waited_ns`` (of all ranks together), ``first_rank``, ``last_rank``,
-    ``delay_ns`` (latest less second latest start: what the last rank alone cost), and the
+    ``delay_ns`` (latest less second latest start: the cost of the last rank alone), and the
     bandwidths of the transfer (nccl-tests' formulas).
     """
     if not len(waiting):
         return pd.DataFrame(columns=list(COLLECTIVE_COLUMNS))
     ordered = waiting.sort_values(["collective", "start_ns", "rank"], kind="stable")
-    of_one = ordered.groupby("collective", sort=True)
-    table = of_one.agg(
+    by_collective = ordered.groupby("collective", sort=True)
+    table = by_collective.agg(
         **{key: (key, "first") for key in ("name", "backend", "dtype", "group", "ranks")},
         bytes=("bytes", "max"),
         present=("rank", "nunique"),
@@ -79,7 +106,7 @@ def collectives_of(waiting: pd.DataFrame) -> pd.DataFrame:
         first_rank=("rank", "first"),
         last_rank=("last_rank", "first"),
     ).reset_index()
-    second = of_one["start_ns"].nth(-2).to_numpy()
+    second = by_collective["start_ns"].nth(-2).to_numpy()
     table["delay_ns"] = table["latest_ns"] - second
     table["transfer_ns"] = (table["end_ns"] - table["latest_ns"]).clip(lower=0)
     table = with_bandwidth(table, "bytes", "transfer_ns")
@@ -87,10 +114,10 @@ def collectives_of(waiting: pd.DataFrame) -> pd.DataFrame:
 
 
 def who_waits_for_whom(waiting: pd.DataFrame) -> pd.DataFrame:
-    """One row per pair of ranks, the longest waiting first.
+    """Return one row per pair of ranks, the longest waiting first.
 
-    Columns: ``rank`` waited ``wait_ns`` for ``waits_for``, which began last in ``collectives`` of
-    them; ``share`` of all waiting.
+    Columns: ``rank`` waited ``wait_ns`` for ``waits_for``, which began last in so many
+    ``collectives``; ``share`` of all waiting.
     """
     table = waiting[(waiting["wait_ns"] > 0) & (waiting["rank"] != waiting["last_rank"])]
     pairs = table.groupby(["rank", "last_rank"]).agg(
@@ -103,26 +130,21 @@ def who_waits_for_whom(waiting: pd.DataFrame) -> pd.DataFrame:
     )[list(PAIR_COLUMNS)]
 
 
-STRAGGLER_COLUMNS = (
-    *("rank", "collectives", "last", "delay_ns", "compute_ns", "input_ns", "idle_ns"),
-    *("caused_wait_ns", "waited_ns", "transfer_ns"),
-)
-
-
 def stragglers(ranks: Sequence[ReducedRank], waiting: pd.DataFrame) -> pd.DataFrame:
-    """One row per rank, the one that delayed the others most first.
+    """Return one row per rank, the one that delayed the others most first.
 
     Columns (times in ns): ``rank``, ``collectives`` (that no rank can leave before all have come),
-    ``last`` (in how many of them it came last), ``delay_ns`` (how long after the second last, in
-    all: so much earlier the collectives would have begun without it); that delay by what this rank
-    did, since the collective before, more than the others in the middle: ``compute_ns`` (it
+    ``last`` (in how many of them it came last), ``delay_ns`` (sum of how long it came after the
+    second last: the collectives would have begun so much earlier without it). The delay is split by
+    what the rank did more than the median rank since the collective before: ``compute_ns`` (it
     computed), ``input_ns`` (it waited for its input pipeline), ``idle_ns`` (the rest: its GPU had
-    nothing to do, or, on the CPU, no op ran); ``caused_wait_ns`` (what the others waited for it,
-    together), ``waited_ns`` (what itself waited), ``transfer_ns`` (in collectives after the last
-    rank had come).
+    nothing to do, or, on the CPU, no op ran). ``caused_wait_ns`` (waits of all others for it),
+    ``waited_ns`` (its waits for others), ``transfer_ns`` (in collectives after the last rank had
+    come).
 
-    HTA's ``get_potential_stragglers`` ranks by the start of one kernel a step, the last that takes
-    1 % of it on every rank; that of the rank which comes last is often shorter, and so left out.
+    HTA's ``get_potential_stragglers`` ranks by the start of one kernel per step, the last one that
+    takes 1 % of it on every rank; on the rank that comes last that kernel is often shorter, and so
+    left out.
     """
     table = waiting[waiting["name"].isin(SYNCHRONISING)]
     late = _late(table)
@@ -134,18 +156,15 @@ def stragglers(ranks: Sequence[ReducedRank], waiting: pd.DataFrame) -> pd.DataFr
         "waited_ns": table.groupby("rank")["wait_ns"].sum(),
         "transfer_ns": table.groupby("rank")["transfer_ns"].sum(),
     }
-    sums |= {key: late.groupby("rank")[key].sum() for key in _PARTS}
+    sums |= {key: late.groupby("rank")[key].sum() for key in DELAY_PARTS}
     for key, values in sums.items():
         rows[key] = rows["rank"].map(values).fillna(0).astype(np.int64)
     rows = rows[list(STRAGGLER_COLUMNS)].sort_values(["delay_ns", "rank"], ascending=[False, True])
     return rows.reset_index(drop=True)
 
 
-_PARTS = ("delay_ns", "compute_ns", "input_ns", "idle_ns")
-
-
 def _late(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of ranks that came last, with the delay and its parts, which add up to it."""
+    """Return the rows of ranks that came last, with the delay and its parts, which add up to it."""
     ordered = table.sort_values(["collective", "start_ns"], kind="stable")
     second = ordered.groupby("collective")["start_ns"].transform(_second_largest)
     table = table.assign(delay_ns=(table["latest_ns"] - second).reindex(table.index))
@@ -164,33 +183,24 @@ def _second_largest(starts: pd.Series) -> int:
 
 
 def _more_than_others(table: pd.DataFrame, key: str) -> npt.NDArray[np.int64]:
-    """How much more of that each rank had before a collective than the ranks in the middle."""
+    """Return how much a rank's ``key`` before a collective exceeds the median of the ranks."""
     usual = table.groupby("collective")[key].transform("median")
     return np.asarray((table[key] - usual).round(), np.int64)
 
 
-PARTS = ("computing_ns", "waiting_ns", "moving_ns", "copying_ns", "idle_ns")
-OVERVIEW_COLUMNS = ("rank", "span_ns", *PARTS)
-
-COMPUTING, COMMUNICATION = "compute", "exposed communication"
-COPYING = ("exposed copy", "memset")
-OPS = "CPU ops"
-
-
 def overview(ranks: Sequence[ReducedRank], waiting: pd.DataFrame) -> pd.DataFrame:
-    """One row per rank: where its time went; the parts add up to the span.
+    """Return one row per rank: where its time went; the parts add up to the span.
 
     Columns (ns): ``rank``, ``span_ns`` (of all its GPUs together), ``computing_ns`` (compute
-    kernels; without a GPU the main thread in ops), ``waiting_ns`` and ``moving_ns`` (in
-    collectives with nothing computed meanwhile: before and after the last rank had come, split as
-    the collectives are as a whole), ``copying_ns`` (copies and memsets that nothing hid),
-    ``idle_ns`` (the rest).
+    kernels; without a GPU the main thread in ops), ``waiting_ns`` and ``moving_ns`` (exposed time
+    of collectives, split like their whole time into before and after the last rank had come),
+    ``copying_ns`` (exposed copies and memsets), ``idle_ns`` (the rest).
     """
-    rows = [_row(one, waiting[waiting["rank"] == one.rank]) for one in ranks]
+    rows = [_overview_row(rank, waiting[waiting["rank"] == rank.rank]) for rank in ranks]
     return pd.DataFrame(rows, columns=list(OVERVIEW_COLUMNS))
 
 
-def _row(rank: ReducedRank, waiting: pd.DataFrame) -> dict[str, int]:
+def _overview_row(rank: ReducedRank, waiting: pd.DataFrame) -> dict[str, int]:
     whole = rank.breakdown[rank.breakdown["step"] == WHOLE]
     times = whole.groupby("class")["time_ns"].sum().to_dict()
     span = int(whole.groupby("device")["span_ns"].first().sum()) if len(whole) else 0
@@ -210,18 +220,12 @@ def _row(rank: ReducedRank, waiting: pd.DataFrame) -> dict[str, int]:
 
 
 def _waited_share(waiting: pd.DataFrame) -> float:
-    """What share of the exposed time of collectives was waiting."""
+    """Return the share of waiting in the exposed time of collectives."""
     exposed = waiting["exposed_ns"].to_numpy(np.float64)
     lasted = waiting["dur_ns"].clip(lower=1).to_numpy(np.float64)
     waited = float((exposed * waiting["wait_ns"].to_numpy(np.float64) / lasted).sum())
     total = float(exposed.sum())
     return waited / total if total else 0.0
-
-
-STEP_COLUMNS = (
-    *("step", "rank", "start_ns", "end_ns", "dur_ns", "waited_ns", "own_ns", "imbalance"),
-    *("compute_ns", "gpu_busy_ns"),
-)
 
 
 def steps_of(
@@ -230,7 +234,7 @@ def steps_of(
     alignment: pd.DataFrame,
     origin_ns: int,
 ) -> pd.DataFrame:
-    """One row per step and rank, in order of time; without marked steps the whole run is step -1.
+    """Return one row per step and rank, by time; without marked steps the whole run is step -1.
 
     Columns (ns since ``origin_ns``, on the aligned clocks): ``step``, ``rank``, ``start_ns``,
     ``end_ns``, ``dur_ns``; ``waited_ns`` (in collectives for other ranks), ``own_ns`` (the rest:
@@ -239,7 +243,7 @@ def steps_of(
     (while anything was computed), ``gpu_busy_ns`` (-1: not known).
     """
     shift = alignment.set_index("rank")["shift_ns"].to_dict()
-    tables = [_of_rank(one, waiting, shift[one.rank] - origin_ns) for one in ranks]
+    tables = [_rank_steps(rank, waiting, shift[rank.rank] - origin_ns) for rank in ranks]
     table = (
         pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=list(STEP_COLUMNS))
     )
@@ -249,10 +253,10 @@ def steps_of(
     return table[list(STEP_COLUMNS)]
 
 
-def _of_rank(rank: ReducedRank, waiting: pd.DataFrame, shift_ns: int) -> pd.DataFrame:
-    own = waiting[(waiting["rank"] == rank.rank) & (waiting["wait_ns"] > 0)]
-    begin = own["start_ns"].to_numpy(np.int64)
-    waits = intervals.union(begin, begin + own["wait_ns"].to_numpy(np.int64))
+def _rank_steps(rank: ReducedRank, waiting: pd.DataFrame, shift_ns: int) -> pd.DataFrame:
+    waiting = waiting[(waiting["rank"] == rank.rank) & (waiting["wait_ns"] > 0)]
+    begin = waiting["start_ns"].to_numpy(np.int64)
+    waits = intervals.union(begin, begin + waiting["wait_ns"].to_numpy(np.int64))
     table = rank.steps.assign(
         rank=rank.rank,
         start_ns=rank.steps["start_ns"] + shift_ns,
@@ -263,23 +267,13 @@ def _of_rank(rank: ReducedRank, waiting: pd.DataFrame, shift_ns: int) -> pd.Data
     return table.assign(waited_ns=waited, own_ns=table["dur_ns"] - waited)
 
 
-FUNCTION_COLUMNS = (
-    *FUNCTION,
-    "ranks",
-    "self_spread_ns",
-    "slowest_rank",
-    "fastest_rank",
-    "total_spread_ns",
-)
-
-
 def column(rank: int, time: str) -> str:
-    """The column of that time of that rank: ``rank2_self_ns``."""
+    """Return the column of a rank's time, such as ``rank2_self_ns``."""
     return f"rank{rank}_{time}"
 
 
 def functions(ranks: Sequence[ReducedRank]) -> pd.DataFrame:
-    """One row per Python function, the one in whose self time the ranks differ most first.
+    """Return one row per Python function; those whose self times differ most come first.
 
     Columns (ns): ``file``, ``line``, ``name``, ``ranks`` (that ran it), ``self_spread_ns`` (the
     slowest rank's self time less the fastest one's), ``slowest_rank``, ``fastest_rank`` (by self
@@ -296,27 +290,27 @@ def functions(ranks: Sequence[ReducedRank]) -> pd.DataFrame:
     table = same.size().reset_index(name="ranks")
     place = np.asarray(same.ngroup(), np.int64), np.asarray(rows["at"], np.int64)
     shape = len(table), len(having)
-    own, total = (_placed(rows[time], place, shape) for time in FUNCTION_TIMES)
+    self_ns, total_ns = (_placed(rows[time], place, shape) for time in FUNCTION_TIMES)
     numbers = [rank.rank for rank in having]
-    table["self_spread_ns"] = np.ptp(own, axis=1)
-    table["slowest_rank"] = np.take(numbers, own.argmax(axis=1))
-    table["fastest_rank"] = np.take(numbers, own.argmin(axis=1))
-    table["total_spread_ns"] = np.ptp(total, axis=1)
+    table["self_spread_ns"] = np.ptp(self_ns, axis=1)
+    table["slowest_rank"] = np.take(numbers, self_ns.argmax(axis=1))
+    table["fastest_rank"] = np.take(numbers, self_ns.argmin(axis=1))
+    table["total_spread_ns"] = np.ptp(total_ns, axis=1)
     names = [column(rank, time) for time in FUNCTION_TIMES for rank in numbers]
-    times = pd.DataFrame(np.hstack([own, total]), columns=names)
-    order = np.lexsort((-own.max(axis=1), -np.ptp(own, axis=1)))
+    times = pd.DataFrame(np.hstack([self_ns, total_ns]), columns=names)
+    order = np.lexsort((-self_ns.max(axis=1), -np.ptp(self_ns, axis=1)))
     return pd.concat([table, times], axis=1).iloc[order].reset_index(drop=True)
 
 
 def self_times(table: pd.DataFrame) -> tuple[list[int], Ints]:
-    """The ranks that `functions` compares, and their self times: a row per function."""
-    found = [re.fullmatch(r"rank(\d+)_self_ns", str(name)) for name in table.columns]
-    ranks = [int(match[1]) for match in found if match]
+    """Return the ranks that `functions` compares, and their self times: a row per function."""
+    matches = [re.fullmatch(r"rank(\d+)_self_ns", str(name)) for name in table.columns]
+    ranks = [int(match[1]) for match in matches if match]
     return ranks, table[[column(rank, "self_ns") for rank in ranks]].to_numpy(np.int64)
 
 
 def _placed(values: pd.Series, place: tuple[Ints, Ints], shape: tuple[int, int]) -> Ints:
-    """A row per function, a column per rank; 0 where that rank did not run it."""
+    """Return a row per function and a column per rank; 0 where the rank did not run it."""
     matrix = np.zeros(shape, np.int64)
     matrix[place] = values
     return matrix

@@ -1,8 +1,8 @@
 """Tables and plots of one analysis each, below the main views.
 
-An analysis with a ``tab`` in `ANALYSES` has its whole table there. What takes more, such as a plot
-or rows that follow a brushed range, is a function that returns a `Panel` and a row of `PANELS`: it
-says what is shown; how that is encoded, drawn and linked is the same for all.
+An analysis with a ``tab`` in `ANALYSES` has its whole table there. A tab with more than that, such
+as a plot or rows that follow a brushed range, is a function that returns a `Panel` and a row of
+`PANELS`. All panels are encoded, drawn and linked in the same way.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ PANELS: dict[str, PanelOf] = {
     "allocator": allocator_panel,
     "counters": counters_panel,
 }
-"""By name, in the order of their tabs; None where a record has nothing to show in it."""
+"""The panels by name, in the order of their tabs; None where a record has nothing to show."""
 
 START, DUR = "start_ns", "dur_ns"
 WORDS = {"dur": "duration", "cpu": "CPU", "gpu": "GPU", "sm": "SM"}
-"""How words in names of columns are written."""
+"""The headings of words in names of columns."""
 
 
 def all_panels() -> dict[str, PanelOf]:
@@ -84,7 +84,7 @@ def table_panel(title: str, table: pd.DataFrame, *, note: str = "") -> Panel | N
     """Return a tab with the columns of a table, and its first rows; None if it is empty.
 
     Rows with ``start_ns`` and ``dur_ns`` are linked to the timeline: a click on one lights up its
-    slice (``row``) or its range, and ``dur_ns`` is that within a brushed range.
+    slice (``row``) or its range, and ``dur_ns`` counts the time within a brushed range.
     """
     if not len(table) or why_empty(table):
         return None
@@ -108,7 +108,7 @@ def _is_whole(table: pd.DataFrame, key: str) -> bool:
 
 
 def _events(table: pd.DataFrame) -> pd.DataFrame:
-    """Each row's range as its one event."""
+    """Return each row's range as its one event."""
     start = table[START].to_numpy(np.int64)
     return pd.DataFrame(
         {

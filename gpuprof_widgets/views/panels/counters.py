@@ -1,4 +1,4 @@
-"""Tabs on what the file counts: counters over time, and the allocator's segments of memory."""
+"""Tabs on counters over time, and on the segments of the memory allocator."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ COUNTER_COLUMNS = (
 
 
 def counters_panel(record: Record) -> Panel | None:
-    """A row and a curve per counter; None where only memory is counted, which has its own view.
+    """Return a row and a curve per counter; None where there are none.
 
-    That view needs allocations: of totals alone these curves tell.
+    Memory has a view of its own, which needs allocations; without them its totals are shown here.
     """
     table = counters(record, derived=False)
     if len(table) and len(memory_events(record.trace)):
@@ -33,14 +33,14 @@ def counters_panel(record: Record) -> Panel | None:
     if not len(table):
         return None
     named = table.assign(counter=(table["name"] + " " + table["series"]).str.strip())
-    each = list(named.groupby("counter", sort=False))
-    rows = pd.DataFrame([_counter_row(record, str(name), readings) for name, readings in each])
-    curves = tuple(_counter_curve(str(name), readings) for name, readings in each)
+    groups = list(named.groupby("counter", sort=False))
+    rows = pd.DataFrame([_counter_row(record, str(name), readings) for name, readings in groups])
+    curves = tuple(_counter_curve(str(name), readings) for name, readings in groups)
     return Panel("Counters", COUNTER_COLUMNS, rows, curves=curves)
 
 
 def _counter_row(record: Record, counter: str, readings: pd.DataFrame) -> dict[str, object]:
-    """Mean over the time for which a reading held, of what was measured."""
+    """Return the row of a counter; its mean weighs each reading by the time it held."""
     value = readings["value"].to_numpy()
     held = np.diff(np.append(readings["ts_ns"].to_numpy(), record.trace.end_ns))
     known = ~np.isnan(value)
@@ -79,14 +79,16 @@ SEGMENT_PARTS = {
 
 
 def allocator_panel(record: Record) -> Panel | None:
-    """A row per segment and state of its memory; None for anything but a memory snapshot."""
+    """Return a row per segment and state of its memory; None without a memory snapshot."""
     table = memory_segments(record)
     if not len(table):
         return None
     table = table.assign(where=_segment_names(table))
     rows = pd.concat([_part_sizes(table, part) for part in SEGMENT_PARTS]).sort_index(kind="stable")
     rows = rows[rows["size"] > 0].reset_index(drop=True)
-    notes = tuple(_free_sentence(str(device), own) for device, own in table.groupby("device"))
+    notes = tuple(
+        _free_sentence(str(device), segments) for device, segments in table.groupby("device")
+    )
     return Panel(
         "Allocator", ALLOCATOR_COLUMNS, rows, notes=notes, bars=Bars("where", "state", "size")
     )
@@ -103,7 +105,7 @@ def _segment_names(table: pd.DataFrame) -> list[str]:
 
 
 def _part_sizes(table: pd.DataFrame, part: str) -> pd.DataFrame:
-    """The rows of one state; of what is told of a state alone the others have nothing."""
+    """Return the rows of one state; columns that do not apply to it are empty."""
     free, allocated = part == "free_bytes", part == "allocated_bytes"
     pieces = table["free_blocks"] if free else table["blocks"] - table["free_blocks"]
     return pd.DataFrame(
@@ -120,11 +122,11 @@ def _part_sizes(table: pd.DataFrame, part: str) -> pd.DataFrame:
     )
 
 
-def _free_sentence(device: str, own: pd.DataFrame) -> str:
-    reserved, free = int(own["bytes"].sum()), int(own["free_bytes"].sum())
+def _free_sentence(device: str, segments: pd.DataFrame) -> str:
+    reserved, free = int(segments["bytes"].sum()), int(segments["free_bytes"].sum())
     return (
         f"When the snapshot was taken, {device} had {format_bytes(reserved)} reserved in "
-        f"{format_count(len(own), 'segment')}; {format_bytes(free)} of it "
+        f"{format_count(len(segments), 'segment')}; {format_bytes(free)} of it "
         f"({format_share(free / max(reserved, 1))}) were free, the largest piece "
-        f"{format_bytes(int(own['largest_free_bytes'].max()))}."
+        f"{format_bytes(int(segments['largest_free_bytes'].max()))}."
     )

@@ -35,7 +35,7 @@ BREAKDOWN_NOTE = "Every nanosecond is in exactly one class."
 
 
 def breakdown_panel(record: Record) -> Panel | None:
-    """A row per device and class; its events are the stretches of time of that class."""
+    """Return a row per device and class of time; its events are the stretches of that class."""
     rows = _classes(breakdown(record))
     if not len(rows):
         return None
@@ -49,7 +49,7 @@ def breakdown_panel(record: Record) -> Panel | None:
 
 
 def step_breakdown_panel(record: Record) -> Panel | None:
-    """A row per step, device and class: its time in the whole step; a click shows the step."""
+    """Return a row per step, device and class with its time; a click on it shows the step."""
     table = breakdown(record, by="step")
     if table["step"].nunique() < 2:
         return None
@@ -67,7 +67,7 @@ def step_breakdown_panel(record: Record) -> Panel | None:
 
 
 def _classes(table: pd.DataFrame) -> pd.DataFrame:
-    """The classes that took any time, with the name of the bar that each is part of."""
+    """Return the classes that took any time, with the name of each one's bar."""
     rows = table[table["time_ns"] > 0].reset_index(drop=True)
     where = [
         _place(device, state, step)
@@ -77,12 +77,16 @@ def _classes(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _place(device: int, state: str, step: int) -> str:
-    name = "CPU" if state == HOST else f"GPU {device}" if device >= 0 else "GPU"
+    name = "CPU" if state == HOST else _gpu_name(device)
     return f"{name} · step {step}" if step >= 0 else name
 
 
+def _gpu_name(device: int) -> str:
+    return f"GPU {device}" if device >= 0 else "GPU"
+
+
 def _class_events(record: Record, rows: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """The segments of each device, fewer where they are too many, and how exact they are."""
+    """Return the segments of each device, made `coarse` if too many, and their width in ns."""
     segments = breakdown_segments(record)
     number = pd.Series(np.arange(len(rows)), pd.MultiIndex.from_frame(rows[["device", "class"]]))
     group = number.reindex(pd.MultiIndex.from_frame(segments[["device", "class"]]))
@@ -97,11 +101,11 @@ def _class_events(record: Record, rows: pd.DataFrame) -> tuple[pd.DataFrame, int
 
 
 def coarse(segments: pd.DataFrame, most: int) -> tuple[pd.DataFrame, int]:
-    """The segments, or at most so many that stand for them, and the width (ns) of a stretch.
+    """Return at most ``most`` segments that stand for the given ones, and the width of a stretch.
 
     ``segments``: ``group``, ``start_ns``, ``end_ns``, those of a group disjoint. Within each
-    stretch of time the segments of a group become one, so that any range whose bounds are those of
-    stretches has the same time of each group as before. The width is 0 where nothing changes.
+    stretch of time the segments of a group become one, so that every range from stretch to stretch
+    has the same time of each group as before. The width is in ns, 0 where nothing changes.
     """
     if len(segments) <= most:
         return segments, 0
@@ -114,13 +118,13 @@ def coarse(segments: pd.DataFrame, most: int) -> tuple[pd.DataFrame, int]:
         width *= 2
         pieces = _stretched(group, start - origin, end - origin, width)
     columns = dict(zip(("group", "start_ns", "end_ns"), pieces, strict=True))
-    found = pd.DataFrame(columns)
-    found[["start_ns", "end_ns"]] += origin
-    return found, width
+    table = pd.DataFrame(columns)
+    table[["start_ns", "end_ns"]] += origin
+    return table, width
 
 
 def _stretched(group: Ints, start: Ints, end: Ints, width: int) -> tuple[Ints, Ints, Ints]:
-    """Per stretch and group one piece; the pieces of a stretch stand one after another."""
+    """Return one piece per stretch and group; the pieces of a stretch follow one another."""
     first, last = start // width, (end - 1) // width
     count = np.maximum(last - first + 1, 0)
     of = np.repeat(np.arange(len(start)), count)
@@ -153,13 +157,12 @@ STEP = re.compile(r"ProfilerStep#\d+")
 
 
 def idle_panel(record: Record) -> Panel | None:
-    """A row per device, cause and doing of the CPU; its events are the gaps, the longest first."""
+    """Return a row per device, cause and CPU activity; its events are the idle gaps."""
     gaps = idle(record)
     if not len(gaps):
         return None
     doing = {name: STEP.sub("no op", name) or "no op" for name in gaps["cpu_name"].unique()}
-    where = {device: f"GPU {device}" if device >= 0 else "GPU" for device in gaps["device"]}
-    gaps = gaps.assign(where=gaps["device"].map(where), doing=gaps["cpu_name"].map(doing))
+    gaps = gaps.assign(where=gaps["device"].map(_gpu_name), doing=gaps["cpu_name"].map(doing))
     grouped = gaps.groupby(SAME_GAP, sort=False)
     rows = grouped["dur_ns"].agg(["size", "sum", "max"]).reset_index()
     rows = rows.set_axis([*SAME_GAP, "gaps", "time_ns", "longest_ns"], axis=1)
@@ -196,9 +199,9 @@ OF_THE_STREAM = ["busy_share", "shared_ns", "serialised_ns"]
 
 
 def streams_panel(record: Record) -> Panel | None:
-    """A row per stream and kind of work; its events are the slices.
+    """Return a row per stream and kind of work; its events are the slices.
 
-    What is told of a whole stream stands in the first of its rows.
+    Values of a whole stream stand in its first row only.
     """
     table = streams(record)
     if not len(table):
@@ -212,7 +215,7 @@ def streams_panel(record: Record) -> Panel | None:
     again = rows.duplicated(["device", "stream"])
     rows[OF_THE_STREAM] = rows[OF_THE_STREAM].astype(float).mask(again)
     rows["where"] = [
-        (f"GPU {device}" if device >= 0 else "GPU") + f" · stream {stream}"
+        f"{_gpu_name(device)} · stream {stream}"
         for device, stream in zip(rows["device"], rows["stream"], strict=True)
     ]
     return Panel(
@@ -255,9 +258,9 @@ BETWEEN = "(between ops)"
 
 
 def critical_path_panel(record: Record) -> Panel | None:
-    """A row per op and kind of bound; its events are the pieces of the path.
+    """Return a row per op and kind of bound; its events are the pieces of the path.
 
-    What an op would save stands on the longest of its rows only: it is of all of them together.
+    The saving of an op belongs to all of its rows together, so it stands in the longest only.
     """
     path = critical_path(record)
     if not len(path) or not len(record.trace.index.gpu):
@@ -271,7 +274,7 @@ def critical_path_panel(record: Record) -> Panel | None:
     rows = rows.iloc[order].reset_index(drop=True).rename(columns={"label": "name"})
     saved = what_ifs(record)
     saving = rows["name"].map(dict(zip(saved["name"], saved["saved_ns"], strict=True)))
-    rows["saved_ns"] = saving.mask(rows["name"].duplicated())  # once, so that nobody adds it up
+    rows["saved_ns"] = saving.mask(rows["name"].duplicated())  # once, or readers would add it up
     rows["share"] = rows["time_ns"] / max(int(rows["time_ns"].sum()), 1)
     events = path[["start_ns", "end_ns", "row", "track"]]
     return Panel(
@@ -290,6 +293,6 @@ def critical_path_panel(record: Record) -> Panel | None:
 
 
 def _path_labels(path: pd.DataFrame) -> pd.Series:
-    """The op where there is one, else the slice's own name."""
-    own = path["name"].where(path["name"] != "", BETWEEN)
-    return path["op_name"].where(path["op"] >= 0, own)
+    """Return the op's name where there is an op, else the slice's."""
+    slice_name = path["name"].where(path["name"] != "", BETWEEN)
+    return path["op_name"].where(path["op"] >= 0, slice_name)

@@ -42,7 +42,7 @@ UNKNOWN = ("registers", "shared_memory")
 
 
 def kernels_panel(record: Record) -> Panel | None:
-    """A row per name; its events are the GPU slices."""
+    """Return a row per kernel, copy and memset by name; its events are the GPU slices."""
     table = kernels(record)
     if not len(table):
         return None
@@ -64,7 +64,7 @@ def kernels_panel(record: Record) -> Panel | None:
 
 
 def _tensor_cores(table: pd.DataFrame) -> list[str]:
-    """Whether each kernel uses them, and if not, whether its ops' work would suit them."""
+    """Return whether each kernel uses tensor cores, else whether its ops' work would suit them."""
     eligible = (table["eligible_share"] >= 0.5) & (table["kind"] == "compute")
     words = np.select([table["tensor_cores"], eligible], ["used", "op eligible"], "")
     return [str(word) for word in words]
@@ -94,21 +94,21 @@ def _kernel_events(record: Record, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _running_curves(record: Record) -> list[Curve]:
-    """Utilisation and SM efficiency of each GPU."""
+    """Return the utilisation and SM efficiency of each GPU over time."""
     return [
         Curve(
             f"{'Kernels ran' if name == UTILISATION else 'SMs at work'}, GPU {device}",
             "share",
-            each[["ts_ns", "value"]],
+            changes[["ts_ns", "value"]],
         )
-        for (device, name), each in gpu_curves(record).groupby(["device", "name"], sort=False)
-        if each["value"].any()
+        for (device, name), changes in gpu_curves(record).groupby(["device", "name"], sort=False)
+        if changes["value"].any()
     ]
 
 
 def _kernel_note(record: Record) -> str:
-    """How well each GPU was used, in the TensorBoard plugin's figures."""
-    said = []
+    """Return how well each GPU was used, in the TensorBoard plugin's figures."""
+    sentences = []
     for gpu in gpu_summary(record).to_dict("records"):
         figures = {
             "a kernel ran": gpu["utilisation"],
@@ -116,21 +116,20 @@ def _kernel_note(record: Record) -> str:
             "occupancy": gpu["occupancy"],
             "of kernel time on tensor cores": gpu["tensor_core_share"],
         }
-        known = [f"{format_share(v)} {what}" for what, v in figures.items() if not np.isnan(v)]
-        said.append(f"GPU {gpu['device']}: {', '.join(known)}.")
-    return " ".join(said)
+        known = [f"{format_share(v)} {noun}" for noun, v in figures.items() if not np.isnan(v)]
+        sentences.append(f"GPU {gpu['device']}: {', '.join(known)}.")
+    return " ".join(sentences)
 
 
 LONGEST_NAME = 120
 LEFT_OUT = ("(anonymous namespace)::", "at::native::", "void ", "static ")
 
-
-WRAPPED = re.compile(r"cutlass\w*::Kernel\d*<(\w+)")
-"""CUTLASS's kernels are all called Kernel; what tells them apart is what they are made of."""
+CUTLASS_KERNEL = re.compile(r"cutlass\w*::Kernel\d*<(\w+)")
+"""CUTLASS's kernels are all called Kernel: only their template arguments differ."""
 
 
 def kernel_name(name: str) -> str:
-    """A kernel's name without its parameters and the namespaces that nearly all have."""
+    """Return a kernel's name without its parameters and the namespaces that nearly all have."""
     for words in LEFT_OUT:
         name = name.replace(words, "")
     if name.endswith(")") and "<" in name:
@@ -139,13 +138,13 @@ def kernel_name(name: str) -> str:
 
 
 def function_name(name: str) -> str:
-    """The name of a kernel's function alone, where there is no room for its types."""
-    wrapped = WRAPPED.search(name)
-    return wrapped[1] if wrapped else code(name).strip("`")
+    """Return the name of a kernel's function alone, where there is no room for its types."""
+    cutlass = CUTLASS_KERNEL.search(name)
+    return cutlass[1] if cutlass else code(name).strip("`")
 
 
 def _without_parameters(name: str) -> str:
-    """The text before the parenthesis that the last one closes."""
+    """Return the text before the parenthesis that the last one closes."""
     depth = 0
     for place in range(len(name) - 1, -1, -1):
         depth += {")": 1, "(": -1}.get(name[place], 0)
@@ -158,7 +157,7 @@ MOST_SEQUENCES = 100
 LONGEST_SEQUENCE = 300
 """Letters of a sequence; of a longer one the page shows the beginning."""
 SHORTEST_NAME = 30
-"""Letters of each kernel's name in it, which is without its template arguments."""
+"""Letters of each kernel's name in a sequence, without its template arguments."""
 
 SEQUENCE_COLUMNS = (
     Column("op_name", "Op", "text"),
@@ -173,7 +172,7 @@ SEQUENCE_COLUMNS = (
 
 
 def sequences_panel(record: Record) -> Panel | None:
-    """A row per op and sequence; its events are the op's calls."""
+    """Return a row per op and sequence of kernels; its events are the op's calls."""
     table = sequences(record, top=MOST_SEQUENCES)
     if not len(table):
         return None
@@ -207,17 +206,17 @@ def _shortened_sequence(sequence: str) -> str:
 
 def _sequence_events(record: Record, table: pd.DataFrame) -> pd.DataFrame:
     trace = record.trace
-    found = occurrences(trace, None, LENGTH)
-    dur = pd.Series(trace.slices["dur"].to_numpy()[found.rows])
-    start = trace.slices["ts"].to_numpy()[found.op]
-    first = pd.Series(found.op).groupby(found.group).transform("first")
+    calls = occurrences(trace, None, LENGTH)
+    dur = pd.Series(trace.slices["dur"].to_numpy()[calls.rows])
+    start = trace.slices["ts"].to_numpy()[calls.op]
+    first = pd.Series(calls.op).groupby(calls.group).transform("first")
     place = pd.Series(table.index, table["first"].to_numpy())
     columns = {
         "group": place.reindex(first).to_numpy(),
         "start_ns": start,
-        "end_ns": start + trace.slices["dur"].to_numpy()[found.op],
-        "row": found.op,
-        "gpu_ns": dur.groupby(found.call).sum().to_numpy(),
+        "end_ns": start + trace.slices["dur"].to_numpy()[calls.op],
+        "row": calls.op,
+        "gpu_ns": dur.groupby(calls.call).sum().to_numpy(),
     }
     events = pd.DataFrame(columns)
     listed = events["group"].notna()
@@ -240,14 +239,14 @@ LAUNCH_COLUMNS = (
 
 
 def launches_panel(record: Record) -> Panel | None:
-    """A row per op and kind of call; its events are the calls."""
+    """Return a row per op and kind of launch call; its events are the calls."""
     table = launches(record)
     if not len(table):
         return None
     table = by_call(table)
     keys = ["op_name", "launch_name"]
     group, _ = group_rows({key: table[key].to_numpy() for key in keys})
-    each = table[["call_ns", "latency_ns", "queue_ns", "pure_latency_ns"]].assign(
+    events = table[["call_ns", "latency_ns", "queue_ns", "pure_latency_ns"]].assign(
         group=group,
         start_ns=table["call_start_ns"],
         end_ns=table["call_start_ns"] + table["call_ns"],
@@ -257,7 +256,7 @@ def launches_panel(record: Record) -> Panel | None:
         late=table["late"].astype(int),
         call_ns=table["call_ns"] / table.groupby("launch")["launch"].transform("size"),
     )
-    by = each.groupby("group")
+    by = events.groupby("group")
     rows = (
         table.groupby(group)[keys]
         .first()
@@ -272,7 +271,7 @@ def launches_panel(record: Record) -> Panel | None:
         "Launches",
         LAUNCH_COLUMNS,
         rows[[column.key for column in LAUNCH_COLUMNS]].reset_index(drop=True),
-        each,
+        events,
         notes=(_launch_note(record),),
         sort="call_ns",
         curves=tuple(_queue_curves(record)),
@@ -280,29 +279,28 @@ def launches_panel(record: Record) -> Panel | None:
 
 
 def _queue_curves(record: Record) -> list[Curve]:
-    """The queue of each stream, the busiest first."""
-    length = queue_length(record)
-    by_stream = [(key, each) for key, each in length.groupby(["device", "stream"])]
+    """Return the length of each stream's queue over time, the busiest stream first."""
+    by_stream = list(queue_length(record).groupby(["device", "stream"]))
     by_stream.sort(key=lambda pair: -len(pair[1]))
     return [
         Curve(
             f"Queue of GPU {device} · stream {stream}",
             "count",
-            each[["ts_ns", "length"]].rename(columns={"length": "value"}),
+            changes[["ts_ns", "length"]].rename(columns={"length": "value"}),
         )
-        for (device, stream), each in by_stream
+        for (device, stream), changes in by_stream
     ]
 
 
 def _launch_note(record: Record) -> str:
     table = queues(record)
     short, total, full = (int(table[key].sum()) for key in ("short", "launches", "full_ns"))
-    said = [f"{short:,} of {total:,} launches took longer than what they launched"]
+    parts = [f"{short:,} of {total:,} launches took longer than what they launched"]
     if full:
-        said.append(f"the CPU met a full queue (1,024) for {format_ns(full)}")
+        parts.append(f"the CPU met a full queue (1,024) for {format_ns(full)}")
     if unlinked := int(table.attrs.get(UNLINKED, 0)):
-        said.append(f"{format_count(unlinked, 'GPU event')} without a launch in the trace")
-    return "; ".join(said) + "."
+        parts.append(f"{format_count(unlinked, 'GPU event')} without a launch in the trace")
+    return "; ".join(parts) + "."
 
 
 MOST_OPS = 300
@@ -327,7 +325,7 @@ ROOFLINE_COLUMNS = (
 
 
 def roofline_panel(record: Record) -> Panel | None:
-    """A row per op, format and input shapes; its events are the kernels."""
+    """Return a row per op, number format and input shapes; its events are the kernels."""
     table = roofline(record, by=ROOFLINE_BY)
     if why_empty(table) or not (table["bytes"] > 0).any():
         return None
@@ -350,11 +348,11 @@ def roofline_panel(record: Record) -> Panel | None:
 
 
 def _roofline_events(record: Record, rows: pd.DataFrame) -> pd.DataFrame:
-    """The pieces of work of these rows."""
+    """Return the pieces of work of these rows."""
     pieces, keys = grouped_pieces(record, ROOFLINE_BY)
     group = pd.Series(np.arange(len(rows)), pd.MultiIndex.from_frame(rows[ROOFLINE_KEYS]))
-    found = group.reindex(pd.MultiIndex.from_frame(pieces[keys])).to_numpy()
-    pieces = pieces.assign(group=found, end_ns=pieces["start_ns"] + pieces["time_ns"])
+    row = group.reindex(pd.MultiIndex.from_frame(pieces[keys])).to_numpy()
+    pieces = pieces.assign(group=row, end_ns=pieces["start_ns"] + pieces["time_ns"])
     pieces = pieces[pieces["group"].notna()].astype({"group": np.int32})
     columns = ["group", "start_ns", "end_ns", "row", "flops", "bytes"]
     pieces = pieces.sort_values("start_ns", kind="stable")
@@ -364,7 +362,7 @@ def _roofline_events(record: Record, rows: pd.DataFrame) -> pd.DataFrame:
 def _roofs(
     rows: pd.DataFrame, peaks: dict[str, object] | None
 ) -> tuple[tuple[tuple[float, ...], tuple[float, ...], str], ...]:
-    """A roof per number format that the ops have: memory's slope up to the format's ceiling."""
+    """Return a roof per number format of the ops: memory's slope up to the format's ceiling."""
     if not peaks:
         return ()
     roof = Peaks.from_dict(peaks)

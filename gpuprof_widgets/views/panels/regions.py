@@ -46,7 +46,7 @@ MODULE_COSTS = [
 
 
 def modules_panel(record: Record) -> Panel | None:
-    """A row per module, parents before their children; its events are its calls."""
+    """Return a row per module, parents before their children; its events are its calls."""
     table = modules(record)
     if why_empty(table):
         return None
@@ -76,7 +76,7 @@ def modules_panel(record: Record) -> Panel | None:
 
 
 def _costliest(table: pd.DataFrame) -> pd.Index:
-    """The costliest modules, as the tree has them: none of them costs more than its parent."""
+    """Return the costliest modules in the order of the tree: none costs more than its parent."""
     depth_last = table.assign(cost=table[MODULE_COSTS].sum(axis=1)).sort_values(
         ["cost", "depth"], ascending=[False, True], kind="stable"
     )
@@ -84,12 +84,15 @@ def _costliest(table: pd.DataFrame) -> pd.Index:
 
 
 def _module_events(record: Record, rows: pd.DataFrame) -> pd.DataFrame:
-    calls = module_slices(record)
-    group = pd.Series(np.arange(len(rows)), rows.index)
-    events = calls.assign(group=group.reindex(calls["module"]).to_numpy())
+    return _call_events(module_slices(record), "module", rows.index)
+
+
+def _call_events(calls: pd.DataFrame, key: str, rows: pd.Index) -> pd.DataFrame:
+    """Return the calls whose ``key`` is one of ``rows``, with its position there as ``group``."""
+    group = pd.Series(np.arange(len(rows)), rows)
+    events = calls.assign(group=group.reindex(calls[key]).to_numpy())
     events = events[events["group"].notna()].astype({"group": np.int32})
-    columns = ["group", "start_ns", "end_ns", "row"]
-    return events[columns].reset_index(drop=True)
+    return events[["group", "start_ns", "end_ns", "row"]].reset_index(drop=True)
 
 
 MOST_ANNOTATIONS = 200
@@ -109,7 +112,7 @@ GPU_NOTE = "GPU work is what was launched within it, counted once; self without 
 
 
 def annotations_panel(record: Record) -> Panel | None:
-    """A row per annotation by name; its events are its calls."""
+    """Return a row per annotation by name; its events are its calls."""
     table = by_annotation(record)
     if why_empty(table):
         return None
@@ -117,18 +120,14 @@ def annotations_panel(record: Record) -> Panel | None:
     sort = "kernel_ns" if on_gpu else "cpu_total_ns"
     rows = table.sort_values(sort, ascending=False, kind="stable", ignore_index=True)
     rows = rows.head(MOST_ANNOTATIONS)
-    calls = annotation_slices(record)
-    group = pd.Series(np.arange(len(rows)), pd.Index(rows["name"]))
-    events = calls.assign(group=group.reindex(calls["name"]).to_numpy())
-    events = events[events["group"].notna()].astype({"group": np.int32})
-    columns = ["group", "start_ns", "end_ns", "row"]
+    columns: tuple[Column, ...] = ANNOTATION_COLUMNS
+    if not on_gpu:
+        columns = tuple(column for column in columns if column.key not in GPU_COLUMNS)
     return Panel(
         "Annotations",
-        ANNOTATION_COLUMNS
-        if on_gpu
-        else tuple(each for each in ANNOTATION_COLUMNS if each.key not in GPU_COLUMNS),
+        columns,
         rows,
-        events[columns].reset_index(drop=True),
+        _call_events(annotation_slices(record), "name", pd.Index(rows["name"])),
         notes=(GPU_NOTE,) if on_gpu else (),
         sort=sort,
         most_events=MOST_EVENTS_OF_ANNOTATIONS,
@@ -136,7 +135,7 @@ def annotations_panel(record: Record) -> Panel | None:
 
 
 MOST_PIECES = 2_000
-"""Pieces that a page which has not all slices gets: 15 kB of a notebook."""
+"""Pieces for a page that does not have all slices: 15 kB of a notebook."""
 FUNCTION_CALLS = Column("calls", "Calls", "count")
 FUNCTION_TIMES: tuple[Column, ...] = (
     Column("self_ns", "Self", "ns", "time"),
@@ -151,9 +150,10 @@ FUNCTION_WAITS = (
 
 
 def python_time_panel(record: Record) -> Panel | None:
-    """A row per function; its events are the pieces of its self time.
+    """Return a row per function; its events are the pieces of its self time.
 
-    They stand by the better of their two ranks, as a page gets the first only and sorts by either.
+    Rows stand by the better of their ranks in self and total time, because the page gets only the
+    first rows and sorts by either.
     """
     table = python_time(record)
     if not len(table):
@@ -186,7 +186,7 @@ def python_time_panel(record: Record) -> Panel | None:
 
 
 def _frames(record: Record, table: pd.DataFrame) -> Ints:
-    """Per slice its function, where its thread is one of those that count."""
+    """Return the function of each slice, -1 on threads that do not count."""
     tracks = record.trace.tracks
     counts = (tracks["kind"] == "python") & tracks["lane"].isin(python_lanes(record))
     track = record.trace.slices["track"].to_numpy()
@@ -194,23 +194,23 @@ def _frames(record: Record, table: pd.DataFrame) -> Ints:
 
 
 def _pieces(record: Record, frames: Ints) -> pd.DataFrame | None:
-    """Stretches of time in which each function ran itself, and none that it called.
+    """Return the stretches of time in which each function ran itself, not one that it called.
 
     None where there are no frames: cProfile does not say when a function ran.
     """
     trace = record.trace
     function = np.append(frames, NONE)  # where no frame was open, the row is -1
-    found = []
+    tables = []
     for track in np.unique(trace.slices["track"].to_numpy()[frames >= 0]):
         pieces = trace.index.segments(int(track))
         group = function[pieces.row]
         columns = {"start_ns": pieces.start, "end_ns": pieces.end, "row": pieces.row}
-        found.append(pd.DataFrame({"group": group, **columns})[group >= 0])
-    return pd.concat(found, ignore_index=True) if found else None
+        tables.append(pd.DataFrame({"group": group, **columns})[group >= 0])
+    return pd.concat(tables, ignore_index=True) if tables else None
 
 
 def _python_note(table: pd.DataFrame, *, sampled: bool) -> str:
-    """How the times are known."""
+    """Return a note on how the times are known."""
     if sampled:
         return "From samples: times are estimates, and no calls were counted."
     if table["total_waiting_ns"].any() and not table["exact"].all():

@@ -30,12 +30,12 @@ SAME_COPY = ["direction", "memory", "op_name", "where"]
 
 
 def copies_panel(record: Record) -> Panel | None:
-    """A row per direction, memory, op and place; its events are the copies."""
+    """Return a row per direction, memory, op and place; its events are the copies."""
     table = copies(record)
     if not len(table):
         return None
     sized = table["bytes"].clip(lower=0)
-    each = pd.DataFrame(
+    events = pd.DataFrame(
         {
             "start_ns": table["start_ns"],
             "end_ns": table["start_ns"] + table["dur_ns"],
@@ -51,9 +51,9 @@ def copies_panel(record: Record) -> Panel | None:
             "op_name": table["op_name"],
         }
     )
-    group, _ = group_rows({key: each[key].to_numpy() for key in SAME_COPY})
-    each = each.assign(group=group)
-    by = each.groupby("group")
+    group, _ = group_rows({key: events[key].to_numpy() for key in SAME_COPY})
+    events = events.assign(group=group)
+    by = events.groupby("group")
     summed = ["bytes", "time_ns", "stalled_ns", "blocking", "needless"]
     rows = by[SAME_COPY].first().join(by[summed].sum()).assign(copies=by.size())
     rows["bytes_per_s"] = rows["bytes"] * 1e9 / rows["time_ns"].where(rows["time_ns"] > 0)
@@ -62,7 +62,7 @@ def copies_panel(record: Record) -> Panel | None:
         "Copies",
         COPY_COLUMNS,
         rows[[column.key for column in COPY_COLUMNS]].reset_index(drop=True),
-        each.drop(columns=SAME_COPY),
+        events.drop(columns=SAME_COPY),
         notes=(f"{unsized:,} copies of unknown size count as none." if unsized else "",),
         sort="time_ns",
         curves=tuple(_bandwidths(record)),
@@ -74,7 +74,7 @@ def _memory(table: pd.DataFrame) -> pd.Series[Any]:
 
 
 def _places(table: pd.DataFrame) -> pd.Series[Any]:
-    """The nearest place that a user would change: the line, the module, the Python function."""
+    """Return the nearest place to change in user code: line, else module, else Python function."""
     outer = table["module"].where(table["module"] != "", table["python"])
     return table["line"].where(table["line"] != "", outer)
 
@@ -85,9 +85,9 @@ def _bandwidths(record: Record) -> list[Curve]:
         Curve(
             f"{direction or 'Copies'} of GPU {device}",
             "bytes/s",
-            each[["ts_ns", "bytes_per_s"]].rename(columns={"bytes_per_s": "value"}),
+            changes[["ts_ns", "bytes_per_s"]].rename(columns={"bytes_per_s": "value"}),
         )
-        for (device, direction), each in table.groupby(["device", "direction"])
+        for (device, direction), changes in table.groupby(["device", "direction"])
     ]
 
 
@@ -114,7 +114,7 @@ COLLECTIVE_NOTE = (
 
 
 def collectives_panel(record: Record) -> Panel | None:
-    """A row per operation, type, size and group; its events are the collectives."""
+    """Return a row per operation, type, size and group; its events are the collectives."""
     table = collectives(record)
     if not len(table):
         return None
@@ -141,7 +141,7 @@ def collectives_panel(record: Record) -> Panel | None:
 
 
 def _group_name(group: str, ranks: int) -> str:
-    """Its ranks, or else how many they are."""
+    """Return the ranks of a group, or how many there are if that is all that is known."""
     return group or (f"{ranks} ranks" if ranks > 0 else "")
 
 
