@@ -1,4 +1,4 @@
-"""What a comparison says in words, the whole first, then what made the difference."""
+"""Findings of a comparison: the step or run as a whole first, then what made the difference."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import SAMPLED
 
 LEAST_SHARE = 0.01
-"""Of the time of a step (or run) of a: what moved less is in the tables only."""
+"""Share of a step (or run) of A: smaller differences are in the tables only."""
 STEPS = "ProfilerStep*"
 NAMED = 4
-"""Things that one sentence names."""
+"""Differences that one sentence names."""
 TEN = 9.95
-"""Times as long, from here on without decimals."""
+"""Times as long, from which on the number has no decimals."""
 OUTSIDE_SHARE = 0.1
-"""Of the time of all ops: so much outside of the steps is worth a word."""
+"""Share of the time of all ops that, outside of the steps, is worth mentioning."""
 
 RECORDED = (
     *("stack", "cprofile", "memory", "shapes", "lines", "modules", "workers", "sync", "flops"),
@@ -35,12 +35,12 @@ OFF = (False, "none", "")
 
 
 def comparison_findings(runs: Runs) -> list[Finding]:
-    """Sentences: the step or run as a whole, what makes both incomparable, and what moved it.
+    """Return the sentences: the step or run as a whole, unlike recordings, and the causes.
 
-    Differences within the spread of the steps are not named as causes.
+    Differences within the spread of the steps are no causes.
     """
     if nothing := _without_trace(runs):
-        return _of_functions(runs) or [Finding(nothing, rule="whole")]
+        return _functions_without_trace(runs) or [Finding(nothing, rule="whole")]
     whole = _whole(runs)
     if not differ(runs):
         return [whole, *_not_alike(runs)]
@@ -58,30 +58,30 @@ def comparison_findings(runs: Runs) -> list[Finding]:
 
 
 def _without_trace(runs: Runs) -> str:
-    """That a run holds no events, as a file of cProfile; "" where both do."""
+    """Say that a run has no trace, as cProfile's files; "" where both have one."""
     empty = [name for name, run in (("A", runs.a), ("B", runs.b)) if not len(run.trace)]
     if not empty:
         return ""
     verb = "hold" if len(empty) > 1 else "holds"
-    return f"{' and '.join(empty)} {verb} no trace, so that nothing can be compared."
+    return f"{' and '.join(empty)} {verb} no trace, so nothing can be compared."
 
 
-def _of_functions(runs: Runs) -> list[Finding]:
-    """Of a run without a trace: all of Python's time, and the functions that changed."""
+def _functions_without_trace(runs: Runs) -> list[Finding]:
+    """Compare runs without a trace: all of Python's time, and the functions that changed."""
     table = tables.functions(runs)
     if not len(table):
         return []
     a, b = (int(table[column].sum()) for column in ("total_a_ns", "total_b_ns"))
     share = abs(b - a) / max(a, 1)
     text = (
-        f"B's Python functions take {_longer_or_not(a, b)}: {format_ns(a)} → "
-        f"{format_ns(b)} ({_recorders_without_steps(runs)}: nothing tells noise from change)."
+        f"B's Python functions take {_longer_or_not(a, b)}: {format_ns(a)} → {format_ns(b)} "
+        f"({_recorders_without_steps(runs)}: noise cannot be told from change)."
         if a != b
         else f"No difference: the Python functions of both take {format_ns(a)}."
     )
     whole = Finding(text, cost_ns=abs(b - a), share=share, rule="whole")
     moved = _moved(runs, "Functions", table, whole_ns=float(a))
-    unlike = [Finding(text, rule="unlike") for text in _of_recorders(runs)]
+    unlike = [Finding(text, rule="unlike") for text in _recorder_sentences(runs)]
     return [whole, *unlike, *filter(None, [moved])]
 
 
@@ -107,7 +107,7 @@ def _whole(runs: Runs) -> Finding:
 
 
 def _longer_or_not(a: float, b: float) -> str:
-    """``22 % less time``, ``35 % more time``; from twice the time on ``40 times as long``."""
+    """Return ``22 % less time``, ``35 % more time`` or, from twice on, ``40 times as long``."""
     if b < 2 * a:
         return f"{format_share(abs(b - a) / a)} {'less' if b < a else 'more'} time"
     times = b / max(a, 1)
@@ -116,34 +116,34 @@ def _longer_or_not(a: float, b: float) -> str:
 
 def _unsure(runs: Runs, apart: float) -> str:
     if runs.steps is None:
-        return "no steps in both, so that nothing tells noise from change"
+        return "not both have steps, so noise cannot be told from change"
     if np.isnan(apart):
-        return "one step only, so that nothing tells noise from change"
+        return "one step only, so noise cannot be told from change"
     return f"medians; the steps of one run are {format_ns(apart)} apart"
 
 
 def _moved(
-    runs: Runs, what: str, table: pd.DataFrame, *, whole_ns: float | None = None
+    runs: Runs, heading: str, table: pd.DataFrame, *, whole_ns: float | None = None
 ) -> Finding | None:
-    """The things that moved the total most, each with its difference.
+    """Name the rows that changed the total most, each with its difference.
 
-    ``whole_ns``: what it is part of; None takes a step or run of a.
+    ``whole_ns``: the total; None takes a step or run of A.
     """
     if not len(table):
         return None
     real = table[~table["change"].isin([NOISE, SAME])]
     whole = max(whole_ns or float(np.median(tables.step_times(runs)[0])), 1.0)
-    # The step's own time is in no op: Python's, of which the classes of time tell.
+    # The step's self time is in no op: it is Python's, which the classes of time show.
     real = real[(real["delta_ns"].abs() >= LEAST_SHARE * whole) & (real["name"] != STEPS)]
     if not len(real):
         return None
     named = [_difference(row) for row in real.head(NAMED).to_dict("records")]
     more = f", and {len(real) - NAMED} more" if len(real) > NAMED else ""
-    quantities = QUANTITIES.get(what.lower().removesuffix("s"), {})
+    quantities = QUANTITIES.get(heading.lower().removesuffix("s"), {})
     measure = quantities.get(table.attrs.get(MEASURE, ""), "time")
     per = "per step" if runs.steps else "of the run"
     cost = float(real["delta_ns"].abs().max())
-    text = f"{what}: {', '.join(named)}{more} ({measure} {per})."
+    text = f"{heading}: {', '.join(named)}{more} ({measure} {per})."
     return Finding(text, cost_ns=int(cost), share=cost / whole, rule="moved")
 
 
@@ -165,40 +165,42 @@ def _class_names(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _not_alike(runs: Runs) -> list[Finding]:
-    """What differs between the recordings, not between the programs."""
+    """Return what differs between the recordings, not between the programs."""
     devices = [_device_names(run) for run in (runs.a, runs.b)]
     words = []
     if all(devices) and devices[0] != devices[1]:
         words.append(f"A ran on {devices[0]}, B on {devices[1]}.")
     if options := _options_that_differ(runs):
         which = ", ".join(options)
-        words.append(f"A and B were not recorded alike ({which}): that takes time too.")
-    words += [*_of_recorders(runs), *_outside(runs)]
+        words.append(
+            f"A and B were recorded with different options ({which}), which take time too."
+        )
+    words += [*_recorder_sentences(runs), *_outside(runs)]
     return [Finding(text, rule="unlike") for text in words]
 
 
 def _options_that_differ(runs: Runs) -> list[str]:
-    """What was recorded in one of the runs only, as ``stack in B only``."""
+    """Return what only one of the runs recorded, as ``stack in B only``."""
     a, b = (_recorded(run) for run in (runs.a, runs.b))
     words = []
     for name in RECORDED:
         if a.get(name) == b.get(name) or not {name} <= a.keys() & b.keys():
             continue
         on = [run for run, options in (("A", a), ("B", b)) if options[name] not in OFF]
-        # Both have modules, but of other variables.
+        # Both recorded modules, but of different variables.
         both = f"{name} {a[name]} in A and {b[name]} in B"
         words.append(f"{name} in {on[0]} only" if len(on) == 1 else both)
     return words
 
 
 def _recorded(run: Record) -> dict[str, Any]:
-    """The options of the run, as they took effect: with frames cProfile does not run."""
+    """Return the run's options as they took effect: with stacks, cProfile does not run."""
     options = dict(run.metadata.get("options") or {})
     return options | ({"cprofile": False} if options.get("stack") else {})
 
 
-def _of_recorders(runs: Runs) -> list[str]:
-    """What to make of Python functions that two programs recorded, or a sampler."""
+def _recorder_sentences(runs: Runs) -> list[str]:
+    """Say how to read Python functions that two programs, or a sampler, recorded."""
     table = tables.functions(runs)
     if not len(table):
         return []
@@ -207,7 +209,7 @@ def _of_recorders(runs: Runs) -> list[str]:
     if names[0] != names[1]:
         words.append(
             f"{names[0]} recorded A's Python functions, {names[1]} B's: each slows them down in "
-            "its own way, so that small differences between functions mean nothing."
+            "its own way, so small differences between functions mean nothing."
         )
     sampled = [
         run for run, of in zip("AB", (runs.a, runs.b), strict=True) if of.metadata.get(SAMPLED)
@@ -221,13 +223,13 @@ def _of_recorders(runs: Runs) -> list[str]:
 
 
 def _outside(runs: Runs) -> list[str]:
-    """How much of the runs is in no step, where that is much."""
+    """Say how much of the runs is in no step, where that is much."""
     if runs.steps is None:
         return []
     shares = []
     for run in (runs.a, runs.b):
-        found = ops(run, "cpu_self")
-        shares.append(float(found.ns[found.step < 0].sum()) / max(float(found.ns.sum()), 1.0))
+        times = ops(run, "cpu_self")
+        shares.append(float(times.ns[times.step < 0].sum()) / max(float(times.ns.sum()), 1.0))
     if max(shares) < OUTSIDE_SHARE:
         return []
     parts = [f"{format_share(share)} of {run}'s" for share, run in zip(shares, "AB", strict=True)]
@@ -235,7 +237,7 @@ def _outside(runs: Runs) -> list[str]:
 
 
 def _device_names(run: Record) -> str:
-    """The GPUs that a run saw, by name."""
+    """Return the GPUs that a run saw, by name."""
     given: Any = run.metadata.get("devices") or []
     try:
         listed: Sequence[Any] = json.loads(given) if isinstance(given, str) else given

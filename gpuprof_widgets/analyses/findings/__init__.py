@@ -1,6 +1,6 @@
-"""What a profile says, in plain words. A finding is one function, its rule, and a row of FINDINGS.
+"""Findings: why a run is slow, in sentences. A rule is a function and a row of FINDINGS.
 
-A rule takes the record, and its thresholds as keywords (see `thresholds`).
+A rule takes the record, and its thresholds as keywords (see `finding.thresholds_of`).
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from gpuprof_widgets.analyses.findings.model import (
 )
 from gpuprof_widgets.analyses.findings.other_programs import for_its_framework
 from gpuprof_widgets.analyses.findings.python_time import (
+    exclude_collections,
     garbage_collection,
-    less_collections,
     python_time,
 )
 from gpuprof_widgets.analyses.findings.recording import (
@@ -82,7 +82,7 @@ Rule = Callable[..., list[Finding]]
 
 
 def of_package(name: str, rule: object, package: str) -> Rule:
-    """Return another package's rule, which has nothing to say but a warning where it fails."""
+    """Return another package's rule, which warns and finds nothing where it fails."""
     if not callable(rule):
         raise TypeError(f"a finding is a function, not {type(rule).__name__}")
     for limit, threshold in thresholds_of(rule).items():
@@ -90,12 +90,12 @@ def of_package(name: str, rule: object, package: str) -> Rule:
             raise TypeError(f"its threshold {limit} has no number as its default")
 
     @wraps(rule)
-    def asked(record: Record, **limits: float) -> list[Finding]:
+    def guarded(record: Record, **limits: float) -> list[Finding]:
         try:
-            said = list(rule(record, **limits))
-            if not all(isinstance(finding, Finding) for finding in said):
+            result = list(rule(record, **limits))
+            if not all(isinstance(finding, Finding) for finding in result):
                 raise TypeError("it returned something else than findings")
-            return said
+            return result
         except Exception as error:  # other people's code may raise anything
             warnings.warn(
                 f"the finding {name} of {package} is left out: {type(error).__name__}: {error}",
@@ -103,7 +103,7 @@ def of_package(name: str, rule: object, package: str) -> Rule:
             )
             return []
 
-    return asked
+    return guarded
 
 
 FINDINGS: Registry[Rule] = Registry(
@@ -158,47 +158,53 @@ FINDINGS: Registry[Rule] = Registry(
     },
     of_package,
 )
-"""The rules by name; those over many ranks are in `analyses.ranks.findings`."""
+"""The rules by name; those that compare ranks are in `analyses.ranks.findings`."""
 
 
 def findings(record: Record, **limits: float) -> Findings:
-    """Why it is slow, in sentences with numbers, the costliest first.
+    """Return why the run is slow, in sentences with numbers, the costliest first.
 
-    What all rules say about the run; ties in the order of `FINDINGS`. Before all others stands what
-    of ``expect`` did not run, as the user asked for that, and that the GPU's side was not recorded.
+    Ties keep the order of `FINDINGS`. Two rules come before all others: what of ``expect`` did not
+    run, as the user asked for it, and that no GPU work was recorded.
 
-    The list prints as these sentences. ``limits``: other thresholds than the customary ones, by
-    their names in docs/findings.md.
+    The list prints as these sentences. ``limits``: other thresholds than the defaults, by their
+    names in docs/findings.md.
     """
     check_limits(limits, *FINDINGS.values())
-    said = _said(record, limits) if limits else _customary(record)
+    listed = _apply_rules(record, limits) if limits else _with_defaults(record)
     if not len(record.trace) and record.calls is None:
-        return Findings(said, "the record has neither slices nor Python calls")
-    return Findings(said)
+        return Findings(listed, "the record has neither slices nor Python calls")
+    return Findings(listed)
 
 
 @remembered
-def _customary(record: Record) -> list[Finding]:
-    return _said(record, {})
+def _with_defaults(record: Record) -> list[Finding]:
+    return _apply_rules(record, {})
 
 
-def _said(record: Record, limits: Mapping[str, float]) -> list[Finding]:
-    said = [
+def _apply_rules(record: Record, limits: Mapping[str, float]) -> list[Finding]:
+    listed = [
         replace(finding, rule=name)
         for name, rule in FINDINGS.items()
         for finding in rule(record, **limits_for(rule, limits))
     ]
-    said = for_its_framework(record, said)
-    said = less_collections(record, said, **limits_for(less_collections, limits))
-    return sorted(with_lines(record, _told_once(said)), key=_rank)
+    listed = for_its_framework(record, listed)
+    listed = exclude_collections(record, listed, **limits_for(exclude_collections, limits))
+    return sorted(with_lines(record, _without_repeats(listed)), key=_rank)
 
 
 def _rank(finding: Finding) -> tuple[bool, int]:
-    """What the user asked about and what all else depends on come first; then the costliest."""
+    """Sort key: first what the user asked about and what all else depends on, then by cost."""
     return finding.rule not in ("expected", "no_kernels"), -finding.cost_ns
 
 
-def _told_once(said: list[Finding]) -> list[Finding]:
-    """Without functions of Python that wait in calls of which `synchronising` tells already."""
-    told = {row for one in said if one.rule == "synchronising" for row in one.rows}
-    return [one for one in said if one.rule != "python_waiting" or not told.intersection(one.rows)]
+def _without_repeats(listed: list[Finding]) -> list[Finding]:
+    """Drop Python functions that wait in calls that `synchronising` reports already."""
+    reported = {
+        row for finding in listed if finding.rule == "synchronising" for row in finding.rows
+    }
+    return [
+        finding
+        for finding in listed
+        if finding.rule != "python_waiting" or not reported.intersection(finding.rows)
+    ]

@@ -1,4 +1,4 @@
-"""Ops of the backward pass that wait for the GPU, or cost far more than their forward op."""
+"""Findings on the backward pass: slow or waiting ops, recomputation, Python autograd functions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,17 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.backward import Recomputed, backward_ns, backward_ops, recomputed
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
-from gpuprof_widgets.analyses.findings.dispatch import PRODUCTS, multiplies_bf16
-from gpuprof_widgets.analyses.findings.finding import Finding, code, run_ns, share_of, uneven_calls
+from gpuprof_widgets.analyses.findings.dispatch import MATRIX_PRODUCTS, multiplies_bf16
+from gpuprof_widgets.analyses.findings.finding import (
+    EVIDENCE,
+    Finding,
+    code,
+    longest_slice,
+    run_ns,
+    share_of,
+    slice_range,
+    uneven_calls,
+)
 from gpuprof_widgets.analyses.gpu_work import open_times
 from gpuprof_widgets.analyses.operators import op_rows
 from gpuprof_widgets.trace import intervals, links
@@ -21,19 +30,20 @@ MOST = 3  # findings
 
 REMEDIES = {
     "GatherBackward0": "Index instead, as in x[rows, indices]: it is cheaper in both passes.",
-    "EmbeddingBackward0": "It fills a gradient as large as the whole table: `nn.Embedding(..., "
-    "sparse=True)` with `torch.optim.SparseAdam` or SGD makes one of the rows that were used.",
+    "EmbeddingBackward0": "It fills a gradient as large as the whole table: use "
+    "`nn.Embedding(..., sparse=True)` with `torch.optim.SparseAdam` or SGD, whose gradient has "
+    "only the rows that were used.",
 }
 MOSTLY = 0.9
 SHORT_NS = 20_000
-"""Of one call: below it, what any op costs is most of it, in both passes."""
+"""Duration of a call below which the overhead of any op is most of it, in both passes."""
 MANY = 10
-"""Calls: less of them are not to be made fewer."""
+"""Calls from which on fewer calls are worth a remedy."""
 SHORT = (
-    "One call takes {each}, much of which any op costs, forward or backward: make calls fewer, on "
-    "larger tensors."
+    "One call takes {each}, much of it overhead that any op has, forward or backward: make fewer "
+    "calls, on larger tensors."
 )
-WAITED = "The CPU launches nothing while it waits: look for an op whose backward does not."
+WAITED = "The CPU launches nothing while it waits: look for an op whose backward does not wait."
 OTHERWISE = "Look for another op with the same result, whose backward is cheaper."
 OF_A_GRAPH = (
     "Run it once with the environment variable PYTORCH_JIT=0: without TorchScript each op of the "
@@ -46,13 +56,13 @@ OF_A_PRODUCT = (
 )
 IN_BF16 = " or bfloat16 (in which this CPU multiplies)"
 IN_PROPORTION = (
-    "That is usual beside its forward op: what makes that cheaper, as smaller sizes do, makes this "
-    "cheaper too."
+    "That is usual for its forward op: what makes the forward cheaper, such as smaller sizes, "
+    "makes this cheaper too."
 )
 
-PICKS = frozenset({"aten::nll_loss_forward", "aten::nll_loss2d_forward"})
-"""Forward ops that read one value per row, and whose backward fills all of it: out of proportion in
-every training."""
+ONE_VALUE_PER_ROW = frozenset({"aten::nll_loss_forward", "aten::nll_loss2d_forward"})
+"""Forward ops that read one value per row while their backward fills all of it: out of proportion
+in every training."""
 
 HOOKS = frozenset(
     f"{name}Backward"
@@ -61,12 +71,12 @@ HOOKS = frozenset(
         *("CheckpointFunction", "RegisterPostBackwardFunction", "BackwardHookFunction", "_DDPSink"),
     )
 )
-"""Backward ops of torch's own that only call others (torch.compile, torch/utils/checkpoint,
-distributed, hooks of modules): what these compute has ops of its own."""
+"""PyTorch's backward ops that only call others (torch.compile, torch/utils/checkpoint, distributed,
+hooks of modules): the work is in the ops that they call."""
 
 MANY_OPS = "DifferentiableGraphBackward"
-"""Goes back through all ops of a graph of TorchScript, whose last op alone it is linked to."""
-LOOKS = frozenset(
+"""Backward op of a whole TorchScript graph; the trace links it to the graph's last op alone."""
+VIEWS = frozenset(
     f"aten::{name}{end}"
     for name in (
         *("detach", "alias", "view", "view_as", "_unsafe_view", "reshape", "_reshape_alias"),
@@ -74,9 +84,9 @@ LOOKS = frozenset(
     )
     for end in ("", "_")
 )
-"""Forward ops that look at a tensor in another way, as their backward does: what takes long there
-goes back through more than them. (PyTorch's documentation, "Tensor Views", lists more; the backward
-of a slice or an expansion does work.)"""
+"""Forward ops that only make a view, as their backward does: a slow backward op linked to one goes
+back through more ops. (PyTorch's documentation, "Tensor Views", lists more; the backward of a slice
+or an expansion does work.)"""
 
 SORTS_WHEN_DETERMINISTIC = {"GatherBackward0"}
 """Backward ops that sort on a GPU under `torch.use_deterministic_algorithms(True)`.
@@ -94,9 +104,9 @@ def backward(
     backward_ratio: float = 5.0,
     backward_notable_share: float = 0.1,
 ) -> list[Finding]:
-    """At most three findings: ops that waited, were large or out of proportion to their forward.
+    """Report at most three ops that waited, were large or out of proportion to their forward op.
 
-    Without a GPU also those that are known to cost far more on one.
+    Runs without a GPU also get those that are known to cost far more on a GPU.
 
     ``backward_share``: A backward op worth a finding at all.
     ``backward_large_share``: Of the backward pass: an op that alone takes it.
@@ -106,27 +116,27 @@ def backward(
     table = backward_ops(record)
     if not len(table):
         return []
-    whole, known = backward_ns(record), _is_foreseen(record, table)
-    foreseen = [_foreseen(record, op, whole) for _, op in table[known].iterrows()]
-    worth_saying = ~known & _worth_saying(
+    whole, foreseen_ops = backward_ns(record), _is_foreseen(record, table)
+    foreseen = [_foreseen_finding(record, op, whole) for _, op in table[foreseen_ops].iterrows()]
+    notable = ~foreseen_ops & _is_notable(
         record,
         table,
         large_ns=backward_large_share * whole,
         notable_ns=backward_notable_share * whole,
         ratio=backward_ratio,
     )
-    said = [_finding(record, op, whole, backward_ratio) for _, op in table[worth_saying].iterrows()]
-    said = [finding for finding in said if finding.share >= backward_share]
-    return sorted(said, key=lambda finding: -finding.cost_ns)[:MOST] + foreseen
+    findings = [_finding(record, op, whole, backward_ratio) for _, op in table[notable].iterrows()]
+    findings = [finding for finding in findings if finding.share >= backward_share]
+    return sorted(findings, key=lambda finding: -finding.cost_ns)[:MOST] + foreseen
 
 
-def _worth_saying(
+def _is_notable(
     record: Record, table: pd.DataFrame, *, large_ns: float, notable_ns: float, ratio: float
 ) -> npt.NDArray[np.bool_]:
-    """Ops that waited; without a wait, what took the CPU's time is a reason where no GPU worked."""
-    own = table["own_ns"]
-    large = own >= large_ns
-    out_of_proportion = (own >= ratio * table["forward_cpu_ns"]) & (own >= notable_ns)
+    """Select ops that waited and, where no GPU worked, ops that took much of the CPU's time."""
+    self_ns = table["own_ns"]
+    large = self_ns >= large_ns
+    out_of_proportion = (self_ns >= ratio * table["forward_cpu_ns"]) & (self_ns >= notable_ns)
     out_of_proportion &= _has_whole_forward(record, table)
     on_cpu = ~table["name"].isin(list(HOOKS)) & (not table["device_ns"].any())
     waited = table["wait_ns"] > 0
@@ -134,14 +144,16 @@ def _worth_saying(
 
 
 def _has_whole_forward(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Where the forward op is all that the backward op goes back through, and did some work.
+    """Whether the linked forward op is all that a backward op goes back through, and did work.
 
-    Not where a backward op of that name also computed the forward anew (`recomputation`).
+    False where a backward op of that name also recomputed the forward (`recomputation`).
     """
-    many = table["name"].str.contains(MANY_OPS, regex=False).to_numpy(bool)
-    anew = record.trace.slices["name"].iloc[recomputed(record.trace).node].unique()
-    no_work = table["forward"].isin(list(LOOKS | PICKS)) | table["name"].isin(anew)
-    return np.asarray(~many & ~no_work.to_numpy(bool))
+    of_graph = table["name"].str.contains(MANY_OPS, regex=False).to_numpy(bool)
+    recomputing = record.trace.slices["name"].iloc[recomputed(record.trace).node].unique()
+    no_work = table["forward"].isin(list(VIEWS | ONE_VALUE_PER_ROW)) | table["name"].isin(
+        recomputing
+    )
+    return np.asarray(~of_graph & ~no_work.to_numpy(bool))
 
 
 def _finding(record: Record, op: pd.Series, whole: int, ratio: float) -> Finding:
@@ -154,37 +166,37 @@ def _finding(record: Record, op: pd.Series, whole: int, ratio: float) -> Finding
     text += f", {times:.0f} times its forward." if times >= ratio else "."
     remedy = (
         REMEDIES.get(op["name"])
-        or _of_one_call(record, op)
-        or _of_short_calls(op)
+        or _uneven_remedy(record, op)
+        or _short_calls_remedy(op)
         or _remedy(record, op, odd=times >= ratio)
     )
     return _at(record, op, Finding(text, cost, remedy=remedy))
 
 
-def _of_one_call(record: Record, op: pd.Series) -> str:
+def _uneven_remedy(record: Record, op: pd.Series) -> str:
     row, calls, whole = int(op["row"]), int(op["calls"]), int(op["cpu_ns"])
     longest = int(record.trace.slices["dur"].iloc[row])
-    if op["own_ns"] < MOSTLY * whole:  # the longest may be one with a long hook
+    if op["own_ns"] < MOSTLY * whole:  # the longest call may be one with a long hook
         return ""
     other = (whole - longest) / max(calls - 1, 1)
     return uneven_calls(record, row, longest_ns=longest, all_ns=whole, other_ns=other, calls=calls)
 
 
-def _of_short_calls(op: pd.Series) -> str:
+def _short_calls_remedy(op: pd.Series) -> str:
     each = int(op["own_ns"]) / max(int(op["calls"]), 1)
     many = int(op["calls"]) >= MANY
     return SHORT.format(each=format_ns(each)) if many and each < SHORT_NS else ""
 
 
 def _remedy(record: Record, op: pd.Series, *, odd: bool) -> str:
-    """What to do about what it computes; "" where its forward op is but a part of that."""
+    """Return the remedy for what the op computes; "" where the forward op is only part of it."""
     if MANY_OPS in op["name"]:
         return OF_A_GRAPH
     if op["name"] == f"{op['forward']}Backward":
         return OF_A_FUNCTION
-    if op["forward"] in LOOKS:
+    if op["forward"] in VIEWS:
         return ""
-    if op["forward"] in PRODUCTS:
+    if op["forward"] in MATRIX_PRODUCTS:
         narrower = IN_BF16 if multiplies_bf16(record, op["forward"]) else ""
         return OF_A_PRODUCT.format(narrower=narrower)
     return OTHERWISE if odd else IN_PROPORTION
@@ -199,7 +211,7 @@ def _waiting(record: Record, op: pd.Series, whole: int) -> Finding:
     return _at(record, op, Finding(text, cost, remedy=REMEDIES.get(op["name"], WAITED)))
 
 
-def _foreseen(record: Record, op: pd.Series, whole: int) -> Finding:
+def _foreseen_finding(record: Record, op: pd.Series, whole: int) -> Finding:
     cost = int(op["cpu_ns"])
     text = (
         f"{_who(op)} took {format_ns(cost)}: {format_share(share_of(cost, whole))} of the backward "
@@ -210,13 +222,13 @@ def _foreseen(record: Record, op: pd.Series, whole: int) -> Finding:
 
 
 def _is_foreseen(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    known = table["name"].isin(list(SORTS_WHEN_DETERMINISTIC)).to_numpy(bool)
+    sorts = table["name"].isin(list(SORTS_WHEN_DETERMINISTIC)).to_numpy(bool)
     without_gpu = not len(record.trace.index.gpu)
-    return np.asarray(known & bool(record.metadata.get("deterministic")) & without_gpu)
+    return np.asarray(sorts & bool(record.metadata.get("deterministic")) & without_gpu)
 
 
 def _who(op: pd.Series) -> str:
-    """`GatherBackward0` of `patch_drop` (forward `aten::gather`, line 12)."""
+    """Return an op and its origin: `GatherBackward0` of `drop` (forward `aten::gather`, line 1)."""
     of = f" of {code(op['module'])}" if op["module"] else ""
     if MANY_OPS in op["name"]:
         return f"{code(MANY_OPS)}{of} (all ops of a graph of TorchScript)"
@@ -225,28 +237,23 @@ def _who(op: pd.Series) -> str:
 
 
 def _at(record: Record, op: pd.Series, finding: Finding) -> Finding:
-    """The finding with its share of the run and its place: the longest call and its forward op."""
-    slices, row = record.trace.slices, int(op["row"])
-    start, dur, forward = (int(slices[column].iloc[row]) for column in ("ts", "dur", "forward"))
-    return replace(
-        finding,
-        share=share_of(finding.cost_ns, run_ns(record)),
-        start_ns=start,
-        end_ns=start + dur,
-        rows=(row, forward),
-    )
+    """Add the share of the run and the place: the longest call and its forward op."""
+    row = int(op["row"])
+    start, end = slice_range(record.trace, row)
+    rows = (row, int(record.trace.slices["forward"].iloc[row]))
+    share = share_of(finding.cost_ns, run_ns(record))
+    return replace(finding, share=share, start_ns=start, end_ns=end, rows=rows)
 
 
-EVIDENCE = 2_000
-REMEDY = (
-    "Where memory allows, checkpoint fewer blocks, or those alone whose forward is cheap for the "
-    "memory that it would keep (torch.utils.checkpoint; with create_selective_checkpoint_contexts "
-    "the costly ops of a block are kept)."
+RECOMPUTATION_REMEDY = (
+    "Where memory allows, checkpoint fewer blocks, or only those whose forward is cheap for the "
+    "memory that it would keep (torch.utils.checkpoint; create_selective_checkpoint_contexts "
+    "keeps the results of a block's costly ops)."
 )
 
 
 def recomputation(record: Record, *, recomputation_share: float = 0.05) -> list[Finding]:
-    """Fires where computing the forward anew takes 5 % of the run: on the GPU, if there is one.
+    """Fires where recomputing the forward takes 5 % of the run: on the GPU, if there is one.
 
     ``recomputation_share``: Computing the forward anew in the backward pass (activation
         checkpointing).
@@ -264,18 +271,18 @@ def recomputation(record: Record, *, recomputation_share: float = 0.05) -> list[
     names = slices["name"].iloc[again.node].astype(str)
     longest = int((again.end_ns - again.start_ns).argmax())
     text = (
-        f"The backward pass computes the forward anew in {format_count(len(again.node), 'op')}, "
-        f"such as {code(names.iloc[longest])} (activation checkpointing): {format_ns(cost)}, "
+        f"The backward pass recomputes the forward in {format_count(len(again.node), 'op')}, such "
+        f"as {code(names.iloc[longest])} (activation checkpointing): {format_ns(cost)}, "
         f"{format_share(share_of(cost, whole))} of {'GPU time' if len(gpu) else 'that pass'}. That "
         "is the price of the memory it saves."
     )
     place = (int(again.start_ns[longest]), int(again.end_ns[longest]))
     rows = tuple(again.rows[:EVIDENCE].tolist())
-    return [Finding(text, cost, share, *place, rows, REMEDY)]
+    return [Finding(text, cost, share, *place, rows, RECOMPUTATION_REMEDY)]
 
 
 def _on_gpu_ns(trace: Trace, again: Recomputed) -> int:
-    """GPU time of what the recomputed ops launched."""
+    """Return the GPU time that the recomputed ops launched, in ns."""
     slices, gpu = trace.slices, trace.index.gpu
     within = np.zeros(len(trace), bool)
     within[again.rows] = True
@@ -284,7 +291,6 @@ def _on_gpu_ns(trace: Trace, again: Recomputed) -> int:
     return int(slices["dur"].to_numpy()[gpu[launched_in]].sum())
 
 
-PYTHON_AUTOGRAD_EVIDENCE = 2_000
 BACKWARD = "Backward"
 OF_TORCH = frozenset(
     (
@@ -295,35 +301,35 @@ OF_TORCH = frozenset(
         *("Broadcast", "Gather", "ReduceAddCoalesced", "Scatter", "SyncBatchNorm"),
     )
 )
-"""Functions of torch itself (torch/utils/checkpoint, _functorch, nn, distributed):
-checkpoints, hooks, the handing over of tensors. Nobody writes them otherwise."""
+"""PyTorch's own autograd functions (torch/utils/checkpoint, _functorch, nn, distributed), which
+users cannot rewrite: checkpoints, hooks, passing tensors on."""
 
 PYTHON_AUTOGRAD_REMEDY = (
-    "That is its Python, and what it calls that is no PyTorch op. Write it in differentiable ops "
-    "of PyTorch, through which autograd goes back without Python, or compile it (torch.compile); "
-    "else call it less often, on larger tensors."
+    "That is Python, and calls that are no PyTorch ops. Write it in differentiable PyTorch ops, "
+    "whose backward needs no Python, or compile it (torch.compile); else call it less often, on "
+    "larger tensors."
 )
 
 
 def python_autograd(record: Record, *, python_autograd_share: float = 0.05) -> list[Finding]:
-    """One finding per function that takes 5 % of the run outside of ops and calls of a GPU.
+    """Report each custom function that takes 5 % of the run outside of ops and runtime calls.
 
-    Where a GPU works, only while it is idle: Python beside a busy GPU holds nothing up.
+    Where a GPU works, only time in which it is idle counts: Python beside a busy GPU costs nothing.
 
     ``python_autograd_share``: In the Python of a custom `torch.autograd.Function`, outside of the
         ops that it calls.
     """
     trace = record.trace
     busy = open_times(trace, trace.index.gpu)
-    said = [
+    findings = [
         _python_autograd_finding(record, name, busy, python_autograd_share)
         for name in _functions(trace)
     ]
-    return [finding for finding in said if finding is not None]
+    return [finding for finding in findings if finding is not None]
 
 
 def _functions(trace: Trace) -> list[str]:
-    """Names of the functions whose backward ran: `MyExp` is linked to from `MyExpBackward`."""
+    """Return the functions whose backward ran: `MyExp` where `MyExpBackward` links to it."""
     index = trace.index
     candidates = frozenset(name for name in index.names if name.endswith(BACKWARD))
     rows = np.flatnonzero(index.named(candidates) & (index.column("forward") >= 0))
@@ -349,15 +355,13 @@ def _python_autograd_finding(
         f"({format_share(share)} of the time) outside of ops{of_gpu} in "
         f"{format_count(len(calls), 'call')} of its forward and backward."
     )
-    ts, dur = (trace.slices[column].to_numpy()[calls] for column in ("ts", "dur"))
-    longest = int(dur.argmax())
-    place = (int(ts[longest]), int(ts[longest] + dur[longest]))
-    rows = tuple(calls[:PYTHON_AUTOGRAD_EVIDENCE].tolist())
+    place = slice_range(trace, longest_slice(trace, calls))
+    rows = tuple(calls[:EVIDENCE].tolist())
     return Finding(text, cost, share, *place, rows, PYTHON_AUTOGRAD_REMEDY)
 
 
 def _calls(trace: Trace, name: str) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """The slices of a function's forward and backward, and those of ops and calls within them."""
+    """Return the slices of a function's forward and backward, and the ops and calls in them."""
     calls = trace.index.named(frozenset((name, name + BACKWARD)))
     within = links.nearest_ancestor(trace.slices["parent"].to_numpy(), calls) >= 0
     listed = np.zeros(len(trace), bool)

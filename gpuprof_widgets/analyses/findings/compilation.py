@@ -1,8 +1,8 @@
-"""torch.compile took a good part of the run: what it compiled, and why again.
+"""Finding on torch.compile: how long it took, what it recompiled and why.
 
-The time is that of dynamo's own regions in the trace. What it compiled and which guard did not
-hold the recorder has from torch (``compilations`` in the metadata); the words of guards are those
-of torch/_dynamo/guards.py and torch/csrc/dynamo/guards.cpp, of torch 2.6 to 2.13.
+The time is that of dynamo's regions in the trace. Torch told the recorder what was compiled and
+which guard failed (``compilations`` in the metadata); the wording of guards is that of
+torch/_dynamo/guards.py and torch/csrc/dynamo/guards.cpp, of torch 2.6 to 2.13.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Listed = Mapping[str, Any]
 
 MOST_VALUES = 4
 WORTH_SHARE = 0.2
-"""Of the time of all compilations: from here on those again, or the first ones, get a remedy."""
+"""Share of all compilation time from which on the first compilations get a remedy."""
 
 IN_WARM_UP = (
-    "The first compilation of a function is paid once: warm up before what is timed (--steps with "
+    "The first compilation of a function is paid once: warm up before measuring (--steps with "
     "--warmup), or keep the compiled code from run to run (TORCHINDUCTOR_CACHE_DIR on a disk that "
     "stays)."
 )
-LONGER = "Warm up longer (--warmup): the recorded steps hold what is paid once."
+LONGER = "Warm up longer (--warmup): the recorded steps include one-off costs."
 ASK_TORCH = "TORCH_LOGS=recompiles tells why it compiled again."
 DYNAMIC = (
     "Compile once for all sizes: `torch._dynamo.mark_dynamic(tensor, dimension)` before the first "
@@ -37,14 +37,14 @@ DYNAMIC = (
 )
 
 RECORDING = re.compile(r"_(?:forward|backward)\w*_hooks|_global_hook|gpuprof_widgets")
-"""Guards on hooks of modules: recording has some for a while, which are hidden from dynamo."""
+"""Guards on module hooks: recording installs some for a while, hidden from dynamo."""
 
 COMPILATION_SHARE = 0.05
 
 
 @dataclass(frozen=True)
 class Cause:
-    """How torch writes a guard of this kind that did not hold; what to say of it, and to do.
+    """A kind of guard that failed: how torch words it, how the finding does, and the remedy.
 
     The pattern's groups are ``what`` it guards, ``dim``, and the ``old`` and ``new`` values.
     """
@@ -82,7 +82,7 @@ CAUSES = (
     ),
     _tensor(
         "requires_grad",
-        "{what} required gradients once and once not",
+        "{what} required gradients in some calls only",
         "Compile one function to train with and one to evaluate with.",
     ),
     _tensor(
@@ -98,7 +98,7 @@ CAUSES = (
     Cause(
         re.compile(r"(?P<what>\S+)\.training == (?:True|False|[01])"),
         "its modules went from `train()` to `eval()` or back",
-        "Once for each mode is usual; it keeps both unless there is more that changes.",
+        "One compilation per mode is usual; torch keeps both unless something else changes too.",
     ),
     Cause(
         re.compile(r"len\((?P<what>.+?)\) == (?P<old>\d+)"),
@@ -122,7 +122,7 @@ CAUSES = (
     ),
     Cause(
         re.compile(r"Duplicate tensors? found"),
-        "two of its arguments were the same tensor, or no more",
+        "two of its arguments were the same tensor in some calls only",
         "Hand in different tensors each time, or the same ones each time.",
     ),
     Cause(
@@ -133,38 +133,38 @@ CAUSES = (
     Cause(re.compile(r"(?P<what>.+)"), "a guard did not hold ({what})", ASK_TORCH),
     Cause(re.compile(""), "", ASK_TORCH),
 )
-"""The kinds of guards, the first that fits; the last one where torch told none."""
+"""The kinds of guards; the first that matches counts, the last one is for no known guard."""
 
 
 @dataclass(frozen=True)
 class _Reason:
-    """Compilations of one function again, for one cause, and what they took."""
+    """The recompilations of one function for one cause, with the matches of the cause's pattern."""
 
-    listed: list[Listed]
+    compilations: list[Listed]
     cause: Cause
-    found: list[re.Match[str]]
+    matches: list[re.Match[str]]
 
     @property
     def dur_ns(self) -> int:
-        return _total(self.listed)
+        return _total(self.compilations)
 
     @property
     def words(self) -> str:
-        groups = self.found[0].groupdict()
+        groups = self.matches[0].groupdict()
         if not self.cause.words:
             return ""
-        told = self.cause.words.format(
+        cause = self.cause.words.format(
             what=code(_plain(groups.get("what") or "")),
             dim=groups.get("dim"),
-            values=_values(self.found),
+            values=_values(self.matches),
         )
-        return f", as {told}"
+        return f", as {cause}"
 
 
 def compilation(record: Record, *, compilation_share: float = COMPILATION_SHARE) -> list[Finding]:
-    """Fires where torch.compile took 5 % of the run, or gave a function up.
+    """Fires where torch.compile took 5 % of the run, or gave up on a function.
 
-    Of a function given up (``recompile_limit``) it says that it runs uncompiled.
+    A function given up (``recompile_limit``) runs uncompiled from then on.
 
     ``compilation_share``: Compiling (torch.compile).
     """
@@ -172,18 +172,18 @@ def compilation(record: Record, *, compilation_share: float = COMPILATION_SHARE)
     rows, times = compiled_functions(trace), compiling_time(trace)
     spent = intervals.length(times) or _total(listed)
     share = min(share_of(spent, run_ns(record)), 1.0)
-    given_up = [one for one in listed if one["gave_up"]]
+    given_up = [entry for entry in listed if entry["gave_up"]]
     if not spent or (share < compilation_share and not given_up):
         return []
-    again = [one for one in listed if one["again"] and not one["gave_up"]]
-    ours = [one for one in again if RECORDING.search(one["reason"])]
-    of_the_code = [one for one in again or given_up if not RECORDING.search(one["reason"])]
+    repeated = [entry for entry in listed if entry["again"] and not entry["gave_up"]]
+    by_recording = [entry for entry in repeated if RECORDING.search(entry["reason"])]
+    of_the_code = [entry for entry in repeated or given_up if not RECORDING.search(entry["reason"])]
     reasons = _reasons(of_the_code)
     times_text = format_count(max(len(rows), len(listed)) - len(given_up), "time")
     text = (
         f"`torch.compile` compiled {times_text}, "
-        f"{format_ns(spent)} of {format_ns(run_ns(record))} ({format_share(share)})"
-        f"{_told(reasons, again, ours, listed)}{_gave_up(given_up)}."
+        f"in {format_ns(spent)} of {format_ns(run_ns(record))} ({format_share(share)})"
+        f"{_explanation(reasons, repeated, by_recording, listed)}{_gave_up(given_up)}."
     )
     remedy = _remedy(record, reasons, listed)
     start, end = (int(times[0][0]), int(times[1][-1])) if len(times[0]) else (None, None)
@@ -192,101 +192,99 @@ def compilation(record: Record, *, compilation_share: float = COMPILATION_SHARE)
 
 
 def _listed(record: Record) -> list[Listed]:
-    """The compilations that the recorder lists and that began in this range of the run."""
+    """Return the recorded compilations that began in this range of the run."""
     start, end = record.trace.start_ns, record.trace.end_ns
     listed = record.metadata.get("compilations") or []
-    return [one for one in listed if start <= one["start_ns"] <= end]
+    return [entry for entry in listed if start <= entry["start_ns"] <= end]
 
 
 def _total(listed: Iterable[Listed]) -> int:
-    return sum(int(one["dur_ns"]) for one in listed)
+    return sum(int(entry["dur_ns"]) for entry in listed)
 
 
-def _reasons(again: list[Listed]) -> list[_Reason]:
-    """By function and cause, the costliest first."""
-    groups: dict[Any, _Reason] = {}
-    for one in again:
-        cause, found = next(
-            (cause, found) for cause in CAUSES if (found := cause.pattern.search(one["reason"]))
+def _reasons(repeated: list[Listed]) -> list[_Reason]:
+    """Group recompilations by function and cause, the costliest first."""
+    reasons: dict[Any, _Reason] = {}
+    for entry in repeated:
+        cause, match = next(
+            (cause, match) for cause in CAUSES if (match := cause.pattern.search(entry["reason"]))
         )
-        groups_of = found.groupdict()
-        about = groups_of.get("what"), groups_of.get("dim")
-        key = one["function"], one["file"], one["line"], cause.words, about
-        reason = groups.setdefault(key, _Reason([], cause, []))
-        reason.listed.append(one)
-        reason.found.append(found)
-    return sorted(groups.values(), key=lambda reason: -reason.dur_ns)
+        groups = match.groupdict()
+        about = groups.get("what"), groups.get("dim")
+        key = entry["function"], entry["file"], entry["line"], cause.words, about
+        reason = reasons.setdefault(key, _Reason([], cause, []))
+        reason.compilations.append(entry)
+        reason.matches.append(match)
+    return sorted(reasons.values(), key=lambda reason: -reason.dur_ns)
 
 
-def _told(
-    reasons: list[_Reason], again: list[Listed], ours: list[Listed], listed: list[Listed]
+def _explanation(
+    reasons: list[_Reason], repeated: list[Listed], by_recording: list[Listed], listed: list[Listed]
 ) -> str:
-    """What was compiled again most, and why; else which function took longest."""
+    """Return what was recompiled most, and why; else which function took longest."""
     text = ""
     if reasons:
         most = reasons[0]
-        times = "" if len(most.listed) == 1 else f"{len(most.listed):,} times "
-        text = f": {_function(most.listed[0])} {times}again{most.words}"
-        if others := len(again) - len(ours) - len(most.listed):
-            text += f" ({others:,} more again for other reasons)"
-    elif listed and not ours:
-        longest = max(listed, key=lambda one: int(one["dur_ns"]))
+        times = "" if len(most.compilations) == 1 else f" {len(most.compilations):,} times"
+        text = f": it recompiled {_function(most.compilations[0])}{times}{most.words}"
+        if others := len(repeated) - len(by_recording) - len(most.compilations):
+            text += f" ({others:,} more for other reasons)"
+    elif listed and not by_recording:
+        longest = max(listed, key=lambda entry: int(entry["dur_ns"]))
         of = "" if len(listed) == 1 else "the longest "
         text = f": {of}{_function(longest)}, for the first time"
         if len(listed) > 1:
             text = f", each function for the first time, the longest {_function(longest)}"
-    if ours:
-        text += (
-            f"; {format_count(len(ours), 'time')} as hooks of modules changed, which may be the "
-            "recording's own"
-        )
+    if by_recording:
+        times = format_count(len(by_recording), "time")
+        text += f"; {times} as hooks of modules changed, perhaps those of the recording"
     return text
 
 
 def _gave_up(given_up: list[Listed]) -> str:
     if not given_up:
         return ""
-    names = list(dict.fromkeys(_function(one).partition(" (")[0] for one in given_up))
-    text = f"; at its limit (`recompile_limit`) it gave {' and '.join(names[:MOST_VALUES])} up"
-    return f"{text}, which {'runs' if len(names) == 1 else 'run'} uncompiled since"
+    names = list(dict.fromkeys(_function(entry).partition(" (")[0] for entry in given_up))
+    text = f"; at its limit (`recompile_limit`) it gave up on {' and '.join(names[:MOST_VALUES])}"
+    return f"{text}, which {'runs' if len(names) == 1 else 'run'} uncompiled since then"
 
 
 def _remedy(record: Record, reasons: list[_Reason], listed: list[Listed]) -> str:
-    """What to do about the costliest reason, and about first compilations that cost a part."""
-    whole, first = _total(listed), _total(one for one in listed if not one["again"])
-    said = []
+    """Return what to do about the costliest reason, and about costly first compilations."""
+    whole, first = _total(listed), _total(entry for entry in listed if not entry["again"])
+    remedies = []
     if reasons:
-        said.append(reasons[0].cause.remedy)
+        remedies.append(reasons[0].cause.remedy)
     elif not listed:
-        said.append(ASK_TORCH)
+        remedies.append(ASK_TORCH)
     if not listed or first >= WORTH_SHARE * whole:
         noted = (record.metadata.get("steps") or {}).get("one_off") or {}
         late = (noted.get("after_warmup") or {}).get("graphs")
-        said.append(LONGER if late and not reasons else IN_WARM_UP)
-    return " ".join(said)
+        remedies.append(LONGER if late and not reasons else IN_WARM_UP)
+    return " ".join(remedies)
 
 
-def _function(one: Listed) -> str:
-    """Its name and place; what dynamo puts around a module has none that says anything."""
-    file = one["file"].replace("\\", "/")
-    if not one["function"]:
+def _function(entry: Listed) -> str:
+    """Return a function's name and place; dynamo's wrapper of a module is just "a module"."""
+    file = entry["file"].replace("\\", "/")
+    if not entry["function"]:
         return "a function"
     if file.endswith("torch/_dynamo/external_utils.py"):
         return "a module"
-    return f"{code(one['function'])} ({file.rsplit('/', 1)[-1]}, line {one['line']})"
+    return f"{code(entry['function'])} ({file.rsplit('/', 1)[-1]}, line {entry['line']})"
 
 
 def _plain(guarded: str) -> str:
-    """A global as the code has it: ``step`` for ``G['step']``."""
+    """Return a guarded global or local as in the source: ``step`` for ``G['step']``."""
     return re.sub(r"\b[GL]\['(\w+)'\]", r"\1", guarded).strip()
 
 
-def _values(found: list[re.Match[str]]) -> str:
-    """The values that were met, in their order: ``(3, 4, 5, 6, …)``."""
-    groups = [one.groupdict() for one in found]
-    met = [each.get(key) for each in groups for key in ("old", "new")]
-    values = list(dict.fromkeys(value.strip() for value in met if value))
-    if not values:
+def _values(matches: list[re.Match[str]]) -> str:
+    """Return the values that were seen, in order: ``(3, 4, 5, 6, …)``."""
+    groups = [match.groupdict() for match in matches]
+    met = [values.get(key) for values in groups for key in ("old", "new")]
+    texts = list(dict.fromkeys(value.strip() for value in met if value))
+    if not texts:
         return ""
-    more = ", …" if len(values) > MOST_VALUES else ""
-    return f" ({', '.join(values[:MOST_VALUES])}{more})"
+    more = ", …" if len(texts) > MOST_VALUES else ""
+    return f" ({', '.join(texts[:MOST_VALUES])}{more})"

@@ -1,4 +1,4 @@
-"""A Python function whose own time goes into the dispatch of many small ops."""
+"""Findings on op overhead: loops that index row by row, optimizers, dispatch, CPU threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.critical_path import cpu_path_ns
-from gpuprof_widgets.analyses.findings.finding import Finding, code, run_ns, share_of, shorter
+from gpuprof_widgets.analyses.findings.finding import (
+    EVIDENCE,
+    Finding,
+    code,
+    run_ns,
+    share_of,
+    shorter,
+    slice_range,
+)
 from gpuprof_widgets.analyses.gpu_work import world_size_of
 from gpuprof_widgets.analyses.lines import cell_lines
 from gpuprof_widgets.analyses.modules import STEP, kinds, single_tensor_ops
@@ -32,11 +40,12 @@ Rows = npt.NDArray[np.intp]
 OPERATORS = re.compile(r"(?:^|[/\\])torch[/\\]_tensor\.py$")
 """Where some operators of tensors are Python functions (``x ** 3``)."""
 MANY = 3
-"""Ops per call."""
+"""Ops per call from which on a function has many."""
 DISPATCH_NS = 15_000
-"""Of the function's own time per op: dispatch takes a few microseconds, recording as much again."""
+"""Self time of the function per op that can be dispatch: a few microseconds, and recording as much
+again."""
 SMALL_NS = 100_000
-"""Of the median op on the CPU: of longer ones the dispatch is no matter."""
+"""Duration of the median op above which its dispatch does not matter."""
 
 REMEDY = "It is mostly the dispatch of {count} small ops per call: fuse them ({means})."
 TORCH_COMPILE = "`torch.compile`"
@@ -44,14 +53,14 @@ TORCH_COMPILE = "`torch.compile`"
 
 @dataclass(frozen=True)
 class DirectOps:
-    """The ops that a function called itself: their rows, for so many of its calls."""
+    """Rows of the ops that a function called itself, over that many of its calls."""
 
     row: Rows
     calls: int
 
 
 def dispatch_remedy(record: Record, function: pd.Series, own_ns: int) -> str:
-    """What to do about a function (a row of `python_time`) of many small ops; "" for others."""
+    """Return the remedy for a function (a row of `python_time`) of many small ops; else ""."""
     ops = direct_ops(record, function)
     if ops is None or len(ops.row) < MANY * ops.calls:
         return ""
@@ -66,13 +75,13 @@ def dispatch_remedy(record: Record, function: pd.Series, own_ns: int) -> str:
 
 
 def direct_ops(record: Record, function: pd.Series) -> DirectOps | None:
-    """The ops that a function (a row of `python_time`) called itself; None where nothing says."""
+    """Return the ops that a function (a row of `python_time`) called itself; None if unknown."""
     ops = _in_frames(record, function)
     return _in_regions(record, function) if ops is None else ops
 
 
 def _gelu(ops: Counter[str]) -> list[str]:
-    """``F.gelu`` for the chain of ops that it is, in either form."""
+    """Return ``F.gelu`` where the ops are those of a GELU, exact or by tanh."""
     used = {name for name, count in ops.items() if count}
     if not used <= {"mul", "add", "pow", "div", "tanh", "erf"} or ops["mul"] + ops["div"] < 2:
         return []
@@ -85,7 +94,7 @@ def _gelu(ops: Counter[str]) -> list[str]:
 
 
 def _outermost_ops(trace: Trace) -> Rows:
-    """Ops that are in no other, those of the backward pass left out."""
+    """Return the ops that are in no other op, without the backward pass."""
     ops = trace.index.is_op & trace.index.on_tracks("cpu")
     parent = trace.index.parent
     late = trace.index.column("forward") >= 0
@@ -93,7 +102,7 @@ def _outermost_ops(trace: Trace) -> Rows:
 
 
 def _in_frames(record: Record, function: pd.Series) -> DirectOps | None:
-    """The ops right in the function's frames, or in operators and built-ins that it called."""
+    """Return the ops right in the function's frames, or in operators and built-ins it called."""
     trace = record.trace
     if not trace.index.on_tracks("python").any():
         return None
@@ -101,20 +110,20 @@ def _in_frames(record: Record, function: pd.Series) -> DirectOps | None:
     same = np.all([functions[key] == function[key] for key in ("file", "line", "name")], axis=0)
     between = (functions["file"] == BUILT_IN) | functions["file"].str.contains(OPERATORS)
     opaque = ~np.append(between.to_numpy(bool), False)[of_frame]
-    mine = np.append(np.append(same, False)[of_frame], False)
+    in_function = np.append(np.append(same, False)[of_frame], False)
     ops = _outermost_ops(trace)
     frame = open_on_other_track(trace, *trace.index.uncut)[ops]
     caller = links.itself_or_ancestor(trace.slices["parent"].to_numpy(), opaque)
     around = np.append(caller, NONE)[frame]
-    return DirectOps(ops[mine[around]], max(int(function["calls"]), 1))
+    return DirectOps(ops[in_function[around]], max(int(function["calls"]), 1))
 
 
 def _in_regions(record: Record, function: pd.Series) -> DirectOps | None:
-    """The ops right in what the function was: the forward of a class of modules, or a line.
+    """Return the ops right in the function's region: the forward of a module class, or a line.
 
-    cProfile does not say in which function an operator ran. A ``forward``, and what such alone call
-    once each, is that of the only class that was called as often and has many ops of its own; any
-    other is called on the only line that names it, and ran as often.
+    cProfile does not say in which function an operator ran. A ``forward``, or a function that only
+    forwards call, belongs to the only class that was called as often and has many ops of its own;
+    any other function to the only line that calls it and ran as often.
     """
     trace = record.trace
     calls = round(int(function["calls"]) / calls_per_traced_step(record))
@@ -122,15 +131,15 @@ def _in_regions(record: Record, function: pd.Series) -> DirectOps | None:
     lane = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
     ops = ops[lane[ops] == run_lane(record)]
     if function["name"] == "forward" or _is_called_by_forwards(record, function):
-        found = _of_classes(trace, ops, calls)
+        matches = _of_classes(trace, ops, calls)
     else:
-        found = _of_lines(trace, ops, calls, str(function["name"]))
-    found = [rows for rows in found if len(rows) >= MANY * calls]
-    return DirectOps(found[0], calls) if len(found) == 1 and calls else None
+        matches = _of_lines(trace, ops, calls, str(function["name"]))
+    matches = [rows for rows in matches if len(rows) >= MANY * calls]
+    return DirectOps(matches[0], calls) if len(matches) == 1 and calls else None
 
 
 def _is_called_by_forwards(record: Record, function: pd.Series) -> bool:
-    """Whether cProfile saw no other function call this one."""
+    """Whether cProfile saw only functions named ``forward`` call this one."""
     if record.calls is None:
         return False
     functions, edges = record.calls.functions, record.calls.edges
@@ -140,7 +149,7 @@ def _is_called_by_forwards(record: Record, function: pd.Series) -> bool:
 
 
 def _of_classes(trace: Trace, ops: Rows, calls: int) -> list[Rows]:
-    """Per class whose modules were called so often the ops right in these."""
+    """Return the ops right in the modules of each class that was called that often."""
     module = np.flatnonzero(trace.index.in_category("module"))
     if not len(module) or "class" not in trace.args:
         return []
@@ -149,20 +158,20 @@ def _of_classes(trace: Trace, ops: Rows, calls: int) -> list[Rows]:
     kind[module] = codes
     counted = np.bincount(codes)
     of_op = kind[region_around(trace, "module")[ops]]
-    return [ops[of_op == one] for one in np.flatnonzero(counted == calls)]
+    return [ops[of_op == group] for group in np.flatnonzero(counted == calls)]
 
 
 def _of_lines(trace: Trace, ops: Rows, calls: int, name: str) -> list[Rows]:
-    """Per line that calls a function of that name, and ran so often, the ops in no module of it."""
-    known = cell_lines(trace)
-    if not len(known.row):
+    """Return the ops, outside modules, of each line that calls that name and ran that often."""
+    cell = cell_lines(trace)
+    if not len(cell.row):
         return []
-    names_it = known.lines["code"].str.contains(rf"\b{re.escape(name)}\s*\(", regex=True)
-    counted = np.bincount(known.of_slice[known.row], minlength=len(known.lines))
-    line = np.append(known.of_slice, NONE)[region_around(trace, "cell_line")[ops]]
+    names_it = cell.lines["code"].str.contains(rf"\b{re.escape(name)}\s*\(", regex=True)
+    counted = np.bincount(cell.of_slice[cell.row], minlength=len(cell.lines))
+    line = np.append(cell.of_slice, NONE)[region_around(trace, "cell_line")[ops]]
     line = np.where(region_around(trace, "module")[ops] >= 0, NONE, line)
     return [
-        ops[line == one] for one in np.flatnonzero(names_it.to_numpy(bool) & (counted == calls))
+        ops[line == row] for row in np.flatnonzero(names_it.to_numpy(bool) & (counted == calls))
     ]
 
 
@@ -171,15 +180,13 @@ LOOP_INDEXING_REMEDY = (
     "do in one call what the loop does in one per row."
 )
 UNLIKE_ROUNDS = 10
-"""Times as many rounds have to be there where they are not alike: then it is a loop for sure."""
+"""Times as many rounds are needed where rounds are not alike, to be sure that it is a loop."""
 UNLIKE_OPS = 5
-"""Per select where rounds are not alike: no step of a training indexes as often, nor a module."""
+"""Ops per select at most where rounds are not alike: training steps have more."""
 SHORT_NS = 50_000
-"""Of an op: where it takes longer, its work costs more than that there are so many calls."""
+"""Duration of an op above which its work costs more than the number of calls."""
 TRAINING = re.compile(rf"{EVALUATE}.*|Optimizer\.(step|zero_grad)#.*")
-"""What a loop that only indexes does not do."""
-EVIDENCE = 2_000
-"""Slices that light up."""
+"""What a loop that only indexes does not call."""
 
 
 def loop_indexing(
@@ -187,9 +194,9 @@ def loop_indexing(
 ) -> list[Finding]:
     """Fires where the same short ops follow `aten::select` ten times in a row, for 1 % of the run.
 
-    torch's ForLoopIndexingPattern (10 repeats). Of rounds that are not alike there have to be 100.
-    The loop of a training, which takes one batch per step, is none; those in a DataLoader are told
-    by `dataloader`. The cost is the loop's time but for one round.
+    torch's ForLoopIndexingPattern (10 repeats). Rounds that are not alike must be 100. A training
+    loop, which takes one batch per step, does not count; `dataloader` reports loops in a
+    DataLoader. The cost is the loop's time except for one round.
 
     ``loop_indexing_rounds``: Rounds from which on a loop that indexes row by row counts (torch:
         10).
@@ -218,7 +225,7 @@ def loop_indexing(
 
 
 def _train(record: Record, loops: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Which loops go back through a graph or step an optimizer in every tenth round or more."""
+    """Whether each loop runs a backward pass or an optimizer in every tenth round or more."""
     slices = record.trace.slices
     steps = np.sort(slices["ts"].to_numpy(np.int64)[record.trace.index.matching(TRAINING)])
     start = loops["start_ns"].to_numpy(np.int64)
@@ -227,7 +234,7 @@ def _train(record: Record, loops: pd.DataFrame) -> npt.NDArray[np.bool_]:
 
 
 def in_a_loader(record: Record, loops: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Which loops run while a DataLoader of the main process makes its batch."""
+    """Whether each loop runs while a DataLoader of the main process makes its batch."""
     loading = waits(record)
     loading = loading[loading["kind"] == "dataloader"]
     start = loading["start_ns"].to_numpy(np.int64)
@@ -236,13 +243,11 @@ def in_a_loader(record: Record, loops: pd.DataFrame) -> npt.NDArray[np.bool_]:
 
 
 def _with(loop: pd.Series) -> str:
-    """The other ops of a round, where all rounds are alike."""
+    """Return the other ops of a round, where all rounds are alike."""
     others = loop["ops"].split(", ")[1:] if loop["alike"] == loop["rounds"] else []
     return f", each with {', '.join(code(op) for op in others)}" if others else ""
 
 
-OPTIMIZER_LOOPS_EVIDENCE = 2_000
-"""Slices that light up."""
 OPTIMIZER_LOOPS_REMEDY = (
     "Pass `foreach=True` to the optimizer (the default on GPUs since PyTorch 2.0), or `fused=True` "
     "where it has it: one launch then updates many tensors."
@@ -254,9 +259,9 @@ def optimizer_loops(
 ) -> list[Finding]:
     """Fires where an optimizer launched kernels for single tensors, for 2 % of the run's CPU time.
 
-    torch's OptimizerSingleTensorPattern has no threshold. The cost is the ops' CPU time but for one
-    of each name per step, as if each op of ``foreach`` took no longer than one of them, and no more
-    than they have of the critical path.
+    torch's OptimizerSingleTensorPattern has no threshold. The cost is the ops' CPU time without one
+    of each name per step, as if an op of ``foreach`` took as long as one of them; at most their
+    time on the critical path.
 
     ``optimizer_loops_share``: Updating one tensor after the other (torch: any).
     ``optimizer_loops_ops``: Ops that launch a kernel in one step of an optimizer: fewer are no
@@ -278,18 +283,17 @@ def optimizer_loops(
     who = ", ".join(code(f"{kind}.step") for kind in kinds(record.trace, STEP, regions))
     steps = format_count(len(step), "step")
     text = (
-        f"{who} updated one tensor after the other: {number.max():,} ops that launched a kernel "
-        f"each in one step, {format_ns(spent)} of the CPU's time in {steps}; "
-        f"{shorter(cost, record)} without."
+        f"{who} updated one tensor after the other: {number.max():,} ops in one step, each of "
+        f"which launched a kernel, {format_ns(spent)} of the CPU's time in {steps}; without that "
+        f"{shorter(cost, record)}."
     )
     most = int(step[number.argmax()])
-    start = int(slices["ts"].iloc[most])
-    end = start + int(slices["dur"].iloc[most])
-    evidence = tuple(rows[regions == most][:OPTIMIZER_LOOPS_EVIDENCE])
-    return [Finding(text, cost, share, start, end, evidence, OPTIMIZER_LOOPS_REMEDY)]
+    evidence = tuple(rows[regions == most][:EVIDENCE])
+    place = slice_range(record.trace, most)
+    return [Finding(text, cost, share, *place, evidence, OPTIMIZER_LOOPS_REMEDY)]
 
 
-PRODUCTS = frozenset(
+MATRIX_PRODUCTS = frozenset(
     f"aten::{name}"
     for name in (
         *("mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "addmv", "mv"),
@@ -297,10 +301,10 @@ PRODUCTS = frozenset(
         *("thnn_conv2d", "_slow_conv2d_forward", "_slow_conv2d_backward", "mkldnn_linear"),
     )
 )
-"""Matrix products, and convolutions, which are done as some: threads share one, and bfloat16 helps
-where the CPU multiplies in it."""
+"""Matrix products and convolutions: threads share one, and bfloat16 helps where the CPU multiplies
+in it."""
 
-SHARED = PRODUCTS | frozenset(
+THREADED = MATRIX_PRODUCTS | frozenset(
     f"aten::{name}{end}"
     for name in (
         *("add", "sub", "mul", "div", "pow", "exp", "log", "sqrt", "rsqrt", "where", "copy"),
@@ -313,45 +317,46 @@ SHARED = PRODUCTS | frozenset(
     )
     for end in ("", "_")
 )
-"""Ops whose work torch shares out among threads (at::parallel_for in ATen/native, or BLAS)."""
+"""Ops whose work torch splits among threads (at::parallel_for in ATen/native, or BLAS)."""
 
 TAKEN_PER_S = 50
-"""From which on CPUs are contested, per second of CPU time: a thread that shares one with another
-is interrupted some 100 to 300 times (Linux gives it 3 to 10 ms at a time), one alone but a few."""
+"""Preemptions per second of CPU time from which on CPUs are contested: a thread that shares a CPU
+is preempted 100 to 300 times (Linux gives it 3 to 10 ms at a time), one alone only a few times."""
 TAKEN_LEAST = 20
+"""Preemptions from which on they count at all."""
 
 MORE_THAN_CPUS = (
-    "PyTorch runs an op on {threads} threads, and this process may use {cpus_here}: threads wait "
-    "for one another, in ops that took {took}."
+    "PyTorch runs each op on {threads} threads, but this process may use only {cpus_here}: "
+    "threads wait for one another, in ops that took {took}."
 )
 RANKS = (
-    "This is one of {ranks} ranks, and each runs an op on {threads} threads: where they share "
+    "This is one of {ranks} ranks, and each runs its ops on {threads} threads: where they share "
     "{cpus_here}, threads wait for one another, here in ops that took {took}."
 )
 CONTESTED = (
-    "Others wanted the {cpus_here} of this process as well (programs, ranks, workers of a "
-    "DataLoader): the system took one from its threads {taken:,} times in {used} of CPU time. "
-    "PyTorch runs an op on {threads} threads, which waits for the slowest of them: times of ops "
-    "here are longer than they would be alone, and less even."
+    "Other programs, ranks or DataLoader workers also used the {cpus_here} of this process: the "
+    "system interrupted its threads {taken:,} times in {used} of CPU time. PyTorch runs each op "
+    "on {threads} threads and waits for the slowest: ops take longer here than they would alone, "
+    "and their times vary more."
 )
-SET = "Set torch.set_num_threads({fewer})."
-SET_IN_EACH = "Set torch.set_num_threads({fewer}) in each rank."
+SET = "Call torch.set_num_threads({fewer})."
+SET_IN_EACH = "Call torch.set_num_threads({fewer}) in each rank."
 TRY = (
-    "Measure again while nothing else runs; if others always do, try "
+    "Measure again while nothing else runs; if other programs always run, try "
     "torch.set_num_threads({fewer})."
 )
 FEWER_THAN_CPUS = (
-    "PyTorch runs an op on {threads}, and this process may use {cpus_here}: "
-    "torch.set_num_threads({cpus}) shares it out."
+    "PyTorch runs each op on {threads}, but this process may use {cpus_here}: call "
+    "torch.set_num_threads({cpus})."
 )
 
 
 def cpu_threads(record: Record, *, cpu_threads_share: float = 0.05) -> list[Finding]:
     """Fires where threads hold one another up in ops that take 5 % of the run or more.
 
-    They do where there are more of them than CPUs, counting the ranks that share these, and where
-    others want the CPUs too. What that costs is not known: of more threads than CPUs the finding
-    stands for the time of the ops, of the rest for none. Silent where a GPU took part.
+    They do where there are more threads than CPUs, counting the ranks that share these, and where
+    other programs use the CPUs too. The real cost is unknown: more threads than CPUs count with the
+    time of the ops, contention with none. Silent where a GPU took part.
 
     ``cpu_threads_share``: Ops that threads share, where these hold one another up.
     """
@@ -362,26 +367,26 @@ def cpu_threads(record: Record, *, cpu_threads_share: float = 0.05) -> list[Find
     if share_of(took, run) < cpu_threads_share:
         return []
     ranks, cpus_here = world_size_of(record.metadata), format_count(cpus, "CPU")
-    told: dict[str, Any] = {"threads": threads, "cpus_here": cpus_here, "took": format_ns(took)}
+    words: dict[str, Any] = {"threads": threads, "cpus_here": cpus_here, "took": format_ns(took)}
     if threads > cpus:
-        text, remedy, cost = MORE_THAN_CPUS.format(**told), SET.format(fewer=cpus), took
+        text, remedy, cost = MORE_THAN_CPUS.format(**words), SET.format(fewer=cpus), took
     elif ranks > 1 and ranks * threads > cpus:
         each = max(1, cpus // ranks)
-        text, remedy = RANKS.format(**told, ranks=ranks), SET_IN_EACH.format(fewer=each)
+        text, remedy = RANKS.format(**words, ranks=ranks), SET_IN_EACH.format(fewer=each)
         cost = took
     elif _are_contested(record):
         use = record.metadata["cpu_use"]
-        told |= {"taken": int(use["preemptions"]), "used": format_ns(int(use["cpu_ns"]))}
-        text, remedy, cost = CONTESTED.format(**told), TRY.format(fewer=threads // 2), 0
+        words |= {"taken": int(use["preemptions"]), "used": format_ns(int(use["cpu_ns"]))}
+        text, remedy, cost = CONTESTED.format(**words), TRY.format(fewer=threads // 2), 0
     else:
         return []
     return [Finding(text, cost, share_of(cost, run), remedy=remedy)]
 
 
 def _shared_ns(record: Record) -> int:
-    """How long ops ran that threads share, on all threads of the program together."""
+    """Return the time in which ops that threads share ran, on all threads together, in ns."""
     slices = record.trace.slices
-    shared = record.trace.index.named(SHARED) & record.trace.index.in_category("cpu_op")
+    shared = record.trace.index.named(THREADED) & record.trace.index.in_category("cpu_op")
     start = slices["ts"].to_numpy(np.int64)[shared]
     return intervals.length(
         intervals.union(start, start + slices["dur"].to_numpy(np.int64)[shared])
@@ -389,28 +394,28 @@ def _shared_ns(record: Record) -> int:
 
 
 def _are_contested(record: Record) -> bool:
-    """Whether the system often took the CPU from threads of the process that had work."""
+    """Whether the system often preempted threads of the process."""
     use = record.metadata.get("cpu_use") or {}
     taken, used = int(use.get("preemptions", 0)), int(use.get("cpu_ns", 0))
     return taken >= TAKEN_LEAST and taken * 1_000_000_000 >= TAKEN_PER_S * used
 
 
 def too_few_threads(record: Record, name: str) -> str:
-    """That more threads would share the op out; "" unless CPUs are known to be free for them."""
+    """Say that more threads would split the op; "" unless CPUs are known to be free for them."""
     threads, cpus = _threads_and_cpus(record)
     alone = world_size_of(record.metadata) <= 1 and not _are_contested(record)
-    if not 0 < threads < cpus or name not in SHARED or not alone:
+    if not 0 < threads < cpus or name not in THREADED or not alone:
         return ""
-    told = {"threads": format_count(threads, "thread"), "cpus": cpus}
-    return FEWER_THAN_CPUS.format(**told, cpus_here=format_count(cpus, "CPU"))
+    words = {"threads": format_count(threads, "thread"), "cpus": cpus}
+    return FEWER_THAN_CPUS.format(**words, cpus_here=format_count(cpus, "CPU"))
 
 
 def multiplies_bf16(record: Record, name: str) -> bool:
-    """Whether bfloat16 makes the op shorter: a product, on a CPU that multiplies in it."""
-    return name in PRODUCTS and bool(record.metadata.get("cpu_bf16"))
+    """Whether bfloat16 makes the op shorter: a product, on a CPU that multiplies in bfloat16."""
+    return name in MATRIX_PRODUCTS and bool(record.metadata.get("cpu_bf16"))
 
 
 def _threads_and_cpus(record: Record) -> tuple[int, int]:
-    """Threads of an op and CPUs of the process, 0 where the record does not say."""
-    told = record.metadata
-    return int(told.get("torch_threads") or 0), int(told.get("cpus") or 0)
+    """Return the threads per op and the CPUs of the process, 0 where the record does not say."""
+    metadata = record.metadata
+    return int(metadata.get("torch_threads") or 0), int(metadata.get("cpus") or 0)

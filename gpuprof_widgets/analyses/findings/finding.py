@@ -1,4 +1,8 @@
-"""What a rule says: one sentence with numbers, what it costs, and where to look."""
+"""One finding: a sentence with numbers, its cost, where to look and what to do.
+
+Also what many rules share: their thresholds, the cell line added to each remedy, sentences on one
+slow call, and names as users know them.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +37,10 @@ Thresholds = ParamSpec("Thresholds")
 class Finding:
     """One reason why the run is slow, or one thing to know about its profile.
 
-    ``rule``: the key in `FINDINGS`, filled in by what asks the rules; ``text``: one sentence, names
-    in backticks; ``cost_ns``: the time it stands for, by which findings are ordered; ``share``: of
-    the run's time; ``start_ns``, ``end_ns``: the range to look at (None: all); ``rows``: slices to
-    highlight; ``remedy``: what to try, empty where there is nothing to do.
+    ``rule``: the key in `FINDINGS`, set by `findings`; ``text``: one sentence, names in backticks;
+    ``cost_ns``: the time it stands for, by which findings are ordered; ``share``: of the run's
+    time; ``start_ns``, ``end_ns``: the range to look at (None: all); ``rows``: slices to highlight;
+    ``remedy``: what to try, empty where there is nothing to do.
     """
 
     rule: str = field(default="", kw_only=True)
@@ -49,7 +53,7 @@ class Finding:
     remedy: str = ""
 
     def __post_init__(self) -> None:
-        """Numbers of numpy, as the tables hold them, become plain ones: JSON knows no others."""
+        """Convert NumPy's numbers to Python's: JSON knows no others."""
         plain = {
             "cost_ns": int(self.cost_ns),
             "share": float(self.share),
@@ -64,11 +68,11 @@ class Finding:
 class Findings(list[Finding]):
     """A list of findings that prints as sentences, each with its remedy below it.
 
-    ``lacks``: why there are none.
+    ``lacks``: what an empty list prints.
     """
 
-    def __init__(self, found: Iterable[Finding] = (), lacks: str = "nothing stands out") -> None:
-        super().__init__(found)
+    def __init__(self, findings: Iterable[Finding] = (), lacks: str = "nothing stands out") -> None:
+        super().__init__(findings)
         self.lacks = lacks
 
     def __repr__(self) -> str:
@@ -80,29 +84,36 @@ class Findings(list[Finding]):
         return "\n".join(lines) or f"No findings: {self.lacks}."
 
 
+EVIDENCE = 2_000
+"""Slices that one finding highlights at most."""
+
+WORTH_NS = 1_000_000
+"""Nobody waits for less, whatever its share of the run."""
+
+
 def of_gpu_work(
     rule: Callable[Concatenate[Record, Thresholds], list[Finding]],
 ) -> Callable[Concatenate[Record, Thresholds], list[Finding]]:
-    """Return the rule for runs with work of a GPU: of others it has nothing to say."""
+    """Return the rule limited to runs with GPU work: on other runs it finds nothing."""
 
     @wraps(rule)
-    def asked(
+    def guarded(
         record: Record, /, *args: Thresholds.args, **thresholds: Thresholds.kwargs
     ) -> list[Finding]:
         return rule(record, *args, **thresholds) if len(record.trace.index.gpu) else []
 
-    return asked
+    return guarded
 
 
 AnyRule = Callable[..., list[Any]]
 
 _MEANING = re.compile(r"^``(\w+)``: (.+(?:\n +.+)*)", re.MULTILINE)
-"""An item of a rule's docstring; what does not fit on its line goes on indented."""
+"""A threshold in a rule's docstring; further lines of its meaning are indented."""
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """The customary figure, and what it means."""
+    """The default of a threshold, and what it means."""
 
     default: float
     meaning: str = ""
@@ -121,7 +132,7 @@ def thresholds_of(*rules: AnyRule) -> dict[str, Threshold]:
 
 
 def check_limits(limits: Mapping[str, Any], *rules: AnyRule) -> None:
-    """Raise an `OptionError` for a name that no rule declares, and for what is no finite number."""
+    """Raise `OptionError` for a threshold that no rule declares, or that is not a finite number."""
     known = thresholds_of(*rules) if limits else {}
     for name, limit in limits.items():
         if name not in known:
@@ -139,60 +150,64 @@ def limits_for(rule: AnyRule, limits: Mapping[str, float]) -> dict[str, float]:
 
 def _declared(rule: AnyRule) -> dict[str, float]:
     parameters = signature(rule).parameters.values()
-    return {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
+    return {
+        parameter.name: parameter.default
+        for parameter in parameters
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
 
 
-OF_AN_OP = ("cpu_ops", "critical_path", "gpu_ops")
-"""Rules that speak of all calls of an op, and show the longest."""
+RULES_ON_OPS = ("cpu_ops", "critical_path", "gpu_ops")
+"""Rules about all calls of an op, of which they highlight the longest."""
 
-OF_BOTH_PASSES = ("python_autograd", "recomputation")
-"""Rules whose evidence lies in the backward pass too: the line to change is that of the forward."""
-
-
-def with_lines(record: Record, said: Iterable[Finding]) -> list[Finding]:
-    """The findings, each remedy with the line of the cell in which most of its evidence lies."""
-    known = cell_lines(record.trace)
-    if not len(known.row):
-        return list(said)
-    return [_with_line(record.trace, finding, known) for finding in said]
+RULES_ON_BOTH_PASSES = ("python_autograd", "recomputation")
+"""Rules whose evidence lies in the backward pass too: the line to change is the forward's."""
 
 
-def _with_line(trace: Trace, finding: Finding, known: CellLines) -> Finding:
+def with_lines(record: Record, findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings, each remedy naming the cell line that has most of the evidence."""
+    cell = cell_lines(record.trace)
+    if not len(cell.row):
+        return list(findings)
+    return [_with_line(record.trace, finding, cell) for finding in findings]
+
+
+def _with_line(trace: Trace, finding: Finding, cell: CellLines) -> Finding:
     if not finding.remedy or not finding.rows:
         return finding
-    line = _line_of_most(trace, finding, known)
+    line = _costliest_line(trace, finding, cell)
     if line < 0:
         return finding
-    cell, number, statement = known.lines.iloc[line][["cell", "line", "code"]]
+    name, number, statement = cell.lines.iloc[line][["cell", "line", "code"]]
     if code(statement) in finding.text:
         return finding
-    of = f" of {cell}" if known.lines["cell"].nunique() > 1 else ""
-    sentence = f" The line to look at is {number}{of}: {code(statement)}."
+    of = f" of {name}" if cell.lines["cell"].nunique() > 1 else ""
+    sentence = f" Look at line {number}{of}: {code(statement)}."
     return replace(finding, remedy=finding.remedy + sentence)
 
 
-def _line_of_most(trace: Trace, finding: Finding, known: CellLines) -> int:
-    """The index in ``known.lines`` of the line that has most of the evidence; -1 outside of all."""
+def _costliest_line(trace: Trace, finding: Finding, cell: CellLines) -> int:
+    """Return the index in ``cell.lines`` of the line with most of the evidence; -1: in no line."""
     rows, executions = np.array(finding.rows), line_of(trace)
-    if finding.rule == "backward":  # its forward op: that, and not `backward()`, is to change
+    if finding.rule == "backward":  # the forward op is to change, not the line with `backward()`
         rows = rows[1:]
-    elif finding.rule in OF_AN_OP:
-        rows = _of_the_op(trace, finding)
+    elif finding.rule in RULES_ON_OPS:
+        rows = _rows_of_op(trace, finding)
         behind = line_behind(trace)
         executions = np.where(behind >= 0, behind, executions)
-    elif finding.rule in OF_BOTH_PASSES:
+    elif finding.rule in RULES_ON_BOTH_PASSES:
         behind = line_behind(trace)
         executions = np.where(behind >= 0, behind, executions)
-    line = np.append(known.of_slice, -1)[executions[rows]]
+    line = np.append(cell.of_slice, -1)[executions[rows]]
     spent = np.bincount(line + 1, trace.slices["dur"].to_numpy()[rows])
     return int(spent.argmax()) - 1
 
 
-def _of_the_op(trace: Trace, finding: Finding) -> Rows:
-    """All calls of the op that a finding shows one of; what they launched where it speaks of it."""
-    slices, one = trace.slices, finding.rows[0]
-    same = (slices["name"] == slices["name"].iloc[one]) & (
-        slices["category"] == slices["category"].iloc[one]
+def _rows_of_op(trace: Trace, finding: Finding) -> Rows:
+    """Return all calls of the op that a finding highlights, or for `gpu_ops` what they launched."""
+    slices, row = trace.slices, finding.rows[0]
+    same = (slices["name"] == slices["name"].iloc[row]) & (
+        slices["category"] == slices["category"].iloc[row]
     )
     calls = same.to_numpy(bool)
     if finding.rule != "gpu_ops":
@@ -202,61 +217,64 @@ def _of_the_op(trace: Trace, finding: Finding) -> Rows:
     return np.asarray(gpu[of_the_op], np.intp)
 
 
-SETTING_UP = "the first calls set the GPU up and load its kernels. Warm up before what is timed."
-LOADING = "the first launch of a kernel loads it. Warm up before what is timed."
+SETTING_UP = "the first calls set up the GPU and load its kernels. Warm up before measuring."
+LOADING = "the first launch of a kernel loads it. Warm up before measuring."
 COPYING = re.compile(r"(cuda|hip|cu)Memcpy\w*")
 BY_NAME = {
     re.compile(r"cu(Module|Library)(Load|GetFunction|GetKernel)\w*"): "it loads kernels. Warm up "
-    "before what is timed.",
+    "before measuring.",
     re.compile(r"cudaHostAlloc|cudaMallocHost|hipHost(Malloc|Alloc)|cuMem(HostAlloc|AllocHost)\w*|"
-    r"(cuda|hip)HostRegister|cuMemHostRegister\w*"): "it pins memory of the CPU, which takes long: "
-    "pin a buffer once and use it again.",
-    ALLOCATING: "the allocator had no cached block of this size. Warm up before what is timed, and "
-    "keep sizes alike from step to step.",
-    FREEING: "memory is given back: keep it cached (no torch.cuda.empty_cache()), and use less of "
-    "it where it runs short.",
-    COPYING: "nothing is launched before it returns: copy from "
-    "pinned memory with non_blocking=True, and less often.",
-    re.compile(r"(cuda|hip|cu)\w*Launch\w*"): "other launches take microseconds: look on the "
-    "timeline what else ran then, on this thread and on others.",
+    r"(cuda|hip)HostRegister|cuMemHostRegister\w*"): "it pins CPU memory, which is slow: pin a "
+    "buffer once and reuse it.",
+    ALLOCATING: "the allocator had no cached block of this size. Warm up before measuring, and "
+    "keep sizes the same from step to step.",
+    FREEING: "it returns memory to the driver: keep it cached (do not call "
+    "torch.cuda.empty_cache()), and use less where it runs short.",
+    COPYING: "the CPU launches nothing until it returns: copy from pinned memory with "
+    "non_blocking=True, and less often.",
+    re.compile(r"(cuda|hip|cu)\w*Launch\w*"): "other launches take microseconds: look at the "
+    "timeline for what else ran then, on this thread and on others.",
 }  # fmt: skip
-OTHERWISE = "make it before what is timed, or less often, if you can."
+OTHERWISE = "move it before the timed part, or call it less often, if you can."
 
-MOSTLY_ONE = "Most of that is one call, of {longest}; {others}: {why}"
+MOSTLY_ONE = "Most of that is one call of {longest}; {others}: {why}"
 SETTING_A_LIBRARY_UP = (
-    "the first one may set a library or its threads up. Warm up before what is timed (--steps with "
-    "--warmup), or look whether its tensors are larger."
+    "the first call may set up a library or its threads. Warm up before measuring (--steps with "
+    "--warmup), or check whether its tensors are larger."
 )
 LONGER_THAN_OTHERS = (
-    "look whether its tensors are larger, and on the timeline what else ran then, on this thread "
-    "and on others."
+    "check whether its tensors are larger, and look at the timeline for what else ran then, on "
+    "this thread and on others."
 )
 MOSTLY_FEW = (
-    "Most of that is few of the calls, of up to {longest}; the median one takes {other}: look "
-    "whether their tensors are larger, and on the timeline what else ran then."
+    "A few of the calls, of up to {longest}, take most of that; the median call takes {other}: "
+    "check whether their tensors are larger, and look at the timeline for what else ran then."
 )
-THREADS_WAIT = " More threads than free cores also wait for one another (torch.set_num_threads)."
+THREADS_WAIT = (
+    " Threads also wait for one another if there are more of them than free cores "
+    "(torch.set_num_threads)."
+)
 MOST = 0.5
-"""Of the time of all calls."""
+"""Share of the time of all calls that counts as most of it."""
 TIMES_OTHERS = 5
-"""From which on a call is no longer just the longest of some alike."""
+"""Times the others' duration: a call this much longer stands out."""
 
 
 def uneven_calls(
     record: Record, row: int, *, longest_ns: float, all_ns: float, other_ns: float, calls: int
 ) -> str:
-    """What to say of an op's calls on the CPU if one or few of them took most; else "".
+    """Return the remedy for an op on the CPU of which one or a few calls took most time; else "".
 
-    ``row`` is that of the longest, ``other_ns`` what one of the others takes.
+    ``row``: the longest call; ``other_ns``: the duration of one of the others.
     """
     if longest_ns < TIMES_OTHERS * other_ns or calls < 2:
         return ""
     if longest_ns < MOST * all_ns:
         few = all_ns >= TIMES_OTHERS * other_ns * calls
         named = {"longest": format_ns(longest_ns), "other": format_ns(other_ns)}
-        said = MOSTLY_FEW.format(**named)
-        said += "" if record.metadata.get("torch_threads") else THREADS_WAIT
-        return said if few else ""
+        text = MOSTLY_FEW.format(**named)
+        text += "" if record.metadata.get("torch_threads") else THREADS_WAIT
+        return text if few else ""
     others = f"the others take {format_ns(other_ns)} each"
     if calls == 2:
         others = f"the other takes {format_ns(other_ns)}"
@@ -276,9 +294,9 @@ def _is_first(trace: Trace, row: int) -> bool:
 
 
 def about_one_call(trace: Trace, row: int) -> str:
-    """The half of a sentence on the call in this row of the trace, and what to do about it.
+    """Return half a sentence on a slow call: why it is slow and what to do.
 
-    Only what comes before all GPU work is put down to setting the GPU up.
+    Only a call before all GPU work is put down to setting up the GPU.
     """
     gpu, slices = trace.index.gpu, trace.slices
     ts = slices["ts"].to_numpy()
@@ -287,15 +305,17 @@ def about_one_call(trace: Trace, row: int) -> str:
     if _launches_first(trace, row):
         return LOADING
     name = str(slices["name"].iloc[row])
-    return next((said for kind, said in BY_NAME.items() if kind.fullmatch(name)), OTHERWISE)
+    return next(
+        (advice for pattern, advice in BY_NAME.items() if pattern.fullmatch(name)), OTHERWISE
+    )
 
 
 def _launches_first(trace: Trace, row: int) -> bool:
-    """Whether a call launched a kernel that was not launched before."""
+    """Whether a call launched a kernel for the first time."""
     slices, gpu = trace.slices, trace.index.gpu
     launch = slices["launch"].to_numpy()
-    mine = gpu[launch[gpu] == row]
-    kernels = mine[trace.index.in_category("kernel")[mine]]
+    launched = gpu[launch[gpu] == row]
+    kernels = launched[trace.index.in_category("kernel")[launched]]
     if not len(kernels):
         return False
     names = slices["name"].to_numpy(object)
@@ -313,42 +333,41 @@ class Place(TypedDict):
 
 
 def are_op_names(table: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Which rows of `operators()` are ops proper, regions left out."""
+    """Return a mask of the rows of `operators()` that are ops, not regions."""
     region = np.array([bool(REGION.fullmatch(name)) for name in table["name"]], bool)
     return np.asarray((table["category"] == "cpu_op").to_numpy(bool) & ~region)
 
 
 def longest_call(record: Record, name: str, category: str) -> Place:
-    """The longest call of that name."""
+    """Return the place of the longest call of that name."""
     slices = record.trace.slices
-    calls = slices.loc[(slices["name"] == name) & (slices["category"] == category), ["ts", "dur"]]
-    row = int(calls["dur"].to_numpy().argmax())
-    start, dur = (int(value) for value in calls.iloc[row])
-    return Place(start_ns=start, end_ns=start + dur, rows=(int(calls.index[row]),))
+    calls = (slices["name"] == name) & (slices["category"] == category)
+    row = longest_slice(record.trace, np.flatnonzero(calls))
+    start, end = slice_range(record.trace, row)
+    return Place(start_ns=start, end_ns=end, rows=(row,))
 
 
 COSTLY = {"stack": "stacks", "shapes": "shapes", "memory": "memory", "flops": "FLOPs"}
-"""Options of a recording that cost time, and what they record."""
+"""Recording options that cost time, and what they record."""
 
 
-def what_to_leave_out(record: Record) -> str:
-    """``stacks, shapes and cProfile``: what was on; "" where none of it was."""
+def costly_options(record: Record) -> str:
+    """Return the options that were on and cost time: ``stacks, shapes and cProfile``; else ""."""
     options: dict[str, Any] = record.metadata.get("options") or {}
     on = [words for name, words in COSTLY.items() if options.get(name)]
-    # With stacks cProfile does not run: the calls are counted from the frames.
+    # With stacks, cProfile does not run: the calls are counted from the frames.
     counted = record.calls is not None and not options.get("stack")
     on += ["cProfile"] if counted else []
     return " and ".join([", ".join(on[:-1]), on[-1]] if len(on) > 1 else on)
 
 
 LONGEST = 60
-OF_THE_CELL = "The Python of the cell"
-"""What cProfile has as the function `<module>` of the cell's first line."""
+"""Characters of a name or statement that is shown."""
 
 _SIGNATURE = re.compile(r"^(?:void |static )?(?P<name>[\w:~]+)(?:<.*)?(?:\(.*)?$", re.DOTALL)
 
 _UNNAMED = re.compile(r"(\(anonymous namespace\)|<unnamed>)::")
-"""Namespaces without a name, as compilers and Nsight Systems write them."""
+"""Unnamed namespaces, as compilers and Nsight Systems write them."""
 
 _PARAMETERS = re.compile(r"(?<=\w)\([\w:*&, ]*\)$")
 
@@ -358,7 +377,7 @@ _OWNERS = {"TensorBase": "Tensor.", "Tensor": "Tensor.", "type": "torch."}
 
 
 def code(name: str) -> str:
-    """A name in backticks; a C++ kernel without namespace, template arguments and parameters."""
+    """Put a name in backticks; C++ kernels lose namespace, template arguments and parameters."""
     short = name
     if "<" in name or name.startswith("void "):
         readable = _UNNAMED.sub("", name)
@@ -370,31 +389,53 @@ def code(name: str) -> str:
 
 
 def kernel_code(name: str) -> str:
-    """A kernel in backticks, without parameters even where it is written as ``name(Type)``."""
+    """Put a kernel's name in backticks, without parameters: ``name(Type)`` becomes ``name``."""
     return code(_PARAMETERS.sub("", name))
 
 
 def function_name(label: str) -> str:
-    """A built-in function as users write it: ``Tensor.item``; any other label as it is."""
-    if found := _METHOD.match(label):
-        return _OWNERS.get(found["owner"].rsplit(".", 1)[-1], "") + found["name"]
-    found = _BUILTIN.match(label)
-    return found["name"] if found else label
+    """Return a built-in function as users write it, ``Tensor.item``; other labels unchanged."""
+    if match := _METHOD.match(label):
+        return _OWNERS.get(match["owner"].rsplit(".", 1)[-1], "") + match["name"]
+    match = _BUILTIN.match(label)
+    return match["name"] if match else label
 
 
 def statement(source: str) -> str:
-    """The code in backticks: it holds none itself, and is short."""
+    """Put source code in backticks, shortened and with its own backticks replaced."""
     words = source.replace("`", "'")
     return f"`{words if len(words) <= LONGEST else words[: LONGEST - 1] + '…'}`"
 
 
+def gpu_name(device: int) -> str:
+    """Return ``GPU 0``, or ``The GPU`` where the trace does not number its only one (-1)."""
+    return "The GPU" if device < 0 else f"GPU {device}"
+
+
 def copies_counted(count: int) -> str:
-    """``1 copy``, ``12 copies``."""
+    """Return ``1 copy`` or ``12 copies``."""
     return "1 copy" if count == 1 else f"{count:,} copies"
 
 
+def longest_slice(trace: Trace, rows: Rows) -> int:
+    """Return the longest of these slices."""
+    return int(rows[trace.index.dur[rows].argmax()])
+
+
+def slice_range(trace: Trace, row: int) -> tuple[int, int]:
+    """Return start and end of a slice in ns."""
+    start, dur = (int(trace.slices[column].iloc[row]) for column in ("ts", "dur"))
+    return start, start + dur
+
+
+def table_range(row: Any) -> tuple[int, int]:
+    """Return start and end in ns of a table's row that has ``start_ns`` and ``dur_ns``."""
+    start = int(row["start_ns"])
+    return start, start + int(row["dur_ns"])
+
+
 def shorter(saved_ns: int, record: Record) -> str:
-    """``the run would be at most 12.0 ms (3.0 %) shorter``, or that it would not be."""
+    """Return ``the run would be at most 12.0 ms (3.0 %) shorter``, or that it would not be."""
     if saved_ns <= 0:
         return "the run would be no shorter, as it waits for something else meanwhile"
     share = format_share(share_of(saved_ns, run_ns(record)))
@@ -402,10 +443,10 @@ def shorter(saved_ns: int, record: Record) -> str:
 
 
 def run_ns(record: Record) -> int:
-    """How long the run took: the trace's span, or the cell's time where nothing was traced."""
+    """Return the run's time in ns: the trace's span, or the cell's time if nothing was traced."""
     return record.trace.span_ns or int(record.metadata.get("wall_ns") or 0)
 
 
 def share_of(part: float, whole: float) -> float:
-    """Part of the whole, 0 where there is no whole."""
+    """Return part / whole, 0 where the whole is 0."""
     return part / whole if whole else 0.0

@@ -1,4 +1,4 @@
-"""How busy each GPU was, and the longest stretch in which it had nothing to do."""
+"""Finding on GPU idle time: how busy each GPU was, its longest gap and what caused the gaps."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from gpuprof_widgets.analyses.findings.finding import (
     about_one_call,
     code,
     function_name,
+    gpu_name,
     kernel_code,
     of_gpu_work,
 )
@@ -40,58 +41,71 @@ from gpuprof_widgets.trace.schema import NONE
 Ints = npt.NDArray[np.int64]
 
 HOST_REMEDIES = {
-    PYTHON: "make the Python between the ops shorter (logging, metrics, loops over tensors), or "
-    "batches larger",
-    CPU_OPS: "make batches larger, or ops fewer (torch.compile, CUDA graphs, fused or foreach "
+    PYTHON: "shorten the Python between the ops (logging, metrics, loops over tensors), or use "
+    "larger batches",
+    CPU_OPS: "use larger batches, or fewer ops (torch.compile, CUDA graphs, fused or foreach "
     "optimizers)",
-    RUNTIME: "set up, allocate and load modules before what is timed, and keep memory cached",
-    LAUNCHING: "make launches fewer (torch.compile, CUDA graphs, fused or foreach optimizers), or "
-    "batches larger",
+    RUNTIME: "set up, allocate and load modules before the timed part, and keep memory cached",
+    LAUNCHING: "launch less (torch.compile, CUDA graphs, fused or foreach optimizers), or use "
+    "larger batches",
 }
-"""What to do about a CPU that launches too late, by what kept it."""
+"""What to do about a CPU that launches too late, by what delayed it."""
 REPLAYING = {
-    CPU_OPS: "make batches larger, or ops fewer (torch.compile, more of the step in one graph, "
+    CPU_OPS: "use larger batches, or fewer ops (torch.compile, more of the step in one graph, "
     "fused or foreach optimizers)",
-    LAUNCHING: "capture more in one graph, or make batches larger",
+    LAUNCHING: "capture more in one graph, or use larger batches",
 }
-"""The same where graphs are replayed already."""
+"""The same where CUDA graphs are replayed already."""
 COLD = "first calls"
-"""What keeps the CPU that loads libraries and kernels, in ops, launches or other calls."""
-WARM_UP = "warm up before what is timed, as it is paid once per process"
+"""Ops, launches or other calls in which the CPU loads libraries and kernels."""
+WARM_UP = "warm up before measuring, as this cost is paid once per process"
 
-KEEP_FED = "fewer .item(), .cpu(), prints of tensors and other synchronising calls keep it fed"
+HOST = "host"
+HOST_WORDS = {
+    PYTHON: "Python",
+    CPU_OPS: "PyTorch's ops",
+    RUNTIME: "calls of the runtime",
+    LAUNCHING: "the launches themselves and their way to the GPU",
+}
+COLD_KINDS = (CPU_OPS, RUNTIME, LAUNCHING)
+"""What first calls can be: ops, calls of the runtime or launches."""
+SINGLE_CALL = {RUNTIME: "one call of the runtime, {name}", LAUNCHING: "one launch"}
+"""How the finding names a single call that took most of the time."""
+
+KEEP_FED = "avoid .item(), .cpu(), printing tensors and other synchronising calls"
 
 MOSTLY = 0.5
-"""Of a GPU's idle time, in gaps that began as the CPU waited for it: then both causes are named."""
+"""Share of a GPU's idle time in gaps that began while the CPU waited for it: from here on the
+finding names both causes."""
 
 BETWEEN = "between ops"
-"""Cause where the CPU came late and nobody knows what it did (see `host_states.ran_python`)."""
+"""Cause where the CPU was late and the trace does not show why (see `host_states.ran_python`)."""
 GPU_ALONE = "no ops recorded"
-"""The same in a trace that has no ops at all."""
+"""The same in a trace without any ops."""
 LATE = "late"
-"""Cause of idle time behind launches that had returned, where most of it is longer than latency."""
+"""Cause of idle time after launches returned, where most of it is longer than launch latency."""
 LATENCY_NS = 1_000_000
 """No launch takes that long to reach an idle GPU: microseconds are usual (`BACK_TO_BACK_NS`)."""
 
 REMEDIES = {
-    INPUT: "it waited for the DataLoader: give that workers (num_workers), pin_memory=True, and do "
-    "costly transforms beforehand.",
+    INPUT: "it waited for the DataLoader: give it workers (num_workers) and pin_memory=True, and "
+    "do costly transforms beforehand.",
     SYNCHRONISING: f"the CPU had just waited for it, so that nothing was queued: {KEEP_FED}.",
-    QUEUED: "its next work had been launched already: that is the GPU's own time from one kernel "
-    "to the next. Fewer and longer kernels have less of it.",
-    LATE: "its next work had been launched already and did not begin, and the trace does not tell "
+    QUEUED: "its next work had been launched already: that is the GPU's own delay from one kernel "
+    "to the next. Use fewer, longer kernels.",
+    LATE: "its next work had been launched already but did not begin, and the trace does not show "
     "why: work that is not in it, another program on the GPU, another GPU that it waited for, or "
-    "clocks of CPU and GPU that disagree.",
-    "start": "its first work had not come yet: set-up, data and warm-up belong outside of what is "
-    "timed.",
+    "CPU and GPU clocks that disagree.",
+    "start": "its first work had not come yet: move set-up, data and warm-up out of the timed "
+    "part.",
     "end": "its last work was done: end the recording there, or let the CPU do the rest while the "
     "GPU works.",
-    BETWEEN: "it waited for the CPU, which was in no op and in no call that the trace holds: "
-    "recorded Python frames (--stack, with_stack=True) tell where it was.",
-    GPU_ALONE: "it waited for the CPU, of which the trace holds no ops: record these as well "
+    BETWEEN: "it waited for the CPU, which was in no op and in no call that the trace shows: "
+    "record Python frames (--stack, with_stack=True) to see where it was.",
+    GPU_ALONE: "it waited for the CPU, whose ops are not in the trace: record them as well "
     "(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]).",
-    "unknown": "the trace does not tell why: it lacks the launches of what came next. Record the "
-    "CPU's side as well, from before the first of them.",
+    "unknown": "the trace does not show why: it lacks the launches of the next work. Record the "
+    "CPU as well, from before the first launch.",
 }
 
 DEVICE_IDLE_SHARE = 0.05
@@ -99,13 +113,13 @@ DEVICE_IDLE_SHARE = 0.05
 
 @of_gpu_work
 def device_idle(record: Record, *, device_idle_share: float = DEVICE_IDLE_SHARE) -> list[Finding]:
-    """One finding per GPU that the run used; with the longest gap from 5 % idle time on.
+    """Report how busy each GPU was; from 5 % idle time on also the longest gap and its cause.
 
     ``device_idle_share``: GPU idle: below it the longest gap is not mentioned.
     """
     gaps = idle(record)
     rows = device_busy(record)
-    if not rows["slices"].any():  # a range of which `cpu_ops` says that no GPU work ran in it
+    if not rows["slices"].any():  # `cpu_ops` says that no GPU work ran in this range
         return []
     return [
         _finding(record, row, gaps[gaps["device"] == row.device], device_idle_share)
@@ -114,13 +128,14 @@ def device_idle(record: Record, *, device_idle_share: float = DEVICE_IDLE_SHARE)
 
 
 def _finding(record: Record, busy: Any, gaps: pd.DataFrame, least_share: float) -> Finding:
-    device = f"GPU {busy.device}" if busy.device >= 0 else "The GPU"
-    text = f"{device} was busy {format_share(busy.busy_share)} of {format_ns(busy.span_ns)}"
+    busy_share = format_share(busy.busy_share)
+    text = f"{gpu_name(busy.device)} was busy {busy_share} of {format_ns(busy.span_ns)}"
     idle_share = 1 - busy.busy_share
     if not busy.slices or not len(gaps) or idle_share < least_share:
         return Finding(f"{text}.", busy.idle_ns, idle_share)
     gap = gaps.iloc[0]
-    text += f"; the longest gap, {format_ns(gap['dur_ns'])}, lies {_place(gap)}{_cpu(record, gap)}."
+    where = f"{_place(gap)}{_cpu_meanwhile(record, gap)}"
+    text += f"; the longest gap, {format_ns(gap['dur_ns'])}, lies {where}."
     return Finding(
         text,
         int(busy.idle_ns),
@@ -141,8 +156,8 @@ def _place(gap: Any) -> str:
     return f"between {before} and {after}"
 
 
-def _cpu(record: Record, gap: Any) -> str:
-    """What the launching thread did meanwhile; its Python frame where it was in no op."""
+def _cpu_meanwhile(record: Record, gap: Any) -> str:
+    """Say what the launching thread did during the gap; its Python frame where it was in no op."""
     mostly = "mostly " if gap["cpu_share"] < 0.9 else ""
     if gap["cause"] == "dataloader" or DATALOADER.fullmatch(gap["cpu_name"]):
         return f", while the CPU {mostly}waited for the DataLoader"
@@ -162,14 +177,14 @@ def _cpu(record: Record, gap: Any) -> str:
 
 
 def _remedy(record: Record, gaps: pd.DataFrame) -> str:
-    """What to do about the cause of most of the idle time; all that keeps the CPU is one cause."""
+    """Name the cause of most of the idle time, and the remedy; all delays of the CPU are one."""
     device = int(gaps["device"].iloc[0])
     cause = _cause(record, device)
     if cause.name == HOST:
         why = "it waited for the CPU to launch work, mostly in "
-        why += _in_what_kept_it(record, device, cause, gaps)
+        why += _host_cause(record, device, cause, gaps)
     elif cause.name == OTHER:
-        why = REMEDIES[_of_the_trace(record, device, gaps)]
+        why = REMEDIES[_unexplained_cause(record, device, gaps)]
     else:
         late = cause.name == QUEUED and _is_late(record, device)
         why = REMEDIES[LATE if late else cause.name]
@@ -178,16 +193,16 @@ def _remedy(record: Record, gaps: pd.DataFrame) -> str:
 
 @dataclass(frozen=True)
 class _Cause:
-    """What most of a GPU's idle time is due to, its share; what kept the CPU most, how long."""
+    """The main cause of a GPU's idle time and its share; what delayed the CPU most, how long."""
 
     name: str
     share: float
-    kept: str
-    kept_ns: int
+    delayed_by: str
+    delayed_ns: int
 
 
 def _cause(record: Record, device: int) -> _Cause:
-    """Where a launch found nothing to do on the GPU, its way there is part of launching it."""
+    """Return the main cause; a launch to an idle GPU takes until its work begins there."""
     table = breakdown(record)
     idle = table[(table["device"] == device) & (table["state"] == IDLE)]
     times = {
@@ -201,12 +216,12 @@ def _cause(record: Record, device: int) -> _Cause:
     late = {name: late[name] - cold.get(name, 0) for name in late} | {COLD: sum(cold.values())}
     causes = {HOST: sum(late.values()), **times}
     cause = max(causes, key=lambda name: causes[name])
-    kept = max(late, key=lambda name: late[name])
-    return _Cause(cause, causes[cause] / max(sum(causes.values()), 1), kept, late[kept])
+    delayed_by = max(late, key=lambda name: late[name])
+    return _Cause(cause, causes[cause] / max(sum(causes.values()), 1), delayed_by, late[delayed_by])
 
 
 def _on_the_way_ns(record: Record, device: int) -> int:
-    """How long launches that were made in a gap took to reach the GPU, as far as that is usual."""
+    """Return the usual latency of launches that were made in a gap, in ns in all."""
     gaps = idle(record)[["device", "start_ns", "launch_ns"]]
     gaps = gaps[gaps["device"] == device].sort_values("start_ns")
     start, end = segments_of(record, device, QUEUED)
@@ -215,22 +230,25 @@ def _on_the_way_ns(record: Record, device: int) -> int:
     return int((end - start)[in_gap & (end - start < LATENCY_NS)].sum())
 
 
-def _in_what_kept_it(record: Record, device: int, cause: _Cause, gaps: pd.DataFrame) -> str:
-    kept = cause.kept
-    for kind in ONE if kept == COLD else {kept} & ONE.keys():
-        one = longest_call(record, *segments_of(record, device, kind))
-        if one.is_most and 2 * (one.end_ns - one.start_ns) > cause.kept_ns:
-            name = code(str(record.trace.slices["name"].iloc[one.row]))
-            which, time = ONE[kind].format(name=name), format_ns(one.end_ns - one.start_ns)
-            return f"{which}, of {time}: {about_one_call(record.trace, one.row)}"
-    if kept == COLD:
-        return f"first calls, which load libraries and kernels{of_launches(record)}: {WARM_UP}."
+def _host_cause(record: Record, device: int, cause: _Cause, gaps: pd.DataFrame) -> str:
+    """Say what delayed the CPU most, and what to do about it."""
+    delayed_by = cause.delayed_by
+    for kind in SINGLE_CALL if delayed_by == COLD else {delayed_by} & SINGLE_CALL.keys():
+        longest = longest_call(record, *segments_of(record, device, kind))
+        if longest.is_most and 2 * longest.dur_ns > cause.delayed_ns:
+            name = code(str(record.trace.slices["name"].iloc[longest.row]))
+            call, time = SINGLE_CALL[kind].format(name=name), format_ns(longest.dur_ns)
+            return f"{call}, of {time}: {about_one_call(record.trace, longest.row)}"
+    if delayed_by == COLD:
+        return f"first calls, which load libraries and kernels{first_launches(record)}: {WARM_UP}."
     remedies = HOST_REMEDIES | (REPLAYING if is_mostly_replayed(record.trace) else {})
-    return IN[kept] + (_how_it_began(gaps, remedies[kept]) or f": {remedies[kept]}.")
+    return HOST_WORDS[delayed_by] + (
+        _how_it_began(gaps, remedies[delayed_by]) or f": {remedies[delayed_by]}."
+    )
 
 
-def of_launches(record: Record) -> str:
-    """How many launches were first ones of their kernels, and what a later one takes."""
+def first_launches(record: Record) -> str:
+    """Say how many launches were the first of their kernel, and what a later one takes."""
     cold = cold_start(record)
     cold = cold[cold["kind"] == LAUNCH]
     if not len(cold):
@@ -244,17 +262,17 @@ def of_launches(record: Record) -> str:
 
 
 def cold_ns(record: Record, device: int, kind: str) -> int:
-    """For how long a GPU waited for calls of this kind that were first calls (`cold_start`)."""
+    """Return how long a GPU waited for first calls of this kind (`cold_start`), in ns."""
     segments = segments_of(record, device, kind)
     return int(intervals.overlap(segments, cold_spans(record)).sum())
 
 
 @dataclass(frozen=True)
 class LongestCall:
-    """The longest of the stretches in which a GPU waited for calls.
+    """The longest stretch in which a GPU waited for calls.
 
-    ``row``: the call that took most of it, -1 if none did; ``is_most``: whether there is one, and
-    the stretch is most of all of them.
+    ``row``: the call that took most of it, -1 if none did; ``is_most``: whether such a call exists
+    and this stretch is more than half of all waiting.
     """
 
     start_ns: int
@@ -262,9 +280,13 @@ class LongestCall:
     row: int
     is_most: bool
 
+    @property
+    def dur_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
 
 def longest_call(record: Record, start: Ints, end: Ints) -> LongestCall:
-    """Of a GPU that waited from each start to its end: for launches, or other calls."""
+    """Return the longest of the stretches from start to end in which a GPU waited."""
     if not len(start):
         return LongestCall(0, 0, NONE, False)
     longest = int((end - start).argmax())
@@ -275,9 +297,9 @@ def longest_call(record: Record, start: Ints, end: Ints) -> LongestCall:
 
 
 def _call_during(trace: Trace, t0: int, t1: int) -> int:
-    """The call of the runtime that took more than half of this time, -1 if none did.
+    """Return the runtime call that took more than half of this time, -1 if none did.
 
-    In traces without these (TensorFlow's) what launches is an op.
+    In traces without runtime calls (TensorFlow's), ops launch.
     """
     launches = np.isin(np.arange(len(trace)), trace.slices["launch"].to_numpy())
     calls = trace.index.is_launch | launches
@@ -287,27 +309,29 @@ def _call_during(trace: Trace, t0: int, t1: int) -> int:
     return int(rows[shared.argmax()]) if len(rows) and 2 * shared.max() > t1 - t0 else -1
 
 
-def tells_of_first_calls(record: Record, device: int, least_share: float) -> bool:
-    """Whether the finding on this GPU's idle time puts it down to first calls."""
-    table = device_busy(record)
-    idle_share = 1 - float(table["busy_share"][table["device"] == device].max())
+def blames_first_calls(record: Record, device: int, least_share: float) -> bool:
+    """Whether the finding on this GPU's idle time blames first calls."""
     cause = _cause(record, device)
-    return cause.name == HOST and cause.kept == COLD and idle_share >= least_share
+    by_first_calls = cause.name == HOST and cause.delayed_by == COLD
+    return by_first_calls and _idle_share(record, device) >= least_share
 
 
-def tells_of_one_launch(record: Record, device: int, least_share: float) -> bool:
-    """Whether the finding on this GPU's idle time puts it down to a single launch."""
-    table = device_busy(record)
-    idle_share = 1 - float(table["busy_share"][table["device"] == device].max())
+def blames_one_launch(record: Record, device: int, least_share: float) -> bool:
+    """Whether the finding on this GPU's idle time blames a single launch."""
     cause = _cause(record, device)
-    told = cause.name == HOST and cause.kept == LAUNCHING
-    one = longest_call(record, *segments_of(record, device, LAUNCHING))
-    is_most = one.is_most and 2 * (one.end_ns - one.start_ns) > cause.kept_ns
-    return told and is_most and idle_share >= least_share
+    by_launches = cause.name == HOST and cause.delayed_by == LAUNCHING
+    longest = longest_call(record, *segments_of(record, device, LAUNCHING))
+    is_most = longest.is_most and 2 * longest.dur_ns > cause.delayed_ns
+    return by_launches and is_most and _idle_share(record, device) >= least_share
+
+
+def _idle_share(record: Record, device: int) -> float:
+    table = device_busy(record)
+    return 1 - float(table["busy_share"][table["device"] == device].max())
 
 
 def _how_it_began(gaps: pd.DataFrame, remedy: str) -> str:
-    """What emptied the queue before the CPU was kept: mostly a wait for the GPU; else ""."""
+    """Say that gaps mostly began with a wait for the GPU, which emptied its queue; else ""."""
     times = gaps.groupby("cause")["dur_ns"].sum()
     share = int(times.get("synchronise", 0)) / max(int(times.sum()), 1)
     if share < MOSTLY:
@@ -318,8 +342,8 @@ def _how_it_began(gaps: pd.DataFrame, remedy: str) -> str:
     )
 
 
-def _of_the_trace(record: Record, device: int, gaps: pd.DataFrame) -> str:
-    """Which of the causes of which the trace knows no more took most time."""
+def _unexplained_cause(record: Record, device: int, gaps: pd.DataFrame) -> str:
+    """Return which of the causes that the trace does not explain took most time."""
     gaps = gaps.sort_values("start_ns")
     start, end = segments_of(record, device, OTHER)
     at = np.searchsorted(gaps["start_ns"].to_numpy(), start, side="right") - 1
@@ -329,27 +353,14 @@ def _of_the_trace(record: Record, device: int, gaps: pd.DataFrame) -> str:
 
 
 def _is_late(record: Record, device: int) -> bool:
-    """Whether most of the time in which launched work did not begin is longer than latency."""
+    """Whether launched work mostly began later than launch latency explains."""
     start, end = segments_of(record, device, QUEUED)
     late = end - start >= LATENCY_NS
     return 2 * int((end - start)[late].sum()) > int((end - start).sum())
 
 
 def segments_of(record: Record, device: int, kind: str) -> tuple[Ints, Ints]:
-    """When the stretches of a GPU's time that are of this class began and ended."""
+    """Return starts and ends of a GPU's time in this class of the breakdown."""
     table = breakdown_segments(record)
     table = table[(table["device"] == device) & (table["class"] == kind)]
     return table["start_ns"].to_numpy(np.int64), table["end_ns"].to_numpy(np.int64)
-
-
-HOST = "host"
-IN = {
-    PYTHON: "Python",
-    CPU_OPS: "PyTorch's ops",
-    RUNTIME: "calls of the runtime",
-    LAUNCHING: "the launches themselves and their way to the GPU",
-}
-COLD_KINDS = (CPU_OPS, RUNTIME, LAUNCHING)
-"""In which of these a CPU may be that makes first calls."""
-ONE = {RUNTIME: "one call of the runtime, {name}", LAUNCHING: "one launch"}
-"""How the only one that matters is named, of what can be one call."""

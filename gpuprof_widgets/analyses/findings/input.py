@@ -1,4 +1,4 @@
-"""The loop waits for its next batch, and why."""
+"""Findings on input: waiting for the DataLoader and why, reading and writing files."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from gpuprof_widgets.analyses import blocking as kinds
 from gpuprof_widgets.analyses.breakdown import breakdown_segments
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.findings.dispatch import in_a_loader
-from gpuprof_widgets.analyses.findings.finding import Finding, code, run_ns, share_of
+from gpuprof_widgets.analyses.findings.finding import Finding, code, run_ns, share_of, table_range
 from gpuprof_widgets.analyses.findings.waits import (
-    finding_of,
-    waits_of_the_run,
-    worth_telling,
+    blocked_calls,
+    longest_waits,
+    wait_finding,
 )
 from gpuprof_widgets.analyses.host_states import INPUT
 from gpuprof_widgets.analyses.sequences import indexing_loops
@@ -37,26 +37,26 @@ IN_PROCESS = (
     "beforehand."
 )
 ITEM_BY_ITEM = (
-    "It takes {items} items out of tensors one by one, {share} of that. Take whole batches at "
+    "{share} of that is taking {items} items out of tensors one by one. Take whole batches at "
     "once: `x[indices]`, with indices from `torch.randperm(len(x)).split(batch_size)`."
 )
 WITH_WORKERS = (
     "Its workers do not keep up: give it more of them, persistent_workers=True, a larger "
-    "prefetch_factor, or lighter transforms. Record them too (--workers) to see what in them takes "
-    "long."
+    "prefetch_factor, or lighter transforms. Record them too (--workers) to see what takes long "
+    "in them."
 )
 OF_TENSORFLOW = (
     "What fills the queue does not keep up: read and transform in parallel (num_parallel_calls, "
     "more queue runners), prefetch, or prepare the data beforehand."
 )
 INDEXING = 1 / 3
-"""Of the waiting, from which on taking items out of tensors is its cause."""
+"""Share of the waiting from which on taking items out of tensors is its cause."""
 STARTED_ANEW = (
     "Its workers start anew for every pass over the data: persistent_workers=True keeps them."
 )
 STARTED_ONCE = (
-    "They started once: in a longer run that weighs less, and persistent_workers=True keeps them "
-    "for the next pass over the data. A process starts the faster the less it imports and gets."
+    "They started once: in a longer run that matters less, and persistent_workers=True keeps them "
+    "for the next pass over the data. A process that imports and receives less starts faster."
 )
 UNTIL_THEN = "Record them too (--workers) to see whether they import or load until then."
 REMEDIES = {
@@ -73,8 +73,8 @@ REMEDIES = {
         "other objects, and small types (uint8), to be converted on the GPU."
     ),
     "idle": (
-        "Give the workers more to do ahead (prefetch_factor), and look at what the main process "
-        "does with a batch before the loop has it (unpickling, pin_memory)."
+        "Let the workers prefetch more (prefetch_factor), and look at what the main process does "
+        "with a batch before the loop has it (unpickling, pin_memory)."
     ),
     "ending": (
         "Its workers end with every pass over the data: persistent_workers=True keeps them."
@@ -99,28 +99,18 @@ def dataloader(record: Record, *, dataloader_share: float = 0.05) -> list[Findin
     text = (
         f"{format_share(share)} of the time ({format_ns(waited)} of {format_ns(run)}) went into "
         f"waiting for {_loader(longest['name'])}, {_counted(table)}{because}"
-        f"{_held(record)}{_gpu_idle(record, table)}."
+        f"{_queue_length(record)}{_gpu_idle(record, table)}."
     )
     if "SingleProcess" in longest["name"]:
         remedy = _item_by_item(record, waited) or IN_PROCESS
     if not DATALOADER.fullmatch(longest["name"]):
         remedy = OF_TENSORFLOW
-    start = int(longest["start_ns"])
-    return [
-        Finding(
-            text,
-            waited,
-            share,
-            start,
-            start + int(longest["dur_ns"]),
-            tuple(table["row"].astype(int)),
-            remedy,
-        )
-    ]
+    rows = tuple(table["row"].astype(int))
+    return [Finding(text, waited, share, *table_range(longest), rows, remedy)]
 
 
 def _item_by_item(record: Record, waited_ns: int) -> str:
-    """What to do where a third of the waiting goes into indexing tensors (a `TensorDataset`)."""
+    """Return the remedy where a third of the waiting is indexing tensors (a `TensorDataset`)."""
     loops = indexing_loops(record)
     loops = loops[in_a_loader(record, loops)]
     share = share_of(int(loops["dur_ns"].sum()), waited_ns)
@@ -131,35 +121,35 @@ def _item_by_item(record: Record, waited_ns: int) -> str:
 
 
 def _loader(name: str) -> str:
-    """What the run waited for, by the name of the wait."""
+    """Return what the run waited for, by the name of the wait."""
     return "the DataLoader" if DATALOADER.fullmatch(name) else f"its input ({code(name)})"
 
 
 def _counted(waited: pd.DataFrame) -> str:
-    """How often and how long at most: apart from the times that it asked for a batch, the starts.
+    """Return the number of waits, starts of workers counted apart, and the longest.
 
-    It asks once more than there are batches, to learn that there is no more.
+    The loop waits once more than there are batches, to learn that there are no more.
     """
     starts, longest = _are_starts(waited), waited.iloc[0]
     times = format_count(len(waited) - int(starts.sum()), "time")
     if not starts.any():
         return f"{times}, the longest {format_ns(longest['dur_ns'])}"
-    one = " (a start)" if starts.iloc[0] and len(waited) > 1 else ""
+    a_start = " (a start)" if starts.iloc[0] and len(waited) > 1 else ""
     return (
         f"{times} for a batch and {format_count(int(starts.sum()), 'time')} for its workers to "
-        f"start, the longest {format_ns(longest['dur_ns'])}{one}"
+        f"start, the longest {format_ns(longest['dur_ns'])}{a_start}"
     )
 
 
 def _are_starts(waited: pd.DataFrame) -> pd.Series:
-    """Which of the waits are starts of workers."""
+    """Whether each wait is a start of workers."""
     return waited["name"].str.endswith(".__init__")
 
 
 def _first_batches_ns(waited: pd.DataFrame) -> int:
-    """The waits for the first batch of each start of workers, in the order of the starts.
+    """Return the time of the waits for the first batch after each start of workers, in ns.
 
-    A process that is spawned imports and gets its dataset there: ``start()`` does not wait for it.
+    In it a spawned process imports and gets its dataset: ``start()`` does not wait for that.
     """
     of_workers = waited[~waited["name"].str.contains("SingleProcess")].sort_values("start_ns")
     starting = spent = 0
@@ -172,8 +162,8 @@ def _first_batches_ns(waited: pd.DataFrame) -> int:
     return spent
 
 
-def _held(record: Record) -> str:
-    """How many items lay in the emptiest queue of the input; "" where that is unknown."""
+def _queue_length(record: Record) -> str:
+    """Say how many items the emptiest input queue held; "" where that is unknown."""
     queues = input_queues(record)
     queues = queues[queues["average"].notna()]
     if not len(queues):
@@ -183,7 +173,7 @@ def _held(record: Record) -> str:
 
 
 def _gpu_idle(record: Record, loading: pd.DataFrame) -> str:
-    """For how much of these waits the GPUs had nothing to do; "" without any."""
+    """Say for how much of these waits a GPU had nothing to do; "" without GPUs."""
     idle = breakdown_segments(record)
     idle = idle[(idle["device"] >= 0) & (idle["class"] == INPUT)]
     if not len(idle):
@@ -196,23 +186,23 @@ def _gpu_idle(record: Record, loading: pd.DataFrame) -> str:
 
 
 def _cause(record: Record, waited: pd.DataFrame) -> tuple[str, str]:
-    """What the workers did meanwhile, as the end of the sentence, and what to do about that."""
+    """Return what the workers did meanwhile, as the end of the sentence, and the remedy."""
     spent = while_waiting(record)
     starts = _are_starts(waited)
     if not spent:
         starting, whole = int(waited.loc[starts, "dur_ns"].sum()), int(waited["dur_ns"].sum())
         if 2 * starting > whole:
-            return ", mostly for its workers to start", _about_starts(int(starts.sum()))
+            return ", mostly for its workers to start", _starts_remedy(int(starts.sum()))
         if 2 * (starting + _first_batches_ns(waited)) > whole:
             because = ", mostly for its workers to start and send their first batch"
-            return because, f"{_about_starts(int(starts.sum()))} {UNTIL_THEN}"
+            return because, f"{_starts_remedy(int(starts.sum()))} {UNTIL_THEN}"
         return "", WITH_WORKERS
     cause = max(spent, key=lambda name: spent[name])
-    remedy = _about_starts(int(starts.sum())) if cause == "starting" else REMEDIES[cause]
+    remedy = _starts_remedy(int(starts.sum())) if cause == "starting" else REMEDIES[cause]
     return f", {BECAUSE[cause](record)}", remedy
 
 
-def _about_starts(times: int) -> str:
+def _starts_remedy(times: int) -> str:
     return STARTED_ONCE if times == 1 else STARTED_ANEW
 
 
@@ -250,7 +240,6 @@ BECAUSE: dict[str, Callable[[Record], str]] = {
 }
 """How the sentence ends, by what the workers did while the loop waited."""
 
-
 DOES = {kinds.READ: "reading files", kinds.WRITE: "writing files"}
 
 ONCE = "Read it once, before the loop, and keep it in memory."
@@ -266,12 +255,12 @@ FILE_IO_REMEDIES = (
     (
         kinds.READ,
         re.compile(r"^torch\.load$|get_storage_from_record"),
-        "Load it once and keep it; `torch.load(path, mmap=True)` reads but what is used.",
+        "Load it once and keep it; `torch.load(path, mmap=True)` reads only what is used.",
     ),
     (
         kinds.READ,
         re.compile(r"^numpy\.load$|fromfile"),
-        "Load it once and keep it; `np.load(path, mmap_mode='r')` reads but what is used.",
+        "Load it once and keep it; `np.load(path, mmap_mode='r')` reads only what is used.",
     ),
     (kinds.READ, re.compile(r"^PIL\.|ImagingDecoder|^torchvision"), IN_WORKERS),
     (
@@ -286,30 +275,30 @@ FILE_IO_REMEDIES = (
         "Each call waits for the disk: write all of it first, and sync once.",
     ),
 )
-"""What to do, by what was called."""
+"""What to do, by the kind of access and the function that was called."""
 
-OF_A_KIND = {
-    kinds.READ: f"{ONCE} What is read anew in each step, the workers of a DataLoader can read "
-    "ahead (`num_workers`).",
+REMEDY_BY_KIND = {
+    kinds.READ: f"{ONCE} If each step reads it anew, let the workers of a DataLoader read ahead "
+    "(`num_workers`).",
     kinds.WRITE: "Write less often and more at once, or from another thread.",
 }
 
 
 def file_io(record: Record, *, file_io_share: float = 0.05) -> list[Finding]:
-    """At most two: functions of the user's that read or wrote files for 5 % of the run, and 1 ms.
+    """Report at most two user functions that read or wrote files for 5 % of the run and 1 ms.
 
-    Opening, decoding and unpickling count with it.
+    Opening, decoding and unpickling count as reading.
 
     ``file_io_share``: Reading and writing files.
     """
-    found = waits_of_the_run(record)
-    found = found[found["kind"].isin(list(DOES))]
+    accesses = blocked_calls(record)
+    accesses = accesses[accesses["kind"].isin(list(DOES))]
     return [
-        finding_of(
+        wait_finding(
             record, row, "spent", DOES[row["kind"]],
             _remedy(int(row["kind"]), str(row["called"]), int(row["calls"])),
         )
-        for row in worth_telling(record, found, file_io_share)
+        for row in longest_waits(record, accesses, file_io_share)
     ]  # fmt: skip
 
 
@@ -317,6 +306,8 @@ def _remedy(kind: int, called: str, calls: int) -> str:
     if kind == kinds.READ and calls == 1 and called.startswith("pandas."):
         return ONE_TABLE
     fitting = (
-        said for of, called_by, said in FILE_IO_REMEDIES if of == kind and called_by.search(called)
+        remedy
+        for of_kind, pattern, remedy in FILE_IO_REMEDIES
+        if of_kind == kind and pattern.search(called)
     )
-    return next(fitting, OF_A_KIND[kind])
+    return next(fitting, REMEDY_BY_KIND[kind])

@@ -1,8 +1,6 @@
-"""Which op the GPU worked for."""
+"""Findings on GPU kernels: the op that causes most GPU work, tensor cores, precision and sizes."""
 
 from __future__ import annotations
-
-from typing import TypedDict
 
 import numpy as np
 import pandas as pd
@@ -10,7 +8,9 @@ import pandas as pd
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.critical_path import gpu_path_saving_ns
 from gpuprof_widgets.analyses.findings.finding import (
+    EVIDENCE,
     Finding,
+    Place,
     are_op_names,
     code,
     kernel_code,
@@ -34,32 +34,29 @@ from gpuprof_widgets.analyses.tensor_cores import (
 from gpuprof_widgets.trace.model import Record, Trace
 
 NO_SHAPES = (
-    "With recorded shapes (--shapes) the profile tells how close that comes to what the GPU can do "
-    "(roofline)."
+    "Record shapes (--shapes) to see how close that comes to what the GPU can do (roofline)."
 )
 UNKNOWN_WORK = (
-    "{share} of that is the kernel {kernel}, whose work is not known: look whether narrower types, "
-    "other sizes or another library have a faster one."
+    "{share} of that is the kernel {kernel}, whose work is not known: check whether narrower "
+    "types, other sizes or another library have a faster one."
 )
 MANY_KERNELS = (
-    "None of its {count} kernels takes a third of that, and what work they have is not known: look "
-    "whether narrower types, other sizes or another library take less."
+    "None of its {count} kernels takes a third of that, and their work is not known: check "
+    "whether narrower types, other sizes or another library take less time."
 )
 COPYING = "{share} of that is the copy {kernel}: leave data where it is. {otherwise}"
 TO_OR_FROM_THE_HOST = (
     "Or copy it while the GPU computes: pinned memory, non_blocking=True, a stream of its own."
 )
 ON_GPUS = "Views and ops in place need none."
-SETTING = (
-    "{share} of that is {kernel}: what is overwritten anyway need not be set before (torch.empty)."
-)
+SETTING = "{share} of that is {kernel}: do not initialise what is overwritten anyway (torch.empty)."
 MOVES_DATA = (
     "{it} mostly moves data, at {share} of the GPU's memory bandwidth: fuse it with the ops before "
     "and after it, which then move less{narrower}."
 )
 CACHED = (
-    "{it} mostly moves data, and faster than the GPU's memory could ({share} of its bandwidth), as "
-    "a cache has part of it: only less work makes it shorter{narrower}."
+    "{it} mostly moves data, and faster than the GPU's memory could ({share} of its bandwidth), "
+    "as part of it is in a cache: only less work makes it shorter{narrower}."
 )
 NEAR_THE_PEAK = (
     "{it} computes at {share} of the GPU's peak in {dtype}: only less work makes it "
@@ -71,28 +68,29 @@ FAR_FROM_THE_PEAK = (
 )
 FAR_FROM_THE_BANDWIDTH = (
     "{it} reaches {share} of what the GPU's memory bandwidth allows: too little work at a time to "
-    "fill the GPU, or kernels that do not fit these sizes. Make batches or sizes larger, or one "
-    "call of many."
+    "fill the GPU, or kernels that do not suit these sizes. Use larger batches or sizes, or merge "
+    "many calls into one."
 )
 OVER_THE_PEAK = (
     "By its shapes {it} would compute at {share} of the GPU's peak in {dtype}, which cannot be: "
     "its kernels do less than that (sparse, or another algorithm), or in a faster format."
 )
 NEAR = 0.6
-"""Of the peak: what good kernels for large products reach."""
+"""Share of the peak that good kernels for large products reach."""
 FAR = 0.1
-"""Of the bandwidth: what even simple kernels exceed that have enough to move."""
+"""Share of the bandwidth that even simple kernels exceed when they have enough to move."""
 ALMOST_ALL = 0.95
-"""Of an op's time, from which on what is known of it is said of the op."""
+"""Share of an op's time from which on a part of it stands for the op."""
 WIDER_THAN_16_BITS = ("fp64", "fp32", "tf32")
 STANDS_OUT = 1 / 3
-"""Of an op's time, from which on one of its kernels is worth naming."""
-OF_THE_RUN = 0.02  # below it, the GPU's work is not what the run waits for
+"""Share of an op's time from which on one of its kernels is worth naming."""
+OF_THE_RUN = 0.02
+"""Share of the run below which the run does not wait for the op's GPU work."""
 
 
 @of_gpu_work
 def gpu_ops(record: Record, *, gpu_op_share: float = 0.1) -> list[Finding]:
-    """Fires for the op that launched most GPU time: a tenth of it and 2 % of the run, or more.
+    """Fires for the op that launched most GPU time, from a tenth of it and 2 % of the run on.
 
     ``gpu_op_share``: Of all GPU time: an op that is named.
     """
@@ -115,40 +113,40 @@ def gpu_ops(record: Record, *, gpu_op_share: float = 0.1) -> list[Finding]:
 
 
 def _remedy(record: Record, name: str) -> str:
-    """About its copies where they stand out; else by how close its kernels come to the roof."""
+    """Return the remedy: for copies where they stand out, else by distance from the roofline."""
     kernels = _kernels(record.trace, name)
-    if said := _of_copies(kernels):
-        return said
+    if text := _copy_remedy(kernels):
+        return text
     table = roofline(record)
     if why_empty(table) == not_recorded(record, SHAPES):
         return NO_SHAPES
-    own = table[table["name"] == name]
-    known = own[(own["bound"] != "") & own["roof_share"].notna()]
+    of_op = table[table["name"] == name]
+    known = of_op[(of_op["bound"] != "") & of_op["roof_share"].notna()]
     if not len(known):
-        return _of_unknown_work(kernels)
+        return _unknown_work_remedy(kernels)
     longest = known.iloc[0]
     dtype = str(longest["dtype"])
     narrower = ", or compute in 16 bits" if dtype in WIDER_THAN_16_BITS else ""
-    share, it = format_share(longest["roof_share"]), _part(longest, own)
-    said = _against_the_roof(longest).format(it=it, share=share, dtype=dtype, narrower=narrower)
-    return said[0].upper() + said[1:]
+    share, it = format_share(longest["roof_share"]), _part(longest, of_op)
+    text = _against_the_roof(longest).format(it=it, share=share, dtype=dtype, narrower=narrower)
+    return text[0].upper() + text[1:]
 
 
 def _kernels(trace: Trace, op: str) -> pd.DataFrame:
-    """The op's kernels, copies and memsets, the longest first: ``name``, ``kind``, ``share``."""
+    """Return the op's kernels, copies and memsets, longest first: ``name``, ``kind``, ``share``."""
     rows, kinds = gpu_kinds(trace)
     called = np.append(trace.index.named(frozenset({op})), False)
-    mine = called[trace.index.column("op")[rows]]
-    rows = rows[mine]
+    of_op = called[trace.index.column("op")[rows]]
+    rows = rows[of_op]
     dur = trace.index.dur[rows]
-    columns = {"name": trace.index.texts_of(rows), "kind": kinds[mine], "share": dur / dur.sum()}
-    each = pd.DataFrame(columns)
-    table = each.groupby(["name", "kind"], sort=False)["share"].sum().reset_index()
+    columns = {"name": trace.index.texts_of(rows), "kind": kinds[of_op], "share": dur / dur.sum()}
+    slices = pd.DataFrame(columns)
+    table = slices.groupby(["name", "kind"], sort=False)["share"].sum().reset_index()
     return table.sort_values("share", ascending=False, kind="stable")
 
 
-def _of_copies(kernels: pd.DataFrame) -> str:
-    """What to do where a copy or a memset takes most; "" where a kernel does."""
+def _copy_remedy(kernels: pd.DataFrame) -> str:
+    """Return the remedy where a copy or a memset takes most; "" where a kernel does."""
     top = kernels.iloc[0]
     share, kernel = format_share(top["share"]), code(str(top["name"]))
     if top["share"] < STANDS_OUT or top["kind"] not in (COPY, MEMSET):
@@ -160,8 +158,8 @@ def _of_copies(kernels: pd.DataFrame) -> str:
     return COPYING.format(share=share, kernel=kernel, otherwise=otherwise)
 
 
-def _of_unknown_work(kernels: pd.DataFrame) -> str:
-    """Which kernel took most of the op's time on the GPU, where one stands out."""
+def _unknown_work_remedy(kernels: pd.DataFrame) -> str:
+    """Return the remedy for kernels of unknown work, naming one that stands out."""
     top = kernels.iloc[0]
     if top["share"] < STANDS_OUT:
         return MANY_KERNELS.format(count=len(kernels))
@@ -170,9 +168,9 @@ def _of_unknown_work(kernels: pd.DataFrame) -> str:
     )
 
 
-def _part(row: pd.Series, own: pd.DataFrame) -> str:
-    """Of which part of the op a row of the roofline tells, unless that is almost all of it."""
-    share = share_of(row["time_ns"], own["time_ns"].sum())
+def _part(row: pd.Series, of_op: pd.DataFrame) -> str:
+    """Name the part of the op that a row of the roofline covers; "it" where that is almost all."""
+    share = share_of(row["time_ns"], of_op["time_ns"].sum())
     if share >= ALMOST_ALL:
         return "it"
     calls = format_count(row["calls"], "call")
@@ -181,7 +179,7 @@ def _part(row: pd.Series, own: pd.DataFrame) -> str:
 
 
 def _against_the_roof(row: pd.Series) -> str:
-    """What to do about an op, by its bound and by how much of the roof it reaches."""
+    """Return the remedy by the op's bound and its share of the roofline."""
     reached = float(row["roof_share"])
     if row["bound"] == MEMORY_BOUND:
         if reached < FAR:
@@ -193,7 +191,7 @@ def _against_the_roof(row: pd.Series) -> str:
 
 
 def _next(rest: pd.DataFrame, least_share: float) -> str:
-    """The ops that come next, where they matter too."""
+    """Name the ops that come next, where they matter too."""
     matter = rest[rest["device_self_share"] >= least_share]
     named = [
         f"{code(name)} {format_share(share)}"
@@ -202,24 +200,15 @@ def _next(rest: pd.DataFrame, least_share: float) -> str:
     return f"; then {', '.join(named)}" if named else ""
 
 
-AMPERE = 8
-EVIDENCE = 2_000
-"""Slices that light up: the longest ones."""
-REMEDY = (
+VOLTA, AMPERE = 7, 8
+"""Major compute capabilities: the first with tensor cores, the first with TF32 and bfloat16."""
+TF32_REMEDY = (
     "`torch.set_float32_matmul_precision('high')` lets products of fp32 run on tensor cores as "
     "TF32, with 10 instead of 23 bits of mantissa; autocast to bfloat16 saves more."
 )
 
 FP32_MATMUL_SHARE = 0.05
 PRECISION_SAVING_SHARE = 0.005
-
-
-class Evidence(TypedDict):
-    """Where to look, as the arguments of a `Finding`."""
-
-    start_ns: int
-    end_ns: int
-    rows: tuple[int, ...]
 
 
 @of_gpu_work
@@ -231,9 +220,9 @@ def fp32_matmul(
 ) -> list[Finding]:
     """Fires where products in plain fp32 took 5 % of the GPU's time on an Ampere or newer GPU.
 
-    torch's FP32MatMulPattern reads the setting itself, which no trace holds: here the kernels'
-    names tell (`tensor_cores`). Convolutions are in TF32 unless told otherwise. The cost is what
-    those on the critical path would save in TF32, as near to their roof as they are now.
+    torch's FP32MatMulPattern reads the setting, which no trace holds: here the kernels' names tell
+    (`tensor_cores`). Convolutions use TF32 by default. The cost is what the products on the
+    critical path would save in TF32, at the same share of the roofline.
 
     ``fp32_matmul_share``: Of GPU time, in matrix products in full fp32 where the GPU has TF32
         (torch: any).
@@ -242,45 +231,43 @@ def fp32_matmul(
     """
     major = capability(record)
     table = products(record)
-    found = table[in_plain_fp32(table, major, fp32_matmul_share)]
-    if not len(found):
+    pieces = table[in_plain_fp32(table, major, fp32_matmul_share)]
+    if not len(pieces):
         return []
-    time, whole = int(found["time_ns"].sum()), int(table["time_ns"].sum())
-    saved = gpu_path_saving_ns(record, found, found["in_tf32_ns"])
+    time, whole = int(pieces["time_ns"].sum()), int(table["time_ns"].sum())
+    saved = gpu_path_saving_ns(record, pieces, pieces["in_tf32_ns"])
     share = share_of(saved, run_ns(record))
     if share < precision_saving_share:
         return []
-    by = found["op"].where(found["op"] != "", record.trace.slices["name"].iloc[found["row"]].array)
-    longest = str(found["time_ns"].groupby(by).sum().idxmax())
+    by = pieces["op"].where(
+        pieces["op"] != "", record.trace.slices["name"].iloc[pieces["row"]].array
+    )
+    longest = str(pieces["time_ns"].groupby(by).sum().idxmax())
     text = (
         f"Matrix products in full fp32 took {format_ns(time)} ({format_share(time / whole)} of the "
         f"GPU's time), mostly {code(longest)}; in TF32, which this GPU has, they would take about "
-        f"{format_ns(int(found['in_tf32_ns'].sum()))}, and {shorter(saved, record)}."
+        f"{format_ns(int(pieces['in_tf32_ns'].sum()))}, and {shorter(saved, record)}."
     )
-    return [Finding(text, saved, share, **evidence(found), remedy=REMEDY)]
+    return [Finding(text, saved, share, **place_of(pieces), remedy=TF32_REMEDY)]
 
 
 def in_plain_fp32(table: pd.DataFrame, major: int | None, least_share: float) -> pd.Series:
-    """Which rows of `products` are in plain fp32 on a GPU with TF32; none where they are few."""
+    """Return a mask of the `products` in plain fp32 on a GPU with TF32; empty where few are."""
     plain = table["plain"] & ~table["tensor_cores"]
     few = table["time_ns"][plain].sum() < least_share * table["time_ns"].sum()
     return plain & (major is not None and major >= AMPERE and not few)
 
 
-def evidence(pieces: pd.DataFrame) -> Evidence:
-    """The longest of these kernels, and the range of the longest of all."""
+def place_of(pieces: pd.DataFrame) -> Place:
+    """Return the longest of these kernels, and the range of the longest one."""
     longest = pieces.nlargest(EVIDENCE, "time_ns")
     start = int(longest["start_ns"].iloc[0])
-    return Evidence(
-        start_ns=start,
-        end_ns=start + int(longest["time_ns"].iloc[0]),
-        rows=tuple(longest["row"].astype(int)),
-    )
+    end = start + int(longest["time_ns"].iloc[0])
+    return Place(start_ns=start, end_ns=end, rows=tuple(longest["row"].astype(int)))
 
 
-VOLTA, TENSOR_CORES_IDLE_AMPERE = 7, 8
 IN_HALF = (
-    "The inputs have 16 bits already: give the products sizes that are multiples of 8, and see "
+    "The inputs have 16 bits already: give the products sizes that are multiples of 8, and check "
     "whether a library without tensor cores was chosen."
 )
 IN_FLOAT = (
@@ -300,8 +287,8 @@ def tensor_cores_idle(
     """Fires where no kernel used tensor cores and ops that could took 10 % of the GPU's time.
 
     TB: compute capability 7 or more, tensor core time 0, eligible ops; XProf: idle tensor cores
-    from 10 % on. Products in plain fp32 on newer GPUs are `fp32_matmul`'s. The cost is what those
-    of them on the critical path would save in 16 bits, as near to their roof as they are now.
+    from 10 % on. `fp32_matmul` reports products in plain fp32 on newer GPUs. The cost is what the
+    ops on the critical path would save in 16 bits, at the same share of the roofline.
 
     ``tensor_cores_share``: Of GPU time, in ops that could use tensor cores while nothing does
         (XProf: 10 %; TB: any).
@@ -319,31 +306,24 @@ def tensor_cores_idle(
     if not time or time < tensor_cores_share * whole:
         return []
     saved = gpu_path_saving_ns(record, eligible, eligible["in_half_ns"])
-    if share_of(saved, run_ns(record)) < precision_saving_share:
+    share = share_of(saved, run_ns(record))
+    if share < precision_saving_share:
         return []
     longest = str(eligible.groupby("op")["time_ns"].sum().idxmax())
     text = (
-        f"No kernel used the tensor cores, although ops that can took {format_ns(time)} "
+        f"No kernel used the tensor cores, although ops that could took {format_ns(time)} "
         f"({format_share(time / whole)} of the GPU's time), mostly {code(longest)}; with them "
         f"{shorter(saved, record)}."
     )
-    return [
-        Finding(
-            text,
-            saved,
-            share_of(saved, run_ns(record)),
-            **evidence(eligible),
-            remedy=_tensor_cores_idle_remedy(
-                bool(eligible["dtype"].isin(HALVES).mean() > 0.5), major
-            ),
-        )
-    ]
+    in_half = bool(eligible["dtype"].isin(HALVES).mean() > 0.5)
+    remedy = _half_precision_remedy(in_half, major)
+    return [Finding(text, saved, share, **place_of(eligible), remedy=remedy)]
 
 
-def _tensor_cores_idle_remedy(in_half: bool, major: int) -> str:
+def _half_precision_remedy(in_half: bool, major: int) -> str:
     if in_half:
         return IN_HALF
-    if major >= TENSOR_CORES_IDLE_AMPERE:
+    if major >= AMPERE:
         return IN_FLOAT.format(dtype="torch.bfloat16", scaler="")
     return IN_FLOAT.format(dtype="torch.float16", scaler=", with torch.amp.GradScaler in training")
 
@@ -362,9 +342,9 @@ def matmul_sizes(
 ) -> list[Finding]:
     """Fires where products in 16 bits with a size that is no multiple of 8 took 2 % of GPU time.
 
-    torch's MatMulDimInFP16Pattern, but for sizes along which memory does not run (`unaligned`). The
-    cost is half of their time on the critical path: a guess, as products of odd sizes reach about
-    half the speed.
+    torch's MatMulDimInFP16Pattern, without sizes along which memory does not run (`unaligned`). The
+    cost is half of their time on the critical path: an estimate, as products of odd sizes reach
+    about half the speed.
 
     ``matmul_sizes_share``: Of GPU time, in products in 16 bits with sizes that are no multiples of
         8 (torch: any).
@@ -374,19 +354,19 @@ def matmul_sizes(
     if not len(record.trace.index.gpu):
         return []
     table = products(record)
-    found = table[unaligned(record, table)]
-    time, whole = int(found["time_ns"].sum()), int(table["time_ns"].sum())
+    pieces = table[unaligned(record, table)]
+    time, whole = int(pieces["time_ns"].sum()), int(table["time_ns"].sum())
     if not time or time < matmul_sizes_share * whole:
         return []
-    cost = gpu_path_saving_ns(record, found, (found["time_ns"] * (1 - HALF_SAVED)).astype(int))
+    cost = gpu_path_saving_ns(record, pieces, (pieces["time_ns"] * (1 - HALF_SAVED)).astype(int))
     share = share_of(cost, run_ns(record))
     if share < precision_saving_share:
         return []
-    by_call = found.groupby(["op", "input_shapes"], as_index=False)["time_ns"].sum()
+    by_call = pieces.groupby(["op", "input_shapes"], as_index=False)["time_ns"].sum()
     longest = by_call.iloc[int(by_call["time_ns"].to_numpy().argmax())]
     text = (
         f"Matrix products in 16 bits with sizes that are no multiples of 8 took {format_ns(time)} "
         f"({format_share(time / whole)} of the GPU's time), mostly {code(str(longest['op']))} of "
         f"`{longest['input_shapes']}`; at twice the speed {shorter(cost, record)}."
     )
-    return [Finding(text, cost, share, **evidence(found), remedy=MATMUL_SIZES_REMEDY)]
+    return [Finding(text, cost, share, **place_of(pieces), remedy=MATMUL_SIZES_REMEDY)]

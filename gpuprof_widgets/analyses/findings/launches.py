@@ -1,4 +1,4 @@
-"""Many kernels that are shorter than their launch: the CPU cannot keep the GPU busy with them."""
+"""Findings on launches: short kernels, waits for launches, first calls, missing GPU work."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from gpuprof_widgets.analyses.cold_start import cold_spans, cold_start
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.critical_path import cpu_path_ns
 from gpuprof_widgets.analyses.findings.finding import (
+    EVIDENCE,
     Finding,
     about_one_call,
     code,
+    gpu_name,
     of_gpu_work,
     run_ns,
     share_of,
@@ -26,12 +28,12 @@ from gpuprof_widgets.analyses.findings.gpu_idle import (
     COLD_KINDS,
     DEVICE_IDLE_SHARE,
     LongestCall,
+    blames_first_calls,
+    blames_one_launch,
     cold_ns,
+    first_launches,
     longest_call,
-    of_launches,
     segments_of,
-    tells_of_first_calls,
-    tells_of_one_launch,
 )
 from gpuprof_widgets.analyses.gpu_work import busy_intervals, devices_at_work, gaps_between
 from gpuprof_widgets.analyses.host_states import LAUNCHES, LAUNCHING
@@ -44,20 +46,18 @@ from gpuprof_widgets.trace.intervals import difference, gaps, overlap, union
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import EVALUATE
 
-EVIDENCE = 2_000
-"""Slices that light up; where there are more, those of the longest stretch."""
-
-FUSE = "torch.compile fuses chains of small ops into one kernel; "
+FUSE = "torch.compile fuses chains of small ops into one kernel. "
 GRAPH = (
-    'mode="reduce-overhead" of torch.compile, or torch.cuda.make_graphed_callables, launches a '
-    "whole stretch as one CUDA graph; larger batches make the kernels longer."
+    'Use mode="reduce-overhead" of torch.compile, or torch.cuda.make_graphed_callables, to launch '
+    "a whole stretch as one CUDA graph; larger batches make the kernels longer."
 )
 BY_OPS = "ran the ops that launch them"
-BESIDE_GRAPHS = (
-    "these ran beside the graphs that are replayed: capture them as well, or do them less often."
+OUTSIDE_GRAPHS = (
+    "These ran outside of the graphs that are replayed: capture them as well, or run them less "
+    "often."
 )
 COMPILED = re.compile(r"CompiledFunction|Torch-Compiled Region.*|## Call CompiledFxGraph.*")
-"""Ops of torch.compile: what it could fuse, it has."""
+"""Ops of torch.compile, which has fused already what it could."""
 
 SHORT_KERNELS_SHARE = 0.5
 SHORT_KERNELS_LEAST = 10
@@ -72,14 +72,14 @@ def short_kernels(
     short_kernels_least: int = SHORT_KERNELS_LEAST,
     short_kernels_cost_share: float = SHORT_KERNELS_COST_SHARE,
 ) -> list[Finding]:
-    """Fires where half of the launches take longer than what they launch, ten and 3 % of the run.
+    """Fires where half of the launches, at least ten, outlast what they launch, for 3 % of the run.
 
-    The replay of a graph is one launch, and never one of these: another graph would not spare it.
+    The replay of a graph is one launch, and never counts: another graph would not save it.
 
-    The cost is the time that the CPU spent in the ops that launched them (in the calls, where no
-    op is known), as a graph spares both, and in which the GPU, between its first and its last work,
-    had nothing to do: while it is busy, a slow launch costs nothing. Waiting for the GPU is none of
-    it, nor is what these ops have less of the critical path.
+    The cost is the CPU time of the launching ops (of the calls, where no op is known), as a graph
+    saves both, but only while the GPU is idle between its first and its last work: while it is
+    busy, a slow launch costs nothing. Waiting for the GPU does not count, and the cost is at most
+    the time of these ops on the critical path.
 
     ``short_kernels_share``: Of the GPU slices: shorter than their launch (HTA shows them from the
         first on).
@@ -105,23 +105,22 @@ def short_kernels(
     text = (
         f"{len(short):,} of {calls:,} launches ({format_share(len(short) / calls)}) took longer "
         f"than the kernel or copy that they launched ({format_ns(call)} against {format_ns(gpu)} "
-        f"at the median){_mostly(record.trace, short)}:"
-        f" for {format_ns(idle)} ({format_share(share_of(idle, run_ns(record)))} of the time) the "
-        f"GPU had nothing to do while the CPU {BY_OPS}; launched at once, "
-        f"{shorter(cost, record)}."
+        f"at the median){_mostly(record.trace, short)}: for {format_ns(idle)} "
+        f"({format_share(share_of(idle, run_ns(record)))} of the time) the GPU had nothing to do "
+        f"while the CPU {BY_OPS}; if they were launched at once, {shorter(cost, record)}."
     )
     stretch = _longest_stretch(table)
     rows = (short if len(short) <= EVIDENCE else stretch)["row"].to_numpy()[:EVIDENCE]
     start, end = int(stretch["call_start_ns"].min()), int(_ends(stretch).max())
-    graph = BESIDE_GRAPHS if is_mostly_replayed(record.trace) else GRAPH
+    graph = OUTSIDE_GRAPHS if is_mostly_replayed(record.trace) else GRAPH
     remedy = graph if record.trace.index.matching(COMPILED).any() else FUSE + graph
     return [Finding(text, cost, share, start, end, tuple(rows), remedy)]
 
 
 def _launching_while_idle(record: Record, short: pd.DataFrame) -> int:
-    """Time (ns) of the launching ops within the gaps of the device for which they launched.
+    """Return the time (ns) of the launching ops within the gaps of the GPU that they launch on.
 
-    Without first calls, which load libraries and kernels: no graph spares these.
+    First calls, which load libraries and kernels, do not count: no graph saves these.
     """
     trace, cold = record.trace, cold_spans(record)
     ts, dur = trace.slices["ts"].to_numpy(), trace.slices["dur"].to_numpy()
@@ -141,12 +140,12 @@ def _launching_while_idle(record: Record, short: pd.DataFrame) -> int:
 
 
 def _callers(short: pd.DataFrame) -> npt.NDArray[np.intp]:
-    """The op that launched each, or the call where that is not known."""
+    """Return the op that launched each, or the call where the op is not known."""
     return np.where(short["op"] >= 0, short["op"], short["launch"]).astype(np.intp)
 
 
 def _longest_stretch(table: pd.DataFrame) -> pd.DataFrame:
-    """The most launches in a row, in the order of the calls, that were all short."""
+    """Return the longest run of launches, in the order of the calls, that were all short."""
     short = table["short"].to_numpy(bool)
     number = np.cumsum(~short)
     longest = int(np.bincount(number[short]).argmax())
@@ -161,7 +160,7 @@ def _ends(table: pd.DataFrame) -> npt.NDArray[np.int64]:
 
 
 def _mostly(trace: Trace, short: pd.DataFrame) -> str:
-    """The op that launched most of them, and the module in which it did."""
+    """Name the op that launched most of them, and its module."""
     owners = launched_by(trace, short["row"].to_numpy(np.intp))
     owners = owners[(owners["op_name"] != "").to_numpy(bool)]
     if not len(owners):
@@ -174,9 +173,8 @@ def _mostly(trace: Trace, short: pd.DataFrame) -> str:
     return f", {int(by.max()):,} of them made by {shown}{where}"
 
 
-LAUNCH_BOUND_EVIDENCE = 2_000
 REPLAYED = (
-    "CUDA graphs replay most of it already: capture more in one graph, or make batches larger, so "
+    "CUDA graphs replay most of it already: capture more in one graph, or use larger batches, so "
     "that a replay keeps the GPU busy for longer than its launch takes."
 )
 REMEDY = (
@@ -196,11 +194,10 @@ def launch_bound(
     short_kernels_least: int = SHORT_KERNELS_LEAST,
     short_kernels_cost_share: float = SHORT_KERNELS_COST_SHARE,
 ) -> list[Finding]:
-    """One finding per GPU that waits for its launches for 15 % of the run.
+    """Report each GPU that waits for its launches for 15 % of the run.
 
-    First launches of kernels, which load them, do not count: fewer launches would not spare them.
-    Not where `short_kernels` says the same with the kernels that cause it, or `device_idle` of the
-    only launch that matters.
+    First launches of kernels, which load them, do not count: fewer launches would not save them.
+    Not where `short_kernels` reports the kernels that cause it, or `device_idle` a single launch.
 
     ``launching_share``: GPU idle from the launch call to the kernel (XProf: kernel launch 3 %, 15 %
         high).
@@ -222,12 +219,12 @@ def launch_bound(
     return [
         _finding(record, row)
         for row in rows
-        if not tells_of_one_launch(record, int(row["device"]), device_idle_share)
+        if not blames_one_launch(record, int(row["device"]), device_idle_share)
     ]
 
 
 def _warm(record: Record, row: dict[Any, Any]) -> dict[Any, Any]:
-    """The row of the breakdown without the time of first launches."""
+    """Return the row of the breakdown without the time of first launches."""
     time = int(row["time_ns"]) - cold_ns(record, int(row["device"]), LAUNCHING)
     return row | {"time_ns": time, "share": share_of(time, row["span_ns"])}
 
@@ -236,26 +233,19 @@ def _finding(record: Record, row: dict[Any, Any]) -> Finding:
     device, trace = int(row["device"]), record.trace
     waited = intervals.difference(segments_of(record, device, LAUNCHING), cold_spans(record))
     longest = longest_call(record, *waited)
-    most = longest.end_ns - longest.start_ns
     rows = trace.index.gpu
     gaps = gaps_between(trace, rows[trace.index.device[rows] == device])
     late = (gaps.launch >= 0) & (gaps.launched_ns > gaps.start) & (gaps.after >= 0)
     late &= ~np.isin(gaps.launch, cold_start(record)["row"])
-    order = np.argsort(-(gaps.end - gaps.start)[late], kind="stable")[:LAUNCH_BOUND_EVIDENCE]
+    order = np.argsort(-(gaps.end - gaps.start)[late], kind="stable")[:EVIDENCE]
     text = (
-        f"{'The GPU' if device < 0 else f'GPU {device}'} waited {format_ns(int(row['time_ns']))} "
+        f"{gpu_name(device)} waited {format_ns(int(row['time_ns']))} "
         f"({format_share(row['share'])} of the time) while the CPU was in the calls that launch "
-        f"its work, {format_count(int(late.sum()), 'time')}, the longest {format_ns(most)}."
+        f"its work, {format_count(int(late.sum()), 'time')}, the longest "
+        f"{format_ns(longest.dur_ns)}."
     )
-    return Finding(
-        text,
-        int(row["time_ns"]),
-        row["share"],
-        longest.start_ns,
-        longest.end_ns,
-        tuple(gaps.launch[late][order]),
-        _remedy(trace, longest),
-    )
+    place = longest.start_ns, longest.end_ns, tuple(gaps.launch[late][order])
+    return Finding(text, int(row["time_ns"]), row["share"], *place, _remedy(trace, longest))
 
 
 def _remedy(trace: Trace, longest: LongestCall) -> str:
@@ -264,9 +254,8 @@ def _remedy(trace: Trace, longest: LongestCall) -> str:
     return REPLAYED if is_mostly_replayed(trace) else REMEDY
 
 
-COLD_CALLS_EVIDENCE = 2_000
 COLD_CALLS_REMEDY = (
-    "Warm up before what is timed: that is paid once per process, and neither CUDA graphs nor "
+    "Warm up before measuring: this cost is paid once per process, and neither CUDA graphs nor "
     "larger batches make it shorter."
 )
 
@@ -275,7 +264,7 @@ COLD_CALLS_REMEDY = (
 def cold_calls(
     record: Record, *, cold_calls_share: float = 0.05, device_idle_share: float = DEVICE_IDLE_SHARE
 ) -> list[Finding]:
-    """One finding per GPU that had nothing to do for 5 % of the run while first calls were made.
+    """Report each GPU that was idle for 5 % of the run while first calls were made.
 
     Not where `device_idle` puts most of the GPU's idle time down to them.
 
@@ -283,53 +272,53 @@ def cold_calls(
 
     The other threshold is that of `device_idle`.
     """
-    found = []
+    findings = []
     for device in devices_at_work(record.trace):
         cost = sum(cold_ns(record, device, kind) for kind in COLD_KINDS)
         share = share_of(cost, run_ns(record))
-        if cost and share >= cold_calls_share:
-            found += (
-                []
-                if tells_of_first_calls(record, device, device_idle_share)
-                else [_cold_calls_finding(record, device, cost, share)]
-            )
-    return found
+        if not cost or share < cold_calls_share:
+            continue
+        if not blames_first_calls(record, device, device_idle_share):
+            findings.append(_cold_calls_finding(record, device, cost, share))
+    return findings
 
 
 def _cold_calls_finding(record: Record, device: int, cost: int, share: float) -> Finding:
-    name = f"GPU {device}" if device >= 0 else "The GPU"
     text = (
-        f"{name} had nothing to do for {format_ns(cost)} ({format_share(share)} of the time) while "
-        f"the CPU made first calls, which load libraries and kernels{of_launches(record)}."
+        f"{gpu_name(device)} had nothing to do for {format_ns(cost)} ({format_share(share)} of the "
+        "time) while the CPU made first calls, which load libraries and "
+        f"kernels{first_launches(record)}."
     )
     start, end = cold_spans(record)
     longest = int((end - start).argmax())
     place = (int(start[longest]), int(end[longest]))
-    calls = cold_start(record).nlargest(COLD_CALLS_EVIDENCE, "dur_ns")
+    calls = cold_start(record).nlargest(EVIDENCE, "dur_ns")
     return Finding(text, cost, share, *place, tuple(calls["row"]), COLD_CALLS_REMEDY)
 
 
-NO_KERNELS_EVIDENCE = 2_000
 NAMED = 3  # calls
 OF_HIP = re.compile(r"hip\w+")
-HELD = "another profiler held {library} (one at a time may), or it had no permission ({permission})"
-CUPTI = HELD.format(
+PROFILER_BUSY = (
+    "another profiler held {library} (only one can at a time), or the profiler had no permission "
+    "({permission})"
+)
+CUPTI = PROFILER_BUSY.format(
     library="CUPTI",
     permission="CUPTI_ERROR_INSUFFICIENT_PRIVILEGES, NVIDIA's ERR_NVGPUCTRPERM; in a container: "
     "--cap-add=SYS_ADMIN",
 )
-ROCTRACER = HELD.format(
+ROCTRACER = PROFILER_BUSY.format(
     library="roctracer",
     permission="in a container: --device=/dev/kfd --device=/dev/dri",
 )
 NO_KERNELS_REMEDY = "Either ProfilerActivity.CUDA was not among the activities, or {held}."
-UNDER_NSYS = "Record with nsys profile --trace=cuda; if it was, {held}."
+UNDER_NSYS = "Record with nsys profile --trace=cuda; if you did, {held}."
 
 
 def no_kernels(record: Record) -> list[Finding]:
-    """Fires where calls that launch GPU work are in the trace, and no GPU work is.
+    """Fires where the trace has calls that launch GPU work, but no GPU work.
 
-    Not of a range in which the GPU did nothing, of a trace that has its work elsewhere.
+    Not for a range in which the GPU did nothing, of a trace that has GPU work elsewhere.
     """
     trace = record.trace
     rows = unanswered_launches(trace)
@@ -339,19 +328,19 @@ def no_kernels(record: Record) -> list[Finding]:
     counted = ", ".join(f"{code(str(name))} {count:,}" for name, count in names.head(NAMED).items())
     counts = "1 launch" if len(rows) == 1 else f"{len(rows):,} launches"
     text = (
-        f"The trace has {counts} of GPU work ({counted}) "
-        "and none of that work itself: how long kernels and copies took is not known, and the time "
-        "of an op is that of the CPU, which launches them."
+        f"The trace has {counts} of GPU work ({counted}) but not the work itself: how long kernels "
+        "and copies took is not known, and an op's time is only that of the CPU, which launches "
+        "them."
     )
     held = ROCTRACER if all(OF_HIP.fullmatch(str(name)) for name in names.index) else CUPTI
     by_nsight = recorder_of(record) in (NSYS, NVPROF)
     remedy = (UNDER_NSYS if by_nsight else NO_KERNELS_REMEDY).format(held=held)
-    shown = tuple(int(row) for row in rows[:NO_KERNELS_EVIDENCE])
+    shown = tuple(int(row) for row in rows[:EVIDENCE])
     return [Finding(text, rows=shown, remedy=remedy)]
 
 
 def unanswered_launches(trace: Trace) -> npt.NDArray[np.intp]:
-    """Calls that launched GPU work, of a trace that has none at all; else none."""
+    """Return the calls that launched GPU work in a trace without any GPU work; else none."""
     if trace.tracks["kind"].isin(["gpu", "copy"]).any():
         return np.empty(0, np.intp)
     calls = trace.index.is_launch
@@ -360,13 +349,13 @@ def unanswered_launches(trace: Trace) -> npt.NDArray[np.intp]:
 
 
 UNLINKED_REMEDY = (
-    "Either it was launched before the recording began (torch.cuda.synchronize() right before that "
-    "leaves it out), or the recorder dropped the launches: then record fewer steps."
+    "Either it was launched before the recording began (call torch.cuda.synchronize() right "
+    "before recording), or the recorder dropped the launches: then record fewer steps."
 )
 
 
 def unlinked(record: Record, *, unlinked_share: float = 0.02) -> list[Finding]:
-    """Fires where 2 % of the GPU's events or of their time lack a launch; last, as no cost.
+    """Fires where 2 % of the GPU's events or of their time lack a launch; it costs nothing.
 
     ``unlinked_share``: Of GPU events or of their time, without a launch in the trace.
     """
@@ -389,7 +378,7 @@ def unlinked(record: Record, *, unlinked_share: float = 0.02) -> list[Finding]:
 
 
 def _owned(events: int, without_op: int) -> str:
-    """What is lost with the launches: external ids may still tell the ops."""
+    """Say whether the ops are known without launches, by their external ids."""
     if not without_op:
         return ", and its op is known" if events == 1 else ", and their ops are known"
     if without_op == events:

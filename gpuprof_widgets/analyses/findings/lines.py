@@ -1,4 +1,4 @@
-"""Which line of the cell took the time."""
+"""Findings on the cell's costliest line, and on what bounds the run (its critical path)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,20 @@ from gpuprof_widgets.analyses.cold_start import cold_spans
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.critical_path import critical_path
 from gpuprof_widgets.analyses.findings.finding import (
+    WORTH_NS,
     Finding,
+    Place,
     about_one_call,
     code,
     kernel_code,
     longest_call,
+    longest_slice,
     run_ns,
     share_of,
+    slice_range,
     statement,
 )
-from gpuprof_widgets.analyses.findings.gpu_idle import WARM_UP, of_launches
+from gpuprof_widgets.analyses.findings.gpu_idle import WARM_UP, first_launches
 from gpuprof_widgets.analyses.lines import (
     Line,
     cell_lines,
@@ -39,20 +43,21 @@ from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import BACKWARD
 
-WORTH_NS = 1_000_000  # nobody waits for less
-WAITING = 0.5  # of the line's time: what it waits for is another line's work
+WAITING = 0.5
+"""Share of a line's time from which on it mostly waits, for work of another line."""
 WAITED_FOR = "What it waits for was launched before: see the lines with much GPU time."
-OWN_WORK = 0.1  # of the line's time: GPU work below it says nothing of the line
+GPU_WORK_SHARE = 0.1
+"""Share of a line's time below which its GPU work is not worth mentioning."""
 
 
 def costliest_line(record: Record, *, line_share: float = 0.2) -> list[Finding]:
-    """Fires for the line with most time of its own, where that is a fifth of the run or more.
+    """Fires for the line with most self time, where that is a fifth of the run or more.
 
-    A line that only calls is named as the caller of what holds most of its time: the deepest
-    function of the user's, or module. Not for the only line that ran, not for one that waits for
-    the DataLoader, for files or anything but the GPU, which has a finding of its own, and not for a
-    head whose time is in the lines within it. Of lines that ran more often than is recorded it says
-    what they took at least, or where the rest of it counts.
+    A line that only calls is named as the caller of what holds most of its time: the deepest user
+    function or module. Not for the only line that ran, not for a line that waits for the
+    DataLoader, for files or anything but the GPU, which other rules report, and not for the head
+    of a block whose time is in the lines within it. For lines that ran more often than the
+    recorder's limit it says what they took at least, or which line has the rest of their time.
 
     ``line_share``: The costliest line's own time.
     """
@@ -65,7 +70,7 @@ def costliest_line(record: Record, *, line_share: float = 0.2) -> list[Finding]:
     share = share_of(top["self_ns"], run_ns(record))
     if share < line_share or top["self_ns"] < WORTH_NS or _loads(record, top):
         return []
-    if _stands_still(record, int(ran.index[most]), int(top["self_ns"])):
+    if _blocks(record, int(ran.index[most]), int(top["self_ns"])):
         return []
     if not top["complete"]:
         return _beyond_limit(record, ran, top)
@@ -78,9 +83,9 @@ def costliest_line(record: Record, *, line_share: float = 0.2) -> list[Finding]:
         text = f"L{place} {took}{mostly or _in_one_run(record, top)}{_device(top)}."
     else:
         cost, share = deepest.ns, share_of(deepest.ns, run_ns(record))
-        what = f"{'Module ' if deepest.is_module else ''}{code(deepest.name)}"
+        subject = f"{'Module ' if deepest.is_module else ''}{code(deepest.name)}"
         took = f"took {format_share(share)} of the time ({format_ns(cost)})"
-        text = f"{what} {took}, called by l{place}{_runs(top)}{_device_of_line(top)}."
+        text = f"{subject} {took}, called by l{place}{_runs(top)}{_device_of_line(top)}."
     remedy = WAITED_FOR if _mostly_waits(top) else ""
     return [Finding(text, cost, share, remedy=remedy, **_place(record, top))]
 
@@ -94,42 +99,43 @@ def _loads(record: Record, top: dict[Any, Any]) -> bool:
     return bool(loading.sum() >= WAITING * top["self_ns"])
 
 
-def _stands_still(record: Record, line: int, own_ns: int) -> bool:
-    """Whether one wait of a function takes most of the line's time."""
+def _blocks(record: Record, line: int, self_ns: int) -> bool:
+    """Whether a single wait takes most of the line's time."""
     table = blocked(record).table
-    return bool((table["ns"][table["line"] == line] >= WAITING * own_ns).any())
+    return bool((table["ns"][table["line"] == line] >= WAITING * self_ns).any())
 
 
 def _beyond_limit(record: Record, ran: pd.DataFrame, top: dict[Any, Any]) -> list[Finding]:
-    """Says what can be said where lines ran more often than is recorded.
+    """Report a line beyond the recorder's limit of runs, or the head of a loop around such lines.
 
-    What such a line took at least, or else of which lines the head of a loop has the time; nothing
-    where no line is around them.
+    For the line itself it says what it took at least; for the head of a loop, which lines' time it
+    includes.
     """
     line = (top["cell"], top["line"])
     beyond = lines_beyond_limit(cell_lines(record.trace), record)
     if line in beyond:
         return [_at_least(record, ran, top, beyond)]
     within = sorted(inner for inner, around in beyond.items() if line in around)
-    own = int(top["self_ns"])
-    share = share_of(own, run_ns(record))
+    self_ns = int(top["self_ns"])
+    share = share_of(self_ns, run_ns(record))
     text = (
         f"Line {top['line']}{_where(ran['cell'].nunique(), top)} {statement(top['code'])} took "
-        f"{format_share(share)} of the time ({format_ns(own)}), that of l{_named(within)[1:]} "
-        f"after {'their' if within[1:] else 'its'} first {_limit(record):,} runs included."
+        f"{format_share(share)} of the time ({format_ns(self_ns)}), including that of "
+        f"l{_named(within)[1:]} after {'their' if within[1:] else 'its'} first {_limit(record):,} "
+        "runs."
     )
-    return [Finding(text, own, share, **_place(record, top))]
+    return [Finding(text, self_ns, share, **_place(record, top))]
 
 
 def _at_least(
     record: Record, ran: pd.DataFrame, top: dict[Any, Any], beyond: dict[Line, set[Line]]
 ) -> Finding:
-    """What a line took that ran too often, with those within it that did: theirs is in its time."""
+    """Report what a line beyond the limit took at least, with such lines within it."""
     line = (top["cell"], top["line"])
     group = sorted(lines_within(cell_lines(record.trace), record.trace, line, set(beyond)))
     keys = pd.MultiIndex.from_frame(ran[["cell", "line"]])
-    own = int(ran["self_ns"][keys.isin(group)].sum())
-    share = min(share_of(own, run_ns(record)), 1.0)
+    self_ns = int(ran["self_ns"][keys.isin(group)].sum())
+    share = min(share_of(self_ns, run_ns(record)), 1.0)
     source = f" {statement(top['code'])}" if len(group) == 1 else ""
     head = min(beyond[line], default=None)
     rest = ""
@@ -138,15 +144,15 @@ def _at_least(
         rest = f", and {_counts_for(record, of_head, len(group))}"
     text = (
         f"{_named(group)}{_where(ran['cell'].nunique(), top)}{source} took at least "
-        f"{format_share(share)} of the time ({format_ns(own)}): {'they' if group[1:] else 'it'} "
-        f"ran more than {_limit(record):,} times{rest}."
+        f"{format_share(share)} of the time ({format_ns(self_ns)}): "
+        f"{'they' if group[1:] else 'it'} ran more than {_limit(record):,} times{rest}."
     )
-    return Finding(text, own, share, **_place(record, top))
+    return Finding(text, self_ns, share, **_place(record, top))
 
 
-def _named(found: list[Line]) -> str:
-    """``Line 3``, ``Lines 3, 4 and 5``."""
-    numbers = [str(line) for _, line in found]
+def _named(numbered: list[Line]) -> str:
+    """Return ``Line 3``, or ``Lines 3, 4 and 5``."""
+    numbers = [str(line) for _, line in numbered]
     return (
         f"Lines {', '.join(numbers[:-1])} and {numbers[-1]}"
         if numbers[1:]
@@ -155,10 +161,10 @@ def _named(found: list[Line]) -> str:
 
 
 def _counts_for(record: Record, head: dict[Any, Any], lines_beyond: int) -> str:
-    own = int(head["self_ns"])
+    self_ns = int(head["self_ns"])
     return (
         f"beyond that {'their' if lines_beyond > 1 else 'its'} time counts for line {head['line']} "
-        f"({format_share(share_of(own, run_ns(record)))} of the time, {format_ns(own)})"
+        f"({format_share(share_of(self_ns, run_ns(record)))} of the time, {format_ns(self_ns)})"
     )
 
 
@@ -176,7 +182,7 @@ def _runs(top: dict[Any, Any]) -> str:
 
 
 def _in_one_run(record: Record, top: dict[Any, Any]) -> str:
-    """That half of the time or more is in one of three runs or more, and whether in the first."""
+    """Say that one of three or more runs took half of the time, and whether it was the first."""
     rows = _rows(record, top)
     spent = record.trace.slices["dur"].to_numpy()[rows]
     longest = int(spent.argmax())
@@ -187,41 +193,39 @@ def _in_one_run(record: Record, top: dict[Any, Any]) -> str:
 
 
 def _device(top: dict[Any, Any]) -> str:
-    """What the GPU did for the line, and whether the line stood still meanwhile."""
-    device, own = int(top["device_ns"]), int(top["self_ns"])
+    """Say how long the line waited for the GPU, or how long its GPU work took."""
+    device, self_ns = int(top["device_ns"]), int(top["self_ns"])
     if _mostly_waits(top):
         return f", {format_ns(int(top['wait_ns']))} of it waiting for the GPU"
-    return f"; its GPU work took {format_ns(device)}" if device >= OWN_WORK * own else ""
+    return f"; its GPU work took {format_ns(device)}" if device >= GPU_WORK_SHARE * self_ns else ""
 
 
 def _device_of_line(top: dict[Any, Any]) -> str:
-    """The same where the sentence is on something that the line called."""
-    device, own = int(top["device_ns"]), int(top["self_ns"])
+    """Say the same where the sentence is about a function or module that the line called."""
+    device, self_ns = int(top["device_ns"]), int(top["self_ns"])
     if _mostly_waits(top):
         return f"; the line waited {format_ns(int(top['wait_ns']))} for the GPU"
-    return (
-        f"; the GPU work of the line took {format_ns(device)}" if device >= OWN_WORK * own else ""
-    )
+    if device < GPU_WORK_SHARE * self_ns:
+        return ""
+    return f"; the GPU work of the line took {format_ns(device)}"
 
 
 def _mostly_waits(top: dict[Any, Any]) -> bool:
     return bool(top["wait_ns"] >= WAITING * top["self_ns"])
 
 
-def _place(record: Record, top: dict[Any, Any]) -> dict[str, Any]:
-    """All executions of the line; the range is that of the longest."""
+def _place(record: Record, top: dict[Any, Any]) -> Place:
+    """Return all executions of the line, and the range of the longest."""
     rows = _rows(record, top)
-    ts, dur = (record.trace.slices[column].to_numpy()[rows] for column in ("ts", "dur"))
-    longest = int(dur.argmax())
-    start = int(ts[longest])
-    return {"start_ns": start, "end_ns": start + int(dur[longest]), "rows": tuple(rows.tolist())}
+    start, end = slice_range(record.trace, longest_slice(record.trace, rows))
+    return Place(start_ns=start, end_ns=end, rows=tuple(rows.tolist()))
 
 
 def _rows(record: Record, top: dict[Any, Any]) -> npt.NDArray[np.intp]:
-    """The slices that are executions of the line."""
-    known = cell_lines(record.trace)
-    of_line = known.lines["cell"].eq(top["cell"]) & known.lines["line"].eq(top["line"])
-    return known.row[of_line.to_numpy(bool)[known.of_slice[known.row]]]
+    """Return the slices that are executions of the line."""
+    cell = cell_lines(record.trace)
+    of_line = cell.lines["cell"].eq(top["cell"]) & cell.lines["line"].eq(top["line"])
+    return cell.row[of_line.to_numpy(bool)[cell.of_slice[cell.row]]]
 
 
 BOUNDS = {
@@ -231,44 +235,44 @@ BOUNDS = {
     "copies": ("copy", "memset"),
     "delays between launches and kernels": (LAUNCH_DELAY, KERNEL_DELAY, STREAM_WAIT),
 }
-"""What a run can be bound by; of waiting for data and for the GPU other rules speak."""
+"""What can bound a run; other rules report waiting for data and for the GPU."""
 
 CPU = "the CPU"
 REMEDIES = {
-    CPU: "Fewer, larger ops (torch.compile, fused or foreach variants), CUDA graphs, or a larger "
-    "batch leave less to do for it.",
-    "the GPU's compute": "Compute less (smaller sizes, nothing twice or in vain), in 16 bits where "
-    "it is 32, or move less between kernels (torch.compile fuses them).",
+    CPU: "Give it less to do: fewer, larger ops (torch.compile, fused or foreach variants), CUDA "
+    "graphs, or a larger batch.",
+    "the GPU's compute": "Compute less (smaller sizes, nothing twice or in vain), compute in 16 "
+    "instead of 32 bits, or move less data between kernels (torch.compile fuses them).",
     "communication": "Begin it earlier, so that compute hides it (async_op=True, smaller buckets "
     "of DDP), or send less and less often (bf16, gradient accumulation).",
     "copies": "Leave data where it is, or copy it while the GPU computes: from pinned memory, with "
     "non_blocking=True, on a stream of its own.",
-    "delays between launches and kernels": "The kernels are too short for their launches: larger "
-    "ones, or CUDA graphs, which launch many at once.",
+    "delays between launches and kernels": "The kernels are too short for their launches: use "
+    "larger ones, or CUDA graphs, which launch many at once.",
 }
 REPLAYED = {
-    CPU: "Fewer, larger ops (torch.compile, fused or foreach variants), more of the step in one "
-    "CUDA graph, or a larger batch leave less to do for it.",
-    "delays between launches and kernels": "The kernels are very short: larger ones (larger "
-    "batches, torch.compile) have fewer such delays.",
+    CPU: "Give it less to do: fewer, larger ops (torch.compile, fused or foreach variants), more "
+    "of the step in one CUDA graph, or a larger batch.",
+    "delays between launches and kernels": "The kernels are very short: use larger ones (larger "
+    "batches, torch.compile), which have fewer such delays.",
 }
-"""The same where graphs are replayed already."""
+"""The same where CUDA graphs are replayed already."""
 
 PYTHON_BETWEEN = (
-    "Most of that is Python between the ops: make it shorter (logging, metrics, loops over "
-    "tensors), or batches larger."
+    "Most of that is Python between the ops: shorten it (logging, metrics, loops over tensors), "
+    "or use larger batches."
 )
-ONE_CALL = "Most of that is one call, {name}, of {time}: {what}"
+ONE_CALL = "Most of that is one call, {name}, of {time}: {advice}"
 FIRST_CALLS = "Most of that is first calls, which load libraries and kernels{launches}: {warm_up}."
 MOST = 0.5
-"""Of the CPU's part of the path."""
+"""Share of the CPU's part of the path that counts as most of it."""
 
 
 def critical_path_bound(record: Record, *, critical_path_share: float = 0.05) -> list[Finding]:
-    """Fires where one op, with what it launches, is worth 5 % of the run, and a bound is known.
+    """Fires where the run's bound is known and would be 5 % shorter without one op.
 
-    Worth is what the run would take less if the op cost nothing (`what_if`): time that others hide
-    does not count, unlike in the sums of the rules `gpu_ops` and `cpu_ops`.
+    The saving is that of an op that costs nothing, with what it launches (`what_if`): time that
+    other work hides does not count, unlike in the sums of `gpu_ops` and `cpu_ops`.
 
     ``critical_path_share``: By which the run would be shorter if an op cost nothing; below it, few
         would look.
@@ -287,30 +291,30 @@ def critical_path_bound(record: Record, *, critical_path_share: float = 0.05) ->
     )
     where = longest_call(record, op["name"], "cpu_op")
     cost, saved = int(op["saved_ns"]), float(op["saved_share"])
-    of_kernels = _of_kernels(table, critical_path_share)
+    kernels_sentence = _kernels_sentence(table, critical_path_share)
     if bound == CPU:
-        remedy = f"{_of_what_the_cpu_did(record, path)} {of_kernels}"
+        remedy = f"{_cpu_remedy(record, path)} {kernels_sentence}"
     else:
-        what = _remedies(record.trace)[bound]
-        said = (of_kernels, what, _of_the_cpu(path, critical_path_share))
-        remedy = " ".join(filter(None, said))
+        remedies = _remedies(record.trace)[bound]
+        sentences = (kernels_sentence, remedies, _cpu_part(path, critical_path_share))
+        remedy = " ".join(filter(None, sentences))
     return [Finding(text, cost, saved, remedy=remedy, **where)]
 
 
-def _of_what_the_cpu_did(record: Record, path: pd.DataFrame) -> str:
-    """What to do about the CPU's part: about one long or all first calls, Python, or its ops."""
+def _cpu_remedy(record: Record, path: pd.DataFrame) -> str:
+    """Return the remedy for the CPU's part: a long call, first calls, Python or ops."""
     trace = record.trace
-    mine = path[path["kind"].isin(BOUNDS[CPU])]
-    time = mine["dur_ns"]
-    longest = mine.nlargest(1, "dur_ns").iloc[0]
+    on_cpu = path[path["kind"].isin(BOUNDS[CPU])]
+    time = on_cpu["dur_ns"]
+    longest = on_cpu.nlargest(1, "dur_ns").iloc[0]
     if longest["kind"] == "runtime" and longest["dur_ns"] > MOST * time.sum():
         name, length = code(str(longest["name"])), format_ns(longest["dur_ns"])
-        what = about_one_call(trace, int(longest["row"]))
-        return ONE_CALL.format(name=name, time=length, what=what)
-    segments = (mine["start_ns"].to_numpy(np.int64), mine["end_ns"].to_numpy(np.int64))
+        advice = about_one_call(trace, int(longest["row"]))
+        return ONE_CALL.format(name=name, time=length, advice=advice)
+    segments = (on_cpu["start_ns"].to_numpy(np.int64), on_cpu["end_ns"].to_numpy(np.int64))
     if intervals.overlap(segments, cold_spans(record)).sum() > MOST * time.sum():
-        return FIRST_CALLS.format(launches=of_launches(record), warm_up=WARM_UP)
-    if time[mine["kind"] == "python"].sum() > MOST * time.sum():
+        return FIRST_CALLS.format(launches=first_launches(record), warm_up=WARM_UP)
+    if time[on_cpu["kind"] == "python"].sum() > MOST * time.sum():
         return PYTHON_BETWEEN
     return _remedies(trace)[CPU]
 
@@ -319,8 +323,8 @@ def _remedies(trace: Trace) -> dict[str, str]:
     return REMEDIES | REPLAYED if is_mostly_replayed(trace) else REMEDIES
 
 
-def _of_kernels(table: pd.DataFrame, least_share: float) -> str:
-    """What GPU work would save: that which takes most of the path was tried (`what_ifs`)."""
+def _kernels_sentence(table: pd.DataFrame, least_share: float) -> str:
+    """Say which kernel or copy would save most; `what_ifs` tries the longest on the path."""
     tried = table[(table["what"] == "kernel") & (table["saved_ns"] > 0)]
     if not len(tried):
         return "Of the kernels and copies none would save anything, even if it cost nothing."
@@ -332,10 +336,10 @@ def _of_kernels(table: pd.DataFrame, least_share: float) -> str:
     return f"Of the kernels and copies {name} would save most if it cost nothing: {share} ({time})."
 
 
-def _of_the_cpu(path: pd.DataFrame, least_share: float) -> str:
-    """What part of a path that is mostly the GPU's stays however fast that is."""
-    mine = path["kind"].isin(BOUNDS[CPU])
-    share = int(path.loc[mine, "dur_ns"].sum()) / max(int(path["dur_ns"].sum()), 1)
+def _cpu_part(path: pd.DataFrame, least_share: float) -> str:
+    """Say how much of a path that is mostly the GPU's is the CPU's; "" where that is little."""
+    on_cpu = path["kind"].isin(BOUNDS[CPU])
+    share = int(path.loc[on_cpu, "dur_ns"].sum()) / max(int(path["dur_ns"].sum()), 1)
     if share < least_share:
         return ""
     return (
@@ -345,20 +349,20 @@ def _of_the_cpu(path: pd.DataFrame, least_share: float) -> str:
 
 
 def _bound(path: pd.DataFrame) -> tuple[str, float]:
-    """The one that takes most of the path, and its share; "" where that is none of `BOUNDS`."""
+    """Return what takes most of the path, and its share; "" where that is none of `BOUNDS`."""
     by_kind = path.groupby("kind")["dur_ns"].sum()
     total = max(int(by_kind.sum()), 1)
     groups = {name: int(by_kind.reindex(kinds).sum()) for name, kinds in BOUNDS.items()}
-    name = max(groups, key=lambda one: groups[one])
+    name = max(groups, key=lambda group: groups[group])
     others = by_kind.drop([kind for kinds in BOUNDS.values() for kind in kinds], errors="ignore")
     known = groups[name] > others.max() if len(others) else groups[name] > 0
     return (name, groups[name] / total) if known else ("", 0.0)
 
 
 def _worth_most(record: Record, table: pd.DataFrame) -> pd.Series | None:
-    """The op that saves most; autograd's slice around a backward op says less than that op."""
+    """Return the op that saves most, not autograd's slice around a backward op."""
     slices = record.trace.slices
     ops = set(slices["name"].to_numpy(object)[record.trace.index.is_op])
     are_named = [name in ops and not str(name).startswith(BACKWARD) for name in table["name"]]
-    found = table[np.array(are_named, bool)]
-    return found.iloc[0] if len(found) else None
+    ops_table = table[np.array(are_named, bool)]
+    return ops_table.iloc[0] if len(ops_table) else None

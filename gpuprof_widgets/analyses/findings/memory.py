@@ -1,4 +1,4 @@
-"""How much memory the run needed at most, what for, and where the allocator failed."""
+"""Findings on memory: the peak and what used it, the allocator's failures, fragmentation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.allocator import allocator_events, memory_segments
 from gpuprof_widgets.analyses.columns import format_bytes, format_count, format_ns, format_share
-from gpuprof_widgets.analyses.findings.finding import Finding, code, run_ns, share_of
+from gpuprof_widgets.analyses.findings.finding import (
+    Finding,
+    code,
+    run_ns,
+    share_of,
+    table_range,
+)
 from gpuprof_widgets.analyses.memory import allocations, fullest, memory_curve, memory_peak
 from gpuprof_widgets.analyses.memory_categories import (
     ACTIVATIONS,
@@ -24,8 +30,8 @@ WORTH_A_NAME = 0.15  # of the peak
 MOST = 3  # failures told
 
 RETRY_REMEDY = (
-    "The GPU is nearly full: a smaller batch, activation checkpointing, or "
-    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True where memory is in fragments."
+    "The GPU is nearly full: use a smaller batch, activation checkpointing, or "
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True where memory is fragmented."
 )
 STALL_REMEDY = (
     "The first steps fill the allocator's cache: warm up before measuring (--warmup). In later "
@@ -36,13 +42,13 @@ MOSTLY_OF = {
     "them, autocast halves them.",
     PARAMETERS: "Parameters take half the memory in bf16; FSDP spreads them over the GPUs.",
     GRADIENTS: "Gradients are as large as the parameters: optimizer.zero_grad() after each step "
-    "lets them go, FSDP spreads them over the GPUs.",
+    "frees them, FSDP spreads them over the GPUs.",
     OPTIMIZER_STATE: "Adam keeps two values per parameter: SGD keeps one at most; FSDP and "
     "ZeroRedundancyOptimizer spread them over the GPUs.",
-    TEMPORARIES: "Temporaries are gone after their op: do what makes the largest in parts (of the "
-    "batch or sequence), or in place.",
+    TEMPORARIES: "Temporaries are freed after their op: run the op with the largest in parts (of "
+    "the batch or sequence), or in place.",
 }
-"""What to do about a GPU's peak that is mostly of one category."""
+"""What to do about a GPU's peak that is mostly one category."""
 
 MEMORY_PEAK_BYTES = 2**20
 ALLOCATOR_STALL_SHARE = 0.02
@@ -55,7 +61,7 @@ def memory(
     memory_block_share: float = 0.3,
     allocator_stall_share: float = ALLOCATOR_STALL_SHARE,
 ) -> list[Finding]:
-    """The peak of the fullest device, and failures, retries and stalls of the allocator.
+    """Report the peak of the fullest device, and failures, retries and stalls of the allocator.
 
     ``memory_peak_bytes``: Peak below which memory is nobody's trouble.
     ``memory_block_share``: Of the peak, in one block that is not a parameter.
@@ -82,18 +88,18 @@ def _peak(record: Record, least_bytes: int, block_share: float) -> list[Finding]
     where = "memory" if device == "CPU" else f"memory of {device}"
     text = (
         f"Peak {where} {format_bytes(total)} at {format_ns(moment)}: "
-        f"{_categories(rows)}{_biggest(alive, total, block_share)}."
+        f"{_categories(rows)}{_largest_part(alive, total, block_share)}."
     )
     sizes = rows.groupby("category")["bytes"].sum()
     most = str(sizes.idxmax()) if device != "CPU" and 2 * sizes.max() > total else ""
-    # To look at: the ops that allocated it.
+    # Highlight the ops that allocated what was alive.
     ops = alive["op"].where(alive["op"] >= 0, alive["row"])
     shown = tuple(dict.fromkeys(int(row) for row in ops))
     return [Finding(text, 0, 0.0, moment, moment + 1, shown, MOSTLY_OF.get(most, ""))]
 
 
 def _alive(record: Record, device: str, moment: int) -> pd.DataFrame:
-    """What was allocated in the record and alive at that moment, the largest first."""
+    """Return the recorded allocations that were alive at that moment, the largest first."""
     table = allocations(record)
     ends = table["end_ns"].where(table["end_ns"] >= 0, record.trace.end_ns + 1)
     alive = (table["device"] == device) & (table["start_ns"] <= moment) & (ends > moment)
@@ -101,7 +107,7 @@ def _alive(record: Record, device: str, moment: int) -> pd.DataFrame:
 
 
 def _categories(rows: pd.DataFrame) -> str:
-    """The categories that matter, the largest with who allocated most of it."""
+    """Name the categories that matter, the largest with the owner of most of it."""
     sizes = rows.groupby("category")["bytes"].sum().sort_values(ascending=False, kind="stable")
     total = int(rows["allocated_bytes"].iloc[0])
     shown = [name for name in sizes.index if sizes[name] >= WORTH_A_NAME * total][:3]
@@ -117,7 +123,7 @@ def _as_word(category: str) -> str:
 
 
 def _owner(rows: pd.DataFrame) -> str:
-    """Module and line of the owner with most bytes, else its op; "" where nobody is known."""
+    """Name module and line of the owner with most bytes, else its op; "" where none is known."""
     places = rows.groupby(["module_name", "line_name"], as_index=False)["bytes"].sum()
     most = places.iloc[int(places["bytes"].to_numpy().argmax())]
     known = [str(most[name]) for name in ("module_name", "line_name") if most[name]]
@@ -125,8 +131,8 @@ def _owner(rows: pd.DataFrame) -> str:
     return ", ".join(code(name) for name in known if name)
 
 
-def _biggest(alive: pd.DataFrame, total: int, least_share: float) -> str:
-    """The one block that is a large part of the peak."""
+def _largest_part(alive: pd.DataFrame, total: int, least_share: float) -> str:
+    """Name the block that is a large part of the peak; "" where none is."""
     if not len(alive) or alive["bytes"].iloc[0] < least_share * total:
         return ""
     top = alive.iloc[0]
@@ -145,7 +151,7 @@ def _failure(record: Record, row: pd.Series) -> Finding:
 
 
 def _retries(record: Record, events: pd.DataFrame) -> list[Finding]:
-    """How often by torch's own count, and the time of those that the trace shows."""
+    """Report the retries by torch's own count, and the time of those in the trace."""
     retries = events[events["kind"] == "retry"]
     counted = int(record.metadata.get("memory", {}).get("retries", 0))
     number = max(counted, len(retries))
@@ -163,32 +169,30 @@ def _retries(record: Record, events: pd.DataFrame) -> list[Finding]:
 
 
 def _stalls(record: Record, events: pd.DataFrame, least_share: float) -> list[Finding]:
-    """The driver's own calls for memory, where they took a part of the run that matters."""
+    """Report the driver's calls for memory, where they took enough of the run."""
     calls = events[events["kind"].isin(["malloc", "free"])]
     cost = int(calls["dur_ns"].sum())
     share = share_of(cost, run_ns(record))
     if share < least_share:
         return []
     longest = calls.iloc[int(calls["dur_ns"].to_numpy().argmax())]
-    start = int(longest["start_ns"])
     who = f" in {code(longest['op_name'])}" if longest["op_name"] else ""
     text = (
-        f"{format_count(len(calls), 'call')} of the driver for GPU memory took {format_ns(cost)} "
+        f"{format_count(len(calls), 'driver call')} for GPU memory took {format_ns(cost)} "
         f"({format_share(share)} of the time), the longest {code(longest['name'])}{who} "
         f"{format_ns(longest['dur_ns'])}."
     )
     rows = tuple(int(row) for row in calls["row"])
-    end = start + int(longest["dur_ns"])
-    return [Finding(text, cost, share, start, end, rows, STALL_REMEDY)]
+    return [Finding(text, cost, share, *table_range(longest), rows, STALL_REMEDY)]
 
 
 FULL_REMEDY = (
-    "The next larger batch or longer sequence fails: a smaller batch, activation checkpointing "
-    "(torch.utils.checkpoint) or autocast leave room."
+    "The next larger batch or longer sequence fails: use a smaller batch, activation "
+    "checkpointing (torch.utils.checkpoint) or autocast to make room."
 )
 FRAGMENTED_REMEDY = (
-    "The pieces are too small for what is asked next: PYTORCH_CUDA_ALLOC_CONF="
-    "expandable_segments:True, or sizes that do not change from step to step."
+    "The free pieces are too small for the next request: set "
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or keep sizes the same from step to step."
 )
 
 MEMORY_UNUSED_SHARE = 0.3
@@ -201,32 +205,32 @@ def memory_room(
     memory_unused_share: float = MEMORY_UNUSED_SHARE,
     memory_unused_of_device: float = 0.1,
 ) -> list[Finding]:
-    """Per GPU: its memory was nearly all taken, or much of what was taken lay idle in pieces.
+    """Report each GPU whose memory was nearly full, or whose reserved memory was largely unused.
 
-    Fires where the most that was reserved (allocated, where the trace has no more) is
-    ``memory_full_share`` of the device's, and where of what was reserved at the allocated peak
-    ``memory_unused_share`` was free, if that is also a tenth of the device.
+    Fires where the most that was reserved (or allocated, if the trace has nothing else) is
+    ``memory_full_share`` of the device's memory, and where at the allocated peak
+    ``memory_unused_share`` of the reserved memory was free, if that is also a tenth of the device.
 
     ``memory_full_share``: Of the device's memory (TB: 90 %).
     ``memory_unused_share``: Of what PyTorch has reserved, free when most was allocated.
     ``memory_unused_of_device``: Of the device's memory: fewer unused bytes are nobody's trouble.
     """
     curve, totals = memory_curve(record), _total_bytes(record)
-    said = []
+    findings = []
     for device, moments in curve.groupby("device", sort=False):
         total = totals.get(str(device), 0)
         if total:
-            said += [*_full(str(device), moments, total, memory_full_share)]
+            findings += [*_full(str(device), moments, total, memory_full_share)]
             unused = memory_unused_share, memory_unused_of_device * total
-            said += [*_fragmented(str(device), moments, *unused)]
-    return said
+            findings += [*_fragmented(str(device), moments, *unused)]
+    return findings
 
 
 def _total_bytes(record: Record) -> dict[str, int]:
-    """Memory of each GPU by its name in the memory tables."""
+    """Return the memory of each GPU by its name in the memory tables."""
     devices = record.metadata.get("devices") or []
-    known = [one for one in devices if one.get("total_memory_bytes")]
-    return {f"GPU {one['index']}": int(one["total_memory_bytes"]) for one in known}
+    gpus = [gpu for gpu in devices if gpu.get("total_memory_bytes")]
+    return {f"GPU {gpu['index']}": int(gpu["total_memory_bytes"]) for gpu in gpus}
 
 
 def _full(device: str, moments: pd.DataFrame, total: int, least_share: float) -> list[Finding]:
@@ -271,47 +275,49 @@ def fragmentation(
     memory_peak_bytes: int = MEMORY_PEAK_BYTES,
     memory_unused_share: float = MEMORY_UNUSED_SHARE,
 ) -> list[Finding]:
-    """Per GPU of a memory snapshot: much was reserved and free, in pieces that did not do.
+    """Report each GPU of a memory snapshot whose free memory was in pieces that were too small.
 
-    Fires where ``memory_unused_share`` of what was reserved was free (at least
-    ``memory_peak_bytes``), and no piece would hold what was asked for when memory ran out, or else
-    the largest block that there was: many pieces that would are what the allocator keeps for reuse.
+    Fires where ``memory_unused_share`` of the reserved memory was free (at least
+    ``memory_peak_bytes``), and no piece would hold the request that failed, or else the largest
+    block that was ever allocated: pieces that would are what the allocator keeps for reuse.
 
     The thresholds are those of `memory` and `memory_room`.
     """
-    said = []
-    for device, own in memory_segments(record).groupby("device"):
-        free, reserved = int(own["free_bytes"].sum()), int(own["bytes"].sum())
+    findings = []
+    for device, segments in memory_segments(record).groupby("device"):
+        free, reserved = int(segments["free_bytes"].sum()), int(segments["bytes"].sum())
         if free < max(memory_peak_bytes, memory_unused_share * reserved):
             continue
-        asked = _asked_in_vain(record, str(device))
-        wanted = asked or _largest_block(record, str(device))
-        if own["largest_free_bytes"].max() < wanted <= free:
-            text = _text(str(device), own, asked, wanted)
-            said.append(Finding(text, remedy=FRAGMENTED_REMEDY))
-    return said
+        requested = _failed_request_bytes(record, str(device))
+        wanted = requested or _largest_block(record, str(device))
+        if segments["largest_free_bytes"].max() < wanted <= free:
+            text = _fragmentation_text(str(device), segments, requested, wanted)
+            findings.append(Finding(text, remedy=FRAGMENTED_REMEDY))
+    return findings
 
 
-def _asked_in_vain(record: Record, device: str) -> int:
-    """The last size that was asked for when memory had run out; 0 where none is known."""
+def _failed_request_bytes(record: Record, device: str) -> int:
+    """Return the size of the last request that failed; 0 where none is known."""
     events = allocator_events(record)
     failed = events[(events["kind"] == "out of memory") & (events["device"] == device)]
     return max(int(failed["bytes"].iloc[-1]), 0) if len(failed) else 0
 
 
 def _largest_block(record: Record, device: str) -> int:
-    """The most that was ever allocated at once; 0 where nothing was."""
+    """Return the size of the largest block that was ever allocated; 0 where none was."""
     blocks = allocations(record)
     return int(max(blocks.loc[blocks["device"] == device, "bytes"], default=0))
 
 
-def _text(device: str, own: pd.DataFrame, asked: int, wanted: int) -> str:
-    free, reserved = int(own["free_bytes"].sum()), int(own["bytes"].sum())
+def _fragmentation_text(device: str, segments: pd.DataFrame, requested: int, wanted: int) -> str:
+    free, reserved = int(segments["free_bytes"].sum()), int(segments["bytes"].sum())
     size = format_bytes(wanted)
-    needed = f"and {size} were asked for in vain" if asked else f"and the largest block had {size}"
+    needed = (
+        f"and {size} were requested in vain" if requested else f"and the largest block was {size}"
+    )
     return (
         f"Of the {format_bytes(reserved)} that PyTorch had reserved on {device} when the snapshot "
         f"was taken, {format_bytes(free)} ({format_share(free / reserved)}) were free, in "
-        f"{format_count(int(own['free_blocks'].sum()), 'piece')} of at most "
-        f"{format_bytes(int(own['largest_free_bytes'].max()))}, {needed}."
+        f"{format_count(int(segments['free_blocks'].sum()), 'piece')} of at most "
+        f"{format_bytes(int(segments['largest_free_bytes'].max()))}, {needed}."
     )

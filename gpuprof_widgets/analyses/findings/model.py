@@ -1,4 +1,4 @@
-"""Autograd's anomaly mode, which debugs: a NaN check per backward op, a stack per forward op."""
+"""Findings on the model's code: anomaly mode, missing no_grad, zeroed gradients, useless biases."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
-from gpuprof_widgets.analyses.findings.finding import Finding, code, run_ns, share_of
+from gpuprof_widgets.analyses.findings.finding import (
+    EVIDENCE,
+    Finding,
+    code,
+    run_ns,
+    share_of,
+    slice_range,
+)
 from gpuprof_widgets.analyses.modules import ZERO_GRAD, kinds, zeroing_ops
 from gpuprof_widgets.analyses.owners import region_around
 from gpuprof_widgets.analyses.sequences import biased_before_norm
@@ -17,11 +24,11 @@ from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import is_engine
 from gpuprof_widgets.trace.schema import WINDOW
 
-EVIDENCE = 2_000
 CHECKS = frozenset(("aten::isnan", "aten::_is_any_true", "aten::item"))
-"""What the engine runs after a backward op on each gradient (torch/csrc/autograd/engine.cpp,
-`call_function`). The second is no function that users have."""
-TELLING = frozenset(("aten::_is_any_true",))
+"""What anomaly mode runs on each gradient after a backward op (torch/csrc/autograd/engine.cpp,
+`call_function`)."""
+UNIQUE_CHECK = frozenset(("aten::_is_any_true",))
+"""The check that users cannot call themselves."""
 
 REMEDY = (
     "Switch it off once the NaN is found: torch.autograd.set_detect_anomaly(False), no "
@@ -30,13 +37,14 @@ REMEDY = (
 
 
 def anomaly_detection(record: Record) -> list[Finding]:
-    """Fires where the mode was on at the start or the end of the recording, or left its checks."""
-    trace = record.trace
-    slices = trace.slices
+    """Fires where anomaly mode was on at start or end of the recording, or left its checks.
+
+    It debugs: a NaN check per backward op, a stack per forward op.
+    """
     if not was_on(record):
         return []
-    checks, gradients = _checks(trace)
-    cost = int(slices["dur"].to_numpy()[checks].sum())
+    checks, gradients = _checks(record.trace)
+    cost = int(record.trace.index.dur[checks].sum())
     share = share_of(cost, run_ns(record))
     text = "Autograd's anomaly mode was on: "
     if gradients:
@@ -45,43 +53,34 @@ def anomaly_detection(record: Record) -> list[Finding]:
             f"which took {format_ns(cost)} ({format_share(share)} of the time), and "
         )
     text += "it noted the Python stack of each forward op, which counts as time of that op."
-    return [
-        Finding(
-            text,
-            cost,
-            share,
-            rows=tuple(checks[:EVIDENCE].tolist()),
-            remedy=REMEDY,
-        )
-    ]
+    return [Finding(text, cost, share, rows=tuple(checks[:EVIDENCE].tolist()), remedy=REMEDY)]
 
 
 def was_on(record: Record) -> bool:
-    """Whether the mode was on, and a forward that autograd noted or a backward pass ran."""
+    """Whether anomaly mode was on, and a backward pass or a forward that autograd noted ran."""
     noted = bool((record.trace.slices["sequence"].to_numpy() >= 0).any())
-    told = noted and record.metadata.get("anomaly_mode") is True
-    return told or _checks(record.trace)[1] > 0
+    by_metadata = noted and record.metadata.get("anomaly_mode") is True
+    return by_metadata or _checks(record.trace)[1] > 0
 
 
 def _checks(trace: Trace) -> tuple[npt.NDArray[np.intp], int]:
-    """The ops of the checks, and how many gradients were looked at."""
+    """Return the ops of the NaN checks, and the number of gradients that they checked."""
     slices = trace.slices
     parent = slices["parent"].to_numpy()
     in_engine = np.append(is_engine(slices["name"]), False)[parent]
-    telling = np.flatnonzero(in_engine & trace.index.named(TELLING))
+    telling = np.flatnonzero(in_engine & trace.index.named(UNIQUE_CHECK))
     checked = np.zeros(len(trace) + 1, bool)
     checked[parent[telling]] = True
     return np.flatnonzero(checked[parent] & trace.index.named(CHECKS)), len(telling)
 
 
-WITHOUT_NO_GRAD_EVIDENCE = 2_000
 NOTING_NS = 1_000
-"""Per op, at least: making and freeing a node of autograd's graph. Measured with torch 2.13 on a
+"""Least cost per op of making and freeing a node of autograd's graph. Measured with torch 2.13 on a
 server's CPU: `exp` and `relu` of four numbers take 2 us more with gradients than without."""
 
 OF_TORCH = re.compile(r".+::.+")
 TRAINS = re.compile(r"Optimizer\.(step|zero_grad)#.*")
-"""What torch marks as an optimizer works: the backward pass may have been left out of the trace."""
+"""Regions of an optimizer: then the run trains, even if the backward pass is not in the trace."""
 
 WITHOUT_NO_GRAD_REMEDY = (
     "If this is evaluation, run it under torch.inference_mode() or torch.no_grad(); eval() alone "
@@ -92,7 +91,7 @@ WITHOUT_NO_GRAD_REMEDY = (
 def without_no_grad(record: Record, *, without_no_grad_ops: int = 50) -> list[Finding]:
     """Fires for many ops that autograd noted in a run without backward pass and optimizer.
 
-    Not for a range of a run, nor for one that was left early: its backward pass may come later.
+    Not for a range of a run, nor for one that ended early: its backward pass may come later.
 
     ``without_no_grad_ops``: Ops that autograd noted for a backward pass that never came.
     """
@@ -104,9 +103,9 @@ def without_no_grad(record: Record, *, without_no_grad_ops: int = 50) -> list[Fi
     if noted < without_no_grad_ops:
         return []
     text = (
-        f"Autograd noted at least {noted:,} ops for a backward pass, and none ran: that takes a "
-        "microsecond or two of each, and keeps what the backward pass would need in memory for as "
-        "long as their result is in use."
+        f"Autograd recorded at least {noted:,} ops for a backward pass, but none ran: that takes a "
+        "microsecond or two per op, and keeps what the backward pass would need in memory for as "
+        "long as their results are in use."
     )
     cost = noted * NOTING_NS
     share = share_of(cost, run_ns(record))
@@ -121,12 +120,12 @@ def _trains(trace: Trace) -> bool:
 
 
 def _noted(trace: Trace) -> tuple[int, tuple[int, ...]]:
-    """How many nodes autograd made at least, and the ops that made the first of them.
+    """Return how many nodes autograd made at least, and the ops that made the first of them.
 
-    torch writes on an op the number that the thread's next node gets, be there one or not: each
-    number but the last of a thread was used up, by the last op that has it. A model whose
+    torch gives each op the sequence number of the thread's next node, whether or not the op makes
+    one: each number except a thread's last was used, by the last op that has it. A model whose
     parameters need no gradients has one number throughout, and under no_grad() ops have none; but
-    a custom function (without "::" in its name) uses one up in any case.
+    a custom function (without "::" in its name) always uses one.
     """
     slices = trace.slices
     numbered = np.flatnonzero(trace.index.is_op & (slices["sequence"].to_numpy() >= 0))
@@ -135,7 +134,7 @@ def _noted(trace: Trace) -> tuple[int, tuple[int, ...]]:
     track, number, last = track[order], number[order], numbered[order][:-1]
     last = last[(track[1:] == track[:-1]) & (number[1:] > number[:-1])]
     ops = np.sort(last[trace.index.matching(OF_TORCH)[last]])
-    return len(ops), tuple(ops[:WITHOUT_NO_GRAD_EVIDENCE].tolist())
+    return len(ops), tuple(ops[:EVIDENCE].tolist())
 
 
 ZEROED_GRADIENTS_REMEDY = (
@@ -151,9 +150,8 @@ def zeroed_gradients(record: Record, *, zeroed_gradients_share: float = 0.005) -
 
     ``zeroed_gradients_share``: Filling gradients with zeros (torch: any).
     """
-    slices = record.trace.slices
     rows, regions = zeroing_ops(record.trace)
-    cost = int(slices["dur"].to_numpy()[rows].sum())
+    cost = int(record.trace.index.dur[rows].sum())
     share = share_of(cost, run_ns(record))
     if not cost or share < zeroed_gradients_share:
         return []
@@ -163,10 +161,8 @@ def zeroed_gradients(record: Record, *, zeroed_gradients_share: float = 0.005) -
         f"{format_count(len(np.unique(regions)), 'call')}, {format_ns(cost)} "
         f"({format_share(share)} of the time)."
     )
-    longest = int(regions[0])
-    start = int(slices["ts"].iloc[longest])
-    end = start + int(slices["dur"].iloc[longest])
-    return [Finding(text, cost, share, start, end, tuple(rows), ZEROED_GRADIENTS_REMEDY)]
+    place = slice_range(record.trace, int(regions[0]))
+    return [Finding(text, cost, share, *place, tuple(rows), ZEROED_GRADIENTS_REMEDY)]
 
 
 ADDING = re.compile(r"aten::add_?")
@@ -180,7 +176,7 @@ def bias_before_norm(record: Record, *, bias_before_norm_calls: int = 1) -> list
     """Fires where at least one convolution with a bias has a batch normalisation right behind it.
 
     torch's Conv2dBiasFollowedByBatchNorm2dPattern. The cost is the time of adding the bias, where
-    that is an op of its own (its gradient, which is summed in vain as well, is not told apart).
+    that is a separate op (the useless sum of its gradient is not counted).
 
     ``bias_before_norm_calls``: Convolutions with a bias right before BatchNorm (torch: any).
     """
@@ -190,28 +186,18 @@ def bias_before_norm(record: Record, *, bias_before_norm_calls: int = 1) -> list
         return []
     cost = _adding(trace, rows)
     names = sorted({str(name) for name in trace.slices["name"].to_numpy(object)[rows]})
-    spent = f", {format_ns(cost)} to add it" if cost else ""
+    spent = f"; adding it took {format_ns(cost)}" if cost else ""
     text = (
         f"The bias of {format_count(len(rows), 'convolution call')} "
-        f"({', '.join(code(name) for name in names)}) is in vain: BatchNorm follows"
-        f"{_modules(trace, rows)}{spent}."
+        f"({', '.join(code(name) for name in names)}) has no effect: BatchNorm "
+        f"follows{_modules(trace, rows)}{spent}."
     )
-    start = int(trace.slices["ts"].iloc[rows[0]])
-    return [
-        Finding(
-            text,
-            cost,
-            share_of(cost, run_ns(record)),
-            start,
-            start + int(trace.slices["dur"].iloc[rows[0]]),
-            tuple(rows),
-            BIAS_BEFORE_NORM_REMEDY,
-        )
-    ]
+    share, place = share_of(cost, run_ns(record)), slice_range(trace, int(rows[0]))
+    return [Finding(text, cost, share, *place, tuple(rows), BIAS_BEFORE_NORM_REMEDY)]
 
 
 def _adding(trace: Trace, rows: np.ndarray) -> int:
-    """GPU time, else CPU time, of the additions within these convolutions."""
+    """Return the GPU time, else the CPU time, of the additions within these convolutions in ns."""
     slices = trace.slices
     wanted = np.zeros(len(trace), bool)
     wanted[rows] = True
@@ -224,7 +210,7 @@ def _adding(trace: Trace, rows: np.ndarray) -> int:
 
 
 def _modules(trace: Trace, rows: np.ndarray) -> str:
-    """The modules of these convolutions, where they were recorded; a few by name."""
+    """Name the first modules of these convolutions, where modules were recorded."""
     around = region_around(trace, "module")[rows]
     names = list(dict.fromkeys(trace.slices["name"].to_numpy(object)[around[around >= 0]]))
     if not names:

@@ -1,4 +1,8 @@
-"""Findings on runs of other programs: what names PyTorch's own means does not help there."""
+"""Reword findings on runs of other programs, which cannot use PyTorch's functions.
+
+Programs that call CUDA themselves get remedies in CUDA's words, HIP programs in HIP's, and runs of
+PyTorch under Nsight Systems the options of nsys. The tables below are keyed by the remedies' texts.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +20,15 @@ from gpuprof_widgets.analyses.findings.gpu_idle import (
     KEEP_FED,
     REMEDIES,
 )
-from gpuprof_widgets.analyses.findings.kernels import NO_SHAPES
-from gpuprof_widgets.analyses.findings.kernels import REMEDY as IN_TF32
+from gpuprof_widgets.analyses.findings.kernels import NO_SHAPES, TF32_REMEDY
 from gpuprof_widgets.analyses.findings.launches import BY_OPS, FUSE, GRAPH
 from gpuprof_widgets.analyses.findings.launches import REMEDY as LAUNCH_LESS
 from gpuprof_widgets.analyses.findings.launches import UNLINKED_REMEDY as OF_UNLINKED
 from gpuprof_widgets.analyses.findings.memory import STALL_REMEDY
 from gpuprof_widgets.analyses.findings.transfers import EXPOSED_COMMUNICATION_REMEDY as COMMUNICATE
 from gpuprof_widgets.analyses.findings.transfers import ONE_STREAM_REMEDIES as OF_STREAM
-from gpuprof_widgets.analyses.findings.transfers import OTHERWISE as OF_PEERS
+from gpuprof_widgets.analyses.findings.transfers import PEER_REMEDY, PIN_REMEDY
 from gpuprof_widgets.analyses.findings.transfers import REMEDIES as NEEDLESS
-from gpuprof_widgets.analyses.findings.transfers import REMEDY as PIN
 from gpuprof_widgets.analyses.findings.waits import COPY_REMEDIES, FREEING_REMEDY
 from gpuprof_widgets.analyses.gpu_work import COMMUNICATION, COPY
 from gpuprof_widgets.analyses.host_states import LAUNCHING
@@ -40,41 +42,46 @@ MEANS = (
 )
 WORDS = {"PyTorch op": "op", "PyTorch's ops": "its ops", "the DataLoader": "its input"}
 OF_PYTORCH = re.compile(r"\b(at|aten|c10|torch)::|\btorch\b")
-"""In names of ops and kernels: PyTorch's C++ namespaces, or its Python package."""
+"""PyTorch's C++ namespaces or its Python package, in names of ops and kernels."""
 OF_HIP = re.compile(r"hip[A-Z]\w*")
 UNDER_NSYS = {
-    REMEDIES[GPU_ALONE]: "it waited for the CPU, of which the trace holds no ops: mark these as "
+    REMEDIES[GPU_ALONE]: "it waited for the CPU, whose ops are not in the trace: mark them as "
     "well (torch.autograd.profiler.emit_nvtx(), and nsys profile --trace=cuda,nvtx).",
     REMEDIES[BETWEEN]: "it waited for the CPU, which was in no op and in no call that the trace "
-    "holds: samples of Python (nsys profile --python-sampling=true) tell where it was.",
+    "shows: sample Python (nsys profile --python-sampling=true) to see where it was.",
     NO_SHAPES: NO_SHAPES.replace("--shapes", "emit_nvtx(record_shapes=True)"),
     " (--warmup)": "",
 }
-"""How to record more of a run of PyTorch under Nsight Systems or nvprof, which we did not start."""
+"""How to record more of a PyTorch run under Nsight Systems or nvprof, which we did not start."""
 EXAMPLES = re.compile(rf" \([^()]*(?:{MEANS})[^()]*\)")
 SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z`])")
 
 
-def for_its_framework(record: Record, said: list[Finding]) -> list[Finding]:
-    """The findings in the words of the program that ran: PyTorch, CUDA, HIP or another framework.
+def for_its_framework(record: Record, findings: list[Finding]) -> list[Finding]:
+    """Return the findings in the words of the program that ran: PyTorch, CUDA, HIP or another.
 
-    Of what is neither in CUDA's words nor in a framework's own, remedies lose the sentences and
-    examples that only PyTorch knows.
+    Remedies that have no such words lose the sentences and examples that only PyTorch knows.
     """
     recorder = recorder_of(record)
     of_cuda = recorder in (NSYS, NVPROF)
     of_framework = recorder in (TENSORFLOW, MEGENGINE)
     if not (of_cuda or of_framework or WRITTEN_CATEGORY in record.trace.args):
-        return said
+        return findings
     if of_cuda and _has_name(record.trace, OF_PYTORCH):
-        return [_in_words(one, lambda text: _replaced(text, UNDER_NSYS)) for one in said]
+        return [
+            _in_words(finding, lambda text: _replaced(text, UNDER_NSYS)) for finding in findings
+        ]
     if not of_framework:
-        said = [_in_words(one, in_cuda) for one in said]
-    said = [
-        replace(one, text=_replaced(one.text, WORDS), remedy=_without_means(one.remedy))
-        for one in said
+        findings = [_in_words(finding, in_cuda) for finding in findings]
+    findings = [
+        replace(finding, text=_replaced(finding.text, WORDS), remedy=_without_means(finding.remedy))
+        for finding in findings
     ]
-    return [_in_words(one, in_hip) for one in said] if _has_name(record.trace, OF_HIP) else said
+    return (
+        [_in_words(finding, in_hip) for finding in findings]
+        if _has_name(record.trace, OF_HIP)
+        else findings
+    )
 
 
 def _has_name(trace: Trace, pattern: re.Pattern[str]) -> bool:
@@ -93,26 +100,26 @@ def _replaced(text: str, words: Mapping[str, str]) -> str:
 
 def _without_means(remedy: str) -> str:
     sentences = SENTENCE_END.split(EXAMPLES.sub("", remedy))
-    return " ".join(one for one in sentences if not re.search(MEANS, one))
+    return " ".join(sentence for sentence in sentences if not re.search(MEANS, sentence))
 
 
 CUDA_WORDS = {
-    HOST_REMEDIES[LAUNCHING]: "make launches fewer (fuse kernels, or capture them in a CUDA "
-    "graph), or give each kernel more to do",
-    KEEP_FED: "fewer synchronising calls (cudaDeviceSynchronize, cudaStreamSynchronize, cudaMemcpy "
-    "where cudaMemcpyAsync would do) keep it fed",
+    HOST_REMEDIES[LAUNCHING]: "launch less (fuse kernels, or capture them in a CUDA graph), or "
+    "give each kernel more to do",
+    KEEP_FED: "avoid synchronising calls (cudaDeviceSynchronize, cudaStreamSynchronize, "
+    "cudaMemcpy where cudaMemcpyAsync would do)",
     REMEDIES[GPU_ALONE]: "it waited for the CPU, which was in no call of CUDA's: what it did is "
-    "not in the trace. NVTX ranges around the program's phases, or samples of the CPU, tell.",
+    "not in the trace. Add NVTX ranges around the program's phases, or sample the CPU, to see it.",
     COPY_REMEDIES["DtoH"]: "Keep results on the GPU, or read them less often or later: with "
     "cudaMemcpyAsync into pinned memory (cudaMallocHost), and a synchronisation before reading.",
     COPY_REMEDIES["HtoD (Pageable"]: "Copy from pinned memory (cudaMallocHost) with "
     "cudaMemcpyAsync.",
     COPY_REMEDIES["HtoD (Pinned"]: "Its memory is pinned already: cudaMemcpyAsync suffices.",
-    FREEING_REMEDY: "Freeing waits for the GPU: keep buffers and use them again, or free them in "
-    "the order of a stream (cudaFreeAsync).",
-    COMMUNICATE: "Let it overlap with compute: on a stream of its own, in pieces that begin as "
-    "soon as their data is there. Or send less and less often. Where it mostly waits, another "
-    "rank is late: gpuprof ranks compares them.",
+    FREEING_REMEDY: "Freeing waits for the GPU: keep buffers and reuse them, or free them in the "
+    "order of a stream (cudaFreeAsync).",
+    COMMUNICATE: "Overlap it with compute: on a stream of its own, in pieces that begin as soon "
+    "as their data is there. Or send less, and less often. Where it mostly waits, another rank is "
+    "late: compare them with gpuprof ranks.",
     OF_STREAM[COPY]: "Copy the next piece on a stream of its own while this one is computed: "
     "pinned memory (cudaMallocHost), cudaMemcpyAsync, and cudaStreamWaitEvent before use.",
     OF_STREAM[COMMUNICATION]: "Give it a stream of its own, and cudaStreamWaitEvent only where "
@@ -121,25 +128,25 @@ CUDA_WORDS = {
     "call; fused kernels, and more work for each, need fewer launches.",
     FUSE + GRAPH: "Fuse kernels, or give each more to do; a CUDA graph (cudaStreamBeginCapture) "
     "launches a whole stretch with one call.",
-    PIN: "Copy from pinned memory (cudaMallocHost, or cudaHostRegister once) with cudaMemcpyAsync "
-    "on a stream; then the CPU goes on and the copy runs beside kernels.",
-    IN_TF32: "cublasSetMathMode(handle, CUBLAS_TF32_TENSOR_OP_MATH) lets products of fp32 run on "
-    "tensor cores as TF32, with 10 instead of 23 bits of mantissa.",
+    PIN_REMEDY: "Copy from pinned memory (cudaMallocHost, or cudaHostRegister once) with "
+    "cudaMemcpyAsync on a stream; then the CPU goes on and the copy runs beside kernels.",
+    TF32_REMEDY: "cublasSetMathMode(handle, CUBLAS_TF32_TENSOR_OP_MATH) lets products of fp32 run "
+    "on tensor cores as TF32, with 10 instead of 23 bits of mantissa.",
     NEEDLESS[EVERY_STEP]: "Copy it once, and keep it in the GPU's memory from step to step.",
-    OF_PEERS: "Keep data that is used together on one GPU, or exchange it on a stream of its own, "
-    "beside compute (cudaMemcpyPeerAsync, NCCL).",
-    STALL_REMEDY: "Allocate before what is timed and use buffers again, or take them from a pool "
+    PEER_REMEDY: "Keep data that is used together on one GPU, or exchange it on a stream of its "
+    "own, beside compute (cudaMemcpyPeerAsync, NCCL).",
+    STALL_REMEDY: "Allocate before the timed part and reuse buffers, or take them from a pool "
     "(cudaMallocAsync).",
-    OF_UNLINKED: "Either it was launched before the recording began (cudaDeviceSynchronize() right "
-    "before that leaves it out), or the recorder dropped the launches: then record a shorter part.",
-    BY_NAME[ALLOCATING]: "memory is taken from the driver: allocate before what is timed and use "
-    "buffers again, or take them from a pool (cudaMallocAsync).",
-    BY_NAME[FREEING]: "memory is given back to the driver: keep buffers and use them again.",
-    BY_NAME[COPYING]: "nothing is launched before it returns: copy from pinned memory "
+    OF_UNLINKED: "Either it was launched before the recording began (call cudaDeviceSynchronize() "
+    "right before recording), or the recorder dropped the launches: then record a shorter part.",
+    BY_NAME[ALLOCATING]: "memory is taken from the driver: allocate before the timed part and "
+    "reuse buffers, or take them from a pool (cudaMallocAsync).",
+    BY_NAME[FREEING]: "memory is returned to the driver: keep buffers and reuse them.",
+    BY_NAME[COPYING]: "the CPU launches nothing until it returns: copy from pinned memory "
     "(cudaMallocHost) with cudaMemcpyAsync, and less often.",
     BY_OPS: "launched them",
 }
-"""For each such remedy, or part of one, what a program does that calls CUDA itself."""
+"""Remedies for PyTorch, or parts of them, and what a program does that calls CUDA itself."""
 
 HIP_WORDS = {
     r"\bcudaMallocHost\b": "hipHostMalloc",
@@ -148,18 +155,18 @@ HIP_WORDS = {
     r"\bNVTX\b": "roctx",
     r"\bNCCL\b": "RCCL",
 }
-"""The names of HIP in their place, as hipify has them."""
+"""CUDA's names and HIP's, as hipify maps them."""
 
 
 def in_cuda(text: str) -> str:
-    """A finding's text or remedy as a program needs it that calls CUDA itself."""
-    for of_pytorch, own in CUDA_WORDS.items():
-        text = text.replace(of_pytorch, own)
+    """Return a finding's text or remedy for a program that calls CUDA itself."""
+    for of_pytorch, in_cuda_words in CUDA_WORDS.items():
+        text = text.replace(of_pytorch, in_cuda_words)
     return text
 
 
 def in_hip(text: str) -> str:
-    """The same for HIP, of a text in CUDA's words."""
-    for of_cuda, own in HIP_WORDS.items():
-        text = re.sub(of_cuda, own, text)
+    """Return a text in CUDA's words with HIP's names."""
+    for of_cuda, in_hip_words in HIP_WORDS.items():
+        text = re.sub(of_cuda, in_hip_words, text)
     return text

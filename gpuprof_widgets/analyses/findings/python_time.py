@@ -1,7 +1,7 @@
-"""A Python function, rather than PyTorch, took the time.
+"""Findings on Python: the function with most self time, and the garbage collector.
 
-Operators (``a @ b``) are no calls for cProfile: the ops below them are in the self time of the
-function that has them, and are taken out here. So is what it waited for the GPU.
+cProfile does not see operators (``a @ b``) as calls: it counts their ops as self time of the
+function around them. That time is subtracted here, as are waits for the GPU.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from gpuprof_widgets.analyses.blocking import blocked, is_blocking, whole_kinds
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.findings.dispatch import dispatch_remedy
 from gpuprof_widgets.analyses.findings.finding import (
-    OF_THE_CELL,
+    WORTH_NS,
     Finding,
     code,
     function_name,
     run_ns,
     share_of,
     statement,
+    table_range,
 )
 from gpuprof_widgets.analyses.gpu_work import open_ns
 from gpuprof_widgets.analyses.lines import line_that_holds, lines
@@ -39,14 +40,13 @@ from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.pstats import BUILT_IN, calls_from_slices, function_kind
 from gpuprof_widgets.trace.schema import LANGUAGE, NONE, SAMPLED, WINDOW
 
-WORTH_READING_NS = 1_000_000  # below it nobody waits, whatever the share
-
-NEARLY = 0.02  # longer than the run: the clocks of Python and of the trace differ a little
+NEARLY = 0.02
+"""Share by which Python's time may exceed the run's: their clocks differ a little."""
 
 PYTORCH = re.compile(
     r"(?:^|[/\\])torch[/\\]|torch\.|of 'torch|run_backward|TensorBase|_VariableFunctions"
 )
-"""Functions whose time is that of the ops below them: the op table says it better."""
+"""Functions whose time is that of the ops below them, which the op table shows."""
 
 BUILTIN = re.compile(r"^<(?:built-in )?(?:method|function) '?(\w+)'?")
 
@@ -55,34 +55,36 @@ STARTS = re.compile(r"^<built-in (?:method|function) (?:\w+\.)*(?:fork|forkpty|f
 KEEP = "It starts a process: start it once and keep it (a DataLoader: `persistent_workers=True`)."
 
 SHORT_NS = 10_000
-"""Of one call: below it, that there are so many is what takes the time."""
+"""Duration of a call below which the number of calls is the problem."""
 SHORT_CALLS = (
-    "One call takes but {each}: call it less often, or have one call do many at once (ops on whole "
-    "tensors, NumPy)."
+    "One call takes only {each}: call it less often, or process many elements per call (ops on "
+    "whole tensors, NumPy)."
 )
 OTHERWISE = (
-    "Look in it for loops over elements, which ops on whole tensors do at once, and for what is "
-    "the same every time and could be done beforehand."
+    "Look in it for loops over elements, which ops on whole tensors can replace, and for work "
+    "that is the same every time and can be done once beforehand."
 )
 IN_C = (
-    "There is no Python in it: give it less to do, or call it less often; beforehand, where its "
-    "result is the same every time."
+    "It is not written in Python: give it less to do, or call it less often; where its result is "
+    "always the same, call it once beforehand."
 )
 
-OF_ANY = (
-    "Give it less to do, or call it less often; beforehand, where its result is the same every "
-    "time."
+IN_ANY_LANGUAGE = (
+    "Give it less to do, or call it less often; where its result is always the same, call it once "
+    "beforehand."
 )
 
 IN_A_LIBRARY = (
-    "It is a library's: give it less to do, or call it less often; beforehand, where its result is "
-    "the same every time."
+    "It belongs to a library: give it less to do, or call it less often; where its result is "
+    "always the same, call it once beforehand."
 )
 
 FUNCTION = ["file", "line", "name"]
+CELL_BODY = "The Python of the cell"
+"""What a finding calls cProfile's function `<module>` of the cell's first line."""
 
 STARTING = re.compile(r"enumerate\(DataLoader\)#\w+\.__init__")
-"""The region of starting workers, input pipeline in the breakdown."""
+"""The region in which workers start, part of the input pipeline in the breakdown."""
 LOADER_START = re.compile(r"torch[/\\]utils[/\\]data[/\\]dataloader\.py __init__$")
 PROCESS_START = re.compile(r"multiprocessing[/\\]process\.py start$")
 
@@ -95,10 +97,9 @@ PYTHON_SHARE = 0.1
 def python_time(record: Record, *, python_share: float = PYTHON_SHARE) -> list[Finding]:
     """Fires for the function outside of PyTorch with most self time, from 10 % and 1 ms on.
 
-    PyTorch's ops, what only waits or accesses files and what starts DataLoader workers do not
-    count, nor do threads that only wait. Which function the ops lie in is known from recorded
-    frames; without these the function gets at most the Python time outside of all ops, and of a
-    range of time nothing is said.
+    PyTorch's ops, functions that wait, access files or start DataLoader workers, and threads that
+    only wait do not count. Recorded frames tell which function the ops are in; without frames a
+    function gets at most the Python time outside of all ops, and a range of time has no finding.
 
     ``python_share``: A Python function; of Python's time without idle threads, where the run's is
         not known.
@@ -109,12 +110,12 @@ def python_time(record: Record, *, python_share: float = PYTHON_SHARE) -> list[F
     total = python_ns(record)
     ops, framed = _ops_of_thread(record), _ops_by_function(record)
     in_ops = round(open_ns(record.trace, ops) * calls_per_traced_step(record))
-    known = table[["file", "line", "name"]].assign(line=table["line"].clip(lower=1))
-    labels = pd.Series(function_labels(known), index=table.index)
+    places = table[["file", "line", "name"]].assign(line=table["line"].clip(lower=1))
+    labels = pd.Series(function_labels(places), index=table.index)
     exact = labels.isin(list(framed))
-    own = (table["self_ns"] - labels.map(framed)).where(exact, table["self_python_ns"])
-    own = own.clip(0, max(total - in_ops, 0))
-    table = table.assign(self_ns=own.astype(np.int64), exact=exact)
+    self_ns = (table["self_ns"] - labels.map(framed)).where(exact, table["self_python_ns"])
+    self_ns = self_ns.clip(0, max(total - in_ops, 0))
+    table = table.assign(self_ns=self_ns.astype(np.int64), exact=exact)
     table = table[~(_is_pytorch(record, table) | is_blocking(table))]
     place = pd.MultiIndex.from_frame(table[FUNCTION])
     table = table[~(place.isin(_starting_workers(record)) | place.isin(_in_file_io(record)))]
@@ -123,7 +124,7 @@ def python_time(record: Record, *, python_share: float = PYTHON_SHARE) -> list[F
     top = table.sort_values("self_ns", ascending=False, kind="stable").iloc[0]
     cost = int(top["self_ns"])
     share, words = share_in_words(record, cost)
-    if share < python_share or cost < WORTH_READING_NS:
+    if share < python_share or cost < WORTH_NS:
         return []
     most = "at most " if in_ops and not top["exact"] else ""
     apart = ", PyTorch ops not counted" if in_ops else ""
@@ -135,16 +136,16 @@ def python_time(record: Record, *, python_share: float = PYTHON_SHARE) -> list[F
 
 
 def python_ns(record: Record) -> int:
-    """The time of all Python functions, without threads that only wait."""
+    """Return the time of all Python functions in ns, without threads that only wait."""
     whole = int(python_time_table(record)["self_ns"].sum())
     return max(whole - blocked(record).idle_ns, 0)
 
 
 def share_in_words(record: Record, ns: int) -> tuple[float, str]:
-    """The share of the run, as all findings have it, and the same in words.
+    """Return the share of the run, and the same in words.
 
-    Of Python's time where that is longer than the run: it was counted on several threads, in steps
-    that were not traced, or without any trace.
+    The share is of Python's time where that is longer than the run: then it was counted on several
+    threads, in steps that were not traced, or without a trace.
     """
     run, python = run_ns(record), python_ns(record)
     if python <= run * (1 + NEARLY):
@@ -155,7 +156,7 @@ def share_in_words(record: Record, ns: int) -> tuple[float, str]:
 
 
 def _remedy(record: Record, top: pd.Series) -> str:
-    """By what the function does, and by how long a call is with all that it calls."""
+    """Return the remedy, by what the function does and how long a call is with its callees."""
     if STARTS.search(str(top["name"])):
         return KEEP
     if small := dispatch_remedy(record, top, int(top["self_ns"])):
@@ -164,31 +165,31 @@ def _remedy(record: Record, top: pd.Series) -> str:
     if each < SHORT_NS and not record.metadata.get(SAMPLED):
         return SHORT_CALLS.format(each=format_ns(each))
     if record.metadata.get(LANGUAGE) is not None:
-        return OF_ANY
+        return IN_ANY_LANGUAGE
     if top["file"] == BUILT_IN:
         return IN_C
     return OTHERWISE if is_user_code(top.to_frame().T)[0] else IN_A_LIBRARY
 
 
 def _in_calls(record: Record, calls: int) -> str:
-    """In how many; samples do not count them."""
+    """Return ``in 12 calls``; sampling profilers do not count calls."""
     return "" if record.metadata.get(SAMPLED) else f" in {format_count(calls, 'call')}"
 
 
 def _subject(record: Record, top: pd.Series) -> str:
     if _is_body(top):
-        return OF_THE_CELL
+        return CELL_BODY
     name = function_name(function_labels(top.to_frame().T)[0])
     return f"The {function_kind(record)} {code(name)}"
 
 
 def _is_body(function: pd.Series) -> bool:
-    """Whether that is the cell itself, which cProfile has as the function of its first line."""
+    """Whether that is the cell itself, cProfile's function `<module>` of its first line."""
     return is_cell(str(function["file"])) and function["name"] == "<module>"
 
 
 def _called_by(record: Record, top: pd.Series) -> str:
-    """Of what is not the user's own the function of his that called it for most of its time."""
+    """Name the user's function or line that called a library or built-in function most."""
     calls = record.calls
     if _is_body(top):
         return _on_line(record, int(top["self_ns"]))
@@ -196,12 +197,12 @@ def _called_by(record: Record, top: pd.Series) -> str:
         return ""
     functions, edges = calls.functions, calls.edges
     caller, callee = edges["caller"].to_numpy(), edges["callee"].to_numpy()
-    users = is_user_code(functions)
+    is_users = is_user_code(functions)
     below = np.array((functions[FUNCTION] == top[FUNCTION]).all(axis=1), bool)
     spent = np.where(below[callee], edges["self_ns"], edges["total_ns"])
     while (calling := np.flatnonzero(below[callee] & ~below[caller])).size:
         most = int(np.bincount(caller[calling], spent[calling]).argmax())
-        if users[most]:
+        if is_users[most]:
             if _is_body(functions.iloc[most]):
                 return _on_line(record, int(top["self_ns"]))
             return f", mostly from {code(function_labels(functions.iloc[[most]])[0])}"
@@ -210,7 +211,7 @@ def _called_by(record: Record, top: pd.Series) -> str:
 
 
 def _on_line(record: Record, ns: int) -> str:
-    """``, mostly from line 4 `data.sort()```, if that is known."""
+    """Return ``, mostly from line 4 `data.sort()```, if the line is known."""
     line = line_that_holds(record, ns)
     if line < 0:
         return ""
@@ -219,9 +220,9 @@ def _on_line(record: Record, ns: int) -> str:
 
 
 def _starting_workers(record: Record) -> pd.MultiIndex:
-    """The functions that ran only in regions of starting workers: `dataloader` tells of these.
+    """Return the functions that ran only to start workers: `dataloader` reports these.
 
-    All their calls came, as cProfile counted them, from the iterator that starts processes.
+    By cProfile's counts, all their calls came from the iterator that starts processes.
     """
     calls = record.calls
     if calls is None or not record.trace.index.matching(STARTING).any():
@@ -235,7 +236,7 @@ def _starting_workers(record: Record) -> pd.MultiIndex:
 
 
 def _in_file_io(record: Record) -> pd.MultiIndex:
-    """The functions that ran only in ones which read or write files: `file_io` tells of these."""
+    """Return the functions that ran only in functions that `file_io` reports."""
     calls = record.calls
     if calls is None and len(python_lanes(record)):
         calls = calls_from_slices(record.trace, str(record.metadata.get("label")))
@@ -245,7 +246,7 @@ def _in_file_io(record: Record) -> pd.MultiIndex:
 
 
 def _only_below(calls: Calls | None, top: npt.NDArray[np.bool_]) -> pd.MultiIndex:
-    """These functions, and those all of whose calls came from them or from others of those."""
+    """Return these functions, and those that were called only from them or from one another."""
     if calls is None or not top.any():
         return pd.MultiIndex.from_frame(pd.DataFrame(columns=FUNCTION))
     functions = calls.functions
@@ -259,7 +260,7 @@ def _only_below(calls: Calls | None, top: npt.NDArray[np.bool_]) -> pd.MultiInde
 
 
 def _ops_of_thread(record: Record) -> npt.NDArray[np.intp]:
-    """Ops and waits of the thread whose Python calls were counted."""
+    """Return the ops and waits of the thread whose Python calls were counted."""
     trace = record.trace
     lane = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
     there = trace.index.on_tracks("cpu") & (lane == run_lane(record))
@@ -267,7 +268,7 @@ def _ops_of_thread(record: Record) -> npt.NDArray[np.intp]:
 
 
 def _ops_by_function(record: Record) -> dict[str, int]:
-    """Per recorded function of that thread, labelled as in the table: ops (ns) directly in it."""
+    """Return the time of ops directly in each recorded function of that thread, in ns, by label."""
     trace, ops = record.trace, _ops_of_thread(record)
     if not len(ops):
         return {}
@@ -287,9 +288,9 @@ def _ops_by_function(record: Record) -> dict[str, int]:
 
 
 def _frame_label(name: str) -> str:
-    """A frame's name as `function_labels` has it; code of no function begins on line 1."""
-    found = FRAME.match(name)
-    return f"{found['file']}:{max(int(found['line']), 1)}({found['name']})" if found else name
+    """Return a frame's name as `function_labels` has it; module code begins on line 1."""
+    match = FRAME.match(name)
+    return f"{match['file']}:{max(int(match['line']), 1)}({match['name']})" if match else name
 
 
 def _place(table: pd.DataFrame) -> pd.Series:
@@ -297,19 +298,19 @@ def _place(table: pd.DataFrame) -> pd.Series:
 
 
 def _is_pytorch(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """PyTorch's own functions; built-in ones also by the name of an op that the trace holds."""
+    """Select PyTorch's functions; built-in ones also by the name of an op in the trace."""
     place = _place(table)
     ops = {str(name) for name in record.trace.slices["name"].cat.categories}
     builtin = table["name"].astype(str).str.extract(BUILTIN, expand=False).fillna("")
     is_op = np.array([f"aten::{name}" in ops for name in builtin], bool)
-    own = place.str.contains(PYTORCH).to_numpy(bool) | is_op
+    by_name = place.str.contains(PYTORCH).to_numpy(bool) | is_op
     by_pytorch = pd.MultiIndex.from_frame(table[FUNCTION]).isin(_called_by_pytorch(record))
-    known: npt.NDArray[np.bool_] = own | by_pytorch
-    return known
+    result: npt.NDArray[np.bool_] = by_name | by_pytorch
+    return result
 
 
 def _called_by_pytorch(record: Record) -> pd.MultiIndex:
-    """Built-in functions that took most of their time when PyTorch's own Python called them."""
+    """Return built-in functions that spent most of their time called from PyTorch's Python."""
     calls = record.calls
     if calls is None:
         return _only_below(None, np.zeros(0, bool))
@@ -322,29 +323,26 @@ def _called_by_pytorch(record: Record) -> pd.MultiIndex:
     return pd.MultiIndex.from_frame(functions.loc[mostly & built_in, FUNCTION])
 
 
-WORTH_NS = 1_000_000
-"""Below it nobody waits, whatever the share."""
-
 COLLECT = re.compile(r"^<built-in (?:method gc\.collect|function collect)>$")
 """`gc.collect`, as cProfile and as torch's frames call it."""
 
 AUTOMATIC = (
-    "It looks at all objects again and again as new ones are made: `gc.freeze()` once data and "
+    "It scans all objects again and again as new ones are made: call `gc.freeze()` once data and "
     "model are loaded, or `gc.disable()` before the loop and `gc.collect()` now and then; keep "
     "fewer Python objects (tensors and NumPy arrays in place of lists and dicts)."
 )
 CALLED = (
-    "Leave it out of the loop: objects are freed when nothing refers to them, and a collection "
-    "frees but cycles of them. For memory of the GPU `del` what holds the tensors."
+    "Take it out of the loop: objects are freed when nothing refers to them, and a collection "
+    "frees only cycles. To free GPU memory, `del` what holds the tensors."
 )
 
 
 def garbage_collection(record: Record, *, gc_share: float = 0.05) -> list[Finding]:
-    """Fires where collections took 5 % of the run and 1 ms; not for a range of time.
+    """Fires where garbage collection took 5 % of the run and 1 ms; not for a range of time.
 
-    Where the code called `gc.collect` for most of that, it says that. Long ones during imports and
-    compilations, which are done once, do not count. A single one that is not full is chance: it was
-    due to what was made before the run as well.
+    It says where the code called `gc.collect` for most of that. Long collections during imports and
+    compilations, which happen once, do not count. A single collection that is not full is chance:
+    objects made before the run caused it as well.
 
     ``gc_share``: In Python's garbage collector.
     """
@@ -363,36 +361,30 @@ def garbage_collection(record: Record, *, gc_share: float = 0.05) -> list[Findin
     text = f"Python's garbage collector took {took} in {format_count(count, 'collection')}"
     if full:
         text += f", {full:,} of them full"
-    asked, asked_ns = _asked_for(record)
-    if 2 * asked_ns > spent:
-        text += f": the code called `gc.collect()` {format_count(asked, 'time')}"
+    explicit, explicit_ns = _explicit_collections(record)
+    remedy = CALLED if 2 * explicit_ns > spent else AUTOMATIC
+    if remedy == CALLED:
+        text += f": the code called `gc.collect()` {format_count(explicit, 'time')}"
     text += f"{_mostly_where(noted, spent)}."
-    return [
-        Finding(
-            text,
-            spent,
-            share,
-            *_longest(noted),
-            remedy=CALLED if 2 * asked_ns > spent else AUTOMATIC,
-        )
-    ]
+    return [Finding(text, spent, share, *_longest(noted), remedy=remedy)]
 
 
-def _asked_for(record: Record) -> tuple[int, int]:
-    """How often the code called `gc.collect` and for how long (ns); of a loop the traced part."""
+def _explicit_collections(record: Record) -> tuple[int, int]:
+    """Return how often the code called `gc.collect`, and the time in ns, per traced step."""
     if record.calls is None:
         return 0, 0
     functions = record.calls.functions
-    asked = functions[
+    collects = functions[
         (functions["file"] == BUILT_IN) & functions["name"].astype(str).str.contains(COLLECT)
     ]
     steps = calls_per_traced_step(record)
-    return round(int(asked["calls"].sum()) / steps), round(int(asked["total_ns"].sum()) / steps)
+    calls, spent = int(collects["calls"].sum()), int(collects["total_ns"].sum())
+    return round(calls / steps), round(spent / steps)
 
 
 def _mostly_where(noted: Mapping[str, Any], spent: int) -> str:
-    """The line in which collections started for most of the time; "" where there is no such."""
-    place = next((one for one in noted["places"] if not one["during"]), None)
+    """Name the line in which collections of most of the time started; "" where none has most."""
+    place = next((entry for entry in noted["places"] if not entry["during"]), None)
     if place is None:
         return ""
     if 2 * int(place["time_ns"]) <= spent:
@@ -402,38 +394,41 @@ def _mostly_where(noted: Mapping[str, Any], spent: int) -> str:
 
 
 def _longest(noted: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """From when to when the longest collection was."""
+    """Return start and end of the longest collection."""
     if not noted["longest"]:
         return None, None
-    one = max(noted["longest"], key=lambda each: each["dur_ns"])
-    return int(one["start_ns"]), int(one["start_ns"]) + int(one["dur_ns"])
+    return table_range(max(noted["longest"], key=lambda entry: entry["dur_ns"]))
 
 
-def less_collections(
-    record: Record, said: Iterable[Finding], *, python_share: float = PYTHON_SHARE
+def exclude_collections(
+    record: Record, findings: Iterable[Finding], *, python_share: float = PYTHON_SHARE
 ) -> list[Finding]:
-    """The findings, that on a Python function without the collections in it, where it is most.
+    """Return the findings; one on a Python function loses the collections that took most of it.
 
-    They started there as it made objects, and `garbage_collection` tells of them.
+    They started there because it made objects, and `garbage_collection` reports them.
     """
-    kept = list(said)
-    if not any(one.rule == "garbage_collection" for one in kept):
-        return kept
-    of_python = [one for one in kept if one.rule == "python_time"]
-    less = {id(one): _less(record, one, python_share) for one in of_python}
-    return [told for one in kept if (told := less.get(id(one), one)) is not None]
+    listed = list(findings)
+    if not any(finding.rule == "garbage_collection" for finding in listed):
+        return listed
+    reduced = [
+        _without_collections(record, finding, python_share)
+        if finding.rule == "python_time"
+        else finding
+        for finding in listed
+    ]
+    return [finding for finding in reduced if finding is not None]
 
 
-def _less(record: Record, finding: Finding, least_share: float) -> Finding | None:
-    """The finding as it is, of what is left, or None where that is no more worth it."""
+def _without_collections(record: Record, finding: Finding, least_share: float) -> Finding | None:
+    """Return the finding unchanged, or of the time left, or None where too little is left."""
     places = record.metadata["gc"]["places"]
     columns = ("file", "function_line", "function")
-    table = pd.DataFrame([[one[key] for key in columns] for one in places], columns=_FUNCTION)
+    table = pd.DataFrame([[entry[key] for key in columns] for entry in places], columns=FUNCTION)
     within = sum(
         int(place["time_ns"])
         for place, label in zip(places, function_labels(table), strict=True)
         if f"{code(function_name(label))} itself" in finding.text
-        or (place["function"] == "<module>" and finding.text.startswith(f"{OF_THE_CELL} itself"))
+        or (place["function"] == "<module>" and finding.text.startswith(f"{CELL_BODY} itself"))
     )
     if 2 * within <= finding.cost_ns:
         return finding
@@ -443,6 +438,3 @@ def _less(record: Record, finding: Finding, least_share: float) -> Finding | Non
         return None
     text = f"{finding.text[:-1]}, {format_ns(within)} of it collecting garbage."
     return replace(finding, text=text, cost_ns=left, share=share)
-
-
-_FUNCTION = ["file", "line", "name"]

@@ -1,4 +1,4 @@
-"""The run did not end as it should: everything else is about its part before."""
+"""Findings on the recording itself: early ends, names that did not run, one-off costs, overhead."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from gpuprof_widgets.analyses.findings.compilation import COMPILATION_SHARE, com
 from gpuprof_widgets.analyses.findings.finding import (
     Finding,
     code,
+    costly_options,
     run_ns,
     share_of,
-    what_to_leave_out,
 )
 from gpuprof_widgets.analyses.regions import UNRECORDED, iterations, usual_steps
 from gpuprof_widgets.trace.model import Record
@@ -26,13 +26,13 @@ def ending(record: Record) -> list[Finding]:
     """Fires where the recorder noted an interruption or an error."""
     error = record.metadata.get("error")
     if record.metadata.get("interrupted"):
-        what = "was interrupted"
+        outcome = "was interrupted"
     elif error:
-        what = f"raised {str(error).splitlines()[0].rstrip('.')}"
+        outcome = f"raised {str(error).splitlines()[0].rstrip('.')}"
     else:
         return []
     cost = int(record.metadata.get("wall_ns") or run_ns(record))
-    text = f"The cell {what} after {format_ns(cost)}: this profile ends there."
+    text = f"The cell {outcome} after {format_ns(cost)}: this profile ends there."
     return [Finding(text, cost, 1.0)]
 
 
@@ -42,10 +42,10 @@ _FRAME = re.compile(r"\): (?P<name>.*)$")
 
 
 def expected(record: Record) -> list[Finding]:
-    """Fires for every name of ``expect`` that was not seen running.
+    """Fires for every name of ``expect`` that did not run.
 
     A name is that of an annotation, an op, a module (its last part or its class is enough) or,
-    where these were recorded, a Python function.
+    where Python functions were recorded, one of these.
     """
     options: dict[str, Any] = record.metadata.get("options") or {}
     names = [name.strip() for name in (options.get("expect") or "").split(",") if name.strip()]
@@ -54,7 +54,7 @@ def expected(record: Record) -> list[Finding]:
 
 
 def _seen(record: Record) -> set[str]:
-    """Every name under which something that ran may be known."""
+    """Return all names by which users may know something that ran."""
     slices = record.trace.slices
     ran = slices[slices["category"].isin(NAMED) & (slices["count"] > 0)]
     seen: set[str] = set()
@@ -65,7 +65,7 @@ def _seen(record: Record) -> set[str]:
     if classes is not None:
         seen |= set(classes[classes.index.isin(ran.index)])
     if record.calls is not None:
-        seen |= {_of_builtin(str(name)) for name in record.calls.functions["name"]}
+        seen |= {_builtin_name(str(name)) for name in record.calls.functions["name"]}
     return seen
 
 
@@ -75,15 +75,15 @@ def _short_names(category: str, name: str) -> set[str]:
     if category == "cpu_op":
         return {name.rsplit("::", 1)[-1]}
     if category == "python_function":
-        found = _FRAME.search(name)
-        return {found["name"] if found else _of_builtin(name)}
+        match = _FRAME.search(name)
+        return {match["name"] if match else _builtin_name(name)}
     return set()
 
 
-def _of_builtin(name: str) -> str:
-    """``save`` of ``<built-in method save ...>`` and of ``<method 'save' of ... objects>``."""
-    found = re.match(r"^<(?:built-in )?(?:method|function) '?(?:[\w.]*\.)?(\w+)", name)
-    return found[1] if found else name
+def _builtin_name(name: str) -> str:
+    """Return ``save`` for ``<built-in method save ...>`` or ``<method 'save' of ... objects>``."""
+    match = re.match(r"^<(?:built-in )?(?:method|function) '?(?:[\w.]*\.)?(\w+)", name)
+    return match[1] if match else name
 
 
 def _missing(record: Record, name: str) -> Finding:
@@ -113,36 +113,36 @@ def one_off(
 ) -> list[Finding]:
     """Fires for a slow first step, compilation, allocator growth or retries in the warm-up.
 
-    And for what torch.compile still compiled after it: that is in the recorded times.
+    Also for compilations after the warm-up, which are part of the recorded times.
 
     ``first_step_ratio``: Times the median step: from here on the first one did one-off work.
 
     The other threshold is that of `compilation`.
     """
     noted: Mapping[str, Any] = (record.metadata.get("steps") or {}).get("one_off") or {}
-    said = [*_first_step(record, first_step_ratio), *_costs(noted)]
-    found = []
-    if said:
-        text = f"One-off costs in warm-up, which the record leaves out: {'; '.join(said)}."
-        found.append(Finding(text))
+    costs = [*_first_step(record, first_step_ratio), *_costs(noted)]
+    findings = []
+    if costs:
+        text = f"One-off costs in warm-up, which the recording leaves out: {'; '.join(costs)}."
+        findings.append(Finding(text))
     late = noted.get("after_warmup") or {}
-    # `compilation` knows what was compiled, and why.
+    # `compilation` says what was compiled, and why.
     if late.get("graphs") and not compilation(record, compilation_share=compilation_share):
         cost = int(late["compile_ns"])
         text = (
             f"torch.compile still compiled {format_count(late['graphs'], 'graph')} after the "
-            f"warm-up, in {format_ns(cost)}: the recorded steps hold one-off costs."
+            f"warm-up, in {format_ns(cost)}: the recorded steps include one-off costs."
         )
         share = min(share_of(cost, record.trace.span_ns), 1.0)
         remedy = "Warm up longer (--warmup), or find what changes from step to step: shapes, flags."
-        found.append(Finding(text, cost, share, remedy=remedy))
-    return found
+        findings.append(Finding(text, cost, share, remedy=remedy))
+    return findings
 
 
 def _first_step(record: Record, ratio: float) -> Iterator[str]:
     table = iterations(record)
     whole = table[table["complete"] & table["kind"].isin(UNRECORDED)]
-    if not (whole["step"] == 0).any():  # recorded, or before anybody counted
+    if not (whole["step"] == 0).any():  # the first step was recorded, or not counted
         return
     plain, recorded = usual_steps(record)
     others = plain if len(plain) else recorded
@@ -169,18 +169,19 @@ def _costs(noted: Mapping[str, Any]) -> Iterator[str]:
         yield "cuDNN tries its algorithms on new shapes (torch.backends.cudnn.benchmark is on)"
 
 
-ENOUGH = 2  # steps of either kind: the median of a single one is whatever happened in it
-SPREAD = 5  # unrecorded steps: of fewer it is unknown how much they differ by themselves
+ENOUGH = 2
+"""Steps of either kind that a comparison needs: a single one has no median."""
+SPREAD = 5
+"""Unrecorded steps that are needed to know how much they vary."""
 
-MORE_STEPS = "More steps would tell: a longer --warmup, and more --steps."
+MORE_STEPS = "Run more steps: a longer --warmup, and more --steps."
 SHORT_OPS = "Short ops look slower than they are, long ones hardly"
 
 
 def step_overhead(record: Record, *, step_slowdown: float = 1.1) -> list[Finding]:
     """Fires where the recorded steps of a bounded loop took 1.1 times as long or more.
 
-    Also where that cannot be told: there are too few of either kind, or their times differ more
-    among themselves.
+    Also where that is unknown: there are too few steps of either kind, or their times vary more.
 
     ``step_slowdown``: Times as slow as unrecorded steps; below it, it is the difference between any
         few steps.
@@ -208,17 +209,16 @@ def step_overhead(record: Record, *, step_slowdown: float = 1.1) -> list[Finding
 
 
 def _remedy(record: Record) -> str:
-    without = what_to_leave_out(record)
+    without = costly_options(record)
     less = f"; record less (without {without}) for times nearer to the truth" if without else ""
     return f"{SHORT_OPS}{less}."
 
 
 def _is_noise(plain: pd.Series, recorded: pd.Series) -> bool:
-    """Whether the medians are no further apart than steps of one kind are from their own.
+    """Whether the medians differ by no more than steps usually differ from their own median.
 
-    Nor is it known where there are few unrecorded ones. Unless each recorded step took longer than
-    every one before. As one may be an outlier, it is the median deviation that counts, not the
-    range.
+    Few unrecorded steps are noise too, unless each recorded step took longer than every one
+    before. The median deviation counts, not the range, as one step may be an outlier.
     """
     if float(recorded.min()) > float(plain.max()):
         return False
@@ -229,9 +229,9 @@ def _is_noise(plain: pd.Series, recorded: pd.Series) -> bool:
 
 def _too_uneven(plain: pd.Series, recorded: pd.Series) -> str:
     return (
-        "How much slower profiling made a step cannot be told: their times are too uneven, "
-        f"{_range(recorded)} in {format_count(len(recorded), 'recorded step')}, "
-        f"{_range(plain)} in {format_count(len(plain), 'unrecorded one')} before."
+        "It is not known how much profiling slows a step: step times vary too much, "
+        f"{_range(recorded)} in {format_count(len(recorded), 'recorded step')}, {_range(plain)} in "
+        f"{format_count(len(plain), 'unrecorded one')} before."
     )
 
 
@@ -241,8 +241,8 @@ def _range(times: pd.Series) -> str:
 
 def _too_few(plain: int, recorded: int) -> str:
     return (
-        "How much slower profiling made a step cannot be told: that takes "
-        f"{format_count(ENOUGH, 'step')} of either kind after the loop's first, and there are "
+        "It is not known how much profiling slows a step: that takes "
+        f"{format_count(ENOUGH, 'step')} of either kind after the loop's first, but there are "
         f"{plain} unrecorded and {recorded} recorded."
     )
 
@@ -254,7 +254,7 @@ _KINDS = {
     "lines": "line run",
     "allocations": "memory change",
 }
-"""What `capture.overhead` counts beside events, and the word for one."""
+"""What `capture.overhead` counts besides events, and the word for one of each."""
 
 
 def overhead(
@@ -262,7 +262,7 @@ def overhead(
 ) -> list[Finding]:
     """Fires where the recorder estimates its cost at 5 % of the cell's time and 1 ms or more.
 
-    Not where steps were timed with and without recording: `step_overhead` knows better.
+    Not where steps were timed with and without recording: `step_overhead` is more accurate.
 
     ``recording_share``: Of the cell's time, spent on recording it.
     ``recording_least_ns``: Spent on recording: less is nobody's trouble, whatever its share.
@@ -279,14 +279,14 @@ def overhead(
         f"{format_share(share)} of the cell's {format_ns(wall)}: "
         "short ops look longer here than they are."
     )
-    without = what_to_leave_out(record)
+    without = costly_options(record)
     less = f"less (without {without}), or " if without else ""
     remedy = f"Record {less}fewer iterations."
     return [Finding(text, cost, share, remedy=remedy)]
 
 
 def _recorded(record: Record, noted: dict[str, Any]) -> str:
-    """What was counted: "1,200 events, 23,000 Python calls and 4,800 module calls"."""
+    """Return what was counted: "1,200 events, 23,000 Python calls and 4,800 module calls"."""
     counts = {"event": int(noted.get("events") or len(record.trace))}
     counts |= {word: int(noted.get(key) or 0) for key, word in _KINDS.items()}
     first, *more = [format_count(count, word) for word, count in counts.items() if count]

@@ -1,4 +1,4 @@
-"""Copies that need not be made."""
+"""Findings on moving data: needless and slow copies, constants made anew, communication."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ from gpuprof_widgets.analyses.collectives import collective_calls
 from gpuprof_widgets.analyses.columns import format_bytes, format_count, format_ns, format_share
 from gpuprof_widgets.analyses.copies import EVERY_STEP, THERE_AND_BACK, copies
 from gpuprof_widgets.analyses.findings.finding import (
+    EVIDENCE,
     Finding,
     code,
     copies_counted,
+    gpu_name,
     kernel_code,
+    longest_slice,
     of_gpu_work,
     run_ns,
     share_of,
+    slice_range,
+    table_range,
 )
 from gpuprof_widgets.analyses.findings.waits import SYNCHRONISING_SHARE, synchronising
 from gpuprof_widgets.analyses.gpu_work import COMMUNICATION, COPY, gpu_kinds
@@ -40,17 +45,17 @@ REMEDIES = {
 
 
 def needless_copies(record: Record, *, needless_copies_share: float = 0.01) -> list[Finding]:
-    """At most one finding per reason (see `copies`) whose copies took 1 % of the run or more.
+    """Report each reason (see `copies`) whose needless copies took 1 % of the run or more.
 
-    Cost: for each copy its time on the GPU, or the CPU's in waiting for it where that is longer.
+    A copy costs its time on the GPU, or the CPU's wait for it where that is longer.
 
     ``needless_copies_share``: Copies there and straight back, or of a constant in every step.
     """
     table = copies(record)
-    said = [
+    findings = [
         _finding(record, table[(table["needless"] == why).to_numpy(bool)], why) for why in REMEDIES
     ]
-    return [finding for finding in said if finding.share >= needless_copies_share]
+    return [finding for finding in findings if finding.share >= needless_copies_share]
 
 
 def _finding(record: Record, table: pd.DataFrame, why: str) -> Finding:
@@ -60,18 +65,9 @@ def _finding(record: Record, table: pd.DataFrame, why: str) -> Finding:
     if not len(table):
         return Finding("")
     longest = table.iloc[int(cost.argmax())]
-    start = int(longest["start_ns"])
     took = f"{format_ns(total)}, {format_share(share)} of the time"
-    text = f"{_said(table, why)}{_mostly(table, cost)}: {took}."
-    return Finding(
-        text,
-        total,
-        share,
-        start,
-        start + int(longest["dur_ns"]),
-        tuple(table["row"]),
-        REMEDIES[why],
-    )
+    text = f"{_needless_text(table, why)}{_mostly(table, cost)}: {took}."
+    return Finding(text, total, share, *table_range(longest), tuple(table["row"]), REMEDIES[why])
 
 
 def _costs(table: pd.DataFrame) -> npt.NDArray[np.int64]:
@@ -80,26 +76,26 @@ def _costs(table: pd.DataFrame) -> npt.NDArray[np.int64]:
     return np.asarray(np.maximum(took, waiting.to_numpy(np.int64)), np.int64)
 
 
-def _said(table: pd.DataFrame, why: str) -> str:
+def _needless_text(table: pd.DataFrame, reason: str) -> str:
     size = format_bytes(int(table["bytes"].sum()))
-    if why == THERE_AND_BACK:
+    if reason == THERE_AND_BACK:
         count = copies_counted(len(table))
         return f"{size} went between CPU and GPU and straight back, in {count}"
     each = format_bytes(int(table["bytes"].iloc[0])) if table["bytes"].nunique() == 1 else size
-    return f"The same {each} are copied to the GPU anew in every step"
+    return f"The same {each} are copied to the GPU in every step"
 
 
 def _mostly(table: pd.DataFrame, cost: npt.NDArray[np.int64]) -> str:
-    """The op and the module in which most of it was."""
+    """Name the op and the module that cost most."""
     by = table.assign(cost=cost).groupby(["op_name", "module"])["cost"].sum()
     place: Any = by.idxmax()
     op, module = place
-    said = [f", mostly in {code(op)}"] if op else []
-    said += [f" of {code(module)}"] if module else []
-    return "".join(said)
+    words = [f", mostly in {code(op)}"] if op else []
+    words += [f" of {code(module)}"] if module else []
+    return "".join(words)
 
 
-REMEDY = (
+PIN_REMEDY = (
     "Copy from pinned memory: pin_memory=True in the DataLoader (or .pin_memory() once), and "
     ".to(device, non_blocking=True); then the CPU goes on and the copy runs beside kernels."
 )
@@ -127,26 +123,24 @@ def pageable_copies(
     slow = (table["direction"] == "HtoD") & (table["source"] == "pageable")
     table = table[slow.to_numpy(bool)]
     waits = synchronising(record, synchronising_share=synchronising_share)
-    said = [row for finding in waits for row in finding.rows]
-    table = table[~np.isin(table["launch"].to_numpy(np.int64), said)]
+    waited_for = [row for finding in waits for row in finding.rows]
+    table = table[~np.isin(table["launch"].to_numpy(np.int64), waited_for)]
     held = table["call_ns"].to_numpy(np.int64) + table["wait_ns"].to_numpy(np.int64)
     cost = int(held.sum())
     share = share_of(cost, run_ns(record))
     if not len(table) or share < pageable_copies_share:
         return []
     longest = table.iloc[int(held.argmax())]
-    start = int(longest["start_ns"])
     text = (
-        f"{copies_counted(len(table))} from pageable memory to "
-        f"the GPU{_size(table)} held the CPU up for {format_ns(cost)} ({format_share(share)} of "
-        f"the time){_pageable_copies_mostly(table, held)}."
+        f"{copies_counted(len(table))} from pageable memory to the GPU{_size(table)} blocked the "
+        f"CPU for {format_ns(cost)} ({format_share(share)} of the time){_slowest_op(table, held)}."
     )
-    rows, end = tuple(table["row"]), start + int(longest["dur_ns"])
-    return [Finding(text, cost, share, start, end, rows, REMEDY)]
+    place = (*table_range(longest), tuple(table["row"]))
+    return [Finding(text, cost, share, *place, PIN_REMEDY)]
 
 
 def _size(table: pd.DataFrame) -> str:
-    """How much, and how fast it went."""
+    """Return how much was copied, and how fast."""
     known = table[(table["bytes"] >= 0).to_numpy(bool)]
     size, took = int(known["bytes"].sum()), int(known["dur_ns"].sum())
     if not size or not took:
@@ -154,7 +148,7 @@ def _size(table: pd.DataFrame) -> str:
     return f" ({format_bytes(size)} at {format_bytes(size * 1e9 / took)}/s)"
 
 
-def _pageable_copies_mostly(table: pd.DataFrame, held: npt.NDArray[np.int64]) -> str:
+def _slowest_op(table: pd.DataFrame, held: npt.NDArray[np.int64]) -> str:
     by = pd.Series(held, table["op_name"].to_numpy(object)).groupby(level=0).sum()
     op = str(by.idxmax())
     return f", mostly in {code(op)}" if op else ""
@@ -163,7 +157,7 @@ def _pageable_copies_mostly(table: pd.DataFrame, held: npt.NDArray[np.int64]) ->
 ALWAYS_THE_SAME = frozenset(
     {"aten::zeros", "aten::ones", "aten::full", "aten::arange", "aten::eye", "aten::linspace"}
 )
-"""Factories whose result depends on their arguments alone: no random numbers, no user's data."""
+"""Factories whose result depends on their arguments alone: no random numbers, no user data."""
 
 MADE_ANEW_REMEDY = (
     "Make it once before the loop (register_buffer in a module), and zero_() or copy_() into it "
@@ -174,38 +168,37 @@ MADE_ANEW_REMEDY = (
 def made_anew(
     record: Record, *, made_anew_share: float = 0.02, made_anew_rounds: int = 3
 ) -> list[Finding]:
-    """At most one finding: the line whose factory calls cost most, from 2 % of the run on.
+    """Report the line and factory whose calls cost most CPU time, from 2 % of the run on.
 
-    Only calls on a line of the cell that ran three times or more (elsewhere nothing tells that they
-    are made again), the outermost ones, those of one op together. Cost: their time on the CPU.
+    Only the outermost calls on cell lines that ran three times or more count: elsewhere nothing
+    shows that they are repeated.
 
     ``made_anew_share``: Making a constant tensor in each round of a loop.
     ``made_anew_rounds``: Executions of one line from which on it is a loop's.
     """
     table = _calls(record.trace)
-    loops = [one for _, one in table.groupby(["cell", "line", "name"])]
-    loops = [one for one in loops if one["execution"].nunique() >= made_anew_rounds]
+    loops = [loop for _, loop in table.groupby(["cell", "line", "name"])]
+    loops = [loop for loop in loops if loop["execution"].nunique() >= made_anew_rounds]
     if not loops:
         return []
-    most = max(loops, key=lambda one: int(one["dur_ns"].sum()))
+    most = max(loops, key=lambda loop: int(loop["dur_ns"].sum()))
     cost = int(most["dur_ns"].sum())
     share = share_of(cost, run_ns(record))
     if share < made_anew_share:
         return []
     longest = most.iloc[int(most["dur_ns"].to_numpy().argmax())]
-    start = int(longest["start_ns"])
     text = (
         f"{code(longest['name'])} made a tensor anew in {format_count(len(most), 'call')} on line "
         f"{longest['line']}: {format_ns(cost)}, {format_share(share)} of the time."
     )
-    rows, end = tuple(most["row"]), start + int(longest["dur_ns"])
-    return [Finding(text, cost, share, start, end, rows, MADE_ANEW_REMEDY)]
+    place = (*table_range(longest), tuple(most["row"]))
+    return [Finding(text, cost, share, *place, MADE_ANEW_REMEDY)]
 
 
 def _calls(trace: Trace) -> pd.DataFrame:
-    """The outermost factory calls in lines of a cell: slice, its cell and line, and its times.
+    """Return the outermost factory calls in cell lines: slice, cell and line, times.
 
-    Not those that another op makes for its own use, as ops of the backward pass do for gradients.
+    Calls that another op makes for itself, as ops of the backward pass do, do not count.
     """
     makes = trace.index.named(ALWAYS_THE_SAME) & trace.index.on_tracks("cpu")
     inside = np.append(trace.index.op_around, NONE)[trace.index.parent] >= 0
@@ -227,17 +220,16 @@ def _calls(trace: Trace) -> pd.DataFrame:
     )
 
 
-EVIDENCE = 2_000
 EXPOSED_COMMUNICATION_REMEDY = (
-    "Let it overlap with compute (DDP and FSDP do so in the backward pass: smaller buckets begin "
-    "earlier, larger ones cost less each), or send less and less often: bf16, gradient "
-    "accumulation with no_sync(), a compression hook. Where it mostly waits, another rank is late: "
-    "gpuprof ranks compares them."
+    "Overlap it with compute (DDP and FSDP do so in the backward pass: smaller buckets begin "
+    "earlier, larger ones cost less each), or send less, and less often: bf16, gradient "
+    "accumulation with no_sync(), a compression hook. Where it mostly waits, another rank is "
+    "late: compare them with gpuprof ranks."
 )
 
 
 def exposed_communication(record: Record, *, communication_share: float = 0.1) -> list[Finding]:
-    """One finding per GPU, or CPU without one, that only communicates for 10 % of the run.
+    """Report each GPU (or the CPU, without one) that only communicates for 10 % of the run.
 
     ``communication_share``: Doing nothing but communicate, on a GPU or a CPU (TB: over 10 % of the
         step).
@@ -254,15 +246,15 @@ def _exposed_communication_finding(record: Record, row: dict[Any, Any]) -> Findi
     segments = segments[(segments["device"] == device) & (segments["class"] == EXPOSED)]
     start, end = (segments[f"{edge}_ns"].to_numpy(np.int64) for edge in ("start", "end"))
     longest = int((end - start).argmax())
-    rows = _slices(record, row)
-    shown = _shown(record, rows, (start, end))
+    rows = _communication(record, row)
+    shown = _exposed_ns(record, rows, (start, end))
     ts = record.trace.slices["ts"].to_numpy()[rows]
     total = intervals.length(intervals.union(ts, ts + record.trace.slices["dur"].to_numpy()[rows]))
     name = str(record.trace.slices["name"].iloc[rows[int(shown.argmax())]])
-    hidden = _hidden(exposed, total)
+    hidden, share = _hidden(exposed, total), format_share(row["share"])
     text = (
-        f"{_alone(row)} for {format_ns(exposed)} ({format_share(row['share'])} of the time): "
-        f"{hidden} of its communication was hidden behind compute; the most exposed call is "
+        f"{_communicating(row)} for {format_ns(exposed)} ({share} of the time): {hidden} of its "
+        "communication was hidden behind compute; the most exposed call is "
         f"{kernel_code(name)}, {format_ns(int(shown.max()))} of it."
     )
     evidence = tuple(rows[np.argsort(-shown, kind="stable")][:EVIDENCE])
@@ -272,18 +264,17 @@ def _exposed_communication_finding(record: Record, row: dict[Any, Any]) -> Findi
 
 def _hidden(exposed: int, total: int) -> str:
     share = 1 - exposed / total
-    return format_share(share) if share else "nothing"
+    return format_share(share) if share else "none"
 
 
-def _alone(row: dict[Any, Any]) -> str:
+def _communicating(row: dict[Any, Any]) -> str:
     if row["state"] == HOST:
         return "The CPU had a collective in flight and was in no op that computes"
-    place = "The GPU" if row["device"] < 0 else f"GPU {row['device']}"
-    return f"{place} did nothing but communicate"
+    return f"{gpu_name(row['device'])} did nothing but communicate"
 
 
-def _slices(record: Record, row: dict[Any, Any]) -> npt.NDArray[np.intp]:
-    """The communication of the device."""
+def _communication(record: Record, row: dict[Any, Any]) -> npt.NDArray[np.intp]:
+    """Return the communication slices of the device."""
     if row["state"] == HOST:
         calls = collective_calls(record)
         return np.asarray(calls["row"][calls["device"] == row["device"]], np.intp)
@@ -292,16 +283,15 @@ def _slices(record: Record, row: dict[Any, Any]) -> npt.NDArray[np.intp]:
     return np.asarray(rows[chosen], np.intp)
 
 
-def _shown(
+def _exposed_ns(
     record: Record, rows: npt.NDArray[np.intp], exposed: intervals.Intervals
 ) -> npt.NDArray[np.int64]:
-    """How much of each slice nothing else hides."""
+    """Return the time of each slice that no other work hides, in ns."""
     ts = record.trace.slices["ts"].to_numpy()[rows]
     dur = record.trace.slices["dur"].to_numpy()[rows]
     return intervals.overlap((ts, ts + dur), exposed)
 
 
-ONE_STREAM_EVIDENCE = 2_000
 ONE_STREAM_REMEDIES = {
     COPY: "Copy the next batch on a stream of its own while this one is computed: pinned memory "
     "(pin_memory=True), non_blocking=True, a torch.cuda.Stream() and wait_stream() before use.",
@@ -312,10 +302,10 @@ ONE_STREAM_REMEDIES = {
 
 @of_gpu_work
 def one_stream(record: Record, *, one_stream_share: float = 0.05) -> list[Finding]:
-    """One finding per stream on which copies and communication hold up compute for 5 % of the run.
+    """Report each stream on which copies and communication hold up compute for 5 % of the run.
 
-    The cost is what it could save at most, which is no more than the stream computes: whether any
-    compute was independent of them is not in the trace.
+    The cost is the most that overlap could save, at most the stream's compute: the trace does not
+    show whether any compute was independent of them.
 
     ``one_stream_share``: Copies and communication alone on the stream that computes as well.
     """
@@ -332,27 +322,26 @@ def _one_stream_finding(record: Record, row: dict[Any, Any]) -> Finding:
     slices = record.trace.slices
     rows, kinds = _moving(record, int(row["device"]), int(row["stream"]))
     dur = slices["dur"].to_numpy()[rows]
-    longest = int(dur.argmax())
-    start = int(slices["ts"].iloc[rows[longest]])
+    longest = longest_slice(record.trace, rows)
     alone = int(row["serialised_ns"])
     alone_share = alone / max(record.trace.span_ns, 1)
-    device = "the GPU" if row["device"] < 0 else f"GPU {row['device']}"
+    device = gpu_name(row["device"]).replace("The", "the")
     text = (
-        f"Stream {row['stream']} of {device} computes and moves data by turns: "
-        f"for {format_ns(alone)} ({format_share(alone_share)} of the time) nothing was computed "
-        f"while {_what(kinds)} ran on it, the longest is "
-        f"{code(str(slices['name'].iloc[rows[longest]]))}."
+        f"Stream {row['stream']} of {device} computes and moves data in turns: for "
+        f"{format_ns(alone)} ({format_share(alone_share)} of the time) nothing was computed while "
+        f"{_count_moving(kinds)} ran on it; the longest is "
+        f"{code(str(slices['name'].iloc[longest]))}."
     )
-    evidence = tuple(rows[np.argsort(-dur, kind="stable")][:ONE_STREAM_EVIDENCE])
+    evidence = tuple(rows[np.argsort(-dur, kind="stable")][:EVIDENCE])
     times = [int(dur[kinds == kind].sum()) for kind in ONE_STREAM_REMEDIES]
     remedy = list(ONE_STREAM_REMEDIES.values())[int(np.argmax(times))]
-    place = (start, start + int(dur[longest]))
+    place = slice_range(record.trace, longest)
     return Finding(text, row["cost_ns"], row["share"], *place, evidence, remedy)
 
 
-def _what(kinds: npt.NDArray[np.object_]) -> str:
+def _count_moving(kinds: npt.NDArray[np.object_]) -> str:
     copies, collectives = (int((kinds == kind).sum()) for kind in (COPY, COMMUNICATION))
-    counted = [f"{copies:,} {'copy' if copies == 1 else 'copies'}"] if copies else []
+    counted = [copies_counted(copies)] if copies else []
     counted += [format_count(collectives, "collective")] if collectives else []
     return " and ".join(counted)
 
@@ -360,12 +349,12 @@ def _what(kinds: npt.NDArray[np.object_]) -> str:
 def _moving(
     record: Record, device: int, stream: int
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.object_]]:
-    """Copies and communication on a stream, and which of both each is."""
+    """Return the copies and communication on a stream, and the kind of each."""
     trace = record.trace
     rows, kinds = gpu_kinds(trace)
-    mine = (trace.index.device[rows] == device) & (stream_of(trace, rows) == stream)
-    mine &= could_overlap(trace, rows, kinds)
-    return rows[mine], kinds[mine]
+    on_stream = (trace.index.device[rows] == device) & (stream_of(trace, rows) == stream)
+    on_stream &= could_overlap(trace, rows, kinds)
+    return rows[on_stream], kinds[on_stream]
 
 
 DATA_PARALLEL = re.compile(
@@ -375,9 +364,9 @@ DATA_PARALLEL = re.compile(
 
 PARALLEL = (
     "torch.nn.DataParallel scatters inputs and gathers outputs and gradients in each step: "
-    "DistributedDataParallel, with one process per GPU, exchanges gradients alone, beside backward."
+    "DistributedDataParallel, with one process per GPU, exchanges only gradients, during backward."
 )
-OTHERWISE = (
+PEER_REMEDY = (
     "Keep tensors that are used together on one GPU, or exchange them with torch.distributed, "
     "which overlaps with compute."
 )
@@ -396,13 +385,11 @@ def peer_copies(record: Record, *, peer_copies_share: float = 0.02) -> list[Find
     if not len(table) or share < peer_copies_share:
         return []
     longest = table.iloc[int(table["dur_ns"].to_numpy().argmax())]
-    start = int(longest["start_ns"])
     size = int(table["bytes"].clip(lower=0).sum())
     amount = f" ({format_bytes(size)})" if size else ""
     text = (
         f"{copies_counted(len(table))} from GPU to GPU{amount} "
         f"took {format_ns(cost)} ({format_share(share)} of the time)."
     )
-    remedy = PARALLEL if record.trace.index.matching(DATA_PARALLEL).any() else OTHERWISE
-    rows, end = tuple(table["row"]), start + int(longest["dur_ns"])
-    return [Finding(text, cost, share, start, end, rows, remedy)]
+    remedy = PARALLEL if record.trace.index.matching(DATA_PARALLEL).any() else PEER_REMEDY
+    return [Finding(text, cost, share, *table_range(longest), tuple(table["row"]), remedy)]

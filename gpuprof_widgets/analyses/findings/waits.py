@@ -1,4 +1,7 @@
-"""Calls in which the CPU stood still until the GPU was done."""
+"""Findings on waiting: for the GPU, in Python functions, for timers and other processes, in await.
+
+Waits for the DataLoader and for files are in `input`.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,17 @@ from gpuprof_widgets.analyses import operators as rows
 from gpuprof_widgets.analyses.blocking import blocked
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.findings.finding import (
+    WORTH_NS,
     Finding,
     code,
     function_name,
     run_ns,
     share_of,
     shorter,
+    slice_range,
     statement,
+    table_range,
 )
-from gpuprof_widgets.analyses.findings.lines import WORTH_NS
 from gpuprof_widgets.analyses.findings.python_time import (
     NEARLY,
     PYTHON_SHARE,
@@ -38,20 +43,21 @@ from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import SAMPLED
 
-MOST = 3  # findings; further ops are rarely worth reading about
+MOST = 3
+"""Findings at most: further ops are rarely worth reading about."""
 ALL_THE_WHILE = 0.95
-"""Of the waiting, from which on the GPU was busy in all of it but for the call's own overhead."""
+"""Share of the waiting from which on the GPU was busy in all of it but the call's overhead."""
 
 REMEDIES = {
     "aten::item": "Read results less often: add up on the GPU and call .item() once per epoch.",
     "aten::_local_scalar_dense": "Read results less often: .item(), float() and printing wait.",
-    "aten::nonzero": "The shape of its result depends on data, so the CPU has to wait for it: "
-    "torch.where or a mask of fixed shape does not.",
-    "aten::index": "A boolean mask has to be counted first, so the CPU has to wait: torch.where or "
-    "masked_fill keep a fixed shape.",
+    "aten::nonzero": "The shape of its result depends on data, so the CPU has to wait for it: use "
+    "torch.where or a mask of fixed shape.",
+    "aten::index": "A boolean mask has to be counted first, so the CPU has to wait: use "
+    "torch.where or masked_fill, which keep a fixed shape.",
 }
 COPY_REMEDIES = {
-    "DtoH": "Keep results on the GPU, read them less often or later (non_blocking=True needs "
+    "DtoH": "Keep results on the GPU, or read them less often or later (non_blocking=True needs "
     "pinned memory and a synchronisation before reading).",
     "HtoD (Pageable": "Copy from pinned memory (pin_memory=True of the DataLoader, or "
     ".pin_memory()) with non_blocking=True.",
@@ -59,23 +65,23 @@ COPY_REMEDIES = {
 }
 """What to do about a wait for a copy, by its direction and the kind of memory in its name."""
 FREEING_REMEDY = (
-    "Memory ran short and the allocator gave cached blocks back first: use less of it, or set "
+    "Memory ran short, so the allocator freed cached blocks first: use less memory, or set "
     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
 )
 NOT_IN_THE_TRACE = (
-    "Meanwhile the GPU did nothing that the trace holds, so what the call waited for is not in it: "
-    "another process on this GPU, another GPU or rank, or work from before the recording."
+    "The trace shows no GPU work during the wait, so the call waited for something else: another "
+    "process on this GPU, another GPU or rank, or work from before the recording."
 )
 AT_THE_END = (
-    "No GPU work came after this call, which waits for the results: only less work before it makes "
-    "that shorter."
+    "No GPU work came after this call, which waits for the results: only less work before it "
+    "makes the wait shorter."
 )
 HARDLY = 0.1
-"""Of the waiting, up to which the GPU was busy if it was for something else."""
+"""Share of the waiting below which the GPU was not what the call waited for."""
 LATENCY_NS = 1_000_000
-"""No work that the GPU has queued begins so late, nor does a call return so late after it."""
+"""No queued GPU work begins that late, and no call returns that late after it."""
 OTHERWISE = "The CPU launches nothing while it waits: move the call out of the loop if you can."
-ONCE = "The CPU launches nothing while it waits: leave the call out, or make it later, if you can."
+ONCE = "The CPU launches nothing while it waits: remove the call, or move it later, if you can."
 
 SYNCHRONISING_SHARE = 0.02
 
@@ -83,11 +89,10 @@ SYNCHRONISING_SHARE = 0.02
 def synchronising(
     record: Record, *, synchronising_share: float = SYNCHRONISING_SHARE
 ) -> list[Finding]:
-    """At most three findings: the ops whose waits took 2 % of the run or more, by their cost.
+    """Report at most three ops whose waits took 2 % of the run or more, by their cost.
 
-    The cost is what the GPU idled for it (`wait_costs`): to wait for a GPU that is busy, and has
-    more to do then, costs nothing. Not the waits of backward ops, which the rule `backward` names
-    with their forward op.
+    The cost is the GPU's idle time that they cause (`wait_costs`): waiting for a GPU that is busy,
+    and has more work queued, costs nothing. `backward` reports the waits of backward ops.
 
     ``synchronising_share``: Waiting for the GPU in calls of one op.
     """
@@ -95,16 +100,16 @@ def synchronising(
     table = table[table["kind"] == "synchronise"]
     table = table.assign(cost_ns=wait_costs(record.trace, table))
     of_backward = forward_of(record.trace)[table["row"]] >= 0
-    table = table[~of_backward & ~_profilers_own(record, table)]
+    table = table[~of_backward & ~_is_profilers(record, table)]
     groups = [group for _, group in table.groupby(["op_name", "name"], sort=False)]
     run, least = run_ns(record), synchronising_share
-    long = [one for one in groups if share_of(one["dur_ns"].sum(), run) >= least]
-    said = [_finding(record, group) for group in long]
-    return sorted(said, key=lambda finding: -finding.cost_ns)[:MOST]
+    long = [group for group in groups if share_of(group["dur_ns"].sum(), run) >= least]
+    findings = [_finding(record, group) for group in long]
+    return sorted(findings, key=lambda finding: -finding.cost_ns)[:MOST]
 
 
-def _profilers_own(record: Record, table: pd.DataFrame) -> Any:
-    """The wait outside of any op with which a recording ends: the profiler's, not the user's."""
+def _is_profilers(record: Record, table: pd.DataFrame) -> Any:
+    """Whether a wait is the profiler's: outside of any op, at the end of the recording."""
     index = record.trace.index
     ended = index.end[index.is_op & (index.column("count") > 0)]
     return (table["op"] < 0) & (table["start_ns"] >= ended.max(initial=0)) & (len(ended) > 0)
@@ -121,32 +126,25 @@ def _finding(record: Record, group: pd.DataFrame) -> Finding:
         f"in {calls} of {code(longest['name'])}{_mostly_for(record.trace, group)}"
         f"{_mostly_at(record, group)}{_lost(record, group)}."
     )
-    start = int(longest["start_ns"])
-    return Finding(
-        text,
-        cost,
-        share_of(cost, run_ns(record)),
-        start,
-        start + int(longest["dur_ns"]),
-        tuple(group["row"].astype(int)),
-        _remedy(record.trace, group),
-    )
+    place = (*table_range(longest), tuple(group["row"].astype(int)))
+    remedy = _remedy(record.trace, group)
+    return Finding(text, cost, share_of(cost, run_ns(record)), *place, remedy)
 
 
 def _lost(record: Record, group: pd.DataFrame) -> str:
-    """What the run lost by it, where that is less than the waiting, and that the GPU was busy."""
+    """Say that the GPU was busy meanwhile, and what the run lost where that is less."""
     waited, cost = int(group["dur_ns"].sum()), int(group["cost_ns"].sum())
     busy = int(group["gpu_busy_ns"].sum()) >= ALL_THE_WHILE * waited
-    said = "; the GPU was busy all the while" if busy else ""
+    text = "; the GPU was busy all the while" if busy else ""
     if not cost:
-        said += ", and had more to do: the waiting cost nothing"
+        text += ", and had more to do: the waiting cost nothing"
     elif cost < waited:
-        said += f"{', and' if busy else ';'} {shorter(cost, record)} without"
-    return said
+        text += f"{', and' if busy else ';'} without that {shorter(cost, record)}"
+    return text
 
 
 def _remedy(trace: Trace, group: pd.DataFrame) -> str:
-    """What to do about the op, else about the copies that took most of the waiting."""
+    """Return the remedy for the op, else for the copies that took most of the waiting."""
     waited = int(group["dur_ns"].sum())
     if waited >= LATENCY_NS * len(group) and group["gpu_busy_ns"].sum() < HARDLY * waited:
         return NOT_IN_THE_TRACE
@@ -166,7 +164,7 @@ def _remedy(trace: Trace, group: pd.DataFrame) -> str:
 
 
 def _mostly_for(trace: Trace, group: pd.DataFrame) -> str:
-    """The GPU work that was busy longest during the waits, on the streams that were waited for."""
+    """Name the GPU work that ran longest during the waits, on the streams they waited for."""
     known = group[group["gpu"] >= 0]
     if not len(known):
         return ""
@@ -182,7 +180,7 @@ def _mostly_for(trace: Trace, group: pd.DataFrame) -> str:
 
 
 def _mostly_at(record: Record, group: pd.DataFrame) -> str:
-    """The module and the cell line in which most of the waiting was, where they are known."""
+    """Name the module and the cell line with most of the waiting, where they are known."""
     trace = record.trace
     module = region_around(trace, "module")[group["row"]]
     line = region_around(trace, "cell_line")[group["row"]]
@@ -196,15 +194,15 @@ def _mostly_at(record: Record, group: pd.DataFrame) -> str:
     )
     most = places.groupby(["module", "line"], as_index=False)["dur_ns"].sum()
     top = most.iloc[int(most["dur_ns"].to_numpy().argmax())]
-    said = [f"in {code(top['module'])}"] if top["module"] else []
-    said += [f"on line {top['line']}"] if top["line"] >= 0 else []
-    return f", {'mostly ' * (len(most) > 1)}{' '.join(said)}" if said else ""
+    place = [f"in {code(top['module'])}"] if top["module"] else []
+    place += [f"on line {top['line']}"] if top["line"] >= 0 else []
+    return f", {'mostly ' * (len(most) > 1)}{' '.join(place)}" if place else ""
 
 
-WORTH_READING_NS = 1_000_000  # below it nobody waits, whatever the share
-PYTHON_WAITING_MOST = 2  # findings
+FUNCTIONS = 2
+"""Functions that a rule reports at most."""
 
-REMEDY = (
+PYTHON_WAITING_REMEDY = (
     "Making this function faster gains nothing: shorten the GPU's work before it, or read its "
     "result later."
 )
@@ -213,7 +211,7 @@ REMEDY = (
 def python_waiting(
     record: Record, *, python_waiting_share: float = 0.5, python_share: float = PYTHON_SHARE
 ) -> list[Finding]:
-    """At most two: functions with 10 % of the Python time, most of which they waited.
+    """Report at most two functions with 10 % of the Python time that mostly waited.
 
     ``python_waiting_share``: Of a function's own time: from here on it mostly waits for the GPU.
 
@@ -223,30 +221,31 @@ def python_waiting(
     if not len(table) or is_beyond_the_range(record, table):
         return []
     whole = python_ns(record)
-    high = table["self_ns"] >= max(python_share * whole, WORTH_READING_NS)
+    high = table["self_ns"] >= max(python_share * whole, WORTH_NS)
     mostly = table["self_waiting_ns"] >= python_waiting_share * table["self_ns"]
-    found = table[high & mostly].sort_values("self_waiting_ns", ascending=False, kind="stable")
+    functions = table[high & mostly].sort_values("self_waiting_ns", ascending=False, kind="stable")
     return [
-        _python_waiting_finding(record, row)
-        for row in found.head(PYTHON_WAITING_MOST).to_dict("records")
+        _python_waiting_finding(record, row) for row in functions.head(FUNCTIONS).to_dict("records")
     ]
 
 
 def _python_waiting_finding(record: Record, row: dict[Any, Any]) -> Finding:
     label = function_labels(pd.DataFrame([row]))[0]
-    waited, own = int(row["self_waiting_ns"]), int(row["self_ns"])
+    waited, self_ns = int(row["self_waiting_ns"]), int(row["self_ns"])
     share, words = share_in_words(record, waited)
-    _, of_all = share_in_words(record, own)
+    _, of_all = share_in_words(record, self_ns)
     estimated = "" if row["exact"] else "an estimated "
     text = (
-        f"{code(function_name(label))} took {format_ns(own)} "
+        f"{code(function_name(label))} took {format_ns(self_ns)} "
         f"({of_all}): {estimated}{format_ns(waited)} of it ({words}) was waiting for the GPU"
-        f"{_python_waiting_mostly_for(record, row)}."
+        f"{_waited_for(record, row)}."
     )
-    return Finding(text, waited, share, remedy=REMEDY, **_longest(record, row["waited_for"]))
+    return Finding(
+        text, waited, share, remedy=PYTHON_WAITING_REMEDY, **_longest(record, row["waited_for"])
+    )
 
 
-def _python_waiting_mostly_for(record: Record, row: dict[Any, Any]) -> str:
+def _waited_for(record: Record, row: dict[Any, Any]) -> str:
     if not row["waited_for"]:
         return ""
     by = f", launched by {code(row['launched_by'])}" if row["launched_by"] else ""
@@ -256,26 +255,23 @@ def _python_waiting_mostly_for(record: Record, row: dict[Any, Any]) -> str:
 
 
 def _place(record: Record, launched_at: str) -> str:
-    """A line of the profiled cell by its number, of others with their name."""
+    """Return a line of the profiled cell by its number, other lines with their cell."""
     cell, _, line = launched_at.rpartition(":")
     if not line:
         return ""
-    own = f"Cell [{record.metadata.get('execution_count')}]"
-    return f" at line {line}" if cell == own else f" at {launched_at}"
+    this_cell = f"Cell [{record.metadata.get('execution_count')}]"
+    return f" at line {line}" if cell == this_cell else f" at {launched_at}"
 
 
 def _longest(record: Record, waited_for: str) -> dict[str, Any]:
-    """The longest wait for work of this name, as the arguments of a `Finding`."""
+    """Return the place of the longest wait for work of this name, if it is known."""
     table = waits(record)
     table = table[(table["gpu_name"] == waited_for) | (table["copy_name"] == waited_for)]
     if not waited_for or not len(table):
         return {}
-    start, dur, row = (int(table[key].iloc[0]) for key in ("start_ns", "dur_ns", "row"))
-    return {"start_ns": start, "end_ns": start + dur, "rows": (row,)}
+    start, end = table_range(table.iloc[0])
+    return {"start_ns": start, "end_ns": end, "rows": (int(table["row"].iloc[0]),)}
 
-
-BLOCKING_CALLS_WORTH_READING_NS = 1_000_000  # below it nobody waits, whatever the share
-BLOCKING_CALLS_MOST = 2  # findings
 
 WAITED_FOR = {
     kinds.TIMER: "a timer",
@@ -287,70 +283,73 @@ WAITED_FOR = {
 }
 BLOCKING_CALLS_REMEDIES = {
     kinds.TIMER: "Wait for the event itself instead of a fixed time, or do other work meanwhile.",
-    kinds.NETWORK: "Ask once for more, keep the connection open, or ask ahead in another thread.",
-    kinds.PROCESS: "Do other work while it runs and wait for it at the end, start it once and keep "
-    "it, or share its work out among more processes.",
+    kinds.NETWORK: "Request more at once, keep the connection open, or request ahead in another "
+    "thread.",
+    kinds.PROCESS: "Do other work while it runs and wait for it at the end, start it once and "
+    "keep it, or split its work among more processes.",
     kinds.THREAD: "Look at what that thread does meanwhile: run it in the cell itself to see its "
     "ops and its Python.",
-    kinds.INPUT: "Ask before what is timed.",
+    kinds.INPUT: "Ask before the timed part.",
     kinds.PIPE: "Look at what is at its other end, or do other work meanwhile.",
 }
 
 
 def blocking_calls(record: Record, *, blocking_share: float = 0.1) -> list[Finding]:
-    """At most two: functions of the user's that waited for 10 % of the run and 1 ms or more.
+    """Report at most two user functions that waited for 10 % of the run and 1 ms or more.
 
-    Waits of the run's own thread; those for the GPU, for a DataLoader, in ``await`` and for files
-    have findings of their own.
+    Only on the run's own thread; other rules report waits for the GPU, for a DataLoader, in
+    ``await`` and for files.
 
     ``blocking_share``: In calls that wait for a timer, the network, another process or thread.
     """
-    found = waits_of_the_run(record)
-    found = found[found["kind"].isin(list(WAITED_FOR))]
+    table = blocked_calls(record)
+    table = table[table["kind"].isin(list(WAITED_FOR))]
     return [
-        finding_of(
+        wait_finding(
             record, row, "waited", f"for {WAITED_FOR[row['kind']]}",
             BLOCKING_CALLS_REMEDIES[row["kind"]],
         )
-        for row in worth_telling(record, found, blocking_share)
+        for row in longest_waits(record, table, blocking_share)
     ]  # fmt: skip
 
 
-def waits_of_the_run(record: Record) -> pd.DataFrame:
-    """The table of `blocked`, empty of a range of time where cProfile counted them all."""
-    found = blocked(record).table
-    return found.iloc[:0] if is_beyond_the_range(record, python_time(record)) else found
+def blocked_calls(record: Record) -> pd.DataFrame:
+    """Return the table of `blocked`; empty for a range, as cProfile counts the whole run."""
+    table = blocked(record).table
+    return table.iloc[:0] if is_beyond_the_range(record, python_time(record)) else table
 
 
-def worth_telling(record: Record, found: pd.DataFrame, share: float) -> list[dict[Any, Any]]:
-    """The longest, of 1 ms and that share of the run or more."""
-    least = max(share * _whole(record)[0], BLOCKING_CALLS_WORTH_READING_NS)
-    return found[found["ns"] >= least].head(BLOCKING_CALLS_MOST).to_dict("records")
+def longest_waits(record: Record, table: pd.DataFrame, share: float) -> list[dict[Any, Any]]:
+    """Return the longest rows, of 1 ms and that share of the run or more."""
+    least = max(share * _whole(record)[0], WORTH_NS)
+    return table[table["ns"] >= least].head(FUNCTIONS).to_dict("records")
 
 
 def _whole(record: Record) -> tuple[int, str]:
-    """What the shares are of: the run's time, or Python's where no trace is of that run."""
+    """Return the time that shares refer to: the run's, or Python's where the trace is shorter."""
     run, longest = run_ns(record), int(blocked(record).table["ns"].to_numpy().max(initial=0))
     if longest <= run * (1 + NEARLY):
         return run, "of the time"
     return python_ns(record), "of the Python time"
 
 
-def finding_of(record: Record, row: dict[Any, Any], verb: str, what: str, remedy: str) -> Finding:
-    """Who did that, for how long, by calling what and on which line."""
+def wait_finding(
+    record: Record, row: dict[Any, Any], verb: str, purpose: str, remedy: str
+) -> Finding:
+    """Return the finding on a user function: for how long, in which calls, on which line."""
     ns, called = int(row["ns"]), function_name(row["called"])
     whole, words = _whole(record)
     share = min(share_of(ns, whole), 1.0)
     calls = "" if record.metadata.get(SAMPLED) else f"{format_count(row['calls'], 'call')} of "
     text = (
-        f"{_who(row)} {verb} {format_ns(ns)} ({format_share(share)} {words}) {what}: "
+        f"{_owner(row)} {verb} {format_ns(ns)} ({format_share(share)} {words}) {purpose}: "
         f"{calls}{code(called)}{_on_line(record, row)}."
     )
-    return Finding(text, ns, share, remedy=remedy, **_blocking_calls_longest(record, row))
+    return Finding(text, ns, share, remedy=remedy, **_longest_blocking(record, row))
 
 
-def _who(row: dict[Any, Any]) -> str:
-    """The user's function; the cell where it was in none; the call itself where nobody is known."""
+def _owner(row: dict[Any, Any]) -> str:
+    """Return the user's function, else the cell, else "The run" where neither is known."""
     owner = str(row["owner"])
     if not owner:
         return "The run"
@@ -369,27 +368,28 @@ def _on_line(record: Record, row: dict[Any, Any]) -> str:
     return f", {by} line {line['line']} {statement(str(line['code']))}"
 
 
-def _blocking_calls_longest(record: Record, row: dict[Any, Any]) -> dict[str, Any]:
-    """The longest wait, as the arguments of a `Finding`, where frames were recorded."""
+def _longest_blocking(record: Record, row: dict[Any, Any]) -> dict[str, Any]:
+    """Return the place of the longest wait, where frames were recorded."""
     at = int(row["row"])
     if at < 0:
         return {}
-    start, dur = (int(record.trace.slices[column].iloc[at]) for column in ("ts", "dur"))
-    return {"start_ns": start, "end_ns": start + dur, "rows": (at,)}
+    start, end = slice_range(record.trace, at)
+    return {"start_ns": start, "end_ns": end, "rows": (at,)}
 
 
 SUSPENDED_REMEDY = (
-    "What it awaits is to be shortened, or to be awaited together with other things "
-    "(asyncio.gather, asyncio.create_task)."
+    "Shorten what it awaits, or await it together with other work (asyncio.gather, "
+    "asyncio.create_task)."
 )
 
-NEARLY_ALL = 0.95  # of the time, in one line
+NEARLY_ALL = 0.95
+"""Share of the suspended time from which on one line has all of it."""
 
 _AWAIT = re.compile(r"\bawait\b")
 
 
 def suspended(record: Record, *, suspended_share: float = 0.1) -> list[Finding]:
-    """Fires where that is a tenth of the run or more: in no line's time, and in no op's.
+    """Fires where ``await`` suspended the code for a tenth of the run: no line, no op ran.
 
     ``suspended_share``: Suspended in ``await``, while no line and no op ran.
     """
@@ -411,21 +411,12 @@ def suspended(record: Record, *, suspended_share: float = 0.1) -> list[Finding]:
         "no line and no op ran meanwhile."
     )
     longest = table.iloc[int(table["dur_ns"].argmax())].to_dict()
-    return [
-        Finding(
-            text,
-            cost,
-            share,
-            start_ns=longest["end_ns"] - longest["dur_ns"],
-            end_ns=longest["end_ns"],
-            rows=tuple(table["row"]),
-            remedy=SUSPENDED_REMEDY,
-        )
-    ]
+    start, end = longest["end_ns"] - longest["dur_ns"], longest["end_ns"]
+    return [Finding(text, cost, share, start, end, tuple(table["row"]), SUSPENDED_REMEDY)]
 
 
 def _suspensions(record: Record, awaiting: set[tuple[str, int]]) -> pd.DataFrame:
-    """One row per stretch in which no line and no op was open until a line went on that awaits.
+    """Return one row per suspension: no line and no op ran until a line with `await` went on.
 
     Columns: ``row`` (the slice with which that line goes on), its ``cell``, ``line`` and ``code``,
     ``end_ns``, ``dur_ns``.
@@ -441,7 +432,7 @@ def _suspensions(record: Record, awaiting: set[tuple[str, int]]) -> pd.DataFrame
     ts = slices["ts"].to_numpy()
     open_ = intervals.union(ts[ran], ts[ran] + slices["dur"].to_numpy()[ran])
     start, end = intervals.gaps(open_, trace.start_ns, trace.end_ns)
-    # What goes on opens from the outside in: the heads of loops and blocks, then what awaits.
+    # Slices that go on open from the outside in: heads of loops and blocks, then the await.
     begun = np.sort(ts[np.concatenate([known.row[~known.resumed], ops])])
     at = np.searchsorted(ts[row], end)
     gap = np.flatnonzero(at < len(row))
@@ -453,12 +444,12 @@ def _suspensions(record: Record, awaiting: set[tuple[str, int]]) -> pd.DataFrame
 
 
 def _awaiting(record: Record) -> set[tuple[str, int]]:
-    """Cell and line of the statements in whose text there is an `await`."""
-    found = set()
+    """Return cell and line of the statements whose text has an `await`."""
+    awaiting = set()
     for source in line_sources(record):
         last = source.first + len(source.text)
         for line, following in zip(source.statements, [*source.statements[1:], last], strict=False):
             text = source.text[max(line - source.first, 0) : following - source.first]
             if _AWAIT.search("\n".join(text)):
-                found.add((source.name, line))
-    return found
+                awaiting.add((source.name, line))
+    return awaiting

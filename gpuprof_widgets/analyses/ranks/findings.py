@@ -1,4 +1,4 @@
-"""What a comparison of ranks says in plain words: who is waited for, and how much of it all."""
+"""Findings on several ranks: how long they wait for each other, and who is late and why."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.ranks.tables import self_times
 
 MOST = 3
-"""Stragglers with a finding of their own."""
+"""Stragglers or functions with a finding each."""
 
 COMPUTE, INPUT, IDLE = "compute_ns", "input_ns", "idle_ns"
 
@@ -28,7 +28,7 @@ REMEDIES = {
     "all ranks shards of one size on equally fast storage.",
     IDLE: "Its GPU had nothing to do: its CPU is late. Look for what this rank alone does "
     "(logging, checkpoints, metrics), for other processes on its cores, and for garbage "
-    "collection. Where an op that does next to nothing lasts that long, its thread was stopped: "
+    "collection. Where an op that does next to nothing takes that long, its thread was stopped: "
     "another process or Python thread had its core or lock.",
 }
 CPU_REMEDY = (
@@ -38,15 +38,15 @@ CPU_REMEDY = (
 FUNCTION_REMEDY = (
     "Look for what makes that rank differ: uneven shards, work that it does alone (logging, "
     "checkpoints), other processes on its cores. Where the function waits for other ranks it is "
-    "the other way round: who has least of it is late."
+    "the other way round: the rank with the least time in it is late."
 )
 IDLE_CLASSES = ("input pipeline", "synchronising", "Python", "CPU ops", "runtime calls")
-"""Classes of the breakdown that say what the CPU did while its GPU had nothing to do."""
+"""Classes of the breakdown for what the CPU did while its GPU had nothing to do."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """The tables that the rules read; ``span_ns`` from the first begin to the last end."""
+    """The tables that the rules read; ``span_ns``: from the first start to the last end."""
 
     stragglers: pd.DataFrame
     collectives: pd.DataFrame
@@ -58,7 +58,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class RankFinding:
-    """A finding and the rank that it is about; -1: about all of them."""
+    """A finding and the rank that it is about; -1: all ranks."""
 
     finding: Finding
     rank: int
@@ -67,7 +67,7 @@ class RankFinding:
 def waiting_for_others(
     compared: Compared, *, rank_waiting_share: float = 0.05
 ) -> list[RankFinding]:
-    """How much of the ranks' time went into waiting for each other, from 5 % of the run on.
+    """Report how long the ranks waited for each other, from 5 % of the run on.
 
     ``rank_waiting_share``: Of the run, in which the average rank waits for others (TB:
         communication over 10 %).
@@ -80,7 +80,7 @@ def waiting_for_others(
     if not ranks or share < rank_waiting_share:
         return []
     text = (
-        f"Of {format_ns((waited + moving) // ranks)} in collectives the average rank waited "
+        f"In {format_ns((waited + moving) // ranks)} of collectives the average rank waited "
         f"{format_ns(each)} for other ranks ({format_share(share)} of the run) and moved data for "
         f"{format_ns(moving // ranks)}."
     )
@@ -90,7 +90,7 @@ def waiting_for_others(
 
 
 def _who_delays(table: pd.DataFrame) -> str:
-    """Whether a few ranks delay all the others, or each of them in its turn."""
+    """Say whether a few ranks delay all others, or all take turns."""
     total = int(table["delay_ns"].sum())
     if not total:
         return ""
@@ -107,14 +107,14 @@ def _who_delays(table: pd.DataFrame) -> str:
 
 
 def stragglers(compared: Compared, *, straggler_share: float = 0.05) -> list[RankFinding]:
-    """The ranks, at most three, that held up all others for 5 % of the run or more.
+    """Report at most three ranks that held up all others for 5 % of the run or more.
 
     ``straggler_share``: Of the run, by which one rank holds up all others (`ranks`; HTA names the
         two latest).
     """
     rows = compared.stragglers[compared.stragglers["delay_ns"] > 0].head(MOST)
-    said = [_straggler(compared, row) for row in rows.itertuples(index=False)]
-    return [one for one in said if one.finding.share >= straggler_share]
+    listed = [_straggler(compared, row) for row in rows.itertuples(index=False)]
+    return [entry for entry in listed if entry.finding.share >= straggler_share]
 
 
 def _straggler(compared: Compared, row: Any) -> RankFinding:
@@ -123,27 +123,27 @@ def _straggler(compared: Compared, row: Any) -> RankFinding:
     on_gpu = bool((compared.waiting["device"] >= 0).any())
     of_all = format_count(row.collectives, "collective")
     text = (
-        f"Rank {row.rank} came last to {row.last:,} of {of_all}, in all "
-        f"{format_ns(row.delay_ns)} after the last but one "
-        f"({format_share(share)} of the run); the others waited {format_ns(row.caused_wait_ns)} "
-        f"for it together. {_meanwhile(compared, row, cause, on_gpu)}."
+        f"Rank {row.rank} came last to {row.last:,} of {of_all}, in total "
+        f"{format_ns(row.delay_ns)} after the second to last ({format_share(share)} of the run); "
+        f"the others waited {format_ns(row.caused_wait_ns)} for it together. "
+        f"{_cause_words(compared, row, cause, on_gpu)}."
     )
-    own = compared.collectives[compared.collectives["last_rank"] == row.rank]
-    span = _range_of_largest(own, "delay_ns")
+    delayed = compared.collectives[compared.collectives["last_rank"] == row.rank]
+    span = _range_of_largest(delayed, "delay_ns")
     remedy = REMEDIES[cause] if on_gpu or cause != IDLE else CPU_REMEDY
-    found = Finding(text, row.delay_ns, share, *span, (), remedy)
-    return RankFinding(found, int(row.rank))
+    finding = Finding(text, row.delay_ns, share, *span, (), remedy)
+    return RankFinding(finding, int(row.rank))
 
 
 def _range_of_largest(collectives: pd.DataFrame, key: str) -> tuple[int, int]:
-    """From the first to the last rank's start in the collective that has most of that."""
+    """Return the range from the first to the last rank's start, in the collective with most."""
     worst = int(collectives[key].to_numpy(np.int64).argmax())
     start, latest = collectives["start_ns"], collectives["latest_ns"]
     return int(start.iloc[worst]), int(latest.iloc[worst])
 
 
-def _meanwhile(compared: Compared, row: Any, cause: str, on_gpu: bool) -> str:
-    """What the rank did in most of the delay."""
+def _cause_words(compared: Compared, row: Any, cause: str, on_gpu: bool) -> str:
+    """Say what the rank did in most of the delay."""
     part = int(getattr(row, cause))
     of_it = "Meanwhile" if part > 0.99 * row.delay_ns else f"In {_share(part, row)} of that"
     if cause == COMPUTE:
@@ -153,13 +153,13 @@ def _meanwhile(compared: Compared, row: Any, cause: str, on_gpu: bool) -> str:
     if not on_gpu:
         return f"{of_it} it was in no op"
     idle = _idle_in(compared.breakdown, row.rank)
-    return f"{of_it} its GPU was idle{idle}{_worst(compared, row.rank)}"
+    return f"{of_it} its GPU was idle{idle}{_worst_delay(compared, row.rank)}"
 
 
-def _worst(compared: Compared, rank: int) -> str:
-    """What its CPU was in before the collective that it delayed most, where one op stands out."""
-    own = compared.collectives[compared.collectives["last_rank"] == rank]
-    worst = own.iloc[int(own["delay_ns"].to_numpy(np.int64).argmax())]
+def _worst_delay(compared: Compared, rank: int) -> str:
+    """Name the op in which its CPU was before the longest delay, where one stands out."""
+    delayed = compared.collectives[compared.collectives["last_rank"] == rank]
+    worst = delayed.iloc[int(delayed["delay_ns"].to_numpy(np.int64).argmax())]
     waiting = compared.waiting
     here = (waiting["collective"] == worst["collective"]) & (waiting["rank"] == rank)
     name, stretch = waiting["lead_name"][here].iloc[0], int(waiting["lead_name_ns"][here].iloc[0])
@@ -176,16 +176,16 @@ def _share(part: int, row: Any) -> str:
 
 
 def _idle_in(breakdown: pd.DataFrame, rank: int) -> str:
-    """The class of idle time of which the rank has most beyond the rank in the middle."""
+    """Name the class of idle time in which the rank exceeds the median rank most."""
     whole = breakdown[(breakdown["step"] == -1) & breakdown["class"].isin(IDLE_CLASSES)]
     times = whole.groupby(["class", "rank"], as_index=False)["time_ns"].sum()
-    own = times[times["rank"] == rank].set_index("class")["time_ns"]
+    of_rank = times[times["rank"] == rank].set_index("class")["time_ns"]
     usual = times.groupby("class")["time_ns"].median()
-    more = (own - usual).dropna()
+    more = (of_rank - usual).dropna()
     if not len(more) or more.max() <= 0:
         return ""
     worst = str(more.idxmax())
-    spent, middle = format_ns(float(own[worst])), format_ns(float(usual[worst]))
+    spent, middle = format_ns(float(of_rank[worst])), format_ns(float(usual[worst]))
     return f", mostly while its CPU was in {_place(worst)} ({spent} in the run, usually {middle})"
 
 
@@ -199,9 +199,9 @@ def _place(idle_class: str) -> str:
 
 
 def slow_functions(compared: Compared, *, rank_function_share: float = 0.05) -> list[RankFinding]:
-    """The functions, at most three, in which the ranks differ; collectives tell better who is late.
+    """Report at most three functions in which the ranks differ; not where collectives tell more.
 
-    From a spread on that is 5 % of the slowest rank's time in Python.
+    The spread must be 5 % of the slowest rank's time in Python.
 
     ``rank_function_share``: Of a rank's time in Python, by which it is longer in one function than
         the fastest rank.
@@ -212,23 +212,25 @@ def slow_functions(compared: Compared, *, rank_function_share: float = 0.05) -> 
     ranks, times = self_times(table)
     rank_ns = pd.Series(times.sum(axis=0), ranks)[table["slowest_rank"]]
     rows = zip(table.head(MOST).itertuples(index=False), times, rank_ns, strict=False)
-    said = [_slow_function(*row) for row in rows]
-    return [one for one in said if one.finding.share >= rank_function_share]
+    listed = [_slow_function(*row) for row in rows]
+    return [entry for entry in listed if entry.finding.share >= rank_function_share]
 
 
-def _slow_function(row: Any, own: npt.NDArray[np.int64], rank_ns: int) -> RankFinding:
+def _slow_function(row: Any, self_ns: npt.NDArray[np.int64], rank_ns: int) -> RankFinding:
     share = row.self_spread_ns / max(rank_ns, 1)
     (label,) = function_labels(pd.DataFrame([row._asdict()]))
     middle = (
-        f", {format_ns(float(np.median(own)))} on the rank in the middle" if len(own) > 2 else ""
+        f", {format_ns(float(np.median(self_ns)))} on the rank in the middle"
+        if len(self_ns) > 2
+        else ""
     )
     text = (
-        f"{code(label)} itself took {format_ns(own.max())} on rank {row.slowest_rank}, "
-        f"{format_ns(own.min())} on rank {row.fastest_rank}{middle}; the difference is "
+        f"{code(label)} itself took {format_ns(self_ns.max())} on rank {row.slowest_rank}, "
+        f"{format_ns(self_ns.min())} on rank {row.fastest_rank}{middle}; the difference is "
         f"{format_share(share)} of rank {row.slowest_rank}'s time in Python."
     )
-    found = Finding(text, row.self_spread_ns, share, remedy=FUNCTION_REMEDY)
-    return RankFinding(found, int(row.slowest_rank))
+    finding = Finding(text, row.self_spread_ns, share, remedy=FUNCTION_REMEDY)
+    return RankFinding(finding, int(row.slowest_rank))
 
 
 FINDINGS: dict[str, Callable[..., list[RankFinding]]] = {
@@ -236,15 +238,15 @@ FINDINGS: dict[str, Callable[..., list[RankFinding]]] = {
     "stragglers": stragglers,
     "slow_functions": slow_functions,
 }
-"""Rules over many ranks, by name; those over one record are in `analyses.findings`."""
+"""Rules over several ranks, by name; those over one record are in `analyses.findings`."""
 
 
 def findings(compared: Compared, **limits: float) -> list[RankFinding]:
-    """What all rules say, the costliest first; ``limits``: other thresholds, by their names."""
+    """Return what all rules find, the costliest first; ``limits``: other thresholds, by name."""
     check_limits(limits, *FINDINGS.values())
-    said = [
-        replace(one, finding=replace(one.finding, rule=name))
+    listed = [
+        replace(entry, finding=replace(entry.finding, rule=name))
         for name, rule in FINDINGS.items()
-        for one in rule(compared, **limits_for(rule, limits))
+        for entry in rule(compared, **limits_for(rule, limits))
     ]
-    return sorted(said, key=lambda one: -one.finding.cost_ns)
+    return sorted(listed, key=lambda entry: -entry.finding.cost_ns)
