@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.collectives import world_size_of
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.critical_path import cpu_path_ns
 from gpuprof_widgets.analyses.findings.finding import Finding, code, run_ns, share_of, shorter
-from gpuprof_widgets.analyses.gpu_work import world_size_of
 from gpuprof_widgets.analyses.lines import cell_lines
 from gpuprof_widgets.analyses.modules import STEP, kinds, single_tensor_ops
 from gpuprof_widgets.analyses.op_calls import BACKWARD_PREFIX
