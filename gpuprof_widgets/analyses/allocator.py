@@ -53,7 +53,7 @@ def allocator_events(record: Record) -> pd.DataFrame:
     ``cudaMalloc``; seen where memory was recorded), "malloc" or "free" (a ``cudaMalloc`` or
     ``cudaFree``, which may wait for the GPU); ``row``, ``name``; ``start_ns``, ``dur_ns``;
     ``device`` and ``bytes`` asked for ("" and -1 where the trace does not tell); ``op``,
-    ``op_name``, ``module_name``, ``line_name``: whose they are (-1, "").
+    ``op_name``, ``module_name``, ``line_name``: its owners (-1, "").
     """
     trace = record.trace
     on_cpu = trace.index.on_tracks("cpu")

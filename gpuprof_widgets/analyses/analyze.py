@@ -78,8 +78,8 @@ def analyze(
     count. ``order_by``: a column, with or without its unit, or "time"; largest first, or
     with a ``+`` smallest first. Columns:
 
-    - ``name`` (``layer1.conv1/aten::convolution``; of TensorFlow and MegEngine the node of the
-      graph, where it is told), ``type``; of a single call its ``row``;
+    - ``name`` (``layer1.conv1/aten::convolution``; for TensorFlow and MegEngine the node of
+      the graph, where recorded), ``type``; for single calls ``row``;
     - ``calls``; ``device_self_ns`` or ``host_self_ns``, ``share`` (of all such time of the trace);
     - ``cumulative_ns`` and ``cumulative_share``: of this row and those above it; with "sum" alone
       and nothing left out it ends at 1;
@@ -92,7 +92,7 @@ def analyze(
 
     Time and work belong to the outermost op with a formula, else to the innermost op (see
     `roofline`), so that they are of the same call. GPU work that no op of the trace launched, and
-    host time outside of any op, has rows of its own; so the shares of all calls add up to one.
+    host time outside of any op, have separate rows, so that the shares of all calls add up to one.
     """
     _check(side, by, aggregate)
     self_ns = f"{side}_self_ns"

@@ -67,7 +67,7 @@ ONLY_PYTHON = (
 def attribution(record: Record, level: str) -> pd.DataFrame:
     """One row per owner at that level ("line", "module", "op", "python"), the costliest first.
 
-    What runs in the backward pass is its forward op's owner's. Columns (times in ns):
+    Backward work belongs to the owner of its forward op. Columns (times in ns):
 
     - ``name``; ``detail``: the cell of a line, the class of a module;
     - ``calls``: executions of the line, of the module's forward, of the op or function;
@@ -77,13 +77,13 @@ def attribution(record: Record, level: str) -> pd.DataFrame:
     - ``wait_ns``: waited for the GPU; ``allocated_bytes`` (recorded with memory), both passes;
     - ``cpu_total_ns``, ``device_total_ns``: both passes, with all that ran inside it.
 
-    Of the first six every ns and byte of the trace is in one row; in the last row, whose name is
-    empty, what belongs to nobody. For "op" an op is the innermost one of the forward pass, for
-    "python" a function the innermost one whose frame was recorded.
+    In all columns but the totals, each ns and byte of the trace is in exactly one row; the last
+    row, with an empty name, has what belongs to no owner. The owner at level "op" is the innermost
+    op of the forward pass, at level "python" the innermost function with a recorded frame.
 
-    CPU time is that in which a thread ran an op, a call or a region, such as a step, a line or the
-    cell: the same at all levels. Where stacks were recorded, a frame outside of all of them counts
-    for none of it, nor does a thread of frames alone, which mostly waits; `python_time` has those.
+    CPU time is time in which a thread ran an op, a call or a region (a step, a line, the cell): it
+    is the same at all levels. A recorded frame outside of all of these has none, nor has a thread
+    with frames alone, which mostly waits; `python_time` has the time of those.
     """
     if level not in LEVELS:
         raise OptionError(f"unknown level {level!r}: it is one of {', '.join(LEVELS)}.")
@@ -238,8 +238,8 @@ def _names(trace: Trace, row: npt.NDArray[np.intp], detail: str) -> tuple[Ints, 
         {"name": trace.slices["name"].to_numpy(object)[row], "detail": details}, dtype=object
     )
     key = pairs.groupby(["name", "detail"], sort=False).ngroup().to_numpy().astype(np.int64)
-    nobody = pd.DataFrame({"name": [""], "detail": [""]}, dtype=object)
-    return key, pd.concat([pairs.drop_duplicates(), nobody], ignore_index=True)
+    no_owner = pd.DataFrame({"name": [""], "detail": [""]}, dtype=object)
+    return key, pd.concat([pairs.drop_duplicates(), no_owner], ignore_index=True)
 
 
 @dataclass(frozen=True)

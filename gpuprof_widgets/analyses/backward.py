@@ -40,7 +40,7 @@ def backward_ops(record: Record) -> pd.DataFrame:
     Columns (times in ns): ``name`` (`GatherBackward0`), ``forward`` (`aten::gather`), ``module``
     and ``line`` in which the forward op ran ("" and -1 where that is not known), ``cell`` of the
     line; ``calls``; ``cpu_ns``: time on the thread of the backward pass, waits and hooks included;
-    ``own_ns``: that without hooks, collectives, torch.compile's work and a forward computed anew
+    ``own_ns``: that without hooks, collectives, torch.compile's work and a recomputed forward
     (checkpointing); ``forward_cpu_ns`` of the forward ops; ``device_ns``: GPU time launched;
     ``wait_ns``: waited for the GPU; ``row``: the longest call. What the engine does itself
     (`AccumulateGrad`) is in no row.

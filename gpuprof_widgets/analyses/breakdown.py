@@ -97,7 +97,7 @@ def breakdown(record: Record, *, by: str = "device") -> pd.DataFrame:
       the runtime or driver (allocating, loading modules); "CPU ops": in an op, or in autograd's
       engine between two of them, or in a region of a program that we know nothing else of;
       "Python": in none of these, also suspended in ``await``, if PyTorch's ops or Python's frames,
-      lines or calls are in the record (otherwise nobody knows what ran, and that is "other" too);
+      lines or calls are in the record (otherwise it is unknown what ran, which is "other" too);
       and Python that an op ran, as far as that is known: frames and lines in it, what an
       ``autograd.Function`` in Python takes itself whose backward ran too, and stretches of 50 us
       and more of the engine's own time, where cProfile saw that hooks took about as long.

@@ -71,13 +71,13 @@ def copies(record: Record, *, by: str = "copy") -> pd.DataFrame:
     ``by``: "copy", "kind" (direction and memory) or "op" (and the op, module, line and Python
     function). Columns: ``row``, ``name``, ``device``, ``stream``; ``direction`` ("HtoD", "DtoH",
     "DtoD", "PtoP": from one GPU to another, "HtoH"; "" where the name does not tell), ``source``
-    and ``target`` ("pageable", "pinned", "device", "array", "managed", "host" where it is not said
-    which, "" where nothing is); ``bytes`` (-1 where unknown); ``start_ns``, ``dur_ns`` (on the
+    and ``target`` ("pageable", "pinned", "device", "array", "managed"; "host" for unknown host
+    memory; "" where unknown); ``bytes`` (-1 where unknown); ``start_ns``, ``dur_ns`` (on the
     GPU), ``bytes_per_s`` (NaN where size or time are not known); ``launch`` (row of the call; -1),
     ``launch_name``, ``call_ns`` (the CPU's time in it), ``wait_ns`` (and in calls after it that
     wait for the copy; see `waits`), ``blocking`` (the CPU waited for the copy in either); who
     issued it: ``op`` (row), ``op_name`` (the op that Python called), ``module``, ``line``,
-    ``python`` (as text; "" where unknown); ``needless``: "", or why it need not be:
+    ``python`` (as text; "" where unknown); ``needless``: "", or why it is not needed:
 
     - "there and back": the same number of bytes, 4 KiB or more, goes to the GPU and comes back with
       no kernel in between, or leaves and returns in the same step with no other in between,

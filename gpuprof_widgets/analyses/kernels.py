@@ -60,8 +60,8 @@ def kernels(record: Record, *, by: str = "name") -> pd.DataFrame:
     ``tensor_cores`` (by the kernel's name, see `tensor_cores`) and ``eligible_share`` (of the time:
     launched by ops whose work tensor cores can do).
 
-    As in the TensorBoard plugin, but: means leave out calls of which nothing is known, instead of
-    taking them for 0. HTA adds up the shares of sums, which pass 100 % where streams overlap.
+    As in the TensorBoard plugin, except that means leave out calls with unknown values, which the
+    plugin takes for 0. HTA adds up the shares of sums, which pass 100 % where streams overlap.
     """
     if by not in GROUPINGS:
         raise OptionError(f"kernels are grouped by {', '.join(GROUPINGS)}, not by {by!r}")

@@ -58,19 +58,19 @@ def launches(record: Record) -> pd.DataFrame:
 
     Columns (times in ns): ``row`` (of the GPU slice), ``name``, ``category``, ``kind``, ``device``,
     ``stream``, ``start_ns``, ``dur_ns``; ``launch`` (row of the call), ``launch_name``, ``thread``
-    (its track), ``call_start_ns``, ``call_ns`` (how long it took), ``launched`` (GPU slices that
+    (its track), ``call_start_ns``, ``call_ns`` (the call's duration), ``launched`` (GPU slices that
     this call launched: many for a CUDA graph); ``from_call_ns`` (from the call's start to the GPU's
-    start; below zero only where their clocks disagree), ``latency_ns`` (from the call's end to the
+    start; negative only where their clocks disagree), ``latency_ns`` (from the call's end to the
     GPU's start, 0 where the GPU began within the call) = ``queue_ns`` (earlier work of the stream
-    had not ended) + ``pure_latency_ns`` (what remains: the way to the GPU, or an event waited for);
+    had not ended) + ``pure_latency_ns`` (the rest: the way to the GPU, or a wait for an event);
     ``op``, ``op_name`` (`kernels.launching_op`; -1, "" without). Flags: ``short`` (all that the
-    call launched took less time than the call, which is no outlier), ``slow_call`` (took over
+    call launched took less time than the call, and the call was not slow), ``slow_call`` (took over
     50 µs), ``late`` (latency over 100 µs).
 
-    ``latency_ns``, ``short`` and the cutoffs are HTA's (get_cuda_kernel_launch_stats); unlike it,
-    calls of any name count (driver, graph and AMD's launches), and what a graph launched counts as
-    one. GPU slices whose launch is missing have no row: ``attrs["unlinked"]`` says how many. In a
-    window times are those before it cut slices, ``dur_ns`` is not.
+    ``latency_ns``, ``short`` and the cutoffs are HTA's (get_cuda_kernel_launch_stats); unlike HTA,
+    calls of any name count (driver, graph and AMD's launches), and all work of a graph counts as
+    one. GPU slices without a launch have no row; ``attrs["unlinked"]`` is their number. In a window
+    all times but ``dur_ns`` are those before the window cut slices.
     """
     trace = record.trace
     rows = counted_gpu_rows(trace)
@@ -236,7 +236,7 @@ def queue_length(record: Record) -> pd.DataFrame:
     change = np.repeat(np.array([1, -1]), len(table))
     order = np.lexsort((ts, stream, device))
     device, stream, ts = device[order], stream[order], ts[order]
-    length = np.cumsum(change[order])  # a stream's changes add up to 0, so each begins anew
+    length = np.cumsum(change[order])  # each stream's changes add up to 0
     last = np.append(_changes(device, stream, ts), True)
     columns = {"device": device, "stream": stream, "ts_ns": ts, "length": length}
     return pd.DataFrame({key: values[last] for key, values in columns.items()})
