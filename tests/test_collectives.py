@@ -10,9 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof_widgets.analyses.breakdown import breakdown
-from gpuprof_widgets.analyses.collectives import COLUMNS, collectives
-from gpuprof_widgets.analyses.gpu_work import annotation as backend_and_operation
-from gpuprof_widgets.analyses.gpu_work import bus_share, dtype_of, operation_of, ranks_text
+from gpuprof_widgets.analyses.collectives import (
+    COLUMNS,
+    bus_share,
+    collectives,
+    dtype_of,
+    operation_of,
+    ranks_text,
+)
+from gpuprof_widgets.analyses.collectives import annotation as backend_and_operation
 from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window

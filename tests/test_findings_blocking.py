@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 import torch
 
-from gpuprof_widgets.analyses.blocking import KINDS, blocked, own_kinds
+from gpuprof_widgets.analyses.blocking import KINDS, blocked, self_kinds
 from gpuprof_widgets.analyses.findings import FINDINGS, findings
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.python_calls import is_user_code
@@ -106,7 +106,7 @@ OTHERS = [
 )
 def test_built_ins_that_wait_are_known_in_either_spelling(kind: str, name: str) -> None:
     functions = pd.DataFrame({"file": ["~"], "name": [name]})
-    assert KINDS[own_kinds(functions)[0]] == kind
+    assert KINDS[self_kinds(functions)[0]] == kind
     (row,) = blocked(calling(name, 500)).table.to_dict("records")
     assert (KINDS[row["kind"]], row["owner"], row["ns"]) == (kind, "cell.py:1(step)", 500 * MS)
     assert "step" in said(calling(name, 400), "python_time")[0].text
@@ -114,7 +114,7 @@ def test_built_ins_that_wait_are_known_in_either_spelling(kind: str, name: str) 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_built_ins_that_do_something_are_no_waits(name: str) -> None:
-    assert own_kinds(pd.DataFrame({"file": ["~"], "name": [name]})).tolist() == [-1]
+    assert self_kinds(pd.DataFrame({"file": ["~"], "name": [name]})).tolist() == [-1]
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuprof_widgets.analyses.gpu_work import (
-    COMMUNICATION,
-    COMPUTE,
-    SYNCHRONISING,
-    gpu_kinds,
-    operation_of,
-)
+from gpuprof_widgets.analyses.collectives import SYNCHRONISING, operation_of
+from gpuprof_widgets.analyses.gpu_work import COMMUNICATION, COMPUTE, gpu_kinds
 from tests.traces import kernel, trace_of
 
 DISPATCH = (

@@ -1,4 +1,8 @@
-"""Analyses of other packages: refused where no method or command can be made of them."""
+"""Analyses of other packages, and the types of every analysis's options.
+
+`added_analysis` refuses a function that cannot become a method and a command; `checked_options`
+checks the arguments of each call against the function's type hints.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +27,37 @@ TAKEN = frozenset(
         *("convert", "diff", "kernelspec", "ranks", "run", "view", "ops"),
     }
 )
-"""Names of methods of a profile and of commands that are no analyses."""
+"""Names of a profile's methods and of commands that are not analyses."""
 
 TAKEN_OPTIONS = frozenset({"trace", "window", "csv", "json", "parquet"})
 """Options that every command has."""
 
 KNOWN = "bool, int, float, str, tuple[int, int] and Sequence[str], each with or without None"
 
+WORDS = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    NoneType: "None",
+    tuple[int, int]: "a pair of whole numbers",
+    Sequence[str]: "a list of texts",
+}
+"""How an error names each type."""
+
+NUMBERS = {int: Integral, float: Real}
+"""The types of numbers, so that numpy's count as well."""
+
+LEAST = {"top": 1, "stack_depth": 0, "back_to_back_ns": 0}
+"""The smallest value of options with these names, in every analysis."""
+
 Function = Callable[..., pd.DataFrame]
 
 
 def added_analysis(name: str, function: Any, package: str, example: str) -> Function:
-    """Return the function so that it names its package where it returns no proper table.
+    """Return the function with a check of its table, whose error names the package.
 
-    Raises a TypeError, with the reason, where ``profile.NAME()`` and ``gpuprof NAME`` could not be.
+    Raises a TypeError, with the reason, if it cannot be ``profile.NAME()`` and ``gpuprof NAME``.
     """
     if not inspect.isfunction(function):
         raise TypeError(f"an analysis is a function, not {function!r:.80}")
@@ -49,8 +70,8 @@ def added_analysis(name: str, function: Any, package: str, example: str) -> Func
     @wraps(function)
     def returning_table(*args: Any, **options: Any) -> pd.DataFrame:
         table: pd.DataFrame = function(*args, **options)
-        if why := _what_is_wrong(table):
-            raise GpuprofError(f"{name} of {package} returned {why}")
+        if problem := _table_problem(table):
+            raise GpuprofError(f"{name} of {package} returned {problem}")
         return table
 
     return returning_table
@@ -78,8 +99,8 @@ def _is_known(kind: Any) -> bool:
     return kind in WORDS
 
 
-def _what_is_wrong(table: Any) -> str:
-    """Return why this is no table as ours are; "" where it is one."""
+def _table_problem(table: Any) -> str:
+    """Return what this has instead of a proper table; "" if it is one."""
     if not isinstance(table, pd.DataFrame):
         return f"a {type(table).__name__}, where a DataFrame is expected"
     if not all(isinstance(name, str) for name in table.columns) or not table.columns.is_unique:
@@ -89,31 +110,13 @@ def _what_is_wrong(table: Any) -> str:
     return ""
 
 
-WORDS = {
-    bool: "True or False",
-    int: "a whole number",
-    float: "a number",
-    str: "text",
-    NoneType: "None",
-    tuple[int, int]: "a pair of whole numbers",
-    Sequence[str]: "a list of texts",
-}
-"""How each type is called in an error."""
-
-NUMBERS = {int: Integral, float: Real}
-"""What counts as one: numpy's numbers as well."""
-
-LEAST = {"top": 1, "stack_depth": 0, "back_to_back_ns": 0}
-"""The smallest value of the options of these names, in every analysis that has them."""
-
-
 def checked_options(
     analysis: Callable[..., Any], args: Sequence[Any], keywords: dict[str, Any]
 ) -> tuple[Sequence[Any], dict[str, Any]]:
-    """The arguments as the analysis takes them: floats that are whole, as ``1e3``, as integers.
+    """Return the arguments for the analysis, with whole floats such as ``1e3`` as integers.
 
     Raises an `OptionError` where an option (all but the record, which is first) has a wrong type.
-    A name that is no option's is left to the call itself, which says so as any function does.
+    Unknown names are left to the call itself, which raises as any function does.
     """
     signature, kinds = _declared(analysis)
     try:
@@ -122,8 +125,8 @@ def checked_options(
         return args, keywords
     for name, value in list(bound.arguments.items())[1:]:
         if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
-            for each, limit in value.items():
-                _check(each, limit, kinds[name])
+            for keyword_name, keyword_value in value.items():
+                _check(keyword_name, keyword_value, kinds[name])
         else:
             bound.arguments[name] = _whole(value, kinds[name])
             _check(name, bound.arguments[name], kinds[name])
@@ -136,25 +139,26 @@ def _declared(analysis: Callable[..., Any]) -> tuple[inspect.Signature, dict[str
 
 
 def option_kinds(analysis: Callable[..., Any]) -> dict[str, Any]:
-    """Return the type of each parameter; without a type hint it is that of its default.
+    """Return the type of each parameter, by its type hint, else by its default.
 
-    Raises a TypeError where a type hint names what its module does not import.
+    Raises a TypeError if a type hint uses a name that its module does not import.
     """
     try:
         hints = get_type_hints(analysis)
     except NameError as error:
         raise TypeError(f"a type hint of {analysis.__name__} is not known: {error}") from None
     parameters = inspect.signature(analysis).parameters
-    return {name: hints.get(name, _kind_of_default(each)) for name, each in parameters.items()}
-
-
-def _kind_of_default(parameter: inspect.Parameter) -> Any:
-    return str | None if parameter.default in (None, parameter.empty) else type(parameter.default)
+    kinds = {}
+    for name, parameter in parameters.items():
+        default = parameter.default
+        by_default = str | None if default in (None, parameter.empty) else type(default)
+        kinds[name] = hints.get(name, by_default)
+    return kinds
 
 
 def _whole(value: Any, kind: Any) -> Any:
-    asked = int in (kind, *get_args(kind)) and isinstance(value, float | np.floating)
-    return int(value) if asked and value.is_integer() else value
+    may_be_whole = int in (kind, *get_args(kind)) and isinstance(value, float | np.floating)
+    return int(value) if may_be_whole and value.is_integer() else value
 
 
 def _check(name: str, value: object, kind: Any) -> None:

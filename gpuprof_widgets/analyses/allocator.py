@@ -1,4 +1,7 @@
-"""Where the allocator itself took time or failed: out of memory, retries, calls of the driver."""
+"""The allocator of GPU memory: out of memory, retries and driver calls, and its segments.
+
+`allocator_events` finds the events in a trace; `memory_segments` reads a CUDA memory snapshot.
+"""
 
 from __future__ import annotations
 
@@ -29,18 +32,16 @@ ALLOCATING = re.compile(
 )
 FREEING = re.compile(r"(cuda|hip)Free(Async)?(_\w+)?|cuMem(Unmap|Release)(_\w+)?")
 COLUMNS = (
-    "kind",
-    "row",
-    "name",
-    "start_ns",
-    "dur_ns",
-    "device",
-    "bytes",
-    "op",
-    "op_name",
-    "module_name",
-    "line_name",
+    *("kind", "row", "name", "start_ns", "dur_ns", "device", "bytes"),
+    *("op", "op_name", "module_name", "line_name"),
 )
+SEGMENT_COLUMNS = (
+    *("device", "stream", "pool", "kind", "expandable", "address", "bytes", "allocated_bytes"),
+    *("awaiting_bytes", "free_bytes", "largest_free_bytes", "rounding_bytes"),
+    *("blocks", "free_blocks", "line_name"),
+)
+STATES = (ALLOCATED, AWAITING, FREE)
+Rows = npt.NDArray[np.intp]
 
 
 @says_if_empty("the trace has no call of the driver for GPU memory, no retry and no failure")
@@ -52,7 +53,7 @@ def allocator_events(record: Record) -> pd.DataFrame:
     ``cudaMalloc``; seen where memory was recorded), "malloc" or "free" (a ``cudaMalloc`` or
     ``cudaFree``, which may wait for the GPU); ``row``, ``name``; ``start_ns``, ``dur_ns``;
     ``device`` and ``bytes`` asked for ("" and -1 where the trace does not tell); ``op``,
-    ``op_name``, ``module_name``, ``line_name``: whose they are (-1, "").
+    ``op_name``, ``module_name``, ``line_name``: its owners (-1, "").
     """
     trace = record.trace
     on_cpu = trace.index.on_tracks("cpu")
@@ -60,9 +61,9 @@ def allocator_events(record: Record) -> pd.DataFrame:
     free = np.flatnonzero(trace.index.matching(FREEING) & on_cpu)
     failed = np.flatnonzero(trace.index.named(frozenset({OUT_OF_MEMORY_EVENT})))
     parts = [
-        _rows(trace, failed, "out of memory"),
-        _rows(trace, malloc, "malloc"),
-        _rows(trace, free, "free"),
+        _events(trace, failed, "out of memory"),
+        _events(trace, malloc, "malloc"),
+        _events(trace, free, "free"),
         _retries(trace, malloc, free),
     ]
     table = pd.concat([part for part in parts if len(part)] or parts[:1])
@@ -71,15 +72,14 @@ def allocator_events(record: Record) -> pd.DataFrame:
     return with_stack_lines(table, record)
 
 
-def _rows(trace: Trace, rows: npt.NDArray[np.intp], kind: str) -> pd.DataFrame:
-    slices = trace.slices
+def _events(trace: Trace, rows: Rows, kind: str) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "kind": kind,
             "row": rows.astype(np.int32),
             "name": pd.Series(trace.index.names_of(rows), dtype=object),
-            "start_ns": slices["ts"].to_numpy()[rows],
-            "dur_ns": slices["dur"].to_numpy()[rows],
+            "start_ns": trace.index.ts[rows],
+            "dur_ns": trace.index.dur[rows],
             "device": pd.Series([_device(trace, row) for row in rows], dtype=object),
             "bytes": [_number(trace, "Bytes", row, NONE) for row in rows],
         }
@@ -87,10 +87,10 @@ def _rows(trace: Trace, rows: npt.NDArray[np.intp], kind: str) -> pd.DataFrame:
 
 
 def _device(trace: Trace, row: int) -> str:
-    if _number(trace, "Device Type", row, NONE) == NONE:
+    kind = _number(trace, "Device Type", row, NONE)
+    if kind == NONE:
         return ""
-    on_cpu = _number(trace, "Device Type", row, NONE) == CPU_DEVICE_TYPE
-    return "CPU" if on_cpu else f"GPU {_number(trace, 'Device Id', row, 0)}"
+    return "CPU" if kind == CPU_DEVICE_TYPE else f"GPU {_number(trace, 'Device Id', row, 0)}"
 
 
 def _number(trace: Trace, key: str, row: int, missing: int) -> int:
@@ -99,17 +99,14 @@ def _number(trace: Trace, key: str, row: int, missing: int) -> int:
     return missing if value is None else int(value)
 
 
-def _retries(
-    trace: Trace, malloc: npt.NDArray[np.intp], free: npt.NDArray[np.intp]
-) -> pd.DataFrame:
-    """Frees inside an op that allocates after them, where the allocator itself had less then.
+def _retries(trace: Trace, malloc: Rows, free: Rows) -> pd.DataFrame:
+    """Return frees within an op that allocates after them, if reserved memory shrank.
 
-    Libraries free and allocate for themselves too (cuDNN in its first call): that leaves the
+    Libraries free and allocate for themselves too (cuDNN in its first call), which leaves the
     allocator's reserved bytes alone. Source: ``alloc_block``, ``release_available_cached_blocks``
     and ``release_cached_blocks`` in c10/cuda/CUDACachingAllocator.cpp.
     """
-    slices = trace.slices
-    ts, dur, parent = (slices[name].to_numpy() for name in ("ts", "dur", "parent"))
+    ts, dur, parent = (trace.slices[name].to_numpy() for name in ("ts", "dur", "parent"))
     shrunk = _allocations_in_less_memory(trace)
     first, last = [], []
     for op in np.intersect1d(parent[free], parent[shrunk]):
@@ -118,53 +115,33 @@ def _retries(
         if op >= 0 and len(after):
             first.append(int(frees[0]))
             last.append(int(after[0]))
-    table = _rows(trace, np.array(first, np.intp), "retry")
+    table = _events(trace, np.array(first, np.intp), "retry")
     return table.assign(dur_ns=ts[last] + dur[last] - ts[first])
 
 
-def _allocations_in_less_memory(trace: Trace) -> npt.NDArray[np.intp]:
-    """Allocations on a GPU after which less was reserved than before, counting their own bytes."""
+def _allocations_in_less_memory(trace: Trace) -> Rows:
+    """Return allocations on a GPU that raised reserved memory by less than they asked for."""
     events = memory_events(trace)
     rows = [np.empty(0, np.intp)]
     for device in events.devices:
-        own = events.of(device)
-        grown = np.diff(own.reserved, prepend=own.reserved[:1])
-        known = (own.reserved != UNKNOWN) & (own.size > 0)
-        rows.append(own.row[known & (grown != 0) & (grown < own.size)])
+        on_device = events.of(device)
+        growth = np.diff(on_device.reserved, prepend=on_device.reserved[:1])
+        known = (on_device.reserved != UNKNOWN) & (on_device.size > 0)
+        rows.append(on_device.row[known & (growth != 0) & (growth < on_device.size)])
     return np.concatenate(rows)
 
 
-def _owners(trace: Trace, rows: npt.NDArray[np.intp]) -> dict[str, Any]:
+def _owners(trace: Trace, rows: Rows) -> dict[str, Any]:
     owners = {
         "op": owning_ops(trace, rows),
         "module": owning_modules(trace, rows),
         "line": owning_lines(trace, rows),
     }
     names = {
-        f"{owner}_name": pd.Series(trace.index.names_of(its), dtype=object)
-        for owner, its in owners.items()
+        f"{level}_name": pd.Series(trace.index.names_of(owner), dtype=object)
+        for level, owner in owners.items()
     }
     return {"op": owners["op"], **names}
-
-
-SEGMENT_COLUMNS = (
-    "device",
-    "stream",
-    "pool",
-    "kind",
-    "expandable",
-    "address",
-    "bytes",
-    "allocated_bytes",
-    "awaiting_bytes",
-    "free_bytes",
-    "largest_free_bytes",
-    "rounding_bytes",
-    "blocks",
-    "free_blocks",
-    "line_name",
-)
-STATES = (ALLOCATED, AWAITING, FREE)
 
 
 @says_if_empty(
@@ -183,35 +160,35 @@ def memory_segments(record: Record) -> pd.DataFrame:
     lines = lines_of_stacks(record)
     segments = record.metadata.get("memory_segments") or []
     table = pd.DataFrame(
-        [_row(segment, lines) for segment in segments], columns=list(SEGMENT_COLUMNS)
+        [_segment_row(segment, lines) for segment in segments], columns=list(SEGMENT_COLUMNS)
     )
     table = table.sort_values("bytes", ascending=False, kind="stable", ignore_index=True)
     return of_the_whole_run(table, "a snapshot has the segments of its own moment alone")
 
 
-def _row(segment: dict[str, Any], lines: list[str]) -> dict[str, Any]:
+def _segment_row(segment: dict[str, Any], lines: list[str]) -> dict[str, Any]:
     columns = segment["blocks"]
     # A saved profile that was changed may have columns of different lengths.
     blocks = list(zip(columns["state"], columns["bytes"], columns["requested"], strict=False))
-    of = {state: [(b, r) for s, b, r in blocks if s == state] for state in STATES}
-    size = {state: sum(b for b, _ in own) for state, own in of.items()}
+    sizes = {state: [(b, r) for s, b, r in blocks if s == state] for state in STATES}
+    total = {state: sum(b for b, _ in in_state) for state, in_state in sizes.items()}
     return {
         "device": f"GPU {segment['device']}",
         **{key: segment[key] for key in ("stream", "pool", "kind", "expandable", "address")},
         "bytes": segment["bytes"],
-        "allocated_bytes": size[ALLOCATED],
-        "awaiting_bytes": size[AWAITING],
-        "free_bytes": segment["bytes"] - size[ALLOCATED] - size[AWAITING],
-        "largest_free_bytes": max((b for b, _ in of[FREE]), default=0),
-        "rounding_bytes": sum(b - r for b, r in of[ALLOCATED]),
+        "allocated_bytes": total[ALLOCATED],
+        "awaiting_bytes": total[AWAITING],
+        "free_bytes": segment["bytes"] - total[ALLOCATED] - total[AWAITING],
+        "largest_free_bytes": max((b for b, _ in sizes[FREE]), default=0),
+        "rounding_bytes": sum(b - r for b, r in sizes[ALLOCATED]),
         "blocks": len(blocks),
-        "free_blocks": len(of[FREE]),
-        "line_name": _holder(columns, lines),
+        "free_blocks": len(sizes[FREE]),
+        "line_name": _line_with_most(columns, lines),
     }
 
 
-def _holder(columns: dict[str, Any], lines: list[str]) -> str:
-    """The line that holds most of what is allocated."""
+def _line_with_most(columns: dict[str, Any], lines: list[str]) -> str:
+    """Return the line that holds most of the allocated bytes; "" if unknown."""
     held: Counter[str] = Counter()
     blocks = zip(columns["state"], columns["bytes"], columns["stack"], strict=False)
     for state, size, stack in blocks:

@@ -1,8 +1,7 @@
-"""Single ops with their work and speed, filtered and added up: MegEngine's ``profile_analyze``.
+"""Calls of ops with their work and speed, filtered and grouped: MegEngine's ``profile_analyze``.
 
-Different from it on purpose: times are exact integers, shares are of all time of that side (not
-only of what the filters leave), and of a group in which the work of one call is unknown it is not
-added up.
+It differs on purpose: times are exact integers, shares are of all time of that side (not only of
+what passes the filters), and the work of a group is unknown if that of one of its calls is.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.columns import group_rows
+from gpuprof_widgets.analyses.columns import group_rows, group_sums
 from gpuprof_widgets.analyses.flops import recorded_work
 from gpuprof_widgets.analyses.op_bytes import NOTHING, output_shape
 from gpuprof_widgets.analyses.op_calls import FORMATS, Call, distinct_calls, shape_codes, shape_text
@@ -35,7 +34,7 @@ GROUPINGS = ("call", "name", "type")
 AGGREGATES = ("sum", "mean", "max", "min")
 WORK = ("computation_flops", "memory_bytes")
 RATES = {"flops_per_s": "computation_flops", "bandwidth_bytes_per_s": "memory_bytes"}
-"""Speeds, and the work that each is of."""
+"""Speeds, and the work of which each is the rate."""
 
 TEXTS = ("in_shapes", "out_shapes", "in_dtypes")
 LABELS = ("name", "type")
@@ -52,7 +51,7 @@ DTYPES = {
     "int8": "signed char",
     "uint8": "unsigned char",
 }
-"""Python's names of the types whose names a trace writes as C++ has them."""
+"""Python's names of types, and C++'s names, which a trace has."""
 
 
 def analyze(
@@ -79,8 +78,8 @@ def analyze(
     count. ``order_by``: a column, with or without its unit, or "time"; largest first, or
     with a ``+`` smallest first. Columns:
 
-    - ``name`` (``layer1.conv1/aten::convolution``; of TensorFlow and MegEngine the node of the
-      graph, where it is told), ``type``; of a single call its ``row``;
+    - ``name`` (``layer1.conv1/aten::convolution``; for TensorFlow and MegEngine the node of
+      the graph, where recorded), ``type``; for single calls ``row``;
     - ``calls``; ``device_self_ns`` or ``host_self_ns``, ``share`` (of all such time of the trace);
     - ``cumulative_ns`` and ``cumulative_share``: of this row and those above it; with "sum" alone
       and nothing left out it ends at 1;
@@ -93,7 +92,7 @@ def analyze(
 
     Time and work belong to the outermost op with a formula, else to the innermost op (see
     `roofline`), so that they are of the same call. GPU work that no op of the trace launched, and
-    host time outside of any op, has rows of its own; so the shares of all calls add up to one.
+    host time outside of any op, have separate rows, so that the shares of all calls add up to one.
     """
     _check(side, by, aggregate)
     self_ns = f"{side}_self_ns"
@@ -136,7 +135,7 @@ def op_totals(record: Record) -> pd.DataFrame:
         "copy time": dur[trace.index.in_category("gpu_memcpy")],
         "copy wait time": waited["dur_ns"][waited["copy"] >= 0].to_numpy(np.int64),
     }
-    rows = [(what, len(each), int(each.sum())) for what, each in parts.items()]
+    rows = [(what, len(times), int(times.sum())) for what, times in parts.items()]
     table = pd.DataFrame(rows, columns=["what", "calls", "total_ns"])
     return table.assign(average_ns=table["total_ns"] / table["calls"].where(table["calls"] > 0))
 
@@ -153,20 +152,20 @@ def _check(side: str, by: str, aggregate: str) -> None:
 
 def _nothing(trace: Trace, side: str) -> str:
     if side == "device":
-        told = "; those of its CPU ops are of the side 'host'" if trace.index.is_op.any() else ""
-        return f"the trace has no GPU work: device times are those of kernels and copies{told}"
+        hint = "; those of its CPU ops are of the side 'host'" if trace.index.is_op.any() else ""
+        return f"the trace has no GPU work: device times are those of kernels and copies{hint}"
     return "the trace has no ops: host times are those of CPU ops and calls"
 
 
 def _columns(self_ns: str, by: str) -> tuple[str, ...]:
-    own = ("row",) if by == "call" else ()
+    row = ("row",) if by == "call" else ()
     times = (self_ns, "share", "cumulative_ns", "cumulative_share")
     work = ("computation_flops", "flops_per_s", "memory_bytes", "bandwidth_bytes_per_s")
-    return (*LABELS, *own, "calls", *times, *work, *TEXTS)
+    return (*LABELS, *row, "calls", *times, *work, *TEXTS)
 
 
 def _calls(record: Record, side: str, self_ns: str) -> pd.DataFrame:
-    """One row per call that has any time on that side."""
+    """Return one row per call that has any time on that side."""
     trace = record.trace
     if side == "device":
         row = trace.index.gpu
@@ -176,8 +175,7 @@ def _calls(record: Record, side: str, self_ns: str) -> pd.DataFrame:
         row, time = ops.row, cpu_self(trace, ops)
     worker = worker_of(trace)[row]
     units, inverse = np.unique(np.where(worker >= 0, worker, row), return_inverse=True)
-    total = np.zeros(len(units), np.int64)
-    np.add.at(total, inverse.reshape(-1), time)
+    total = group_sums(inverse.reshape(-1), time, len(units))
     busy = total > 0
     return _described(record, units[busy], total[busy], self_ns)
 
@@ -192,13 +190,13 @@ def _described(record: Record, row: npt.NDArray[np.intp], time: Ints, self_ns: s
     moved[ops], is_known[ops] = work.bytes, work.counted != NOTHING
     flops, counted = slice_work_flops(trace)[row], recorded_work(trace, FLOPS)[row]
     outputs = np.full(len(row), "", object)
-    different, call = distinct_calls(trace, row[ops])
-    outputs[ops] = np.array([_output_text(each) for each in different], object)[call]
-    told = trace.args.get(OUTPUT_SHAPES, pd.Series(dtype=object)).reindex(row)
-    has_told = told.notna().to_numpy()
-    outputs[has_told] = [shape_text(dims) for dims in told[has_told]]
+    distinct, call = distinct_calls(trace, row[ops])
+    outputs[ops] = np.array([_output_text(op) for op in distinct], object)[call]
+    recorded = trace.args.get(OUTPUT_SHAPES, pd.Series(dtype=object)).reindex(row)
+    is_recorded = recorded.notna().to_numpy()
+    outputs[is_recorded] = [shape_text(dims) for dims in recorded[is_recorded]]
     dtypes = np.full(len(row), "", object)
-    dtypes[ops] = np.array([_dtypes_text(each) for each in different], object)[call]
+    dtypes[ops] = np.array([_dtypes_text(op) for op in distinct], object)[call]
     shape, texts = shape_codes(trace)
     return pd.DataFrame(
         {
@@ -217,12 +215,12 @@ def _described(record: Record, row: npt.NDArray[np.intp], time: Ints, self_ns: s
 
 
 def _known(values: Ints, is_known: npt.NDArray[np.bool_]) -> pd.Series:
-    """Whole numbers, <NA> where they are not known."""
+    """Return whole numbers, <NA> where they are not known."""
     return pd.Series(pd.array(values, dtype="Int64")).where(is_known)
 
 
 def _places(record: Record, row: npt.NDArray[np.intp], kinds: pd.Index) -> Sequence[str] | pd.Index:
-    """The op behind the module in which it, or its forward op, ran; of a graph's its node."""
+    """Return ``module/op``, by the module of the op or its forward op; of a graph's op its node."""
     trace = record.trace
     if FRAMEWORK in record.metadata and NODE in trace.args:
         nodes = trace.args[NODE].reindex(row).fillna("").astype(str)
@@ -231,8 +229,8 @@ def _places(record: Record, row: npt.NDArray[np.intp], kinds: pd.Index) -> Seque
     module = region_behind(trace, "module")[row]
     place, first = group_rows({"module": module, "kind": kinds})
     module, inside = module[first], trace.index.names_of(module[first])
-    different = zip(np.where(module >= 0, inside + "/", ""), kinds[first], strict=True)
-    return pd.Index(["".join(each) for each in different]).take(place)
+    paths = zip(np.where(module >= 0, inside + "/", ""), kinds[first], strict=True)
+    return pd.Index(["".join(path) for path in paths]).take(place)
 
 
 def _output_text(call: Call) -> str:
@@ -241,7 +239,7 @@ def _output_text(call: Call) -> str:
 
 
 def _dtypes_text(call: Call) -> str:
-    """The types of the tensors among its inputs, as the trace writes them."""
+    """Return the types of the tensors among a call's inputs, as the trace writes them."""
     return ", ".join(call.types[at] for at in call.tensors())
 
 
@@ -254,7 +252,7 @@ def _chosen(
     min_ns: int | None,
     max_ns: int | None,
 ) -> npt.NDArray[np.bool_]:
-    """Which calls pass all filters."""
+    """Return which calls pass all filters."""
     time = calls[self_ns].to_numpy()
     kept = np.ones(len(calls), bool)
     if types:
@@ -263,9 +261,9 @@ def _chosen(
         pattern = _pattern(op_name)
         kept &= [pattern.match(name) is not None for name in calls["name"]]
     if input_dtype is not None:
-        wanted = _written(input_dtype)
+        spellings = _spellings(input_dtype)
         texts = calls["in_dtypes"].unique()
-        passing = [text for text in texts if wanted & set(str(text).split(", "))]
+        passing = [text for text in texts if spellings & set(str(text).split(", "))]
         kept &= calls["in_dtypes"].isin(passing).to_numpy()
     if min_ns is not None:
         kept &= time >= min_ns
@@ -283,26 +281,26 @@ def _pattern(text: str) -> re.Pattern[str]:
         ) from error
 
 
-def _written(dtype: str) -> set[str]:
-    """What traces write for a type: ``float``, ``float32``, ``Float32`` and ``fp32`` are one."""
+def _spellings(dtype: str) -> set[str]:
+    """Return a type's names in traces, for ``float``, ``float32``, ``Float32`` or ``fp32``."""
     name = dtype.removeprefix("torch.")
-    same = {written for written, (short, _) in FORMATS.items() if short == name}
-    return same or {DTYPES.get(name.lower(), name)}
+    by_format = {spelling for spelling, (short, _) in FORMATS.items() if short == name}
+    return by_format or {DTYPES.get(name.lower(), name)}
 
 
 def _with_rates(table: pd.DataFrame, self_ns: str) -> pd.DataFrame:
-    """The speeds of work that is known, in work per second of that time."""
+    """Add the speeds of work that is known, per second of that time."""
     seconds = (table[self_ns] / 1e9).to_numpy(float)
-    done = {rate: table[work].to_numpy(float, na_value=np.nan) for rate, work in RATES.items()}
-    speeds = {
-        rate: np.where(each > 0, each, np.nan) / np.where(seconds > 0, seconds, np.nan)
-        for rate, each in done.items()
-    }
+    seconds = np.where(seconds > 0, seconds, np.nan)
+    speeds = {}
+    for rate, column in RATES.items():
+        work = table[column].to_numpy(float, na_value=np.nan)
+        speeds[rate] = np.where(work > 0, work, np.nan) / seconds
     return table.assign(**speeds)
 
 
 def _grouped(calls: pd.DataFrame, by: str, aggregate: str, self_ns: str) -> pd.DataFrame:
-    """One row per group; the first call says its shapes."""
+    """Return one row per group, with the shapes of its first call."""
     groups = _with_rates(calls, self_ns).groupby(by, sort=False)
     numbers = groups[[self_ns, *WORK]].agg(aggregate)
     for work in WORK:
@@ -311,7 +309,7 @@ def _grouped(calls: pd.DataFrame, by: str, aggregate: str, self_ns: str) -> pd.D
         numbers = numbers.join(groups[list(RATES)].agg(aggregate))
     else:
         numbers = _with_rates(numbers, self_ns)
-    labels = [one for one in (*LABELS, *TEXTS) if one != by]
+    labels = [label for label in (*LABELS, *TEXTS) if label != by]
     table = groups[labels].first().join(groups["calls"].sum()).join(numbers).reset_index()
     return table.assign(name=table["type"]) if by == "type" else table
 
@@ -319,7 +317,7 @@ def _grouped(calls: pd.DataFrame, by: str, aggregate: str, self_ns: str) -> pd.D
 def _ordered(
     table: pd.DataFrame, order_by: str, self_ns: str, columns: Sequence[str]
 ) -> pd.DataFrame:
-    """Its rows by a column; what is unknown last."""
+    """Return the rows sorted by a column, unknown values last."""
     key = order_by.removeprefix("+").removeprefix("-")
     key = self_ns if key == "time" else key
     ends = ("", "_ns", "_bytes", "_flops", "_bytes_per_s", "_per_s")

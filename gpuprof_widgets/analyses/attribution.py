@@ -1,4 +1,9 @@
-"""What every line, module, op or Python function cost, its backward pass included."""
+"""Attribution: what every line, module, op or Python function cost, its backward pass included.
+
+A level says which slices are owners and what caused each slice (`Causes`); `owned` gives every
+slice to its nearest owner along these causes; `attribution` adds the shares up by name. Work of the
+backward pass belongs to the owner of its forward op.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.call_tree import merged_parents
+from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.operators import INSTANTS, allocations
 from gpuprof_widgets.analyses.owners import captured_calls, cause_of, graph_launches, module_frames
 from gpuprof_widgets.analyses.reasons import (
@@ -41,7 +47,7 @@ SHARES = (
     "wait_ns",
     "allocated_bytes",
 )
-"""Columns that add up over all owners to what was recorded."""
+"""Columns whose sums over all owners are what was recorded."""
 COLUMNS = ("name", "detail", "calls", *SHARES, "cpu_total_ns", "device_total_ns")
 
 OF_NOBODY = {
@@ -50,7 +56,7 @@ OF_NOBODY = {
     "op": "(in no op)",
     "python": "(in no Python function)",
 }
-"""What belongs to nobody, in words, by level."""
+"""How tables name what has no owner, by level."""
 
 ONLY_PYTHON = (
     "the trace has Python functions, but no op, call or region, whose time would be theirs here: "
@@ -61,7 +67,7 @@ ONLY_PYTHON = (
 def attribution(record: Record, level: str) -> pd.DataFrame:
     """One row per owner at that level ("line", "module", "op", "python"), the costliest first.
 
-    What runs in the backward pass is its forward op's owner's. Columns (times in ns):
+    Backward work belongs to the owner of its forward op. Columns (times in ns):
 
     - ``name``; ``detail``: the cell of a line, the class of a module;
     - ``calls``: executions of the line, of the module's forward, of the op or function;
@@ -71,39 +77,39 @@ def attribution(record: Record, level: str) -> pd.DataFrame:
     - ``wait_ns``: waited for the GPU; ``allocated_bytes`` (recorded with memory), both passes;
     - ``cpu_total_ns``, ``device_total_ns``: both passes, with all that ran inside it.
 
-    Of the first six every ns and byte of the trace is in one row; in the last row, whose name is
-    empty, what belongs to nobody. For "op" an op is the innermost one of the forward pass, for
-    "python" a function the innermost one whose frame was recorded.
+    In all columns but the totals, each ns and byte of the trace is in exactly one row; the last
+    row, with an empty name, has what belongs to no owner. The owner at level "op" is the innermost
+    op of the forward pass, at level "python" the innermost function with a recorded frame.
 
-    CPU time is that in which a thread ran an op, a call or a region, such as a step, a line or the
-    cell: the same at all levels. Where stacks were recorded, a frame outside of all of them counts
-    for none of it, nor does a thread of frames alone, which mostly waits; `python_time` has those.
+    CPU time is time in which a thread ran an op, a call or a region (a step, a line, the cell): it
+    is the same at all levels. A recorded frame outside of all of these has none, nor has a thread
+    with frames alone, which mostly waits; `python_time` has the time of those.
     """
     if level not in LEVELS:
         raise OptionError(f"unknown level {level!r}: it is one of {', '.join(LEVELS)}.")
     table = _table(owned(record.trace, level))
     table.attrs[NOBODY] = OF_NOBODY[level]
-    if len(table) == 1:  # nobody's
-        table.attrs[LACKS] = _without_owners(record, level)
+    if len(table) == 1:  # the row of what has no owner
+        table.attrs[LACKS] = _why_no_owners(record, level)
     elif level == "python" and not table[list(SHARES)].any(axis=None):
         table.attrs[LACKS] = ONLY_PYTHON
     return table
 
 
-def _without_owners(record: Record, level: str) -> str:
-    if level in (said := {"line": LINES, "module": MODULES}):
-        return not_recorded(record, said[level])
+def _why_no_owners(record: Record, level: str) -> str:
+    if level in (regions := {"line": LINES, "module": MODULES}):
+        return not_recorded(record, regions[level])
     return FRAMES if level == "python" else "the trace has no ops"
 
 
 @dataclass(frozen=True)
 class Owned:
-    """The owners of one level and what each has by itself.
+    """The owners of one level and the share of each, without what is inside it.
 
-    ``row``: the owners; per owner ``parent`` (its place among them, -1), ``key`` (number of its
-    name in ``names``; the last name is nobody's) and ``calls``. ``own``: per slice of the trace the
-    row of its owner, -1 for nobody. ``shares``: per slice that is an owner its part of each column
-    of `SHARES`; one more entry for nobody's.
+    ``row``: the owners' slices; per owner ``parent`` (its place among them, -1), ``key`` (number of
+    its name in ``names``; the last name is for what has no owner) and ``calls``. ``owner``: per
+    slice of the trace the row of its owner, -1 for none. ``shares``: per slice that is an owner its
+    part of each column of `SHARES`; the last entry is for what has no owner.
     """
 
     row: npt.NDArray[np.intp]
@@ -111,81 +117,78 @@ class Owned:
     key: Ints
     names: pd.DataFrame
     calls: Ints
-    own: Rows
+    owner: Rows
     shares: dict[str, Ints]
 
     def shared(self, rows: npt.NDArray[np.integer], values: Ints) -> Ints:
-        """The sum of the values of these slices, per owner as in ``shares``."""
-        sums = np.zeros(len(self.own) + 1, np.int64)  # the last one takes what belongs to nobody
-        np.add.at(sums, self.own[rows], values)
-        return sums
+        """Return the sums of the values of these slices, per owner as in ``shares``."""
+        return group_sums(self.owner[rows], values, len(self.owner) + 1)
 
     def by_name(self, share: Ints) -> Ints:
-        """Per name the sum over its owners; nobody's last."""
+        """Return per name the sum over its owners; the last entry is for what has no owner."""
         return self._named(share[self.row], int(share[-1]))
 
     def calls_by_name(self) -> Ints:
-        """Per name how often it ran."""
+        """Return per name how often it ran."""
         return self._named(self.calls, 0)
 
     def total(self, *shares: Ints) -> Ints:
-        """Per name the sum over its owners and all within them, an owner in its own kind once."""
+        """Return per name the sum over its owners and all inside them, a recursive one once."""
         whole = np.sum(shares, axis=0)
         below = links.subtree_sum(whole[self.row], self.parent)
         outermost = ~links.below_its_like(self.parent, self.key)
         return self._named(np.where(outermost, below, 0), int(whole[-1]))
 
-    def _named(self, values: Ints, of_nobody: int) -> Ints:
-        sums = np.zeros(len(self.names), np.int64)
-        np.add.at(sums, self.key, values)
-        sums[-1] = of_nobody
+    def _named(self, values: Ints, without_owner: int) -> Ints:
+        sums = group_sums(self.key, values, len(self.names))
+        sums[-1] = without_owner
         return sums
 
 
 def owned(trace: Trace, level: str) -> Owned:
-    """The owners at that level, and what belongs to whom."""
-    owning, slices = LEVELS[level](trace), trace.slices
-    nearest = links.nearest_ancestor(owning.cause, owning.owner)
-    row = np.flatnonzero(owning.owner)
+    """Return the owners at that level, and their shares."""
+    causes, slices = LEVELS[level](trace), trace.slices
+    nearest = links.nearest_ancestor(causes.cause, causes.is_owner)
+    row = np.flatnonzero(causes.is_owner)
     index = np.full(len(trace) + 1, NONE, np.int32)
     index[row] = np.arange(len(row))
-    key, names = _names(trace, row, owning.detail)
-    found = Owned(
+    key, names = _names(trace, row, causes.detail)
+    owners = Owned(
         row,
         index[nearest[row]],
         key,
         names,
-        (slices["count"].to_numpy()[row] * owning.calls[row]).astype(np.int64),
-        np.where(owning.owner, np.arange(len(trace)), nearest).astype(np.int32),
+        (slices["count"].to_numpy()[row] * causes.is_call[row]).astype(np.int64),
+        np.where(causes.is_owner, np.arange(len(trace)), nearest).astype(np.int32),
         {},
     )
-    return replace(found, shares=_shares(trace, owning, found))
+    return replace(owners, shares=_shares(trace, causes, owners))
 
 
-def _shares(trace: Trace, owning: Owning, found: Owned) -> dict[str, Ints]:
-    backward, cpu = in_backward(trace), self_times(trace, owning)
+def _shares(trace: Trace, causes: Causes, owners: Owned) -> dict[str, Ints]:
+    backward, cpu = in_backward(trace), self_times(trace, causes)
     gpu, memory = trace.index.gpu, allocations(trace)
     waits = np.flatnonzero(is_synchronising(trace))
     dur = trace.slices["dur"].to_numpy()
-    rows, late = owning.rows, backward[owning.rows]
+    rows = causes.rows
     return {
-        "cpu_self_ns": found.shared(rows, np.where(late, 0, cpu)),
-        "backward_cpu_ns": found.shared(rows, np.where(late, cpu, 0)),
-        "device_ns": found.shared(gpu, np.where(backward[gpu], 0, dur[gpu])),
-        "backward_device_ns": found.shared(gpu, np.where(backward[gpu], dur[gpu], 0)),
-        "wait_ns": found.shared(waits, dur[waits]),
-        "allocated_bytes": found.shared(memory.row, np.maximum(memory.size, 0)),
+        "cpu_self_ns": owners.shared(rows, np.where(backward[rows], 0, cpu)),
+        "backward_cpu_ns": owners.shared(rows, np.where(backward[rows], cpu, 0)),
+        "device_ns": owners.shared(gpu, np.where(backward[gpu], 0, dur[gpu])),
+        "backward_device_ns": owners.shared(gpu, np.where(backward[gpu], dur[gpu], 0)),
+        "wait_ns": owners.shared(waits, dur[waits]),
+        "allocated_bytes": owners.shared(memory.row, np.maximum(memory.size, 0)),
     }
 
 
-def _table(found: Owned) -> pd.DataFrame:
-    """The shares of single owners by name, and the totals: what is within its own kind once."""
-    shares = found.shares
-    table = found.names.assign(
-        calls=found.calls_by_name(),
-        **{name: found.by_name(share) for name, share in shares.items()},
-        cpu_total_ns=found.total(shares["cpu_self_ns"], shares["backward_cpu_ns"]),
-        device_total_ns=found.total(shares["device_ns"], shares["backward_device_ns"]),
+def _table(owners: Owned) -> pd.DataFrame:
+    """Return the shares by name, and the totals with all inside; the costliest first."""
+    shares = owners.shares
+    table = owners.names.assign(
+        calls=owners.calls_by_name(),
+        **{name: owners.by_name(share) for name, share in shares.items()},
+        cpu_total_ns=owners.total(shares["cpu_self_ns"], shares["backward_cpu_ns"]),
+        device_total_ns=owners.total(shares["device_ns"], shares["backward_device_ns"]),
     )
     costs = [table[column].to_numpy() for column in ("cpu_total_ns", "device_total_ns")]
     named = np.arange(len(table)) < len(table) - 1
@@ -195,7 +198,7 @@ def _table(found: Owned) -> pd.DataFrame:
 
 @remembered
 def in_backward(trace: Trace) -> Mask:
-    """Which slices ran in a backward pass, or were launched or captured there."""
+    """Return which slices ran in a backward pass, or were launched or captured in one."""
     slices = trace.slices
     inside = (slices["forward"].to_numpy() >= 0) | is_engine(trace.slices["name"])
     inside |= trace.index.in_category("module_backward")
@@ -207,54 +210,55 @@ def in_backward(trace: Trace) -> Mask:
     return inside
 
 
-def self_times(trace: Trace, owning: Owning) -> Ints:
-    """Per row of ``owning.rows`` its own CPU time; all add up to the time of the ``cpu`` tracks.
+def self_times(trace: Trace, causes: Causes) -> Ints:
+    """Return the CPU self time of each of ``causes.rows``; the sum is the time of ``cpu`` tracks.
 
-    Frames and ops of a thread are on two tracks. Time in which nothing is on the second is taken
-    out of the clock before, so that a frame has none of it and nesting stays as it was.
+    Frames and ops of a thread are on two tracks. Time without ops is first taken out of the clock,
+    so that frames have no self time then, and nesting stays as it is.
     """
-    if not len(owning.rows):
+    rows = causes.rows
+    if not len(rows):
         return np.empty(0, np.int64)
-    ts = trace.slices["ts"].to_numpy()[owning.rows]
-    end = ts + trace.slices["dur"].to_numpy()[owning.rows]
-    parent, _ = links.nest(ts, end, owning.group)
-    counts = trace.index.on_tracks("cpu")[owning.rows]
-    room = end.max() - ts.min() + 1  # threads stand one after another on a line, never touching
-    place = owning.group.astype(np.int64) * room - ts.min()
-    ran = intervals.union((ts + place)[counts], (end + place)[counts])
-    started, ended = (intervals.covered_until(ran, times + place) for times in (ts, end))
-    return links.self_times(started, ended, parent)
+    ts, end = trace.index.ts[rows], trace.index.end[rows]
+    parent, _ = links.nest(ts, end, causes.group)
+    is_op = trace.index.on_tracks("cpu")[rows]
+    room = end.max() - ts.min() + 1  # threads follow one another on a line and never touch
+    place = causes.group.astype(np.int64) * room - ts.min()
+    ran = intervals.union((ts + place)[is_op], (end + place)[is_op])
+    clock_start, clock_end = (intervals.covered_until(ran, times + place) for times in (ts, end))
+    return links.self_times(clock_start, clock_end, parent)
 
 
 def _names(trace: Trace, row: npt.NDArray[np.intp], detail: str) -> tuple[Ints, pd.DataFrame]:
-    """Per owner the number of its name, and the names with their details; nobody's is the last."""
-    given = trace.args.get(detail) if detail else None  # an arg may be called "" as well
-    known = None if given is None else given.reindex(row).astype(object).fillna("")
-    details = "" if known is None else [str(one) for one in known]  # other people's may be lists
+    """Return the number of each owner's name, and the names with details; the last is empty."""
+    values = trace.args.get(detail) if detail else None  # an arg may be called "" as well
+    known = None if values is None else values.reindex(row).astype(object).fillna("")
+    details = "" if known is None else [str(value) for value in known]  # foreign files have lists
     pairs = pd.DataFrame(
         {"name": trace.slices["name"].to_numpy(object)[row], "detail": details}, dtype=object
     )
     key = pairs.groupby(["name", "detail"], sort=False).ngroup().to_numpy().astype(np.int64)
-    nobody = pd.DataFrame({"name": [""], "detail": [""]}, dtype=object)
-    return key, pd.concat([pairs.drop_duplicates(), nobody], ignore_index=True)
+    no_owner = pd.DataFrame({"name": [""], "detail": [""]}, dtype=object)
+    return key, pd.concat([pairs.drop_duplicates(), no_owner], ignore_index=True)
 
 
 @dataclass(frozen=True)
-class Owning:
-    """Which slices are owners, who caused whom, and whose CPU time counts.
+class Causes:
+    """Which slices are owners or calls, what caused each slice, and whose CPU time counts.
 
-    ``rows`` are sorted by ``group``, start, longest first: within a group they nest.
+    ``rows`` are those with CPU time, sorted by ``group``, start, longest first: within a group they
+    nest. ``detail``: the arg with the detail of a name.
     """
 
-    owner: Mask
+    is_owner: Mask
     cause: Rows
     rows: Rows
     group: Rows
-    calls: Mask
+    is_call: Mask
     detail: str
 
 
-def _lines(trace: Trace) -> Owning:
+def _lines(trace: Trace) -> Causes:
     lines = trace.index.in_category("cell_line")
     return _regions(trace, lines, lines & ~_resumed(trace), "cell")
 
@@ -266,61 +270,54 @@ def _resumed(trace: Trace) -> Mask:
     return resumed
 
 
-def _modules(trace: Trace) -> Owning:
-    """Our own regions; a trace of another's recording may have torch's ``nn.Module`` frames."""
+def _modules(trace: Trace) -> Causes:
+    """Return our module regions, or torch's ``nn.Module`` frames in a trace without them."""
     forward = trace.index.in_category("module")
     if not forward.any() and (frames := module_frames(trace)).any():
-        return replace(_functions(trace), owner=frames, calls=frames)
-    called = forward & ~_resumed(trace)
-    return _regions(trace, trace.index.in_category("module", "module_backward"), called, "class")
+        return replace(_functions(trace), is_owner=frames, is_call=frames)
+    is_call = forward & ~_resumed(trace)
+    return _regions(trace, trace.index.in_category("module", "module_backward"), is_call, "class")
 
 
-def _regions(trace: Trace, owner: Mask, calls: Mask, detail: str) -> Owning:
+def _regions(trace: Trace, is_owner: Mask, is_call: Mask, detail: str) -> Causes:
     rows = np.flatnonzero(trace.index.on_tracks("cpu") & ~trace.index.in_category(INSTANTS))
-    group = trace.slices["track"].to_numpy()[rows]
-    return Owning(
-        owner,
-        cause_of(trace),
-        rows.astype(np.int32),
-        group.astype(np.int32),
-        calls,
-        detail,
-    )
+    group = trace.index.track[rows].astype(np.int32)
+    return Causes(is_owner, cause_of(trace), rows.astype(np.int32), group, is_call, detail)
 
 
-def _ops(trace: Trace) -> Owning:
-    """Ops of the forward pass, and what the engine does beside the backward ops.
+def _ops(trace: Trace) -> Causes:
+    """Return ops of the forward pass, and what the engine does outside of backward ops.
 
-    What a graph replays is the op's that was captured, where the trace holds it; else the op's
-    around the call that replays it, and outside of any op the call's own.
+    The work of a graph belongs to the captured op, where the trace holds it; else to the op around
+    the replaying call, and outside of any op to that call itself.
     """
     linked = trace.slices["forward"].to_numpy() >= 0
     engine = is_engine(trace.slices["name"])
     within = engine | linked
     inside = within | (links.nearest_ancestor(trace.slices["parent"].to_numpy(), within) >= 0)
     owner = (trace.index.is_op & ~inside) | (engine & ~linked)
-    owning = _regions(trace, owner, owner, "")
-    replays = graph_launches(trace) & (links.nearest_ancestor(owning.cause, owner) < 0)
+    causes = _regions(trace, owner, owner, "")
+    replays = graph_launches(trace) & (links.nearest_ancestor(causes.cause, owner) < 0)
     owner |= replays
     captured = captured_calls(trace)
-    in_op = links.nearest_ancestor(owning.cause, owner)[captured] >= 0
-    cause = np.where((captured >= 0) & in_op, captured, owning.cause).astype(np.int32)
-    return replace(owning, owner=owner, calls=owner, cause=cause)
+    in_op = links.nearest_ancestor(causes.cause, owner)[captured] >= 0
+    cause = np.where((captured >= 0) & in_op, captured, causes.cause).astype(np.int32)
+    return replace(causes, is_owner=owner, is_call=owner, cause=cause)
 
 
-def _functions(trace: Trace) -> Owning:
-    """Python frames and ops of each thread nested together."""
+def _functions(trace: Trace) -> Causes:
+    """Return Python frames as owners, nested together with the ops of each thread."""
     rows, parent, lane = merged_parents(trace)
     cause = cause_of(trace)
-    merged = cause.copy()  # of allocations, which are among no frames, the op stays the cause
+    merged = cause.copy()  # allocations are in no frame: their cause remains the op
     merged[rows] = np.where(parent >= 0, rows[parent], NONE)
     backward = cause != trace.slices["parent"].to_numpy()
     merged = np.where(backward, cause, merged).astype(np.int32)
     frames = trace.index.in_category("python_function")
-    return Owning(frames, merged, rows, lane, frames, "")
+    return Causes(frames, merged, rows, lane, frames, "")
 
 
-LEVELS: dict[str, Callable[[Trace], Owning]] = {
+LEVELS: dict[str, Callable[[Trace], Causes]] = {
     "line": _lines,
     "module": _modules,
     "op": _ops,

@@ -1,4 +1,8 @@
-"""The ops of the backward pass: what each took, and who made them necessary."""
+"""The backward pass: what each backward op took, by its forward op, and forwards computed again.
+
+A backward op is the outermost slice with a forward op: autograd's engine where torch recorded it.
+Column ``own_ns`` is the time of its formula alone; `recomputed` finds activation checkpointing.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.cold_start import is_communication, is_compiling
+from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.owners import region_behind
 from gpuprof_widgets.analyses.reasons import BACKWARD, says_if_empty, unless_recorded
 from gpuprof_widgets.analyses.remembered import remembered
@@ -35,7 +40,7 @@ def backward_ops(record: Record) -> pd.DataFrame:
     Columns (times in ns): ``name`` (`GatherBackward0`), ``forward`` (`aten::gather`), ``module``
     and ``line`` in which the forward op ran ("" and -1 where that is not known), ``cell`` of the
     line; ``calls``; ``cpu_ns``: time on the thread of the backward pass, waits and hooks included;
-    ``own_ns``: that without hooks, collectives, torch.compile's work and a forward computed anew
+    ``own_ns``: that without hooks, collectives, torch.compile's work and a recomputed forward
     (checkpointing); ``forward_cpu_ns`` of the forward ops; ``device_ns``: GPU time launched;
     ``wait_ns``: waited for the GPU; ``row``: the longest call. What the engine does itself
     (`AccumulateGrad`) is in no row.
@@ -49,10 +54,9 @@ def backward_ops(record: Record) -> pd.DataFrame:
     dur = trace.slices["dur"].to_numpy()
     gpu, waits = trace.index.gpu, np.flatnonzero(is_synchronising(trace))
 
-    def summed(at: npt.NDArray[np.intp]) -> Ints:
-        sums = np.zeros(len(trace) + 1, np.int64)  # the last one takes what is in no backward op
-        np.add.at(sums, call_of[at], dur[at])
-        return sums[rows]
+    def summed(at: Places) -> Ints:
+        # The last sum takes what is in no backward op.
+        return group_sums(call_of[at], dur[at], len(trace) + 1)[rows]
 
     forward = trace.slices["forward"].to_numpy()[rows]
     table = pd.DataFrame(
@@ -60,8 +64,8 @@ def backward_ops(record: Record) -> pd.DataFrame:
             **_owners(trace, rows, forward),
             "calls": trace.slices["count"].to_numpy()[rows].astype(np.int64),
             "cpu_ns": _without_inner(dur, rows, above),
-            "own_ns": own_ns(trace, calls, above)[rows],
-            "forward_cpu_ns": np.where(_first(forward), dur[forward], 0),
+            "own_ns": formula_ns(trace, calls, above)[rows],
+            "forward_cpu_ns": np.where(_is_first(forward), dur[forward], 0),
             "device_ns": summed(gpu),
             "wait_ns": summed(waits),
             "row": rows.astype(np.int32),
@@ -75,7 +79,7 @@ def backward_ops(record: Record) -> pd.DataFrame:
 
 
 def backward_ns(record: Record) -> int:
-    """How long the backward passes took, on all threads that ran them."""
+    """Return how long the backward passes took, on all threads that ran them."""
     trace = record.trace
     within = (trace.slices["forward"].to_numpy() >= 0) | is_engine(trace.slices["name"])
     outermost = within & (links.nearest_ancestor(trace.slices["parent"].to_numpy(), within) < 0)
@@ -83,7 +87,7 @@ def backward_ns(record: Record) -> int:
 
 
 def _calls(trace: Trace) -> Mask:
-    """The outermost slice of every call of a backward op: the engine's, where torch wrote one."""
+    """Return the outermost slice of each call of a backward op: the engine's if recorded."""
     slices = trace.slices
     forward = slices["forward"].to_numpy()
     backward = forward >= 0
@@ -91,44 +95,44 @@ def _calls(trace: Trace) -> Mask:
     return np.asarray(backward & ((above < 0) | (forward[above] != forward)))
 
 
-def _without_inner(dur: Ints, rows: npt.NDArray[np.intp], above: Rows) -> Ints:
-    """The length of each call without the backward passes in it (checkpointing runs one)."""
+def _without_inner(dur: Ints, rows: Places, above: Rows) -> Ints:
+    """Return the length of each call without backward passes in it (checkpointing runs one)."""
     length = np.append(dur, 0)
     np.subtract.at(length, above[rows], dur[rows])
     return length[rows]
 
 
-def _first(forward: Rows) -> Mask:
-    """Each forward op once, whoever goes back through it."""
+def _is_first(forward: Rows) -> Mask:
+    """Return where each forward op occurs first."""
     first = np.zeros(len(forward), bool)
     first[np.unique(forward, return_index=True)[1]] = True
     return first
 
 
-def _owners(trace: Trace, rows: npt.NDArray[np.intp], forward: Rows) -> dict[str, object]:
+def _owners(trace: Trace, rows: Places, forward: Rows) -> dict[str, object]:
     module = region_behind(trace, "module")[forward]
     line = region_behind(trace, "cell_line")[forward]
     return {
         "name": [str(name).removeprefix(EVALUATE) for name in trace.index.names_of(rows)],
         "forward": trace.index.names_of(forward),
         "module": trace.index.names_of(module),
-        "line": _given(trace, "line", line, NONE).astype(np.int64),
-        "cell": _given(trace, "cell", line, ""),
+        "line": _arg(trace, "line", line, NONE).astype(np.int64),
+        "cell": _arg(trace, "cell", line, ""),
     }
 
 
-def _given(trace: Trace, key: str, rows: Rows, nothing: object) -> npt.NDArray[np.object_]:
-    """That arg of each row, which may be -1."""
+def _arg(trace: Trace, key: str, rows: Rows, missing: object) -> npt.NDArray[np.object_]:
+    """Return an arg of each row, or ``missing`` where it has none or is -1."""
     known = trace.args.get(key, pd.Series(dtype=object)).to_dict()
-    return np.array([known.get(int(row), nothing) for row in rows], object)
+    return np.array([known.get(int(row), missing) for row in rows], object)
 
 
 @dataclass(frozen=True)
 class Recomputed:
-    """Forward ops that ran again in the backward pass, and the time of that in each backward op.
+    """Forward ops that ran again in the backward pass, and when they did in each backward op.
 
-    ``rows``: the outermost such ops; ``node``, ``start_ns``, ``end_ns``: the backward op in which
-    some ran, from the first to the last of them, with the Python between.
+    ``rows``: the outermost such ops; ``node``: each backward op in which some ran; ``start_ns``,
+    ``end_ns``: from the first to the last of them, with the Python between.
     """
 
     rows: Places
@@ -138,12 +142,12 @@ class Recomputed:
 
 
 def recomputed(trace: Trace) -> Recomputed:
-    """The forward that was computed anew within backward ops (activation checkpointing).
+    """Return the forward that was computed again in backward ops (activation checkpointing).
 
-    torch gives an op a sequence number where it runs with gradients on. In a backward op they are
-    off, but while it computes its forward anew: ``use_reentrant=True`` then goes back through that
-    within the same op, and otherwise the op's own formula follows, without numbers. With
-    ``create_graph=True`` they are on in the formula itself, to its end: that is no recomputing.
+    torch gives an op a sequence number if it runs with gradients on. In a backward op gradients are
+    off, except while it computes its forward again: with ``use_reentrant=True`` a backward pass
+    through that follows within the same op, otherwise the op's formula, without numbers. With
+    ``create_graph=True`` gradients are on to the end of the formula: that is no recomputation.
     """
     slices = trace.slices
     parent, ts = slices["parent"].to_numpy(), slices["ts"].to_numpy()
@@ -166,12 +170,12 @@ def recomputed(trace: Trace) -> Recomputed:
     return Recomputed(again, nodes.astype(np.intp), ts[again[first]], end[nodes])
 
 
-def own_ns(trace: Trace, calls: Mask, above: npt.NDArray[np.int32]) -> Ints:
-    """Per slice that is a call of a backward op, its own time: that of its formula.
+def formula_ns(trace: Trace, calls: Mask, above: Rows) -> Ints:
+    """Return per slice that is a call of a backward op the time of the op's formula alone.
 
-    Without what the engine does around it, hooks among that, and without the forward computed anew
-    (checkpointing), other backward passes, collectives and torch.compile's own work within it.
-    ``above``: of each slice the call around it, not the slice itself.
+    That leaves out what the engine does around it (such as hooks), the forward computed again
+    (checkpointing), and other backward passes, collectives and compilations within it. ``above``:
+    per slice the call around it.
     """
     slices = trace.slices
     parent, ts, dur = (slices[column].to_numpy() for column in ("parent", "ts", "dur"))
@@ -183,20 +187,19 @@ def own_ns(trace: Trace, calls: Mask, above: npt.NDArray[np.int32]) -> Ints:
     again = recomputed(trace)
     until = np.zeros(len(slices), np.int64)
     until[again.node] = again.end_ns
-    inner = inner[ts[inner] >= until[around[inner]]]  # before, it is in the forward computed anew
-    own = np.where(formula, dur, 0).astype(np.int64)
-    np.subtract.at(own, around[inner], dur[inner])
+    inner = inner[ts[inner] >= until[around[inner]]]  # earlier ones are in the recomputed forward
+    time = np.where(formula, dur, 0).astype(np.int64)
+    np.subtract.at(time, around[inner], dur[inner])
     known = formula[again.node]
-    own[again.node[known]] -= (again.end_ns - again.start_ns)[known]
+    time[again.node[known]] -= (again.end_ns - again.start_ns)[known]
     formulas = np.flatnonzero(formula)
     call = np.where(calls[formulas], formulas, above[formulas])
-    summed = np.zeros(len(slices), np.int64)
-    np.add.at(summed, call, np.maximum(own[formulas], 0))  # a window may cut what is around
-    return summed
+    # A window may cut a formula shorter than what it holds.
+    return group_sums(call, np.maximum(time[formulas], 0), len(slices))
 
 
-def _formulas(trace: Trace, calls: Mask, above: npt.NDArray[np.int32]) -> Mask:
-    """The slice of the op itself within each call, or the call where the engine wrote none."""
+def _formulas(trace: Trace, calls: Mask, above: Rows) -> Mask:
+    """Return the op's slice within each call, or the call itself if the engine is not recorded."""
     slices = trace.slices
     engine, forward = is_engine(slices["name"]), slices["forward"].to_numpy()
     inner = (above >= 0) & ~engine & (forward >= 0) & ~calls

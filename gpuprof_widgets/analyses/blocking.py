@@ -1,4 +1,9 @@
-"""Where Python stood still for something other than the GPU, and for whose code that was."""
+"""Blocking calls: where Python waited for anything but the GPU, and the user's code that waited.
+
+`blocked` finds the waits in recorded Python frames or, without frames, in cProfile's calls. Which
+functions wait, and for what (one of `KINDS`), follows from their names; the tables of names are
+below.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.lines import line_that_holds, lines_at
 from gpuprof_widgets.analyses.python_calls import (
     carried_up,
@@ -30,18 +36,17 @@ Amounts = npt.NDArray[np.float64]
 
 COLUMNS = ("kind", "owner", "called", "ns", "calls", "line", "row")
 IDLE = 0.9
-"""Of a thread's time: from here on it only waits, where another one works."""
+"""A thread that waits for this share of its time does nothing else, if another thread works."""
 
 
 @dataclass(frozen=True)
 class Blocked:
-    """Waits of the run for anything but the GPU, and of threads that do nothing else.
+    """The run's waits for anything but the GPU, and the time of threads that only waited.
 
-    ``table``, the longest first: ``kind`` (see `blocking_names`), ``owner`` (the nearest function
-    of the user's code, as ``train.py:12(step)``; "" where there is none), ``called`` (what that
-    called for it: ``subprocess.run``), ``ns``, ``calls`` (of ``called``), ``line`` (row of `lines`,
-    around most of it, -1), ``row`` (the longest, -1). ``idle_ns``: time of threads that only
-    waited.
+    ``table``, the longest first: ``kind`` (position in `KINDS`), ``owner`` (the nearest function of
+    the user's code, as ``train.py:12(step)``; "" without), ``called`` (what that function called:
+    ``subprocess.run``), ``ns``, ``calls`` (of ``called``), ``line`` (row of `lines` around most of
+    the time, -1), ``row`` (the longest slice, -1). ``idle_ns``: time of threads that only waited.
     """
 
     table: pd.DataFrame
@@ -50,7 +55,7 @@ class Blocked:
 
 @remembered
 def blocked(record: Record) -> Blocked:
-    """From recorded frames exactly; from cProfile's calls by the shares of their callers."""
+    """Return the waits: exactly from recorded frames, else by callers' shares from cProfile."""
     if len(python_lanes(record)):
         return _in_frames(record)
     if record.calls is None or not len(record.calls.functions):
@@ -59,9 +64,8 @@ def blocked(record: Record) -> Blocked:
 
 
 def is_blocking(functions: pd.DataFrame) -> Mask:
-    """Which functions do nothing but wait, or access files: their time is none of Python's."""
-    known = (own_kinds(functions) != NONE) | (whole_kinds(functions) != NONE)
-    return np.asarray(known, bool)
+    """Return which functions only wait or access files, so that their time is not Python's."""
+    return np.asarray((self_kinds(functions) != NONE) | (total_kinds(functions) != NONE), bool)
 
 
 def _in_frames(record: Record) -> Blocked:
@@ -73,31 +77,18 @@ def _in_frames(record: Record) -> Blocked:
     parent = trace.slices["parent"].to_numpy()
     waits, ns = _waiting_frames(trace, functions, function, frames)
     main, idle_ns = _threads(record, lane, frames, waits, ns)
-    marked = np.append(is_user_code(functions), False)[function] & frames
-    aside = np.append(is_aside(functions), False)[function] & frames
-    around = np.append(marked, False)[links.nearest_ancestor(parent, marked | aside)]
-    outside = links.nearest_ancestor(parent, marked | aside) < 0
-    row = np.flatnonzero((waits != NONE) & (lane == main) & (around | outside) & ~aside)
-    owner = np.where(around, links.nearest_ancestor(parent, marked), NONE)[row]
-    right_below = np.append(marked, True)[parent]
-    called = links.itself_or_ancestor(parent, right_below)[row]
-    labels = np.array([*function_labels(functions), ""], object)
-    file, name = (functions[key].to_numpy(object) for key in ("file", "name"))
-    kind = [
-        kind_of_call(file[function[via]], name[function[via]], int(waits[one]))
-        for via, one in zip(called, row, strict=True)
-    ]
-    table = pd.DataFrame(
-        {
-            "kind": np.array(kind, np.int64),
-            "owner": labels[np.append(function, NONE)[owner]],
-            "called": np.array(library_names(functions), object)[function[called]],
-            "ns": ns[row],
-            "call": called,
-            "calls": 1,
-            "line": lines_at(record, main, trace.slices["ts"].to_numpy()[row]),
-            "row": row,
-        }
+    user_code = np.append(is_user_code(functions), False)[function] & frames
+    excluded = np.append(is_excluded(functions), False)[function] & frames
+    nearest = links.nearest_ancestor(parent, user_code | excluded)
+    in_user_code, outside = np.append(user_code, False)[nearest], nearest < 0
+    row = np.flatnonzero((waits != NONE) & (lane == main) & (in_user_code | outside) & ~excluded)
+    owner = np.where(in_user_code, links.nearest_ancestor(parent, user_code), NONE)[row]
+    called_by_user = np.append(user_code, True)[parent]
+    called = links.itself_or_ancestor(parent, called_by_user)[row]
+    rows = _rows(functions, np.append(function, NONE)[owner], function[called], waits[row])
+    start = trace.slices["ts"].to_numpy()[row]
+    table = rows.assign(
+        ns=ns[row], call=called, calls=1, line=lines_at(record, main, start), row=row
     )
     return Blocked(_by_owner(table), idle_ns)
 
@@ -105,132 +96,127 @@ def _in_frames(record: Record) -> Blocked:
 def _waiting_frames(
     trace: Trace, functions: pd.DataFrame, function: Ints, frames: Mask
 ) -> tuple[Ints, Ints]:
-    """Per slice the kind of its wait, -1 for none, and how long it was (ns)."""
+    """Return per slice the kind of its wait, -1 for none, and its length (ns)."""
     ts, dur = trace.slices["ts"].to_numpy(), trace.slices["dur"].to_numpy()
     parent = trace.slices["parent"].to_numpy()
-    whole = np.where(frames, np.append(whole_kinds(functions), NONE)[function], NONE)
-    below = links.nearest_ancestor(parent, whole != NONE) >= 0
-    own = np.where(frames, np.append(own_kinds(functions), NONE)[function], NONE)
-    kind = np.where(below, NONE, np.where(whole != NONE, whole, own))
-    ns = np.where(whole != NONE, dur, links.self_times(ts, ts + dur, parent))
+    total_kind = np.where(frames, np.append(total_kinds(functions), NONE)[function], NONE)
+    within = links.nearest_ancestor(parent, total_kind != NONE) >= 0
+    self_kind = np.where(frames, np.append(self_kinds(functions), NONE)[function], NONE)
+    kind = np.where(within, NONE, np.where(total_kind != NONE, total_kind, self_kind))
+    ns = np.where(total_kind != NONE, dur, links.self_times(ts, ts + dur, parent))
     return kind, np.asarray(ns, np.int64)
 
 
 def _threads(record: Record, lane: Ints, frames: Mask, waits: Ints, ns: Ints) -> tuple[int, int]:
-    """The thread whose waits are the run's, and the time of the threads that only wait."""
+    """Return the thread whose waits are the run's, and the time of the threads that only wait."""
     trace = record.trace
     top = frames & (trace.slices["parent"].to_numpy() < 0)
-    size = int(trace.tracks["lane"].max()) + 1
-    whole, waited = np.zeros(size, np.int64), np.zeros(size, np.int64)
-    np.add.at(whole, lane[top], trace.slices["dur"].to_numpy()[top])
-    np.add.at(waited, lane[waits != NONE], ns[waits != NONE])
-    works = waited < IDLE * whole
+    lanes = int(trace.tracks["lane"].max()) + 1
+    total = group_sums(lane[top], trace.slices["dur"].to_numpy()[top], lanes)
+    waited = group_sums(lane[waits != NONE], ns[waits != NONE], lanes)
+    works = waited < IDLE * total
     main = run_lane(record)
-    if main == NONE or not whole[main]:
-        main = int((whole - waited).argmax())
-    idle = ~works & (np.arange(size) != main)
-    return main, int(whole[idle].sum()) if works.any() else 0
+    if main == NONE or not total[main]:
+        main = int((total - waited).argmax())
+    idle = ~works & (np.arange(lanes) != main)
+    return main, int(total[idle].sum()) if works.any() else 0
 
 
 def _by_owner(table: pd.DataFrame) -> pd.DataFrame:
-    """One row per kind and owner; what was called, the line and the row are those of most of it."""
+    """Return one row per kind and owner; ``called``, line and row are those of most of the time."""
     table = table.sort_values("ns", ascending=False, kind="stable")
     table = table[table["ns"] > 0]
-    found = []
+    rows = []
     for (kind, owner), part in table.groupby(["kind", "owner"], sort=False):
         by_called = part.groupby("called", sort=False)["ns"].sum()
         mostly = part[part["called"] == by_called.idxmax()]
         by_line = np.bincount(part["line"] + 1, part["ns"])
         calls = mostly.drop_duplicates("call")["calls"].sum()
-        found.append(
+        rows.append(
             {
                 "kind": kind, "owner": owner, "called": by_called.idxmax(),
                 "ns": int(part["ns"].sum()), "calls": int(calls),
                 "line": int(by_line.argmax()) - 1, "row": int(part["row"].iloc[0]),
             }
         )  # fmt: skip
-    return _sorted(found)
-
-
-def _sorted(found: list[dict[str, object]]) -> pd.DataFrame:
-    table = pd.DataFrame(found, columns=list(COLUMNS))
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
     return table.sort_values("ns", ascending=False, kind="stable", ignore_index=True)
 
 
 def _in_calls(record: Record, calls: Calls) -> Blocked:
     functions, edges = calls.functions, calls.edges
-    users, aside = is_user_code(functions), is_aside(functions)
-    waits, is_whole = _waiting_functions(functions)
+    user_code, excluded = is_user_code(functions), is_excluded(functions)
+    waits, counts_in_total = _waiting_functions(functions)
     caller, callee = edges["caller"].to_numpy(), edges["callee"].to_numpy()
-    inner = ~(users | aside)[callee] & ~is_whole[caller]
+    inner = ~(user_code | excluded)[callee] & ~counts_in_total[caller]
     carried = carried_up(Calls(functions, edges[inner].reset_index(drop=True)), waits)
-    direct = edges[users[caller] & ~(users | aside)[callee]]
+    direct = edges[user_code[caller] & ~(user_code | excluded)[callee]]
     called = direct["callee"].to_numpy()
     share = direct["total_ns"].to_numpy() / functions["total_ns"].clip(lower=1).to_numpy()[called]
     amounts = carried[called] * np.minimum(share, 1.0)[:, None]
-    of_run = _of_the_run(calls)[direct["caller"].to_numpy()]
-    idle = amounts[~of_run].sum() + carried[_is_thread(functions)].sum()
+    of_run = _is_of_run(calls)[direct["caller"].to_numpy()]
+    idle = amounts[~of_run].sum() + carried[_is_thread_start(functions)].sum()
     alone = np.setdiff1d(np.flatnonzero(waits.any(axis=1)), callee)
     uncalled = pd.DataFrame({"caller": NONE, "callee": alone})
     uncalled["calls"] = functions["calls"].to_numpy()[alone]
-    parts = [_rows(functions, direct[of_run], amounts[of_run])]
-    table = pd.concat([*parts, _rows(functions, uncalled, waits[alone])], ignore_index=True)
+    parts = [(direct[of_run], amounts[of_run]), (uncalled, waits[alone])]
+    table = pd.concat([_edge_rows(functions, *part) for part in parts], ignore_index=True)
     per_step = calls_per_traced_step(record)
     for column in ("ns", "calls"):
         table[column] = (table[column] / per_step).round().astype(np.int64)
-    found = _by_owner(table)
-    found["line"] = [line_that_holds(record, ns) for ns in found["ns"]]
-    return Blocked(found, round(idle / per_step))
+    by_owner = _by_owner(table)
+    by_owner["line"] = [line_that_holds(record, ns) for ns in by_owner["ns"]]
+    return Blocked(by_owner, round(idle / per_step))
 
 
 def _waiting_functions(functions: pd.DataFrame) -> tuple[Amounts, Mask]:
-    """Per function and kind how long it waited itself (ns), and of which all time is counted."""
-    own, whole = own_kinds(functions), whole_kinds(functions)
-    is_whole = whole != NONE
-    kind = np.where(is_whole, whole, own)
-    ns = np.where(is_whole, functions["total_ns"], functions["self_ns"])
+    """Return per function and kind how long it waited (ns), and whose total time counts."""
+    total_kind = total_kinds(functions)
+    counts_in_total = total_kind != NONE
+    kind = np.where(counts_in_total, total_kind, self_kinds(functions))
+    ns = np.where(counts_in_total, functions["total_ns"], functions["self_ns"])
     waits = np.zeros((len(functions), len(KINDS)))
-    there = np.flatnonzero(kind != NONE)
-    waits[there, kind[there]] = ns[there]
-    return waits, is_whole
+    waiting = np.flatnonzero(kind != NONE)
+    waits[waiting, kind[waiting]] = ns[waiting]
+    return waits, counts_in_total
 
 
-def _rows(functions: pd.DataFrame, edges: pd.DataFrame, amounts: Amounts) -> pd.DataFrame:
-    """One row per edge (``caller``, ``callee``, ``calls``) and kind, for `_by_owner`."""
-    labels = np.array([*function_labels(functions), ""], object)
-    file, name = (functions[key].to_numpy(object) for key in ("file", "name"))
+def _edge_rows(functions: pd.DataFrame, edges: pd.DataFrame, amounts: Amounts) -> pd.DataFrame:
+    """Return a row for `_by_owner` per edge (``caller``, ``callee``, ``calls``) and kind."""
     at, kind = np.nonzero(amounts)
-    called = edges["callee"].to_numpy()[at]
-    said = [
-        kind_of_call(file[one], name[one], int(of)) for one, of in zip(called, kind, strict=True)
-    ]
+    caller, called, calls = (edges[key].to_numpy()[at] for key in ("caller", "callee", "calls"))
+    rows = _rows(functions, caller, called, kind)
+    return rows.assign(ns=amounts[amounts != 0], call=called, calls=calls, line=NONE, row=NONE)
+
+
+def _rows(functions: pd.DataFrame, owner: Ints, called: Ints, kind: Ints) -> pd.DataFrame:
+    """Return kind, owner and called function of each wait, by their names."""
+    labels = np.array([*function_labels(functions), ""], object)
+    file, name = (functions[key].to_numpy(object)[called] for key in ("file", "name"))
+    kinds = [kind_of_call(*call) for call in zip(file, name, kind.tolist(), strict=True)]
     return pd.DataFrame(
         {
-            "kind": np.array(said, np.int64),
-            "owner": labels[edges["caller"].to_numpy()[at]],
+            "kind": np.array(kinds, np.int64),
+            "owner": labels[owner],
             "called": np.array(library_names(functions), object)[called],
-            "ns": amounts[amounts != 0],
-            "call": called,
-            "calls": edges["calls"].to_numpy()[at],
-            "line": NONE,
-            "row": NONE,
         }
     )
 
 
-def _is_thread(functions: pd.DataFrame) -> Mask:
-    """Where the threads that Python starts begin: from 3.12 on cProfile counts all of them."""
+def _is_thread_start(functions: pd.DataFrame) -> Mask:
+    """Return where Python's threads begin: cProfile counts all threads from Python 3.12 on."""
     file, name = functions["file"].astype(str), functions["name"]
     return np.asarray(file.str.endswith("threading.py") & (name == "_bootstrap"), bool)
 
 
-def _of_the_run(calls: Calls) -> Mask:
-    """Which functions were called from anywhere but in threads that Python started."""
+def _is_of_run(calls: Calls) -> Mask:
+    """Return which functions were called outside of the threads that Python started."""
     functions, edges = calls.functions, calls.edges
+    thread_start = _is_thread_start(functions)
     caller, callee = edges["caller"].to_numpy(), edges["callee"].to_numpy()
-    seen = np.bincount(callee, edges["calls"].to_numpy(), len(functions))
-    reached = (functions["calls"].to_numpy() > seen) & ~_is_thread(functions)
-    if not _is_thread(functions).any():
+    known_calls = np.bincount(callee, edges["calls"].to_numpy(), len(functions))
+    reached = (functions["calls"].to_numpy() > known_calls) & ~thread_start
+    if not thread_start.any():
         return np.ones(len(functions), bool)
     while len(new := np.unique(callee[reached[caller] & ~reached[callee]])):
         reached[new] = True
@@ -239,12 +225,12 @@ def _of_the_run(calls: Calls) -> Mask:
 
 TIMER, NETWORK, PROCESS, THREAD, INPUT, PIPE, READ, WRITE = range(8)
 KINDS = ("timer", "network", "process", "thread", "input", "pipe", "read", "write")
-"""What is waited for; the last two are files."""
+"""What a function waits for; the last two are files."""
 
 _METHOD = re.compile(r"<(?:built-in )?method '?(?P<name>\w+)'? of '?(?P<owner>[\w.]+)")
 _FUNCTION = re.compile(r"<(?:built-in )?(?:method|function) (?P<name>[\w.]+)")
 
-_BUILT_IN = {
+_BUILT_IN_PATTERNS = {
     TIMER: r"(?:time)?\.sleep",
     NETWORK: r"socket\.(?:recv\w*|_?accept|connect|connect_ex|send\w*)"
     r"|_SSLSocket\.(?:read|write|do_handshake|shutdown)"
@@ -264,9 +250,9 @@ _BUILT_IN = {
     r"|\w*\.(?:write_record|write_end_of_file)"
     r"|(?:_pickle|marshal)?\.dump|ndarray\.tofile|ImagingEncoder\.encode(?:_to_file)?",
 }
-"""By type or module and name; torch's frames leave the module of a function out."""
+"""Built-ins by type or module and name; torch's frames leave the module of a function out."""
 
-_LIBRARY = {
+_LIBRARY_PATTERNS = {
     NETWORK: r"(?:^|/)(?:socket\.py (?:readinto|accept|create_connection)"
     r"|ssl\.py (?:read|recv|recv_into|send|sendall|do_handshake|connect))",
     PROCESS: r"(?:^|/)(?:multiprocessing/(?:connection\.py (?:_recv|_recv_bytes|_poll|_send|accept)"
@@ -275,9 +261,9 @@ _LIBRARY = {
     THREAD: r"(?:^|/)(?:threading\.py (?:wait|join|acquire|_wait_for_tstate_lock)|queue\.py get)",
     PIPE: r"(?:^|/)selectors\.py select",
 }
-"""Functions of Python's library whose own time is that wait, where samplers see no built-ins."""
+"""Functions of Python's library whose self time is a wait in samples, which show no built-ins."""
 
-_WHOLE = {
+_FILE_ACCESS_PATTERNS = {
     READ: r"(?:^|/)(?:torch/serialization\.py load|numpy/lib/_?npyio(?:_impl)?\.py "
     r"(?:load|loadtxt|genfromtxt)|json/__init__\.py load|pickle\.py _?load"
     r"|PIL/(?:Image\.py open|ImageFile\.py load)|pandas/io/(?:\w+/)*\w+\.py read_\w+"
@@ -289,81 +275,84 @@ _WHOLE = {
     r"|safetensors/\w+\.py save_file|torchvision/io/\w+\.py write_\w+|shutil\.py (?:copy\w*|move)"
     r"|pathlib(?:/\w+)?\.py write_(?:text|bytes))",
 }
-"""Functions of libraries that do but that, decoding and copying included: all of their time."""
+"""Functions of libraries whose total time is file access, decoding and copying included."""
 
-ASIDE = re.compile(
+EXCLUDED = re.compile(
     r"^<frozen importlib|(?:^|/)(?:importlib|asyncio)/|(?:^|/)torch/utils/data/dataloader\.py "
     r"|(?:^|/)(?:ipykernel|zmq|tornado)/"
 )
-"""Below these a wait has findings of its own (`dataloader`, `suspended`), or is an import."""
+"""Other findings (`dataloader`, `suspended`) report waits within these; or it is an import."""
 
-_BY_CALLED = {
-    NETWORK: r"(?:^|/)(?:socket|ssl|ftplib|smtplib)\.py |(?:^|/)(?:http|urllib|urllib3|requests"
-    r"|httpx|aiohttp|socketserver)(?:/|\.py )",
-    PROCESS: r"(?:^|/)(?:multiprocessing/|subprocess\.py |concurrent/futures/process\.py )",
-    THREAD: r"(?:^|/)(?:threading|queue)\.py |(?:^|/)concurrent/futures/",
+_PURPOSE = {
+    NETWORK: re.compile(
+        r"(?:^|/)(?:socket|ssl|ftplib|smtplib)\.py |(?:^|/)(?:http|urllib|urllib3|requests"
+        r"|httpx|aiohttp|socketserver)(?:/|\.py )"
+    ),
+    PROCESS: re.compile(
+        r"(?:^|/)(?:multiprocessing/|subprocess\.py |concurrent/futures/process\.py )"
+    ),
+    THREAD: re.compile(r"(?:^|/)(?:threading|queue)\.py |(?:^|/)concurrent/futures/"),
 }
-"""What a wait in a pipe or at a lock is for, by the function of the library that was called."""
+"""The purpose of a wait in a pipe or at a lock, by the library function that the user called."""
+
+Patterns = dict[int, re.Pattern[str]]
 
 
-def _compiled(patterns: dict[int, str]) -> dict[int, re.Pattern[str]]:
+def _full(patterns: dict[int, str]) -> Patterns:
     return {kind: re.compile(rf"(?:{pattern})$") for kind, pattern in patterns.items()}
 
 
-_OWN = _compiled(_BUILT_IN), _compiled(_LIBRARY)
-_ALL = _compiled(_WHOLE)
-_CALLED = {kind: re.compile(pattern) for kind, pattern in _BY_CALLED.items()}
+_BUILT_IN, _LIBRARY = _full(_BUILT_IN_PATTERNS), _full(_LIBRARY_PATTERNS)
+_FILE_ACCESS = _full(_FILE_ACCESS_PATTERNS)
 
 
-def own_kinds(functions: pd.DataFrame) -> Ints:
-    """Per function (``file``, ``name``) what its own time waits for; -1 for what does not wait."""
-    return np.array([_own_kind(*one) for one in _pairs(functions)], np.int64)
+def self_kinds(functions: pd.DataFrame) -> Ints:
+    """Return per function (``file``, ``name``) what its self time waits for; -1 for no wait."""
+    return np.array([_self_kind(*function) for function in _files_and_names(functions)], np.int64)
 
 
-def whole_kinds(functions: pd.DataFrame) -> Ints:
-    """Per function the kind of file access that all of its time is; -1 for others."""
-    return np.array([_first(_ALL, place(*one)) for one in _pairs(functions)], np.int64)
+def total_kinds(functions: pd.DataFrame) -> Ints:
+    """Return per function the kind of file access that its total time is; -1 for none."""
+    places = (place(*function) for function in _files_and_names(functions))
+    return np.array([_first_match(_FILE_ACCESS, text) for text in places], np.int64)
 
 
 def kind_of_call(file: str, name: str, kind: int) -> int:
-    """The same wait by the function that the user called for it, where that says more."""
-    if kind not in (PIPE, THREAD):
-        return kind
-    called = next((k for k, pattern in _CALLED.items() if pattern.search(place(file, name))), NONE)
-    return kind if called == NONE else called
+    """Return the kind of a wait by the function that the user called, where that says more."""
+    return _first_match(_PURPOSE, place(file, name), kind) if kind in (PIPE, THREAD) else kind
 
 
-def is_aside(functions: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Which functions have their waits told elsewhere."""
-    return np.array([bool(ASIDE.search(place(*one))) for one in _pairs(functions)], bool)
+def is_excluded(functions: pd.DataFrame) -> Mask:
+    """Return which functions have waits that other findings report."""
+    places = (place(*function) for function in _files_and_names(functions))
+    return np.array([EXCLUDED.search(text) is not None for text in places], bool)
 
 
 def place(file: str, name: str) -> str:
-    """``torch/serialization.py load``, with slashes on every system."""
+    """Return ``torch/serialization.py load``, with slashes on every system."""
     return f"{file} {name}".replace("\\", "/")
 
 
-def _pairs(functions: pd.DataFrame) -> list[tuple[str, str]]:
+def _files_and_names(functions: pd.DataFrame) -> list[tuple[str, str]]:
     return list(zip(functions["file"].astype(str), functions["name"].astype(str), strict=True))
 
 
-def _own_kind(file: str, name: str) -> int:
-    built_in, library = _OWN
-    return _first(built_in, _key(name)) if file == BUILT_IN else _first(library, place(file, name))
+def _self_kind(file: str, name: str) -> int:
+    if file != BUILT_IN:
+        return _first_match(_LIBRARY, place(file, name))
+    key = _key(name)
+    search = "match" if " " not in key else "search"
+    return next((kind for kind, p in _BUILT_IN.items() if getattr(p, search)(key)), NONE)
 
 
 def _key(name: str) -> str:
-    """``socket.recv`` of either spelling of a built-in; ``.sleep`` where no module is known."""
-    if found := _METHOD.match(name):
-        return f"{found['owner'].rpartition('.')[2]}.{found['name']}"
-    if found := _FUNCTION.match(name):
-        module, _, own = found["name"].rpartition(".")
-        return f"{module.rpartition('.')[2]}.{own}"
-    module, _, own = name.rpartition(".")
-    return f"{module.rpartition('.')[2]}.{own}" if module else name
+    """Return ``socket.recv`` for any spelling of a built-in; ``.sleep`` without a known module."""
+    if match := _METHOD.match(name):
+        return f"{match['owner'].rpartition('.')[2]}.{match['name']}"
+    match = _FUNCTION.match(name)
+    module, _, function = (match["name"] if match else name).rpartition(".")
+    return f"{module.rpartition('.')[2]}.{function}" if match or module else name
 
 
-def _first(patterns: dict[int, re.Pattern[str]], text: str) -> int:
-    """The kind whose pattern holds from the start of a key, or anywhere in a place."""
-    search = "match" if " " not in text else "search"
-    return next((kind for kind, one in patterns.items() if getattr(one, search)(text)), NONE)
+def _first_match(patterns: Patterns, text: str, default: int = NONE) -> int:
+    return next((kind for kind, pattern in patterns.items() if pattern.search(text)), default)

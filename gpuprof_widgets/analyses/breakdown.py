@@ -1,4 +1,8 @@
-"""Where every nanosecond of each GPU went: one class each, which add up to the span exactly."""
+"""The breakdown of each GPU's time: one class for every nanosecond, so that they add up exactly.
+
+`breakdown` sums `breakdown_segments`, which cuts the time of each GPU where its class changes. Busy
+time goes by the kind of work; a gap goes by what the launching thread was doing (`HostTimeline`).
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ from gpuprof_widgets.analyses.gpu_work import (
     devices,
     gaps_between,
     kind_times,
+    rows_on,
 )
 from gpuprof_widgets.analyses.host_states import (
     CPU_OPS,
@@ -46,7 +51,24 @@ Codes = npt.NDArray[np.int8]
 
 BUSY, IDLE, HOST = "busy", "idle", "host"
 COLUMNS = ("rank", "device", "step", "state", "class", "time_ns", "share", "span_ns")
+SEGMENT_COLUMNS = ("device", "start_ns", "end_ns", "class")
 BY = ("device", "step")
+NOTHING = "the trace has neither GPU work nor CPU ops: there is nothing to break down"
+
+QUEUED = "queued"
+EXPOSED = "exposed communication"
+BUSY_CLASSES = (COMPUTE, EXPOSED, "exposed copy", MEMSET)
+"""In the order of `KINDS`: a moment in which several kinds run belongs to the first of them."""
+IDLE_CLASSES = (INPUT, SYNCHRONISING, PYTHON, CPU_OPS, RUNTIME, LAUNCHING, QUEUED, OTHER)
+CLASSES = (*BUSY_CLASSES, *IDLE_CLASSES)
+HOST_CLASSES = (EXPOSED, INPUT, SYNCHRONISING, PYTHON, CPU_OPS, RUNTIME, LAUNCHING, OTHER)
+"""Classes of a run without a GPU, by its main thread, or autograd's where that runs the backward
+pass; exposed communication comes first."""
+STATE_OF_CLASS: Mapping[str, str] = {
+    **dict.fromkeys(BUSY_CLASSES, BUSY),
+    **dict.fromkeys(IDLE_CLASSES, IDLE),
+}
+CLASS_OF_STATE: Codes = np.array([CLASSES.index(state) for state in STATES], np.int8)
 
 
 def breakdown(record: Record, *, by: str = "device") -> pd.DataFrame:
@@ -75,7 +97,7 @@ def breakdown(record: Record, *, by: str = "device") -> pd.DataFrame:
       the runtime or driver (allocating, loading modules); "CPU ops": in an op, or in autograd's
       engine between two of them, or in a region of a program that we know nothing else of;
       "Python": in none of these, also suspended in ``await``, if PyTorch's ops or Python's frames,
-      lines or calls are in the record (otherwise nobody knows what ran, and that is "other" too);
+      lines or calls are in the record (otherwise it is unknown what ran, which is "other" too);
       and Python that an op ran, as far as that is known: frames and lines in it, what an
       ``autograd.Function`` in Python takes itself whose backward ran too, and stretches of 50 us
       and more of the engine's own time, where cProfile saw that hooks took about as long.
@@ -108,11 +130,10 @@ def _table(record: Record, by: str) -> pd.DataFrame:
     number, start, end = time_ranges(record, by)
     if not len(segments) or not len(number):
         return lacking(COLUMNS, NO_STEPS if len(segments) else NOTHING)
-    device = segments["device"].to_numpy()
     classes = CLASSES if devices(record.trace) else HOST_CLASSES
     tables = [
-        _class_rows(int(one), segments[device == one], classes, number, (start, end))
-        for one in np.unique(device)
+        _class_rows(int(str(device)), part, classes, number, (start, end))
+        for device, part in segments.groupby("device")
     ]
     table = pd.concat(tables, ignore_index=True)
     return table.assign(rank=rank_of(record.trace))[list(COLUMNS)]
@@ -128,8 +149,8 @@ def _class_rows(
     start, end = (segments[f"{edge}_ns"].to_numpy() for edge in ("start", "end"))
     code, times = segments["class"].cat.codes.to_numpy(), []
     for name in classes:
-        mine = code == CLASSES.index(name)
-        times.append(intervals.overlap(ranges, (start[mine], end[mine])))
+        in_class = code == CLASSES.index(name)
+        times.append(intervals.overlap(ranges, (start[in_class], end[in_class])))
     span = np.repeat(ranges[1] - ranges[0], len(classes))
     time = np.array(times).T.reshape(-1)
     host = dict.fromkeys(HOST_CLASSES, HOST)
@@ -146,35 +167,14 @@ def _class_rows(
     return pd.DataFrame(columns)
 
 
-QUEUED = "queued"
-EXPOSED = "exposed communication"
-BUSY_CLASSES = (COMPUTE, EXPOSED, "exposed copy", MEMSET)
-"""In the order of `KINDS`: a moment in which several kinds run belongs to the first of them."""
-IDLE_CLASSES = (INPUT, SYNCHRONISING, PYTHON, CPU_OPS, RUNTIME, LAUNCHING, QUEUED, OTHER)
-
-
-STATE_OF_CLASS: Mapping[str, str] = {
-    **dict.fromkeys(BUSY_CLASSES, BUSY),
-    **dict.fromkeys(IDLE_CLASSES, IDLE),
-}
-
-
-HOST_CLASSES = (EXPOSED, INPUT, SYNCHRONISING, PYTHON, CPU_OPS, RUNTIME, LAUNCHING, OTHER)
-"""Of a run without a GPU: what its main thread, or autograd's in its stead, was doing while no
-collective was in flight that nothing hid."""
-CLASSES = (*BUSY_CLASSES, *IDLE_CLASSES)
-SEGMENT_COLUMNS = ("device", "start_ns", "end_ns", "class")
-NOTHING = "the trace has neither GPU work nor CPU ops: there is nothing to break down"
-
-
 @remembered
 def breakdown_segments(record: Record) -> pd.DataFrame:
-    """The time of each GPU cut where its class changes; the segments of each tile the trace.
+    """Return the time of each GPU, cut where its class changes; each GPU's segments tile the trace.
 
     Columns: ``device`` (-1: the host of a record without GPU work), ``start_ns``, ``end_ns``,
-    ``class`` (one of `CLASSES`, as a category), by device and time. The classes of any range are
-    sums of overlaps with these: those of a `window` may differ at its edges, since it does not know
-    what is launched beyond them.
+    ``class`` (one of `CLASSES`, as a category), by device and time. Classes of a range are sums of
+    overlaps with these segments; those of a `window` may differ at its edges, because a window does
+    not know what is launched beyond them.
     """
     trace = record.trace
     tables = [_device_segments(record, device) for device in devices(trace)]
@@ -187,22 +187,21 @@ def breakdown_segments(record: Record) -> pd.DataFrame:
 
 def _device_segments(record: Record, device: int) -> pd.DataFrame:
     trace = record.trace
-    unions = kind_times(trace, device)
-    rows = trace.index.gpu
-    rows = rows[trace.index.device[rows] == device]
+    kinds = kind_times(trace, device)
+    rows = rows_on(trace, device)
     gaps = gaps_between(trace, rows)
-    idle_start, idle_class = _idle(record, gaps, ran_nothing=not len(rows))
+    idle_start, idle_class = _idle_classes(record, gaps, ran_nothing=not len(rows))
     edges = [np.array([trace.start_ns, trace.end_ns], np.int64), idle_start]
-    edges += [edge for union in unions.values() for edge in union]
+    edges += [edge for kind in kinds.values() for edge in kind]
     cuts = intervals.distinct(*edges)
     start = cuts[:-1]
-    found = np.full(len(start), NONE, np.int8)
-    for code, union in reversed(list(enumerate(unions.values()))):
-        found[intervals.inside(start, union)] = code
-    idle = found < 0
+    codes = np.full(len(start), NONE, np.int8)
+    for code, kind in reversed(list(enumerate(kinds.values()))):
+        codes[intervals.inside(start, kind)] = code
+    idle = codes < 0
     at = np.searchsorted(idle_start, start[idle], side="right") - 1
-    found[idle] = idle_class[at]
-    return _merged(device, start, cuts[1:], found)
+    codes[idle] = idle_class[at]
+    return _merged(device, start, cuts[1:], codes)
 
 
 def _host_segments(record: Record) -> pd.DataFrame:
@@ -210,16 +209,13 @@ def _host_segments(record: Record) -> pd.DataFrame:
     states = HostTimeline(record).states(main_lane(trace))
     cuts = intervals.distinct(states.start, states.end, *exposed)
     start = cuts[:-1]
-    found = CLASS_OF_STATE[states.at(start)]
-    found[intervals.inside(start, exposed)] = CLASSES.index(EXPOSED)
-    return _merged(NONE, start, cuts[1:], found)
-
-
-CLASS_OF_STATE: Codes = np.array([CLASSES.index(state) for state in STATES], np.int8)
+    codes = CLASS_OF_STATE[states.at(start)]
+    codes[intervals.inside(start, exposed)] = CLASSES.index(EXPOSED)
+    return _merged(NONE, start, cuts[1:], codes)
 
 
 def _merged(device: int, start: Ints, end: Ints, code: Codes) -> pd.DataFrame:
-    """Neighbours of one class as one segment."""
+    """Return the segments, with neighbours of one class merged."""
     first = np.append(True, code[1:] != code[:-1])[: len(code)]
     last = np.append(first[1:], True)[: len(code)]
     columns = (
@@ -231,69 +227,69 @@ def _merged(device: int, start: Ints, end: Ints, code: Codes) -> pd.DataFrame:
     return pd.DataFrame(dict(zip(SEGMENT_COLUMNS, columns, strict=True)))
 
 
-def _idle(record: Record, gaps: Gaps, *, ran_nothing: bool) -> tuple[Ints, Codes]:
-    """Where, within the gaps, their class changes, and the class from there on.
+def _idle_classes(record: Record, gaps: Gaps, *, ran_nothing: bool) -> tuple[Ints, Codes]:
+    """Return the moments within gaps at which the class changes, and the class from each on.
 
-    ``ran_nothing``: the GPU did so in the whole trace or range.
+    ``ran_nothing``: the GPU ran nothing in the whole trace or window.
     """
     trace = record.trace
-    lane = np.append(trace.tracks["lane"].to_numpy(), NONE)[gaps.thread]
+    lanes = np.append(trace.tracks["lane"].to_numpy(), NONE)[gaps.thread]
     until = _synchronised_until(trace, gaps)
     starts, codes = [np.empty(0, np.int64)], [np.empty(0, np.int8)]
     host = HostTimeline(record)
-    for one, mine in rows_by(lane).items():
-        states = host.states(one, (gaps.start[mine], gaps.end[mine]))
-        time, gap = _cuts(gaps, mine, states, until)
+    for lane, numbers in rows_by(lanes).items():
+        states = host.states(lane, (gaps.start[numbers], gaps.end[numbers]))
+        time, gap = _cuts(gaps, numbers, states, until)
         starts.append(time)
-        codes.append(_causes(gaps, gap, time, states, until, ran_nothing=ran_nothing))
+        codes.append(_classes_at(gaps, gap, time, states, until, ran_nothing=ran_nothing))
     start, code = np.concatenate(starts), np.concatenate(codes)
     order = np.argsort(start, kind="stable")
     return start[order], code[order]
 
 
 def _synchronised_until(trace: Trace, gaps: Gaps) -> Ints:
-    """Per gap: when the next launch could have come, had the host not waited as it began.
+    """Return per gap when the next launch could have come if the host had not waited for the GPU.
 
-    A gap that begins in a call that waits for the GPU began with an empty queue: without the call
+    A gap that begins in a call that waits for the GPU begins with an empty queue: without the call
     the host would have been ahead by as long as the call took.
     """
     until = gaps.start.copy()
-    began, ended = trace.index.uncut
-    calls, took = is_synchronising(trace), np.append(ended - began, 0)
-    for thread, mine in rows_by(gaps.thread).items():
+    call_start, call_end = trace.index.uncut
+    waits, length = is_synchronising(trace), np.append(call_end - call_start, 0)
+    for thread, numbers in rows_by(gaps.thread).items():
         if thread < 0:
             continue
         rows = trace.index.rows_of_track(thread)
-        call = open_at_moments(trace, rows[calls[rows]], gaps.start[mine])
-        until[mine] += took[call]
+        call = open_at_moments(trace, rows[waits[rows]], gaps.start[numbers])
+        until[numbers] += length[call]
     return until
 
 
 def open_at_moments(trace: Trace, rows: npt.NDArray[np.intp], times: Ints) -> Ints:
-    """Per time the one of these calls of a thread, none of which nest, that was open; -1."""
+    """Return per time which of these calls of a thread (none nest) was open; -1 for none."""
     ts, end = trace.index.ts[rows], trace.index.end[rows]
     at = np.searchsorted(ts, times, side="right") - 1
-    found = np.append(rows, NONE)[at]
-    return np.where((at >= 0) & (np.append(end, 0)[at] > times), found, NONE).astype(np.int64)
+    is_open = (at >= 0) & (np.append(end, 0)[at] > times)
+    return np.where(is_open, np.append(rows, NONE)[at], NONE).astype(np.int64)
 
 
 def _cuts(
-    gaps: Gaps, mine: npt.NDArray[np.intp], states: HostStates, until: Ints
+    gaps: Gaps, numbers: npt.NDArray[np.intp], states: HostStates, until: Ints
 ) -> tuple[Ints, npt.NDArray[np.intp]]:
-    """Every moment in these gaps at which a class may change, and the gap of each."""
-    start, end = gaps.start[mine], gaps.end[mine]
+    """Return every moment in these gaps at which the class may change, and the gap of each."""
+    start, end = gaps.start[numbers], gaps.end[numbers]
     at = np.searchsorted(start, states.start, side="right") - 1
     inside = (at >= 0) & (states.start < np.append(end, 0)[at])
-    called, returned = gaps.launch_ns[mine], gaps.launched_ns[mine]
-    moments = [start, called, returned, until[mine], states.start[inside]]
-    owner = [np.arange(len(mine))] * 4 + [at[inside]]
-    time, gap = np.concatenate(moments), np.concatenate(owner)
+    called, returned = gaps.launch_ns[numbers], gaps.launched_ns[numbers]
+    moments = [start, called, returned, until[numbers], states.start[inside]]
+    gap_of_moment = [np.arange(len(numbers))] * 4 + [at[inside]]
+    time, gap = np.concatenate(moments), np.concatenate(gap_of_moment)
     kept = (time >= start[gap]) & (time < end[gap])
     time, first = np.unique(time[kept], return_index=True)
-    return time, mine[gap[kept][first]]
+    return time, numbers[gap[kept][first]]
 
 
-def _causes(
+def _classes_at(
     gaps: Gaps,
     gap: npt.NDArray[np.intp],
     time: Ints,
@@ -302,9 +298,10 @@ def _causes(
     *,
     ran_nothing: bool,
 ) -> Codes:
+    """Return the class at each of these times within gaps, by the first condition that holds."""
     state = states.at(time)
     conditions = [
-        np.full(len(gap), ran_nothing),  # a range within a gap: what ends it is not known
+        np.full(len(gap), ran_nothing),  # a window within a gap: what ends it is not known
         (gaps.after < 0)[gap] | (gaps.launch < 0)[gap],
         time >= gaps.launched_ns[gap],
         time >= gaps.launch_ns[gap],
@@ -312,5 +309,5 @@ def _causes(
         time < until[gap],
     ]
     codes = [CLASSES.index(c) for c in (OTHER, QUEUED, LAUNCHING, INPUT, SYNCHRONISING)]
-    doing = CLASS_OF_STATE[state]
-    return np.select(conditions, [doing, *codes], doing).astype(np.int8)
+    by_state = CLASS_OF_STATE[state]
+    return np.select(conditions, [by_state, *codes], by_state).astype(np.int8)

@@ -1,7 +1,10 @@
 """The merged call tree behind the flame graph: equal paths become one node.
 
-A path has two times: the CPU's, in which it ran, and the GPU's, which it caused. GPU work that
-nothing in the tree launched has a node of its own, so that the GPU time adds up as well.
+A path has the CPU time in which it ran and the GPU time that it launched. GPU work that nothing in
+the tree launched has a separate node, so that the GPU time adds up as well.
+
+Recorded slices nest exactly (`_merged_paths`). cProfile has no timestamps, so that its tree is an
+estimate from the shares of callers (`estimated_tree`).
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.operators import INSTANTS
 from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.reasons import LACKS, NO_TIMES, of_the_whole_run
@@ -27,27 +31,24 @@ Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
 
 COLUMNS = (
-    "node",
-    "parent",
-    "depth",
-    "name",
-    "category",
-    "calls",
-    "total_ns",
-    "self_ns",
-    "device_ns",
-    "device_self_ns",
+    *("node", "parent", "depth", "name", "category", "calls"),
+    *("total_ns", "self_ns", "device_ns", "device_self_ns"),
 )
 ROOT = "all threads"
 
 UNLAUNCHED = "GPU work without a launch in the trace"
-"""The node beside the threads that has what no path caused."""
+"""The root's child with the GPU work that no path launched."""
 UNLAUNCHED_CATEGORY = "unlaunched"
 
 TIMES = {"cpu": "total_ns", "device": "device_ns"}
-"""What a path may be as wide as."""
+"""Columns that the width of a path can stand for."""
 
 NO_GPU_TIME = "the trace has no GPU work that took time"
+
+SMALLEST_SHARE = 0.001
+"""Share of all time below which an estimated node stays in its parent's self time."""
+DEEPEST = 100
+"""Levels of an estimated tree."""
 
 
 def call_tree(record: Record, *, source: str | None = None, time: str = "cpu") -> pd.DataFrame:
@@ -93,7 +94,7 @@ def call_tree(record: Record, *, source: str | None = None, time: str = "cpu") -
 
 
 def _longest_first(tree: pd.DataFrame, *, by: str) -> pd.DataFrame:
-    """The same with every node followed by all below it, of several children the longest first."""
+    """Return the tree with each node followed by all below it, the longest child first."""
     parent = tree["parent"].to_numpy()
     place, _ = links.preorder(parent, -tree[by].to_numpy())
     moved = np.where(parent >= 0, place[parent], NONE).astype(np.int32)
@@ -102,15 +103,16 @@ def _longest_first(tree: pd.DataFrame, *, by: str) -> pd.DataFrame:
 
 
 def _with_gpu_time(tree: pd.DataFrame) -> pd.DataFrame:
-    """The root and the nodes that caused GPU time; whoever did is below others that did."""
+    """Return the root and the nodes that caused GPU time; the parents of such nodes did as well."""
     kept = (tree["device_ns"] > 0).to_numpy() | (tree["parent"] < 0).to_numpy()
     number = np.append(np.cumsum(kept) - 1, NONE).astype(np.int32)
-    left = tree[kept].reset_index(drop=True)
-    return left.assign(node=number[:-1][kept], parent=number[left["parent"].to_numpy()])
+    remaining = tree[kept].reset_index(drop=True)
+    parent = number[remaining["parent"].to_numpy()]
+    return remaining.assign(node=number[:-1][kept], parent=parent)
 
 
 def flame_source(record: Record, *, time: str = "cpu") -> str:
-    """Where the flame graph comes from: Python frames and ops, else ops, else cProfile."""
+    """Return the source of the flame graph: Python frames and ops, else ops, else cProfile."""
     kinds = set(record.trace.tracks["kind"])
     if "python" in kinds:
         return "merged"
@@ -121,7 +123,7 @@ def flame_source(record: Record, *, time: str = "cpu") -> str:
 def _ops(record: Record) -> pd.DataFrame:
     trace = record.trace
     rows = np.flatnonzero(trace.index.on_tracks("cpu") & ~trace.index.in_category(INSTANTS))
-    index = np.full(len(trace) + 1, NONE, np.int32)  # the last one stands for "nobody"
+    index = np.full(len(trace) + 1, NONE, np.int32)  # the last entry is for no parent
     index[rows] = np.arange(len(rows))
     parent = index[trace.index.parent[rows]]
     open_parent = links.open_above(parent, trace.index.ts[rows], trace.index.end[rows])
@@ -136,12 +138,12 @@ def _python_and_ops(record: Record) -> pd.DataFrame:
 
 
 def merged_parents(trace: Trace) -> tuple[Rows, Rows, Rows]:
-    """Frames and ops of each thread nested anew; a parent is open at the start and outlasts it.
+    """Nest frames and ops of each thread together; a parent is open at the start and ends later.
 
-    Rows of the trace by thread and start, the place of each one's parent among them, the thread
-    (its lane). The second condition lifts a `record_function` region out of the frame of its
-    ``__enter__``. It goes by the times before a window cut them: at its edge all would begin and
-    end together.
+    Return rows of the trace by thread and start, the position of each row's parent among them, and
+    each row's lane. Because a parent must end later, a `record_function` region is not within the
+    frame of its ``__enter__``. Times are those before a window cut them, since at its edges all
+    slices would begin and end together.
     """
     slices = trace.slices
     kept = trace.index.on_tracks("cpu", "python") & ~trace.index.in_category(INSTANTS)
@@ -152,7 +154,7 @@ def merged_parents(trace: Trace) -> tuple[Rows, Rows, Rows]:
     order = np.lexsort((is_op, -end, ts, lane))
     rows, lane, ts, end = rows[order], lane[order], ts[order], end[order]
     parent, _ = links.nest(ts, end, lane)
-    # The first ancestor that does not end before it: whatever else lies between had ended.
+    # The innermost ancestor that does not end before the slice does.
     around = links.last_above(end, parent + 1, np.maximum(end - 1, ts))
     return rows.astype(np.int32), np.where(lane[around] == lane, around, np.int32(NONE)), lane
 
@@ -160,13 +162,13 @@ def merged_parents(trace: Trace) -> tuple[Rows, Rows, Rows]:
 def _merged_paths(
     trace: Trace, rows: Rows, parent: Rows, open_parent: Rows, group: Rows
 ) -> pd.DataFrame:
-    """The tree of label paths of these rows, which are sorted by group (thread) and start.
+    """Return the tree of label paths of these rows, which are sorted by group (thread) and start.
 
-    ``open_parent``: the innermost row that is still open when one starts; it covers that one's
-    time, however long it lasts itself.
+    ``open_parent``: the innermost row that is still open when a row starts; the row's time is taken
+    from that one's self time, even if the row lasts longer.
     """
     index = trace.index
-    own = links.self_times(index.ts[rows], index.end[rows], open_parent)
+    self_ns = links.self_times(index.ts[rows], index.end[rows], open_parent)
     device, unlaunched = _device_times(trace, rows)
     code, names = names_with_steps_merged(trace)
     label = code[rows].astype(np.int64) * len(index.categories) + index.column("category")[rows]
@@ -177,9 +179,9 @@ def _merged_paths(
         above = np.where(parent[at] >= 0, node[parent[at]], node[at])
         node[at] = tree.grow(above, label[at])
     count = index.column("count").astype(np.int64)
-    values = {"calls": count[rows], "self_ns": own, "device_self_ns": device}
+    values = {"calls": count[rows], "self_ns": self_ns, "device_self_ns": device}
     if len(unlaunched):
-        node = np.append(node, np.full(len(unlaunched), tree.beside_threads(UNLAUNCHED)))
+        node = np.append(node, np.full(len(unlaunched), tree.add_unlaunched()))
         dur = index.dur[unlaunched]
         more = {"calls": count[unlaunched], "self_ns": np.zeros_like(dur), "device_self_ns": dur}
         values = {key: np.append(values[key], more[key]) for key in values}
@@ -187,9 +189,9 @@ def _merged_paths(
 
 
 class _Tree:
-    """Nodes as they are found, level by level: parent, name and category.
+    """The nodes of a tree that grows level by level: parent, name and category.
 
-    A label is a code of ``names`` times the number of categories plus a code of those.
+    A label is a code of ``names`` times the number of categories plus a code of a category.
     """
 
     def __init__(
@@ -203,23 +205,25 @@ class _Tree:
         self._label_names = names
         self._label_categories = [str(c) for c in trace.slices["category"].cat.categories]
         self._parent, self._names, self._categories = [NONE], [ROOT], ["thread"]
-        self._level = len(threads) > 1
-        if self._level:
-            titles = trace.tracks.groupby("lane")["label"].first()  # of its ops, before its frames
+        self._has_thread_level = len(threads) > 1
+        if self._has_thread_level:
+            titles = trace.tracks.groupby("lane")["label"].first()  # ops' tracks precede frames'
             lane = trace.tracks["lane"].to_numpy()[track[np.searchsorted(group, threads)]]
             self._add([0] * len(threads), titles[lane].tolist(), ["thread"] * len(threads))
 
-    def top(self, thread: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
-        """The node above a thread's outermost slices."""
-        return thread.astype(np.int64) + 1 if self._level else np.zeros(len(thread), np.int64)
+    def top(self, thread: npt.NDArray[np.intp]) -> Ints:
+        """Return the node above each thread's outermost slices."""
+        if self._has_thread_level:
+            return thread.astype(np.int64) + 1
+        return np.zeros(len(thread), np.int64)
 
-    def beside_threads(self, name: str) -> int:
-        """A new node for what ran on none of them."""
-        self._add([0], [name], [UNLAUNCHED_CATEGORY])
+    def add_unlaunched(self) -> int:
+        """Add a node for GPU work that no thread launched and return it."""
+        self._add([0], [UNLAUNCHED], [UNLAUNCHED_CATEGORY])
         return len(self._parent) - 1
 
     def grow(self, above: Ints, label: Ints) -> Ints:
-        """One new node per distinct (parent node, label); the node of each row."""
+        """Add a node per distinct (parent node, label) and return the node of each row."""
         categories = len(self._label_categories)
         labels = len(self._label_names) * categories
         inverse, key = pd.factorize(above * labels + label, sort=True)
@@ -230,8 +234,7 @@ class _Tree:
             [self._label_names[code] for code in name],
             [self._label_categories[code] for code in category],
         )
-        nodes: Ints = inverse + start
-        return nodes
+        return np.asarray(inverse + start, np.int64)
 
     def _add(self, parents: list[int], names: list[str], categories: list[str]) -> None:
         self._parent += parents
@@ -239,18 +242,16 @@ class _Tree:
         self._categories += categories
 
     def table(self, node: Ints, values: dict[str, Ints]) -> pd.DataFrame:
-        """The tree as a table; what is below a node is added to its total and its GPU time.
+        """Return the tree as a table; a node's total and GPU time include all below it.
 
         Nodes that a window keeps for their links alone, without any call or time, are left out.
         """
         parent = np.array(self._parent, np.int32)
-        sums = {key: np.zeros(len(parent), np.int64) for key in values}
-        for key, total in sums.items():
-            np.add.at(total, node, values[key])
+        sums = {key: group_sums(node, value, len(parent)) for key, value in values.items()}
         total, device = (
             links.subtree_sum(sums[key], parent) for key in ("self_ns", "device_self_ns")
         )
-        has_any = np.logical_or.reduce([total > 0 for total in sums.values()])
+        has_any = np.logical_or.reduce([value > 0 for value in sums.values()])
         used = links.subtree_sum(has_any.astype(np.int64), parent) > 0
         used[0] = True
         number = np.append(np.cumsum(used) - 1, NONE).astype(np.int32)
@@ -268,18 +269,17 @@ class _Tree:
 
 
 def _device_times(trace: Trace, rows: Rows) -> tuple[Ints, npt.NDArray[np.intp]]:
-    """GPU time that each of the rows itself launched: by its launch, else by its op.
+    """Return the GPU time that each row launched itself, and the GPU slices that none launched.
 
-    And the GPU slices that none of them launched.
+    The launcher of a slice is its launch call, else its op.
     """
     gpu = trace.index.gpu
-    owner = trace.index.launcher[gpu]
-    caused = np.zeros(len(trace) + 1, np.int64)  # the last one takes what nobody launched
-    np.add.at(caused, owner, trace.index.dur[gpu])
-    of_rows: Ints = caused[rows]
+    launcher = trace.index.launcher[gpu]
+    # The last sum takes the GPU work without a launcher.
+    launched = group_sums(launcher, trace.index.dur[gpu], len(trace) + 1)
     in_tree = np.zeros(len(trace) + 1, bool)
     in_tree[rows] = True
-    return of_rows, gpu[~in_tree[owner]]
+    return launched[rows], gpu[~in_tree[launcher]]
 
 
 SOURCES: dict[str, Callable[[Record], pd.DataFrame]] = {
@@ -289,26 +289,23 @@ SOURCES: dict[str, Callable[[Record], pd.DataFrame]] = {
 }
 
 
-SMALLEST_SHARE = 0.001  # of all time; nodes below it stay in their parent's self time
-DEEPEST = 100
-
-
 def estimated_tree(calls: Calls | None) -> pd.DataFrame:
-    """The columns of `call_tree`, category "cprofile"; the root's total is that of all functions.
+    """Return a tree of cProfile's calls with the columns of `call_tree`, category "cprofile".
 
-    A function that is already on the path is not entered again: its time there stays in the self
-    time of the last one entered. Nodes of less than a thousandth of the time are left out alike.
+    The root's total is that of all functions. A function that is already on the path is not entered
+    again: its time there stays in the self time of the last function entered, and so does that of
+    nodes below a thousandth of all time.
     """
-    growth = _Growth()
-    growth.add(NONE, "all calls", 0, 0.0)
+    tree = _EstimatedTree()
+    tree.add(NONE, "all calls", 0, 0.0)
     if calls is not None and len(calls.functions):
-        _grow_all(calls, growth)
-    return growth.table()
+        _grow(calls, tree)
+    return tree.table()
 
 
 @dataclass
-class _Growth:
-    """The nodes found so far, parents before children."""
+class _EstimatedTree:
+    """The nodes of a tree that grows, parents before children."""
 
     parent: list[int] = field(default_factory=list)
     name: list[str] = field(default_factory=list)
@@ -323,35 +320,28 @@ class _Growth:
         return len(self.parent) - 1
 
     def table(self) -> pd.DataFrame:
-        """Self time is what the children leave of the total, so that widths add up exactly."""
-        own = np.rint(np.array(self.total)).astype(np.int64)
-        depth = np.zeros(len(own), np.int32)
-        for node, parent in enumerate(self.parent):
-            if parent >= 0:
-                depth[node] = depth[parent] + 1
-        total, rest = own.copy(), own.copy()
-        for node in range(len(own) - 1, 0, -1):
-            rest[self.parent[node]] -= own[node]
-        rest = np.maximum(rest, 0)
-        total = rest.copy()
-        for node in range(len(own) - 1, 0, -1):
-            total[self.parent[node]] += total[node]
+        """Return the table; self time is what children leave of a total, so that widths add up."""
+        parent = np.array(self.parent, np.int32)
+        time, size = np.rint(np.array(self.total)).astype(np.int64), len(parent)
+        in_children = group_sums(parent[1:], time[1:], size)
+        self_ns = np.maximum(time - in_children, 0)
         columns: dict[str, Any] = {
-            "node": np.arange(len(own)),
-            "parent": np.array(self.parent, np.int32),
-            "depth": depth,
+            "node": np.arange(size),
+            "parent": parent,
+            "depth": links.depths(parent),
             "name": pd.Series(self.name, dtype=object),
-            "category": pd.Series(["cprofile"] * len(own), dtype=object),
+            "category": pd.Series(["cprofile"] * size, dtype=object),
             "calls": np.array(self.calls, np.int64),
-            "total_ns": total,
-            "self_ns": rest,
-            "device_ns": np.zeros(len(own), np.int64),
-            "device_self_ns": np.zeros(len(own), np.int64),
+            "total_ns": links.subtree_sum(self_ns, parent),
+            "self_ns": self_ns,
+            "device_ns": np.zeros(size, np.int64),
+            "device_self_ns": np.zeros(size, np.int64),
         }
         return of_the_whole_run(pd.DataFrame(columns), NO_TIMES)
 
 
-def _grow_all(calls: Calls, growth: _Growth) -> None:
+def _grow(calls: Calls, tree: _EstimatedTree) -> None:
+    """Add the callees of each function by their share of its time, down from the roots."""
     functions = calls.functions
     labels = function_labels(functions)
     total = functions["total_ns"].to_numpy(dtype=np.float64)
@@ -361,7 +351,7 @@ def _grow_all(calls: Calls, growth: _Growth) -> None:
     stack: list[tuple[int, int, float, frozenset[int]]] = []
     for root, time, count in _roots(calls):
         if time >= floor:
-            node = growth.add(0, labels[root], count, time)
+            node = tree.add(0, labels[root], count, time)
             stack.append((root, node, time, frozenset([root])))
     while stack:
         function, node, time, path = stack.pop()
@@ -372,14 +362,14 @@ def _grow_all(calls: Calls, growth: _Growth) -> None:
             part = min(total_ns * share, left)
             if callee not in path and part >= floor and part > 0:
                 left -= part
-                child = growth.add(node, labels[callee], round(count * share), part)
+                child = tree.add(node, labels[callee], round(count * share), part)
                 stack.append((callee, child, part, path | {callee}))
 
 
 def _edges(group: pd.DataFrame) -> list[tuple[int, int, float]]:
-    """Callee, calls and total time of the edges of one caller, the longest first.
+    """Return callee, calls and total time of the edges of one caller, the longest first.
 
-    Times of a cycle overlap, and the longest one holds the others: it is served first, until the
+    Times of a cycle overlap, and the longest edge contains the others: it comes first, until the
     caller's time is used up.
     """
     group = group.sort_values("total_ns", ascending=False, kind="stable")
@@ -388,10 +378,10 @@ def _edges(group: pd.DataFrame) -> list[tuple[int, int, float]]:
 
 
 def _roots(calls: Calls) -> list[tuple[int, float, int]]:
-    """Functions that were called from outside of the profile: their time and calls from there.
+    """Return the functions called from outside of the profile, with the time and number of calls.
 
-    Of a function that is called from inside too, that is what its edges leave of its total; of
-    a recursive one, whose edges overlap, its total by the share of such calls.
+    For a function that is also called from inside, the time is what its edges leave of its total;
+    for a recursive one, whose edges overlap, its total times the share of such calls.
     """
     functions, edges = calls.functions, calls.edges
     rows = range(len(functions))
@@ -402,7 +392,7 @@ def _roots(calls: Calls) -> list[tuple[int, float, int]]:
     by_share = total * np.minimum(outside / np.maximum(primitive, 1), 1)
     time = np.where(functions["calls"].to_numpy() > primitive, by_share, left)
     roots = np.flatnonzero(outside > 0).tolist()
-    if not roots:  # nobody called from outside: begin with the longest
+    if not roots:  # no call from outside is known: begin with the longest function
         longest = int(total.argmax())
         return [(longest, float(total[longest]), int(functions["calls"].iloc[longest]))]
     return [(row, float(time[row]), int(outside[row])) for row in roots]

@@ -1,29 +1,29 @@
-"""Collectives by operation, size and group: how often, how long, and how fast."""
+"""Collectives by operation, size and process group: how often, how long, and how fast.
+
+`collectives` groups the rows of `collective_calls`, which finds the collectives of a trace: NCCL's
+kernels on GPUs, and on the CPU the spans of gloo, MPI and UCC. Then follow: the time in which
+nothing hides a collective, what names of kernels, annotations and types say, and process groups.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
+from math import nan, prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.columns import Groups, durations_by_group, group_rows
+from gpuprof_widgets.analyses.columns import Groups, durations_by_group, group_rows, group_sums
 from gpuprof_widgets.analyses.gpu_work import (
     COMMUNICATION,
     COMPUTE,
-    annotation,
-    bus_share,
-    dtype_of,
-    elements,
     gpu_kinds,
-    groups_of,
-    message_bytes,
     open_times,
-    operation_of,
-    ranks_text,
-    world_size_of,
+    without_parameters,
 )
 from gpuprof_widgets.analyses.reasons import lacking, why_empty
 from gpuprof_widgets.analyses.remembered import remembered
@@ -34,11 +34,68 @@ from gpuprof_widgets.trace.schema import NONE
 
 Rows = npt.NDArray[np.intp]
 
+ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = "all_reduce", "all_gather", "reduce_scatter"
+ALL_TO_ALL, BARRIER = "all_to_all", "barrier"
+
+SYNCHRONISING = frozenset({ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BARRIER})
+"""Operations that no rank can end before all have begun, because each needs data of all others."""
+
+_OPERATIONS = (
+    (re.compile(r"reduce_?scatter"), REDUCE_SCATTER),
+    (re.compile(r"all_?reduce|cross_device_reduce"), ALL_REDUCE),
+    (re.compile(r"all_?gather"), ALL_GATHER),
+    (re.compile(r"all_?to_?all|all2all"), ALL_TO_ALL),
+    (re.compile(r"(::(notify_)?|a2a_?|\bep)dispatch"), "dispatch"),
+    (re.compile(r"(::|a2a_?|\bep)combine"), "combine"),
+    (re.compile(r"broadcast"), "broadcast"),
+    (re.compile(r"barrier"), BARRIER),
+    (re.compile(r"gather"), "gather"),
+    (re.compile(r"scatter"), "scatter"),
+    (re.compile(r"send_?recv"), "send_recv"),
+    (re.compile(r"\bsend"), "send"),
+    (re.compile(r"\brecv"), "recv"),
+    (re.compile(r"reduce"), "reduce"),
+)
+"""Operations by name; the first match counts, since all_gather contains gather. Exchanges among
+experts are not called all_to_all: where receiving is a call by itself, a rank sends and goes on."""
+
+_ANNOTATION = re.compile(r"(?P<backend>nccl|rccl|gloo|mpi|ucc|xccl|hccl):(?P<operation>.+)")
+
+_BUS_SHARE = {
+    ALL_REDUCE: lambda n: 2 * (n - 1) / n,
+    ALL_GATHER: lambda n: (n - 1) / n,
+    REDUCE_SCATTER: lambda n: (n - 1) / n,
+    ALL_TO_ALL: lambda n: (n - 1) / n,
+    "gather": lambda n: (n - 1) / n,
+    "scatter": lambda n: (n - 1) / n,
+}
+
+_TYPES = (
+    (re.compile(r"bfloat16|\bbf16"), "bfloat16", 2),
+    (re.compile(r"float8_\w+"), "float8", 1),
+    (re.compile(r"half|float16|f16"), "float16", 2),
+    (re.compile(r"double|float64|f64"), "float64", 8),
+    (re.compile(r"float|f32"), "float32", 4),
+    (re.compile(r"unsigned char|byte|uint8|u8"), "uint8", 1),
+    (re.compile(r"signed char|char|int8"), "int8", 1),
+    (re.compile(r"short|int16"), "int16", 2),
+    (re.compile(r"long|int64|i64"), "int64", 8),
+    (re.compile(r"int|int32|i32"), "int32", 4),
+    (re.compile(r"bool"), "bool", 1),
+)
+
+HANDING_OVER = ("c10d::", "_c10d_functional::", "c10d_functional::", "record_param_comms")
+"""How the names of ops begin that hand a collective over or wait for it and compute nothing."""
+
 KEYS = ["name", "backend", "dtype", "bytes", "group", "ranks", "device"]
 BANDWIDTH = ("algorithm_bytes_per_s", "bus_bytes_per_s")
 COLUMNS = (
     *(*KEYS, "count", "total_bytes", "total_ns", "mean_ns", "min_ns", "max_ns", "exposed_ns"),
     *(*BANDWIDTH, "best_bus_bytes_per_s"),
+)
+CALL_COLUMNS = (
+    *("name", "backend", "dtype", "group", "ranks", "bytes", "in_bytes", "out_bytes"),
+    *("device", "start_ns", "end_ns", "dur_ns", "exposed_ns", "sequence", "row", "op"),
 )
 
 
@@ -70,8 +127,6 @@ def collectives(record: Record, *, instances: bool = False) -> pd.DataFrame:
 def _grouped(calls: pd.DataFrame) -> pd.DataFrame:
     groups, first = collective_groups(calls)
     times = durations_by_group(groups, calls["dur_ns"].to_numpy(np.int64), len(first))
-    exposed = np.zeros(len(first), np.int64)
-    np.add.at(exposed, groups, calls["exposed_ns"].to_numpy(np.int64))
     table = calls[KEYS].iloc[first].reset_index(drop=True)
     table = table.assign(
         count=times["calls"],
@@ -80,7 +135,7 @@ def _grouped(calls: pd.DataFrame) -> pd.DataFrame:
         mean_ns=times["average_ns"],
         min_ns=times["min_ns"],
         max_ns=times["max_ns"],
-        exposed_ns=exposed,
+        exposed_ns=group_sums(groups, calls["exposed_ns"], len(first)),
     )
     best = with_bandwidth(table, "bytes", "min_ns")["bus_bytes_per_s"]
     table = with_bandwidth(table, "total_bytes", "total_ns").assign(best_bus_bytes_per_s=best)
@@ -88,7 +143,7 @@ def _grouped(calls: pd.DataFrame) -> pd.DataFrame:
 
 
 def collective_groups(calls: pd.DataFrame) -> tuple[Groups, Groups]:
-    """Of each call the number of its row in the table, and of each row the first call."""
+    """Return per call the number of its row in the grouped table, and per row its first call."""
     groups, first = group_rows({key: calls[key].to_numpy() for key in KEYS})
     total = np.bincount(groups, calls["dur_ns"], minlength=len(first))
     order = np.argsort(-total, kind="stable")
@@ -98,23 +153,14 @@ def collective_groups(calls: pd.DataFrame) -> tuple[Groups, Groups]:
 
 
 def with_bandwidth(table: pd.DataFrame, size: str, time: str) -> pd.DataFrame:
-    """The table with algorithm and bus bandwidth of these bytes in these ns; NaN: unknown."""
-    ns, moved = (table[key].to_numpy(np.float64) for key in (time, size))
-    known = (ns > 0) & (moved >= 0)
-    algorithm = np.divide(moved * 1e9, ns, out=np.full(len(table), np.nan), where=known)
+    """Add algorithm and bus bandwidth, from the columns of bytes and ns; NaN where unknown."""
+    ns, byte_count = (table[key].to_numpy(np.float64) for key in (time, size))
+    known = (ns > 0) & (byte_count >= 0)
+    algorithm = np.divide(byte_count * 1e9, ns, out=np.full(len(table), np.nan), where=known)
     pairs = zip(table["name"], table["ranks"], strict=True)
     share = np.array([bus_share(name, ranks) for name, ranks in pairs], np.float64)
     columns = dict(zip(BANDWIDTH, (algorithm, algorithm * share), strict=True))
     return table.assign(**columns)
-
-
-CALL_COLUMNS = (
-    *("name", "backend", "dtype", "group", "ranks", "bytes", "in_bytes", "out_bytes"),
-    *("device", "start_ns", "end_ns", "dur_ns", "exposed_ns", "sequence", "row", "op"),
-)
-
-HANDING_OVER = ("c10d::", "_c10d_functional::", "c10d_functional::", "record_param_comms")
-"""How ops begin that hand a collective over or wait for it: they compute nothing."""
 
 
 @remembered
@@ -122,16 +168,15 @@ def collective_calls(record: Record) -> pd.DataFrame:
     """One row per collective, in order of time: a kernel that moves data between ranks, or its op.
 
     On a GPU a collective is its kernel; on the CPU the span that the backend marks
-    (``gloo:all_reduce``), which runs on a thread of the backend's own. Columns (ns, bytes):
-    ``name`` (as in ``torch.distributed``), ``backend``, ``dtype``; ``group`` (ranks of its process
-    group, or its name, "" where the trace does not tell) and ``ranks`` (how many; where the trace
-    names no group that of the whole job, -1 where that is unknown too); ``bytes`` (the larger of
-    ``in_bytes`` and ``out_bytes``: the size that nccl-tests counts; -1 where unknown); ``device``
-    (-1: the CPU), ``start_ns``, ``end_ns``, ``dur_ns``; ``exposed_ns`` (while nothing was computed:
-    no compute kernel on that GPU; of a CPU's, no op on any thread; of several at a time the one
-    that began first has it, so that those of a device add up to its exposed time and no more);
-    ``sequence`` (torch's number of it in its group, -1 if not recorded), ``row`` and ``op`` (the
-    annotation that issued it).
+    (``gloo:all_reduce``), which runs on one of the backend's threads. Columns (ns, bytes): ``name``
+    (as in ``torch.distributed``), ``backend``, ``dtype``; ``group`` (ranks of the process group, or
+    its name, "" where unknown) and ``ranks`` (how many; without a group those of the whole job, -1
+    where unknown too); ``bytes`` (the larger of ``in_bytes`` and ``out_bytes``, as nccl-tests
+    counts; -1 where unknown); ``device`` (-1: the CPU), ``start_ns``, ``end_ns``, ``dur_ns``;
+    ``exposed_ns`` (time in which no compute kernel ran on that GPU; for the CPU, no op on any
+    thread; where several overlap, the first to begin has it, so that a device's collectives add up
+    to its exposed time); ``sequence`` (torch's number of it in its group, -1 if not recorded),
+    ``row`` and ``op`` (the annotation that issued it).
     """
     trace = record.trace
     gpu, kinds = gpu_kinds(trace)
@@ -143,21 +188,20 @@ def collective_calls(record: Record) -> pd.DataFrame:
     if not len(rows):
         return lacking(CALL_COLUMNS, _why_none(trace))
     op = np.concatenate([trace.slices["op"].to_numpy()[kernels], on_cpu]).astype(np.intp)
-    start = trace.slices["ts"].to_numpy()[rows]
-    end = start + trace.slices["dur"].to_numpy()[rows]
+    start, end = trace.index.ts[rows], trace.index.end[rows]
     table = _described(record, rows, op)
     table = table.assign(device=trace.index.device[rows], start_ns=start, end_ns=end)
     table = table.assign(dur_ns=end - start, row=rows, op=op)
-    table["exposed_ns"] = _exposed(trace, table, computing)
+    table["exposed_ns"] = _exposed_ns(trace, table, computing)
     table = table.sort_values(["start_ns", "row"], ignore_index=True)
     return table[list(CALL_COLUMNS)]
 
 
 def _spans_on_cpu(trace: Trace) -> Rows:
-    """What backends mark on the CPU; ``nccl:`` there is but the launch of a kernel."""
+    """Return the rows of CPU backends' spans; ``nccl:`` on a CPU only launches a kernel."""
     names = trace.slices["name"].cat.categories
-    told = frozenset(n for n in names if annotation(str(n))[0] in ("gloo", "mpi", "ucc"))
-    marked = trace.index.named(told) & trace.index.on_tracks("cpu")
+    backend_spans = frozenset(n for n in names if annotation(str(n))[0] in ("gloo", "mpi", "ucc"))
+    marked = trace.index.named(backend_spans) & trace.index.on_tracks("cpu")
     return np.flatnonzero(marked & (trace.slices["count"].to_numpy() > 0))
 
 
@@ -169,66 +213,186 @@ def _why_none(trace: Trace) -> str:
 
 
 def _described(record: Record, rows: Rows, op: Rows) -> pd.DataFrame:
-    """Name, backend, data type, group and sizes of each."""
+    """Return name, backend, data type, group and sizes of each collective."""
     trace = record.trace
-    told = pd.DataFrame(
+    recorded = pd.DataFrame(
         {
-            "told": _arg(trace, "Collective name", rows, ""),
-            "of_op": trace.index.names_of(op),
+            "collective": _arg(trace, "Collective name", rows, ""),
+            "annotation": trace.index.names_of(op),
             "kernel": trace.index.names_of(rows),
-            "type": _arg(trace, "dtype", rows, ""),
-            "op_type": _arg(trace, "Input type", op, ""),
-            "dims": _arg(trace, "Input Dims", op, None),
-            "in": _arg(trace, "In msg nelems", rows, NONE),
-            "out": _arg(trace, "Out msg nelems", rows, NONE),
+            "dtype": _arg(trace, "dtype", rows, ""),
+            "op_dtypes": _arg(trace, "Input type", op, ""),
+            "op_dims": _arg(trace, "Input Dims", op, None),
+            "in_elements": _arg(trace, "In msg nelems", rows, NONE),
+            "out_elements": _arg(trace, "Out msg nelems", rows, NONE),
         }
     )
     group = _groups(record, rows)
     sizes = [
-        _sizes(one, ranks) for one, ranks in zip(told.itertuples(), group["ranks"], strict=True)
+        _sizes(collective, ranks)
+        for collective, ranks in zip(recorded.itertuples(), group["ranks"], strict=True)
     ]
-    described = pd.DataFrame(
-        sizes, columns=["name", "backend", "dtype", "in_bytes", "out_bytes"]
-    ).assign(group=group["group"], ranks=group["ranks"])
-    described["bytes"] = described[["in_bytes", "out_bytes"]].max(axis=1)
-    described["sequence"] = _numbers(_arg(trace, "Seq", rows, NONE))
-    return described
+    table = pd.DataFrame(sizes, columns=["name", "backend", "dtype", "in_bytes", "out_bytes"])
+    table = table.assign(group=group["group"], ranks=group["ranks"])
+    table["bytes"] = table[["in_bytes", "out_bytes"]].max(axis=1)
+    table["sequence"] = _numbers(_arg(trace, "Seq", rows, NONE))
+    return table
 
 
-def _sizes(told: Any, ranks: int) -> tuple[str, str, str, int, int]:
-    """Name, backend, data type, and bytes in and out, of one collective."""
-    backend, operation = annotation(told.of_op)
-    backend = backend or ("nccl" if "ccl" in told.kernel.lower() else "")
-    name = operation_of(told.told, operation, told.kernel) or told.kernel.split("(")[0]
-    written = told.type or _first_text(told.op_type)
-    dtype, size = dtype_of(str(written))
-    each = told[7], told[8]  # itertuples renames "in", which is a keyword
-    if size and min(each) >= 0:
-        return name, backend, dtype, int(each[0]) * size, int(each[1]) * size
-    sent = elements(told.dims) * size
+def _sizes(collective: Any, ranks: int) -> tuple[str, str, str, int, int]:
+    """Return name, backend, data type, and bytes in and out, of one collective."""
+    backend, operation = annotation(collective.annotation)
+    kernel = collective.kernel
+    backend = backend or ("nccl" if "ccl" in kernel.lower() else "")
+    name = operation_of(collective.collective, operation, kernel) or kernel.split("(")[0]
+    dtype, size = dtype_of(str(collective.dtype or _first_dtype(collective.op_dtypes)))
+    counts = collective.in_elements, collective.out_elements
+    if size and min(counts) >= 0:
+        return name, backend, dtype, int(counts[0]) * size, int(counts[1]) * size
+    sent = elements(collective.op_dims) * size
     if not sent:
-        nothing = 0 if name == "barrier" else NONE
-        return name, backend, dtype, nothing, nothing
+        unknown = 0 if name == BARRIER else NONE
+        return name, backend, dtype, unknown, unknown
     return name, backend, dtype, *message_bytes(name, sent, ranks)
 
 
-def _first_text(types: Any) -> str:
-    """Of an op's input types the first that is one."""
+def _first_dtype(types: Any) -> str:
+    """Return the first of an op's input types that is a data type; "" for none."""
     if not isinstance(types, list | tuple):
         return str(types or "")
-    return next((str(one) for one in types if dtype_of(str(one))[1]), "")
+    return next((str(text) for text in types if dtype_of(str(text))[1]), "")
+
+
+def _arg(trace: Trace, key: str, rows: Rows, missing: Any) -> list[Any]:
+    """Return an arg of each slice, or ``missing`` where a slice has none."""
+    values = trace.args.get(key)
+    if values is None:
+        return [missing] * len(rows)
+    position = values.index.get_indexer(pd.Index(rows))
+    objects = values.to_numpy(object)
+    return [objects[at] if at >= 0 else missing for at in position.tolist()]
+
+
+def _numbers(values: list[Any]) -> npt.NDArray[np.int64]:
+    return np.array([int(v) if isinstance(v, int | np.integer) else NONE for v in values], np.int64)
+
+
+def _exposed_ns(trace: Trace, table: pd.DataFrame, computing: Rows) -> npt.NDArray[np.int64]:
+    """Return per collective how long it ran while its device computed nothing.
+
+    Time in which an earlier collective of the device still ran belongs to that one.
+    """
+    exposed = np.zeros(len(table), np.int64)
+    kernel_device = trace.index.device[computing]
+    for device in table["device"].unique():
+        rows = computing[kernel_device == device] if device >= 0 else _cpu_ops(trace)
+        here = (table["device"] == device).to_numpy()
+        start, end = _alone_in_flight(trace, table[here])
+        exposed[here] = end - start - intervals.overlap((start, end), open_times(trace, rows))
+    return exposed
+
+
+def _alone_in_flight(trace: Trace, table: pd.DataFrame) -> Intervals:
+    """Return the part of each collective of a device after the end of all that began before it."""
+    start, end, row = (table[key].to_numpy(np.int64) for key in ("start_ns", "end_ns", "row"))
+    uncut_start, _ = trace.index.uncut
+    order = np.lexsort((row, uncut_start[row]))
+    last_end = np.maximum.accumulate(end[order])
+    start = start.copy()
+    start[order[1:]] = np.maximum(start[order[1:]], last_end[:-1])
+    return np.minimum(start, end), end
+
+
+def exposed_on_cpu(record: Record) -> Intervals:
+    """Return when a collective of the CPU was in flight and no thread ran an op that computes."""
+    calls = collective_calls(record)
+    calls = calls[calls["device"] == NONE]
+    in_flight = intervals.union(calls["start_ns"], calls["end_ns"])
+    return intervals.difference(in_flight, open_times(record.trace, _cpu_ops(record.trace)))
+
+
+def compute_intervals(record: Record) -> Intervals:
+    """Return when a compute kernel ran on any GPU; without a GPU, when an op of the CPU ran."""
+    gpu, kinds = gpu_kinds(record.trace)
+    return open_times(record.trace, gpu[kinds == COMPUTE] if len(gpu) else _cpu_ops(record.trace))
+
+
+def _cpu_ops(trace: Trace) -> Rows:
+    """Return the CPU ops that compute, without those that hand a collective over."""
+    names = trace.slices["name"].cat.categories
+    handing_over = frozenset(n for n in names if str(n).startswith(HANDING_OVER))
+    return np.flatnonzero(trace.index.is_op & ~trace.index.named(handing_over))
+
+
+def operation_of(*texts: str) -> str:
+    """Return the operation in the first text that names one, as ``torch.distributed`` calls it.
+
+    Callers pass the best text first: the collective's name, its annotation, its kernel. "" if none
+    names an operation.
+    """
+    for text in texts:
+        lower = without_parameters(text).lower()
+        for pattern, operation in _OPERATIONS:
+            if pattern.search(lower):
+                return operation
+    return ""
+
+
+def annotation(name: str) -> tuple[str, str]:
+    """Return backend and operation of ``nccl:all_reduce``; "" and "" for any other name."""
+    match = _ANNOTATION.fullmatch(name)
+    return (match["backend"], match["operation"]) if match else ("", "")
+
+
+def bus_share(operation: str, ranks: int) -> float:
+    """Return the share of the message on the busiest link: bus bandwidth by algorithm bandwidth.
+
+    By nccl-tests (doc/PERFORMANCE.md): all_reduce 2(n-1)/n; all_gather, reduce_scatter and
+    all_to_all (n-1)/n; broadcast, reduce and point to point 1. NaN where the group is unknown.
+    """
+    if ranks < 1:
+        return nan
+    share = _BUS_SHARE.get(operation)
+    return share(ranks) if share else 1.0
+
+
+def dtype_of(text: str) -> tuple[str, int]:
+    """Return name and bytes of a type that Kineto writes (``c10::Half``, ``Float``), or "", 0."""
+    lower = text.lower()
+    for pattern, name, size in _TYPES:
+        if pattern.search(lower):
+            return name, size
+    return "", 0
+
+
+def elements(dims: Any) -> int:
+    """Return the number of elements of all the tensors in an op's input dims."""
+    if not isinstance(dims, list | tuple) or not dims:
+        return 0
+    if all(isinstance(size, int) for size in dims):
+        return prod(dims)
+    return sum(elements(tensor) for tensor in dims)
+
+
+def message_bytes(operation: str, sent: int, ranks: int) -> tuple[int, int]:
+    """Return the bytes in and out of a rank that passes ``sent`` bytes to the operation."""
+    if operation == ALL_GATHER:
+        return sent, sent * max(ranks, 1)
+    if operation == REDUCE_SCATTER:
+        return sent, sent // max(ranks, 1)
+    return (0, 0) if operation == BARRIER else (sent, sent)
 
 
 def _groups(record: Record, rows: Rows) -> pd.DataFrame:
-    """Of each collective the group's ranks as text, and how many they are."""
+    """Return the ranks of each collective's process group as text, and their number."""
     trace = record.trace
-    by_name, world = groups_of(record.metadata), world_size_of(record.metadata)
-    name = _arg(trace, "Process Group Name", rows, "")
-    listed = _arg(trace, "Process Group Ranks", rows, "")
-    texts = {key: _ranks_listed(key) for key in {str(one) for one in listed}}
+    by_name, world = _ranks_by_group(record.metadata), world_size_of(record.metadata)
+    names = _arg(trace, "Process Group Name", rows, "")
+    listed = [str(ranks) for ranks in _arg(trace, "Process Group Ranks", rows, "")]
+    texts = {ranks: _ranks_listed(ranks) for ranks in set(listed)}
     group = [
-        texts[str(ranks)] or by_name.get(str(label), str(label))
-        for ranks, label in zip(listed, name, strict=True)
+        texts[ranks] or by_name.get(str(name), str(name))
+        for ranks, name in zip(listed, names, strict=True)
     ]
     size = _numbers(_arg(trace, "Group size", rows, NONE))
     size = np.where(size > 0, size, world)
@@ -236,7 +400,7 @@ def _groups(record: Record, rows: Rows) -> pd.DataFrame:
 
 
 def _ranks_listed(text: str) -> str:
-    """``0-7`` of "[0, 1, ..., 7]" where all of them are named; long lists torch cuts short."""
+    """Return ``0-7`` for "[0, 1, ..., 7]"; "" for a long list, which torch cuts short."""
     try:
         ranks = json.loads(text)
     except ValueError:
@@ -244,63 +408,33 @@ def _ranks_listed(text: str) -> str:
     return ranks_text(ranks) if isinstance(ranks, list) else ""
 
 
-def _exposed(trace: Trace, table: pd.DataFrame, computing: Rows) -> npt.NDArray[np.int64]:
-    """Of each collective the time in which its device computed nothing and none before it ran."""
-    exposed = np.zeros(len(table), np.int64)
-    device = trace.index.device[computing]
-    for one in table["device"].unique():
-        compute = (
-            open_times(trace, computing[device == one])
-            if one >= 0
-            else open_times(trace, _cpu_ops(trace))
-        )
-        here = (table["device"] == one).to_numpy()
-        start, end = _first_in_flight(trace, table[here])
-        exposed[here] = end - start - intervals.overlap((start, end), compute)
-    return exposed
+def _ranks_by_group(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Return the ranks of each process group that the trace lists, by the group's name."""
+    groups = _distributed_info(metadata).get("pg_config")
+    return {
+        str(group.get("pg_name")): ranks_text(group["ranks"])
+        for group in (groups if isinstance(groups, list) else [])
+        if isinstance(group, dict) and isinstance(group.get("ranks"), list)
+    }
 
 
-def _first_in_flight(trace: Trace, table: pd.DataFrame) -> Intervals:
-    """The end of each collective of a device, from where all that began before it had ended."""
-    start, end, row = (table[key].to_numpy(np.int64) for key in ("start_ns", "end_ns", "row"))
-    began, _ = trace.index.uncut
-    order = np.lexsort((row, began[row]))
-    reach = np.maximum.accumulate(end[order])
-    start = start.copy()
-    start[order[1:]] = np.maximum(start[order[1:]], reach[:-1])
-    return np.minimum(start, end), end
+def world_size_of(metadata: Mapping[str, Any]) -> int:
+    """Return the number of ranks of the whole job; -1 where the trace does not say."""
+    size = metadata.get("world_size", _distributed_info(metadata).get("world_size"))
+    return size if isinstance(size, int) else -1
 
 
-def exposed_on_cpu(record: Record) -> Intervals:
-    """When a collective of the CPU was in flight and no thread was in an op that computes."""
-    calls = collective_calls(record)
-    calls = calls[calls["device"] == NONE]
-    flight = intervals.union(calls["start_ns"], calls["end_ns"])
-    return intervals.difference(flight, open_times(record.trace, _cpu_ops(record.trace)))
+def _distributed_info(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    information = metadata.get("distributedInfo")
+    return information if isinstance(information, dict) else {}
 
 
-def compute_intervals(record: Record) -> Intervals:
-    """When anything was computed: compute kernels on any GPU; without a GPU, ops of the CPU."""
-    gpu, kinds = gpu_kinds(record.trace)
-    return open_times(record.trace, gpu[kinds == COMPUTE] if len(gpu) else _cpu_ops(record.trace))
-
-
-def _cpu_ops(trace: Trace) -> Rows:
-    """Ops of the CPU that compute; those that hand a collective over do not."""
-    names = trace.slices["name"].cat.categories
-    handing = frozenset(n for n in names if str(n).startswith(HANDING_OVER))
-    return np.flatnonzero(trace.index.is_op & ~trace.index.named(handing))
-
-
-def _arg(trace: Trace, key: str, rows: Rows, otherwise: Any) -> list[Any]:
-    """That arg of each slice, or what stands for none."""
-    values = trace.args.get(key)
-    if values is None:
-        return [otherwise] * len(rows)
-    position = values.index.get_indexer(pd.Index(rows))
-    found = values.to_numpy(object)
-    return [found[at] if at >= 0 else otherwise for at in position.tolist()]
-
-
-def _numbers(values: list[Any]) -> npt.NDArray[np.int64]:
-    return np.array([int(v) if isinstance(v, int | np.integer) else NONE for v in values], np.int64)
+def ranks_text(ranks: list[int]) -> str:
+    """Return ``0-7`` for consecutive ranks, else ``0,2,4``."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)

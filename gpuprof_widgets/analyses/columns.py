@@ -1,4 +1,9 @@
-"""What a column of a table holds: its name says the unit, and what stands for no value."""
+"""Columns of tables: their units, how values are written, sort keys, and sums by group.
+
+A column's name says its unit (``_ns``, ``bytes``, ``share``), so that the op table, the Python
+functions and every view write and sort its values alike. The last part has the sums, percentiles
+and means per group that the tables are made of.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +26,11 @@ Unit = Literal[
     "text", "count", "number", "ns", "bytes", "flop", "share", "bytes/s", "flop/s",
     "moment", "change", "ratio", "address",
 ]  # fmt: skip
-"""What the cells of a column are: a ``moment`` of the trace is a time (ns), ``change`` a difference
-of times (ns), ``ratio`` one time as a share of another.
-"""
+"""The unit of a column: ``moment`` is a time of the trace (ns), ``change`` a difference of times
+(ns), ``ratio`` one time as a share of another."""
 
 MOMENTS = ("start_ns", "end_ns", "ts_ns", "launch_ns", "first_ns", "last_ns")
-"""Columns of moments of the trace, which are written so that ``--window`` takes them."""
+"""Columns of moments of the trace; they are written so that ``--window`` takes them."""
 
 ENDINGS: tuple[tuple[str, Unit], ...] = (
     ("delta_ns", "change"),
@@ -41,7 +45,7 @@ ENDINGS: tuple[tuple[str, Unit], ...] = (
     ("flops", "flop"),
     ("address", "address"),
 )
-"""The unit of a column by the end of its name; the first that fits."""
+"""Units by the end of a column's name; the first match counts."""
 
 UNITS = ("_ns", "_bytes_per_s", "_bytes", "_flops")
 """Ends of column names that a heading, and a sort key, may leave out."""
@@ -50,18 +54,17 @@ LINKS = (
     *("row", "before", "after", "op", "gpu", "copy", "cpu", "launch", "module", "forward"),
     *("release", "kernel", "parent", "node", "address", "track"),
 )
-"""Columns that, where they hold whole numbers, name rows of the trace."""
+"""Columns that refer to rows of the trace where they hold whole numbers."""
 
 SIGNED = ("delta", "offset", "shift", "_memory", "increase")
-"""Parts of the names of whole-number columns in which -1 is a value; elsewhere it is: none."""
-
+"""Name parts of whole-number columns in which -1 is a value; elsewhere -1 means no value."""
 
 WHOLE, FRACTIONS = "integer", ("floating", "mixed-integer-float")
-"""What pandas calls columns of numbers, whatever their type."""
+"""What `infer_dtype` of pandas calls columns of numbers."""
 
 
 def unit_of(table: pd.DataFrame, column: str) -> Unit:
-    """Return the unit of a column: of numbers what the name says, else counts or plain numbers."""
+    """Return the unit of a column: by its name for numbers, else "count", "number" or "text"."""
     kind = infer_dtype(table[column], skipna=True)
     if kind not in (WHOLE, *FRACTIONS):
         return "text"
@@ -72,7 +75,7 @@ def unit_of(table: pd.DataFrame, column: str) -> Unit:
 
 
 def heading(column: str) -> str:
-    """Return the name of a column without its unit, which every cell has."""
+    """Return the name of a column without its unit, which every cell shows."""
     for unit in UNITS:
         if column.endswith(unit):
             return column.removesuffix(unit)
@@ -80,18 +83,18 @@ def heading(column: str) -> str:
 
 
 def is_link(table: pd.DataFrame, column: str) -> bool:
-    """Return whether a column names rows of the trace, which nobody reads."""
+    """Return whether a column refers to rows of the trace; readers need no such numbers."""
     return column in LINKS and is_integer_dtype(table[column])
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether there is no value."""
+    """Return whether a cell is None, NaN, NA or NaT."""
     is_nan = isinstance(value, float) and math.isnan(value)
     return value is None or value is pd.NA or value is pd.NaT or is_nan
 
 
 def is_none(column: str, value: Any) -> bool:
-    """Return whether a cell is empty: in whole numbers that cannot be negative, -1 says so."""
+    """Return whether a cell has no value: -1 is none in whole numbers that cannot be negative."""
     return is_missing(value) or (isinstance(value, int) and value == -1 and not is_signed(column))
 
 
@@ -107,27 +110,27 @@ _FLOPS = ((1, "FLOP"), (10**3, "kFLOP"), (10**6, "MFLOP"), (10**9, "GFLOP"), (10
 
 
 def format_ns(ns: float) -> str:
-    """A time in ns, as ``12.3 ms``; whole nanoseconds below one microsecond."""
+    """Write a time in ns, as ``12.3 ms``; whole nanoseconds below one microsecond."""
     return _format(ns, _TIMES)
 
 
 def format_bytes(size: float) -> str:
-    """A size in bytes, as ``1.50 GiB``."""
+    """Write a size in bytes, as ``1.50 GiB``."""
     return _format(size, _SIZES)
 
 
 def format_bandwidth(bytes_per_s: float) -> str:
-    """Bytes per second, as ``450 GB/s``: decimal, as in data sheets and nccl-tests."""
+    """Write bytes per second, as ``450 GB/s``: decimal, as in data sheets and nccl-tests."""
     return _format(bytes_per_s, _RATES)
 
 
 def format_flops(flops: float) -> str:
-    """A number of floating point operations, as ``2.71 MFLOP``."""
+    """Write a number of floating point operations, as ``2.71 MFLOP``."""
     return _format(flops, _FLOPS)
 
 
 def format_share(share: float) -> str:
-    """A share of one as a percentage, as ``38 %``; one decimal below ten percent."""
+    """Write a share of one as a percentage, as ``38 %``; one decimal below ten percent."""
     percent = 100 * share
     if 0 < percent < 0.05:
         return "less than 0.1 %"
@@ -135,24 +138,24 @@ def format_share(share: float) -> str:
 
 
 def format_ratio(ratio: float) -> str:
-    """One time as a share of another, as ``38 %``; from ten times as long on as ``434x``."""
+    """Write one time as a share of another, as ``38 %``; from ten times on as ``434x``."""
     return format_share(ratio) if ratio < 10 else f"{ratio:,.0f}x"
 
 
 def signed_ns(ns: float) -> str:
-    """A difference of times, with its sign: ``−61.0 ms``."""
+    """Write a difference of times with its sign: ``−61.0 ms``."""
     return f"{'−' if ns < 0 else '+' if ns > 0 else ''}{format_ns(abs(ns))}"
 
 
 def format_count(count: int, noun: str) -> str:
-    """``1 call``, ``320 calls``, ``12,345 calls``."""
+    """Write a count with its noun: ``1 call``, ``320 calls``, ``12,345 calls``."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def _format(value: float, units: Sequence[tuple[int, str]]) -> str:
-    """The value in the largest unit in which it is at least one, after rounding."""
-    large = [each for each in units if abs(value) / each[0] >= 0.9995]
-    size, unit = large[-1] if large else units[0]
+    """Write a value in the largest unit in which it is at least one after rounding."""
+    fitting = [(size, unit) for size, unit in units if abs(value) / size >= 0.9995]
+    size, unit = fitting[-1] if fitting else units[0]
     scaled = value / size
     if size == 1 and scaled == round(scaled):
         return f"{scaled:.0f} {unit}"
@@ -160,7 +163,7 @@ def _format(value: float, units: Sequence[tuple[int, str]]) -> str:
 
 
 def _decimals(value: float) -> int:
-    """Decimals that give a value of up to four digits three significant ones."""
+    """Return the decimals that give a value three significant digits."""
     magnitude = abs(value)
     return 2 if magnitude < 9.995 else 1 if magnitude < 99.95 else 0
 
@@ -179,7 +182,7 @@ SORT_KEYS = {
     "device_self_memory": "device_self_memory_bytes",
     "flops": "flops",
 }
-"""Our name of each key and the column that it sorts by, largest first."""
+"""Our sort keys, and the column that each sorts by, largest first."""
 
 TORCH_KEYS = {
     "count": "calls",
@@ -194,8 +197,7 @@ TORCH_KEYS = {
     "device_memory_usage": "device_memory",
     "self_device_memory_usage": "device_self_memory",
 }
-"""torch's name of each key and ours; torch also says cuda, xpu or privateuse1 for device."""
-
+"""torch's sort keys and ours; torch also has cuda, xpu or privateuse1 in place of device."""
 
 PSTATS_KEYS = {
     "tottime": ("self_ns",),
@@ -212,16 +214,16 @@ PSTATS_KEYS = {
     "nfl": ("name", "file", "line"),
     "stdname": ("file", "line", "name"),
 }
-"""What ``%prun -s`` and pstats take, and the columns that it sorts a table of functions by."""
+"""Sort keys of pstats and ``%prun -s``, and the columns of a table of functions for each."""
 
 PLACES = ("file", "line", "name")
-"""Columns of a table of functions that rise where pstats sorts by them; its numbers fall."""
+"""Columns that pstats sorts in ascending order; all its numbers are in descending order."""
 
 
 def report_keys(key: str) -> tuple[str, str]:
-    """What sorts the op table of a report, and its Python functions: "" where nobody asked.
+    """Return the sort keys of a report's op table and of its Python functions ("" for no key).
 
-    A key that only pstats has asks for the Python functions, and leaves the ops in their order.
+    A key of pstats alone sorts the Python functions and leaves the ops in their default order.
     """
     if key in PSTATS_KEYS and key not in SORT_KEYS:
         return "device_self", key
@@ -230,7 +232,7 @@ def report_keys(key: str) -> tuple[str, str]:
 
 
 def sort_column(key: str) -> str:
-    """The column that a key sorts by; an `OptionError` that names the nearest key if unknown."""
+    """Return the column that a key sorts by; raise an `OptionError` with the nearest known key."""
     device_key = re.sub("cuda|xpu|privateuse1", "device", key)
     ours = TORCH_KEYS.get(device_key, device_key)
     if ours in SORT_KEYS:
@@ -255,19 +257,40 @@ Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 PERCENTILES = {"p50_ns": 0.5, "p90_ns": 0.9, "p99_ns": 0.99}
 
 
+def group_rows(
+    keys: Mapping[str, pd.Series | pd.Index | npt.NDArray[Any]],
+) -> tuple[Groups, npt.NDArray[np.intp]]:
+    """Return per row the number of its group (equal in all keys), and each group's first row."""
+    factors = [pd.factorize(key, use_na_sentinel=False) for key in keys.values()]
+    groups = np.zeros(len(factors[0][0]), np.int64)
+    for codes, values in factors:
+        groups = pd.factorize(groups * max(len(values), 1) + codes)[0].astype(np.int64)
+    first = np.empty(int(groups.max(initial=-1)) + 1, np.intp)
+    first[groups[::-1]] = np.arange(len(groups))[::-1]  # the last one written is the first
+    return groups.astype(np.intp), first
+
+
+def group_sums(
+    groups: npt.NDArray[np.integer], values: npt.ArrayLike, length: int
+) -> npt.NDArray[np.int64]:
+    """Return per group the sum of its whole numbers, exactly; -1 means the last group."""
+    sums = np.zeros(length, np.int64)
+    np.add.at(sums, groups, np.asarray(values, np.int64))  # add.at is slow for other types
+    return sums
+
+
 def durations_by_group(groups: Groups, dur: npt.NDArray[np.int64], length: int) -> pd.DataFrame:
-    """One row per group: what its durations (ns) are like.
+    """Return one row per group with the distribution of its durations (ns).
 
     Columns: ``calls``, ``total_ns``, ``average_ns``, ``min_ns``, ``max_ns``, ``p50_ns``,
-    ``p90_ns``, ``p99_ns`` (linear between neighbours, as numpy and pandas have it), ``std_ns``
-    (of a sample; 0 for a single call).
+    ``p90_ns``, ``p99_ns`` (linear between neighbours, as in numpy and pandas), ``std_ns`` (of a
+    sample; 0 for a single call).
     """
     order = np.lexsort((dur, groups))
     ordered, calls = dur[order], np.bincount(groups, minlength=length)
     first = np.cumsum(calls) - calls
     last = np.maximum(first + calls - 1, first)
-    total = np.zeros(length, np.int64)
-    np.add.at(total, groups, dur)
+    total = group_sums(groups, dur, length)
     average = total / np.maximum(calls, 1)
     squares = np.zeros(length)
     np.add.at(squares, groups, (dur - average[groups]) ** 2)
@@ -286,7 +309,7 @@ def durations_by_group(groups: Groups, dur: npt.NDArray[np.int64], length: int) 
 def weighted_mean(
     groups: Groups, values: npt.NDArray[np.float64], weight: npt.NDArray[np.int64], length: int
 ) -> npt.NDArray[np.float64]:
-    """Per group the mean of the values that are known, weighted; NaN where none has a weight."""
+    """Return per group the weighted mean of its known values; NaN where none has a weight."""
     known = ~np.isnan(values)
     groups, values, weight = groups[known], values[known], weight[known]
     weights = np.bincount(groups, weight, minlength=length)
@@ -295,37 +318,24 @@ def weighted_mean(
 
 
 def most_of(groups: Groups, code: npt.NDArray[np.int64], weight: Numbers, length: int) -> Groups:
-    """Per group the code that has most of its weight, -1 without any; ties: the smallest code."""
+    """Return per group the code with the most weight, -1 for none; of equals the smallest code."""
     codes = int(code.max(initial=0)) + 1
     pairs, pair = np.unique(groups * codes + code, return_inverse=True)
     share = np.bincount(pair, weight, minlength=len(pairs))
     group = pairs // codes
     order = np.lexsort((-pairs, share, group))
     best = order[np.append(np.diff(group[order]) != 0, True)[: len(order)]]
-    found = np.full(length, -1, np.intp)
-    found[group[best]] = pairs[best] % codes
-    return found
+    heaviest = np.full(length, -1, np.intp)
+    heaviest[group[best]] = pairs[best] % codes
+    return heaviest
 
 
 def different(groups: Groups, code: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.int64]:
-    """Per group: how many different codes it has."""
+    """Return per group the number of its different codes."""
     low = int(code.min(initial=0))
     codes = int(code.max(initial=0)) - low + 1
     pairs = np.unique(groups * codes + code - low)
     return np.bincount(pairs // codes, minlength=length).astype(np.int64)
-
-
-def group_rows(
-    keys: Mapping[str, pd.Series | pd.Index | npt.NDArray[Any]],
-) -> tuple[Groups, npt.NDArray[np.intp]]:
-    """Per row the number of its group (equal in all keys), and the first row of each group."""
-    each = [pd.factorize(key, use_na_sentinel=False) for key in keys.values()]
-    groups = np.zeros(len(each[0][0]), np.int64)
-    for codes, values in each:
-        groups = pd.factorize(groups * max(len(values), 1) + codes)[0].astype(np.int64)
-    first = np.empty(int(groups.max(initial=-1)) + 1, np.intp)
-    first[groups[::-1]] = np.arange(len(groups))[::-1]  # the last one written is the first
-    return groups.astype(np.intp), first
 
 
 def _percentile(
@@ -336,12 +346,3 @@ def _percentile(
     high = np.minimum(low + 1, last)
     between = ordered[low] + (place - low) * (ordered[high] - ordered[low])
     return np.asarray(between, np.float64)
-
-
-def group_sums(
-    groups: npt.NDArray[np.integer[Any]], values: npt.ArrayLike, length: int
-) -> npt.NDArray[np.int64]:
-    """Return the sum of the values of each group, in whole numbers."""
-    sums = np.zeros(length, np.int64)
-    np.add.at(sums, groups, np.asarray(values, np.int64))  # add.at is slow for other types
-    return sums

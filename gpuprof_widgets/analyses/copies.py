@@ -1,4 +1,8 @@
-"""Every copy to, from and on GPUs: between which memory, how fast, who waited, who asked for it."""
+"""Copies to, from and on GPUs: which memory, how fast, who waited, who issued them.
+
+`copies` has a row per copy or group of copies; `needless` marks those that a program could do
+without; `copy_bandwidth` is their speed over time.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.columns import different, group_rows
+from gpuprof_widgets.analyses.columns import different, group_rows, group_sums
+from gpuprof_widgets.analyses.gpu_work import open_times
 from gpuprof_widgets.analyses.kernels import counted_gpu_rows, numbers
 from gpuprof_widgets.analyses.launches import launched_by
 from gpuprof_widgets.analyses.reasons import lacking, why_empty
@@ -16,24 +21,29 @@ from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_dataloader, waits
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.trace.intervals import covered_until, union
+from gpuprof_widgets.trace.intervals import covered_until
 from gpuprof_widgets.trace.model import Record, Trace
 
 Rows = npt.NDArray[np.intp]
 Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Texts = npt.NDArray[np.object_]
 
-KIND = re.compile(r"(?:Memcpy |hipMemcpy |Copy)(?P<to>[A-Z]to[A-Z])(?: \((?P<memory>.*)\))?.*")
+KIND = re.compile(
+    r"(?:Memcpy |hipMemcpy |Copy)(?P<direction>[A-Z]to[A-Z])(?: \((?P<memory>.*)\))?.*"
+)
 """Kineto's name of a copy: ``Memcpy HtoD (Pageable -> Device)``."""
 SIZES = ("bytes", "Bytes", "size", "Size")
-"""Args that hold a copy's size: Kineto's on the copy; on AMD also on the call that launched it."""
+"""Args with a copy's size: Kineto's on the copy; on AMD also on the call that launched it."""
 PEER_ENDS = ("fromDevice", "toDevice")
+"""Args with the two GPUs of a copy between them."""
 
 GROUPINGS = {
     "copy": (),
     "kind": ("direction", "source", "target"),
     "op": ("direction", "source", "target", "op_name", "module", "line", "python"),
 }
-"""What `copies` can group by: per choice the columns in which the rows of a group are alike."""
+"""What `copies` can group by, and the columns that are equal within a group."""
 
 COLUMNS = (
     *("row", "name", "device", "stream", "direction", "source", "target", "bytes"),
@@ -44,6 +54,15 @@ GROUPED = (
     *("copies", "bytes", "dur_ns", "bytes_per_s", "call_ns", "wait_ns"),
     *("blocking", "needless", "sizes"),
 )
+BANDWIDTH_COLUMNS = ("device", "direction", "ts_ns", "bytes_per_s", "copies")
+
+THERE_AND_BACK, EVERY_STEP = "there and back", "every step"
+SMALLEST = 4096
+"""Bytes (a page) from which two copies of equal size are hardly a coincidence."""
+STEPS = 3
+"""Number of steps that must send the same bytes before they count as a constant."""
+SAME_ORIGIN = ("device", "bytes", "source", "op_name", "module", "line", "python")
+"""Columns that are equal for copies of one size from one place of the program."""
 
 
 def copies(record: Record, *, by: str = "copy") -> pd.DataFrame:
@@ -52,13 +71,13 @@ def copies(record: Record, *, by: str = "copy") -> pd.DataFrame:
     ``by``: "copy", "kind" (direction and memory) or "op" (and the op, module, line and Python
     function). Columns: ``row``, ``name``, ``device``, ``stream``; ``direction`` ("HtoD", "DtoH",
     "DtoD", "PtoP": from one GPU to another, "HtoH"; "" where the name does not tell), ``source``
-    and ``target`` ("pageable", "pinned", "device", "array", "managed", "host" where it is not said
-    which, "" where nothing is); ``bytes`` (-1 where unknown); ``start_ns``, ``dur_ns`` (on the
+    and ``target`` ("pageable", "pinned", "device", "array", "managed"; "host" for unknown host
+    memory; "" where unknown); ``bytes`` (-1 where unknown); ``start_ns``, ``dur_ns`` (on the
     GPU), ``bytes_per_s`` (NaN where size or time are not known); ``launch`` (row of the call; -1),
     ``launch_name``, ``call_ns`` (the CPU's time in it), ``wait_ns`` (and in calls after it that
     wait for the copy; see `waits`), ``blocking`` (the CPU waited for the copy in either); who
     issued it: ``op`` (row), ``op_name`` (the op that Python called), ``module``, ``line``,
-    ``python`` (as text; "" where unknown); ``needless``: "", or why it need not be:
+    ``python`` (as text; "" where unknown); ``needless``: "", or why it is not needed:
 
     - "there and back": the same number of bytes, 4 KiB or more, goes to the GPU and comes back with
       no kernel in between, or leaves and returns in the same step with no other in between,
@@ -76,7 +95,7 @@ def copies(record: Record, *, by: str = "copy") -> pd.DataFrame:
         return table
     keys = GROUPINGS[by]
     if not len(table):
-        return lacking((*keys, *GROUPED), str(table.attrs["lacks"]))
+        return lacking((*keys, *GROUPED), why_empty(table))
     return _grouped(table, keys)
 
 
@@ -95,8 +114,9 @@ def _copies(record: Record) -> pd.DataFrame:
 
 
 def _on_gpu(trace: Trace, rows: Rows) -> pd.DataFrame:
+    """Return what the GPU did: memory, size, time and bandwidth of each copy."""
     names = trace.index.names_of(rows)
-    size, dur = _bytes(trace, rows), trace.index.dur[rows]
+    size = _bytes(trace, rows)
     ts, end = trace.index.uncut
     took = end[rows] - ts[rows]
     known = (size >= 0) & (took > 0)
@@ -111,46 +131,43 @@ def _on_gpu(trace: Trace, rows: Rows) -> pd.DataFrame:
         "target": target,
         "bytes": size,
         "start_ns": trace.index.ts[rows],
-        "dur_ns": dur,
+        "dur_ns": trace.index.dur[rows],
         "bytes_per_s": np.where(known, size * 1e9 / np.where(known, took, 1), np.nan),
     }
     return pd.DataFrame(columns)
 
 
-def _kinds(
-    trace: Trace, rows: Rows, names: npt.NDArray[np.object_]
-) -> tuple[npt.NDArray[np.object_], ...]:
-    """Direction, source and target memory of each copy, by its name."""
+def _kinds(trace: Trace, rows: Rows, names: Texts) -> tuple[Texts, Texts, Texts]:
+    """Return direction, source and target memory of each copy."""
     code, distinct = pd.factorize(names)
-    read = np.array([_read(str(name)) for name in distinct], object).reshape(-1, 3)[code]
-    direction, source, target = read[:, 0].copy(), read[:, 1], read[:, 2]
-    ends = [numbers(trace, key, rows) for key in PEER_ENDS]
-    between = ~np.isnan(ends[0]) & ~np.isnan(ends[1]) & (ends[0] != ends[1])
-    direction[between] = "PtoP"
+    parts = np.array([_parts_of_name(str(name)) for name in distinct], object).reshape(-1, 3)[code]
+    direction, source, target = parts[:, 0].copy(), parts[:, 1], parts[:, 2]
+    sender, receiver = (numbers(trace, key, rows) for key in PEER_ENDS)
+    direction[~np.isnan(sender) & ~np.isnan(receiver) & (sender != receiver)] = "PtoP"
     return direction, source, target
 
 
-def _read(name: str) -> tuple[str, str, str]:
+def _parts_of_name(name: str) -> tuple[str, str, str]:
     match = KIND.fullmatch(name)
     if not match:
         return "", "", ""
     memory = (match["memory"] or "").split(" -> ")
     source, target = memory if len(memory) == 2 else ("", "")
-    return match["to"], source.lower(), target.lower()
+    return match["direction"], source.lower(), target.lower()
 
 
 def _bytes(trace: Trace, rows: Rows) -> Ints:
-    """The size of each copy, as it or its launch call says; -1 where neither does."""
+    """Return the size of each copy by its args, else by those of its launch; -1 if unknown."""
     launch = trace.slices["launch"].to_numpy()[rows].astype(np.intp)
     size = np.full(len(rows), np.nan)
-    for where in (rows, launch):
+    for slices in (rows, launch):
         for key in SIZES:
-            size = np.where(np.isnan(size), numbers(trace, key, where), size)
+            size = np.where(np.isnan(size), numbers(trace, key, slices), size)
     return np.where(np.isnan(size), -1, np.nan_to_num(size)).astype(np.int64)
 
 
 def _on_cpu(record: Record, rows: Rows) -> pd.DataFrame:
-    """The call that launched each copy, and how long the CPU stood still for it."""
+    """Return what the CPU did: the call that launched each copy, and its waits for the copy."""
     trace = record.trace
     launch = trace.slices["launch"].to_numpy()[rows]
     ts, end = trace.index.uncut
@@ -163,7 +180,7 @@ def _on_cpu(record: Record, rows: Rows) -> pd.DataFrame:
         "launch": launch,
         "launch_name": trace.index.names_of(launch),
         "call_ns": np.where(launch >= 0, called, 0),
-        "wait_ns": _sum(copy[later], wait[later], len(trace))[rows],
+        "wait_ns": group_sums(copy[later], wait[later], len(trace))[rows],
         "blocking": np.isin(rows, copy),
     }
     return pd.DataFrame(columns)
@@ -172,33 +189,23 @@ def _on_cpu(record: Record, rows: Rows) -> pd.DataFrame:
 def _grouped(table: pd.DataFrame, keys: tuple[str, ...]) -> pd.DataFrame:
     groups, first = group_rows({key: table[key] for key in keys})
     length = len(first)
-    size, took = table["bytes"].to_numpy(), table["dur_ns"].to_numpy()
+    size, dur = table["bytes"].to_numpy(), table["dur_ns"].to_numpy()
     known = size >= 0
-    moved = _sum(groups[known], size[known], length)
-    timed = _sum(groups[known], took[known], length)
+    total_bytes = group_sums(groups[known], size[known], length)
+    total_ns = group_sums(groups[known], dur[known], length)
     columns = {
         "copies": np.bincount(groups, minlength=length),
-        "bytes": np.where(np.bincount(groups[known], minlength=length) > 0, moved, -1),
-        "dur_ns": _sum(groups, took, length),
-        "bytes_per_s": np.where(timed > 0, moved * 1e9 / np.maximum(timed, 1), np.nan),
-        "call_ns": _sum(groups, table["call_ns"].to_numpy(), length),
-        "wait_ns": _sum(groups, table["wait_ns"].to_numpy(), length),
-        "blocking": _sum(groups, table["blocking"].to_numpy(np.int64), length),
-        "needless": _sum(groups, (table["needless"] != "").to_numpy().astype(np.int64), length),
+        "bytes": np.where(np.bincount(groups[known], minlength=length) > 0, total_bytes, -1),
+        "dur_ns": group_sums(groups, dur, length),
+        "bytes_per_s": np.where(total_ns > 0, total_bytes * 1e9 / np.maximum(total_ns, 1), np.nan),
+        **{key: group_sums(groups, table[key], length) for key in ("call_ns", "wait_ns")},
+        "blocking": group_sums(groups, table["blocking"], length),
+        "needless": group_sums(groups, table["needless"] != "", length),
         "sizes": different(groups, size, length),
     }
     labels = table.loc[first, list(keys)].reset_index(drop=True)
-    found = pd.concat([labels, pd.DataFrame(columns)], axis=1)
-    return found.sort_values("dur_ns", ascending=False, kind="stable", ignore_index=True)
-
-
-def _sum(groups: Rows, values: Ints, length: int) -> Ints:
-    total = np.zeros(length, np.int64)
-    np.add.at(total, groups, values)
-    return total
-
-
-BANDWIDTH_COLUMNS = ("device", "direction", "ts_ns", "bytes_per_s", "copies")
+    grouped = pd.concat([labels, pd.DataFrame(columns)], axis=1)
+    return grouped.sort_values("dur_ns", ascending=False, kind="stable", ignore_index=True)
 
 
 @remembered
@@ -239,111 +246,88 @@ def copy_bandwidth(record: Record) -> pd.DataFrame:
     return pd.DataFrame({key: values[last] for key, values in columns.items()})
 
 
-THERE_AND_BACK, EVERY_STEP = "there and back", "every step"
-
-SMALLEST = 4096
-"""Bytes from which on two copies of one size are hardly a coincidence (a page)."""
-STEPS = 3
-"""Steps in which a constant has to be sent until it passes for one."""
-
-PLACE = ("device", "bytes", "source", "op_name", "module", "line", "python")
-"""Columns in which copies from one place are alike."""
+def needless(table: pd.DataFrame, record: Record) -> Texts:
+    """Return per copy (rows of `copies`, by time) "", "there and back" or "every step"."""
+    reason = np.full(len(table), "", object)
+    reason[_in_every_step(record, table)] = EVERY_STEP
+    reason[_there_and_back(record, table)] = THERE_AND_BACK
+    return reason
 
 
-def needless(table: pd.DataFrame, record: Record) -> npt.NDArray[np.object_]:
-    """Per copy (rows of `copies`, by time): "", "there and back" or "every step"."""
-    found = np.full(len(table), "", object)
-    found[_in_every_step(record, table)] = EVERY_STEP
-    found[_there_and_back(record, table)] = THERE_AND_BACK
-    return found
+def _there_and_back(record: Record, table: pd.DataFrame) -> Mask:
+    """Return which copies are one of two in a row of equal size and opposite direction.
 
-
-def _there_and_back(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Both copies of each pair of opposite direction and equal size that follow one another.
-
-    What came to the GPU and leaves it again was of no use there if no kernel ran in between. What
-    left it and comes back may have been changed by the CPU: the round trip is what is needless. A
-    copy after a new step or batch has begun brings something else, whatever its size, and so does
-    one on another stream that was sent before the first had arrived.
+    Data that comes to the GPU and leaves it again was of no use there if no kernel ran in between.
+    Data that leaves it and comes back may have been changed by the CPU: the round trip is needless.
+    A copy in a new step or batch brings something else, whatever its size, and so does one on
+    another stream that was sent before the first had arrived.
     """
-    hit = np.zeros(len(table), bool)
-    between_host = table["direction"].isin(["HtoD", "DtoH"]).to_numpy(bool)
-    at = np.flatnonzero(between_host)
-    device = table["device"].to_numpy()[at]
-    at = at[np.argsort(device, kind="stable")]
-    first, second = at[:-1], at[1:]
-    columns = {key: table[key].to_numpy() for key in ("device", "direction", "bytes")}
-    pair = columns["device"][first] == columns["device"][second]
-    pair &= columns["direction"][first] != columns["direction"][second]
-    pair &= columns["bytes"][first] == columns["bytes"][second]
-    pair &= columns["bytes"][first] >= SMALLEST
-    first, second = first[pair], second[pair]
-    start = table["start_ns"].to_numpy()
-    same = columns["direction"][first] == "DtoH"
-    same &= ~_began_anew(record, start[first], start[second])
-    same &= ~_sent_before(record.trace, table, first, second)
-    needless = same | (
-        (columns["direction"][first] == "HtoD") & ~_worked(record.trace, table, first, second)
+    at = np.flatnonzero(table["direction"].isin(["HtoD", "DtoH"]).to_numpy(bool))
+    device, direction, size, start = (
+        table[key].to_numpy() for key in ("device", "direction", "bytes", "start_ns")
     )
-    hit[first[needless]] = hit[second[needless]] = True
-    return hit
+    at = at[np.argsort(device[at], kind="stable")]
+    first, second = at[:-1], at[1:]
+    is_pair = (device[first] == device[second]) & (direction[first] != direction[second])
+    is_pair &= (size[first] == size[second]) & (size[first] >= SMALLEST)
+    first, second = first[is_pair], second[is_pair]
+    comes_back = direction[first] == "DtoH"
+    comes_back &= ~_new_data_between(record, start[first], start[second])
+    comes_back &= ~_sent_before_arrival(record.trace, table, first, second)
+    unused = direction[first] == "HtoD"
+    unused &= ~_kernel_between(record.trace, table, first, second)
+    result = np.zeros(len(table), bool)
+    for copy in (first, second):
+        result[copy[comes_back | unused]] = True
+    return result
 
 
-def _began_anew(
-    record: Record, first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]
-) -> npt.NDArray[np.bool_]:
-    """Per pair of moments: whether a step or a wait for the next batch began between them."""
+def _new_data_between(record: Record, first: Ints, second: Ints) -> Mask:
+    """Return per pair of moments whether a step or a wait for the next batch began between them."""
     loading = record.trace.slices["ts"].to_numpy()[is_dataloader(record.trace)]
-    begun = np.sort(np.concatenate([steps(record)["start_ns"].to_numpy(np.int64), loading]))
-    return np.searchsorted(begun, first, "right") < np.searchsorted(begun, second, "right")
+    starts = np.sort(np.concatenate([steps(record)["start_ns"].to_numpy(np.int64), loading]))
+    return np.searchsorted(starts, first, "right") < np.searchsorted(starts, second, "right")
 
 
-def _sent_before(
-    trace: Trace, table: pd.DataFrame, first: npt.NDArray[np.intp], second: npt.NDArray[np.intp]
-) -> npt.NDArray[np.bool_]:
-    """Per pair: whether the second was launched before the first ended, on another stream."""
+def _sent_before_arrival(trace: Trace, table: pd.DataFrame, first: Rows, second: Rows) -> Mask:
+    """Return per pair whether the second was launched before the first ended, on another stream."""
     called = np.append(trace.slices["ts"].to_numpy(np.int64), np.iinfo(np.int64).max)
     arrived = (table["start_ns"] + table["dur_ns"]).to_numpy(np.int64)[first]
     stream = table["stream"].to_numpy()
-    launched = called[table["launch"].to_numpy(np.intp)[second]]  # without a launch: late
+    launched = called[table["launch"].to_numpy(np.intp)[second]]  # late, if the launch is unknown
     return np.asarray((stream[first] != stream[second]) & (launched < arrived))
 
 
-def _worked(
-    trace: Trace, table: pd.DataFrame, first: npt.NDArray[np.intp], second: npt.NDArray[np.intp]
-) -> npt.NDArray[np.bool_]:
-    """Per pair: whether a kernel ran on its device from one copy's start to the other's."""
-    slices = trace.slices
+def _kernel_between(trace: Trace, table: pd.DataFrame, first: Rows, second: Rows) -> Mask:
+    """Return per pair whether a kernel ran on its device from one copy's start to the other's."""
     rows = counted_gpu_rows(trace)
     rows = rows[trace.index.in_category("kernel")[rows]]
-    device, ts = trace.index.device[rows], slices["ts"].to_numpy()[rows]
-    start, of = table["start_ns"].to_numpy(), table["device"].to_numpy()
-    worked = np.zeros(len(first), bool)
-    for number in np.unique(of[first]):
-        here = of[first] == number
-        on = device == number
-        busy = union(ts[on], ts[on] + slices["dur"].to_numpy()[rows[on]])
+    start, device = table["start_ns"].to_numpy(), table["device"].to_numpy()
+    result = np.zeros(len(first), bool)
+    for number in np.unique(device[first]):
+        here = device[first] == number
+        busy = open_times(trace, rows[trace.index.device[rows] == number])
         t0, t1 = start[first[here]], start[second[here]]
-        worked[here] = covered_until(busy, t1) > covered_until(busy, t0)
-    return worked
+        result[here] = covered_until(busy, t1) > covered_until(busy, t0)
+    return result
 
 
-def _in_every_step(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Copies to the GPU within a module, of one size from one place, in every step.
+def _in_every_step(record: Record, table: pd.DataFrame) -> Mask:
+    """Return which copies to the GPU within a module, of one size and place, are in every step.
 
     A batch comes from outside of modules, and where it does not, its size or place differ.
     """
     marked = steps(record)
     to_gpu = (table["direction"] == "HtoD").to_numpy(bool) & (table["module"] != "").to_numpy(bool)
     at = np.flatnonzero(to_gpu & (table["bytes"] >= 0).to_numpy(bool))
-    hit = np.zeros(len(table), bool)
+    result = np.zeros(len(table), bool)
     if len(marked) < STEPS or not len(at):
-        return hit
+        return result
     launch = table["launch"].to_numpy()[at]
     called = np.append(record.trace.slices["ts"].to_numpy(), -1)[launch]
     step = np.searchsorted(marked["start_ns"].to_numpy(), called, side="right") - 1
     step[called >= marked["end_ns"].to_numpy()[np.maximum(step, 0)]] = -1
-    groups, first = group_rows({key: table[key].iloc[at] for key in PLACE})
-    in_steps = different(groups[step >= 0], step[step >= 0], len(first))
-    hit[at] = (in_steps == len(marked))[groups]
-    return hit
+    groups, first = group_rows({key: table[key].iloc[at] for key in SAME_ORIGIN})
+    step_count = different(groups[step >= 0], step[step >= 0], len(first))
+    result[at] = (step_count == len(marked))[groups]
+    return result

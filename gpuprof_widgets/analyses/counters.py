@@ -1,4 +1,7 @@
-"""Whatever a trace counts over time: memory, CUPTI metrics, power, utilisation, queues, copies."""
+"""Counters over time: memory, CUPTI metrics, power, utilisation, queues, copies.
+
+Some are recorded (counter events, allocation totals, CUPTI ranges), others are derived from slices.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ from gpuprof_widgets.trace.schema import UNCUT_ARGS
 COLUMNS = ("ts_ns", "name", "series", "value", "unit", "derived")
 
 METRICS = "cuda_profiler_range"
-"""Category of the slices whose args are CUPTI's metrics (torch's ``profiler_metrics``)."""
+"""Category of slices with CUPTI's metrics as args (torch's ``profiler_metrics``)."""
 NOT_METRICS = frozenset({"device", "stream", "context", "Ev Idx", "Record function id"})
-"""Numbers that such a slice has in its args as every other does."""
+"""Numeric args of such a slice that are no metrics."""
 
 UNITS = (
     (re.compile(r"\b(allocated|reserved|bytes|memory used)\b", re.I), "bytes"),
@@ -35,7 +38,7 @@ UNITS = (
     (re.compile(r"clock|frequency", re.I), "MHz"),
     (re.compile(r"energy", re.I), "J"),
 )
-"""What a counter's name says of its unit: files do not name it. The first that fits."""
+"""Units by a counter's name, as files do not have units; the first match counts."""
 
 
 def counters(record: Record, *, derived: bool = True) -> pd.DataFrame:
@@ -64,7 +67,7 @@ def counters(record: Record, *, derived: bool = True) -> pd.DataFrame:
 
 def _recorded(trace: Trace) -> pd.DataFrame:
     names = [str(name) for name in trace.counters["name"].cat.categories]
-    parts = [_named(name) for name in names]
+    parts = [_parts_of_name(name) for name in names]
     words = np.array(parts, object).reshape(-1, 3)[trace.counters["name"].cat.codes.to_numpy()]
     columns = {
         "ts_ns": trace.counters["ts"].to_numpy(),
@@ -77,8 +80,8 @@ def _recorded(trace: Trace) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _named(name: str) -> tuple[str, str, str]:
-    """Name, series and unit of one of the trace's counters."""
+def _parts_of_name(name: str) -> tuple[str, str, str]:
+    """Return name, series and unit of a counter of the trace."""
     device, _, word = name.rpartition(" ")
     if word in TOTALS and re.fullmatch(r"CPU|GPU -?\d+", device):
         return f"{device} memory", word, "bytes"
@@ -86,12 +89,12 @@ def _named(name: str) -> tuple[str, str, str]:
 
 
 def unit_of(name: str) -> str:
-    """The unit that a counter's name tells; "" where it tells none."""
+    """Return the unit of a counter by its name; "" if unknown."""
     return next((unit for pattern, unit in UNITS if pattern.search(name)), "")
 
 
 def _metrics(trace: Trace) -> pd.DataFrame:
-    """Each number in the args of a CUPTI range, from its start to its end."""
+    """Return each number in the args of CUPTI ranges, from the range's start to its end."""
     rows = np.flatnonzero(trace.index.in_category(METRICS))
     rows = rows[trace.slices["count"].to_numpy()[rows] > 0]
     keys = [key for key in trace.args if key not in NOT_METRICS and key not in UNCUT_ARGS]
@@ -148,7 +151,7 @@ def _busy(record: Record) -> pd.DataFrame:
 
 
 def _texts(table: pd.DataFrame, text: Callable[..., str], *columns: str) -> pd.Index:
-    """A text for each row from these columns, written once for all rows that are alike."""
+    """Return a text for each row from these columns, made once for all equal rows."""
     group, first = group_rows({key: table[key] for key in columns})
-    alike = zip(*(table[key].iloc[first] for key in columns), strict=True)
-    return pd.Index(list(itertools.starmap(text, alike))).take(group)
+    distinct = zip(*(table[key].iloc[first] for key in columns), strict=True)
+    return pd.Index(list(itertools.starmap(text, distinct))).take(group)

@@ -1,4 +1,8 @@
-"""The longest chain of work: what the run, a step or a region would have to do faster."""
+"""The critical path: the chain of work that the run, a step or a region has to wait for.
+
+`path_graph` builds the graph of waits and follows it; here are the table of the path, the ranges
+that it can be asked for, and how much of the path slices are on.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.owners import line_of, region_behind
 from gpuprof_widgets.analyses.path_graph import (
     KERNEL_DELAY,
@@ -22,12 +27,13 @@ from gpuprof_widgets.analyses.reasons import lacking, says_if_empty, which_other
 from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.trace.links import nearest_ancestor
+from gpuprof_widgets.trace.links import itself_or_ancestor
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
 Ints = npt.NDArray[np.int64]
 Texts = npt.NDArray[np.object_]
+Region = str | tuple[int, int] | None
 
 COLUMNS = (
     *("start_ns", "end_ns", "dur_ns", "kind", "row", "name", "track", "thread"),
@@ -112,7 +118,7 @@ def critical_path(
 
 
 def graph_of(record: Record, t0: int, t1: int) -> PathGraph:
-    """The graph of a range; that of the whole run is kept."""
+    """Return the graph of a range; that of the whole run is remembered."""
     trace = record.trace
     whole = (t0, t1) == (trace.start_ns, trace.end_ns)
     return _whole_graph(record) if whole else path_graph(record, t0, t1)
@@ -129,7 +135,7 @@ def _whole_path(record: Record) -> pd.DataFrame:
 
 
 def are_delays(trace: Trace, path: pd.DataFrame) -> pd.Series:
-    """Which segments are delays: not a region on a thread, of which is unknown what it did."""
+    """Return which segments are delays; one of unknown kind on a thread is none."""
     on_cpu = np.append(trace.index.on_tracks("cpu", "python"), False)[path["row"].to_numpy(np.intp)]
     delays: pd.Series = path["kind"].isin(DELAYS) & ~on_cpu
     return delays
@@ -163,7 +169,7 @@ def _path(record: Record, graph: PathGraph) -> pd.DataFrame:
 
 
 def _merged(columns: dict[str, Ints], kind: Texts) -> tuple[dict[str, Ints], Texts]:
-    """Without those of no length; neighbours that say the same become one."""
+    """Return the segments without empty ones, with equal neighbours merged."""
     kept = columns["end"] > columns["start"]
     columns, kind = {name: values[kept] for name, values in columns.items()}, kind[kept]
     differs = kind[1:] != kind[:-1]
@@ -204,7 +210,7 @@ def _described(trace: Trace, columns: dict[str, Ints], kind: Texts) -> pd.DataFr
 
 
 def _op_of(trace: Trace) -> npt.NDArray[np.int32]:
-    """Per slice the innermost op that it is, runs in or was launched by; -1 for none."""
+    """Return per slice the innermost op that it is, runs in or was launched by; -1 for none."""
     around = trace.index.op_around.copy()
     gpu = trace.index.gpu
     owner = trace.slices["op"].to_numpy()[gpu]
@@ -212,18 +218,15 @@ def _op_of(trace: Trace) -> npt.NDArray[np.int32]:
     return around
 
 
-Region = str | tuple[int, int] | None
-
-
 def path_range(record: Record, step: int | None, region: Region) -> tuple[int, int]:
-    """Start and end in ns; the whole run where neither is given."""
+    """Return start and end (ns) of a step or region; of the whole run if neither is given."""
     trace = record.trace
     if step is not None and region is not None:
         raise OptionError("give a step or a region, not both")
     if step is not None:
-        return _step(record, step)
+        return _step_range(record, step)
     if isinstance(region, str):
-        return _region(record, region)
+        return _region_range(record, region)
     t0, t1 = (trace.start_ns, trace.end_ns) if region is None else region
     if t0 > t1:
         raise OptionError(f"a time range has to start before it ends, not [{t0}, {t1}) ns")
@@ -236,16 +239,16 @@ def path_range(record: Record, step: int | None, region: Region) -> tuple[int, i
     return low, high
 
 
-def _step(record: Record, step: int) -> tuple[int, int]:
+def _step_range(record: Record, step: int) -> tuple[int, int]:
     table = steps(record)
-    found = table[table["step"] == step]
-    if not len(found):
+    matches = table[table["step"] == step]
+    if not len(matches):
         known = ", ".join(str(number) for number in table["step"][:20])
         raise OptionError(f"there is no step {step}: the trace has {known or 'no steps'}")
-    return int(found["start_ns"].iloc[0]), int(found["end_ns"].iloc[0])
+    return int(matches["start_ns"].iloc[0]), int(matches["end_ns"].iloc[0])
 
 
-def _region(record: Record, name: str) -> tuple[int, int]:
+def _region_range(record: Record, name: str) -> tuple[int, int]:
     slices = record.trace.slices
     on_cpu = record.trace.index.on_tracks("cpu", "python") & (slices["count"].to_numpy() > 0)
     rows = np.flatnonzero(record.trace.index.named(frozenset({name})) & on_cpu)
@@ -261,32 +264,29 @@ def _region(record: Record, name: str) -> tuple[int, int]:
 
 @remembered
 def path_times(record: Record) -> Ints:
-    """Per slice how many ns of the run's critical path are its own, without delays before it.
+    """Return per slice how long (ns) it is on the run's critical path, without delays before it.
 
-    The rest of its time is hidden behind others: no run gets shorter by it.
+    The rest of its time is hidden behind other work: shortening that makes no run shorter.
     """
-    times = np.zeros(len(record.trace), np.int64)
     path = critical_path(record)
     if len(path):
-        own = ((path["row"] >= 0) & ~are_delays(record.trace, path)).to_numpy(bool)
-        row, dur = path["row"].to_numpy(np.intp), path["dur_ns"].to_numpy(np.int64)
-        np.add.at(times, row[own], dur[own])
-    return times
+        path = path[(path["row"] >= 0) & ~are_delays(record.trace, path)]
+    return group_sums(path["row"].to_numpy(np.intp), path["dur_ns"], len(record.trace))
 
 
 def cpu_path_ns(record: Record, rows: npt.NDArray[np.integer]) -> int:
-    """How many ns of the run's critical path the CPU is in these slices or in any within them."""
-    chosen = np.zeros(len(record.trace), bool)
-    chosen[rows] = True
-    inside = nearest_ancestor(record.trace.slices["parent"].to_numpy(), chosen) >= 0
-    on_cpu = (chosen | inside) & record.trace.index.on_tracks("cpu", "python")
+    """Return how long (ns) the CPU part of the critical path is in these slices or within them."""
+    selected = np.zeros(len(record.trace), bool)
+    selected[rows] = True
+    within = itself_or_ancestor(record.trace.slices["parent"].to_numpy(), selected) >= 0
+    on_cpu = within & record.trace.index.on_tracks("cpu", "python")
     return int(path_times(record)[on_cpu].sum())
 
 
 def gpu_path_saving_ns(record: Record, pieces: pd.DataFrame, faster_ns: pd.Series) -> int:
-    """What the critical path loses at most if the kernels ``pieces`` took ``faster_ns`` each.
+    """Return what the critical path loses at most if the kernels ``pieces`` took ``faster_ns``.
 
-    ``pieces``: ``row`` and ``time_ns``. Of a kernel that is on the path in part that part counts.
+    ``pieces``: ``row`` and ``time_ns``. If a part of a kernel is on the path, that part counts.
     """
     time = np.maximum(pieces["time_ns"].to_numpy(np.int64), 1)
     on_path = path_times(record)[pieces["row"].to_numpy(np.intp)] / time

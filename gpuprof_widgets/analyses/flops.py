@@ -1,7 +1,8 @@
-"""Floating point operations of matmuls, 2d convolutions, adds and multiplies.
+"""FLOPs of ops, from the shapes that a trace records.
 
-torch counts them while it records but does not export them. The counts follow from the recorded
-shapes, so any trace with shapes has them: the formulas are those of torch's ``with_flops``.
+There are two counts. `slice_flops` repeats torch's ``with_flops`` (matmuls, 2d convolutions, adds
+and multiplies), which torch counts while it records but does not export. `flops_of` counts the
+products of more ops (any convolution, attention, their backward) for roofline and utilisation.
 """
 
 from __future__ import annotations
@@ -19,21 +20,22 @@ from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import FLOPS, NONE
 
 MOST_WORK = 2**60
-"""FLOPs of no single op, as it is a whole GPU's for minutes: shapes that tell more are damage."""
+"""FLOPs that keep a GPU busy for minutes: a single op whose shapes give more is damaged."""
 
 Dims: TypeAlias = Sequence[Any]
+Formula = Callable[[Call], int]
 
 
 def slice_flops(trace: Trace) -> npt.NDArray[np.int64]:
-    """FLOPs of every slice; 0 where they cannot be told from what was recorded."""
+    """Return the FLOPs of every slice, as torch counts them; 0 where unknown."""
     flops = np.maximum(recorded_work(trace, FLOPS), 0)
-    rows = np.flatnonzero(trace.index.named(frozenset(FORMULAS)))
+    rows = np.flatnonzero(trace.index.named(frozenset(TORCH_FORMULAS)))
     flops[rows] = of_calls(trace, rows, _evaluate)
     return flops
 
 
 def recorded_work(trace: Trace, key: str) -> npt.NDArray[np.int64]:
-    """What the program itself counted of each slice (`FLOPS`, `MEMORY_TRAFFIC`), else -1."""
+    """Return the work of each slice that the program counted (`FLOPS`, `MEMORY_TRAFFIC`), or -1."""
     work = np.full(len(trace), NONE, np.int64)
     counted = trace.args.get(key)
     if counted is not None and counted.dtype == np.int64:
@@ -43,7 +45,7 @@ def recorded_work(trace: Trace, key: str) -> npt.NDArray[np.int64]:
 
 def _evaluate(call: Call) -> int:
     try:
-        work = FORMULAS[call.name](call.dims, call.concrete)
+        work = TORCH_FORMULAS[call.name](call.dims, call.concrete)
     except (ArithmeticError, IndexError, TypeError, ValueError, SyntaxError, RecursionError):
         return 0  # shapes that do not fit the op, or were not recorded: torch says 0 as well
     return work if abs(work) < MOST_WORK else 0
@@ -71,7 +73,7 @@ def _elementwise(dims: Dims, inputs: Dims) -> int:
     return prod(dims[0])
 
 
-FORMULAS: dict[str, Callable[[Dims, Dims], int]] = {
+TORCH_FORMULAS: dict[str, Callable[[Dims, Dims], int]] = {
     "aten::mm": lambda dims, inputs: _matmul(dims[0], dims[1]),
     "aten::addmm": lambda dims, inputs: _matmul(dims[1], dims[2]),
     "aten::bmm": lambda dims, inputs: _batched(dims[0], dims[1]),
@@ -82,12 +84,9 @@ FORMULAS: dict[str, Callable[[Dims, Dims], int]] = {
 }
 
 
-Formula = Callable[[Call], int]
-
-
 def flops_of(call: Call) -> int:
-    """Of one call; 0 where there is no formula or too little was recorded."""
-    formula = FLOP_FORMULAS_FORMULAS.get(call.name)
+    """Return the FLOPs of a call; 0 where it has no formula or too little was recorded."""
+    formula = FORMULAS.get(call.name)
     if formula is None:
         return 0
     try:
@@ -97,16 +96,16 @@ def flops_of(call: Call) -> int:
 
 
 def product(left: Shape, right: Shape) -> int:
-    """``left @ right``, both of two dimensions, or of three with the same batch."""
+    """Return the FLOPs of ``left @ right``, of two dimensions, or of three with the same batch."""
     *batch, rows, inner = left
-    *same, inner_too, columns = right
-    if list(batch) != list(same) or inner != inner_too:
+    *right_batch, right_inner, columns = right
+    if list(batch) != list(right_batch) or inner != right_inner:
         raise ValueError(f"{left} @ {right} is no product")
     return 2 * prod(batch) * rows * inner * columns
 
 
 def _product_of(first: int) -> Formula:
-    """Of the operands at that position and the next."""
+    """Return the formula for a product of the operands at that position and the next."""
     return lambda call: product(call.shape(first), call.shape(first + 1))
 
 
@@ -117,9 +116,9 @@ def output_of_convolution(
     padding: Sequence[int],
     dilation: Sequence[int],
 ) -> list[int]:
-    """What a convolution returns. Source: the documentation of ``torch.nn.Conv2d``."""
+    """Return the output shape of a convolution, by the documentation of ``torch.nn.Conv2d``."""
     space = len(shape) - 2
-    stride, padding, dilation = (_per_axis(given, space) for given in (stride, padding, dilation))
+    stride, padding, dilation = (_per_axis(value, space) for value in (stride, padding, dilation))
     axes = zip(shape[2:], weight[2:], stride, padding, dilation, strict=True)
     sizes = [
         (size + 2 * pad - dilate * (kernel - 1) - 1) // step + 1
@@ -129,7 +128,7 @@ def output_of_convolution(
 
 
 def output_of_transposed(call: Call, groups: int) -> list[int]:
-    """What ``aten::convolution`` returns where it is transposed.
+    """Return the output shape of a transposed ``aten::convolution``.
 
     Source: the documentation of ``torch.nn.ConvTranspose2d``.
     """
@@ -145,12 +144,12 @@ def output_of_transposed(call: Call, groups: int) -> list[int]:
     return [shape[0], weight[1] * groups, *sizes]
 
 
-def _per_axis(given: Sequence[int], axes: int) -> list[int]:
-    return list(given) * axes if len(given) == 1 else list(given)
+def _per_axis(values: Sequence[int], axes: int) -> list[int]:
+    return list(values) * axes if len(values) == 1 else list(values)
 
 
 def _convolving(space: Shape, batch: int, weight: Shape) -> int:
-    """Every point of ``space`` of every sample meets every number of the weight once."""
+    """Multiply every point of ``space`` of every sample with every weight once."""
     return 2 * batch * prod(space) * prod(weight)
 
 
@@ -180,22 +179,22 @@ def _slow_convolution(call: Call) -> int:
 
 
 def _convolution_backward(call: Call) -> int:
-    """Each of the two gradients costs what the forward cost; that of the bias is not counted."""
+    """Count each of the two gradients as the forward, and that of the bias as nothing."""
     gradient, shape, weight = (call.shape(position) for position in range(3))
     space = shape if call.value(7) else gradient  # transposed
-    wanted = sum(call.value(10)[:2])
-    return int(wanted) * _convolving(space[2:], shape[0], weight)
+    gradients = sum(call.value(10)[:2])
+    return int(gradients) * _convolving(space[2:], shape[0], weight)
 
 
 def _attention(query: Shape, key: Shape, value: Shape) -> int:
-    """Shapes (batch, heads, length, size); keys may have fewer heads: each serves several."""
+    """Take shapes (batch, heads, length, size); a head of keys may serve several of queries."""
     batch, heads, length, size = query
     scores = product((batch * heads, length, size), (batch * heads, size, key[2]))
     return scores + product((batch * heads, length, key[2]), (batch * heads, key[2], value[3]))
 
 
 def _attention_backward(query: Shape, key: Shape, value: Shape) -> int:
-    """Scores anew, then two products for the values' sake and two for the queries' and keys'."""
+    """Count the scores again, two products for the values, and two for queries and keys."""
     batch, heads, length, size = query
     per_product = 2 * batch * heads * length * key[2]
     return per_product * (3 * size + 2 * value[3])
@@ -210,7 +209,7 @@ def _scaled_dot_product_backward(call: Call) -> int:
 
 
 def _heads_first(call: Call, first: int) -> list[Shape]:
-    """Query, key and value of a kernel called by itself; of packed lengths nothing is known."""
+    """Return query, key and value of a kernel called directly; packed lengths have no shapes."""
     shapes = [call.shape(first + offset) for offset in range(3)]
     return [(batch, heads, length, size) for batch, length, heads, size in shapes]
 
@@ -225,7 +224,7 @@ def _attention_kernel_backward(call: Call) -> int:
 
 _ATTENTIONS = ("efficient_attention", "flash_attention", "cudnn_attention")
 
-FLOP_FORMULAS_FORMULAS: dict[str, Formula] = {
+FORMULAS: dict[str, Formula] = {
     "aten::mm": _product_of(0),
     "aten::addmm": _product_of(1),
     "aten::bmm": _product_of(0),
@@ -250,4 +249,4 @@ FLOP_FORMULAS_FORMULAS: dict[str, Formula] = {
     "aten::_flash_attention_backward": _attention_kernel_backward,
     "aten::_efficient_attention_backward": _attention_kernel_backward,
 }
-"""By op. An op within another of them is that one's work already."""
+"""Formulas by op. Work of an op within another of these is already counted by the outer one."""

@@ -1,8 +1,8 @@
-"""What known GPUs can do at most, by their makers' data sheets.
+"""Peak FLOPS and memory bandwidth of known GPUs, by their makers' data sheets.
 
-Of every format the dense figure of the fastest unit that torch uses for matrix products: tensor
-or matrix cores where the device has them for it (for fp64 as well), with fp32 accumulation. Where
-a data sheet gives figures with 2:4 sparsity alone, half of them.
+Each format has the dense figure of the fastest unit that torch uses for matrix products: tensor or
+matrix cores where the device has them for that format (fp64 as well), with fp32 accumulation. Where
+a data sheet has figures with 2:4 sparsity alone, the table has half of them.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from typing import Any
 
 import numpy as np
 
+from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.trace.known_metadata import Peaks
 from gpuprof_widgets.trace.model import Record
 
 TERA, GIGA = 1e12, 1e9
 METADATA_KEY = "peaks"
-"""Where a record keeps measured peaks (`Peaks.as_dict`)."""
+"""Key of measured peaks in a record's metadata (`Peaks.as_dict`)."""
 
 
 @dataclass(frozen=True)
 class KnownGpu:
-    """One row of the table: ``name`` matches the device's whole name, figures are tera and giga.
+    """One row of the table: ``name`` matches the device's whole name; figures are tera and giga.
 
-    ``below_gb``: for names that several sizes share, what the memory of the one meant is below.
+    ``below_gb``: upper limit of the device's memory, where devices of several sizes share a name.
     """
 
     name: str
@@ -36,26 +37,9 @@ class KnownGpu:
     below_gb: int | None = None
 
 
-def _tera(
-    *,
-    fp64: float | None = None,
-    fp32: float | None = None,
-    tf32: float | None = None,
-    fp16: float | None = None,
-    bf16: float | None = None,
-    fp8: float | None = None,
-    int8: float | None = None,
-) -> dict[str, float]:
-    given = {
-        "fp64": fp64,
-        "fp32": fp32,
-        "tf32": tf32,
-        "fp16": fp16,
-        "bf16": bf16,
-        "fp8": fp8,
-        "int8": int8,
-    }
-    return {dtype: value for dtype, value in given.items() if value is not None}
+def _tera(**flops_by_dtype: float) -> dict[str, float]:
+    """Return tera FLOPS by format (fp64, fp32, tf32, fp16, bf16, fp8, int8)."""
+    return flops_by_dtype
 
 
 _A100 = _tera(fp64=19.5, fp32=19.5, tf32=156, fp16=312, bf16=312, int8=624)
@@ -185,9 +169,9 @@ KNOWN_GPUS = (
 
 
 def known_peaks(device: str, memory_bytes: int | None = None) -> Peaks | None:
-    """The data sheet's figures of the GPU with that name; None for one that is not in the table.
+    """Return the data sheet's figures of the GPU with that name; None if it is not in the table.
 
-    A part of a GPU (MIG) is not the whole: its name is none of the table's.
+    The name of a part of a GPU (MIG) matches no row.
     """
     for gpu in KNOWN_GPUS:
         if not re.fullmatch(gpu.name, device):
@@ -200,33 +184,31 @@ def known_peaks(device: str, memory_bytes: int | None = None) -> Peaks | None:
 
 
 def peaks_of(record: Record, device: int | None) -> Peaks | None:
-    """What the device can do: as it was measured in the run, else by its data sheet.
+    """Return the peaks of a device: as measured in the run, else by its data sheet.
 
-    ``device``: index of a GPU; None for the CPU, of which no data sheet is known.
+    ``device``: index of a GPU; None for the CPU, which has no data sheet in the table.
     """
     measured = record.metadata.get(METADATA_KEY)
     if measured:
         return Peaks.from_dict(measured)
-    known = _described(record, device)
-    memory = known.get("total_memory_bytes")
-    return known_peaks(str(known.get("name", "")), int(memory) if memory else None)
+    properties = _properties(record, device)
+    memory = properties.get("total_memory_bytes")
+    return known_peaks(str(properties.get("name", "")), int(memory) if memory else None)
 
 
 def busiest_device(record: Record) -> int:
-    """The GPU with most time in kernels and copies: several of one run are of one kind."""
-    trace = record.trace
-    rows = trace.index.gpu
-    device = np.maximum(trace.tracks["device"].to_numpy()[trace.slices["track"].to_numpy()], 0)
-    busy = np.zeros(int(device.max(initial=0)) + 1, np.int64)
-    np.add.at(busy, device[rows], trace.slices["dur"].to_numpy()[rows])
-    return int(busy.argmax())
+    """Return the GPU with most time in kernels and copies; all GPUs of a run are of one type."""
+    index = record.trace.index
+    device = np.maximum(index.device, 0)
+    gpu = index.gpu
+    return int(group_sums(device[gpu], index.dur[gpu], int(device.max(initial=0)) + 1).argmax())
 
 
 def device_name(record: Record, device: int | None) -> str:
-    """Its name in the metadata; "" where there is none."""
-    return str(_described(record, device).get("name", ""))
+    """Return the name of a device in the metadata; "" where it has none."""
+    return str(_properties(record, device).get("name", ""))
 
 
-def _described(record: Record, device: int | None) -> Mapping[str, Any]:
-    described = record.metadata.get("devices") or ()
-    return next((one for one in described if one.get("index") == device), {})
+def _properties(record: Record, device: int | None) -> Mapping[str, Any]:
+    devices = record.metadata.get("devices") or ()
+    return next((properties for properties in devices if properties.get("index") == device), {})

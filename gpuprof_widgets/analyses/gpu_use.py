@@ -1,4 +1,4 @@
-"""How well each GPU was used, in the figures of the TensorBoard plugin's GPU summary."""
+"""Use of each GPU: the figures of the TensorBoard plugin's GPU summary, and their curves."""
 
 from __future__ import annotations
 
@@ -22,6 +22,14 @@ COLUMNS = (
     *("device", "device_name", "memory_bytes", "compute_capability", "span_ns", "kernel_ns"),
     *("utilisation", "sm_efficiency", "occupancy", "tensor_core_share"),
 )
+CURVE_COLUMNS = ("device", "name", "ts_ns", "value")
+UTILISATION, SM_EFFICIENCY = "utilisation", "sm_efficiency"
+MOST_BUCKETS = 100
+SHORTEST_BUCKET_NS = 1_000
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.intp]
 
 
 def gpu_summary(record: Record) -> pd.DataFrame:
@@ -38,31 +46,32 @@ def gpu_summary(record: Record) -> pd.DataFrame:
     The plugin's tensor core share is that of the whole trace, its others those of the steps; here
     all are of the same span.
     """
-    trace = record.trace
-    rows = counted_gpu_rows(trace)
-    rows = rows[trace.index.in_category("kernel")[rows]]
+    trace, rows = record.trace, _kernel_rows(record.trace)
     if not len(rows):
         return lacking(COLUMNS, "the trace has no kernels: there is no use of a GPU to sum up")
     marked = steps(record)
     t0 = int(marked["start_ns"].min()) if len(marked) else trace.start_ns
     t1 = int(marked["end_ns"].max()) if len(marked) else trace.end_ns
-    each = _kernels_within(record, rows, t0, t1)
+    kernels = _kernels_within(record, rows, t0, t1)
     table = [
-        _described(record, device) | _figures(each[each["device"] == device], t0, t1)
-        for device in each["device"].sort_values().unique().tolist()
+        _device_properties(record, int(str(device))) | _figures(on_device, t0, t1)
+        for device, on_device in kernels.groupby("device")
     ]
     return pd.DataFrame(table, columns=list(COLUMNS))
 
 
-def _kernels_within(record: Record, rows: npt.NDArray[np.intp], t0: int, t1: int) -> pd.DataFrame:
-    """Start, end, device and layout of the kernels, cut to [t0, t1)."""
-    slices = record.trace.slices
-    ts, dur = slices["ts"].to_numpy()[rows], slices["dur"].to_numpy()[rows]
-    names = slices["name"].cat
+def _kernel_rows(trace: Trace) -> Rows:
+    rows = counted_gpu_rows(trace)
+    return rows[trace.index.in_category("kernel")[rows]]
+
+
+def _kernels_within(record: Record, rows: Rows, t0: int, t1: int) -> pd.DataFrame:
+    """Return start, end, device and geometry of the kernels, cut to [t0, t1)."""
+    index, names = record.trace.index, record.trace.slices["name"].cat
     columns = {
-        "device": record.trace.index.device[rows],
-        "start_ns": np.clip(ts, t0, t1),
-        "end_ns": np.clip(ts + dur, t0, t1),
+        "device": index.device[rows],
+        "start_ns": np.clip(index.ts[rows], t0, t1),
+        "end_ns": np.clip(index.end[rows], t0, t1),
         "tensor_cores": on_tensor_cores(names.categories)[names.codes.to_numpy()[rows]],
         "blocks_per_sm": blocks_per_sm(rows, record),
         "occupancy": occupancy(rows, record.trace),
@@ -70,51 +79,41 @@ def _kernels_within(record: Record, rows: npt.NDArray[np.intp], t0: int, t1: int
     return pd.DataFrame(columns)
 
 
-def _described(record: Record, device: int) -> dict[str, Any]:
+def _device_properties(record: Record, device: int) -> dict[str, Any]:
     listed = [d for d in record.metadata.get("deviceProperties") or [] if isinstance(d, dict)]
-    one = next((d for d in listed if d.get("id") == device), {})
-    major, minor = one.get("computeMajor"), one.get("computeMinor")
+    properties = next((d for d in listed if d.get("id") == device), {})
+    major, minor = properties.get("computeMajor"), properties.get("computeMinor")
     return {
         "device": device,
-        "device_name": str(one.get("name", "")),
-        "memory_bytes": int(one.get("totalGlobalMem") or -1),
+        "device_name": str(properties.get("name", "")),
+        "memory_bytes": int(properties.get("totalGlobalMem") or -1),
         "compute_capability": "" if major is None else f"{major}.{minor}",
     }
 
 
-def _figures(each: pd.DataFrame, t0: int, t1: int) -> dict[str, float]:
-    start, end = each["start_ns"].to_numpy(), each["end_ns"].to_numpy()
+def _figures(kernels: pd.DataFrame, t0: int, t1: int) -> dict[str, float]:
+    start, end = kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy()
     span, dur = t1 - t0, end - start
-    busy = intervals.length(intervals.union(start, end))
-    known = each["occupancy"].notna().to_numpy(bool) & (dur > 0)
-    total = int(dur.sum())
-    weights = dur[known]
+    busy, total = intervals.length(intervals.union(start, end)), int(dur.sum())
+    known = kernels["occupancy"].notna().to_numpy(bool) & (dur > 0)
+    reached = kernels["occupancy"][known]
+    on_tensor_cores_ns = dur[kernels["tensor_cores"].to_numpy(bool)].sum()
     return {
         "span_ns": span,
         "kernel_ns": busy,
         "utilisation": busy / span if span else 0.0,
-        "sm_efficiency": _sms_at_work((start, end), each["blocks_per_sm"].to_numpy(), span),
-        "occupancy": np.average(each["occupancy"][known], weights=weights)
-        if known.any()
-        else np.nan,
-        "tensor_core_share": dur[each["tensor_cores"].to_numpy(bool)].sum() / total
-        if total
-        else np.nan,
+        "sm_efficiency": _mean_sms_at_work((start, end), kernels["blocks_per_sm"].to_numpy(), span),
+        "occupancy": np.average(reached, weights=dur[known]) if known.any() else np.nan,
+        "tensor_core_share": on_tensor_cores_ns / total if total else np.nan,
     }
 
 
-def _sms_at_work(ran: Intervals, blocks: npt.NDArray[np.float64], span: int) -> float:
-    """Mean over the span of the share of SMs at work; NaN where no kernel tells its blocks."""
+def _mean_sms_at_work(ran: Intervals, blocks: Floats, span: int) -> float:
+    """Return the mean share of SMs at work over the span; NaN if no kernel's blocks are known."""
     if np.isnan(blocks).all() or not span:
         return np.nan
     ts, value = sms_at_work(ran, blocks)
     return float((value[:-1] * np.diff(ts)).sum() / span)
-
-
-CURVE_COLUMNS = ("device", "name", "ts_ns", "value")
-UTILISATION, SM_EFFICIENCY = "utilisation", "sm_efficiency"
-MOST_BUCKETS = 100
-SHORTEST_BUCKET_NS = 1_000
 
 
 @remembered
@@ -126,9 +125,7 @@ def gpu_curves(record: Record) -> pd.DataFrame:
     ``value`` (of one, from then on). As in the TensorBoard plugin a bucket lasts a power of ten of
     a microsecond, at most a hundred of them fit in the trace, and the last takes what remains.
     """
-    trace = record.trace
-    rows = counted_gpu_rows(trace)
-    rows = rows[trace.index.in_category("kernel")[rows]]
+    trace, rows = record.trace, _kernel_rows(record.trace)
     if not len(rows):
         return lacking(CURVE_COLUMNS, "the trace has no kernels: there is no use of a GPU to draw")
     device = trace.index.device[rows]
@@ -145,12 +142,10 @@ def gpu_curves(record: Record) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)[list(CURVE_COLUMNS)]
 
 
-def sms_at_work(
-    ran: Intervals, blocks: npt.NDArray[np.float64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Moments of change, and from each on the running kernels' blocks per SM, at most 1.
+def sms_at_work(ran: Intervals, blocks: Floats) -> tuple[Ints, Floats]:
+    """Return moments of change, and from each on the running kernels' blocks per SM, at most 1.
 
-    ``blocks``: of each kernel; those of which they are not known (NaN) do not count.
+    ``blocks``: those per SM of each kernel; a kernel with NaN does not count.
     """
     known = ~np.isnan(blocks)
     times = np.concatenate([ran[0][known], ran[1][known]])
@@ -158,13 +153,12 @@ def sms_at_work(
     order = np.argsort(times, kind="stable")
     last = np.append(np.diff(times[order]) != 0, True)[: len(order)]
     value = np.clip(np.cumsum(change[order]), 0.0, 1.0)
-    value[-1:] = 0.0  # sums of floats do not end at it exactly
+    value[-1:] = 0.0  # sums of floats do not end at 0 exactly
     return times[order][last], value[last]
 
 
-def _utilisation(
-    trace: Trace, device: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+def _utilisation(trace: Trace, device: int) -> tuple[Ints, Floats]:
+    """Return the start of each bucket, and the share of it in which a kernel ran."""
     size = SHORTEST_BUCKET_NS
     while trace.span_ns > MOST_BUCKETS * size:
         size *= 10
@@ -175,8 +169,6 @@ def _utilisation(
     return np.append(start, trace.end_ns), np.append(share, 0.0)
 
 
-def _efficiency(
-    record: Record, rows: npt.NDArray[np.intp]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    ts, dur = (record.trace.slices[key].to_numpy()[rows] for key in ("ts", "dur"))
-    return sms_at_work((ts, ts + dur), blocks_per_sm(rows, record))
+def _efficiency(record: Record, rows: Rows) -> tuple[Ints, Floats]:
+    index = record.trace.index
+    return sms_at_work((index.ts[rows], index.end[rows]), blocks_per_sm(rows, record))

@@ -1,4 +1,9 @@
-"""What a CPU thread was doing at each moment, in the few words that explain an idle GPU."""
+"""CPU threads: what each was doing at every moment, in the few words that explain an idle GPU.
+
+`HostTimeline` gives the state of a thread at each moment (one of `STATES`), which `breakdown` needs
+for idle GPUs. `Threads` has the innermost slice of every thread at each moment, from which the
+critical path and what-if estimates are built.
+"""
 
 from __future__ import annotations
 
@@ -27,35 +32,35 @@ Mask = npt.NDArray[np.bool_]
 INPUT, SYNCHRONISING, PYTHON = "input pipeline", "synchronising", "Python"
 CPU_OPS, RUNTIME, LAUNCHING, OTHER = "CPU ops", "runtime calls", "launching", "other"
 STATES = (INPUT, SYNCHRONISING, PYTHON, CPU_OPS, RUNTIME, LAUNCHING, OTHER)
-"""In a DataLoader's ``__next__``; in a call that waits for the GPU; in none of the others, which is
-Python where Python is known to have run (see `ran_python`) and else "other"; in an op, or in
-autograd's engine between two of its nodes; in a call of the runtime or driver, of which those that
-launch work are apart; in what the profiler recorded as its own overhead."""
+"""States of a thread, in this order: in a DataLoader's ``__next__``; in a call that waits for the
+GPU; in none of the others (where Python is not known to have run, see `ran_python`, that is
+"other"); in an op, or in autograd's engine between two of its nodes; in a call of the runtime or
+driver; in such a call that launches work; in the profiler's own overhead."""
 
 LAUNCHES = re.compile(r"(cuda|hip|cu)\w*(Launch|Memcpy|Memset)\w*")
-"""Calls of the runtime or driver that give a GPU work."""
+"""Calls of the runtime or driver that launch GPU work."""
 
 
 @dataclass(frozen=True)
 class HostStates:
-    """Disjoint stretches that tile the trace, and the state in each, as a position in STATES."""
+    """Disjoint segments that tile the trace, and the state in each, as a position in STATES."""
 
     start: Ints
     end: Ints
     state: States
 
     def at(self, times: Ints) -> States:
-        """The state at each of these moments of the trace."""
+        """Return the state at each of these moments of the trace."""
         if not len(self.start):
             return np.full(len(times), STATES.index(PYTHON), np.int8)
         return self.state[np.maximum(np.searchsorted(self.start, times, side="right") - 1, 0)]
 
 
 def ran_python(record: Record) -> bool:
-    """Whether what ran between ops was Python: its frames, calls, lines or PyTorch's ops are there.
+    """Return whether Python ran between ops: its frames, calls, lines or torch ops are recorded.
 
-    Without them nobody knows: other profilers and frameworks record programs in any language, and
-    a trace of the GPU alone (``activities=[ProfilerActivity.CUDA]``) holds none of the ops.
+    Without any of them nothing is known: other profilers and frameworks record programs in any
+    language, and a trace of the GPU alone (``activities=[ProfilerActivity.CUDA]``) has no ops.
     """
     trace = record.trace
     if record.calls is not None or (trace.tracks["kind"] == "python").any():
@@ -66,7 +71,7 @@ def ran_python(record: Record) -> bool:
 
 
 class HostTimeline:
-    """What the threads of a record were doing; what all of them share is looked up once."""
+    """The states of a record's threads; what all of them share is looked up once."""
 
     def __init__(self, record: Record) -> None:
         trace = record.trace
@@ -75,43 +80,43 @@ class HostTimeline:
         self._state = _state_of_slices(trace)
         self._taking = np.append(is_taking(trace), False)
         self._taken = open_times(trace, is_taking(trace))
-        self._engine_own = np.append(trace.index.matching(ENGINE_SLICES), False)
+        self._in_engine = np.append(trace.index.matching(ENGINE_SLICES), False)
         self._main, self._executors = main_lane(trace), executor_lanes(trace)
         self._backward = backward_lanes(trace)
         lane = trace.tracks["lane"].to_numpy()
         of_host = trace.tracks["kind"].isin(["cpu", "python"]).to_numpy()
         self._tracks = rows_by(np.where(of_host, lane, NONE))
         loading = np.flatnonzero(is_dataloader(trace) & ~is_taking(trace))
-        of_slice = lane[trace.index.track]
-        lanes = rows_by(of_slice[loading])
+        slice_lane = lane[trace.index.track]
+        lanes = rows_by(slice_lane[loading])
         self._loading = {lane: loading[at] for lane, at in lanes.items()}
         self._known: dict[int, _Lane] = {}  # the threads that are asked for again and again
-        self._main_began = np.sort(trace.index.ts[of_slice == self._main])
+        self._main_starts = np.sort(trace.index.ts[slice_lane == self._main])
 
     def states(self, lane: int, within: Intervals | None = None) -> HostStates:
-        """What this thread was doing, within these stretches of time; where in nothing, the others.
+        """Return the states of this thread within these intervals, else of the threads below.
 
-        The first that had anything open counts: this thread, those of the backward pass if it is
-        the main thread of a record without a GPU (``within`` is None), the main thread. A thread's
-        innermost slice counts, of its ops and Python frames the one that began last; an op's own
-        time is Python's where that is known to have run in it (see `python_in_ops`). After them
-        come all lanes of TensorFlow's executor, whose threads the trace does not tell: it waits for
-        its input where one of them does and no other op runs.
+        At each moment the first thread with an open slice counts: this one, or the backward pass's
+        threads if this is the main thread of a record without a GPU (``within`` is None); then the
+        main thread; then all lanes of TensorFlow's executor, because the trace does not tell their
+        threads: it waits for input where one of them does and no other op runs. The innermost slice
+        of the thread counts, of its ops and Python frames the one that began last; an op's self
+        time is Python's where Python is known to have run in it (see `python_in_ops`).
         """
         first = (lane,) if within is not None else tuple(self._backward)
-        lanes = dict.fromkeys((*first, self._main, *self._executors))
-        known = [self._lane(one) for one in lanes]
-        start, end = self._pieces(known, within)
+        numbers = dict.fromkeys((*first, self._main, *self._executors))
+        lanes = [self._lane(number) for number in numbers]
+        start, end = self._segments(lanes, within)
         row = np.full(len(start), NONE, np.int32)
         loading, engine, hooks = (np.zeros(len(start), bool) for _ in range(3))
-        for one in known:
+        for thread in lanes:
             free = np.flatnonzero(row < 0)
-            part = _parts_at(one.parts, start[free])
-            found = np.append(one.parts.row, NONE)[part]
-            row[free] = np.where(self._taking[found], NONE, found)
-            loading[free] |= intervals.inside(start[free], one.loading)
-            engine[free] |= np.append(one.between_nodes, False)[part]
-            hooks[free] |= np.append(one.in_hooks, False)[part]
+            at = _segment_at(thread.segments, start[free])
+            innermost = np.append(thread.segments.row, NONE)[at]
+            row[free] = np.where(self._taking[innermost], NONE, innermost)
+            loading[free] |= intervals.inside(start[free], thread.loading)
+            engine[free] |= np.append(thread.between_nodes, False)[at]
+            hooks[free] |= np.append(thread.in_hooks, False)[at]
         state = self._state[row]
         state[hooks] = STATES.index(PYTHON)
         state[engine] = STATES.index(CPU_OPS)
@@ -125,65 +130,64 @@ class HostTimeline:
         if lane in self._known:
             return self._known[lane]
         trace, nothing = self._record.trace, np.empty(0, np.intp)
-        parts = _innermost(trace, self._tracks.get(lane, nothing) if lane >= 0 else nothing)
-        own = self._engine_own[parts.row]
-        found = _Lane(
-            parts,
+        segments = _innermost(trace, self._tracks.get(lane, nothing) if lane >= 0 else nothing)
+        in_engine = self._in_engine[segments.row]
+        thread = _Lane(
+            segments,
             open_times(trace, self._loading.get(lane, nothing) if lane >= 0 else nothing),
-            self._between_nodes(lane, parts),
-            in_hooks(self._record, parts.start, parts.end, own),
+            self._between_nodes(lane, segments),
+            in_hooks(self._record, segments.start, segments.end, in_engine),
         )
         if lane == self._main or lane in self._executors:
-            self._known[lane] = found
-        return found
+            self._known[lane] = thread
+        return thread
 
-    def _between_nodes(self, lane: int, parts: Segments) -> npt.NDArray[np.bool_]:
-        """In which stretches autograd's thread ran no op, and the main thread began nothing."""
-        inner = np.full(len(parts.start), lane in self._backward)
-        if inner.any():
-            edges = np.append(parts.start, parts.end[-1:])
-            began = np.diff(np.searchsorted(self._main_began, edges))
-            inner &= (parts.row < 0) & (began == 0)
-            inner[:1] = inner[-1:] = False
-        return inner
+    def _between_nodes(self, lane: int, segments: Segments) -> Mask:
+        """Return in which segments autograd's thread ran no op and the main thread began none."""
+        between = np.full(len(segments.start), lane in self._backward)
+        if between.any():
+            edges = np.append(segments.start, segments.end[-1:])
+            main_starts = np.diff(np.searchsorted(self._main_starts, edges))
+            between &= (segments.row < 0) & (main_starts == 0)
+            between[:1] = between[-1:] = False
+        return between
 
-    def _pieces(self, known: list[_Lane], within: Intervals | None) -> tuple[Ints, Ints]:
-        cuts = [one.parts.start for one in known]
+    def _segments(self, lanes: list[_Lane], within: Intervals | None) -> tuple[Ints, Ints]:
+        cuts = [lane.segments.start for lane in lanes]
         trace = self._record.trace
         if within is None:
             return _between(np.array([trace.start_ns, trace.end_ns]), *cuts)
-        return _between(np.concatenate(within), *(_those_inside(cut, within) for cut in cuts))
+        return _between(np.concatenate(within), *(_times_within(cut, within) for cut in cuts))
 
 
 @dataclass(frozen=True)
 class _Lane:
-    """A thread: its innermost slices, when it waited for a DataLoader, and which of the stretches
-    are autograd's engine between two nodes, or hooks that it ran.
+    """A thread: segments of its innermost slices, its waits for a DataLoader, and which segments
+    are autograd's engine between two nodes, or hooks that the engine ran.
     """
 
-    parts: Segments
+    segments: Segments
     loading: Intervals
-    between_nodes: npt.NDArray[np.bool_]
-    in_hooks: npt.NDArray[np.bool_]
+    between_nodes: Mask
+    in_hooks: Mask
 
 
-def _those_inside(times: Ints, within: Intervals) -> Ints:
-    """Those of the sorted times that lie in one of these disjoint stretches."""
+def _times_within(times: Ints, within: Intervals) -> Ints:
+    """Return those of the sorted times that lie in one of these disjoint intervals."""
     first, last = (np.searchsorted(times, edge) for edge in within)
     count = last - first
-    each = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-    found: Ints = times[each + np.repeat(first, count)]
-    return found
+    offset = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+    return np.asarray(times[offset + np.repeat(first, count)], np.int64)
 
 
 def _between(*edges: Ints) -> tuple[Ints, Ints]:
-    """Starts and ends of the pieces between any two of these moments that follow each other."""
-    every = intervals.distinct(*edges)
-    return every[:-1], every[1:]
+    """Return starts and ends of the segments between neighbours among all these moments."""
+    moments = intervals.distinct(*edges)
+    return moments[:-1], moments[1:]
 
 
 def executor_lanes(trace: Trace) -> list[int]:
-    """The lanes of TensorFlow's executor, on which ops are put as they come."""
+    """Return the lanes of TensorFlow's executor, which hold ops of any of its threads."""
     ops = trace.args.get(EXECUTOR_LANE)
     if ops is None:
         return []
@@ -192,45 +196,44 @@ def executor_lanes(trace: Trace) -> list[int]:
 
 
 def main_lane(trace: Trace) -> int:
-    """The thread that stands first on the timeline: the main thread of the busiest process."""
+    """Return the first thread of the timeline: the main thread of the busiest process."""
     cpu = np.flatnonzero((trace.tracks["kind"] == "cpu").to_numpy())
     return int(trace.tracks["lane"].to_numpy()[cpu[0]]) if len(cpu) else NONE
 
 
 def backward_lanes(trace: Trace) -> list[int]:
-    """The threads, other than the main one, on which autograd ran backward ops."""
-    began = trace.index.matching(BEGINS_BACKWARD) & trace.index.on_tracks("cpu")
-    tracks = np.flatnonzero(np.bincount(trace.index.track[began]))
+    """Return the threads, other than the main one, on which autograd ran backward ops."""
+    nodes = trace.index.matching(BEGINS_BACKWARD) & trace.index.on_tracks("cpu")
+    tracks = np.flatnonzero(np.bincount(trace.index.track[nodes]))
     lanes = np.unique(trace.tracks["lane"].to_numpy()[tracks])
     return [int(lane) for lane in lanes if lane != main_lane(trace)]
 
 
 def _innermost(trace: Trace, tracks: npt.NDArray[np.intp]) -> Segments:
-    """Ops and Python frames of a thread taken together: of those open the one that began last."""
-    parts = [trace.index.segments(int(track)) for track in tracks] if len(trace) else []
-    if len(parts) == 1:
-        return parts[0]
-    start, end = _between(
-        np.empty(0, np.int64), *(edge for p in parts for edge in (p.start, p.end))
-    )
+    """Return the open slice of a thread that began last, among its ops and Python frames."""
+    per_track = [trace.index.segments(int(track)) for track in tracks] if len(trace) else []
+    if len(per_track) == 1:
+        return per_track[0]
+    edges = (edge for part in per_track for edge in (part.start, part.end))
+    start, end = _between(np.empty(0, np.int64), *edges)
     ts = trace.slices["ts"].to_numpy()  # not copied: there may be a thread per slice
     row = np.full(len(start), NONE, np.int32)
-    for part in parts:
-        other = np.append(part.row, NONE)[_parts_at(part, start)]
+    for part in per_track:
+        other = np.append(part.row, NONE)[_segment_at(part, start)]
         later = (other >= 0) & ((row < 0) | (ts[other] > ts[row]))
         row = np.where(later, other, row).astype(np.int32)
     return Segments(start, end, row)
 
 
-def _parts_at(parts: Segments, times: Ints) -> npt.NDArray[np.intp]:
-    """Per time the position of the stretch in which it lies, -1 where there are none at all."""
-    if not len(parts.start):
+def _segment_at(segments: Segments, times: Ints) -> npt.NDArray[np.intp]:
+    """Return per time the position of the segment around it; -1 where there are no segments."""
+    if not len(segments.start):
         return np.full(len(times), NONE, np.intp)
-    return np.maximum(np.searchsorted(parts.start, times, side="right") - 1, 0)
+    return np.maximum(np.searchsorted(segments.start, times, side="right") - 1, 0)
 
 
 def _state_of_slices(trace: Trace) -> States:
-    """Per slice the state of a thread whose innermost slice it is; the last one is for no slice."""
+    """Return the state of a thread by its innermost slice; the last entry is for no slice."""
     calls = trace.index.is_launch
     state_of = {
         SYNCHRONISING: is_synchronising(trace),
@@ -240,7 +243,7 @@ def _state_of_slices(trace: Trace) -> States:
         OTHER: trace.index.in_category("overhead"),
     }
     states = np.full(len(trace) + 1, STATES.index(PYTHON), np.int8)
-    for state, rows in reversed(state_of.items()):  # the first of them counts
+    for state, rows in reversed(state_of.items()):  # the first match counts
         states[:-1][rows] = STATES.index(state)
     return states
 
@@ -250,7 +253,7 @@ class Threads:
     """Segments of all threads, one thread after another; those of a thread tile [t0, t1).
 
     ``start``, ``end`` (ns), ``row`` (innermost slice, -1 for none), ``thread``. The last segment of
-    a thread has no length: the start of a segment is a boundary, and so the end of time is one.
+    a thread is empty, so that the end of time is a boundary like the start of every segment.
     ``lane`` and ``track`` (of its ops) of each thread; ``main``: the thread of the run, -1 without.
     """
 
@@ -265,24 +268,24 @@ class Threads:
     main: int
 
     def boundary(self, thread: npt.ArrayLike, time: npt.ArrayLike) -> Ints:
-        """The segment of the thread that is running at that time, or begins then."""
+        """Return the segment of the thread that is running at that time, or begins then."""
         keys = _on_one_line(self.t0, self.t1, self.thread, self.start)
-        wanted = _on_one_line(self.t0, self.t1, thread, time)
-        return np.asarray(np.searchsorted(keys, wanted, side="right") - 1, np.int64)
+        at = _on_one_line(self.t0, self.t1, thread, time)
+        return np.asarray(np.searchsorted(keys, at, side="right") - 1, np.int64)
 
     def cut(self, thread: Ints, time: Ints) -> Threads:
-        """The same with boundaries at these times as well."""
+        """Return the same threads with boundaries at these times as well."""
         keys = _on_one_line(self.t0, self.t1, self.thread, self.start)
         edges = intervals.distinct(keys, _on_one_line(self.t0, self.t1, thread, time))
         row = self.row[np.searchsorted(keys, edges, side="right") - 1]
         return _threads(self.t0, self.t1, edges, row, (self.lane, self.track), self.main)
 
     def first(self) -> Ints:
-        """Per thread its first segment."""
+        """Return the first segment of each thread."""
         return np.asarray(np.searchsorted(self.thread, np.arange(len(self.lane))), np.int64)
 
     def bursts(self) -> tuple[Ints, Ints, Ints]:
-        """Thread, start and end of every stretch in which a thread had any slice open."""
+        """Return thread, start and end of every period in which a thread had any slice open."""
         busy = (self.row >= 0) & (self.end > self.start)
         before = np.append(False, busy[:-1])
         opens = np.flatnonzero(busy & ~before)
@@ -291,10 +294,10 @@ class Threads:
 
 
 def threads_of(trace: Trace, label: object, t0: int, t1: int) -> Threads:
-    """All threads with any slice in [t0, t1), each over the whole of it; the run's by its label.
+    """Return all threads with any slice in [t0, t1), each over all of it; the run's by its label.
 
-    On the thread of the run Python frames count as slices among the others, where they were
-    recorded; on other threads they are left out: a pool's idle worker has frames open for good.
+    Python frames count on the thread of the run alone: an idle worker of a thread pool has frames
+    open all the time.
     """
     lane_of = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()].astype(np.int64)
     began, ended = trace.index.uncut
@@ -304,68 +307,46 @@ def threads_of(trace: Trace, label: object, t0: int, t1: int) -> Threads:
     if not cpu.any():
         cpu = python
     lane = np.unique(lane_of[cpu])
-    main = _main_lane(trace, label, cpu, lane_of)
+    main = _lane_of_run(trace, label, cpu, lane_of)
     rows = np.flatnonzero(cpu | (python & (lane_of == main)))
     thread = np.searchsorted(lane, lane_of[rows]).astype(np.int64)
-    rows, thread = _in_order(rows, thread, start, end)
+    order = np.lexsort((start[rows] - end[rows], start[rows], thread))
+    rows, thread = rows[order], thread[order]
     first_rows = np.flatnonzero(cpu)[np.unique(lane_of[cpu], return_index=True)[1]]
     track = trace.slices["track"].to_numpy()[first_rows].astype(np.int64)
     at = _on_one_line(t0, t1, thread, start[rows])
     until = _on_one_line(t0, t1, thread, end[rows])
     bounds = np.arange(len(lane), dtype=np.int64) * (t1 - t0 + 1)
     edges = intervals.distinct(at, until, bounds, bounds + (t1 - t0))
-    row = np.append(rows, NONE)[_path_threads_innermost(at, until, thread, edges)]
+    innermost = links.last_above(until, np.searchsorted(at, edges, side="right"), edges)
+    row = np.append(rows, NONE)[innermost]
     at_bound = np.isin(edges, [bounds, bounds + t1 - t0])
     same = (row == np.append(NONE - 1, row[:-1])[: len(row)]) & ~at_bound
-    home = int(np.searchsorted(lane, main)) if main in lane else NONE
-    return _threads(t0, t1, edges[~same], row[~same], (lane, track), home)
-
-
-def _in_order(
-    rows: npt.NDArray[np.intp],
-    thread: Ints,
-    start: Ints,
-    end: Ints,
-) -> tuple[npt.NDArray[np.intp], Ints]:
-    order = np.lexsort((start[rows] - end[rows], start[rows], thread))
-    return rows[order], thread[order]
+    main_thread = int(np.searchsorted(lane, main)) if main in lane else NONE
+    return _threads(t0, t1, edges[~same], row[~same], (lane, track), main_thread)
 
 
 def _on_one_line(t0: int, t1: int, thread: npt.ArrayLike, time: npt.ArrayLike) -> Ints:
-    """Threads one after another on a common line, a ns apart."""
+    """Return times on a common line, on which the threads follow one another, a ns apart."""
     return np.asarray(thread, np.int64) * (t1 - t0 + 1) + (np.asarray(time, np.int64) - t0)
 
 
 def _threads(
-    t0: int,
-    t1: int,
-    edges: Ints,
-    row: Ints,
-    names: tuple[Ints, Ints],
-    main: int,
+    t0: int, t1: int, edges: Ints, row: Ints, lanes: tuple[Ints, Ints], main: int
 ) -> Threads:
+    """Return `Threads` from boundaries ``edges`` on one line; ``lanes``: their lanes and tracks."""
     thread, start = np.divmod(edges, t1 - t0 + 1)
     start = start + t0
     last = np.append(thread[1:] != thread[:-1], True)[: len(thread)]
     end = np.where(last, start, np.append(start[1:], t1)[: len(start)])
     row = np.where(last, NONE, row).astype(np.int64)
-    return Threads(t0, t1, start, end, row, thread, names[0], names[1], main)
+    return Threads(t0, t1, start, end, row, thread, *lanes, main)
 
 
-def _path_threads_innermost(
-    ts: Ints,
-    end: Ints,
-    thread: Ints,
-    times: Ints,
-) -> npt.NDArray[np.int32]:
-    """Per time which of the slices is open and began last, by position; -1 for none."""
-    return links.last_above(end, np.searchsorted(ts, times, side="right"), times)
+def _lane_of_run(trace: Trace, label: object, cpu: Mask, lane_of: Ints) -> int:
+    """Return the thread of the run: that of its label, of steps or cell lines, else the busiest.
 
-
-def _main_lane(trace: Trace, label: object, cpu: Mask, lane_of: Ints) -> int:
-    """The thread of the run: that of its label, of the steps or cell lines, else the busiest.
-
-    A thread that only works for the backward pass is it where there is no other.
+    A thread that only runs the backward pass is the run's if there is no other.
     """
     slices = trace.slices
     run = (slices["name"] == label).to_numpy(bool)
@@ -373,18 +354,19 @@ def _main_lane(trace: Trace, label: object, cpu: Mask, lane_of: Ints) -> int:
     starts = [str(name).startswith("ProfilerStep#") for name in slices["name"].cat.categories]
     step = np.append(np.array(starts, bool), False)[slices["name"].cat.codes.to_numpy()]
     line = (slices["category"] == "cell_line").to_numpy()
-    for known in (run & cpu, (step | line) & cpu):
-        if known.any():
-            return int(np.bincount(lane_of[known]).argmax())
+    for marked in (run & cpu, (step | line) & cpu):
+        if marked.any():
+            return int(np.bincount(lane_of[marked]).argmax())
     ops = cpu & trace.index.is_op
-    for chosen in (ops & ~_of_backward(trace), ops, cpu):
-        if chosen.any():
-            return int(np.bincount(lane_of[chosen], slices["dur"].to_numpy()[chosen]).argmax())
+    for candidates in (ops & ~_is_backward(trace), ops, cpu):
+        if candidates.any():
+            dur = slices["dur"].to_numpy()[candidates]
+            return int(np.bincount(lane_of[candidates], dur).argmax())
     return NONE
 
 
-def _of_backward(trace: Trace) -> Mask:
+def _is_backward(trace: Trace) -> Mask:
     names = trace.slices["name"].cat
     engine = np.array([str(name).startswith(BACKWARD) for name in names.categories], bool)
-    marked = np.append(engine, False)[names.codes.to_numpy()]
-    return np.asarray(marked | (trace.slices["forward"].to_numpy() >= 0), bool)
+    of_engine = np.append(engine, False)[names.codes.to_numpy()]
+    return np.asarray(of_engine | (trace.slices["forward"].to_numpy() >= 0), bool)

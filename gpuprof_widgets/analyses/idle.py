@@ -1,4 +1,8 @@
-"""When a GPU had nothing to do, what came before and after, and what the CPU did meanwhile."""
+"""Idle GPUs: the gaps in their work, what surrounds each gap, and what the CPU did in it.
+
+Each gap has one cause, from its next slice's launch and the launching thread; `breakdown` has the
+CPU's state at every moment of it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,16 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.gpu_work import Gaps, devices, gaps_between, gaps_of_each, open_times
+from gpuprof_widgets.analyses.columns import group_sums
+from gpuprof_widgets.analyses.gpu_work import (
+    Gaps,
+    devices,
+    devices_at_work,
+    gaps_between,
+    gaps_of_each,
+    open_times,
+    rows_on,
+)
 from gpuprof_widgets.analyses.owners import line_of, module_frame_around, region_behind
 from gpuprof_widgets.analyses.reasons import lacking, says_if_empty
 from gpuprof_widgets.analyses.remembered import remembered
@@ -21,32 +34,20 @@ from gpuprof_widgets.trace.schema import NONE
 
 Ints = npt.NDArray[np.int64]
 
+Rows = npt.NDArray[np.int32]
+
 BACK_TO_BACK_NS = 10_000
-"""Gaps between two kernels that were queued: 99 % of those of a stream that runs alone are shorter,
-in traces of V100, A100 and H100 (half of them take about 1 us)."""
+"""Limit for gaps between two queued kernels: 99 % of the gaps of a stream that runs alone are
+shorter in traces of V100, A100 and H100 (half of them take about 1 us)."""
 IN_A_FILE = re.compile(r".+\(\d+\): .+")
-"""Names of Python frames: "train.py(12): step", and of those that are a module's call."""
+"""Names of Python frames with a line of a file: "train.py(12): step"."""
 BY = ("device", "stream")
 NO_GPU = "the trace has no GPU work, and so no gaps in it"
 
 COLUMNS = (
-    "device",
-    "stream",
-    "start_ns",
-    "end_ns",
-    "dur_ns",
-    "before",
-    "before_name",
-    "after",
-    "after_name",
-    "launch_ns",
-    "thread",
-    "cpu",
-    "cpu_name",
-    "cpu_share",
-    "line",
-    "module",
-    "cause",
+    *("device", "stream", "start_ns", "end_ns", "dur_ns"),
+    *("before", "before_name", "after", "after_name", "launch_ns", "thread"),
+    *("cpu", "cpu_name", "cpu_share", "line", "module", "cause"),
 )
 NAMES_OF = {
     "before_name": "before",
@@ -55,7 +56,7 @@ NAMES_OF = {
     "line": "line",
     "module": "module",
 }
-"""Columns of names, and those of the rows that they name."""
+"""Columns of names, and the columns of the rows that they name."""
 
 
 @says_if_empty("no GPU was idle: there is no gap in its work")
@@ -104,46 +105,47 @@ def idle(
 
 @remembered
 def _of_devices(record: Record) -> pd.DataFrame:
-    trace = record.trace
-    rows = trace.index.gpu
-    device = trace.index.device[rows]
-    tables = []
-    for one in devices(trace):
-        mine = rows[device == one]
-        table = _described(trace, gaps_between(trace, mine)).assign(device=one, stream=NONE)
-        if not len(mine):  # a range within a gap
+    trace, tables = record.trace, []
+    for device in devices(trace):
+        rows = rows_on(trace, device)
+        table = _described(trace, gaps_between(trace, rows)).assign(device=device, stream=NONE)
+        if not len(rows):  # a window within a gap
             table["cause"] = np.full(len(table), "unknown", object)
         tables.append(table)
     return _longest_first(trace, tables)
 
 
 def _of_streams(trace: Trace, back_to_back_ns: int) -> pd.DataFrame:
-    rows = trace.index.gpu
-    ended, tables = trace.index.uncut[1], []
-    for one, these in links.rows_by(trace.index.device[rows]).items():
-        stream = stream_of(trace, rows[these])
-        of_stream = {its: rows[these[at]] for its, at in links.rows_by(stream).items()}
-        gaps, group = gaps_of_each(trace, list(of_stream.values()))
-        table = _described(trace, gaps).assign(device=one, stream=np.array([*of_stream])[group])
-        last = _last_elsewhere(table, ended[rows[these]], stream)
+    end, tables = trace.index.uncut[1], []
+    for device in devices_at_work(trace):
+        rows = rows_on(trace, device)
+        stream = stream_of(trace, rows)
+        rows_of_stream = {number: rows[at] for number, at in links.rows_by(stream).items()}
+        gaps, group = gaps_of_each(trace, list(rows_of_stream.values()))
+        streams = np.array([*rows_of_stream])[group]
+        table = _described(trace, gaps).assign(device=device, stream=streams)
+        last = _last_elsewhere(table, end[rows], stream)
         tables.append(table.assign(cause=_on_stream(table, last, back_to_back_ns)))
     return _longest_first(trace, tables)
 
 
-def _last_elsewhere(table: pd.DataFrame, ended: Ints, stream: Ints) -> Ints:
-    """Per gap the last of these ends until its own that is not of its stream; the least if none."""
-    order = np.argsort(ended, kind="stable")
-    ends, stream = ended[order], stream[order]
+def _last_elsewhere(table: pd.DataFrame, end: Ints, stream: Ints) -> Ints:
+    """Return per gap when work of another stream last ended before the gap did; the least if never.
+
+    ``end``, ``stream``: those of the device's slices.
+    """
+    order = np.argsort(end, kind="stable")
+    ends, stream = end[order], stream[order]
     differs = np.append(True, stream[1:] != stream[:-1])[: len(stream)]
     other = np.maximum.accumulate(np.where(differs, np.arange(len(stream)), 0)) - 1
     last = np.searchsorted(ends, table["end_ns"].to_numpy(), side="right") - 1
-    mine = (last >= 0) & (stream[last] == table["stream"].to_numpy())
-    last = np.where(mine, other[last], last)
+    is_same = (last >= 0) & (stream[last] == table["stream"].to_numpy())
+    last = np.where(is_same, other[last], last)
     return np.where(last >= 0, ends[last], np.iinfo(np.int64).min)
 
 
 def _longest_first(trace: Trace, tables: list[pd.DataFrame]) -> pd.DataFrame:
-    """The gaps of all devices or streams in this order, with the names of what they refer to."""
+    """Return the gaps of all tables, the longest first, with the names of the rows in them."""
     if not tables:
         return lacking(COLUMNS, NO_GPU)
     table = pd.concat(tables, ignore_index=True)
@@ -155,15 +157,14 @@ def _longest_first(trace: Trace, tables: list[pd.DataFrame]) -> pd.DataFrame:
 
 
 def stream_of(trace: Trace, rows: npt.NDArray[np.intp]) -> Ints:
-    """Stream id of each of these slices."""
-    stream = trace.tracks["stream"].to_numpy()
-    return np.asarray(stream[trace.slices["track"].to_numpy()[rows]], np.int64)
+    """Return the stream of each of these slices."""
+    return np.asarray(trace.index.stream[rows], np.int64)
 
 
 def _on_stream(table: pd.DataFrame, last: Ints, back_to_back_ns: int) -> pd.Series:
-    """The causes, with "device" told apart by what the other streams did until the gap's end.
+    """Return the causes, with "device" split by what other streams did until the gap's end.
 
-    ``last``: when another stream's work ended last until then.
+    ``last``: when another stream's work last ended before the gap did.
     """
     waited = (last > table["end_ns"] - back_to_back_ns) & (last > table["start_ns"])
     refined = np.where(table["dur_ns"] < back_to_back_ns, "back to back",
@@ -172,7 +173,7 @@ def _on_stream(table: pd.DataFrame, last: Ints, back_to_back_ns: int) -> pd.Seri
 
 
 def _described(trace: Trace, gaps: Gaps) -> pd.DataFrame:
-    """The gaps with all columns, but for device and stream; for names their rows."""
+    """Return the gaps with all columns but device and stream, and with rows in place of names."""
     cpu = _cpu_meanwhile(trace, gaps.start, gaps.end, gaps.thread)
     columns = {
         "start_ns": gaps.start,
@@ -193,17 +194,17 @@ def _described(trace: Trace, gaps: Gaps) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class _Meanwhile:
-    row: npt.NDArray[np.int32]
-    line: npt.NDArray[np.int32]
-    module: npt.NDArray[np.int32]
+    """What the CPU did in each gap."""
+
+    row: Rows
+    line: Rows
+    module: Rows
     share: npt.NDArray[np.float64]
     in_dataloader: npt.NDArray[np.bool_]
     synchronised: npt.NDArray[np.bool_]
 
 
-def _cpu_meanwhile(
-    trace: Trace, start: Ints, end: Ints, track: npt.NDArray[np.int32]
-) -> _Meanwhile:
+def _cpu_meanwhile(trace: Trace, start: Ints, end: Ints, track: Rows) -> _Meanwhile:
     row = np.full(len(start), NONE, np.int32)
     share = np.zeros(len(start))
     loading, synchronised = np.zeros(len(start), bool), np.zeros(len(start), bool)
@@ -223,10 +224,8 @@ def _cpu_meanwhile(
     return _Meanwhile(row, line, module, share, loading, synchronised)
 
 
-def _place(
-    trace: Trace, start: Ints, end: Ints, track: npt.NDArray[np.int32], row: npt.NDArray[np.int32]
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Rows of the line and of the module of what ran, else of the longest Python frame's."""
+def _place(trace: Trace, start: Ints, end: Ints, track: Rows, row: Rows) -> tuple[Rows, Rows]:
+    """Return rows of the line and module of what ran, else those of the longest Python frame."""
     line, module = (np.append(owner, NONE)[row] for owner in (
         line_of(trace), region_behind(trace, "module")))  # fmt: skip
     lane, kind = trace.tracks["lane"].to_numpy(), trace.tracks["kind"].to_numpy()
@@ -238,23 +237,16 @@ def _place(
     if (frame >= 0).any():
         frames = trace.index.in_category("python_function")
         in_file = frames & trace.index.matching(IN_A_FILE)
-        line = np.where(line >= 0, line, _around(trace, in_file, frame))
+        frame_in_file = links.itself_or_ancestor(trace.slices["parent"].to_numpy(), in_file)
+        line = np.where(line >= 0, line, np.append(frame_in_file, NONE)[frame])
         module = np.where(module >= 0, module, module_frame_around(trace, frame))
     return line.astype(np.int32), module.astype(np.int32)
 
 
-def _around(
-    trace: Trace, wanted: npt.NDArray[np.bool_], rows: npt.NDArray[np.int32]
-) -> npt.NDArray[np.int32]:
-    """Of each row the innermost slice around it that is wanted, if not the row itself."""
-    found = links.itself_or_ancestor(trace.slices["parent"].to_numpy(), wanted)
-    return np.append(found, np.int32(NONE))[rows]
-
-
 def _longest(
     trace: Trace, track: int, start: Ints, end: Ints
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]]:
-    """Per gap the name that was innermost for the longest time, as a row, and its share."""
+) -> tuple[Rows, npt.NDArray[np.float64]]:
+    """Return per gap the name that was innermost for the longest time, as a row, and its share."""
     parts = trace.index.segments(track)
     first = np.searchsorted(parts.end, start, side="right")
     last = np.searchsorted(parts.start, end, side="left")
@@ -268,8 +260,7 @@ def _longest(
     code[is_open] = names[parts.row[part][is_open]]
     key = gap * (int(names.max(initial=0)) + 2) + code + 1
     _, sample, group = np.unique(key, return_index=True, return_inverse=True)
-    total = np.zeros(len(sample), np.int64)
-    np.add.at(total, group.reshape(-1), time)
+    total = group_sums(group.reshape(-1), time, len(sample))
     order = np.lexsort((total, gap[sample]))  # the last one of each gap is its longest
     best = order[np.append(gap[sample][order][1:] != gap[sample][order][:-1], len(order) > 0)]
     row, share = np.full(len(start), NONE, np.int32), np.zeros(len(start))
@@ -280,7 +271,7 @@ def _longest(
 
 
 def python_meanwhile(trace: Trace, thread: int, start: int, end: int) -> str:
-    """The Python frame that ran longest in [start, end) on a CPU track's thread; "" if none did."""
+    """Return the Python frame that ran longest in [start, end) on a CPU track's thread, or ""."""
     tracks = trace.tracks
     same = (tracks["kind"] == "python") & (tracks["lane"] == tracks["lane"].get(thread))
     for track in np.flatnonzero(same.to_numpy()):
@@ -291,12 +282,9 @@ def python_meanwhile(trace: Trace, thread: int, start: int, end: int) -> str:
 
 
 def _causes(
-    start: Ints,
-    before: npt.NDArray[np.int32],
-    after: npt.NDArray[np.int32],
-    launched: Ints,
-    cpu: _Meanwhile,
+    start: Ints, before: Rows, after: Rows, launched: Ints, cpu: _Meanwhile
 ) -> npt.NDArray[np.object_]:
+    """Return the cause of each gap: that of the first condition that holds."""
     conditions = [
         before < 0,
         after < 0,

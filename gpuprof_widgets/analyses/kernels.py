@@ -1,4 +1,8 @@
-"""The kernel table: every kernel, copy and memset by name, launch geometry or kind of work."""
+"""The kernel table: every kernel, copy and memset by name, launch geometry or kind of work.
+
+`kernels` groups the GPU slices; `launching_op` finds the op behind each, and `launch_geometry` how
+it was launched (grid, block, registers, occupancy).
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,10 @@ GROUPINGS = {
     "geometry": (*("name", "category", "op_name", "grid", "block", "registers", "shared_memory"),),
     "kind": ("kind",),
 }
-"""What `kernels` can group by: per choice the columns in which the rows of a group are alike."""
+"""What `kernels` can group by, and the columns that are equal within a group."""
+
+REGISTERS, SHARED_MEMORY = "registers per thread", "shared memory"
+BLOCKS_PER_SM, OCCUPANCY = "blocks per SM", "est. achieved occupancy %"
 
 
 @says_if_empty("the trace has no GPU work: neither kernels nor copies")
@@ -53,22 +60,22 @@ def kernels(record: Record, *, by: str = "name") -> pd.DataFrame:
     ``tensor_cores`` (by the kernel's name, see `tensor_cores`) and ``eligible_share`` (of the time:
     launched by ops whose work tensor cores can do).
 
-    As in the TensorBoard plugin, but: means leave out calls of which nothing is known, instead of
-    taking them for 0. HTA adds up the shares of sums, which pass 100 % where streams overlap.
+    As in the TensorBoard plugin, except that means leave out calls with unknown values, which the
+    plugin takes for 0. HTA adds up the shares of sums, which pass 100 % where streams overlap.
     """
     if by not in GROUPINGS:
         raise OptionError(f"kernels are grouped by {', '.join(GROUPINGS)}, not by {by!r}")
     trace = record.trace
     rows = counted_gpu_rows(trace)
-    each = _slices(record, rows)
-    groups, first = group_rows({key: each[key] for key in GROUPINGS[by]})
+    slices = _slices(record, rows)
+    groups, first = group_rows({key: slices[key] for key in GROUPINGS[by]})
     table = pd.concat(
         [
-            _labels(each, groups, first, by),
-            durations_by_group(groups, each["dur_ns"].to_numpy(), len(first)),
+            _labels(slices, groups, first, by),
+            durations_by_group(groups, slices["dur_ns"].to_numpy(), len(first)),
             _covered(trace, rows, groups, len(first)),
-            _ops(each, groups, len(first)),
-            _geometry(each, groups, first),
+            _ops(slices, groups, len(first)),
+            _geometry(slices, groups, first),
         ],
         axis=1,
     )
@@ -76,13 +83,13 @@ def kernels(record: Record, *, by: str = "name") -> pd.DataFrame:
 
 
 def counted_gpu_rows(trace: Trace) -> npt.NDArray[np.intp]:
-    """Kernels, copies and memsets of the trace or window."""
+    """Return the rows of kernels, copies and memsets that began in the trace or window."""
     rows = trace.index.gpu
     return rows[trace.slices["count"].to_numpy()[rows] > 0]
 
 
 def _slices(record: Record, rows: npt.NDArray[np.intp]) -> pd.DataFrame:
-    """One row per GPU slice: name, category, kind, duration, op and launch geometry.
+    """Return name, category, kind, duration, op and launch geometry of each GPU slice.
 
     Texts are categorical; ``op_name`` is missing where no op is known.
     """
@@ -100,10 +107,10 @@ def _slices(record: Record, rows: npt.NDArray[np.intp]) -> pd.DataFrame:
 
 @remembered
 def launching_op(trace: Trace) -> npt.NDArray[np.int32]:
-    """Per slice the innermost op (no annotation) that owns it; -1 without.
+    """Return per slice the innermost op (no annotation) that launched it; -1 for none.
 
-    Of what a graph replays the op that was captured, where the trace holds it, and outside of any
-    op the call that replays it.
+    For the work of a graph that is the captured op, where the trace holds it; where the replaying
+    call is in no op, it is that call.
     """
     op, launch = trace.index.column("op"), trace.index.column("launch")
     inner = np.append(trace.index.op_around, NONE)
@@ -114,10 +121,10 @@ def launching_op(trace: Trace) -> npt.NDArray[np.int32]:
 
 
 def _labels(
-    each: pd.DataFrame, groups: npt.NDArray[np.intp], first: npt.NDArray[np.intp], by: str
+    slices: pd.DataFrame, groups: npt.NDArray[np.intp], first: npt.NDArray[np.intp], by: str
 ) -> pd.DataFrame:
-    """Name, category and kind of each group; what differs within it is ""."""
-    labels = each.loc[first, ["name", "category", "kind"]].reset_index(drop=True)
+    """Return name, category and kind of each group; "" for what differs within it."""
+    labels = slices.loc[first, ["name", "category", "kind"]].reset_index(drop=True)
     if by == "kind":
         labels = labels.assign(name=labels["kind"], category="")
     return labels.astype(object)
@@ -126,24 +133,24 @@ def _labels(
 def _covered(
     trace: Trace, rows: npt.NDArray[np.intp], groups: npt.NDArray[np.intp], length: int
 ) -> pd.DataFrame:
-    start, dur = (trace.slices[key].to_numpy()[rows] for key in ("ts", "dur"))
+    """Return the time that each group covers, added up over devices, and its share."""
+    start, end = trace.index.ts[rows], trace.index.end[rows]
     devices, device = np.unique(trace.index.device[rows], return_inverse=True)
-    pair = groups * max(len(devices), 1) + device
-    pairs = length * max(len(devices), 1)
-    covered = intervals.length_by(pair, start, start + dur, pairs)
-    covered = covered.reshape(length, max(len(devices), 1)).sum(axis=1)
-    busy = int(intervals.length_by(device, start, start + dur, len(devices)).sum())
+    count = max(len(devices), 1)
+    covered = intervals.length_by(groups * count + device, start, end, length * count)
+    covered = covered.reshape(length, count).sum(axis=1)
+    busy = int(intervals.length_by(device, start, end, len(devices)).sum())
     return pd.DataFrame({"covered_ns": covered, "share": covered / max(busy, 1)})
 
 
-def _ops(each: pd.DataFrame, groups: npt.NDArray[np.intp], length: int) -> pd.DataFrame:
-    dur = each["dur_ns"].to_numpy()
+def _ops(slices: pd.DataFrame, groups: npt.NDArray[np.intp], length: int) -> pd.DataFrame:
+    dur = slices["dur_ns"].to_numpy()
     total = np.bincount(groups, dur, minlength=length)
-    known = (each["op_name"].notna() & (each["op_name"] != "")).to_numpy()
+    known = (slices["op_name"].notna() & (slices["op_name"] != "")).to_numpy()
     groups, dur = groups[known], dur[known]
-    code, names = pd.factorize(each["op_name"][known])
-    can = are_eligible(names)[code]
-    eligible = np.bincount(groups[can], dur[can], minlength=length)
+    code, names = pd.factorize(slices["op_name"][known])
+    can_use_them = are_eligible(names)[code]
+    eligible = np.bincount(groups[can_use_them], dur[can_use_them], minlength=length)
     columns = {
         "op_name": np.append(np.asarray(names, object), "")[most_of(groups, code, dur, length)],
         "ops": different(groups, code, length),
@@ -153,42 +160,37 @@ def _ops(each: pd.DataFrame, groups: npt.NDArray[np.intp], length: int) -> pd.Da
 
 
 def _geometry(
-    each: pd.DataFrame, groups: npt.NDArray[np.intp], first: npt.NDArray[np.intp]
+    slices: pd.DataFrame, groups: npt.NDArray[np.intp], first: npt.NDArray[np.intp]
 ) -> pd.DataFrame:
-    length, dur = len(first), each["dur_ns"].to_numpy()
+    length, dur = len(first), slices["dur_ns"].to_numpy()
     columns: dict[str, npt.ArrayLike] = {}
     for key in ("grid", "block"):
-        alike = different(groups, pd.factorize(each[key])[0], length) == 1
-        columns[key] = np.where(alike, each[key].iloc[first].to_numpy(object), "")
+        is_same = different(groups, pd.factorize(slices[key])[0], length) == 1
+        columns[key] = np.where(is_same, slices[key].iloc[first].to_numpy(object), "")
     for key in ("registers", "shared_memory"):
         largest = np.full(length, -1, np.int64)
-        np.maximum.at(largest, groups, each[key].to_numpy())
+        np.maximum.at(largest, groups, slices[key].to_numpy())
         columns[key] = largest
     for key in ("blocks_per_sm", "occupancy"):
-        columns[key] = weighted_mean(groups, each[key].to_numpy(), dur, length)
-    used = _on_tensor_cores(each)
+        columns[key] = weighted_mean(groups, slices[key].to_numpy(), dur, length)
+    used = _on_tensor_cores(slices)
     columns["tensor_cores"] = np.bincount(groups[used], minlength=length) > 0
     return pd.DataFrame(columns)
 
 
-def _on_tensor_cores(each: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    code, names = pd.factorize(each["name"])
-    is_kernel = (each["category"] == "kernel").to_numpy(bool)
+def _on_tensor_cores(slices: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    code, names = pd.factorize(slices["name"])
+    is_kernel = (slices["category"] == "kernel").to_numpy(bool)
     return np.asarray(on_tensor_cores(names)[code] & is_kernel)
 
 
-REGISTERS, SHARED_MEMORY = "registers per thread", "shared memory"
-BLOCKS_PER_SM, OCCUPANCY = "blocks per SM", "est. achieved occupancy %"
-COLUMNS = ("grid", "block", "registers", "shared_memory", "blocks_per_sm", "occupancy")
-
-
 def launch_geometry(rows: npt.NDArray[np.intp], record: Record) -> pd.DataFrame:
-    """Per GPU slice, in the order of ``rows``: how it was launched, as Kineto wrote it.
+    """Return how each GPU slice was launched, in the order of ``rows``, as Kineto wrote it.
 
     Columns: ``grid``, ``block`` (categorical: "x, y, z"; "" where unknown), ``registers`` (per
     thread) and ``shared_memory`` (bytes per block), -1 where unknown; ``blocks_per_sm`` and
-    ``occupancy`` (of one; Kineto's estimate of what is reached), NaN where unknown. Where a trace
-    has grids but no blocks per SM (AMD), these are the grid's blocks over the device's SMs, as
+    ``occupancy`` (of one; Kineto's estimate of the achieved one), NaN where unknown. For traces
+    with grids but no blocks per SM (AMD), these are the grid's blocks over the device's SMs, as
     Kineto counts them.
     """
     trace = record.trace
@@ -204,44 +206,40 @@ def launch_geometry(rows: npt.NDArray[np.intp], record: Record) -> pd.DataFrame:
 
 
 def numbers(trace: Trace, key: str, rows: npt.NDArray[np.intp]) -> Floats:
-    """An arg of these slices as numbers; NaN where there is none."""
-    if key not in trace.args:
-        return np.full(len(rows), np.nan)
-    values = trace.args[key]
-    known = np.isin(rows, values.index.to_numpy())
-    found = np.full(len(rows), np.nan)
-    of_rows = values.reindex(rows[known])
-    found[known] = pd.to_numeric(of_rows, errors="coerce").to_numpy(np.float64)
-    return found
-
-
-def _multiprocessors(record: Record) -> dict[int, int]:
-    """Number of SMs (AMD: compute units) of each device that the file describes."""
-    listed = record.metadata.get("deviceProperties") or []
-    described = [one for one in listed if isinstance(one, dict)]
-    counts = {one.get("id"): one.get("numSms") for one in described}
-    return {int(d): n for d, n in counts.items() if isinstance(d, int) and isinstance(n, int) and n}
+    """Return an arg of these slices as numbers; NaN where a slice has none."""
+    values = trace.args.get(key)
+    result = np.full(len(rows), np.nan)
+    if values is not None:
+        known = np.isin(rows, values.index.to_numpy())
+        of_rows = values.reindex(rows[known])
+        result[known] = pd.to_numeric(of_rows, errors="coerce").to_numpy(np.float64)
+    return result
 
 
 def occupancy(rows: npt.NDArray[np.intp], trace: Trace) -> Floats:
-    """Kineto's estimate of the occupancy that each GPU slice reached, of one; NaN if unknown."""
+    """Return Kineto's estimate of each GPU slice's occupancy, of one; NaN if unknown."""
     return _not_negative(numbers(trace, OCCUPANCY, rows)) / 100
 
 
 def blocks_per_sm(rows: npt.NDArray[np.intp], record: Record) -> Floats:
-    """Blocks per SM of each GPU slice, written or from its grid; NaN if unknown."""
-    written = _not_negative(numbers(record.trace, BLOCKS_PER_SM, rows))
+    """Return the blocks per SM of each GPU slice, recorded or from its grid; NaN if unknown."""
+    result = _not_negative(numbers(record.trace, BLOCKS_PER_SM, rows))
     sms = _multiprocessors(record)
     grids = record.trace.args.get("grid")
-    missing = np.flatnonzero(np.isnan(written))
+    missing = np.flatnonzero(np.isnan(result))
     if grids is None or not sms or not len(missing):
-        return written
-    track = record.trace.slices["track"].to_numpy()[rows[missing]]
-    device = record.trace.tracks["device"].to_numpy()[track]
-    count = pd.Series(device).map(sms).to_numpy(np.float64)
+        return result
+    count = pd.Series(record.trace.index.device[rows[missing]]).map(sms).to_numpy(np.float64)
     blocks = grids.astype(object).reindex(rows[missing]).map(_blocks, na_action="ignore")
-    written[missing] = blocks.to_numpy(np.float64) / count
-    return written
+    result[missing] = blocks.to_numpy(np.float64) / count
+    return result
+
+
+def _multiprocessors(record: Record) -> dict[int, int]:
+    """Return the number of SMs (AMD: compute units) of each device that the file describes."""
+    listed = record.metadata.get("deviceProperties") or []
+    counts = {gpu.get("id"): gpu.get("numSms") for gpu in listed if isinstance(gpu, dict)}
+    return {int(d): n for d, n in counts.items() if isinstance(d, int) and isinstance(n, int) and n}
 
 
 def _blocks(grid: Any) -> float:
@@ -251,7 +249,7 @@ def _blocks(grid: Any) -> float:
 
 
 def _not_negative(values: Floats) -> Floats:
-    """Some versions of Kineto wrote negative ones, which mean nothing."""
+    """Return NaN for negative values, which some versions of Kineto wrote without a meaning."""
     return np.where(values >= 0, values, np.nan)
 
 
@@ -261,7 +259,7 @@ def _whole(trace: Trace, key: str, rows: npt.NDArray[np.intp]) -> npt.NDArray[np
 
 
 def _texts(trace: Trace, key: str, rows: npt.NDArray[np.intp]) -> pd.Categorical[str]:
-    """Lists of sizes as "x, y, z"."""
+    """Return an arg's lists of sizes as "x, y, z"."""
     place, values = trace.index.arg(key)
-    texts = [", ".join(map(str, each)) if isinstance(each, list) else "" for each in values]
+    texts = [", ".join(map(str, sizes)) if isinstance(sizes, list) else "" for sizes in values]
     return pd.Categorical([*texts, ""]).take(place[rows])

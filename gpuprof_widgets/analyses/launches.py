@@ -1,14 +1,17 @@
-"""From the CPU's call to the GPU's start: one row per kernel, copy and memset that was launched."""
+"""Launches: how long GPU work waits between the CPU's call and its start on the GPU.
+
+`launches` has a row per kernel, copy and memset; `launched_by` names the op, module, line and
+Python function behind each; `queue_length` and `queues` show how much launched work was outstanding
+on each stream.
+"""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.columns import PERCENTILES, durations_by_group, group_rows
+from gpuprof_widgets.analyses.columns import durations_by_group, group_rows, group_sums
 from gpuprof_widgets.analyses.gpu_work import KINDS, kind_codes
 from gpuprof_widgets.analyses.kernels import counted_gpu_rows, launching_op
 from gpuprof_widgets.analyses.op_calls import frame_of
@@ -29,15 +32,23 @@ Rows = npt.NDArray[np.intp]
 SLOW_CALL_NS = 50_000
 """A launch call that takes longer is an outlier (HTA: runtime_cutoff, 50 µs)."""
 LATE_NS = 100_000
-"""A kernel that starts later after its call is an outlier (HTA: launch_delay_cutoff, 100 µs)."""
+"""A kernel with a longer latency is an outlier (HTA: launch_delay_cutoff, 100 µs)."""
+FULL = 1024
+"""Outstanding launches at which the CPU blocks until one of them has started (HTA)."""
 UNLINKED = "unlinked"
-"""Key in the table's ``attrs``: how many GPU slices have no launch in the trace."""
+"""Key in the table's ``attrs``: the number of GPU slices without a launch in the trace."""
 
 COLUMNS = (
     *("row", "name", "category", "kind", "device", "stream", "start_ns", "dur_ns"),
     *("launch", "launch_name", "thread", "call_start_ns", "call_ns", "launched"),
     *("from_call_ns", "latency_ns", "queue_ns", "pure_latency_ns", "op", "op_name"),
     *("short", "slow_call", "late"),
+)
+QUEUE_COLUMNS = ("device", "stream", "ts_ns", "length")
+SUMMARY_COLUMNS = (
+    *("device", "stream", "launches", "longest", "average", "waiting_ns", "full_ns", "full_share"),
+    *("latency_p50_ns", "latency_p99_ns", "queue_ns", "pure_latency_ns"),
+    *("short", "slow_calls", "late"),
 )
 
 
@@ -47,49 +58,48 @@ def launches(record: Record) -> pd.DataFrame:
 
     Columns (times in ns): ``row`` (of the GPU slice), ``name``, ``category``, ``kind``, ``device``,
     ``stream``, ``start_ns``, ``dur_ns``; ``launch`` (row of the call), ``launch_name``, ``thread``
-    (its track), ``call_start_ns``, ``call_ns`` (how long it took), ``launched`` (GPU slices that
+    (its track), ``call_start_ns``, ``call_ns`` (the call's duration), ``launched`` (GPU slices that
     this call launched: many for a CUDA graph); ``from_call_ns`` (from the call's start to the GPU's
-    start; below zero only where their clocks disagree), ``latency_ns`` (from the call's end to the
+    start; negative only where their clocks disagree), ``latency_ns`` (from the call's end to the
     GPU's start, 0 where the GPU began within the call) = ``queue_ns`` (earlier work of the stream
-    had not ended) + ``pure_latency_ns`` (what remains: the way to the GPU, or an event waited for);
+    had not ended) + ``pure_latency_ns`` (the rest: the way to the GPU, or a wait for an event);
     ``op``, ``op_name`` (`kernels.launching_op`; -1, "" without). Flags: ``short`` (all that the
-    call launched took less time than the call, which is no outlier), ``slow_call`` (took over
+    call launched took less time than the call, and the call was not slow), ``slow_call`` (took over
     50 µs), ``late`` (latency over 100 µs).
 
-    ``latency_ns``, ``short`` and the cutoffs are HTA's (get_cuda_kernel_launch_stats); unlike it,
-    calls of any name count (driver, graph and AMD's launches), and what a graph launched counts as
-    one. GPU slices whose launch is missing have no row: ``attrs["unlinked"]`` says how many. In a
-    window times are those before it cut slices, ``dur_ns`` is not.
+    ``latency_ns``, ``short`` and the cutoffs are HTA's (get_cuda_kernel_launch_stats); unlike HTA,
+    calls of any name count (driver, graph and AMD's launches), and all work of a graph counts as
+    one. GPU slices without a launch have no row; ``attrs["unlinked"]`` is their number. In a window
+    all times but ``dur_ns`` are those before the window cut slices.
     """
     trace = record.trace
     rows = counted_gpu_rows(trace)
     linked = rows[trace.slices["launch"].to_numpy()[rows] >= 0]
     if not len(linked):
-        return lacking(COLUMNS, _why(rows))
-    table = _launched(trace, linked, rows)
+        return lacking(COLUMNS, _why_none(len(rows)))
+    table = _launch_table(trace, linked, rows)
     table.attrs[UNLINKED] = len(rows) - len(linked)
     return table
 
 
 def by_call(table: pd.DataFrame) -> pd.DataFrame:
-    """Of these `launches` the first slice of each call and stream: a replayed graph counts as one.
+    """Return the first slice of each call and stream: a replayed graph counts as one launch.
 
-    One more column, ``work_ns``: GPU time of all that the call launched on that stream.
+    One more column, ``work_ns``: GPU time of everything that the call launched on that stream.
     """
-    group, first = group_rows({key: table[key] for key in ("launch", "device", "stream")})
-    work = np.zeros(len(first), np.int64)
-    np.add.at(work, group, table["dur_ns"].to_numpy())
+    groups, first = group_rows({key: table[key] for key in ("launch", "device", "stream")})
+    work = group_sums(groups, table["dur_ns"].to_numpy(), len(first))
     return table.iloc[first].assign(work_ns=work)
 
 
-def _why(rows: Rows) -> str:
-    if len(rows):
-        return f"the trace has no launches of its {len(rows):,} GPU events."
+def _why_none(gpu_slices: int) -> str:
+    if gpu_slices:
+        return f"the trace has no launches of its {gpu_slices:,} GPU events."
     return "the trace has no GPU work: there are no launches of it"
 
 
-def _launched(trace: Trace, rows: Rows, on_gpu: Rows) -> pd.DataFrame:
-    """The table of these rows of all that ran ``on_gpu``."""
+def _launch_table(trace: Trace, rows: Rows, on_gpu: Rows) -> pd.DataFrame:
+    """Return the table of the GPU slices ``rows``; ``on_gpu`` are all slices of the streams."""
     index = trace.index
     call = index.column("launch")[rows]
     ts, end = index.uncut
@@ -102,8 +112,7 @@ def _launched(trace: Trace, rows: Rows, on_gpu: Rows) -> pd.DataFrame:
     queue = np.clip(free[rows] - end[call], 0, waited)
     call_ns = end[call] - ts[call]
     launched = np.bincount(call, minlength=len(trace))[call]
-    work_ns = np.zeros(len(trace), np.int64)
-    np.add.at(work_ns, call, end[rows] - ts[rows])
+    work_ns = group_sums(call, end[rows] - ts[rows], len(trace))
     columns = {
         "row": rows.astype(np.int32),
         "name": index.texts_of(rows),
@@ -133,89 +142,73 @@ def _launched(trace: Trace, rows: Rows, on_gpu: Rows) -> pd.DataFrame:
 
 
 def _stream_free(trace: Trace, rows: Rows, ts: Ints, end: Ints) -> Ints:
-    """Per GPU slice: when all that had started before it on its stream was over.
+    """Return per GPU slice when all slices that began before it on its stream had ended.
 
-    The trace's start for the first one; never later than its own start.
+    That is the trace's start for the first slice, and never later than the slice's own start.
     """
     streams = _stream_numbers(trace)[trace.index.track[rows]]
     order = np.lexsort((end[rows], ts[rows], streams))
     ordered = streams[order]
-    line = ordered * (int(end.max()) + 1 - min(int(ts.min()), 0))  # streams one after another
-    reached = np.maximum.accumulate(line + end[rows][order]) - line
+    shift = ordered * (int(end.max()) + 1 - min(int(ts.min()), 0))  # streams one after another
+    last_end = np.maximum.accumulate(shift + end[rows][order]) - shift
     first = np.append(True, np.diff(ordered) != 0)
-    before = np.where(first, trace.start_ns, np.append(trace.start_ns, reached[:-1]))
+    before = np.where(first, trace.start_ns, np.append(trace.start_ns, last_end[:-1]))
     free = np.empty(len(rows), np.int64)
     free[order] = np.minimum(before, ts[rows][order])
     return free
 
 
 def _stream_numbers(trace: Trace) -> Rows:
-    """Per track the number of its stream; kernels and copies of one stream have the same."""
+    """Return per track a number of its stream; a stream's kernel and copy tracks share it."""
     pairs = trace.tracks[["device", "stream"]].to_numpy(np.int64)
     _, number = np.unique(pairs, axis=0, return_inverse=True)
     return number.reshape(-1)
 
 
 def launched_by(trace: Trace, rows: Rows) -> pd.DataFrame:
-    """Per GPU slice, in the order of ``rows``, who asked for it.
+    """Return who launched each of these GPU slices, in the order of ``rows``.
 
-    Columns: ``op`` (row of the op that Python called; of what a graph replays the captured op, else
-    that around the replaying call, else this call; -1 without), ``op_name``; ``module`` (our
+    Columns: ``op`` (row of the op that Python called; for the work of a graph the captured op, else
+    the op around the replaying call, else this call; -1 without), ``op_name``; ``module`` (our
     region, else the innermost ``nn.Module`` frame), ``line`` (of the cell), ``python`` (the
-    innermost Python frame): names, "" where the trace does not tell.
+    innermost Python frame): names, "" where unknown.
     """
     names = trace.index.names_of
     op = _outermost_op(trace, rows)
-    frame = _frames(trace, rows)
+    frame = _innermost_frame(trace, rows)
     nowhere = np.full(len(rows), NONE, np.intp)
-    has_modules, has_lines = (_has(trace, category) for category in ("module", "cell_line"))
+    # Most traces have no regions of ours, and a look for them around each slice takes time.
+    has_modules, has_lines = (key in trace.index.categories for key in ("module", "cell_line"))
     module = region_behind(trace, "module")[rows] if has_modules else nowhere
     columns = {
         "op": op.astype(np.int32),
         "op_name": names(op),
-        "module": np.where(module >= 0, names(module), _module_frames(trace, frame)),
+        "module": np.where(module >= 0, names(module), _module_frame_names(trace, frame)),
         "line": names(line_of(trace)[rows] if has_lines else nowhere),
         "python": names(frame),
     }
     return pd.DataFrame(columns)
 
 
-def _has(trace: Trace, category: str) -> bool:
-    """Most traces have no regions of ours: looking for those around each slice would be idle."""
-    return category in trace.index.categories
-
-
 def _outermost_op(trace: Trace, rows: Rows) -> Rows:
     op = launching_op(trace)[rows]
     outermost = np.append(trace.index.outermost_op, NONE)[op]
-    found: Rows = np.where(outermost >= 0, outermost, op).astype(np.intp)
-    return found
+    return np.where(outermost >= 0, outermost, op).astype(np.intp)
 
 
-def _frames(trace: Trace, rows: Rows) -> Rows:
-    """The Python frame that was innermost when each was launched; -1 without stacks."""
+def _innermost_frame(trace: Trace, rows: Rows) -> Rows:
+    """Return the innermost Python frame at the launch of each GPU slice; -1 without stacks."""
     if not trace.index.in_category("python_function").any():
         return np.full(len(rows), NONE, np.intp)
     return np.append(frame_of(trace), NONE)[trace.index.launcher[rows]].astype(np.intp)
 
 
-def _module_frames(trace: Trace, frame: Rows) -> npt.NDArray[np.object_]:
-    """Name of the innermost module's frame around each frame, without its prefix."""
+def _module_frame_names(trace: Trace, frame: Rows) -> npt.NDArray[np.object_]:
+    """Return the name, without prefix, of the innermost module frame around each frame."""
     if not (frame >= 0).any():
         return np.full(len(frame), "", object)
     names = trace.index.names_of(module_frame_around(trace, frame))
     return np.array([name.removeprefix(MODULE_FRAME) for name in names], object)
-
-
-FULL = 1024
-"""Outstanding launches from which on a further launch waits until one has started (HTA)."""
-
-QUEUE_COLUMNS = ("device", "stream", "ts_ns", "length")
-SUMMARY_COLUMNS = (
-    *("device", "stream", "launches", "longest", "average", "waiting_ns", "full_ns", "full_share"),
-    *("latency_p50_ns", "latency_p99_ns", "queue_ns", "pure_latency_ns"),
-    *("short", "slow_calls", "late"),
-)
 
 
 @remembered
@@ -223,14 +216,14 @@ def queue_length(record: Record) -> pd.DataFrame:
     """One row per change of a stream's queue: how much launched work had not started.
 
     Columns: ``device``, ``stream``, ``ts_ns``, ``length`` (kernels, copies, memsets and graphs from
-    here on): one more at the start of each launch call, one less when its work starts, of a graph
-    the first of it. It ends at 0 and never is below.
+    here on): it rises by one at the start of each launch call and falls by one when the call's work
+    (a graph's first kernel) starts. It is never negative and ends at 0.
 
     HTA (get_queue_length_time_series) has a row per launch and per start, also where several fall
     on one moment, and knows calls by eight names; here all calls with work on a GPU count. Work
     that began before its call, where clocks disagree, is queued for no time instead of being
-    counted as -1. In a window what was launched before is queued from its start; what starts after
-    its end is not known.
+    counted as -1. In a window, work launched earlier is queued from the window's start; what starts
+    after its end is not known.
     """
     table = launches(record)
     if not len(table):
@@ -243,7 +236,7 @@ def queue_length(record: Record) -> pd.DataFrame:
     change = np.repeat(np.array([1, -1]), len(table))
     order = np.lexsort((ts, stream, device))
     device, stream, ts = device[order], stream[order], ts[order]
-    length = np.cumsum(change[order])  # a stream's changes add up to 0, so each begins anew
+    length = np.cumsum(change[order])  # each stream's changes add up to 0
     last = np.append(_changes(device, stream, ts), True)
     columns = {"device": device, "stream": stream, "ts_ns": ts, "length": length}
     return pd.DataFrame({key: values[last] for key, values in columns.items()})
@@ -262,65 +255,53 @@ def queues(record: Record) -> pd.DataFrame:
     table, length = launches(record), queue_length(record)
     if not len(table):
         return lacking(SUMMARY_COLUMNS, why_empty(table))
-    attrs: Any = {key: table.attrs[key] for key in (UNLINKED, LACKS) if key in table.attrs}
+    attrs = {key: table.attrs[key] for key in (UNLINKED, LACKS) if key in table.attrs}
     table = by_call(table)
-    both = {key: pd.concat([table[key], length[key]]) for key in ("device", "stream")}
-    device, devices = pd.factorize(both["device"].to_numpy(np.int64), sort=True)
-    stream, streams = pd.factorize(both["stream"].to_numpy(np.int64), sort=True)
-    number, pairs = pd.factorize(device * len(streams) + stream, sort=True)
-    of_launch, of_length = np.split(number, [len(table)])
+    keys = ("device", "stream")
+    streams = pd.concat([table[[*keys]], length[[*keys]]], ignore_index=True)
+    groups = np.asarray(streams.groupby([*keys]).ngroup(), np.intp)
+    of_launch, of_length = groups[: len(table)], groups[len(table) :]
+    labels = streams.drop_duplicates().sort_values([*keys], ignore_index=True).astype(np.int64)
     columns = [
-        pd.DataFrame({"device": devices[pairs // len(streams)]}),
-        pd.DataFrame({"stream": streams[pairs % len(streams)]}),
-        _of_queue(length, of_length, record.trace.span_ns, len(pairs)),
-        _of_launches(table, of_launch, len(pairs)),
+        labels,
+        _queue_figures(length, of_length, record.trace.span_ns, len(labels)),
+        _latency_figures(table, of_launch, len(labels)),
     ]
     summary = pd.concat(columns, axis=1)[list(SUMMARY_COLUMNS)]
-    summary.attrs = attrs
+    summary.attrs.update(attrs)
     return summary
 
 
 def _changes(*keys: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Per row but the last: whether the next one differs."""
+    """Return for each row but the last whether the next row differs."""
     return np.asarray(np.logical_or.reduce([key[1:] != key[:-1] for key in keys]), bool)
 
 
-def _of_queue(
-    length: pd.DataFrame, group: npt.NDArray[np.intp], span: int, groups: int
-) -> pd.DataFrame:
+def _queue_figures(length: pd.DataFrame, groups: Rows, span: int, streams: int) -> pd.DataFrame:
     ts, value = length["ts_ns"].to_numpy(), length["length"].to_numpy()
     lasted = np.append(np.diff(ts), 0)
-    lasted[np.append(np.diff(group) != 0, True)] = 0  # each stream ends with an empty queue
-    longest = np.zeros(groups, np.int64)
-    np.maximum.at(longest, group, value)
-    full = _sum(group, lasted * (value >= FULL), groups)
+    lasted[np.append(np.diff(groups) != 0, True)] = 0  # each stream ends with an empty queue
+    longest = np.zeros(streams, np.int64)
+    np.maximum.at(longest, groups, value)
+    full = group_sums(groups, lasted * (value >= FULL), streams)
     columns = {
         "longest": longest,
-        "average": _sum(group, lasted * value, groups) / max(span, 1),
-        "waiting_ns": _sum(group, lasted * (value > 0), groups),
+        "average": group_sums(groups, lasted * value, streams) / max(span, 1),
+        "waiting_ns": group_sums(groups, lasted * (value > 0), streams),
         "full_ns": full,
         "full_share": full / max(span, 1),
     }
     return pd.DataFrame(columns)
 
 
-def _of_launches(table: pd.DataFrame, group: npt.NDArray[np.intp], groups: int) -> pd.DataFrame:
-    latency = durations_by_group(group, table["latency_ns"].to_numpy(), groups)
-    names = {key: f"latency_{key}" for key in PERCENTILES}
+def _latency_figures(table: pd.DataFrame, groups: Rows, streams: int) -> pd.DataFrame:
+    latency = durations_by_group(groups, table["latency_ns"].to_numpy(), streams)
+    summed = {key: key for key in ("queue_ns", "pure_latency_ns", "short", "late")}
+    summed["slow_calls"] = "slow_call"
     columns = {
         "launches": latency["calls"],
-        **{names[key]: latency[key] for key in ("p50_ns", "p99_ns")},
-        **{key: _sum(group, table[key].to_numpy(), groups) for key in SUMMED},
-        **{name: _sum(group, table[key].to_numpy(), groups) for name, key in FLAGS.items()},
+        "latency_p50_ns": latency["p50_ns"],
+        "latency_p99_ns": latency["p99_ns"],
+        **{name: group_sums(groups, table[key], streams) for name, key in summed.items()},
     }
     return pd.DataFrame(columns)
-
-
-SUMMED = ("queue_ns", "pure_latency_ns")
-FLAGS = {"short": "short", "slow_calls": "slow_call", "late": "late"}
-
-
-def _sum(group: npt.NDArray[np.intp], values: npt.NDArray[np.int64], groups: int) -> Ints:
-    total = np.zeros(groups, np.int64)
-    np.add.at(total, group, values.astype(np.int64))
-    return total

@@ -1,4 +1,8 @@
-"""The lines of the cell: what each took, launched, waited for and allocated."""
+"""The lines of the cell: what each took, launched, waited for and allocated.
+
+`lines` is the table; `cell_lines` gives each slice its line, on which the table, `lines_at` and the
+limit of recorded runs rest; `holder` names the function or module that took most of a line.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses import operators as rows
+from gpuprof_widgets.analyses.columns import group_sums
+from gpuprof_widgets.analyses.operators import allocations, op_rows
 from gpuprof_widgets.analyses.owners import line_behind, line_of, line_sources
 from gpuprof_widgets.analyses.python_calls import function_labels, is_user_code
 from gpuprof_widgets.analyses.reasons import LINES, says_if_empty, unless_recorded
@@ -23,20 +28,19 @@ from gpuprof_widgets.trace.pstats import functions_of_frames
 from gpuprof_widgets.trace.schema import NONE
 
 Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.intp]
 Line = tuple[str, int]
 
 NUMBERS = (
-    "calls",
-    "wall_ns",
-    "self_ns",
-    "cpu_self_ns",
-    "device_ns",
-    "backward_cpu_ns",
-    "backward_device_ns",
-    "wait_ns",
-    "allocated_bytes",
+    *("calls", "wall_ns", "self_ns", "cpu_self_ns", "device_ns", "backward_cpu_ns"),
+    *("backward_device_ns", "wait_ns", "allocated_bytes"),
 )
 COLUMNS = ("cell", "line", "code", *NUMBERS, "complete")
+
+REGIONS = ("module", "module_backward")
+MOST = 0.5
+"""Share of a line's self time that a `Holder` has at least."""
+CALLED = re.compile(r"(\w+)\s*\(")
 
 
 @remembered
@@ -71,21 +75,20 @@ def lines(record: Record) -> pd.DataFrame:
     table = line_keys(known, record).set_index(["cell", "line"])
     table = table.join(numbers.reindex(table.index, fill_value=0))
     beyond = lines_beyond_limit(known, record)
-    complete = ~table.index.isin(
-        [*beyond, *(each for around in beyond.values() for each in around)]
-    )
+    complete = ~table.index.isin([*set(beyond).union(*beyond.values())])
     return table.assign(complete=complete).reset_index()[list(COLUMNS)]
 
 
 @dataclass(frozen=True)
 class CellLines:
-    """The slices that are cell lines: their rows, and which of the ``lines`` each belongs to.
+    """The slices that are cell lines.
 
-    ``of_slice`` says the same of every slice of the trace, and is -1 for what is no cell line.
-    ``resumed`` are the later pieces of an execution. ``lines``: ``cell``, ``line``, ``code``.
+    ``row``: their rows; ``resumed``: which are later parts of an execution; ``lines``: ``cell``,
+    ``line`` and ``code`` of each line; ``of_slice``: per slice of the trace its position in
+    ``lines``, -1 for what is no cell line.
     """
 
-    row: npt.NDArray[np.intp]
+    row: Rows
     of_slice: Ints
     resumed: npt.NDArray[np.bool_]
     lines: pd.DataFrame
@@ -93,15 +96,15 @@ class CellLines:
 
 @remembered
 def cell_lines(trace: Trace) -> CellLines:
-    """The cell lines of a trace; what lacks a cell or a line number is none."""
+    """Return the cell lines of a trace, without those that lack a cell or a line number."""
     row = np.flatnonzero(trace.index.in_category("cell_line"))
-    given = pd.DataFrame(
+    places = pd.DataFrame(
         {key: trace.args[key].reindex(row) for key in ("cell", "line") if key in trace.args},
         index=row,
         columns=["cell", "line"],
     ).dropna()
-    row = given.index.to_numpy()
-    number = given.groupby(["cell", "line"], sort=False).ngroup().to_numpy()
+    row = places.index.to_numpy()
+    number = places.groupby(["cell", "line"], sort=False).ngroup().to_numpy()
     of_slice = np.full(len(trace), NONE, np.int64)
     of_slice[row] = number
     resumed = np.zeros(len(trace), bool)
@@ -110,8 +113,8 @@ def cell_lines(trace: Trace) -> CellLines:
     first = np.unique(number, return_index=True)[1]
     table = pd.DataFrame(
         {
-            "cell": given["cell"].iloc[first].astype(str).to_numpy(object),
-            "line": given["line"].iloc[first].to_numpy(np.int64),
+            "cell": places["cell"].iloc[first].astype(str).to_numpy(object),
+            "line": places["line"].iloc[first].to_numpy(np.int64),
             "code": [name.partition(": ")[2] for name in trace.index.names_of(row[first])],
         }
     )
@@ -119,29 +122,29 @@ def cell_lines(trace: Trace) -> CellLines:
 
 
 def lines_at(record: Record, lane: int, times: Ints) -> Ints:
-    """Per time (ns) the row of `lines` of the innermost line open on that thread; -1 for none."""
+    """Return per time (ns) the row of `lines` of that thread's innermost line; -1 for none."""
     trace, known = record.trace, cell_lines(record.trace)
     lanes = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
     here = known.row[lanes[known.row] == lane]
     if not len(here):
         return np.full(len(times), NONE, np.int64)
-    found = np.append(known.of_slice, NONE)[trace.index.innermost_open(here, times)]
+    line = np.append(known.of_slice, NONE)[trace.index.innermost_open(here, times)]
     rows = _keys(lines(record)).get_indexer(_keys(known.lines))
-    return np.asarray(np.append(rows, NONE)[found], np.int64)
+    return np.asarray(np.append(rows, NONE)[line], np.int64)
 
 
 def line_that_holds(record: Record, ns: int) -> int:
-    """The row of `lines` in which most of so much time without ops must be; -1 if none must.
+    """Return the row of `lines` that must hold most of this time without ops; -1 if none must.
 
-    cProfile has no times: but what the other lines took beside their ops is all that could be in
-    these, and the rest is in the one.
+    cProfile has no timestamps. But the other lines hold at most their self time outside of ops, so
+    that the remaining time is in the line with most of such time.
     """
     table = lines(record)
-    beside = (table["self_ns"] - table["cpu_self_ns"]).clip(lower=0).to_numpy(np.int64)
-    if not beside.any() or not ns:
+    outside_ops = (table["self_ns"] - table["cpu_self_ns"]).clip(lower=0).to_numpy(np.int64)
+    if not outside_ops.any() or not ns:
         return NONE
-    most = int(beside.argmax())
-    others = int(beside.sum() - beside[most])
+    most = int(outside_ops.argmax())
+    others = int(outside_ops.sum() - outside_ops[most])
     return most if ns - others >= ns / 2 else NONE
 
 
@@ -150,9 +153,10 @@ def _keys(table: pd.DataFrame) -> pd.MultiIndex:
 
 
 def lines_beyond_limit(known: CellLines, record: Record) -> dict[Line, set[Line]]:
-    """The lines that ran more often than is recorded: by cell and line, the lines around each.
+    """Return the lines that ran more often than is recorded, each with the lines around it.
 
-    Those are where its time counts beyond the limit: the innermost ones that are within theirs.
+    The time of a line beyond its limit counts for the innermost line around it that is within its
+    own limit.
     """
     beyond = {
         (source.name, line): set[Line]()
@@ -168,27 +172,27 @@ def lines_beyond_limit(known: CellLines, record: Record) -> dict[Line, set[Line]
     inner = np.flatnonzero(is_beyond)
     around = links.nearest_ancestor(parent, ~is_beyond)[inner]
     inner, around = inner[around >= 0], around[around >= 0]
-    for one, other in set(zip(line[inner].tolist(), line[around].tolist(), strict=True)):
-        beyond[keys[one]].add(keys[other])
+    for inside, outside in set(zip(line[inner].tolist(), line[around].tolist(), strict=True)):
+        beyond[keys[inside]].add(keys[outside])
     return beyond
 
 
 def lines_within(known: CellLines, trace: Trace, outer: Line, among: set[Line]) -> set[Line]:
-    """The line and those ``among`` others that ran right within it, or within one of these."""
+    """Return the line and those ``among`` others that ran directly within it or one of these."""
     keys = list(zip(known.lines["cell"], known.lines["line"], strict=True))
     line = known.of_slice[known.row]
     parent, _ = links.nest(*_times(trace, known.row))
     inner = np.flatnonzero(parent >= 0)
     pairs = set(zip(line[inner].tolist(), line[parent[inner]].tolist(), strict=True))
-    found, new = set[Line](), {outer}
+    reached, new = set[Line](), {outer}
     while new:
-        found |= new
-        new = {keys[one] for one, other in pairs if keys[other] in new} & among - found
-    return found
+        reached |= new
+        new = {keys[inside] for inside, around in pairs if keys[around] in new} & among - reached
+    return reached
 
 
 def line_keys(known: CellLines, record: Record) -> pd.DataFrame:
-    """``cell``, ``line`` and ``code`` of all lines, ran or not: cells as they come, by number."""
+    """Return ``cell``, ``line``, ``code`` of all lines, also those that did not run, in order."""
     table = pd.concat([_statements(record), known.lines], ignore_index=True)
     table = table.drop_duplicates(["cell", "line"])
     order = np.lexsort((table["line"].to_numpy(np.int64), pd.factorize(table["cell"])[0]))
@@ -196,89 +200,74 @@ def line_keys(known: CellLines, record: Record) -> pd.DataFrame:
 
 
 def _statements(record: Record) -> pd.DataFrame:
-    """The lines in which statements begin, whether they ran or not."""
-    found = [
+    """Return the lines in which statements begin, whether they ran or not."""
+    rows = [
         (source.name, line, source.code(line))
         for source in line_sources(record)
         for line in source.statements
     ]
-    return pd.DataFrame(found, columns=["cell", "line", "code"])
+    return pd.DataFrame(rows, columns=["cell", "line", "code"])
 
 
 def _counted(trace: Trace, known: CellLines) -> dict[str, Ints]:
-    """Per line of ``known.lines`` its numbers."""
+    """Return `NUMBERS` per line of ``known.lines``."""
     if not len(known.row):
         return dict.fromkeys(NUMBERS, np.empty(0, np.int64))
     slices, size = trace.slices, len(known.lines)
     ts, dur = slices["ts"].to_numpy(), slices["dur"].to_numpy()
     line = known.of_slice[known.row]
-    where = np.append(known.of_slice, NONE)[line_of(trace)]
-    behind = np.append(known.of_slice, NONE)[line_behind(trace)]
+    line_of_slice = np.append(known.of_slice, NONE)[line_of(trace)]
+    line_of_forward = np.append(known.of_slice, NONE)[line_behind(trace)]
 
-    def summed(at: Ints, values: Ints) -> Ints:
-        sums = np.zeros(size + 1, np.int64)  # the last one takes what is in no line
-        np.add.at(sums, at, values)
-        return sums[:-1]
+    def summed(lines: Ints, values: Ints) -> Ints:
+        return group_sums(lines, values, size + 1)[:-1]  # the last sum takes what is in no line
 
-    cpu, own, alone = _self_times(trace, known)
-    gpu, gpu_time = trace.index.gpu, dur[trace.index.gpu]
-    waits = np.flatnonzero(is_synchronising(trace) & (where >= 0))
-    memory = rows.allocations(trace)
-    begun = np.where(known.resumed, 0, slices["count"].to_numpy()[known.row])
+    ops, op_ns, op_and_line_ns = _self_times(trace, known)
+    gpu, gpu_ns = trace.index.gpu, dur[trace.index.gpu]
+    waits = np.flatnonzero(is_synchronising(trace) & (line_of_slice >= 0))
+    memory = allocations(trace)
+    calls = np.where(known.resumed, 0, slices["count"].to_numpy()[known.row])
     return {
-        "calls": summed(line, begun),
+        "calls": summed(line, calls),
         "wall_ns": intervals.length_by(line, ts[known.row], (ts + dur)[known.row], size),
-        "self_ns": summed(line, line_self_times(trace, known.row)),
-        "cpu_self_ns": summed(where[cpu], own),
-        "device_ns": summed(where[gpu], gpu_time),
-        "backward_cpu_ns": summed(behind[cpu], alone),
-        "backward_device_ns": summed(behind[gpu], gpu_time),
-        "wait_ns": intervals.length_by(where[waits], ts[waits], (ts + dur)[waits], size),
-        "allocated_bytes": summed(where[memory.row], np.maximum(memory.size, 0)),
+        "self_ns": summed(line, slice_self_times(trace, known.row)),
+        "cpu_self_ns": summed(line_of_slice[ops], op_ns),
+        "device_ns": summed(line_of_slice[gpu], gpu_ns),
+        "backward_cpu_ns": summed(line_of_forward[ops], op_and_line_ns),
+        "backward_device_ns": summed(line_of_forward[gpu], gpu_ns),
+        "wait_ns": intervals.length_by(line_of_slice[waits], ts[waits], (ts + dur)[waits], size),
+        "allocated_bytes": summed(line_of_slice[memory.row], np.maximum(memory.size, 0)),
     }
 
 
-def line_self_times(trace: Trace, row: npt.NDArray[np.intp]) -> Ints:
-    """Time (ns) of each cell line without the lines that ran within it."""
-    return _own(trace, row)
+def _self_times(trace: Trace, known: CellLines) -> tuple[Rows, Ints, Ints]:
+    """Return ops and runtime calls, and their self times without and with lines within them.
 
-
-def _self_times(trace: Trace, known: CellLines) -> tuple[npt.NDArray[np.intp], Ints, Ints]:
-    """Ops and runtime calls, and the time of each in which it was the innermost of them.
-
-    A line that runs within an op (a decorated hook, say) is not the op's time in the first of the
-    two; in the second there are no lines.
+    A line may run within an op (in a decorated hook, say).
     """
-    ops = rows.op_rows(trace).row
+    ops = op_rows(trace).row
     ops = np.sort(ops[~trace.index.in_category("user_annotation")[ops]])
-    both = np.sort(np.concatenate([known.row, ops]))
-    return ops, _own(trace, both)[known.of_slice[both] < 0], _own(trace, ops)
+    ops_and_lines = np.sort(np.concatenate([known.row, ops]))
+    without_lines = slice_self_times(trace, ops_and_lines)[known.of_slice[ops_and_lines] < 0]
+    return ops, without_lines, slice_self_times(trace, ops)
 
 
-def _own(trace: Trace, row: npt.NDArray[np.intp]) -> Ints:
-    """Time of each slice without those of them that ran within it."""
+def slice_self_times(trace: Trace, row: Rows) -> Ints:
+    """Return the time (ns) of each of these slices without others of them that ran within it."""
     ts, end, track = _times(trace, row)
     parent, _ = links.nest(ts, end, track)
     return links.self_times(ts, end, parent)
 
 
-def _times(trace: Trace, row: npt.NDArray[np.intp]) -> tuple[Ints, Ints, npt.NDArray[np.int32]]:
-    slices = trace.slices
-    ts = slices["ts"].to_numpy()[row]
-    return ts, ts + slices["dur"].to_numpy()[row], slices["track"].to_numpy()[row]
-
-
-REGIONS = ("module", "module_backward")
-MOST = 0.5
-"""Of the line's own time."""
-CALLED = re.compile(r"(\w+)\s*\(")
+def _times(trace: Trace, row: Rows) -> tuple[Ints, Ints, npt.NDArray[np.int32]]:
+    return trace.index.ts[row], trace.index.end[row], trace.index.track[row]
 
 
 @dataclass(frozen=True)
 class Holder:
     """A function (``trainer.py:40(step)``) or a module, and its time in the line (ns).
 
-    ``is_backward``: that is its backward pass alone.
+    ``is_backward``: the time is that of its backward pass alone.
     """
 
     name: str
@@ -288,97 +277,98 @@ class Holder:
 
 
 def holder(record: Record, line: int) -> Holder | None:
-    """The deepest one that has most of the own time of a line, a row of `lines`; None without any.
+    """Return the deepest holder of most of the self time of a line (a row of `lines`), or None.
 
-    Of recorded frames and modules the times are known. What cProfile counted has none: of it counts
-    what must have run in this line, as it can be in no other.
+    Recorded frames and modules have known times. cProfile's calls have none, so that only the time
+    counts that must have been in this line because no other line has room for it.
     """
-    own = int(lines(record)["self_ns"].iloc[line])
-    known = [*_modules(record, line), *_frames(record, line), *_calls(record, line)]
-    most = [one for one in known if one.ns >= MOST * own]
-    return min(most, key=lambda one: one.ns, default=None)
+    self_ns = int(lines(record)["self_ns"].iloc[line])
+    candidates = [*_modules(record, line), *_frames(record, line), *_calls(record, line)]
+    holders = [candidate for candidate in candidates if candidate.ns >= MOST * self_ns]
+    return min(holders, key=lambda candidate: candidate.ns, default=None)
 
 
 def _modules(record: Record, line: int) -> Iterator[Holder]:
-    """Modules but for those that the line itself calls by their names: forward and backward."""
+    """Yield the modules in the line, except those that the line itself calls by their names."""
     trace, known = record.trace, cell_lines(record.trace)
     table = lines(record)
     cell, number, code = table[["cell", "line", "code"]].iloc[line]
-    of = known.lines[(known.lines["cell"] == cell) & (known.lines["line"] == number)].index
+    in_line = known.lines[(known.lines["cell"] == cell) & (known.lines["line"] == number)].index
     row = np.flatnonzero(trace.index.in_category(*REGIONS))
-    row = row[np.isin(np.append(known.of_slice, NONE)[line_of(trace)[row]], of)]
+    row = row[np.isin(np.append(known.of_slice, NONE)[line_of(trace)[row]], in_line)]
     key, names = pd.factorize(trace.slices["name"].astype(str).to_numpy(object)[row])
-    forward = np.bincount(key, trace.index.in_category("module")[row], len(names))
-    spent = _open(record, row, key, len(names))
-    for name, ns, runs in zip(names, spent, forward, strict=True):
+    forward_calls = np.bincount(key, trace.index.in_category("module")[row], len(names))
+    open_ns = _open_ns(trace, row, key, len(names))
+    for name, ns, forward in zip(names, open_ns, forward_calls, strict=True):
         if not re.search(rf"(?<![\w.]){re.escape(str(name))}\s*\(", code):
-            yield Holder(str(name), int(ns), is_module=True, is_backward=not runs)
+            yield Holder(str(name), int(ns), is_module=True, is_backward=not forward)
 
 
 def _frames(record: Record, line: int) -> Iterator[Holder]:
+    """Yield the user's functions with recorded frames in the line."""
     if not len(python_lanes(record)):
         return
     trace, lane = record.trace, run_lane(record)
     functions, function = functions_of_frames(trace)
     lanes = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
-    users = np.append(_may_be_named(record, line, functions), False)[function]
-    row = np.flatnonzero(users & (lanes == lane))
+    named = np.append(_may_be_named(record, line, functions), False)[function]
+    row = np.flatnonzero(named & (lanes == lane))
     row = row[lines_at(record, lane, trace.slices["ts"].to_numpy()[row]) == line]
-    spent = _open(record, row, function[row], len(functions))
+    open_ns = _open_ns(trace, row, function[row], len(functions))
     labels = function_labels(functions)
-    for at in np.flatnonzero(spent):
-        yield Holder(labels[at], int(spent[at]))
+    for number in np.flatnonzero(open_ns):
+        yield Holder(labels[number], int(open_ns[number]))
 
 
 def _may_be_named(record: Record, line: int, functions: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """The user's functions, but for those of the line's own cell: of these the lines tell."""
-    own_cell = functions["file"] == lines(record)["cell"].iloc[line]
-    return np.asarray(is_user_code(functions) & ~own_cell.to_numpy(bool), bool)
+    """Return the user's functions, without those of the line's cell, whose lines are recorded."""
+    in_cell = functions["file"] == lines(record)["cell"].iloc[line]
+    return np.asarray(is_user_code(functions) & ~in_cell.to_numpy(bool), bool)
 
 
-def _open(record: Record, row: npt.NDArray[np.intp], key: Ints, size: int) -> Ints:
-    """Per key how long any of its slices was open (ns)."""
-    ts, dur = (record.trace.slices[column].to_numpy()[row] for column in ("ts", "dur"))
-    return np.asarray(intervals.length_by(key, ts, ts + dur, size), np.int64)
+def _open_ns(trace: Trace, row: Rows, key: Ints, size: int) -> Ints:
+    """Return per key how long any of its slices was open (ns)."""
+    times = trace.index.ts[row], trace.index.end[row]
+    return np.asarray(intervals.length_by(key, *times, size), np.int64)
 
 
 def _calls(record: Record, line: int) -> Iterator[Holder]:
-    """Down the callees of cProfile from what the line calls, while these must hold most of it."""
+    """Yield functions of cProfile down from the line's calls, while they must hold most of it."""
     calls = record.calls
     if calls is None or len(python_lanes(record)):
         return
-    per_step, own = calls_per_traced_step(record), int(lines(record)["self_ns"].iloc[line])
-    users, labels = _may_be_named(record, line, calls.functions), function_labels(calls.functions)
+    per_step, self_ns = calls_per_traced_step(record), int(lines(record)["self_ns"].iloc[line])
+    named, labels = _may_be_named(record, line, calls.functions), function_labels(calls.functions)
     caller, callee = (calls.edges[end].to_numpy() for end in ("caller", "callee"))
-    spent = calls.edges["total_ns"].to_numpy(np.float64)
-    total = calls.functions["total_ns"].to_numpy(np.float64)
-    least = _in_the_line(record, calls, line)
-    seen = np.zeros(len(total), bool)
-    while least.max(initial=0) >= MOST * own * per_step:
-        edge = int(least.argmax())
-        function, ns = callee[edge], min(least[edge], own * per_step)
+    edge_ns = calls.edges["total_ns"].to_numpy(np.float64)
+    function_ns = calls.functions["total_ns"].to_numpy(np.float64)
+    least_ns = _least_in_line(record, calls, line)
+    seen = np.zeros(len(function_ns), bool)
+    while least_ns.max(initial=0) >= MOST * self_ns * per_step:
+        edge = int(least_ns.argmax())
+        function, ns = callee[edge], min(least_ns[edge], self_ns * per_step)
         seen[function] = True
-        if users[function]:
+        if named[function]:
             yield Holder(labels[function], round(ns / per_step))
-        elsewhere = max(total[function] - ns, 0)
-        further = (caller == function) & ~seen[callee]
-        least = np.where(further, np.minimum(spent - elsewhere, ns), 0)
+        elsewhere = max(function_ns[function] - ns, 0)
+        below = (caller == function) & ~seen[callee]
+        least_ns = np.where(below, np.minimum(edge_ns - elsewhere, ns), 0)
 
 
-def _in_the_line(record: Record, calls: Calls, line: int) -> npt.NDArray[np.float64]:
-    """Per edge out of the cell's code how much of its time (ns) must have been in the line.
+def _least_in_line(record: Record, calls: Calls, line: int) -> npt.NDArray[np.float64]:
+    """Return per edge out of the cell's code how much time (ns) must have been in the line.
 
-    All of it where only this line names the function; else what the other lines have no room for.
-    Never what ran in lines within this one.
+    That is all of it if only this line names the function, else what the other lines have no room
+    for; never what ran in lines within this one.
     """
     table, functions = lines(record), calls.functions
-    cell, wall, own = (table[key].iloc[line] for key in ("cell", "wall_ns", "self_ns"))
+    cell, wall_ns, self_ns = (table[key].iloc[line] for key in ("cell", "wall_ns", "self_ns"))
     caller, callee = (calls.edges[end].to_numpy() for end in ("caller", "callee"))
-    of_cell = (functions["file"] == cell).to_numpy(bool)
-    spent = calls.edges["total_ns"].to_numpy(np.float64)
-    named = [set(CALLED.findall(code)) for code in table["code"]]
-    others = set().union(*named[:line], *named[line + 1 :])
-    only_here = functions["name"].isin(named[line] - others).to_numpy(bool)
-    elsewhere = float(table["self_ns"].sum() - own) * calls_per_traced_step(record)
-    room = spent - np.where(only_here[callee], 0, elsewhere) - float(wall - own)
-    return np.where(of_cell[caller] & ~of_cell[callee], room, 0)
+    in_cell = (functions["file"] == cell).to_numpy(bool)
+    edge_ns = calls.edges["total_ns"].to_numpy(np.float64)
+    called = [set(CALLED.findall(code)) for code in table["code"]]
+    by_others = set().union(*called[:line], *called[line + 1 :])
+    only_here = functions["name"].isin(called[line] - by_others).to_numpy(bool)
+    elsewhere = float(table["self_ns"].sum() - self_ns) * calls_per_traced_step(record)
+    room = edge_ns - np.where(only_here[callee], 0, elsewhere) - float(wall_ns - self_ns)
+    return np.where(in_cell[caller] & ~in_cell[callee], room, 0)

@@ -19,8 +19,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.columns import format_share, group_sums
-from gpuprof_widgets.analyses.flops import FLOP_FORMULAS_FORMULAS as FORMULAS
-from gpuprof_widgets.analyses.flops import flops_of, recorded_work
+from gpuprof_widgets.analyses.flops import FORMULAS, flops_of, recorded_work
 from gpuprof_widgets.analyses.gpu_peaks import busiest_device, device_name, peaks_of
 from gpuprof_widgets.analyses.gpu_work import COMPUTE, gpu_kinds
 from gpuprof_widgets.analyses.op_bytes import BOTH, INPUTS, NOTHING, bytes_of, elements_of

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpuprof_widgets.analyses.gpu_work import SYNCHRONISING, ranks_text
+from gpuprof_widgets.analyses.collectives import SYNCHRONISING, ranks_text
 from gpuprof_widgets.analyses.ranks.matching import SURE, TOLERANCE_NS, links, matched
 from gpuprof_widgets.analyses.ranks.reduced import ReducedRank, joined
 from gpuprof_widgets.exceptions import TraceError

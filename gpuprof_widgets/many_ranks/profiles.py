@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from gpuprof_widgets import runtime_carrier
+from gpuprof_widgets.analyses.collectives import ranks_text
 from gpuprof_widgets.analyses.columns import format_count, format_ns
 from gpuprof_widgets.analyses.findings.finding import Findings
-from gpuprof_widgets.analyses.gpu_work import ranks_text
 from gpuprof_widgets.analyses.ranks import findings as rules
 from gpuprof_widgets.analyses.ranks.matching import alignment, clocks_differ, matched, one_host
 from gpuprof_widgets.analyses.ranks.tables import (

@@ -13,7 +13,7 @@ from gpuprof_widgets.analyses import operators as rows
 from gpuprof_widgets.analyses.attribution import LEVELS, owned, self_times
 from gpuprof_widgets.analyses.breakdown import breakdown
 from gpuprof_widgets.analyses.gpu_work import busy_intervals, devices
-from gpuprof_widgets.analyses.lines import cell_lines, line_self_times
+from gpuprof_widgets.analyses.lines import cell_lines, slice_self_times
 from gpuprof_widgets.analyses.owners import line_of
 from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.reasons import IN_NO_MODULE, recorder_of
@@ -131,7 +131,7 @@ def modules(record: Record, measure: str) -> Measured:
         row, ns = trace.index.gpu, trace.slices["dur"].to_numpy()[trace.index.gpu]
     else:
         row, ns = _self_times(trace)
-    module = owners.own[row]
+    module = owners.owner[row]
     key = np.where(module >= 0, place[module], no_module)
     return Measured(
         keys,
@@ -155,7 +155,7 @@ def lines(record: Record, measure: str) -> Measured:
     begun = np.where(known.resumed, 0, trace.slices["count"].to_numpy()[known.row])
     keys = known.lines[["cell", "line", "code"]]
     if measure == MEASURES[1]:
-        self_ns = line_self_times(trace, known.row)
+        self_ns = slice_self_times(trace, known.row)
         return Measured(keys, line, begun.astype(np.int64), self_ns, step[known.row])
     gpu = trace.index.gpu
     where = np.append(known.of_slice, NONE)[line_of(trace)[gpu]]

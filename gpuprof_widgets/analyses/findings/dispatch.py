@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.collectives import world_size_of
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.critical_path import cpu_path_ns
 from gpuprof_widgets.analyses.findings.finding import (
@@ -22,7 +23,6 @@ from gpuprof_widgets.analyses.findings.finding import (
     shorter,
     slice_range,
 )
-from gpuprof_widgets.analyses.gpu_work import world_size_of
 from gpuprof_widgets.analyses.lines import cell_lines
 from gpuprof_widgets.analyses.modules import STEP, kinds, single_tensor_ops
 from gpuprof_widgets.analyses.owners import region_around

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.blocking import blocked, is_blocking, whole_kinds
+from gpuprof_widgets.analyses.blocking import blocked, is_blocking, total_kinds
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.findings.dispatch import dispatch_remedy
 from gpuprof_widgets.analyses.findings.finding import (
@@ -242,7 +242,7 @@ def _in_file_io(record: Record) -> pd.MultiIndex:
         calls = calls_from_slices(record.trace, str(record.metadata.get("label")))
     if calls is None:
         return _only_below(None, np.zeros(0, bool))
-    return _only_below(calls, whole_kinds(calls.functions) != NONE)
+    return _only_below(calls, total_kinds(calls.functions) != NONE)
 
 
 def _only_below(calls: Calls | None, top: npt.NDArray[np.bool_]) -> pd.MultiIndex:

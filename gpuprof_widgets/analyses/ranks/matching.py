@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.gpu_work import SYNCHRONISING
+from gpuprof_widgets.analyses.collectives import SYNCHRONISING
 from gpuprof_widgets.analyses.ranks.reduced import ReducedRank
 
 Ints = npt.NDArray[np.int64]

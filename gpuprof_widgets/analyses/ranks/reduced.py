@@ -16,8 +16,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.breakdown import COLUMNS as BREAKDOWN_COLUMNS
 from gpuprof_widgets.analyses.breakdown import breakdown
-from gpuprof_widgets.analyses.collectives import collective_calls, compute_intervals
-from gpuprof_widgets.analyses.gpu_work import world_size_of
+from gpuprof_widgets.analyses.collectives import collective_calls, compute_intervals, world_size_of
 from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.analyses.waits import waits

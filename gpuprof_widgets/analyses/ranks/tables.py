@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.collectives import with_bandwidth
-from gpuprof_widgets.analyses.gpu_work import SYNCHRONISING
+from gpuprof_widgets.analyses.collectives import SYNCHRONISING, with_bandwidth
 from gpuprof_widgets.analyses.ranks.matching import COLUMNS as MATCHED_COLUMNS
 from gpuprof_widgets.analyses.ranks.reduced import FUNCTION, FUNCTION_TIMES, WHOLE, ReducedRank
 from gpuprof_widgets.analyses.reasons import lacking
