@@ -319,8 +319,8 @@ def test_what_made_recordings_unlike_is_said() -> None:
     texts = [finding.text for finding in Comparison(a, b).findings()]
     assert "A ran on 1 × A100, B on 1 × H100." in texts
     assert (
-        "A and B were not recorded alike (stack in A only, cprofile in B only, modules auto in A "
-        "and net in B, workers in B only): that takes time too."
+        "A and B were recorded with different options (stack in A only, cprofile in B only, "
+        "modules auto in A and net in B, workers in B only), which take time too."
     ) in texts
 
 
@@ -387,9 +387,7 @@ def test_what_cannot_be_compared_is_said() -> None:
 def test_a_run_without_a_trace_says_so() -> None:
     calls = trace_of(calls=calls_of((None, "main", 1, 5)))
     alone = Comparison(calls, steps_of("aten::mm", 50)).findings()
-    assert [finding.text for finding in alone] == [
-        "A holds no trace, so that nothing can be compared."
-    ]
+    assert [finding.text for finding in alone] == ["A holds no trace, so nothing can be compared."]
     both = Comparison(trace_of(), calls)
     assert both.findings()[0].text.startswith("A and B hold no trace")
     assert "A and B hold no trace" in both.report()

@@ -63,8 +63,8 @@ def test_functions_are_the_same_in_another_line_and_folder(both: Comparison) -> 
 def test_it_is_said_in_words_on_the_page_and_in_the_terminal(both: Comparison) -> None:
     whole, moved = (finding.text for finding in both.findings())
     assert whole == (
-        "B's Python functions take 17 % more time: 1.80 s → 2.10 s "
-        "(by cProfile, which has no steps: nothing tells noise from change)."
+        "B's Python functions take 17 % more time: 1.80 s → 2.10 s (by cProfile, which has no "
+        "steps: noise cannot be told from change)."
     )
     assert moved.startswith(
         "Functions: `train.py(12): step` +500 ms, `train.py(30): load` −200 ms, "

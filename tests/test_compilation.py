@@ -98,7 +98,7 @@ def test_running_what_was_compiled_is_no_compilation(shared: Shared) -> None:
 
 def test_a_trace_alone_tells_how_often_and_how_long() -> None:
     (finding,) = said(compiling(500))
-    assert finding.text == "`torch.compile` compiled 1 time, 500 ns of 1.00 µs (50 %)."
+    assert finding.text == "`torch.compile` compiled 1 time, in 500 ns of 1.00 µs (50 %)."
     assert (finding.cost_ns, finding.start_ns, finding.end_ns) == (500, 0, 500)
     assert finding.rows == (0,)
     assert finding.remedy.startswith("TORCH_LOGS=recompiles tells")
@@ -132,7 +132,7 @@ REASONS: dict[str, tuple[str, str]] = {
     "tensor 'x' dispatch key set mismatch. expected DispatchKeySet(CPU, AutogradCPU), actual "
     "DispatchKeySet(CPU)": ("the device of `x`, or its inference mode, changed", "one mode"),
     "GLOBAL_STATE changed: grad_mode ": ("settings of torch changed (`grad_mode`)", "grad mode"),
-    "fn._modules['1'].training == True": ("`train()` to `eval()`", "each mode"),
+    "fn._modules['1'].training == True": ("`train()` to `eval()`", "per mode"),
     "len(l) == 2": ("the length of `l` changed", "torch.stack"),
     "n == 1": ("the value of `n` changed (1)", "as a tensor"),
     "n is None": ("the value of `n` changed (None)", "as a tensor"),
@@ -142,7 +142,7 @@ REASONS: dict[str, tuple[str, str]] = {
         "another backend", "outside of the loop"),
     'Duplicate tensors found: ["a", "b"]': ("the same tensor", "different tensors"),
     "something of a later torch": ("(`something of a later torch`)", "TORCH_LOGS=recompiles"),
-    "": ("`f` (Cell [3], line 4) again.", "TORCH_LOGS=recompiles"),
+    "": ("it recompiled `f` (Cell [3], line 4).", "TORCH_LOGS=recompiles"),
 }  # fmt: skip
 
 
@@ -161,9 +161,10 @@ def test_many_sizes_and_the_limit_are_one_sentence() -> None:
     )
     (finding,) = said(compiling(500, listed(again=False), *SIZES, last))
     assert finding.text == (
-        "`torch.compile` compiled 8 times, 500 ns of 1.00 µs (50 %): `f` (Cell [3], line 4) "
-        "7 times again, as the size of `x` in dimension 0 changed (3, 4, 5, 6, …); at its limit "
-        "(`recompile_limit`) it gave `f` up, which runs uncompiled since."
+        "`torch.compile` compiled 8 times, in 500 ns of 1.00 µs (50 %): it recompiled `f` "
+        "(Cell [3], line 4) 7 times, as the size of `x` in dimension 0 changed (3, 4, 5, "
+        "6, …); at its limit (`recompile_limit`) it gave up on `f`, which runs uncompiled since "
+        "then."
     )
 
 
@@ -176,8 +177,8 @@ def test_what_is_given_up_is_told_however_little_compiling_took() -> None:
 def test_the_costliest_reason_stands_first_and_others_are_counted() -> None:
     record = compiling(500, *SIZES, listed(reason="n == 1", dur_ns=900, function="g"))
     (finding,) = said(record)
-    assert "`g` (Cell [3], line 4) again, as the value of `n` changed (1)" in finding.text
-    assert "(7 more again for other reasons)" in finding.text
+    assert "it recompiled `g` (Cell [3], line 4), as the value of `n` changed (1)" in finding.text
+    assert "(7 more for other reasons)" in finding.text
 
 
 def test_first_compilations_are_one_off_costs() -> None:
@@ -192,11 +193,11 @@ def test_first_compilations_are_one_off_costs() -> None:
 def test_hooks_of_the_recording_are_not_blamed_on_the_user() -> None:
     hooks = listed(reason="len(G['torch_nn_modules_module']._global_forward_hooks) == 0")
     (finding,) = said(compiling(500, hooks))
-    assert "1 time as hooks of modules changed, which may be the recording's own" in finding.text
+    assert "1 time as hooks of modules changed, perhaps those of the recording" in finding.text
     assert "the length of" not in finding.text
     (finding,) = said(compiling(500, {**hooks, "gave_up": True}))
     assert "the length of" not in finding.text
-    assert "it gave `f` up" in finding.text
+    assert "it gave up on `f`" in finding.text
 
 
 def test_after_a_warm_up_one_of_two_findings_speaks() -> None:
@@ -254,10 +255,8 @@ def test_a_storm_of_sizes_is_recorded_and_said() -> None:
         assert before - MS <= one["start_ns"] <= begun + MS  # what comes first has no region
     (finding,) = FINDINGS["compilation"](record, compilation_share=0)
     assert "compiled 8 times" in finding.text
-    assert (
-        "7 times again, as the size of `x` in dimension 0 changed (3, 4, 5, 6, …)" in finding.text
-    )
-    assert "it gave `f` up, which runs uncompiled since" in finding.text
+    assert "7 times, as the size of `x` in dimension 0 changed (3, 4, 5, 6, …)" in finding.text
+    assert "it gave up on `f`, which runs uncompiled since" in finding.text
     assert "mark_dynamic" in finding.remedy
 
 

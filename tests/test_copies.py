@@ -276,16 +276,15 @@ def finding(record: Record, rule: str) -> str:
 
 def test_findings_on_copies_say_how_much_and_where() -> None:
     assert finding(from_pageable(held=20), "pageable_copies") == (
-        "1 copy from pageable memory to the GPU (8 B at 191 MiB/s) held the CPU up for 20 ns "
-        "(2.0 % of the time), mostly in `aten::to`."
+        "1 copy from pageable memory to the GPU (8 B at 191 MiB/s) blocked the CPU for 20 ns (2.0 "
+        "% of the time), mostly in `aten::to`."
     )
     assert finding(there_and_back(took=10), "needless_copies") == (
         "8.00 KiB went between CPU and GPU and straight back, in 2 copies: 10 ns, 1.0 % of the "
         "time."
     )
     assert finding(in_every_step(10), "needless_copies") == (
-        "The same 64 B are copied to the GPU anew in every step of `mask`: 10 ns, 1.0 % of the "
-        "time."
+        "The same 64 B are copied to the GPU in every step of `mask`: 10 ns, 1.0 % of the time."
     )
     assert finding(between_gpus(took=20), "peer_copies") == (
         "1 copy from GPU to GPU (64 B) took 20 ns (2.0 % of the time)."

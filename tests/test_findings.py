@@ -343,8 +343,8 @@ def test_synchronising_calls_say_who_waited_for_what() -> None:
     finding = only("synchronising", record)
     assert finding.text == (
         "`aten::item` waited 412 ns for the GPU (41 % of the time), in 2 calls of "
-        "`cudaStreamSynchronize`, mostly for `gemm`; the GPU was busy all the while, and the run "
-        "would be at most 137 ns (14 %) shorter without."
+        "`cudaStreamSynchronize`, mostly for `gemm`; the GPU was busy all the while, and without "
+        "that the run would be at most 137 ns (14 %) shorter."
     )
     in_the_first = 5 + (505 - 395)  # until it returned, and until the next wait
     assert finding.cost_ns == in_the_first + 22  # the second: all, as the GPU has no work then
@@ -449,7 +449,7 @@ def test_memory_given_back_while_the_gpu_works_is_a_wait_with_its_remedy() -> No
     )  # fmt: skip
     finding = only("synchronising", record)
     assert "in 1 call of `cudaFree`, mostly for `gemm`" in finding.text
-    assert "gave cached blocks back" in finding.remedy
+    assert "freed cached blocks first" in finding.remedy
 
 
 def test_a_synchronisation_outside_of_ops_is_not_blamed_on_a_copy_before() -> None:
@@ -464,7 +464,7 @@ def test_a_synchronisation_outside_of_ops_is_not_blamed_on_a_copy_before() -> No
     assert only("synchronising", record).remedy.startswith("The CPU launches nothing")
 
 
-@pytest.mark.parametrize(("calls", "words"), [(1, "leave the call out"), (2, "out of the loop")])
+@pytest.mark.parametrize(("calls", "words"), [(1, "remove the call"), (2, "out of the loop")])
 def test_a_single_call_is_in_no_loop(calls: int, words: str) -> None:
     rows = [runtime("cudaDeviceSynchronize", ts=10 + 400 * i, dur=300) for i in range(calls)]
     gpu = [kernel("gemm", ts=0, dur=900), kernel("relu", ts=980, dur=5)]
@@ -560,8 +560,8 @@ def test_no_line_is_blamed_for_what_ran_in_it_beyond_the_limit() -> None:
     two = [cell_line(4 + i, "g()", ts=50 * i * MS, dur=50 * MS) for i in range(2)]
     finding = only("lines", limited(*two, beyond=[4, 5]))
     assert finding.text == (
-        "Line 3 `for i in range(30000):` took 80 % of the time (800 ms), that of lines 4 and 5 "
-        "after their first 10,000 runs included."
+        "Line 3 `for i in range(30000):` took 80 % of the time (800 ms), including that of lines "
+        "4 and 5 after their first 10,000 runs."
     )
     assert (finding.cost_ns, finding.end_ns) == (800 * MS, 900 * MS)
     most = cell_line(4, "g()", ts=0, dur=700 * MS)
@@ -613,7 +613,7 @@ def test_without_gpu_the_cpu_ops_are_ranked() -> None:
 @pytest.mark.parametrize(
     ("took", "metadata", "remedy"),
     [
-        (19_999, {}, "One call takes 20.0 µs, much of which any op costs"),
+        (19_999, {}, "One call takes 20.0 µs, much of it overhead that any op has"),
         (20_000, {"cuda": False}, "One call takes 20.0 µs: smaller sizes"),
         (20_000, {"cuda": True}, "PyTorch sees a GPU: if nothing ran on it"),
         (20_000, {"framework": "TensorFlow"}, "One call takes 20.0 µs: smaller sizes or a GPU "
@@ -642,23 +642,23 @@ def products(*durations: int, **metadata: Any) -> Record:
 @pytest.mark.parametrize(
     ("durations", "metadata", "remedy"),
     [
-        ((970, 30, 40), {}, "Most of that is one call, of 970 µs; the others take 35.0 µs each: "
-         "the first one may set a library or its threads up. Warm up before what is timed "
-         "(--steps with --warmup)"),
-        ((970, 30, 40), WARMED_UP, "Most of that is one call, of 970 µs; the others take 35.0 µs "
-         "each: look whether its tensors are larger, and on the timeline"),
-        ((30, 970), {}, "Most of that is one call, of 970 µs; the other takes 30.0 µs: look "
-         "whether its tensors are larger, and on the timeline"),
-        ((970, 30), {"framework": "TensorFlow"}, "Most of that is one call, of 970 µs; the other "
-         "takes 30.0 µs: the first one may set a library or its threads up. Warm up before what "
-         "is timed, or"),
-        ((500, *[100] * 5), {}, "Most of that is one call, of 500 µs; the others take 100 µs each"),
+        ((970, 30, 40), {}, "Most of that is one call of 970 µs; the others take 35.0 µs each: "
+         "the first call may set up a library or its threads. Warm up before measuring (--steps "
+         "with --warmup)"),
+        ((970, 30, 40), WARMED_UP, "Most of that is one call of 970 µs; the others take 35.0 µs "
+         "each: check whether its tensors are larger, and look at the timeline"),
+        ((30, 970), {}, "Most of that is one call of 970 µs; the other takes 30.0 µs: "
+         "check whether its tensors are larger, and look at the timeline"),
+        ((970, 30), {"framework": "TensorFlow"}, "Most of that is one call of 970 µs; the other "
+         "takes 30.0 µs: the first call may set up a library or its threads. Warm up before "
+         "measuring, or"),
+        ((500, *[100] * 5), {}, "Most of that is one call of 500 µs; the others take 100 µs each"),
         ((499, *[100] * 5), {}, "One call takes 100 µs: smaller sizes"),
         ((60, 40), {}, "One call takes 50.0 µs: smaller sizes"),
         ((20, 20, 20, 90, 90, 90, 20), {}, "One call takes 20.0 µs: smaller sizes"),
-        ((*[10] * 90, *[500] * 10), {}, "Most of that is few of the calls, of up to 500 µs; the "
-         "median one takes 10.0 µs: look whether their tensors are larger"),
-        ((900, *[10] * 99), {}, "One call takes 10.0 µs, much of which any op costs"),
+        ((*[10] * 90, *[500] * 10), {}, "A few of the calls, of up to 500 µs, take most of "
+         "that; the median call takes 10.0 µs: check whether their tensors are larger"),
+        ((900, *[10] * 99), {}, "One call takes 10.0 µs, much of it overhead that any op has"),
     ],
 )  # fmt: skip
 def test_of_a_cpu_op_most_of_which_is_one_call_or_few_it_says_so(
@@ -672,14 +672,18 @@ def test_of_a_cpu_op_most_of_which_is_one_call_or_few_it_says_so(
 def test_what_ran_within_the_calls_of_an_op_does_not_count_for_the_length_of_one() -> None:
     outer = [op("aten::linear", ts=number * 1000, dur=900) for number in range(4)]
     record = trace_of(*outer, op("aten::t", ts=100, dur=700))
-    assert only("cpu_ops", record).remedy.startswith("One call takes 900 ns, much of which")
+    assert only("cpu_ops", record).remedy.startswith("One call takes 900 ns, much of it")
 
 
 @pytest.mark.parametrize(
     ("took", "parts", "remedy"),
     [
         (50_000, 30, "One call takes 50.0 µs (20.0 µs itself): smaller sizes"),
-        (19_000, 11, "One call takes 19.0 µs (8.00 µs itself), much of which any op costs"),
+        (
+            19_000,
+            11,
+            "One call takes 19.0 µs (8.00 µs itself), much of it overhead that any op has",
+        ),
         (30_000, 15, "One call takes 30.0 µs: smaller sizes"),
     ],
 )
@@ -782,7 +786,7 @@ def test_what_is_known_of_a_part_of_an_op_is_said_of_that_part() -> None:
 
 def test_without_shapes_no_roof_is_known() -> None:
     finding = only("gpu_ops", roofed(1e14, 1e13, shapes=False))
-    assert finding.remedy.startswith("With recorded shapes (--shapes) the profile tells how close")
+    assert finding.remedy.startswith("Record shapes (--shapes) to see how close")
 
 
 def test_of_an_op_of_unknown_work_the_longest_kernel_is_named() -> None:
@@ -802,7 +806,9 @@ def test_of_many_kernels_alike_none_is_named() -> None:
     many = trace_of(op("mine::x", ts=0, dur=9, shapes=[[100]]), *kernels)
     assert "33 % of that is the kernel `k0`" in only("gpu_ops", few).remedy
     said = only("gpu_ops", many).remedy
-    assert said.startswith("None of its 4 kernels takes a third of that, and what work they have")
+    assert said.startswith(
+        "None of its 4 kernels takes a third of that, and their work is not known"
+    )
 
 
 @pytest.mark.parametrize(
@@ -824,7 +830,7 @@ def test_of_many_kernels_alike_none_is_named() -> None:
         (
             "Memset (Device)",
             "gpu_memset",
-            "80 % of that is `Memset (Device)`: what is overwritten anyway need not be set before "
+            "80 % of that is `Memset (Device)`: do not initialise what is overwritten anyway "
             "(torch.empty).",
         ),
     ],
@@ -856,12 +862,12 @@ def test_a_built_in_function_is_named_with_who_called_it() -> None:
     )
     finding = only("python_time", record)
     assert finding.text.endswith("(9.00 ms in 93 calls, mostly from `cell.py:2(read)`).")
-    assert finding.remedy.startswith("There is no Python in it")
+    assert finding.remedy.startswith("It is not written in Python")
 
 
 @pytest.mark.parametrize(
     ("calls", "remedy"),
-    [(1_000, "One call takes but 9.00 µs: call it less often"), (900, "Look in it for loops")],
+    [(1_000, "One call takes only 9.00 µs: call it less often"), (900, "Look in it for loops")],
 )
 def test_a_function_that_is_called_often_is_to_be_called_less(calls: int, remedy: str) -> None:
     record = trace_of(calls=calls_of((None, "fib", calls, 9_000_000)))
@@ -873,8 +879,8 @@ def test_a_function_that_is_called_often_is_to_be_called_less(calls: int, remedy
     [
         ("<built-in method posix.fork>", "It starts a process"),
         ("<built-in method _posixsubprocess.fork_exec>", "It starts a process"),
-        ("<method 'read' of '_io.BytesIO' objects>", "There is no Python in it"),
-        ("<built-in method builtins.sorted>", "There is no Python in it"),
+        ("<method 'read' of '_io.BytesIO' objects>", "It is not written in Python"),
+        ("<built-in method builtins.sorted>", "It is not written in Python"),
     ],
 )
 def test_no_loop_is_looked_for_in_what_is_built_in(name: str, remedy: str) -> None:
@@ -1265,8 +1271,8 @@ def test_steps_that_differ_more_among_themselves_tell_no_slowdown() -> None:
         ("recorded", 70_000), ("recorded", 121_000), ("recorded", 400_000),
     )  # fmt: skip
     assert only("step_overhead", record).text == (
-        "How much slower profiling made a step cannot be told: their times are too uneven, "
-        "70.0 µs to 400 µs in 3 recorded steps, 60.0 µs to 90.0 µs in 3 unrecorded ones before."
+        "It is not known how much profiling slows a step: step times vary too much, 70.0 µs to "
+        "400 µs in 3 recorded steps, 60.0 µs to 90.0 µs in 3 unrecorded ones before."
     )
 
 
@@ -1280,7 +1286,7 @@ def test_few_unrecorded_steps_tell_no_slowdown_where_a_recorded_one_was_as_fast(
     )  # fmt: skip
     text = only("step_overhead", record).text
     assert ("made a step 1.5x slower" in text) is tells
-    assert ("too uneven, 5 ns to 160 ns" in text) is not tells
+    assert ("vary too much, 5 ns to 160 ns" in text) is not tells
 
 
 def test_steps_that_all_took_longer_tell_a_slowdown_however_uneven() -> None:
@@ -1313,7 +1319,7 @@ def test_a_step_that_was_left_in_the_middle_is_not_compared() -> None:
 def test_too_few_steps_to_compare_are_said_to_be_too_few(plain: int, recorded: int) -> None:
     record = bounded(*[("warmup", 100)] * plain, *[("recorded", 500)] * recorded)
     finding = only("step_overhead", record)
-    assert "cannot be told" in finding.text
+    assert "not known" in finding.text
     assert finding.cost_ns == 0
 
 
@@ -1334,7 +1340,7 @@ def test_one_off_costs_are_listed() -> None:
         cudnn_benchmark=True, after_warmup={"graphs": 0, "compile_ns": 0},
     )  # fmt: skip
     assert only("one_off", record).text == (
-        "One-off costs in warm-up, which the record leaves out: the first step took 5.00 ms, "
+        "One-off costs in warm-up, which the recording leaves out: the first step took 5.00 ms, "
         "4.00 ms more than the warm-up's others; torch.compile compiled 2 graphs in 3.00 ms; "
         "CUDA's allocator reserved 3.00 GiB more; it gave its cached memory back and tried again "
         "1 time; cuDNN tries its algorithms on new shapes (torch.backends.cudnn.benchmark is on)."
@@ -1431,7 +1437,7 @@ def test_the_line_to_look_at_is_that_of_the_forward_op() -> None:
         *backward_op("GatherBackward0", ts=250, dur=400, sequence=3),
     )
     (remedy,) = (finding.remedy for finding in findings(record) if finding.rule == "backward")
-    assert remedy.endswith(" The line to look at is 4: `loss = model(x)`.")
+    assert remedy.endswith(" Look at line 4: `loss = model(x)`.")
 
 
 def test_the_line_to_look_at_is_the_one_with_most_of_the_op_s_time() -> None:
@@ -1446,7 +1452,7 @@ def test_the_line_to_look_at_is_the_one_with_most_of_the_op_s_time() -> None:
     ]
     long = [cell_line(6, "y = big @ big", ts=0, dur=110), op("aten::mm", ts=0, dur=100)]
     (finding,) = [one for one in findings(trace_of(*long, *loop)) if one.rule == "cpu_ops"]
-    assert finding.remedy.endswith(" The line to look at is 8: `z = x @ x`.")
+    assert finding.remedy.endswith(" Look at line 8: `z = x @ x`.")
     assert (finding.start_ns, finding.end_ns) == (0, 100)
 
 
@@ -1462,7 +1468,7 @@ def test_what_an_op_takes_in_the_backward_pass_counts_for_the_line_of_the_forwar
         op("aten::mm", ts=280, dur=45),
     )
     (finding,) = [one for one in findings(record) if one.rule == "cpu_ops"]
-    assert finding.remedy.endswith(" The line to look at is 4: `z = m(y)`.")
+    assert finding.remedy.endswith(" Look at line 4: `z = m(y)`.")
 
 
 def test_the_line_to_look_at_of_a_gpu_op_is_where_most_of_its_kernels_were_launched() -> None:
@@ -1478,7 +1484,7 @@ def test_the_line_to_look_at_of_a_gpu_op_is_where_most_of_its_kernels_were_launc
         kernel("gemm", ts=1550, dur=250, launched_by=7),
     )
     (finding,) = [one for one in findings(record) if one.rule == "gpu_ops"]
-    assert finding.remedy.endswith(" The line to look at is 3: `b = x @ x`.")
+    assert finding.remedy.endswith(" Look at line 3: `b = x @ x`.")
 
 
 def said_of_gather(record: Record) -> list[str]:
@@ -1522,7 +1528,7 @@ def test_of_a_backward_op_most_of_which_is_one_call_no_smaller_sizes_are_asked_f
         )
     ]
     assert only("backward", trace_of(*calls)).remedy.startswith(
-        "Most of that is one call, of 400 ns; the others take 25 ns each: the first one may"
+        "Most of that is one call of 400 ns; the others take 25 ns each: the first call may"
     )
 
 
@@ -1531,7 +1537,7 @@ def test_of_what_takes_as_long_as_its_forward_it_names_both() -> None:
         op("aten::cumsum", ts=0, dur=100, sequence=3),
         *backward_op("CumsumBackward0", ts=500, dur=200, sequence=3),
     )
-    assert only("backward", record).remedy.startswith("That is usual beside its forward op")
+    assert only("backward", record).remedy.startswith("That is usual for its forward op")
 
 
 def test_many_short_calls_are_to_be_made_fewer_and_compiled_graphs_are_no_op_to_change() -> None:
@@ -1548,7 +1554,7 @@ def test_many_short_calls_are_to_be_made_fewer_and_compiled_graphs_are_no_op_to_
         )
 
     said = only("backward", many("ExpBackward0", "aten::exp", 20_001))
-    assert said.remedy.startswith("One call takes 20.0 µs, much of which any op costs")
+    assert said.remedy.startswith("One call takes 20.0 µs, much of it overhead that any op has")
     assert "One call" not in only("backward", many("ExpBackward0", "aten::exp", 20_002)).remedy
     few = only("backward", many("ExpBackward0", "aten::exp", 20_001, calls=9))
     assert "One call" not in few.remedy
@@ -1564,7 +1570,7 @@ JIT = "torch::jit::(anonymous namespace)::DifferentiableGraphBackward"
     [
         ("CumsumBackward0", "aten::cumsum", "4 times its forward.", "Look for another op"),
         ("ViewBackward0", "aten::view", "", ""),
-        ("NllLossBackward0", "aten::nll_loss_forward", "", "That is usual beside its forward op"),
+        ("NllLossBackward0", "aten::nll_loss_forward", "", "That is usual for its forward op"),
         ("EmbeddingBackward0", "aten::embedding", "4 times its forward.", "It fills a gradient as"),
         ("CopyBackwards", "aten::detach_", "", ""),
         (JIT, "aten::mm", "", "Run it once with the environment variable PYTORCH_JIT=0"),
@@ -1680,7 +1686,7 @@ def test_what_a_line_makes_is_counted_once_and_named() -> None:
 
 def test_a_remedy_names_the_line_to_look_at() -> None:
     (finding,) = [one for one in findings(making(took=24)) if one.rule == "made_anew"]
-    assert finding.remedy.endswith(" The line to look at is 3: `y = zeros(9)`.")
+    assert finding.remedy.endswith(" Look at line 3: `y = zeros(9)`.")
     waits = trace_of(
         cell_line(4, "loss.item()", ts=0, dur=500),
         cell_line(5, "f()", ts=600, dur=300),
@@ -1689,7 +1695,7 @@ def test_a_remedy_names_the_line_to_look_at() -> None:
         kernel("gemm", ts=0, dur=400),
     )
     (finding,) = [one for one in findings(waits) if one.rule == "synchronising"]
-    assert "The line to look at is 4: `loss.item()`." in finding.remedy
+    assert "Look at line 4: `loss.item()`." in finding.remedy
 
 
 def test_thresholds_can_be_overridden_by_name() -> None:

@@ -152,7 +152,7 @@ def test_checkpointing_is_told_as_such_and_not_as_a_ratio(reentrant: bool, block
     again = f"y = checkpoint({block}, y, use_reentrant={reentrant})"
     record = recorded(f"y = grown\n{again}\n{again}\ny.sum().backward()")
     (finding,) = said("recomputation", record, recomputation_share=0)
-    assert "computes the forward anew in 2 ops" in finding.text
+    assert "recomputes the forward in 2 ops" in finding.text
     ops = record.trace.slices["name"].iloc[recomputed(record.trace).rows].tolist()
     assert ops == 2 * (3 * ["aten::linear", "aten::tanh"] if block == "model" else ["aten::tanh"])
     everything = {"backward_share": 0, "backward_ratio": 1e-9, "backward_notable_share": 0}
@@ -170,7 +170,7 @@ def test_a_function_that_computes_its_forward_again_by_hand_recomputes_too() -> 
 def test_what_is_computed_anew_is_no_time_of_the_backward_op_itself() -> None:
     finding = said("recomputation", anew(60))[0]
     assert finding.text == (
-        "The backward pass computes the forward anew in 1 op, such as `TanhBackward0` (activation "
+        "The backward pass recomputes the forward in 1 op, such as `TanhBackward0` (activation "
         "checkpointing): 60 ns, 30 % of that pass. That is the price of the memory it saves."
     )
     assert (finding.cost_ns, finding.start_ns, finding.end_ns) == (60, 510, 570)
@@ -257,7 +257,9 @@ def test_anomaly_mode_left_on_is_noted_where_nothing_went_back() -> None:
 
 def test_a_forward_that_autograd_notes_in_vain_is_told() -> None:
     (finding,) = said("without_no_grad", recorded("model.eval()\nfor _ in range(20): model(x)"))
-    assert finding.text.startswith("Autograd noted at least 179 ops for a backward pass, and none")
+    assert finding.text.startswith(
+        "Autograd recorded at least 179 ops for a backward pass, but none"
+    )
     assert "torch.inference_mode()" in finding.remedy
 
 
@@ -304,7 +306,7 @@ def test_the_line_to_look_at_is_the_one_that_checkpoints(reentrant: bool) -> Non
     record = recorded(f"{call}\nfor _ in range(1):\n    y.sum().backward()")
     found = findings(record, recomputation_share=0)
     (remedy,) = (one.remedy for one in found if one.rule == "recomputation")
-    assert remedy.endswith(f" The line to look at is 2: `{call}`.")
+    assert remedy.endswith(f" Look at line 2: `{call}`.")
 
 
 def test_of_the_forward_in_a_range_of_a_training_nothing_is_said() -> None:

@@ -75,7 +75,7 @@ def test_exposed_communication_says_how_much_is_hidden_and_shows_where() -> None
     assert (finding.start_ns, finding.end_ns) == (850, 1000)
     assert names(record, finding) == [NCCL]
     bare = only(exposed_communication(communicating(150, hidden=0)))
-    assert "nothing of its communication was hidden" in bare.text
+    assert "none of its communication was hidden" in bare.text
 
 
 def test_exposed_communication_of_a_cpu_is_named_as_such() -> None:
@@ -102,8 +102,9 @@ def test_copies_on_the_stream_that_computes_are_named_with_what_they_could_save(
     record = one_after_the_other(200)
     finding = only(one_stream(record))
     assert finding.text == (
-        "Stream 7 of GPU 0 computes and moves data by turns: for 200 ns (20 % of the time) nothing "
-        "was computed while 1 copy ran on it, the longest is `Memcpy HtoD (Pageable -> Device)`."
+        "Stream 7 of GPU 0 computes and moves data in turns: for 200 ns (20 % of the time) "
+        "nothing was computed while 1 copy ran on it; the longest is `Memcpy HtoD (Pageable -> "
+        "Device)`."
     )
     assert (finding.cost_ns, finding.start_ns, finding.end_ns) == (200, 800, 1000)
     assert "torch.cuda.Stream()" in finding.remedy
@@ -211,7 +212,7 @@ def test_an_idle_gpu_is_told_of_the_wait_that_emptied_its_queue_and_of_what_came
     assert re.fullmatch(
         r"In 9\d % of the GPU's idle time it waited for the CPU to launch work, mostly in Python\. "
         r"50 % of the idle time is gaps that began while the CPU waited for the GPU, so that "
-        r"nothing was queued: fewer \.item\(\), .* keep it fed\. Then make the Python .*\.",
+        r"nothing was queued: avoid \.item\(\), .* calls\. Then shorten the Python .*\.",
         emptied(500),
     )
     assert "began while" not in emptied(499)
@@ -220,8 +221,8 @@ def test_an_idle_gpu_is_told_of_the_wait_that_emptied_its_queue_and_of_what_came
 @pytest.mark.parametrize(
     ("cpu", "words"),
     [
-        ([], "the CPU to launch work, mostly in Python: make the Python"),
-        ([op("aten::copy_", ts=100, dur=700)], "mostly in PyTorch's ops: make batches larger"),
+        ([], "the CPU to launch work, mostly in Python: shorten the Python"),
+        ([op("aten::copy_", ts=100, dur=700)], "mostly in PyTorch's ops: use larger batches"),
         (
             [runtime("cudaMalloc", ts=ts, dur=340) for ts in (100, 460)],
             "mostly in calls of the runtime: set up",
@@ -232,7 +233,7 @@ def test_an_idle_gpu_is_told_of_the_wait_that_emptied_its_queue_and_of_what_came
         ),
         (
             [runtime("cudaLaunchKernel", ts=ts, dur=340) for ts in (100, 460)],
-            "mostly in the launches themselves and their way to the GPU: make",
+            "mostly in the launches themselves and their way to the GPU: launch less",
         ),
         ([runtime("cudaLaunchKernel", ts=100, dur=700)], "mostly in one launch, of 700 ns: other"),
         ([annotation(LOADING, ts=100, dur=700)], "it waited for the DataLoader"),
@@ -268,7 +269,7 @@ def test_work_that_begins_long_after_its_launch_is_put_down_to_no_launch() -> No
     )
     said = {finding.rule: finding for finding in findings(record)}
     assert "launch_bound" not in said
-    assert "did not begin, and the trace does not tell why" in said["device_idle"].remedy
+    assert "did not begin, and the trace does not show why" in said["device_idle"].remedy
 
 
 def test_of_a_cpu_that_was_not_recorded_nothing_is_said() -> None:
@@ -277,7 +278,7 @@ def test_of_a_cpu_that_was_not_recorded_nothing_is_said() -> None:
         *(kernel("k", ts=500 * n + 10, dur=50, launched_by=n) for n in range(3)),
     )
     (said,) = device_idle(record)
-    assert "of which the trace holds no ops: record these as well" in said.remedy
+    assert "whose ops are not in the trace: record them as well" in said.remedy
     assert "Python" not in said.remedy
     assert "PyTorch op" not in said.text
 

@@ -47,8 +47,8 @@ def uneven(**metadata: Any) -> Record:
 @pytest.mark.parametrize(
     ("name", "metadata", "says"),
     [
-        ("aten::mm", {"cpus": 8, "torch_threads": 1}, "torch.set_num_threads(8) shares it out."),
-        ("aten::add_", {"cpus": 8, "torch_threads": 4}, "torch.set_num_threads(8) shares it out."),
+        ("aten::mm", {"cpus": 8, "torch_threads": 1}, "call torch.set_num_threads(8)."),
+        ("aten::add_", {"cpus": 8, "torch_threads": 4}, "call torch.set_num_threads(8)."),
         ("aten::mm", {"cpus": 8, "torch_threads": 8, "cpu_use": FREE}, ""),
         ("aten::mm", {}, ""),
         ("aten::mm", {"cpus": 8}, ""),
@@ -58,7 +58,7 @@ def uneven(**metadata: Any) -> Record:
         ("aten::mm", {"cpus": 2, "torch_threads": 8}, ""),
         ("aten::mm", {"cpus": 2, "torch_threads": 2, "cpu_use": TAKEN}, ""),
         ("aten::mm", {"cpus": 2, "torch_threads": 1, "cpu_use": TAKEN}, ""),
-        ("aten::mm", {"cpus": 2, "torch_threads": 1, "cpu_use": FREE}, "may use 2 CPUs: torch."),
+        ("aten::mm", {"cpus": 2, "torch_threads": 1, "cpu_use": FREE}, "use 2 CPUs: call torch."),
     ],
 )  # fmt: skip
 def test_more_threads_are_asked_for_where_they_are_known_to_help(
@@ -76,12 +76,12 @@ def test_more_threads_are_never_asked_for_where_there_are_as_many_as_cpus(
 ) -> None:
     known = {"cpus": 2, "torch_threads": threads, "cpu_use": use}
     for record in (alike("aten::mm", **known), uneven(**known)):
-        assert "shares it out" not in of_ops(record).remedy
+        assert "call torch.set_num_threads" not in of_ops(record).remedy
         assert "more threads" not in of_ops(record).remedy.lower()
 
 
 def test_calls_that_vary_wildly_may_be_due_to_threads_where_nothing_is_known_of_these() -> None:
-    assert "More threads than free cores also wait" in of_ops(uneven()).remedy
+    assert "Threads also wait for one another" in of_ops(uneven()).remedy
     assert "threads" not in of_ops(uneven(cpus=8, torch_threads=8, cpu_use=FREE)).remedy
 
 
@@ -92,11 +92,12 @@ def of_threads(record: Record) -> list[Finding]:
 @pytest.mark.parametrize(
     ("metadata", "says", "remedy", "cost"),
     [
-        ({"cpus": 2, "torch_threads": 8}, "on 8 threads, and this process may use 2 CPUs: threads "
-         "wait for one another, in ops that took 3.00 ms.", "Set torch.set_num_threads(2).", 3),
+        ({"cpus": 2, "torch_threads": 8}, "on 8 threads, but this process may use only 2 CPUs: "
+         "threads wait for one another, in ops that took 3.00 ms.",
+         "Call torch.set_num_threads(2).", 3),
         ({"cpus": 8, "torch_threads": 8, "world_size": 4}, "This is one of 4 ranks, and each runs "
-         "an op on 8 threads: where they share 8 CPUs", "torch.set_num_threads(2) in each", 3),
-        ({"cpus": 2, "torch_threads": 2, "cpu_use": TAKEN}, "the system took one from its threads "
+         "its ops on 8 threads: where they share 8 CPUs", "torch.set_num_threads(2) in each", 3),
+        ({"cpus": 2, "torch_threads": 2, "cpu_use": TAKEN}, "the system interrupted its threads "
          "400 times in 1.00 s of CPU time", "try torch.set_num_threads(1).", 0),
     ],
 )  # fmt: skip

@@ -75,8 +75,8 @@ def test_first_launches_that_load_kernels_are_warmed_up_and_not_captured() -> No
     found = said(launching([*FIRST, *AGAIN]))
     assert found["device_idle"].remedy.endswith(
         "mostly in first calls, which load libraries and kernels (10 were the first launch of a "
-        "kernel, of up to 4.00 ms, where a later one takes 10.0 µs): warm up before what is timed, "
-        "as it is paid once per process."
+        "kernel, of up to 4.00 ms, where a later one takes 10.0 µs): warm up before measuring, as "
+        "this cost is paid once per process."
     )
     assert "Most of that is first calls, which load" in found["critical_path"].remedy
     assert not GRAPHS.search(remedies(launching([*FIRST, *AGAIN])))
@@ -169,20 +169,20 @@ def test_launches_without_their_kernels_are_told_and_no_gpu_is_advised() -> None
     first, *_ = findings(record)
     assert first.rule == "no_kernels"
     assert first.text.startswith(
-        "The trace has 10 launches of GPU work (`cudaLaunchKernel` 10) and none of that work"
+        "The trace has 10 launches of GPU work (`cudaLaunchKernel` 10) but not the work itself"
     )
     assert "ProfilerActivity.CUDA" in first.remedy
     assert "ERR_NVGPUCTRPERM" in first.remedy
     found = said(record)
     assert found.keys() == {"no_kernels", "cpu_ops"}  # nothing on the GPU's time
     assert found["cpu_ops"].text.startswith("`aten::mm` took 100 % of CPU op time")
-    assert "what it took the GPU is not in this trace" in found["cpu_ops"].remedy
+    assert "their time on the GPU is not in this trace" in found["cpu_ops"].remedy
 
 
 @pytest.mark.parametrize(
     ("metadata", "name", "words"),
     [
-        ({"recorder": "Nsight Systems"}, "cudaLaunchKernel", "nsys profile --trace=cuda; if it"),
+        ({"recorder": "Nsight Systems"}, "cudaLaunchKernel", "nsys profile --trace=cuda; if you"),
         ({}, "hipLaunchKernel", "held roctracer"),
         ({}, "cuLaunchKernel", "held CUPTI"),
     ],
@@ -257,7 +257,7 @@ def test_a_cell_of_imports_is_told_in_one_quiet_line() -> None:
 @pytest.mark.parametrize(
     ("busy", "words"),
     [
-        (400 * US, "what the call waited for is not in it"),
+        (400 * US, "so the call waited for something else"),
         (9 * MS, "The CPU launches nothing while it waits"),
     ],
 )
@@ -273,7 +273,7 @@ def test_a_wait_for_what_the_gpu_did_not_do_is_for_something_else(busy: int, wor
 
 def test_a_real_wait_of_463_ms_was_for_nothing_that_the_gpu_did(shared: Shared) -> None:
     found = said(load(shared("tracelens/sglang_decode_graphs.json.gz")))
-    assert "is not in it: another process" in found["synchronising"].remedy
+    assert "something else: another process" in found["synchronising"].remedy
 
 
 def test_the_wait_for_the_last_result_is_not_to_be_left_out() -> None:
@@ -285,7 +285,7 @@ def test_the_wait_for_the_last_result_is_not_to_be_left_out() -> None:
     ]  # fmt: skip
     assert "No GPU work came after this call" in said(trace_of(*rows))["synchronising"].remedy
     more = [*rows, kernel("gemm", ts=9600 * US, dur=MS, launched_by=3)]
-    assert "leave the call out" in said(trace_of(*more))["synchronising"].remedy
+    assert "remove the call" in said(trace_of(*more))["synchronising"].remedy
     reading = [*rows, op("aten::item", ts=15, dur=9 * MS + 10)]
     assert "Read results less often" in said(trace_of(*reading))["synchronising"].remedy
 

@@ -50,7 +50,7 @@ def test_it_says_what_bounds_the_run_and_what_the_op_is_worth() -> None:
 
 def test_ops_that_take_the_cpu_s_time_should_be_fewer() -> None:
     (said,) = critical_path_bound(cpu_bound(600))
-    assert said.remedy.startswith("Fewer, larger ops (torch.compile")
+    assert said.remedy.startswith("Give it less to do: fewer, larger ops (torch.compile")
 
 
 def one_call(took: int) -> Record:
@@ -71,7 +71,7 @@ def test_one_long_call_is_warmed_up_not_fused() -> None:
         "Most of that is one call, `cudaDeviceGetStreamPriorityRange`, of 9.00 µs: "
     )
     (less,) = critical_path_bound(one_call(90))
-    assert less.remedy.startswith("Fewer, larger ops")
+    assert less.remedy.startswith("Give it less to do: fewer, larger ops")
 
 
 def amid_the_run(name: str, *, launches: str = "") -> Record:
@@ -89,14 +89,14 @@ def amid_the_run(name: str, *, launches: str = "") -> Record:
 @pytest.mark.parametrize(
     ("name", "launches", "said"),
     [
-        ("cudaHostAlloc", "", "it pins memory of the CPU"),
+        ("cudaHostAlloc", "", "it pins CPU memory"),
         ("cudaMalloc", "", "the allocator had no cached block of this size"),
-        ("cudaFree", "", "memory is given back"),
-        ("cudaMemcpy", "", "nothing is launched before it returns"),
+        ("cudaFree", "", "it returns memory to the driver"),
+        ("cudaMemcpy", "", "the CPU launches nothing until it returns"),
         ("cudaLaunchKernel", "gemm", "the first launch of a kernel loads it"),
         ("cudaLaunchKernel", "relu", "other launches take microseconds"),
         ("cuModuleLoadData", "", "it loads kernels"),
-        ("cudaStreamCreate", "", "make it before what is timed"),
+        ("cudaStreamCreate", "", "move it before the timed part"),
     ],
 )
 def test_a_long_call_amid_the_run_is_told_of_by_what_it_is(
@@ -111,7 +111,7 @@ def test_a_long_call_amid_the_run_is_told_of_by_what_it_is(
 def test_the_finding_on_the_path_says_it_too() -> None:
     (told,) = critical_path_bound(amid_the_run("cudaHostAlloc"))
     assert told.remedy.startswith(
-        "Most of that is one call, `cudaHostAlloc`, of 9.00 µs: it pins memory of the CPU"
+        "Most of that is one call, `cudaHostAlloc`, of 9.00 µs: it pins CPU memory"
     )
 
 

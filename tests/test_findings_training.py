@@ -129,7 +129,7 @@ class TestBiasBeforeNorm:
     def test_numbers_and_the_modules(self) -> None:
         record = convolved(bias=True)
         (finding,) = said("bias_before_norm", record)
-        assert "The bias of 1 convolution call (`aten::conv2d`) is in vain" in finding.text
+        assert "The bias of 1 convolution call (`aten::conv2d`) has no effect" in finding.text
         assert finding.cost_ns == 20  # to add it
         assert "bias=False" in finding.remedy
 

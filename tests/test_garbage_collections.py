@@ -76,7 +76,7 @@ def test_collections_that_the_code_asked_for_are_said_to_be_so() -> None:
     asked = calls_of((None, "step", 9, 1 * MS), ("step", COLLECT, 9, 80 * MS))
     (finding,) = said(dataclasses.replace(collecting(90 * MS), calls=asked))
     assert ": the code called `gc.collect()` 9 times, mostly in `build`" in finding.text
-    assert finding.remedy.startswith("Leave it out of the loop")
+    assert finding.remedy.startswith("Take it out of the loop")
     fewer = calls_of((None, "step", 9, 1 * MS), ("step", COLLECT, 9, 45 * MS))
     (finding,) = said(dataclasses.replace(collecting(90 * MS), calls=fewer))
     assert "gc.collect()`" not in finding.text

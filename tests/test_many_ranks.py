@@ -285,7 +285,7 @@ class TestStragglers:
         return {one.rule: one.text for one in run_of(*in_lockstep(starts, moving=200)).findings()}
 
     def test_the_rule_fires_from_five_percent_on(self) -> None:
-        assert "collectives, in all 50 ns after the last but one" in self.told(50)["stragglers"]
+        assert "collectives, in total 50 ns after the second to last" in self.told(50)["stragglers"]
         assert "stragglers" not in self.told(49)
 
     def test_waiting_is_told_from_five_percent_on(self) -> None:

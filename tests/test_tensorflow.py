@@ -245,10 +245,10 @@ def test_no_finding_tells_to_use_pytorch() -> None:
         ],
     })  # fmt: skip
     said = " ".join(f"{one.text} {one.remedy}" for one in findings(record))
-    assert "launches fewer, or batches larger" in said
+    assert "launch less, or use larger batches" in said
     assert not re.search("torch|DataLoader|num_workers", said, re.IGNORECASE)
     usual = findings(Record(record.trace, None, {}))
-    assert any("launches fewer (torch.compile" in one.remedy for one in usual)
+    assert any("launch less (torch.compile" in one.remedy for one in usual)
 
 
 def test_the_critical_path_goes_from_lane_to_lane() -> None:

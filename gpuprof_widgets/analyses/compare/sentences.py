@@ -63,7 +63,7 @@ def _without_trace(runs: Runs) -> str:
     if not empty:
         return ""
     verb = "hold" if len(empty) > 1 else "holds"
-    return f"{' and '.join(empty)} {verb} no trace, so that nothing can be compared."
+    return f"{' and '.join(empty)} {verb} no trace, so nothing can be compared."
 
 
 def _functions_without_trace(runs: Runs) -> list[Finding]:
@@ -74,8 +74,8 @@ def _functions_without_trace(runs: Runs) -> list[Finding]:
     a, b = (int(table[column].sum()) for column in ("total_a_ns", "total_b_ns"))
     share = abs(b - a) / max(a, 1)
     text = (
-        f"B's Python functions take {_longer_or_not(a, b)}: {format_ns(a)} → "
-        f"{format_ns(b)} ({_recorders_without_steps(runs)}: nothing tells noise from change)."
+        f"B's Python functions take {_longer_or_not(a, b)}: {format_ns(a)} → {format_ns(b)} "
+        f"({_recorders_without_steps(runs)}: noise cannot be told from change)."
         if a != b
         else f"No difference: the Python functions of both take {format_ns(a)}."
     )
@@ -116,9 +116,9 @@ def _longer_or_not(a: float, b: float) -> str:
 
 def _unsure(runs: Runs, apart: float) -> str:
     if runs.steps is None:
-        return "no steps in both, so that nothing tells noise from change"
+        return "not both have steps, so noise cannot be told from change"
     if np.isnan(apart):
-        return "one step only, so that nothing tells noise from change"
+        return "one step only, so noise cannot be told from change"
     return f"medians; the steps of one run are {format_ns(apart)} apart"
 
 
@@ -172,7 +172,9 @@ def _not_alike(runs: Runs) -> list[Finding]:
         words.append(f"A ran on {devices[0]}, B on {devices[1]}.")
     if options := _options_that_differ(runs):
         which = ", ".join(options)
-        words.append(f"A and B were not recorded alike ({which}): that takes time too.")
+        words.append(
+            f"A and B were recorded with different options ({which}), which take time too."
+        )
     words += [*_recorder_sentences(runs), *_outside(runs)]
     return [Finding(text, rule="unlike") for text in words]
 
@@ -207,7 +209,7 @@ def _recorder_sentences(runs: Runs) -> list[str]:
     if names[0] != names[1]:
         words.append(
             f"{names[0]} recorded A's Python functions, {names[1]} B's: each slows them down in "
-            "its own way, so that small differences between functions mean nothing."
+            "its own way, so small differences between functions mean nothing."
         )
     sampled = [
         run for run, of in zip("AB", (runs.a, runs.b), strict=True) if of.metadata.get(SAMPLED)

@@ -30,8 +30,9 @@ MOST = 3  # findings
 
 REMEDIES = {
     "GatherBackward0": "Index instead, as in x[rows, indices]: it is cheaper in both passes.",
-    "EmbeddingBackward0": "It fills a gradient as large as the whole table: `nn.Embedding(..., "
-    "sparse=True)` with `torch.optim.SparseAdam` or SGD makes one of the rows that were used.",
+    "EmbeddingBackward0": "It fills a gradient as large as the whole table: use "
+    "`nn.Embedding(..., sparse=True)` with `torch.optim.SparseAdam` or SGD, whose gradient has "
+    "only the rows that were used.",
 }
 MOSTLY = 0.9
 SHORT_NS = 20_000
@@ -39,10 +40,10 @@ SHORT_NS = 20_000
 MANY = 10
 """Calls from which on fewer calls are worth a remedy."""
 SHORT = (
-    "One call takes {each}, much of which any op costs, forward or backward: make calls fewer, on "
-    "larger tensors."
+    "One call takes {each}, much of it overhead that any op has, forward or backward: make fewer "
+    "calls, on larger tensors."
 )
-WAITED = "The CPU launches nothing while it waits: look for an op whose backward does not."
+WAITED = "The CPU launches nothing while it waits: look for an op whose backward does not wait."
 OTHERWISE = "Look for another op with the same result, whose backward is cheaper."
 OF_A_GRAPH = (
     "Run it once with the environment variable PYTORCH_JIT=0: without TorchScript each op of the "
@@ -55,8 +56,8 @@ OF_A_PRODUCT = (
 )
 IN_BF16 = " or bfloat16 (in which this CPU multiplies)"
 IN_PROPORTION = (
-    "That is usual beside its forward op: what makes that cheaper, as smaller sizes do, makes this "
-    "cheaper too."
+    "That is usual for its forward op: what makes the forward cheaper, such as smaller sizes, "
+    "makes this cheaper too."
 )
 
 ONE_VALUE_PER_ROW = frozenset({"aten::nll_loss_forward", "aten::nll_loss2d_forward"})
@@ -245,9 +246,9 @@ def _at(record: Record, op: pd.Series, finding: Finding) -> Finding:
 
 
 RECOMPUTATION_REMEDY = (
-    "Where memory allows, checkpoint fewer blocks, or those alone whose forward is cheap for the "
-    "memory that it would keep (torch.utils.checkpoint; with create_selective_checkpoint_contexts "
-    "the costly ops of a block are kept)."
+    "Where memory allows, checkpoint fewer blocks, or only those whose forward is cheap for the "
+    "memory that it would keep (torch.utils.checkpoint; create_selective_checkpoint_contexts "
+    "keeps the results of a block's costly ops)."
 )
 
 
@@ -270,8 +271,8 @@ def recomputation(record: Record, *, recomputation_share: float = 0.05) -> list[
     names = slices["name"].iloc[again.node].astype(str)
     longest = int((again.end_ns - again.start_ns).argmax())
     text = (
-        f"The backward pass computes the forward anew in {format_count(len(again.node), 'op')}, "
-        f"such as {code(names.iloc[longest])} (activation checkpointing): {format_ns(cost)}, "
+        f"The backward pass recomputes the forward in {format_count(len(again.node), 'op')}, such "
+        f"as {code(names.iloc[longest])} (activation checkpointing): {format_ns(cost)}, "
         f"{format_share(share_of(cost, whole))} of {'GPU time' if len(gpu) else 'that pass'}. That "
         "is the price of the memory it saves."
     )
@@ -304,9 +305,9 @@ OF_TORCH = frozenset(
 users cannot rewrite: checkpoints, hooks, passing tensors on."""
 
 PYTHON_AUTOGRAD_REMEDY = (
-    "That is its Python, and what it calls that is no PyTorch op. Write it in differentiable ops "
-    "of PyTorch, through which autograd goes back without Python, or compile it (torch.compile); "
-    "else call it less often, on larger tensors."
+    "That is Python, and calls that are no PyTorch ops. Write it in differentiable PyTorch ops, "
+    "whose backward needs no Python, or compile it (torch.compile); else call it less often, on "
+    "larger tensors."
 )
 
 

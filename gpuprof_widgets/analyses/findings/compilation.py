@@ -25,11 +25,11 @@ WORTH_SHARE = 0.2
 """Share of all compilation time from which on the first compilations get a remedy."""
 
 IN_WARM_UP = (
-    "The first compilation of a function is paid once: warm up before what is timed (--steps with "
+    "The first compilation of a function is paid once: warm up before measuring (--steps with "
     "--warmup), or keep the compiled code from run to run (TORCHINDUCTOR_CACHE_DIR on a disk that "
     "stays)."
 )
-LONGER = "Warm up longer (--warmup): the recorded steps hold what is paid once."
+LONGER = "Warm up longer (--warmup): the recorded steps include one-off costs."
 ASK_TORCH = "TORCH_LOGS=recompiles tells why it compiled again."
 DYNAMIC = (
     "Compile once for all sizes: `torch._dynamo.mark_dynamic(tensor, dimension)` before the first "
@@ -82,7 +82,7 @@ CAUSES = (
     ),
     _tensor(
         "requires_grad",
-        "{what} required gradients once and once not",
+        "{what} required gradients in some calls only",
         "Compile one function to train with and one to evaluate with.",
     ),
     _tensor(
@@ -98,7 +98,7 @@ CAUSES = (
     Cause(
         re.compile(r"(?P<what>\S+)\.training == (?:True|False|[01])"),
         "its modules went from `train()` to `eval()` or back",
-        "Once for each mode is usual; it keeps both unless there is more that changes.",
+        "One compilation per mode is usual; torch keeps both unless something else changes too.",
     ),
     Cause(
         re.compile(r"len\((?P<what>.+?)\) == (?P<old>\d+)"),
@@ -122,7 +122,7 @@ CAUSES = (
     ),
     Cause(
         re.compile(r"Duplicate tensors? found"),
-        "two of its arguments were the same tensor, or no more",
+        "two of its arguments were the same tensor in some calls only",
         "Hand in different tensors each time, or the same ones each time.",
     ),
     Cause(
@@ -182,7 +182,7 @@ def compilation(record: Record, *, compilation_share: float = COMPILATION_SHARE)
     times_text = format_count(max(len(rows), len(listed)) - len(given_up), "time")
     text = (
         f"`torch.compile` compiled {times_text}, "
-        f"{format_ns(spent)} of {format_ns(run_ns(record))} ({format_share(share)})"
+        f"in {format_ns(spent)} of {format_ns(run_ns(record))} ({format_share(share)})"
         f"{_explanation(reasons, repeated, by_recording, listed)}{_gave_up(given_up)}."
     )
     remedy = _remedy(record, reasons, listed)
@@ -225,10 +225,10 @@ def _explanation(
     text = ""
     if reasons:
         most = reasons[0]
-        times = "" if len(most.compilations) == 1 else f"{len(most.compilations):,} times "
-        text = f": {_function(most.compilations[0])} {times}again{most.words}"
+        times = "" if len(most.compilations) == 1 else f" {len(most.compilations):,} times"
+        text = f": it recompiled {_function(most.compilations[0])}{times}{most.words}"
         if others := len(repeated) - len(by_recording) - len(most.compilations):
-            text += f" ({others:,} more again for other reasons)"
+            text += f" ({others:,} more for other reasons)"
     elif listed and not by_recording:
         longest = max(listed, key=lambda entry: int(entry["dur_ns"]))
         of = "" if len(listed) == 1 else "the longest "
@@ -237,7 +237,7 @@ def _explanation(
             text = f", each function for the first time, the longest {_function(longest)}"
     if by_recording:
         times = format_count(len(by_recording), "time")
-        text += f"; {times} as hooks of modules changed, which may be the recording's own"
+        text += f"; {times} as hooks of modules changed, perhaps those of the recording"
     return text
 
 
@@ -245,8 +245,8 @@ def _gave_up(given_up: list[Listed]) -> str:
     if not given_up:
         return ""
     names = list(dict.fromkeys(_function(entry).partition(" (")[0] for entry in given_up))
-    text = f"; at its limit (`recompile_limit`) it gave {' and '.join(names[:MOST_VALUES])} up"
-    return f"{text}, which {'runs' if len(names) == 1 else 'run'} uncompiled since"
+    text = f"; at its limit (`recompile_limit`) it gave up on {' and '.join(names[:MOST_VALUES])}"
+    return f"{text}, which {'runs' if len(names) == 1 else 'run'} uncompiled since then"
 
 
 def _remedy(record: Record, reasons: list[_Reason], listed: list[Listed]) -> str:

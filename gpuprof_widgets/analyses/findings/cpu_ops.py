@@ -47,15 +47,15 @@ Mask = npt.NDArray[np.bool_]
 RANKED = 3
 SHORT_NS = 20_000
 """Duration of a call below which dispatching the op and allocating its result take most of it."""
-SHORT_CALLS = "One call takes {each}, much of which any op costs: {fewer}."
-FEWER_OR_FUSED = "make calls fewer, on larger tensors, or fuse them (torch.compile)"
-FEWER = "make calls fewer, on larger tensors"
+SHORT_CALLS = "One call takes {each}, much of it overhead that any op has: {fewer}."
+FEWER_OR_FUSED = "make fewer calls, on larger tensors, or fuse them (torch.compile)"
+FEWER = "make fewer calls, on larger tensors"
 LONG_CALLS = "One call takes {each}: smaller sizes{narrower} or a GPU make it shorter."
 IN_BF16 = ", bfloat16 (in which this CPU multiplies)"
-LAUNCHING = "On the CPU it mostly launches: what it took the GPU is not in this trace."
+LAUNCHING = "On the CPU it mostly launches kernels: their time on the GPU is not in this trace."
 UNUSED_GPU = "PyTorch sees a GPU: if nothing ran on it, move model and data there (.to('cuda'))."
 DEBUGGING = "Autograd's anomaly mode was on, which makes forward ops longer: switch it off first."
-IN_A_REGION = "Mark regions within it to see what in it takes that."
+IN_A_REGION = "Mark regions within it to see what takes the time."
 
 Kinds = Mapping[str, Mask]
 
@@ -120,7 +120,7 @@ def _little_time(record: Record, computing_ns: int) -> str:
     thing = "run" if record.metadata.get("execution_count") is None else "cell"
     return (
         f"PyTorch's ops took {format_ns(computing_ns)} of this {thing}'s {format_ns(took)} "
-        f"({format_share(share_of(computing_ns, took))}); those of threads that it starts are not "
+        f"({format_share(share_of(computing_ns, took))}); ops of threads that it starts are not "
         "recorded."
     )
 

@@ -284,9 +284,9 @@ def optimizer_loops(
     who = ", ".join(code(f"{kind}.step") for kind in kinds(record.trace, STEP, regions))
     steps = format_count(len(step), "step")
     text = (
-        f"{who} updated one tensor after the other: {number.max():,} ops that launched a kernel "
-        f"each in one step, {format_ns(spent)} of the CPU's time in {steps}; "
-        f"{shorter(cost, record)} without."
+        f"{who} updated one tensor after the other: {number.max():,} ops in one step, each of "
+        f"which launched a kernel, {format_ns(spent)} of the CPU's time in {steps}; without that "
+        f"{shorter(cost, record)}."
     )
     most = int(step[number.argmax()])
     evidence = tuple(rows[regions == most][:EVIDENCE])
@@ -327,28 +327,28 @@ TAKEN_LEAST = 20
 """Preemptions from which on they count at all."""
 
 MORE_THAN_CPUS = (
-    "PyTorch runs an op on {threads} threads, and this process may use {cpus_here}: threads wait "
-    "for one another, in ops that took {took}."
+    "PyTorch runs each op on {threads} threads, but this process may use only {cpus_here}: "
+    "threads wait for one another, in ops that took {took}."
 )
 RANKS = (
-    "This is one of {ranks} ranks, and each runs an op on {threads} threads: where they share "
+    "This is one of {ranks} ranks, and each runs its ops on {threads} threads: where they share "
     "{cpus_here}, threads wait for one another, here in ops that took {took}."
 )
 CONTESTED = (
-    "Others wanted the {cpus_here} of this process as well (programs, ranks, workers of a "
-    "DataLoader): the system took one from its threads {taken:,} times in {used} of CPU time. "
-    "PyTorch runs an op on {threads} threads, which waits for the slowest of them: times of ops "
-    "here are longer than they would be alone, and less even."
+    "Other programs, ranks or DataLoader workers also used the {cpus_here} of this process: the "
+    "system interrupted its threads {taken:,} times in {used} of CPU time. PyTorch runs each op "
+    "on {threads} threads and waits for the slowest: ops take longer here than they would alone, "
+    "and their times vary more."
 )
-SET = "Set torch.set_num_threads({fewer})."
-SET_IN_EACH = "Set torch.set_num_threads({fewer}) in each rank."
+SET = "Call torch.set_num_threads({fewer})."
+SET_IN_EACH = "Call torch.set_num_threads({fewer}) in each rank."
 TRY = (
-    "Measure again while nothing else runs; if others always do, try "
+    "Measure again while nothing else runs; if other programs always run, try "
     "torch.set_num_threads({fewer})."
 )
 FEWER_THAN_CPUS = (
-    "PyTorch runs an op on {threads}, and this process may use {cpus_here}: "
-    "torch.set_num_threads({cpus}) shares it out."
+    "PyTorch runs each op on {threads}, but this process may use {cpus_here}: call "
+    "torch.set_num_threads({cpus})."
 )
 
 

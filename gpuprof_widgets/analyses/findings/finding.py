@@ -182,7 +182,7 @@ def _with_line(trace: Trace, finding: Finding, cell: CellLines) -> Finding:
     if code(statement) in finding.text:
         return finding
     of = f" of {name}" if cell.lines["cell"].nunique() > 1 else ""
-    sentence = f" The line to look at is {number}{of}: {code(statement)}."
+    sentence = f" Look at line {number}{of}: {code(statement)}."
     return replace(finding, remedy=finding.remedy + sentence)
 
 
@@ -217,40 +217,43 @@ def _rows_of_op(trace: Trace, finding: Finding) -> Rows:
     return np.asarray(gpu[of_the_op], np.intp)
 
 
-SETTING_UP = "the first calls set the GPU up and load its kernels. Warm up before what is timed."
-LOADING = "the first launch of a kernel loads it. Warm up before what is timed."
+SETTING_UP = "the first calls set up the GPU and load its kernels. Warm up before measuring."
+LOADING = "the first launch of a kernel loads it. Warm up before measuring."
 COPYING = re.compile(r"(cuda|hip|cu)Memcpy\w*")
 BY_NAME = {
     re.compile(r"cu(Module|Library)(Load|GetFunction|GetKernel)\w*"): "it loads kernels. Warm up "
-    "before what is timed.",
+    "before measuring.",
     re.compile(r"cudaHostAlloc|cudaMallocHost|hipHost(Malloc|Alloc)|cuMem(HostAlloc|AllocHost)\w*|"
-    r"(cuda|hip)HostRegister|cuMemHostRegister\w*"): "it pins memory of the CPU, which takes long: "
-    "pin a buffer once and use it again.",
-    ALLOCATING: "the allocator had no cached block of this size. Warm up before what is timed, and "
-    "keep sizes alike from step to step.",
-    FREEING: "memory is given back: keep it cached (no torch.cuda.empty_cache()), and use less of "
-    "it where it runs short.",
-    COPYING: "nothing is launched before it returns: copy from "
-    "pinned memory with non_blocking=True, and less often.",
-    re.compile(r"(cuda|hip|cu)\w*Launch\w*"): "other launches take microseconds: look on the "
-    "timeline what else ran then, on this thread and on others.",
+    r"(cuda|hip)HostRegister|cuMemHostRegister\w*"): "it pins CPU memory, which is slow: pin a "
+    "buffer once and reuse it.",
+    ALLOCATING: "the allocator had no cached block of this size. Warm up before measuring, and "
+    "keep sizes the same from step to step.",
+    FREEING: "it returns memory to the driver: keep it cached (do not call "
+    "torch.cuda.empty_cache()), and use less where it runs short.",
+    COPYING: "the CPU launches nothing until it returns: copy from pinned memory with "
+    "non_blocking=True, and less often.",
+    re.compile(r"(cuda|hip|cu)\w*Launch\w*"): "other launches take microseconds: look at the "
+    "timeline for what else ran then, on this thread and on others.",
 }  # fmt: skip
-OTHERWISE = "make it before what is timed, or less often, if you can."
+OTHERWISE = "move it before the timed part, or call it less often, if you can."
 
-MOSTLY_ONE = "Most of that is one call, of {longest}; {others}: {why}"
+MOSTLY_ONE = "Most of that is one call of {longest}; {others}: {why}"
 SETTING_A_LIBRARY_UP = (
-    "the first one may set a library or its threads up. Warm up before what is timed (--steps with "
-    "--warmup), or look whether its tensors are larger."
+    "the first call may set up a library or its threads. Warm up before measuring (--steps with "
+    "--warmup), or check whether its tensors are larger."
 )
 LONGER_THAN_OTHERS = (
-    "look whether its tensors are larger, and on the timeline what else ran then, on this thread "
-    "and on others."
+    "check whether its tensors are larger, and look at the timeline for what else ran then, on "
+    "this thread and on others."
 )
 MOSTLY_FEW = (
-    "Most of that is few of the calls, of up to {longest}; the median one takes {other}: look "
-    "whether their tensors are larger, and on the timeline what else ran then."
+    "A few of the calls, of up to {longest}, take most of that; the median call takes {other}: "
+    "check whether their tensors are larger, and look at the timeline for what else ran then."
 )
-THREADS_WAIT = " More threads than free cores also wait for one another (torch.set_num_threads)."
+THREADS_WAIT = (
+    " Threads also wait for one another if there are more of them than free cores "
+    "(torch.set_num_threads)."
+)
 MOST = 0.5
 """Share of the time of all calls that counts as most of it."""
 TIMES_OTHERS = 5

@@ -41,24 +41,24 @@ from gpuprof_widgets.trace.schema import NONE
 Ints = npt.NDArray[np.int64]
 
 HOST_REMEDIES = {
-    PYTHON: "make the Python between the ops shorter (logging, metrics, loops over tensors), or "
-    "batches larger",
-    CPU_OPS: "make batches larger, or ops fewer (torch.compile, CUDA graphs, fused or foreach "
+    PYTHON: "shorten the Python between the ops (logging, metrics, loops over tensors), or use "
+    "larger batches",
+    CPU_OPS: "use larger batches, or fewer ops (torch.compile, CUDA graphs, fused or foreach "
     "optimizers)",
-    RUNTIME: "set up, allocate and load modules before what is timed, and keep memory cached",
-    LAUNCHING: "make launches fewer (torch.compile, CUDA graphs, fused or foreach optimizers), or "
-    "batches larger",
+    RUNTIME: "set up, allocate and load modules before the timed part, and keep memory cached",
+    LAUNCHING: "launch less (torch.compile, CUDA graphs, fused or foreach optimizers), or use "
+    "larger batches",
 }
 """What to do about a CPU that launches too late, by what delayed it."""
 REPLAYING = {
-    CPU_OPS: "make batches larger, or ops fewer (torch.compile, more of the step in one graph, "
+    CPU_OPS: "use larger batches, or fewer ops (torch.compile, more of the step in one graph, "
     "fused or foreach optimizers)",
-    LAUNCHING: "capture more in one graph, or make batches larger",
+    LAUNCHING: "capture more in one graph, or use larger batches",
 }
 """The same where CUDA graphs are replayed already."""
 COLD = "first calls"
 """Ops, launches or other calls in which the CPU loads libraries and kernels."""
-WARM_UP = "warm up before what is timed, as it is paid once per process"
+WARM_UP = "warm up before measuring, as this cost is paid once per process"
 
 HOST = "host"
 HOST_WORDS = {
@@ -72,7 +72,7 @@ COLD_KINDS = (CPU_OPS, RUNTIME, LAUNCHING)
 SINGLE_CALL = {RUNTIME: "one call of the runtime, {name}", LAUNCHING: "one launch"}
 """How the finding names a single call that took most of the time."""
 
-KEEP_FED = "fewer .item(), .cpu(), prints of tensors and other synchronising calls keep it fed"
+KEEP_FED = "avoid .item(), .cpu(), printing tensors and other synchronising calls"
 
 MOSTLY = 0.5
 """Share of a GPU's idle time in gaps that began while the CPU waited for it: from here on the
@@ -88,24 +88,24 @@ LATENCY_NS = 1_000_000
 """No launch takes that long to reach an idle GPU: microseconds are usual (`BACK_TO_BACK_NS`)."""
 
 REMEDIES = {
-    INPUT: "it waited for the DataLoader: give that workers (num_workers), pin_memory=True, and do "
-    "costly transforms beforehand.",
+    INPUT: "it waited for the DataLoader: give it workers (num_workers) and pin_memory=True, and "
+    "do costly transforms beforehand.",
     SYNCHRONISING: f"the CPU had just waited for it, so that nothing was queued: {KEEP_FED}.",
-    QUEUED: "its next work had been launched already: that is the GPU's own time from one kernel "
-    "to the next. Fewer and longer kernels have less of it.",
-    LATE: "its next work had been launched already and did not begin, and the trace does not tell "
+    QUEUED: "its next work had been launched already: that is the GPU's own delay from one kernel "
+    "to the next. Use fewer, longer kernels.",
+    LATE: "its next work had been launched already but did not begin, and the trace does not show "
     "why: work that is not in it, another program on the GPU, another GPU that it waited for, or "
-    "clocks of CPU and GPU that disagree.",
-    "start": "its first work had not come yet: set-up, data and warm-up belong outside of what is "
-    "timed.",
+    "CPU and GPU clocks that disagree.",
+    "start": "its first work had not come yet: move set-up, data and warm-up out of the timed "
+    "part.",
     "end": "its last work was done: end the recording there, or let the CPU do the rest while the "
     "GPU works.",
-    BETWEEN: "it waited for the CPU, which was in no op and in no call that the trace holds: "
-    "recorded Python frames (--stack, with_stack=True) tell where it was.",
-    GPU_ALONE: "it waited for the CPU, of which the trace holds no ops: record these as well "
+    BETWEEN: "it waited for the CPU, which was in no op and in no call that the trace shows: "
+    "record Python frames (--stack, with_stack=True) to see where it was.",
+    GPU_ALONE: "it waited for the CPU, whose ops are not in the trace: record them as well "
     "(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]).",
-    "unknown": "the trace does not tell why: it lacks the launches of what came next. Record the "
-    "CPU's side as well, from before the first of them.",
+    "unknown": "the trace does not show why: it lacks the launches of the next work. Record the "
+    "CPU as well, from before the first launch.",
 }
 
 DEVICE_IDLE_SHARE = 0.05

@@ -37,13 +37,13 @@ IN_PROCESS = (
     "beforehand."
 )
 ITEM_BY_ITEM = (
-    "It takes {items} items out of tensors one by one, {share} of that. Take whole batches at "
+    "{share} of that is taking {items} items out of tensors one by one. Take whole batches at "
     "once: `x[indices]`, with indices from `torch.randperm(len(x)).split(batch_size)`."
 )
 WITH_WORKERS = (
     "Its workers do not keep up: give it more of them, persistent_workers=True, a larger "
-    "prefetch_factor, or lighter transforms. Record them too (--workers) to see what in them takes "
-    "long."
+    "prefetch_factor, or lighter transforms. Record them too (--workers) to see what takes long "
+    "in them."
 )
 OF_TENSORFLOW = (
     "What fills the queue does not keep up: read and transform in parallel (num_parallel_calls, "
@@ -55,8 +55,8 @@ STARTED_ANEW = (
     "Its workers start anew for every pass over the data: persistent_workers=True keeps them."
 )
 STARTED_ONCE = (
-    "They started once: in a longer run that weighs less, and persistent_workers=True keeps them "
-    "for the next pass over the data. A process starts the faster the less it imports and gets."
+    "They started once: in a longer run that matters less, and persistent_workers=True keeps them "
+    "for the next pass over the data. A process that imports and receives less starts faster."
 )
 UNTIL_THEN = "Record them too (--workers) to see whether they import or load until then."
 REMEDIES = {
@@ -73,8 +73,8 @@ REMEDIES = {
         "other objects, and small types (uint8), to be converted on the GPU."
     ),
     "idle": (
-        "Give the workers more to do ahead (prefetch_factor), and look at what the main process "
-        "does with a batch before the loop has it (unpickling, pin_memory)."
+        "Let the workers prefetch more (prefetch_factor), and look at what the main process does "
+        "with a batch before the loop has it (unpickling, pin_memory)."
     ),
     "ending": (
         "Its workers end with every pass over the data: persistent_workers=True keeps them."
@@ -255,12 +255,12 @@ FILE_IO_REMEDIES = (
     (
         kinds.READ,
         re.compile(r"^torch\.load$|get_storage_from_record"),
-        "Load it once and keep it; `torch.load(path, mmap=True)` reads but what is used.",
+        "Load it once and keep it; `torch.load(path, mmap=True)` reads only what is used.",
     ),
     (
         kinds.READ,
         re.compile(r"^numpy\.load$|fromfile"),
-        "Load it once and keep it; `np.load(path, mmap_mode='r')` reads but what is used.",
+        "Load it once and keep it; `np.load(path, mmap_mode='r')` reads only what is used.",
     ),
     (kinds.READ, re.compile(r"^PIL\.|ImagingDecoder|^torchvision"), IN_WORKERS),
     (
@@ -278,8 +278,8 @@ FILE_IO_REMEDIES = (
 """What to do, by the kind of access and the function that was called."""
 
 REMEDY_BY_KIND = {
-    kinds.READ: f"{ONCE} What is read anew in each step, the workers of a DataLoader can read "
-    "ahead (`num_workers`).",
+    kinds.READ: f"{ONCE} If each step reads it anew, let the workers of a DataLoader read ahead "
+    "(`num_workers`).",
     kinds.WRITE: "Write less often and more at once, or from another thread.",
 }
 

@@ -34,32 +34,29 @@ from gpuprof_widgets.analyses.tensor_cores import (
 from gpuprof_widgets.trace.model import Record, Trace
 
 NO_SHAPES = (
-    "With recorded shapes (--shapes) the profile tells how close that comes to what the GPU can do "
-    "(roofline)."
+    "Record shapes (--shapes) to see how close that comes to what the GPU can do (roofline)."
 )
 UNKNOWN_WORK = (
-    "{share} of that is the kernel {kernel}, whose work is not known: look whether narrower types, "
-    "other sizes or another library have a faster one."
+    "{share} of that is the kernel {kernel}, whose work is not known: check whether narrower "
+    "types, other sizes or another library have a faster one."
 )
 MANY_KERNELS = (
-    "None of its {count} kernels takes a third of that, and what work they have is not known: look "
-    "whether narrower types, other sizes or another library take less."
+    "None of its {count} kernels takes a third of that, and their work is not known: check "
+    "whether narrower types, other sizes or another library take less time."
 )
 COPYING = "{share} of that is the copy {kernel}: leave data where it is. {otherwise}"
 TO_OR_FROM_THE_HOST = (
     "Or copy it while the GPU computes: pinned memory, non_blocking=True, a stream of its own."
 )
 ON_GPUS = "Views and ops in place need none."
-SETTING = (
-    "{share} of that is {kernel}: what is overwritten anyway need not be set before (torch.empty)."
-)
+SETTING = "{share} of that is {kernel}: do not initialise what is overwritten anyway (torch.empty)."
 MOVES_DATA = (
     "{it} mostly moves data, at {share} of the GPU's memory bandwidth: fuse it with the ops before "
     "and after it, which then move less{narrower}."
 )
 CACHED = (
-    "{it} mostly moves data, and faster than the GPU's memory could ({share} of its bandwidth), as "
-    "a cache has part of it: only less work makes it shorter{narrower}."
+    "{it} mostly moves data, and faster than the GPU's memory could ({share} of its bandwidth), "
+    "as part of it is in a cache: only less work makes it shorter{narrower}."
 )
 NEAR_THE_PEAK = (
     "{it} computes at {share} of the GPU's peak in {dtype}: only less work makes it "
@@ -71,8 +68,8 @@ FAR_FROM_THE_PEAK = (
 )
 FAR_FROM_THE_BANDWIDTH = (
     "{it} reaches {share} of what the GPU's memory bandwidth allows: too little work at a time to "
-    "fill the GPU, or kernels that do not fit these sizes. Make batches or sizes larger, or one "
-    "call of many."
+    "fill the GPU, or kernels that do not suit these sizes. Use larger batches or sizes, or merge "
+    "many calls into one."
 )
 OVER_THE_PEAK = (
     "By its shapes {it} would compute at {share} of the GPU's peak in {dtype}, which cannot be: "
@@ -270,7 +267,7 @@ def place_of(pieces: pd.DataFrame) -> Place:
 
 
 IN_HALF = (
-    "The inputs have 16 bits already: give the products sizes that are multiples of 8, and see "
+    "The inputs have 16 bits already: give the products sizes that are multiples of 8, and check "
     "whether a library without tensor cores was chosen."
 )
 IN_FLOAT = (
@@ -314,7 +311,7 @@ def tensor_cores_idle(
         return []
     longest = str(eligible.groupby("op")["time_ns"].sum().idxmax())
     text = (
-        f"No kernel used the tensor cores, although ops that can took {format_ns(time)} "
+        f"No kernel used the tensor cores, although ops that could took {format_ns(time)} "
         f"({format_share(time / whole)} of the GPU's time), mostly {code(longest)}; with them "
         f"{shorter(saved, record)}."
     )

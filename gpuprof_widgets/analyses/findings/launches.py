@@ -46,14 +46,15 @@ from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.intervals import difference, gaps, overlap, union
 from gpuprof_widgets.trace.model import Record, Trace
 
-FUSE = "torch.compile fuses chains of small ops into one kernel; "
+FUSE = "torch.compile fuses chains of small ops into one kernel. "
 GRAPH = (
-    'mode="reduce-overhead" of torch.compile, or torch.cuda.make_graphed_callables, launches a '
-    "whole stretch as one CUDA graph; larger batches make the kernels longer."
+    'Use mode="reduce-overhead" of torch.compile, or torch.cuda.make_graphed_callables, to launch '
+    "a whole stretch as one CUDA graph; larger batches make the kernels longer."
 )
 BY_OPS = "ran the ops that launch them"
 OUTSIDE_GRAPHS = (
-    "these ran beside the graphs that are replayed: capture them as well, or do them less often."
+    "These ran outside of the graphs that are replayed: capture them as well, or run them less "
+    "often."
 )
 COMPILED = re.compile(r"CompiledFunction|Torch-Compiled Region.*|## Call CompiledFxGraph.*")
 """Ops of torch.compile, which has fused already what it could."""
@@ -104,10 +105,9 @@ def short_kernels(
     text = (
         f"{len(short):,} of {calls:,} launches ({format_share(len(short) / calls)}) took longer "
         f"than the kernel or copy that they launched ({format_ns(call)} against {format_ns(gpu)} "
-        f"at the median){_mostly(record.trace, short)}:"
-        f" for {format_ns(idle)} ({format_share(share_of(idle, run_ns(record)))} of the time) the "
-        f"GPU had nothing to do while the CPU {BY_OPS}; launched at once, "
-        f"{shorter(cost, record)}."
+        f"at the median){_mostly(record.trace, short)}: for {format_ns(idle)} "
+        f"({format_share(share_of(idle, run_ns(record)))} of the time) the GPU had nothing to do "
+        f"while the CPU {BY_OPS}; if they were launched at once, {shorter(cost, record)}."
     )
     stretch = _longest_stretch(table)
     rows = (short if len(short) <= EVIDENCE else stretch)["row"].to_numpy()[:EVIDENCE]
@@ -174,7 +174,7 @@ def _mostly(trace: Trace, short: pd.DataFrame) -> str:
 
 
 REPLAYED = (
-    "CUDA graphs replay most of it already: capture more in one graph, or make batches larger, so "
+    "CUDA graphs replay most of it already: capture more in one graph, or use larger batches, so "
     "that a replay keeps the GPU busy for longer than its launch takes."
 )
 REMEDY = (
@@ -255,7 +255,7 @@ def _remedy(trace: Trace, longest: LongestCall) -> str:
 
 
 COLD_CALLS_REMEDY = (
-    "Warm up before what is timed: that is paid once per process, and neither CUDA graphs nor "
+    "Warm up before measuring: this cost is paid once per process, and neither CUDA graphs nor "
     "larger batches make it shorter."
 )
 
@@ -299,7 +299,8 @@ def _cold_calls_finding(record: Record, device: int, cost: int, share: float) ->
 NAMED = 3  # calls
 OF_HIP = re.compile(r"hip\w+")
 PROFILER_BUSY = (
-    "another profiler held {library} (one at a time may), or it had no permission ({permission})"
+    "another profiler held {library} (only one can at a time), or the profiler had no permission "
+    "({permission})"
 )
 CUPTI = PROFILER_BUSY.format(
     library="CUPTI",
@@ -311,7 +312,7 @@ ROCTRACER = PROFILER_BUSY.format(
     permission="in a container: --device=/dev/kfd --device=/dev/dri",
 )
 NO_KERNELS_REMEDY = "Either ProfilerActivity.CUDA was not among the activities, or {held}."
-UNDER_NSYS = "Record with nsys profile --trace=cuda; if it was, {held}."
+UNDER_NSYS = "Record with nsys profile --trace=cuda; if you did, {held}."
 
 
 def no_kernels(record: Record) -> list[Finding]:
@@ -327,9 +328,9 @@ def no_kernels(record: Record) -> list[Finding]:
     counted = ", ".join(f"{code(str(name))} {count:,}" for name, count in names.head(NAMED).items())
     counts = "1 launch" if len(rows) == 1 else f"{len(rows):,} launches"
     text = (
-        f"The trace has {counts} of GPU work ({counted}) "
-        "and none of that work itself: how long kernels and copies took is not known, and the time "
-        "of an op is that of the CPU, which launches them."
+        f"The trace has {counts} of GPU work ({counted}) but not the work itself: how long kernels "
+        "and copies took is not known, and an op's time is only that of the CPU, which launches "
+        "them."
     )
     held = ROCTRACER if all(OF_HIP.fullmatch(str(name)) for name in names.index) else CUPTI
     by_nsight = recorder_of(record) in (NSYS, NVPROF)
@@ -348,8 +349,8 @@ def unanswered_launches(trace: Trace) -> npt.NDArray[np.intp]:
 
 
 UNLINKED_REMEDY = (
-    "Either it was launched before the recording began (torch.cuda.synchronize() right before that "
-    "leaves it out), or the recorder dropped the launches: then record fewer steps."
+    "Either it was launched before the recording began (call torch.cuda.synchronize() right "
+    "before recording), or the recorder dropped the launches: then record fewer steps."
 )
 
 

@@ -120,8 +120,9 @@ def _beyond_limit(record: Record, ran: pd.DataFrame, top: dict[Any, Any]) -> lis
     share = share_of(self_ns, run_ns(record))
     text = (
         f"Line {top['line']}{_where(ran['cell'].nunique(), top)} {statement(top['code'])} took "
-        f"{format_share(share)} of the time ({format_ns(self_ns)}), that of l{_named(within)[1:]} "
-        f"after {'their' if within[1:] else 'its'} first {_limit(record):,} runs included."
+        f"{format_share(share)} of the time ({format_ns(self_ns)}), including that of "
+        f"l{_named(within)[1:]} after {'their' if within[1:] else 'its'} first {_limit(record):,} "
+        "runs."
     )
     return [Finding(text, self_ns, share, **_place(record, top))]
 
@@ -238,28 +239,28 @@ BOUNDS = {
 
 CPU = "the CPU"
 REMEDIES = {
-    CPU: "Fewer, larger ops (torch.compile, fused or foreach variants), CUDA graphs, or a larger "
-    "batch leave less to do for it.",
-    "the GPU's compute": "Compute less (smaller sizes, nothing twice or in vain), in 16 bits where "
-    "it is 32, or move less between kernels (torch.compile fuses them).",
+    CPU: "Give it less to do: fewer, larger ops (torch.compile, fused or foreach variants), CUDA "
+    "graphs, or a larger batch.",
+    "the GPU's compute": "Compute less (smaller sizes, nothing twice or in vain), compute in 16 "
+    "instead of 32 bits, or move less data between kernels (torch.compile fuses them).",
     "communication": "Begin it earlier, so that compute hides it (async_op=True, smaller buckets "
     "of DDP), or send less and less often (bf16, gradient accumulation).",
     "copies": "Leave data where it is, or copy it while the GPU computes: from pinned memory, with "
     "non_blocking=True, on a stream of its own.",
-    "delays between launches and kernels": "The kernels are too short for their launches: larger "
-    "ones, or CUDA graphs, which launch many at once.",
+    "delays between launches and kernels": "The kernels are too short for their launches: use "
+    "larger ones, or CUDA graphs, which launch many at once.",
 }
 REPLAYED = {
-    CPU: "Fewer, larger ops (torch.compile, fused or foreach variants), more of the step in one "
-    "CUDA graph, or a larger batch leave less to do for it.",
-    "delays between launches and kernels": "The kernels are very short: larger ones (larger "
-    "batches, torch.compile) have fewer such delays.",
+    CPU: "Give it less to do: fewer, larger ops (torch.compile, fused or foreach variants), more "
+    "of the step in one CUDA graph, or a larger batch.",
+    "delays between launches and kernels": "The kernels are very short: use larger ones (larger "
+    "batches, torch.compile), which have fewer such delays.",
 }
 """The same where CUDA graphs are replayed already."""
 
 PYTHON_BETWEEN = (
-    "Most of that is Python between the ops: make it shorter (logging, metrics, loops over "
-    "tensors), or batches larger."
+    "Most of that is Python between the ops: shorten it (logging, metrics, loops over tensors), "
+    "or use larger batches."
 )
 ONE_CALL = "Most of that is one call, {name}, of {time}: {advice}"
 FIRST_CALLS = "Most of that is first calls, which load libraries and kernels{launches}: {warm_up}."

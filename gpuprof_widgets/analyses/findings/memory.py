@@ -30,8 +30,8 @@ WORTH_A_NAME = 0.15  # of the peak
 MOST = 3  # failures told
 
 RETRY_REMEDY = (
-    "The GPU is nearly full: a smaller batch, activation checkpointing, or "
-    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True where memory is in fragments."
+    "The GPU is nearly full: use a smaller batch, activation checkpointing, or "
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True where memory is fragmented."
 )
 STALL_REMEDY = (
     "The first steps fill the allocator's cache: warm up before measuring (--warmup). In later "
@@ -42,11 +42,11 @@ MOSTLY_OF = {
     "them, autocast halves them.",
     PARAMETERS: "Parameters take half the memory in bf16; FSDP spreads them over the GPUs.",
     GRADIENTS: "Gradients are as large as the parameters: optimizer.zero_grad() after each step "
-    "lets them go, FSDP spreads them over the GPUs.",
+    "frees them, FSDP spreads them over the GPUs.",
     OPTIMIZER_STATE: "Adam keeps two values per parameter: SGD keeps one at most; FSDP and "
     "ZeroRedundancyOptimizer spread them over the GPUs.",
-    TEMPORARIES: "Temporaries are gone after their op: do what makes the largest in parts (of the "
-    "batch or sequence), or in place.",
+    TEMPORARIES: "Temporaries are freed after their op: run the op with the largest in parts (of "
+    "the batch or sequence), or in place.",
 }
 """What to do about a GPU's peak that is mostly one category."""
 
@@ -178,7 +178,7 @@ def _stalls(record: Record, events: pd.DataFrame, least_share: float) -> list[Fi
     longest = calls.iloc[int(calls["dur_ns"].to_numpy().argmax())]
     who = f" in {code(longest['op_name'])}" if longest["op_name"] else ""
     text = (
-        f"{format_count(len(calls), 'call')} of the driver for GPU memory took {format_ns(cost)} "
+        f"{format_count(len(calls), 'driver call')} for GPU memory took {format_ns(cost)} "
         f"({format_share(share)} of the time), the longest {code(longest['name'])}{who} "
         f"{format_ns(longest['dur_ns'])}."
     )
@@ -187,12 +187,12 @@ def _stalls(record: Record, events: pd.DataFrame, least_share: float) -> list[Fi
 
 
 FULL_REMEDY = (
-    "The next larger batch or longer sequence fails: a smaller batch, activation checkpointing "
-    "(torch.utils.checkpoint) or autocast leave room."
+    "The next larger batch or longer sequence fails: use a smaller batch, activation "
+    "checkpointing (torch.utils.checkpoint) or autocast to make room."
 )
 FRAGMENTED_REMEDY = (
-    "The pieces are too small for what is asked next: PYTORCH_CUDA_ALLOC_CONF="
-    "expandable_segments:True, or sizes that do not change from step to step."
+    "The free pieces are too small for the next request: set "
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or keep sizes the same from step to step."
 )
 
 MEMORY_UNUSED_SHARE = 0.3
@@ -313,7 +313,7 @@ def _fragmentation_text(device: str, segments: pd.DataFrame, requested: int, wan
     free, reserved = int(segments["free_bytes"].sum()), int(segments["bytes"].sum())
     size = format_bytes(wanted)
     needed = (
-        f"and {size} were asked for in vain" if requested else f"and the largest block had {size}"
+        f"and {size} were requested in vain" if requested else f"and the largest block was {size}"
     )
     return (
         f"Of the {format_bytes(reserved)} that PyTorch had reserved on {device} when the snapshot "

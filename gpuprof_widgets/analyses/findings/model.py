@@ -103,9 +103,9 @@ def without_no_grad(record: Record, *, without_no_grad_ops: int = 50) -> list[Fi
     if noted < without_no_grad_ops:
         return []
     text = (
-        f"Autograd noted at least {noted:,} ops for a backward pass, and none ran: that takes a "
-        "microsecond or two of each, and keeps what the backward pass would need in memory for as "
-        "long as their result is in use."
+        f"Autograd recorded at least {noted:,} ops for a backward pass, but none ran: that takes a "
+        "microsecond or two per op, and keeps what the backward pass would need in memory for as "
+        "long as their results are in use."
     )
     cost = noted * NOTING_NS
     share = share_of(cost, run_ns(record))
@@ -186,11 +186,11 @@ def bias_before_norm(record: Record, *, bias_before_norm_calls: int = 1) -> list
         return []
     cost = _adding(trace, rows)
     names = sorted({str(name) for name in trace.slices["name"].to_numpy(object)[rows]})
-    spent = f", {format_ns(cost)} to add it" if cost else ""
+    spent = f"; adding it took {format_ns(cost)}" if cost else ""
     text = (
         f"The bias of {format_count(len(rows), 'convolution call')} "
-        f"({', '.join(code(name) for name in names)}) is in vain: BatchNorm follows"
-        f"{_modules(trace, rows)}{spent}."
+        f"({', '.join(code(name) for name in names)}) has no effect: BatchNorm "
+        f"follows{_modules(trace, rows)}{spent}."
     )
     share, place = share_of(cost, run_ns(record)), slice_range(trace, int(rows[0]))
     return [Finding(text, cost, share, *place, tuple(rows), BIAS_BEFORE_NORM_REMEDY)]

@@ -45,10 +45,10 @@ OF_PYTORCH = re.compile(r"\b(at|aten|c10|torch)::|\btorch\b")
 """PyTorch's C++ namespaces or its Python package, in names of ops and kernels."""
 OF_HIP = re.compile(r"hip[A-Z]\w*")
 UNDER_NSYS = {
-    REMEDIES[GPU_ALONE]: "it waited for the CPU, of which the trace holds no ops: mark these as "
+    REMEDIES[GPU_ALONE]: "it waited for the CPU, whose ops are not in the trace: mark them as "
     "well (torch.autograd.profiler.emit_nvtx(), and nsys profile --trace=cuda,nvtx).",
     REMEDIES[BETWEEN]: "it waited for the CPU, which was in no op and in no call that the trace "
-    "holds: samples of Python (nsys profile --python-sampling=true) tell where it was.",
+    "shows: sample Python (nsys profile --python-sampling=true) to see where it was.",
     NO_SHAPES: NO_SHAPES.replace("--shapes", "emit_nvtx(record_shapes=True)"),
     " (--warmup)": "",
 }
@@ -104,22 +104,22 @@ def _without_means(remedy: str) -> str:
 
 
 CUDA_WORDS = {
-    HOST_REMEDIES[LAUNCHING]: "make launches fewer (fuse kernels, or capture them in a CUDA "
-    "graph), or give each kernel more to do",
-    KEEP_FED: "fewer synchronising calls (cudaDeviceSynchronize, cudaStreamSynchronize, cudaMemcpy "
-    "where cudaMemcpyAsync would do) keep it fed",
+    HOST_REMEDIES[LAUNCHING]: "launch less (fuse kernels, or capture them in a CUDA graph), or "
+    "give each kernel more to do",
+    KEEP_FED: "avoid synchronising calls (cudaDeviceSynchronize, cudaStreamSynchronize, "
+    "cudaMemcpy where cudaMemcpyAsync would do)",
     REMEDIES[GPU_ALONE]: "it waited for the CPU, which was in no call of CUDA's: what it did is "
-    "not in the trace. NVTX ranges around the program's phases, or samples of the CPU, tell.",
+    "not in the trace. Add NVTX ranges around the program's phases, or sample the CPU, to see it.",
     COPY_REMEDIES["DtoH"]: "Keep results on the GPU, or read them less often or later: with "
     "cudaMemcpyAsync into pinned memory (cudaMallocHost), and a synchronisation before reading.",
     COPY_REMEDIES["HtoD (Pageable"]: "Copy from pinned memory (cudaMallocHost) with "
     "cudaMemcpyAsync.",
     COPY_REMEDIES["HtoD (Pinned"]: "Its memory is pinned already: cudaMemcpyAsync suffices.",
-    FREEING_REMEDY: "Freeing waits for the GPU: keep buffers and use them again, or free them in "
-    "the order of a stream (cudaFreeAsync).",
-    COMMUNICATE: "Let it overlap with compute: on a stream of its own, in pieces that begin as "
-    "soon as their data is there. Or send less and less often. Where it mostly waits, another "
-    "rank is late: gpuprof ranks compares them.",
+    FREEING_REMEDY: "Freeing waits for the GPU: keep buffers and reuse them, or free them in the "
+    "order of a stream (cudaFreeAsync).",
+    COMMUNICATE: "Overlap it with compute: on a stream of its own, in pieces that begin as soon "
+    "as their data is there. Or send less, and less often. Where it mostly waits, another rank is "
+    "late: compare them with gpuprof ranks.",
     OF_STREAM[COPY]: "Copy the next piece on a stream of its own while this one is computed: "
     "pinned memory (cudaMallocHost), cudaMemcpyAsync, and cudaStreamWaitEvent before use.",
     OF_STREAM[COMMUNICATION]: "Give it a stream of its own, and cudaStreamWaitEvent only where "
@@ -135,14 +135,14 @@ CUDA_WORDS = {
     NEEDLESS[EVERY_STEP]: "Copy it once, and keep it in the GPU's memory from step to step.",
     PEER_REMEDY: "Keep data that is used together on one GPU, or exchange it on a stream of its "
     "own, beside compute (cudaMemcpyPeerAsync, NCCL).",
-    STALL_REMEDY: "Allocate before what is timed and use buffers again, or take them from a pool "
+    STALL_REMEDY: "Allocate before the timed part and reuse buffers, or take them from a pool "
     "(cudaMallocAsync).",
-    OF_UNLINKED: "Either it was launched before the recording began (cudaDeviceSynchronize() right "
-    "before that leaves it out), or the recorder dropped the launches: then record a shorter part.",
-    BY_NAME[ALLOCATING]: "memory is taken from the driver: allocate before what is timed and use "
-    "buffers again, or take them from a pool (cudaMallocAsync).",
-    BY_NAME[FREEING]: "memory is given back to the driver: keep buffers and use them again.",
-    BY_NAME[COPYING]: "nothing is launched before it returns: copy from pinned memory "
+    OF_UNLINKED: "Either it was launched before the recording began (call cudaDeviceSynchronize() "
+    "right before recording), or the recorder dropped the launches: then record a shorter part.",
+    BY_NAME[ALLOCATING]: "memory is taken from the driver: allocate before the timed part and "
+    "reuse buffers, or take them from a pool (cudaMallocAsync).",
+    BY_NAME[FREEING]: "memory is returned to the driver: keep buffers and reuse them.",
+    BY_NAME[COPYING]: "the CPU launches nothing until it returns: copy from pinned memory "
     "(cudaMallocHost) with cudaMemcpyAsync, and less often.",
     BY_OPS: "launched them",
 }

@@ -57,26 +57,26 @@ KEEP = "It starts a process: start it once and keep it (a DataLoader: `persisten
 SHORT_NS = 10_000
 """Duration of a call below which the number of calls is the problem."""
 SHORT_CALLS = (
-    "One call takes but {each}: call it less often, or have one call do many at once (ops on whole "
-    "tensors, NumPy)."
+    "One call takes only {each}: call it less often, or process many elements per call (ops on "
+    "whole tensors, NumPy)."
 )
 OTHERWISE = (
-    "Look in it for loops over elements, which ops on whole tensors do at once, and for what is "
-    "the same every time and could be done beforehand."
+    "Look in it for loops over elements, which ops on whole tensors can replace, and for work "
+    "that is the same every time and can be done once beforehand."
 )
 IN_C = (
-    "There is no Python in it: give it less to do, or call it less often; beforehand, where its "
-    "result is the same every time."
+    "It is not written in Python: give it less to do, or call it less often; where its result is "
+    "always the same, call it once beforehand."
 )
 
 IN_ANY_LANGUAGE = (
-    "Give it less to do, or call it less often; beforehand, where its result is the same every "
-    "time."
+    "Give it less to do, or call it less often; where its result is always the same, call it once "
+    "beforehand."
 )
 
 IN_A_LIBRARY = (
-    "It is a library's: give it less to do, or call it less often; beforehand, where its result is "
-    "the same every time."
+    "It belongs to a library: give it less to do, or call it less often; where its result is "
+    "always the same, call it once beforehand."
 )
 
 FUNCTION = ["file", "line", "name"]
@@ -327,13 +327,13 @@ COLLECT = re.compile(r"^<built-in (?:method gc\.collect|function collect)>$")
 """`gc.collect`, as cProfile and as torch's frames call it."""
 
 AUTOMATIC = (
-    "It looks at all objects again and again as new ones are made: `gc.freeze()` once data and "
+    "It scans all objects again and again as new ones are made: call `gc.freeze()` once data and "
     "model are loaded, or `gc.disable()` before the loop and `gc.collect()` now and then; keep "
     "fewer Python objects (tensors and NumPy arrays in place of lists and dicts)."
 )
 CALLED = (
-    "Leave it out of the loop: objects are freed when nothing refers to them, and a collection "
-    "frees but cycles of them. For memory of the GPU `del` what holds the tensors."
+    "Take it out of the loop: objects are freed when nothing refers to them, and a collection "
+    "frees only cycles. To free GPU memory, `del` what holds the tensors."
 )
 
 

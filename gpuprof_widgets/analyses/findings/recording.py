@@ -123,7 +123,7 @@ def one_off(
     costs = [*_first_step(record, first_step_ratio), *_costs(noted)]
     findings = []
     if costs:
-        text = f"One-off costs in warm-up, which the record leaves out: {'; '.join(costs)}."
+        text = f"One-off costs in warm-up, which the recording leaves out: {'; '.join(costs)}."
         findings.append(Finding(text))
     late = noted.get("after_warmup") or {}
     # `compilation` says what was compiled, and why.
@@ -131,7 +131,7 @@ def one_off(
         cost = int(late["compile_ns"])
         text = (
             f"torch.compile still compiled {format_count(late['graphs'], 'graph')} after the "
-            f"warm-up, in {format_ns(cost)}: the recorded steps hold one-off costs."
+            f"warm-up, in {format_ns(cost)}: the recorded steps include one-off costs."
         )
         share = min(share_of(cost, record.trace.span_ns), 1.0)
         remedy = "Warm up longer (--warmup), or find what changes from step to step: shapes, flags."
@@ -174,7 +174,7 @@ ENOUGH = 2
 SPREAD = 5
 """Unrecorded steps that are needed to know how much they vary."""
 
-MORE_STEPS = "More steps would tell: a longer --warmup, and more --steps."
+MORE_STEPS = "Run more steps: a longer --warmup, and more --steps."
 SHORT_OPS = "Short ops look slower than they are, long ones hardly"
 
 
@@ -229,9 +229,9 @@ def _is_noise(plain: pd.Series, recorded: pd.Series) -> bool:
 
 def _too_uneven(plain: pd.Series, recorded: pd.Series) -> str:
     return (
-        "How much slower profiling made a step cannot be told: their times are too uneven, "
-        f"{_range(recorded)} in {format_count(len(recorded), 'recorded step')}, "
-        f"{_range(plain)} in {format_count(len(plain), 'unrecorded one')} before."
+        "It is not known how much profiling slows a step: step times vary too much, "
+        f"{_range(recorded)} in {format_count(len(recorded), 'recorded step')}, {_range(plain)} in "
+        f"{format_count(len(plain), 'unrecorded one')} before."
     )
 
 
@@ -241,8 +241,8 @@ def _range(times: pd.Series) -> str:
 
 def _too_few(plain: int, recorded: int) -> str:
     return (
-        "How much slower profiling made a step cannot be told: that takes "
-        f"{format_count(ENOUGH, 'step')} of either kind after the loop's first, and there are "
+        "It is not known how much profiling slows a step: that takes "
+        f"{format_count(ENOUGH, 'step')} of either kind after the loop's first, but there are "
         f"{plain} unrecorded and {recorded} recorded."
     )
 

@@ -82,7 +82,7 @@ def _needless_text(table: pd.DataFrame, reason: str) -> str:
         count = copies_counted(len(table))
         return f"{size} went between CPU and GPU and straight back, in {count}"
     each = format_bytes(int(table["bytes"].iloc[0])) if table["bytes"].nunique() == 1 else size
-    return f"The same {each} are copied to the GPU anew in every step"
+    return f"The same {each} are copied to the GPU in every step"
 
 
 def _mostly(table: pd.DataFrame, cost: npt.NDArray[np.int64]) -> str:
@@ -132,9 +132,8 @@ def pageable_copies(
         return []
     longest = table.iloc[int(held.argmax())]
     text = (
-        f"{copies_counted(len(table))} from pageable memory to "
-        f"the GPU{_size(table)} held the CPU up for {format_ns(cost)} ({format_share(share)} of "
-        f"the time){_slowest_op(table, held)}."
+        f"{copies_counted(len(table))} from pageable memory to the GPU{_size(table)} blocked the "
+        f"CPU for {format_ns(cost)} ({format_share(share)} of the time){_slowest_op(table, held)}."
     )
     place = (*table_range(longest), tuple(table["row"]))
     return [Finding(text, cost, share, *place, PIN_REMEDY)]
@@ -222,10 +221,10 @@ def _calls(trace: Trace) -> pd.DataFrame:
 
 
 EXPOSED_COMMUNICATION_REMEDY = (
-    "Let it overlap with compute (DDP and FSDP do so in the backward pass: smaller buckets begin "
-    "earlier, larger ones cost less each), or send less and less often: bf16, gradient "
-    "accumulation with no_sync(), a compression hook. Where it mostly waits, another rank is late: "
-    "gpuprof ranks compares them."
+    "Overlap it with compute (DDP and FSDP do so in the backward pass: smaller buckets begin "
+    "earlier, larger ones cost less each), or send less, and less often: bf16, gradient "
+    "accumulation with no_sync(), a compression hook. Where it mostly waits, another rank is "
+    "late: compare them with gpuprof ranks."
 )
 
 
@@ -265,7 +264,7 @@ def _exposed_communication_finding(record: Record, row: dict[Any, Any]) -> Findi
 
 def _hidden(exposed: int, total: int) -> str:
     share = 1 - exposed / total
-    return format_share(share) if share else "nothing"
+    return format_share(share) if share else "none"
 
 
 def _communicating(row: dict[Any, Any]) -> str:
@@ -328,9 +327,9 @@ def _one_stream_finding(record: Record, row: dict[Any, Any]) -> Finding:
     alone_share = alone / max(record.trace.span_ns, 1)
     device = gpu_name(row["device"]).replace("The", "the")
     text = (
-        f"Stream {row['stream']} of {device} computes and moves data by turns: "
-        f"for {format_ns(alone)} ({format_share(alone_share)} of the time) nothing was computed "
-        f"while {_count_moving(kinds)} ran on it, the longest is "
+        f"Stream {row['stream']} of {device} computes and moves data in turns: for "
+        f"{format_ns(alone)} ({format_share(alone_share)} of the time) nothing was computed while "
+        f"{_count_moving(kinds)} ran on it; the longest is "
         f"{code(str(slices['name'].iloc[longest]))}."
     )
     evidence = tuple(rows[np.argsort(-dur, kind="stable")][:EVIDENCE])
@@ -365,7 +364,7 @@ DATA_PARALLEL = re.compile(
 
 PARALLEL = (
     "torch.nn.DataParallel scatters inputs and gathers outputs and gradients in each step: "
-    "DistributedDataParallel, with one process per GPU, exchanges gradients alone, beside backward."
+    "DistributedDataParallel, with one process per GPU, exchanges only gradients, during backward."
 )
 PEER_REMEDY = (
     "Keep tensors that are used together on one GPU, or exchange them with torch.distributed, "

@@ -51,13 +51,13 @@ ALL_THE_WHILE = 0.95
 REMEDIES = {
     "aten::item": "Read results less often: add up on the GPU and call .item() once per epoch.",
     "aten::_local_scalar_dense": "Read results less often: .item(), float() and printing wait.",
-    "aten::nonzero": "The shape of its result depends on data, so the CPU has to wait for it: "
-    "torch.where or a mask of fixed shape does not.",
-    "aten::index": "A boolean mask has to be counted first, so the CPU has to wait: torch.where or "
-    "masked_fill keep a fixed shape.",
+    "aten::nonzero": "The shape of its result depends on data, so the CPU has to wait for it: use "
+    "torch.where or a mask of fixed shape.",
+    "aten::index": "A boolean mask has to be counted first, so the CPU has to wait: use "
+    "torch.where or masked_fill, which keep a fixed shape.",
 }
 COPY_REMEDIES = {
-    "DtoH": "Keep results on the GPU, read them less often or later (non_blocking=True needs "
+    "DtoH": "Keep results on the GPU, or read them less often or later (non_blocking=True needs "
     "pinned memory and a synchronisation before reading).",
     "HtoD (Pageable": "Copy from pinned memory (pin_memory=True of the DataLoader, or "
     ".pin_memory()) with non_blocking=True.",
@@ -65,23 +65,23 @@ COPY_REMEDIES = {
 }
 """What to do about a wait for a copy, by its direction and the kind of memory in its name."""
 FREEING_REMEDY = (
-    "Memory ran short and the allocator gave cached blocks back first: use less of it, or set "
+    "Memory ran short, so the allocator freed cached blocks first: use less memory, or set "
     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
 )
 NOT_IN_THE_TRACE = (
-    "Meanwhile the GPU did nothing that the trace holds, so what the call waited for is not in it: "
-    "another process on this GPU, another GPU or rank, or work from before the recording."
+    "The trace shows no GPU work during the wait, so the call waited for something else: another "
+    "process on this GPU, another GPU or rank, or work from before the recording."
 )
 AT_THE_END = (
-    "No GPU work came after this call, which waits for the results: only less work before it makes "
-    "that shorter."
+    "No GPU work came after this call, which waits for the results: only less work before it "
+    "makes the wait shorter."
 )
 HARDLY = 0.1
 """Share of the waiting below which the GPU was not what the call waited for."""
 LATENCY_NS = 1_000_000
 """No queued GPU work begins that late, and no call returns that late after it."""
 OTHERWISE = "The CPU launches nothing while it waits: move the call out of the loop if you can."
-ONCE = "The CPU launches nothing while it waits: leave the call out, or make it later, if you can."
+ONCE = "The CPU launches nothing while it waits: remove the call, or move it later, if you can."
 
 SYNCHRONISING_SHARE = 0.02
 
@@ -139,7 +139,7 @@ def _lost(record: Record, group: pd.DataFrame) -> str:
     if not cost:
         text += ", and had more to do: the waiting cost nothing"
     elif cost < waited:
-        text += f"{', and' if busy else ';'} {shorter(cost, record)} without"
+        text += f"{', and' if busy else ';'} without that {shorter(cost, record)}"
     return text
 
 
@@ -283,12 +283,13 @@ WAITED_FOR = {
 }
 BLOCKING_CALLS_REMEDIES = {
     kinds.TIMER: "Wait for the event itself instead of a fixed time, or do other work meanwhile.",
-    kinds.NETWORK: "Ask once for more, keep the connection open, or ask ahead in another thread.",
-    kinds.PROCESS: "Do other work while it runs and wait for it at the end, start it once and keep "
-    "it, or share its work out among more processes.",
+    kinds.NETWORK: "Request more at once, keep the connection open, or request ahead in another "
+    "thread.",
+    kinds.PROCESS: "Do other work while it runs and wait for it at the end, start it once and "
+    "keep it, or split its work among more processes.",
     kinds.THREAD: "Look at what that thread does meanwhile: run it in the cell itself to see its "
     "ops and its Python.",
-    kinds.INPUT: "Ask before what is timed.",
+    kinds.INPUT: "Ask before the timed part.",
     kinds.PIPE: "Look at what is at its other end, or do other work meanwhile.",
 }
 
@@ -377,8 +378,8 @@ def _longest_blocking(record: Record, row: dict[Any, Any]) -> dict[str, Any]:
 
 
 SUSPENDED_REMEDY = (
-    "What it awaits is to be shortened, or to be awaited together with other things "
-    "(asyncio.gather, asyncio.create_task)."
+    "Shorten what it awaits, or await it together with other work (asyncio.gather, "
+    "asyncio.create_task)."
 )
 
 NEARLY_ALL = 0.95

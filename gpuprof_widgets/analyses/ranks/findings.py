@@ -28,7 +28,7 @@ REMEDIES = {
     "all ranks shards of one size on equally fast storage.",
     IDLE: "Its GPU had nothing to do: its CPU is late. Look for what this rank alone does "
     "(logging, checkpoints, metrics), for other processes on its cores, and for garbage "
-    "collection. Where an op that does next to nothing lasts that long, its thread was stopped: "
+    "collection. Where an op that does next to nothing takes that long, its thread was stopped: "
     "another process or Python thread had its core or lock.",
 }
 CPU_REMEDY = (
@@ -38,7 +38,7 @@ CPU_REMEDY = (
 FUNCTION_REMEDY = (
     "Look for what makes that rank differ: uneven shards, work that it does alone (logging, "
     "checkpoints), other processes on its cores. Where the function waits for other ranks it is "
-    "the other way round: who has least of it is late."
+    "the other way round: the rank with the least time in it is late."
 )
 IDLE_CLASSES = ("input pipeline", "synchronising", "Python", "CPU ops", "runtime calls")
 """Classes of the breakdown for what the CPU did while its GPU had nothing to do."""
@@ -80,7 +80,7 @@ def waiting_for_others(
     if not ranks or share < rank_waiting_share:
         return []
     text = (
-        f"Of {format_ns((waited + moving) // ranks)} in collectives the average rank waited "
+        f"In {format_ns((waited + moving) // ranks)} of collectives the average rank waited "
         f"{format_ns(each)} for other ranks ({format_share(share)} of the run) and moved data for "
         f"{format_ns(moving // ranks)}."
     )
@@ -123,10 +123,10 @@ def _straggler(compared: Compared, row: Any) -> RankFinding:
     on_gpu = bool((compared.waiting["device"] >= 0).any())
     of_all = format_count(row.collectives, "collective")
     text = (
-        f"Rank {row.rank} came last to {row.last:,} of {of_all}, in all "
-        f"{format_ns(row.delay_ns)} after the last but one "
-        f"({format_share(share)} of the run); the others waited {format_ns(row.caused_wait_ns)} "
-        f"for it together. {_cause_words(compared, row, cause, on_gpu)}."
+        f"Rank {row.rank} came last to {row.last:,} of {of_all}, in total "
+        f"{format_ns(row.delay_ns)} after the second to last ({format_share(share)} of the run); "
+        f"the others waited {format_ns(row.caused_wait_ns)} for it together. "
+        f"{_cause_words(compared, row, cause, on_gpu)}."
     )
     delayed = compared.collectives[compared.collectives["last_rank"] == row.rank]
     span = _range_of_largest(delayed, "delay_ns")
