@@ -258,7 +258,7 @@ def test_anomaly_mode_left_on_is_noted_where_nothing_went_back() -> None:
 def test_a_forward_that_autograd_notes_in_vain_is_told() -> None:
     (finding,) = said("without_no_grad", recorded("model.eval()\nfor _ in range(20): model(x)"))
     assert finding.text.startswith(
-        "Autograd recorded at least 179 ops for a backward pass, and none"
+        "Autograd recorded at least 179 ops for a backward pass, but none"
     )
     assert "torch.inference_mode()" in finding.remedy
 
