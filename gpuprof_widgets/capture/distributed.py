@@ -38,7 +38,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpuprof_widgets.capture.frame_filter import below_profiler_frames
 from gpuprof_widgets.capture.interrupts import keep_folders_within, temporary_folder
 from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.exceptions import OptionError, RecordingError
@@ -436,5 +435,8 @@ def _packed(error: BaseException) -> bytes | None:
 
 def _traceback_of_body(error: BaseException) -> str:
     """Return the traceback from the user's function on, without our frames above it."""
+    # Imports torch, which a process that only asks for its rank does not need.
+    from gpuprof_widgets.capture.frame_filter import below_profiler_frames
+
     entries = below_profiler_frames(error.__traceback__)
     return "".join(traceback.format_exception(type(error), error, entries)).rstrip()
