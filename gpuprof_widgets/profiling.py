@@ -69,9 +69,8 @@ class ProfileRun:
         try:
             recorder.__exit__(kind, error, traceback)
         finally:  # a Ctrl-C meanwhile is raised after the stop
-            if (
-                not sys.is_finalizing()
-            ):  # a loop over `steps` that was never ended: nobody would see the profile
+            # While Python ends, after a loop over `steps` that never ended, nobody sees a profile.
+            if not sys.is_finalizing():
                 problems = finish(recorder, self._options, result)
                 recorder.forget()
                 self._show(result, problems)

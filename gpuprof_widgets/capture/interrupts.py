@@ -55,16 +55,11 @@ class _Handling:
             except ValueError:  # not in the main thread of the main interpreter
                 self._before = None
             except BaseException:  # raised by another signal's handler
-                self.__exit__(None, None, None)
+                self.__exit__()
                 raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         if self._before is not None:
             try:
                 _signal.signal(self._number, self._before)
@@ -114,20 +109,15 @@ class Held:
             self._child.__enter__()
             self._interrupt.__enter__()
         except BaseException:  # raised by a handler before it was replaced
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         try:
-            self._child.__exit__(kind, error, traceback)
+            self._child.__exit__()
         finally:
-            self._interrupt.__exit__(kind, error, traceback)
+            self._interrupt.__exit__()
 
     def pass_on(self) -> None:
         """Let the signals act that came within the block."""

@@ -103,13 +103,13 @@ class MarkedCode(Part):
         return with_regions(trace, dict(self._regions()))
 
     def notes(self) -> list[str]:
+        notes = [*self._notes]
         compiled = ", ".join(name for name in self._swap.compiled if name not in self._untouched)
-        unseen = (
-            [f"no lines inside of {compiled}: torch.compile compiled that code without them"]
-            if compiled
-            else []
-        )
-        return [*self._notes, *unseen, *map(_beyond, filter(LineMarks.lines_beyond, self.marks))]
+        if compiled:
+            notes.append(
+                f"no lines inside of {compiled}: torch.compile compiled that code without them"
+            )
+        return notes + [_beyond(marks) for marks in self.marks if marks.lines_beyond()]
 
     def metadata(self) -> dict[str, Any]:
         cells = [

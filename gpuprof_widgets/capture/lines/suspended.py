@@ -10,7 +10,7 @@ import inspect
 import sys
 import types
 from collections.abc import Generator, Iterator
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 from gpuprof_widgets.capture.lines.regions import LineMark, LineMarks, NextRegion
@@ -32,12 +32,7 @@ class SuspendedRegion:
         self.begin(sys._getframe(1))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         self.pause()
         if self._frame is None:
             return

@@ -49,7 +49,7 @@ class UnseenLoop:
         self._can_end = False  # a `for` asks for the batches, and simply ends with them
         self._ended = False
         self._fetches: Counter[int] = Counter()  # batches, by id of the sampler
-        self._alive: dict[int, Any] = {}  # the objects behind these ids, which keeps the ids theirs
+        self._alive: dict[int, Any] = {}  # objects by id, kept alive so that no other gets the id
         self._last_sampler: Any = None  # of the last batch
         self._stepped: set[int] = (
             set()

@@ -62,7 +62,14 @@ class Steps(Generic[Item]):
         """A progress bar over the bounded items: one that is cut off looks like a failure."""
         __tracebackhide__ = True
         most = None if self._schedule.keep_going else self._schedule.total
-        yield from inside_bar(bar, watched(bar.iterable, self.counting()), most)
+        items: Steps[Item] = Steps(
+            bar.iterable,
+            self._schedule,
+            place=self._place,
+            explicit=self._explicit,
+            alone=self._alone,
+        )
+        yield from inside_bar(bar, items, most)
 
 
 class Run(Protocol):
