@@ -68,11 +68,10 @@ class Compilations(Part):
             for metrics in self._known
             if getattr(metrics, "co_name", None) is not None
         }
-        in_window = [metrics for metrics in self._known if _start_ns(metrics) in window]
-        self._listed += [
-            self._described(metrics, named.get(_function_and_number(metrics)[0]))
-            for metrics in in_window
-        ]
+        for metrics in self._known:
+            if _start_ns(metrics) in window:
+                function, _ = _function_and_number(metrics)
+                self._listed.append(self._described(metrics, named.get(function)))
         self._known = []
         return trace
 

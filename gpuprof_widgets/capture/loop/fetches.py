@@ -51,9 +51,7 @@ class UnseenLoop:
         self._fetches: Counter[int] = Counter()  # batches, by id of the sampler
         self._alive: dict[int, Any] = {}  # objects by id, kept alive so that no other gets the id
         self._last_sampler: Any = None  # of the last batch
-        self._stepped: set[int] = (
-            set()
-        )  # ids of samplers before whose next batch an optimizer made a step
+        self._stepped: set[int] = set()  # ids of samplers whose batch an optimizer's step followed
         self._steps_since: Counter[int] = Counter()  # since the last batch, by id of the optimizer
 
     def start(self) -> None:

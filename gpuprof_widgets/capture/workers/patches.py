@@ -168,9 +168,8 @@ class Patches:
                 return data
             finally:
                 if self._on:
-                    self._spans.items = (
-                        self._spans.items or asked
-                    )  # a dataset may return all items at once
+                    # A dataset may return all items at once, which are not counted then.
+                    self._spans.items = self._spans.items or asked
                     self._spans.add(FETCH, start, self._spans.batch, self._spans.items)
 
         return timed_fetch
