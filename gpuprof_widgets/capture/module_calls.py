@@ -27,7 +27,7 @@ _PLAIN: CodeType = _CALL.__code__
 
 
 def _marked_call(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """The code for ``_call_impl``; the strings are placeholders, as its globals are torch's."""
+    """Stand in for ``_call_impl``; strings are placeholders, because its globals are torch's."""
     __tracebackhide__ = True
     known: Any = "gpuprof:known"
     first_entrance: Any = "gpuprof:first_entrance"

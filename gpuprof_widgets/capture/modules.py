@@ -319,7 +319,7 @@ def _candidates(namespace: Mapping[str, Any]) -> Iterator[tuple[str, nn.Module]]
 
 
 def _is_module(value: Any) -> bool:
-    """By the type alone: a lazy proxy that stands for nothing yet may raise in `isinstance`."""
+    """Whether it is a module by its type; `isinstance` would ask a lazy proxy, which may raise."""
     return issubclass(type(value), nn.Module)
 
 

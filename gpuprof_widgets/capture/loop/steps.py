@@ -59,7 +59,7 @@ class Steps(Generic[Item]):
         return watched_async(self._source, self.counting())
 
     def _inside_bar(self, bar: Any) -> Iterator[Item]:
-        """A progress bar over the bounded items: one that is cut off looks like a failure."""
+        """Yield the bounded items through their progress bar, which must not look cut off."""
         __tracebackhide__ = True
         most = None if self._schedule.keep_going else self._schedule.total
         items: Steps[Item] = Steps(
