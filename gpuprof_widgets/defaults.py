@@ -27,7 +27,7 @@ class Defaults(Configurable):
     """What a cell is profiled with where the line of its `%%gpuprofile` does not say otherwise."""
 
     def options(self) -> Options:
-        """The options that these defaults make together."""
+        """Return the options with these defaults."""
         return Options(**self._values())
 
     def _values(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ GpuProfile = type(
 
 
 def defaults_of(shell: Any) -> Defaults:
-    """The defaults that the shell's configuration sets; an `OptionError` where one is wrong."""
+    """Return the defaults in the shell's configuration; raises an `OptionError` for a wrong one."""
     try:
         made: Defaults = GpuProfile(parent=shell)
     except TraitError as error:

@@ -1,4 +1,8 @@
-"""`%%gpuprofile` over a cell and `%gpuprofile` on a line."""
+"""`%%gpuprofile` over a cell and `%gpuprofile` on a line.
+
+`GpuprofMagics` has the magics, and `CellTransformer` rewrites the cells that a magic cannot run as
+they are. `load` and `unload` put everything into a shell and take it out again.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +72,7 @@ class GpuprofMagics(Magics):
             raise
 
     async def gpuprofile_awaiting(self, line: str, cell: str) -> Any:
-        """What a cell with a top-level await calls instead: see `CellTransformer`."""
+        """Profile a cell with a top-level await; `CellTransformer` makes the cell call this."""
         __tracebackhide__ = True
         from gpuprof_widgets.capture import cell as cells
 
@@ -85,7 +89,7 @@ class GpuprofMagics(Magics):
         return None if silenced else value
 
     def _options(self, line: str, *, over_cell: bool) -> tuple[Options, str]:
-        """The options and the statement behind them; a `UsageError` before anything runs."""
+        """Return the options and the statement after them, or raise a `UsageError`."""
         try:
             defaults = self.defaults.options()
             options, statement = option_parsing.parse(line, defaults, loop=over_cell)
@@ -99,9 +103,9 @@ class GpuprofMagics(Magics):
         return options, statement
 
     def _compiled_line(self, statement: str, place: Any) -> Any:
-        """The code of a line; what cannot run is a `UsageError` before anything runs.
+        """Return the code of a line, or raise a `UsageError`.
 
-        Not the SyntaxError itself, under which IPython shows every frame, its own and ours.
+        Not the SyntaxError itself, for which IPython would show every frame, its own and ours.
         """
         from gpuprof_widgets.capture.cell import compile_line, kind_of
 
@@ -145,7 +149,7 @@ class GpuprofMagics(Magics):
         )
 
     def report(self, recorder: Any, options: Options) -> None:
-        """Keep and show the profile; what fails here is one line, the cell's result stands."""
+        """Save and show the profile; a failure is printed as one line, the cell's result stands."""
         from gpuprof_widgets.profiles import Unrecorded
 
         profile = Unrecorded()
@@ -160,14 +164,13 @@ class GpuprofMagics(Magics):
                 if not options.quiet:
                     profile.show(sort=options.sort, top=options.top)
         except Exception as error:
-            text = f"the profile could not be {stage}: {type(error).__name__}: {error}"
-            problems.append(text)
+            problems.append(f"the profile could not be {stage}: {type(error).__name__}: {error}")
         except KeyboardInterrupt:
             problems.append(f"interrupted before the profile was {stage}; the cell had ended")
-        self._tell(profile, problems, options)
+        self._name_and_print(profile, problems, options)
 
-    def _tell(self, profile: Profile, problems: list[str], options: Options) -> None:
-        """Give the profile its name, and say what went wrong."""
+    def _name_and_print(self, profile: Profile, problems: list[str], options: Options) -> None:
+        """Assign the profile to its variable, and print the problems."""
         if options.output is not None:
             self._shell.user_ns[options.output] = profile
             if not is_recorded(profile) and problems:
@@ -179,9 +182,9 @@ class GpuprofMagics(Magics):
 
 
 class _Recorded:
-    """Around the run of a cell: record it, then report.
+    """Records the run of a cell, then reports.
 
-    A Ctrl-C that comes when the cell has ended costs the profile at most: the result stands.
+    A Ctrl-C after the cell has ended costs the profile at most: the cell's result stands.
     """
 
     def __init__(self, magics: GpuprofMagics, recorder: Any, options: Options) -> None:
@@ -207,7 +210,7 @@ class _Recorded:
             self._recorder.forget()
 
     def end(self) -> None:
-        """Do it now, if a Ctrl-C came just between the cell's last moment and `__exit__`."""
+        """Report now, if a Ctrl-C came between the end of the cell and `__exit__`."""
         if not self._reported:
             self.__exit__(*sys.exc_info())
 
@@ -218,10 +221,10 @@ GpuprofMagics.gpuprofile.__doc__ = option_parsing.help_text()
 class CellTransformer:
     """Rewrites the two kinds of `%%gpuprofile` cells that a magic cannot run as a plain cell.
 
-    One with a top-level await becomes `await <the magic's coroutine>`, which IPython runs on its
-    own loop. One that does not compile becomes its body, so that IPython reports the one error.
-    IPython calls this several times per cell, and an exception here would break every cell of the
-    notebook: so it has no side effect and hands back whatever it does not understand.
+    A cell with a top-level await becomes `await <the magic's coroutine>`, which IPython runs on its
+    own loop. A cell that does not compile becomes its body, so that IPython reports that error
+    alone. IPython calls this several times per cell, and an exception here would break every cell
+    of the notebook: so it has no side effect, and returns what it does not understand unchanged.
     """
 
     def __init__(self, shell: InteractiveShell) -> None:
@@ -230,7 +233,7 @@ class CellTransformer:
     def __call__(self, lines: list[str]) -> list[str]:
         try:
             return self._rewritten(lines)
-        except Exception:  # whatever it is, the cell of the user has to run
+        except Exception:  # whatever it is, the user's cell has to run
             return lines
 
     def _rewritten(self, lines: list[str]) -> list[str]:
@@ -251,12 +254,12 @@ class CellTransformer:
 
 
 class _Installed:
-    """Everything that the extension has put into one shell, to be taken out again."""
+    """Everything that the extension puts into one shell, and takes out again."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         self.magics = GpuprofMagics(shell)
         self.transformer = CellTransformer(shell)
-        kept = _carriers.get(shell)  # of an extension that this cell has unloaded
+        kept = _carriers.get(shell)  # of an extension that the same cell has unloaded
         follows = kept is not None and kept.has_followed_to(_request(shell))
         self.carrier = kept if kept and follows else runtime_carrier.RuntimeCarrier()
         _carriers[shell] = self.carrier
@@ -284,12 +287,12 @@ class _Installed:
         runtime_carrier.followed = None
 
     def before_cell(self, info: Any) -> None:
-        """Tell the carrier which cell runs now."""
+        """Tell the runtime carrier which cell runs now."""
         self.carrier.request(_request(self.magics.shell))
 
 
 def _request(shell: Any) -> Any:
-    """The message that asked for the cell that runs; a shell without a kernel has none."""
+    """Return the request message of the running cell; a shell without a kernel has none."""
     parent: Callable[[], Any] | None = getattr(shell, "get_parent", None)
     return (parent() if parent else None) or {}
 
@@ -324,7 +327,7 @@ def unload(shell: InteractiveShell) -> None:
 
 
 def _warm_up() -> None:
-    """Import, start and draw everything once: what is slow the first time is slow here."""
+    """Import, start and draw everything once, so that the first profile is not slow."""
     import gpuprof_widgets.profiles  # noqa: F401
     from gpuprof_widgets.capture import overhead, recorder, torch_profiler  # noqa: F401
     from gpuprof_widgets.views.report import outputs

@@ -39,7 +39,7 @@ _VALUES = {"KEY": _sort_keys, "TOPICS": _further_topics}
 class _Parameter(click.Option):
     """A row of the table for click: a flag and its unlisted opposite, or a flag with a value.
 
-    What is not given is left out of the values: its default is that of `Options`.
+    Options that are not given are left out of the values: their defaults are those of `Options`.
     """
 
     def __init__(self, option: Option) -> None:
@@ -56,7 +56,7 @@ class _Parameter(click.Option):
         self.option = option
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
-        """Return the value; a line of a notebook is no shell, which takes quotes away."""
+        """Return the value, without quotes on a notebook's line, where no shell removes them."""
         quoted = ctx.command is _MAGIC and isinstance(value, str)
         return super().type_cast_value(ctx, _unquoted(value) if quoted else value)
 
@@ -69,8 +69,8 @@ class _Parameter(click.Option):
     def handle_parse_result(
         self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
     ) -> tuple[Any, list[str]]:
-        given = self.name in opts
-        return super().handle_parse_result(ctx, opts, args) if given else (None, args)
+        is_given = self.name in opts
+        return super().handle_parse_result(ctx, opts, args) if is_given else (None, args)
 
 
 _parameter = cache(_Parameter)
@@ -79,8 +79,8 @@ _parameter = cache(_Parameter)
 class RecordingCommand(click.Command):
     """A command with the options of a recording, which end where the words of the code begin.
 
-    Its values have those that were given, by the names of `Options`. An option of the table is left
-    out where the command has another by its flags.
+    Its values have the options that were given, by the names of `Options`. An option of the table
+    is left out where the command has another one with its flags.
     """
 
     allow_interspersed_args = False
@@ -94,16 +94,16 @@ class RecordingCommand(click.Command):
         return super().parse_args(ctx, list(self.with_bare_values(ctx, args)))
 
     def with_bare_values(self, ctx: click.Context, words: Sequence[str]) -> Iterator[str]:
-        """Yield the words, with its value at each flag that is given without one.
+        """Yield the words, with its value added to each flag that is given without one.
 
-        click would take the next word for that value, with which the code may begin.
+        click would take the next word for the value, which may be the first one of the code.
         """
-        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        options = [row for row in self.get_params(ctx) if isinstance(row, click.Option)]
         bare = {option.flag: option.bare for option in OPTIONS.values() if option.bare}
         valued = {flag for option in options if not option.is_flag for flag in option.opts}
         rest = iter(words)
         for word in rest:
-            if re.match(r"-\w+=", word):  # click takes it for long options alone
+            if re.match(r"-\w+=", word):  # click accepts the equals sign for long options alone
                 word = word.replace("=", "", 1)
             yield f"{word}={bare[word]}" if word in bare else word
             if _wants_value(word, valued - bare.keys()):
@@ -124,7 +124,7 @@ class RecordingCommand(click.Command):
                 formatter.write_dl(records)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The options not yet given; their opposites where it can only be one of them."""
+        """Return the options not yet given, or opposites where no option matches."""
         opposites = [option.opposite for option in OPTIONS.values() if option.opposite]
         return super().shell_complete(ctx, incomplete) or [
             CompletionItem(flag) for flag in opposites if flag.startswith(incomplete)
@@ -134,7 +134,7 @@ class RecordingCommand(click.Command):
 def options_given(
     given: Mapping[str, Any], defaults: Options | None = None, *, loop: bool = True
 ) -> Options:
-    """Return the options that these make of the defaults, of code with or without a ``loop``."""
+    """Return the defaults with these options, for code with or without a ``loop``."""
     options = (defaults or Options()).changed(**given)
     bounding = [option for option in OPTIONS.values() if option.group == "loop"]
     flags = [option.flag for option in bounding if option.name in given]
@@ -148,7 +148,7 @@ def options_given(
 
 
 def _wants_value(word: str, valued: AbstractSet[str]) -> bool:
-    """Return whether the next word is the value of an option, in a bundle of letters the last."""
+    """Whether the next word is the value of an option, in a bundle of letters that of the last."""
     if word.startswith("--") or not word.startswith("-"):
         return word in valued
     with_value = (place for place, letter in enumerate(word) if f"-{letter}" in valued)
@@ -196,22 +196,22 @@ _MAGIC = RecordingCommand(
 
 def help_text() -> str:
     """Return what `%%gpuprofile?` shows: every option with its default, and an example."""
-    # The width is not the terminal's: a kernel has none.
+    # A fixed width: a kernel has no terminal.
     return _MAGIC.get_help(click.Context(_MAGIC, info_name=_MAGIC.name, terminal_width=88))
 
 
 def parse(line: str, defaults: Options | None = None, *, loop: bool = True) -> tuple[Options, str]:
-    """Return the options at the start of the line, and the rest of it, untouched.
+    """Return the options at the start of the line, and the rest of it, unchanged.
 
-    What is not given is as in ``defaults``; a line has no ``loop`` to bound. `--` ends the options.
-    An unknown option or a wrong value is an `OptionError`.
+    Other options are as in ``defaults``; a line has no ``loop`` to bound. `--` ends the options. An
+    unknown option or a wrong value is an `OptionError`.
     """
     given, code = _split(line)
     return options_given(given, defaults, loop=loop), code
 
 
 def _split(line: str) -> tuple[dict[str, Any], str]:
-    """Return the options that a line gives, and where the code begins all that is left of it."""
+    """Return the options that a line gives, and the code after them."""
     words = list(_WORD.finditer(line))
     try:
         given = _MAGIC.make_context(None, [word[0] for word in words]).params
@@ -223,7 +223,7 @@ def _split(line: str) -> tuple[dict[str, Any], str]:
 
 
 def _message(error: click.ClickException) -> str:
-    """Return what is wrong with a line in one sentence, and what to type instead."""
+    """Return in one sentence what is wrong with a line, and what to type instead."""
     if isinstance(error, click.NoSuchOption):
         flags = {flag: option for option in OPTIONS.values() for flag in option.flags}
         close = difflib.get_close_matches(error.option_name, flags, n=1)
@@ -241,9 +241,9 @@ def _unquoted(text: str) -> str:
 
 
 def complete(text_until_cursor: str) -> list[str]:
-    """Return what may stand where the cursor is: options not yet given, or an option's values.
+    """Return the completions at the cursor: options not yet given, or an option's values.
 
-    Of a list of topics it is the next one alone, as IPython completes by words.
+    In a list of topics only the next topic is returned, because IPython completes by words.
     """
     _, *words = text_until_cursor.split()
     typed = words.pop() if words and not text_until_cursor[-1].isspace() else ""

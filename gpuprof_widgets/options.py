@@ -1,4 +1,4 @@
-"""The options of a recording: the one table that every front door is made from."""
+"""The options of a recording: the one table from which every front door is made."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ GROUPS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """A row of the table: one field of `Options`, with all that a front door says of it.
+    """A row of the table: one field of `Options`, with all that a front door needs.
 
-    ``bare`` is what its flag means without a value and ``none`` what its opposite means. ``topic``
-    is the word of ``record`` for it, ``least`` the smallest number that it takes. An option that is
-    not ``lasting`` is of one profile, and `%config` sets no default for it.
+    ``bare`` is the value of its flag without one, ``none`` the value of its opposite. ``topic`` is
+    its word in ``record``, ``least`` the smallest number that it takes. An option that is not
+    ``lasting`` is for one profile, and `%config` sets no default for it.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Option:
 
     @classmethod
     def of(cls, row: Field[Any]) -> Self:
-        """Return the row of that field; flags are bool, counts int, and all others text."""
+        """Return the row of a field; flags are bool, counts int, and all others text."""
         kind = {"bool": bool, "int": int}.get(str(row.type).removesuffix(" | None"), str)
         return cls(name=row.name, kind=kind, default=row.default, **row.metadata)
 
@@ -58,17 +58,17 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """How a command line spells it; what is on by default is switched off."""
+        """Its spelling on a command line; the flag of what is on by default switches it off."""
         return self._spelled(no=self.default is True)
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Its flag, behind the short one if it has one."""
+        """Its flag, after the short one if it has one."""
         return (self.short, self.flag) if self.short else (self.flag,)
 
     @property
     def opposite(self) -> str | None:
-        """The flag that undoes a default which the user has set, where there is one."""
+        """The flag that undoes a default which the user has set, if there is one."""
         undoable = self.is_flag or self.default is None or self.none
         return self._spelled(no=self.default is not True) if undoable else None
 
@@ -151,9 +151,9 @@ class ProfileOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Options(ProfileOptions):
-    """What to record and how to show it; what follows is for code that the magic or a command runs.
+    """All options: those of `profile()`, and those for code that the magic or a command runs.
 
-    The topics of ``record`` are resolved here: whoever records reads ``lines``, ``shapes``, ...
+    The topics of ``record`` are resolved here, into ``lines``, ``shapes``, ...
     """
 
     output: str | None = _output(
@@ -211,7 +211,7 @@ class Options(ProfileOptions):
             )
 
     def _resolve_topics(self, wanted: set[str]) -> None:
-        """Make the single switches say what ``record`` says; those that ask for more add to it."""
+        """Set the switches as ``record`` says; a switch that asks for more adds its topic."""
         for topic, name in _SWITCHES.items():
             value, default = getattr(self, name), OPTIONS[name].default
             if topic in wanted and value in _OFF and default not in _OFF:
@@ -223,7 +223,7 @@ class Options(ProfileOptions):
         object.__setattr__(self, "record", _joined(wanted))
 
     def _switches_for(self, wanted: set[str]) -> dict[str, Any]:
-        """The switches that have to change for these topics, and to what."""
+        """Return the switches that have to change for these topics, with their values."""
         return {
             name: _switched(name, on=topic in wanted)
             for topic, name in _SWITCHES.items()
@@ -231,10 +231,10 @@ class Options(ProfileOptions):
         }
 
     def changed(self, **given: Any) -> Self:
-        """These options with others in place of some, given later and therefore stronger.
+        """Return these options with others in place of some, which take precedence.
 
-        A ``record`` that is given replaces every topic at once; a single switch that is given
-        beside an older ``record`` adds its topic or takes it away.
+        A ``record`` among them replaces all topics; a single switch adds its topic to an older
+        ``record``, or takes it away.
         """
         record = given.get("record", self.record)
         if record is None:
@@ -259,19 +259,20 @@ def options_of(table: type[ProfileOptions]) -> dict[str, Option]:
 
 
 OPTIONS: Mapping[str, Option] = options_of(Options)
-"""Every option by name: magics, `gpuprof run`, `%config`, completion and docs are made of it."""
+"""Every option by name; magics, `gpuprof run`, `%config`, completion and docs come from it."""
 
 
 def with_keywords(table: Callable[..., ProfileOptions]) -> Callable[[Function], Function]:
-    """Return what gives a function's signature the options of a table for its ``**keywords``.
+    """Return a decorator that shows the options of a table in place of ``**keywords``.
 
-    That is what `help`, the ``?`` of a notebook and completion show.
+    They appear in `help`, in the ``?`` of a notebook and in completion.
     """
     rows = inspect.signature(table).parameters
 
     def shown(function: Function) -> Function:
         signature = inspect.signature(function)
-        named = [it for it in signature.parameters.values() if it.kind is not it.VAR_KEYWORD]
+        parameters = signature.parameters.values()
+        named = [row for row in parameters if row.kind is not row.VAR_KEYWORD]
         added = [row for name, row in rows.items() if name not in signature.parameters]
         vars(function)["__signature__"] = signature.replace(parameters=[*named, *added])
         return function
@@ -282,7 +283,7 @@ def with_keywords(table: Callable[..., ProfileOptions]) -> Callable[[Function], 
 _OFF = (False, "none")
 _SWITCHES = {option.topic: option.name for option in OPTIONS.values() if option.topic}
 TOPICS = ("ops", *_SWITCHES)
-"""What ``record`` can name. Ops are always recorded: the others hang on them."""
+"""What ``record`` can name. Ops are always recorded: the others depend on them."""
 
 _WORDS: dict[str, tuple[str, ...]] = {
     **{name: (name,) for name in TOPICS},
@@ -291,15 +292,15 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "OPERATOR": ("ops",),
     "TENSOR_LIFETIME": ("memory",),
     "TENSOR_PROP": ("shapes",),
-    "SHAPE_INFER": ("shapes",),  # PyTorch infers no shapes ahead of an op: it has those of its run
+    "SHAPE_INFER": ("shapes",),  # PyTorch infers no shapes ahead: they are known when an op runs
     "SYNC": ("sync",),
     "SCOPE": ("modules",),
 }
-"""What ``record`` takes: the topics, and MegEngine's words for them."""
+"""The words of ``record``: the topics, and MegEngine's words for them."""
 
 
 def topics_in(record: str) -> set[str]:
-    """The topics that a text like ``"ops,shapes"`` names, with ``ops`` always among them."""
+    """Return the topics that a text like ``"ops,shapes"`` names, with ``ops`` always among them."""
     words = {name.strip() for name in record.split(",")}
     for name in sorted(words.difference(_WORDS)):
         close = difflib.get_close_matches(name, TOPICS, n=1)
@@ -314,7 +315,7 @@ def _joined(topics: set[str]) -> str:
 
 
 def _switched(name: str, *, on: bool) -> Any:
-    """The value of a topic's switch where nothing more is said than on or off."""
+    """Return the value of a topic's switch that is merely on or off."""
     default = OPTIONS[name].default
     if on:
         return default or True

@@ -1,4 +1,8 @@
-"""`gpuprof_widgets.profile(...)`: record a block or a function of any Python program."""
+"""`gpuprof_widgets.profile(...)`, for a block or a function, and `gpuprof_widgets.steps(...)`.
+
+The functions from `check` on are shared with the magic and the commands: they read the recorder,
+save the profile and keep it as `gpuprof_widgets.last`.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +34,8 @@ Keywords = ParamSpec("Keywords")
 class ProfileRun:
     """What `profile()` returns: a context manager, and a decorator that records every call.
 
-    Each time it is entered it hands out a profile of its own, which is `Unrecorded` until the end.
-    ``namespace``: the global variables of the code that is recorded, which name its modules.
+    Each entry returns a new profile, which is `Unrecorded` until the end. ``namespace``: the global
+    variables of the recorded code, which name its modules.
     """
 
     def __init__(self, options: Options, label: str, namespace: Mapping[str, Any]) -> None:
@@ -52,7 +56,7 @@ class ProfileRun:
             keep=keeper(self._options),
         )
         recorder.__enter__()
-        self._entered.append((recorder, result))  # inside itself it is entered several times
+        self._entered.append((recorder, result))  # it may be entered again inside itself
         return result
 
     def __exit__(
@@ -64,8 +68,9 @@ class ProfileRun:
         recorder, result = self._entered.pop()
         try:
             recorder.__exit__(kind, error, traceback)
-        finally:  # a Ctrl-C meanwhile is raised behind the stop
-            if not sys.is_finalizing():  # a loop over `steps` that was never ended: nobody sees it
+        finally:  # a Ctrl-C meanwhile is raised after the stop
+            # While Python ends, after a loop over `steps` that never ended, nobody sees a profile.
+            if not sys.is_finalizing():
                 problems = finish(recorder, self._options, result)
                 recorder.forget()
                 self._show(result, problems)
@@ -113,16 +118,16 @@ class _Call(ProfileRun):
 
 
 _saved_calls: set[Path] = set()
-"""The files of this process's decorated calls: a later call does not write over them."""
+"""Files of this process's decorated calls, which later calls do not overwrite."""
 
 
 def _of_call(options: Options) -> Options:
-    """The options of a further call: ``save`` is ``step_2.gpuprof``, as the first file stays."""
+    """Return the options of a further call, whose ``save`` is ``step_2.gpuprof``."""
     if options.save is None:
         return options
     path = _target(options.save)
     further = (path.with_name(f"{path.stem}_{number}{path.suffix}") for number in count(2))
-    free = (one for one in chain([path], further) if one.absolute() not in _saved_calls)
+    free = (file for file in chain([path], further) if file.absolute() not in _saved_calls)
     return options.changed(save=str(next(free)))
 
 
@@ -136,7 +141,7 @@ class _Profile(Protocol[Keywords]):
 
 
 def _takes(table: Callable[Keywords, ProfileOptions]) -> Callable[[Any], _Profile[Keywords]]:
-    """Return what gives `profile` the options of a table as keywords, for type checkers as well."""
+    """Return a decorator that gives `profile` a table's options as keywords, also when typed."""
     return with_keywords(table)
 
 
@@ -153,7 +158,7 @@ def profile(function: Callable[..., Any] | None = None, /, **keywords: Any) -> A
     """
     try:
         inspect.signature(profile).bind(function, **keywords)
-    except TypeError as error:  # an option of a loop, or of no recording
+    except TypeError as error:  # an option of loops only, or an unknown one
         raise TypeError(f"profile() {error}") from None
     options = Options(**keywords)
     check(options)
@@ -210,7 +215,7 @@ def steps(
 
 
 def _check_function(function: Any) -> None:
-    """An `OptionError` for what a call of it would not record."""
+    """Raise an `OptionError` for a function whose calls cannot be recorded."""
     if not callable(function) or isinstance(function, type):
         raise OptionError(
             f"profile decorates a function, which {function!r} is not; options have names, "
@@ -224,7 +229,7 @@ def _check_function(function: Any) -> None:
 
 
 def check(options: Options) -> None:
-    """An `OptionError` before anything runs: for a wrong sort key, or a file no one can write."""
+    """Raise an `OptionError`, before anything runs, for a wrong sort key or an unwritable file."""
     from gpuprof_widgets.analyses.columns import report_keys
 
     report_keys(options.sort)
@@ -258,15 +263,15 @@ def keep_as_last(profile: Profile) -> None:
 
 
 def finish(recorder: Recorder, options: Options, result: Profile) -> list[str]:
-    """Fill the profile, and save it where the options say; what went wrong, one line each."""
+    """Fill the profile and save it where the options say; return one line for each problem."""
     problems = read(recorder, options, result)
     return problems + (keep(result, options) if is_recorded(result) else [])
 
 
 def read(recorder: Recorder, options: Options, result: Profile) -> list[str]:
-    """Give an unrecorded profile its content: from then on it is `gpuprof_widgets.last`.
+    """Fill an unrecorded profile, and make it `gpuprof_widgets.last`.
 
-    Or the reason why there is none, which is what went wrong unless it was said before.
+    Where that fails, the profile gets the reason, which is returned unless it was reported before.
     """
     from gpuprof_widgets.profiles import Unrecorded, become
 
@@ -282,14 +287,14 @@ def read(recorder: Recorder, options: Options, result: Profile) -> list[str]:
 
 
 def is_recorded(profile: Profile) -> bool:
-    """Whether it has content."""
+    """Whether the profile has content."""
     from gpuprof_widgets.profiles import Unrecorded
 
     return not isinstance(profile, Unrecorded)
 
 
 def keeper(options: Options) -> Callable[[Record], None] | None:
-    """What saves each record of a loop that is recorded again and again; it may raise."""
+    """Return what saves each record of a loop that is recorded again and again; it may raise."""
     if options.every is None:
         return None
 
@@ -301,7 +306,7 @@ def keeper(options: Options) -> Callable[[Record], None] | None:
 
 
 def keep(profile: Profile, options: Options) -> list[str]:
-    """Save it where the options say; what went wrong, one line."""
+    """Save the profile where the options say; return one line if that fails."""
     options = of_cycle(options, profile.metadata)
     if options.save is None:
         return []
@@ -324,7 +329,7 @@ def _profile_of(record: Record, options: Options) -> Profile:
 
 
 def of_cycle(options: Options, metadata: Mapping[str, Any]) -> Options:
-    """The options of one recording among many: ``save`` is ``run_step5003.gpuprof``, say."""
+    """Return the options of one recording of a loop: ``save`` becomes ``run_step5003.gpuprof``."""
     if options.every is None or options.save is None:
         return options
     steps = metadata.get("steps", {}).get("iterations", ())
@@ -336,7 +341,7 @@ def of_cycle(options: Options, metadata: Mapping[str, Any]) -> Options:
 def _rank_files(
     metadata: Mapping[str, Any], save: str | os.PathLike[str] | None
 ) -> dict[str, list[str]]:
-    """For the metadata: where the profiles of all ranks are; empty for a program that ran alone."""
+    """Return the metadata's paths of all ranks' profiles; none for a program that ran alone."""
     from gpuprof_widgets.capture.distributed import files_of_ranks, rank_in
 
     if save is None:
@@ -346,7 +351,7 @@ def _rank_files(
 
 
 def _user_above(frame: FrameType) -> FrameType:
-    """The frame that called, or the one that called our callback for a trainer."""
+    """Return the user's frame: this one, or the one that called our callback for a trainer."""
     ours = "gpuprof_widgets.integrations"
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(ours):
         frame = frame.f_back
@@ -354,7 +359,7 @@ def _user_above(frame: FrameType) -> FrameType:
 
 
 def _place_of(frame: FrameType) -> str:
-    """File, or cell, and line that it is at: the label of a profile without a name."""
+    """Return the file or cell and the line of a frame: the label of a profile without a name."""
     file = frame.f_code.co_filename
     shell = frame.f_globals.get("get_ipython", lambda: None)()
     number = cell_numbers(shell).get(file) if hasattr(shell, "compile") else None

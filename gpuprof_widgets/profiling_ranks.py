@@ -92,7 +92,7 @@ def profile_ranks(
 
 
 def _target(save: str | os.PathLike[str]) -> Path:
-    """The file whose name those of the ranks come from; "run" may be a folder as well."""
+    """Return the file from which the ranks' names derive; "run" may be a folder as well."""
     path = Path(save).expanduser().absolute()
     return path if path.suffix in (".gpuprof", ".zip") else path.with_name(f"{path.name}.gpuprof")
 
@@ -109,7 +109,7 @@ def _checked(body: _Body) -> Options:
 
 
 def _remove_unfinished(paths: list[Path]) -> None:
-    """What a rank was writing when it was ended."""
+    """Remove what a rank was writing when it was ended."""
     for path in paths:
         for unfinished in path.parent.glob(f".{path.name}.*.unfinished"):
             unfinished.unlink(missing_ok=True)

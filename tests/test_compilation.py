@@ -15,7 +15,7 @@ import torch
 import gpuprof_widgets
 from gpuprof_widgets.analyses.cold_start import compiled_functions, compiling_time, is_compiling
 from gpuprof_widgets.analyses.findings import FINDINGS, Finding, findings
-from gpuprof_widgets.capture.compilations import MOST_TOLD, Compilations
+from gpuprof_widgets.capture.compilations import MOST_KEPT, Compilations
 from gpuprof_widgets.capture.part import Context
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace import intervals
@@ -312,9 +312,9 @@ def test_no_more_than_torch_still_knows_is_told_and_that_is_noted() -> None:
     listening, utils = Compilations(Context(Options(), "the run", {}, {})), torch._dynamo.utils
     known = utils.get_compilation_metrics()
     listening.start()
-    utils._compilation_metrics.extend([dataclasses.replace(known[0]) for _ in range(MOST_TOLD + 1)])
+    utils._compilation_metrics.extend([dataclasses.replace(known[0]) for _ in range(MOST_KEPT + 1)])
     listening.stop()
-    assert len(utils.get_compilation_metrics()) == MOST_TOLD
+    assert len(utils.get_compilation_metrics()) == MOST_KEPT
     assert "the last 64 compilations alone" in listening.notes()[0]
 
 

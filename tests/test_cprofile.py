@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gpuprof_widgets.capture.cprofile import CallsRecording
-from gpuprof_widgets.capture.own_frames import without_own_calls
+from gpuprof_widgets.capture.frame_filter import without_profiler_calls
 from gpuprof_widgets.trace.model import Calls
 
 CALLS = 20_000
@@ -77,7 +77,7 @@ def test_times_nest_while_another_thread_runs() -> None:
 
 
 def test_nothing_of_the_recording_itself_is_counted() -> None:
-    functions = without_own_calls(recorded(), {}).functions
+    functions = without_profiler_calls(recorded(), {}).functions
     assert set(functions["name"]) == {"work", "leaf"}
 
 

@@ -1,7 +1,10 @@
 """Run a cell's code as IPython would: once, in the user's namespace, under its line numbers.
 
-Not through `shell.run_cell`, which swallows the error, and not through AST transformers, which
-would stay behind. The shell is an argument: this file never imports IPython.
+Not through `shell.run_cell`, which swallows the error, nor through AST transformers, which would
+stay behind. The shell is an argument: this module never imports IPython.
+
+`compile_cell` and `compile_line` make a `CellCode`, which runs. A `Rewrite` changes the syntax tree
+before that, to mark lines or to bound a loop, and is dropped where the result does not compile.
 """
 
 from __future__ import annotations
@@ -14,14 +17,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import CodeType, FrameType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from gpuprof_widgets.capture.code import Embedded, code_pairs
 
 Codes = tuple[CodeType, CodeType | None]
-"""Of the statements, and of the last expression."""
+"""The code of the statements, and that of the last expression."""
 
-_ASSIGNED_ONCE = (ast.AugAssign, ast.AnnAssign)
+Applied = TypeVar("Applied")
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,9 @@ class Place:
 class CellTree:
     """A cell's syntax in two parts; the value of ``last`` is the cell's result.
 
-    ``source`` is the cell as the editor shows it, as far as its lines are those of the syntax.
-    ``around_last`` is entered around the evaluation of ``last``, which has no place for a `with`.
+    ``source`` is the cell as the editor shows it, if its lines are those of the syntax.
+    ``around_last`` is entered around the evaluation of ``last``, an expression, which cannot
+    contain a `with`.
     """
 
     label: str
@@ -46,20 +50,25 @@ class CellTree:
     last: ast.expr | None
     around_last: Callable[[], AbstractContextManager[Any]] = nullcontext
 
+    @property
+    def all_statements(self) -> list[ast.stmt]:
+        """The statements, with the last expression as one of them."""
+        return [*self.statements, *([ast.Expr(self.last)] if self.last else [])]
+
 
 Rewrite = Callable[[CellTree, Embedded], None]
-"""Changes a cell's tree in place before it is compiled; names no new names, adds no functions.
+"""Changes a cell's tree in place before it is compiled, without new names or functions.
 
-Every new node has the location of the user's node that it serves.
+Every new node takes the location of the user's node that it serves.
 """
 
 
 @dataclass(frozen=True)
 class CellCode:
-    """Compiled code: the statements, and the last expression apart, whose value is the result.
+    """Compiled code: the statements, and the last expression, whose value is the result.
 
-    ``plain`` is the same code without any rewrite; ``rewrites`` are those that were applied, and
-    ``gave_up`` says whether one could not be.
+    ``plain`` is the same code without any rewrite. ``rewrites`` are those that were applied;
+    ``gave_up`` says whether one of them could not be.
     """
 
     statements: CodeType
@@ -81,7 +90,7 @@ class CellCode:
             return eval(self.last, self.global_names, self.names)
 
     async def run_awaiting(self) -> Any:
-        """The same for code with a top-level await, on the loop and in the thread of the caller."""
+        """Do the same for code with a top-level await, on the caller's event loop and thread."""
         __tracebackhide__ = True
         await self._awaited(self.statements)
         if self.last is None:
@@ -95,8 +104,14 @@ class CellCode:
         return await value if code.co_flags & inspect.CO_COROUTINE else value
 
 
+def applied_rewrite(code: CellCode | None, kind: type[Applied]) -> Applied | None:
+    """Return the rewrite of that class, if it was applied to the cell."""
+    rewrites = code.rewrites if code is not None else ()
+    return next((rewrite for rewrite in rewrites if isinstance(rewrite, kind)), None)
+
+
 def called_from(shell: Any) -> Place:
-    """The cell from which the magic was called, whatever IPython does to its counter meanwhile."""
+    """Return the cell and line that called the magic, whatever IPython does to its counter."""
     numbers = cell_numbers(shell)
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -108,12 +123,12 @@ def called_from(shell: Any) -> Place:
 
 
 def cell_numbers(shell: Any) -> dict[str, int]:
-    """The cells that ran, by the file names of their code; how tracebacks find `In[n]`."""
+    """Return the cells that ran by the files of their code, as tracebacks find `In[n]`."""
     return getattr(shell.compile, "_filename_map", {})
 
 
 def hide_callers(shell: Any) -> None:
-    """Keep IPython's own frames between the cell and the magic out of the traceback."""
+    """Keep IPython's frames between the cell and the magic out of the traceback."""
     cells = cell_numbers(shell)
     frame = sys._getframe(1)
     above: list[FrameType] = []
@@ -173,10 +188,10 @@ def rewritten_code(
     rewrites: Sequence[Rewrite],
     names: tuple[dict[str, Any], dict[str, Any]],
 ) -> CellCode:
-    """The code of a tree with the rewrites, up to the first that leaves it not compiling.
+    """Return the code of a tree with the rewrites, up to the first that does not compile.
 
     ``compiled`` compiles ``parts`` as they are when it is called; ``names`` are the globals and the
-    locals in which the code is to run.
+    locals in which the code will run.
     """
     plain = compiled()
     code, around_last, applied, embedded = plain, parts.around_last, [], Embedded()
@@ -184,7 +199,7 @@ def rewritten_code(
         try:
             changed = _rewritten(parts, rewrite, embedded, compiled)
             _check_same_functions(changed, plain)
-        except Exception:  # what compiled without it must still run
+        except Exception:  # what compiles without the rewrite must still run
             break
         code, around_last = changed, parts.around_last
         applied.append(rewrite)
@@ -205,17 +220,17 @@ def _rewritten(
     compiled: Callable[[], Codes],
 ) -> Codes:
     rewrite(parts, embedded)
-    with warnings.catch_warnings():  # the user's own were shown when the plain code was compiled
+    with warnings.catch_warnings():  # they were shown when the plain code was compiled
         warnings.simplefilter("ignore")
         statements, last = compiled()
     return embedded.filled(statements), last and embedded.filled(last)
 
 
 def _check_same_functions(codes: Codes, plain: Codes) -> None:
-    """A `ValueError` where the rewritten code could not be exchanged for the plain one."""
-    for mine, theirs in zip(codes, plain, strict=True):
-        if mine is not None and theirs is not None:
-            list(code_pairs(mine, theirs))
+    """Raise a `ValueError` where the rewritten code could not stand in for the plain one."""
+    for rewritten, original in zip(codes, plain, strict=True):
+        if rewritten is not None and original is not None:
+            list(code_pairs(rewritten, original))
 
 
 def _in_two_parts(
@@ -239,12 +254,12 @@ def _two_codes(
 
 
 def _assigned_name(nodes: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The name that the last statement assigns, as an expression to show."""
+    """Yield the name that the last statement assigns, as an expression whose value is shown."""
     target: ast.expr | None = None
     last = nodes[-1] if nodes else None
     if isinstance(last, ast.Assign) and len(last.targets) == 1:
         target = last.targets[0]
-    elif isinstance(last, _ASSIGNED_ONCE):
+    elif isinstance(last, (ast.AugAssign, ast.AnnAssign)):
         target = last.target
     if isinstance(target, ast.Name):
         shown = ast.Expr(ast.copy_location(ast.Name(target.id, ast.Load()), target))
@@ -252,7 +267,7 @@ def _assigned_name(nodes: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def kind_of(shell: Any, body: str) -> Literal["plain", "awaiting", "invalid"]:
-    """Whether the code awaits outside of any function, or does not compile at all."""
+    """Return whether the code awaits at top level, or does not compile at all."""
     flags = shell.compile.flags | (ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if shell.autoawait else 0)
     try:
         with warnings.catch_warnings():

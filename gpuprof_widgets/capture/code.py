@@ -1,4 +1,8 @@
-"""The functions of other cells and of the user's own modules that code reaches by name."""
+"""Functions and code objects: which functions a cell reaches, and how rewritten code is exchanged.
+
+`FunctionsElsewhere` finds the user's functions outside of the cell. `Embedded` puts objects into
+rewritten code without giving them names. `code_pairs` matches rewritten code with the plain code.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,8 @@ from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-_MOST = 1000
-"""Functions that are looked at; a program that reaches more of them is bounded where it loads."""
+_MOST_FUNCTIONS = 1000
+"""Functions to look at; in a larger program `--steps` bounds the loop over its DataLoader."""
 _PACKAGE = str(Path(__file__).parents[1])
 _LIBRARIES = tuple(
     {
@@ -26,10 +30,11 @@ _LIBRARIES = tuple(
 
 
 class FunctionsElsewhere:
-    """The functions and methods of these names, and of those in their code in turn.
+    """The functions and methods of these names, and of the names in their code in turn.
 
-    Names are looked for among the global variables of what was found so far and in the classes of
-    the objects there: rather one too many. Functions of installed packages are left out.
+    Names are looked up in the globals of the functions seen so far and in the classes of the
+    objects there, so some functions may be reached that never run. Those of installed packages
+    are left out.
     """
 
     def __init__(
@@ -43,10 +48,10 @@ class FunctionsElsewhere:
         self._seen: set[int] = {id(namespace)}
 
     def that_train(self) -> list[FunctionType]:
-        """Those that train or call one that does, of all that can be found by now."""
+        """Return the functions, of those reachable now, that train or call one that does."""
         waiting = self._values(self._names, self._first)
-        while waiting and len(self._functions) < _MOST:
-            with suppress(Exception):  # of a proxy, say, that says what it is in its own way
+        while waiting and len(self._functions) < _MOST_FUNCTIONS:
+            with suppress(Exception):  # raised by a proxy, for example, that is asked for its class
                 waiting += self._further(waiting.pop())
         return list(_training(self._functions))
 
@@ -54,17 +59,17 @@ class FunctionsElsewhere:
         return [place[name] for name in place.keys() & names]
 
     def _further(self, value: Any) -> list[Any]:
-        """What else there is to look at, because of a value."""
+        """Return the values to look at next, because of this one."""
         new_names = self._names_in(value) - self._names
-        found = [one for place in self._places for one in self._values(new_names, place)]
+        values = [value for place in self._places for value in self._values(new_names, place)]
         self._names |= new_names
         new_places = list(self._places_of(value))
-        found += [one for place in new_places for one in self._values(self._names, place)]
+        values += [value for place in new_places for value in self._values(self._names, place)]
         self._places += new_places
-        return found
+        return values
 
     def _names_in(self, value: Any) -> set[str]:
-        """The names in a function of the user's, which is taken note of."""
+        """Return the names in a function of the user's that is new, and keep the function."""
         function = _function_of(value)
         if function is None or not is_users(function.__code__.co_filename, self._cell_files):
             return set()
@@ -74,7 +79,7 @@ class FunctionsElsewhere:
         return _names_in(function.__code__)
 
     def _places_of(self, value: Any) -> Iterator[Mapping[str, Any]]:
-        """Where the names in it may have a meaning: a module, or the classes of an object."""
+        """Yield the new namespaces behind a value: of its module, or of its classes."""
         function = _function_of(value)
         if function is not None:
             if is_users(function.__code__.co_filename, self._cell_files) and self._is_new(
@@ -98,22 +103,22 @@ class FunctionsElsewhere:
 
 
 def _training(functions: list[FunctionType]) -> Iterator[FunctionType]:
-    """Those that speak of a backward pass or a step, or of one of those that do."""
-    speaking: dict[str, list[FunctionType]] = defaultdict(list)
+    """Yield the functions that name a backward pass or a step, or one of those functions."""
+    naming: dict[str, list[FunctionType]] = defaultdict(list)
     for function in functions:
         for name in _names_in(function.__code__):
-            speaking[name].append(function)
-    waiting, found = ["backward", "manual_backward", "step"], dict[int, FunctionType]()
+            naming[name].append(function)
+    waiting, training = ["backward", "manual_backward", "step"], dict[int, FunctionType]()
     while waiting:
-        for function in speaking.pop(waiting.pop(), ()):
-            if id(function) not in found:
-                found[id(function)] = function
+        for function in naming.pop(waiting.pop(), ()):
+            if id(function) not in training:
+                training[id(function)] = function
                 waiting.append(function.__name__)
-    yield from found.values()
+    yield from training.values()
 
 
 def is_users(file: str | None, cell_files: Collection[str]) -> bool:
-    """Whether code of that file is the user's: a cell, or a module that is no installed package."""
+    """Whether that file is the user's: a cell, or a module outside of installed packages."""
     if file is None:
         return False
     if file in cell_files:
@@ -122,7 +127,7 @@ def is_users(file: str | None, cell_files: Collection[str]) -> bool:
 
 
 def _function_of(value: Any) -> FunctionType | None:
-    """The function that a value is, or that it wraps."""
+    """Return the function that a value is or wraps."""
     if isinstance(value, (staticmethod, classmethod, MethodType)):
         value = value.__func__
     wrapped = getattr(value, "__wrapped__", None) if isinstance(value, FunctionType) else None
@@ -132,7 +137,7 @@ def _function_of(value: Any) -> FunctionType | None:
 
 
 def _file_of(kind: type) -> str | None:
-    """The file of a class: its module's, or that of its first method where that is a notebook."""
+    """Return the file of a class: that of its first method (maybe a cell), or its module's."""
     for value in vars(kind).values():
         function = _function_of(value)
         if function is not None:
@@ -145,32 +150,31 @@ def _names_in(code: CodeType) -> set[str]:
 
 
 class Embedded:
-    """The objects that rewritten code uses, by the placeholders that its syntax tree has for them.
+    """The objects that rewritten code uses, by their placeholders in the syntax tree.
 
-    A placeholder is a text, which a tree may hold anywhere; once compiled it is among the constants
-    of the code, where `filled` puts the object itself. Compile with warnings off: Python warns of
-    code that calls a text.
+    A placeholder is a string constant; `filled` replaces it in the constants of the compiled code
+    by the object itself. Compile with warnings off: Python warns of code that calls a string.
     """
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
 
     def expression(self, value: Any, at: ast.AST) -> ast.expr:
-        """An expression whose value is this very object, located at that node."""
+        """Return an expression whose value is this very object, located at that node."""
         placeholder = f"gpuprof:embedded:{id(self)}:{len(self._values)}"
         self._values[placeholder] = value
         return ast.copy_location(ast.Constant(placeholder), at)
 
     def call(self, function: Any, *arguments: ast.expr, at: ast.AST) -> ast.Call:
-        """A call of this very function, located at that node."""
+        """Return a call of this very function, located at that node."""
         call = ast.Call(self.expression(function, at), list(arguments), [])
         return ast.copy_location(call, at)
 
     def filled(self, code: CodeType) -> CodeType:
-        """The code with the objects in the place of their placeholders, inner code included."""
+        """Return the code with the objects in place of their placeholders, inner code included."""
         constants = tuple(self._constant(value) for value in code.co_consts)
-        same = all(a is b for a, b in zip(constants, code.co_consts, strict=True))
-        return code if same else code.replace(co_consts=constants)
+        unchanged = all(a is b for a, b in zip(constants, code.co_consts, strict=True))
+        return code if unchanged else code.replace(co_consts=constants)
 
     def _constant(self, value: Any) -> Any:
         if isinstance(value, CodeType):
@@ -179,14 +183,17 @@ class Embedded:
 
 
 def code_pairs(marked: CodeType, plain: CodeType) -> Iterator[tuple[CodeType, CodeType]]:
-    """The two codes, and those of the functions in them, which are the same in the same order."""
+    """Yield the two codes, then pair by pair the codes of the functions defined in them.
+
+    Raises a `ValueError` where the functions differ in name, line or number.
+    """
     if (marked.co_name, marked.co_firstlineno) != (plain.co_name, plain.co_firstlineno):
         raise ValueError(f"{marked.co_name} is not {plain.co_name}")
     yield marked, plain
-    for mine, theirs in zip(codes_in(marked), codes_in(plain), strict=True):
-        yield from code_pairs(mine, theirs)
+    for inner_codes in zip(codes_in(marked), codes_in(plain), strict=True):
+        yield from code_pairs(*inner_codes)
 
 
 def codes_in(code: CodeType) -> list[CodeType]:
-    """The codes of the functions and classes that this code defines."""
+    """Return the codes of the functions and classes that this code defines."""
     return [constant for constant in code.co_consts if isinstance(constant, CodeType)]

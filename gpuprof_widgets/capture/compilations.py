@@ -1,6 +1,7 @@
-"""What torch.compile compiled in the run, and why again: torch tells it of the last 64.
+"""What torch.compile compiled in the run, and why it compiled again.
 
-Its list is private and has more in it from version to version: what is not there is not told.
+torch keeps `CompilationMetrics` of the last 64 compilations in a private list. Its fields differ
+from version to version, so each may be missing.
 """
 
 from __future__ import annotations
@@ -9,26 +10,26 @@ import re
 import sys
 from typing import Any
 
-from gpuprof_widgets.capture.part import Context, RecordClock
+from gpuprof_widgets.capture.part import Context, Part, RecordClock
 from gpuprof_widgets.trace.model import Trace
 
 LONGEST_REASON = 300
-MOST_TOLD = 64
-"""torch's DEFAULT_COMPILATION_METRICS_LIMIT."""
+MOST_KEPT = 64
+"""Compilations that torch keeps: its DEFAULT_COMPILATION_METRICS_LIMIT."""
 
 _LIMIT = re.compile(r"(?:recompile|cache_size)_limit|(?:Recompile|CacheSize)LimitExceeded")
-"""What torch writes where it will not compile a function once more: it runs uncompiled then."""
+"""torch's words where it will not compile a function once more, and runs it uncompiled."""
 
 _CODE = re.compile(r"\s+# ")
-"""Behind a guard stands the line of code that it is for, and where that is."""
+"""Between a guard and the line of code that it is for."""
 
 _ONLY_LAST = (
-    f"torch tells the last {MOST_TOLD} compilations alone: of those before, what they were for and "
+    f"torch tells the last {MOST_KEPT} compilations alone: of those before, what they were for and "
     "why they had to be done again is not known"
 )
 
 
-class Compilations:
+class Compilations(Part):
     """Reads torch's list of compilations after each window."""
 
     loses = "no compilations"
@@ -43,99 +44,102 @@ class Compilations:
         self.discard()
 
     def discard(self) -> None:
-        """Begin with nothing, as no window so far is kept."""
         self._clock = RecordClock()
         self._listed: list[dict[str, Any]] = []
 
     def start(self) -> None:
         self._known, self._running = [], True
-        self._before = next(reversed(_metrics()), None)
+        self._before = next(reversed(_kept_metrics()), None)
 
     def stop(self) -> None:
         if not self._running:
             return
-        self._running, told = False, _metrics()
-        self._known = [one for one in told if _is_of_a_function(one)]
+        self._running, kept = False, _kept_metrics()
+        self._known = [metrics for metrics in kept if _is_of_function(metrics)]
         self._failures = _first_failures()
-        if len(told) >= MOST_TOLD and not any(one is self._before for one in told):
+        if len(kept) >= MOST_KEPT and not any(metrics is self._before for metrics in kept):
             self._notes = [_ONLY_LAST]
 
     def refine(self, trace: Trace) -> Trace:
-        """List what was compiled in this window; the trace is as it was."""
+        """List the compilations of this window; the trace stays as it is."""
         window = self._clock.next_window(trace)
-        functions = {
-            _numbers(one)[0]: one
-            for one in self._known
-            if getattr(one, "co_name", None) is not None
+        named = {
+            _function_and_number(metrics)[0]: metrics
+            for metrics in self._known
+            if getattr(metrics, "co_name", None) is not None
         }
-        inside = [one for one in self._known if _start(one) in window]
-        self._listed += [self._described(one, functions.get(_numbers(one)[0])) for one in inside]
+        for metrics in self._known:
+            if _start_ns(metrics) in window:
+                function, _ = _function_and_number(metrics)
+                self._listed.append(self._described(metrics, named.get(function)))
         self._known = []
         return trace
 
-    def _described(self, one: Any, function: Any) -> dict[str, Any]:
-        file = str(getattr(function, "co_filename", None) or "")
-        failed = f"{getattr(one, 'fail_type', None)}: {getattr(one, 'fail_reason', None)}"
+    def _described(self, metrics: Any, named: Any) -> dict[str, Any]:
+        file = str(getattr(named, "co_filename", None) or "")
+        failed = f"{getattr(metrics, 'fail_type', None)}: {getattr(metrics, 'fail_reason', None)}"
         return {
-            "function": str(getattr(function, "co_name", None) or ""),
+            "function": str(getattr(named, "co_name", None) or ""),
             "file": self._cell_labels.get(file, file),
-            "line": int(getattr(function, "co_firstlineno", None) or 0),
-            "start_ns": self._clock.in_record(_start(one)),
-            "dur_ns": _duration(one),
-            "again": _numbers(one)[1] > 0,
-            "reason": self._reason(one),
+            "line": int(getattr(named, "co_firstlineno", None) or 0),
+            "start_ns": self._clock.in_record(_start_ns(metrics)),
+            "dur_ns": _duration_ns(metrics),
+            "again": _function_and_number(metrics)[1] > 0,
+            "reason": self._reason(metrics),
             "gave_up": _LIMIT.search(failed) is not None,
         }
 
-    def _reason(self, one: Any) -> str:
-        """Which guard did not hold, without the code behind it."""
-        function, number = _numbers(one)
+    def _reason(self, metrics: Any) -> str:
+        """Return the guard that failed, without the line of code after it."""
+        function, number = _function_and_number(metrics)
         failure = self._failures.get(f"{function}/{number - 1}", "")
-        told = str(getattr(one, "recompile_reason", None) or failure)
-        guard = told.partition("\n")[0].partition(": ")[2]
+        text = str(getattr(metrics, "recompile_reason", None) or failure)
+        guard = text.partition("\n")[0].partition(": ")[2]
         return _CODE.split(guard)[0].strip()[:LONGEST_REASON]
 
     def notes(self) -> list[str]:
         return self._notes
 
     def metadata(self) -> dict[str, Any]:
-        """``compilations``, where there were any; see docs/record.md."""
+        """Return ``compilations``, where there were any; see docs/record.md."""
         return {"compilations": self._listed} if self._listed else {}
 
 
-def _metrics() -> list[Any]:
-    """Those that torch still knows, the oldest first; nothing is imported to look."""
+def _kept_metrics() -> list[Any]:
+    """Return what torch keeps, the oldest first, without importing anything."""
     utils: Any = sys.modules.get("torch._dynamo.utils")
-    told: list[Any] = getattr(utils, "get_compilation_metrics", list)()
-    return told
+    kept: list[Any] = getattr(utils, "get_compilation_metrics", list)()
+    return kept
 
 
-def _is_of_a_function(one: Any) -> bool:
-    """Not of a backward that is compiled later, nor of a kernel that is tuned, as it runs."""
-    later = getattr(one, "is_forward", None) is False or getattr(one, "is_runtime", None)
-    return not later and bool(getattr(one, "compile_id", None)) and _start(one) > 0
+def _is_of_function(metrics: Any) -> bool:
+    """Whether a function was compiled: not a backward pass later on, nor a kernel being tuned."""
+    later = getattr(metrics, "is_forward", None) is False or getattr(metrics, "is_runtime", None)
+    return not later and bool(getattr(metrics, "compile_id", None)) and _start_ns(metrics) > 0
 
 
-def _numbers(one: Any) -> tuple[str, int]:
-    """What torch calls the function, and how often it had compiled that: "3/1" is once."""
-    function, _, number = str(one.compile_id).rpartition("/")
+def _function_and_number(metrics: Any) -> tuple[str, int]:
+    """Return torch's number of the function, and of its compilation: "3/1" is the second one."""
+    function, _, number = str(metrics.compile_id).rpartition("/")
     return function, int(number) if number.isdecimal() else 0
 
 
-def _start(one: Any) -> int:
-    """In ns since 1970."""
-    started = getattr(one, "start_time_us", None)
-    return int(started) * 1000 if started else int((getattr(one, "start_time", None) or 0) * 1e9)
+def _start_ns(metrics: Any) -> int:
+    """Return when it began, in ns since 1970."""
+    started = getattr(metrics, "start_time_us", None)
+    return (
+        int(started) * 1000 if started else int((getattr(metrics, "start_time", None) or 0) * 1e9)
+    )
 
 
-def _duration(one: Any) -> int:
-    spent = getattr(one, "duration_us", None)
-    seconds = getattr(one, "entire_frame_compile_time_s", None) or 0
+def _duration_ns(metrics: Any) -> int:
+    spent = getattr(metrics, "duration_us", None)
+    seconds = getattr(metrics, "entire_frame_compile_time_s", None) or 0
     return int(spent) * 1000 if spent else int(seconds * 1e9)
 
 
 def _first_failures() -> dict[str, str]:
-    """Of each compilation, by its id, why it was first not used: what torch before 2.7 keeps."""
+    """Return the first failed guard of each compilation by its id, which torch before 2.7 keeps."""
     utils: Any = sys.modules.get("torch._dynamo.utils")
     first: dict[str, str] = {}
     for failures in list(getattr(utils, "guard_failures", {}).values()):

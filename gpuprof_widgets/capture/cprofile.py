@@ -1,4 +1,9 @@
-"""cProfile around a run, and its result as a table of calls."""
+"""cProfile around a run: its calls as a table, its limits, and a note on threads it does not see.
+
+`CallsRecording` starts and stops cProfile, and makes way for a profiler of the user's. From Python
+3.12 on cProfile hears all threads; `hear_this_thread_only` undoes that. `note_on_threads` finds in
+the calls who started threads, whose ops torch's profiler does not follow.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +22,29 @@ from gpuprof_widgets.trace.model import Calls
 from gpuprof_widgets.trace.pstats import calls_of_stats
 
 _MONITORS = sys.version_info >= (3, 12)
-"""Whether cProfile is a tool of `sys.monitoring` (and refuses a second one) or the profile hook."""
+"""Whether cProfile uses `sys.monitoring`, which refuses a second one, or the profile hook."""
 
 _ended: WeakSet[cProfile.Profile] = WeakSet()
-"""Ours that have ended while another had the hook, or in another thread: they may still have it."""
+"""Our profiles that ended while another held the hook, or in another thread: they may hold it."""
+
+
+_THREAD = re.compile(r"(?:^|[/\\])threading\.py$")
+_CARRIERS = re.compile(
+    r"(?:^|[/\\])(?:multiprocessing[/\\](?:queues|pool)\.py|concurrent[/\\]futures[/\\]process\.py"
+    r"|torch[/\\]utils[/\\]data[/\\]|tqdm[/\\]_monitor\.py)"
+)
+"""Code that starts threads without ops: they send work to processes, or watch a progress bar."""
+_POOLS = re.compile(r"(?:^|[/\\])(?:concurrent[/\\]futures|multiprocessing|asyncio)[/\\]")
+"""Code that starts threads on behalf of its callers."""
+_COMPILERS = re.compile(r"(?:^|[/\\])torch[/\\]_inductor[/\\]")
+"""Code that starts threads to compile, also through a pool: they run no ops either."""
+_MOST_NAMED = 3
 
 
 class CallsRecording:
-    """One use of cProfile, for the thread that starts it.
+    """One use of cProfile, in the thread that starts it.
 
-    The user's own cProfile comes first; ``lost`` says what that cost.
+    The user's own cProfile takes precedence; ``lost`` then says what is missing here.
     """
 
     def __init__(self) -> None:
@@ -39,7 +57,7 @@ class CallsRecording:
     def start(self) -> None:
         """Start recording, or set ``lost`` where another profiler holds the interpreter's hook.
 
-        What is recorded after a stop and another start is added to what was before.
+        Calls after a stop and another start are added to those before.
         """
         hook: Any = sys.getprofile()
         if hook in _ended:
@@ -58,7 +76,7 @@ class CallsRecording:
         hear_this_thread_only(self._profile)
 
     def stop(self) -> None:
-        """Stop, unless another profiler has taken the hook: that one is left running."""
+        """Stop; a profiler that has taken over the hook is left running."""
         profile, running = self._profile, self._running
         self._running = False
         if running and profile is not None:
@@ -74,12 +92,12 @@ class CallsRecording:
         self._unwatch_entrance()
 
     def calls(self) -> Calls | None:
-        """What was recorded; None where nothing was."""
+        """Return the recorded calls; None where nothing was recorded."""
         if not self._profiles:
             return None
         stats: dict[Any, Any] = {}
         for profile in self._profiles:
-            # Not create_stats(), which would end whatever profiler holds the hook by now.
+            # Not create_stats(), which would end whatever profiler holds the hook now.
             profile.snapshot_stats()
             for function, numbers in profile.stats.items():
                 before = stats.get(function)
@@ -87,7 +105,7 @@ class CallsRecording:
         return calls_of_stats(stats)
 
     def _watch_entrance(self) -> None:
-        """End this recording when the user enables a cProfile: two at once cannot be."""
+        """End this recording when the user enables a cProfile: only one can run."""
         original: Callable[..., None] = cProfile.Profile.enable
 
         def enable(profile: cProfile.Profile, *args: Any, **kwargs: Any) -> None:
@@ -109,18 +127,18 @@ class CallsRecording:
 
 
 def hook_is_taken() -> bool:
-    """Whether another Python profiler runs, beside which cProfile cannot."""
+    """Whether another Python profiler runs, so that cProfile cannot."""
     if sys.version_info >= (3, 12):
         return sys.monitoring.get_tool(sys.monitoring.PROFILER_ID) is not None
     return sys.getprofile() is not None
 
 
 def hear_this_thread_only(profile: Any) -> None:
-    """Keep other threads out of a cProfile that was enabled just now, from Python 3.12 on.
+    """Keep other threads out of a cProfile that was just enabled, from Python 3.12 on.
 
-    There it hears the calls and returns of every thread, but keeps one stack for all: a return in
-    one thread ends the call of another, so that callers, times and even counts are wrong as soon
-    as two threads run Python, as in any kernel. On 3.11 it never heard the others.
+    There cProfile hears the calls and returns of every thread, but keeps one stack for all: a
+    return in one thread ends the call of another, so that callers, times and even counts are wrong
+    as soon as two threads run Python, as in any kernel. On 3.11 it hears its own thread only.
     """
     if sys.version_info >= (3, 12):
         tool = sys.monitoring.PROFILER_ID
@@ -131,10 +149,10 @@ def hear_this_thread_only(profile: Any) -> None:
                 callback = sys.monitoring.register_callback(tool, event, None)
                 if callback is not None:
                     sys.monitoring.register_callback(tool, event, only_here(callback))
-        profile.clear()  # of what it heard while its callbacks were exchanged
+        profile.clear()  # drop what it heard meanwhile
 
 
-# One per number of arguments, thread and callback as defaults: these run at every call.
+# One gate per number of arguments, because these run at every call.
 def _at_start(callback: Any) -> Callable[..., None]:
     here = threading.get_ident()
 
@@ -167,40 +185,27 @@ def _at_builtin(callback: Any) -> Callable[..., None]:
     return gate
 
 
-_GATES = {
+_GATES: dict[tuple[str, ...], Callable[[Any], Callable[..., None]]] = {
     ("PY_START", "PY_RESUME"): _at_start,
     ("PY_RETURN", "PY_YIELD", "PY_THROW", "PY_UNWIND"): _at_end,
     ("CALL", "C_RETURN", "C_RAISE"): _at_builtin,
 }
 
 
-_THREAD = re.compile(r"(?:^|[/\\])threading\.py$")
-_CARRIERS = re.compile(
-    r"(?:^|[/\\])(?:multiprocessing[/\\](?:queues|pool)\.py|concurrent[/\\]futures[/\\]process\.py"
-    r"|torch[/\\]utils[/\\]data[/\\]|tqdm[/\\]_monitor\.py)"
-)
-"""Who starts threads that run no ops: they carry work to processes, or watch a progress bar."""
-_POOLS = re.compile(r"(?:^|[/\\])(?:concurrent[/\\]futures|multiprocessing|asyncio)[/\\]")
-"""Who starts threads on behalf of others."""
-_COMPILERS = re.compile(r"(?:^|[/\\])torch[/\\]_inductor[/\\]")
-"""Who starts threads that compile, through a pool as well: they run no ops either."""
-_NAMED = 3
-
-
 def note_on_threads(calls: Calls | None) -> list[str]:
-    """One sentence where these calls started threads, with who did; none where nobody did.
+    """Return a sentence with the functions that started threads, if any did.
 
-    Known by the calls of ``threading.Thread.start``. Who called it is known but for code that was
-    running already as cProfile began.
+    They are the callers of ``threading.Thread.start``; cProfile does not know the callers of code
+    that was running already when it began.
     """
     if calls is None:
         return []
     starters, are_all = _starters(calls)
     if are_all and not starters:
         return []
-    named = list(dict.fromkeys(_place(calls, who) for who in starters))
-    if len(named) > _NAMED:
-        named = [*named[:_NAMED], "others"]
+    named = list(dict.fromkeys(_place(calls, starter) for starter in starters))
+    if len(named) > _MOST_NAMED:
+        named = [*named[:_MOST_NAMED], "others"]
     by = f" (by {', '.join(named)})" if named else ""
     return [
         f"threads were started{by}: torch's profiler follows only the thread in which it starts, "
@@ -209,9 +214,9 @@ def note_on_threads(calls: Calls | None) -> list[str]:
 
 
 def _starters(calls: Calls) -> tuple[list[int], bool]:
-    """Who started threads that may run ops, and whether all who did are known.
+    """Return who started threads that may run ops, and whether all starters are known.
 
-    Instead of a pool's functions those who called them.
+    Pools are replaced by their callers.
     """
     functions, edges = calls.functions, calls.edges
     kinds = (_THREAD, _CARRIERS, _POOLS, _COMPILERS)
@@ -223,14 +228,16 @@ def _starters(calls: Calls) -> tuple[list[int], bool]:
     are_all, waiting = True, np.flatnonzero(is_start).tolist()
     seen = set(waiting)
     while waiting:
-        one = waiting.pop(0)
-        made = edges[edges["callee"] == one]
-        are_all &= int(functions["calls"].iloc[one]) <= int(made["calls"].sum())
-        runs_ops = ~(compiles | (carries & is_start[one]))
-        new = [who for who in made["caller"] if runs_ops[who] and who not in seen]
-        seen.update(new)
-        waiting += [who for who in new if pools[who]]
-        starters += [who for who in new if not pools[who]]
+        callee = waiting.pop(0)
+        by_caller = edges[edges["callee"] == callee]
+        are_all &= int(functions["calls"].iloc[callee]) <= int(by_caller["calls"].sum())
+        runs_ops = ~(compiles | (carries & is_start[callee]))
+        callers = [
+            caller for caller in by_caller["caller"] if runs_ops[caller] and caller not in seen
+        ]
+        seen.update(callers)
+        waiting += [caller for caller in callers if pools[caller]]
+        starters += [caller for caller in callers if not pools[caller]]
     return starters, are_all
 
 

@@ -1,11 +1,16 @@
-"""Which rank of a job this process is: its process group knows, else the program that launched it.
+"""Ranks of a distributed job: which one this process is, their files, and starting them.
+
+- `process_rank` asks the process group, else the environment variables of the launcher.
+- `rank_file` and its like name the files of the ranks' profiles.
+- `Rank` is the part that writes the rank into a record.
+- `run_ranks` starts the ranks of `profile_ranks` in processes of its own.
 
 The variables are those that the launchers document:
 `torchrun <https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables>`_,
 `Open MPI <https://docs.open-mpi.org/en/v5.0.x/tuning-apps/environment-var.html>`_,
 `Slurm <https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES>`_ and
-`PMIx <https://docs.openpmix.org>`_. Hydra, which is the ``mpiexec`` of MPICH, of Intel MPI and of
-MVAPICH from version 3 on, sets those of the
+`PMIx <https://docs.openpmix.org>`_. Hydra, the ``mpiexec`` of MPICH, Intel MPI and MVAPICH 3, sets
+those of the
 `PMI <https://flux-framework.readthedocs.io/projects/flux-rfc/en/latest/spec_13.html>`_.
 """
 
@@ -34,14 +39,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpuprof_widgets.capture.interrupts import keep_folders_within, temporary_folder
-from gpuprof_widgets.capture.own_frames import below_ours
 from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.exceptions import OptionError, RecordingError
 from gpuprof_widgets.trace.model import Trace
 
+PROFILE = (".gpuprof", ".zip")
+"""Endings of saved profiles; the file of a rank ends with the first."""
+
+_PLACEHOLDER = re.compile("%[rhp%]")
+_PATIENCE_S = 5.0  # for a process that was asked to end, before it is killed
+
+Body = Callable[[int], None]
+"""What a rank runs, given its number; it must be picklable where processes are spawned."""
+
 
 class ProcessRank(NamedTuple):
-    """A process among those of its job; ``world_size`` is None where the launcher does not say."""
+    """A process of a job; ``world_size`` is None where the launcher does not tell it."""
 
     rank: int
     world_size: int | None
@@ -54,14 +67,14 @@ class ProcessRank(NamedTuple):
 
 @dataclass(frozen=True)
 class Launcher:
-    """A program that starts the ranks of a job, and the variables that tell each which it is."""
+    """A program that starts the ranks of a job, and the variables that give each its rank."""
 
     name: str
     rank: str
     world_size: str | None
 
     def rank_in(self, environment: Mapping[str, str]) -> ProcessRank | None:
-        """The rank that this launcher has given; None where it has not, or it makes no sense."""
+        """Return the rank that this launcher has set; None without one, or with a senseless one."""
         rank = _number(environment.get(self.rank))
         if self.world_size is None:
             return None if rank is None else ProcessRank(rank, None)
@@ -74,26 +87,26 @@ LAUNCHERS = (
     Launcher("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     Launcher("MVAPICH2", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
     Launcher("MPICH and Intel MPI", "PMI_RANK", "PMI_SIZE"),
-    # Not SLURM_NTASKS: a batch script has it, too, and SLURM_PROCID 0, but is no rank of anything.
+    # Not SLURM_NTASKS: a batch script has it too, with SLURM_PROCID 0, but is no rank of a job.
     Launcher("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
     Launcher("PMIx", "PMIX_RANK", None),
 )
-"""Asked in this order, since one starts another: torchrun in a Slurm job, never the other way."""
+"""The inner launchers first: torchrun runs inside of a Slurm job, never the other way."""
 
 
 def process_rank() -> ProcessRank | None:
-    """This process's rank; None where nothing says that it has one.
+    """Return this process's rank; None where nothing gives it one.
 
-    One that started this process alone leaves the word to those around it: of several programs
-    in one Slurm step each may be the only rank of a torchrun of its own.
+    A launcher that started several ranks precedes one that started this process alone: of several
+    programs in one Slurm step, each may be the only rank of a torchrun of its own.
     """
-    found = [*_in_process_group(), *_launched(os.environ)]
-    several = (one for one in found if one.world_size is not None and not one.is_alone)
-    return next(several, found[0] if found else None)
+    ranks = [*_in_process_group(), *_launched(os.environ)]
+    of_several = (rank for rank in ranks if rank.world_size is not None and not rank.is_alone)
+    return next(of_several, ranks[0] if ranks else None)
 
 
 def _in_process_group() -> Iterator[ProcessRank]:
-    # A program that has not imported it has no process group, and needs none from us.
+    # Not imported: a program without torch.distributed has no process group.
     distributed: Any = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         yield ProcessRank(distributed.get_rank(), distributed.get_world_size())
@@ -107,39 +120,33 @@ def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
-PROFILE = (".gpuprof", ".zip")
-"""How names of saved profiles end; that of a rank ends with the first."""
-
-_PLACEHOLDER = re.compile("%[rhp%]")
-
-
 def rank_file(
-    name: str | os.PathLike[str], found: ProcessRank | None, endings: Sequence[str] = PROFILE
+    name: str | os.PathLike[str], rank: ProcessRank | None, endings: Sequence[str] = PROFILE
 ) -> Path:
-    """The file of that rank; ``endings`` are those of the format that is written.
+    """Return the file of a rank; ``endings`` are those of the format that is written.
 
-    In the name (not in its folder) ``%r`` is the rank, 0 where there is none, ``%h`` the host,
-    ``%p`` the process and ``%%`` a per cent sign. Where there are other ranks and the name does not
-    tell them apart, by ``%r`` or by ``%h`` and ``%p`` together, the rank stands before the ending:
+    In the name (not in its folder) ``%r`` is the rank (0 without one), ``%h`` the host, ``%p`` the
+    process and ``%%`` a per cent sign. Where there are other ranks and the name does not tell them
+    apart, by ``%r`` or by ``%h`` and ``%p`` together, the rank is put before the ending:
     ``run.rank2.gpuprof`` for "run", "run.gpuprof" and "run.zip", ``report.rank2.html``.
     """
     path = Path(name)
-    alone = found is None or found.is_alone or _tells_apart(path.name)
-    pattern = path.name if alone else _with_rank(path.name, endings)
-    values = _of_this_process() | {"%r": str(found.rank if found else 0), "%%": "%"}
+    keeps_name = rank is None or rank.is_alone or _tells_apart(path.name)
+    pattern = path.name if keeps_name else _with_rank(path.name, endings)
+    values = _of_this_process() | {"%r": str(rank.rank if rank else 0), "%%": "%"}
     return path.parent / _filled(pattern, values)
 
 
-def files_of_ranks(name: str | os.PathLike[str], found: ProcessRank | None) -> list[Path]:
-    """Of every rank the file of its profile; none where that is not known in this process."""
-    if found is None or found.world_size is None or {"%h", "%p"} & _placeholders(Path(name).name):
+def files_of_ranks(name: str | os.PathLike[str], rank: ProcessRank | None) -> list[Path]:
+    """Return the profile files of all ranks; none where this process cannot know them."""
+    if rank is None or rank.world_size is None or {"%h", "%p"} & _placeholders(Path(name).name):
         return []
-    ranks = range(found.world_size)
-    return [rank_file(name, ProcessRank(rank, found.world_size)) for rank in ranks]
+    size = rank.world_size
+    return [rank_file(name, ProcessRank(number, size)) for number in range(size)]
 
 
 def name_for_ranks(name: str | os.PathLike[str]) -> Path:
-    """The name that all ranks get that this process starts: ``%h`` and ``%p`` are its own."""
+    """Return the name for all ranks that this process starts; ``%h`` and ``%p`` are its own."""
     path = Path(name)
     pattern = path.name if "%r" in _placeholders(path.name) else _with_rank(path.name, PROFILE)
     return path.parent / _filled(pattern, _of_this_process())
@@ -150,7 +157,7 @@ def _placeholders(name: str) -> set[str]:
 
 
 def _tells_apart(name: str) -> bool:
-    # A process number is of one host, and in containers the same on all of them.
+    # Process numbers differ only within a host; in containers they may all be the same.
     return "%r" in _placeholders(name) or {"%h", "%p"} <= _placeholders(name)
 
 
@@ -166,62 +173,54 @@ def _of_this_process() -> dict[str, str]:
 
 
 def _filled(pattern: str, values: dict[str, str]) -> str:
-    return _PLACEHOLDER.sub(lambda found: values.get(found[0], found[0]), pattern)
+    return _PLACEHOLDER.sub(lambda match: values.get(match[0], match[0]), pattern)
 
 
 def rank_in(metadata: Mapping[str, Any]) -> ProcessRank | None:
-    """The rank that a recording's metadata names; None in a program that ran alone."""
+    """Return the rank in a recording's metadata; None for a program that ran alone."""
     if "rank" not in metadata:
         return None
     return ProcessRank(metadata["rank"], metadata.get("world_size"))
 
 
-def ranks(_: Context) -> Part:
-    """The part that knows the rank; in a program that runs alone it does nothing."""
+def ranks(_: Context) -> Rank:
+    """Return the part that knows the rank; in a program that runs alone it does nothing."""
     return Rank()
 
 
-class Rank:
-    """Writes the rank into the tracks and the metadata."""
+class Rank(Part):
+    """Writes the rank into the tracks and the metadata.
+
+    It asks for the rank at the start and at the end, because a process group may be gone at the
+    end, or not be there yet at the start.
+    """
 
     loses = "no rank"
 
     def __init__(self) -> None:
-        self._found: ProcessRank | None = None
+        self._rank: ProcessRank | None = None
 
     def start(self) -> None:
-        """Nothing is put in; a process group may be gone at the end, or not be there yet."""
-        self._look()
+        self._update()
 
     def stop(self) -> None:
-        """Nothing to take out."""
-        self._look()
+        self._update()
 
-    def _look(self) -> None:
-        """What a process group said stays, where the launcher knows of no other rank."""
-        found = process_rank()
-        if self._found is None or (found is not None and not found.is_alone):
-            self._found = found
+    def _update(self) -> None:
+        """Ask for the rank; that of a process group outlives the group."""
+        rank = process_rank()
+        if self._rank is None or (rank is not None and not rank.is_alone):
+            self._rank = rank
 
     def refine(self, trace: Trace) -> Trace:
-        if self._found is None:
+        if self._rank is None:
             return trace
-        return replace(trace, tracks=trace.tracks.assign(rank=np.int32(self._found.rank)))
-
-    def notes(self) -> list[str]:
-        return []
+        return replace(trace, tracks=trace.tracks.assign(rank=np.int32(self._rank.rank)))
 
     def metadata(self) -> dict[str, Any]:
-        if self._found is None:
+        if self._rank is None:
             return {}
-        told = self._found._asdict()
-        return {key: number for key, number in told.items() if number is not None}
-
-
-_PATIENCE_S = 5.0  # for a process that was asked to end, before it is killed
-
-Body = Callable[[int], None]
-"""What a rank does, given its number; it must be picklable where processes are spawned."""
+        return {key: number for key, number in self._rank._asdict().items() if number is not None}
 
 
 @dataclass(frozen=True)
@@ -235,7 +234,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a rank says at its end: when (ns), and the exception that ended it, if one did."""
+    """What a rank sends at its end: when that was (ns), and the exception that ended it, if any."""
 
     at: int
     error: bytes | None = None
@@ -251,10 +250,10 @@ class _Rank:
 
 
 def start_method(function: Callable[..., Any], arguments: Any, backend: str) -> str:
-    """How the ranks start: by fork, so that functions of a notebook work, where that is possible.
+    """Return how the ranks start: forked where possible, so that functions of a notebook work.
 
-    CUDA does not work in a forked process: then they are spawned, and what they run has to be
-    importable there; an `OptionError` says so.
+    CUDA does not work in a forked process: with it the ranks are spawned, and an `OptionError` says
+    so where they could not import the function.
     """
     import torch
 
@@ -279,17 +278,17 @@ def start_method(function: Callable[..., Any], arguments: Any, backend: str) -> 
 
 
 def free_port() -> int:
-    """A port of this machine that nobody uses at the moment."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    """Return a port of this machine that is free at the moment."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 def run_ranks(body: Body, group: Group, method: str) -> list[int]:
-    """Run the body in every rank of a new group, and return their process ids when all are done.
+    """Run the body in every rank of a new group; return the process ids when all are done.
 
-    When one fails the others are ended, and its exception is raised here, from an error with its
-    rank and traceback.
+    When a rank fails the others are ended, and its exception is raised here, from an error with
+    the rank and its traceback.
     """
     context = multiprocessing.get_context(method)
     ranks: list[_Rank] = []
@@ -311,13 +310,13 @@ def run_ranks(body: Body, group: Group, method: str) -> list[int]:
 
 
 def _as_they_end(ranks: list[_Rank]) -> Iterator[tuple[_Rank, Answer]]:
-    """The ranks with what they answered, of several at once the earliest first.
+    """Yield the ranks with their answers as they end, of several at once the earliest first.
 
-    When a rank fails, those that wait for it in a collective fail as well, a moment later.
+    The order matters because ranks that wait for a failed one in a collective fail as well, later.
     """
-    left: dict[Any, _Rank] = {rank.answer: rank for rank in ranks}
-    while left:
-        ended = [left.pop(ready) for ready in wait(list(left))]
+    running: dict[Any, _Rank] = {rank.answer: rank for rank in ranks}
+    while running:
+        ended = [running.pop(ready) for ready in wait(list(running))]
         yield from sorted(((rank, _answer(rank)) for rank in ended), key=lambda pair: pair[1].at)
 
 
@@ -325,7 +324,7 @@ def _answer(rank: _Rank) -> Answer:
     try:
         answer: Answer = rank.answer.recv()
     except EOFError:
-        return Answer(at=0)  # it died without a word, so before any other could notice
+        return Answer(at=0)  # it died silently, before any other rank could notice
     return answer
 
 
@@ -338,28 +337,28 @@ def _raise_if_failed(rank: _Rank, answer: Answer) -> None:
             f"rank {rank.number} (pid {rank.process.pid}) ended with exit code "
             f"{rank.process.exitcode} before it was done; the other ranks were ended"
         )
-    told = RecordingError(
+    cause = RecordingError(
         f"rank {rank.number} failed; the other ranks were ended\n\n{answer.traceback}"
     )
     error = _unpacked(answer.error)
     if error is None:
-        raise told
-    raise error from told
+        raise cause
+    raise error from cause
 
 
 def _unpacked(packed: bytes | None) -> BaseException | None:
-    """The rank's exception; None where it cannot be sent from process to process."""
+    """Return the rank's exception; None where it cannot be sent between processes."""
     if packed is None:
         return None
     try:
         error = pickle.loads(packed)
-    except Exception:  # code of the user's class runs, and may raise anything
+    except Exception:  # the code of the user's class may raise anything
         return None
     return error if isinstance(error, BaseException) else None
 
 
 def _end(ranks: list[_Rank]) -> None:
-    """Let no rank run on: those that are done have a moment to end, the others are ended."""
+    """End all ranks: those that are done get a moment, the others are terminated."""
     done = sys.exc_info()[0] is None
     for rank in ranks:
         if done:
@@ -377,10 +376,10 @@ def _end(ranks: list[_Rank]) -> None:
 def _rank(
     body: Body, rank: int, group: Group, answer: Connection, folder: Path, forked: bool
 ) -> None:
-    """A rank's process, from its first line to its last."""
+    """Run a rank: the target of its process."""
     keep_folders_within(folder)
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a kernel's own handler came along
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a fork inherits the kernel's handler
     _die_with_parent()
     try:
         _joined(body, rank, group, forked)
@@ -395,7 +394,7 @@ def _joined(body: Body, rank: int, group: Group, forked: bool) -> None:
     from torch import distributed
 
     if forked:
-        # OpenMP's threads do not survive a fork, and using them would hang. torchrun, too, gives
+        # OpenMP's threads do not survive a fork, and using them would hang. torchrun also gives
         # each rank one thread.
         torch.set_num_threads(1)
     os.environ |= {
@@ -412,13 +411,13 @@ def _joined(body: Body, rank: int, group: Group, forked: bool) -> None:
     try:
         body(rank)
     finally:
-        # Not where it failed: there the others may wait for us, and we for them.
+        # Not after a failure: the other ranks may wait for us, and we for them.
         if sys.exc_info()[0] is None:
             distributed.destroy_process_group()
 
 
 def _die_with_parent() -> None:
-    """End with the main process, however that ends (Linux alone)."""
+    """End this process with the main process, however that ends (Linux only)."""
     from torch import multiprocessing as torch_multiprocessing
 
     with contextlib.suppress(Exception):
@@ -429,12 +428,15 @@ def _packed(error: BaseException) -> bytes | None:
     try:
         packed = pickle.dumps(error)
         pickle.loads(packed)
-    except Exception:  # as in `_unpacked`, and of what the exception holds, too
+    except Exception:  # as in `_unpacked`, or that of a value in the exception
         return None
     return packed
 
 
 def _traceback_of_body(error: BaseException) -> str:
-    """The traceback from the user's function on, ours above it left out."""
-    entries = below_ours(error.__traceback__)
+    """Return the traceback from the user's function on, without our frames above it."""
+    # Imports torch, which a process that only asks for its rank does not need.
+    from gpuprof_widgets.capture.frame_filter import below_profiler_frames
+
+    entries = below_profiler_frames(error.__traceback__)
     return "".join(traceback.format_exception(type(error), error, entries)).rstrip()

@@ -1,4 +1,9 @@
-"""What a record says about the machine and the versions it was made with."""
+"""The machine, its settings and its speed, as a record's metadata has them.
+
+`environment` lists versions, CPUs and GPUs. `measured_peaks` measures FLOP/s and bytes/s for
+`roofline`. `ProcessState` is the part that measures the CPU time of the process. `uses_cuda` and
+`allocator_totals` read CUDA's state without changing it.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +20,39 @@ from typing import Any
 
 import torch
 
-from gpuprof_widgets.capture.part import Context
+from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.known_metadata import Peaks
-from gpuprof_widgets.trace.model import Trace
 
 CGROUPS = Path("/sys/fs/cgroup")
-CFS = ("quota", "period")
-ALL = 2**31
+_UNLIMITED = 2**31
+
+
+FORMATS = {
+    "fp64": torch.float64,
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+}
+"""Number formats that torch can multiply; "tf32" is fp32 with TF32 allowed."""
+SLOW = {"cpu": ("fp16",)}
+"""Formats measured only on request, by device: most CPUs have no products in them."""
+SIDES = {"cuda": 8192, "cpu": 1024}
+"""Side of the square matrices, by kind of device."""
+COPIED_BYTES = {"cuda": 2**30, "cpu": 2**28}
+"""Bytes of the copy, many times any cache, by kind of device."""
+ROUNDS = 5
+
+Usage = tuple[int, int, int]
+"""Wall time and CPU time (ns) and involuntary context switches of the process."""
 
 
 def environment() -> dict[str, Any]:
-    """Versions, platform, host, CPUs, GPUs and how torch is set, as JSON takes them.
+    """Return versions, platform, host, CPUs, GPUs and torch's settings, as JSON can hold them.
 
-    ``cpus``: how many the process may use; ``torch_threads``: how many threads an op may have;
-    ``cpu_bf16``: whether the CPU multiplies matrices in bfloat16 itself (AVX512-BF16 or AMX).
+    ``cpus``: how many the process may use; ``torch_threads``: how many threads an op may use;
+    ``cpu_bf16``: whether the CPU multiplies bfloat16 matrices in hardware (AVX512-BF16 or AMX).
     """
     return {
         "python": platform.python_version(),
@@ -46,7 +69,7 @@ def environment() -> dict[str, Any]:
 
 
 def cpus() -> int:
-    """The CPUs that this process may use: those it may run on, or fewer where a quota says so."""
+    """Return how many CPUs this process may use: those it may run on, or fewer under a quota."""
     try:
         allowed = len(os.sched_getaffinity(0))
     except AttributeError:  # neither on macOS nor on Windows
@@ -55,7 +78,7 @@ def cpus() -> int:
 
 
 def _quota(cgroups: Path) -> int:
-    """How many CPUs the control group's time is worth, in a container; a very large one if all.
+    """Return how many CPUs a container's CPU quota is worth; a very large number without one.
 
     Source: Linux' Documentation/admin-guide/cgroup-v2.rst (cpu.max), scheduler/sched-bwc.rst.
     """
@@ -63,9 +86,11 @@ def _quota(cgroups: Path) -> int:
         quota, period = (cgroups / "cpu.max").read_text().split()
         return math.ceil(int(quota) / int(period))
     with suppress(OSError, ValueError):
-        quota, period = ((cgroups / "cpu" / f"cpu.cfs_{key}_us").read_text() for key in CFS)
-        return math.ceil(int(quota) / int(period)) if int(quota) > 0 else ALL
-    return ALL
+        quota, period = (
+            (cgroups / "cpu" / f"cpu.cfs_{key}_us").read_text() for key in ("quota", "period")
+        )
+        return math.ceil(int(quota) / int(period)) if int(quota) > 0 else _UNLIMITED
+    return _UNLIMITED
 
 
 def _multiplies_bf16() -> bool:
@@ -74,13 +99,26 @@ def _multiplies_bf16() -> bool:
 
 
 def devices() -> list[dict[str, Any]]:
-    """The GPUs that torch sees; empty without one, and after an error that stays with them."""
+    """Return the GPUs that torch sees; none after a CUDA error, which stays in the process."""
     if not torch.cuda.is_available():
         return []
     try:
         return [_device(index) for index in range(torch.cuda.device_count())]
     except RuntimeError:
         return []
+
+
+def uses_cuda() -> bool:
+    """Whether this process has a CUDA context; asking does not make one."""
+    is_initialized: Callable[[], bool] = torch.cuda.is_initialized
+    return torch.cuda.is_available() and is_initialized()
+
+
+def allocator_totals(*keys: str) -> list[int]:
+    """Return these statistics of CUDA's caching allocator, summed over devices; 0 without CUDA."""
+    devices = range(torch.cuda.device_count() if uses_cuda() else 0)
+    stats = [torch.cuda.memory_stats(device) for device in devices]
+    return [sum(int(device_stats.get(key, 0)) for device_stats in stats) for key in keys]
 
 
 def _device(index: int) -> dict[str, Any]:
@@ -94,54 +132,37 @@ def _device(index: int) -> dict[str, Any]:
     }
 
 
-FORMATS = {
-    "fp64": torch.float64,
-    "fp32": torch.float32,
-    "tf32": torch.float32,
-    "fp16": torch.float16,
-    "bf16": torch.bfloat16,
-}
-"""What torch can multiply in; "tf32" is fp32 with TF32 allowed."""
-SLOW = {"cpu": ("fp16",)}
-"""Formats that are measured on request alone: most processors have no products in them."""
-SIDES = {"cuda": 8192, "cpu": 1024}
-"""Side of the square matrices, by kind of device."""
-COPIED_BYTES = {"cuda": 2**30, "cpu": 2**28}
-"""Many times any cache, by kind of device."""
-ROUNDS = 5
-
-
 def measured_peaks(
     device: str | None = None, *, dtypes: Sequence[str] | None = None, seconds: float = 0.1
 ) -> Peaks:
-    """What this device reaches in matrix products and in a copy, as ``roofline(peaks=...)`` takes.
+    """Measure this device's matrix products and copies, for ``roofline(peaks=...)``.
 
-    ``device``: as torch names it; the GPU where there is one, unless given, else the CPU.
-    ``dtypes``: number formats, of `FORMATS`, as a rule all that are not slow; one that the device
-    cannot multiply is left out. ``seconds``: for about how long each of `ROUNDS` rounds runs; the
-    best one counts: others were disturbed. A copy reads and writes, which counts twice its bytes.
+    ``device``: torch's name for it; by default the GPU, or the CPU without one. ``dtypes``: formats
+    among `FORMATS`, by default all but the slow ones; those that the device cannot multiply are
+    left out. ``seconds``: how long each of `ROUNDS` rounds runs, of which the best counts: the
+    others were disturbed. A copy reads and writes, so its bytes count twice.
     """
     unknown = [name for name in dtypes or () if name not in FORMATS]
     if unknown:
         raise OptionError(f"cannot measure {', '.join(unknown)}: there are {', '.join(FORMATS)}.")
-    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    wanted = dtypes or [name for name in FORMATS if name not in SLOW.get(where.type, ())]
-    flops = {name: _multiplied(name, where, seconds) for name in wanted}
+    target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    wanted = dtypes or [name for name in FORMATS if name not in SLOW.get(target.type, ())]
+    flops = {name: _multiplied(name, target, seconds) for name in wanted}
     known = {name: speed for name, speed in flops.items() if speed}
-    return Peaks(_name(where), known, _copied(where, seconds), "measured")
+    return Peaks(_name(target), known, _copied(target, seconds), "measured")
 
 
-def _multiplied(name: str, where: torch.device, seconds: float) -> float:
-    """FLOP/s of a product of square matrices; 0 where the device has none in that format."""
-    if name == "tf32" and not _has_tf32(where):
+def _multiplied(name: str, device: torch.device, seconds: float) -> float:
+    """Return the FLOP/s of a product of square matrices; 0 where the format has no product."""
+    if name == "tf32" and not _has_tf32(device):
         return 0.0
-    side = SIDES.get(where.type, SIDES["cpu"])
+    side = SIDES.get(device.type, SIDES["cpu"])
     allowed = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
     try:
-        left, right = (torch.ones(side, side, dtype=FORMATS[name], device=where) for _ in range(2))
+        left, right = (torch.ones(side, side, dtype=FORMATS[name], device=device) for _ in range(2))
         result = torch.empty_like(left)
-        took = _best(lambda: torch.mm(left, right, out=result), where, seconds)
+        took = _best(lambda: torch.mm(left, right, out=result), device, seconds)
     except RuntimeError:  # no product in this format, or no room for it
         return 0.0
     finally:
@@ -149,57 +170,54 @@ def _multiplied(name: str, where: torch.device, seconds: float) -> float:
     return 2 * side**3 / took
 
 
-def _copied(where: torch.device, seconds: float) -> float:
-    """Bytes read and written per second by a copy within the device's memory."""
-    size = COPIED_BYTES.get(where.type, COPIED_BYTES["cpu"])
-    source = torch.ones(size // 4, dtype=torch.float32, device=where)
+def _copied(device: torch.device, seconds: float) -> float:
+    """Return the bytes per second that a copy in device memory reads and writes."""
+    size = COPIED_BYTES.get(device.type, COPIED_BYTES["cpu"])
+    source = torch.ones(size // 4, dtype=torch.float32, device=device)
     target = torch.empty_like(source)
-    return 2 * size / _best(lambda: target.copy_(source), where, seconds)
+    return 2 * size / _best(lambda: target.copy_(source), device, seconds)
 
 
-def _best(work: Callable[[], Any], where: torch.device, seconds: float) -> float:
-    """Seconds per call in the fastest round, after one call that warms up."""
-    _timed(work, 1, where)
-    calls = max(1, int(seconds / max(_timed(work, 1, where), 1e-9)))
-    return min(_timed(work, calls, where) for _ in range(ROUNDS))
+def _best(work: Callable[[], Any], device: torch.device, seconds: float) -> float:
+    """Return the seconds per call in the fastest round, after one call to warm up."""
+    _timed(work, 1, device)
+    calls = max(1, int(seconds / max(_timed(work, 1, device), 1e-9)))
+    return min(_timed(work, calls, device) for _ in range(ROUNDS))
 
 
-def _timed(work: Callable[[], Any], calls: int, where: torch.device) -> float:
-    _wait(where)
+def _timed(work: Callable[[], Any], calls: int, device: torch.device) -> float:
+    _wait(device)
     began = perf_counter()
     for _ in range(calls):
         work()
-    _wait(where)
+    _wait(device)
     return (perf_counter() - began) / calls
 
 
-def _wait(where: torch.device) -> None:
-    if where.type != "cpu":
-        torch.accelerator.synchronize(where)
+def _wait(device: torch.device) -> None:
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
 
 
-def _has_tf32(where: torch.device) -> bool:
-    if where.type != "cuda" or torch.version.hip is not None:
+def _has_tf32(device: torch.device) -> bool:
+    if device.type != "cuda" or torch.version.hip is not None:
         return False
-    return torch.cuda.get_device_capability(where) >= (8, 0)
+    return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
-def _name(where: torch.device) -> str:
-    if where.type == "cuda":
-        return str(torch.cuda.get_device_name(where))
+def _name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
     return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
 
 
-Usage = tuple[int, int, int]
-
-
 def process_state(_: Context) -> ProcessState:
-    """The part, whatever the options ask for: it looks twice and costs microseconds."""
+    """Return the part, under any options: it costs microseconds."""
     return ProcessState()
 
 
-class ProcessState:
-    """Looks at the process as a window starts and stops."""
+class ProcessState(Part):
+    """Measures CPU time and preemptions of the process from start to stop of each window."""
 
     loses = "no CPU time of the process"
 
@@ -209,11 +227,11 @@ class ProcessState:
         self._anomaly_mode = False
 
     def start(self) -> None:
-        self._look()
+        self._note_anomaly_mode()
         self._before = _usage()
 
     def stop(self) -> None:
-        self._look()
+        self._note_anomaly_mode()
         after = _usage()
         if self._before is not None and after is not None:
             between = zip(self._sums, self._before, after, strict=True)
@@ -221,25 +239,19 @@ class ProcessState:
             self._sums = (wall, cpu, preemptions)
         self._before = None
 
-    def _look(self) -> None:
-        """Autograd's anomaly mode may have been set before the cell, or be left set by it."""
+    def _note_anomaly_mode(self) -> None:
+        """Note autograd's anomaly mode, which may be set before the cell or by it."""
         self._anomaly_mode |= torch.is_anomaly_enabled()
 
-    def refine(self, trace: Trace) -> Trace:
-        return trace
-
-    def notes(self) -> list[str]:
-        return []
-
     def metadata(self) -> dict[str, Any]:
-        """``cpu_use`` of all threads: how often the system took a CPU from one that had work."""
+        """Return ``cpu_use``: wall and CPU time of all threads, and how often one was preempted."""
         use = dict(zip(("wall_ns", "cpu_ns", "preemptions"), self._sums, strict=True))
         known = {"cpu_use": use} if self._sums[0] else {}
         return {"anomaly_mode": self._anomaly_mode, **known}
 
 
 def _usage() -> Usage | None:
-    """Clock, CPU time (ns) and involuntary context switches; None where they are not counted."""
+    """Return the usage so far; None on Windows, which does not count it."""
     if sys.platform == "win32":
         return None
     import resource

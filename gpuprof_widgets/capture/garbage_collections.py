@@ -1,7 +1,7 @@
-"""When Python's garbage collector ran, for how long and where: nobody else says so.
+"""When Python's garbage collector ran, for how long, and in which code it started.
 
-cProfile and torch count its time as that of the function in which it happened to start. What is
-heard of a collection is put into an array of numbers, so that listening makes no garbage.
+cProfile and torch count its time as that of the function in which it happened to start. The
+callback writes into an array of numbers, so that recording makes no garbage.
 """
 
 from __future__ import annotations
@@ -17,30 +17,29 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from gpuprof_widgets.capture.interrupts import RaisedAfterwards
-from gpuprof_widgets.capture.part import Context, RecordClock, both_clocks, time_of_day
+from gpuprof_widgets.capture.part import Context, Part, RecordClock, both_clocks, time_of_day
 from gpuprof_widgets.trace.model import Trace
 
 GENERATIONS = 3
 LONG_NS = 1_000_000
-"""From here on a collection is told alone, with the code in which it started."""
+"""A collection of this length is listed by itself, with the code in which it started."""
 MOST_LISTED = 100
 MOST_LONG = 10_000
 ROOM = 50_000
-"""Collections of one window whose times are kept; of further ones the sums (2 MB)."""
+"""Collections of one window whose times are kept (2 MB); further ones only add to the sums."""
 
 _FIELDS = 4  # start, end, generation, collected
 
-
-_ONCE = {
+_ONE_OFF_WORK = {
     ("<frozen importlib._bootstrap>", "_find_and_load"): "importing",
     ("convert_frame.py", "_compile"): "compiling",
 }
-"""What is done once, by the end of the file and the function that do it: Python's import, and
-torch.compile's work on a function (torch/_dynamo/convert_frame.py)."""
+"""Work that is done once, by file name and function: Python's import, and torch.compile's work on
+a function (torch/_dynamo/convert_frame.py)."""
 
 
 class _Long(NamedTuple):
-    """A long collection: its thread, the line that ran as it started, and what that was part of."""
+    """A long collection: its thread, the line in which it started, and the one-off work around."""
 
     since: int
     ended: int
@@ -62,8 +61,8 @@ class _Place(NamedTuple):
     during: str
 
 
-class GarbageCollections:
-    """Listens to the collector and tells sums, the longest collections and where they started."""
+class GarbageCollections(Part):
+    """Records the collector's sums, its longest collections and where they started."""
 
     loses = "no garbage collections"
 
@@ -71,7 +70,7 @@ class GarbageCollections:
         self._cell_labels = context.cell_labels
         self._numbers = array("q")
         self._end = self._since = 0
-        self._further = [[0, 0, 0] for _ in range(GENERATIONS)]
+        self._further = _zero_sums()
         self._long: list[_Long] = []
         self._callback: Any = None
         self._interrupts = RaisedAfterwards(GarbageCollections._heard.__code__, self._heard_after)
@@ -79,18 +78,17 @@ class GarbageCollections:
         self.discard()
 
     def discard(self) -> None:
-        """Begin with nothing, as no window so far is kept."""
         self._clock = RecordClock()
-        self._sums = [[0, 0, 0] for _ in range(GENERATIONS)]
+        self._sums = _zero_sums()
         self._listed: list[dict[str, Any]] = []
-        self._once = [[0, 0, 0] for _ in range(GENERATIONS)]
+        self._one_off_sums = _zero_sums()
         self._places: defaultdict[_Place, list[int]] = defaultdict(lambda: [0, 0, 0])
 
     def start(self) -> None:
         if not self._numbers:
             self._numbers = array("q", bytes(8 * _FIELDS * ROOM))
         self._end, self._long = 0, []
-        self._further = [[0, 0, 0] for _ in range(GENERATIONS)]
+        self._further = _zero_sums()
         self._began = both_clocks()
         self._since = 0
         self._interrupts.watch()
@@ -107,16 +105,16 @@ class GarbageCollections:
         self._ended = both_clocks()
 
     def _heard(self, phase: str, info: dict[str, int], above: int = 1) -> None:
-        """Note a collection; it may be any thread that runs this, at any place of its code.
+        """Note a collection; any thread may run this, at any place of its code.
 
-        The collector was called so many frames ``above``.
+        The code that was interrupted is so many frames ``above``.
         """
         if phase == "start":
             self._since = perf_counter_ns()
             return
         ended, end, numbers = perf_counter_ns(), self._end, self._numbers
         since, generation, collected = self._since, info["generation"], info["collected"]
-        if not since:  # a signal kept its start from being noted, or this is heard again
+        if not since:  # a signal prevented noting its start, or this is a repeated call
             return
         self._since = 0
         if end < ROOM * _FIELDS:
@@ -135,11 +133,11 @@ class GarbageCollections:
             )
 
     def _heard_after(self, names: dict[str, Any]) -> None:
-        """Note what a signal kept `_heard`, with these names, from noting."""
+        """Note what a signal prevented `_heard`, with these local variables, from noting."""
         self._heard(names["phase"], names["info"], above=3)
 
     def refine(self, trace: Trace) -> Trace:
-        """Count what began in this window; the trace is as it was."""
+        """Count the collections that began in this window; the trace stays as it is."""
         window = self._clock.next_window(trace)
         for at in range(0, self._end, _FIELDS):
             since, ended, generation, collected = self._numbers[at : at + _FIELDS]
@@ -147,54 +145,51 @@ class GarbageCollections:
                 _add(self._sums[generation], ended - since, collected)
         for generation, (count, spent, collected) in enumerate(self._further):
             _add(self._sums[generation], spent, collected, count)
-        for one in self._long:
-            if self._day(one.since) in window:
-                self._list(one)
+        for long in self._long:
+            if self._day(long.since) in window:
+                self._list(long)
         self._end, self._long = 0, []
-        self._further = [[0, 0, 0] for _ in range(GENERATIONS)]
+        self._further = _zero_sums()
         return trace
 
     def _day(self, moment: int) -> int:
         return time_of_day(moment, began=self._began, ended=self._ended)
 
-    def _list(self, one: _Long) -> None:
-        spent = one.ended - one.since
-        code = one.code
+    def _list(self, long: _Long) -> None:
+        spent = long.ended - long.since
+        code = long.code
         file = self._cell_labels.get(code.co_filename, code.co_filename)
-        place = _Place(file, code.co_name, code.co_firstlineno, one.line, one.during)
-        _add(self._places[place], spent, one.collected)
-        if one.during:
-            _add(self._once[one.generation], spent, one.collected)
+        place = _Place(file, code.co_name, code.co_firstlineno, long.line, long.during)
+        _add(self._places[place], spent, long.collected)
+        if long.during:
+            _add(self._one_off_sums[long.generation], spent, long.collected)
         self._listed.append(
             {
-                "start_ns": self._clock.in_record(self._day(one.since)),
+                "start_ns": self._clock.in_record(self._day(long.since)),
                 "dur_ns": spent,
-                "generation": one.generation,
-                "collected": one.collected,
-                "thread": one.thread,
+                "generation": long.generation,
+                "collected": long.collected,
+                "thread": long.thread,
             }
         )
 
-    def notes(self) -> list[str]:
-        return []
-
     def metadata(self) -> dict[str, Any]:
-        """``gc``, where anything was collected; see docs/record.md."""
+        """Return ``gc``, where anything was collected; see docs/record.md."""
         counts, times, collected = (list(column) for column in zip(*self._sums, strict=True))
         if not sum(counts):
             return {}
-        longest = sorted(self._listed, key=lambda one: -one["dur_ns"])[:MOST_LISTED]
+        longest = sorted(self._listed, key=lambda row: -row["dur_ns"])[:MOST_LISTED]
         places = sorted(self._places.items(), key=lambda item: -item[1][1])[:MOST_LISTED]
         return {
             "gc": {
                 "collections": counts,
                 "time_ns": times,
                 "once": {
-                    "collections": [count for count, _, _ in self._once],
-                    "time_ns": [spent for _, spent, _ in self._once],
+                    "collections": [count for count, _, _ in self._one_off_sums],
+                    "time_ns": [spent for _, spent, _ in self._one_off_sums],
                 },
                 "collected": collected,
-                "longest": sorted(longest, key=lambda one: one["start_ns"]),
+                "longest": sorted(longest, key=lambda row: row["start_ns"]),
                 "places": [
                     {**place._asdict(), "collections": count, "time_ns": spent}
                     for place, (count, spent, _) in places
@@ -204,14 +199,19 @@ class GarbageCollections:
 
 
 def _during(frame: FrameType | None) -> str:
-    """What is done once of which this frame is part; "" of anything else."""
+    """Return the one-off work that this frame is part of, or ""."""
     while frame is not None:
         code = frame.f_code
-        for (file, name), what in _ONCE.items():
+        for (file, name), work in _ONE_OFF_WORK.items():
             if code.co_name == name and code.co_filename.endswith(file):
-                return what
+                return work
         frame = frame.f_back
     return ""
+
+
+def _zero_sums() -> list[list[int]]:
+    """Return count, time (ns) and collected objects for each generation, all 0."""
+    return [[0, 0, 0] for _ in range(GENERATIONS)]
 
 
 def _add(sums: list[int], spent: int, collected: int, count: int = 1) -> None:

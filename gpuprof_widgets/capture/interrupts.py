@@ -1,11 +1,12 @@
-"""Signals while we start, stop or show: none leaves half of a recording running.
+"""Signals while we start, stop or show: none of them leaves half of a recording running.
 
-Above all Ctrl-C; and the end of a DataLoader's worker, at which torch's handler raises an error in
-whatever runs then. A front end's own handler is put back at once, and does then what it does: raise
-KeyboardInterrupt in a plain cell, cancel the task of one that awaits. In a thread, or a
-subinterpreter, there is nothing to do: Python handles signals in the main thread alone.
+The signals are Ctrl-C, and the death of a DataLoader worker, for which torch's handler raises an
+error in whatever runs. `Held` postpones both. The front end's own handler is restored at once and
+then acts as usual: it raises KeyboardInterrupt in a plain cell, and cancels the task of a cell that
+awaits. Outside of the main thread there is nothing to do: Python handles signals there alone.
 
-Nor does a callback of ours swallow one.
+`RaisedAfterwards` keeps our garbage collector callback from swallowing a signal's error.
+`temporary_folder` makes the folders of a recording.
 """
 
 from __future__ import annotations
@@ -24,17 +25,19 @@ from typing import Any, Self
 
 from gpuprof_widgets.exceptions import RecordingError
 
-# signal's own functions are Python, which a cProfile at work would count.
+# `_signal`, because signal's own functions are Python, which a running cProfile would count.
 
 Handler = Callable[[int, FrameType | None], Any]
 
 _SIGCHLD: int | None = getattr(_signal, "SIGCHLD", None)  # Windows has none
 
+_within: Path | None = None  # the folder that has all folders of this process
+
 
 class _Handling:
-    """Within the block ``_handle`` is the handler of the signal, instead of ``_before``.
+    """Within the block ``_handle`` handles the signal, instead of ``_before``.
 
-    ``_before`` is None where that is no function, or not ours to replace.
+    ``_before`` is None where that is no function, or could not be replaced.
     """
 
     _handle: Handler
@@ -51,21 +54,16 @@ class _Handling:
                 _signal.signal(self._number, self._handle)
             except ValueError:  # not in the main thread of the main interpreter
                 self._before = None
-            except BaseException:  # of another signal's handler
-                self.__exit__(None, None, None)
+            except BaseException:  # raised by another signal's handler
+                self.__exit__()
                 raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         if self._before is not None:
             try:
                 _signal.signal(self._number, self._before)
-            except BaseException:  # of another signal's handler, before this one was put back
+            except BaseException:  # raised by another signal's handler before ours was undone
                 _signal.signal(self._number, self._before)
                 raise
 
@@ -77,7 +75,7 @@ class Raised(_Handling):
 
 
 class _HeldSignal(_Handling):
-    """Within the block the signal only sets ``came``; a second Ctrl-C does what it always does."""
+    """Within the block the signal only sets ``came``; a second Ctrl-C acts as usual."""
 
     came = False
 
@@ -93,9 +91,9 @@ class _HeldSignal(_Handling):
 
 
 class Held:
-    """Within the block a Ctrl-C waits, and so does the news that a child process ended.
+    """Within the block a Ctrl-C waits, and so does the signal that a child process ended.
 
-    `pass_on`, behind the block, lets them happen after all.
+    `pass_on`, after the block, lets them act.
     """
 
     def __init__(self) -> None:
@@ -110,24 +108,19 @@ class Held:
         try:
             self._child.__enter__()
             self._interrupt.__enter__()
-        except BaseException:  # of a handler, before it was replaced
-            self.__exit__(None, None, None)
+        except BaseException:  # raised by a handler before it was replaced
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         try:
-            self._child.__exit__(kind, error, traceback)
+            self._child.__exit__()
         finally:
-            self._interrupt.__exit__(kind, error, traceback)
+            self._interrupt.__exit__()
 
     def pass_on(self) -> None:
-        """Let happen now what came within the block."""
+        """Let the signals act that came within the block."""
         try:
             self._child.pass_on()
         finally:
@@ -135,12 +128,13 @@ class Held:
 
 
 class RaisedAfterwards:
-    """Raises what a signal raised in a callback in what runs after it: Python would drop it there.
+    """Raises an error that a signal raised in a callback in the code after it, not to lose it.
 
     Python handles a signal as the next function begins. After a long garbage collection that is
-    the collector's callback, which cannot catch what comes before its first line: Python tells it
-    to `sys.unraisablehook` and goes on. Not by the signal's handler: `asyncio.run`, for one, takes
-    another than Python's own for the user's. ``again`` takes the names of the callback's ``code``.
+    the collector's callback, which cannot catch an error before its first line: Python passes it
+    to `sys.unraisablehook` and goes on. The signal's handler is no place to prevent that:
+    `asyncio.run`, for one, takes any handler but Python's own for the user's. ``again`` is called
+    with the local variables of the callback, whose code is ``code``.
     """
 
     def __init__(self, code: CodeType, again: Callable[[dict[str, Any]], None]) -> None:
@@ -164,11 +158,11 @@ class RaisedAfterwards:
             self._before(dropped)
             return
         self._again(traceback.tb_frame.f_locals)
-        self._passed = error  # a collection's end may get what its beginning passed on
+        self._passed = error  # the callback for the collection's end may get it again
         _raise_afterwards(error.with_traceback(None))
 
     def _is_signal(self, error: BaseException | None, traceback: TracebackType | None) -> bool:
-        """Whether it is of the callback, but not an error that its own file made."""
+        """Whether the error came into the callback from outside, not from its own file."""
         if error is None or traceback is None or traceback.tb_frame.f_code is not self._code:
             return False
         if error is self._passed or not isinstance(error, Exception):
@@ -179,23 +173,20 @@ class RaisedAfterwards:
 
 
 def _raise_afterwards(error: BaseException) -> None:
-    """Have this thread raise the error where Python next looks for signals: behind this function.
+    """Make this thread raise the error where Python next looks for signals: after this function.
 
-    It looks after calls. A key that a dictionary lacks calls as well, and there it does not look.
+    Python looks after every call but one: the factory of a defaultdict for a lacking key.
     """
-    # `PyThreadState_SetAsyncExc` takes a class to make the error of: of this one it makes ours.
-    errors = [error]  # popped, as a class lives until the collector comes
-    made = type("Made", (BaseException,), {"__new__": lambda _: errors.pop()})
+    # `PyThreadState_SetAsyncExc` takes a class and makes the error: from this one it gets ours.
+    errors = [error]  # popped, because the class lives until the next garbage collection
+    error_class = type("Made", (BaseException,), {"__new__": lambda _: errors.pop()})
     set_error = ctypes.pythonapi.PyThreadState_SetAsyncExc
     thread = ctypes.c_ulong(get_ident())
-    defaultdict[str, int](partial(set_error, thread, ctypes.py_object(made)))["lacking"]
-
-
-_within: Path | None = None
+    defaultdict[str, int](partial(set_error, thread, ctypes.py_object(error_class)))["lacking"]
 
 
 def temporary_folder() -> Path:
-    """A new folder; a `RecordingError` where there is none to be had."""
+    """Make a new folder; raises a `RecordingError` where that is not possible."""
     try:
         return Path(tempfile.mkdtemp(prefix="gpuprof-", dir=_within))
     except OSError as error:
@@ -206,6 +197,6 @@ def temporary_folder() -> Path:
 
 
 def keep_folders_within(folder: Path) -> None:
-    """Let all folders of this process, and of those that it forks, lie in this one."""
+    """Put all folders of this process, and of its forks, into this one."""
     global _within
     _within = folder

@@ -1,10 +1,10 @@
-"""Something around every call of an nn.Module, and nothing of it in any module, or left behind.
+"""Run something around every call of an nn.Module, without a change to any module.
 
-`nn.Module._call_impl` has other code meanwhile, which enters what is to be around and runs torch's
-own code inside of it. torch's global hooks would do as well, but with them torch takes another way:
-it calls more functions, which a profile would show as the user's, and dynamo, which guards on there
-being none, would compile again. The function itself stays the same, so that whatever has hold of
-it (a module compiled in place has) is served too, and has nothing of ours afterwards.
+While it does, `nn.Module._call_impl` has other code, which enters a context manager and runs
+torch's code inside it. torch's global hooks are no alternative: with them torch calls more
+functions, which a profile would show as the user's, and dynamo, which guards on the absence of
+hooks, would compile again. The function object stays the same, so that whoever holds it (a module
+compiled in place does) gets the marks too, and the plain code afterwards.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 Entrance = Callable[[], Any]
-"""Makes what is entered around one call of a module."""
+"""Makes the context manager around one call of a module."""
 Around = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 _CALL: Any = nn.Module._call_impl
@@ -27,67 +27,69 @@ _PLAIN: CodeType = _CALL.__code__
 
 
 def _marked_call(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """The code for ``_call_impl``; the texts are places for objects, as it has torch's globals."""
+    """Stand in for ``_call_impl``; strings are placeholders, because its globals are torch's."""
     __tracebackhide__ = True
     known: Any = "gpuprof:known"
-    meet: Any = "gpuprof:meet"
+    first_entrance: Any = "gpuprof:first_entrance"
     original: Any = "gpuprof:original"
-    with (known(id(self)) or meet(self))():
+    with (known(id(self)) or first_entrance(self))():
         return original(self, *args, **kwargs)
 
 
 def _line_of_call() -> int:
-    """How far below its `def` that calls torch's own code."""
+    """Return how many lines below its `def` the marked call calls torch's code."""
     code = _marked_call.__code__
     return max(line for _, _, line in code.co_lines() if line is not None) - code.co_firstlineno
 
 
 FILE, LINE, NAME = _PLAIN.co_filename, _PLAIN.co_firstlineno - _line_of_call(), _PLAIN.co_name
-"""Where the marked code says that it stands: tracebacks and warnings show the line on which torch's
-begins, once more. The profiles of Python tell the two apart by the line on which each begins."""
+"""Where the marked code claims to stand: tracebacks and warnings repeat the first line of torch's
+own code. Python profiles, and `frame_filter`, tell the two apart by their first lines."""
 
 
 class ModuleCalls:
-    """What is around calls of modules, out of sight of torch.compile and torch.export.
+    """Enters a context manager around calls of modules; torch.compile and export do not see it.
 
-    ``known``: the entrances of modules by their ``id``. ``meet`` tells that of any other one, and
-    must call what is not `unseen` by dynamo alone. While torch compiles or exports there is nothing
-    around any call. ``compiled`` says whether a graph was made: what is in one calls no modules.
+    ``known`` has the entrances of modules by their ``id``; ``first_entrance`` makes that of any
+    other module, and must do so `unseen` by dynamo. While torch compiles or exports, calls are
+    plain. ``compiled`` says whether a graph was made: code in a graph calls no modules.
     """
 
     _first: ClassVar[ModuleCalls | None] = None
 
-    def __init__(self, known: dict[int, Entrance], meet: Callable[[nn.Module], Entrance]) -> None:
+    def __init__(
+        self, known: dict[int, Entrance], first_entrance: Callable[[nn.Module], Entrance]
+    ) -> None:
         self.compiled = False
-        self._meet = meet
+        self._first_entrance = first_entrance
         original = FunctionType(_PLAIN, _CALL.__globals__, _CALL.__name__)
-        # A code has to be hashable, and so what it holds.
-        self.code = _filled(known.get, meet, original)
-        self._there = False
-        self._absences = 0
+        # A code has to be hashable, and so do its constants.
+        self.code = _filled(known.get, first_entrance, original)
+        self._active = False
+        self._suspensions = 0  # compilations and exports at work
         self._patched: list[tuple[Any, str, Any]] = []
         self._callbacks: list[tuple[Callable[[Any], None], Callable[[Any], None]]] = []
 
     def add(self) -> None:
-        """Begin, unless another one is there: of two at once the first marks."""
+        """Begin, unless another one is at work: of two at once the first marks."""
         if ModuleCalls._first not in (None, self):
             return
         ModuleCalls._first = self
-        self._there = True
+        self._active = True
         self._follow_export()
         if _loaded("torch._dynamo") is None:
             self._patch(torch, "compile", self._loading_dynamo)
         else:
             self._follow_dynamo()
-        self._put()
+        self._mark()
 
     def remove(self) -> None:
         """Take everything out again; may be called twice."""
         if ModuleCalls._first is not self:
             return
         ModuleCalls._first = None
-        self._there, self._absences = False, 0
-        self._take()
+        self._active, self._suspensions = False, 0
+        self._unmark()
         while self._patched:
             owner, name, original = self._patched.pop()
             if original is None:
@@ -102,22 +104,22 @@ class ModuleCalls:
             if end in handler.end_callbacks:
                 handler.remove_end_callback(end)
 
-    def _put(self) -> None:
+    def _mark(self) -> None:
         if _CALL.__code__ is _PLAIN:
             _CALL.__code__ = self.code
 
-    def _take(self) -> None:
+    def _unmark(self) -> None:
         if _CALL.__code__ is self.code:
             _CALL.__code__ = _PLAIN
 
-    def _leave(self) -> None:
-        self._absences += 1
-        self._take()
+    def _suspend(self) -> None:
+        self._suspensions += 1
+        self._unmark()
 
-    def _return(self) -> None:
-        self._absences -= 1
-        if self._there and self._absences <= 0:
-            self._put()
+    def _resume(self) -> None:
+        self._suspensions -= 1
+        if self._active and self._suspensions <= 0:
+            self._mark()
 
     def _patch(self, owner: Any, name: str, around: Around) -> None:
         original = getattr(owner, name, None)
@@ -127,19 +129,19 @@ class ModuleCalls:
 
     def _without_marks(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def exported(*args: Any, **kwargs: Any) -> Any:
-            self._leave()
+            self._suspend()
             try:
                 return original(*args, **kwargs)
             finally:
-                self._return()
+                self._resume()
 
         return exported
 
     def _loading_dynamo(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """torch.compile where nothing was compiled yet: it imports what has to be followed."""
+        """Wrap torch.compile before its first use: it imports the dynamo that we have to follow."""
 
         def following(*args: Any, **kwargs: Any) -> Any:
-            if self._there and not self._callbacks:
+            if self._active and not self._callbacks:
                 import torch._dynamo  # noqa: F401
 
                 self._follow_dynamo()
@@ -148,18 +150,18 @@ class ModuleCalls:
         return following
 
     def _follow_dynamo(self) -> None:
-        # Beside a graph our frames run under dynamo, which would compile them as well.
+        # Between graphs our frames run under dynamo, which would compile them as well.
         skip = _loaded("torch._dynamo.decorators").skip
         skip(FunctionType(self.code, {}))
-        skip(getattr(self._meet, "__func__", self._meet))
+        skip(getattr(self._first_entrance, "__func__", self._first_entrance))
         skip(unseen)
 
-        def start(*_: Any) -> None:  # torch 2.6 says nothing to them, later ones what they compile
+        def start(*_: Any) -> None:  # torch 2.6 passes nothing, later versions what they compile
             self.compiled = True
-            self._leave()
+            self._suspend()
 
         def end(*_: Any) -> None:
-            self._return()
+            self._resume()
 
         handler = _loaded("torch._dynamo").callback_handler
         self._callbacks.append((start, end))
@@ -179,7 +181,7 @@ class ModuleCalls:
         self._patch(handler, "clear", clearing)
 
     def _follow_export(self) -> None:
-        """`torch.export.export` imports what does the work when it is first called."""
+        """Follow torch.export, whose working module is imported at the first export."""
         if (trace := _loaded("torch.export._trace")) is not None:
             self._patch(trace, "_export", self._without_marks)
         elif (export := _loaded("torch.export")) is not None:
@@ -187,11 +189,11 @@ class ModuleCalls:
 
 
 def unseen(function: Callable[[nn.Module], Entrance], module: nn.Module) -> Entrance:
-    """What the function says of the module, out of sight of dynamo.
+    """Call the function with the module, unseen by dynamo.
 
-    Not by `torch._dynamo.disable`, whose calls a profile could not tell from the user's.
+    Not through `torch._dynamo.disable`, whose calls a profile could not tell from the user's.
     """
-    # In C alone: a function of ours that is called here dynamo would look at.
+    # Only C functions are called before set_eval_frame: dynamo would look into ours.
     dynamo = sys.modules.get("torch._dynamo.eval_frame")
     set_eval_frame = getattr(dynamo, "set_eval_frame", None)
     if set_eval_frame is None:
@@ -203,12 +205,19 @@ def unseen(function: Callable[[nn.Module], Entrance], module: nn.Module) -> Entr
         set_eval_frame(before)
 
 
-def _filled(known: Any, meet: Any, original: Any) -> CodeType:
-    objects = {"gpuprof:known": known, "gpuprof:meet": meet, "gpuprof:original": original}
+def _filled(known: Any, first_entrance: Any, original: Any) -> CodeType:
+    """Return the marked code with the objects in place of the placeholders, as torch's own."""
+    objects = {
+        "gpuprof:known": known,
+        "gpuprof:first_entrance": first_entrance,
+        "gpuprof:original": original,
+    }
     code = _marked_call.__code__
-    constants = [objects.get(one, one) if isinstance(one, str) else one for one in code.co_consts]
     return code.replace(
-        co_consts=tuple(constants),
+        co_consts=tuple(
+            objects.get(constant, constant) if isinstance(constant, str) else constant
+            for constant in code.co_consts
+        ),
         co_filename=FILE,
         co_firstlineno=LINE,
         co_name=NAME,
@@ -217,5 +226,5 @@ def _filled(known: Any, meet: Any, original: Any) -> CodeType:
 
 
 def _loaded(name: str) -> Any:
-    """That module if it was imported: to import it would take a second."""
+    """Return the module if it was imported; importing it would take a second."""
     return sys.modules.get(name)

@@ -1,9 +1,13 @@
 """Spans of every nn.Module instance, forward and backward, by qualified name.
 
-The forward is marked by hooks while it runs. The backward is not: full backward hooks put a
-function around a module's inputs and outputs, which forbids in-place changes of them, adds nodes to
-the graph and shifts its sequence numbers. It follows afterwards from the links between backward and
-forward ops (see `trace.backward_spans`), which changes nothing and is exact to the op.
+The forward pass is marked while it runs, around each call (see `module_calls`). The backward pass
+is not: full backward hooks put a function around a module's inputs and outputs, which forbids
+in-place changes of them, adds nodes to the graph and shifts its sequence numbers. Its spans follow
+afterwards from the links between backward and forward ops (see `trace.backward_spans`), which
+changes nothing and is exact to the op.
+
+`ModuleSpans` is the part of the recording, `ModuleMarks` marks the calls, and `families` finds the
+names of the modules in the user's variables.
 """
 
 from __future__ import annotations
@@ -23,28 +27,37 @@ from torch import jit, nn
 from gpuprof_widgets.capture.lines.regions import UNRECORDED
 from gpuprof_widgets.capture.module_calls import Entrance, ModuleCalls, unseen
 from gpuprof_widgets.capture.nvtx import emits_nvtx
-from gpuprof_widgets.capture.part import Context
+from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.trace.backward_spans import backward_spans
 from gpuprof_widgets.trace.edit import Region, kept_slices, with_regions, with_slices
 from gpuprof_widgets.trace.model import Trace
 
 EVERY = ("auto", "all")
-MOST_NAMED = 5  # variables in a note
+"""Values of the option ``modules`` that mark all modules."""
+MOST_NAMED = 5
+"""Variables that a note names."""
+MOST_ITEMS = 1_000
+"""Items of a list, dict or object that are searched for modules."""
+MARKER = "gpuprof:module:"
+
+_WRAPPER_PACKAGES = ("torch.nn.parallel.", "torch.distributed.")
+_Mark = torch._C._profiler._RecordFunctionFast
 
 _COMPILED = (
     "modules inside a graph of torch.compile have no spans: it calls none of them; "
     "their ops are linked to lines and forward ops"
 )
+_SCRIPTED = "modules inside a scripted module have no spans: they call no hooks"
 _REPLICAS = "replicas that DataParallel makes have no spans: they live for one call only"
 
 
 def module_spans(context: Context) -> ModuleSpans | None:
-    """The part, unless the options want no modules."""
+    """Return the part, unless the options want no modules."""
     return None if context.options.modules == "none" else ModuleSpans(context)
 
 
-class ModuleSpans:
-    """The part of a recording that knows modules."""
+class ModuleSpans(Part):
+    """Marks the modules that run, and names their spans."""
 
     loses = "no modules"
 
@@ -63,12 +76,13 @@ class ModuleSpans:
         self._marks.stop()
 
     def refine(self, trace: Trace) -> Trace:
-        """The trace with the spans of both passes; those of other modules than wanted are gone."""
-        found = families(self._looked_at())
-        names = self._names(found)
+        """Return the trace with the spans of both passes of the wanted modules."""
+        by_root = families(self._searched_variables())
+        names = self._names(by_root)
         several = len({name.root for name in names.values() if name.path}) > 1
-        self._note(found, names, several=several)
-        trace = _without(trace, [i.marker for i in self._marks.instances if i.marker not in names])
+        self._note(by_root, names, several=several)
+        markers = [instance.marker for instance in self._marks.instances]
+        trace = _without(trace, [marker for marker in markers if marker not in names])
         for name in names.values():
             self._ran[name.root] = self._ran.get(name.root, 0) + 1
         kinds = {instance.marker: instance.kind for instance in self._marks.instances}
@@ -87,18 +101,18 @@ class ModuleSpans:
     def metadata(self) -> dict[str, Any]:
         return {"modules": {"roots": self._ran, "compiled": self._marks.compiled}}
 
-    def _looked_at(self) -> Mapping[str, Any]:
-        """The variables that were asked for: a part of a model has its own name then."""
+    def _searched_variables(self) -> Mapping[str, Any]:
+        """Return the variables asked for, so that a part of a model gets its variable's name."""
         if self._wanted is None:
             return self._namespace
         return {name: self._namespace[name] for name in self._wanted if name in self._namespace}
 
-    def _names(self, found: dict[str, Family]) -> dict[str, ModuleName]:
-        """The names of the wanted modules that ran, by their markers."""
+    def _names(self, by_root: dict[str, Family]) -> dict[str, ModuleName]:
+        """Return the names of the wanted modules that ran, by marker."""
         by_id = {
             number: ModuleName(root, path)
-            for root, one in reversed(found.items())
-            for number, path in one.paths.items()
+            for root, family in reversed(by_root.items())
+            for number, path in family.paths.items()
         }
         names = {
             instance.marker: by_id.get(id(instance.module()), instance.called_as)
@@ -110,41 +124,39 @@ class ModuleSpans:
         return self._wanted is None or variable(name.root) in self._wanted
 
     def _note(
-        self, found: dict[str, Family], names: dict[str, ModuleName], *, several: bool
+        self, by_root: dict[str, Family], names: dict[str, ModuleName], *, several: bool
     ) -> None:
-        ran = {id(one.module()) for one in self._marks.instances if one.marker in names}
-        self._notes += self._not_found({variable(name.root) for name in names.values()})
-        opaque = {kind for one in found.values() for kind in one.opaque.values()}
-        if self._marks.compiled or "compiled" in opaque:
+        instances = self._marks.instances
+        ran = {id(instance.module()) for instance in instances if instance.marker in names}
+        opaque = {n: kind for family in by_root.values() for n, kind in family.opaque.items()}
+        self._notes += self._missing_variables({variable(name.root) for name in names.values()})
+        if self._marks.compiled or "compiled" in opaque.values():
             self._notes.append(_COMPILED)
-        scripted = {
-            n for one in found.values() for n, kind in one.opaque.items() if kind == "scripted"
-        }
-        if scripted & ran:
-            self._notes.append("modules inside a scripted module have no spans: they call no hooks")
+        if any(kind == "scripted" and number in ran for number, kind in opaque.items()):
+            self._notes.append(_SCRIPTED)
         if self._marks.replicas:
             self._notes.append(_REPLICAS)
-        self._notes += _shared(found, ran, several=several)
+        self._notes += _shared(by_root, ran, several=several)
         if self._marks.failure:
             self._notes.append(f"some modules have no spans: {self._marks.failure}")
 
-    def _not_found(self, ran: set[str]) -> list[str]:
-        """A sentence per name that was asked for and is neither a variable's nor a class's."""
-        there = variables_with_modules(self._namespace) if self._wanted else []
-        hint = f" (there are some in {', '.join(there[:MOST_NAMED])})" if there else ""
+    def _missing_variables(self, ran: set[str]) -> list[str]:
+        """Return a sentence for each wanted name that is neither a variable's nor a class's."""
+        variables = variables_with_modules(self._namespace) if self._wanted else []
+        hint = f" (there are some in {', '.join(variables[:MOST_NAMED])})" if variables else ""
         return [
             f"no nn.Module was found in the variable {name}{hint}"
             for name in self._wanted or ()
-            if name not in there and name not in ran
+            if name not in variables and name not in ran
         ]
 
 
-def _shared(found: dict[str, Family], ran: set[int], *, several: bool) -> list[str]:
-    """A sentence on modules with two paths of which the spans bear one."""
+def _shared(by_root: dict[str, Family], ran: set[int], *, several: bool) -> list[str]:
+    """Return a sentence on modules with two paths, of which their spans have the first."""
     pairs = [
-        [ModuleName(root, path).under(several=several) for path in (one.paths[number], second)]
-        for root, one in found.items()
-        for number, second in one.also.items()
+        [ModuleName(root, path).under(several=several) for path in (family.paths[number], second)]
+        for root, family in by_root.items()
+        for number, second in family.also.items()
         if number in ran
     ]
     if not pairs:
@@ -162,19 +174,15 @@ def _without(trace: Trace, markers: list[str]) -> Trace:
     return kept_slices(trace, ~marked) if marked.any() else trace
 
 
-_OF_WRAPPERS = ("torch.nn.parallel.", "torch.distributed.")
-MOST_ITEMS = 1_000  # of a list or dict that are looked at
-
-
 @dataclass(frozen=True)
 class ModuleName:
-    """``path`` as `named_modules()` gives it, empty for the root; ``root``: the variable's name."""
+    """The variable of the root module, and the path from there as in `named_modules()`."""
 
     root: str
     path: str
 
     def under(self, *, several: bool) -> str:
-        """The path, or the variable's name for the root; both where one would not be plain."""
+        """Return the path (for the root its variable), behind the variable where that is needed."""
         if not self.path:
             return self.root
         # A bare "0" of an `nn.Sequential` names nothing.
@@ -188,56 +196,58 @@ class Family:
     paths: dict[int, str]
     also: dict[int, str]
     opaque: dict[int, str]
-    """Compiled or scripted modules, whose calls of others are not seen: which of both they are."""
+    """"compiled" or "scripted" for modules whose calls of other modules cannot be seen."""
 
     def without(self, others: Collection[int]) -> Family:
-        """The family without some of its modules."""
+        """Return the family without some of its modules."""
         parts = (self.paths, self.also, self.opaque)
         return Family(*({n: text for n, text in part.items() if n not in others} for part in parts))
 
 
 def family(root: nn.Module) -> Family:
-    """All modules under this one, in the order and with the paths of `named_modules()`.
+    """Return all modules under this one, in the order and with the paths of `named_modules()`.
 
-    Not by calling that: a class may have its own. A module that comes twice keeps its first path;
-    a compiled one and what it is compiled from have the same.
+    Does not call that method, which a class may override. A module that comes twice keeps its first
+    path; a compiled module and its original have the same path.
     """
-    found = Family({}, {}, {})
+    modules = Family({}, {}, {})
     waiting: list[tuple[str, nn.Module]] = [("", root)]
     while waiting:
         path, module = waiting.pop()
-        if id(module) in found.paths:
-            found.also.setdefault(id(module), path)
+        if id(module) in modules.paths:
+            modules.also.setdefault(id(module), path)
             continue
-        found.paths[id(module)] = path
+        modules.paths[id(module)] = path
         if isinstance(module, jit.ScriptModule):
-            found.opaque[id(module)] = "scripted"
+            modules.opaque[id(module)] = "scripted"
             continue
         if getattr(module, "_compiled_call_impl", None) is not None:
-            found.opaque[id(module)] = "compiled"
+            modules.opaque[id(module)] = "compiled"
         prefix = f"{path}." if path else ""
-        inside = [(prefix + name, one) for name, one in module._modules.items() if one is not None]
+        children = [
+            (prefix + name, child) for name, child in module._modules.items() if child is not None
+        ]
         if is_compiled(module):
-            # Last of all: where it hangs elsewhere as well, that is its path.
-            waiting[:0] = [(path, one) for _, one in inside]
+            # Last of all: if the original also has a place of its own, that is its path.
+            waiting[:0] = [(path, child) for _, child in children]
         else:
-            waiting += reversed(inside)
-    return found
+            waiting += reversed(children)
+    return modules
 
 
 def is_compiled(module: nn.Module) -> bool:
-    """Whether `torch.compile` made it around a module; it has that one's name."""
+    """Whether the module is the wrapper that `torch.compile` makes; it has the model's name."""
     return type(module).__name__ == "OptimizedModule" and "_orig_mod" in module._modules
 
 
 def _wrapped(module: nn.Module) -> nn.Module | None:
-    """What `torch.compile`, DataParallel or one of torch.distributed's has put a module around.
+    """Return the model inside a wrapper of `torch.compile`, DataParallel or torch.distributed.
 
-    That one is the model still, and users go on to call it by its own name.
+    The inner module is still the model, and users know it by its name.
     """
-    wraps = is_compiled(module) or type(module).__module__.startswith(_OF_WRAPPERS)
-    inside = [one for one in module._modules.values() if one is not None]
-    return inside[0] if wraps and len(inside) == 1 else None
+    wraps = is_compiled(module) or type(module).__module__.startswith(_WRAPPER_PACKAGES)
+    children = [child for child in module._modules.values() if child is not None]
+    return children[0] if wraps and len(children) == 1 else None
 
 
 def _all_wrapped(module: nn.Module) -> Iterator[nn.Module]:
@@ -248,56 +258,59 @@ def _all_wrapped(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def families(namespace: Mapping[str, Any]) -> dict[str, Family]:
-    """The families of the modules among the user's variables that are in no other one's.
+    """Return the families of the root modules among the user's variables, by variable.
 
-    Keys are the variables: ``model``, ``models[0]``, ``nets['gen']``, ``trainer.model``. What is
-    wrapped around a module that has a variable of its own leaves its modules to that.
+    Roots are modules that belong to no other one's family. Keys are ``model``, ``models[0]``,
+    ``nets['gen']``, ``trainer.model``. A wrapper leaves its modules to the module that it wraps,
+    where that has a variable of its own.
     """
-    found: dict[int, tuple[str, Family]] = {}
+    candidates: dict[int, tuple[str, Family]] = {}
     wrapped: dict[int, set[int]] = {}
     for label, module in _candidates(namespace):
-        if id(module) not in found:
-            found[id(module)] = (label, family(module))
-            wrapped[id(module)] = {id(one) for one in _all_wrapped(module)}
-    for root, (label, _) in found.items():
-        wrapped[root] = {inner for inner in wrapped[root] if _is_as_near(inner, label, found)}
+        if id(module) not in candidates:
+            candidates[id(module)] = (label, family(module))
+            wrapped[id(module)] = {id(inner) for inner in _all_wrapped(module)}
+    for root, (label, _) in candidates.items():
+        wrapped[root] = {inner for inner in wrapped[root] if _is_as_near(inner, label, candidates)}
     left = {
-        root: one.without({number for inner in wrapped[root] for number in found[inner][1].paths})
-        for root, (_, one) in found.items()
+        root: members.without({n for inner in wrapped[root] for n in candidates[inner][1].paths})
+        for root, (_, members) in candidates.items()
     }
-    held = {number for root, one in left.items() for number in one.paths if number != root}
+    held = {number for root, members in left.items() for number in members.paths if number != root}
     return {
         label: left[root]
-        for root, (label, _) in found.items()
-        if root not in held or _comes_first(root, found)
+        for root, (label, _) in candidates.items()
+        if root not in held or _comes_first(root, candidates)
     }
 
 
-def _is_as_near(number: int, label: str, found: Mapping[int, tuple[str, Family]]) -> bool:
-    """Whether it has a variable and is that itself, or the other one is not its variable either."""
-    own = found[number][0] if number in found else ""
-    return bool(own) and (own == variable(own) or label != variable(label))
+def _is_as_near(
+    inner: int, wrapper_label: str, candidates: Mapping[int, tuple[str, Family]]
+) -> bool:
+    """Whether a wrapped module is as close to a variable as its wrapper: ``x``, not ``x[0]``."""
+    label = candidates[inner][0] if inner in candidates else ""
+    return bool(label) and (label == variable(label) or wrapper_label != variable(wrapper_label))
 
 
 def variables_with_modules(namespace: Mapping[str, Any]) -> list[str]:
-    """The variables that are modules or hold some, where `families` looks for them."""
+    """Return the variables that are modules or directly hold some."""
     return list(dict.fromkeys(variable(label) for label, _ in _candidates(namespace)))
 
 
 def variable(label: str) -> str:
-    """The variable of ``trainer.model`` or ``models[0]``."""
+    """Return the variable in ``trainer.model`` or ``models[0]``."""
     return re.split(r"[.\[]", label, maxsplit=1)[0]
 
 
-def _comes_first(root: int, found: dict[int, tuple[str, Family]]) -> bool:
-    """Of modules that hold each other the first variable counts."""
-    _, own = found[root]
-    holders = [number for number, (_, one) in found.items() if root in one.paths]
-    return holders[0] == root and all(number in own.paths for number in holders)
+def _comes_first(root: int, candidates: dict[int, tuple[str, Family]]) -> bool:
+    """Whether this is the first variable among modules that hold each other."""
+    _, members = candidates[root]
+    holders = [number for number, (_, other) in candidates.items() if root in other.paths]
+    return holders[0] == root and all(number in members.paths for number in holders)
 
 
 def _candidates(namespace: Mapping[str, Any]) -> Iterator[tuple[str, nn.Module]]:
-    """The variables' own modules first, then those in their lists, dicts and attributes."""
+    """Yield the variables that are modules, then the modules in lists, dicts and attributes."""
     variables = [(name, value) for name, value in list(namespace.items()) if _is_users(name)]
     yield from ((name, value) for name, value in variables if _is_module(value))
     for name, value in variables:
@@ -306,44 +319,39 @@ def _candidates(namespace: Mapping[str, Any]) -> Iterator[tuple[str, nn.Module]]
 
 
 def _is_module(value: Any) -> bool:
-    """By its type alone: a proxy that stands for nothing yet raises where it is asked itself."""
+    """Whether it is a module by its type; `isinstance` would ask a lazy proxy, which may raise."""
     return issubclass(type(value), nn.Module)
 
 
 def _is_users(name: str) -> bool:
-    """Not IPython's `_`, `_3`, `_i`, `In`, `Out`, which hold what other variables hold."""
+    """Whether it is none of IPython's names (`_`, `_3`, `_i`, `In`, `Out`) for the same values."""
     return not name.startswith("_") and name not in ("In", "Out")
 
 
 def _inside(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """One level deep, without running any code of the user's."""
+    """Yield what a value holds one level deep, without running any of the user's code."""
     kind = type(value)
     if kind in (list, tuple):
-        yield from ((f"{name}[{n}]", one) for n, one in enumerate(value[:MOST_ITEMS]))
+        yield from ((f"{name}[{n}]", item) for n, item in enumerate(value[:MOST_ITEMS]))
     elif kind is dict:
-        yield from ((f"{name}[{key!r}]", one) for key, one in [*value.items()][:MOST_ITEMS])
+        yield from ((f"{name}[{key!r}]", item) for key, item in [*value.items()][:MOST_ITEMS])
     elif not issubclass(kind, (type, ModuleType)):
         attributes = [*_attributes(value).items()][:MOST_ITEMS]
-        yield from ((f"{name}.{key}", one) for key, one in attributes)
+        yield from ((f"{name}.{key}", item) for key, item in attributes)
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    """The object's own attributes, past any `__getattr__` of its class."""
+    """Return an object's attributes, bypassing any `__getattr__` of its class."""
     try:
-        found = object.__getattribute__(value, "__dict__")
+        attributes = object.__getattribute__(value, "__dict__")
     except Exception:  # none with `__slots__`; a property of that name may raise anything
         return {}
-    return found if type(found) is dict else {}
-
-
-MARKER = "gpuprof:module:"
-
-_Mark = torch._C._profiler._RecordFunctionFast
+    return attributes if type(attributes) is dict else {}
 
 
 @dataclass(frozen=True)
 class Instance:
-    """A module that ran: its marker, and its name under the module that was called first."""
+    """A module that ran: its marker, and its name under the outermost module called."""
 
     marker: str
     module: weakref.ref[nn.Module]
@@ -352,9 +360,9 @@ class Instance:
 
 
 class ModuleMarks:
-    """Marks every module that runs between `start` and `stop`; never keeps one alive.
+    """Marks every module that runs between `start` and `stop`; keeps none alive.
 
-    Marks are numbered, unless they are ``named`` for a reader of their own.
+    Marks are numbered; those for another reader (Nsight Systems) are ``named``.
     """
 
     def __init__(self, *, named: bool = False) -> None:
@@ -363,12 +371,12 @@ class ModuleMarks:
         self.replicas = False
         self.failure = ""
         self._known: dict[int, Entrance] = {}
-        self._calls = ModuleCalls(self._known, self._meet)
+        self._calls = ModuleCalls(self._known, self._first_entrance)
         self._outermost: dict[int, tuple[str, Family]] = {}
 
     @property
     def compiled(self) -> bool:
-        """Whether torch.compile was at work: what runs inside a graph has no marks."""
+        """Whether torch.compile was at work: modules inside a graph have no marks."""
         return self._calls.compiled
 
     def start(self) -> None:
@@ -379,53 +387,53 @@ class ModuleMarks:
         """Mark no longer; may be called twice."""
         self._calls.remove()
 
-    def _meet(self, module: nn.Module) -> Entrance:
-        """The entrance of a module that runs for the first time."""
+    def _first_entrance(self, module: nn.Module) -> Entrance:
+        """Return the entrance of a module that runs for the first time."""
         return unseen(self._entrance, module)
 
     def _entrance(self, module: nn.Module) -> Entrance:
         try:
             if self._is_left_out(module):
                 return _unmarked
-            entrance = functools.partial(_Mark, self._met(module).marker)
+            entrance = functools.partial(_Mark, self._new_instance(module).marker)
             self._known[id(module)] = entrance
             return entrance
-        except Exception as error:  # it would reach the user
+        except Exception as error:  # an error here would reach the user
             self.failure = f"{type(error).__name__}: {error}"
             return _unmarked
 
     def _is_left_out(self, module: nn.Module) -> bool:
-        """What DataParallel makes for one call, and what torch.compile puts around a module."""
+        """Whether it is a replica of DataParallel, or the wrapper of torch.compile."""
         is_replica = module.__dict__.get("_is_replica", False)
         self.replicas |= is_replica
         self._calls.compiled |= is_compiled(module)
         return is_replica or is_compiled(module)
 
-    def _met(self, module: nn.Module) -> Instance:
+    def _new_instance(self, module: nn.Module) -> Instance:
         number, kind = id(module), type(module).__name__
-        outermost = self._first_running()
+        outermost = self._outermost_running()
         if outermost is module:
             self._outermost[number] = kind, family(module)
         root, under = self._outermost.get(id(outermost), ("", None))
         path = None if under is None else under.paths.get(number)
         called_as = ModuleName(kind, "") if path is None else ModuleName(root, path)
         marker = called_as.under(several=True) if self._named else f"{MARKER}{len(self.instances)}"
-        # Before another object can have its id.
+        # Forget the id with the module, before another object can have it.
         gone = functools.partial(_forget, self._known, number)
         instance = Instance(marker, weakref.ref(module, gone), kind, called_as)
         self.instances.append(instance)
         return instance
 
-    def _first_running(self) -> nn.Module | None:
-        """The module whose call the others that run on this thread are in."""
-        found: nn.Module | None = None
+    def _outermost_running(self) -> nn.Module | None:
+        """Return the outermost module that runs on this thread."""
+        outermost: nn.Module | None = None
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             if frame.f_code is self._calls.code:
                 module = frame.f_locals["self"]
-                found = module if not self._is_left_out(module) else found
+                outermost = module if not self._is_left_out(module) else outermost
             frame = frame.f_back
-        return found
+        return outermost
 
 
 def _unmarked() -> Any:

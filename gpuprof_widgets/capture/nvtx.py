@@ -1,10 +1,12 @@
 """`--nvtx`: NVTX ranges of ops, modules and lines, and the CUDA profiler's start and stop calls.
 
-A kernel that was started under `nsys profile -c cudaProfilerApi` then records just this cell. Ops
-become ranges by torch's `emit_nvtx`, which is a profiler of its own: torch.profiler cannot run
-beside it, nor could it see the GPU, whose one interface for profilers is taken by Nsight.
-Lines and modules are marked by record functions, which `emit_nvtx` turns into ranges like ops: they
-need no calls of ours, only names that can be read: their parts see to it where `emits_nvtx`.
+A kernel that was started under `nsys profile -c cudaProfilerApi` then records just this cell.
+torch's `emit_nvtx` turns ops into ranges. It is a profiler of its own: torch.profiler cannot run at
+the same time, nor could it see the GPU, whose one interface for profilers Nsight has taken. Lines
+and modules are record functions, which `emit_nvtx` turns into ranges as well; where `emits_nvtx`,
+their parts give them readable names instead of numbers.
+
+`Entrances` and `profiler_is_running` are about any torch profiler of the user's.
 """
 
 from __future__ import annotations
@@ -18,9 +20,8 @@ import torch
 import torch.autograd.profiler
 from torch.autograd import profiler as autograd_profiler
 
-from gpuprof_widgets.capture.part import Context
+from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.options import Options
-from gpuprof_widgets.trace.model import Trace
 
 # Untyped in torch.
 _autograd_profiler: Any = torch.autograd.profiler
@@ -36,19 +37,22 @@ _NO_NSYS = (
 _NOT_OURS = "no NVTX ranges of ops: your own torch.profiler is running"
 _GAVE_WAY = "NVTX ranges of ops end where your own torch.profiler started"
 
+_ENTRANCES = ("_prepare_profiler", "_enable_profiler")
+"""Functions that every torch profiler calls as it starts."""
+
 
 def emits_nvtx(options: Options) -> bool:
-    """Whether a recording with these options is for Nsight Systems, and not for torch.profiler."""
+    """Whether a recording with these options is for Nsight Systems, not for torch.profiler."""
     return options.nvtx and torch.cuda.is_available()
 
 
 def nvtx_ranges(context: Context) -> NvtxRanges | None:
-    """The part, where the options ask for it."""
+    """Return the part, where the options ask for it."""
     return NvtxRanges(context) if context.options.nvtx else None
 
 
-class NvtxRanges:
-    """The part of a recording that speaks to Nsight Systems."""
+class NvtxRanges(Part):
+    """Emits NVTX ranges, and starts and stops the recording of Nsight Systems."""
 
     loses = "no NVTX ranges"
 
@@ -75,7 +79,7 @@ class NvtxRanges:
         self._in_range = True
 
     def stop(self) -> None:
-        with ExitStack() as ends:  # each one happens whatever becomes of those before it
+        with ExitStack() as ends:  # each runs even if an earlier one fails
             if self._capturing:
                 ends.callback(_cuda_profiler.stop)
             ends.callback(self._stop_ops)
@@ -83,20 +87,14 @@ class NvtxRanges:
                 ends.callback(_nvtx.range_pop)
             self._capturing = self._in_range = False
 
-    def refine(self, trace: Trace) -> Trace:
-        return trace
-
     def notes(self) -> list[str]:
         if not self._emits:
             return self._notes
         under_nsys = "NSYS_PROFILING_SESSION_ID" in os.environ
         return [_INSTEAD, *([] if under_nsys else [_NO_NSYS]), *self._notes]
 
-    def metadata(self) -> dict[str, Any]:
-        return {}
-
     def _start_ops(self) -> None:
-        """Ranges from here on; both ends wait for the GPU, so that no other work is in between."""
+        """Start the ranges of ops; start and stop wait for the GPU, to keep other work outside."""
         ops = _autograd_profiler.emit_nvtx(record_shapes=self._shapes)
         ops.__enter__()
         self._ops = ops
@@ -109,7 +107,7 @@ class NvtxRanges:
             return
         try:
             ops.__exit__(None, None, None)
-        except BaseException:  # a CUDA error of the cell, under which torch leaves itself on
+        except BaseException:  # after a CUDA error of the cell torch leaves itself on
             if profiler_is_running():
                 _autograd_profiler._disable_profiler()
                 _autograd_profiler._run_on_profiler_stop()
@@ -120,23 +118,19 @@ class NvtxRanges:
         self._note(_GAVE_WAY)
 
     def _note(self, sentence: str) -> None:
-        if sentence not in self._notes:  # one window after the other says the same
+        if sentence not in self._notes:  # each window notes the same
             self._notes.append(sentence)
 
 
-_ENTRANCES = ("_prepare_profiler", "_enable_profiler")
-"""What every profiler of torch calls on its way in."""
-
-
 class Entrances:
-    """Calls ``give_way`` just before another profiler of torch starts: of two one stays empty."""
+    """Calls ``give_way`` just before another torch profiler starts: one of two stays empty."""
 
     def __init__(self, give_way: Callable[[], None]) -> None:
         self._give_way = give_way
         self._originals: dict[str, Callable[..., Any]] = {}
 
     def watch(self) -> None:
-        """From now on, and until `unwatch`."""
+        """Watch from now on, until `unwatch`."""
         for name in _ENTRANCES:
             original = getattr(autograd_profiler, name, None)
             if original is not None:
@@ -144,7 +138,7 @@ class Entrances:
                 setattr(autograd_profiler, name, self._watched(original))
 
     def unwatch(self) -> None:
-        """Put the entrances back; may be called twice."""
+        """Restore the entrances; may be called twice."""
         while self._originals:
             name, original = self._originals.popitem()
             setattr(autograd_profiler, name, original)

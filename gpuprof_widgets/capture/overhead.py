@@ -1,4 +1,4 @@
-"""What recording itself costs, measured on this machine: an estimate to show beside the result."""
+"""What recording itself costs, measured on this machine: an estimate to show with the result."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from gpuprof_widgets.trace.schema import GPU_CATEGORIES, MEMORY_EVENT
 REPEATS = 200
 _TRIES = 5
 _MARKER = "gpuprof:calibration"
-_OF_TRACE = ("event", "line", "module", "allocation", "frame")
-KINDS = (*_OF_TRACE, "call")
+_TRACE_KINDS = ("event", "line", "module", "allocation", "frame")
+KINDS = (*_TRACE_KINDS, "call")
 _NOT_RECORDED = (*GPU_CATEGORIES, "gpu_user_annotation", "module_backward")
-"""Neither on the CPU nor while the code ran."""
+"""Categories that cost nothing on the CPU while the code runs."""
 
 
 def overhead(counts: Mapping[str, int], options: Options) -> dict[str, Any]:
-    """What recording added to the run (ns): what was recorded of each kind, at its cost.
+    """Return what recording added to the run in ns: the number of each kind times its cost.
 
-    For each kind of `counted`, say ``event``: ``events`` and ``event_cost_ns``. Their products add
-    up to ``estimate_ns``. A cost is 0 where there is none of the kind, and where a profiler of the
-    user's runs, which measuring would end.
+    For each kind of `counted`, such as ``event``, there are ``events`` and ``event_cost_ns``; their
+    products add up to ``estimate_ns``. A cost is 0 where nothing of the kind was recorded, and
+    where a profiler of the user's runs, which measuring would end.
     """
     costs = dict.fromkeys(counts, 0.0)
     stack_taken = options.stack and hook_is_taken()
-    if any(counts[kind] for kind in _OF_TRACE) and not profiler_is_running() and not stack_taken:
+    if any(counts[kind] for kind in _TRACE_KINDS) and not profiler_is_running() and not stack_taken:
         costs |= trace_costs(options.shapes or options.flops, options.memory, options.stack)
     if counts["call"] and not hook_is_taken():
         costs["call"] = call_cost_ns()
@@ -52,10 +52,10 @@ def overhead(counts: Mapping[str, int], options: Options) -> dict[str, Any]:
 
 
 def counted(trace: Trace, calls: int) -> dict[str, int]:
-    """How many of each kind were recorded; ``calls`` are those that cProfile saw.
+    """Return how many of each kind were recorded; ``calls`` are those that cProfile saw.
 
-    A line and a module are regions, an allocation is any change of memory, a frame one of the
-    stack's, an event everything else.
+    Lines and modules are regions, an allocation is any change of memory, a frame is one of the
+    Python stack, and an event is everything else.
     """
     category, name = trace.slices["category"], trace.slices["name"]
     number = category.value_counts()
@@ -67,13 +67,13 @@ def counted(trace: Trace, calls: int) -> dict[str, int]:
         "frame": int(number.get("python_function", 0)),
         "call": 0,
     }
-    free = sum(int(number.get(one, 0)) for one in _NOT_RECORDED)
+    free = sum(int(number.get(unrecorded, 0)) for unrecorded in _NOT_RECORDED)
     return counts | {"event": len(trace) - free - sum(counts.values()), "call": calls}
 
 
 @functools.cache
 def trace_costs(shapes: bool, memory: bool, stack: bool) -> dict[str, float]:
-    """What each kind costs under a torch.profiler with these options more than without it (ns)."""
+    """Return what each kind costs under a torch.profiler with these options, in ns."""
     tensor = torch.ones(1)
     works: dict[str, Callable[[], None]] = {
         "event": functools.partial(_ops, tensor),
@@ -87,23 +87,27 @@ def trace_costs(shapes: bool, memory: bool, stack: bool) -> dict[str, float]:
         profile_memory=memory,
         with_stack=stack,
     ):
-        each = {kind: max(0.0, _time_of(work) - plain[kind]) for kind, work in works.items()}
+        under_profiler = {
+            kind: max(0.0, _time_of(work) - plain[kind]) for kind, work in works.items()
+        }
         line, module = _line_cost(), _module_cost()
-    frame = each["frame"] if stack else 0.0
-    event = max(0.0, each["event"] - frame)  # its function is a frame as well
+    frame = under_profiler["frame"] if stack else 0.0
+    event = max(0.0, under_profiler["event"] - frame)  # its function is a frame as well
     freed_too = 2
     return {
         "event": event,
         "line": line,
         "module": module,
-        "allocation": max(0.0, each["allocation"] - event - frame) / freed_too if memory else 0.0,
+        "allocation": max(0.0, under_profiler["allocation"] - event - frame) / freed_too
+        if memory
+        else 0.0,
         "frame": frame,
     }
 
 
 @functools.cache
 def call_cost_ns() -> float:
-    """What one Python call costs more under cProfile than without it."""
+    """Return what cProfile adds to one Python call, in ns."""
     plain = _time_of(_calls)
     profiler = cProfile.Profile()
     profiler.enable()
@@ -143,10 +147,10 @@ def _marked() -> Any:
 
 
 def _time_of(work: Callable[[], None]) -> float:
-    """The time of one of the repetitions in the work (ns), on average once all is warm.
+    """Return the average time of one repetition in the work, once warm, in ns.
 
-    Not the best one, which needs no new memory for its events; and the thread's own time, as other
-    processes may want the CPU meanwhile.
+    Not the best time, which needs no new memory for its events; and the thread's CPU time, because
+    other processes may use the CPU meanwhile.
     """
     work()
     began = thread_time_ns()

@@ -1,4 +1,9 @@
-"""What a part of a recording is, and what it may know of the run."""
+"""What a recording is made of: parts, each one topic, a loop that sets the windows, and the clocks.
+
+`Part` is what modules, lines, workers, ... derive from; `Context` is what a part may know of the
+run. `Loop` and `Windows` are the two sides of a bounded loop: the loop counts its steps, the
+recorder opens and closes windows for it. `Active` is the recorder at work in this process.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +20,11 @@ from gpuprof_widgets.trace.model import Trace
 
 @dataclass(frozen=True)
 class Context:
-    """What the parts may need to know of the run: its options, its label and the user's names.
+    """What a part may know of the run: its options, its label and the user's variables.
 
-    ``cell_labels`` names the notebook's cells by the files of their code; empty in a script.
-    ``code`` is the cell, with the rewrites that were applied to it; None in a script.
-    ``shared`` is what the parts of one topic tell each other.
+    ``cell_labels`` maps the file of each cell's code to the cell's label; empty in a script.
+    ``code`` is the compiled cell with its rewrites; None in a script.
+    ``shared`` is where parts of the same topic leave objects for each other.
     """
 
     options: Options
@@ -30,40 +35,49 @@ class Context:
     shared: dict[str, Any] = field(default_factory=dict)
 
 
-class Part(Protocol):
-    """One topic of a recording.
+class Part:
+    """One topic of a recording; a part overrides what it needs.
 
-    ``start`` comes before torch.profiler starts, ``stop`` after it has stopped and after every
-    failure: it takes out whatever ``start`` put in, and may be called twice. Both may come several
-    times, once for each recorded window, and ``refine`` once with the trace of each. A part whose
-    class sets ``starts_before_loop`` starts once, before anything else: where only some steps of a
-    loop are recorded, before the loop. The others are asked once, at the end.
+    ``start`` is called before torch.profiler starts. ``stop`` is called after torch.profiler has
+    stopped, and after every failure: it takes out whatever ``start`` put in, and may be called
+    twice. Both are called once per recorded window, as is ``refine``, with the window's trace.
+    ``notes`` and ``metadata`` are called once, at the end.
     """
 
-    @property
-    def loses(self) -> str:
-        """What a profile lacks without it, for the note that says so: "no cell lines"."""
+    loses = ""
+    """What a profile lacks without this part, for the note that says so: "no cell lines"."""
 
-    def start(self) -> None: ...
+    starts_before_loop = False
+    """Start once, before the loop, rather than with each window."""
 
-    def stop(self) -> None: ...
+    def start(self) -> None:
+        """Put in what records; nothing by default."""
+
+    def stop(self) -> None:
+        """Take out what ``start`` put in."""
+
+    def discard(self) -> None:
+        """Forget the windows so far: none of them is kept."""
 
     def refine(self, trace: Trace) -> Trace:
-        """The trace with what this part knows."""
+        """Return the trace with what this part knows."""
+        return trace
 
     def notes(self) -> list[str]:
-        """What was lost or not measured, one sentence each."""
+        """Return what was lost or not measured, one sentence each."""
+        return []
 
     def metadata(self) -> dict[str, Any]:
-        """What the profile's metadata gets, as JSON can hold it."""
+        """Return this part's keys of the profile's metadata, as JSON can hold them."""
+        return {}
 
 
 class Loop(Protocol):
-    """A loop whose iterations are counted, and which says when the recorder's windows are."""
+    """A loop whose iterations are counted, and which tells the recorder when its windows are."""
 
     @property
     def explicit(self) -> bool:
-        """Whether the code itself asks for it: then it goes before one that an option bounds."""
+        """Whether the code itself bounds the loop; it then precedes one that an option bounds."""
 
     @property
     def recorded(self) -> int:
@@ -73,10 +87,10 @@ class Loop(Protocol):
         """Stop counting: another loop has taken the recorder."""
 
     def close(self) -> None:
-        """End with the run, if it has not ended itself: its last step was left in the middle."""
+        """End with the run, unless it has ended already; its last step is then incomplete."""
 
     def left_out(self) -> Mapping[str, int]:
-        """The names of steps that turned out to be none, and how often the first ones did."""
+        """Return the names of steps that were taken back, and how often each was."""
 
     def notes(self) -> list[str]: ...
 
@@ -84,12 +98,12 @@ class Loop(Protocol):
 
 
 class Windows(Protocol):
-    """A recorder, as a loop uses it. None of these raises an Exception; what failed is a note."""
+    """A recorder, as a loop uses it. No method raises an Exception: a failure becomes a note."""
 
     def take(self, loop: Loop) -> bool:
-        """Record the windows of this loop from now on, and not what ran before it.
+        """Record the windows of this loop from now on, and drop what ran before it.
 
-        False, and a note, where another loop has the recorder already.
+        Return False, and add a note, where another loop has the recorder already.
         """
 
     @property
@@ -99,49 +113,49 @@ class Windows(Protocol):
     def has_cprofile(self) -> bool: ...
 
     def begin_window(self, step: int) -> None:
-        """Start recording with this step."""
+        """Start recording at this step."""
 
     def end_trace(self) -> int:
-        """Stop the window's trace but not its cProfile; how long it waited for the device (ns)."""
+        """Stop the window's trace but not cProfile; return the wait for the device in ns."""
 
     def end_window(self) -> int:
-        """Stop the window; how long it waited for the device (ns)."""
+        """Stop the window; return the wait for the device in ns."""
 
     def keep_cycle(self) -> None:
-        """Save what the windows recorded until now, for a loop that records again later."""
+        """Save what the windows have recorded, for a loop that records again later."""
 
     def begin_cycle(self) -> None:
         """Drop what the windows recorded: the loop records again."""
 
     @property
     def has_explicit_loop(self) -> bool:
-        """Whether the loop that is recorded is one that the code bounds itself."""
+        """Whether the code itself bounds the loop that is recorded."""
 
     def has_work(self, *, training: bool) -> bool:
-        """Whether an op or a kernel, or a backward pass, ran in the windows, which have ended."""
+        """Whether an op or a kernel (``training``: a backward pass) ran in the ended windows."""
 
     def release(self) -> None:
-        """Drop what the windows recorded: another loop may take the recorder."""
+        """Drop what the windows recorded, so that another loop may take the recorder."""
 
 
 class Active:
-    """The one recorder at work; a second one inside it records nothing."""
+    """The recorder at work in this process; a second one inside it records nothing."""
 
     recorder: Windows | None = None
-    process = 0  # the one in which it began; a fork of it has a copy of the recorder
-    thread = 0  # the one in which it began: of others it records neither ops nor calls
+    process = 0  # where the recorder began: a fork of that process has a copy of it
+    thread = 0  # where the recorder began: it records neither ops nor calls of other threads
     inside: ContextVar[object] = ContextVar("inside", default=None)
-    """The mark of the recording in which a task runs: tasks that it began have it as well."""
+    """The mark of the recording in which a task runs; the tasks that it begins inherit it."""
     mark: object = None
-    told = False  # a decorated function may come by a thousand times: say it once
+    nesting_noted = False  # a decorated function may be called a thousand times: say it once
 
 
 Reading = tuple[int, int]
-"""The processes' common clock and the time of day at one moment (ns)."""
+"""One moment on two clocks: `perf_counter_ns`, common to all processes, and ns since 1970."""
 
 
 def both_clocks() -> Reading:
-    """The tightest of a few readings of both clocks."""
+    """Read both clocks a few times, and return the tightest pair."""
     readings = []
     for _ in range(5):
         before, day, after = perf_counter_ns(), time_ns(), perf_counter_ns()
@@ -151,25 +165,25 @@ def both_clocks() -> Reading:
 
 
 def time_of_day(moment: int, *, began: Reading, ended: Reading) -> int:
-    """A reading of the common clock as ns since 1970: the two clocks may drift meanwhile."""
+    """Convert a `perf_counter_ns` to ns since 1970, correcting for the drift between the clocks."""
     drift = (ended[1] - began[1]) - (ended[0] - began[0])
     share = (moment - began[0]) / max(ended[0] - began[0], 1)
     return began[1] + (moment - began[0]) + round(drift * share)
 
 
 class RecordClock:
-    """Where moments of a window lie in the record, in which windows follow without gaps."""
+    """Converts moments of a window to the record's clock, where windows follow without gaps."""
 
     def __init__(self) -> None:
         self._before = 0
 
     def next_window(self, trace: Trace) -> range:
-        """The moments (ns since 1970) of the next window; see `trace.join.joined`."""
+        """Return the span (ns since 1970) of the next window; see `trace.edit.joined`."""
         start = trace.epoch_ns + trace.start_ns
         self._offset = self._before - start
         self._before += trace.span_ns
         return range(start, start + trace.span_ns)
 
     def in_record(self, moment: int) -> int:
-        """A moment of the latest window as ns on the record's clock."""
+        """Return a moment of the latest window as ns on the record's clock."""
         return moment + self._offset

@@ -1,7 +1,7 @@
-"""Record one run with torch.profiler and cProfile together: a context manager that never harms it.
+"""Record one run with torch.profiler, cProfile and the parts: a context manager.
 
-Nothing that goes wrong in profiling reaches the code that is profiled. It is kept, and `record()`
-raises it as a `RecordingError` of one line; what was merely not measured is a note in the metadata.
+No failure of the profiler reaches the profiled code: `record()` raises it afterwards as a
+`RecordingError` of one line, and what was merely not measured becomes a note in the metadata.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, Self
 
-from gpuprof_widgets.capture.cell import CellCode
+from gpuprof_widgets.capture.cell import CellCode, applied_rewrite
 from gpuprof_widgets.capture.cprofile import note_on_threads
 from gpuprof_widgets.capture.environment import environment
-from gpuprof_widgets.capture.interrupts import Held
-from gpuprof_widgets.capture.loop.bound import loop_bound_of
-from gpuprof_widgets.capture.nvtx import emits_nvtx
-from gpuprof_widgets.capture.overhead import counted, overhead
-from gpuprof_widgets.capture.own_frames import (
-    without_own_calls,
-    without_own_slices,
+from gpuprof_widgets.capture.frame_filter import (
+    without_profiler_calls,
+    without_profiler_slices,
     without_steps_taken_back,
 )
+from gpuprof_widgets.capture.interrupts import Held
+from gpuprof_widgets.capture.loop.bound import LoopBound
+from gpuprof_widgets.capture.nvtx import emits_nvtx
+from gpuprof_widgets.capture.overhead import counted, overhead
 from gpuprof_widgets.capture.part import Active, Context, Loop, Part
 from gpuprof_widgets.capture.window import WindowSeries, parts_for, started
 from gpuprof_widgets.capture.workers.recording import calls_of_workers
@@ -57,7 +57,7 @@ _ONE_LOOP = (
     "ended after its iterations too, but unrecorded"
 )
 _NOT_BOUND = "--steps could not bound the loop of this cell: it ran whole and is recorded whole"
-_WORK = ("cpu_op", *GPU_CATEGORIES)
+_WORK_CATEGORIES = ("cpu_op", *GPU_CATEGORIES)
 _BACKWARD = "autograd::engine::evaluate_function: "
 _INTERRUPTS = (KeyboardInterrupt, asyncio.CancelledError)
 
@@ -65,9 +65,9 @@ _INTERRUPTS = (KeyboardInterrupt, asyncio.CancelledError)
 class Recorder:
     """``with Recorder(options, label="Cell [3]") as recorder: ...`` and then ``recorder.record()``.
 
-    ``cell_labels`` names the notebook's cells by the files of their code: Python calls are then
-    those that the cells' code made, and the kernel's own stay out. ``keep`` takes the records of a
-    loop that is recorded again and again, each when it is whole.
+    ``cell_labels`` maps the files of the notebook's cells to the cells' labels; Python calls are
+    then restricted to those that cells made, and the kernel's are left out. ``keep`` receives each
+    finished record of a loop that is recorded again and again.
     """
 
     def __init__(
@@ -107,11 +107,11 @@ class Recorder:
         if Active.recorder is not None:
             inside = Active.thread == threading.get_ident() and Active.inside.get() is Active.mark
             self._failure = _FORKED if _is_fork() else _NESTED if inside else _ELSEWHERE
-            self.is_silent, Active.told = Active.told, True
+            self.is_silent, Active.nesting_noted = Active.nesting_noted, True
             return self
         held = Held()
         try:
-            Active.recorder, Active.told, Active.process = self, False, os.getpid()
+            Active.recorder, Active.nesting_noted, Active.process = self, False, os.getpid()
             Active.thread, Active.mark = threading.get_ident(), object()
             Active.inside.set(Active.mark)
             atexit.register(self._end_with_program)
@@ -124,7 +124,7 @@ class Recorder:
             self._give_up("start", error)
         try:
             held.pass_on()
-        except BaseException as error:  # the user's: what is to be recorded does not run
+        except BaseException as error:  # a held signal: the profiled code does not run
             self._leave()
             self._give_up("start", error)
             raise
@@ -144,17 +144,17 @@ class Recorder:
             held = Held()
             with held:
                 self._end()
-        finally:  # a signal's handler may have raised an error as it was about to be held
+        finally:  # a signal handler may have raised just before the signal was held
             self._end()
         self._stop_ns = perf_counter_ns() - ended
         held.pass_on()
 
     def _end(self) -> None:
-        """Stop, once. A fork only stops: the recording is told where it began."""
+        """Stop, once. A forked process only stops: the recording belongs to its parent."""
         if Active.recorder is not self:
             return
         try:
-            if not _is_fork():  # the workers behind the loop are not this process's to end
+            if not _is_fork():  # the loop's workers belong to the parent process
                 self.close_loop()
             self._stop()
         except BaseException as problem:
@@ -169,18 +169,18 @@ class Recorder:
         atexit.unregister(self._end_with_program)
 
     def _end_with_program(self) -> None:
-        """Stop what was never left, such as a loop over `steps`, while torch is whole.
+        """Stop a recording that was never left, such as a loop over `steps`, before torch goes.
 
         Later the interpreter has taken down what torch needs to stop, and the process crashes.
-        A process that was forked has none of the profiler's threads: there is nothing to stop.
+        A forked process has none of the profiler's threads, so there is nothing to stop.
         """
         if not _is_fork():
             self.__exit__(None, None, None)
 
     def record(self) -> Record:
-        """What was recorded; a `RecordingError` of one line where nothing could be.
+        """Return the record, or raise a `RecordingError` of one line where there is none.
 
-        ``is_silent``: that needs no saying, as for the second and later recorders inside one.
+        ``is_silent`` then says whether the error was reported before, by an earlier inner recorder.
         """
         if self._failure is not None:
             raise RecordingError(self._failure)
@@ -193,23 +193,23 @@ class Recorder:
                 calls = self._read_calls(trace)
             self._stop_ns += perf_counter_ns() - began
             metadata = self._metadata(trace, calls)
-            of_workers = calls_of_workers(self._all_parts)
+            worker_calls = calls_of_workers(self._all_parts)
         except Exception as problem:
             text = f"no profile: the recording could not be read: {_one_line(problem)}"
             raise RecordingError(text) from problem
-        return Record(trace, calls, metadata, of_workers)
+        return Record(trace, calls, metadata, worker_calls)
 
     def forget(self) -> None:
-        """Free what was recorded, now that it is read: a traceback may keep the recorder."""
+        """Free what was recorded, once it is read: a traceback may keep the recorder alive."""
         self._windows.stop_after_failure()
 
     def _prepare(self) -> None:
-        """Start recording, or wait for the loop whose steps are to be recorded."""
+        """Start recording, or wait for the loop whose steps the options ask for."""
         context = Context(
             self._options, self._label, self._namespace, self._cell_labels, self._code
         )
         for part in parts_for(context):
-            if getattr(part, "starts_before_loop", False):
+            if part.starts_before_loop:
                 if started(part, self._note_loss):
                     self._early_parts.append(part)
             else:
@@ -222,7 +222,7 @@ class Recorder:
             return False
         if self._code is None:
             return True  # gpuprof_widgets.steps made this recording
-        bound = loop_bound_of(self._code)
+        bound = applied_rewrite(self._code, LoopBound)
         if bound is None:
             self._notes.append(_NOT_BOUND)
         return bound is not None and bound.serves(self)
@@ -240,13 +240,13 @@ class Recorder:
             part.stop()
 
     def _give_up(self, verb: str, error: BaseException) -> None:
-        """Leave nothing running after a failure, which is told instead of a profile."""
+        """Stop everything after a failure, which `record` will raise."""
         self._failure = f"no profile: recording could not {verb}: {_one_line(error)}"
         held = Held()
         with held:
             self._windows.stop_after_failure()
             for part in self._early_parts:
-                with suppress(BaseException):  # what fails again here was reported already
+                with suppress(BaseException):  # the first failure is the one reported
                     part.stop()
         self._early_parts, self._parts = [], []
         held.pass_on()
@@ -293,8 +293,7 @@ class Recorder:
     def _discard(self) -> None:
         self._windows.discard()
         for part in self._all_parts:
-            if discard := getattr(part, "discard", None):
-                discard()
+            part.discard()
 
     @property
     def has_explicit_loop(self) -> bool:
@@ -303,20 +302,20 @@ class Recorder:
     def has_work(self, *, training: bool) -> bool:
         try:
             slices = self._windows.trace().slices
-        except Exception:  # told when the record is read
+        except Exception:  # reported when the record is read
             return True
         if self._windows.lost or emits_nvtx(self._options):
-            return True  # others have the ops
+            return True  # another profiler, or Nsight, has the ops
         if training:
             return bool(slices["name"].astype(str).str.startswith(_BACKWARD).any())
-        return bool(slices["category"].isin(_WORK).any())
+        return bool(slices["category"].isin(_WORK_CATEGORIES).any())
 
     def release(self) -> None:
         self._loop = None
         self._discard()
 
     def close_loop(self) -> None:
-        """End the loop that was taken, if it has not ended itself."""
+        """End the loop that took the recorder, unless it has ended itself."""
         if self._loop is not None:
             self._loop.close()
 
@@ -351,8 +350,8 @@ class Recorder:
         return waited
 
     def _refined(self, trace: Trace) -> Trace:
-        """The trace of one window: ours taken out, and what the parts know put in."""
-        trace = without_own_slices(
+        """Return the trace of one window without our own events, refined by the parts."""
+        trace = without_profiler_slices(
             with_cell_labels(trace, self._cell_labels),
             self._label,
             cells=self._cell_labels.values(),
@@ -370,8 +369,9 @@ class Recorder:
         calls = self._windows.calls()
         if calls is None:
             return None
-        self._seen_calls = int(calls.functions["calls"].sum())  # ours cost cProfile as much
-        return without_own_calls(calls, self._cell_labels, began_inside=self._loop is not None)
+        # Our own calls included: cProfile spent as much on them.
+        self._seen_calls = int(calls.functions["calls"].sum())
+        return without_profiler_calls(calls, self._cell_labels, began_inside=self._loop is not None)
 
     def _metadata(self, trace: Trace, calls: Calls | None) -> dict[str, Any]:
         return {
@@ -397,13 +397,13 @@ class Recorder:
         return _one_line(self._error)
 
     def _loop_metadata(self) -> dict[str, Any]:
-        """The ``steps`` of the metadata: the loop, its iterations and the windows around some."""
+        """Return the metadata's ``steps``: the loop, its iterations and the recorded windows."""
         if self._loop is None:
             return {}
         return {"steps": {**self._loop.metadata(), "windows": self._windows.metadata()}}
 
     def _all_notes(self, calls: Calls | None) -> list[str]:
-        """One sentence each, none twice: windows may lose the same."""
+        """Return all notes, each once: several windows may lose the same thing."""
         notes = [*self._notes]
         if self._loop is not None:
             notes += self._loop.notes()
@@ -418,16 +418,16 @@ class Recorder:
 
 
 def _is_fork() -> bool:
-    """Whether the recorder at work is a copy, of the process that this one was forked from."""
+    """Whether this process is a fork, whose recorder is a copy of its parent's."""
     return os.getpid() != Active.process
 
 
 def _one_line(error: BaseException) -> str:
     try:
         lines = str(error).strip().splitlines()
-    except Exception:  # the code's own error may have no text that can be had
+    except Exception:  # the user's own error class may fail to make a text
         lines = []
     if not lines:
         return type(error).__name__
-    # Ours says all that there is to say.
+    # A RecordingError's text needs no class name in front.
     return lines[0] if isinstance(error, RecordingError) else f"{type(error).__name__}: {lines[0]}"

@@ -1,4 +1,8 @@
-"""torch.profiler around a run: start it, stop it, read its trace back."""
+"""torch.profiler around a run: start it, stop it, read its trace back.
+
+`TorchRecording` is one use of it. `GpuEvents` is the part that notices when the GPU worked but
+CUPTI recorded nothing.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +19,11 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from gpuprof_widgets.capture.environment import allocator_totals, uses_cuda
 from gpuprof_widgets.capture.interrupts import Held, temporary_folder
 from gpuprof_widgets.capture.memory import with_torch_categories
 from gpuprof_widgets.capture.nvtx import Entrances, emits_nvtx, profiler_is_running
-from gpuprof_widgets.capture.part import Context
+from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.assemble import empty_trace
@@ -27,14 +32,30 @@ from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
 
 SYNCHRONISE_REGION = "gpuprof: wait for the device"
-"""Region around our own synchronisation after the run, so that nobody takes it for the user's."""
+"""Region around our synchronisation after the run, which tells it from the user's own."""
+
+_OTHER_THREAD = (
+    "it began in another thread, and torch's profiler ends only in the thread in which it began"
+)
+_TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
+_CLOSE_FILES = "close files that the code leaves open, or allow more (ulimit -n)"
+_SET_FOLDER = "set TMPDIR to a folder that can be written and restart"
+
+_WHOLE = re.compile(rb"\][^{}]*\}\s*\Z")
+"""The end of a complete trace file: of the list of events, and of the object around it."""
+
+_LAUNCHES = ("cuda_runtime", "cuda_driver")
+_ALLOCATIONS = "allocation.all.allocated"
+
+_of_thread = local()
+"""``ended_elsewhere``: whether another thread ended the last recording that this thread began."""
 
 
 class TorchRecording:
-    """One use of torch.profiler, with a region named after the run around the run alone.
+    """One use of torch.profiler, with a region named after the run around the user's code.
 
-    The user's own torch.profiler comes first. Where one is already running this one does not start;
-    where one starts later this one ends just before. ``lost`` says so, in one sentence.
+    The user's own torch.profiler takes precedence: where one is running this one does not start,
+    and where one starts later this one ends just before. ``lost`` says so, in one sentence.
     """
 
     def __init__(self, options: Options, label: str) -> None:
@@ -51,8 +72,8 @@ class TorchRecording:
     def start(self) -> None:
         """Start recording, or set ``lost`` where another profiler has the ops."""
         if emits_nvtx(self._options):
-            return  # its part says so
-        _end_what_ended_elsewhere()
+            return  # the nvtx part says so
+        _disable_after_other_thread()
         if profiler_is_running():
             self.lost = (
                 "your own torch.profiler is already running and keeps the ops; "
@@ -67,21 +88,21 @@ class TorchRecording:
         self._entrances.watch()
 
     def enter_region(self) -> None:
-        """Open the region: the last thing before the run, so that none of our work is in it."""
+        """Open the region, last of all before the run, so that it has none of our work."""
         if self._running:
-            # record_function's own __enter__ is Python, which a cProfile at work would count.
+            # record_function's __enter__ is Python, which a running cProfile would count.
             self._region = torch._C._autograd._record_function_with_args_enter(self._label)
 
     def leave_region(self) -> None:
-        """Close the region: the first thing after the run."""
+        """Close the region, first of all after the run."""
         if self._region is not None:
             torch._C._autograd._record_function_with_args_exit(self._region)
             self._region = None
 
     def stop(self) -> int:
-        """Wait for the device (how long: ns), stop and put everything back as it was.
+        """Wait for the device, stop and put everything back; return the wait in ns.
 
-        A `RecordingError` in another thread than the one that started: torch has nothing there.
+        Raises a `RecordingError` in another thread than the first, where torch has no trace.
         """
         self._entrances.unwatch()
         if not self._running:
@@ -104,12 +125,12 @@ class TorchRecording:
             self._running = False
         if self._thread != get_ident():
             self._ended_elsewhere.set()
-            self._profile = None  # saving what torch has not crashes the process
+            self._profile = None  # saving without a trace crashes the process
             raise RecordingError(_OTHER_THREAD)
         return waited
 
     def _lose_device(self, error: RuntimeError) -> None:
-        """Say whose error it is, and let torch stop without waiting for the device once more."""
+        """Note the CUDA error of the user's code, and let torch stop without waiting again."""
         words = str(error).partition("\n")[0]
         self.lost = (
             f"the GPU stopped with an error of the code that ran ({words}): what it did from then "
@@ -118,7 +139,7 @@ class TorchRecording:
         self._profile.profiler.use_device = None
 
     def trace(self) -> Trace | None:
-        """What was recorded; None where nothing was."""
+        """Return the recorded trace; None where nothing was recorded."""
         if self._profile is None:
             return None
         try:
@@ -153,17 +174,8 @@ class TorchRecording:
             )
 
 
-_OTHER_THREAD = (
-    "it began in another thread, and torch's profiler ends only in the thread in which it began"
-)
-
-
-_of_thread = local()
-"""``ended_elsewhere``: whether another thread has ended the recording that this one began last."""
-
-
-def _end_what_ended_elsewhere() -> None:
-    """End torch's profiler in this thread, where it goes on as another thread has ended ours."""
+def _disable_after_other_thread() -> None:
+    """End torch's profiler in this thread, where another thread has ended our recording."""
     ended: Event | None = getattr(_of_thread, "ended_elsewhere", None)
     if ended is not None and ended.is_set():
         ended.clear()
@@ -177,8 +189,8 @@ def silence_kineto() -> None:
 
 
 def wait_for_device() -> None:
-    """Let queued GPU work end, so that the tail of the run is in the trace."""
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    """Let queued GPU work end, so that the trace has the tail of the run."""
+    if uses_cuda():
         with record_function(SYNCHRONISE_REGION):
             torch.cuda.synchronize()
 
@@ -186,7 +198,7 @@ def wait_for_device() -> None:
 def warm_up() -> Record:
     """Pay for torch.profiler's first start (about a second) before any cell is measured.
 
-    Without the GPU: a CUDA context made here would be too early for CUDA_VISIBLE_DEVICES.
+    Without the GPU: a CUDA context would fix CUDA_VISIBLE_DEVICES too early.
     """
     if profiler_is_running():
         return Record(empty_trace())
@@ -197,16 +209,16 @@ def warm_up() -> Record:
 
 
 def _read(recording: Any) -> Trace:
-    """The trace of a torch.profiler that has stopped."""
+    """Return the trace of a stopped torch.profiler."""
     held = Held()
-    with held:  # a Ctrl-C would leave the file there
+    with held:  # a Ctrl-C would leave the file behind
         path, data = _exported(recording)
     held.pass_on()
     return parse_chrome_trace(data, path).trace
 
 
 def _exported(recording: Any) -> tuple[Path, bytes]:
-    """What torch wrote, and where: a temporary file that is gone by now."""
+    """Return what torch wrote, and the path of the temporary file, which is removed."""
     path = temporary_folder() / "trace.json"
     try:
         recording.export_chrome_trace(str(path))
@@ -221,23 +233,18 @@ def _exported(recording: Any) -> tuple[Path, bytes]:
         _remove(path)
 
 
-_TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
-_CLOSE_FILES = "close files that the code leaves open, or allow more (ulimit -n)"
-_SET_FOLDER = "set TMPDIR to a folder that can be written and restart"
-
-
 def _remove(path: Path) -> None:
-    """The file and its folder, without opening either: no further file may be allowed."""
+    """Remove the file and its folder, without opening either: too many files may be open."""
     with suppress(OSError):
         path.unlink(missing_ok=True)
         path.parent.rmdir()
 
 
 def _check_written(path: Path) -> None:
-    """A `RecordingError` where torch, which does not say so, could not write its whole trace."""
+    """Raise a `RecordingError` for an incomplete trace: torch does not report a failed write."""
     if path.exists() and _WHOLE.search(_end_of(path)):
         return
-    with path.open("ab"):  # an OSError says more than torch does
+    with path.open("ab"):  # an OSError here is more precise
         pass
     folder = path.parent.parent
     room = shutil.disk_usage(folder).free / 2**20
@@ -247,13 +254,9 @@ def _check_written(path: Path) -> None:
     )
 
 
-_WHOLE = re.compile(rb"\][^{}]*\}\s*\Z")
-"""The end of the events, and of the object that they are in."""
-
-
 def _end_of(path: Path) -> bytes:
     with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 5_000))  # longer than the path that stands there
+        file.seek(max(0, path.stat().st_size - 5_000))  # longer than the path at the end
         return file.read()
 
 
@@ -263,7 +266,7 @@ def _arguments(options: Options) -> dict[str, Any]:
         activities.append(ProfilerActivity.CUDA)
     return {
         "activities": activities,
-        # The file holds no FLOPs, with or without torch's own flag: they follow from the shapes.
+        # Not `with_flops`: the trace file has no FLOPs, which follow from the shapes.
         "record_shapes": options.shapes or options.flops,
         "profile_memory": options.memory,
         "with_stack": options.stack,
@@ -272,36 +275,32 @@ def _arguments(options: Options) -> dict[str, Any]:
 
 
 def _experimental(options: Options) -> Any:
-    """The settings beside: CUDA's synchronisation events.
+    """Return the experimental settings: CUDA's synchronisation events.
 
-    Not torch's mode for all threads (``profile_all_threads``): a thread that outlives a recording
-    there spoils memory now and then, and the process crashes in a later one (torch 2.13).
+    Not ``profile_all_threads``: a thread that outlives a recording sometimes corrupts memory, and
+    the process crashes in a later recording (torch 2.13).
     """
     make: Any = torch._C._profiler._ExperimentalConfig
     return make(enable_cuda_sync_events=True) if options.sync else make()
 
 
 def require_torch_profiler() -> None:
-    """Say in clear words when this torch cannot profile at all."""
+    """Raise a `RecordingError` where this build of torch has no profiler."""
     if not torch.profiler.kineto_available():
         raise RecordingError("this build of torch has no profiler (Kineto); install one that has")
 
 
-_LAUNCHES = ("cuda_runtime", "cuda_driver")
-_ALLOCATIONS = "allocation.all.allocated"
-
-
 def gpu_events(context: Context) -> GpuEvents | None:
-    """The part, where torch sees a GPU and records it."""
+    """Return the part, where torch sees a GPU and records it."""
     if emits_nvtx(context.options) or not torch.cuda.is_available():
         return None
     return GpuEvents()
 
 
-class GpuEvents:
-    """Compares what the allocator of the GPUs counted with what the trace holds of them.
+class GpuEvents(Part):
+    """Notes that the GPUs were used, by their allocator's count, but are not in the trace.
 
-    Kineto would warn of CUPTI on stderr, but among lines that nobody wants in a cell.
+    Kineto's own warning is on stderr, among lines that nobody wants in a cell.
     """
 
     loses = "whether GPU work is missing is not known"
@@ -313,12 +312,12 @@ class GpuEvents:
         self._recorded = False
 
     def start(self) -> None:
-        self._before, self._running = _allocations(), True
+        (self._before,), self._running = allocator_totals(_ALLOCATIONS), True
 
     def stop(self) -> None:
         if self._running:
             self._running = False
-            self._allocated += _allocations() - self._before
+            self._allocated += allocator_totals(_ALLOCATIONS)[0] - self._before
 
     def refine(self, trace: Trace) -> Trace:
         kinds = set(trace.slices["category"].unique())
@@ -326,24 +325,13 @@ class GpuEvents:
         return trace
 
     def notes(self) -> list[str]:
-        """That the GPU was used but is not in the record, and what may be the reason."""
+        """Return that the GPU was used but is not in the record, and the likely reason."""
         if self._recorded or not self._allocated:
             return []
         return [
             f"no GPU work is in this record, although the run put {self._allocated:,} tensors on "
             f"the GPU: {_why()}"
         ]
-
-    def metadata(self) -> dict[str, int]:
-        return {}
-
-
-def _allocations() -> int:
-    """How often memory of a GPU was taken so far; 0 while CUDA is not in use."""
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return 0
-    stats = (torch.cuda.memory_stats(device) for device in range(torch.cuda.device_count()))
-    return sum(int(one.get(_ALLOCATIONS, 0)) for one in stats)
 
 
 def _why() -> str:

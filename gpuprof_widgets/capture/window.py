@@ -1,4 +1,8 @@
-"""One stretch of a run that is recorded: torch.profiler, cProfile and the parts, start to stop."""
+"""Windows, the recorded stretches of a run: torch.profiler, cProfile and the parts, start to stop.
+
+`PARTS` and `REWRITES` are the registries of what takes part in a recording. `Window` is one use of
+torch.profiler; `WindowSeries` runs one after the other and joins their traces.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +32,17 @@ from gpuprof_widgets.trace.edit import joined, starts_when_joined
 from gpuprof_widgets.trace.model import Calls, Trace
 
 Note = Callable[[str, Exception], None]
-"""Takes what a profile lacks and who did not start, and the error because of which it did not."""
+"""Receives what failed to start, as "<what the profile lacks>: <who>", and the error."""
+
+Refine = Callable[[Trace], Trace]
+"""Completes the trace of one window."""
 
 
 class Window:
-    """One use of torch.profiler, with cProfile and the parts beside it.
+    """One use of torch.profiler, together with cProfile and the parts.
 
-    cProfile's recording may serve several windows, which it then adds up, and may go on after the
-    trace has ended. ``wall_ns`` is how long the trace ran; ``step`` the first step in it.
+    cProfile's recording may serve several windows, whose calls it adds up, and may go on after the
+    trace has ended. ``wall_ns`` is how long the trace ran, ``step`` the first step in it.
     """
 
     def __init__(
@@ -56,11 +63,11 @@ class Window:
 
     @property
     def lost(self) -> str | None:
-        """What the user's own profiler kept for itself."""
+        """What the user's own profiler recorded instead, as a sentence."""
         return self._torch.lost
 
     def start(self, note: Note) -> list[Part]:
-        """Start everything, the region last; the parts that did not start, which are left out."""
+        """Start everything, the region last; return the parts that failed and are left out."""
         failed = [part for part in self._parts if not started(part, note)]
         self._parts = [part for part in self._parts if part not in failed]
         self._torch.start()
@@ -70,7 +77,7 @@ class Window:
         return failed
 
     def _begin(self, recording: TorchRecording) -> None:
-        """The last step, in a frame of its own: what cProfile sees of it is known as ours."""
+        """Enter the region, in a frame of its own that `frame_filter` takes out of cProfile."""
         self._began = perf_counter_ns()
         recording.enter_region()
 
@@ -85,24 +92,24 @@ class Window:
         return True
 
     def stop_trace(self) -> int:
-        """Stop the trace while cProfile goes on; how long the device had to be waited for (ns)."""
+        """Stop the trace while cProfile goes on; return the wait for the device in ns."""
         self._leave()
         if self._calls is None:
             return self._stop_torch()
-        self._calls.stop()  # what we do now is no call of the user's
+        self._calls.stop()  # stopping torch is no call of the user's
         waited = self._stop_torch()
         self._calls.start()
         return waited
 
     def stop(self) -> int:
-        """Stop whatever runs; how long the device had to be waited for (ns)."""
+        """Stop whatever runs; return the wait for the device in ns."""
         self._leave()
         if self._calls is not None:
             self._calls.stop()
         return self._stop_torch()
 
     def _leave(self) -> None:
-        """Close the region: the first thing after the run."""
+        """Close the region, first of all after the run."""
         self._torch.leave_region()
         if self._began is not None:
             self.wall_ns, self._began = perf_counter_ns() - self._began, None
@@ -114,7 +121,7 @@ class Window:
         return waited
 
     def stop_after_failure(self) -> None:
-        """Leave nothing running; what fails again here was reported already."""
+        """Stop everything, ignoring further failures: the first one is reported."""
         for recording in (self._calls, self._torch, *self._parts):
             try:
                 if recording is not None:
@@ -122,10 +129,10 @@ class Window:
             except BaseException:
                 continue
 
-    def trace(self, refine: Callable[[Trace], Trace]) -> Trace | None:
-        """What was recorded, refined; None where nothing was.
+    def trace(self, refine: Refine) -> Trace | None:
+        """Return the refined trace, or None where nothing was recorded.
 
-        torch's own copy of the events is freed: a later profiler may not find it there.
+        Frees torch's copy of the events, which a later profiler must not find there.
         """
         if not self._refined:
             recorded, self._refined = self._torch.trace(), True
@@ -135,7 +142,7 @@ class Window:
 
 
 def started(part: Part, note: Note) -> bool:
-    """Whether the part could be started; if not, it is stopped and the loss is noted."""
+    """Start a part; if that fails stop it, note the loss and return False."""
     try:
         part.start()
     except Exception as error:
@@ -145,11 +152,8 @@ def started(part: Part, note: Note) -> bool:
     return True
 
 
-Refine = Callable[[Trace], Trace]
-
-
 class WindowSeries:
-    """Starts and stops the windows, and reads them as one trace. Its errors are the caller's."""
+    """Starts and stops windows, and reads them as one trace. Errors are left to the caller."""
 
     def __init__(self, options: Options, label: str, refine: Refine) -> None:
         self._options = options
@@ -161,15 +165,15 @@ class WindowSeries:
 
     @property
     def has_cprofile(self) -> bool:
-        """Whether cProfile runs in them.
+        """Whether cProfile runs in the windows: not together with torch's Python frames.
 
-        On Python 3.11 torch's frames and cProfile fight over one hook; on 3.13 both run, but
-        cProfile was seen to count calls twice. The frames are exact and tell the same.
+        On Python 3.11 the two fight over one hook; on 3.13 both run, but cProfile was seen to count
+        calls twice. The frames are exact, and calls can be counted from them.
         """
         return self._options.cprofile and not self._options.stack
 
     def begin(self, parts: Sequence[Part], step: int | None, note: Note) -> list[Part]:
-        """Start the next window; the parts that could not start."""
+        """Start the next window; return the parts that could not start."""
         if self._windows:
             self._windows[-1].trace(self._refine)  # torch has room for one recording
         if self.has_cprofile and self._calls is None:
@@ -181,55 +185,55 @@ class WindowSeries:
         return window.start(note)
 
     def end_trace(self) -> int:
-        """Stop the trace but not cProfile; how long the device had to be waited for (ns)."""
+        """Stop the trace but not cProfile; return the wait for the device in ns."""
         return self._windows[-1].stop_trace() if self._open else 0
 
     def end(self) -> int:
-        """Stop the window, if one runs; how long the device had to be waited for (ns)."""
+        """Stop the window, if one runs; return the wait for the device in ns."""
         waited = self._windows[-1].stop() if self._open else 0
         self._open = False
         return waited
 
     def discard(self) -> None:
-        """Stop what runs and keep nothing."""
+        """Stop what runs, and keep nothing."""
         self.end()
         self._windows, self._calls = [], None
 
     def drop_failed(self) -> bool:
-        """Give up the window that could not start; whether there are others to keep."""
+        """Drop the window that could not start; return whether earlier ones remain."""
         self._windows.pop().stop_after_failure()
         self._open = False
         return bool(self._windows)
 
     def stop_after_failure(self) -> None:
-        """Leave nothing running and keep nothing."""
+        """Stop everything after a failure, and keep nothing."""
         for window in self._windows:
             window.stop_after_failure()
         self._windows, self._calls, self._open = [], None, False
 
     @property
     def wall_ns(self) -> int:
-        """How long the traces ran, all together."""
+        """How long the traces ran in total."""
         return sum(window.wall_ns for window in self._windows)
 
     @property
     def lost(self) -> list[str]:
-        """What the user's own profilers kept for themselves."""
+        """What the user's own profilers recorded instead, one sentence each."""
         recordings = [window.lost for window in self._windows]
         recordings += [self._calls.lost] if self._calls is not None else []
         return [sentence for sentence in recordings if sentence]
 
     def trace(self) -> Trace:
-        """What all windows recorded, on one clock."""
+        """Return the traces of all windows, joined on one clock."""
         traces = [trace for _, trace in self._read()]
         return joined(traces) if traces else empty_trace()
 
     def calls(self) -> Calls | None:
-        """What cProfile counted in all of them; None where it did not run."""
+        """Return cProfile's calls of all windows, or None where it did not run."""
         return self._calls.calls() if self._calls is not None else None
 
     def metadata(self) -> list[dict[str, Any]]:
-        """When each window was, in truth and in the joined trace (ns), and its first step."""
+        """Return each window's first step, and its time in epoch ns and in the joined trace."""
         read = list(self._read())
         starts = starts_when_joined([trace for _, trace in read])
         return [
@@ -265,11 +269,11 @@ PARTS: tuple[Callable[[Context], Part | None], ...] = (
     expected,
     process_state,
 )
-"""The parts in the order in which they start; None where the options do not ask for one."""
+"""Makers of the parts, in the order of their start; None where the options ask for no such part."""
 
 
 def parts_for(context: Context) -> Iterator[Part]:
-    """The parts that the options ask for."""
+    """Yield the parts that the options ask for."""
     for make in PARTS:
         part = make(context)
         if part is not None:
@@ -281,13 +285,13 @@ REWRITES: tuple[Callable[[Options], Rewrite | None], ...] = (
     loop_bound,
     lines_rewrite,
 )
-"""The rewrites in the order in which they are applied; None where the options ask for none.
+"""Makers of the cell's rewrites, in the order in which they are applied; None as in `PARTS`.
 
 The part of the same topic finds its rewrite in the ``code`` of its `Context`.
 """
 
 
 def rewrites_for(options: Options) -> list[Rewrite]:
-    """The rewrites that the options ask for."""
+    """Return the rewrites that the options ask for."""
     made = (make(options) for make in REWRITES)
     return [rewrite for rewrite in made if rewrite is not None]

@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn, Self
 import click
 
 from gpuprof_widgets.capture.cell import CellCode, CellTree, Codes, Rewrite, rewritten_code
-from gpuprof_widgets.capture.own_frames import leave_out_ours
+from gpuprof_widgets.capture.frame_filter import remove_profiler_frames
 from gpuprof_widgets.commands.outputs import check_outputs
 from gpuprof_widgets.exceptions import OptionError, printable_lines
 from gpuprof_widgets.option_parsing import RecordingCommand, options_given
@@ -190,7 +190,7 @@ def _show_error(error: BaseException | None) -> None:
     """Print the traceback as the interpreter does, through the script's own hook if it has one."""
     if error is None or isinstance(error, SystemExit):
         return
-    leave_out_ours(error)
+    remove_profiler_frames(error)
     sys.excepthook(type(error), error, error.__traceback__)
 
 

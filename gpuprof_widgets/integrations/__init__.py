@@ -1,7 +1,7 @@
 """Callbacks for trainers that run the loop themselves: Lightning and Hugging Face.
 
 `gpuprof_widgets.integrations.lightning` and `gpuprof_widgets.integrations.transformers` are
-imported where they are used, since each needs the package that it is for.
+imported where they are used, because each needs the package that it is for.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TrainingSteps:
-    """Says of each training which of its steps are recorded, and when it has had enough of them.
+    """Records some steps of each training, and says when it has recorded enough of them.
 
     The keywords are those of `gpuprof_widgets.steps`, which checks them at once.
     """
@@ -27,7 +27,7 @@ class TrainingSteps:
         self._counting: Counting | None = None
 
     def __reduce__(self) -> tuple[Callable[..., TrainingSteps], tuple[dict[str, Any]]]:
-        # A trainer that spawns its ranks sends them its callbacks; what is running stays here.
+        # A trainer that spawns its ranks pickles its callbacks; a running recording stays here.
         return _made_of, (self._keywords,)
 
     def begin(self) -> None:
@@ -46,12 +46,12 @@ class TrainingSteps:
         return False
 
     def begin_again(self) -> None:
-        """Leave what ran since the last step ended, as a validation, out of the next."""
+        """Leave what ran since the last step ended, such as a validation, out of the next."""
         if self._counting is not None:
             self._counting.begin_again()
 
     def end(self, error: BaseException | None = None) -> None:
-        """End the recording, unless it has ended: the step that was begun last never came."""
+        """End the recording, unless it has ended: the step that was begun last did not run."""
         counting, self._counting = self._counting, None
         if counting is None:
             return

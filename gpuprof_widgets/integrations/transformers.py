@@ -28,15 +28,15 @@ class GpuprofCallback(TrainerCallback):
 
     def __init__(self, **keywords: Any) -> None:
         self._steps = TrainingSteps(**keywords)
-        self._is_told_of_errors = False
+        self._hears_of_errors = False
 
     def on_init_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         trainer = _trainer_above(sys._getframe(1))
-        trainer.__class__ = _telling_of_errors(type(trainer), self._steps)
-        self._is_told_of_errors = True
+        trainer.__class__ = _reporting_errors(type(trainer), self._steps)
+        self._hears_of_errors = True
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        if not self._is_told_of_errors:
+        if not self._hears_of_errors:
             raise OptionError(
                 "GpuprofCallback has to be among Trainer(callbacks=[...]): one that is added later "
                 "does not learn of errors, and would go on recording after them"
@@ -61,7 +61,7 @@ class GpuprofCallback(TrainerCallback):
 
 
 def _trainer_above(frame: FrameType | None) -> Trainer:
-    """The trainer that is being made: callbacks are called without it."""
+    """Return the trainer that is being made, which callbacks are not given."""
     while frame is not None:
         caller = frame.f_locals.get("self")
         if isinstance(caller, Trainer):
@@ -70,11 +70,11 @@ def _trainer_above(frame: FrameType | None) -> Trainer:
     raise LookupError("no Trainer is being made")
 
 
-def _telling_of_errors(kind: type[Trainer], steps: TrainingSteps) -> type[Trainer]:
-    """The class of one trainer, whose training ends the recording however it is left.
+def _reporting_errors(kind: type[Trainer], steps: TrainingSteps) -> type[Trainer]:
+    """Return the class of one trainer, whose training ends the recording however it is left.
 
-    The Trainer tells its callbacks nothing of errors. A subclass, because a method in the trainer
-    itself would refer back to it, and its model would stay until the garbage collector comes.
+    The Trainer does not tell its callbacks of errors. This is a subclass, because a method in the
+    trainer itself would form a cycle that keeps the model until the next garbage collection.
     """
 
     def train(self: Trainer, *args: Any, **keywords: Any) -> Any:

@@ -1,6 +1,8 @@
-"""Which functions of a cell a compiler reads: torch.compile, numba, ... must find them unchanged.
+"""Functions that a compiler reads (torch.compile, numba, ...), which must find them unchanged.
 
-They read a function's bytecode, and that of the functions that it calls, and would meet regions.
+Compilers read the bytecode of a function and of those that it calls, where they would meet regions.
+`compiled_definitions` finds such functions in the source, by name. `read_plain` makes TorchDynamo
+read the plain code of whatever it compiles nevertheless.
 """
 
 from __future__ import annotations
@@ -17,35 +19,43 @@ from typing import Any
 COMPILERS = frozenset(
     ["compile", "script", "jit", "njit", "vectorize", "guvectorize", "cfunc", "export"]
 )
-"""Last names of what compiles functions, as a decorator or called with one."""
+"""Last parts of the names of compilers, which decorate a function or are called with one."""
 
 _NOT_COMPILERS = frozenset({"re", "regex", "ast", "builtins"})
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
+PlainOf = Callable[[CodeType], CodeType]
+"""Returns the plain code of changed code, and any other code as it is."""
+
+CONVERSION = "torch._dynamo.convert_frame"
+FUNCTIONS = "torch._dynamo.variables.functions"
+READERS = ("_compile", "compile_frame")
+"""Functions of `CONVERSION` whose first argument is the code of the frame that they compile."""
+
 
 def compiled_definitions(statements: list[ast.stmt]) -> set[ast.AST]:
-    """The functions and classes among the statements that something compiles.
+    """Return the functions and classes among the statements that something compiles.
 
-    By name, and rather one too many: what is compiled, and what that names in turn.
+    They are found by name, with all that they name in turn, so there may be too many of them.
     """
     nodes = [node for statement in statements for node in ast.walk(statement)]
     named = _meanings(nodes)
-    found: set[ast.AST] = set()
+    definitions: set[ast.AST] = set()
     waiting = [part for node in nodes for part in _compiled(node)]
     seen: set[str] = set()
     while waiting:
         part = waiting.pop()
         if isinstance(part, _DEFINITIONS):
-            found.add(part)
+            definitions.add(part)
         for name in names_in(part):
             if name not in seen:
                 seen.add(name)
                 waiting += named[name]
-    return found
+    return definitions
 
 
 def _compiled(node: ast.AST) -> Iterator[ast.AST]:
-    """What this node hands to a compiler."""
+    """Yield what this node hands to a compiler."""
     if isinstance(node, _DEFINITIONS):
         if any(_compiles(decorator) for decorator in node.decorator_list):
             yield node
@@ -56,7 +66,7 @@ def _compiled(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _compiles(node: ast.AST) -> bool:
-    """Whether this names a compiler, called with options or not: `torch.compile(dynamic=True)`."""
+    """Whether this names a compiler, maybe called with options: `torch.compile(dynamic=True)`."""
     if isinstance(node, ast.Call):
         return _compiles(node.func) or any(_compiles(argument) for argument in node.args)
     if isinstance(node, ast.Attribute):
@@ -66,42 +76,34 @@ def _compiles(node: ast.AST) -> bool:
 
 
 def _meanings(nodes: list[ast.AST]) -> dict[str, list[ast.AST]]:
-    """By name: the functions and classes of that name, and the values assigned to it."""
-    found: dict[str, list[ast.AST]] = defaultdict(list)
+    """Return by name the functions and classes of that name, and the values assigned to it."""
+    meanings: dict[str, list[ast.AST]] = defaultdict(list)
     for node in nodes:
         if isinstance(node, _DEFINITIONS):
-            found[node.name].append(node)
+            meanings[node.name].append(node)
         elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and node.value:
             targets: list[Any] = node.targets if isinstance(node, ast.Assign) else [node.target]
             for target in targets:
                 for name in names_in(target):
-                    found[name].append(node.value)
-    return found
+                    meanings[name].append(node.value)
+    return meanings
 
 
 def names_in(node: ast.AST) -> Iterator[str]:
-    """The variables and attributes that a piece of code names."""
-    for each in ast.walk(node):
-        if isinstance(each, ast.Name):
-            yield each.id
-        elif isinstance(each, ast.Attribute):
-            yield each.attr
+    """Yield the variables and attributes that a piece of code names."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name):
+            yield part.id
+        elif isinstance(part, ast.Attribute):
+            yield part.attr
 
-
-PlainOf = Callable[[CodeType], CodeType]
-"""The plain code behind a changed one; any other code as it is."""
-
-CONVERSION = "torch._dynamo.convert_frame"
-FUNCTIONS = "torch._dynamo.variables.functions"
-READERS = ("_compile", "compile_frame")
-"""Functions of `CONVERSION` whose first argument is the code of the frame that they compile."""
 
 _plain_of: list[PlainOf] = []
 _replaced: list[tuple[Any, str, Any]] = []
 
 
 def read_plain(plain_of: PlainOf) -> None:
-    """From now on TorchDynamo reads the plain code of what this knows."""
+    """Make TorchDynamo read plain code, as this function returns it, from now on."""
     if not _plain_of:
         if CONVERSION in sys.modules:
             _replace()
@@ -112,7 +114,7 @@ def read_plain(plain_of: PlainOf) -> None:
 
 
 def read_any(plain_of: PlainOf) -> None:
-    """It does no more; with the last one TorchDynamo is as it was."""
+    """Undo `read_plain`; with the last function TorchDynamo is as it was."""
     if plain_of not in _plain_of:
         return
     _plain_of.remove(plain_of)
@@ -132,7 +134,7 @@ def _plain(code: CodeType) -> CodeType:
 
 
 def _replace() -> None:
-    """Give what reads code the plain one: of the frame itself, and of the functions it calls."""
+    """Give the readers the plain code of the frame itself, and of the functions that it calls."""
     conversion = sys.modules[CONVERSION]
     for name in READERS:
         if reader := getattr(conversion, name, None):

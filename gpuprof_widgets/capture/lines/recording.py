@@ -1,8 +1,12 @@
-"""Which line of the cell: each statement is a region on the timeline."""
+"""Recording the lines of a cell: each statement is a region on the timeline.
+
+`LinesRewrite` marks the cell's code before it is compiled. The part `MarkedCode` gives marked code
+to earlier functions as well, for the whole run; the part `LinesWindow` switches the marks on for
+each recorded window. `lines` is the decorator by which users choose such functions.
+"""
 
 from __future__ import annotations
 
-import ast
 import functools
 import inspect
 import linecache
@@ -12,7 +16,7 @@ from types import FrameType, FunctionType
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-from gpuprof_widgets.capture.cell import CellCode, CellTree
+from gpuprof_widgets.capture.cell import CellCode, CellTree, applied_rewrite
 from gpuprof_widgets.capture.code import Embedded
 from gpuprof_widgets.capture.lines.compiled import compiled_definitions
 from gpuprof_widgets.capture.lines.regions import LIMIT, LineMarks
@@ -24,16 +28,20 @@ from gpuprof_widgets.capture.lines.sources import (
     functions_of_cells,
     source_files,
 )
-from gpuprof_widgets.capture.loop.bound import loop_bound_of
+from gpuprof_widgets.capture.loop.bound import LoopBound
 from gpuprof_widgets.capture.nvtx import emits_nvtx
-from gpuprof_widgets.capture.part import Context
+from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.edit import NewSlice, Region, with_regions, with_slices
 from gpuprof_widgets.trace.model import Trace
 
-_LONGEST = 80
-COMPILED = "torch.compile compiled that code without them"
+_LONGEST_NAME = 80
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+chosen: WeakSet[FunctionType] = WeakSet()
+"""The functions that users have marked by `lines`."""
 
 
 class LinesRewrite:
@@ -45,8 +53,7 @@ class LinesRewrite:
 
     def __call__(self, tree: CellTree, embedded: Embedded) -> None:
         self.marks = LineMarks(tree.label, tree.source)
-        every = [*tree.statements, *([ast.Expr(tree.last)] if tree.last else [])]
-        compiled = compiled_definitions(every)
+        compiled = compiled_definitions(tree.all_statements)
         self.untouched = sorted({str(getattr(node, "name", "")) for node in compiled})
         lines = MarkedLines(self.marks, embedded, compiled)
         tree.statements = lines.block(tree.statements)
@@ -54,10 +61,10 @@ class LinesRewrite:
             tree.last, tree.around_last = lines.last(tree.last)
 
 
-class MarkedCode:
-    """The code that has regions: the cell's, and that of functions defined before it.
+class MarkedCode(Part):
+    """The code with regions in it: the cell's, and that of functions defined earlier.
 
-    It has them from the start of the run to its end, whatever is recorded of it.
+    It stays marked from the start of the run to its end, whatever is recorded of it.
     """
 
     loses = "no cell lines"
@@ -70,7 +77,7 @@ class MarkedCode:
         self._untouched: set[str] = set()
         self.marks: list[LineMarks] = []
         self.shown: set[LineMarks] = set()
-        """Those of the profiled cell, and those of which anything was recorded."""
+        """The marks of the profiled cell, and those of which anything was recorded."""
 
     def start(self) -> None:
         if self._context.code is not None:
@@ -81,24 +88,28 @@ class MarkedCode:
         self._swap.take()
 
     def line_of(self, frame: FrameType) -> tuple[LineMarks, int] | None:
-        """Where a frame of this code is: the marks, and the line of its statement."""
+        """Return where a frame of this code is: the marks, and the line of its statement."""
         marks = self._swap.marks_of(frame.f_code)
         before = [line for line in marks.lines() if line <= frame.f_lineno] if marks else []
         return (marks, before[-1]) if marks and before else None
 
     def refine(self, trace: Trace) -> Trace:
-        found = set(trace.slices["name"].unique())
+        names = set(trace.slices["name"].unique())
         self.shown |= {
             marks
             for marks in self.marks
-            if any(marker in found for marker, _, _ in marks.markers())
+            if any(marker in names for marker, _, _ in marks.markers())
         }
         return with_regions(trace, dict(self._regions()))
 
     def notes(self) -> list[str]:
+        notes = [*self._notes]
         compiled = ", ".join(name for name in self._swap.compiled if name not in self._untouched)
-        unseen = [f"no lines inside of {compiled}: {COMPILED}"] if compiled else []
-        return [*self._notes, *unseen, *map(_beyond, filter(LineMarks.lines_beyond, self.marks))]
+        if compiled:
+            notes.append(
+                f"no lines inside of {compiled}: torch.compile compiled that code without them"
+            )
+        return notes + [_beyond(marks) for marks in self.marks if marks.lines_beyond()]
 
     def metadata(self) -> dict[str, Any]:
         cells = [
@@ -115,33 +126,31 @@ class MarkedCode:
         return {"lines": {"limit": LIMIT, "cells": cells}} if cells else {}
 
     def _take_cell(self, code: CellCode) -> None:
-        rewrite = next((one for one in code.rewrites if isinstance(one, LinesRewrite)), None)
+        rewrite = applied_rewrite(code, LinesRewrite)
         if rewrite is None or rewrite.marks is None:
             if code.gave_up:
                 self._notes.append("no cell lines: the cell with regions in it did not compile")
             return
         self.marks.append(rewrite.marks)
         self.shown.add(rewrite.marks)
-        for marked, plain in zip((code.statements, code.last), code.plain, strict=True):
-            if marked is not None and plain is not None:
-                self._swap.add(marked, plain, rewrite.marks)
+        self._swap.add_cell(code, rewrite.marks)
         if rewrite.untouched:
             names = ", ".join(rewrite.untouched)
             self._untouched.update(rewrite.untouched)
             self._notes.append(f"no lines inside of {names}: a compiler reads this code")
 
     def _mark_functions(self) -> None:
-        """Put regions into the functions that are to have them."""
+        """Mark the functions that users chose, and with stacks those of all cells."""
         functions = set(chosen)
         labels = self._context.cell_labels
         if self._context.options.stack:
             functions |= set(functions_of_cells(self._context.namespace, labels))
-        bound = loop_bound_of(self._context.code)
+        bound = applied_rewrite(self._context.code, LoopBound)
         statements = bound.statements if bound is not None else ()
         for file in source_files(functions, labels, statements):
             if file.functions:
                 self._mark(file)
-            self._note_those_without(file)
+            self._note_unmarked(file)
 
     def _mark(self, file: SourceFile) -> None:
         nodes = file.outermost
@@ -149,7 +158,7 @@ class MarkedCode:
         last = max(node.end_lineno or node.lineno for node in nodes)
         lines = linecache.getlines(file.functions[0][0].__code__.co_filename)
         marks, embedded = LineMarks(file.label, "".join(lines[first - 1 : last]), first), Embedded()
-        if (bound := loop_bound_of(self._context.code)) is not None:
+        if (bound := applied_rewrite(self._context.code, LoopBound)) is not None:
             bound.watch(file, embedded)
         rewriter = MarkedLines(marks, embedded, file.compiled)
         for node in nodes:
@@ -159,8 +168,10 @@ class MarkedCode:
             self._swap.add(marked, function.__code__, marks)
             self._swap.put(function, marked)
 
-    def _note_those_without(self, file: SourceFile) -> None:
-        names = ", ".join(sorted(one.__qualname__ for one in file.without if one in chosen))
+    def _note_unmarked(self, file: SourceFile) -> None:
+        names = ", ".join(
+            sorted(function.__qualname__ for function in file.without if function in chosen)
+        )
         if names:
             self._notes.append(
                 f"no lines inside of {names}: its source in {file.label} "
@@ -173,10 +184,10 @@ class MarkedCode:
                 yield marker, Region(_name(marks, line), "cell_line", _args(marks, line, resumed))
 
 
-class LinesWindow:
-    """The regions switched on while a stretch of the run is recorded.
+class LinesWindow(Part):
+    """Switches the regions on while a window of the run is recorded.
 
-    They are numbered, unless they are ``named`` for a reader of their own.
+    Regions are numbered; those for another reader (Nsight Systems) are ``named``.
     """
 
     loses = "no cell lines"
@@ -199,12 +210,12 @@ class LinesWindow:
             marks.switch_off()
 
     def refine(self, trace: Trace) -> Trace:
-        """The trace with the statements in whose middle it began, such as the loop of its steps."""
-        around = trace.slices[trace.slices["category"] == "user_annotation"]
-        if not self._open or not len(around):
+        """Return the trace with the statements that were open when it began, such as a loop."""
+        annotations = trace.slices[trace.slices["category"] == "user_annotation"]
+        if not self._open or not len(annotations):
             return trace
         self._code.shown.update(marks for marks, _ in self._open)
-        ts, dur, track = (int(around[column].iloc[0]) for column in ("ts", "dur", "track"))
+        ts, dur, track = (int(annotations[column].iloc[0]) for column in ("ts", "dur", "track"))
         return with_slices(
             trace,
             [
@@ -214,21 +225,15 @@ class LinesWindow:
             ],
         )
 
-    def notes(self) -> list[str]:
-        return []
-
-    def metadata(self) -> dict[str, Any]:
-        return {}
-
     def _open_lines(self) -> list[tuple[LineMarks, int]]:
-        """The statements that are being executed, outermost first."""
-        found = []
+        """Return the statements that are being executed, outermost first."""
+        lines = []
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             line = self._code.line_of(frame)
-            found += [line] if line is not None else []
+            lines += [line] if line is not None else []
             frame = frame.f_back
-        return found[::-1]
+        return lines[::-1]
 
 
 def _args(marks: LineMarks, line: int, resumed: bool) -> dict[str, Any]:
@@ -238,7 +243,7 @@ def _args(marks: LineMarks, line: int, resumed: bool) -> dict[str, Any]:
 
 def _name(marks: LineMarks, line: int) -> str:
     text = f"{line}: {marks.text(line)}"
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
 
 
 def _beyond(marks: LineMarks) -> str:
@@ -253,12 +258,12 @@ def _beyond(marks: LineMarks) -> str:
 
 
 def lines_rewrite(options: Options) -> LinesRewrite | None:
-    """The rewrite, where lines are wanted."""
+    """Return the rewrite, where lines are wanted."""
     return LinesRewrite() if options.lines else None
 
 
 def marked_code(context: Context) -> MarkedCode | None:
-    """The part that has the code, where lines are wanted."""
+    """Return the part with the marked code, where lines are wanted."""
     if not context.options.lines:
         return None
     context.shared["lines"] = code = MarkedCode(context)
@@ -266,21 +271,15 @@ def marked_code(context: Context) -> MarkedCode | None:
 
 
 def lines_window(context: Context) -> LinesWindow | None:
-    """The part that records the lines of a window, where lines are wanted."""
+    """Return the part that records the lines of each window, where lines are wanted."""
     code = context.shared.get("lines")
     return None if code is None else LinesWindow(code, named=emits_nvtx(context.options))
-
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-chosen: WeakSet[FunctionType] = WeakSet()
-"""The functions that were marked."""
 
 
 def lines(function: Function) -> Function:
     """Mark a function, of an earlier cell or of a module, so that profiles show its lines.
 
-    It is returned as it is, and has other code only while a profile records.
+    Returns the function itself, whose code is changed only while a profile records.
     """
     inner: Any = getattr(function, "__func__", function)  # of classmethod and staticmethod
     inner = inspect.unwrap(inner) if callable(inner) else inner

@@ -1,7 +1,8 @@
-"""Regions around the executions of a line, made and entered in C alone.
+"""Regions around the executions of a line, made and entered by C code alone.
 
-No Python frame and no built-in that a profiler counts: cProfile and torch's stacks see nothing of
-them. Embedded in code as ``with <next of LineMark>(): statement``.
+There is no Python frame, and no built-in that a profiler counts: neither cProfile nor torch's
+stacks see them. Rewritten code has them as ``with <LineMark.next>(): statement``. For that reason
+endless iterators of `map`, `chain` and `repeat` make the regions below, not generators.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from typing import Any
 from torch._C._profiler import _RecordFunctionFast
 
 LIMIT = 10_000
-"""Executions of one line that are recorded; those beyond it cost a tenth of a microsecond."""
+"""Executions of one line that are recorded; further ones cost a tenth of a microsecond."""
 
 _PIECE = 64
 _serial = count(1)
 
-# Their attributes are C descriptors of tuple items.
+# The attributes of a namedtuple are C descriptors of tuple items.
 _Entered = namedtuple("_Entered", ["enter", "exit"])
 
 
 class _Recorded(tuple[Any, Any]):
-    """One execution: ``__enter__`` and ``__exit__`` of a region of torch's.
+    """One execution: ``__enter__`` and ``__exit__`` of one of torch's regions.
 
-    As method wrappers, which are not "built-in functions" to the interpreter's profile hook.
+    They are method wrappers, which the interpreter's profile hook does not take for built-ins.
     """
 
     __slots__ = ()
@@ -50,9 +51,9 @@ _methods = attrgetter("__enter__.__call__", "__exit__.__call__")
 
 
 class NextRegion(functools.partial[Any]):
-    """What code calls for the region of its next execution.
+    """What rewritten code calls for the region of its next execution.
 
-    Functions may be pickled with their code while the cell runs: elsewhere it does nothing.
+    Code may be pickled with its function while the cell runs; in another process it does nothing.
     """
 
     __slots__ = ()
@@ -68,15 +69,15 @@ class LineMark:
         self.marker = marker
         self._on = switched_on
         self._beyond = count(1)
-        # A list of one: the iterator that code has hold of looks here for what comes next.
+        # A list of one item: the iterator in the code takes what comes next from here.
         self._pieces: list[Iterator[Iterable[Any]]] = [_nothing()]
         pieces = map(next, map(self._pieces.__getitem__, repeat(0)))
         self.next = NextRegion(chain.from_iterable(pieces).__next__)
 
     def switch_on(self, name: str = "") -> None:
-        """Record from now on; ``switched_on`` must hold the marker, and ends it by losing it.
+        """Record from now on, as long as the set ``switched_on`` holds the marker.
 
-        The regions are called as the marker, or by a ``name`` for a reader of their own.
+        The regions are called like the marker, or ``name`` for another reader.
         """
         self._beyond = count(1)
         markers = takewhile(self._on.__contains__, repeat(self.marker, LIMIT))
@@ -85,12 +86,12 @@ class LineMark:
         self._pieces[0] = chain((recorded,), compress(_nothing(), self._beyond))
 
     def ran_beyond(self) -> bool:
-        """Whether the line ran more often than is recorded; to be asked once, before it is off."""
+        """Whether the line ran more often than is recorded; call once, before switching off."""
         return next(self._beyond) > 1
 
 
 def _nothing() -> Iterator[Iterable[Any]]:
-    """Unrecorded executions; one by one, so that a switch is seen at once, then in pieces."""
+    """Return unrecorded executions, first one by one, so that a switch acts at once, then more."""
     return chain(repeat((UNRECORDED,), LIMIT), repeat((UNRECORDED,) * _PIECE))
 
 
@@ -107,7 +108,7 @@ class LineMarks:
         self._beyond: set[int] = set()
 
     def mark(self, line: int, *, resumed: bool = False) -> LineMark:
-        """The mark of a line, or of the later pieces of its executions."""
+        """Return the mark of a line, or that of its ``resumed`` executions."""
         key = (line, resumed)
         if key not in self._marks:
             marker = f"{self._prefix}:{line}{':resumed' * resumed}"
@@ -118,33 +119,33 @@ class LineMarks:
         return LineMarks, ("", "")
 
     def switch_on(self, name_of: Callable[[int], str] = lambda line: "") -> None:
-        """Record every line, each up to its limit, under a name of its own where it has one."""
+        """Record every line up to its limit, named by ``name_of`` where that gives a name."""
         self._on.update(mark.marker for mark in self._marks.values())
         for (line, _), mark in self._marks.items():
             mark.switch_on(name_of(line))
 
     def switch_off(self) -> None:
-        """From now on nothing is recorded, whoever still runs the code."""
+        """Record nothing from now on, whoever still runs the code."""
         if self._on:
             ran = self._marks.items()
             self._beyond |= {line for (line, _), mark in ran if mark.ran_beyond()}
         self._on.clear()
 
     def lines(self) -> list[int]:
-        """The lines on which statements begin, in their order."""
+        """Return the lines on which statements begin, in order."""
         return sorted({line for line, _ in self._marks})
 
     def lines_beyond(self) -> list[int]:
-        """The lines that ran more often than is recorded."""
+        """Return the lines that ran more often than is recorded."""
         return sorted(self._beyond)
 
     def markers(self) -> Iterator[tuple[str, int, bool]]:
-        """Each marker's name, line, and whether it is of a later piece."""
+        """Yield each marker, its line, and whether it is of resumed executions."""
         for (line, resumed), mark in self._marks.items():
             yield mark.marker, line, resumed
 
     def text(self, line: int) -> str:
-        """The source of a line, without its indentation."""
+        """Return the source of a line, without its indentation."""
         lines = self.source.splitlines()
         index = line - self.first_line
         return lines[index].strip() if 0 <= index < len(lines) else ""

@@ -19,26 +19,26 @@ _WITHOUT_TIME = (ast.Global, ast.Nonlocal, ast.Pass, ast.Break, ast.Continue)
 _BLOCKS = ("body", "orelse", "finalbody")
 
 MOST_NESTED = 19
-"""How deep blocks go with ours among them: CPython compiles 20."""
+"""How deep blocks may go, ours included: CPython compiles 20."""
 
 
 @dataclass(frozen=True)
 class _Around:
-    """Where a block stands: blocks around it, the line whose region is open, or a class."""
+    """Where a block stands: how deep, on which open line, and whether in a class."""
 
     depth: int = 0
     line: int = 0
     of_class: bool = False
 
     def inside(self, node: ast.stmt) -> _Around:
-        """The same inside the region of a statement."""
+        """Return the surroundings inside the region of a statement."""
         return _Around(self.depth + 1, node.lineno)
 
 
 class MarkedLines:
     """Rewrites blocks of statements, in place, for one set of marks.
 
-    ``untouched``: functions and classes that stay as they are, because something compiles them.
+    ``untouched``: functions and classes that stay as they are, because a compiler reads them.
     """
 
     def __init__(
@@ -48,19 +48,19 @@ class MarkedLines:
         self._embedded = embedded
         self._untouched = untouched
         self._suspensions = Suspensions(marks)
-        self._begun = 0  # the line of the last region in the block that was rewritten last
+        self._last_line = 0  # of the last region in the block that was rewritten last
 
     def block(self, statements: list[ast.stmt]) -> list[ast.stmt]:
-        """The statements of a cell or of a function's body, rewritten."""
+        """Rewrite the statements of a cell or of a function's body."""
         suspending = self._suspending()
-        return self._block([suspending.visit(one) for one in statements], _Around())
+        return self._block([suspending.visit(node) for node in statements], _Around())
 
     def last(self, node: ast.expr) -> tuple[ast.expr, Callable[[], Any]]:
-        """The expression that is a cell's result, and what to enter around its evaluation.
+        """Rewrite a cell's last expression; also return what to enter around its evaluation.
 
-        To be called after `block` with the statements before it.
+        Call it after `block` with the statements before.
         """
-        suspends, goes_on = _suspends(node), node.lineno == self._begun
+        suspends, goes_on = _suspends(node), node.lineno == self._last_line
         if suspends == "no":
             return node, self._marks.mark(node.lineno, resumed=goes_on).next
         node = self._suspending().visit(node)
@@ -74,14 +74,14 @@ class MarkedLines:
         return _Suspending(self._suspensions, self._embedded, self._untouched)
 
     def _block(self, statements: list[ast.stmt], around: _Around) -> list[ast.stmt]:
-        """The statements; of several on a line (``a(); b()``) all but the first go on with it."""
+        """Rewrite the statements; of several on a line (``a(); b()``) later ones continue it."""
         start = _docstring_and_future(statements)
-        found, begun = statements[:start], 0
+        rewritten, line = statements[:start], 0
         for node in statements[start:]:
-            found.append(self._statement(node, around, goes_on=node.lineno == begun))
-            begun = node.lineno if found[-1] is not node else begun
-        self._begun = begun
-        return found
+            rewritten.append(self._statement(node, around, goes_on=node.lineno == line))
+            line = node.lineno if rewritten[-1] is not node else line
+        self._last_line = line
+        return rewritten
 
     def _statement(self, node: ast.stmt, around: _Around, *, goes_on: bool) -> ast.stmt:
         suspends = _suspends(node)
@@ -113,7 +113,7 @@ class MarkedLines:
 
 
 def _docstring_and_future(statements: list[ast.stmt]) -> int:
-    """How many statements at the start have a meaning only there."""
+    """Return how many statements at the start are a docstring or imports from __future__."""
     number = 0
     for node in statements:
         text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
@@ -125,7 +125,7 @@ def _docstring_and_future(statements: list[ast.stmt]) -> int:
 
 
 def _is_left_alone(node: ast.stmt, around: _Around) -> bool:
-    """Statements that take no time, must stand where they stand, or are on a line that is open."""
+    """Whether a statement takes no time, must not be moved, or is on a line that is open."""
     if around.of_class and isinstance(node, _FUNCTIONS):
         return not node.decorator_list
     if around.of_class and isinstance(node, ast.AnnAssign):
@@ -134,7 +134,7 @@ def _is_left_alone(node: ast.stmt, around: _Around) -> bool:
 
 
 def _blocks_of(node: ast.AST) -> int:
-    """How many blocks the compiler opens around the inner statements of this one, at most."""
+    """Return how many blocks at most the compiler opens around the inner statements."""
     if isinstance(node, (ast.With, ast.AsyncWith)):
         return len(node.items)
     if isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
@@ -143,7 +143,7 @@ def _blocks_of(node: ast.AST) -> int:
 
 
 def _height(node: ast.AST) -> int:
-    """How deep the blocks inside a statement go, without those of inner functions."""
+    """Return how deep the blocks inside a statement go, without those of inner functions."""
     if isinstance(node, (*_SCOPES, ast.expr)):
         return 0
     inner = max((_height(child) for child in ast.iter_child_nodes(node)), default=0)
@@ -151,17 +151,17 @@ def _height(node: ast.AST) -> int:
 
 
 def _suspends(node: ast.AST) -> str:
-    """Whether the frame is suspended inside the node: "no", where we see it ("seen"), or "unseen".
+    """Return whether the frame is suspended in the node: "no", "seen" or "unseen" by us.
 
-    Unseen are the awaits that `async for`, `async with` and comprehensions do by themselves.
+    Unseen are the awaits that `async for`, `async with` and comprehensions do themselves.
     """
-    found = "no"
-    for each in _in_frame(node):
-        if isinstance(each, (ast.AsyncFor, ast.AsyncWith)) or _awaits_itself(each):
+    suspends = "no"
+    for inner in _in_frame(node):
+        if isinstance(inner, (ast.AsyncFor, ast.AsyncWith)) or _awaits_itself(inner):
             return "unseen"
-        if isinstance(each, (ast.Await, ast.Yield, ast.YieldFrom)):
-            found = "seen"
-    return found
+        if isinstance(inner, (ast.Await, ast.Yield, ast.YieldFrom)):
+            suspends = "seen"
+    return suspends
 
 
 def _awaits_itself(node: ast.AST) -> bool:
@@ -169,14 +169,14 @@ def _awaits_itself(node: ast.AST) -> bool:
         return False
     outside = set(ast.walk(node.generators[0].iter))
     return any(
-        (isinstance(each, ast.Await) and each not in outside)
-        or (isinstance(each, ast.comprehension) and each.is_async)
-        for each in ast.walk(node)
+        (isinstance(inner, ast.Await) and inner not in outside)
+        or (isinstance(inner, ast.comprehension) and inner.is_async)
+        for inner in ast.walk(node)
     )
 
 
 def _in_frame(node: ast.AST) -> Iterator[ast.AST]:
-    """The node and what is evaluated in its own frame: not the insides of functions in it."""
+    """Yield the node and what is evaluated in its frame, not the insides of functions in it."""
     yield node
     if isinstance(node, ast.Lambda):
         return
@@ -191,7 +191,7 @@ def _in_frame(node: ast.AST) -> Iterator[ast.AST]:
 
 
 class _Suspending(ast.NodeTransformer):
-    """Tells the open regions of a frame when it is suspended and when it goes on."""
+    """Makes code tell the open regions of its frame when it is suspended and when it goes on."""
 
     def __init__(
         self, suspensions: Suspensions, embedded: Embedded, untouched: Collection[ast.AST]
@@ -210,8 +210,8 @@ class _Suspending(ast.NodeTransformer):
 
     def visit_Yield(self, node: ast.Yield) -> ast.AST:
         self.generic_visit(node)
-        given = node.value or ast.copy_location(ast.Constant(None), node)
-        node.value = self._embedded.call(self._suspensions.suspended, given, at=node)
+        value = node.value or ast.copy_location(ast.Constant(None), node)
+        node.value = self._embedded.call(self._suspensions.suspended, value, at=node)
         return self._embedded.call(self._suspensions.resumed, node, at=node)
 
     def visit_YieldFrom(self, node: ast.YieldFrom) -> ast.AST:

@@ -1,4 +1,8 @@
-"""Functions that were defined before: their source rewritten, and compiled as it was."""
+"""Functions that were defined earlier: find their source, and exchange their code.
+
+`source_files` finds the definitions of functions whose source is still what they run. `CodeSwap`
+gives functions their rewritten code, and takes it from every function that has it by then.
+"""
 
 from __future__ import annotations
 import __future__
@@ -16,6 +20,7 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
+from gpuprof_widgets.capture.cell import CellCode
 from gpuprof_widgets.capture.code import Embedded, code_pairs, codes_in
 from gpuprof_widgets.capture.lines.compiled import compiled_definitions, read_any, read_plain
 from gpuprof_widgets.capture.lines.regions import LineMarks
@@ -27,9 +32,9 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True)
 class SourceFile:
-    """Functions of one file: the definitions of those whose source is still what they run.
+    """Functions of one file, with the definitions of those whose source is still what they run.
 
-    ``without`` are the others, and those that a compiler reads.
+    ``without`` are the functions without such a source, and those that a compiler reads.
     """
 
     label: str
@@ -40,35 +45,36 @@ class SourceFile:
 
     @property
     def outermost(self) -> list[Definition]:
-        """Those that are not inside of another: what changes it reaches them."""
+        """The definitions that are in no other one: rewriting these reaches the inner ones."""
         nodes = [node for _, node in self.functions]
-        inner = {each for node in nodes for each in ast.walk(node) if each is not node}
+        inner = {part for node in nodes for part in ast.walk(node) if part is not node}
         return [node for node in dict.fromkeys(nodes) if node not in inner]
 
     def codes(self, embedded: Embedded) -> Iterator[tuple[FunctionType, CodeType]]:
-        """The functions with the code of their definitions as these are now."""
+        """Yield the functions with the code of their definitions as these are now."""
         if not self.functions:
             return
         like = self.functions[0][0].__code__
-        every = _all_codes(embedded.filled(_compiled(self.tree, like)))
-        codes = {_place(code): code for code in every}
+        codes = {
+            _place(code): code for code in _all_codes(embedded.filled(_compiled(self.tree, like)))
+        }
         yield from ((function, codes[_place(function.__code__)]) for function, _ in self.functions)
 
 
 def functions_of_cells(
     namespace: Mapping[str, Any], cell_labels: Mapping[str, str]
 ) -> Iterator[FunctionType]:
-    """The functions in the namespace, and those in its classes, that a cell has defined."""
+    """Yield the functions that cells defined, in the namespace and in its classes."""
     for value in list(namespace.values()):
-        found = list(vars(value).values()) if isinstance(value, type) else [value]
-        for one in found:
-            for function in _functions_of(one):
+        members = list(vars(value).values()) if isinstance(value, type) else [value]
+        for member in members:
+            for function in _functions_of(member):
                 if _file(function) in cell_labels:
                     yield function
 
 
 def _functions_of(value: Any) -> Iterator[FunctionType]:
-    """The function that a value is or wraps, and those that decorators have wrapped in it."""
+    """Yield the function that a value is or wraps, and those that decorators wrapped in it."""
     if isinstance(value, (staticmethod, classmethod)):
         value = value.__func__
     elif isinstance(value, property):
@@ -84,33 +90,33 @@ def source_files(
     cell_labels: Mapping[str, str],
     statements: Iterable[ast.stmt] = (),
 ) -> Iterator[SourceFile]:
-    """The functions with their definitions, file by file.
+    """Yield the functions with their definitions, file by file.
 
-    ``statements`` are those of the code that is to run, which may compile some of them.
+    ``statements`` are those of the code that will run, which may compile some of the functions.
     """
-    distinct = sorted({id(one): one for one in functions}.values(), key=_file)
+    distinct = sorted({id(function): function for function in functions}.values(), key=_file)
     if not distinct:
         return
     trees = {file: _tree(file) for file in {*map(_file, distinct), *cell_labels}}
-    # What one cell defines another compiles.
-    every = [statement for tree in trees.values() for statement in tree.body]
-    every += statements
-    compiled = {inner for node in compiled_definitions(every) for inner in ast.walk(node)}
+    # One cell may compile what another one defines.
+    all_statements = [statement for tree in trees.values() for statement in tree.body]
+    all_statements += statements
+    compiled = {inner for node in compiled_definitions(all_statements) for inner in ast.walk(node)}
     for file, group in groupby(distinct, key=_file):
         of_file = list(group)
         usable = _usable(of_file, trees[file], compiled)
-        places = [(one, usable.get(_place(one.__code__))) for one in of_file]
+        places = [(function, usable.get(_place(function.__code__))) for function in of_file]
         yield SourceFile(
             cell_labels.get(file, Path(file).name),
             trees[file],
             compiled,
-            [(one, node) for one, node in places if node is not None],
-            [one for one, node in places if node is None],
+            [(function, node) for function, node in places if node is not None],
+            [function for function, node in places if node is None],
         )
 
 
 def _tree(file: str) -> ast.Module:
-    """The syntax of a file, empty where it cannot be read any more."""
+    """Return the syntax of a file, empty where it cannot be read any more."""
     try:
         return ast.parse("".join(linecache.getlines(file)), file)
     except (SyntaxError, ValueError):
@@ -124,20 +130,21 @@ def _file(function: FunctionType) -> str:
 def _usable(
     functions: list[FunctionType], tree: ast.Module, compiled: set[ast.AST]
 ) -> dict[Place, Definition]:
-    """The definitions of the functions whose source is still what they run.
+    """Return the definitions of the functions whose source is still what they run.
 
-    Not those that a compiler reads, and has perhaps read already.
+    Those that a compiler reads, or has perhaps read already, are left out.
     """
     definitions = {
         (node.name, first_line(node)): node
         for node in ast.walk(tree)
         if isinstance(node, Definition) and node not in compiled
     }
-    plain = {_place(one): one for one in _all_codes(_compiled(tree, functions[0].__code__))}
+    plain = {_place(code): code for code in _all_codes(_compiled(tree, functions[0].__code__))}
     places = [
-        _place(one.__code__)
-        for one in functions
-        if plain.get(_place(one.__code__)) == one.__code__ and not _known_to_dynamo(one)
+        _place(function.__code__)
+        for function in functions
+        if plain.get(_place(function.__code__)) == function.__code__
+        and not _known_to_dynamo(function)
     ]
     return {place: definitions[place] for place in places if place in definitions}
 
@@ -147,7 +154,7 @@ def _place(code: CodeType) -> Place:
 
 
 def first_line(node: Definition) -> int:
-    """The line that the code has as its first: a decorator's, where there is one."""
+    """Return the first line of the function's code: a decorator's, where there is one."""
     return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
 
 
@@ -166,7 +173,7 @@ def _all_codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _known_to_dynamo(function: FunctionType) -> bool:
-    """Whether torch.compile has compiled this function: other code would be compiled again."""
+    """Whether torch.compile has compiled this function: other code would make it compile again."""
     dynamo: Any = sys.modules.get("torch._dynamo.eval_frame")
     if dynamo is None:
         return False
@@ -174,24 +181,33 @@ def _known_to_dynamo(function: FunctionType) -> bool:
 
 
 class CodeSwap:
-    """Which changed code stands for which plain code, and whose marks it has, if any."""
+    """Exchanges plain code for changed code and back, and knows the marks in changed code."""
 
     def __init__(self) -> None:
-        # By the id of the first: codes of equal content are equal, and slow to hash.
+        # By the id of the changed code: codes are slow to hash, and equal if their content is.
         self._plain: dict[int, tuple[CodeType, CodeType, LineMarks | None]] = {}
         self._files: set[str] = set()
         self._references: list[tuple[int, int]] = []
         self.compiled: dict[str, None] = {}
-        """Names of the functions whose plain code torch.compile has read, in that order."""
+        """Names of the functions whose plain code torch.compile has read, in order."""
 
     def add(self, marked: CodeType, plain: CodeType, marks: LineMarks | None = None) -> None:
-        """Take note of a code and of those inside it; a `ValueError` where they do not match."""
+        """Add a code and those inside it; raises a `ValueError` where they do not match."""
         self._plain.update(
-            {id(mine): (mine, theirs, marks) for mine, theirs in code_pairs(marked, plain)}
+            {
+                id(changed): (changed, original, marks)
+                for changed, original in code_pairs(marked, plain)
+            }
         )
         self._files.add(marked.co_filename)
         self._references = self._count_references()
         read_plain(self._read)
+
+    def add_cell(self, cell: CellCode, marks: LineMarks | None = None) -> None:
+        """Add the codes of a cell that were rewritten."""
+        for marked, plain in zip((cell.statements, cell.last), cell.plain, strict=True):
+            if marked is not None and plain is not None:
+                self.add(marked, plain, marks)
 
     def put(self, function: FunctionType, marked: CodeType) -> None:
         """Give a function its changed code."""
@@ -199,23 +215,23 @@ class CodeSwap:
         self._references = []
 
     def marks_of(self, code: CodeType) -> LineMarks | None:
-        """The marks in a code, if it is one with regions."""
+        """Return the marks in a code, if it has regions."""
         known = self._plain.get(id(code))
         return known[2] if known is not None else None
 
     def take(self) -> None:
-        """Give every function alive its plain code, however it came by the other."""
+        """Give every living function its plain code, however it got the changed one."""
         read_any(self._read)
         if self._count_references() == self._references:
-            return  # none was made, or none is left: looking for them takes tens of milliseconds
-        for one in gc.get_objects():
-            if type(one) is FunctionType and one.__code__.co_filename in self._files:
-                plain = self._plain_of(one.__code__)
+            return  # no function has it: searching all objects takes tens of milliseconds
+        for candidate in gc.get_objects():
+            if type(candidate) is FunctionType and candidate.__code__.co_filename in self._files:
+                plain = self._plain_of(candidate.__code__)
                 if plain is not None:
-                    one.__code__ = plain
+                    candidate.__code__ = plain
 
     def _count_references(self) -> list[tuple[int, int]]:
-        """Of the codes that functions can have: not those of comprehensions, which do not stay."""
+        """Return the reference counts of functions' codes; those of comprehensions do not stay."""
         return [
             (sys.getrefcount(marked), sys.getrefcount(marked.co_consts))
             for marked, _, _ in self._plain.values()
@@ -223,7 +239,7 @@ class CodeSwap:
         ]
 
     def _read(self, code: CodeType) -> CodeType:
-        """What torch.compile reads in place of this code."""
+        """Return what torch.compile reads in place of this code."""
         plain = self._plain_of(code)
         if plain is None:
             return code

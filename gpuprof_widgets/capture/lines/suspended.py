@@ -1,6 +1,7 @@
 """Regions of lines in generators and coroutines: open only while their frame runs.
 
-Else what other tasks do meanwhile would be blamed on a line that waits.
+Otherwise a line that waits would be charged with what other tasks do meanwhile. `Suspensions` has
+the functions that rewritten code calls around ``yield`` and ``await``.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import inspect
 import sys
 import types
 from collections.abc import Generator, Iterator
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 from gpuprof_widgets.capture.lines.regions import LineMark, LineMarks, NextRegion
@@ -18,7 +19,7 @@ OpenRegions = dict[FrameType, list["SuspendedRegion"]]
 
 
 class SuspendedRegion:
-    """One execution of a statement that may be suspended in the middle: several pieces."""
+    """One execution of a statement that may be suspended: one region for each piece."""
 
     def __init__(self, regions: OpenRegions, first: LineMark, later: LineMark) -> None:
         self._regions = regions
@@ -31,18 +32,13 @@ class SuspendedRegion:
         self.begin(sys._getframe(1))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         self.pause()
         if self._frame is None:
             return
-        mine = self._regions[self._frame]
-        mine.remove(self)
-        if not mine:
+        of_frame = self._regions[self._frame]
+        of_frame.remove(self)
+        if not of_frame:
             del self._regions[self._frame]
         self._frame = None
 
@@ -70,18 +66,18 @@ class SuspendedRegion:
 
 
 class LastExpression(SuspendedRegion):
-    """The region of an expression that opens it itself: its frame is not that of the `with`."""
+    """The region of a cell's last expression, whose code opens it: the `with` is in our frame."""
 
     def __enter__(self) -> Self:
         return self
 
     def begin_here(self) -> None:
-        """Called by the expression's code, before anything else in it."""
+        """Open the region; the expression's code calls this first."""
         self.begin(sys._getframe(1))
 
 
 class Suspensions:
-    """The open regions of every frame that may be suspended, and what such frames call."""
+    """The open regions of all frames that may be suspended, and what their code calls."""
 
     def __init__(self, marks: LineMarks) -> None:
         self._marks = marks
@@ -91,30 +87,30 @@ class Suspensions:
         return Suspensions, (LineMarks("", ""),)
 
     def next(self, line: int, *, goes_on: bool) -> NextRegion:
-        """What code calls for the region of its next execution, which may go on with its line."""
+        """Return what code calls for the region of its next execution."""
         return NextRegion(SuspendedRegion, self._regions, *self._pieces(line, goes_on))
 
     def last(self, line: int, *, goes_on: bool) -> LastExpression:
-        """The region of a cell's last expression, for its one execution."""
+        """Return the region of a cell's last expression, for its one execution."""
         return LastExpression(self._regions, *self._pieces(line, goes_on))
 
     def _pieces(self, line: int, goes_on: bool) -> tuple[LineMark, LineMark]:
-        """The marks of the first piece of an execution, and of the later ones."""
+        """Return the marks of the first piece of an execution, and of the later ones."""
         marks = self._marks
         return marks.mark(line, resumed=goes_on), marks.mark(line, resumed=True)
 
     def suspended(self, value: Any) -> Any:
-        """The value that is about to be yielded."""
+        """Close the regions; return the value that is about to be yielded."""
         self._pause(sys._getframe(1))
         return value
 
     def resumed(self, value: Any) -> Any:
-        """The value that was sent."""
+        """Open the regions again; return the value that was sent."""
         self._resume(sys._getframe(1))
         return value
 
     def awaited(self, awaitable: Any) -> Any:
-        """An awaitable that tells when the frame is suspended; what is none stays as it is."""
+        """Return an awaitable that closes the regions while it waits; other values unchanged."""
         frame = sys._getframe(1)
         if inspect.isgenerator(awaitable):  # @types.coroutine
             return self._driven(frame, awaitable)
@@ -123,7 +119,7 @@ class Suspensions:
         return awaitable
 
     def delegated(self, iterable: Any) -> Any:
-        """The same for `yield from`."""
+        """Return the same for `yield from`."""
         kind = type(iterable)
         if not hasattr(kind, "__iter__") and not hasattr(kind, "__getitem__"):
             return iterable
@@ -139,32 +135,32 @@ class Suspensions:
 
     @types.coroutine
     def _driven(self, frame: FrameType, inner: Iterator[Any]) -> Generator[Any, Any, Any]:
-        """What `yield from inner` does (PEP 380), with the frame's regions closed meanwhile."""
+        """Do what `yield from inner` does (PEP 380), with the frame's regions closed meanwhile."""
         __tracebackhide__ = True
-        given: Any = None
+        sent: Any = None
         thrown: BaseException | None = None
         while True:
             try:
                 if thrown is not None:
                     value = _throw(inner, thrown)
                 else:
-                    value = next(inner) if given is None else inner.send(given)  # type: ignore[attr-defined]
+                    value = next(inner) if sent is None else inner.send(sent)  # type: ignore[attr-defined]
             except StopIteration as stop:
                 return stop.value
             finally:
                 thrown = None
             self._pause(frame)
             try:
-                given = yield value
+                sent = yield value
             except BaseException as error:
-                # Less our own frame, in which it was caught: it goes on to the inner one.
-                ours = error.__traceback__
-                thrown = error.with_traceback(ours.tb_next if ours else None)
+                # Without our frame, in which it was caught: it goes on to the inner iterator.
+                caught = error.__traceback__
+                thrown = error.with_traceback(caught.tb_next if caught else None)
             self._resume(frame)
 
 
 def _throw(inner: Any, error: BaseException) -> Any:
-    """Hand an exception to what is delegated to; what cannot take it lets it pass."""
+    """Throw an exception into the inner iterator, or raise it where that has no `throw`."""
     __tracebackhide__ = True
     if isinstance(error, GeneratorExit):
         close = getattr(inner, "close", None)

@@ -1,8 +1,8 @@
-"""`--steps`: bound the loop that trains, by rewriting the syntax tree around the loops.
+"""`--steps`: bound the loop that trains, by rewriting the loops of the source.
 
-The loops of the cell are watched, and those in functions that train (see `watching`); one of them
-is counted (see `training`). When its steps are over, it and the loops around it end as if their
-items had.
+The loops of the cell are watched, and those in functions that train (see `watching`). One of them
+is counted (see `training`); after its last step, it and the loops around it end as if they had no
+more items.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from gpuprof_widgets.capture.cell import CellCode, CellTree, Rewrite
+from gpuprof_widgets.capture.cell import CellTree, Rewrite
 from gpuprof_widgets.capture.code import Embedded
 from gpuprof_widgets.capture.lines.compiled import compiled_definitions, names_in
 from gpuprof_widgets.capture.lines.sources import SourceFile
@@ -34,21 +34,15 @@ _BY_HAND = "`for item in gpuprof_widgets.steps(items)`"
 
 
 def loop_bound(options: Options) -> Rewrite | None:
-    """The rewrite that bounds a loop, where the options ask for it."""
+    """Return the rewrite that bounds a loop, where the options ask for it."""
     return None if options.steps is None else LoopBound(options)
-
-
-def loop_bound_of(code: CellCode | None) -> LoopBound | None:
-    """The one that was applied to a cell."""
-    applied = code.rewrites if code is not None else ()
-    return next((one for one in applied if isinstance(one, LoopBound)), None)
 
 
 class LoopBound:
     """The rewrite of one cell, and what its loops do when they run.
 
-    They serve one recorder, in its thread: without it, or beside a loop that it counts already,
-    they run as the user wrote them.
+    The loops serve one recorder, in its thread. Without a recorder, or where it counts another loop
+    already, they run as the user wrote them.
     """
 
     def __init__(self, options: Options) -> None:
@@ -57,32 +51,32 @@ class LoopBound:
         self.program = Program({})
         self.statements: list[ast.stmt] = []
         self.names: set[str] = set()
-        """What the code speaks of: functions elsewhere may be among it."""
+        """The names in the code, some of which may be functions elsewhere."""
         self.search: Callable[[], None] = lambda: None
-        """Looks for such functions."""
+        """Looks for functions elsewhere; set by `BoundedLoop`."""
         self.stream = "stderr"
-        """Where it says which loop it is: a script's stdout is its own, a cell's has no red."""
-        # Weakly: this is a constant of the cell's code, which the recorder holds, and the garbage
-        # collector does not look into code: what leads from there back to the recorder stays.
+        """Where the chosen loop is announced: not on a script's stdout, nor in red under a cell."""
+        # Weakly, because this object is a constant of the cell's code, which the recorder holds:
+        # the garbage collector does not look into code and would never free such a cycle.
         self._recorder: Callable[[], Any] = lambda: None
         self._thread = 0
         self._running: list[LoopRun] = []
         self._counting: Counting | None = None
         self._site: LoopSite | None = None
-        self._run: LoopRun | None = None  # the one that is counted
+        self._run: LoopRun | None = None  # the run that is counted
         self._outermost: LoopRun | None = None
-        self._steps_made = 0  # by optimizers, since it is counted
+        self._steps_made = 0  # by optimizers, since the loop is counted
         self._over = False
         self._too_short: list[str] = []
         self._later: dict[LoopSite, None] = {}
 
     def __call__(self, tree: CellTree, embedded: Embedded) -> None:
-        """Put the watching into every loop of the tree, but for what a compiler reads."""
-        every = [*tree.statements, *([ast.Expr(tree.last)] if tree.last else [])]
-        self.statements = every
-        self.names = {name for one in every for name in names_in(one)}
-        self.program.add(every)
-        compiled = {inner for node in compiled_definitions(every) for inner in ast.walk(node)}
+        """Watch every loop of the tree, except in code that a compiler reads."""
+        self.statements = tree.all_statements
+        self.names = {name for statement in self.statements for name in names_in(statement)}
+        self.program.add(self.statements)
+        definitions = compiled_definitions(self.statements)
+        compiled = {inner for definition in definitions for inner in ast.walk(definition)}
         for site in list(self.program.sites.values()):
             never_called = site.function and site.function not in self.names
             if site.node in compiled or never_called:
@@ -93,30 +87,30 @@ class LoopBound:
         )
 
     def watch(self, file: SourceFile, embedded: Embedded) -> bool:
-        """Watch the loops of functions elsewhere, in their syntax; whether any of them matters."""
+        """Watch the loops of functions elsewhere; return whether any trains or leads there."""
         nodes = file.outermost
         if not self.program.has(nodes):
             self.program.add(nodes, file=file.label)
             self.program.settle()
-        inside = {each for node in nodes for each in ast.walk(node)}
-        mine = [site for site in self.program.sites.values() if site.node in inside]
+        inside = {part for node in nodes for part in ast.walk(node)}
+        sites = [site for site in self.program.sites.values() if site.node in inside]
         for node in nodes:
             node.body = with_watched_loops(node.body, self.program, self, embedded)
-        return any(site.level >= Level.GRADIENTS or site.leads for site in mine)
+        return any(site.level >= Level.GRADIENTS or site.leads for site in sites)
 
     def serves(self, recorder: Any) -> bool:
-        """Whether there is a loop to wait for; it is this recorder's from now on."""
+        """Serve this recorder from now on; return whether there is a loop to wait for."""
         self._recorder = weakref.ref(recorder)
         self._thread = threading.get_ident()
         self.program.settle()
-        return any(map(self._may_be_it, self.program.sites.values()))
+        return any(map(self._is_candidate, self.program.sites.values()))
 
-    def _may_be_it(self, site: LoopSite) -> bool:
+    def _is_candidate(self, site: LoopSite) -> bool:
         return site.level >= Level.LOADS or (not site.function and self.program.is_innermost(site))
 
     @property
     def expects_training(self) -> bool:
-        """Whether the code trains, be it where no loop of its own is seen to."""
+        """Whether the code trains, in a loop of its own or out of sight."""
         return self.program.best >= Level.GRADIENTS or self.program.trains_out_of_sight
 
     @property
@@ -127,21 +121,21 @@ class LoopBound:
 
     @property
     def is_here(self) -> bool:
-        """Whether the recorder is at work, and this its process and thread."""
+        """Whether the recorder is at work, in this process and thread."""
         recorder = self._recorder()
         here = threading.get_ident() == self._thread and os.getpid() == Active.process
         return here and recorder is not None and recorder is Active.recorder
 
     @property
     def waits_in_training(self) -> bool:
-        """Whether a loop runs that trains, and may be taken at its next iteration."""
+        """Whether a loop runs that trains and may be taken at its next iteration."""
         return self.is_open and any(
             run.site.level >= Level.GRADIENTS and not run.site.excluded and not run.trains_not
             for run in self._running
         )
 
     def watches(self, site: LoopSite) -> bool:
-        """Whether a loop that starts now may be the one, or stands around it."""
+        """Whether a loop that starts now may be the one to count, or stands around it."""
         if site.excluded or not self.is_here:
             return False
         if self._over:
@@ -152,11 +146,12 @@ class LoopBound:
         return not site.function or site.level == Level.LOADS
 
     def look(self) -> None:
-        """Look for loops in what was imported."""
+        """Look for loops in modules that were just imported."""
         if self.is_open:
             self.search()
 
     def entered(self, run: LoopRun) -> None:
+        """Note that a watched loop has begun."""
         self._running.append(run)
         if run.loads and run.site.level < Level.LOADS:
             self.program.loads(run.site)
@@ -167,19 +162,19 @@ class LoopBound:
             return False
         if self._over or not self.is_here:
             return True
-        if self._site is None and self._is_it(run):
+        if self._site is None and self._should_take(run):
             self._take(run)
         if self._counting is None or not self._is_counted(run) or self._counting.next_step():
             return True
-        if self._turned_out_to_be_none(run):
+        if self._released_idle_loop(run):
             return True
         self._over = True
-        for each in self._running[: self._running.index(run) + 1]:
-            each.end()
+        for enclosing in self._running[: self._running.index(run) + 1]:
+            enclosing.end()
         return False
 
     def _is_counted(self, run: LoopRun) -> bool:
-        """Whether it is a run of the loop that is counted; of several at a time the first one."""
+        """Whether this run is counted: of several runs of the counted loop at a time, the first."""
         if run.site is not self._site:
             return False
         if self._run not in self._running:
@@ -187,7 +182,7 @@ class LoopBound:
         return self._run is run
 
     def made_step(self) -> None:
-        """An optimizer has made a step: in the innermost loop that runs."""
+        """Note an optimizer's step, in the innermost loop that runs."""
         if not self.is_here:
             return
         self._steps_made += 1
@@ -195,11 +190,12 @@ class LoopBound:
         if innermost is None or self._site is None or innermost.site is self._site:
             return
         if self._run in self._running and innermost.site.level >= Level.GRADIENTS:
-            # What looked as if it trained is around what does: epochs, say.
+            # The counted loop is around the one that trains: epochs, for example.
             self.program.exclude(self._site)
             self._release()
 
-    def _is_it(self, run: LoopRun) -> bool:
+    def _should_take(self, run: LoopRun) -> bool:
+        """Whether this is the loop to count."""
         if run.site.excluded or run.trains_not or self._over or not self.is_open:
             return False
         if run.over_model:
@@ -212,7 +208,7 @@ class LoopBound:
             return False
         if level == Level.LOADS:
             return True
-        return best == Level.RUNS and self._may_be_it(run.site)
+        return best == Level.RUNS and self._is_candidate(run.site)
 
     def _take(self, run: LoopRun) -> None:
         self._site, self._run = run.site, run
@@ -223,23 +219,23 @@ class LoopBound:
             self._schedule, run.site.place, explicit=False, before=run.items
         ).__enter__()
 
-    def announce(self, what: str, *, ends: bool = True) -> None:
-        """Say which loop it is going to be."""
-        self._say(f"bounding {what}: {self._schedule.in_words(ends=ends)}")
+    def announce(self, loop: str, *, ends: bool = True) -> None:
+        """Say which loop is bounded."""
+        self._say(f"bounding {loop}: {self._schedule.in_words(ends=ends)}")
 
     def _say(self, text: str) -> None:
         if not self._options.quiet:
             print(f"gpuprof: {text}", file=getattr(sys, self.stream), flush=True)
 
     def paused(self, run: LoopRun, *, exhausted: bool) -> None:
-        """A loop has no further item, or was left; inside of another one it may begin anew."""
+        """Note that a loop has no further item, or was left; an inner loop may begin anew."""
         loop = self._counting.loop if self._counting is not None else None
         if run is self._run and loop is not None and not run.ended and self.is_here:
             loop.pause(exhausted=exhausted)
 
     def left(self, run: LoopRun) -> None:
-        """A loop has ended, however: with the outermost one so has what was counted in it."""
-        self._running = [each for each in self._running if each is not run]
+        """Note that a loop has ended; with the outermost one so has the counting."""
+        self._running = [other for other in self._running if other is not run]
         counting = self._counting
         if counting is None or run is not self._outermost or not self.is_here:
             return
@@ -253,11 +249,11 @@ class LoopBound:
         elif not loop.recorded:
             self._too_short = loop.notes()
             self._release()
-        elif not self._turned_out_to_be_none(run):
+        elif not self._released_idle_loop(run):
             self._over = True
 
-    def _turned_out_to_be_none(self, run: LoopRun) -> bool:
-        """Let go of a loop of which only its run shows that it does not train, or runs no op."""
+    def _released_idle_loop(self, run: LoopRun) -> bool:
+        """Release a counted loop that did not train, or ran no op; return whether it was one."""
         recorder, site = self._recorder(), self._site
         if site is None or recorder is None or self._steps_made:
             return False
@@ -265,12 +261,12 @@ class LoopBound:
         if recorder.has_work(training=trains):
             return False
         if trains:
-            run.trains_not = True  # this time: it may be a validation
+            run.trains_not = True  # in this run, which may be a validation
         else:
             self.program.exclude(site)
         self._release()
-        what = "did not train" if trains else "ran no op"
-        self._say(f"the loop of {site.place} {what}: it is left as it is, and not recorded")
+        reason = "did not train" if trains else "ran no op"
+        self._say(f"the loop of {site.place} {reason}: it is left as it is, and not recorded")
         return True
 
     def _release(self) -> None:
@@ -280,7 +276,7 @@ class LoopBound:
         self._counting = self._site = self._run = self._outermost = None
 
     def notes(self) -> list[str]:
-        """Which loop it was, where that is not plain to see."""
+        """Return which loop was counted, where that is not obvious, or why none was."""
         recorder = self._recorder()
         if recorder is not None and recorder.has_explicit_loop:
             return [_EXPLICIT]
@@ -288,12 +284,13 @@ class LoopBound:
             return self._others(self._site)
         if self._too_short:
             return self._too_short
-        none = [one.place for one in self.program.sites.values() if one.excluded]
-        if none:
-            return [f"no op was seen in the loop of {' or '.join(none)}: nothing was recorded"]
-        sites = [one for one in self.program.sites.values() if self._may_be_it(one)]
-        if sites:
-            places = " or ".join(dict.fromkeys(one.place for one in sites))
+        sites = self.program.sites.values()
+        idle = [site.place for site in sites if site.excluded]
+        if idle:
+            return [f"no op was seen in the loop of {' or '.join(idle)}: nothing was recorded"]
+        candidates = [site for site in sites if self._is_candidate(site)]
+        if candidates:
+            places = " or ".join(dict.fromkeys(site.place for site in candidates))
             return [f"the loop of {places} was not seen to run: nothing was recorded"]
         return [
             "--steps found no loop that trains: the code ran once and is recorded whole; to bound "
@@ -301,9 +298,9 @@ class LoopBound:
         ]
 
     def _others(self, ran: LoopSite) -> list[str]:
-        """Loops that had as much for them."""
-        alike = [one for one in self._later if one.level == ran.level and one is not ran]
-        others = [one for one in alike if self._may_be_it(one)]
+        """Return a note on later loops that could have been counted as well."""
+        alike = [site for site in self._later if site.level == ran.level and site is not ran]
+        others = [site for site in alike if self._is_candidate(site)]
         if not others and ran in self._later:
             return [
                 f"the loop of {ran.place} was bounded and recorded; when it ran again it did so as "
@@ -311,7 +308,7 @@ class LoopBound:
             ]
         if not others:
             return []
-        places = ", ".join(dict.fromkeys(one.place for one in others))
+        places = ", ".join(dict.fromkeys(site.place for site in others))
         return [
             f"the loop of {ran.place} was bounded and recorded; that of {places} ran as it is "
             f"written: to choose another, write {_BY_HAND} there"

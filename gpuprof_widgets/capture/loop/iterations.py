@@ -1,8 +1,11 @@
 """The iterations of one loop: counted and timed, with a recorder's windows opened around some.
 
-The time of a step reaches from the fetch of its item to the end of its body. Where the device had
-to be waited for (after the loop's first step, before a window and at its end), the wait is spread
-over the steps since the wait before: it is their work that was not done.
+A step lasts from the fetch of its item to the end of its body. Where we wait for the device (after
+the loop's first step, before a window and at its end), the wait is spread over the steps since the
+previous wait, whose work was not done yet.
+
+`StepLoop` counts, `Schedule` says what becomes of which iteration, and `Costs` tells what the first
+iterations paid once (compilation, memory).
 """
 
 from __future__ import annotations
@@ -16,12 +19,19 @@ from typing import Any, Literal, Self
 
 import torch
 
+from gpuprof_widgets.capture.environment import allocator_totals, uses_cuda
 from gpuprof_widgets.capture.part import Windows
 from gpuprof_widgets.options import Options
 
+Kind = Literal["wait", "warmup", "recorded", "cprofile"]
+"""What becomes of an iteration."""
+
+_COMPILATION = ("_compile.compile_inner", "entire_frame_compile")
+"""Names of torch's timer of whole compilations, that of the newest version first."""
+
 
 class Step:
-    """One iteration: its kind, how long it took (ns), and whether it was left in the middle."""
+    """One iteration: its kind, its duration (ns), and whether it was left in the middle."""
 
     def __init__(self, number: int, kind: Kind) -> None:
         self.number = number
@@ -31,11 +41,11 @@ class Step:
 
     @property
     def name(self) -> str:
-        """Its annotation, as torch's own schedule calls it."""
+        """Its annotation, named as by torch's own schedule."""
         return f"ProfilerStep#{self.number}"
 
     def metadata(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """Return the step as JSON can hold it."""
         row = {"step": self.number, "kind": self.kind, "dur_ns": self.dur_ns}
         return row | {"left": True} if self.left else row
 
@@ -43,8 +53,8 @@ class Step:
 class StepLoop:
     """Counts one loop: `next_step` before each iteration, `exhausted` or `close` at its end.
 
-    A loop inside of another one ends and begins anew: between the two it is at a `pause`.
-    ``before`` iterations of it had run, unrecorded, when somebody noticed that it is a loop.
+    A loop inside another one ends and begins anew; in between it is at a `pause`. ``before``
+    iterations had run, unrecorded, when the loop was noticed.
     """
 
     def __init__(
@@ -64,11 +74,11 @@ class StepLoop:
         self._running: Step | None = None
         self._not_drained: list[Step] = []
         self._annotation: Any = None
-        self._no_steps: Counter[str] = Counter()
-        self._skipped = min(before, schedule.unrecorded)  # of the cycle, before the first step
-        self._first = self._ran = before  # the first step's number; iterations until now
-        self._paused: str | None = None  # how the loop ended that may begin anew
-        self._prepared: int | None = None  # the position for which that was done
+        self._taken_back: Counter[str] = Counter()
+        self._skipped = min(before, schedule.unrecorded)  # iterations of the cycle that ran before
+        self._first = self._ran = before  # number of the first step; iterations so far
+        self._paused: str | None = None  # how the loop ended, if it may begin anew
+        self._prepared: int | None = None  # the position that `_prepare` was called for
         self._began = 0
         self._ending: str | None = None  # how the loop ended; None while it runs
         self._in_window = False
@@ -80,7 +90,7 @@ class StepLoop:
 
     @property
     def recorded(self) -> int:
-        """How many steps were recorded, as far as they got."""
+        """How many steps were recorded, incomplete ones included."""
         return sum(step.kind == "recorded" for step in self._steps)
 
     @property
@@ -90,16 +100,16 @@ class StepLoop:
 
     @property
     def has_all(self) -> bool:
-        """Whether all steps were recorded that were asked for."""
+        """Whether all the steps asked for were recorded."""
         return self.recorded == self._schedule.recorded
 
     @property
     def waits_for_cycle(self) -> bool:
-        """Whether it will be recorded again, and nothing of that is recorded yet."""
+        """Whether the loop will be recorded again, and no window is open yet."""
         return self._schedule.every is not None and not self._in_window
 
     def next_step(self) -> bool:
-        """End the step that runs, if any, and begin the next; False when the loop has to end."""
+        """End the running step, if any, and begin the next; return whether the loop goes on."""
         if self._begins_anew():
             self._begin_cycle()
         if self._ending is None:
@@ -112,7 +122,7 @@ class StepLoop:
         self._paused = None
         position = self._skipped + len(self._steps)
         if position < self._schedule.total:
-            if position != self._prepared:  # else a step began there that turned out to be none
+            if position != self._prepared:  # else a step began there and was taken back
                 self._prepare(position)
                 self._prepared = position
             self._begin_step(position)
@@ -129,11 +139,11 @@ class StepLoop:
         self._recorder.begin_cycle()
         self._first, self._skipped, self._ending = self._ran, 0, None
         self._steps, self._not_drained, self._costs = [], [], []
-        self._no_steps.clear()
+        self._taken_back.clear()
         self._prepared = None
 
     def pause(self, *, exhausted: bool) -> None:
-        """The loop has ended, and may begin anew with its next step."""
+        """Note that the loop has ended, and may begin anew with its next step."""
         if exhausted:
             self._take_back_step()
         elif self._running is not None:
@@ -142,7 +152,7 @@ class StepLoop:
         self._paused = "exhausted" if exhausted else "left"
 
     def exhausted(self) -> None:
-        """The loop has no further item: what was begun as its next step is none."""
+        """Note that the loop has no further item: the step that was begun is taken back."""
         if self._ending is None:
             self._take_back_step()
             self._end("exhausted")
@@ -155,10 +165,10 @@ class StepLoop:
             self._steps.remove(running)
             if running in self._not_drained:
                 self._not_drained.remove(running)
-            self._no_steps[running.name] += 1
+            self._taken_back[running.name] += 1
 
     def close(self) -> None:
-        """The loop was left, by `break` or by an exception, unless it has ended before."""
+        """End a loop that was left by `break` or by an exception, unless it has ended before."""
         if self._ending is None:
             if self._running is not None:
                 self._running.left = True
@@ -170,14 +180,14 @@ class StepLoop:
         self._ending = "given up"
 
     def _prepare(self, number: int) -> None:
-        """Everything that lies between two steps and belongs to neither."""
+        """Do what lies between two steps: open and close windows, wait for the device."""
         schedule, position = self._schedule, self._schedule.position(number)
         if not self._costs:
             self._costs.append(Costs.now())
         elif position == 0:
             self._end_window()
         if len(self._steps) == 1 and schedule.unrecorded:
-            self._drain()  # so that what the first step costs more stays with it
+            self._drain()  # so that the extra cost of the first step stays with it
         if position == schedule.unrecorded:
             self._begin_window(self._first + len(self._steps))
         elif position == schedule.unrecorded + schedule.active:
@@ -227,16 +237,16 @@ class StepLoop:
         self._spread(perf_counter_ns() - began)
 
     def _spread(self, waited_ns: int) -> None:
-        """Give every step since the last wait its part of this one."""
+        """Give every step since the last wait its share of this one."""
         steps, self._not_drained = self._not_drained, []
         for step in steps:
             step.dur_ns += waited_ns // len(steps)
 
     def left_out(self) -> Mapping[str, int]:
-        return self._no_steps
+        return self._taken_back
 
     def notes(self) -> list[str]:
-        """What a reader would not expect: an early end, and a longer window of cProfile's."""
+        """Return what a reader would not expect: an early end, and a longer window of cProfile."""
         count = Counter(step.kind for step in self._steps)
         notes = self._early_end(count["recorded"])
         if count["recorded"] and count["cprofile"]:
@@ -260,7 +270,7 @@ class StepLoop:
         return [f"{ran}: {recorded} of the {wanted} steps asked for {was} recorded"]
 
     def metadata(self) -> dict[str, Any]:
-        """The ``steps`` of the metadata: where, what was asked for, and every iteration."""
+        """Return the metadata's ``steps``: the place, the schedule, and every iteration."""
         return {
             "place": self._place,
             "explicit": self._explicit,
@@ -271,7 +281,7 @@ class StepLoop:
         }
 
     def _one_off(self) -> dict[str, Any]:
-        """What was paid once before the first window, and what still was from then on."""
+        """Return what was paid once before the first window, and what still was after that."""
         if not self._costs:
             return {}
         before, then = self._costs[0], self._costs[1] if len(self._costs) > 2 else self._costs[-1]
@@ -286,16 +296,12 @@ def _iterations(count: int) -> str:
     return "1 iteration" if count == 1 else f"{count} iterations"
 
 
-Kind = Literal["wait", "warmup", "recorded", "cprofile"]
-
-
 @dataclass(frozen=True)
 class Schedule:
     """``repeat`` times: ``wait`` and ``warmup`` iterations unrecorded, then ``active`` recorded.
 
-    cProfile goes on until it has had ``calls`` of them: those after the recorded ones are only its.
-    Then the loop ends, or goes on unrecorded (``keep_going``), and all of it again after ``every``
-    iterations.
+    cProfile goes on for ``calls`` iterations in all, longer than the trace. Then the loop ends, or
+    goes on unrecorded (``keep_going``); ``every`` repeats it all after so many iterations.
     """
 
     wait: int
@@ -308,7 +314,7 @@ class Schedule:
 
     @classmethod
     def of(cls, options: Options) -> Self:
-        """The schedule that the options ask for; they have steps."""
+        """Return the schedule that the options ask for."""
         active = options.steps or 1
         calls = max(active, options.cprofile_steps or 0)
         return cls(
@@ -328,7 +334,7 @@ class Schedule:
 
     @property
     def cycle(self) -> int:
-        """Iterations until it begins anew."""
+        """Iterations of one repetition."""
         return self.unrecorded + self.calls
 
     @property
@@ -338,15 +344,15 @@ class Schedule:
 
     @property
     def recorded(self) -> int:
-        """Iterations that are recorded, all together."""
+        """Iterations that are recorded in total."""
         return self.repeat * self.active
 
     def position(self, number: int) -> int:
-        """The place of an iteration, counted from 0, in its cycle."""
+        """Return the place of an iteration in its cycle, both counted from 0."""
         return number % self.cycle
 
     def kind(self, number: int) -> Kind:
-        """What becomes of an iteration, counted from 0."""
+        """Return what becomes of an iteration, counted from 0."""
         position = self.position(number)
         if position < self.wait:
             return "wait"
@@ -355,31 +361,27 @@ class Schedule:
         return "recorded" if position < self.unrecorded + self.active else "cprofile"
 
     def in_words(self, *, ends: bool = True) -> str:
-        """What becomes of the loop: "3 iterations to warm up, 8 recorded, then it ends"."""
+        """Return the schedule in words: "3 iterations to warm up, 8 recorded, then it ends"."""
         counts = [(self.wait, "to wait"), (self.warmup, "to warm up"), (self.active, "recorded")]
-        (count, what), *rest = [(count, what) for count, what in counts if count]
+        (count, purpose), *rest = [(count, purpose) for count, purpose in counts if count]
         word = "iteration" if count == 1 else "iterations"
-        parts = [f"{count} {word} {what}", *(f"{count} {what}" for count, what in rest)]
+        parts = [f"{count} {word} {purpose}", *(f"{count} {purpose}" for count, purpose in rest)]
         times = f", {self.repeat} times" if self.repeat > 1 else ""
         end = "it ends" if ends and not self.keep_going else "it goes on unrecorded"
         again = f", and again every {self.every:,}" if self.every else ""
         return f"{', '.join(parts)}{times}, then {end}{again}"
 
     def without_cprofile(self) -> Schedule:
-        """The same where cProfile does not run: nothing goes on after the recorded ones."""
+        """Return the schedule without cProfile: nothing goes on after the recorded iterations."""
         return replace(self, calls=self.active)
-
-
-_COMPILATION = ("_compile.compile_inner", "entire_frame_compile")
-"""Under which of its timers torch's versions keep a whole compilation, the newest first."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What this process has spent so far on things that are paid once.
+    """What this process has spent so far on work that is done once.
 
     ``compile_ns`` and ``graphs`` of torch.compile; ``reserved_bytes`` and ``alloc_retries`` of
-    CUDA's caching allocator, all devices together.
+    CUDA's caching allocator on all devices.
     """
 
     compile_ns: int = 0
@@ -389,11 +391,12 @@ class Costs:
 
     @classmethod
     def now(cls) -> Self:
-        """As it stands. Nothing is imported or started in order to look."""
-        return cls(*_compiled(), *_allocated())
+        """Return the costs so far, without importing or starting anything."""
+        keys = "reserved_bytes.all.current", "num_alloc_retries"
+        return cls(*_compiled(), *allocator_totals(*keys))
 
     def since(self, before: Costs) -> dict[str, int]:
-        """What came since then."""
+        """Return what was spent since then."""
         return {name: value - getattr(before, name) for name, value in vars(self).items()}
 
 
@@ -401,27 +404,11 @@ def _compiled() -> tuple[int, int]:
     counts: Any = sys.modules.get("torch._dynamo.utils")
     if counts is None:
         return 0, 0
-    # torch keeps these in private names, which may go: then there is nothing to tell.
+    # Private names of torch, which may disappear: then the counts are 0.
     timers = getattr(counts, "compilation_time_metrics", {})
     seconds = next((sum(timers[name]) for name in _COMPILATION if name in timers), 0.0)
     stats = getattr(counts, "counters", {}).get("stats", {})
     return round(seconds * 1e9), int(stats.get("unique_graphs", 0))
-
-
-def _allocated() -> tuple[int, int]:
-    if not uses_cuda():
-        return 0, 0
-    reserved = retries = 0
-    for device in range(torch.cuda.device_count()):
-        stats = torch.cuda.memory_stats(device)
-        reserved += int(stats.get("reserved_bytes.all.current", 0))
-        retries += int(stats.get("num_alloc_retries", 0))
-    return reserved, retries
-
-
-def uses_cuda() -> bool:
-    """Whether this process has a CUDA context; asking makes none."""
-    return torch.cuda.is_available() and bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
 def searches_algorithms() -> bool:

@@ -1,7 +1,7 @@
 """What stands between a loop and its items: `gpuprof_widgets.steps`, and what `--steps` puts there.
 
-The frames of this module are left out of profiles, and what they fetch counts as fetched by the
-loop.
+`frame_filter` leaves the frames of this module out of profiles, and counts what they fetch as
+fetched by the loop.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from gpuprof_widgets.capture.part import Active
 
 Item = TypeVar("Item")
 Alone = Callable[[], AbstractContextManager[Any]]
-"""Makes a recording of its own for a loop that runs outside of any."""
+"""Makes a recording for a loop that runs outside of any."""
 
 
 class Steps(Generic[Item]):
-    """The items of the iterable, until the schedule is over: then as if there were no more.
+    """The items of the iterable, until the schedule is over: then it ends as if by itself.
 
-    Outside of any recording it makes one, by ``alone``; without that it only ends the loop.
+    Outside of any recording it makes one by ``alone``; without that it only ends the loop.
     """
 
     def __init__(
@@ -49,92 +49,68 @@ class Steps(Generic[Item]):
     def __iter__(self) -> Iterator[Item]:
         if is_progress_bar(self._source):
             return self._inside_bar(self._source)
-        return self._items(self._source)
+        return watched(self._source, self.counting())
 
     def counting(self) -> Counting:
-        """A use of this loop: where it counts, and the recording that it may have made."""
+        """Return a new run through this loop."""
         return Counting(self._schedule, self._place, explicit=self._explicit, alone=self._alone)
 
-    def _items(self, source: Iterable[Item]) -> Iterator[Item]:
-        __tracebackhide__ = True
-        with self.counting() as counting:
-            counting.next_step()
-            iterator = iter(source)
-            for item in iterator:
-                yield item
-                if not counting.next_step():
-                    _end_iterator(iterator)
-                    return
-            counting.exhausted()
-
-    async def __aiter__(self) -> AsyncIterator[Item]:
-        __tracebackhide__ = True
-        with self.counting() as counting:
-            counting.next_step()
-            iterator = aiter(self._source)
-            async for item in iterator:
-                yield item
-                if not counting.next_step():
-                    if inspect.isasyncgen(iterator):
-                        await iterator.aclose()
-                    return
-            counting.exhausted()
+    def __aiter__(self) -> AsyncIterator[Item]:
+        return watched_async(self._source, self.counting())
 
     def _inside_bar(self, bar: Any) -> Iterator[Item]:
-        """A progress bar over the bounded items: one that is cut off looks like a failure."""
+        """Yield the bounded items through their progress bar, which must not look cut off."""
         __tracebackhide__ = True
         most = None if self._schedule.keep_going else self._schedule.total
-        yield from inside_bar(bar, self._over(bar.iterable), most)
-
-    def _over(self, source: Any) -> Steps[Item]:
-        return Steps(
-            source,
+        items: Steps[Item] = Steps(
+            bar.iterable,
             self._schedule,
             place=self._place,
             explicit=self._explicit,
             alone=self._alone,
         )
+        yield from inside_bar(bar, items, most)
 
 
 class Run(Protocol):
-    """One run through a loop that `--steps` watches, asked before each item."""
+    """One run through a loop, which is asked before each item."""
 
     def __enter__(self) -> Any: ...
 
-    def next(self) -> bool:
-        """Whether the loop goes on."""
+    def next_step(self) -> bool:
+        """Begin the next iteration; return whether the loop goes on."""
 
     def exhausted(self) -> None:
-        """There is no further item."""
+        """Note that there is no further item."""
 
     def __exit__(self, *error: Any) -> Any: ...
 
 
 def watched(source: Iterable[Item], run: Run) -> Iterator[Item]:
-    """The items of a loop, until the run says that it is over: then as if there were no more."""
+    """Yield the items of a loop until the run ends it, as if there were no more."""
     __tracebackhide__ = True
     with run:
-        if not run.next():
+        if not run.next_step():
             return
         iterator = iter(source)
         for item in iterator:
             yield item
-            if not run.next():
+            if not run.next_step():
                 _end_iterator(iterator)
                 return
         run.exhausted()
 
 
 async def watched_async(source: Any, run: Run) -> AsyncIterator[Any]:
-    """The same for an asynchronous loop."""
+    """Do the same for an asynchronous loop."""
     __tracebackhide__ = True
     with run:
-        if not run.next():
+        if not run.next_step():
             return
         iterator = aiter(source)
         async for item in iterator:
             yield item
-            if not run.next():
+            if not run.next_step():
                 if inspect.isasyncgen(iterator):
                     await iterator.aclose()
                 return
@@ -144,7 +120,7 @@ async def watched_async(source: Any, run: Run) -> AsyncIterator[Any]:
 def fetched(
     fetch: Callable[[Any], Item], before: Callable[[Any], bool], exhausted: Callable[[Any], None]
 ) -> Callable[[Any], Item]:
-    """The ``__next__`` of an iterator's class that asks before each item whether there is one."""
+    """Return the ``__next__`` of an iterator's class that first asks whether to go on."""
 
     @functools.wraps(fetch)
     def fetched_next(iterator: Any) -> Item:
@@ -162,7 +138,7 @@ def fetched(
 
 
 def inside_bar(bar: Any, items: Iterable[Item], most: int | None = None) -> Iterator[Item]:
-    """The items through a progress bar over what they come from; at most ``most`` of them."""
+    """Yield the items, at most ``most``, through a progress bar over their source."""
     __tracebackhide__ = True
     whole = bar.iterable
     if bar.total is not None and most is not None:
@@ -175,7 +151,7 @@ def inside_bar(bar: Any, items: Iterable[Item], most: int | None = None) -> Iter
 
 
 def fill_bar(bar: Any, number: int) -> None:
-    """Let a bar that is cut off after so many items end full."""
+    """Make a bar that is cut off after so many items end full."""
     if bar.total is not None:
         bar.total = number
         container = getattr(bar, "container", None)
@@ -184,7 +160,7 @@ def fill_bar(bar: Any, number: int) -> None:
 
 
 class Counting:
-    """One run through a loop: in the recording at work, in one of its own, or in none."""
+    """One run through a loop: in the active recording, in one of its own, or in none."""
 
     def __init__(
         self,
@@ -221,7 +197,7 @@ class Counting:
         return self
 
     def next_step(self) -> bool:
-        """Whether the loop goes on."""
+        """Begin the next step; return whether the loop goes on."""
         if self._loop is not None:
             return self._loop.next_step()
         self._left -= 1
@@ -229,17 +205,17 @@ class Counting:
 
     @property
     def loop(self) -> StepLoop | None:
-        """What counts, in a recording."""
+        """The loop as its recording counts it."""
         return self._loop
 
     def begin_again(self) -> None:
-        """What ran since the step was begun, as a validation, belongs to no step."""
+        """Begin the step anew: what ran since, such as a validation, belongs to no step."""
         if self._loop is not None:
             self._loop.pause(exhausted=True)
             self._loop.next_step()
 
     def exhausted(self) -> None:
-        """There is no further item."""
+        """Note that there is no further item."""
         if self._loop is not None:
             self._loop.exhausted()
 
@@ -256,19 +232,19 @@ class Counting:
                 loop.close()
         finally:
             if run is not None:
-                # How a loop is left that has dropped its items (break or an error) is not known.
+                # GeneratorExit: the loop dropped its items, by a `break` or an unknown error.
                 known = kind is not None and kind is not GeneratorExit
                 run.__exit__(*((kind, error, traceback) if known else (None, None, None)))
 
 
 def is_progress_bar(source: Any) -> bool:
     """Whether it is a bar of tqdm (any of its kinds) over something."""
-    ours = any(kind.__module__.partition(".")[0] == "tqdm" for kind in type(source).__mro__)
-    return ours and getattr(source, "iterable", None) is not None and hasattr(source, "reset")
+    of_tqdm = any(kind.__module__.partition(".")[0] == "tqdm" for kind in type(source).__mro__)
+    return of_tqdm and getattr(source, "iterable", None) is not None and hasattr(source, "reset")
 
 
 def _end_iterator(iterator: Any) -> None:
-    """Leave it as it is after its last item: a generator closed, a DataLoader without workers."""
+    """End an iterator as its last item does: close a generator, stop a DataLoader's workers."""
     if inspect.isgenerator(iterator):
         iterator.close()
     stop_workers = getattr(iterator, "_shutdown_workers", None)

@@ -1,8 +1,11 @@
-"""Which loops of a program train, as its source says before any of them runs.
+"""What the source says before it runs: which loops train, and what runs every N iterations.
 
-A loop trains where its body, and not that of a loop inside it, makes a step of an optimizer or a
-backward pass, itself or in a function that it calls by name. So epochs are told from batches, and
-batches from the time steps of a recurrent network.
+A loop trains if its body, without the bodies of loops inside it, makes an optimizer's step or a
+backward pass, directly or in a function that it calls by name. That tells batches from epochs, and
+from the time steps of a recurrent network. `Program` has the loops, each with its `Level`.
+
+`Guards` and the part `ExpectedRegions` serve the option ``--expect``: they note which functions the
+source runs only under a condition like ``step % 100 == 0``.
 """
 
 from __future__ import annotations
@@ -16,11 +19,10 @@ from enum import IntEnum
 from types import CodeType, ModuleType
 from typing import Any
 
-from gpuprof_widgets.capture.cell import CellTree, Rewrite
+from gpuprof_widgets.capture.cell import CellTree, Rewrite, applied_rewrite
 from gpuprof_widgets.capture.code import Embedded
-from gpuprof_widgets.capture.part import Context
+from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.options import Options
-from gpuprof_widgets.trace.model import Trace
 
 Loop = ast.For | ast.AsyncFor | ast.While
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -32,17 +34,17 @@ _BACKWARD = frozenset({"backward", "manual_backward"})
 _OPTIMIZER = re.compile(
     r"(?!.*sched)(.*_)?(opt|optim|optimi[sz]er|adamw?|sgd|scaler|engine)(_.*|s|\d*)"
 )
-"""Names of optimizers, and of what stands before them (AMP's scaler, DeepSpeed's engine)."""
+"""Names of optimizers, and of what steps for them (AMP's scaler, DeepSpeed's engine)."""
 _TRAINING = re.compile(r"(?!train_test_split)(fit|train)(_\w+)?")
-"""Names of functions that train, where their code is out of sight."""
+"""Names of functions that train, where their code is not available."""
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _UNSEEN = (*_COMPREHENSIONS, ast.Lambda)
-"""What may run its code again and again, and is no loop that could be ended."""
-_LONGEST = 40
+"""Expressions that may run their code repeatedly, and cannot be ended like a loop."""
+_LONGEST_TEXT = 40
 
 
 class Level(IntEnum):
-    """How much speaks for a loop as the one whose steps are meant; a greater one goes first."""
+    """How likely the steps of a loop are the ones meant; greater levels take precedence."""
 
     RUNS = 0
     LOADS = 1
@@ -55,7 +57,7 @@ class Level(IntEnum):
 
 @dataclass(eq=False)
 class LoopSite:
-    """One loop of the source: its line, the file of a function that is not the cell's, its text."""
+    """One loop of the source: its line, its file if that is not the cell, its text."""
 
     node: Loop
     line: int
@@ -67,9 +69,9 @@ class LoopSite:
     function: str
     """The function in which it stands; empty at the top level."""
     leads: bool = False
-    """A loop that trains stands in its body, or in a function called there."""
+    """Its body, or a function called there, has a loop that trains."""
     excluded: bool = False
-    """It was seen to be none: its iterations ran no op, or go through a model's parts."""
+    """Its iterations turned out to run no op, or to go through a model's parts."""
 
     @property
     def place(self) -> str:
@@ -81,21 +83,21 @@ class LoopSite:
 class Program:
     """A cell's or script's statements, and the functions elsewhere that they reach by name.
 
-    ``names`` are the global names, as far as they are known.
+    ``names`` are the global variables, as far as they are known.
     """
 
     names: Mapping[str, Any]
     sites: dict[ast.AST, LoopSite] = field(default_factory=dict)
     best: Level = Level.RUNS
-    """The most that speaks for any of the loops."""
+    """The highest level of any loop."""
     trains_out_of_sight: bool = False
-    """Whether something trains outside of them: a comprehension, or a function without source."""
+    """Whether a comprehension trains, or a function without source."""
     _statements: list[ast.stmt] = field(default_factory=list)
     _functions: dict[str, list[Function]] = field(default_factory=lambda: defaultdict(list))
     _levels: dict[ast.AST, Level] = field(default_factory=dict)
 
     def add(self, statements: Iterable[ast.stmt], *, file: str = "") -> None:
-        """Take in statements with their loops, such as the functions of another ``file``."""
+        """Add statements with their loops, such as the functions of another ``file``."""
         statements = list(statements)
         self._statements += statements
         for statement in statements:
@@ -106,15 +108,15 @@ class Program:
             self.sites.setdefault(site.node, site)
 
     def has(self, functions: Iterable[Function]) -> bool:
-        """Whether these were taken in."""
+        """Whether these functions were added."""
         return all(function in self._functions[function.name] for function in functions)
 
     def settle(self) -> None:
-        """Say of every loop how much speaks for it, now that all of them are there."""
+        """Set the level of every loop, now that all statements are added."""
         self._levels.clear()
         for site in self.sites.values():
             level = self._body_level(site.node)
-            # A run may have shown before that it goes through a DataLoader.
+            # An earlier run may have shown that it goes through a DataLoader.
             site.level = level or (Level.LOADS if self._loads(site.node) else site.level)
         self.trains_out_of_sight = any(map(self._trains_unseen, self._statements))
         leading = self._functions_that_lead()
@@ -123,45 +125,45 @@ class Program:
         self._compare()
 
     def _leads(self, node: ast.AST, leading: set[str]) -> bool:
-        """Whether a loop trains in this code, or in a function called there."""
-        for each in ast.walk(node):
-            site = self.sites.get(each)
+        """Whether this code, or a function called there, has a loop that trains."""
+        for part in ast.walk(node):
+            site = self.sites.get(part)
             if site is not None and site.level >= Level.GRADIENTS:
                 return True
-            if isinstance(each, ast.Call) and last_name(each.func) in leading:
+            if isinstance(part, ast.Call) and last_name(part.func) in leading:
                 return True
         return False
 
     def _functions_that_lead(self) -> set[str]:
-        """The names of functions in which a loop trains, or in one that they call in turn."""
-        found: set[str] = set()
+        """Return the names of functions that have a loop that trains, or call one that has."""
+        leading: set[str] = set()
         callers: dict[str, set[str]] = defaultdict(set)
         for name, functions in self._functions.items():
             for function in functions:
                 if self._leads(function, set()):
-                    found.add(name)
+                    leading.add(name)
                 for call in ast.walk(function):
                     if isinstance(call, ast.Call):
                         callers[last_name(call.func)].add(name)
-        waiting = list(found)
+        waiting = list(leading)
         while waiting:
-            new = callers[waiting.pop()] - found
-            found |= new
+            new = callers[waiting.pop()] - leading
+            leading |= new
             waiting += new
-        return found
+        return leading
 
     def is_innermost(self, site: LoopSite) -> bool:
-        """Whether no loop stands in its body, but for such as turned out to be none."""
+        """Whether its body has no loop that could be meant."""
         inner = filter(None, map(self.sites.get, site.inner))
-        return all(one.excluded for one in inner)
+        return all(loop.excluded for loop in inner)
 
     def loads(self, site: LoopSite) -> None:
-        """Say of a loop that it goes through a DataLoader, as its run shows."""
+        """Note that a loop goes through a DataLoader, as its run shows."""
         site.level = max(site.level, Level.LOADS)
         self._compare()
 
     def exclude(self, site: LoopSite) -> None:
-        """Say of a loop that it is none whose steps could be meant."""
+        """Note that the steps of a loop cannot be the ones meant."""
         site.excluded = True
         self._compare()
 
@@ -170,17 +172,17 @@ class Program:
         self.best = max(levels, default=Level.RUNS)
 
     def _trains_unseen(self, statement: ast.stmt) -> bool:
-        """Whether a comprehension in it trains, or it calls what does by its name alone."""
+        """Whether a comprehension in it trains, or it calls a function named like training."""
         for node in ast.walk(statement):
             if isinstance(node, _UNSEEN):
                 parts = (part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr))
                 if self._level(parts) >= Level.GRADIENTS:
                     return True
-        own = (each for each in _own(statement) if isinstance(each, ast.Call))
-        return any(self._is_called_training(call) for call in own)
+        calls = (node for node in _nodes_outside_loops(statement) if isinstance(node, ast.Call))
+        return any(self._is_training_by_name(call) for call in calls)
 
-    def _is_called_training(self, call: ast.Call) -> bool:
-        """``fit(net)`` and ``trainer.train()`` without their source, but not ``net.train()``."""
+    def _is_training_by_name(self, call: ast.Call) -> bool:
+        """Whether it is ``fit(net)`` or ``trainer.train()`` without source, not ``net.train()``."""
         name = last_name(call.func)
         receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
         value = self.names.get(receiver.id) if isinstance(receiver, ast.Name) else None
@@ -195,7 +197,8 @@ class Program:
         return self._level(nodes)
 
     def _level(self, nodes: Iterable[ast.AST]) -> Level:
-        calls = (each for node in nodes for each in _own(node) if isinstance(each, ast.Call))
+        parts = (part for node in nodes for part in _nodes_outside_loops(node))
+        calls = (part for part in parts if isinstance(part, ast.Call))
         return max((self._call_level(call) for call in calls), default=Level.RUNS)
 
     def _call_level(self, call: ast.Call) -> Level:
@@ -205,12 +208,12 @@ class Program:
                 return Level.GRADIENTS
             if name == "step" and self._is_optimizer(call.func.value):
                 return Level.TRAINS
-        if self._is_called_training(call):
+        if self._is_training_by_name(call):
             return Level.GRADIENTS
         return max(map(self._function_level, self._called(call)), default=Level.RUNS)
 
     def _called(self, call: ast.Call) -> list[Function]:
-        """The functions that may be called there: all of that name, less what is known better."""
+        """Return the functions that may be called there: all of that name, or the one known."""
         functions = self._functions.get(last_name(call.func), [])
         if not functions or not isinstance(call.func, ast.Attribute):
             return functions
@@ -219,13 +222,15 @@ class Program:
         if value is None or (isinstance(receiver, ast.Name) and receiver.id == "self"):
             return functions
         places = [vars(value)] if type(value) is ModuleType else map(vars, type(value).__mro__)
-        found = next((place[call.func.attr] for place in places if call.func.attr in place), None)
-        code = getattr(getattr(found, "__func__", found), "__code__", None)
-        return [one for one in functions if code is not None and _is_code_of(code, one)]
+        method = next((place[call.func.attr] for place in places if call.func.attr in place), None)
+        code = getattr(getattr(method, "__func__", method), "__code__", None)
+        return [
+            function for function in functions if code is not None and _is_code_of(code, function)
+        ]
 
     def _function_level(self, function: Function) -> Level:
         if function not in self._levels:
-            self._levels[function] = Level.RUNS  # while it is looked at: it may call itself
+            self._levels[function] = Level.RUNS  # for now: it may call itself
             self._levels[function] = self._level(function.body)
         return self._levels[function]
 
@@ -241,15 +246,15 @@ class Program:
     def _loads(self, loop: Loop) -> bool:
         if isinstance(loop, ast.While):
             return False
-        names = (each for each in ast.walk(loop.iter) if isinstance(each, ast.Name))
+        names = (part for part in ast.walk(loop.iter) if isinstance(part, ast.Name))
         return any(is_loader(self.names.get(name.id)) for name in names)
 
 
 def _sites(nodes: Iterable[ast.AST], file: str, *, function: str) -> Iterator[LoopSite]:
     for node in nodes:
         if isinstance(node, LOOPS) and not _goes_through_optimizers(node):
-            inside = (each for part in node.body for each in _all_own(part))
-            inner: list[ast.AST] = [each for each in inside if isinstance(each, LOOPS)]
+            inside = (part for statement in node.body for part in _nodes_in_scope(statement))
+            inner: list[ast.AST] = [part for part in inside if isinstance(part, LOOPS)]
             yield LoopSite(node, node.lineno, file, _text(node), Level.RUNS, inner, function)
         if not _is_generator(node):
             name = node.name if isinstance(node, FUNCTIONS) else function
@@ -257,25 +262,25 @@ def _sites(nodes: Iterable[ast.AST], file: str, *, function: str) -> Iterator[Lo
 
 
 def _is_generator(node: ast.AST) -> bool:
-    """A function whose loops make items for another one."""
+    """Whether it is a generator, whose loops make items for another loop."""
     yields = (ast.Yield, ast.YieldFrom)
     return isinstance(node, FUNCTIONS) and any(
-        isinstance(each, yields) for part in node.body for each in _all_own(part)
+        isinstance(part, yields) for statement in node.body for part in _nodes_in_scope(statement)
     )
 
 
 def _goes_through_optimizers(loop: Loop) -> bool:
-    """``for optimizer in optimizers: optimizer.step()`` is part of a step of the loop around it."""
+    """Whether it is ``for optimizer in optimizers: optimizer.step()``, part of one step."""
     if isinstance(loop, ast.While):
         return False
-    targets = {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
+    targets = {part.id for part in ast.walk(loop.target) if isinstance(part, ast.Name)}
     return any(
-        isinstance(each, ast.Attribute)
-        and each.attr in {"step", *_BACKWARD}
-        and isinstance(each.value, ast.Name)
-        and each.value.id in targets
-        for part in loop.body
-        for each in ast.walk(part)
+        isinstance(part, ast.Attribute)
+        and part.attr in {"step", *_BACKWARD}
+        and isinstance(part.value, ast.Name)
+        and part.value.id in targets
+        for statement in loop.body
+        for part in ast.walk(statement)
     )
 
 
@@ -284,8 +289,8 @@ def _is_code_of(code: CodeType, function: Function) -> bool:
     return code.co_name == function.name and code.co_firstlineno == min(lines)
 
 
-def _own(node: ast.AST) -> Iterator[ast.AST]:
-    """The node and what is in it, but for the insides of functions and the bodies of loops.
+def _nodes_outside_loops(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the node and what is in it, without the insides of functions and bodies of loops.
 
     Comprehensions are loops as well.
     """
@@ -293,25 +298,25 @@ def _own(node: ast.AST) -> Iterator[ast.AST]:
     if isinstance(node, _SCOPES):
         return
     if isinstance(node, _COMPREHENSIONS):
-        yield from _own(node.generators[0].iter)
+        yield from _nodes_outside_loops(node.generators[0].iter)
         return
     if isinstance(node, LOOPS) and not _goes_through_optimizers(node):
-        yield from _own(node.test if isinstance(node, ast.While) else node.iter)
+        yield from _nodes_outside_loops(node.test if isinstance(node, ast.While) else node.iter)
         return
     for child in ast.iter_child_nodes(node):
-        yield from _own(child)
+        yield from _nodes_outside_loops(child)
 
 
-def _all_own(node: ast.AST) -> Iterator[ast.AST]:
-    """The node and what is in it, but for the insides of functions."""
+def _nodes_in_scope(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the node and what is in it, without the insides of functions."""
     yield node
     if not isinstance(node, _SCOPES):
         for child in ast.iter_child_nodes(node):
-            yield from _all_own(child)
+            yield from _nodes_in_scope(child)
 
 
 def last_name(node: ast.AST) -> str:
-    """``step`` of ``self.optimizers[0].step``; empty where there is none."""
+    """Return ``step`` for ``self.optimizers[0].step``; "" where there is no name."""
     if isinstance(node, ast.Attribute):
         return node.attr
     if isinstance(node, (ast.Subscript, ast.Await, ast.Starred)):
@@ -327,49 +332,49 @@ def is_loader(value: Any) -> bool:
 
 
 def _is_of_kind(value: Any, name: str, package: str) -> bool:
-    """Whether its class is that one or one of its; nothing of the value itself runs."""
+    """Whether its class is that one or a subclass, without running code of the value."""
     kinds = type(value).__mro__
     return any(kind.__name__ == name and kind.__module__.startswith(package) for kind in kinds)
 
 
 def _text(loop: Loop) -> str:
-    """How the loop begins, on one line: ``for batch in loader``."""
+    """Return the head of the loop on one line: ``for batch in loader``."""
     if isinstance(loop, ast.While):
         text = f"while {ast.unparse(loop.test)}"
     else:
         word = "async for" if isinstance(loop, ast.AsyncFor) else "for"
         target = ast.unparse(loop.target).removeprefix("(").removesuffix(")")
         text = f"{word} {target} in {ast.unparse(loop.iter)}"
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
 
 
 def guards(options: Options) -> Rewrite | None:
-    """The reader of a cell's guards, where regions are expected."""
+    """Return the reader of a cell's guards, where regions are expected."""
     return None if options.expect is None else Guards()
 
 
 class Guards:
-    """Changes nothing in the tree: it only looks what runs under which ``% N`` in it."""
+    """A rewrite that changes nothing: it only notes what runs under which ``% N``."""
 
     def __init__(self) -> None:
-        self.found: dict[str, dict[str, int]] = {}
+        self.periods: dict[str, dict[str, int]] = {}
 
     def __call__(self, tree: CellTree, embedded: Embedded) -> None:
-        """Note what runs every how many iterations; the innermost guard that says so counts."""
+        """Note what runs every how many iterations; the innermost guard counts."""
         for statement in tree.statements:
             for node in ast.walk(statement):
                 if isinstance(node, ast.If) and (every := _period(node.test)) is not None:
                     place = {"every": every, "line": node.lineno}
-                    self.found |= dict.fromkeys(_names_called(node.body), place)
+                    self.periods |= dict.fromkeys(_names_called(node.body), place)
 
 
 def expected(context: Context) -> ExpectedRegions | None:
-    """The part that tells the guards that were found."""
-    applied = context.code.rewrites if context.code is not None else ()
-    return next((ExpectedRegions(one) for one in applied if isinstance(one, Guards)), None)
+    """Return the part with the guards, where a cell's guards were read."""
+    guards = applied_rewrite(context.code, Guards)
+    return None if guards is None else ExpectedRegions(guards)
 
 
-class ExpectedRegions:
+class ExpectedRegions(Part):
     """Puts the guards of the expected names into the metadata."""
 
     loses = "no word on how often what is expected runs"
@@ -377,26 +382,14 @@ class ExpectedRegions:
     def __init__(self, guards: Guards) -> None:
         self._guards = guards
 
-    def start(self) -> None:
-        """Nothing is put in."""
-
-    def stop(self) -> None:
-        """Nothing to take out."""
-
-    def refine(self, trace: Trace) -> Trace:
-        return trace
-
-    def notes(self) -> list[str]:
-        return []
-
     def metadata(self) -> dict[str, Any]:
-        return {"guards": self._guards.found}
+        return {"guards": self._guards.periods}
 
 
 def _period(test: ast.expr) -> int | None:
-    """N, where the test is true every N iterations: ``x % N == c``, ``not x % N``, and with `and`.
+    """Return N for a test that is true every N iterations, such as ``x % N == c`` or ``not x % N``.
 
-    ``c`` may be anything: there is one such moment in N.
+    ``c`` may be anything: it is reached once in N.
     """
     match test:
         case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
@@ -417,7 +410,7 @@ def _modulus(node: ast.expr) -> int | None:
 
 
 def _names_called(body: list[ast.stmt]) -> Iterator[str]:
-    """The functions and methods that these statements call, and the regions that they open."""
+    """Yield the functions and methods that these statements call, and the regions they open."""
     for statement in body:
         for node in ast.walk(statement):
             match node:

@@ -1,10 +1,10 @@
-"""The loops of rewritten code: what it calls before each item, so that a loop can be ended.
+"""Loops rewritten so that they can be ended: what they call before each item.
 
     for batch in loader: ...        for batch in OVER(loader): ...
     while running: ...              with USE: while NEXT() and (running or NO_MORE()): ...
     async for item in stream: ...   with USE: async for item in OVER(stream): ...
 
-A `try` around it would end on its own line, which IPython would then show as that of an error.
+Not a `try`: it would end on a line of its own, which IPython would show as that of an error.
 """
 
 from __future__ import annotations
@@ -35,21 +35,22 @@ class Watcher(Protocol):
     """Decides which loop is counted, and when it ends."""
 
     def watches(self, site: LoopSite) -> bool:
-        """Whether a loop that starts now may be the one, or stands around it."""
+        """Whether a loop that starts now may be the one to count, or stands around it."""
 
-    def entered(self, run: LoopRun) -> None: ...
+    def entered(self, run: LoopRun) -> None:
+        """Note that a watched loop has begun."""
 
     def next(self, run: LoopRun) -> bool:
         """Whether a watched loop goes on to its next iteration."""
 
     def paused(self, run: LoopRun, *, exhausted: bool) -> None:
-        """A loop has no further item, or was left; inside of another one it may begin anew."""
+        """Note that a loop has no further item, or was left; an inner loop may begin anew."""
 
     def left(self, run: LoopRun) -> None:
-        """A loop has ended, however."""
+        """Note that a loop has ended."""
 
     def look(self) -> None:
-        """Look for loops in what was imported."""
+        """Look for loops in modules that were just imported."""
 
 
 def with_watched_loops(
@@ -60,24 +61,24 @@ def with_watched_loops(
     *,
     looks: bool = False,
 ) -> list[ast.stmt]:
-    """The statements with the loops of the program watched; ``looks`` behind imports."""
-    found: list[ast.stmt] = []
+    """Return the statements with the program's loops watched; ``looks`` for more after imports."""
+    rewritten: list[ast.stmt] = []
     for number, node in enumerate(body):
         for block in _blocks(node):
             inside = looks and _runs_once(node)
             block[:] = with_watched_loops(block, program, watcher, embedded, looks=inside)
         site = program.sites.get(node)
-        found.append(node if site is None else _watched(LoopUse(watcher, site), site, embedded))
+        rewritten.append(node if site is None else _watched(LoopUse(watcher, site), site, embedded))
         following = body[number + 1] if number + 1 < len(body) else None
         last_import = isinstance(node, _IMPORTS) and not isinstance(following, _IMPORTS)
         if looks and last_import and getattr(node, "module", "") != "__future__":
             call = embedded.call(Look(watcher), at=node)
-            found.append(ast.copy_location(ast.Expr(call), node))
-    return found
+            rewritten.append(ast.copy_location(ast.Expr(call), node))
+    return rewritten
 
 
 class Look:
-    """What the code calls behind its imports; elsewhere, where it may be pickled to, nothing."""
+    """What the code calls after its imports; pickled to another process it does nothing."""
 
     def __init__(self, watcher: Watcher | None = None) -> None:
         self._watcher = watcher
@@ -87,12 +88,12 @@ class Look:
 
     def __call__(self) -> None:
         if self._watcher is not None:
-            with suppress(Exception):  # then it is left to what the loop fetches
+            with suppress(Exception):  # then the loop is known by what it fetches (see `fetches`)
                 self._watcher.look()
 
 
 class LoopUse:
-    """What the rewritten code of one loop calls; elsewhere, where it may be pickled to, nothing."""
+    """What the rewritten code of one loop calls; pickled to another process it does nothing."""
 
     def __init__(self, watcher: Watcher | None = None, site: LoopSite | None = None) -> None:
         self._watcher = watcher
@@ -108,7 +109,7 @@ class LoopUse:
         return LoopRun(watcher, site, source)
 
     def over(self, source: Any) -> Any:
-        """What a `for` runs over."""
+        """Return what a `for` runs over."""
         inner = source.iterable if is_progress_bar(source) else source
         run = None if isinstance(inner, Steps) else self._run(inner)
         if run is None:
@@ -119,7 +120,7 @@ class LoopUse:
         return inside_bar(source, watched(source.iterable, run))
 
     def over_async(self, source: Any) -> Any:
-        """What an `async for` runs over."""
+        """Return what an `async for` runs over."""
         run = None if isinstance(source, Steps) else self._run(source)
         if run is None:
             return source
@@ -128,19 +129,19 @@ class LoopUse:
         return watched_async(source, run)
 
     def next(self) -> bool:
-        """Before a `while` looks at its test: whether it may."""
+        """Return, before a `while` evaluates its test, whether it may go on."""
         run = self._running()
-        return run is None or run.next()
+        return run is None or run.next_step()
 
     def no_more(self) -> bool:
-        """The test of a `while` has failed."""
+        """Note that the test of a `while` has failed; return False."""
         run = self._running()
         if run is not None:
             run.exhausted()
         return False
 
     def __enter__(self) -> None:
-        """Before a `while`, or an `async for`."""
+        """Begin a `while` or an `async for`."""
         is_while = self._site is not None and isinstance(self._site.node, ast.While)
         run = self._run() if is_while else None
         _runs.set((*_runs.get(), (self, run)))
@@ -148,19 +149,19 @@ class LoopUse:
             run.__enter__()
 
     def __exit__(self, *error: Any) -> None:
-        """After it, however it ended."""
+        """End it, however it was left."""
         run = self._running()
         _runs.set(_runs.get()[:-1])
         if run is not None:
             run.__exit__(*error)
 
     def _running(self) -> LoopRun | None:
-        """The run of this loop that is the innermost of the thread or task that asks."""
+        """Return the innermost run of this loop in the current thread or task."""
         return next((run for use, run in reversed(_runs.get()) if use is self), None)
 
 
 _runs: ContextVar[tuple[tuple[LoopUse, LoopRun | None], ...]] = ContextVar("runs", default=())
-"""The loops inside a `with` that run now, the innermost last: of each thread and task its own."""
+"""The loops in a `with` that run now, the innermost last, in this thread or task."""
 
 
 class LoopRun:
@@ -170,7 +171,7 @@ class LoopRun:
         self.site = site
         self.ended = False
         self.trains_not = False
-        """It was seen to make no step and no backward pass, be its code as it may."""
+        """It made no step and no backward pass, whatever its code looks like."""
         self.bar: Any = None
         self._watcher = watcher
         self.items = 0
@@ -181,19 +182,19 @@ class LoopRun:
     def __enter__(self) -> None:
         self._watcher.entered(self)
 
-    def next(self) -> bool:
-        """Whether the loop goes on."""
+    def next_step(self) -> bool:
+        """Ask the watcher; return whether the loop goes on."""
         goes_on = self._watcher.next(self)
         self.items += goes_on
         return goes_on
 
     def exhausted(self) -> None:
-        """The loop has no further item."""
+        """Note that the loop has no further item."""
         self._exhausted = True
         self._watcher.paused(self, exhausted=True)
 
     def end(self) -> None:
-        """The loop ends before its next item: one inside of it was bounded."""
+        """End the loop before its next item: it or an inner loop was bounded."""
         self.ended = True
         if self.bar is not None:
             fill_bar(self.bar, self.items)
@@ -227,7 +228,7 @@ def _watched(use: LoopUse, site: LoopSite, embedded: Embedded) -> ast.stmt:
 
 
 def _watch_items(node: ast.For | ast.AsyncFor, use: LoopUse, embedded: Embedded) -> None:
-    """Inside of `enumerate(items)` and the like, so that a progress bar in there is full."""
+    """Watch the items, inside of `enumerate(items)` and the like, where a progress bar may be."""
     if isinstance(node, ast.AsyncFor):
         node.iter = embedded.call(use.over_async, node.iter, at=node.iter)
         return
@@ -250,13 +251,13 @@ def _watched_while(node: ast.While, use: LoopUse, embedded: Embedded) -> ast.Whi
 
 
 def _closed(node: ast.stmt, use: LoopUse, embedded: Embedded) -> ast.stmt:
-    """The loop in a `with` that ends the recording with it, however it is left."""
+    """Return the loop in a `with` that ends the recording, however the loop is left."""
     around = ast.withitem(embedded.expression(use, at=node))
     return ast.copy_location(ast.With([around], [node]), node)
 
 
 def _blocks(node: ast.stmt) -> Iterable[list[ast.stmt]]:
-    """The bodies of a statement, those of functions and classes as well."""
+    """Yield the bodies of a statement, also those of functions and classes."""
     for name in ("body", "orelse", "finalbody"):
         block = getattr(node, name, None)
         if block:
@@ -266,6 +267,6 @@ def _blocks(node: ast.stmt) -> Iterable[list[ast.stmt]]:
 
 
 def _runs_once(node: ast.stmt) -> bool:
-    """Whether the statement runs its bodies at once, and once."""
+    """Whether the statement runs its bodies at once, and only once."""
     scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     return not isinstance(node, (*scopes, *LOOPS))

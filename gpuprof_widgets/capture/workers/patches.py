@@ -1,4 +1,4 @@
-"""What a recorded DataLoader worker has in place of torch's functions, in its own process alone."""
+"""Timed stand-ins for torch's functions, in the process of a recorded DataLoader worker."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from multiprocessing import queues
 from time import perf_counter_ns
 from typing import Any, Protocol
 
-from gpuprof_widgets.capture.own_frames import leave_out_ours
+from gpuprof_widgets.capture.frame_filter import remove_profiler_frames
 
 IDLE, FETCH, COLLATE, PUT = "idle", "fetch", "collate", "put"
-"""Names of spans: waiting for indices; the whole batch; collating it; pickling and sending it."""
+"""Names of spans: waiting for indices, getting a batch, collating it, pickling and sending it."""
 
 _DEEPEST = 4
-"""Datasets inside datasets (`Subset`, `ConcatDataset`, ...) are looked for so far down."""
+"""How far down datasets inside datasets (`Subset`, `ConcatDataset`, ...) are timed."""
 
 
 class Spans(Protocol):
@@ -37,7 +37,7 @@ class Spans(Protocol):
 
 
 class Patches:
-    """Timed stand-ins for what the loop calls; ``undo`` puts everything back."""
+    """Timed stand-ins for what torch's worker loop calls; ``undo`` restores everything."""
 
     def __init__(self, spans: Spans) -> None:
         self._spans = spans
@@ -63,18 +63,18 @@ class Patches:
         self._set(worker, "ExceptionWrapper", _without_our_frames(wrapper))
 
     def undo(self) -> None:
-        """Everything as torch has it; a timed function that is still held only passes on."""
+        """Restore everything; a timed function that is still referenced then adds no spans."""
         self._on = False
         while self._undo:
             self._undo.pop()()
 
     def _set(self, owner: Any, name: str, value: Any) -> None:
-        own = vars(owner).get(name, self)  # ourselves stand for "it was inherited"
+        original = vars(owner).get(name, self)  # self: the owner inherits it
         setattr(owner, name, value)
-        if own is self:
+        if original is self:
             self._undo.append(lambda: delattr(owner, name))
         else:
-            self._undo.append(lambda: setattr(owner, name, own))
+            self._undo.append(lambda: setattr(owner, name, original))
 
     def _timed_get(self, get: Callable[..., Any]) -> Callable[..., Any]:
         def timed_get(*args: Any, **kwargs: Any) -> Any:
@@ -108,7 +108,7 @@ class Patches:
         return timed_put
 
     def _timed_send(self, send: Callable[..., Any]) -> Callable[..., Any]:
-        """Pickling and sending in one span: in the thread of the queue, beside the next fetch."""
+        """Time pickling and sending as one span, in the queue's thread, during the next fetch."""
 
         def timed_send(data: Any) -> Any:
             started, batch = getattr(self._pickled, "last", (perf_counter_ns(), -1))
@@ -139,7 +139,7 @@ class Patches:
             from torch.utils.data import get_worker_info
 
             worker = get_worker_info()
-            # A dataset may itself use a DataLoader in here, which is not this worker's.
+            # A dataset may itself use a DataLoader in this process, which is not this worker's.
             if self._on and worker is not None and worker.dataset is dataset:
                 self._time_fetcher(fetcher)
             return fetcher
@@ -153,7 +153,7 @@ class Patches:
             name = f"{type(fetcher.dataset).__name__}.__iter__"
             fetcher.dataset_iter = _TimedIterator(fetcher.dataset_iter, name, self._item)
             return
-        for kind in dict.fromkeys(type(one) for one in _datasets(fetcher.dataset)):
+        for kind in dict.fromkeys(map(type, _datasets(fetcher.dataset))):
             if not self._time_class(kind) and kind is type(fetcher.dataset):
                 name = f"{kind.__name__}.__getitem__"
                 fetcher.dataset = _TimedItems(fetcher.dataset, name, self._item)
@@ -168,7 +168,8 @@ class Patches:
                 return data
             finally:
                 if self._on:
-                    self._spans.items = self._spans.items or asked  # it may get all at once
+                    # A dataset may return all items at once, which are not counted then.
+                    self._spans.items = self._spans.items or asked
                     self._spans.add(FETCH, start, self._spans.batch, self._spans.items)
 
         return timed_fetch
@@ -185,7 +186,7 @@ class Patches:
         return timed_collate
 
     def _time_class(self, kind: Any) -> bool:
-        """Time a dataset's own way to its items; False where its class takes no other."""
+        """Time how a dataset gets its items; return False where its class cannot be changed."""
         if getattr(getattr(kind, "__getitem__", None), "gpuprof", False):
             return True  # persistent workers make a fetcher per epoch
         try:
@@ -221,7 +222,7 @@ class Patches:
     def _item(
         self, name: str, index: Any, get: Callable[..., Any], *args: Any, **named: Any
     ) -> Any:
-        """One item: a dataset that asks another one for it is one item still."""
+        """Time one item; one that a dataset gets from another dataset is counted once."""
         self._depth += 1
         start, got = perf_counter_ns(), 0
         try:
@@ -236,7 +237,7 @@ class Patches:
 
 
 class _TimedItems:
-    """A dataset whose class cannot be changed (a list, an array), as the fetcher sees it."""
+    """A timed stand-in for a dataset whose class cannot be changed (a list, an array)."""
 
     def __init__(self, dataset: Any, name: str, item: Callable[..., Any]) -> None:
         self._dataset, self._name, self._item = dataset, name, item
@@ -246,7 +247,7 @@ class _TimedItems:
 
 
 class _TimedIterator:
-    """The iterator of an iterable dataset, as the fetcher sees it."""
+    """A timed stand-in for the iterator of an iterable dataset."""
 
     def __init__(self, iterator: Iterator[Any], name: str, item: Callable[..., Any]) -> None:
         self._iterator, self._name, self._item = iterator, name, item
@@ -259,13 +260,13 @@ class _TimedIterator:
 
 
 def _batch_of(sent: Any) -> int:
-    """The number of the batch in what goes through a queue: (number, indices or data)."""
+    """Return the batch number of what goes through a queue: (number, indices or data); else -1."""
     is_batch = isinstance(sent, tuple) and len(sent) == 2 and type(sent[0]) is int
     return sent[0] if is_batch else -1
 
 
 def _datasets(dataset: Any, depth: int = 0) -> Iterator[Any]:
-    """The dataset and those inside it."""
+    """Yield the dataset and those inside it."""
     from torch.utils.data import Dataset
 
     yield dataset
@@ -273,17 +274,17 @@ def _datasets(dataset: Any, depth: int = 0) -> Iterator[Any]:
         return
     inner = getattr(dataset, "datasets", None)
     several = inner if isinstance(inner, (list, tuple)) else []
-    for one in [getattr(dataset, "dataset", None), *several]:
-        if isinstance(one, Dataset):
-            yield from _datasets(one, depth + 1)
+    for part in [getattr(dataset, "dataset", None), *several]:
+        if isinstance(part, Dataset):
+            yield from _datasets(part, depth + 1)
 
 
 def _without_our_frames(wrapper: Any) -> Callable[..., Any]:
-    """The wrapper of an exception for the main process, whose text has the frames in it."""
+    """Return the wrapper of an exception for the main process, whose text lacks our frames."""
 
     def wrap(exc_info: Any = None, where: str = "in background") -> Any:
         kind, error, traceback = exc_info or sys.exc_info()
-        leave_out_ours(error)
+        remove_profiler_frames(error)
         return wrapper((kind, error, error.__traceback__ if error else traceback), where)
 
     return wrap

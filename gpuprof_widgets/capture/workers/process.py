@@ -1,14 +1,14 @@
-"""What runs in a worker process of a DataLoader: torch's own loop, timed, with cProfile beside it.
+"""What runs in a worker process of a DataLoader: torch's own loop, timed and under cProfile.
 
-Every worker imports it, a freshly spawned one too: so nothing but the standard library and torch.
+Every worker imports this module, a spawned one afresh, so it imports little.
 
 Times are of `time.perf_counter_ns`, which on Linux, macOS and Windows is one clock for all
 processes of a machine. A worker appends its spans to a file of its own after every batch, in one
-unbuffered write: one that crashes or is killed keeps what it did. It stops recording when the
-folder is gone, and its loop goes on as it would without us.
+unbuffered write, so that one that crashes or is killed keeps what it did. It stops recording when
+the folder is gone, and its loop goes on as it would without us.
 
-What we do beside the loop calls built-in functions only: cProfile counts it as ours, which is left
-out, and not as calls of some library.
+Our own work calls only built-in functions, so that cProfile counts it as ours, which is left out,
+and not as calls of a library.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ SPANS, CALLS = ".spans", ".spans.prof"
 LENGTH_BYTES = 4
 
 MOST_ITEMS = 20_000
-"""Items of one worker that get a span; batches always do."""
+"""Items of one worker that get a span; batches always get one."""
 
 _DUMP_PAUSE = 50
-"""Times as long as writing cProfile's table took, it is not written again: 2 % at most."""
+"""Pause between writes of cProfile's table, in times of their duration: at most 2 % of time."""
 
 
 class RecordedLoop:
-    """torch's loop of a worker, as the target of its process.
+    """torch's loop of a worker, recorded, as the target of its process.
 
-    Pickled it is only the folder: a spawned worker takes the loop of its own torch.
+    It is pickled without the loop: a spawned worker takes that of its own torch.
     """
 
     def __init__(self, loop: Callable[..., None], folder: str, *, cprofile: bool) -> None:
@@ -58,9 +58,9 @@ class RecordedLoop:
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         recording = None
-        with suppress(Exception):  # a worker that cannot be recorded works all the same
-            given = inspect.signature(self._loop).bind(*args, **kwargs).arguments
-            recording = WorkerRecording(Path(self._folder), given, cprofile=self._cprofile)
+        with suppress(Exception):  # a worker works even if it cannot be recorded
+            arguments = inspect.signature(self._loop).bind(*args, **kwargs).arguments
+            recording = WorkerRecording(Path(self._folder), arguments, cprofile=self._cprofile)
             recording.start()
         try:
             self._loop(*args, **kwargs)
@@ -91,7 +91,7 @@ class WorkerRecording:
         self._writing = threading.Lock()
         self._file = -1
         self._item_spans = 0
-        self._fetched = 0  # items of the batches before this one
+        self._fetched = 0  # items of earlier batches
         self._patches = Patches(self)
 
     def start(self) -> None:
@@ -113,18 +113,18 @@ class WorkerRecording:
             hear_this_thread_only(self._calls)
 
     def add(self, name: str, start: int, batch: int, item: int = -1, index: Any = None) -> None:
-        """A span of that name from ``start`` until now."""
+        """Add a span of that name from ``start`` until now."""
         number = index if type(index) is int else -1
         self._spans.append((name, start, perf_counter_ns(), batch, item, number))
 
     def add_item(self, name: str, start: int, index: Any) -> None:
-        """The span of one item of the batch at hand; of very many only the first are kept."""
+        """Add the span of one item of the current batch; only the first `MOST_ITEMS` are kept."""
         self._item_spans += 1
         if self._item_spans <= MOST_ITEMS:
             self.add(name, start, self.batch, self.items, index)
 
     def began_batch(self, batch: int) -> None:
-        """A task has arrived: what came before is written, and the batch named in case we die."""
+        """Begin a batch: write what came before, which names this batch in case we die."""
         self._fetched += self.items
         self.batch, self.items = batch, 0
         if os.access(self._folder, os.F_OK):
@@ -133,24 +133,24 @@ class WorkerRecording:
             self.end()
 
     def ended_batch(self) -> None:
-        """The batch is about to go: write what there is."""
+        """Write the spans, just before the batch is sent."""
         self._or_end(self._flush)
         if perf_counter_ns() >= self._dump_after:
             self._or_end(self._dump_calls)
 
     def sent_batch(self) -> None:
-        """The thread that sends has sent one."""
+        """Write the spans, in the thread that has sent a batch."""
         self._or_end(self._flush)
 
     def _or_end(self, action: Callable[[], None]) -> None:
-        """What cannot be recorded any more (a full disk) must not end the user's worker."""
+        """Do it, and end the recording if it fails (a full disk): the user's worker must go on."""
         try:
             action()
         except Exception:
             self.end()
 
     def finish(self) -> None:
-        """The loop is over. The thread that sends may still be at it: its spans come after."""
+        """Finish after the loop; the sending thread may still add spans after that."""
         if self._file < 0:
             return
         self._stop_calls()
@@ -159,7 +159,7 @@ class WorkerRecording:
             self._write({"end": perf_counter_ns(), "items": self._item_spans})
 
     def end(self) -> None:
-        """Stop recording before the loop is over: put everything back, close the file."""
+        """Stop recording before the loop is over: restore everything, close the file."""
         self._patches.undo()
         self.finish()
         with self._writing:
@@ -177,9 +177,9 @@ class WorkerRecording:
         if spans:
             self._write(spans)
 
-    def _write(self, told: Any) -> None:
-        """Append it to the file, its length before it: what is cut off is known as such."""
-        data = marshal.dumps(told)
+    def _write(self, entry: Any) -> None:
+        """Append an entry to the file, after its length, which shows where one is cut off."""
+        data = marshal.dumps(entry)
         with self._writing:
             if self._file >= 0:
                 os.write(self._file, len(data).to_bytes(LENGTH_BYTES, "little") + data)
@@ -189,14 +189,14 @@ class WorkerRecording:
             return
         with suppress(Exception):
             self._dump_calls()
-        # On Python 3.11 another profiler may have the hook by now: that one goes on.
+        # On Python 3.11 another profiler may have the hook by now, and keeps it.
         hook: Any = sys.getprofile()
         if sys.version_info >= (3, 12) or hook is self._calls:
             self._calls.disable()
         self._calls = None
 
     def _dump_calls(self) -> None:
-        """Write cProfile's table, as it is now, in place of the one before."""
+        """Write cProfile's current table in place of the one before."""
         if self._calls is None or not os.access(self._folder, os.F_OK):
             return
         began = perf_counter_ns()
@@ -209,7 +209,7 @@ class WorkerRecording:
 
 
 def _stats(profile: Any) -> dict[Any, Any]:
-    """What `Profile.snapshot_stats` makes of the entries at hand: pstats' dictionary."""
+    """Return pstats' dictionary, as `Profile.snapshot_stats` makes it, from a running profile."""
     entries = _entries(profile)
     stats: dict[Any, Any] = {}
     callers: dict[Any, dict[Any, Any]] = {_key(entry.code): {} for entry in entries}
@@ -221,18 +221,18 @@ def _stats(profile: Any) -> dict[Any, Any]:
             before = by.get(caller, (0, 0, 0.0, 0.0))
             by[caller] = tuple(a + b for a, b in zip(before, numbers, strict=True))
     for entry in entries:
-        key, (calls, primitive, own, total) = _key(entry.code), _numbers(entry)
+        key, (calls, primitive, self_s, total) = _key(entry.code), _numbers(entry)
         before = stats.get(key, (0, 0, 0.0, 0.0))
-        numbers = (primitive + before[0], calls + before[1], own + before[2], total + before[3])
+        numbers = (primitive + before[0], calls + before[1], self_s + before[2], total + before[3])
         stats[key] = (*numbers, callers[key])
     return stats
 
 
 def _entries(profile: Any) -> list[Any]:
-    """The table of a cProfile that goes on.
+    """Return the entries of a running cProfile.
 
-    It is a tree that every call rearranges: a callback or finalizer that the garbage collector
-    runs while it is read would hide entries of it.
+    They are a tree that every call rearranges: a callback or finalizer that the garbage collector
+    runs meanwhile would hide some of them.
     """
     collects = gc.isenabled()
     gc.disable()
@@ -255,9 +255,9 @@ def _numbers(entry: Any) -> tuple[int, int, float, float]:
 
 
 def _end_inherited_profiler() -> None:
-    """A forked worker has a copy of the main process's profiler at work: it tells nobody."""
+    """End the copy of the main process's profiler that runs in a forked worker."""
     if "enable" in vars(cProfile.Profile):
-        del cProfile.Profile.enable  # the recorder's, which makes way for the user's own
+        del cProfile.Profile.enable  # our recorder's, which makes way for the user's own
     if sys.version_info >= (3, 12):
         tool = sys.monitoring.PROFILER_ID
         if sys.monitoring.get_tool(tool) is not None:

@@ -1,8 +1,11 @@
-"""The worker processes of DataLoaders: recorded where asked for, else at least mentioned.
+"""The worker processes of DataLoaders: recorded where asked for, otherwise mentioned in a note.
 
 While a recording runs, the target of a new worker's process is a `RecordedLoop`, which writes what
-it does into a folder. `time.perf_counter_ns` is one clock for all processes of a machine; read
-beside the clock of the day, in whose time torch.profiler writes, it places the spans on the trace.
+it does into a folder. `time.perf_counter_ns` is one clock for all processes of a machine; pairs of
+readings with the time of day, in which torch.profiler writes, place the spans on the trace.
+
+`Workers` is the part that records them, `UnrecordedWorkers` the part that mentions them, and
+`WorkerStarts` marks how long they take to start. A `WorkerFile` is what one worker has written.
 """
 
 from __future__ import annotations
@@ -17,10 +20,8 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-import pandas as pd
-
+from gpuprof_widgets.capture.frame_filter import with_labels, without_profiler_calls
 from gpuprof_widgets.capture.interrupts import temporary_folder
-from gpuprof_widgets.capture.own_frames import without_own_calls
 from gpuprof_widgets.capture.part import Context, Part, both_clocks, time_of_day
 from gpuprof_widgets.capture.workers.patches import FETCH, IDLE, PUT
 from gpuprof_widgets.capture.workers.process import (
@@ -37,6 +38,14 @@ from gpuprof_widgets.trace.pstats import calls_of_stats
 LOADS_WITH_WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 """The region that torch opens while it waits for a batch from a worker."""
 
+STARTS_WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__init__"
+"""Our region around the start of workers, named like torch's."""
+
+CATEGORY, IDLE_CATEGORY = "worker", "worker_idle"
+
+Span = tuple[str, int, int, int, int, int]
+"""Name, start, end (ns of `perf_counter_ns`), batch, item (for a fetch: how many), index."""
+
 _STARTED_BEFORE = (
     "the DataLoader's workers were started before this recording, so they are not in it; those "
     "that start while it runs are"
@@ -44,23 +53,17 @@ _STARTED_BEFORE = (
 
 
 def workers(context: Context) -> Part:
-    """The part that records workers, or the one that says that they are not recorded."""
+    """Return the part that records workers, or the one that notes that they are not recorded."""
     return Workers(context) if context.options.workers else UnrecordedWorkers()
 
 
-class UnrecordedWorkers:
-    """Says what a profile lacks whose run loaded its data in other processes."""
+class UnrecordedWorkers(Part):
+    """Notes that a run loaded its data in other processes, which are not recorded."""
 
     loses = "no word on the DataLoader's workers"
 
     def __init__(self) -> None:
         self._seen = False
-
-    def start(self) -> None:
-        """Nothing is put in."""
-
-    def stop(self) -> None:
-        """Nothing to take out."""
 
     def refine(self, trace: Trace) -> Trace:
         self._seen = loads_with_workers(trace)
@@ -70,11 +73,8 @@ class UnrecordedWorkers:
         note = "the DataLoader's worker processes are not recorded: --workers does"
         return [note] if self._seen else []
 
-    def metadata(self) -> dict[str, Any]:
-        return {}
 
-
-class Workers:
+class Workers(Part):
     """Records the workers that start in the run: their spans and their Python calls."""
 
     loses = "no DataLoader workers"
@@ -91,7 +91,7 @@ class Workers:
         self._waited = False
 
     def start(self) -> None:
-        """Let every worker that starts from now on record itself."""
+        """Make every worker that starts from now on record itself."""
         if self._folder is not None:
             return
         from torch.utils.data._utils import worker
@@ -104,7 +104,7 @@ class Workers:
         worker._worker_loop = loop
 
     def stop(self) -> None:
-        """Take the loop out again, and let the workers that live on go on without us."""
+        """Restore torch's loop, and end the recording of workers that live on."""
         folder, self._folder = self._folder, None
         if folder is None:
             return
@@ -112,10 +112,10 @@ class Workers:
 
         worker._worker_loop = self._loop
         if os.getpid() != self._process:
-            return  # a fork: the folder is that of the process in which it was made
+            return  # a fork: the folder belongs to its parent
         self._ended = both_clocks()
         try:
-            # Renamed at once: a worker that looks for the folder finds it gone, and stops.
+            # Renamed first: a worker that looks for the folder then stops recording.
             folder = folder.rename(f"{folder}-ended")
             self._files += read_folder(folder)
         finally:
@@ -126,7 +126,7 @@ class Workers:
         if not len(trace):
             return trace
         files, ended = self._files, self._ended
-        if self._folder is not None:  # one window of several: the workers are still at it
+        if self._folder is not None:  # one window of several: the workers still run
             files, ended = read_folder(self._folder), both_clocks()
 
         def place(moment: int) -> int:
@@ -144,23 +144,18 @@ class Workers:
         return {"workers": [file.about() for file in self._files]} if self._files else {}
 
     def calls(self) -> dict[str, Calls]:
-        """What cProfile counted in each worker, by the worker's name."""
-        found = {file.name: file.calls() for file in self._files}
-        return {
-            name: self._labelled(without_own_calls(calls, {}))
-            for name, calls in found.items()
-            if calls is not None
-        }
-
-    def _labelled(self, calls: Calls) -> Calls:
-        """Functions of cells under their cells' names."""
-        files = [self._cell_labels.get(file, file) for file in calls.functions["file"]]
-        named = calls.functions.assign(file=pd.Series(files, dtype=object))
-        return Calls(named, calls.edges)
+        """Return what cProfile counted in each worker, by the worker's name."""
+        by_worker = {}
+        for file in self._files:
+            if (calls := file.calls()) is not None:
+                calls = without_profiler_calls(calls, {})
+                functions = with_labels(calls.functions, self._cell_labels)
+                by_worker[file.name] = Calls(functions, calls.edges)
+        return by_worker
 
 
 def calls_of_workers(parts: Iterable[Part]) -> Mapping[str, Calls]:
-    """What cProfile counted in the workers, if one of these parts has recorded any."""
+    """Return what cProfile counted in the workers, if one of these parts recorded any."""
     return {
         name: calls
         for part in parts
@@ -174,17 +169,13 @@ def loads_with_workers(trace: Trace) -> bool:
     return LOADS_WITH_WORKERS in set(trace.slices["name"].cat.categories)
 
 
-STARTS_WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__init__"
-"""Named as torch names the region in which the loop waits for a batch."""
-
-
-class WorkerStarts:
-    """Marks what ``iter(loader)`` takes where it starts processes: input pipeline, not Python."""
+class WorkerStarts(Part):
+    """Marks the time that ``iter(loader)`` takes to start processes, as input pipeline."""
 
     loses = "no word on how long DataLoader workers took to start"
 
     def __init__(self, context: Context) -> None:
-        self._begin: _InRegion | None = None
+        self._patch: _InRegion | None = None
 
     def start(self) -> None:
         """Open the region around every start of workers from now on."""
@@ -192,37 +183,28 @@ class WorkerStarts:
 
         kind: Any = dataloader._MultiProcessingDataLoaderIter
         plain = kind.__dict__.get("__init__")
-        if self._begin is None and isinstance(plain, FunctionType):
-            self._begin = kind.__init__ = _InRegion(plain)
+        if self._patch is None and isinstance(plain, FunctionType):
+            self._patch = kind.__init__ = _InRegion(plain)
 
     def stop(self) -> None:
-        """The class as torch has it, or as the user has made it meanwhile."""
+        """Restore torch's class, unless the user has changed it meanwhile."""
         from torch.utils.data import dataloader
 
         kind: Any = dataloader._MultiProcessingDataLoaderIter
-        begin, self._begin = self._begin, None
-        if begin is None:
+        patch, self._patch = self._patch, None
+        if patch is None:
             return
-        begin.ended = True
-        if kind.__dict__.get("__init__") is begin:
-            kind.__init__ = begin.plain
-
-    def refine(self, trace: Trace) -> Trace:
-        return trace
-
-    def notes(self) -> list[str]:
-        return []
-
-    def metadata(self) -> dict[str, Any]:
-        return {}
+        patch.ended = True
+        if kind.__dict__.get("__init__") is patch:
+            kind.__init__ = patch.plain
 
 
 class _InRegion:
-    """An ``__init__`` whose every call is a region on the trace, with no frame of ours around it.
+    """An ``__init__`` whose every call is a region on the trace, without a frame of ours around it.
 
-    A frame would be where the warnings of torch's own ``__init__`` point to (they name its caller),
-    and would stand in the traceback of its errors. Instead the bound method holds the region. It is
-    freed, and torch ends the region, as soon as the call is over, however that ended.
+    Warnings of torch's ``__init__``, which name its caller, would name our frame, and tracebacks
+    would show it. Instead the bound method holds the region: it is freed, and torch ends the
+    region, as soon as the call is over, however that ended.
     """
 
     def __init__(self, plain: FunctionType) -> None:
@@ -234,24 +216,18 @@ class _InRegion:
             return self.plain.__get__(iterator, kind)
         from torch._C._autograd import _record_function_with_args_enter
 
-        begin: Any = partial(self.plain, iterator)
-        # No local name holds the region: an interrupt's traceback would keep it open.
-        begin.region = _record_function_with_args_enter(STARTS_WORKERS)
-        return begin
-
-
-CATEGORY, IDLE_CATEGORY = "worker", "worker_idle"
-
-Span = tuple[str, int, int, int, int, int]
-"""Name, start, end (ns of `perf_counter_ns`), batch, item (of a fetch: how many), index."""
+        bound: Any = partial(self.plain, iterator)
+        # No local variable holds the region: an interrupt's traceback would keep it open.
+        bound.region = _record_function_with_args_enter(STARTS_WORKERS)
+        return bound
 
 
 @dataclass(frozen=True)
 class WorkerFile:
     """One worker process: who it is, what it did, and how it ended.
 
-    ``child`` is the number that multiprocessing gave it: its parent started them one by one, while
-    which of them is the first to run depends on the machine.
+    ``child`` is its number by multiprocessing, the order in which the workers were started; the
+    order in which they run differs.
     """
 
     worker: int
@@ -267,20 +243,20 @@ class WorkerFile:
 
     @property
     def name(self) -> str:
-        """Its name in the profile; a loader's workers are numbered, its processes are not."""
+        """Its name in the profile, with the process: several loaders have a worker 0."""
         return f"worker{self.worker}.pid{self.pid}"
 
     def calls(self) -> Calls | None:
-        """What cProfile counted in the ``counted`` items it had seen when it was last written."""
+        """Return what cProfile counted in the first ``counted`` items, when it was last written."""
         return calls_of_stats(self.stats) if self.stats else None
 
     def about(self) -> dict[str, Any]:
-        """What the metadata says of it."""
+        """Return the worker's row of the metadata."""
         who = {"worker": self.worker, "workers": self.workers, "pid": self.pid}
         return {**who, "items_in_calls": self.counted, "died": self.died}
 
     def notes(self) -> Iterator[str]:
-        """What is missing of it."""
+        """Yield what is missing of it."""
         who = f"DataLoader worker {self.worker} (pid {self.pid})"
         if self.died:
             fetched = {batch for name, _, _, batch, _, _ in self.spans if name == FETCH}
@@ -293,40 +269,40 @@ class WorkerFile:
 
 
 def read_folder(folder: Path) -> list[WorkerFile]:
-    """The workers that wrote into this folder, in the order of their start."""
-    found = [one for path in folder.glob(f"*{SPANS}") if (one := _read(path)) is not None]
-    return sorted(found, key=lambda one: one.child)
+    """Return the workers that wrote into this folder, in the order of their start."""
+    files = map(_read, folder.glob(f"*{SPANS}"))
+    return sorted((file for file in files if file is not None), key=lambda file: file.child)
 
 
 def _read(path: Path) -> WorkerFile | None:
-    told = list(_told(path.read_bytes()))
-    if not told:
+    entries = list(_entries(path.read_bytes()))
+    if not entries:
         return None
-    head, *rest = told
-    spans = [span for one in rest if isinstance(one, list) for span in one]
-    last = next((one for one in rest if isinstance(one, dict)), {})
+    head, *rest = entries
+    spans = [span for entry in rest if isinstance(entry, list) for span in entry]
+    last = next((entry for entry in rest if isinstance(entry, dict)), {})
     counted, stats = _stats(path.with_suffix(CALLS))
     return WorkerFile(
         **head,
         end=last.get("end"),
         items=last.get("items", 0),
         died="end" not in last and not _is_alive(head["pid"]),
-        spans=tuple(sorted(spans, key=lambda span: span[2])),  # two threads of it write
+        spans=tuple(sorted(spans, key=lambda span: span[2])),  # two threads write
         counted=counted,
         stats=stats,
     )
 
 
 def _stats(path: Path) -> tuple[int, dict[Any, Any]]:
-    """The items and the calls in them, as cProfile had them last; nothing where it did not run."""
+    """Return the number of items, and cProfile's statistics of them; nothing without cProfile."""
     if not path.exists():
         return 0, {}
     counted, stats = marshal.loads(path.read_bytes())
     return counted, stats
 
 
-def _told(data: bytes) -> Iterator[Any]:
-    """What the worker wrote, piece by piece, without one that it could not finish."""
+def _entries(data: bytes) -> Iterator[Any]:
+    """Yield the entries that the worker wrote, without one that it could not finish."""
     while len(data) > LENGTH_BYTES:
         end = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "little")
         if len(data) < end:
@@ -336,7 +312,7 @@ def _told(data: bytes) -> Iterator[Any]:
 
 
 def _is_alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not waited for does not."""
+    """Whether a process runs; a zombie does not."""
     try:
         os.kill(pid, 0)
     except OSError:
@@ -350,9 +326,9 @@ def _is_alive(pid: int) -> bool:
 def track_slices(
     files: list[WorkerFile], trace: Trace, place: Callable[[int], int]
 ) -> tuple[list[NewSlice], list[NewTrack]]:
-    """The workers' spans within the trace's bounds, cut there, and the tracks they lie on.
+    """Return the workers' spans, cut at the trace's bounds, and their tracks.
 
-    A worker has two: its loop, and the thread that pickles and sends batches meanwhile.
+    A worker has two tracks: its loop, and the thread that pickles and sends batches meanwhile.
     """
     slices: list[NewSlice] = []
     tracks: list[NewTrack] = []
@@ -360,11 +336,11 @@ def track_slices(
         label = f"DataLoader worker {file.worker} · "
         for suffix, sends in ((f"pid {file.pid}", False), ("sending", True)):
             track = len(trace.tracks) + len(tracks)
-            mine = [span for span in file.spans if (span[0] == PUT) == sends]
-            placed = [_slice(span, file, track, trace, place) for span in mine]
-            inside = [one for one in placed if one is not None]
-            if inside:
-                slices += inside
+            of_track = [span for span in file.spans if (span[0] == PUT) == sends]
+            placed = [_slice(span, file, track, trace, place) for span in of_track]
+            visible = [new_slice for new_slice in placed if new_slice is not None]
+            if visible:
+                slices += visible
                 thread = f"{file.pid}{'-sending' if sends else ''}"
                 tracks.append(NewTrack("worker", label + suffix, str(file.pid), thread))
     return slices, tracks
@@ -385,6 +361,6 @@ def _slice(
     if index >= 0:
         args["index"] = index
     if name == IDLE:
-        del args["batch"]  # it did not wait for this one in particular
+        del args["batch"]  # it did not wait for this batch in particular
     category = IDLE_CATEGORY if name == IDLE else CATEGORY
     return NewSlice(start, end - start, name, category, track, args)

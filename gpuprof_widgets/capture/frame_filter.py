@@ -1,4 +1,9 @@
-"""Take our own frames and the kernel's out of what was recorded: the user's code remains."""
+"""Take the profiler's frames and the kernel's out of a recording, so that the user's code remains.
+
+`without_profiler_calls` does it for cProfile's calls, `without_profiler_slices` for the trace's
+Python frames, and `remove_profiler_frames` for tracebacks. Our code is known by its files, so the
+patterns below name modules of this package.
+"""
 
 from __future__ import annotations
 
@@ -24,63 +29,70 @@ Mask = NDArray[np.bool_]
 _COUNTED = ["calls", "primitive_calls", "self_ns", "total_ns"]
 _PACKAGE = str(Path(__file__).parent.parent)
 _BUILTIN = "~"
-_OF_DEVICES = (*GPU_CATEGORIES, "gpu_user_annotation")
+_DEVICE_CATEGORIES = (*GPU_CATEGORIES, "gpu_user_annotation")
 
-# torch shortens paths by sys.path, so frames are known by the tail of their file's path.
-_AROUND = re.compile(
+# In traces torch shortens paths by sys.path, so frames are known by the tail of their file's path.
+_AROUND_USER_CODE = re.compile(
     r"gpuprof_widgets[/\\](capture[/\\](cell|loop[/\\]steps)|commands[/\\]run"
     r"|integrations[/\\]\w+|magic|profiling)\.py\("
     rf"|nn[/\\]modules[/\\]module\.py\({LINE}\): {NAME}$"
 )
+"""Frames that run the user's code."""
 _RECORDING = re.compile(
     r"gpuprof_widgets[/\\]capture[/\\](?!(cell|loop[/\\]steps)\.py)[\w/\\]+\.py\("
 )
+"""Frames that record: what they call is ours as well."""
 
-
-_BETWEEN = str(Path(_PACKAGE, "capture", "loop", "steps.py"))
-"""Its functions stand between a loop and its items: what they call, the loop has called."""
-_DRIVING = str(Path(_PACKAGE, "capture", "lines", "suspended.py"))
+_LOOP_FILE = str(Path(_PACKAGE, "capture", "loop", "steps.py"))
+"""Stands between a loop and its items: what its functions call, the loop has called."""
+_AWAIT_FILE = str(Path(_PACKAGE, "capture", "lines", "suspended.py"))
 """Runs what a marked line awaits, by built-ins such as `next`: what these call, the user awaits."""
 
-_BESIDE = re.compile(re.escape(_PACKAGE) + r"[/\\]capture[/\\](modules|module_calls|memory)\.py")
-"""Calls nothing of the user's but to look at it: what it calls is ours, and what that calls."""
+_OBSERVERS = re.compile(re.escape(_PACKAGE) + r"[/\\]capture[/\\](modules|module_calls|memory)\.py")
+"""Only looks at the user's objects: whatever it calls, directly or not, is ours."""
 
 _KERNEL = re.compile(
     r"[/\\](?:ipykernel|IPython|zmq|tornado|asyncio|jupyter_client|traitlets)[/\\]"
     r"|[/\\](?:threading|selectors|queue)\.py$"
 )
+"""Files of the kernel's event loop."""
 
 
-def without_own_calls(
+def without_profiler_calls(
     calls: Calls, cell_labels: Mapping[str, str], *, began_inside: bool = False
 ) -> Calls:
-    """The calls without ours; with cells only what their code reached, under their labels.
+    """Return the calls without ours; in a notebook only those that the cells' code reached.
 
-    Others are there when a cell awaits (the event loop's other tasks) and from Python 3.12 on
-    (cProfile then sees every thread). Where cProfile ``began_inside`` the cell's code, the calls
-    by the frames that were open then have no caller.
+    ``cell_labels`` maps the files of cells to the labels that replace them. Calls that no cell made
+    come from the event loop's other tasks, when a cell awaits. Where cProfile ``began_inside`` the
+    cell's code, the calls by frames that were open then have no caller.
     """
-    ours = calls.functions["file"].str.startswith(_PACKAGE).to_numpy(dtype=bool)
-    ours = ours | _are_marked_calls(calls.functions)
-    between = (calls.functions["file"] == _BETWEEN).to_numpy(dtype=bool)
-    beside = calls.functions["file"].str.match(_BESIDE).to_numpy(dtype=bool)
-    by_us = _called_by(calls, (calls.functions["file"] == _DRIVING).to_numpy(dtype=bool))
-    driven = by_us & (calls.functions["file"] == _BUILTIN).to_numpy(dtype=bool)
-    entered = _called_by(calls, between) | _called_by(calls, driven)
-    calls = _called_past(calls, between)
+    files = calls.functions["file"]
+    ours = files.str.startswith(_PACKAGE).to_numpy(dtype=bool) | _are_marked_calls(calls.functions)
+    of_loop = (files == _LOOP_FILE).to_numpy(dtype=bool)
+    observers = files.str.match(_OBSERVERS).to_numpy(dtype=bool)
+    called_by_await = _called_by(calls, (files == _AWAIT_FILE).to_numpy(dtype=bool))
+    awaiting = called_by_await & (files == _BUILTIN).to_numpy(dtype=bool)
+    called_by_user = _called_by(calls, of_loop) | _called_by(calls, awaiting)
+    calls = _called_past(calls, of_loop)
     calls = _called_through(calls, ours)
-    calls = _less_called_by(calls, ours & ~between, beside)
+    calls = _less_called_by(calls, ours & ~of_loop, observers)
     functions = calls.functions
     keep = ~ours & (functions["calls"].to_numpy() > 0)
     if cell_labels:
-        entries = _entries(functions, cell_labels) | entered
+        entries = _entries(functions, cell_labels) | called_by_user
         if began_inside:
             entries |= _without_caller(calls)
         keep &= _reached(calls, entries, keep)
-        files = [cell_labels.get(file, file) for file in functions["file"]]
-        # As objects, which they are when loaded: pandas would infer a dtype of its own.
-        functions["file"] = pd.Series(files, index=functions.index, dtype=object)
+        functions = with_labels(functions, cell_labels)
     return _kept_calls(Calls(functions, calls.edges), keep)
+
+
+def with_labels(functions: pd.DataFrame, cell_labels: Mapping[str, str]) -> pd.DataFrame:
+    """Return the functions with the labels of cells in place of their files."""
+    files = [cell_labels.get(file, file) for file in functions["file"]]
+    # dtype object, as in a loaded profile: pandas would infer another.
+    return functions.assign(file=pd.Series(files, index=functions.index, dtype=object))
 
 
 def _called_by(calls: Calls, callers: Mask) -> Mask:
@@ -89,29 +101,29 @@ def _called_by(calls: Calls, callers: Mask) -> Mask:
     return called
 
 
-def _called_past(calls: Calls, between: Mask) -> Calls:
-    """The calls as if what these functions called had been called by who called them.
+def _called_past(calls: Calls, skipped: Mask) -> Calls:
+    """Return the calls as if the callees of the skipped functions had been called by their callers.
 
-    Where several did, by the one that did so most; where that was before cProfile began, by none.
+    Of several callers the most frequent one counts; one from before cProfile began is unknown.
     """
     edges = calls.edges
-    if not between.any():
+    if not skipped.any():
         return calls
-    above = edges[between[edges["callee"]] & ~between[edges["caller"]]]
+    above = edges[skipped[edges["callee"]] & ~skipped[edges["caller"]]]
     most = above.sort_values("calls").drop_duplicates("callee", keep="last")
     caller_of = dict(zip(most["callee"], most["caller"], strict=True))
-    past = between[edges["caller"]] & ~between[edges["callee"]]
+    bypassed = skipped[edges["caller"]] & ~skipped[edges["callee"]]
     caller = [
-        caller_of.get(caller, caller) if is_past else caller
-        for caller, is_past in zip(edges["caller"], past, strict=True)
+        caller_of.get(caller, caller) if is_bypassed else caller
+        for caller, is_bypassed in zip(edges["caller"], bypassed, strict=True)
     ]
-    merged = edges.assign(caller=np.array(caller, dtype=edges["caller"].to_numpy().dtype))
-    sums = merged.groupby(["caller", "callee"], as_index=False, sort=False).sum()
+    moved = edges.assign(caller=np.array(caller, dtype=edges["caller"].to_numpy().dtype))
+    sums = moved.groupby(["caller", "callee"], as_index=False, sort=False).sum()
     return Calls(calls.functions, sums[list(edges.columns)])
 
 
 def _without_caller(calls: Calls) -> Mask:
-    """Functions some of whose calls nobody made that cProfile saw, the kernel's own left out."""
+    """Return the functions with calls by code that cProfile did not see, without the kernel's."""
     seen = np.zeros(len(calls.functions), dtype=np.int64)
     np.add.at(seen, calls.edges["callee"].to_numpy(), calls.edges["calls"].to_numpy())
     unseen = calls.functions["calls"].to_numpy() > seen
@@ -120,54 +132,58 @@ def _without_caller(calls: Calls) -> Mask:
 
 
 def _are_marked_calls(functions: pd.DataFrame) -> Mask:
-    """Our code around the calls of modules, which says that it stands in torch's file."""
+    """Return our code around the calls of modules, which claims to be in torch's file."""
     place = (functions["file"] == FILE) & (functions["line"] == LINE) & (functions["name"] == NAME)
     return place.to_numpy(dtype=bool)
 
 
 def _called_through(calls: Calls, ours: Mask) -> Calls:
-    """The calls as if who called a module's marked call had called what that calls.
+    """Return the calls as if the callers of a module's marked call had called torch's code.
 
-    It makes one call for each call of it, so that callers share these by their own number.
+    A marked call makes exactly one call, so the callers share its calls in proportion to theirs.
     """
     functions, edges = calls.functions, calls.edges
-    through = _are_marked_calls(functions)
+    marked = _are_marked_calls(functions)
     theirs = ~ours & (functions["file"] != _BUILTIN).to_numpy(dtype=bool)
     callee = edges["callee"].to_numpy()
-    past = through[edges["caller"]] & theirs[callee]
-    if not past.any():
+    bypassed = marked[edges["caller"]] & theirs[callee]
+    if not bypassed.any():
         return calls
-    above = edges[through[edges["callee"]]]
-    merged = [edges[~past]]
-    for row in np.flatnonzero(past):
+    above = edges[marked[edges["callee"]]]
+    merged = [edges[~bypassed]]
+    for row in np.flatnonzero(bypassed):
         callers = above[above["callee"] == edges["caller"].iloc[row]]
-        reached = (callers["calls"] / callers["calls"].sum()).cumsum().to_numpy()
-        shared = {
-            column: np.diff(np.rint(reached * edges[column].iloc[row]), prepend=0).astype(np.int64)
+        share_until = (callers["calls"] / callers["calls"].sum()).cumsum().to_numpy()
+        shares = {
+            column: np.diff(np.rint(share_until * edges[column].iloc[row]), prepend=0).astype(
+                np.int64
+            )
             for column in _COUNTED
         }
-        merged.append(callers.assign(callee=int(callee[row]), **shared))
+        merged.append(callers.assign(callee=int(callee[row]), **shares))
     sums = pd.concat(merged).groupby(["caller", "callee"], as_index=False, sort=False).sum()
     return Calls(functions, sums[list(edges.columns)].astype(dict(edges.dtypes)))
 
 
-def _less_called_by(calls: Calls, ours: Mask, beside: Mask) -> Calls:
-    """The calls, less the built-ins that our own frames called, and all that those beside did.
+def _less_called_by(calls: Calls, ours: Mask, observers: Mask) -> Calls:
+    """Return the calls without the built-ins that we called, and without all that observers called.
 
-    With what those beside alone have called goes what that called.
+    A function that only observers called takes its own calls with it.
     """
     functions, edges = calls.functions.copy(), calls.edges
     caller, callee = edges["caller"].to_numpy(), edges["callee"].to_numpy()
     builtin = (functions["file"] == _BUILTIN).to_numpy()
     number, count = functions["calls"].to_numpy(), edges["calls"].to_numpy()
-    alone = beside
+    observing = observers
     while True:
-        by_us = np.bincount(callee[alone[caller]], count[alone[caller]], len(functions))
-        new = beside | (~ours & (by_us > 0) & (by_us >= number))
-        if np.array_equal(new, alone):
+        by_observers = np.bincount(
+            callee[observing[caller]], count[observing[caller]], len(functions)
+        )
+        extended = observers | (~ours & (by_observers > 0) & (by_observers >= number))
+        if np.array_equal(extended, observing):
             break
-        alone = new
-    gone = alone[caller] | (ours[caller] & builtin[callee])
+        observing = extended
+    gone = observing[caller] | (ours[caller] & builtin[callee])
     for name in _COUNTED:
         left = functions[name].to_numpy(copy=True)
         np.subtract.at(left, callee[gone], edges[name].to_numpy()[gone])
@@ -176,7 +192,7 @@ def _less_called_by(calls: Calls, ours: Mask, beside: Mask) -> Calls:
 
 
 def _entries(functions: pd.DataFrame, cell_files: Collection[str]) -> Mask:
-    """Where the user's code begins: in a cell, or in a thread."""
+    """Return where the user's code begins: in a cell, or in a thread."""
     in_cell = functions["file"].isin(list(cell_files))
     in_thread = functions["file"].str.endswith("threading.py") & (functions["name"] == "_bootstrap")
     return (in_cell | in_thread).to_numpy(dtype=bool)
@@ -195,7 +211,7 @@ def _reached(calls: Calls, entries: Mask, allowed: Mask) -> Mask:
 def _kept_calls(calls: Calls, keep: Mask) -> Calls:
     row = np.cumsum(keep) - 1
     caller, callee = calls.edges["caller"].to_numpy(), calls.edges["callee"].to_numpy()
-    # The built-in through which we ran the cell is not its caller, though users call it as well.
+    # The `eval` by which we ran the cell is not its caller; users may call it as well.
     entered = (
         _is_evaluation(calls.functions)[caller]
         & (calls.functions["name"] == "<module>").to_numpy()[callee]
@@ -212,15 +228,15 @@ def _is_evaluation(functions: pd.DataFrame) -> Mask:
     return (functions["name"] == "<built-in method builtins.eval>").to_numpy(dtype=bool)
 
 
-def without_own_slices(
+def without_profiler_slices(
     trace: Trace, label: str, *, cells: Collection[str] = (), threads_before: Collection[int] = ()
 ) -> Trace:
-    """The trace of what ran in the region of that name: not what we did before and after it.
+    """Return the trace of what ran in the region of that name, the user's code.
 
-    Out go the frames that are ours or were open already, and what the region's thread did outside
-    it (our wait for the device); what a device still works off after it stays. In a kernel out go
-    also the frames of the threads that were there before, unless they ran an op or code of one of
-    the ``cells``.
+    It loses our frames, frames that were open before, and what the region's thread did outside the
+    region (our wait for the device); work that a device finishes later stays. In a notebook it also
+    loses the frames of threads that existed before, unless they ran an op or code of a cell in
+    ``cells``.
     """
     slices = trace.slices
     regions = slices[(slices["category"] == "user_annotation") & (slices["name"] == label)]
@@ -230,22 +246,24 @@ def without_own_slices(
     begin, end = int(region["ts"]), int(region["ts"] + region["dur"])
     ts, track = slices["ts"].to_numpy(), slices["track"].to_numpy()
     ended = ts + slices["dur"].to_numpy()
-    own = (track == region["track"]) & ((ts < begin) | (ts >= end))
-    own |= ~slices["category"].isin(_OF_DEVICES).to_numpy() & (ended <= begin) & (ts < begin)
+    removed = (track == region["track"]) & ((ts < begin) | (ts >= end))
+    removed |= (
+        ~slices["category"].isin(_DEVICE_CATEGORIES).to_numpy() & (ended <= begin) & (ts < begin)
+    )
     frames = (slices["category"] == "python_function").to_numpy()
     if frames.any():
-        own |= _own_frames(slices, frames, begin, end)
-        longest = int(regions.index.to_numpy()[regions["dur"].argmax()])
+        removed |= _profiler_frames(slices, frames, begin, end)
+        region_row = int(regions.index.to_numpy()[regions["dur"].argmax()])
         if threads_before:
-            own |= _of_the_kernel(trace, frames, longest, cells, threads_before)
-        own |= _waiting(trace, frames & ~own, longest)
-    return _kept_slices(trace, ~own) if own.any() else trace
+            removed |= _of_the_kernel(trace, frames, region_row, cells, threads_before)
+        removed |= _waiting(trace, frames & ~removed, region_row)
+    return _kept_slices(trace, ~removed) if removed.any() else trace
 
 
 def without_steps_taken_back(trace: Trace, names: Mapping[str, int]) -> Trace:
-    """The trace without the first so many annotations of each name.
+    """Return the trace without the first annotations of each name, as many as ``names`` says.
 
-    What a GPU has of them goes too: it begins before the step that came after them does.
+    Their spans on a GPU go too: those that begin before the next step of that name does.
     """
     if not names:
         return trace
@@ -260,13 +278,13 @@ def without_steps_taken_back(trace: Trace, names: Mapping[str, int]) -> Trace:
     return kept_slices(trace, keep)
 
 
-def _own_frames(slices: pd.DataFrame, frames: Mask, begin: int, end: int) -> Mask:
+def _profiler_frames(slices: pd.DataFrame, frames: Mask, begin: int, end: int) -> Mask:
     ts = slices["ts"].to_numpy()
     parent = slices["parent"].to_numpy()
     outside = frames & ((ts < begin) | (ts >= end))
-    around = frames & _named(slices["name"], _AROUND)
+    around = frames & _named(slices["name"], _AROUND_USER_CODE)
     recording = frames & _named(slices["name"], _RECORDING)
-    # A frame that began first and outlasts the region is who called us, not the recorder at work.
+    # A frame that was open before and outlasts the region called us: it does not record.
     recording &= ~(outside & (ts + slices["dur"].to_numpy() >= end))
     inside_recording = recording.copy()
     while True:
@@ -280,7 +298,7 @@ def _own_frames(slices: pd.DataFrame, frames: Mask, begin: int, end: int) -> Mas
 
 
 def _waiting(trace: Trace, frames: Mask, region: int) -> Mask:
-    """Built-ins of other threads that run no Python function meanwhile: the kernel's, asleep."""
+    """Return the built-ins of threads that run no Python function: the kernel's, waiting."""
     slices = trace.slices
     lane = trace.tracks["lane"].to_numpy()[slices["track"].to_numpy()]
     builtin = slices["name"].str.startswith("<built-in").to_numpy(dtype=bool)
@@ -291,10 +309,10 @@ def _waiting(trace: Trace, frames: Mask, region: int) -> Mask:
 def _of_the_kernel(
     trace: Trace, frames: Mask, region: int, cells: Collection[str], threads_before: Collection[int]
 ) -> Mask:
-    """Frames of other threads than the region's that were there before and do no user's work.
+    """Return the frames of earlier threads, other than the region's, that do no work of the user's.
 
-    Where torch does not know a thread it writes 0. It looks for Python threads only as it starts,
-    so those were there before as well.
+    torch writes 0 for a thread that it does not know. It looks for Python threads only as it
+    starts, so those are earlier threads as well.
     """
     slices = trace.slices
     track = slices["track"].to_numpy()
@@ -307,17 +325,17 @@ def _of_the_kernel(
 
 
 def _starting(names: pd.Series, prefixes: tuple[str, ...]) -> Mask:
-    found = np.array([name.startswith(prefixes) for name in names.cat.categories], dtype=bool)
-    return np.asarray(found[names.cat.codes])
+    matches = np.array([name.startswith(prefixes) for name in names.cat.categories], dtype=bool)
+    return np.asarray(matches[names.cat.codes])
 
 
 def _named(names: pd.Series, pattern: re.Pattern[str]) -> Mask:
-    found = np.array([bool(pattern.search(name)) for name in names.cat.categories], dtype=bool)
-    return np.asarray(found[names.cat.codes])
+    matches = np.array([bool(pattern.search(name)) for name in names.cat.categories], dtype=bool)
+    return np.asarray(matches[names.cat.codes])
 
 
 def _kept_slices(trace: Trace, keep: Mask) -> Trace:
-    """The trace of these rows, nested anew and starting with the first of them."""
+    """Return the trace of these rows, nested anew, whose time starts with the first of them."""
     trace = kept_slices(trace, keep)
     slices, counters = trace.slices, trace.counters
     start = int(slices["ts"].min())
@@ -332,15 +350,15 @@ def _kept_slices(trace: Trace, keep: Mask) -> Trace:
     )
 
 
-def below_ours(traceback: TracebackType | None) -> TracebackType | None:
-    """The traceback from the first frame on that is not ours."""
+def below_profiler_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """Return the traceback from the first frame that is not ours."""
     while traceback is not None and _is_ours(traceback):
         traceback = traceback.tb_next
     return traceback
 
 
-def leave_out_ours(error: BaseException | None) -> None:
-    """Take our frames out of the tracebacks of an error and of those that it came from."""
+def remove_profiler_frames(error: BaseException | None) -> None:
+    """Take our frames out of the tracebacks of an error, of its causes and contexts."""
     _leave_out(error, set())
 
 

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 import gpuprof_widgets
-from gpuprof_widgets.capture.own_frames import (
-    without_own_calls,
-    without_own_slices,
+from gpuprof_widgets.capture.frame_filter import (
+    without_profiler_calls,
+    without_profiler_slices,
     without_steps_taken_back,
 )
 from gpuprof_widgets.profiles import Profile
@@ -23,7 +23,7 @@ from tests.traces import annotation, calls_of, gpu_annotation, op, python, trace
 
 def names_left(*rows: object, **known: Any) -> list[str]:
     trace = trace_of(annotation("cell", ts=10, dur=100), *rows).trace  # type: ignore[arg-type]
-    return sorted(without_own_slices(trace, "cell", **known).slices["name"].astype(str))
+    return sorted(without_profiler_slices(trace, "cell", **known).slices["name"].astype(str))
 
 
 def test_another_thread_that_only_sleeps_is_left_out() -> None:
@@ -91,7 +91,7 @@ def calls_between(*edges: tuple[str | None, str, int, int]) -> Calls:
 @pytest.mark.parametrize("calls", [calls_of((None, "f", 1, 9)), calls_of()], ids=["some", "none"])
 def test_the_calls_of_a_cell_load_back_equal(calls: Calls, tmp_path: Path) -> None:
     """To the dtype: what the cell's label takes the place of is a column of objects still."""
-    left = without_own_calls(calls, {"cell.py": "Cell [3]"})
+    left = without_profiler_calls(calls, {"cell.py": "Cell [3]"})
     profile = Profile(trace_of(op("aten::mm", ts=0, dur=9)).trace, left, {})
     loaded = gpuprof_widgets.load(profile.save(tmp_path / "x.gpuprof"))
     assert profile.python_calls()["file"].tolist() == ["Cell [3]"] * len(calls.functions)
@@ -109,7 +109,7 @@ def test_what_fetched_an_item_was_called_by_the_loop() -> None:
         (None, "train", 1, 5), ("train", "_items", 3, 1), ("_items", "fetch", 3, 9),
         ("train", "fetch", 1, 2), ("fetch", "read", 3, 4),
     )  # fmt: skip
-    left = without_own_calls(calls, {})
+    left = without_profiler_calls(calls, {})
     assert pairs(left) == {("train", "fetch"), ("fetch", "read")}
     edge = left.edges.iloc[[left.functions["name"][n] == "fetch" for n in left.edges["callee"]]]
     assert edge["calls"].tolist() == [4]
@@ -126,9 +126,9 @@ def test_in_a_cell_the_calls_by_frames_that_were_open_are_the_cells() -> None:
     )
     calls = Calls(calls.functions.assign(file=kernels), calls.edges)
     labels = {"/tmp/cell_7.py": "Cell [7]"}
-    left = without_own_calls(calls, labels, began_inside=True)
+    left = without_profiler_calls(calls, labels, began_inside=True)
     assert left.functions["name"].tolist() == ["fetch", "work", "inner"]
-    without = without_own_calls(calls, labels)
+    without = without_profiler_calls(calls, labels)
     assert without.functions["name"].tolist() == ["fetch"]
 
 
