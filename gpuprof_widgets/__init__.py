@@ -9,7 +9,7 @@ from gpuprof_widgets.exceptions import GpuprofError, OptionError, RecordingError
 
 if TYPE_CHECKING:
     from gpuprof_widgets.capture.environment import measured_peaks
-    from gpuprof_widgets.capture.lines.recording import lines
+    from gpuprof_widgets.capture.lines import lines
     from gpuprof_widgets.many_ranks import ranks
     from gpuprof_widgets.profiles import Profile, compare, load
     from gpuprof_widgets.profiling import profile, steps
@@ -47,7 +47,7 @@ _HOMES = {
     "Profile": "gpuprof_widgets.profiles",
     "Trace": "gpuprof_widgets.trace.model",
     "compare": "gpuprof_widgets.profiles",
-    "lines": "gpuprof_widgets.capture.lines.recording",
+    "lines": "gpuprof_widgets.capture.lines",
     "load": "gpuprof_widgets.profiles",
     "measured_peaks": "gpuprof_widgets.capture.environment",
     "profile": "gpuprof_widgets.profiling",

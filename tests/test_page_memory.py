@@ -90,8 +90,8 @@ def test_rows_that_the_page_does_not_have_are_not_named() -> None:
 
 
 def test_very_many_changes_are_thinned_but_the_peak_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_CHANGES", 20)
-    monkeypatch.setattr(module, "SLOTS", 8)
+    monkeypatch.setattr(module, "MOST_MEMORY_CHANGES", 20)
+    monkeypatch.setattr(module, "MEMORY_SLOTS", 8)
     rows = [block(1 + (i == 57), at=i + 1, ts=10 * i) for i in range(100)]
     rows += [block(-1 - (i == 57), at=i + 1, ts=10 * i + 1000) for i in range(100)]
     record = trace_of(op("a", ts=0, dur=2000), *rows)

@@ -1,6 +1,36 @@
-"""The lines of a cell: its statements are regions on the timeline while a recording runs.
+"""The lines of a cell: statements marked while they run, and nothing of it left behind.
 
-`rewrite` puts regions around statements, `regions` makes them, `suspended` closes them while a
-generator or coroutine waits, `sources` rewrites functions that were defined earlier, `compiled`
-spares what a compiler reads, and `recording` has the parts of the recording.
+`lines` marks functions by hand. It stands here alone because user modules import it at their top: it
+must load neither torch nor pandas.
 """
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+from gpuprof_widgets.exceptions import OptionError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+chosen: WeakSet[FunctionType] = WeakSet()
+"""The functions that users have marked by `lines`."""
+
+
+def lines(function: Function) -> Function:
+    """Mark a function, of an earlier cell or of a module, so that profiles show its lines.
+
+    Returns the function itself, whose code is changed only while a profile records.
+    """
+    inner: Any = getattr(function, "__func__", function)  # of classmethod and staticmethod
+    inner = inspect.unwrap(inner) if callable(inner) else inner
+    if not isinstance(inner, FunctionType) or inner.__name__ == "<lambda>":
+        raise OptionError(
+            f"lines marks a function written in Python with def, which {function!r} is not; "
+            "to see the lines of a class, mark its methods"
+        )
+    chosen.add(inner)
+    return function

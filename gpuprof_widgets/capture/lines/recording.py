@@ -2,22 +2,21 @@
 
 `LinesRewrite` marks the cell's code before it is compiled. The part `MarkedCode` gives marked code
 to earlier functions as well, for the whole run; the part `LinesWindow` switches the marks on for
-each recorded window. `lines` is the decorator by which users choose such functions.
+each recorded window.
 """
 
 from __future__ import annotations
 
 import functools
-import inspect
 import linecache
 import sys
-from collections.abc import Callable, Iterator
-from types import FrameType, FunctionType
-from typing import Any, TypeVar
-from weakref import WeakSet
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
 
 from gpuprof_widgets.capture.cell import CellCode, CellTree, applied_rewrite
 from gpuprof_widgets.capture.code import Embedded
+from gpuprof_widgets.capture.lines import chosen
 from gpuprof_widgets.capture.lines.compiled import compiled_definitions
 from gpuprof_widgets.capture.lines.regions import LIMIT, LineMarks
 from gpuprof_widgets.capture.lines.rewrite import MarkedLines
@@ -31,17 +30,11 @@ from gpuprof_widgets.capture.lines.sources import (
 from gpuprof_widgets.capture.loop.bound import LoopBound
 from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.part import Context, Part
-from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.edit import NewSlice, Region, with_regions, with_slices
 from gpuprof_widgets.trace.model import Trace
 
 _LONGEST_NAME = 80
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-chosen: WeakSet[FunctionType] = WeakSet()
-"""The functions that users have marked by `lines`."""
 
 
 class LinesRewrite:
@@ -274,19 +267,3 @@ def lines_window(context: Context) -> LinesWindow | None:
     """Return the part that records the lines of each window, where lines are wanted."""
     code = context.shared.get("lines")
     return None if code is None else LinesWindow(code, named=emits_nvtx(context.options))
-
-
-def lines(function: Function) -> Function:
-    """Mark a function, of an earlier cell or of a module, so that profiles show its lines.
-
-    Returns the function itself, whose code is changed only while a profile records.
-    """
-    inner: Any = getattr(function, "__func__", function)  # of classmethod and staticmethod
-    inner = inspect.unwrap(inner) if callable(inner) else inner
-    if not isinstance(inner, FunctionType) or inner.__name__ == "<lambda>":
-        raise OptionError(
-            f"lines marks a function written in Python with def, which {function!r} is not; "
-            "to see the lines of a class, mark its methods"
-        )
-    chosen.add(inner)
-    return function
