@@ -1,7 +1,7 @@
 """The lines of a cell: statements marked while they run, and nothing of it left behind.
 
-`lines` marks functions by hand. It stands here alone because user modules import it at their top: it
-must load neither torch nor pandas.
+`lines` marks functions by hand. It stands apart from the rest because user modules import it at
+their top: it must load neither torch nor pandas.
 """
 
 from __future__ import annotations
