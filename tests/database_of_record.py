@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gpuprof_widgets.trace.databases.cuda_calls import RUNTIME_CALLS
+from gpuprof_widgets.trace.databases.activity import RUNTIME_CALLS
 from gpuprof_widgets.trace.databases.nsys_target import DEVICE_PROPERTIES
 from gpuprof_widgets.trace.databases.nvprof import PROPERTIES
 from gpuprof_widgets.trace.model import Record

@@ -6,9 +6,11 @@ turn each table into a `Group` of rows with the functions here; `joined` makes o
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,16 @@ from numpy.typing import NDArray
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Ints, Table, Texts
 from gpuprof_widgets.trace.events import Events, text_codes
+
+# CUPTI's callback ids (cbid), the only name of a call that nvprof stores, as CUPTI 12.4 has them, the
+# last version that shipped with nvprof; CUPTI never reuses an id. The names lack the version suffix
+# that CUPTI adds (cudaLaunchKernel_v7000).
+_CALLS_TABLE = files("gpuprof_widgets.trace.databases").joinpath("cuda_calls.csv")
+_ROWS = list(csv.reader(_CALLS_TABLE.read_text("utf-8").splitlines()))
+
+RUNTIME_CALLS = {int(cbid): name for api, cbid, name in _ROWS if api == "runtime"}
+DRIVER_CALLS = {int(cbid): name for api, cbid, name in _ROWS if api == "driver"}
+
 
 Columns = Mapping[str, Ints]
 Values = Ints | Texts

@@ -21,8 +21,15 @@ import pandas as pd
 
 from gpuprof_widgets.trace.assemble import counter_table
 from gpuprof_widgets.trace.databases import activity
-from gpuprof_widgets.trace.databases.activity import Group, as_texts, gpu_group, named, repeated
-from gpuprof_widgets.trace.databases.cuda_calls import DRIVER_CALLS, RUNTIME_CALLS
+from gpuprof_widgets.trace.databases.activity import (
+    DRIVER_CALLS,
+    RUNTIME_CALLS,
+    Group,
+    as_texts,
+    gpu_group,
+    named,
+    repeated,
+)
 from gpuprof_widgets.trace.databases.nvtx_ops import (
     UNNAMED,
     NvtxRows,
