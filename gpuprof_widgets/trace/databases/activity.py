@@ -21,15 +21,14 @@ from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Ints, Table, Texts
 from gpuprof_widgets.trace.events import Events, text_codes
 
-# CUPTI's callback ids (cbid), the only name of a call that nvprof stores, as CUPTI 12.4 has them, the
-# last version that shipped with nvprof; CUPTI never reuses an id. The names lack the version suffix
-# that CUPTI adds (cudaLaunchKernel_v7000).
+# CUPTI's callback ids (cbid), by which alone nvprof names a call: those of CUPTI 12.4, the last
+# version that shipped with nvprof; CUPTI never reuses an id. The names lack the version suffix that
+# CUPTI adds (cudaLaunchKernel_v7000).
 _CALLS_TABLE = files("gpuprof_widgets.trace.databases").joinpath("cuda_calls.csv")
 _ROWS = list(csv.reader(_CALLS_TABLE.read_text("utf-8").splitlines()))
 
 RUNTIME_CALLS = {int(cbid): name for api, cbid, name in _ROWS if api == "runtime"}
 DRIVER_CALLS = {int(cbid): name for api, cbid, name in _ROWS if api == "driver"}
-
 
 Columns = Mapping[str, Ints]
 Values = Ints | Texts
