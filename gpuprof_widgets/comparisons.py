@@ -32,11 +32,13 @@ class Comparison:
 
     - ``matched``: "name", "similar" (equal but for numbers, hashes and template arguments), "";
     - ``change``: "added", "gone", "more", "less", "same", or "noise": the medians over the steps
-      are no further apart than the steps of one run, and the steps of the runs overlap;
+      are no further apart than the steps of one run (with four steps and more the runs also
+      overlap);
     - ``calls_a``, ``calls_b``, ``calls_delta``, ``a_ns``, ``b_ns``, ``delta_ns`` (ns, self times):
       average per step, or of the run; ``share``: the difference as a share of all of a;
-    - ``median_a_ns``, ``median_b_ns``, ``spread_ns`` (interquartile range over the steps; NaN with
-      fewer than two); ``total_a_ns``, ``total_b_ns``: exact sums over all that is compared.
+    - ``median_a_ns``, ``median_b_ns``, ``spread_ns`` (over the steps: the interquartile range, or
+      the whole range where that is 0; NaN with fewer than two);
+    - ``total_a_ns``, ``total_b_ns``: exact sums over all that is compared.
 
     Rows are sorted by how much they moved the total; the differences add up to its difference.
     A cell that ran again under another number counts as the same cell, such as ``Cell [3 → 4]``.

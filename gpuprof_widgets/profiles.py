@@ -62,7 +62,7 @@ class Profile(Analysed):
         ranges: Mapping[str, tuple[int, int]] | None = None,
         redact: bool = False,
     ) -> Path:
-        """Write it in the format that the end of the name says; returns the path.
+        """Export the profile; the end of the file's name selects the format. Returns the path.
 
         ``.gpuprof`` (all, as `save`), ``.json``, ``.json.gz`` (for Perfetto), ``.speedscope.json``,
         ``.collapsed`` (for flamegraph.pl), ``.prof``, ``.csv``, ``.parquet``, ``.html``, ``.png``,
@@ -80,7 +80,7 @@ class Profile(Analysed):
         return export(self.redacted() if redact else self, path, what=what, ranges=ranges)
 
     def redacted(self) -> Self:
-        """The profile without host and user names, paths, environment, source code and secrets.
+        """Return the profile without names of host and user, paths, source code and secrets.
 
         Names of ops, functions, modules and annotations stay, and so do all times.
         """
@@ -89,7 +89,7 @@ class Profile(Analysed):
         return redacted(self)
 
     def save_pstats(self, path: str | os.PathLike[str]) -> Path:
-        """Write the Python calls as a ``.prof`` for pstats and snakeviz; returns its path."""
+        """Write the Python calls as a ``.prof`` for pstats and snakeviz; returns the path."""
         from gpuprof_widgets.analyses.python_calls import recorded_calls
         from gpuprof_widgets.trace.pstats import save_pstats
 
@@ -108,7 +108,7 @@ class Profile(Analysed):
         return show_in_snakeviz(recorded_calls(self), name=name)
 
     def window(self, t0: int, t1: int) -> Self:
-        """The profile of the range [t0, t1) ns: what crosses an edge is cut there.
+        """Return the profile of the range [t0, t1) ns; slices are cut at its edges.
 
         An op outside the range stays, with no calls and no CPU time, if it launched GPU work inside
         it. The Python calls stay whole: cProfile has no timestamps.
@@ -127,7 +127,7 @@ class Profile(Analysed):
         return compare(self, other, per=per)
 
     def report(self, *, sort: str = "device_self", top: int = 15) -> str:
-        """The linked views as one HTML page that needs no network: write it to a file, mail it."""
+        """Return the linked views as one HTML page, which needs no network, to write or mail."""
         from gpuprof_widgets.views.report import standalone_html
 
         return standalone_html(self, sort=sort, top=top)

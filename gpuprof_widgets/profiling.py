@@ -149,12 +149,13 @@ def _takes(table: Callable[Keywords, ProfileOptions]) -> Callable[[Any], _Profil
 def profile(function: Callable[..., Any] | None = None, /, **keywords: Any) -> Any:
     """Record a block (as a context manager) or every call of a function (as a decorator).
 
-    Shows the profile at the end unless ``quiet`` (the views in a notebook, a summary in print
-    elsewhere). ``with profile() as run`` leaves the `Profile` in ``run``, and as of a decorated
-    function in ``gpuprof_widgets.last``. Each call of a function is saved to a file of its own
+    Shows the profile at the end unless ``quiet`` (the views in a notebook, a printed summary
+    elsewhere). ``with profile() as run`` leaves the `Profile` in ``run``; a decorated function
+    leaves that of each call in ``gpuprof_widgets.last`` and saves each to a file of its own
     (``save="step.gpuprof"``: ``step.gpuprof``, ``step_2.gpuprof``). An exception passes through
-    unchanged, and what ran is still recorded. Until the block has ended, and where nothing could be
-    recorded, using ``run`` is a `RecordingError` that says so.
+    unchanged, and what ran is still recorded. Until the block has ended, or if nothing could be
+    recorded, using ``run`` raises a `RecordingError` that says so. docs/usage.md describes each
+    option.
     """
     try:
         inspect.signature(profile).bind(function, **keywords)
@@ -179,15 +180,17 @@ def steps(
     every: int | None = None,
     save: str | os.PathLike[str] | None = None,
 ) -> Steps[Item]:
-    """Warm a loop up, record some of its iterations, then end it: write it around its items.
+    """Record some iterations of a loop after a warm-up, then end the loop.
+
+    Put it around the loop's items, as in ``for batch in gpuprof_widgets.steps(loader):``.
 
     ``wait`` and then ``warmup`` iterations run unrecorded, ``active`` ones are recorded, each as a
-    step; all that ``repeat`` times. cProfile goes on until it has had ``cprofile`` iterations. Then
-    the loop ends as if there were no more items; with ``keep_going`` it runs to its own end,
-    unrecorded, and with ``every`` all of that comes again after so many iterations, each time
-    saved to a file of its own (``save="run.gpuprof"``: ``run_step5003.gpuprof``).
+    step; all of that ``repeat`` times. cProfile records ``cprofile`` iterations, if that is more.
+    Then the loop ends as if there were no more items. With ``keep_going`` it runs to its own end,
+    unrecorded, and with ``every`` it is recorded again after that many iterations, each time into
+    another file (``save="run.gpuprof"``: ``run_step5003.gpuprof``).
 
-    Inside a recording its window is the loop's; elsewhere the loop makes a profile of its own,
+    Inside a recording, only these iterations are recorded. Elsewhere the loop makes a profile,
     shows it and leaves it in ``gpuprof_widgets.last``. ``async for`` works as well.
     """
     from gpuprof_widgets.capture.loop.iterations import Schedule

@@ -289,7 +289,7 @@ def test_the_first_sentence_is_about_the_step() -> None:
     comparison = Comparison(loop(*[[]] * 5, length=800), loop(*[[]] * 5, length=400))
     assert comparison.findings()[0].text == (
         "B's step takes 50 % less time: 800 ns → 400 ns "
-        "(medians; the steps of one run are 0 ns apart)."
+        "(medians; the steps of one run vary by 0 ns)."
     )
     alike = Comparison(loop(*[[]] * 5), loop(*[[]] * 5)).findings()
     assert [finding.text for finding in alike] == ["No difference: a step takes 990 ns in both."]

@@ -64,7 +64,7 @@ def test_it_is_said_in_words_on_the_page_and_in_the_terminal(both: Comparison) -
     whole, moved = (finding.text for finding in both.findings())
     assert whole == (
         "B's Python functions take 17 % more time: 1.80 s → 2.10 s (by cProfile, which has no "
-        "steps: noise cannot be told from change)."
+        "steps: noise and change cannot be distinguished)."
     )
     assert moved.startswith(
         "Functions: `train.py(12): step` +500 ms, `train.py(30): load` −200 ms, "

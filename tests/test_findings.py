@@ -1131,14 +1131,15 @@ def test_a_file_of_cprofile_is_not_said_to_lack_a_gpu() -> None:
 
 def test_an_error_and_an_interruption_come_first() -> None:
     rows = [op("aten::mm", ts=0, dur=900)]
-    failed = findings(trace_of(*rows, error="ValueError: no such file", wall_ns=2_000_000))
+    cell = {"wall_ns": 2_000_000, "execution_count": 4}
+    failed = findings(trace_of(*rows, error="ValueError: no such file", **cell))
     assert failed[0].text == (
         "The cell raised ValueError: no such file after 2.00 ms: this profile ends there."
     )
     sentence = findings(trace_of(*rows, error="RuntimeError: it is lost.", wall_ns=2_000_000))
-    assert sentence[0].text.startswith("The cell raised RuntimeError: it is lost after 2.00 ms:")
+    assert sentence[0].text.startswith("The run raised RuntimeError: it is lost after 2.00 ms:")
     stopped = findings(trace_of(*rows, interrupted=True, error="KeyboardInterrupt"))
-    assert stopped[0].text == "The cell was interrupted after 900 ns: this profile ends there."
+    assert stopped[0].text == "The run was interrupted after 900 ns: this profile ends there."
 
 
 @pytest.mark.parametrize(
@@ -1168,7 +1169,7 @@ def test_overhead_is_said_in_events_and_calls() -> None:
     noted = {"events": 1200, "calls": 1, "estimate_ns": 4 * MS}
     record = trace_of(op("aten::mm", ts=0, dur=9), wall_ns=10 * MS, overhead=noted)
     assert only("overhead", record).text.startswith(
-        "Recording 1,200 events and 1 Python call took about 4.00 ms, 40 % of the cell's 10.0 ms:"
+        "Recording 1,200 events and 1 Python call took about 4.00 ms, 40 % of the run's 10.0 ms:"
     )
 
 
@@ -1342,8 +1343,9 @@ def test_one_off_costs_are_listed() -> None:
     assert only("one_off", record).text == (
         "One-off costs in warm-up, which the recording leaves out: the first step took 5.00 ms, "
         "4.00 ms more than the warm-up's others; torch.compile compiled 2 graphs in 3.00 ms; "
-        "CUDA's allocator reserved 3.00 GiB more; it gave its cached memory back and tried again "
-        "1 time; cuDNN tries its algorithms on new shapes (torch.backends.cudnn.benchmark is on)."
+        "CUDA's allocator reserved 3.00 GiB more; CUDA's allocator freed its cached memory and "
+        "retried 1 time; cuDNN tries its algorithms on new shapes "
+        "(torch.backends.cudnn.benchmark is on)."
     )
 
 

@@ -41,7 +41,7 @@ def test_it_says_what_bounds_the_run_and_what_the_op_is_worth() -> None:
     (said,) = critical_path_bound(cpu_bound(200))
     assert said.text == (
         "The run is bound by the CPU: 100 % of its critical path. "
-        "If `aten::mm` cost nothing, it would take 20 % less (200 ns)."
+        "If `aten::mm` cost nothing, the run would be 20 % (200 ns) shorter."
     )
     assert (said.cost_ns, said.share, said.start_ns, said.end_ns) == (200, 0.2, 100, 300)
     assert said.remedy.startswith("Most of that is Python between the ops")

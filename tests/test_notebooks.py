@@ -83,7 +83,7 @@ def test_fifth_notebook_finds_the_rank_that_is_awaited() -> None:
     pages = [output.data["text/html"] for output in outputs_of(notebook)
              if "text/html" in output.get("data", {})]  # fmt: skip
     text = re.sub(r"<[^>]+>", "", "".join(pages))
-    assert re.search(r"Rank 3 came last to \d of 4 collectives, in all .* it computed more", text)
+    assert re.search(r"Rank 3 came last to \d of 4 collectives, in total .* it computed more", text)
     assert "Who waits for whom" in text
     before, after = re.findall(r"(?:after another|in turns)\s+(\d+\.\d+)", text)[-2:]
     assert float(before) > 1.5 * float(after)  # own work of the ranks, most over least

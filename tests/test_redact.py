@@ -23,6 +23,8 @@ from gpuprof_widgets.trace.redact import redacted
 from tests.records import assert_same_record, records
 from tests.traces import calls_of, cell_line, kernel, memory, op, python, runtime, trace_of
 
+RECORDED = Path(__file__).parent / "data" / "recorded"
+
 HOME = "/home/alicia/secret project"
 HOST = "gpu17.lab.example.com"
 SECRETS = ("alicia", "secret", "gpu17", "lab.example", "hunter2", "6.8.0-31", "load_passwords")
@@ -256,3 +258,10 @@ def test_a_recording_of_this_machine_tells_nothing_of_it(tmp_path: Path) -> None
     if getpass.getuser() != "root":
         assert f"/{getpass.getuser()}/" not in text
     assert json.dumps(load(path).metadata["options"]["save"]) == "null"
+
+
+@pytest.mark.parametrize("file", sorted(RECORDED.glob("*.gpuprof")), ids=lambda file: file.stem)
+def test_findings_of_a_redacted_profile_name_lines_without_their_source(file: Path) -> None:
+    findings = load(file).redacted().findings()
+    sentences = [f"{finding.text} {finding.remedy}" for finding in findings]
+    assert [sentence for sentence in sentences if "``" in sentence or " ." in sentence] == []

@@ -93,8 +93,9 @@ class AnalysedRanks:
         """One row per rank, the one that delayed the others most first.
 
         Columns (times in ns): ``rank``, ``collectives``, ``last`` (in how many it came last),
-        ``delay_ns`` (sum of its delays after the second last rank) = ``compute_ns`` + ``input_ns``
-        + ``idle_ns`` (how it spent the delay), ``caused_wait_ns``, ``waited_ns``, ``transfer_ns``.
+        ``delay_ns`` (sum of its delays after the second to last rank) = ``compute_ns`` +
+        ``input_ns`` + ``idle_ns`` (how it spent the delay), ``caused_wait_ns``, ``waited_ns``,
+        ``transfer_ns``.
         """
         return self._with_reason(stragglers(self.job.timed, self._waiting))
 

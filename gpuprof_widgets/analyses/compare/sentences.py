@@ -75,7 +75,7 @@ def _functions_without_trace(runs: Runs) -> list[Finding]:
     share = abs(b - a) / max(a, 1)
     text = (
         f"B's Python functions take {_longer_or_not(a, b)}: {format_ns(a)} → {format_ns(b)} "
-        f"({_recorders_without_steps(runs)}: noise cannot be told from change)."
+        f"({_recorders_without_steps(runs)}: noise and change cannot be distinguished)."
         if a != b
         else f"No difference: the Python functions of both take {format_ns(a)}."
     )
@@ -116,10 +116,10 @@ def _longer_or_not(a: float, b: float) -> str:
 
 def _unsure(runs: Runs, apart: float) -> str:
     if runs.steps is None:
-        return "not both have steps, so noise cannot be told from change"
+        return "not both have steps, so noise and change cannot be distinguished"
     if np.isnan(apart):
-        return "one step only, so noise cannot be told from change"
-    return f"medians; the steps of one run are {format_ns(apart)} apart"
+        return "one step only, so noise and change cannot be distinguished"
+    return f"medians; the steps of one run vary by {format_ns(apart)}"
 
 
 def _moved(

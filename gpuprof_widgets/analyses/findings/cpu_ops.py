@@ -23,6 +23,7 @@ from gpuprof_widgets.analyses.findings.dispatch import multiplies_bf16, too_few_
 from gpuprof_widgets.analyses.findings.finding import (
     Finding,
     code,
+    kind_of_run,
     longest_slice,
     run_ns,
     share_of,
@@ -117,10 +118,11 @@ def _is_little(record: Record, computing_ns: int, least_share: float) -> bool:
 
 def _little_time(record: Record, computing_ns: int) -> str:
     took = int(record.metadata["wall_ns"])
-    thing = "run" if record.metadata.get("execution_count") is None else "cell"
+    kind = kind_of_run(record)
     return (
-        f"PyTorch's ops took {format_ns(computing_ns)} of this {thing}'s {format_ns(took)} "
-        f"({format_share(share_of(computing_ns, took))}); ops of threads that it starts are not "
+        f"PyTorch's ops took {format_ns(computing_ns)} of this {kind}'s {format_ns(took)} "
+        f"({format_share(share_of(computing_ns, took))}); ops of threads that the {kind} "
+        "starts are not "
         "recorded."
     )
 

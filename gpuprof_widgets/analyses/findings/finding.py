@@ -179,10 +179,10 @@ def _with_line(trace: Trace, finding: Finding, cell: CellLines) -> Finding:
     if line < 0:
         return finding
     name, number, statement = cell.lines.iloc[line][["cell", "line", "code"]]
-    if code(statement) in finding.text:
+    if statement and code(statement) in finding.text:
         return finding
     of = f" of {name}" if cell.lines["cell"].nunique() > 1 else ""
-    sentence = f" Look at line {number}{of}: {code(statement)}."
+    sentence = f" Look at line {number}{of}{f': {code(statement)}' if statement else ''}."
     return replace(finding, remedy=finding.remedy + sentence)
 
 
@@ -402,9 +402,10 @@ def function_name(label: str) -> str:
 
 
 def statement(source: str) -> str:
-    """Put source code in backticks, shortened and with its own backticks replaced."""
+    """Return a space and the source code in backticks, shortened; "" where it is redacted."""
     words = source.replace("`", "'")
-    return f"`{words if len(words) <= LONGEST else words[: LONGEST - 1] + '…'}`"
+    words = words if len(words) <= LONGEST else words[: LONGEST - 1] + "…"
+    return f" `{words}`" if words else ""
 
 
 def gpu_name(device: int) -> str:
@@ -450,3 +451,8 @@ def run_ns(record: Record) -> int:
 def share_of(part: float, whole: float) -> float:
     """Return part / whole, 0 where the whole is 0."""
     return part / whole if whole else 0.0
+
+
+def kind_of_run(record: Record) -> str:
+    """Return "cell" where a cell of a notebook was recorded, else "run"."""
+    return "run" if record.metadata.get("execution_count") is None else "cell"

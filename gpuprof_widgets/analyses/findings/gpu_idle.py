@@ -164,7 +164,10 @@ def _cpu_meanwhile(record: Record, gap: Any) -> str:
     slices = record.trace.slices
     annotated = gap["cpu"] >= 0 and slices["category"].iloc[gap["cpu"]] == "user_annotation"
     if gap["cpu_name"] and not annotated:
-        return f", while the CPU {mostly}ran {code(gap['cpu_name'])}"
+        ran = code(gap["cpu_name"])
+        if gap["cpu_name"].isdigit():  # a line whose source is redacted
+            ran = f"line {gap['cpu_name']}"
+        return f", while the CPU {mostly}ran {ran}"
     frame = python_meanwhile(
         record.trace, int(gap["thread"]), int(gap["start_ns"]), int(gap["end_ns"])
     )

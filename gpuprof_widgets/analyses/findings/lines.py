@@ -74,7 +74,7 @@ def costliest_line(record: Record, *, line_share: float = 0.2) -> list[Finding]:
         return []
     if not top["complete"]:
         return _beyond_limit(record, ran, top)
-    place = f"ine {top['line']}{_where(ran['cell'].nunique(), top)} {statement(top['code'])}"
+    place = f"ine {top['line']}{_where(ran['cell'].nunique(), top)}{statement(top['code'])}"
     cost = int(top["self_ns"])
     deepest = holder(record, int(ran.index[most]))
     if deepest is None or deepest.is_backward:
@@ -119,7 +119,7 @@ def _beyond_limit(record: Record, ran: pd.DataFrame, top: dict[Any, Any]) -> lis
     self_ns = int(top["self_ns"])
     share = share_of(self_ns, run_ns(record))
     text = (
-        f"Line {top['line']}{_where(ran['cell'].nunique(), top)} {statement(top['code'])} took "
+        f"Line {top['line']}{_where(ran['cell'].nunique(), top)}{statement(top['code'])} took "
         f"{format_share(share)} of the time ({format_ns(self_ns)}), including that of "
         f"l{_named(within)[1:]} after {'their' if within[1:] else 'its'} first {_limit(record):,} "
         "runs."
@@ -136,7 +136,7 @@ def _at_least(
     keys = pd.MultiIndex.from_frame(ran[["cell", "line"]])
     self_ns = int(ran["self_ns"][keys.isin(group)].sum())
     share = min(share_of(self_ns, run_ns(record)), 1.0)
-    source = f" {statement(top['code'])}" if len(group) == 1 else ""
+    source = statement(top["code"]) if len(group) == 1 else ""
     head = min(beyond[line], default=None)
     rest = ""
     if head is not None:
@@ -286,8 +286,8 @@ def critical_path_bound(record: Record, *, critical_path_share: float = 0.05) ->
         return []
     text = (
         f"The run is bound by {bound}: {format_share(share)} of its critical path. If "
-        f"{code(op['name'])} cost nothing, it would take {format_share(op['saved_share'])} less "
-        f"({format_ns(op['saved_ns'])})."
+        f"{code(op['name'])} cost nothing, the run would be {format_share(op['saved_share'])} "
+        f"({format_ns(op['saved_ns'])}) shorter."
     )
     where = longest_call(record, op["name"], "cpu_op")
     cost, saved = int(op["saved_ns"]), float(op["saved_share"])

@@ -51,6 +51,8 @@ UNDER_NSYS = {
     "shows: sample Python (nsys profile --python-sampling=true) to see where it was.",
     NO_SHAPES: NO_SHAPES.replace("--shapes", "emit_nvtx(record_shapes=True)"),
     " (--warmup)": "",
+    " (--steps with --warmup)": "",
+    " (--workers)": "",
 }
 """How to record more of a PyTorch run under Nsight Systems or nvprof, which we did not start."""
 EXAMPLES = re.compile(rf" \([^()]*(?:{MEANS})[^()]*\)")

@@ -216,7 +216,7 @@ def _on_line(record: Record, ns: int) -> str:
     if line < 0:
         return ""
     at = lines(record).iloc[line]
-    return f", mostly from line {at['line']} {statement(str(at['code']))}"
+    return f", mostly from line {at['line']}{statement(str(at['code']))}"
 
 
 def _starting_workers(record: Record) -> pd.MultiIndex:

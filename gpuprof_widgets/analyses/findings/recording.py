@@ -14,6 +14,7 @@ from gpuprof_widgets.analyses.findings.finding import (
     Finding,
     code,
     costly_options,
+    kind_of_run,
     run_ns,
     share_of,
 )
@@ -32,7 +33,7 @@ def ending(record: Record) -> list[Finding]:
     else:
         return []
     cost = int(record.metadata.get("wall_ns") or run_ns(record))
-    text = f"The cell {outcome} after {format_ns(cost)}: this profile ends there."
+    text = f"The {kind_of_run(record)} {outcome} after {format_ns(cost)}: this profile ends there."
     return [Finding(text, cost, 1.0)]
 
 
@@ -164,7 +165,7 @@ def _costs(noted: Mapping[str, Any]) -> Iterator[str]:
         yield f"CUDA's allocator reserved {format_bytes(noted['reserved_bytes'])} more"
     if noted.get("alloc_retries"):
         retries = format_count(noted["alloc_retries"], "time")
-        yield f"it gave its cached memory back and tried again {retries}"
+        yield f"CUDA's allocator freed its cached memory and retried {retries}"
     if noted.get("cudnn_benchmark"):
         yield "cuDNN tries its algorithms on new shapes (torch.backends.cudnn.benchmark is on)"
 
@@ -276,7 +277,7 @@ def overhead(
         return []
     text = (
         f"Recording {_recorded(record, noted)} took about {format_ns(cost)}, "
-        f"{format_share(share)} of the cell's {format_ns(wall)}: "
+        f"{format_share(share)} of the {kind_of_run(record)}'s {format_ns(wall)}: "
         "short ops look longer here than they are."
     )
     without = costly_options(record)

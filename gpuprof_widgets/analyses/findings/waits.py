@@ -365,7 +365,7 @@ def _on_line(record: Record, row: dict[Any, Any]) -> str:
         return ""
     line = lines(record).iloc[int(row["line"])]
     by = "on" if is_cell(str(row["owner"])) else "called from"
-    return f", {by} line {line['line']} {statement(str(line['code']))}"
+    return f", {by} line {line['line']}{statement(str(line['code']))}"
 
 
 def _longest_blocking(record: Record, row: dict[Any, Any]) -> dict[str, Any]:
@@ -407,7 +407,7 @@ def suspended(record: Record, *, suspended_share: float = 0.1) -> list[Finding]:
     of = f" of {top['cell']}" if len(record.metadata["lines"]["cells"]) > 1 else ""
     text = (
         f"The code was suspended in `await` for {format_ns(cost)} ({format_share(share)} of the "
-        f"time), {part}in line {top['line']}{of} {statement(str(top['code']))}: "
+        f"time), {part}in line {top['line']}{of}{statement(str(top['code']))}: "
         "no line and no op ran meanwhile."
     )
     longest = table.iloc[int(table["dur_ns"].argmax())].to_dict()

@@ -134,8 +134,8 @@ def stragglers(ranks: Sequence[ReducedRank], waiting: pd.DataFrame) -> pd.DataFr
 
     Columns (times in ns): ``rank``, ``collectives`` (that no rank can leave before all have come),
     ``last`` (in how many of them it came last), ``delay_ns`` (sum of how long it came after the
-    second last: the collectives would have begun so much earlier without it). The delay is split by
-    what the rank did more than the median rank since the collective before: ``compute_ns`` (it
+    second to last: the collectives would have begun so much earlier without it). The delay is split
+    by what the rank did more than the median rank since the collective before: ``compute_ns`` (it
     computed), ``input_ns`` (it waited for its input pipeline), ``idle_ns`` (the rest: its GPU had
     nothing to do, or, on the CPU, no op ran). ``caused_wait_ns`` (waits of all others for it),
     ``waited_ns`` (its waits for others), ``transfer_ns`` (in collectives after the last rank had
