@@ -19,7 +19,7 @@ from gpuprof_widgets.analyses.findings.finding import (
 )
 from gpuprof_widgets.analyses.regions import UNRECORDED, iterations, usual_steps
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.schema import NVTX_RANGE, REGION_CATEGORIES
+from gpuprof_widgets.trace.schema import MODULE_CATEGORIES, NVTX_RANGE, REGION_CATEGORIES
 
 
 def ending(record: Record) -> list[Finding]:
@@ -70,7 +70,7 @@ def _seen(record: Record) -> set[str]:
 
 
 def _short_names(category: str, name: str) -> set[str]:
-    if category in ("module", "module_backward"):
+    if category in MODULE_CATEGORIES:
         return {name.rsplit(".", 1)[-1]}
     if category == "cpu_op":
         return {name.rsplit("::", 1)[-1]}
