@@ -18,7 +18,7 @@ from gpuprof_widgets.capture.environment import process_state
 from gpuprof_widgets.capture.garbage_collections import GarbageCollections
 from gpuprof_widgets.capture.lines.recording import lines_rewrite, lines_window, marked_code
 from gpuprof_widgets.capture.loop.bound import loop_bound
-from gpuprof_widgets.capture.loop.fetches import bounded_loop
+from gpuprof_widgets.capture.loop.recording import bounded_loop
 from gpuprof_widgets.capture.loop.training import expected, guards
 from gpuprof_widgets.capture.memory import memory_owners
 from gpuprof_widgets.capture.modules import module_spans
