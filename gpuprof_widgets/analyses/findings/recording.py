@@ -171,7 +171,7 @@ def _costs(noted: Mapping[str, Any]) -> Iterator[str]:
 
 ENOUGH = 2
 """Steps of either kind that a comparison needs: a single one has no median."""
-SPREAD = 5
+LEAST_UNRECORDED = 5
 """Unrecorded steps that are needed to know how much they vary."""
 
 MORE_STEPS = "Run more steps: a longer --warmup, and more --steps."
@@ -224,7 +224,7 @@ def _is_noise(plain: pd.Series, recorded: pd.Series) -> bool:
         return False
     apart = float(recorded.median() - plain.median())
     usual = max(float((kind - kind.median()).abs().median()) for kind in (plain, recorded))
-    return len(plain) < SPREAD or apart <= usual
+    return len(plain) < LEAST_UNRECORDED or apart <= usual
 
 
 def _too_uneven(plain: pd.Series, recorded: pd.Series) -> str:
