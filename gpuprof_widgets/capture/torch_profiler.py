@@ -22,8 +22,9 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from gpuprof_widgets.capture.environment import allocator_totals, uses_cuda
 from gpuprof_widgets.capture.interrupts import Held, temporary_folder
 from gpuprof_widgets.capture.memory import with_torch_categories
-from gpuprof_widgets.capture.nvtx import Entrances, emits_nvtx, profiler_is_running
+from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.part import Context, Part
+from gpuprof_widgets.capture.user_profilers import Entrances, profiler_is_running
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.assemble import empty_trace
