@@ -12,8 +12,8 @@ import gpuprof_widgets
 from gpuprof_widgets.capture.frame_filter import (
     without_profiler_calls,
     without_profiler_slices,
-    without_steps_taken_back,
 )
+from gpuprof_widgets.capture.loop.iterations import without_steps_taken_back
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Calls
 from gpuprof_widgets.trace.pstats import calls_from_slices

@@ -21,11 +21,10 @@ from gpuprof_widgets.analyses.memory_blocks import (
     owning_ops,
 )
 from gpuprof_widgets.analyses.memory_categories import lines_of_stacks, with_stack_lines
-from gpuprof_widgets.analyses.operators import CPU_DEVICE_TYPE
 from gpuprof_widgets.analyses.reasons import of_the_whole_run, says_if_empty
 from gpuprof_widgets.trace.memory_history import ALLOCATED, AWAITING, FREE
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.schema import NONE, OUT_OF_MEMORY_EVENT
+from gpuprof_widgets.trace.schema import CPU_DEVICE_TYPE, NONE, OUT_OF_MEMORY_EVENT
 
 ALLOCATING = re.compile(
     r"(cuda|hip)Malloc(Async|Managed|Pitch|3D)?(_\w+)?|cuMem(Create|Map)(_\w+)?"

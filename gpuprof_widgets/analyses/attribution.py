@@ -33,7 +33,7 @@ from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import is_engine
-from gpuprof_widgets.trace.schema import NONE, RESUMED
+from gpuprof_widgets.trace.schema import MODULE_CATEGORIES, NONE, RESUMED
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
@@ -276,7 +276,7 @@ def _modules(trace: Trace) -> Causes:
     if not forward.any() and (frames := module_frames(trace)).any():
         return replace(_functions(trace), is_owner=frames, is_call=frames)
     is_call = forward & ~_resumed(trace)
-    return _regions(trace, trace.index.in_category("module", "module_backward"), is_call, "class")
+    return _regions(trace, trace.index.in_category(*MODULE_CATEGORIES), is_call, "class")
 
 
 def _regions(trace: Trace, is_owner: Mask, is_call: Mask, detail: str) -> Causes:

@@ -227,7 +227,7 @@ TIMER, NETWORK, PROCESS, THREAD, INPUT, PIPE, READ, WRITE = range(8)
 KINDS = ("timer", "network", "process", "thread", "input", "pipe", "read", "write")
 """What a function waits for; the last two are files."""
 
-_METHOD = re.compile(r"<(?:built-in )?method '?(?P<name>\w+)'? of '?(?P<owner>[\w.]+)")
+BUILT_IN_METHOD = re.compile(r"<(?:built-in )?method '?(?P<name>\w+)'? of '?(?P<owner>[\w.]+)")
 _FUNCTION = re.compile(r"<(?:built-in )?(?:method|function) (?P<name>[\w.]+)")
 
 _BUILT_IN_PATTERNS = {
@@ -347,7 +347,7 @@ def _self_kind(file: str, name: str) -> int:
 
 def _key(name: str) -> str:
     """Return ``socket.recv`` for any spelling of a built-in; ``.sleep`` without a known module."""
-    if match := _METHOD.match(name):
+    if match := BUILT_IN_METHOD.match(name):
         return f"{match['owner'].rpartition('.')[2]}.{match['name']}"
     match = _FUNCTION.match(name)
     module, _, function = (match["name"] if match else name).rpartition(".")

@@ -25,7 +25,7 @@ from gpuprof_widgets.analyses.waits import is_synchronising, python_lanes, run_l
 from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.pstats import functions_of_frames
-from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.schema import MODULE_CATEGORIES, NONE
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
@@ -37,7 +37,6 @@ NUMBERS = (
 )
 COLUMNS = ("cell", "line", "code", *NUMBERS, "complete")
 
-REGIONS = ("module", "module_backward")
 MOST = 0.5
 """Share of a line's self time that a `Holder` has at least."""
 CALLED = re.compile(r"(\w+)\s*\(")
@@ -294,7 +293,7 @@ def _modules(record: Record, line: int) -> Iterator[Holder]:
     table = lines(record)
     cell, number, code = table[["cell", "line", "code"]].iloc[line]
     in_line = known.lines[(known.lines["cell"] == cell) & (known.lines["line"] == number)].index
-    row = np.flatnonzero(trace.index.in_category(*REGIONS))
+    row = np.flatnonzero(trace.index.in_category(*MODULE_CATEGORIES))
     row = row[np.isin(np.append(known.of_slice, NONE)[line_of(trace)[row]], in_line)]
     key, names = pd.factorize(trace.slices["name"].astype(str).to_numpy(object)[row])
     forward_calls = np.bincount(key, trace.index.in_category("module")[row], len(names))

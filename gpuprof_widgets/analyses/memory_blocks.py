@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuprof_widgets.analyses.op_calls import frame_of
-from gpuprof_widgets.analyses.operators import CPU_DEVICE_TYPE, arg_numbers
+from gpuprof_widgets.analyses.operators import arg_numbers
 from gpuprof_widgets.analyses.owners import (
     forward_of,
     module_frame_around,
@@ -20,7 +20,7 @@ from gpuprof_widgets.analyses.owners import (
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.owners import EVALUATE
-from gpuprof_widgets.trace.schema import MEMORY_EVENT, NONE
+from gpuprof_widgets.trace.schema import CPU_DEVICE_TYPE, MEMORY_EVENT, NONE
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]

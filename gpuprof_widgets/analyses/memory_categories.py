@@ -43,13 +43,18 @@ from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_dataloader
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.pstats import PYTHON_FRAME
 from gpuprof_widgets.trace.schema import (
     FRAMEWORK,
+    GRADIENTS,
     HELD_AS,
     HELD_BY,
+    INPUTS,
     MEGENGINE,
     MEMORY_EVENT,
     NONE,
+    OPTIMIZER_STATE,
+    PARAMETERS,
     TENSORFLOW,
     TORCH_CATEGORY,
 )
@@ -58,8 +63,7 @@ Mask = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 Texts = npt.NDArray[np.object_]
 
-PARAMETERS, GRADIENTS, OPTIMIZER_STATE = "parameters", "gradients", "optimizer state"
-INPUTS, ACTIVATIONS, AUTOGRAD_DETAIL = "inputs", "activations", "autograd detail"
+ACTIVATIONS, AUTOGRAD_DETAIL = "activations", "autograd detail"
 TEMPORARIES, OTHER, BEFORE = "temporaries", "other", "before the record"
 
 CATEGORIES = (
@@ -87,7 +91,6 @@ COLUMNS = ("op_name", "line_name", "category", "in_module")
 
 CPP_OP = re.compile(r"\bat::_ops::([a-z_0-9]+?)(?:_[A-Z]\w*|_out)?::(?:call|redispatch)\b")
 """An op's entry in ATen (``torchgen`` writes ``at::_ops::add__Tensor::call``)."""
-PYTHON_FRAME = re.compile(r"^(?P<file>.*)\((?P<line>\d+)\): (?P<name>.*)$", re.DOTALL)
 CPP_FILE = re.compile(r"\.(?:c|cc|cpp|cu|cuh|h|hpp|so)(?:[.\d]*)$")
 LIBRARY = re.compile(
     r"(?:site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|^<frozen "

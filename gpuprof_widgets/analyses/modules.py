@@ -19,7 +19,7 @@ from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.roofline import slice_work_flops
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.schema import MODULE_CATEGORIES, NONE
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
@@ -45,7 +45,6 @@ COLUMNS = (
     "allocated_total_bytes",
     "row",
 )
-REGIONS = ("module", "module_backward")
 PASSES = {
     "cpu_": ("cpu_self_ns", "backward_cpu_ns"),
     "device_": ("device_ns", "backward_device_ns"),
@@ -73,7 +72,7 @@ def modules(record: Record) -> pd.DataFrame:
     - ``row``: the slice of its first call (-1: none).
     """
     trace = record.trace
-    if not (trace.index.in_category(*REGIONS) | module_frames(trace)).any():
+    if not (trace.index.in_category(*MODULE_CATEGORIES) | module_frames(trace)).any():
         return lacking(COLUMNS, not_recorded(record, MODULES))
     table = _ordered(_table(trace, owned(trace, "module")))
     table.attrs[NOBODY] = IN_NO_MODULE

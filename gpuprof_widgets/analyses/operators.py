@@ -22,6 +22,7 @@ from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import (
+    CPU_DEVICE_TYPE,
     FLOPS,
     GPU_TRACKS,
     MEMORY_EVENT,
@@ -264,8 +265,6 @@ LEFT_OUT = frozenset(
 """Events without a row, as in torch: the profiler's own and trivial accessors."""
 
 INSTANTS = "cpu_instant_event"
-CPU_DEVICE_TYPE = 0
-"""Device type of allocations in host memory; all others are accelerators."""
 
 
 @dataclass(frozen=True)

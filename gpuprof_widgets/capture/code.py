@@ -16,6 +16,9 @@ from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
 _MOST_FUNCTIONS = 1000
 """Functions to look at; in a larger program `--steps` bounds the loop over its DataLoader."""
 _PACKAGE = str(Path(__file__).parents[1])

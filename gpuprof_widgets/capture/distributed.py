@@ -183,7 +183,7 @@ def rank_in(metadata: Mapping[str, Any]) -> ProcessRank | None:
     return ProcessRank(metadata["rank"], metadata.get("world_size"))
 
 
-def ranks(_: Context) -> Rank:
+def rank_part(_: Context) -> Rank:
     """Return the part that knows the rank; in a program that runs alone it does nothing."""
     return Rank()
 
@@ -297,7 +297,7 @@ def run_ranks(body: Body, group: Group, method: str) -> list[int]:
         for number in range(group.size):
             receiving, sending = context.Pipe(duplex=False)
             target = (body, number, group, sending, folder, method == "fork")
-            process = context.Process(target=_rank, args=target, name=f"rank {number}")  # type: ignore[attr-defined]
+            process = context.Process(target=_run_rank, args=target, name=f"rank {number}")  # type: ignore[attr-defined]
             process.start()
             sending.close()
             ranks.append(_Rank(number, process, receiving))
@@ -373,10 +373,10 @@ def _end(ranks: list[_Rank]) -> None:
         rank.answer.close()
 
 
-def _rank(
+def _run_rank(
     body: Body, rank: int, group: Group, answer: Connection, folder: Path, forked: bool
 ) -> None:
-    """Run a rank: the target of its process."""
+    """Run the body in the process of one rank."""
     keep_folders_within(folder)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a fork inherits the kernel's handler

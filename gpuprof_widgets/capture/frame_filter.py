@@ -7,7 +7,6 @@ patterns below name modules of this package.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Collection, Mapping
@@ -258,24 +257,6 @@ def without_profiler_slices(
             removed |= _of_the_kernel(trace, frames, region_row, cells, threads_before)
         removed |= _waiting(trace, frames & ~removed, region_row)
     return _kept_slices(trace, ~removed) if removed.any() else trace
-
-
-def without_steps_taken_back(trace: Trace, names: Mapping[str, int]) -> Trace:
-    """Return the trace without the first annotations of each name, as many as ``names`` says.
-
-    Their spans on a GPU go too: those that begin before the next step of that name does.
-    """
-    if not names:
-        return trace
-    slices = trace.slices
-    steps = slices[slices["name"].isin(list(names))]
-    keep = np.ones(len(slices), dtype=bool)
-    for name, number in names.items():
-        named = steps[steps["name"] == name]
-        begun = sorted(named.loc[named["category"] == "user_annotation", "ts"])
-        since = begun[number] if number < len(begun) else math.inf
-        keep[named.index[named["ts"] < since]] = False
-    return kept_slices(trace, keep)
 
 
 def _profiler_frames(slices: pd.DataFrame, frames: Mask, begin: int, end: int) -> Mask:

@@ -29,10 +29,17 @@ from gpuprof_widgets.capture.environment import allocator_totals, uses_cuda
 from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.trace.events import typed
 from gpuprof_widgets.trace.model import Trace
-from gpuprof_widgets.trace.schema import HELD_AS, HELD_BY, MEMORY_EVENT, TORCH_CATEGORY
+from gpuprof_widgets.trace.schema import (
+    GRADIENTS,
+    HELD_AS,
+    HELD_BY,
+    INPUTS,
+    MEMORY_EVENT,
+    OPTIMIZER_STATE,
+    PARAMETERS,
+    TORCH_CATEGORY,
+)
 
-PARAMETERS, GRADIENTS, OPTIMIZER_STATE = "parameters", "gradients", "optimizer state"
-INPUTS = "inputs"
 RANK = {PARAMETERS: 0, GRADIENTS: 1, OPTIMIZER_STATE: 2, INPUTS: 3}
 """Where one storage is several of these, the lowest rank counts."""
 

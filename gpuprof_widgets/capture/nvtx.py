@@ -5,22 +5,19 @@ torch's `emit_nvtx` turns ops into ranges. It is a profiler of its own: torch.pr
 the same time, nor could it see the GPU, whose one interface for profilers Nsight has taken. Lines
 and modules are record functions, which `emit_nvtx` turns into ranges as well; where `emits_nvtx`,
 their parts give them readable names instead of numbers.
-
-`Entrances` and `profiler_is_running` are about any torch profiler of the user's.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 import torch.autograd.profiler
-from torch.autograd import profiler as autograd_profiler
 
 from gpuprof_widgets.capture.part import Context, Part
+from gpuprof_widgets.capture.user_profilers import Entrances, profiler_is_running
 from gpuprof_widgets.options import Options
 
 # Untyped in torch.
@@ -36,9 +33,6 @@ _NO_NSYS = (
 )
 _NOT_OURS = "no NVTX ranges of ops: your own torch.profiler is running"
 _GAVE_WAY = "NVTX ranges of ops end where your own torch.profiler started"
-
-_ENTRANCES = ("_prepare_profiler", "_enable_profiler")
-"""Functions that every torch profiler calls as it starts."""
 
 
 def emits_nvtx(options: Options) -> bool:
@@ -120,38 +114,3 @@ class NvtxRanges(Part):
     def _note(self, sentence: str) -> None:
         if sentence not in self._notes:  # each window notes the same
             self._notes.append(sentence)
-
-
-class Entrances:
-    """Calls ``give_way`` just before another torch profiler starts: one of two stays empty."""
-
-    def __init__(self, give_way: Callable[[], None]) -> None:
-        self._give_way = give_way
-        self._originals: dict[str, Callable[..., Any]] = {}
-
-    def watch(self) -> None:
-        """Watch from now on, until `unwatch`."""
-        for name in _ENTRANCES:
-            original = getattr(autograd_profiler, name, None)
-            if original is not None:
-                self._originals[name] = original
-                setattr(autograd_profiler, name, self._watched(original))
-
-    def unwatch(self) -> None:
-        """Restore the entrances; may be called twice."""
-        while self._originals:
-            name, original = self._originals.popitem()
-            setattr(autograd_profiler, name, original)
-
-    def _watched(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def entrance(*args: Any, **kwargs: Any) -> Any:
-            self._give_way()
-            return original(*args, **kwargs)
-
-        return entrance
-
-
-def profiler_is_running() -> bool:
-    """Whether any torch profiler runs, in this thread or for all threads."""
-    everywhere = getattr(autograd_profiler, "_is_profiler_enabled", False)
-    return bool(everywhere or torch._C._autograd._profiler_enabled())

@@ -24,10 +24,10 @@ from gpuprof_widgets.capture.environment import environment
 from gpuprof_widgets.capture.frame_filter import (
     without_profiler_calls,
     without_profiler_slices,
-    without_steps_taken_back,
 )
 from gpuprof_widgets.capture.interrupts import Held
 from gpuprof_widgets.capture.loop.bound import LoopBound
+from gpuprof_widgets.capture.loop.iterations import without_steps_taken_back
 from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.overhead import counted, overhead
 from gpuprof_widgets.capture.part import Active, Context, Loop, Part

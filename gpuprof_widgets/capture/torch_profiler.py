@@ -22,14 +22,15 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from gpuprof_widgets.capture.environment import allocator_totals, uses_cuda
 from gpuprof_widgets.capture.interrupts import Held, temporary_folder
 from gpuprof_widgets.capture.memory import with_torch_categories
-from gpuprof_widgets.capture.nvtx import Entrances, emits_nvtx, profiler_is_running
+from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.part import Context, Part
+from gpuprof_widgets.capture.user_profilers import Entrances, profiler_is_running
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.assemble import empty_trace
 from gpuprof_widgets.trace.chrome_trace import parse_chrome_trace
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.schema import GPU_CATEGORIES
+from gpuprof_widgets.trace.schema import GPU_CATEGORIES, LAUNCH_CATEGORIES
 
 SYNCHRONISE_REGION = "gpuprof: wait for the device"
 """Region around our synchronisation after the run, which tells it from the user's own."""
@@ -44,7 +45,6 @@ _SET_FOLDER = "set TMPDIR to a folder that can be written and restart"
 _WHOLE = re.compile(rb"\][^{}]*\}\s*\Z")
 """The end of a complete trace file: of the list of events, and of the object around it."""
 
-_LAUNCHES = ("cuda_runtime", "cuda_driver")
 _ALLOCATIONS = "allocation.all.allocated"
 
 _of_thread = local()
@@ -321,7 +321,7 @@ class GpuEvents(Part):
 
     def refine(self, trace: Trace) -> Trace:
         kinds = set(trace.slices["category"].unique())
-        self._recorded |= bool(kinds & {*GPU_CATEGORIES, *_LAUNCHES})
+        self._recorded |= bool(kinds & {*GPU_CATEGORIES, *LAUNCH_CATEGORIES})
         return trace
 
     def notes(self) -> list[str]:

@@ -13,12 +13,12 @@ from typing import Any
 from gpuprof_widgets.capture.cell import Rewrite
 from gpuprof_widgets.capture.compilations import Compilations
 from gpuprof_widgets.capture.cprofile import CallsRecording
-from gpuprof_widgets.capture.distributed import ranks
+from gpuprof_widgets.capture.distributed import rank_part
 from gpuprof_widgets.capture.environment import process_state
 from gpuprof_widgets.capture.garbage_collections import GarbageCollections
 from gpuprof_widgets.capture.lines.recording import lines_rewrite, lines_window, marked_code
 from gpuprof_widgets.capture.loop.bound import loop_bound
-from gpuprof_widgets.capture.loop.fetches import bounded_loop
+from gpuprof_widgets.capture.loop.recording import bounded_loop
 from gpuprof_widgets.capture.loop.training import expected, guards
 from gpuprof_widgets.capture.memory import memory_owners
 from gpuprof_widgets.capture.modules import module_spans
@@ -264,7 +264,7 @@ PARTS: tuple[Callable[[Context], Part | None], ...] = (
     GarbageCollections,
     WorkerStarts,
     workers,
-    ranks,
+    rank_part,
     nvtx_ranges,
     expected,
     process_state,

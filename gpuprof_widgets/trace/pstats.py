@@ -38,7 +38,8 @@ Numbers = tuple[int, int, float, float]
 
 Stats = Mapping[Function, tuple[int, int, float, float, Mapping[Function, Numbers]]]
 
-FUNCTION_COLUMNS = ["file", "line", "name"]
+FUNCTION_KEY = ["file", "line", "name"]
+"""Columns that tell one function from another."""
 NUMBER_COLUMNS = ["calls", "primitive_calls", "self_ns", "total_ns"]
 LARGEST = 2**62
 """Counts and ns below it fit an int64, and so do sums of a few."""
@@ -226,7 +227,7 @@ def added_up(several: Sequence[Calls]) -> Calls:
     if len(several) == 1:
         return several[0]
     every = pd.concat([calls.functions for calls in several], ignore_index=True)
-    groups = every.groupby(FUNCTION_COLUMNS, sort=False, as_index=False)
+    groups = every.groupby(FUNCTION_KEY, sort=False, as_index=False)
     number = groups.ngroup().to_numpy()
     functions = groups[NUMBER_COLUMNS].sum().astype({"file": object, "name": object})
     edges, first = [], 0
@@ -276,8 +277,10 @@ def _labels(names: Iterable[str]) -> list[str]:
     return labels
 
 
-_PLACE = re.compile(r"^(?P<file>.*)\((?P<line>\d+)\): (?P<name>.*)$", re.DOTALL)
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+PYTHON_FRAME = re.compile(r"^(?P<file>.*)\((?P<line>\d+)\): (?P<name>.*)$", re.DOTALL)
+"""A frame's name in a trace, as torch.profiler writes it."""
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+"""Addresses in names of built-in functions, which differ from process to process."""
 
 BUILT_IN = "~"
 """cProfile's file of built-in functions."""
@@ -325,7 +328,7 @@ def _functions(names: pd.Series) -> tuple[Ints, pd.DataFrame]:
         [function_place(name) for name in distinct], dtype=object, tupleize_cols=False
     )
     function_of_name, functions = pd.factorize(pd.Index(places, dtype=object, tupleize_cols=False))
-    table = pd.DataFrame(list(functions), columns=FUNCTION_COLUMNS)
+    table = pd.DataFrame(list(functions), columns=FUNCTION_KEY)
     return function_of_name[frame_name].astype(np.int64), table.astype({"line": np.int64})
 
 
@@ -364,10 +367,10 @@ def function_place(name: str) -> tuple[str, int, str]:
 
     Built-in functions get cProfile's file ``~`` and lose their address, so that their calls add up.
     """
-    place = _PLACE.match(name)
+    place = PYTHON_FRAME.match(name)
     if place:
         return place["file"], int(place["line"]), place["name"]
-    return BUILT_IN, 0, _ADDRESS.sub("", name)
+    return BUILT_IN, 0, ADDRESS.sub("", name)
 
 
 def frames_of(record: Record) -> str:
@@ -388,7 +391,7 @@ def with_cell_labels(trace: Trace, cell_labels: Mapping[str, str]) -> Trace:
 
 
 def _labelled(name: str, cell_labels: Mapping[str, str]) -> str:
-    place = _PLACE.match(name)
+    place = PYTHON_FRAME.match(name)
     if not place:
         return name
     # torch leaves out the part of the path that is on sys.path, or the root's slash.

@@ -62,7 +62,8 @@ a stream's gpu_user_annotation slices; ``gpu``: its kernels; ``copy``: its copie
 GPU_TRACKS = ("gpu", "copy")
 
 OP_CATEGORIES = ("cpu_op", "user_annotation")
-REGION_CATEGORIES = ("cell_line", "module", "module_backward")
+MODULE_CATEGORIES = ("module", "module_backward")
+REGION_CATEGORIES = ("cell_line", *MODULE_CATEGORIES)
 """Regions that this package marks: a statement of a cell, a module's forward, its backward."""
 LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver")
 RUNTIME_ENDINGS = ("_runtime", "_driver")
@@ -74,6 +75,11 @@ OUT_OF_MEMORY_EVENT = "[OutOfMemory]"
 HELD_AS, HELD_BY, TORCH_CATEGORY = "Held as", "Held by", "Memory category"
 """Args of ``[memory]`` instants: the tensor's role in its model or optimizer ("parameters",
 "gradients", ...), its name there ("encoder.0.weight"), and torch's own category for it."""
+PARAMETERS, GRADIENTS, OPTIMIZER_STATE = "parameters", "gradients", "optimizer state"
+INPUTS = "inputs"
+"""Roles of tensors: values of `HELD_AS`, and categories of memory."""
+CPU_DEVICE_TYPE, GPU_DEVICE_TYPE = 0, 1
+"""Values of their arg "Device Type", torch's numbers: all but the CPU are accelerators."""
 
 FRAMEWORK, TENSORFLOW, MEGENGINE = "framework", "TensorFlow", "MegEngine"
 """Key in the metadata of records of other frameworks than PyTorch, and its values."""

@@ -21,14 +21,14 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from gpuprof_widgets.exceptions import printable
-from gpuprof_widgets.trace.schema import RUNTIME_ENDINGS
+from gpuprof_widgets.trace.schema import MODULE_CATEGORIES, RUNTIME_ENDINGS
 
 Pixels = npt.NDArray[np.uint8]
 RGB = tuple[int, int, int]
 
 WIDTH, HEIGHT, DPI = 1200, 660, 100
 INK, MUTED = "#222222", "#555555"
-CARD, BAND, RULE = 255, 245, 215
+CARD, BAND = 255, 245
 GLYPH_PIXELS = 5.6
 LABEL_PIXELS = 44
 FONTS = "DejaVu Sans, Verdana, sans-serif"
@@ -39,7 +39,7 @@ FRAMES = "Python"
 
 KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "cell line": ("#4A5866", ("cell_line",)),
-    "module": ("#E3B5CD", ("module", "module_backward")),
+    "module": ("#E3B5CD", MODULE_CATEGORIES),
     "CPU op": ("#56B4E9", ("cpu_op",)),
     "annotation": ("#F0E442", ("user_annotation", "gpu_user_annotation", "nvtx_range")),
     "runtime call": ("#E69F00", ("cuda_runtime", "cuda_driver")),

@@ -21,7 +21,13 @@ from gpuprof_widgets.analyses.waits import SYNCHRONISING, is_synchronising
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.edit import kept_slices
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.schema import GPU_CATEGORIES, NONE, OP_CATEGORIES, RUNTIME_ENDINGS
+from gpuprof_widgets.trace.schema import (
+    GPU_CATEGORIES,
+    MODULE_CATEGORIES,
+    NONE,
+    OP_CATEGORIES,
+    RUNTIME_ENDINGS,
+)
 from gpuprof_widgets.trace.tracks import DEVICE_KINDS
 
 Mask = npt.NDArray[np.bool_]
@@ -223,7 +229,7 @@ def module_classes(trace: Trace) -> dict[str, str]:
     kinds = trace.args.get("class")
     if kinds is None:
         return {}
-    is_module = trace.index.in_category("module", "module_backward")
+    is_module = trace.index.in_category(*MODULE_CATEGORIES)
     kinds = kinds[is_module[kinds.index.to_numpy()]]
     names = trace.slices["name"].to_numpy(object)[kinds.index.to_numpy()]
     pairs = np.unique(np.stack([names.astype(str), kinds.to_numpy(object).astype(str)]), axis=1)

@@ -39,8 +39,8 @@ def comparison_findings(runs: Runs) -> list[Finding]:
 
     Differences within the spread of the steps are no causes.
     """
-    if nothing := _without_trace(runs):
-        return _functions_without_trace(runs) or [Finding(nothing, rule="whole")]
+    if sentence := _no_trace_sentence(runs):
+        return _functions_without_trace(runs) or [Finding(sentence, rule="whole")]
     whole = _whole(runs)
     if not differ(runs):
         return [whole, *_not_alike(runs)]
@@ -57,8 +57,8 @@ def comparison_findings(runs: Runs) -> list[Finding]:
     return [whole, *_not_alike(runs), *(cause for cause in causes if cause is not None)]
 
 
-def _without_trace(runs: Runs) -> str:
-    """Say that a run has no trace, as cProfile's files; "" where both have one."""
+def _no_trace_sentence(runs: Runs) -> str:
+    """Return a sentence about runs without a trace (cProfile's files); "" where both have one."""
     empty = [name for name, run in (("A", runs.a), ("B", runs.b)) if not len(run.trace)]
     if not empty:
         return ""
@@ -74,7 +74,7 @@ def _functions_without_trace(runs: Runs) -> list[Finding]:
     a, b = (int(table[column].sum()) for column in ("total_a_ns", "total_b_ns"))
     share = abs(b - a) / max(a, 1)
     text = (
-        f"B's Python functions take {_longer_or_not(a, b)}: {format_ns(a)} → {format_ns(b)} "
+        f"B's Python functions take {_relative_time(a, b)}: {format_ns(a)} → {format_ns(b)} "
         f"({_recorders_without_steps(runs)}: noise and change cannot be distinguished)."
         if a != b
         else f"No difference: the Python functions of both take {format_ns(a)}."
@@ -102,11 +102,11 @@ def _whole(runs: Runs) -> Finding:
     if not differ(runs):
         text = f"No difference beyond the noise: {both} per step ({_unsure(runs, apart)})."
         return Finding(text, rule="whole")
-    text = f"B's {thing} takes {_longer_or_not(a, b)}: {both} ({_unsure(runs, apart)})."
+    text = f"B's {thing} takes {_relative_time(a, b)}: {both} ({_unsure(runs, apart)})."
     return Finding(text, cost_ns=int(abs(b - a)), share=abs(b - a) / max(a, 1), rule="whole")
 
 
-def _longer_or_not(a: float, b: float) -> str:
+def _relative_time(a: float, b: float) -> str:
     """Return ``22 % less time``, ``35 % more time`` or, from twice on, ``40 times as long``."""
     if b < 2 * a:
         return f"{format_share(abs(b - a) / a)} {'less' if b < a else 'more'} time"

@@ -18,7 +18,7 @@ from gpuprof_widgets.analyses.cold_start import (
     is_dispatch,
 )
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
-from gpuprof_widgets.analyses.findings.backward import VIEWS
+from gpuprof_widgets.analyses.findings.backward import SHORT_NS, VIEWS
 from gpuprof_widgets.analyses.findings.dispatch import multiplies_bf16, too_few_threads
 from gpuprof_widgets.analyses.findings.finding import (
     Finding,
@@ -46,8 +46,6 @@ from gpuprof_widgets.trace.schema import WINDOW, WRITTEN_CATEGORY
 Mask = npt.NDArray[np.bool_]
 
 RANKED = 3
-SHORT_NS = 20_000
-"""Duration of a call below which dispatching the op and allocating its result take most of it."""
 SHORT_CALLS = "One call takes {each}, much of it overhead that any op has: {fewer}."
 FEWER_OR_FUSED = "make fewer calls, on larger tensors, or fuse them (torch.compile)"
 FEWER = "make fewer calls, on larger tensors"

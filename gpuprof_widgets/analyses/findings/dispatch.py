@@ -319,10 +319,10 @@ THREADED = MATRIX_PRODUCTS | frozenset(
 )
 """Ops whose work torch splits among threads (at::parallel_for in ATen/native, or BLAS)."""
 
-TAKEN_PER_S = 50
+PREEMPTIONS_PER_S = 50
 """Preemptions per second of CPU time from which on CPUs are contested: a thread that shares a CPU
 is preempted 100 to 300 times (Linux gives it 3 to 10 ms at a time), one alone only a few times."""
-TAKEN_LEAST = 20
+LEAST_PREEMPTIONS = 20
 """Preemptions from which on they count at all."""
 
 MORE_THAN_CPUS = (
@@ -396,8 +396,9 @@ def _shared_ns(record: Record) -> int:
 def _are_contested(record: Record) -> bool:
     """Whether the system often preempted threads of the process."""
     use = record.metadata.get("cpu_use") or {}
-    taken, used = int(use.get("preemptions", 0)), int(use.get("cpu_ns", 0))
-    return taken >= TAKEN_LEAST and taken * 1_000_000_000 >= TAKEN_PER_S * used
+    preemptions, cpu_ns = int(use.get("preemptions", 0)), int(use.get("cpu_ns", 0))
+    often = preemptions * 1_000_000_000 >= PREEMPTIONS_PER_S * cpu_ns
+    return often and preemptions >= LEAST_PREEMPTIONS
 
 
 def too_few_threads(record: Record, name: str) -> str:

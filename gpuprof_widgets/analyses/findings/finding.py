@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.allocator import ALLOCATING, FREEING
+from gpuprof_widgets.analyses.blocking import BUILT_IN_METHOD
 from gpuprof_widgets.analyses.columns import format_ns, format_share
 from gpuprof_widgets.analyses.lines import CellLines, cell_lines
 from gpuprof_widgets.analyses.owners import line_behind, line_of
@@ -89,6 +90,10 @@ EVIDENCE = 2_000
 
 WORTH_NS = 1_000_000
 """Nobody waits for less, whatever its share of the run."""
+
+LATENCY_NS = 1_000_000
+"""No launch takes that long to reach an idle GPU, and no call returns that late after the GPU work
+that it waits for: microseconds are usual (`idle.BACK_TO_BACK_NS`)."""
 
 
 def of_gpu_work(
@@ -371,7 +376,6 @@ _UNNAMED = re.compile(r"(\(anonymous namespace\)|<unnamed>)::")
 
 _PARAMETERS = re.compile(r"(?<=\w)\([\w:*&, ]*\)$")
 
-_METHOD = re.compile(r"<(?:built-in )?method '?(?P<name>\w+)'? of '?(?P<owner>[\w.]+)")
 _BUILTIN = re.compile(r"<(?:built-in )?(?:method|function) (?P<name>[\w.]+)>")
 _OWNERS = {"TensorBase": "Tensor.", "Tensor": "Tensor.", "type": "torch."}
 
@@ -395,7 +399,7 @@ def kernel_code(name: str) -> str:
 
 def function_name(label: str) -> str:
     """Return a built-in function as users write it, ``Tensor.item``; other labels unchanged."""
-    if match := _METHOD.match(label):
+    if match := BUILT_IN_METHOD.match(label):
         return _OWNERS.get(match["owner"].rsplit(".", 1)[-1], "") + match["name"]
     match = _BUILTIN.match(label)
     return match["name"] if match else label

@@ -13,6 +13,7 @@ from gpuprof_widgets.analyses.breakdown import IDLE, QUEUED, breakdown, breakdow
 from gpuprof_widgets.analyses.cold_start import LAUNCH, cold_spans, cold_start
 from gpuprof_widgets.analyses.columns import format_ns, format_share
 from gpuprof_widgets.analyses.findings.finding import (
+    LATENCY_NS,
     Finding,
     about_one_call,
     code,
@@ -84,8 +85,6 @@ GPU_ALONE = "no ops recorded"
 """The same in a trace without any ops."""
 LATE = "late"
 """Cause of idle time after launches returned, where most of it is longer than launch latency."""
-LATENCY_NS = 1_000_000
-"""No launch takes that long to reach an idle GPU: microseconds are usual (`BACK_TO_BACK_NS`)."""
 
 REMEDIES = {
     INPUT: "it waited for the DataLoader: give it workers (num_workers) and pin_memory=True, and "

@@ -19,12 +19,10 @@ from gpuprof_widgets.analyses.memory import allocations, fullest, memory_curve, 
 from gpuprof_widgets.analyses.memory_categories import (
     ACTIVATIONS,
     BEFORE,
-    GRADIENTS,
-    OPTIMIZER_STATE,
-    PARAMETERS,
     TEMPORARIES,
 )
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.schema import GRADIENTS, OPTIMIZER_STATE, PARAMETERS
 
 WORTH_A_NAME = 0.15  # of the peak
 MOST = 3  # failures told

@@ -37,7 +37,7 @@ from gpuprof_widgets.analyses.regions import calls_per_traced_step
 from gpuprof_widgets.analyses.waits import is_synchronising, python_lanes, run_lane
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Calls, Record
-from gpuprof_widgets.trace.pstats import BUILT_IN, calls_from_slices, function_kind
+from gpuprof_widgets.trace.pstats import BUILT_IN, FUNCTION_KEY, calls_from_slices, function_kind
 from gpuprof_widgets.trace.schema import LANGUAGE, NONE, SAMPLED, WINDOW
 
 NEARLY = 0.02
@@ -79,7 +79,6 @@ IN_A_LIBRARY = (
     "always the same, call it once beforehand."
 )
 
-FUNCTION = ["file", "line", "name"]
 CELL_BODY = "The Python of the cell"
 """What a finding calls cProfile's function `<module>` of the cell's first line."""
 
@@ -117,7 +116,7 @@ def python_time(record: Record, *, python_share: float = PYTHON_SHARE) -> list[F
     self_ns = self_ns.clip(0, max(total - in_ops, 0))
     table = table.assign(self_ns=self_ns.astype(np.int64), exact=exact)
     table = table[~(_is_pytorch(record, table) | is_blocking(table))]
-    place = pd.MultiIndex.from_frame(table[FUNCTION])
+    place = pd.MultiIndex.from_frame(table[FUNCTION_KEY])
     table = table[~(place.isin(_starting_workers(record)) | place.isin(_in_file_io(record)))]
     if not len(table):
         return []
@@ -198,7 +197,7 @@ def _called_by(record: Record, top: pd.Series) -> str:
     functions, edges = calls.functions, calls.edges
     caller, callee = edges["caller"].to_numpy(), edges["callee"].to_numpy()
     is_users = is_user_code(functions)
-    below = np.array((functions[FUNCTION] == top[FUNCTION]).all(axis=1), bool)
+    below = np.array((functions[FUNCTION_KEY] == top[FUNCTION_KEY]).all(axis=1), bool)
     spent = np.where(below[callee], edges["self_ns"], edges["total_ns"])
     while (calling := np.flatnonzero(below[callee] & ~below[caller])).size:
         most = int(np.bincount(caller[calling], spent[calling]).argmax())
@@ -248,7 +247,7 @@ def _in_file_io(record: Record) -> pd.MultiIndex:
 def _only_below(calls: Calls | None, top: npt.NDArray[np.bool_]) -> pd.MultiIndex:
     """Return these functions, and those that were called only from them or from one another."""
     if calls is None or not top.any():
-        return pd.MultiIndex.from_frame(pd.DataFrame(columns=FUNCTION))
+        return pd.MultiIndex.from_frame(pd.DataFrame(columns=FUNCTION_KEY))
     functions = calls.functions
     caller, callee = (calls.edges[end].to_numpy() for end in ("caller", "callee"))
     counted = np.zeros(len(functions), np.int64)
@@ -256,7 +255,7 @@ def _only_below(calls: Calls | None, top: npt.NDArray[np.bool_]) -> pd.MultiInde
     elsewhere = ~top & (functions["calls"].to_numpy() > counted)
     while (more := callee[elsewhere[caller] & ~elsewhere[callee] & ~top[callee]]).size:
         elsewhere[more] = True
-    return pd.MultiIndex.from_frame(functions.loc[~elsewhere, FUNCTION])
+    return pd.MultiIndex.from_frame(functions.loc[~elsewhere, FUNCTION_KEY])
 
 
 def _ops_of_thread(record: Record) -> npt.NDArray[np.intp]:
@@ -304,7 +303,7 @@ def _is_pytorch(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
     builtin = table["name"].astype(str).str.extract(BUILTIN, expand=False).fillna("")
     is_op = np.array([f"aten::{name}" in ops for name in builtin], bool)
     by_name = place.str.contains(PYTORCH).to_numpy(bool) | is_op
-    by_pytorch = pd.MultiIndex.from_frame(table[FUNCTION]).isin(_called_by_pytorch(record))
+    by_pytorch = pd.MultiIndex.from_frame(table[FUNCTION_KEY]).isin(_called_by_pytorch(record))
     result: npt.NDArray[np.bool_] = by_name | by_pytorch
     return result
 
@@ -320,7 +319,7 @@ def _called_by_pytorch(record: Record) -> pd.MultiIndex:
     by_pytorch = np.bincount(callee, spent * pytorch[edges["caller"]], len(functions))
     mostly = 2 * by_pytorch > functions["self_ns"].to_numpy()
     built_in = (functions["file"] == BUILT_IN).to_numpy(bool)
-    return pd.MultiIndex.from_frame(functions.loc[mostly & built_in, FUNCTION])
+    return pd.MultiIndex.from_frame(functions.loc[mostly & built_in, FUNCTION_KEY])
 
 
 COLLECT = re.compile(r"^<built-in (?:method gc\.collect|function collect)>$")
@@ -423,7 +422,9 @@ def _without_collections(record: Record, finding: Finding, least_share: float) -
     """Return the finding unchanged, or of the time left, or None where too little is left."""
     places = record.metadata["gc"]["places"]
     columns = ("file", "function_line", "function")
-    table = pd.DataFrame([[entry[key] for key in columns] for entry in places], columns=FUNCTION)
+    table = pd.DataFrame(
+        [[entry[key] for key in columns] for entry in places], columns=FUNCTION_KEY
+    )
     within = sum(
         int(place["time_ns"])
         for place, label in zip(places, function_labels(table), strict=True)

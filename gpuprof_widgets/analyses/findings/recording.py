@@ -20,7 +20,7 @@ from gpuprof_widgets.analyses.findings.finding import (
 )
 from gpuprof_widgets.analyses.regions import UNRECORDED, iterations, usual_steps
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.schema import NVTX_RANGE, REGION_CATEGORIES
+from gpuprof_widgets.trace.schema import MODULE_CATEGORIES, NVTX_RANGE, REGION_CATEGORIES
 
 
 def ending(record: Record) -> list[Finding]:
@@ -71,7 +71,7 @@ def _seen(record: Record) -> set[str]:
 
 
 def _short_names(category: str, name: str) -> set[str]:
-    if category in ("module", "module_backward"):
+    if category in MODULE_CATEGORIES:
         return {name.rsplit(".", 1)[-1]}
     if category == "cpu_op":
         return {name.rsplit("::", 1)[-1]}
@@ -172,7 +172,7 @@ def _costs(noted: Mapping[str, Any]) -> Iterator[str]:
 
 ENOUGH = 2
 """Steps of either kind that a comparison needs: a single one has no median."""
-SPREAD = 5
+LEAST_UNRECORDED = 5
 """Unrecorded steps that are needed to know how much they vary."""
 
 MORE_STEPS = "Run more steps: a longer --warmup, and more --steps."
@@ -225,7 +225,7 @@ def _is_noise(plain: pd.Series, recorded: pd.Series) -> bool:
         return False
     apart = float(recorded.median() - plain.median())
     usual = max(float((kind - kind.median()).abs().median()) for kind in (plain, recorded))
-    return len(plain) < SPREAD or apart <= usual
+    return len(plain) < LEAST_UNRECORDED or apart <= usual
 
 
 def _too_uneven(plain: pd.Series, recorded: pd.Series) -> str:

@@ -16,6 +16,7 @@ from gpuprof_widgets.analyses import operators as rows
 from gpuprof_widgets.analyses.blocking import blocked
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.findings.finding import (
+    LATENCY_NS,
     WORTH_NS,
     Finding,
     code,
@@ -78,8 +79,6 @@ AT_THE_END = (
 )
 HARDLY = 0.1
 """Share of the waiting below which the GPU was not what the call waited for."""
-LATENCY_NS = 1_000_000
-"""No queued GPU work begins that late, and no call returns that late after it."""
 OTHERWISE = "The CPU launches nothing while it waits: move the call out of the loop if you can."
 ONCE = "The CPU launches nothing while it waits: remove the call, or move it later, if you can."
 

@@ -85,12 +85,12 @@ def waiting_for_others(
         f"{format_ns(moving // ranks)}."
     )
     span = _range_of_largest(compared.collectives, "waited_ns")
-    remedy = _who_delays(table)
+    remedy = _delay_remedy(table)
     return [RankFinding(Finding(text, each, share, *span, (), remedy), -1)]
 
 
-def _who_delays(table: pd.DataFrame) -> str:
-    """Say whether a few ranks delay all others, or all take turns."""
+def _delay_remedy(table: pd.DataFrame) -> str:
+    """Return a sentence on who delays the others, a few ranks or all in turn; "" without delay."""
     total = int(table["delay_ns"].sum())
     if not total:
         return ""

@@ -6,7 +6,6 @@ neither.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -23,15 +22,12 @@ from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Calls, Record, Trace
+from gpuprof_widgets.trace.pstats import ADDRESS, FUNCTION_KEY
 from gpuprof_widgets.trace.schema import LAUNCH_CATEGORIES, NONE
 
 Ints = npt.NDArray[np.int64]
 
-FUNCTION = ("file", "line", "name")
 FUNCTION_TIMES = ("self_ns", "total_ns")
-
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-"""Addresses in names of built-in functions, which differ from process to process."""
 
 WHOLE = -1
 """Number of the step that stands for a record without steps."""
@@ -133,17 +129,16 @@ def _steps(record: Record, computing: Intervals) -> pd.DataFrame:
 
 def _functions(calls: Calls | None) -> pd.DataFrame:
     """Return the functions, by names that are the same in every process."""
-    columns = [*FUNCTION, *FUNCTION_TIMES]
+    columns = [*FUNCTION_KEY, *FUNCTION_TIMES]
     if calls is None:
         return pd.DataFrame(columns=columns)
     table = calls.functions[columns]
-    names = [_ADDRESS.sub("", str(name)) for name in table["name"]]
+    names = [ADDRESS.sub("", str(name)) for name in table["name"]]
     return _same_functions_once(table.assign(name=names))
 
 
 def _same_functions_once(table: pd.DataFrame) -> pd.DataFrame:
-    keys = list(FUNCTION)
-    return table.groupby(keys, sort=False, as_index=False)[list(FUNCTION_TIMES)].sum()
+    return table.groupby(FUNCTION_KEY, sort=False, as_index=False)[list(FUNCTION_TIMES)].sum()
 
 
 def _on_the_clock(table: pd.DataFrame, trace: Trace, *columns: str) -> pd.DataFrame:

@@ -16,9 +16,10 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.collectives import SYNCHRONISING, with_bandwidth
 from gpuprof_widgets.analyses.ranks.matching import COLUMNS as MATCHED_COLUMNS
-from gpuprof_widgets.analyses.ranks.reduced import FUNCTION, FUNCTION_TIMES, WHOLE, ReducedRank
+from gpuprof_widgets.analyses.ranks.reduced import FUNCTION_TIMES, WHOLE, ReducedRank
 from gpuprof_widgets.analyses.reasons import lacking
 from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.pstats import FUNCTION_KEY
 
 Ints = npt.NDArray[np.int64]
 
@@ -38,7 +39,7 @@ STEP_COLUMNS = (
     *("compute_ns", "gpu_busy_ns"),
 )
 FUNCTION_COLUMNS = (
-    *FUNCTION,
+    *FUNCTION_KEY,
     "ranks",
     "self_spread_ns",
     "slowest_rank",
@@ -285,7 +286,7 @@ def functions(ranks: Sequence[ReducedRank]) -> pd.DataFrame:
     rows = pd.concat(
         [rank.functions.assign(at=number) for number, rank in enumerate(having)], ignore_index=True
     )
-    same = rows.groupby(list(FUNCTION), sort=False)
+    same = rows.groupby(FUNCTION_KEY, sort=False)
     table = same.size().reset_index(name="ranks")
     place = np.asarray(same.ngroup(), np.int64), np.asarray(rows["at"], np.int64)
     shape = len(table), len(having)

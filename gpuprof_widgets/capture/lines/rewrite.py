@@ -8,13 +8,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuprof_widgets.capture.code import Embedded
+from gpuprof_widgets.capture.code import COMPREHENSIONS, FUNCTIONS, Embedded
 from gpuprof_widgets.capture.lines.regions import LineMarks
 from gpuprof_widgets.capture.lines.suspended import Suspensions
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_SCOPES = (*_FUNCTIONS, ast.ClassDef)
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_SCOPES = (*FUNCTIONS, ast.ClassDef)
 _WITHOUT_TIME = (ast.Global, ast.Nonlocal, ast.Pass, ast.Break, ast.Continue)
 _BLOCKS = ("body", "orelse", "finalbody")
 
@@ -126,7 +124,7 @@ def _docstring_and_future(statements: list[ast.stmt]) -> int:
 
 def _is_left_alone(node: ast.stmt, around: _Around) -> bool:
     """Whether a statement takes no time, must not be moved, or is on a line that is open."""
-    if around.of_class and isinstance(node, _FUNCTIONS):
+    if around.of_class and isinstance(node, FUNCTIONS):
         return not node.decorator_list
     if around.of_class and isinstance(node, ast.AnnAssign):
         return True
@@ -165,7 +163,7 @@ def _suspends(node: ast.AST) -> str:
 
 
 def _awaits_itself(node: ast.AST) -> bool:
-    if not isinstance(node, _COMPREHENSIONS) or isinstance(node, ast.GeneratorExp):
+    if not isinstance(node, COMPREHENSIONS) or isinstance(node, ast.GeneratorExp):
         return False
     outside = set(ast.walk(node.generators[0].iter))
     return any(
@@ -180,7 +178,7 @@ def _in_frame(node: ast.AST) -> Iterator[ast.AST]:
     yield node
     if isinstance(node, ast.Lambda):
         return
-    if isinstance(node, _COMPREHENSIONS):
+    if isinstance(node, COMPREHENSIONS):
         yield from _in_frame(node.generators[0].iter)
         return
     skipped = _BLOCKS if isinstance(node, _SCOPES) else ()
@@ -203,7 +201,7 @@ class _Suspending(ast.NodeTransformer):
     def visit(self, node: ast.AST) -> Any:
         if node in self._untouched or isinstance(node, ast.Lambda):
             return node
-        if isinstance(node, _COMPREHENSIONS):
+        if isinstance(node, COMPREHENSIONS):
             node.generators[0].iter = self.visit(node.generators[0].iter)
             return node
         return super().visit(node)

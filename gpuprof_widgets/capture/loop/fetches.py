@@ -13,20 +13,17 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType, FunctionType
+from types import FrameType
 from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import dataloader
 
-from gpuprof_widgets.capture.cell import applied_rewrite
-from gpuprof_widgets.capture.code import Embedded, FunctionsElsewhere, is_users
-from gpuprof_widgets.capture.lines.sources import CodeSwap, source_files
+from gpuprof_widgets.capture.code import is_users
 from gpuprof_widgets.capture.loop.bound import LoopBound
 from gpuprof_widgets.capture.loop.iterations import Schedule
 from gpuprof_widgets.capture.loop.steps import Counting, fetched
-from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.options import Options
 
 _BY_HAND = (
@@ -161,62 +158,3 @@ def _asked_by_for(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def bounded_loop(context: Context) -> BoundedLoop | None:
-    """Return the part, where a loop of this code is bounded."""
-    bound = applied_rewrite(context.code, LoopBound)
-    return None if bound is None else BoundedLoop(bound, context)
-
-
-class BoundedLoop(Part):
-    """Watches the loops of functions that the code reaches, and those that no source shows."""
-
-    loses = "no bounded loop in functions of other cells and modules"
-    starts_before_loop = True
-
-    def __init__(self, bound: LoopBound, context: Context) -> None:
-        self._bound = bound
-        self._context = context
-        self._swap = CodeSwap()
-        self._known: set[FunctionType] = set()
-        self._elsewhere = FunctionsElsewhere(bound.names, context.namespace, context.cell_labels)
-        self._unseen = UnseenLoop(bound, context.options, context.cell_labels)
-
-    def start(self) -> None:
-        self._bound.program.names = self._context.namespace
-        self._bound.stream = "stdout" if self._context.cell_labels else "stderr"
-        code = self._context.code
-        if code is not None and not self._context.options.lines:  # else `MarkedCode` restores it
-            self._swap.add_cell(code)
-        self._search()
-        self._bound.search = self._search
-        self._unseen.start()
-
-    def stop(self) -> None:
-        self._bound.search = lambda: None
-        self._unseen.stop()
-        self._swap.take()
-
-    def _search(self) -> None:
-        """Watch the loops of functions that were not reachable until now."""
-        labels = self._context.cell_labels
-        training = self._elsewhere.that_train()
-        new = [function for function in training if function not in self._known]
-        self._known.update(new)
-        files = [
-            file for file in source_files(new, labels, self._bound.statements) if file.functions
-        ]
-        # Add all files before watching any: functions of one call those of another.
-        for file in files:
-            self._bound.program.add(file.outermost, file=file.label)
-        self._bound.program.settle()
-        for file in files:
-            embedded = Embedded()
-            if self._bound.watch(file, embedded):
-                for function, changed in file.codes(embedded):
-                    self._swap.add(changed, function.__code__)
-                    self._swap.put(function, changed)
-
-    def notes(self) -> list[str]:
-        return self._unseen.notes() or self._bound.notes()

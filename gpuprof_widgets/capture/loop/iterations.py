@@ -10,6 +10,7 @@ iterations paid once (compilation, memory).
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -17,11 +18,14 @@ from dataclasses import dataclass, replace
 from time import perf_counter_ns
 from typing import Any, Literal, Self
 
+import numpy as np
 import torch
 
 from gpuprof_widgets.capture.environment import allocator_totals, uses_cuda
 from gpuprof_widgets.capture.part import Windows
 from gpuprof_widgets.options import Options
+from gpuprof_widgets.trace.edit import kept_slices
+from gpuprof_widgets.trace.model import Trace
 
 Kind = Literal["wait", "warmup", "recorded", "cprofile"]
 """What becomes of an iteration."""
@@ -414,3 +418,21 @@ def _compiled() -> tuple[int, int]:
 def searches_algorithms() -> bool:
     """Whether cuDNN tries its algorithms on the first call of every shape."""
     return uses_cuda() and bool(torch.backends.cudnn.benchmark)
+
+
+def without_steps_taken_back(trace: Trace, names: Mapping[str, int]) -> Trace:
+    """Return the trace without the first annotations of each name, as many as ``names`` says.
+
+    Their spans on a GPU go too: those that begin before the next step of that name does.
+    """
+    if not names:
+        return trace
+    slices = trace.slices
+    steps = slices[slices["name"].isin(list(names))]
+    keep = np.ones(len(slices), dtype=bool)
+    for name, number in names.items():
+        named = steps[steps["name"] == name]
+        begun = sorted(named.loc[named["category"] == "user_annotation", "ts"])
+        since = begun[number] if number < len(begun) else math.inf
+        keep[named.index[named["ts"] < since]] = False
+    return kept_slices(trace, keep)

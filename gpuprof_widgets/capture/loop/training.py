@@ -20,7 +20,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from gpuprof_widgets.capture.cell import CellTree, Rewrite, applied_rewrite
-from gpuprof_widgets.capture.code import Embedded
+from gpuprof_widgets.capture.code import COMPREHENSIONS, FUNCTIONS, Embedded
 from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.options import Options
 
@@ -28,7 +28,6 @@ Loop = ast.For | ast.AsyncFor | ast.While
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SCOPES = (*FUNCTIONS, ast.ClassDef, ast.Lambda)
 _BACKWARD = frozenset({"backward", "manual_backward"})
 _OPTIMIZER = re.compile(
@@ -37,8 +36,7 @@ _OPTIMIZER = re.compile(
 """Names of optimizers, and of what steps for them (AMP's scaler, DeepSpeed's engine)."""
 _TRAINING = re.compile(r"(?!train_test_split)(fit|train)(_\w+)?")
 """Names of functions that train, where their code is not available."""
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_UNSEEN = (*_COMPREHENSIONS, ast.Lambda)
+_UNSEEN = (*COMPREHENSIONS, ast.Lambda)
 """Expressions that may run their code repeatedly, and cannot be ended like a loop."""
 _LONGEST_TEXT = 40
 
@@ -297,7 +295,7 @@ def _nodes_outside_loops(node: ast.AST) -> Iterator[ast.AST]:
     yield node
     if isinstance(node, _SCOPES):
         return
-    if isinstance(node, _COMPREHENSIONS):
+    if isinstance(node, COMPREHENSIONS):
         yield from _nodes_outside_loops(node.generators[0].iter)
         return
     if isinstance(node, LOOPS) and not _goes_through_optimizers(node):

@@ -9,15 +9,15 @@ from pathlib import Path
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.databases.nsys import is_nsys, read_nsys
 from gpuprof_widgets.trace.databases.nvprof import is_nvprof, read_nvprof
-from gpuprof_widgets.trace.databases.readings import Contents, record_of
+from gpuprof_widgets.trace.databases.readings import LONGEST_NAME, Contents, record_of
 from gpuprof_widgets.trace.databases.sqlite_tables import Database, is_sqlite, opened
 from gpuprof_widgets.trace.files import without_garbage_collection
 from gpuprof_widgets.trace.model import Record
 
 __all__ = ["is_sqlite", "parse_database"]
 
-MOST_TABLES = 6
-LONGEST_NAME = 80
+TABLES_NAMED = 6
+"""Tables that the error about an unknown database names at most."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def parse_database(data: bytes, path: Path) -> Record:
 def _listed(tables: list[str]) -> str:
     if not tables:
         return "none at all"
-    more = len(tables) - MOST_TABLES
-    return ", ".join(name[:LONGEST_NAME] for name in tables[:MOST_TABLES]) + (
+    more = len(tables) - TABLES_NAMED
+    return ", ".join(name[:LONGEST_NAME] for name in tables[:TABLES_NAMED]) + (
         f" and {more} more" if more > 0 else ""
     )

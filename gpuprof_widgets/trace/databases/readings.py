@@ -30,7 +30,7 @@ TIME_COLUMNS = ("start", "timestamp")
 LATEST = 2**62
 """Later times (ns) are damage: the sum of two would not fit int64."""
 
-MOST_TABLES = 12
+MOST_NOTES = 12
 LONGEST_NAME = 80
 """Limits of notes: profilers' files have few tables with short names, other files may have any."""
 
@@ -115,9 +115,9 @@ class Reading:
         events = [name for name in database.tables if database.has_column(name, *TIME_COLUMNS)]
         rows = {name: database.count(name) for name in events if name not in self._read}
         notes = [f"{_short(name)} is not read ({n:,} rows)" for name, n in rows.items() if n]
-        more = len(notes) - MOST_TABLES
+        more = len(notes) - MOST_NOTES
         rest = [f"{more:,} tables more are not read"] if more > 0 else []
-        return notes[:MOST_TABLES] + rest
+        return notes[:MOST_NOTES] + rest
 
 
 def _short(name: str) -> str:

@@ -44,7 +44,7 @@ NEUTRAL = frozenset(("other", MOMENT))
 """Categories of events without one: they do not tell which program wrote the trace."""
 TORCH_CATEGORIES = frozenset((*CATEGORIES, CPU_KERNEL, SCOPE_ECHO)) - NEUTRAL
 
-KINETO_KEYS = frozenset(("schemaVersion", "deviceProperties", "distributedInfo"))
+TORCH_KEYS = frozenset(("schemaVersion", "deviceProperties", "distributedInfo"))
 """Keys next to the events in torch.profiler's files."""
 
 DEVICE = re.compile(r"/device:(?!CPU)")
@@ -57,7 +57,7 @@ def with_named_regions(parts: Parts, file: Gathered) -> Parts:
     Their category is kept as an arg; what is on no thread (async slices, objects) stays as it is.
     So does a trace with torch's keys or categories.
     """
-    if KINETO_KEYS & file.header.keys() or any(map(_is_torch, parts.events.category.categories)):
+    if TORCH_KEYS & file.header.keys() or any(map(_is_torch, parts.events.category.categories)):
         return parts
     events = parts.events
     on_thread = _on_threads(parts)

@@ -25,7 +25,14 @@ from gpuprof_widgets.trace.events import (
     typed,
 )
 from gpuprof_widgets.trace.gather import Gathered, times
-from gpuprof_widgets.trace.schema import MEMORY_EVENT, NODE, NONE, RESUMED
+from gpuprof_widgets.trace.schema import (
+    CPU_DEVICE_TYPE,
+    GPU_DEVICE_TYPE,
+    MEMORY_EVENT,
+    NODE,
+    NONE,
+    RESUMED,
+)
 from gpuprof_widgets.trace.trace_events import Event
 from gpuprof_widgets.trace.tracks import lanes
 
@@ -203,9 +210,6 @@ def in_layers(
     moved = replace(flows, source=flows.source + len(rows), target=flows.target + len(rows))
     return joined(regions, events), moved
 
-
-CPU_DEVICE_TYPE, GPU_DEVICE_TYPE = 0, 1
-"""torch's numbers of device types."""
 
 TENSOR_CATEGORY = "tensor"
 """Category of the slices that last as long as a tensor did."""

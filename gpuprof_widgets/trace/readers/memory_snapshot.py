@@ -38,13 +38,17 @@ from gpuprof_widgets.trace.memory_history import (
 )
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.plain_pickle import is_pickle, plain_data
-from gpuprof_widgets.trace.schema import MEMORY_EVENT, NONE, OUT_OF_MEMORY_EVENT, TORCH_CATEGORY
+from gpuprof_widgets.trace.schema import (
+    GPU_DEVICE_TYPE,
+    MEMORY_EVENT,
+    NONE,
+    OUT_OF_MEMORY_EVENT,
+    TORCH_CATEGORY,
+)
 
 __all__ = ["is_pickle", "parse_memory_snapshot"]
 
 INSTANT = "cpu_instant_event"
-GPU_DEVICE_TYPE = 1
-"""``c10::DeviceType::CUDA``, as torch.profiler writes it."""
 
 DRIVER_CALLS = {
     "segment_alloc": "cudaMalloc",
