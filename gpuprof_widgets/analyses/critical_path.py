@@ -84,7 +84,7 @@ def critical_path(
     - in a synchronising call for the last GPU slice that ended in it, on the awaited stream or
       event where ``cuda_sync`` events tell it (``enable_cuda_sync_events`` of torch's profiler);
     - while another thread runs the backward pass that it called, for that;
-    - where it was idle, for the thread that hands it work,
+    - where it was idle, for the thread that hands it work;
     - on a lane of TensorFlow's executor for the op that ended last before it, on any lane.
 
     A GPU slice waits for its launch (from the beginning of the call, or where that took long while
@@ -96,9 +96,9 @@ def critical_path(
     usual delay of its kind in this trace, let it begin last.
 
     Kernels of a replay overlap the next one by some 100 ns, and branches of a graph may be reported
-    on one stream: a slice follows the one of its stream, of those that began before it, whose end
-    is nearest to its beginning. One that ends after that counts until then, and while the stream
-    ran another slice between the two, that is what the path was spent on, not a delay.
+    on one stream. There a slice follows the earlier slice of its stream whose end is nearest to its
+    beginning, and the earlier one counts only until the later one begins. If the stream ran a third
+    slice between the two, the path goes through that slice instead of a delay.
 
     HTA's critical_path_analysis differs on purpose: there idle time of a thread between ops weighs
     nothing and its path need not cover the run; here it is Python's and every ns is in the path.

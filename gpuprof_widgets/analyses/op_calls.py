@@ -110,7 +110,7 @@ class Call:
 
 
 def of_calls(trace: Trace, rows: Rows, answer: Callable[[Call], Answer]) -> list[Answer]:
-    """Return the function's answer for the call of each row; equal calls are asked once."""
+    """Return the answer for the call of each row, computed once per distinct call."""
     calls, numbers = distinct_calls(trace, rows)
     answers = [answer(call) for call in calls]
     return [answers[number] for number in numbers.tolist()]

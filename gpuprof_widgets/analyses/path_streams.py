@@ -83,7 +83,7 @@ class GpuWork:
         return np.where(matches, last, NONE).astype(np.int64)
 
     def followers(self) -> tuple[Ints, Ints]:
-        """Return pairs of slices of a stream: the second begins first after the first one ended."""
+        """Return pairs: a slice, and the first slice of its stream that begins after it ended."""
         by_stream = np.lexsort((self.start, self.stream))
         ordered = self.stream[by_stream], self.start[by_stream]
         follower = np.append(by_stream, NONE)[_position(ordered, (self.stream, self.end))]

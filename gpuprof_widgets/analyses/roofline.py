@@ -77,8 +77,8 @@ def roofline(record: Record, *, by: str = "op", peaks: Peaks | None = None) -> p
     - ``peak_flops_per_s`` of the format and ``peak_bytes_per_s`` of the device (NaN: unknown);
     - ``bound``: "compute" or "memory", by the roof above the intensity; "memory" for ops that only
       move data or do a few steps per number; "" where it cannot be told;
-    - ``roof_share``: of the time how much the roof would take for this work; over one where a cache
-      saves memory the trip, or where indices name the same rows again and again.
+    - ``roof_share``: the share of ``time_ns`` that this work would take at the roof; over one where
+      a cache saves accesses to memory, or where indices name the same rows again and again.
 
     Work belongs to the outermost op with a formula, else to the innermost op; among several kernels
     of one call it is divided by their time. On a GPU all compute kernels are in one row; those of

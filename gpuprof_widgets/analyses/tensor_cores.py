@@ -219,7 +219,7 @@ def _are_plain(names: Sequence[str]) -> list[bool]:
 
 
 def _by_name(rule: Callable[[Any], Any], names: pd.Series) -> Mask:
-    """Return the rule's answer for each name, asked once per distinct name."""
+    """Return the rule's answer for each name, computed once per distinct name."""
     code, distinct = pd.factorize(names)
     return np.append(rule(distinct), False)[code].astype(bool)
 

@@ -137,10 +137,11 @@ def measured_peaks(
 ) -> Peaks:
     """Measure this device's matrix products and copies, for ``roofline(peaks=...)``.
 
-    ``device``: torch's name for it; by default the GPU, or the CPU without one. ``dtypes``: formats
-    among `FORMATS`, by default all but the slow ones; those that the device cannot multiply are
-    left out. ``seconds``: how long each of `ROUNDS` rounds runs, of which the best counts: the
-    others were disturbed. A copy reads and writes, so its bytes count twice.
+    ``device``: torch's name for it; by default the GPU, or the CPU without one. ``dtypes``: number
+    formats ("fp32", "bf16", ...; a wrong name is an error that lists them), by default all but the
+    slow ones; formats that the device cannot multiply are left out. ``seconds``: duration of each
+    of a few rounds, of which the best counts: the others were disturbed. A copy reads and writes,
+    so its bytes count twice.
     """
     unknown = [name for name in dtypes or () if name not in FORMATS]
     if unknown:

@@ -1,4 +1,4 @@
-"""Run something around every call of an nn.Module, without a change to any module.
+"""Enter a context manager around every call of an nn.Module, without changing any module.
 
 While it does, `nn.Module._call_impl` has other code, which enters a context manager and runs
 torch's code inside it. torch's global hooks are no alternative: with them torch calls more

@@ -94,7 +94,7 @@ def of_package(name: str, rule: object, package: str) -> Rule:
         try:
             result = list(rule(record, **limits))
             if not all(isinstance(finding, Finding) for finding in result):
-                raise TypeError("it returned something else than findings")
+                raise TypeError("it returned something other than findings")
             return result
         except Exception as error:  # other people's code may raise anything
             warnings.warn(

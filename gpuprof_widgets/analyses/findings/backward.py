@@ -108,10 +108,10 @@ def backward(
 
     Runs without a GPU also get those that are known to cost far more on a GPU.
 
-    ``backward_share``: A backward op worth a finding at all.
-    ``backward_large_share``: Of the backward pass: an op that alone takes it.
-    ``backward_ratio``: Times its forward op's time; about two are usual.
-    ``backward_notable_share``: Of the backward pass: below it a disproportion is often but noise.
+    ``backward_share``: Least share of a backward op that is named.
+    ``backward_large_share``: Of the backward pass: an op that takes this much is named by itself.
+    ``backward_ratio``: Ratio to the time of its forward op; about two is usual.
+    ``backward_notable_share``: Of the backward pass: below it a large ratio is often noise.
     """
     table = backward_ops(record)
     if not len(table):
@@ -255,7 +255,7 @@ RECOMPUTATION_REMEDY = (
 def recomputation(record: Record, *, recomputation_share: float = 0.05) -> list[Finding]:
     """Fires where recomputing the forward takes 5 % of the run: on the GPU, if there is one.
 
-    ``recomputation_share``: Computing the forward anew in the backward pass (activation
+    ``recomputation_share``: Recomputing the forward in the backward pass (activation
         checkpointing).
     """
     trace = record.trace
@@ -316,8 +316,8 @@ def python_autograd(record: Record, *, python_autograd_share: float = 0.05) -> l
 
     Where a GPU works, only time in which it is idle counts: Python beside a busy GPU costs nothing.
 
-    ``python_autograd_share``: In the Python of a custom `torch.autograd.Function`, outside of the
-        ops that it calls.
+    ``python_autograd_share``: The Python of a custom `torch.autograd.Function`, without the ops
+        that it calls.
     """
     trace = record.trace
     busy = open_times(trace, trace.index.gpu)

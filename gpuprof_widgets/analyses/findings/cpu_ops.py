@@ -73,8 +73,8 @@ def cpu_ops(
     named where they took more than all ops. For a memory snapshot it says that it is one, unless
     its memory is worth a finding.
 
-    ``cpu_op_share``: Of the CPU op time: the second and third op that are named.
-    ``cpu_ops_share``: All ops on the CPU: below it none of them is named.
+    ``cpu_op_share``: Of the CPU op time: least share of the second and third op that are named.
+    ``cpu_ops_share``: All ops on the CPU; below it none of them is named.
 
     The other thresholds are those of `memory`.
     """

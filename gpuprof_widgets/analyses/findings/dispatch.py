@@ -198,9 +198,8 @@ def loop_indexing(
     loop, which takes one batch per step, does not count; `dataloader` reports loops in a
     DataLoader. The cost is the loop's time except for one round.
 
-    ``loop_indexing_rounds``: Rounds from which on a loop that indexes row by row counts (torch:
-        10).
-    ``loop_indexing_share``: In such loops, but for one round of each.
+    ``loop_indexing_rounds``: Least rounds of a loop that indexes row by row (torch: 10).
+    ``loop_indexing_share``: Time in such loops, except for one round of each.
     """
     loops = indexing_loops(record)
     least = loop_indexing_rounds
@@ -263,9 +262,8 @@ def optimizer_loops(
     of each name per step, as if an op of ``foreach`` took as long as one of them; at most their
     time on the critical path.
 
-    ``optimizer_loops_share``: Updating one tensor after the other (torch: any).
-    ``optimizer_loops_ops``: Ops that launch a kernel in one step of an optimizer: fewer are no
-        loop.
+    ``optimizer_loops_share``: Updating one tensor after another (torch: any).
+    ``optimizer_loops_ops``: Least number of ops with a kernel in one optimizer step.
     """
     slices = record.trace.slices
     rows, regions = single_tensor_ops(record.trace)
@@ -358,7 +356,7 @@ def cpu_threads(record: Record, *, cpu_threads_share: float = 0.05) -> list[Find
     other programs use the CPUs too. The real cost is unknown: more threads than CPUs count with the
     time of the ops, contention with none. Silent where a GPU took part.
 
-    ``cpu_threads_share``: Ops that threads share, where these hold one another up.
+    ``cpu_threads_share``: Ops that threads share while the threads hold one another up.
     """
     threads, cpus = _threads_and_cpus(record)
     if threads < 2 or not cpus or len(record.trace.index.gpu):

@@ -114,7 +114,7 @@ DEVICE_IDLE_SHARE = 0.05
 def device_idle(record: Record, *, device_idle_share: float = DEVICE_IDLE_SHARE) -> list[Finding]:
     """Report how busy each GPU was; from 5 % idle time on also the longest gap and its cause.
 
-    ``device_idle_share``: GPU idle: below it the longest gap is not mentioned.
+    ``device_idle_share``: GPU idle time; below it the longest gap is not mentioned.
     """
     gaps = idle(record)
     rows = device_busy(record)

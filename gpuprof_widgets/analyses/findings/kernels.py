@@ -92,7 +92,7 @@ OF_THE_RUN = 0.02
 def gpu_ops(record: Record, *, gpu_op_share: float = 0.1) -> list[Finding]:
     """Fires for the op that launched most GPU time, from a tenth of it and 2 % of the run on.
 
-    ``gpu_op_share``: Of all GPU time: an op that is named.
+    ``gpu_op_share``: Of all GPU time: least share of an op that is named.
     """
     table = operators(record, sort="device_self")
     table = table[are_op_names(table) & (table["device_self_ns"] > 0)]
@@ -224,10 +224,10 @@ def fp32_matmul(
     (`tensor_cores`). Convolutions use TF32 by default. The cost is what the products on the
     critical path would save in TF32, at the same share of the roofline.
 
-    ``fp32_matmul_share``: Of GPU time, in matrix products in full fp32 where the GPU has TF32
-        (torch: any).
-    ``precision_saving_share``: By which the run would be shorter with tensor cores, TF32 or other
-        sizes; below: not said.
+    ``fp32_matmul_share``: Of GPU time: matrix products in full fp32 on a GPU with TF32 (torch:
+        any).
+    ``precision_saving_share``: Least share of the run that tensor cores, TF32 or other sizes would
+        save.
     """
     major = capability(record)
     table = products(record)
@@ -290,8 +290,8 @@ def tensor_cores_idle(
     from 10 % on. `fp32_matmul` reports products in plain fp32 on newer GPUs. The cost is what the
     ops on the critical path would save in 16 bits, at the same share of the roofline.
 
-    ``tensor_cores_share``: Of GPU time, in ops that could use tensor cores while nothing does
-        (XProf: 10 %; TB: any).
+    ``tensor_cores_share``: Of GPU time: ops that could use tensor cores, if nothing does (XProf: 10
+        %; TB: any).
 
     The other thresholds are those of `fp32_matmul`.
     """
@@ -346,8 +346,8 @@ def matmul_sizes(
     cost is half of their time on the critical path: an estimate, as products of odd sizes reach
     about half the speed.
 
-    ``matmul_sizes_share``: Of GPU time, in products in 16 bits with sizes that are no multiples of
-        8 (torch: any).
+    ``matmul_sizes_share``: Of GPU time: 16-bit products whose sizes are no multiples of 8 (torch:
+        any).
 
     The other threshold is that of `fp32_matmul`.
     """

@@ -81,9 +81,9 @@ def short_kernels(
     busy, a slow launch costs nothing. Waiting for the GPU does not count, and the cost is at most
     the time of these ops on the critical path.
 
-    ``short_kernels_share``: Of the GPU slices: shorter than their launch (HTA shows them from the
-        first on).
-    ``short_kernels_least``: Fewer short ones are not many, whatever their share.
+    ``short_kernels_share``: Share of GPU slices that are shorter than their launch (HTA shows every
+        one).
+    ``short_kernels_least``: Least number of such slices.
     ``short_kernels_cost_share``: Launching short kernels while the GPU is idle (XProf: kernel
         launch 3 %, 15 % high).
     """
@@ -199,8 +199,8 @@ def launch_bound(
     First launches of kernels, which load them, do not count: fewer launches would not save them.
     Not where `short_kernels` reports the kernels that cause it, or `device_idle` a single launch.
 
-    ``launching_share``: GPU idle from the launch call to the kernel (XProf: kernel launch 3 %, 15 %
-        high).
+    ``launching_share``: GPU idle between the launch call and the kernel (XProf: kernel launch 3 %,
+        15 % high).
 
     The other thresholds are those of `device_idle` and `short_kernels`.
     """
@@ -357,7 +357,7 @@ UNLINKED_REMEDY = (
 def unlinked(record: Record, *, unlinked_share: float = 0.02) -> list[Finding]:
     """Fires where 2 % of the GPU's events or of their time lack a launch; it costs nothing.
 
-    ``unlinked_share``: Of GPU events or of their time, without a launch in the trace.
+    ``unlinked_share``: Of GPU events, or of their time: without a launch in the trace.
     """
     slices = record.trace.slices
     gpu = record.trace.index.gpu

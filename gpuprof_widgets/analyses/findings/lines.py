@@ -274,8 +274,7 @@ def critical_path_bound(record: Record, *, critical_path_share: float = 0.05) ->
     The saving is that of an op that costs nothing, with what it launches (`what_if`): time that
     other work hides does not count, unlike in the sums of `gpu_ops` and `cpu_ops`.
 
-    ``critical_path_share``: By which the run would be shorter if an op cost nothing; below it, few
-        would look.
+    ``critical_path_share``: Share of the run that would be saved if an op cost nothing.
     """
     if not len(record.trace.index.gpu):
         return []

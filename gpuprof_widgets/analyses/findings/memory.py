@@ -61,8 +61,8 @@ def memory(
 ) -> list[Finding]:
     """Report the peak of the fullest device, and failures, retries and stalls of the allocator.
 
-    ``memory_peak_bytes``: Peak below which memory is nobody's trouble.
-    ``memory_block_share``: Of the peak, in one block that is not a parameter.
+    ``memory_peak_bytes``: Peak below which nothing is said about memory.
+    ``memory_block_share``: Of the peak: one block that is not a parameter.
     ``allocator_stall_share``: Time in cudaMalloc and cudaFree.
     """
     events = allocator_events(record)
@@ -210,8 +210,9 @@ def memory_room(
     ``memory_unused_share`` of the reserved memory was free, if that is also a tenth of the device.
 
     ``memory_full_share``: Of the device's memory (TB: 90 %).
-    ``memory_unused_share``: Of what PyTorch has reserved, free when most was allocated.
-    ``memory_unused_of_device``: Of the device's memory: fewer unused bytes are nobody's trouble.
+    ``memory_unused_share``: Of the memory that PyTorch has reserved: unused when most was
+        allocated.
+    ``memory_unused_of_device``: Of the device's memory: least unused memory that is mentioned.
     """
     curve, totals = memory_curve(record), _total_bytes(record)
     findings = []

@@ -93,7 +93,7 @@ def without_no_grad(record: Record, *, without_no_grad_ops: int = 50) -> list[Fi
 
     Not for a range of a run, nor for one that ended early: its backward pass may come later.
 
-    ``without_no_grad_ops``: Ops that autograd noted for a backward pass that never came.
+    ``without_no_grad_ops``: Ops that autograd recorded for a backward pass that did not run.
     """
     trace = record.trace
     in_part = any(record.metadata.get(key) for key in (WINDOW, "error", "interrupted"))

@@ -100,8 +100,8 @@ def python_time(record: Record, *, python_share: float = PYTHON_SHARE) -> list[F
     only wait do not count. Recorded frames tell which function the ops are in; without frames a
     function gets at most the Python time outside of all ops, and a range of time has no finding.
 
-    ``python_share``: A Python function; of Python's time without idle threads, where the run's is
-        not known.
+    ``python_share``: Time of a Python function: of the run, or of Python's time without idle
+        threads if the run's is not known.
     """
     table = python_time_table(record)
     if not len(table) or is_beyond_the_range(record, table):
@@ -343,7 +343,7 @@ def garbage_collection(record: Record, *, gc_share: float = 0.05) -> list[Findin
     compilations, which happen once, do not count. A single collection that is not full is chance:
     objects made before the run caused it as well.
 
-    ``gc_share``: In Python's garbage collector.
+    ``gc_share``: Time in Python's garbage collector.
     """
     noted: Mapping[str, Any] | None = record.metadata.get("gc")
     if not noted or WINDOW in record.metadata:

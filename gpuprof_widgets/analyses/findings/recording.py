@@ -116,7 +116,7 @@ def one_off(
 
     Also for compilations after the warm-up, which are part of the recorded times.
 
-    ``first_step_ratio``: Times the median step: from here on the first one did one-off work.
+    ``first_step_ratio``: Ratio to the median step from which on the first step did one-off work.
 
     The other threshold is that of `compilation`.
     """
@@ -184,8 +184,7 @@ def step_overhead(record: Record, *, step_slowdown: float = 1.1) -> list[Finding
 
     Also where that is unknown: there are too few steps of either kind, or their times vary more.
 
-    ``step_slowdown``: Times as slow as unrecorded steps; below it, it is the difference between any
-        few steps.
+    ``step_slowdown``: Ratio to the time of unrecorded steps; any few steps differ by less.
     """
     table = iterations(record)
     if not (table["kind"] == "recorded").any():
@@ -265,8 +264,8 @@ def overhead(
 
     Not where steps were timed with and without recording: `step_overhead` is more accurate.
 
-    ``recording_share``: Of the cell's time, spent on recording it.
-    ``recording_least_ns``: Spent on recording: less is nobody's trouble, whatever its share.
+    ``recording_share``: Of the recorded time: spent on recording.
+    ``recording_least_ns``: Least time spent on recording, whatever its share.
     """
     if min(map(len, usual_steps(record))) >= ENOUGH:
         return []

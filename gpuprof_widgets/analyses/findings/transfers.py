@@ -49,7 +49,8 @@ def needless_copies(record: Record, *, needless_copies_share: float = 0.01) -> l
 
     A copy costs its time on the GPU, or the CPU's wait for it where that is longer.
 
-    ``needless_copies_share``: Copies there and straight back, or of a constant in every step.
+    ``needless_copies_share``: Copies there and straight back, or of the same constant in every
+        step.
     """
     table = copies(record)
     findings = [
@@ -114,7 +115,7 @@ def pageable_copies(
     API, "API synchronization behavior"; `nsys analyze`: cuda_memcpy_async). Not for copies whose
     waits `synchronising` has reported.
 
-    ``pageable_copies_share``: In calls that copy from pageable memory (nsys lists every one:
+    ``pageable_copies_share``: Calls that copy from pageable memory (nsys lists every one:
         cuda_memcpy_async).
 
     The other threshold is that of `synchronising`.
@@ -174,7 +175,7 @@ def made_anew(
     shows that they are repeated.
 
     ``made_anew_share``: Making a constant tensor in each round of a loop.
-    ``made_anew_rounds``: Executions of one line from which on it is a loop's.
+    ``made_anew_rounds``: Least executions of the line that makes it.
     """
     table = _calls(record.trace)
     loops = [loop for _, loop in table.groupby(["cell", "line", "name"])]
@@ -231,8 +232,7 @@ EXPOSED_COMMUNICATION_REMEDY = (
 def exposed_communication(record: Record, *, communication_share: float = 0.1) -> list[Finding]:
     """Report each GPU (or the CPU, without one) that only communicates for 10 % of the run.
 
-    ``communication_share``: Doing nothing but communicate, on a GPU or a CPU (TB: over 10 % of the
-        step).
+    ``communication_share``: Only communicating, on a GPU or a CPU (TB: over 10 % of the step).
     """
     table = breakdown(record)
     rows = table[table["class"] == EXPOSED].to_dict("records")
@@ -307,7 +307,7 @@ def one_stream(record: Record, *, one_stream_share: float = 0.05) -> list[Findin
     The cost is the most that overlap could save, at most the stream's compute: the trace does not
     show whether any compute was independent of them.
 
-    ``one_stream_share``: Copies and communication alone on the stream that computes as well.
+    ``one_stream_share``: Copies and communication that run alone on the stream that also computes.
     """
     table = streams(record)
     cost = table[["serialised_ns", "compute_ns"]].min(axis=1)

@@ -212,7 +212,7 @@ def python_waiting(
 ) -> list[Finding]:
     """Report at most two functions with 10 % of the Python time that mostly waited.
 
-    ``python_waiting_share``: Of a function's own time: from here on it mostly waits for the GPU.
+    ``python_waiting_share``: Of a function's own time: waiting for the GPU.
 
     The other threshold is that of `python_time`.
     """
@@ -299,7 +299,7 @@ def blocking_calls(record: Record, *, blocking_share: float = 0.1) -> list[Findi
     Only on the run's own thread; other rules report waits for the GPU, for a DataLoader, in
     ``await`` and for files.
 
-    ``blocking_share``: In calls that wait for a timer, the network, another process or thread.
+    ``blocking_share``: Calls that wait for a timer, the network, another process or thread.
     """
     table = blocked_calls(record)
     table = table[table["kind"].isin(list(WAITED_FOR))]

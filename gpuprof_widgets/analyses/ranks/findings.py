@@ -69,8 +69,8 @@ def waiting_for_others(
 ) -> list[RankFinding]:
     """Report how long the ranks waited for each other, from 5 % of the run on.
 
-    ``rank_waiting_share``: Of the run, in which the average rank waits for others (TB:
-        communication over 10 %).
+    ``rank_waiting_share``: Time that the average rank waits for others (TB: communication over 10
+        %).
     """
     table = compared.stragglers
     ranks = int((table["collectives"] > 0).sum())
@@ -109,8 +109,8 @@ def _delay_remedy(table: pd.DataFrame) -> str:
 def stragglers(compared: Compared, *, straggler_share: float = 0.05) -> list[RankFinding]:
     """Report at most three ranks that held up all others for 5 % of the run or more.
 
-    ``straggler_share``: Of the run, by which one rank holds up all others (`ranks`; HTA names the
-        two latest).
+    ``straggler_share``: Time by which one rank holds up all others (`ranks`; HTA names the two
+        latest).
     """
     rows = compared.stragglers[compared.stragglers["delay_ns"] > 0].head(MOST)
     listed = [_straggler(compared, row) for row in rows.itertuples(index=False)]
@@ -203,7 +203,7 @@ def slow_functions(compared: Compared, *, rank_function_share: float = 0.05) -> 
 
     The spread must be 5 % of the slowest rank's time in Python.
 
-    ``rank_function_share``: Of a rank's time in Python, by which it is longer in one function than
+    ``rank_function_share``: Of a rank's time in Python: how much longer it is in one function than
         the fastest rank.
     """
     table = compared.functions

@@ -21,9 +21,10 @@ chosen: WeakSet[FunctionType] = WeakSet()
 
 
 def lines(function: Function) -> Function:
-    """Mark a function, of an earlier cell or of a module, so that profiles show its lines.
+    """Show the lines of a function in profiles, also of an earlier cell or of a module.
 
-    Returns the function itself, whose code is changed only while a profile records.
+    A decorator: ``@gpuprof_widgets.lines``. It returns the function itself, whose code is changed
+    only while a profile records.
     """
     inner: Any = getattr(function, "__func__", function)  # of classmethod and staticmethod
     inner = inspect.unwrap(inner) if callable(inner) else inner
