@@ -1,4 +1,4 @@
-"""Real IPython kernels for tests: one per version of IPython, kept for a module."""
+"""Real IPython kernels for tests, one per file of tests."""
 
 from __future__ import annotations
 
@@ -187,27 +187,17 @@ def ipython_8() -> Path:
     return IPYTHON_8
 
 
-@pytest.fixture(scope="module", params=["IPython 9", "IPython 8"])
-def loaded_kernel(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Kernel]:
-    """A kernel of each IPython version with the extension loaded."""
-    path = ipython_8() if request.param == "IPython 8" else None
-    with _loaded(path, tmp_path_factory) as running:
-        assert running.value("__import__('IPython').version_info[0]") == int(request.param[-1])
-        yield running
-
-
 @pytest.fixture(scope="module")
-def newest_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
-    """One kernel, for what does not hang on IPython's version."""
-    with _loaded(None, tmp_path_factory) as running:
+def loaded_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
+    """A kernel of the newest IPython with the extension loaded, one per file of tests."""
+    with started(tmp_path_factory) as running:
         yield running
 
 
 @contextmanager
-def _loaded(path: Path | None, folders: pytest.TempPathFactory) -> Iterator[Kernel]:
-    running = Kernel(path, folders.mktemp("kernel"))
+def started(folders: pytest.TempPathFactory, ipython: Path | None = None) -> Iterator[Kernel]:
+    """A kernel with the extension loaded; ``ipython`` is the folder of another IPython."""
+    running = Kernel(ipython, folders.mktemp("kernel"))
     try:
         # The first big output starts a thread of zmq, which is not what the tests look for.
         running.run("display({'text/plain': 'x' * 1_000_000}, raw=True)")

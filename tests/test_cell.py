@@ -1,4 +1,4 @@
-"""The sixteen rules for running a cell, in real kernels of IPython 8 and 9."""
+"""The sixteen rules for running a cell, in a real kernel; a few of them with IPython 8."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kernels import Kernel, loaded_kernel
+from tests.kernels import Kernel, ipython_8, loaded_kernel, started
 
 pytestmark = pytest.mark.kernel
 __all__ = ["loaded_kernel"]
@@ -517,3 +517,21 @@ def test_no_lines_leaves_the_cell_as_it_is(kernel: Kernel) -> None:
     kernel.run("%%gpuprofile -q -o run --no-lines\ndef f(): return f.__code__.co_consts\nx = f()")
     assert kernel.value("x") == (None,)
     assert kernel.value(LINES) == []
+
+
+ON_IPYTHON_8 = (
+    test_point_02_the_last_expression_is_the_output_after_the_profile,
+    test_point_03_a_raise_shows_the_profile_then_the_users_exception,
+    test_point_04_an_interrupt_shows_the_profile_so_far,
+    test_point_06_top_level_await_runs_on_the_same_loop_and_thread,
+    test_a_traceback_through_an_await_shows_no_frame_of_ours,
+    test_a_marked_function_of_an_earlier_cell_shows_its_lines,
+)
+
+
+def test_it_works_on_ipython_8_too(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with started(tmp_path_factory, ipython_8()) as older:
+        assert older.value("__import__('IPython').version_info[0]") == 8
+        for works in ON_IPYTHON_8:
+            works(older)
+            older.check_unchanged()

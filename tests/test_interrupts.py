@@ -19,9 +19,9 @@ from gpuprof_widgets.capture.part import Active
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.capture.torch_profiler import TorchRecording, profiler_is_running
 from gpuprof_widgets.options import Options
-from tests.kernels import Kernel, newest_kernel
+from tests.kernels import Kernel, loaded_kernel
 
-__all__ = ["newest_kernel"]
+__all__ = ["loaded_kernel"]
 
 PRESS = """
 import signal
@@ -54,9 +54,9 @@ AFTER_THE_CELL = {
 
 
 @pytest.fixture
-def kernel(newest_kernel: Kernel) -> Iterator[Kernel]:
-    yield newest_kernel
-    newest_kernel.check_unchanged()
+def kernel(loaded_kernel: Kernel) -> Iterator[Kernel]:
+    yield loaded_kernel
+    loaded_kernel.check_unchanged()
 
 
 @pytest.mark.kernel

@@ -21,10 +21,10 @@ from gpuprof_widgets.exceptions import RecordingError, TraceError
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.snakeviz_server import SnakevizServer, local_browser
 from gpuprof_widgets.trace.model import Record
-from tests.kernels import Kernel, newest_kernel
+from tests.kernels import Kernel, loaded_kernel
 from tests.traces import calls_of, op, python, trace_of
 
-__all__ = ["newest_kernel"]
+__all__ = ["loaded_kernel"]
 
 OPENED = "opened in"
 
@@ -290,12 +290,12 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.kernel
 def test_in_a_kernel_without_a_screen_the_file_is_left_and_its_path_printed(
-    newest_kernel: Kernel,
+    loaded_kernel: Kernel,
 ) -> None:
-    newest_kernel.run("%%gpuprofile -q -o run\ndef add(n): return sum(range(n))\nadd(9)")
+    loaded_kernel.run("%%gpuprofile -q -o run\ndef add(n): return sum(range(n))\nadd(9)")
     screens = "('DISPLAY', 'WAYLAND_DISPLAY', 'BROWSER')"
-    newest_kernel.run(f"import os\nfor name in {screens}: os.environ.pop(name, None)")
-    outcome = newest_kernel.run("import sys; sys.platform = 'linux'\nrun.snakeviz()")
+    loaded_kernel.run(f"import os\nfor name in {screens}: os.environ.pop(name, None)")
+    outcome = loaded_kernel.run("import sys; sys.platform = 'linux'\nrun.snakeviz()")
     assert outcome.status == "ok"
     path = Path(outcome.stdout.split("`")[1].removeprefix("snakeviz "))
     try:

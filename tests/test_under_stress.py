@@ -14,10 +14,10 @@ import matplotlib
 import pytest
 
 import gpuprof_widgets
-from tests.kernels import Kernel, newest_kernel
+from tests.kernels import Kernel, loaded_kernel
 
 pytestmark = pytest.mark.kernel
-__all__ = ["newest_kernel"]
+__all__ = ["loaded_kernel"]
 
 ROOT = Path(__file__).parents[1]
 NAMES = "import gc, os, resource, signal, sys, tempfile, threading, time, torch"
@@ -25,14 +25,14 @@ PROFILED = "%%gpuprofile\ntorch.ones(3).sum().item()"
 
 
 @pytest.fixture
-def kernel(newest_kernel: Kernel) -> Iterator[Kernel]:
+def kernel(loaded_kernel: Kernel) -> Iterator[Kernel]:
     """The kernel; whatever the cells did to it, the next one is profiled as ever."""
-    newest_kernel.run(NAMES)
-    yield newest_kernel
-    after = newest_kernel.run(PROFILED)
+    loaded_kernel.run(NAMES)
+    yield loaded_kernel
+    after = loaded_kernel.run(PROFILED)
     assert (after.status, after.result, after.stderr) == ("ok", "3.0", ""), after.errors
     assert "aten::sum" in after.profile_text
-    newest_kernel.check_unchanged()
+    loaded_kernel.check_unchanged()
 
 
 SPIN = """%%gpuprofile
@@ -215,14 +215,14 @@ def wait_until(happened: Callable[[], Any]) -> None:
         time.sleep(0.01)
 
 
-def test_two_notebooks_at_once_do_not_meet(newest_kernel: Kernel, tmp_path: Path) -> None:
+def test_two_notebooks_at_once_do_not_meet(loaded_kernel: Kernel, tmp_path: Path) -> None:
     """They record at the same time, and save to one file: it is that of either."""
     (tmp_path / "other").mkdir()
     other = started(tmp_path / "other")
     target = tmp_path / "run.zip"
     try:
         asked = {}
-        for number, kernel in enumerate((newest_kernel, other)):
+        for number, kernel in enumerate((loaded_kernel, other)):
             mine, its = tmp_path / f"{number}", tmp_path / f"{1 - number}"
             meet = f"open({str(mine)!r}, 'w').close()\nwhile not os.path.exists({str(its)!r}): pass"
             cell = f"%%gpuprofile --name n{number} --save {target}\n{meet}\ntorch.arange(4)"
@@ -234,7 +234,7 @@ def test_two_notebooks_at_once_do_not_meet(newest_kernel: Kernel, tmp_path: Path
             while kernel.client.get_iopub_msg(timeout=60)["content"] != {"execution_state": "idle"}:
                 pass  # the outputs, which the next cell is not to get
         assert gpuprof_widgets.load(target).metadata["label"] in ("n0", "n1")
-        for number, kernel in enumerate((newest_kernel, other)):
+        for number, kernel in enumerate((loaded_kernel, other)):
             label = kernel.value("__import__('gpuprof_widgets').last.metadata['label']")
             assert label == f"n{number}"
     finally:
