@@ -39,14 +39,15 @@ RUN_MS = 300_000
 """A bound against hanging: a busy machine takes a minute to start a kernel and import torch."""
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the browser tests before pytest deselects by marks."""
+    item.add_marker(pytest.mark.browser)
+
+
 @pytest.hookimpl(trylast=True)  # after pytest has grouped the tests by the traces that they share
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the browser tests, and run them last: Playwright leaves an event loop running."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.browser)
-    items.sort(key=lambda item: here in item.path.parents)
+    """Run the browser tests last: Playwright leaves an event loop running."""
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
 
 
 def chromium_path() -> str:
