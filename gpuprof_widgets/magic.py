@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -326,8 +327,9 @@ def unload(shell: InteractiveShell) -> None:
         installed.take_out_of(shell)
 
 
+@cache
 def _warm_up() -> None:
-    """Import, start and draw everything once, so that the first profile is not slow."""
+    """Import, start and draw everything once per process, so that the first profile is not slow."""
     import gpuprof_widgets.profiles  # noqa: F401
     from gpuprof_widgets.capture import overhead, recorder, torch_profiler  # noqa: F401
     from gpuprof_widgets.views.report import outputs
