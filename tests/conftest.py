@@ -16,7 +16,7 @@ from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from tests import cells
-from tests.leftovers import AFTER_RECORDING, LEFTOVERS, freeze
+from tests.leftovers import AFTER_RECORDING, LEFTOVERS, freeze, instrumented_libraries
 from tests.traces import Shared
 
 # torch reads it at the first profile of a process, and tests use torch's profiler directly as well.
@@ -105,6 +105,13 @@ def no_cells_of_other_tests() -> Iterator[None]:
     yield
     if cells.shell.cache_info().currsize:
         cell_numbers(cells.shell()).clear()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def libraries_as_they_were() -> Iterator[None]:
+    """No test of a file leaves a library's or a test's function with code of ours in it."""
+    yield
+    assert instrumented_libraries() == []
 
 
 @pytest.fixture(autouse=True)

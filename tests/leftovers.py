@@ -107,35 +107,40 @@ def instrumented_functions() -> Any:
     Not the one that the interpreter makes for a cell's own code, which a traceback keeps alive, and
     not what only waits for the garbage collector, which comes later on newer Pythons.
     """
-    found = _instrumented()
+    found = _instrumented(gc.get_objects())
     if found:
         gc.collect()
-        found = _instrumented()
+        found = _instrumented(gc.get_objects())
     return found
+
+
+def instrumented_libraries() -> list[str]:
+    """The same of the functions that `freeze` has put apart."""
+    return _instrumented(_frozen)
 
 
 def freeze() -> None:
     """Spare the garbage collector what is there for good: half a million objects.
 
-    Collecting and looking at them took most of the time of a test that records; of them only the
-    functions are looked at from now on.
+    Collecting and looking at them took most of the time of a test that records; their functions
+    are looked at once per file of tests (`instrumented_libraries`).
     """
     gc.collect()
     _frozen.extend(one for one in gc.get_objects() if type(one) is FunctionType)
     gc.freeze()
 
 
-def _instrumented() -> list[str]:
+def _instrumented(objects: list[Any]) -> list[str]:
     return [
         one.__qualname__
-        for one in (*_frozen, *gc.get_objects())
+        for one in objects
         if type(one) is FunctionType
         and id(one.__code__) not in _plain
         and not _is_plain(one.__code__)
     ]
 
 
-_frozen: list[FunctionType] = []
+_frozen: list[Any] = []
 _plain: dict[int, CodeType] = {}
 """Codes without anything of ours, which they stay: libraries have a hundred thousand functions."""
 
