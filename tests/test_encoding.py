@@ -112,9 +112,9 @@ def test_the_text_holds_every_slice_to_the_nanosecond(record: Record) -> None:
 
 @given(records())
 @example(LOOP)
-@settings(max_examples=25)
+@settings(max_examples=5)
 def test_the_same_record_gives_the_same_text(record: Record) -> None:
-    assert encode(record) == encode(record)
+    assert encode(record) == encode(Record(record.trace, record.calls, record.metadata))
 
 
 def test_names_are_data_and_the_text_cannot_break_a_page() -> None:
