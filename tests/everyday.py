@@ -467,7 +467,8 @@ listener = logging.handlers.QueueListener(lines, logging.NullHandler())
 listener.start()
 log = logging.getLogger("everyday")
 log.addHandler(logging.handlers.QueueHandler(lines))
-x = torch.randn(300, 300)
+log.propagate = False  # to the handlers of what runs the tests
+x = torch.randn(800, 800)
 """,
         """
 for step in range(50):
