@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,7 @@ for step, tokens in enumerate(batches):
 ]
 
 
+@cache
 def training() -> Record:
     """Two steps; the backward pass has its own thread, and a function's line runs in line 3."""
     rows = [cell_line(2, "for x in data:", ts=0, dur=100 * MS)]

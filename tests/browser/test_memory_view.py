@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ KIB = 2**10
 CONTRASTS = (Path(__file__).parent / "contrasts.js").read_text(encoding="utf-8")
 
 
+@cache
 def allocating() -> Record:
     """30 MiB and then 10 more on a GPU that held 20 before, and a little on the CPU."""
     node = "autograd::engine::evaluate_function: MmBackward0"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from time import monotonic
@@ -37,6 +38,7 @@ REAL = ("hta/nccl_a100_rank0_of_2", "kineto/resnet50_v100_num_workers_0")
 HOSTILE = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
 
 
+@cache
 def small() -> Record:
     """One step: a matmul that launches a kernel, and a copy of a tensor that waits."""
     return trace_of(
@@ -304,6 +306,7 @@ def test_the_least_share_is_not_cut_off(open_report: Open) -> None:
     assert cut == [False, False]
 
 
+@cache
 def by_gpu_time() -> Record:
     """Most GPU time is of a copy that takes no CPU time; two streams overlap; one has no launch."""
     return trace_of(
@@ -499,6 +502,7 @@ def test_copied_csv_is_the_table_with_times_in_ns(open_report: Open) -> None:
     ]
 
 
+@cache
 def allocating() -> Record:
     """A matmul that allocates on the CPU and on the GPU, and an op that does neither."""
     return trace_of(
