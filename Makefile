@@ -9,7 +9,7 @@ RUN := $(VENV)/.installed-run
 DEV := $(VENV)/.installed-dev
 IPYTHON8 := build/ipython8
 
-.PHONY: demo test fuzz soak audit lab lint format docs extension extension-check notebooks screenshots constraints clean
+.PHONY: demo test test-fast fuzz soak audit lab lint format docs extension extension-check notebooks screenshots constraints clean
 
 demo: $(RUN)
 	$(BIN)/python scripts/demo.py
@@ -18,6 +18,11 @@ test: $(DEV) $(IPYTHON8)/.installed
 	sh scripts/find_chromium.sh
 	sh scripts/extension.sh test
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+
+# What needs no kernel, no browser and little time: for a first answer while you work.
+test-fast: $(DEV)
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile \
+	  -m 'not kernel and not browser and not slow'
 
 # A hundred profiled cells in one kernel, some interrupted: fails where anything is left behind.
 CELLS ?= 100

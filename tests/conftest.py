@@ -52,7 +52,7 @@ _loaded: dict[Path, Record] = {}  # all of them have the size of one library
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Tests that take ``shared_trace`` run once for every real trace; without any they skip."""
     if "shared_trace" in metafunc.fixturenames:
-        names = KINETO or ["*/*.json.gz"]
+        names = [pytest.param(name, marks=pytest.mark.slow) for name in KINETO or ["*/*.json.gz"]]
         metafunc.parametrize("shared_trace", names, indirect=True, scope="session")
 
 
