@@ -77,18 +77,18 @@ def parse_archive(data: bytes, path: Path) -> Record:
     growth = Growth(path, len(data))
     members = _members(data, path, growth)
     metadata = _metadata(members[METADATA], path)
-    text = unpacked(members[TRACE], path, growth)
-    trace = parse_chrome_trace(text.data, path).trace
+    text, note = unpacked(members[TRACE], path, growth)
+    trace = parse_chrome_trace(text, path).trace
     calls = load_calls(members[CALLS], path) if CALLS in members else None
     workers = {
         name.removesuffix(_PSTATS): load_calls(data, path)
         for name, data in members.items()
         if name.endswith(_PSTATS) and name != CALLS
     }
-    if text.note:
+    if note:
         notes = metadata.get("notes")
         notes = notes if isinstance(notes, list) else []
-        metadata = {**metadata, "notes": [*notes, f"{TRACE}: {text.note}"]}
+        metadata = {**metadata, "notes": [*notes, f"{TRACE}: {note}"]}
     return Record(trace, calls, metadata, workers)
 
 

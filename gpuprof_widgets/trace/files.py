@@ -53,7 +53,7 @@ class Opened:
 
 def read_bytes(path: Path) -> bytes:
     """Return the content of the file, unpacked; a `TraceError` names the file and the remedy."""
-    return unpacked(opened(path).data, path).data
+    return unpacked(opened(path).data, path)[0]
 
 
 def opened(path: Path) -> Opened:
