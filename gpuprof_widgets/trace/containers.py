@@ -176,15 +176,6 @@ def members(data: bytes, path: Path, growth: Growth) -> list[Member]:
     return [_guarded(file, kind, path) for file in files]
 
 
-def member_names(data: bytes) -> list[str]:
-    """Return the names of the files in an archive; none if it is broken, or no archive."""
-    kind = container(data)
-    try:
-        return [file.name for file in kind.files(data, Growth(Path(), 0))] if kind else []
-    except (_TooManyFilesError, *_BROKEN):
-        return []
-
-
 def _guarded(member: Member, kind: Container, path: Path) -> Member:
     """Return the member with errors turned into `TraceError`."""
 
