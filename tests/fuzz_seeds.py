@@ -284,7 +284,7 @@ def _of_python() -> Iterator[Seed]:
     functions = [[[list(key), _as_lists(value)]] for key, value in marshal.loads(stats).items()]
     yield Seed("pstats", functions, _stats)
     snapshot = snapshots.snapshot(snapshots.training())
-    for protocol in (0, 1, 2, 4):
+    for protocol in (2, 4):
         yield Seed(
             f"snapshot, protocol {protocol}", snapshot, partial(pickle.dumps, protocol=protocol)
         )

@@ -276,16 +276,10 @@ def test_a_window_keeps_owners_and_totals() -> None:
     assert "train.py:12(step)" in set(part.allocations()["line_name"])
 
 
-def test_pickle_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = pickle.dumps(snapshot(training()))
-    for name in ("loads", "load", "Unpickler"):
-        monkeypatch.setattr(pickle, name, None)
-    assert len(parse(data, FILE).trace)
-
-
 ODD = {
     "no dict": [3],
     "another dict": {"model": [1, 2]},
+    "a dict without text": {1: 2, (3, 4): 5},
     "a list of other things": [{"weight": 1}],
     "no events": {"segments": [], "device_traces": [[]]},
     "lists in place of dicts": {"segments": [[1]], "device_traces": [[[]], 7]},

@@ -125,11 +125,11 @@ def test_damage_is_an_error_or_harmless(how: str) -> None:
     assert any("does not unpack" in error for error in damaged)
 
 
-def test_a_wide_window_of_zstandard_gets_the_command_that_unpacks_it() -> None:
+def test_a_wide_window_of_zstandard_is_for_other_programs() -> None:
     wide = zstandard.ZstdCompressionParameters(window_log=28)
     frame = zstandard.ZstdCompressor(compression_params=wide).compressobj()
     packed = frame.compress(PLAIN) + frame.flush()
-    with pytest.raises(TraceError, match=r"window of more than 128 MiB.*zstd -d --long=31"):
+    with pytest.raises(TraceError, match=r"too much memory.* unpack it with another program"):
         names(packed)
 
 
@@ -140,25 +140,6 @@ def test_frames_without_data_are_skipped(first: int) -> None:
     packed = PACK["zstandard"](PLAIN)
     for whole in (skipped + packed, packed + skipped, skipped * 2 + packed):
         assert names(whole) == ["aten::mm", "aten::add"]
-
-
-def test_frames_without_data_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[object] = []
-    monkeypatch.setattr(packing._ZstandardFrame, "__init__", lambda frame: made.append(frame))
-    empty = b"\x50\x2a\x4d\x18" + bytes(4)
-    with pytest.raises(TraceError, match=r"more than 100,000 parts.*do not trust this file"):
-        names(empty * 100_001)
-    assert made == []
-    with pytest.raises(TraceError, match="cut off"):
-        names(empty[:4] + b"\xff" * 4)
-
-
-@pytest.mark.parametrize("how", PACK)
-def test_very_many_parts_are_refused(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "MOST_PARTS", 9)
-    with pytest.raises(TraceError, match="packed in more than 9 parts"):
-        names(PACK[how](b" ") * 10)
-    assert names(PACK[how](PLAIN) + PACK[how](b" ") * 8) == ["aten::mm", "aten::add"]
 
 
 @pytest.mark.parametrize("how", PACK)
@@ -207,85 +188,42 @@ def unpacked_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     steps: list[int] = []
     count = packing.Growth.count
 
-    def counted(growth: packing.Growth, packed: int, size: int, *times: int) -> None:
+    def counted(growth: packing.Growth, size: int) -> None:
         steps.append(size)
-        count(growth, packed, size, *times)
+        count(growth, size)
 
     monkeypatch.setattr(packing.Growth, "count", counted)
     return steps
 
 
-OF_ONE_STEP = 32 << 20
-"""Bytes that zstandard makes of 1 kB at most."""
+OF_ONE_STEP = 46 << 20
+"""Bytes that are unpacked at a time, at most: bzip2 makes them of 32."""
 
 
 @pytest.mark.parametrize("how", PACK)
 @pytest.mark.usefixtures("small_limits")
 def test_a_bomb_is_refused_before_it_is_unpacked(how: str, unpacked_bytes: list[int]) -> None:
-    bomb = PACK[how](b" " * BOMB)
-    with pytest.raises(TraceError, match=r"unpacks? to more than .* do not trust this file"):
-        names(bomb)
-    assert sum(unpacked_bytes) <= packing.ALWAYS_BYTES + OF_ONE_STEP < BOMB
-
-
-NOISE = random.Random(0).randbytes(1 << 20)
-"""What does not pack: a file of it may unpack to 200 MB in all."""
-
-SPACES = b"[" + b" " * BOMB
-BOMBS = {
-    "one text": gzip.compress(b'[{"name":"' + b"a" * BOMB),
-    "lists in lists": gzip.compress(b"[" * BOMB),
-    **{name: pack(SPACES) for name, pack in PACK.items()},
-    "zip": in_zip(SPACES),
-    "tar.gz": gzip.compress(in_tar(SPACES)),
-    "gzip in zip": in_zip(gzip.compress(SPACES)),
-    "zip in gzip in zip": in_zip(gzip.compress(in_zip(SPACES))),
-    "many members": zip_of({f"{n}.json": gzip.compress(SPACES[: 1 << 20]) for n in range(64)}),
-}
-
-
-@pytest.mark.parametrize("kind", BOMBS)
-@pytest.mark.usefixtures("small_limits")
-def test_work_on_a_bomb_does_not_grow_with_the_file(kind: str, unpacked_bytes: list[int]) -> None:
-    """200 times the size of this file would be more than all that it unpacks to."""
-    with pytest.raises(TraceError, match="do not trust this file"):
-        names(zip_of({"noise.png": NOISE, "log.json": BOMBS[kind]}))
-    assert sum(unpacked_bytes) <= 3 * len(NOISE) + 2 * packing.ALWAYS_BYTES + OF_ONE_STEP < BOMB
-
-
-@pytest.mark.parametrize("how", PACK)
-@pytest.mark.usefixtures("small_limits")
-def test_a_bomb_behind_noise_is_refused_as_soon(how: str, unpacked_bytes: list[int]) -> None:
-    for packed in (PACK[how](NOISE + bytes(BOMB)), PACK[how](NOISE) + PACK[how](bytes(BOMB))):
+    bomb = PACK[how](bytes(3 * BOMB))
+    for whole in (bomb, PACK[how](b"[") + bomb):
         unpacked_bytes.clear()
-        with pytest.raises(TraceError, match="a part of its bytes unpacks to more than 1,048,576"):
-            names(packed)
-        allowed = len(NOISE) + packing.ALWAYS_BYTES + OF_ONE_STEP
-        assert sum(unpacked_bytes) <= allowed < BOMB
+        with pytest.raises(TraceError, match=r"unpack to more than .* do not trust this file"):
+            names(whole)
+        allowed = packing.ALWAYS_BYTES + packing.GROWTH * len(whole) + OF_ONE_STEP
+        assert sum(unpacked_bytes) <= allowed < 3 * BOMB
 
 
-def test_equal_events_pack_well_as_xz(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some 500 times: no more than equal kernels of a real loop do."""
-    monkeypatch.setattr(packing, "ALWAYS_BYTES", 4 << 20)
-    event = '{"ph": "X", "cat": "kernel", "name": "NAME", "pid": 0, "tid": 7, "ts": %d, "dur": 5}'
-    data = f"[{', '.join(event % (at * 10) for at in range(40_000))}]".encode().replace(
-        b"NAME", b"gemm" * 99
-    )
-    packed = lzma.compress(data)
-    assert packing.GROWTH < len(data) / len(packed) < packing.GROWTH_OF_XZ
-    assert len(names(packed)) == 40_000
-
-
-def test_xz_in_xz_may_not_grow_by_the_square() -> None:
-    growth = packing.Growth(Path("a trace"), size := 1 << 20)
-    for _ in range(packing.GROWTH_OF_XZ - 2):
-        growth.count(size, 2 * size, packing.GROWTH_OF_XZ)
-    with pytest.raises(TraceError, match="unpack to more than"):
-        growth.count(size, 5 * size, packing.GROWTH_OF_XZ)
+@pytest.mark.parametrize("compression", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_compressions_that_zipfile_does_not_bound_are_refused(compression: int) -> None:
+    """A zip of 400 bytes would take 300 MB."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", compression) as archive:
+        archive.writestr("a.json", PLAIN)
+    with pytest.raises(TraceError, match=rf"type {compression}, is not deflate.*another program"):
+        names(file.getvalue())
 
 
 @pytest.mark.usefixtures("small_limits")
-def test_what_packs_well_in_places_is_no_bomb() -> None:
+def test_a_file_that_packs_well_is_no_bomb() -> None:
     padded = b" " * (packing.ALWAYS_BYTES - 1 - len(PLAIN)) + PLAIN
     assert names(gzip.compress(padded)) == ["aten::mm", "aten::add"]
 
@@ -341,13 +279,13 @@ def test_a_file_that_claims_to_be_huge_is_not_believed() -> None:
     assert names(bytes(whole)) == ["aten::mm", "aten::add"]
 
 
-def test_a_sparse_file_of_a_tar_is_no_trace() -> None:
+def test_a_tar_with_a_sparse_file_is_to_be_packed_without() -> None:
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as archive:
         info = tarfile.TarInfo("huge.json")
         info.type = tarfile.GNUTYPE_SPARSE
         archive.addfile(info)
-    with pytest.raises(TraceError, match=r"none of the 0 files in it is a trace"):
+    with pytest.raises(TraceError, match=r"huge\.json is sparse: pack it without -S"):
         names(file.getvalue())
 
 
@@ -412,13 +350,13 @@ def encrypted(data: bytes) -> bytes:
     return bytes(whole)
 
 
-def test_an_encrypted_archive_is_to_be_unpacked_with_its_password() -> None:
+def test_an_encrypted_archive_is_to_be_unpacked_with_another_program() -> None:
     with pytest.raises(TraceError) as caught:
         names(encrypted(WRAPPED["zip"]))
     assert str(caught.value) == (
-        "a trace: 'log/trace.json' in this zip is encrypted, and passwords are not asked for: "
-        "unpack it with its password first (7z x FILE, or unzip FILE), and open the trace that is "
-        "then there."
+        "a trace: 'log/trace.json' in this zip cannot be unpacked (it is encrypted, and "
+        "passwords are not asked for): copy the file again, or unpack it with another program and "
+        "open the trace in it."
     )
 
 
@@ -429,7 +367,7 @@ def test_an_archive_of_very_many_files_is_refused(monkeypatch: pytest.MonkeyPatc
         with pytest.raises(TraceError, match=r"more than 3 files") as caught:
             names(packed)
         assert "copy the file again" not in str(caught.value)
-        advice = f"(perhaps 'log/run.pt.trace.json'): unpack it alone ({how}), and open that."
+        advice = f"Find the file with the trace: unpack it alone ({how}), and open that."
         assert str(caught.value).endswith(advice)
 
 
@@ -477,7 +415,7 @@ def test_a_tar_of_headers_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(containers, "MOST_FILES", 3)
     header = tarfile.TarInfo("a")
     header.type = tarfile.XGLTYPE
-    with pytest.raises(TraceError, match="more than 9 headers"):
+    with pytest.raises(TraceError, match="more than 3 files"):
         names(header.tobuf(tarfile.USTAR_FORMAT) * 10)
 
 

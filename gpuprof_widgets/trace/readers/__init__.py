@@ -274,11 +274,11 @@ def _parsed(data: bytes, file: Path, growth: Growth, layers: int) -> Record:
     notes: list[str] = []
     while packing(data):
         try:
-            content = unpacked(data, file, growth)
+            data, note = unpacked(data, file, growth)
         except CutOffError as error:
             return _of_cut_off(error, file)
-        data, layers = content.data, layers - 1
-        notes += filter(None, [content.note])
+        layers -= 1
+        notes += filter(None, [note])
         _check_layers(layers, file)
     if not data:
         raise TraceError(f"{file}: what is packed in it is empty (0 bytes); record again.")

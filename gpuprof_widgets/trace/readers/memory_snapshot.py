@@ -1,7 +1,8 @@
 """Reader of CUDA memory snapshots: the pickles of ``torch.cuda.memory._dump_snapshot``.
 
-They are read without `pickle` (see `plain_pickle`). Each device's allocator becomes a thread with
-``[memory]`` instants like those of torch.profiler, so that all views and analyses of memory work.
+They are read by an unpickler that can call nothing (see `plain_pickle`). Each device's allocator
+becomes a thread with ``[memory]`` instants like those of torch.profiler, so that all views and
+analyses of memory work.
 ``metadata["memory"]`` holds the stacks, ``metadata["memory_segments"]`` the allocator's state at
 the end.
 """
@@ -49,6 +50,7 @@ from gpuprof_widgets.trace.schema import (
 __all__ = ["is_pickle", "parse_memory_snapshot"]
 
 INSTANT = "cpu_instant_event"
+_SETTING = str | int | float | bool
 
 DRIVER_CALLS = {
     "segment_alloc": "cudaMalloc",
@@ -136,14 +138,17 @@ def _block_before(block: Block) -> dict[str, Any]:
     }
 
 
-def _plain(settings: dict[str, Any]) -> dict[str, Any]:
+def _plain(settings: dict[Any, Any]) -> dict[str, Any]:
     """Return the allocator's settings that are plain values, or dicts of such."""
 
-    def plain(values: dict[str, Any]) -> dict[str, Any]:
-        return {k: v for k, v in values.items() if isinstance(v, str | int | float | bool)}
+    def plain(values: dict[Any, Any]) -> dict[str, Any]:
+        return {key: value for key, value in named(values) if isinstance(value, _SETTING)}
+
+    def named(values: dict[Any, Any]) -> list[tuple[str, Any]]:
+        return [(key, value) for key, value in values.items() if isinstance(key, str)]
 
     return plain(settings) | {
-        key: plain(value) for key, value in settings.items() if isinstance(value, dict)
+        key: plain(value) for key, value in named(settings) if isinstance(value, dict)
     }
 
 
