@@ -146,19 +146,22 @@ def _is_true(value: ast.expr) -> bool:
     return isinstance(value, ast.Constant) and value.value is True
 
 
-USES = [
-    use
-    for path in MODULES
-    for use in uses_in(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
-]
+@pytest.fixture(scope="module")
+def uses() -> list[Use]:
+    """All of the package."""
+    return [
+        use
+        for path in MODULES
+        for use in uses_in(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
+    ]
 
 
-def test_nothing_that_is_opened_can_run() -> None:
-    assert [str(use) for use in USES if (use.module, use.what) not in ARGUED] == []
+def test_nothing_that_is_opened_can_run(uses: list[Use]) -> None:
+    assert [str(use) for use in uses if (use.module, use.what) not in ARGUED] == []
 
 
-def test_every_exception_is_still_needed() -> None:
-    assert set(ARGUED) - {(use.module, use.what) for use in USES} == set()
+def test_every_exception_is_still_needed(uses: list[Use]) -> None:
+    assert set(ARGUED) - {(use.module, use.what) for use in uses} == set()
 
 
 def test_no_reader_is_among_the_exceptions() -> None:

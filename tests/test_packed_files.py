@@ -228,20 +228,19 @@ def test_a_file_that_packs_well_is_no_bomb() -> None:
     assert names(gzip.compress(padded)) == ["aten::mm", "aten::add"]
 
 
-@pytest.mark.parametrize(
-    "bomb",
-    [
-        in_zip(BLOWN),
-        gzip.compress(in_zip(gzip.compress(BLOWN))),
-        zip_of({f"{number}.json": BLOWN[: 1 << 20] for number in range(40)}),
-        gzip.compress(in_tar(BLOWN)),
-    ],
-    ids=["one file", "layers", "many files", "tar.gz"],
-)
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "one file": lambda: in_zip(BLOWN),
+    "layers": lambda: gzip.compress(in_zip(gzip.compress(BLOWN))),
+    "many files": lambda: zip_of({f"{number}.json": BLOWN[: 1 << 20] for number in range(40)}),
+    "tar.gz": lambda: gzip.compress(in_tar(BLOWN)),
+}
+
+
+@pytest.mark.parametrize("kind", BOMBS)
 @pytest.mark.usefixtures("small_limits")
-def test_an_archive_is_a_bomb_by_all_that_is_in_it(bomb: bytes) -> None:
+def test_an_archive_is_a_bomb_by_all_that_is_in_it(kind: str) -> None:
     with pytest.raises(TraceError, match="do not trust this file"):
-        names(bomb)
+        names(BOMBS[kind]())
 
 
 @pytest.mark.usefixtures("small_limits")
