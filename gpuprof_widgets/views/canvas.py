@@ -37,6 +37,7 @@ GLYPH_PIXELS = 6
 LABEL_PIXELS = 44
 
 STYLE = rcParamsDefault | {  # a user's own settings do not change the picture
+    "text.color": INK,
     "text.hinting": "none",  # a third faster, and as legible at this size
     "svg.fonttype": "none",  # text stays text, which can be selected and searched for
     "svg.hashsalt": "gpuprof",  # ids would be random
@@ -100,23 +101,11 @@ class Canvas:
         """Draw a rectangle of one colour."""
         self.boxes[colour].append(box)
 
-    def text(
-        self,
-        x: float,
-        y: float,
-        words: str,
-        *,
-        size: float = 8.3,
-        colour: str = INK,
-        align: str = "left",
-        weight: str = "normal",
-    ) -> None:
+    def text(self, x: float, y: float, words: str, **style: Any) -> None:
         """Draw words on one line whose middle is ``y`` pixels below the top, never as markup.
 
-        ``size`` in points of 1/72 inch, with `DPI` pixels an inch; ``align``: "left", "center" or
-        "right" of ``x``.
+        ``style``: of matplotlib's `Text`, such as its ``size`` in points of 1/72 inch.
         """
-        style = {"size": size, "color": colour, "ha": align, "weight": weight}
         self.words.append({"x": x, "y": y, "s": printable(words), **style})
 
     def label(self, box: Box, words: str, colour: RGB) -> None:
@@ -125,7 +114,7 @@ class Canvas:
         if box.right - box.left < LABEL_PIXELS or box.bottom - box.top < 11:
             return
         cut = words if len(words) <= room else words[: max(room - 1, 1)] + "…"
-        self.text(box.left + 3, (box.top + box.bottom) / 2, cut, size=7.3, colour=ink_on(colour))
+        self.text(box.left + 3, (box.top + box.bottom) / 2, cut, size=7.3, color=ink_on(colour))
 
     def png(self, title: str) -> bytes:
         """Return the picture in at most 128 colours, to keep notebooks small."""

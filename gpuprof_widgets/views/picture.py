@@ -109,7 +109,7 @@ def draw_timeline(canvas: Canvas, trace: Trace) -> None:
         bottom = top + height * len(lane)
         canvas.fill(Box(TIMELINE.left, top, TIMELINE.right, bottom - 1), BAND)
         label = shortened(str(trace.tracks["label"].iloc[track]), 34)
-        canvas.text(TIMELINE.left - 8, (top + bottom) / 2, label, size=7.8, align="right")
+        canvas.text(TIMELINE.left - 8, (top + bottom) / 2, label, size=7.8, ha="right")
         for level in lane:
             box = Box(TIMELINE.left, top, TIMELINE.right, top + height)
             draw_level(canvas, trace, level, box, (trace.start_ns, trace.end_ns))
@@ -164,7 +164,7 @@ def draw_axis(canvas: Canvas, span_ns: int, top: int) -> None:
     for tick in ticks[ticks <= span_ns]:
         x = TIMELINE.left + round(tick / span * (TIMELINE.right - TIMELINE.left))
         canvas.fill(Box(x, top, min(x + 1, TIMELINE.right), top + 5), "#787878")
-        canvas.text(x, top + 14, format_ns(tick), colour=MUTED, align="center", size=7.8)
+        canvas.text(x, top + 14, format_ns(tick), color=MUTED, ha="center", size=7.8)
 
 
 def _draw_omitted(canvas: Canvas, trace: Trace, lanes: dict[int, list[Level]]) -> None:
@@ -175,7 +175,7 @@ def _draw_omitted(canvas: Canvas, trace: Trace, lanes: dict[int, list[Level]]) -
     notes += [f"nesting below level {depth}"] if deeper else []
     if notes:
         words = f"not drawn here: {', '.join(notes)}"
-        canvas.text(TIMELINE.right, 384, words, size=7.3, colour=MUTED, align="right")
+        canvas.text(TIMELINE.right, 384, words, size=7.3, color=MUTED, ha="right")
 
 
 def draw_legend(canvas: Canvas, *records: Record) -> None:
@@ -190,7 +190,7 @@ def draw_legend(canvas: Canvas, *records: Record) -> None:
         if kind in present:
             canvas.fill(Box(x, 48, x + 11, 59), colour)
             word = frames_word if kind == FRAMES else kind
-            canvas.text(x + 15, 54, word, size=7.8, colour=MUTED)
+            canvas.text(x + 15, 54, word, size=7.8, color=MUTED)
             x += 30 + int(len(word) * 6)
 
 
@@ -225,7 +225,7 @@ def draw_top_ops(canvas: Canvas, record: Record) -> None:
         length = row["ns"] / largest * (TOP_OPS.right - TOP_OPS.left)
         words = f"{format_ns(row['ns'])} · {format_share(row['share'])}"
         canvas.text(TOP_OPS.left, top + 6, shortened(row["name"], 44), size=7.8)
-        canvas.text(TOP_OPS.right, top + 6, words, size=7.8, align="right", colour=MUTED)
+        canvas.text(TOP_OPS.right, top + 6, words, size=7.8, ha="right", color=MUTED)
         bar = Box(TOP_OPS.left, top + 14, TOP_OPS.left + max(round(length), 1), top + 19)
         canvas.fill(bar, KINDS[kind_of(row["category"])][0])
 

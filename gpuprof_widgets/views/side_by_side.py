@@ -226,7 +226,7 @@ def timelines_png(rows: Sequence[Row], headline: str) -> bytes:
     draw_axis(canvas, end, top)
     if len(rows) > len(shown):
         words = f"not drawn here: {len(rows) - len(shown)} more timelines"
-        canvas.text(TIMELINE.right, top + 24, words, size=7.3, colour=MUTED, align="right")
+        canvas.text(TIMELINE.right, top + 24, words, size=7.3, color=MUTED, ha="right")
     return canvas.png(headline)
 
 
@@ -258,5 +258,5 @@ def _draw(canvas: Canvas, row: Row, lanes: Sequence[Level], top: int, end: int) 
         if number == 0 or names[number - 1] != level.track:
             label = shortened(labels[level.track], 34)
             middle = top + LEVEL_HEIGHT / 2
-            canvas.text(TIMELINE.left - 8, middle, label, size=7.3, align="right")
+            canvas.text(TIMELINE.left - 8, middle, label, size=7.3, ha="right")
         top += LEVEL_HEIGHT
