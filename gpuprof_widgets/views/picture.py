@@ -7,8 +7,10 @@ hardly depends on the number of events.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from textwrap import wrap
 
 import numpy as np
@@ -21,6 +23,7 @@ from gpuprof_widgets.analyses.columns import format_ns, format_share
 from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.python_time import has_python_alone
+from gpuprof_widgets.trace.links import rows_by
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.pstats import frames_of, function_kind
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES, REGION_CATEGORIES
@@ -102,27 +105,17 @@ def draw_headline(canvas: Canvas, words: str) -> None:
 def draw_timeline(canvas: Canvas, trace: Trace) -> None:
     """Draw the tracks from top to bottom, one row of bars per nesting level; then the time axis."""
     lanes = shown_lanes(trace)
-    count = sum(map(len, lanes.values()))
-    height = min(18, (TIMELINE.bottom - TIMELINE.top) // max(count, 1))
-    top = TIMELINE.top
-    for track, lane in lanes.items():
-        bottom = top + height * len(lane)
-        canvas.fill(Box(TIMELINE.left, top, TIMELINE.right, bottom - 1), BAND)
-        label = shortened(str(trace.tracks["label"].iloc[track]), 34)
-        canvas.text(TIMELINE.left - 8, (top + bottom) / 2, label, size=7.8, ha="right")
-        for level in lane:
-            box = Box(TIMELINE.left, top, TIMELINE.right, top + height)
-            draw_level(canvas, trace, level, box, (trace.start_ns, trace.end_ns))
-            top += height
-    draw_axis(canvas, trace.span_ns, top)
+    shown = [level for lane in lanes.values() for level in lane]
+    height = min(18, (TIMELINE.bottom - TIMELINE.top) // max(len(shown), 1))
+    time = (trace.start_ns, trace.end_ns)
+    bottom = draw_levels(canvas, trace, shown, time, top=TIMELINE.top, height=height)
+    draw_axis(canvas, trace.span_ns, bottom)
     _draw_omitted(canvas, trace, lanes)
 
 
 def shown_lanes(trace: Trace) -> dict[int, list[Level]]:
     """Return the levels to draw by track: of all tracks if they fit, else of the busiest."""
-    lanes: dict[int, list[Level]] = {}
-    for level in levels(trace, shown_depth(trace)):
-        lanes.setdefault(level.track, []).append(level)
+    lanes = by_track(levels(trace, shown_depth(trace)))
     busy = sorted(lanes, key=lambda track: -sum(len(level.row) for level in lanes[track]))
     kept, count = set(), 0
     for track in busy:
@@ -132,10 +125,40 @@ def shown_lanes(trace: Trace) -> dict[int, list[Level]]:
     return {track: lane for track, lane in lanes.items() if track in kept}
 
 
+def by_track(levels: Iterable[Level]) -> dict[int, list[Level]]:
+    """Return the levels of each track; they come track by track."""
+    return {track: list(lane) for track, lane in groupby(levels, attrgetter("track"))}
+
+
 def shown_depth(trace: Trace) -> int:
     """Return how many levels to draw: of ops, and of the cell lines and modules around them."""
     around = trace.slices.loc[trace.index.in_category(*REGION_CATEGORIES), "depth"]
     return MAX_DEPTH + min(int(around.max()) + 1 if len(around) else 0, MAX_AROUND)
+
+
+def draw_levels(
+    canvas: Canvas,
+    trace: Trace,
+    shown: Iterable[Level],
+    time: tuple[int, int],
+    *,
+    top: int,
+    height: int,
+) -> int:
+    """Draw levels below each other, each ``height`` pixels, over a range of time in ns.
+
+    On the left are the labels of their tracks. Return the bottom, in pixels.
+    """
+    for track, lane in by_track(shown).items():
+        bottom = top + height * len(lane)
+        canvas.fill(Box(TIMELINE.left, top, TIMELINE.right, bottom - 1), BAND)
+        label = shortened(str(trace.tracks["label"].iloc[track]), 34)
+        canvas.text(TIMELINE.left - 8, (top + bottom) / 2, label, size=7.8, ha="right")
+        for level in lane:
+            box = Box(TIMELINE.left, top, TIMELINE.right, top + height)
+            draw_level(canvas, trace, level, box, time)
+            top += height
+    return top
 
 
 def draw_level(
@@ -266,12 +289,9 @@ def levels(trace: Trace, max_depth: int) -> Iterator[Level]:
     ts, dur = slices["ts"].to_numpy(), slices["dur"].to_numpy()
     shown = np.flatnonzero((dur > 0) & (depth < max_depth))
     key = track[shown].astype(np.int64) * max_depth + depth[shown]
-    order = np.argsort(key, kind="stable")
-    bounds = np.flatnonzero(np.diff(key[order])) + 1
-    for group in np.split(order, bounds) if len(order) else []:
+    for code, group in rows_by(key).items():
         row = shown[group]
-        first = row[0]
-        yield Level(int(track[first]), int(depth[first]), row, ts[row], ts[row] + dur[row])
+        yield Level(*divmod(code, max_depth), row, ts[row], ts[row] + dur[row])
 
 
 def runs(
