@@ -42,10 +42,10 @@ from gpuprof_widgets.views.picture import (
     pixels,
 )
 from gpuprof_widgets.views.report import (
-    html_findings,
+    html_summary,
     static_html,
     static_text,
-    text_findings,
+    text_summary,
 )
 from gpuprof_widgets.views.static_tables import op_rows
 from tests.traces import (
@@ -291,11 +291,11 @@ def test_findings_come_first_with_names_as_code(gpu_record: Record) -> None:
 
 def test_five_findings_are_shown_and_the_others_are_told_of() -> None:
     found = [Finding(f"Finding {i}.", remedy=f"Do {i}.") for i in range(7)]
-    html, text = html_findings(found), "\n".join(text_findings(found))
-    for words in (html, text):
+    for summary in (html_summary, text_summary):
+        words = summary(found, [], all_in="run.findings()")
         assert [i for i in range(7) if f"Finding {i}." in words] == [0, 1, 2, 3, 4]
-        assert "2 more findings: profile.findings() has all of them" in words
-    assert "more" not in html_findings(found[:5]) + "".join(text_findings(found[:5]))
+        assert "2 more findings: run.findings() has all of them" in words
+        assert "more" not in summary(found[:5], [], all_in="run.findings()")
 
 
 def test_where_the_time_went_is_told_without_scripts(gpu_record: Record) -> None:
