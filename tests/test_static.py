@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,6 +14,8 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib import rc_context, rcParams
+from matplotlib.colors import to_rgb
 from nbconvert.filters.strings import clean_html
 from PIL import Image
 
@@ -22,29 +25,27 @@ from gpuprof_widgets.analyses.python_calls import python_calls
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.views.canvas import (
-    HEIGHT,
     KINDS,
-    WIDTH,
-    Canvas,
     ink_on,
     kind_of,
     luminance,
-    rgb,
 )
 from gpuprof_widgets.views.picture import (
     TIMELINE,
+    VIEWS,
     Level,
-    draw_top_ops,
+    drawn,
     headline,
     levels,
     picture_png,
+    picture_svg,
     pixels,
 )
 from gpuprof_widgets.views.report import (
-    html_findings,
+    html_summary,
     static_html,
     static_text,
-    text_findings,
+    text_summary,
 )
 from gpuprof_widgets.views.static_tables import op_rows
 from tests.traces import (
@@ -182,12 +183,8 @@ def test_gpu_work_of_no_op_leaves_the_ops_in_the_order_of_their_caption(
     assert table.rows["name"].tolist() == ["cudaMemcpyAsync", "aten::empty", "aten::to"]
 
 
-def test_the_picture_ranks_ops_by_the_time_that_it_names(
-    unlinked_record: Record, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written: list[str] = []
-    monkeypatch.setattr(Canvas, "text", lambda self, x, y, words, **style: written.append(words))
-    draw_top_ops(Canvas(), unlinked_record)
+def test_the_picture_ranks_ops_by_the_time_that_it_names(unlinked_record: Record) -> None:
+    written = [words["s"] for words in drawn(unlinked_record, "ops").words]
     assert written[0] == "Top ops by CPU self time"
     assert written[1::2] == ["cudaMemcpyAsync", "aten::empty", "aten::to"]
 
@@ -294,11 +291,11 @@ def test_findings_come_first_with_names_as_code(gpu_record: Record) -> None:
 
 def test_five_findings_are_shown_and_the_others_are_told_of() -> None:
     found = [Finding(f"Finding {i}.", remedy=f"Do {i}.") for i in range(7)]
-    html, text = html_findings(found), "\n".join(text_findings(found))
-    for words in (html, text):
+    for summary in (html_summary, text_summary):
+        words = summary(found, [], all_in="run.findings()")
         assert [i for i in range(7) if f"Finding {i}." in words] == [0, 1, 2, 3, 4]
-        assert "2 more findings: profile.findings() has all of them" in words
-    assert "more" not in html_findings(found[:5]) + "".join(text_findings(found[:5]))
+        assert "2 more findings: run.findings() has all of them" in words
+        assert "more" not in summary(found[:5], [], all_in="run.findings()")
 
 
 def test_where_the_time_went_is_told_without_scripts(gpu_record: Record) -> None:
@@ -350,14 +347,41 @@ def test_text_stays_below_80_columns_without_escape_codes() -> None:
     assert "\x1b" not in text
 
 
-def test_an_empty_record_still_has_words_and_a_picture() -> None:
+@pytest.mark.parametrize("view", VIEWS)
+def test_an_empty_record_still_has_words_and_a_picture(view: str) -> None:
     record = trace_of()
     assert "Ops by CPU self: 0 of 0" in static_text(record)
-    assert opened(picture_png(record)).size == (WIDTH, HEIGHT)
+    left, top, right, bottom = VIEWS[view]
+    assert opened(picture_png(record, view)).size == (right - left, bottom - top)
+
+
+def test_settings_of_the_user_do_not_change_the_picture(cpu_record: Record) -> None:
+    png = picture_png(cpu_record)
+    with rc_context({"text.usetex": True, "font.family": "serif", "savefig.dpi": 30}):
+        before = dict(rcParams)
+        assert picture_png(cpu_record) == png
+        assert dict(rcParams) == before
+
+
+def test_fonts_of_the_user_draw_what_the_first_one_lacks(cpu_record: Record) -> None:
+    with rc_context({"font.sans-serif": ["SimHei", "DejaVu Sans"]}):
+        assert b"'DejaVu Sans', 'Verdana', 'SimHei', sans-serif" in picture_svg(cpu_record)
+
+
+def test_characters_that_the_font_lacks_are_no_warning() -> None:
+    record = trace_of(op("模型 🔥", ts=0, dur=100))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert picture_png(record)
+        assert "模型 🔥" in picture_svg(record).decode()
 
 
 def opened(png: bytes) -> Image.Image:
     return Image.open(io.BytesIO(png))
+
+
+def channels(colour: str) -> npt.NDArray[np.float64]:
+    return 255 * np.array(to_rgb(colour))
 
 
 def colours(png: bytes) -> npt.NDArray[np.int64]:
@@ -381,13 +405,15 @@ def test_picture_has_a_kernel_where_it_ran_and_nothing_where_the_gpu_was_idle() 
 
 def test_picture_of_many_events_draws_no_more_text_than_that_of_few() -> None:
     rows = [op(f"aten::op{n % 50}", ts=10 * n, dur=8) for n in range(20_000)]
-    assert len(picture_png(trace_of(*rows))) < 60_000
+    canvas = drawn(trace_of(*rows), "all")
+    assert len(canvas.words) < 30
+    assert sum(map(len, canvas.boxes.values())) < TIMELINE.right - TIMELINE.left + 100
 
 
 def test_picture_shows_python_frames_below_their_thread() -> None:
     record = trace_of(python("train.py(3): step", ts=0, dur=100), annotation("step", ts=10, dur=50))
     image = colours(picture_png(record))
-    pink = np.abs(image - rgb(KINDS["Python"][0])).sum(axis=2) < 120
+    pink = np.abs(image - channels(KINDS["Python"][0])).sum(axis=2) < 120
     assert pink[TIMELINE.top : TIMELINE.bottom].any()
 
 
@@ -443,8 +469,8 @@ def test_calls_of_every_runtime_have_one_colour(program: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_on_bars_have_enough_contrast(kind: str) -> None:
-    fill = rgb(KINDS[kind][0])
-    low, high = sorted([luminance(fill), luminance(rgb(ink_on(fill)))])
+    fill = to_rgb(KINDS[kind][0])
+    low, high = sorted([luminance(fill), luminance(to_rgb(ink_on(fill)))])
     assert (high + 0.05) / (low + 0.05) >= 4.5
 
 
@@ -514,5 +540,5 @@ def test_the_picture_shows_ops_below_deep_modules() -> None:
     spans = [op(f"m{'.0' * i}", ts=i, dur=1000 - 2 * i, category="module") for i in range(8)]
     image = colours(picture_png(trace_of(*spans, op("aten::mm", ts=10, dur=900))))
     timeline = image[TIMELINE.top : TIMELINE.bottom, TIMELINE.left : TIMELINE.right]
-    blue = np.abs(timeline - rgb(KINDS["CPU op"][0])).sum(axis=2) < 120
+    blue = np.abs(timeline - channels(KINDS["CPU op"][0])).sum(axis=2) < 120
     assert blue.sum() > 5_000

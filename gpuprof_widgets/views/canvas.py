@@ -1,38 +1,50 @@
-"""Canvases that a picture is drawn on, and the colours of the slices.
-
-`Canvas` makes a PNG: pixels for the bars, and text on them. `VectorCanvas` makes an SVG: rectangles
-and text, without script, style sheet or anything from elsewhere.
-"""
+"""The canvas that a picture is drawn on, and the colours of the slices."""
 
 from __future__ import annotations
 
 import io
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
-from html import escape
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-from matplotlib import rc_context
+from matplotlib import rc_context, rcParams, rcParamsDefault
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PathCollection
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.path import Path
+from matplotlib.transforms import Bbox, BboxTransformFrom
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from gpuprof_widgets.exceptions import printable
 from gpuprof_widgets.trace.schema import MODULE_CATEGORIES, RUNTIME_ENDINGS
 
-Pixels = npt.NDArray[np.uint8]
-RGB = tuple[int, int, int]
+RGB = tuple[float, float, float]
+Colour = str | RGB | tuple[RGB, float]
+"""A colour of matplotlib: a word, its channels (0 to 1), or its channels and its opacity."""
 
-WIDTH, HEIGHT, DPI = 1200, 660, 100
+WIDTH, HEIGHT = 1200, 660
+DPI = 96
+"""Pixels an inch as CSS has them: an SVG takes as many pixels of a page as the PNG."""
 INK, MUTED = "#222222", "#555555"
-CARD, BAND = 255, 245
-GLYPH_PIXELS = 5.6
+CARD, BAND = "#ffffff", "#f5f5f5"
+GLYPH_PIXELS = 6
 LABEL_PIXELS = 44
-FONTS = "DejaVu Sans, Verdana, sans-serif"
-_ANCHORS = {"left": "start", "center": "middle", "right": "end"}
+
+STYLE = rcParamsDefault | {  # a user's own settings do not change the picture
+    "text.color": INK,
+    "text.hinting": "none",  # a third faster, and as legible at this size
+    "svg.fonttype": "none",  # text stays text, which can be selected and searched for
+    "svg.hashsalt": "gpuprof",  # ids would be random
+}
+
+FONTS = ["DejaVu Sans", "Verdana"]
+"""Fonts of the same widths; an SVG takes the second where a system has not the first."""
 
 FRAMES = "Python"
 """The kind of Python functions; a trace of another language has its own word for it."""
@@ -59,8 +71,7 @@ the same table for the page; a test compares the two.
 KIND_OF_CATEGORY = {name: kind for kind, (_, categories) in KINDS.items() for name in categories}
 
 
-@dataclass(frozen=True)
-class Box:
+class Box(NamedTuple):
     """A rectangle of the picture, in pixels from its top left corner."""
 
     left: int
@@ -69,102 +80,48 @@ class Box:
     bottom: int
 
 
-class Drawing(ABC):
-    """A surface for rectangles in pixels, and words."""
+CORNERS = [[0, 1], [2, 1], [2, 3], [0, 3], [0, 1]]
+"""The fields of a `Box` that are x and y of its corners, back to the first of them."""
 
-    @abstractmethod
-    def fill(self, box: Box, colour: RGB | int) -> None:
-        """Draw a rectangle of one colour, or of one grey."""
 
-    @abstractmethod
-    def bar(self, box: Box, colour: RGB, strength: npt.NDArray[np.float64]) -> None:
-        """Draw a rectangle over a band, each column as opaque as its ``strength`` (0 to 1)."""
+class Canvas:
+    """Rectangles and words in pixels, which `png` or `svg` makes a figure of.
 
-    @abstractmethod
-    def text(
-        self,
-        x: float,
-        y: float,
-        words: str,
-        *,
-        size: float = 8,
-        colour: str = INK,
-        align: str = "left",
-        weight: str = "normal",
-    ) -> None:
+    ``part``: the part of the picture that is visible. Rectangles of one colour become one path: a
+    figure has few artists, however many bars. Of two that overlap, the one whose colour was used
+    first lies below; words lie on top.
+    """
+
+    def __init__(self, part: Box) -> None:
+        self.part = part
+        self.boxes: defaultdict[Colour, list[Box]] = defaultdict(list)
+        self.words: list[dict[str, Any]] = []
+
+    def fill(self, box: Box, colour: Colour) -> None:
+        """Draw a rectangle of one colour."""
+        self.boxes[colour].append(box)
+
+    def text(self, x: float, y: float, words: str, **style: Any) -> None:
         """Draw words on one line whose middle is ``y`` pixels below the top, never as markup.
 
-        ``size`` in points of 1/72 inch, with `DPI` pixels an inch; ``align``: "left", "center" or
-        "right" of ``x``.
+        ``style``: of matplotlib's `Text`, such as its ``size`` in points of 1/72 inch.
         """
+        self.words.append({"x": x, "y": y, "s": printable(words), **style})
 
     def label(self, box: Box, words: str, colour: RGB) -> None:
         """Draw the name of a bar, cut to its width, or nothing where it has no room."""
-        room = int((box.right - box.left - 5) / GLYPH_PIXELS)
+        room = (box.right - box.left - 3) // GLYPH_PIXELS
         if box.right - box.left < LABEL_PIXELS or box.bottom - box.top < 11:
             return
         cut = words if len(words) <= room else words[: max(room - 1, 1)] + "…"
-        self.text(box.left + 3, (box.top + box.bottom) / 2, cut, size=7, colour=ink_on(colour))
+        self.text(box.left + 3, (box.top + box.bottom) / 2, cut, size=7.3, color=ink_on(colour))
 
-
-class Canvas(Drawing):
-    """Pixels for the bars, and a figure for the text on them."""
-
-    def __init__(self, height: int = HEIGHT) -> None:
-        self.height = height
-        self.pixels: Pixels = np.full((height, WIDTH, 3), CARD, np.uint8)
-        self.figure = Figure(figsize=(WIDTH / DPI, height / DPI), dpi=DPI, facecolor="none")
-
-    def fill(self, box: Box, colour: RGB | int) -> None:
-        """Draw a rectangle of one colour, or of one grey."""
-        self.pixels[box.top : box.bottom, box.left : box.right] = colour
-
-    def bar(self, box: Box, colour: RGB, strength: npt.NDArray[np.float64]) -> None:
-        """Draw a rectangle over a band, each column as opaque as its ``strength`` (0 to 1)."""
-        opacity = strength[:, None]
-        columns = opacity * np.array(colour) + (1 - opacity) * BAND
-        self.pixels[box.top : box.bottom, box.left : box.right] = columns
-
-    def text(
-        self,
-        x: float,
-        y: float,
-        words: str,
-        *,
-        size: float = 8,
-        colour: str = INK,
-        align: str = "left",
-        weight: str = "normal",
-    ) -> None:
-        """Draw words whose middle is ``y`` pixels below the top; dollars mark no formulas."""
-        self.figure.text(
-            x / WIDTH,
-            1 - y / self.height,
-            printable(words),
-            size=size,
-            color=colour,
-            ha=align,
-            va="center_baseline",
-            weight=weight,
-            parse_math=False,
-        )
-
-    def png(self, title: str, part: Box | None = None) -> bytes:
-        """Return the bars with the text on them, in at most 128 colours to keep notebooks small.
-
-        ``part``: the part of the picture to keep.
-        """
-        agg = FigureCanvasAgg(self.figure)
-        with rc_context({"text.hinting": "none"}):  # a third faster, and as legible at this size
+    def png(self, title: str) -> bytes:
+        """Return the picture in at most 128 colours, to keep notebooks small."""
+        with _drawing():
+            agg = FigureCanvasAgg(self._figure())
             agg.draw()  # type: ignore[no-untyped-call]  # matplotlib types only a part of Agg
-        ink = np.asarray(agg.buffer_rgba())  # type: ignore[no-untyped-call]
-        inked = ink[:, :, 3] > 0  # a twentieth of the picture
-        opacity = ink[inked, 3:].astype(np.uint16)
-        mixed = self.pixels.copy()
-        mixed[inked] = (self.pixels[inked] * (255 - opacity) + ink[inked, :3] * opacity) // 255
-        image = Image.fromarray(mixed)
-        if part is not None:
-            image = image.crop((part.left, part.top, part.right, part.bottom))
+        image = Image.fromarray(np.asarray(agg.buffer_rgba())).convert("RGB")  # type: ignore[no-untyped-call]
         image = image.quantize(128, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
         described = PngInfo()
         described.add_itxt("Title", printable(title))
@@ -172,75 +129,47 @@ class Canvas(Drawing):
         image.save(file, format="png", pnginfo=described)
         return file.getvalue()
 
+    def svg(self, title: str) -> bytes:
+        """Return the picture as vectors and text, without script or anything from elsewhere."""
+        file = io.BytesIO()
+        about = dict.fromkeys(("Date", "Creator", "Format", "Type")) | {"Title": printable(title)}
+        with _drawing():
+            self._figure().savefig(file, format="svg", metadata=about)
+        return file.getvalue()
 
-class VectorCanvas(Drawing):
-    """SVG elements in the order in which they are drawn."""
-
-    def __init__(self) -> None:
-        self._elements: list[str] = []
-
-    def fill(self, box: Box, colour: RGB | int) -> None:
-        """Draw a rectangle, unless it is empty."""
-        self._rectangle(box, colour)
-
-    def bar(self, box: Box, colour: RGB, strength: npt.NDArray[np.float64]) -> None:
-        """Draw a rectangle as opaque as its columns are on average."""
-        self._rectangle(box, colour, f' fill-opacity="{strength.mean():.2f}"')
-
-    def text(
-        self,
-        x: float,
-        y: float,
-        words: str,
-        *,
-        size: float = 8,
-        colour: str = INK,
-        align: str = "left",
-        weight: str = "normal",
-    ) -> None:
-        """Draw words as text, which can be selected and searched for."""
-        pixels = size * DPI / 72
-        self._elements.append(
-            f'<text x="{x:g}" y="{y:g}" font-size="{pixels:.3g}" font-weight="{weight}" '
-            f'fill="{colour}" text-anchor="{_ANCHORS[align]}" dominant-baseline="central">'
-            f"{_text(words)}</text>"
-        )
-
-    def svg(self, title: str, part: Box) -> bytes:
-        """Return the file; ``part`` is the visible part of the picture."""
-        width, height = part.right - part.left, part.bottom - part.top
-        head = (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-            f'viewBox="{part.left} {part.top} {width} {height}" role="img" '
-            f'font-family="{FONTS}">'
-        )
-        card = f'<rect x="{part.left}" y="{part.top}" width="{width}" height="{height}" '
-        lines = [
-            head,
-            f"<title>{_text(title)}</title>",
-            f'{card}fill="{_paint(CARD)}"/>',
-            *self._elements,
-            "</svg>",
-        ]
-        return "\n".join(lines).encode() + b"\n"
-
-    def _rectangle(self, box: Box, colour: RGB | int, more: str = "") -> None:
-        width, height = box.right - box.left, box.bottom - box.top
-        if width > 0 and height > 0:
-            self._elements.append(
-                f'<rect x="{box.left}" y="{box.top}" width="{width}" height="{height}" '
-                f'fill="{_paint(colour)}"{more}/>'
+    def _figure(self) -> Figure:
+        left, top, right, bottom = self.part
+        size = ((right - left) / DPI, (bottom - top) / DPI)
+        figure = Figure(figsize=size, dpi=DPI, facecolor=CARD)
+        place = BboxTransformFrom(Bbox([[left, bottom], [right, top]])) + figure.transFigure
+        figure.add_artist(
+            PathCollection(
+                [
+                    Path.make_compound_path_from_polys(np.array(boxes)[:, CORNERS])
+                    for boxes in self.boxes.values()
+                ],
+                facecolors=list(self.boxes),
+                linewidths=0,
+                antialiaseds=False,
+                transform=place,
             )
+        )
+        for words in self.words:
+            figure.text(**words, va="center_baseline", parse_math=False, transform=place)
+        return figure
 
 
-def _paint(colour: RGB | int) -> str:
-    red, green, blue = colour if isinstance(colour, tuple) else (colour,) * 3
-    return f"#{red:02x}{green:02x}{blue:02x}"
+@contextmanager
+def _drawing() -> Iterator[None]:
+    """Draw in the picture's own style, and say nothing of characters that no font has.
 
-
-def _text(words: str) -> str:
-    """Return words with their markup escaped; characters that XML cannot hold are written out."""
-    return escape(printable(words))
+    Characters that the first font lacks, Chinese ones say, come from fonts that the user has set.
+    """
+    usual = rcParamsDefault["font.sans-serif"]
+    fonts = [*FONTS, *(font for font in rcParams["font.sans-serif"] if font not in usual)]
+    with rc_context(STYLE | {"font.sans-serif": fonts}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")
+        yield
 
 
 def kind_of(category: str) -> str:
@@ -256,16 +185,8 @@ def kind_of(category: str) -> str:
 def colour_of(name: str, category: str) -> RGB:
     """Return the fill of a bar; bars of one category differ a little by name."""
     shade = sum(map(ord, name)) % 5 * 0.06
-    red, green, blue = (
-        round(channel + (255 - channel) * shade) for channel in rgb(KINDS[kind_of(category)][0])
-    )
-    return red, green, blue
-
-
-def rgb(colour: str) -> RGB:
-    """Return the channels, 0 to 255, of a colour such as ``#56B4E9``."""
-    value = int(colour.removeprefix("#"), 16)
-    return value >> 16, value >> 8 & 255, value & 255
+    red, green, blue = to_rgb(KINDS[kind_of(category)][0])
+    return red + (1 - red) * shade, green + (1 - green) * shade, blue + (1 - blue) * shade
 
 
 def ink_on(fill: RGB) -> str:
@@ -276,7 +197,7 @@ def ink_on(fill: RGB) -> str:
 
 def luminance(colour: RGB) -> float:
     """Return the relative luminance as WCAG defines it, 0 (black) to 1 (white)."""
-    red, green, blue = (_linear(channel / 255) for channel in colour)
+    red, green, blue = (_linear(channel) for channel in colour)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 

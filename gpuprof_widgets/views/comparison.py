@@ -24,9 +24,9 @@ from gpuprof_widgets.views.models import DeltaTable, DiffBar, DiffGraph, GroupHe
 from gpuprof_widgets.views.report import (
     MimeBundle,
     figure_script,
-    html_findings,
     html_page,
-    text_findings,
+    html_summary,
+    text_summary,
     three_outputs,
 )
 from gpuprof_widgets.views.side_by_side import (
@@ -37,9 +37,10 @@ from gpuprof_widgets.views.side_by_side import (
     timelines_png,
 )
 from gpuprof_widgets.views.table import Column, Table
-from gpuprof_widgets.views.table_renderers import html_table, listed, page_table, text_table
+from gpuprof_widgets.views.table_renderers import html_table, listed, page_table
 
 TITLE = "Two runs compared"
+ALL_FINDINGS = "comparison.findings()"
 
 TOP = 12
 """Rows of each static table; what is noise or the same is in none of them."""
@@ -115,16 +116,13 @@ def static_bundle(runs: Runs) -> dict[str, str]:
 
 def static_html(runs: Runs) -> str:
     """Return findings and tables as HTML without script, as in `report.static_html`."""
-    parts = (html_findings(comparison_findings(runs)), *map(html_table, _tables(runs)))
-    return f'<div class="gpuprof-static">{"".join(parts)}</div>'
+    tables = map(html_table, _tables(runs))
+    return html_summary(comparison_findings(runs), tables, all_in=ALL_FINDINGS)
 
 
 def static_text(runs: Runs) -> str:
     """Return findings and tables as plain text: below 80 columns, no escape codes."""
-    words = text_findings(comparison_findings(runs), all_in="comparison.findings()")
-    for table in _tables(runs):
-        words += ["", *text_table(table)]
-    return "\n".join(words)
+    return text_summary(comparison_findings(runs), _tables(runs), all_in=ALL_FINDINGS)
 
 
 def titled_tables(runs: Runs) -> list[tuple[str, str, pd.DataFrame]]:

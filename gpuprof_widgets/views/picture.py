@@ -7,25 +7,28 @@ hardly depends on the number of events.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from textwrap import wrap
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from matplotlib.ticker import MaxNLocator
 
 from gpuprof_widgets.analyses.call_tree import call_tree, flame_source
 from gpuprof_widgets.analyses.columns import format_ns, format_share
 from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.python_time import has_python_alone
+from gpuprof_widgets.trace.links import rows_by
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.pstats import frames_of, function_kind
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES, REGION_CATEGORIES
 from gpuprof_widgets.views.canvas import (
     BAND,
-    CARD,
     FRAMES,
     HEIGHT,
     KINDS,
@@ -33,14 +36,13 @@ from gpuprof_widgets.views.canvas import (
     WIDTH,
     Box,
     Canvas,
-    Drawing,
-    VectorCanvas,
     colour_of,
     kind_of,
-    rgb,
 )
 from gpuprof_widgets.views.static_tables import function_rows
 from gpuprof_widgets.views.table_renderers import shortened
+
+Ints = npt.NDArray[np.intp]
 
 TIMELINE = Box(200, 66, 1188, 352)
 FLAME_GRAPH = Box(12, 424, 780, 650)
@@ -48,6 +50,8 @@ TOP_OPS = Box(812, 424, 1188, 650)
 MAX_DEPTH = 6
 MAX_AROUND = 8
 MAX_LEVELS = 28
+SHADES = 8
+"""Shades of a colour: the paler a bar, the less of its pixels is covered."""
 FLAME_ROW = 17
 OP_ROW = 25
 TOP_ROWS = (TOP_OPS.bottom - TOP_OPS.top) // OP_ROW
@@ -63,24 +67,19 @@ VIEWS = {
 
 def picture_png(record: Record, view: str = "all") -> bytes:
     """Return the picture of the report's views, 1200 by 660 pixels, or of one of `VIEWS`."""
-    canvas = Canvas()
-    words = draw(canvas, record, view)
-    return canvas.png(words, VIEWS[view])
+    return drawn(record, view).png(headline(record))
 
 
 def picture_svg(record: Record, view: str = "all") -> bytes:
-    """Return the same picture of rectangles and text instead of pixels."""
-    canvas = VectorCanvas()
-    words = draw(canvas, record, view)
-    return canvas.svg(words, VIEWS[view])
+    """Return the same picture as vectors and text instead of pixels."""
+    return drawn(record, view).svg(headline(record))
 
 
-def draw(canvas: Drawing, record: Record, view: str) -> str:
-    """Draw the views, or one of them, and return their alternative text."""
-    words = headline(record)
+def drawn(record: Record, view: str) -> Canvas:
+    """Return a canvas with all views, or with one of them."""
+    canvas = Canvas(VIEWS[view])
     if view == "all":
-        for number, line in enumerate(wrap(words, 132)[:2]):
-            canvas.text(12, 16 + 16 * number, line, size=9.5, weight="bold")
+        draw_headline(canvas, headline(record))
     if view in ("all", "timeline"):
         draw_timeline(canvas, record.trace)
         draw_legend(canvas, record)
@@ -88,7 +87,7 @@ def draw(canvas: Drawing, record: Record, view: str) -> str:
         draw_flame_graph(canvas, call_tree(record, source=flame_source(record)))
     if view in ("all", "ops"):
         draw_top_ops(canvas, record)
-    return words
+    return canvas
 
 
 def headline(record: Record) -> str:
@@ -97,31 +96,26 @@ def headline(record: Record) -> str:
     return first.text.replace("`", "") if first else "Nothing was recorded."
 
 
-def draw_timeline(canvas: Drawing, trace: Trace) -> None:
+def draw_headline(canvas: Canvas, words: str) -> None:
+    """Draw the words on top of the picture, in at most two lines."""
+    for number, line in enumerate(wrap(words, 132)[:2]):
+        canvas.text(12, 16 + 16 * number, line, size=9.9, weight="bold")
+
+
+def draw_timeline(canvas: Canvas, trace: Trace) -> None:
     """Draw the tracks from top to bottom, one row of bars per nesting level; then the time axis."""
     lanes = shown_lanes(trace)
-    count = sum(map(len, lanes.values()))
-    height = min(18, (TIMELINE.bottom - TIMELINE.top) // max(count, 1))
-    top = TIMELINE.top
-    for track, lane in lanes.items():
-        bottom = top + height * len(lane)
-        canvas.fill(Box(TIMELINE.left, top, TIMELINE.right, bottom), BAND)
-        label = shortened(str(trace.tracks["label"].iloc[track]), 34)
-        canvas.text(TIMELINE.left - 8, (top + bottom) / 2, label, size=7.5, align="right")
-        for level in lane:
-            box = Box(TIMELINE.left, top, TIMELINE.right, top + height)
-            draw_level(canvas, trace, level, box, (trace.start_ns, trace.end_ns))
-            top += height
-        canvas.fill(Box(TIMELINE.left, bottom - 1, TIMELINE.right, bottom), CARD)
-    draw_axis(canvas, trace.span_ns, top)
+    shown = [level for lane in lanes.values() for level in lane]
+    height = min(18, (TIMELINE.bottom - TIMELINE.top) // max(len(shown), 1))
+    time = (trace.start_ns, trace.end_ns)
+    bottom = draw_levels(canvas, trace, shown, time, top=TIMELINE.top, height=height)
+    draw_axis(canvas, trace.span_ns, bottom)
     _draw_omitted(canvas, trace, lanes)
 
 
 def shown_lanes(trace: Trace) -> dict[int, list[Level]]:
     """Return the levels to draw by track: of all tracks if they fit, else of the busiest."""
-    lanes: dict[int, list[Level]] = {}
-    for level in levels(trace, shown_depth(trace)):
-        lanes.setdefault(level.track, []).append(level)
+    lanes = by_track(levels(trace, shown_depth(trace)))
     busy = sorted(lanes, key=lambda track: -sum(len(level.row) for level in lanes[track]))
     kept, count = set(), 0
     for track in busy:
@@ -131,51 +125,72 @@ def shown_lanes(trace: Trace) -> dict[int, list[Level]]:
     return {track: lane for track, lane in lanes.items() if track in kept}
 
 
+def by_track(levels: Iterable[Level]) -> dict[int, list[Level]]:
+    """Return the levels of each track; they come track by track."""
+    return {track: list(lane) for track, lane in groupby(levels, attrgetter("track"))}
+
+
 def shown_depth(trace: Trace) -> int:
     """Return how many levels to draw: of ops, and of the cell lines and modules around them."""
     around = trace.slices.loc[trace.index.in_category(*REGION_CATEGORIES), "depth"]
     return MAX_DEPTH + min(int(around.max()) + 1 if len(around) else 0, MAX_AROUND)
 
 
+def draw_levels(
+    canvas: Canvas,
+    trace: Trace,
+    shown: Iterable[Level],
+    time: tuple[int, int],
+    *,
+    top: int,
+    height: int,
+) -> int:
+    """Draw levels below each other, each ``height`` pixels, over a range of time in ns.
+
+    On the left are the labels of their tracks. Return the bottom, in pixels.
+    """
+    for track, lane in by_track(shown).items():
+        bottom = top + height * len(lane)
+        canvas.fill(Box(TIMELINE.left, top, TIMELINE.right, bottom - 1), BAND)
+        label = shortened(str(trace.tracks["label"].iloc[track]), 34)
+        canvas.text(TIMELINE.left - 8, (top + bottom) / 2, label, size=7.8, ha="right")
+        for level in lane:
+            box = Box(TIMELINE.left, top, TIMELINE.right, top + height)
+            draw_level(canvas, trace, level, box, time)
+            top += height
+    return top
+
+
 def draw_level(
-    canvas: Drawing, trace: Trace, level: Level, into: Box, time: tuple[int, int]
+    canvas: Canvas, trace: Trace, level: Level, into: Box, time: tuple[int, int]
 ) -> None:
     """Draw one nesting level of a track as one row of bars, over a range of time in ns."""
-    width = into.right - into.left
-    row, share = pixels(level, *time, width)
-    edges = np.flatnonzero(np.diff(row, prepend=-2))
-    drawn = row[edges] >= 0
-    bars = trace.slices.iloc[row[edges[drawn]]]
-    spans = zip(edges[drawn], np.append(edges[1:], width)[drawn], strict=True)
-    for (left, right), words, category in zip(
-        spans, bars["name"].astype(str), bars["category"].astype(str), strict=True
+    row, left, right, opacity = runs(level, *time, into.right - into.left)
+    for start, end, strength, words, category in zip(
+        (into.left + left).tolist(),
+        (into.left + right).tolist(),
+        opacity.tolist(),
+        trace.slices["name"].iloc[row].astype(str),
+        trace.slices["category"].iloc[row].astype(str),
+        strict=True,
     ):
         colour = colour_of(words, category)
-        box = Box(into.left + int(left), into.top, into.left + int(right), into.bottom)
-        bar = replace(box, bottom=into.bottom - 1)
-        canvas.bar(bar, colour, np.maximum(share[left:right], 0.25))
-        if right - left > 3:
-            canvas.fill(replace(bar, right=bar.left + 1), CARD)
-        canvas.label(box, words, colour)
+        canvas.fill(Box(start, into.top, end, into.bottom - 1), (colour, strength))
+        canvas.label(Box(start - 1, into.top, end, into.bottom), words, colour)  # and the gap
 
 
-def draw_axis(canvas: Drawing, span_ns: int, top: int) -> None:
+def draw_axis(canvas: Canvas, span_ns: int, top: int) -> None:
     """Draw the time axis: times since the start at round steps."""
-    step = nice_step(max(span_ns, 1) / 7)
-    width = TIMELINE.right - TIMELINE.left
-    for number in range(int(span_ns // step) + 1):
-        x = TIMELINE.left + round(number * step / max(span_ns, 1) * width)
-        canvas.fill(Box(x, top, min(x + 1, TIMELINE.right), top + 5), 120)
-        canvas.text(x, top + 14, format_ns(number * step), colour=MUTED, align="center", size=7.5)
+    span = max(span_ns, 1)
+    locator = MaxNLocator(7, steps=[1, 2, 5, 10], integer=True)
+    ticks = np.asarray(locator.tick_values(0, span))
+    for tick in ticks[ticks <= span_ns]:
+        x = TIMELINE.left + round(tick / span * (TIMELINE.right - TIMELINE.left))
+        canvas.fill(Box(x, top, min(x + 1, TIMELINE.right), top + 5), "#787878")
+        canvas.text(x, top + 14, format_ns(tick), color=MUTED, ha="center", size=7.8)
 
 
-def nice_step(least: float) -> float:
-    """Return the smallest of 1, 2, 5, 10, 20, ... that is at least ``least``."""
-    power = 10 ** np.floor(np.log10(max(least, 1)))
-    return float(next(step * power for step in (1, 2, 5, 10) if step * power >= least))
-
-
-def _draw_omitted(canvas: Drawing, trace: Trace, lanes: dict[int, list[Level]]) -> None:
+def _draw_omitted(canvas: Canvas, trace: Trace, lanes: dict[int, list[Level]]) -> None:
     dropped = trace.slices["track"].nunique() - len(lanes)
     depth = shown_depth(trace)
     deeper = bool((trace.slices["depth"] >= depth).any())
@@ -183,10 +198,10 @@ def _draw_omitted(canvas: Drawing, trace: Trace, lanes: dict[int, list[Level]]) 
     notes += [f"nesting below level {depth}"] if deeper else []
     if notes:
         words = f"not drawn here: {', '.join(notes)}"
-        canvas.text(TIMELINE.right, 384, words, size=7, colour=MUTED, align="right")
+        canvas.text(TIMELINE.right, 384, words, size=7.3, color=MUTED, ha="right")
 
 
-def draw_legend(canvas: Drawing, *records: Record) -> None:
+def draw_legend(canvas: Canvas, *records: Record) -> None:
     """Draw a patch and a word for each kind of slice in the records."""
     slices = [record.trace.slices for record in records]
     categories = {str(name) for table in slices for name in table["category"].unique()}
@@ -196,79 +211,46 @@ def draw_legend(canvas: Drawing, *records: Record) -> None:
     x = TIMELINE.left
     for kind, (colour, _) in KINDS.items():
         if kind in present:
-            canvas.fill(Box(x, 48, x + 11, 59), rgb(colour))
+            canvas.fill(Box(x, 48, x + 11, 59), colour)
             word = frames_word if kind == FRAMES else kind
-            canvas.text(x + 15, 54, word, size=7.5, colour=MUTED)
+            canvas.text(x + 15, 54, word, size=7.8, color=MUTED)
             x += 30 + int(len(word) * 6)
 
 
-def draw_flame_graph(canvas: Drawing, tree: pd.DataFrame) -> None:
-    """Draw the call tree with its root on top; nodes narrower than a pixel are left out."""
-    canvas.text(FLAME_GRAPH.left, 410, "Flame graph: time by call path", weight="bold", size=8.5)
-    boxes = flame_boxes(tree, FLAME_GRAPH.right - FLAME_GRAPH.left) if len(tree) else []
-    for node in boxes:
-        top = FLAME_GRAPH.top + FLAME_ROW * node.depth
-        if top + FLAME_ROW > FLAME_GRAPH.bottom:
-            continue
-        colour = colour_of(node.name, node.category)
-        left, right = FLAME_GRAPH.left + node.left, FLAME_GRAPH.left + node.right
-        canvas.fill(Box(left, top, right, top + FLAME_ROW - 1), colour)
-        canvas.fill(Box(right - 1, top, right, top + FLAME_ROW - 1), CARD)
-        canvas.label(Box(left, top, right, top + FLAME_ROW), node.name, colour)
+def draw_flame_graph(canvas: Canvas, tree: pd.DataFrame) -> None:
+    """Draw the call tree with its root on top, under a parent the longest child on the left.
+
+    Nodes narrower than a pixel are left out.
+    """
+    canvas.text(FLAME_GRAPH.left, 410, "Flame graph: time by call path", weight="bold", size=8.9)
+    scale = (FLAME_GRAPH.right - FLAME_GRAPH.left) / max(int(tree["total_ns"].iloc[0]), 1)
+    rows = (FLAME_GRAPH.bottom - FLAME_GRAPH.top) // FLAME_ROW
+    beginning = {-1: float(FLAME_GRAPH.left)}  # of the next child of each node
+    for node in tree[(tree["total_ns"] * scale >= 1) & (tree["depth"] < rows)].to_dict("records"):
+        left = beginning[node["node"]] = beginning[node["parent"]]
+        right = beginning[node["parent"]] = left + node["total_ns"] * scale
+        top = FLAME_GRAPH.top + FLAME_ROW * node["depth"]
+        box = Box(round(left), top, round(right), top + FLAME_ROW)
+        colour = colour_of(node["name"], node["category"])
+        gap = int(right - left > 3)
+        canvas.fill(Box(box.left, top, box.right - gap, box.bottom - 1), colour)
+        canvas.label(box, node["name"], colour)
 
 
-@dataclass(frozen=True)
-class FlameBox:
-    """A node of the call tree as drawn: pixels from the left edge, and its nesting depth."""
-
-    left: int
-    right: int
-    depth: int
-    name: str
-    category: str
-
-
-def flame_boxes(tree: pd.DataFrame, width: int) -> list[FlameBox]:
-    """Return every node of at least a pixel; under a parent the longest child is on the left."""
-    parent, depth = tree["parent"].to_numpy(), tree["depth"].to_numpy()
-    length = tree["total_ns"].to_numpy() * (width / max(int(tree["total_ns"].iloc[0]), 1))
-    left = _offset_in_parent(parent, length)
-    for level in range(1, int(depth.max()) + 1):
-        rows = np.flatnonzero(depth == level)
-        left[rows] += left[parent[rows]]
-    words, category = tree["name"].astype(str).tolist(), tree["category"].astype(str).tolist()
-    return [
-        FlameBox(round(left[n]), round(left[n] + length[n]), int(depth[n]), words[n], category[n])
-        for n in np.flatnonzero(length >= 1)
-    ]
-
-
-def _offset_in_parent(
-    parent: npt.NDArray[np.int32], length: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
-    """Return each node's distance from its parent's left edge: the lengths of siblings before."""
-    order = np.lexsort((-length, parent))
-    before = np.cumsum(length[order]) - length[order]
-    _, first, group = np.unique(parent[order], return_index=True, return_inverse=True)
-    offset = np.empty(len(parent))
-    offset[order] = before - before[first][group]
-    return offset
-
-
-def draw_top_ops(canvas: Drawing, record: Record) -> None:
+def draw_top_ops(canvas: Canvas, record: Record) -> None:
     """Draw the costliest ops, of Python alone the functions: name, bar, time and share."""
     title, table = _costliest(record)
-    canvas.text(TOP_OPS.left, 410, title, weight="bold", size=8.5)
+    canvas.text(TOP_OPS.left, 410, title, weight="bold", size=8.9)
     rows = table.head(TOP_ROWS)
     largest = max(int(rows["ns"].max()), 1) if len(rows) else 1
     for number, row in enumerate(rows.to_dict("records")):
         top = TOP_OPS.top + OP_ROW * number
         length = row["ns"] / largest * (TOP_OPS.right - TOP_OPS.left)
         words = f"{format_ns(row['ns'])} · {format_share(row['share'])}"
-        canvas.text(TOP_OPS.left, top + 6, shortened(row["name"], 44), size=7.5)
-        canvas.text(TOP_OPS.right, top + 6, words, size=7.5, align="right", colour=MUTED)
+        canvas.text(TOP_OPS.left, top + 6, shortened(row["name"], 44), size=7.8)
+        canvas.text(TOP_OPS.right, top + 6, words, size=7.8, ha="right", color=MUTED)
         bar = Box(TOP_OPS.left, top + 14, TOP_OPS.left + max(round(length), 1), top + 19)
-        canvas.fill(bar, rgb(KINDS[kind_of(row["category"])][0]))
+        canvas.fill(bar, KINDS[kind_of(row["category"])][0])
 
 
 def _costliest(record: Record) -> tuple[str, pd.DataFrame]:
@@ -295,7 +277,7 @@ class Level:
 
     track: int
     depth: int
-    row: npt.NDArray[np.intp]
+    row: Ints
     ts: npt.NDArray[np.int64]
     end: npt.NDArray[np.int64]
 
@@ -307,17 +289,33 @@ def levels(trace: Trace, max_depth: int) -> Iterator[Level]:
     ts, dur = slices["ts"].to_numpy(), slices["dur"].to_numpy()
     shown = np.flatnonzero((dur > 0) & (depth < max_depth))
     key = track[shown].astype(np.int64) * max_depth + depth[shown]
-    order = np.argsort(key, kind="stable")
-    bounds = np.flatnonzero(np.diff(key[order])) + 1
-    for group in np.split(order, bounds) if len(order) else []:
+    for code, group in rows_by(key).items():
         row = shown[group]
-        first = row[0]
-        yield Level(int(track[first]), int(depth[first]), row, ts[row], ts[row] + dur[row])
+        yield Level(*divmod(code, max_depth), row, ts[row], ts[row] + dur[row])
+
+
+def runs(
+    level: Level, start_ns: int, end_ns: int, width: int
+) -> tuple[Ints, Ints, Ints, npt.NDArray[np.float64]]:
+    """Return the pixels that look the same together: slice row, left, right and opacity (0 to 1).
+
+    The opacity is the share that is covered, in `SHADES` steps; a wide bar begins with a gap.
+    """
+    row, share = pixels(level, start_ns, end_ns, width)
+    opacity = np.where(row >= 0, np.round(share * SHADES).clip(2) / SHADES, 0)
+    starts = np.flatnonzero(np.diff(row, prepend=-2))
+    opacity[starts[np.diff(starts, append=width) > 3]] = 0
+    changes = (np.diff(row, prepend=-2) != 0) | (np.diff(opacity, prepend=-1) != 0)
+    edges = np.append(np.flatnonzero(changes), width)
+    left, right = edges[:-1], edges[1:]
+    drawn = opacity[left] > 0
+    left, right = left[drawn], right[drawn]
+    return row[left], left, right, opacity[left]
 
 
 def pixels(
     level: Level, start_ns: int, end_ns: int, width: int
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
+) -> tuple[Ints, npt.NDArray[np.float64]]:
     """Return per pixel the slice row drawn there (-1: none) and the share of it that is covered.
 
     The row is that of the first slice that reaches into the pixel; the others in the same pixel are

@@ -18,9 +18,9 @@ from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.ranks.tables import Ints, self_times
 from gpuprof_widgets.views.figure import finding_lines
-from gpuprof_widgets.views.report import html_findings, html_notes, text_findings, text_notes
+from gpuprof_widgets.views.report import html_summary, text_summary
 from gpuprof_widgets.views.table import Column, Table
-from gpuprof_widgets.views.table_renderers import html_table, text_table
+from gpuprof_widgets.views.table_renderers import html_table
 
 PARTS = {
     "computing_ns": ("Computing", "rgba(0,114,178,0.55)"),
@@ -31,6 +31,7 @@ PARTS = {
 }
 """Heading and colour of the parts of a rank's time (Okabe and Ito's)."""
 
+ALL_FINDINGS = "run.findings()"
 BAR_WIDTH = 260
 WORTH_A_COLUMN = 0.01  # of a rank's time, or of all waiting
 WORTH_A_ROW = 0.001  # of the slowest rank's time in Python
@@ -95,12 +96,8 @@ def ranks_bundle(tables: RanksTables) -> dict[str, str]:
 
 def ranks_html(tables: RanksTables) -> str:
     """Return findings, notes and tables, for readers whose notebook runs no script."""
-    parts = (
-        html_findings(tables.findings),
-        html_notes(tables.notes),
-        ranks_tables_html(tables),
-    )
-    return f'<div class="gpuprof-static">{"".join(parts)}</div>'
+    below = [ranks_tables_html(tables)]
+    return html_summary(tables.findings, below, notes=tables.notes, all_in=ALL_FINDINGS)
 
 
 def ranks_tables_html(tables: RanksTables) -> str:
@@ -116,14 +113,10 @@ def ranks_tables_html(tables: RanksTables) -> str:
 
 def ranks_text(tables: RanksTables) -> str:
     """Return findings, notes, and the tables of ranks and functions, below 80 columns."""
-    lines = [*text_findings(tables.findings), *text_notes(tables.notes)]
-    shown = [
-        _ranks_table(tables) if len(tables.overview) else None,
-        _functions_table(tables, side_by_side=SIDE_BY_SIDE_IN_TEXT),
-    ]
-    for table in shown:
-        lines += ["", *text_table(table)] if table is not None else []
-    return "\n".join(lines)
+    shown = [_ranks_table(tables)] if len(tables.overview) else []
+    functions = _functions_table(tables, side_by_side=SIDE_BY_SIDE_IN_TEXT)
+    shown += [functions] if functions else []
+    return text_summary(tables.findings, shown, notes=tables.notes, all_in=ALL_FINDINGS)
 
 
 def finding_lines_of(findings: Sequence[tuple[Finding, int]]) -> list[dict[str, Any]]:

@@ -178,14 +178,20 @@ def static_text(record: Record, *, sort: str = "device_self", top: int = 15) -> 
 
 def _html(record: Record, tables: list[Table]) -> str:
     shown = map(html_table, (*tables, *static_panels(record)))
-    parts = (html_findings(findings(record)), html_notes(_notes(record)), *shown)
-    return f'<div class="gpuprof-static">{"".join(parts)}</div>'
+    return html_summary(findings(record), shown, notes=_notes(record), all_in=ALL_FINDINGS)
 
 
-def html_findings(findings: Sequence[Finding], *, all_in: str = ALL_FINDINGS) -> str:
-    """Return the costliest findings as a list, each with its remedy."""
+def html_summary(
+    findings: Sequence[Finding], tables: Iterable[str], *, notes: Iterable[str] = (), all_in: str
+) -> str:
+    """Return the costliest findings, notes and tables, which are HTML, as one part of a page.
+
+    A note is a sentence without its full stop; ``all_in``: the call that returns all findings.
+    """
     items = "".join(f"<li>{_html_finding(finding)}</li>" for finding in findings[:FINDINGS_SHOWN])
-    return f"<ol>{items}</ol>" + "".join(f"<div>{line}</div>" for line in _more(findings, all_in))
+    more = "".join(f"<div>{line}</div>" for line in _more(findings, all_in))
+    below = "".join(f"<div>Note: {escaped(note)}.</div>" for note in notes)
+    return f'<div class="gpuprof-static"><ol>{items}</ol>{more}{below}{"".join(tables)}</div>'
 
 
 def _html_finding(finding: Finding) -> str:
@@ -210,32 +216,25 @@ def _more(findings: Sequence[Finding], all_in: str) -> list[str]:
     return [f"{format_count(more, 'more finding')}: {all_in} has all of them"] if more > 0 else []
 
 
-def html_notes(notes: Iterable[str]) -> str:
-    """Return a line per note; a note is a sentence without its full stop."""
-    return "".join(f"<div>Note: {escaped(note)}.</div>" for note in notes)
-
-
 def _notes(record: Record) -> list[str]:
     """Return what was lost or not measured, one sentence each."""
     return [str(note).removesuffix(".") for note in record.metadata.get("notes", ())]
 
 
 def _text(record: Record, tables: list[Table]) -> str:
-    words = [*text_findings(findings(record)), *text_notes(_notes(record))]
-    for table in tables:
-        words += ["", *text_table(table)]
-    return "\n".join(words)
+    return text_summary(findings(record), tables, notes=_notes(record), all_in=ALL_FINDINGS)
 
 
-def text_findings(findings: Sequence[Finding], *, all_in: str = ALL_FINDINGS) -> list[str]:
-    """Return the costliest findings as lines of plain text, each with its remedy."""
+def text_summary(
+    findings: Sequence[Finding], tables: Iterable[Table], *, notes: Iterable[str] = (), all_in: str
+) -> str:
+    """Return what `html_summary` shows as plain text: below 80 columns, no escape codes."""
     lines = []
     for finding in findings[:FINDINGS_SHOWN]:
         lines += wrapped(finding.text, first="* ", then="  ")
         lines += wrapped(finding.remedy, first="  ", then="  ")
-    return lines + [f"* {line}" for line in _more(findings, all_in)]
-
-
-def text_notes(notes: Iterable[str]) -> list[str]:
-    """Return the notes as lines of plain text."""
-    return [line for note in notes for line in wrapped(f"Note: {note}.")]
+    lines += [f"* {line}" for line in _more(findings, all_in)]
+    lines += [line for note in notes for line in wrapped(f"Note: {note}.")]
+    for table in tables:
+        lines += ["", *text_table(table)]
+    return "\n".join(lines)

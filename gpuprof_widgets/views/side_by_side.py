@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from textwrap import wrap
 from typing import Any
 
-import numpy as np
 from bokeh.models import Column, Range1d
 from bokeh.models.ui import UIElement
 
@@ -19,7 +17,7 @@ from gpuprof_widgets.analyses.columns import format_ns
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.pstats import frames_of
 from gpuprof_widgets.trace.window import shifted
-from gpuprof_widgets.views.canvas import BAND, CARD, MUTED, Box, Canvas
+from gpuprof_widgets.views.canvas import MUTED, WIDTH, Box, Canvas
 from gpuprof_widgets.views.encoding import BUDGET_BYTES, encode
 from gpuprof_widgets.views.figure import (
     AXIS_HEIGHT,
@@ -42,8 +40,9 @@ from gpuprof_widgets.views.picture import (
     TIMELINE,
     Level,
     draw_axis,
+    draw_headline,
     draw_legend,
-    draw_level,
+    draw_levels,
     levels,
 )
 from gpuprof_widgets.views.report import MimeBundle, figure_script, html_page, three_outputs
@@ -215,19 +214,21 @@ def timelines_png(rows: Sequence[Row], headline: str) -> bytes:
     each = max(LEVELS // len(shown), 2)
     lanes = [_busiest(row.record.trace, each) for row in shown]
     heights = [TITLE_HEIGHT + LEVEL_HEIGHT * max(len(lane), 1) + GAP for lane in lanes]
-    canvas = Canvas(TIMELINE.top + sum(heights) + PICTURE_AXIS_HEIGHT)
-    for number, line in enumerate(wrap(headline.replace("`", ""), 132)[:2]):
-        canvas.text(12, 16 + 16 * number, line, size=9.5, weight="bold")
+    canvas = Canvas(Box(0, 0, WIDTH, TIMELINE.top + sum(heights) + PICTURE_AXIS_HEIGHT))
+    draw_headline(canvas, headline.replace("`", ""))
     draw_legend(canvas, *(row.record for row in shown))
     end = max(max(row.record.trace.end_ns for row in rows), 1)
     top = TIMELINE.top
     for row, lane, height in zip(shown, lanes, heights, strict=True):
-        _draw(canvas, row, lane, top, end)
+        words = f"{shortened(row.title, 90)} · {format_ns(row.record.trace.span_ns)}"
+        canvas.text(TIMELINE.left, top + TITLE_HEIGHT / 2, words, size=8.3, weight="bold")
+        below = top + TITLE_HEIGHT
+        draw_levels(canvas, row.record.trace, lane, (0, end), top=below, height=LEVEL_HEIGHT)
         top += height
     draw_axis(canvas, end, top)
     if len(rows) > len(shown):
         words = f"not drawn here: {len(rows) - len(shown)} more timelines"
-        canvas.text(TIMELINE.right, top + 24, words, size=7, colour=MUTED, align="right")
+        canvas.text(TIMELINE.right, top + 24, words, size=7.3, color=MUTED, ha="right")
     return canvas.png(headline)
 
 
@@ -243,23 +244,3 @@ def _busiest(trace: Trace, count: int) -> list[Level]:
         key=lambda level: (level.depth, not on_gpu[level.track], -len(level.row)),
     )
     return sorted(by_worth[:count], key=lambda level: (level.track, level.depth))
-
-
-def _draw(canvas: Canvas, row: Row, lanes: Sequence[Level], top: int, end: int) -> None:
-    trace = row.record.trace
-    words = f"{shortened(row.title, 90)} · {format_ns(trace.span_ns)}"
-    canvas.text(TIMELINE.left, top + TITLE_HEIGHT / 2, words, size=8, weight="bold")
-    top += TITLE_HEIGHT
-    labels = trace.tracks["label"].astype(str).to_numpy()
-    names = np.array([level.track for level in lanes], np.intp)
-    for number, level in enumerate(lanes):
-        box = Box(TIMELINE.left, top, TIMELINE.right, top + LEVEL_HEIGHT)
-        canvas.fill(Box(box.left, box.top, box.right, box.bottom - 1), BAND)
-        draw_level(canvas, trace, level, box, (0, end))
-        if number == 0 or names[number - 1] != level.track:
-            label = shortened(labels[level.track], 34)
-            middle = top + LEVEL_HEIGHT / 2
-            canvas.text(TIMELINE.left - 8, middle, label, size=7, align="right")
-        top += LEVEL_HEIGHT
-    if not lanes:
-        canvas.fill(Box(TIMELINE.left, top, TIMELINE.right, top + 1), CARD)
