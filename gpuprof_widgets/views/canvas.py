@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import warnings
+from bisect import bisect
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.font_manager import findfont, get_font
 from matplotlib.path import Path
 from matplotlib.transforms import Bbox, BboxTransformFrom
 from PIL import Image
@@ -33,8 +36,8 @@ DPI = 96
 """Pixels an inch as CSS has them: an SVG takes as many pixels of a page as the PNG."""
 INK, MUTED = "#222222", "#555555"
 CARD, BAND = "#ffffff", "#f5f5f5"
-GLYPH_PIXELS = 6
 LABEL_PIXELS = 44
+_LABEL_POINTS = 7.3
 
 STYLE = rcParamsDefault | {  # a user's own settings do not change the picture
     "text.color": INK,
@@ -110,11 +113,14 @@ class Canvas:
 
     def label(self, box: Box, words: str, colour: RGB) -> None:
         """Draw the name of a bar, cut to its width, or nothing where it has no room."""
-        room = (box.right - box.left - 3) // GLYPH_PIXELS
         if box.right - box.left < LABEL_PIXELS or box.bottom - box.top < 11:
             return
-        cut = words if len(words) <= room else words[: max(room - 1, 1)] + "…"
-        self.text(box.left + 3, (box.top + box.bottom) / 2, cut, size=7.3, color=ink_on(colour))
+        room = box.right - box.left - 5
+        ends = list(accumulate(map(_label_width, words[:room])))
+        if ends and ends[-1] > room:
+            words = words[: bisect(ends, room - _label_width("…"))] + "…"
+        middle = (box.top + box.bottom) / 2
+        self.text(box.left + 3, middle, words, size=_LABEL_POINTS, color=ink_on(colour))
 
     def png(self, title: str) -> bytes:
         """Return the picture in at most 128 colours, to keep notebooks small."""
@@ -157,6 +163,19 @@ class Canvas:
         for words in self.words:
             figure.text(**words, va="center_baseline", parse_math=False, transform=place)
         return figure
+
+
+@cache
+def _label_width(letter: str) -> float:
+    """Return the pixels that a letter takes in the label of a bar.
+
+    Letters that matplotlib's own font lacks, Chinese ones say, are as wide as they are tall.
+    """
+    font = get_font(findfont(FONTS[0]))
+    if not font.get_char_index(ord(letter)):
+        return _LABEL_POINTS / 72 * DPI
+    font.set_size(_LABEL_POINTS, DPI)
+    return float(font.load_char(ord(letter)).linearHoriAdvance / 65536)
 
 
 @contextmanager
