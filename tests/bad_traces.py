@@ -82,6 +82,11 @@ NOT_JSON = {
     "a trailing comma in the object": Bad(WHOLE[:-1] + b",}", THREE, (PLACE,)),
     "an unescaped quote": Bad(named(b'say "x"'), ("a", 'say "x"', "c"), (PLACE, MENDED)),
     "quotes and commas": Bad(named(b'x", "y'), ("a", 'x", "y', "c"), (PLACE, MENDED)),
+    "an object as the file of a function": Bad(  # kineto's issue 1459
+        named(b'{"device": "cpu", "dtype": "x"}(1): run'),
+        ("a", '{"device": "cpu", "dtype": "x"}(1): run', "c"),
+        (PLACE, MENDED),
+    ),
     "an unescaped backslash": Bad(
         named(b"C:\\new\\User"), ("a", "C:\\new\\User", "c"), (PLACE, MENDED)
     ),
@@ -120,6 +125,11 @@ CUT_OFF = {
     "cut in an event": Bad(WHOLE[:-30], ("a", "b"), (CUT, r"1 of 3 events .* left out")),
     "cut in a string": Bad(
         WHOLE[: WHOLE.index(b'"c"') + 2], ("a", "b"), (CUT, r"1 of 3 events .* left out")
+    ),
+    "cut in a long text of escaped quotes": Bad(
+        WHOLE[: WHOLE.index(b'"c"') + 1] + b'\\"' * 100_000,
+        ("a", "b"),
+        (CUT, r"1 of 3 events .* left out"),
     ),
     "cut after an event": Bad(WHOLE[:-2], THREE, (CUT,)),
     "cut after the list": Bad(

@@ -113,9 +113,13 @@ def mended(text: bytes) -> Iterator[bytes]:
 
 
 _TOKEN = re.compile(
-    rb'"(?:[^"\\]++|\\.)*+"'  # a string, whatever is in it
+    # Most of the text stays as it is, in one step: no comma after the last item,
+    rb"(?P<plain>(?:[\s:{}\[\]]|,(?!\s*[}\]])|true|false|null"
+    # no backslash or control character in a string, and only digits in a number.
+    rb'|"[^"\\\x00-\x1f]*+"|-?(?:0|[1-9]\d{0,15})(?:\.\d{1,15})?(?=[\s,}\]]))++)'
+    rb'|"(?:[^"\\]++|\\.?)*+(?:"|\Z)'  # a string, whatever is in it; one without an end, only once
     rb'|[^\s",:{}\[\]]++'  # a number or a word
-    rb"|,(?=\s*[}\]])",  # a comma after the last item
+    rb"|,",
     re.DOTALL,
 )
 _lenient = json.JSONDecoder(strict=False)
@@ -129,6 +133,8 @@ def as_json(text: bytes) -> bytes:
 
 def _token(match: re.Match[bytes]) -> bytes:
     token = match.group()
+    if match["plain"]:
+        return token
     if token == b",":
         return b""
     with suppress(msgspec.DecodeError):
@@ -149,18 +155,26 @@ def _string(content: bytes) -> bytes:
     return json.dumps(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")).encode()
 
 
-_OPENS = re.compile(rb'"\s*:\s*"')
+_OPENS = re.compile(rb'(name)?"\s*:\s*"')
 _CLOSES = re.compile(rb'"(?=\s*(?:,\s*"[^"\n]{0,200}"\s*:|\}))')
+_CLOSES_NAME = re.compile(
+    rb'"(?=\s*(?:,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|s|bp|tts|cname)"\s*:|\}[\s}]*\Z))'
+)
+"""Names may look like JSON: torch.compile makes ``{"device": "cpu", "dtype": "x"}(1): run``."""
 
 
 def _with_escaped_quotes(text: bytes) -> bytes:
     """Escape the bare quotation marks in values.
 
-    A value ends at a quotation mark after which the object ends or the next key comes.
+    A value ends at a quotation mark after which the object ends or the next key comes; after a name
+    this is a key of events.
     """
     parts = []
     at = 0
-    while (opened := _OPENS.search(text, at)) and (closed := _CLOSES.search(text, opened.end())):
+    while opened := _OPENS.search(text, at):
+        closed = (_CLOSES_NAME if opened[1] else _CLOSES).search(text, opened.end())
+        if closed is None:
+            break
         parts += [text[at : opened.end() - 1], _string(text[opened.end() : closed.start()])]
         at = closed.end()
     return b"".join([*parts, text[at:]])
