@@ -50,7 +50,7 @@ from gpuprof_widgets.analyses.memory import memory as memory_by_op
 from gpuprof_widgets.analyses.modules import module_slices, modules
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.owners import line_sources, owners
-from gpuprof_widgets.analyses.python_calls import python_calls, python_edges
+from gpuprof_widgets.analyses.python_calls import python_calls
 from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.regions import (
     annotation_slices,
@@ -139,7 +139,6 @@ ANALYSES: dict[str, Callable[[Record], Any]] = {
     "call_tree_merged": lambda record: call_tree(record, source="merged"),
     "call_tree_cprofile": lambda record: call_tree(record, source="cprofile"),
     "python_calls": python_calls,
-    "python_edges": python_edges,
     "python_time": python_time,
     "thread_waits": thread_waits,
     "run_lane": run_lane,

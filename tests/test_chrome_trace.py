@@ -377,7 +377,10 @@ def test_an_event_beyond_mending_is_left_out_and_counted(write: Any) -> None:
     text = (KINETO_LINES % ("step", "1")).replace('"ts": 110,', '"ts": ,')
     record = load(write(text=text))
     assert names(record) == ["step"]
-    assert record.metadata["notes"] == ["1 of 2 events are not well-formed and were left out"]
+    assert record.metadata["notes"] == [
+        "the file is not JSON at byte 321 (invalid character): its events were read one by one",
+        "1 of 2 events are not well-formed and were left out",
+    ]
 
 
 # Batches
@@ -475,11 +478,11 @@ BROKEN = {
         ).encode(),
         r"its events: 2 of the profiler on itself",
     ),
-    "events that are no list": (b'{"traceEvents": 5}', r"\"traceEvents\" is 5, not a list"),
-    "a list of numbers": (
-        b"[1, 2, 3]",
-        r"without a single slice .*3 of 3 events are not well-formed",
+    "events that are no list": (
+        b'{"traceEvents": 5}',
+        r"not a list of objects \(they begin with b'5'",
     ),
+    "a list of numbers": (b"[1, 2, 3]", "its events are not a list of objects"),
 }
 
 

@@ -27,8 +27,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from gpuprof_widgets.analyses.columns import SORT_KEYS, TORCH_KEYS, sort_column
 from gpuprof_widgets.analyses.operators import SELF_TIMES, operators, self_time_lines
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.trace.chrome_trace import read_chrome_trace
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.window import window
 from tests.traces import (
     annotation,
@@ -105,7 +105,7 @@ def run_of(folder: Path, **options: Any) -> Run:
     with recording(**options) as profiler:
         train(profiler.step if "schedule" in options else lambda: None)
     profiler.export_chrome_trace(str(folder / "trace.json"))
-    return Run(profiler.events(), read_chrome_trace(folder / "trace.json"))
+    return Run(profiler.events(), load(folder / "trace.json"))
 
 
 @pytest.fixture(scope="module", params=RECORDINGS)
@@ -265,7 +265,7 @@ def test_table_of_several_threads_equals_key_averages(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
     profiler.export_chrome_trace(str(tmp_path / "trace.json"))
-    record = read_chrome_trace(tmp_path / "trace.json")
+    record = load(tmp_path / "trace.json")
     assert (record.trace.tracks["kind"] == "cpu").sum() == 4
     assert_same_rows(operators(record), profiler.events().key_averages())
 
@@ -280,7 +280,7 @@ def test_gpu_times_equal_those_of_key_averages(tmp_path: Path) -> None:
             (left @ left).relu().sum().backward()
         torch.cuda.synchronize()
     profiler.export_chrome_trace(str(tmp_path / "trace.json"))
-    table = operators(read_chrome_trace(tmp_path / "trace.json"))
+    table = operators(load(tmp_path / "trace.json"))
     columns = ["calls", "cpu_total_ns", "device_total_ns", "device_self_ns"]
     assert table.attrs[SELF_TIMES]["GPU"] == printed_totals(profiler.key_averages())["CUDA"]
     ours = table[table["category"].isin(["cpu_op", "kernel", "gpu_memcpy", "gpu_memset"])]

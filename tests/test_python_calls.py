@@ -1,4 +1,4 @@
-"""cProfile's table and edges."""
+"""The table of what cProfile counted, and its labels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from gpuprof_widgets.analyses.columns import PSTATS_KEYS
-from gpuprof_widgets.analyses.python_calls import function_labels, python_calls, python_edges
+from gpuprof_widgets.analyses.python_calls import function_labels, python_calls
 from gpuprof_widgets.commands.printing import sorted_by
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.readers import load
@@ -29,23 +29,10 @@ def test_functions_by_self_time_with_times_per_call() -> None:
     assert table["total_per_call_ns"].tolist() == [75.0, 400.0]
 
 
-def test_edges_name_both_ends() -> None:
-    calls = calls_of((None, "main", 1, 100), ("main", "load", 4, 300), ("load", "read", 8, 50))
-    columns = ["caller", "callee", "calls", "total_ns"]
-    assert python_edges(trace_of(calls=calls))[columns].to_numpy().tolist() == [
-        ["cell.py:1(main)", "cell.py:2(load)", 4, 350],
-        ["cell.py:2(load)", "cell.py:3(read)", 8, 50],
-    ]
-
-
-def test_without_cprofile_both_are_empty_with_their_columns() -> None:
-    record, full = (
-        trace_of(op("aten::mm", ts=0, dur=9)),
-        trace_of(calls=calls_of((None, "f", 1, 1))),
-    )
-    for analysis in (python_calls, python_edges):
-        assert len(analysis(record)) == 0
-        assert list(analysis(record)) == list(analysis(full))
+def test_without_cprofile_the_table_is_empty_with_its_columns() -> None:
+    empty = python_calls(trace_of(op("aten::mm", ts=0, dur=9)))
+    assert len(empty) == 0
+    assert list(empty) == list(python_calls(trace_of(calls=calls_of((None, "f", 1, 1)))))
 
 
 @pytest.mark.parametrize(

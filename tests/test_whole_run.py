@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from gpuprof_widgets.analyses import Analysis, plain_analyses
-from gpuprof_widgets.analyses.python_calls import python_edges
 from gpuprof_widgets.analyses.reasons import WHOLE
 from gpuprof_widgets.analyses.regions import iterations
 from gpuprof_widgets.analyses.workers import worker_calls
@@ -69,7 +68,6 @@ def test_tables_of_counted_calls_are_of_the_whole_run() -> None:
     whole = [
         *(by_name[name](record) for name in ("python_calls", "python_time", "iterations")),
         by_name["call_tree"](record, source="cprofile"),
-        python_edges(record),
         worker_calls(record, 0),
         iterations(record),
     ]

@@ -69,25 +69,6 @@ def python_calls(record: Record) -> pd.DataFrame:
     return of_the_whole_run(table, NO_TIMES)
 
 
-def python_edges(record: Record) -> pd.DataFrame:
-    """One row per pair of caller and callee, the largest total first; empty without cProfile.
-
-    Columns: ``caller``, ``callee`` (as ``file:line(name)``), ``calls``, ``primitive_calls``,
-    ``self_ns``, ``total_ns``: the callee's time on behalf of that caller.
-    """
-    columns = ["caller", "callee", "calls", "primitive_calls", "self_ns", "total_ns"]
-    if record.calls is None:
-        return pd.DataFrame(columns=columns)
-    label = function_labels(record.calls.functions)
-    edges = record.calls.edges
-    table = edges.assign(
-        caller=[label[row] for row in edges["caller"]],
-        callee=[label[row] for row in edges["callee"]],
-    )[columns]
-    table = table.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
-    return of_the_whole_run(table, NO_TIMES)
-
-
 def function_labels(functions: pd.DataFrame) -> list[str]:
     """Return ``train.py:12(step)``; of built-in functions (cProfile's file ``~``) the name only."""
     places = zip(functions["file"], functions["line"], functions["name"], strict=True)

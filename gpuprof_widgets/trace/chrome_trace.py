@@ -29,7 +29,7 @@ from gpuprof_widgets.trace.dialects import translated, with_named_regions
 from gpuprof_widgets.trace.dialects.dialect import Parts
 from gpuprof_widgets.trace.event_json import read_events
 from gpuprof_widgets.trace.events import FlowEnd, Names
-from gpuprof_widgets.trace.files import read_bytes, without_garbage_collection
+from gpuprof_widgets.trace.files import without_garbage_collection
 from gpuprof_widgets.trace.gather import KNOWN_PHASES, MORE_ARGS, Gathered, id_text, times
 from gpuprof_widgets.trace.known_args import usable_args, with_plausible_times, with_usable_args
 from gpuprof_widgets.trace.model import Record
@@ -41,11 +41,6 @@ from gpuprof_widgets.trace.trace_events import Event
 def is_json(data: bytes) -> bool:
     """Whether these bytes start as a JSON object or list."""
     return re.match(rb"\s*[{\[]", data) is not None
-
-
-def read_chrome_trace(path: Path) -> Record:
-    """Return the record of a ``.json`` or ``.json.gz`` file of torch.profiler."""
-    return parse_chrome_trace(read_bytes(path), path)
 
 
 def parse_chrome_trace(data: bytes, path: Path) -> Record:
@@ -151,11 +146,6 @@ def _notes(file: Gathered) -> list[str]:
     counted = [
         (file.left_out, f"of {events:,} events are not well-formed and were left out"),
         (file.mended, f"of {events:,} events are not well-formed and were mended"),
-        (
-            file.without_args,
-            f"of {events:,} events have args of more lists and objects than any profiler writes: "
-            "these were not read",
-        ),
         (file.without_stack, "stacks were not read, as there is too much text in those before"),
         (file.untimed, f"of {slices:,} events have no valid ts or dur and were left out"),
         (file.rare_keys, f"rare keys of args are kept together, as {MORE_ARGS!r}"),

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from gpuprof_widgets.exceptions import TraceError
-from gpuprof_widgets.trace.packing import unpacked
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOT_REGULAR = (
@@ -51,13 +50,8 @@ class Opened:
         )
 
 
-def read_bytes(path: Path) -> bytes:
-    """Return the content of the file, unpacked; a `TraceError` names the file and the remedy."""
-    return unpacked(opened(path).data, path)[0]
-
-
 def opened(path: Path) -> Opened:
-    """Read the file as it is, up to its size at the start; errors as in `read_bytes`."""
+    """Read the file as it is, up to its size at the start; a `TraceError` says why it cannot be."""
     state = state_of(path)
     if stat.S_ISDIR(state.st_mode):
         raise TraceError(f"{path}: this is a directory; name one of the files in it.")
@@ -75,7 +69,7 @@ def opened(path: Path) -> Opened:
 
 
 def beginning_of(path: Path, size: int) -> bytes:
-    """Return the first bytes of a file; errors as in `read_bytes`."""
+    """Return the first bytes of a file; errors as in `opened`."""
     try:
         with path.open("rb") as file:
             return file.read(size)

@@ -168,7 +168,7 @@ class Gathered:
     - ``instants``: the rows that are instants;
     - ``spans``: the profiler's notes on itself (name, ts, dur in ns);
     - ``samples``: the global samples; ``stack_frames``: the value under `STACK_FRAMES`;
-    - ``left_out``, ``mended``, ``without_args``, ``notes``: those of the `TraceFile`;
+    - ``left_out``, ``mended``, ``notes``: those of the `TraceFile`;
     - ``without_stack``: number of events whose stacks were too much text; ``untimed``: of slices
       without a valid time;
     - ``phases``: number of events of each kind other than slices; ``total``: of all events.
@@ -195,7 +195,7 @@ class Gathered:
             stacks.give(batch)
             self._add(batch)
         self.left_out, self.mended, self.notes = file.left_out, file.mended, file.notes
-        self.without_args, self.without_stack = file.without_args, stacks.left_out
+        self.without_stack = stacks.left_out
 
     @property
     def rare_keys(self) -> int:

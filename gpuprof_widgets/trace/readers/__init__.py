@@ -12,7 +12,6 @@ import stat
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from gpuprof_widgets.exceptions import TraceError
@@ -21,7 +20,7 @@ from gpuprof_widgets.trace.archive import is_archive, parse_archive
 from gpuprof_widgets.trace.chrome_trace import is_json, parse_chrome_trace
 from gpuprof_widgets.trace.containers import Member, container, folder_members, members
 from gpuprof_widgets.trace.databases import is_sqlite, parse_database
-from gpuprof_widgets.trace.event_json import NoTraceError, SecondDocumentError
+from gpuprof_widgets.trace.event_json import NoTraceError
 from gpuprof_widgets.trace.files import as_utf8, empty, opened, state_of
 from gpuprof_widgets.trace.known_metadata import with_usable_metadata
 from gpuprof_widgets.trace.model import Record
@@ -291,8 +290,6 @@ def _parsed(data: bytes, file: Path, growth: Growth, layers: int) -> Record:
         raise TraceError(_unknown(data, file))
     try:
         return with_notes(with_usable_metadata(reader.parse(text, file)), notes)
-    except SecondDocumentError as error:
-        return with_notes(_of_documents(error, file), notes)
     except NoTraceError as error:
         raise TraceError(f"{error} {_known()}") from error
 
@@ -331,21 +328,6 @@ def _of_archive(data: bytes, file: Path, growth: Growth, layers: int) -> Record:
         "Unpack it and open one of its files, or, for the ranks of one run, the folder by "
         "gpuprof_widgets.ranks(FOLDER)",
     )
-
-
-def _of_documents(error: SecondDocumentError, file: Path) -> Record:
-    """Read traces that were written one behind another into one file."""
-    texts = {f"the one at byte {document.start:,}": document.text for document in error.documents}
-    return one_record(
-        [Member(name, len(text), partial(_first, text)) for name, text in texts.items()],
-        file,
-        lambda member: parse_chrome_trace(member.read(member.size), Path(f"{file}, {member.name}")),
-        "Cut it at these bytes, and open one of the parts",
-    )
-
-
-def _first(text: bytes, size: int) -> bytes:
-    return text[:size]
 
 
 def _inside(archive: Path, member: Member) -> Path:

@@ -159,16 +159,15 @@ def parse_pyinstrument_tree(data: bytes, path: Path) -> Record:
             f"{path}: a call tree of {len(texts):,} frames in {len(data):,} bytes, which is more "
             "than pyinstrument writes. It was made to do harm."
         )
-    try:
-        head, frames = _decode_head(texts[0]), [_decode_frame(text) for text in texts[1:]]
-    except msgspec.ValidationError as error:
-        raise TraceError(
-            f"{path}: {TREE.name}, but not as its version 3 to 5 writes one: {error}. {TREE.again}."
-        ) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise TraceError(
-            f"{path}: {TREE.name} that is not whole: {error}. {TREE.again}."
-        ) from error
+    shape = "as its version 3 to 5 writes one"
+    head, frames = decoded(
+        lambda _: (_decode_head(texts[0]), list(map(_decode_frame, texts[1:]))),
+        data,
+        path,
+        kind=TREE.name,
+        shape=shape,
+        again=TREE.again,
+    )
     tree, self_ns, stretched = _tree(frames, [place - 1 for place in parents[1:]], path)
     numbers: dict[str, int] = {}
     tree.function[1:] = [
