@@ -110,6 +110,7 @@ def no_cells_of_other_tests() -> Iterator[None]:
 @pytest.fixture(scope="module", autouse=True)
 def libraries_as_they_were() -> Iterator[None]:
     """No test of a file leaves a library's or a test's function with code of ours in it."""
+    freeze()  # what the files before it have left would be looked at after each test that records
     yield
     assert instrumented_libraries() == []
 
