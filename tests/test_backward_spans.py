@@ -84,6 +84,14 @@ def test_a_second_pass_through_one_graph_has_spans_of_its_own() -> None:
     assert Counter(name for name, _, _ in found(*rows)) == {"model": 2, "first": 2, "second": 2}
 
 
+def test_several_backward_ops_of_one_forward_op_are_of_one_pass() -> None:
+    """They share its sequence number."""
+    rows = [module("only", ts=0, dur=20), op("aten::mm", ts=5, dur=5, sequence=1)]
+    for name, ts in (("MmBackward0", 30), ("TBackward0", 50)):
+        rows += backward_op(name, ts=ts, dur=10, sequence=1)
+    assert found(*rows) == [("only", 30, 60)]
+
+
 def test_a_span_does_not_leave_the_line_that_its_ops_lie_in() -> None:
     rows = [
         *two_layers(),

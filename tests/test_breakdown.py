@@ -166,6 +166,17 @@ def test_a_wait_costs_the_gap_behind_it_as_long_as_it_lasted() -> None:
     assert after(25) == launched | {"synchronising": 25, "Python": 15}
 
 
+def test_a_wait_that_a_window_cuts_costs_as_long_as_it_lasted() -> None:
+    record = launched_late(runtime("cudaStreamSynchronize", ts=5, dur=20))
+    assert times(window(record, 10, 100))["synchronising"] == 20
+
+
+def test_a_wait_that_ends_as_the_gap_begins_costs_nothing() -> None:
+    assert "synchronising" not in times(
+        launched_late(runtime("cudaStreamSynchronize", ts=10, dur=10))
+    )
+
+
 def test_a_wait_that_found_the_gpu_idle_costs_its_own_time() -> None:
     assert times(launched_late(runtime("cudaStreamSynchronize", ts=30, dur=4)))[
         "synchronising"
@@ -262,6 +273,7 @@ def test_steps_have_their_own_rows() -> None:
         5: {"compute": 20, "other": 30},
     }
     assert table.groupby("step")["span_ns"].first().to_dict() == {4: 100, 5: 50}
+    assert (table["share"] == table["time_ns"] / table["span_ns"]).all()
 
 
 def test_without_a_gpu_the_time_is_the_main_threads() -> None:

@@ -142,6 +142,15 @@ def test_grouped_by_kind_and_by_op() -> None:
         copies(record, by="size")
 
 
+def test_copies_of_unknown_size_count_in_no_bandwidth_of_their_group() -> None:
+    unsized = [kernel(HTOD, ts=10, dur=100, category="gpu_memcpy")]
+    unsized += [kernel(DTOH, ts=200, dur=100, category="gpu_memcpy")]
+    table = copies(trace_of(copy(HTOD, ts=0, dur=4, bytes=8), *unsized), by="kind")
+    columns = ["direction", "copies", "bytes", "dur_ns"]
+    assert table[columns].to_numpy().tolist() == [["HtoD", 2, 8, 104], ["DtoH", 1, -1, 100]]
+    assert table["bytes_per_s"].fillna(-1).tolist() == [2e9, -1]
+
+
 def reasons(record: Record) -> list[str]:
     return copies(record)["needless"].tolist()
 

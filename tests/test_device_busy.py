@@ -213,6 +213,27 @@ def test_a_gap_spent_in_the_dataloader_says_so() -> None:
     assert (gap["cause"], gap["cpu_name"]) == ("dataloader", "aten::stack")
 
 
+@pytest.mark.parametrize(("waited", "cause"), [(30, "host"), (31, "dataloader")])
+def test_a_gap_was_spent_in_the_dataloader_if_more_than_half_of_it_was(
+    waited: int, cause: str
+) -> None:
+    loading = annotation("enumerate(DataLoader)#__next__", ts=20, dur=waited)
+    assert gap_between_two_kernels(loading)["cause"] == cause
+
+
+def test_of_a_gap_without_launch_the_thread_that_launches_most_tells() -> None:
+    threads = [100, 200, 200, 300]
+    calls = [
+        runtime("cudaLaunchKernel", ts=n, dur=1, thread=thread) for n, thread in enumerate(threads)
+    ]
+    work = [kernel("gemm", ts=10 + 10 * n, dur=10, launched_by=n) for n in range(len(calls))]
+    ops = [op(f"aten::on_{thread}", ts=50, dur=20, thread=thread) for thread in set(threads)]
+    record = trace_of(*calls, *work, kernel("stray", ts=70, dur=10), *ops)
+    gap = idle(record).set_index("start_ns").loc[50]
+    assert (gap["cause"], gap["cpu_name"]) == ("unknown", "aten::on_200")
+    assert record.trace.tracks["thread"][gap["thread"]] == "200"
+
+
 def test_gaps_at_the_edges_and_without_launch_are_told_apart() -> None:
     record = trace_of(
         op("aten::mm", ts=0, dur=100),

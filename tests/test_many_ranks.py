@@ -14,7 +14,7 @@ import gpuprof_widgets
 from gpuprof_widgets.analyses.ranks.matching import SURE, TOLERANCE_NS
 from gpuprof_widgets.analyses.ranks.reduced import reduced
 from gpuprof_widgets.many_ranks import RankProfiles
-from tests.job import MS, US, collective, computing, in_lockstep, rank_record, run_of
+from tests.job import EPOCH, MS, US, collective, computing, in_lockstep, rank_record, run_of
 from tests.test_analyses_pure import digest
 from tests.traces import Shared, annotation, op
 
@@ -86,6 +86,30 @@ class TestWaiting:
         parts = table["compute_ns"] + table["input_ns"] + table["idle_ns"]
         assert (parts == table["delay_ns"]).all()
         assert int(table["last"].sum()) == len(late)
+
+
+class TestClocks:
+    """The tables of two ranks do not depend on what their clocks count from."""
+
+    @staticmethod
+    def tables(*clocks: int) -> list[str]:
+        rows = [collective(0, 900), collective(500, 900)]
+        run = run_of(
+            *(
+                rank_record(rank, rows[rank], computing(950, 2000), clock=clock, host=f"box{rank}")
+                for rank, clock in enumerate(clocks)
+            )
+        )
+        tables = (run.collectives(), run.steps(), run.stragglers(), run.waits(), run.breakdown())
+        return [str(run.span_ns), *(table.to_csv() for table in tables)]
+
+    @pytest.mark.parametrize("clock", [-EPOCH - 9 * MS, 7 * MS])
+    def test_all_clocks_may_count_from_another_time(self, clock: int) -> None:
+        assert self.tables(clock, clock) == self.tables(0, 0)
+
+    @pytest.mark.parametrize("clocks", [(0, 9 * MS), (-EPOCH - 9 * MS, -EPOCH)])
+    def test_one_clock_may_be_ahead_of_the_other(self, clocks: tuple[int, int]) -> None:
+        assert self.tables(*clocks) == self.tables(0, 0)
 
 
 class TestMatching:
