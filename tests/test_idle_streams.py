@@ -51,6 +51,7 @@ def other(ts: int, dur: int) -> Row:
 
 def test_a_kernel_that_was_queued_waits_for_the_stream_whose_work_ends_just_before_it() -> None:
     assert waiting(other(10, 68), launched=5, starts=80) == "stream"
+    assert waiting(other(10, 70), launched=5, starts=80) == "stream"
     assert waiting(other(10, 60), launched=5, starts=80) == "device"  # 10 us before it
     assert waiting(other(10, 90), launched=5, starts=80) == "device"  # which goes on
     assert waiting(launched=5, starts=80) == "device"
