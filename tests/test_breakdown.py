@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -348,6 +349,25 @@ def test_what_overlaps_is_beside_the_classes() -> None:
     assert row["communication_overlapped_share"] == 50 / 110
     assert (row["copy_ns"], row["copy_overlapped_ns"], row["memset_ns"]) == (50, 0, 20)
     assert row["busy_ns"] + row["idle_ns"] == row["span_ns"] == 800
+
+
+def test_overlaps_of_steps_are_of_their_step_gpu_and_rank() -> None:
+    trace = trace_of(
+        annotation("ProfilerStep#4", ts=0, dur=100),
+        annotation("ProfilerStep#6", ts=100, dur=50),
+        kernel("gemm", ts=40, dur=80, device=1),
+        copy(ts=60, dur=80, stream=9, device=1),
+    ).trace
+    record = Record(replace(trace, tracks=trace.tracks.assign(rank=3)))
+    columns = ["rank", "device", "step", "span_ns", "busy_ns", "copy_ns", "copy_overlapped_ns"]
+    table = overlaps(record, by="step")
+    assert table[columns].to_numpy().tolist() == [
+        [3, 1, 4, 100, 60, 40, 40],
+        [3, 1, 6, 50, 40, 40, 20],
+    ]
+    assert table["copy_overlapped_share"].tolist() == [1, 0.5]
+    assert overlaps(record)[["rank", "step"]].to_numpy().tolist() == [[3, -1]]
+    assert set(breakdown(record)["rank"]) == {3}
 
 
 def busy_class_by_counting(record: Record, device: int) -> dict[str, int]:
