@@ -347,7 +347,11 @@ def test_steps_are_those_of_the_cpu() -> None:
         kernel("relu", ts=45, dur=10, stream=9),
     )
     columns = ["step", "start_ns", "end_ns", "dur_ns", "gpu_busy_ns"]
-    assert steps(record)[columns].to_numpy().tolist() == [[3, 0, 50, 50, 25], [4, 50, 110, 60, 5]]
+    table = steps(record)
+    assert table[columns].to_numpy().tolist() == [[3, 0, 50, 50, 25], [4, 50, 110, 60, 5]]
+    slices = record.trace.slices.loc[table["row"]]
+    assert slices["name"].tolist() == ["ProfilerStep#3", "ProfilerStep#4"]
+    assert slices["dur"].tolist() == [50, 60]
 
 
 def test_steps_of_a_trace_of_the_gpu_alone_are_those_of_its_streams() -> None:
