@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 import gpuprof_widgets
 from gpuprof_widgets.analyses.ranks.matching import SURE, TOLERANCE_NS
 from gpuprof_widgets.analyses.ranks.reduced import reduced
+from gpuprof_widgets.analyses.ranks.tables import overview
 from gpuprof_widgets.many_ranks import RankProfiles
 from tests.job import EPOCH, MS, US, collective, computing, in_lockstep, rank_record, run_of
 from tests.test_analyses_pure import digest
-from tests.traces import Shared, annotation, op
+from tests.traces import Shared, annotation, copy, op
 
 
 class TestWaiting:
@@ -59,6 +60,7 @@ class TestWaiting:
         )
         table = run.collectives()
         assert table["group"].tolist() == ["0-1", "2-3"]
+        assert table["ranks"].tolist() == table["present"].tolist() == [2, 2]
         assert table["skew_ns"].tolist() == [900, 200]
         assert table["last_rank"].tolist() == [1, 3]
 
@@ -86,6 +88,9 @@ class TestWaiting:
         parts = table["compute_ns"] + table["input_ns"] + table["idle_ns"]
         assert (parts == table["delay_ns"]).all()
         assert int(table["last"].sum()) == len(late)
+        assert table["collectives"].tolist() == [len(late)] * len(ranks)
+        of_rank = each.groupby("rank")["transfer_ns"].sum()
+        assert table["transfer_ns"].tolist() == of_rank[table["rank"]].tolist()
 
 
 class TestClocks:
@@ -339,14 +344,19 @@ class TestSteps:
         run = run_of(
             *(
                 rank_record(
-                    rank, annotation("ProfilerStep#1", ts=0, dur=1000), collective(come, 1000)
+                    rank,
+                    annotation("ProfilerStep#1", ts=0, dur=1000),
+                    computing(0, 20 * rank),
+                    collective(come, 1000),
                 )
-                for rank, come in enumerate([300, 900])
+                for rank, come in ((4, 300), (6, 900))
             )
         )
         table = run.steps()
-        assert table["step"].tolist() == [1, 1]
-        assert table["dur_ns"].tolist() == [1000, 1000]
+        columns = ["step", "rank", "start_ns", "end_ns", "dur_ns"]
+        assert table[columns].to_numpy().tolist() == [[1, 4, 0, 1000, 1000], [1, 6, 0, 1000, 1000]]
+        assert table["compute_ns"].tolist() == [80, 120]
+        assert table["gpu_busy_ns"].tolist() == [80 + 700, 120 + 100]
         assert table["waited_ns"].tolist() == [600, 0]
         assert table["own_ns"].tolist() == [400, 1000]
         assert table["imbalance"].tolist() == pytest.approx([400 / 700 - 1, 1000 / 700 - 1])
@@ -354,6 +364,23 @@ class TestSteps:
     def test_without_steps_the_run_is_one(self) -> None:
         run = run_of(*in_lockstep({0: [0], 1: [50]}, moving=10))
         assert run.steps()["step"].tolist() == [-1, -1]
+
+
+def test_the_time_of_each_rank_is_computing_waiting_moving_copying_or_idle() -> None:
+    run = run_of(
+        rank_record(
+            0, computing(0, 300), collective(400, 1000), copy(ts=1000, dur=50, stream=9), host="box"
+        ),
+        rank_record(1, computing(0, 800), collective(900, 1000), host="box"),
+    )
+    table = overview(run.job.timed, run.collectives(per_rank=True))
+    assert list(table)[1:] == [
+        *("span_ns", "computing_ns", "waiting_ns", "moving_ns", "copying_ns", "idle_ns")
+    ]
+    assert table.to_numpy().tolist() == [
+        [0, 1050, 300, 500, 100, 50, 100],
+        [1, 1000, 800, 0, 100, 0, 100],
+    ]
 
 
 def test_the_breakdown_of_every_rank_adds_up() -> None:
