@@ -50,6 +50,7 @@ class TestWaiting:
         pairs = run.waits().set_index(["rank", "waits_for"])["wait_ns"].to_dict()
         assert pairs == {(0, 1): 700, (2, 1): 600, (1, 0): 500, (2, 0): 400}
         assert run.waits()["share"].sum() == pytest.approx(1)
+        assert run.waits()["collectives"].tolist() == [1] * 4
 
     def test_groups_are_apart(self) -> None:
         run = run_of(

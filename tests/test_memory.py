@@ -185,6 +185,7 @@ def test_the_peak_tells_what_was_alive_then_the_biggest_first() -> None:
         ["temporaries", 3],
     ]
     assert rows["allocated_bytes"].tolist() == [113] * 5
+    assert rows["blocks"].tolist() == [1] * 5
     assert rows["share"].sum() == pytest.approx(1)
 
 

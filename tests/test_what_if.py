@@ -167,6 +167,7 @@ def test_all_likely_ones_the_most_saved_first() -> None:
     for number, name in enumerate(table["name"]):
         alone = what_if(bound_by_the_gpu(), name)
         assert table.iloc[[number]].to_dict("list") == alone.to_dict("list")
+    assert (table["scale"] == 0).all()
     assert (table["span_ns"] - table["new_span_ns"] == table["saved_ns"]).all()
     assert (table["saved_share"] == table["saved_ns"] / table["span_ns"]).all()
 
