@@ -171,6 +171,11 @@ def test_few_bytes_and_other_sizes_are_no_round_trip() -> None:
     assert reasons(record) == [""] * 2
 
 
+def test_to_one_gpu_and_from_another_is_no_round_trip() -> None:
+    there = copy(HTOD, ts=0, dur=5, bytes=PAGE)
+    assert reasons(trace_of(there, copy(DTOH, ts=9, dur=5, bytes=PAGE, device=1))) == [""] * 2
+
+
 def test_from_the_gpu_and_back_is_needless_whatever_ran_meanwhile() -> None:
     rows = [copy(DTOH, ts=0, dur=5, bytes=PAGE), copy(HTOD, ts=500, dur=5, bytes=PAGE)]
     assert reasons(trace_of(*rows, BETWEEN)) == ["there and back"] * 2
