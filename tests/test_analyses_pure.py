@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
@@ -30,6 +31,7 @@ from gpuprof_widgets.analyses.collectives import (
 from gpuprof_widgets.analyses.copies import copies, copy_bandwidth
 from gpuprof_widgets.analyses.counters import counters
 from gpuprof_widgets.analyses.critical_path import (
+    ON_GPU,
     cpu_path_ns,
     critical_path,
     gpu_path_saving_ns,
@@ -81,12 +83,15 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window
 from tests.records import records
 from tests.traces import (
+    Row,
     annotation,
     calls_of,
+    cell_line,
     copy,
     gpu_annotation,
     kernel,
     memory,
+    module,
     op,
     python,
     runtime,
@@ -232,6 +237,63 @@ def rich() -> Record:
         overhead={"events": 13, "estimate_ns": 100},
         error="ValueError: no",
     )
+
+
+def on_two_gpus() -> Record:
+    """Launches of two threads on two GPUs, with lines, modules, waits, copies and memory."""
+    rows: list[Row] = [annotation("ProfilerStep#4", ts=0, dur=900)]
+    for number, ts in enumerate((10, 400)):
+        first, thread = len(rows), 100 + number
+        rows += [
+            cell_line(number + 1, "step()", ts=ts, dur=300, thread=thread),
+            module(f"layer.{number}", ts=ts + 5, dur=280, thread=thread),
+            op(f"aten::to_{number}", ts=ts + 10, dur=200, thread=thread),
+            runtime("cudaLaunchKernel", ts=ts + 20, dur=10, thread=thread),
+            runtime("cudaMemcpyAsync", ts=ts + 40, dur=20 + number, thread=thread),
+            runtime("cudaStreamSynchronize", ts=ts + 80, dur=50 + number, thread=thread),
+            memory(64, ts=ts + 30, device=number, thread=thread),
+            runtime("cudaMalloc", ts=ts + 140, dur=30 + number, thread=thread),
+        ]
+        at = {"device": number, "stream": 7}
+        rows += [
+            kernel(f"gemm_{number}", ts=ts + 50, dur=30 + number, launched_by=first + 3, **at),
+            copy(ts=ts + 90, dur=35 + number, bytes=64, launched_by=first + 4, **at),
+            kernel(
+                "ncclDevKernel_AllReduce", ts=ts + 150, dur=40, device=number, stream=20 + number
+            ),
+        ]
+    return trace_of(*rows)
+
+
+NAMES_OF = {"name": "row"} | {f"{role}_name": role for role in (
+    "op", "module", "line", "launch", "gpu", "copy", "before", "after", "cpu"
+)}  # fmt: skip
+"""Columns of names, and the columns of the rows that they name."""
+OF_SLICES = ("copies", "launches", "waits", "idle", "idle_by_stream", "critical_path",
+             "allocations", "allocator_events")  # fmt: skip
+"""Tables that name slices by their rows."""
+
+
+@pytest.mark.parametrize("analysis", OF_SLICES)
+def test_what_a_table_says_of_a_slice_is_true_of_it(analysis: str) -> None:
+    record = on_two_gpus()
+    table, index = ANALYSES[analysis](record), record.trace.index
+    assert len(table)
+    for name, row in NAMES_OF.items():
+        if name in table and row in table and table[row].dtype != object:
+            assert table[name].tolist() == index.names_of(table[row].to_numpy(np.intp)).tolist()
+    if analysis == "critical_path":  # whose rows are pieces of slices
+        labels, on_gpu = record.trace.tracks["label"], table[table["kind"].isin(ON_GPU)]
+        assert table["thread"].tolist() == labels[table["track"]].tolist()
+        assert on_gpu["track"].tolist() == index.track[on_gpu["row"]].tolist()
+        return
+    if "row" not in table:
+        return
+    rows = table["row"].to_numpy(np.intp)
+    columns = {"start_ns": index.ts, "dur_ns": index.dur}
+    columns |= {"device": index.device, "stream": index.stream} if index.is_gpu[rows].all() else {}
+    for column in columns.keys() & set(table):
+        assert table[column].tolist() == columns[column][rows].tolist()
 
 
 def digest(record: Record) -> dict[str, str]:

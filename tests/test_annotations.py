@@ -61,6 +61,14 @@ def test_self_is_without_the_annotations_within() -> None:
     assert table["device_self_busy_ns"].to_dict() == {"outer": 40, "inner": 10}
 
 
+def test_the_row_is_that_of_the_longest_call() -> None:
+    calls = [annotation("a", ts=10 * n, dur=dur) for n, dur in enumerate((3, 9, 5))]
+    record = trace_of(*calls, annotation("b", ts=40, dur=1))
+    table = by_annotation(record).set_index("name")
+    assert record.trace.slices["dur"][table["row"]].tolist() == [9, 1]
+    assert record.trace.slices["name"][table["row"]].tolist() == table.index.tolist()
+
+
 def test_the_span_is_kinetos_on_every_stream() -> None:
     assert by_annotation(nested()).set_index("name")["gpu_span_ns"].to_dict() == {
         "outer": 70 + 20,

@@ -84,6 +84,30 @@ def test_a_second_pass_through_one_graph_has_spans_of_its_own() -> None:
     assert Counter(name for name, _, _ in found(*rows)) == {"model": 2, "first": 2, "second": 2}
 
 
+def test_several_backward_ops_of_one_forward_op_are_of_one_pass() -> None:
+    """They share its sequence number."""
+    rows = [module("only", ts=0, dur=20), op("aten::mm", ts=5, dur=5, sequence=1)]
+    for name, ts in (("MmBackward0", 30), ("TBackward0", 50)):
+        rows += backward_op(name, ts=ts, dur=10, sequence=1)
+    assert found(*rows) == [("only", 30, 60)]
+
+
+def test_a_pass_may_begin_as_the_module_ends() -> None:
+    rows = [module("only", ts=0, dur=30), op("aten::mm", ts=5, dur=5, sequence=1)]
+    assert found(*rows, *backward_op("MmBackward0", ts=30, dur=10, sequence=1)) == [
+        ("only", 30, 40)
+    ]
+
+
+def test_each_thread_of_a_pass_has_spans_of_its_own() -> None:
+    rows = [module("only", ts=0, dur=20)]
+    for number, ts in ((1, 5), (2, 10)):
+        rows.append(op("aten::mm", ts=ts, dur=5, sequence=number))
+    rows += backward_op("MmBackward0", ts=30, dur=10, sequence=2, thread=AUTOGRAD)
+    rows += backward_op("MmBackward0", ts=35, dur=10, sequence=1, thread=AUTOGRAD + 1)
+    assert sorted(found(*rows)) == [("only", 30, 40), ("only", 35, 45)]
+
+
 def test_a_span_does_not_leave_the_line_that_its_ops_lie_in() -> None:
     rows = [
         *two_layers(),

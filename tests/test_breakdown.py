@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -166,6 +167,17 @@ def test_a_wait_costs_the_gap_behind_it_as_long_as_it_lasted() -> None:
     assert after(25) == launched | {"synchronising": 25, "Python": 15}
 
 
+def test_a_wait_that_a_window_cuts_costs_as_long_as_it_lasted() -> None:
+    record = launched_late(runtime("cudaStreamSynchronize", ts=5, dur=20))
+    assert times(window(record, 10, 100))["synchronising"] == 20
+
+
+def test_a_wait_that_ends_as_the_gap_begins_costs_nothing() -> None:
+    assert "synchronising" not in times(
+        launched_late(runtime("cudaStreamSynchronize", ts=10, dur=10))
+    )
+
+
 def test_a_wait_that_found_the_gpu_idle_costs_its_own_time() -> None:
     assert times(launched_late(runtime("cudaStreamSynchronize", ts=30, dur=4)))[
         "synchronising"
@@ -262,6 +274,7 @@ def test_steps_have_their_own_rows() -> None:
         5: {"compute": 20, "other": 30},
     }
     assert table.groupby("step")["span_ns"].first().to_dict() == {4: 100, 5: 50}
+    assert (table["share"] == table["time_ns"] / table["span_ns"]).all()
 
 
 def test_without_a_gpu_the_time_is_the_main_threads() -> None:
@@ -336,6 +349,25 @@ def test_what_overlaps_is_beside_the_classes() -> None:
     assert row["communication_overlapped_share"] == 50 / 110
     assert (row["copy_ns"], row["copy_overlapped_ns"], row["memset_ns"]) == (50, 0, 20)
     assert row["busy_ns"] + row["idle_ns"] == row["span_ns"] == 800
+
+
+def test_overlaps_of_steps_are_of_their_step_gpu_and_rank() -> None:
+    trace = trace_of(
+        annotation("ProfilerStep#4", ts=0, dur=100),
+        annotation("ProfilerStep#6", ts=100, dur=50),
+        kernel("gemm", ts=40, dur=80, device=1),
+        copy(ts=60, dur=80, stream=9, device=1),
+    ).trace
+    record = Record(replace(trace, tracks=trace.tracks.assign(rank=3)))
+    columns = ["rank", "device", "step", "span_ns", "busy_ns", "copy_ns", "copy_overlapped_ns"]
+    table = overlaps(record, by="step")
+    assert table[columns].to_numpy().tolist() == [
+        [3, 1, 4, 100, 60, 40, 40],
+        [3, 1, 6, 50, 40, 40, 20],
+    ]
+    assert table["copy_overlapped_share"].tolist() == [1, 0.5]
+    assert overlaps(record)[["rank", "step"]].to_numpy().tolist() == [[3, -1]]
+    assert set(breakdown(record)["rank"]) == {3}
 
 
 def busy_class_by_counting(record: Record, device: int) -> dict[str, int]:

@@ -99,6 +99,19 @@ class TestWhatItSays:
         found = one(trace_of(nccl(ts=0, dur=100, **gathered)))
         assert (found["name"], found["bytes"]) == ("all_gather", 1600)
 
+    def test_each_call_has_both_sizes_its_times_its_slice_and_its_op(self) -> None:
+        gathered = of_kineto(100, name="_allgather_base", **{"Out msg nelems": 400})
+        record = trace_of(
+            op("c10d::_allgather_base_", ts=0, dur=50),
+            runtime("cudaLaunchKernel", ts=10, dur=5),
+            nccl(ts=100, dur=30, launched_by=1, **gathered),
+        )
+        (call,) = collectives(record, instances=True).to_dict("records")
+        columns = ("in_bytes", "out_bytes", "start_ns", "end_ns", "dur_ns")
+        assert [call[column] for column in columns] == [400, 1600, 100, 130, 30]
+        names = record.trace.slices["name"]
+        assert [names[call["row"]], names[call["op"]]] == [ALL_REDUCE, "c10d::_allgather_base_"]
+
     def test_on_the_cpu_it_is_the_span_of_the_backend(self) -> None:
         told = {"Input Dims": [[1000]], "Input type": ["float"]}
         record = trace_of(

@@ -70,6 +70,46 @@ def test_changes_of_ops_are_said_per_step() -> None:
     assert row_of(table, "ProfilerStep*").delta_ns == 30 + 7 - 5
 
 
+@pytest.mark.parametrize(
+    ("table", "name", "whole"),
+    [("ops", "aten::mm", STEP - 10), ("kernels", "gemm", 150), ("breakdown", "compute", STEP - 10)],
+)
+def test_a_difference_is_of_means_with_its_share_medians_and_spread(
+    table: str, name: str, whole: int
+) -> None:
+    def run(*durations: int) -> Record:
+        make = op if table == "ops" else kernel
+        return loop(*([make(name, ts=10, dur=dur)] for dur in durations))
+
+    pair = ((100, 200, 150), (310, 400, 310))
+    rows = getattr(Comparison(*(run(*each) for each in pair)), table)()
+    (row,) = rows[rows["class" if table == "breakdown" else "name"] == name].to_dict("records")
+    assert {key: row[key] for key in row if key.endswith("_ns") or key == "share"} == {
+        "a_ns": 150,
+        "b_ns": 340,
+        "delta_ns": 190,
+        "share": 190 / whole,
+        "median_a_ns": 150,
+        "median_b_ns": 310,
+        "spread_ns": max(spread(np.array([each], float))[0] for each in pair),
+        "total_a_ns": 450,
+        "total_b_ns": 1020,
+    }
+    if table != "breakdown":
+        assert (row["calls_a"], row["calls_b"], row["calls_delta"]) == (1, 1, 0)
+
+
+def test_steps_have_the_numbers_the_times_and_the_busy_gpu_of_both_runs() -> None:
+    a = loop([kernel("gemm", ts=50, dur=30)], [], length=900)
+    b = loop([], [kernel("gemm", ts=50, dur=70)], [], length=800)
+    columns = ["step_a", "step_b", "a_ns", "b_ns", "delta_ns", "gpu_busy_a_ns", "gpu_busy_b_ns"]
+    assert Comparison(a, b).steps()[columns].to_numpy().tolist() == [
+        [0, 0, 900, 800, -100, 30, 0],
+        [1, 1, 900, 800, -100, 0, 70],
+        [-1, 2, 0, 800, 800, 0, 0],
+    ]
+
+
 def test_runs_without_steps_are_compared_as_a_whole() -> None:
     a = trace_of(op("aten::mm", ts=0, dur=50), op("aten::mm", ts=60, dur=50))
     b = steps_of("aten::mm", 30, 30)

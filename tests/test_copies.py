@@ -142,6 +142,15 @@ def test_grouped_by_kind_and_by_op() -> None:
         copies(record, by="size")
 
 
+def test_copies_of_unknown_size_count_in_no_bandwidth_of_their_group() -> None:
+    unsized = [kernel(HTOD, ts=10, dur=100, category="gpu_memcpy")]
+    unsized += [kernel(DTOH, ts=200, dur=100, category="gpu_memcpy")]
+    table = copies(trace_of(copy(HTOD, ts=0, dur=4, bytes=8), *unsized), by="kind")
+    columns = ["direction", "copies", "bytes", "dur_ns"]
+    assert table[columns].to_numpy().tolist() == [["HtoD", 2, 8, 104], ["DtoH", 1, -1, 100]]
+    assert table["bytes_per_s"].fillna(-1).tolist() == [2e9, -1]
+
+
 def reasons(record: Record) -> list[str]:
     return copies(record)["needless"].tolist()
 
@@ -160,6 +169,11 @@ def test_few_bytes_and_other_sizes_are_no_round_trip() -> None:
     assert reasons(there_and_back(10, bytes=PAGE - 1)) == [""] * 2
     record = trace_of(copy(HTOD, ts=0, dur=5, bytes=PAGE), copy(DTOH, ts=9, dur=5, bytes=PAGE + 1))
     assert reasons(record) == [""] * 2
+
+
+def test_to_one_gpu_and_from_another_is_no_round_trip() -> None:
+    there = copy(HTOD, ts=0, dur=5, bytes=PAGE)
+    assert reasons(trace_of(there, copy(DTOH, ts=9, dur=5, bytes=PAGE, device=1))) == [""] * 2
 
 
 def test_from_the_gpu_and_back_is_needless_whatever_ran_meanwhile() -> None:

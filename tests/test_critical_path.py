@@ -271,6 +271,38 @@ def test_without_a_wait_for_an_event_streams_are_independent() -> None:
     assert "other" not in {name for _, _, name in path_of(record)}
 
 
+def test_a_wait_for_an_event_is_not_inferred_from_another_gpu() -> None:
+    record = trace_of(
+        launch(0),
+        runtime("cudaStreamWaitEvent", ts=15, dur=1),
+        launch(17),
+        kernel("busy", ts=5, dur=50, stream=7, device=1, launched_by=0),
+        kernel("late", ts=60, dur=100, stream=20, launched_by=2),
+    )
+    assert "busy" not in {name for _, _, name in path_of(record)}
+
+
+def test_an_event_is_of_its_gpu_though_streams_of_others_have_the_same_numbers() -> None:
+    awaited = {"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 71}
+    record = trace_of(
+        launch(0),
+        launch(2),
+        runtime("cudaEventRecord", ts=8, dur=1, correlation=71),
+        runtime("cudaStreamWaitEvent", ts=15, dur=1, correlation=72),
+        launch(17),
+        kernel("other GPU", ts=5, dur=52, stream=7, launched_by=0),
+        kernel("long", ts=7, dur=48, stream=7, device=1, launched_by=1),
+        kernel("waits", ts=60, dur=100, stream=20, device=1, launched_by=4),
+        kernel("other GPU", ts=60, dur=10, stream=20),
+        sync_event("Stream Wait Event", ts=16, correlation=72, stream=20, device=1, **awaited),
+    )
+    assert path_of(record)[-3:] == [
+        ("compute", 48, "long"),
+        ("kernel-to-kernel delay", 5, "waits"),
+        ("compute", 100, "waits"),
+    ]
+
+
 def copy_beside(stream_end: int, *, at: int = 40) -> Record:
     """A copy, launched at ``at`` on a stream without other work, begins at 200,000 nevertheless.
 
@@ -552,3 +584,22 @@ def test_added_up_by_kind_by_op_and_by_line() -> None:
     )
     pd.testing.assert_frame_equal(by_op, expected, check_dtype=False)
     assert critical_path(record, by="line")["line_name"].tolist() == ["7: y = model(x)"]
+
+
+def test_work_of_every_kind_is_time_of_the_gpu() -> None:
+    record = trace_of(
+        launch(0),
+        kernel("gemm", ts=5, dur=10, launched_by=0),
+        kernel("ncclDevKernel_AllReduce", ts=15, dur=20),
+        copy(ts=35, dur=30),
+        kernel("Memset (Device)", ts=65, dur=40, category="gpu_memset"),
+    )
+    table = critical_path(record, by="kind").set_index("kind")
+    assert table["gpu_ns"].to_dict() == {
+        "memset": 40,
+        "copy": 30,
+        "communication": 20,
+        "compute": 10,
+        "launch delay": 0,
+    }
+    assert table["delay_ns"].to_dict() == {**dict.fromkeys(table.index, 0), "launch delay": 5}

@@ -193,8 +193,11 @@ def test_short_calls_of_one_op_outweigh_a_longer_call_of_another() -> None:
     assert gap["cpu_name"] == "aten::often"
 
 
-def test_a_kernel_launched_before_the_gap_waited_for_the_gpu_itself() -> None:
-    assert gap_between_two_kernels(launch=15)["cause"] == "device"
+@pytest.mark.parametrize(("launch", "cause"), [(19, "device"), (20, "host")])
+def test_a_kernel_launched_before_the_gap_waited_for_the_gpu_itself(
+    launch: int, cause: str
+) -> None:
+    assert gap_between_two_kernels(launch=launch)["cause"] == cause
 
 
 def test_a_gap_that_begins_in_a_wait_for_the_gpu_was_made_by_that_wait() -> None:
@@ -211,6 +214,27 @@ def test_a_gap_spent_in_the_dataloader_says_so() -> None:
                          dur=32)  # fmt: skip
     gap = gap_between_two_kernels(loading, op("aten::stack", ts=22, dur=30))
     assert (gap["cause"], gap["cpu_name"]) == ("dataloader", "aten::stack")
+
+
+@pytest.mark.parametrize(("waited", "cause"), [(30, "host"), (31, "dataloader")])
+def test_a_gap_was_spent_in_the_dataloader_if_more_than_half_of_it_was(
+    waited: int, cause: str
+) -> None:
+    loading = annotation("enumerate(DataLoader)#__next__", ts=20, dur=waited)
+    assert gap_between_two_kernels(loading)["cause"] == cause
+
+
+def test_of_a_gap_without_launch_the_thread_that_launches_most_tells() -> None:
+    threads = [100, 200, 200, 300]
+    calls = [
+        runtime("cudaLaunchKernel", ts=n, dur=1, thread=thread) for n, thread in enumerate(threads)
+    ]
+    work = [kernel("gemm", ts=10 + 10 * n, dur=10, launched_by=n) for n in range(len(calls))]
+    ops = [op(f"aten::on_{thread}", ts=50, dur=20, thread=thread) for thread in set(threads)]
+    record = trace_of(*calls, *work, kernel("stray", ts=70, dur=10), *ops)
+    gap = idle(record).set_index("start_ns").loc[50]
+    assert (gap["cause"], gap["cpu_name"]) == ("unknown", "aten::on_200")
+    assert record.trace.tracks["thread"][gap["thread"]] == "200"
 
 
 def test_gaps_at_the_edges_and_without_launch_are_told_apart() -> None:
@@ -323,7 +347,11 @@ def test_steps_are_those_of_the_cpu() -> None:
         kernel("relu", ts=45, dur=10, stream=9),
     )
     columns = ["step", "start_ns", "end_ns", "dur_ns", "gpu_busy_ns"]
-    assert steps(record)[columns].to_numpy().tolist() == [[3, 0, 50, 50, 25], [4, 50, 110, 60, 5]]
+    table = steps(record)
+    assert table[columns].to_numpy().tolist() == [[3, 0, 50, 50, 25], [4, 50, 110, 60, 5]]
+    slices = record.trace.slices.loc[table["row"]]
+    assert slices["name"].tolist() == ["ProfilerStep#3", "ProfilerStep#4"]
+    assert slices["dur"].tolist() == [50, 60]
 
 
 def test_steps_of_a_trace_of_the_gpu_alone_are_those_of_its_streams() -> None:

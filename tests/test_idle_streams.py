@@ -51,6 +51,7 @@ def other(ts: int, dur: int) -> Row:
 
 def test_a_kernel_that_was_queued_waits_for_the_stream_whose_work_ends_just_before_it() -> None:
     assert waiting(other(10, 68), launched=5, starts=80) == "stream"
+    assert waiting(other(10, 70), launched=5, starts=80) == "stream"
     assert waiting(other(10, 60), launched=5, starts=80) == "device"  # 10 us before it
     assert waiting(other(10, 90), launched=5, starts=80) == "device"  # which goes on
     assert waiting(launched=5, starts=80) == "device"
@@ -200,6 +201,16 @@ def test_a_stream_has_its_kinds_and_what_ran_beside_others() -> None:
     assert table.loc[20, ["start_ns", "end_ns"]].tolist() == [70, 160]
 
 
+def test_streams_of_each_gpu_are_its_own() -> None:
+    memset = kernel("Memset (Device)", ts=60, dur=30, category="gpu_memset", device=1)
+    record = trace_of(kernel("gemm", ts=0, dur=50), kernel("gemm", ts=0, dur=40, device=1), memset)
+    columns = ["device", "stream", "calls", "compute_ns", "memset_ns", "alone_ns", "shared_ns"]
+    assert streams(record)[columns].to_numpy().tolist() == [
+        [0, 7, 1, 50, 0, 50, 0],
+        [1, 7, 2, 40, 30, 70, 0],
+    ]
+
+
 def test_copies_behind_the_compute_of_their_own_stream_are_serialised() -> None:
     """Ten of thirty ns are hidden behind the compute of another stream."""
     table = streams(three_streams()).set_index("stream")
@@ -227,6 +238,7 @@ def test_streams_are_what_counting_gives(record: Record) -> None:
         mine = [t for t in busy if row["stream"] in t]
         assert row["busy_ns"] == len(mine)
         assert row["alone_ns"] == sum(len(t) == 1 for t in mine)
+        assert row["alone_ns"] + row["shared_ns"] == row["busy_ns"]
     for row in streams(record, by="pair").to_dict("records"):
         assert row["overlap_ns"] == sum({row["stream"], row["other"]} <= t for t in busy)
     for row in streams(record, by="concurrency").to_dict("records"):

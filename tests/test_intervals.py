@@ -56,11 +56,21 @@ def test_overlap_counts_shared_moments_of_each(
 
 
 @given(BAGS, BAGS)
-def test_difference_is_what_the_others_leave(
+def test_difference_is_what_the_others_leave_and_intersection_the_rest(
     left: list[tuple[int, int]], right: list[tuple[int, int]]
 ) -> None:
-    free = intervals.difference(intervals.union(*arrays(left)), intervals.union(*arrays(right)))
-    assert of(free) == moments(left) - moments(right)
+    pair = intervals.union(*arrays(left)), intervals.union(*arrays(right))
+    assert of(intervals.difference(*pair)) == moments(left) - moments(right)
+    assert of(intervals.intersection(*pair)) == moments(left) & moments(right)
+
+
+@given(BAGS)
+def test_a_moment_is_inside_from_the_start_until_before_the_end(bag: list[tuple[int, int]]) -> None:
+    times = range(-25, 60)
+    inside = intervals.inside(np.array(times, np.int64), intervals.union(*arrays(bag)))
+    assert {time for time, is_inside in zip(times, inside, strict=True) if is_inside} == moments(
+        bag
+    )
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(-9, 9), st.integers(0, 9))))

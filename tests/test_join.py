@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
+import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +14,7 @@ from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.edit import joined, starts_when_joined
 from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.window import window
 from tests.records import assert_same_trace, records
 from tests.traces import annotation, kernel, memory, op, python, runtime, trace_of
 
@@ -102,6 +106,23 @@ def test_joining_keeps_order_links_and_args(several: list[Record]) -> None:
     assert sorted(both.args) == sorted({key for trace in traces for key in trace.args})
     for key, values in both.args.items():
         assert len(values) == sum(len(t.args[key]) for t in traces if key in t.args)
+
+
+def moments(table: pd.DataFrame) -> Counter[tuple[int, str]]:
+    """Time and name of each row."""
+    return Counter(zip(table["ts"].astype(int), table["name"].astype(str), strict=True))
+
+
+def test_a_range_of_a_trace_is_moved_to_its_place() -> None:
+    """A range keeps the times of its trace, so it does not start at 0."""
+    first, part = step(1), window(Record(step(2)), 12, 90).trace
+    assert len(part.counters)
+    assert part.start_ns == 12
+    both, moved = joined([first, part]), first.span_ns - part.start_ns
+    for table in ("slices", "counters"):
+        at_first, later, now = (getattr(trace, table) for trace in (first, part, both))
+        assert moments(now) == moments(at_first) + moments(later.assign(ts=later["ts"] + moved))
+    assert joined([part, first]).epoch_ns == part.epoch_ns + 12
 
 
 @given(records())

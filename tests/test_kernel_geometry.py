@@ -184,6 +184,18 @@ def test_the_summary_counts_the_steps_alone() -> None:
     assert row["tensor_core_share"] == 0.5
 
 
+def test_each_gpu_is_summed_up_by_its_own_kernels_and_properties() -> None:
+    record = trace_of(
+        laid_out("a", ts=0, dur=30, blocks=0.5, occupancy=20),
+        laid_out("b", ts=0, dur=100, blocks=1.0, occupancy=80, device=3),
+        deviceProperties=[A100 | {"id": 3}],
+    )
+    columns = ["device", "device_name", "memory_bytes", "compute_capability", "kernel_ns"]
+    table = gpu_summary(record)
+    assert table[columns].to_numpy().tolist() == [[0, "", -1, "", 30], [3, "A100", 40, "8.0", 100]]
+    assert table["occupancy"].tolist() == [0.2, 0.8]
+
+
 def test_kernels_side_by_side_share_the_sms() -> None:
     """As in the plugin: their blocks per SM add up, and more than one is one."""
     record = trace_of(

@@ -21,6 +21,7 @@ def test_kernels_and_copies_by_name() -> None:
         copy("Memcpy DtoH", ts=40, dur=6, bytes=64),
     )
     table = kernels(record)
+    assert table["kind"].tolist() == ["compute", "copy", "compute"]
     columns = ["name", "category", "calls", "total_ns", "average_ns", "min_ns", "max_ns", "share"]
     assert table[columns].to_numpy().tolist() == [
         ["gemm", "kernel", 2, 12, 6.0, 4, 8, 0.6],

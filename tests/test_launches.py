@@ -58,6 +58,21 @@ def test_clocks_that_disagree_show_in_the_time_from_the_call_alone() -> None:
     assert queue_length(record)["length"].tolist() == [0]
 
 
+def test_a_launch_has_its_call_its_thread_and_the_kind_of_its_work() -> None:
+    record = trace_of(
+        runtime(LAUNCH, ts=0, dur=5),
+        runtime("cudaMemcpyAsync", ts=10, dur=5, thread=200),
+        kernel("gemm", ts=12, dur=9, launched_by=0),
+        copy(ts=40, dur=9, launched_by=1),
+    )
+    table = launches(record)
+    assert record.trace.tracks["thread"][table["thread"]].tolist() == ["100", "200"]
+    assert table[["launch_name", "category", "kind"]].to_numpy().tolist() == [
+        [LAUNCH, "kernel", "compute"],
+        ["cudaMemcpyAsync", "gpu_memcpy", "copy"],
+    ]
+
+
 def test_the_op_around_the_call_owns_it() -> None:
     record = trace_of(
         op("aten::linear", ts=0, dur=90),
@@ -158,6 +173,7 @@ def test_a_full_queue_blocks() -> None:
     gpu = [kernel("k", ts=3_000 + 2 * i, dur=2, launched_by=i) for i in range(FULL)]
     (row,) = queues(trace_of(*calls, *gpu)).to_dict("records")
     assert row["full_ns"] == 3_000 - (FULL - 1)
+    assert row["full_share"] == row["full_ns"] / (3_000 + 2 * FULL)
     (less,) = queues(trace_of(*calls[1:], *[_earlier(one) for one in gpu[1:]])).to_dict("records")
     assert (less["full_ns"], less["longest"]) == (0, FULL - 1)
 
@@ -168,17 +184,18 @@ def _earlier(row: Row) -> Row:
 
 WORK = st.lists(
     st.tuples(st.integers(0, 60), st.integers(0, 9), st.integers(0, 80), st.integers(0, 9),
-              st.sampled_from([7, 8])),
+              st.sampled_from([(0, 7), (0, 8), (1, 7)])),
     min_size=1, max_size=8,
 )  # fmt: skip
+"""Of each launch: start and length of the call, of its kernel, and the latter's GPU and stream."""
 
 
 @given(WORK)
-def test_equal_to_plain_loops(work: list[tuple[int, int, int, int, int]]) -> None:
+def test_equal_to_plain_loops(work: list[tuple[int, int, int, int, tuple[int, int]]]) -> None:
     calls = [runtime(LAUNCH, ts=ts, dur=dur) for ts, dur, *_ in work]
     gpu = [
-        kernel(f"k{i}", ts=at, dur=took, launched_by=i, stream=stream)
-        for i, (_, _, at, took, stream) in enumerate(work)
+        kernel(f"k{i}", ts=at, dur=took, launched_by=i, device=device, stream=stream)
+        for i, (_, _, at, took, (device, stream)) in enumerate(work)
     ]
     record = trace_of(*calls, *gpu)
     origin = min(min(ts, at) for ts, _, at, _, _ in work)
@@ -199,11 +216,43 @@ def test_equal_to_plain_loops(work: list[tuple[int, int, int, int, int]]) -> Non
         assert found[:2] == expected[:2]
     lengths = queue_length(record)
     for stream in {w[4] for w in work}:
-        of_stream = lengths[lengths["stream"] == stream].set_index("ts_ns")["length"]
+        here = (lengths["device"] == stream[0]) & (lengths["stream"] == stream[1])
+        of_stream = lengths[here].set_index("ts_ns")["length"]
         for t, length in (of_stream.set_axis(of_stream.index + origin)).items():
             held = [w for w in work if w[4] == stream and w[0] <= t < max(w[2], w[0])]
             assert length == len(held)
         assert of_stream.iloc[-1] == 0
+
+
+SUMS = {
+    "queue_ns": "queue_ns",
+    "pure_latency_ns": "pure_latency_ns",
+    "short": "short",
+    "slow_calls": "slow_call",
+    "late": "late",
+}
+
+
+def test_each_stream_of_each_gpu_sums_its_launches_up() -> None:
+    places = [(0, 7), (0, 8), (1, 7)] * 2 + [(1, 7)]
+    calls = [
+        runtime(LAUNCH, ts=100 * US * n, dur=(20 + 9 * n) * US, thread=n)
+        for n in range(len(places))
+    ]
+    gpu = [
+        kernel("k", ts=(20 + 130 * n) * US, dur=99 * US * (n % 3), launched_by=n, device=device,
+               stream=stream)
+        for n, (device, stream) in enumerate(places)
+    ]  # fmt: skip
+    record = trace_of(*calls, *gpu)
+    summary = queues(record).set_index(["device", "stream"])
+    by_stream = launches(record).groupby(["device", "stream"])
+    assert summary.index.tolist() == list(by_stream.groups)
+    assert summary["launches"].tolist() == by_stream.size().tolist()
+    for name, share in (("latency_p50_ns", 0.5), ("latency_p99_ns", 0.99)):
+        assert summary[name].tolist() == pytest.approx(by_stream["latency_ns"].quantile(share))
+    for name, column in SUMS.items():
+        assert summary[name].tolist() == by_stream[column].sum().tolist()
 
 
 def test_in_a_window_calls_before_it_keep_their_times() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gpuprof_widgets.trace.links import (
     below_its_like,
+    innermost_open,
     itself_or_ancestor,
     last_above,
     latest_before,
@@ -285,6 +286,12 @@ def test_a_chain_of_crossing_slices_takes_as_many_rounds_as_its_length_has_binar
     assert parent.tolist() == list(range(-1, count - 1))
     assert set(subtree_end(end, parent).tolist()) == {2 * count - 1}
     assert steps_of(lambda: subtree_end(end, parent)) < 10 * 12 + 20
+
+
+def test_a_slice_is_open_from_its_start_until_before_its_end() -> None:
+    ts, end = np.array([0, 5]), np.array([10, 8])
+    is_open = innermost_open(ts, end, np.arange(-1, 11)).tolist()
+    assert is_open == [-1, *[0] * 5, *[1] * 3, *[0] * 2, -1]
 
 
 def test_a_slice_of_no_length_is_nobodys_parent() -> None:

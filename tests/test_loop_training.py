@@ -130,6 +130,21 @@ def test_steps_are_counted_across_epochs_that_are_shorter() -> None:
     assert record.trace.slices["name"][marks].tolist() == [f"ProfilerStep#{n}" for n in range(2, 6)]
 
 
+BLOCKS = {
+    "else": "for _ in ():\n    pass\nelse:",
+    "except": "try:\n    1 / 0\nexcept ZeroDivisionError:",
+    "finally": "try:\n    pass\nfinally:",
+    "case": "match 1:\n  case 1:",
+}
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_loop_in_any_block_of_a_statement_is_bounded(block: str) -> None:
+    outcome, record = bounded(f"{BLOCKS[block]}\n    for x in data: train_step(x)")
+    assert batches(outcome) == 6
+    assert steps(record) == [2, 3, 4, 5]
+
+
 def test_one_epoch_is_an_epoch() -> None:
     outcome, record = bounded("for e in range(1):\n    for x in data:\n        train_step(x)")
     assert (batches(outcome), steps(record)) == (6, [2, 3, 4, 5])

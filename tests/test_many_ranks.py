@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 import gpuprof_widgets
 from gpuprof_widgets.analyses.ranks.matching import SURE, TOLERANCE_NS
 from gpuprof_widgets.analyses.ranks.reduced import reduced
+from gpuprof_widgets.analyses.ranks.tables import overview
 from gpuprof_widgets.many_ranks import RankProfiles
-from tests.job import MS, US, collective, computing, in_lockstep, rank_record, run_of
+from tests.job import EPOCH, MS, US, collective, computing, in_lockstep, rank_record, run_of
 from tests.test_analyses_pure import digest
-from tests.traces import Shared, annotation, op
+from tests.traces import Shared, annotation, copy, op
 
 
 class TestWaiting:
@@ -49,6 +50,7 @@ class TestWaiting:
         pairs = run.waits().set_index(["rank", "waits_for"])["wait_ns"].to_dict()
         assert pairs == {(0, 1): 700, (2, 1): 600, (1, 0): 500, (2, 0): 400}
         assert run.waits()["share"].sum() == pytest.approx(1)
+        assert run.waits()["collectives"].tolist() == [1] * 4
 
     def test_groups_are_apart(self) -> None:
         run = run_of(
@@ -59,6 +61,7 @@ class TestWaiting:
         )
         table = run.collectives()
         assert table["group"].tolist() == ["0-1", "2-3"]
+        assert table["ranks"].tolist() == table["present"].tolist() == [2, 2]
         assert table["skew_ns"].tolist() == [900, 200]
         assert table["last_rank"].tolist() == [1, 3]
 
@@ -86,6 +89,33 @@ class TestWaiting:
         parts = table["compute_ns"] + table["input_ns"] + table["idle_ns"]
         assert (parts == table["delay_ns"]).all()
         assert int(table["last"].sum()) == len(late)
+        assert table["collectives"].tolist() == [len(late)] * len(ranks)
+        of_rank = each.groupby("rank")["transfer_ns"].sum()
+        assert table["transfer_ns"].tolist() == of_rank[table["rank"]].tolist()
+
+
+class TestClocks:
+    """The tables of two ranks do not depend on what their clocks count from."""
+
+    @staticmethod
+    def tables(*clocks: int) -> list[str]:
+        rows = [collective(0, 900), collective(500, 900)]
+        run = run_of(
+            *(
+                rank_record(rank, rows[rank], computing(950, 2000), clock=clock, host=f"box{rank}")
+                for rank, clock in enumerate(clocks)
+            )
+        )
+        tables = (run.collectives(), run.steps(), run.stragglers(), run.waits(), run.breakdown())
+        return [str(run.span_ns), *(table.to_csv() for table in tables)]
+
+    @pytest.mark.parametrize("clock", [-EPOCH - 9 * MS, 7 * MS])
+    def test_all_clocks_may_count_from_another_time(self, clock: int) -> None:
+        assert self.tables(clock, clock) == self.tables(0, 0)
+
+    @pytest.mark.parametrize("clocks", [(0, 9 * MS), (-EPOCH - 9 * MS, -EPOCH)])
+    def test_one_clock_may_be_ahead_of_the_other(self, clocks: tuple[int, int]) -> None:
+        assert self.tables(*clocks) == self.tables(0, 0)
 
 
 class TestMatching:
@@ -315,14 +345,19 @@ class TestSteps:
         run = run_of(
             *(
                 rank_record(
-                    rank, annotation("ProfilerStep#1", ts=0, dur=1000), collective(come, 1000)
+                    rank,
+                    annotation("ProfilerStep#1", ts=0, dur=1000),
+                    computing(0, 20 * rank),
+                    collective(come, 1000),
                 )
-                for rank, come in enumerate([300, 900])
+                for rank, come in ((4, 300), (6, 900))
             )
         )
         table = run.steps()
-        assert table["step"].tolist() == [1, 1]
-        assert table["dur_ns"].tolist() == [1000, 1000]
+        columns = ["step", "rank", "start_ns", "end_ns", "dur_ns"]
+        assert table[columns].to_numpy().tolist() == [[1, 4, 0, 1000, 1000], [1, 6, 0, 1000, 1000]]
+        assert table["compute_ns"].tolist() == [80, 120]
+        assert table["gpu_busy_ns"].tolist() == [80 + 700, 120 + 100]
         assert table["waited_ns"].tolist() == [600, 0]
         assert table["own_ns"].tolist() == [400, 1000]
         assert table["imbalance"].tolist() == pytest.approx([400 / 700 - 1, 1000 / 700 - 1])
@@ -330,6 +365,23 @@ class TestSteps:
     def test_without_steps_the_run_is_one(self) -> None:
         run = run_of(*in_lockstep({0: [0], 1: [50]}, moving=10))
         assert run.steps()["step"].tolist() == [-1, -1]
+
+
+def test_the_time_of_each_rank_is_computing_waiting_moving_copying_or_idle() -> None:
+    run = run_of(
+        rank_record(
+            0, computing(0, 300), collective(400, 1000), copy(ts=1000, dur=50, stream=9), host="box"
+        ),
+        rank_record(1, computing(0, 800), collective(900, 1000), host="box"),
+    )
+    table = overview(run.job.timed, run.collectives(per_rank=True))
+    assert list(table)[1:] == [
+        *("span_ns", "computing_ns", "waiting_ns", "moving_ns", "copying_ns", "idle_ns")
+    ]
+    assert table.to_numpy().tolist() == [
+        [0, 1050, 300, 500, 100, 50, 100],
+        [1, 1000, 800, 0, 100, 0, 100],
+    ]
 
 
 def test_the_breakdown_of_every_rank_adds_up() -> None:

@@ -185,6 +185,7 @@ def test_the_peak_tells_what_was_alive_then_the_biggest_first() -> None:
         ["temporaries", 3],
     ]
     assert rows["allocated_bytes"].tolist() == [113] * 5
+    assert rows["blocks"].tolist() == [1] * 5
     assert rows["share"].sum() == pytest.approx(1)
 
 
@@ -207,6 +208,40 @@ def test_parameters_seen_before_the_record_are_part_of_what_was_there() -> None:
     )
     peak = memory_peak(record).set_index("category")["bytes"]
     assert peak.to_dict() == {"parameters": 1024, BEFORE: 4096 - 512 - 1024, "other": 512}
+
+
+def held_before(size: int) -> dict[str, Any]:
+    """What was seen to hold a block of GPU 0 before the record."""
+    held = {"device": "GPU 0", "address": 9, "category": "parameters", "tensor": "w"}
+    return {"before": [held | {"bytes": size}]}
+
+
+@pytest.mark.parametrize(("total", "kept"), [(512 + 1024, "parameters"), (512 + 1023, BEFORE)])
+def test_what_was_there_before_is_named_as_far_as_there_is_room_for_it(
+    total: int, kept: str
+) -> None:
+    new = block(512, at=1, ts=1, device=0, allocated=total)
+    peak = memory_peak(trace_of(op("aten::empty", ts=0, dur=9), new, memory=held_before(1024)))
+    assert peak.set_index("category")["bytes"].to_dict() == {kept: total - 512, "other": 512}
+
+
+def test_memory_from_before_the_record_is_what_held_it_then() -> None:
+    freed = [block(-512, at=at, ts=at, device=0) for at in (8, 9)]
+    table = allocations(trace_of(op("a", ts=0, dur=20), *freed, memory=held_before(512)))
+    held = table[["category", "tensor", "address"]].to_numpy().tolist()
+    assert held == [[BEFORE, "", 8], ["parameters", "w", 9]]
+
+
+@pytest.mark.parametrize(
+    ("within", "category"), [("module", "activations"), ("cell_line", "inputs")]
+)
+def test_a_copy_is_an_input_unless_a_module_made_it(within: str, category: str) -> None:
+    record = trace_of(
+        op("around", ts=0, dur=20, category=within),
+        op("aten::to", ts=1, dur=9),
+        block(8, at=1, ts=2),
+    )
+    assert allocations(record)["category"].tolist() == [category]
 
 
 @st.composite
@@ -351,6 +386,18 @@ def test_the_peak_is_a_finding_with_its_categories_and_their_largest_owner() -> 
     )
     names = record.trace.slices["name"]
     assert {names[row] for row in finding.rows} == {"aten::linear", "MmBackward0"}
+
+
+def test_what_is_released_in_the_moment_of_the_peak_is_no_part_of_it() -> None:
+    record = trace_of(
+        op("aten::first", ts=0, dur=9),
+        block(6 * MIB, at=1, ts=5),
+        op("aten::second", ts=50, dur=9),
+        block(-6 * MIB, at=1, ts=51),
+        block(10 * MIB, at=2, ts=51),
+    )
+    (finding,) = memory_findings(record)
+    assert [record.trace.slices["name"][row] for row in finding.rows] == ["aten::second"]
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,8 @@ def test_the_tree_has_parents_before_their_children() -> None:
     assert table["class"].tolist() == ["Net", "Linear", "Linear", ""]
     assert table["parent"].tolist() == [-1, 0, 0, -1]
     assert table["depth"].tolist() == [0, 1, 1, 0]
+    assert trained().trace.slices["name"][table["row"][:-1]].tolist() == table["name"].tolist()[:-1]
+    assert table["row"].tolist()[-1] == -1
     assert table["calls"].tolist() == [1, 1, 1, 0]
 
 

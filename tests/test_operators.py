@@ -719,9 +719,21 @@ COLUMNS = ["calls", "cpu_total_ns", "cpu_self_ns", "device_total_ns", "device_se
 @given(op_trees())
 def test_sums_equal_those_of_a_slow_loop(ops: list[Slow]) -> None:
     table = operators(record_of(ops))
+    assert_derived(table)
     table = table[table["category"] == "cpu_op"]
     ours = {each["name"]: [int(each[c]) for c in COLUMNS] for each in table.to_dict("records")}
     assert ours == slow_table(ops)
+
+
+def assert_derived(table: pd.DataFrame) -> None:
+    """Averages are totals by calls, shares are parts of the self time of all rows."""
+    totals = table.attrs.get(SELF_TIMES, {})
+    for side in ("cpu", "device"):
+        whole = max(totals.get("CPU" if side == "cpu" else "GPU", 0), 1)
+        average = table[f"{side}_total_ns"] / table["calls"].clip(lower=1)
+        assert (table[f"{side}_average_ns"] == average).all()
+        assert (table[f"{side}_self_share"] == table[f"{side}_self_ns"] / whole).all()
+    assert (table["cpu_total_share"] == table["cpu_total_ns"] / max(totals.get("CPU", 0), 1)).all()
 
 
 @given(op_trees(), st.lists(st.integers(0, 60), max_size=3))

@@ -103,6 +103,22 @@ def test_a_name_that_args_alone_give_away_is_gone(how: str, tmp_path: Path) -> N
     assert again.metadata["notes"] == ["saved by user", "user:user"]
 
 
+@pytest.mark.parametrize("key", ["Host", "HostName", "USER"])
+def test_what_stands_under_a_capitalised_key_is_gone_from_every_text(key: str) -> None:
+    record = trace_of(
+        op("a", ts=0, dur=9, **{key: "zelda7"}),
+        annotation("on zelda7", ts=10, dur=1),
+        op("b", ts=20, dur=9, about={key: "quagga7"}),
+        annotation("on quagga7", ts=30, dur=1),
+        devices=[{"index": 0, key: "wombat7"}],
+        notes=["on wombat7"],
+    )
+    clean = redacted(record)
+    left = f"{[*clean.trace.slices['name']]} {clean.trace.args} {clean.metadata}"
+    assert not re.search("zelda|quagga|wombat", left)
+    assert key not in clean.trace.args
+
+
 @pytest.mark.parametrize("name", ["josé", "мария", "müller"])
 def test_names_beyond_ascii_are_gone(name: str, tmp_path: Path) -> None:
     record = trace_of(

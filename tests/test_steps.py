@@ -28,6 +28,7 @@ from gpuprof_widgets.capture.loop.iterations import Schedule
 from gpuprof_widgets.capture.part import Active
 from gpuprof_widgets.capture.torch_profiler import TorchRecording, profiler_is_running
 from gpuprof_widgets.exceptions import OptionError, RecordingError
+from gpuprof_widgets.options import Options
 from tests.test_recorder import state
 
 
@@ -84,6 +85,17 @@ def test_the_schedule_says_which_iterations_are_recorded() -> None:
     one = ["wait", "warmup", "warmup", "recorded", "recorded", "recorded", "cprofile"]
     assert [schedule.kind(number) for number in range(schedule.total)] == one * 2
     assert schedule.total == 14
+
+
+def test_unless_asked_otherwise_three_iterations_warm_up() -> None:
+    assert Schedule.of(Options(steps=8)).in_words() == (
+        "3 iterations to warm up, 8 recorded, then it ends"
+    )
+
+
+@pytest.mark.parametrize(("asked", "calls"), [(None, 8), (2, 8), (9, 9)])
+def test_cprofile_runs_at_least_as_long_as_the_trace(asked: int | None, calls: int) -> None:
+    assert Schedule.of(Options(steps=8, cprofile_steps=asked)).calls == calls
 
 
 def test_a_loop_is_warmed_up_recorded_and_ended() -> None:

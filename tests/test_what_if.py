@@ -164,8 +164,12 @@ def test_all_likely_ones_the_most_saved_first() -> None:
     table = what_ifs(bound_by_the_gpu())
     assert table["saved_ns"].is_monotonic_decreasing
     assert set(table["name"]) == {"aten::a", "aten::b", "first", "second"}
-    for name, gain in zip(table["name"], table["saved_ns"], strict=True):
-        assert saved(bound_by_the_gpu(), name) == gain
+    for number, name in enumerate(table["name"]):
+        alone = what_if(bound_by_the_gpu(), name)
+        assert table.iloc[[number]].to_dict("list") == alone.to_dict("list")
+    assert (table["scale"] == 0).all()
+    assert (table["span_ns"] - table["new_span_ns"] == table["saved_ns"]).all()
+    assert (table["saved_share"] == table["saved_ns"] / table["span_ns"]).all()
 
 
 def test_a_python_function_is_called_one_and_found_by_its_name_alone() -> None:

@@ -214,7 +214,7 @@ def _files(record: Record) -> set[str]:
 
 def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
     """Yield all texts in a value of JSON, each with its key in lower case."""
-    values, key = [(key, value)], key.lower()
+    values = [(key.lower(), value)]
     while values:
         key, value = values.pop()
         if isinstance(value, str):
