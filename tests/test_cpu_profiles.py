@@ -122,11 +122,13 @@ BAD_PROFILES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "twice": ({"nodes": [node(4, "f"), node(4, "g")]}, "two of its nodes have the id 4"),
     "a time beyond all": ({"timeDeltas": [1, 1e300]}, "its times are none"),
+    "a time that has no ns": ({"timeDeltas": [1, 1e307]}, "its times are none"),
     "text as time": ({"startTime": "now"}, r"Expected `int \| float`, got `str`"),
     "no call frame": ({"nodes": [{"id": 4}, node(5, "f")]}, "missing required field `callFrame`"),
 }
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", BAD_PROFILES)
 def test_bad_profiles_are_one_clear_error(name: str) -> None:
     changes, words = BAD_PROFILES[name]

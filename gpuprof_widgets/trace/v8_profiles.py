@@ -141,8 +141,10 @@ def typical_interval(times: Ints) -> int:
 
 def _ns(microseconds: Sequence[Number]) -> Ints:
     """Return whole nanoseconds, exact where the file has whole microseconds."""
-    rough = np.array(microseconds, dtype=np.float64) * 1000
-    if not np.abs(rough).sum() < LONGEST_NS:
+    with np.errstate(over="ignore"):  # infinity is refused as well
+        rough = np.array(microseconds, dtype=np.float64) * 1000
+        length = np.abs(rough).sum()
+    if not length < LONGEST_NS:
         raise BrokenProfileError("its times are none: in ns they add up to more than 2**62")
     if all(type(each) is int for each in microseconds):
         return np.array(microseconds, dtype=np.int64) * 1000
