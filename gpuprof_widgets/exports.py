@@ -268,7 +268,7 @@ WRITERS = {
         "any browser, offline",
     ),
     "png": Writer("a picture of the views", (".png",), _png, "anything", _views, _VIEW),
-    "svg": Writer("the same, of rectangles and text", (".svg",), _svg, "anything", _views, _VIEW),
+    "svg": Writer("the same, of vectors and text", (".svg",), _svg, "anything", _views, _VIEW),
 }
 """Every format that a record can be written in; the longest ending that fits a name decides."""
 
