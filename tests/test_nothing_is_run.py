@@ -86,7 +86,6 @@ ARGUED = {
     ): "refuses every name, thereby every call",
     ("snakeviz_server.py", "subprocess"): "starts snakeviz where the user asks for it",
     ("snakeviz_server.py", "Popen"): "the same",
-    ("snakeviz_server.py", "socket"): "a free port on this machine for it",
     ("snakeviz_server.py", "webbrowser"): "opens its page",
     ("commands/reports.py", "webbrowser"): "opens the report that was just written",
     ("cli.py", "import_module"): "loads one of our commands, by a name of the registry",
