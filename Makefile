@@ -22,7 +22,7 @@ test: $(DEV) $(IPYTHON8)/.installed
 # What needs no kernel, no browser and little time: for a first answer while you work.
 test-fast: $(DEV)
 	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile \
-	  -m 'not kernel and not browser and not slow'
+	  -m 'not kernel and not browser and not slow' --hypothesis-profile fast
 
 # A hundred profiled cells in one kernel, some interrupted: fails where anything is left behind.
 CELLS ?= 100

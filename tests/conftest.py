@@ -29,6 +29,7 @@ freeze()
 
 # No test depends on speed. For a longer search: pytest --hypothesis-profile=thorough
 settings.register_profile("unhurried", deadline=None, max_examples=25)
+settings.register_profile("fast", deadline=None, max_examples=5)
 settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("unhurried")
 
@@ -52,8 +53,14 @@ _loaded: dict[Path, Record] = {}  # all of them have the size of one library
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Tests that take ``shared_trace`` run once for every real trace; without any they skip."""
     if "shared_trace" in metafunc.fixturenames:
-        names = [pytest.param(name, marks=pytest.mark.slow) for name in KINETO or ["*/*.json.gz"]]
+        names = KINETO or ["*/*.json.gz"]
         metafunc.parametrize("shared_trace", names, indirect=True, scope="session")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Count all that reads real traces as slow."""
+    if isinstance(item, pytest.Function) and "shared" in item.fixturenames:
+        item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish() -> None:

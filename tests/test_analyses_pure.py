@@ -329,6 +329,7 @@ def test_no_analysis_changes_its_input(analysis: str) -> None:
     assert str(ANALYSES[analysis](record)) == str(first), "a second call says something else"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("analysis", ANALYSES)
 def test_the_window_of_everything_gives_the_same(analysis: str) -> None:
     record = rich()
@@ -341,6 +342,7 @@ def test_every_analysis_takes_an_empty_record(analysis: str) -> None:
     ANALYSES[analysis](trace_of())
 
 
+@pytest.mark.slow
 @given(records(), st.integers(0, 40), st.integers(0, 40))
 @settings(max_examples=10)
 def test_every_analysis_takes_every_record_and_window(record: Record, t0: int, span: int) -> None:

@@ -24,6 +24,8 @@ from tests.export_cases import a_profile, as_ns, events_of
 from tests.records import assert_same_record, assert_same_trace, records
 from tests.traces import op, trace_of
 
+pytestmark = pytest.mark.slow
+
 same_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
 
 

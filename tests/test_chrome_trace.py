@@ -496,6 +496,7 @@ def test_a_file_that_cannot_be_read_says_why(write: Any, kind: str) -> None:
     assert str(caught.value).startswith(f"{path}: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["kineto", "compact"])
 def test_a_trace_cut_anywhere_is_an_error_or_its_events_before_the_cut(
     write: Any, layout: str

@@ -138,6 +138,7 @@ def test_reading_a_trace_loads_neither_torch_nor_bokeh(trace: Path) -> None:
     subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
 
 
+@pytest.mark.slow
 def test_a_trace_comes_from_standard_input_too(trace: Path) -> None:
     with trace.open("rb") as file:
         piped = gpuprof_process("kernels", "-", stdin=file)

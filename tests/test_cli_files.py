@@ -19,6 +19,8 @@ from tests.command_lines import gpuprof, small_trace
 from tests.records import assert_same_record, assert_same_trace
 from tests.traces import calls_of, op, trace_of
 
+pytestmark = pytest.mark.slow
+
 Capsys = pytest.CaptureFixture[str]
 
 

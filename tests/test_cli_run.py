@@ -23,6 +23,8 @@ from gpuprof_widgets.profiles import Profile
 from tests.command_lines import TIMEOUT_S
 from tests.forked_calls import ROOT, Calls, Done, calls
 
+pytestmark = pytest.mark.slow
+
 SEEN = """
     '''What a program sees.'''
     from __future__ import annotations

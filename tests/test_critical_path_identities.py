@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,8 @@ from gpuprof_widgets.analyses.what_if import what_if, what_ifs
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window
 from tests.records import records
+
+pytestmark = pytest.mark.slow
 
 MOMENTS = st.integers(0, 60)
 

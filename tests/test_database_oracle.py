@@ -96,6 +96,7 @@ def pair(request: pytest.FixtureRequest, name: str, shared: Shared) -> tuple[Rec
     return recorded(name, shared), read_back(name, shared, request.param)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one", plain_analyses(), ids=lambda one: one.name)
 def test_every_analysis_answers_as_of_kineto_s_trace(
     pair: tuple[Record, Record], one: Analysis

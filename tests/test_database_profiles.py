@@ -16,6 +16,8 @@ from tests.profiler_databases import PID, TID, Database, Nsys, Nvprof, global_id
 from tests.test_database_oracle import hand_made
 from tests.test_every_trace import all_answers
 
+pytestmark = pytest.mark.slow
+
 
 def everything(kind: type[Nsys] | type[Nvprof]) -> Database:
     """A file with at least one row of each kind that is read."""

@@ -12,6 +12,8 @@ import pytest
 
 from scripts.digest import differences, digest, subjects
 
+pytestmark = pytest.mark.slow
+
 DATA = Path(__file__).parent / "data"
 PROFILES = subjects(
     [DATA / "recorded", DATA.parents[1] / "notebooks" / "data", *DATA.glob("*.json*")]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,8 @@ from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import SLICE_COLUMNS
 from tests.records import assert_same_trace, records
 from tests.traces import annotation, gpu_annotation, kernel, op, runtime, trace_of
+
+pytestmark = pytest.mark.slow
 
 
 def small() -> Trace:

@@ -23,6 +23,8 @@ from gpuprof_widgets.views.page_rows import PageRows, merge_short, page_rows
 from tests.records import records
 from tests.traces import annotation, calls_of, copy, kernel, memory, op, python, runtime, trace_of
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = ["</script><img src=x onerror=alert(1)>", "__proto__", '\u2028\n"\\', "=1+1", "日本語"]
 
 US = 1_000

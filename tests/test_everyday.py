@@ -12,6 +12,8 @@ from shells import loaded
 
 import gpuprof_widgets
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:

@@ -19,6 +19,8 @@ from tests.command_lines import gpuprof, small_trace
 from tests.export_cases import a_profile, as_ns, events_of
 from tests.traces import calls_of, kernel, trace_of
 
+pytestmark = pytest.mark.slow
+
 Capsys = pytest.CaptureFixture[str]
 same_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 

@@ -23,6 +23,8 @@ from gpuprof_widgets.trace.readers import READERS
 from scripts import make_docs
 from tests.command_lines import TIMEOUT_S, gpuprof, small_trace
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
 GUIDE = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")

@@ -16,6 +16,8 @@ from gpuprof_widgets.capture.part import Active
 from gpuprof_widgets.capture.window import Window
 from tests.shells import loaded
 
+pytestmark = pytest.mark.slow
+
 STEPS = "--steps 2 --warmup 1"
 SEEN = "recorders.append(weakref.ref(Active.recorder))"
 """Stands in every cell and makes no reference that would keep its recorder alive."""

@@ -26,6 +26,7 @@ def test_a_seed_is_a_good_file(seed: Seed) -> None:
     assert len(record.trace) or record.calls is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, CASES, BATCH))
 def test_a_broken_file_is_a_sound_record_or_one_error(first: int) -> None:
     assert wrong_ones({number: case(number) for number in range(first, first + BATCH)}) == {}

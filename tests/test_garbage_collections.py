@@ -31,6 +31,8 @@ from gpuprof_widgets.trace.window import window
 from tests.cells import recorded
 from tests.traces import annotation, calls_of, op, trace_of
 
+pytestmark = pytest.mark.slow
+
 MS = 1_000_000
 COLLECT = "<built-in method gc.collect>"
 

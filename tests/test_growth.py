@@ -46,6 +46,8 @@ from tests.traces import (
     trace_of,
 )
 
+pytestmark = pytest.mark.slow
+
 PACKAGE = str(Path(gpuprof_widgets.__file__).parent)
 
 SIZE, TIMES = 40, 4

@@ -27,6 +27,8 @@ from tests import hostile
 from tests.job import STARTS, in_lockstep
 from tests.job import saved as saved_ranks
 
+pytestmark = pytest.mark.slow
+
 ALLOWED = {
     "div": {"class", "style"},
     "table": {"style"},

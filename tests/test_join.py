@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pandas as pd
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,8 @@ from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.window import window
 from tests.records import assert_same_trace, records
 from tests.traces import annotation, kernel, memory, op, python, runtime, trace_of
+
+pytestmark = pytest.mark.slow
 
 LINKS = ("parent", "launch", "op", "forward")
 

@@ -27,6 +27,8 @@ from gpuprof_widgets.exceptions import OptionError
 from tests.command_lines import TIMEOUT_S
 from tests.forked_calls import ROOT, Calls, calls
 
+pytestmark = pytest.mark.slow
+
 VARIABLES = {
     "torchrun": {"RANK": "{rank}", "WORLD_SIZE": "{size}", "LOCAL_RANK": "{rank}"},
     "Open MPI": {

@@ -24,7 +24,7 @@ from tests.test_steps import kinds, last, notes, recorded_steps
 
 # Tests that run side by side send their warnings to one process, which imports the packages of
 # these to read them; there torchvision's operators are not declared.
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
 OURS = "gpuprof_widgets.integrations.lightning"
 

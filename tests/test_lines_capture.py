@@ -22,6 +22,8 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.owners import is_engine
 from tests.cells import compiled, line_calls, line_rows, marked, plain, recorded, run, value
 
+pytestmark = pytest.mark.slow
+
 TEXT = (Path(__file__).parent / "data" / "tricky_cells.txt").read_text()
 CELLS = dict(part.split("\n", 1) for part in TEXT.removesuffix("\n").split("# %% ")[1:])
 

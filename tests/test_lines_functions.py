@@ -215,6 +215,7 @@ values = decorated(x), fast(x), compiled_model(x), free(x)
 [value.tolist() for value in values]"""
 
 
+@pytest.mark.slow
 def test_torch_compile_finds_functions_of_the_cell_as_they_were_written() -> None:
     torch._dynamo.reset()  # type: ignore[attr-defined]
     names: dict[str, Any] = {"__name__": "__main__"}

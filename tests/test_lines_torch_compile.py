@@ -11,6 +11,8 @@ import torch
 
 from tests.cells import FIRST_LINE, line_calls, plain, recorded
 
+pytestmark = pytest.mark.slow
+
 BEFORE = """
 import torch
 from torch._dynamo.testing import CompileCounter

@@ -21,6 +21,8 @@ from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Record
 from tests.cells import Outcome, recorded
 
+pytestmark = pytest.mark.slow
+
 BATCHES = 28
 SETUP = """
 import asyncio, itertools, torch

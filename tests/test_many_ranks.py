@@ -19,6 +19,8 @@ from tests.job import EPOCH, MS, US, collective, computing, in_lockstep, rank_re
 from tests.test_analyses_pure import digest
 from tests.traces import Shared, annotation, copy, op
 
+pytestmark = pytest.mark.slow
+
 
 class TestWaiting:
     def test_every_rank_waits_for_the_last_and_then_all_move_data(self) -> None:

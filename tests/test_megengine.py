@@ -384,6 +384,7 @@ def test_on_a_cpu_s_node_an_op_is_no_second_op() -> None:
     assert "kernel" not in category
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [TIMELINE, GRAPH], ids=lambda path: path.name)
 def test_all_analyses_and_the_report_work_on_it(path: Path) -> None:
     assert all_answers(load(path)) == {}

@@ -21,6 +21,8 @@ from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 
+pytestmark = pytest.mark.slow
+
 
 def training(make: Callable[..., Any] = torch.optim.SGD) -> dict[str, Any]:
     """A namespace with a small model, its optimizer and a batch."""

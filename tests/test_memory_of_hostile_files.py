@@ -18,6 +18,8 @@ import pytest
 
 from gpuprof_widgets.trace.readers import parse
 
+pytestmark = pytest.mark.slow
+
 SIZE = 5_000_000
 """Bytes of each file, good or bad."""
 

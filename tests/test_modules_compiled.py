@@ -19,6 +19,8 @@ from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Record
 
+pytestmark = pytest.mark.slow
+
 X = torch.ones(2, 3)
 
 

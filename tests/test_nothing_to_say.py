@@ -34,6 +34,8 @@ from tests.job import collective, computing, rank_record, run_of
 from tests.records_that_lack import RECORDS
 from tests.traces import op, trace_of
 
+pytestmark = pytest.mark.slow
+
 Keywords = dict[str, Any]
 
 

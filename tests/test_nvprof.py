@@ -120,6 +120,7 @@ def test_names_made_to_exhaust_the_stack_stay_as_they_are() -> None:
     assert readable([name]) == {name: name}
 
 
+@pytest.mark.slow
 def test_a_name_that_stands_for_gigabytes_stays_as_it_is() -> None:
     """Every argument is twice the one before; the names before it are read all the same."""
     known = ["S_", *(f"S{code}_" for code in "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ")]

@@ -19,6 +19,8 @@ from gpuprof_widgets.capture.torch_profiler import _read
 from gpuprof_widgets.trace.pstats import calls_of_stats
 from tests.cells import compiled, recorded
 
+pytestmark = pytest.mark.slow
+
 MODEL = """\
 import torch
 from torch import nn

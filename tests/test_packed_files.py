@@ -200,6 +200,7 @@ OF_ONE_STEP = 46 << 20
 """Bytes that are unpacked at a time, at most: bzip2 makes them of 32."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", PACK)
 @pytest.mark.usefixtures("small_limits")
 def test_a_bomb_is_refused_before_it_is_unpacked(how: str, unpacked_bytes: list[int]) -> None:

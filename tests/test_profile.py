@@ -21,6 +21,8 @@ from tests.displays import displayed
 from tests.records import assert_same_record
 from tests.traces import annotation, calls_of, kernel, op, runtime, trace_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def profile() -> Profile:

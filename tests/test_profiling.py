@@ -23,6 +23,8 @@ from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.capture.torch_profiler import profiler_is_running
 from gpuprof_widgets.exceptions import OptionError, RecordingError
 
+pytestmark = pytest.mark.slow
+
 
 def ops(profile: gpuprof_widgets.Profile | None) -> set[str]:
     assert profile is not None

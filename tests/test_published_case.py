@@ -23,6 +23,8 @@ from gpuprof_widgets.views.figure import trace_store
 from tests.cells import recorded
 from tests.published_case import FakeImages, vision_transformer
 
+pytestmark = pytest.mark.slow
+
 CELL = """\
 for images, labels in loader:
     images, labels = images.to(device), labels.to(device)

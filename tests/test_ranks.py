@@ -24,6 +24,8 @@ from gpuprof_widgets.capture.distributed import process_rank
 from gpuprof_widgets.exceptions import OptionError, RecordingError
 from tests.loaders import mean_rank
 
+pytestmark = pytest.mark.slow
+
 HANGING_S = 600  # a rank that is not ended would sleep this long; no test waits for it
 
 

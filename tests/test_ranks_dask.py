@@ -13,6 +13,8 @@ import gpuprof_widgets
 from gpuprof_widgets.exceptions import OptionError
 from tests.job import STARTS, in_lockstep, saved
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 
 

@@ -20,6 +20,8 @@ from gpuprof_widgets.trace.model import Record
 from tests.displays import displayed, in_a_cell
 from tests.job import MS, STARTS, collective, computing, in_lockstep, rank_record, saved
 
+pytestmark = pytest.mark.slow
+
 HOUR = 3_600_000_000_000
 
 

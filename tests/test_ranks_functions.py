@@ -21,6 +21,8 @@ from tests.job import MS, STARTS, collective, computing, in_lockstep, rank_recor
 from tests.profiler_databases import Nsys, Nvprof, written
 from tests.traces import calls_of, trace_of
 
+pytestmark = pytest.mark.slow
+
 Capsys = pytest.CaptureFixture[str]
 
 

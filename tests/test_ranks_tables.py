@@ -6,12 +6,16 @@ import re
 from dataclasses import replace
 from html import unescape
 
+import pytest
+
 from gpuprof_widgets.analyses.ranks.reduced import joined, reduced
 from gpuprof_widgets.many_ranks import RankProfiles
 from gpuprof_widgets.trace.model import Calls
 from tests.job import MS, collective, compared, computing, in_lockstep, rank_record, run_of
 from tests.test_ranks_functions import calls_alone
 from tests.traces import calls_of, kernel
+
+pytestmark = pytest.mark.slow
 
 Cells = list[list[tuple[str, str]]]
 

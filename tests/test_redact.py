@@ -260,6 +260,7 @@ def test_a_recording_of_this_machine_tells_nothing_of_it(tmp_path: Path) -> None
     assert json.dumps(load(path).metadata["options"]["save"]) == "null"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", sorted(RECORDED.glob("*.gpuprof")), ids=lambda file: file.stem)
 def test_findings_of_a_redacted_profile_name_lines_without_their_source(file: Path) -> None:
     findings = load(file).redacted().findings()

@@ -382,6 +382,7 @@ def many_adds(installed: Path) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_an_analysis_of_another_package_has_method_command_and_tab(
     installed: Path, many_adds: str
 ) -> None:
@@ -401,6 +402,7 @@ print("Short ops" in profile.report(), profile.short_ops.__doc__[:12])
     assert printed.split() == ["name", "calls", "total", "aten::add", "120", "240", "µs"]
 
 
+@pytest.mark.slow
 def test_a_package_may_import_what_it_adds_to(installed: Path, many_adds: str) -> None:
     """Whichever is imported first."""
     rules = installed / "my_rules.py"
@@ -410,6 +412,7 @@ def test_a_package_may_import_what_it_adds_to(installed: Path, many_adds: str) -
         assert in_its_process(installed, "-c", f"{first}; print({code})") == "[120]\n"
 
 
+@pytest.mark.slow
 def test_a_finding_of_another_package_is_said_and_has_its_limit(
     installed: Path, many_adds: str
 ) -> None:

@@ -24,6 +24,8 @@ from gpuprof_widgets.trace.model import Record
 from tests.kernels import Kernel, loaded_kernel
 from tests.traces import calls_of, op, python, trace_of
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["loaded_kernel"]
 
 OPENED = "opened in"

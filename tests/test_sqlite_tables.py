@@ -288,6 +288,7 @@ ODD = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(data=st.data())
 def test_any_value_in_any_column_is_read_or_refused(data: st.DataObject) -> None:

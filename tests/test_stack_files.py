@@ -23,6 +23,8 @@ from gpuprof_widgets.trace.writers.stacks import brackets, collapsed_stacks, fra
 from tests.records import records
 from tests.traces import calls_of, kernel, op, python, runtime, trace_of
 
+pytestmark = pytest.mark.slow
+
 # Of speedscope (MIT), as https://www.speedscope.app/file-format-schema.json has it.
 SCHEMA = json.loads(
     (Path(__file__).parent / "data" / "speedscope-file-format-schema.json").read_text()

@@ -220,6 +220,7 @@ def test_nothing_is_said_of_ops_that_a_sampler_could_not_record() -> None:
     assert said.text.startswith("The function `mm` itself took")
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(records(), st.sampled_from(["ops", "merged"]))
 def test_what_we_write_opens_with_the_same_stacks_to_the_ns(record: Record, source: str) -> None:

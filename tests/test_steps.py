@@ -31,6 +31,8 @@ from gpuprof_widgets.exceptions import OptionError, RecordingError
 from gpuprof_widgets.options import Options
 from tests.test_recorder import state
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def nothing_stays(capsys: pytest.CaptureFixture[str]) -> Iterator[None]:

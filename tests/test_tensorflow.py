@@ -383,6 +383,7 @@ def test_every_op_of_the_file_is_there_as_long_as_it_says() -> None:
     assert Counter(zip(ops["name"], ops["dur"], strict=True)) == Counter(written)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["", "tf-timeline/cpu_step_0.json.gz", GPU_STEP])
 def test_all_analyses_and_the_report_work_on_it(name: str, shared: Shared) -> None:
     path = shared(name) if name else REAL

@@ -20,6 +20,8 @@ from tests.command_lines import gpuprof
 from tests.snapshots import dumped, snapshot, training
 from tests.traces import annotation, kernel, op, python, runtime, trace_of
 
+pytestmark = pytest.mark.slow
+
 Capsys = pytest.CaptureFixture[str]
 
 NOTE = "Note: these rows are of the whole run, not of that range: "

@@ -57,6 +57,8 @@ from tests.loaders import (
     slow_collate,
 )
 
+pytestmark = pytest.mark.slow
+
 NS = 1_000_000_000
 MS = 1_000_000
 
