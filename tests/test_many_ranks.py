@@ -195,6 +195,25 @@ class TestAlignment:
             assert (ends.max() - ends.min()).max() <= 15 * US
             assert any("the clocks differ" in note for note in run.notes)
 
+    def test_offset_and_spread_are_the_medians_of_the_ends(self) -> None:
+        ends = {
+            "a": [n * MS + 90 * US for n in range(5)],
+            "b": [n * MS + late * US for n, late in enumerate([90, 490, 500, 530, 490])],
+        }
+        run = run_of(
+            *(
+                rank_record(
+                    rank, *(collective(end - 90 * US, end) for end in ends[host]), host=host
+                )
+                for rank, host in enumerate(ends)
+            )
+        )
+        columns = ["rank", "host", "collectives", "offset_ns", "spread_ns", "impossible"]
+        assert run.alignment()[[*columns, "shift_ns"]].to_numpy().tolist() == [
+            [0, "a", 5, 0, 0, 4, 0],
+            [1, "b", 5, 400 * US, 10 * US, 0, -400 * US],
+        ]
+
     def test_clocks_that_agree_are_left_alone(self) -> None:
         run = run_of(*in_lockstep({0: [0, 5000], 1: [700, 9000], 2: [300, 6000]}))
         assert run.alignment()["shift_ns"].tolist() == [0, 0, 0]
