@@ -262,6 +262,11 @@ class TestAlignment:
 
 
 class TestStragglers:
+    def test_every_rank_has_its_collectives_and_the_time_of_their_transfer(self) -> None:
+        table = run_of(*in_lockstep({0: [0, 2000], 1: [700, 1500]}, moving=100)).stragglers()
+        columns = ["collectives", "last", "transfer_ns"]
+        assert table[columns].to_numpy().tolist() == [[2, 1, 200], [2, 1, 200]]
+
     def test_more_to_compute(self) -> None:
         run = run_of(
             *(
