@@ -85,6 +85,7 @@ from tests.records import records
 from tests.traces import (
     Row,
     annotation,
+    block,
     calls_of,
     cell_line,
     copy,
@@ -384,3 +385,39 @@ PARTS = {
 }
 """What analyses ask of each other; no table."""
 CALL_TREES = {"call_tree_ops", "call_tree_merged", "call_tree_cprofile"}
+
+
+ROW_COLUMNS = ("row", "op", "launch", "module", "line", "gpu", "copy", "before", "after", "cpu")
+
+
+def test_a_name_in_a_table_is_that_of_the_slice_beside_it() -> None:
+    record = trace_of(
+        cell_line(2, "y = f(x)", ts=0, dur=400),
+        module("model", ts=5, dur=290),
+        op("aten::to", ts=10, dur=90),
+        runtime("cudaMemcpyAsync", ts=20, dur=5),
+        runtime("cudaStreamSynchronize", ts=30, dur=60),
+        op("aten::mm", ts=110, dur=100),
+        runtime("cudaMalloc", ts=120, dur=20),
+        block(64, at=1, ts=150, device=0),
+        runtime("cudaLaunchKernel", ts=160, dur=5),
+        copy(ts=26, dur=50, bytes=8, launched_by=3),
+        kernel("gemm", ts=170, dur=90, launched_by=8),
+    )
+    slices, checked = record.trace.slices, set()
+    names = np.append(slices["name"].to_numpy(object), "")
+    for analysis in ("copies", "waits", "launches", "allocator_events", "critical_path", "idle"):
+        table = ANALYSES[analysis](record)
+        assert len(table), analysis
+        for column in table.columns.intersection([*ROW_COLUMNS]):
+            name = "name" if column == "row" else f"{column}_name"
+            if name in table:
+                assert names[table[column]].tolist() == table[name].tolist(), (analysis, column)
+                checked.add(column)
+    assert checked == set(ROW_COLUMNS)
+    (block_row,) = allocations(record)["row"]
+    assert names[block_row] == "[memory]"
+    path = critical_path(record)
+    assert path["track"].tolist() == slices["track"].to_numpy()[path["row"]].tolist()
+    tracks = record.trace.tracks["label"].to_numpy(object)
+    assert tracks[path["track"]].tolist() == path["thread"].tolist()

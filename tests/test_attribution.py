@@ -278,6 +278,22 @@ class TestRegions:
         assert region_behind(record.trace, "module").tolist() == [-1, -1]
 
 
+def test_memory_belongs_to_the_line_of_its_forward_op() -> None:
+    record = trace_of(
+        cell_line(4, "loss = model(x)", ts=0, dur=90),
+        op("aten::exp", ts=10, dur=20, sequence=5),
+        memory(64, ts=15, device=0),
+        cell_line(5, "loss.backward()", ts=100, dur=90),
+        memory(8, ts=105, device=0),
+        *backward_op("ExpBackward0", ts=120, dur=40, sequence=5),
+        memory(16, ts=130, device=0),
+        memory(-16, ts=135, device=0),
+        memory(2, ts=195, device=0),
+    )
+    table = attribution(record, "line").set_index("name")["allocated_bytes"]
+    assert table.to_dict() == {"4: loss = model(x)": 64 + 16, "5: loss.backward()": 8, "": 2}
+
+
 class TestOwners:
     def test_a_backward_kernels_chain_has_both_sides(self) -> None:
         record = trace_of(*trained())
@@ -314,7 +330,18 @@ class TestBackwardOps:
         assert (row["name"], row["forward"]) == ("GatherBackward0", "aten::gather")
         assert (row["module"], row["line"], row["cell"]) == ("patch_drop", 4, "Cell [3]")
         assert (row["calls"], row["cpu_ns"], row["forward_cpu_ns"]) == (1, 300, 50)
-        assert (row["device_ns"], row["wait_ns"]) == (90, 120)
+        assert (row["device_ns"], row["wait_ns"], row["own_ns"]) == (90, 120, 298)
+
+    def test_the_row_is_that_of_the_longest_call(self) -> None:
+        record = trace_of(
+            op("aten::exp", ts=0, dur=5, sequence=2),
+            op("aten::exp", ts=10, dur=5, sequence=3),
+            *backward_op("ExpBackward0", ts=50, dur=10, sequence=3),
+            *backward_op("ExpBackward0", ts=80, dur=14, sequence=2),
+        )
+        (row,) = backward_ops(record).to_dict("records")
+        assert (row["calls"], row["cpu_ns"], row["own_ns"]) == (2, 24, 8 + 12)
+        assert record.trace.slices["ts"][row["row"]] == 80
 
     def test_a_pass_within_a_backward_op_is_not_counted_twice(self) -> None:
         record = trace_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,18 +73,28 @@ def test_changes_of_ops_are_said_per_step() -> None:
 
 @pytest.mark.parametrize(
     ("table", "name", "whole"),
-    [("ops", "aten::mm", STEP - 10), ("kernels", "gemm", 150), ("breakdown", "compute", STEP - 10)],
+    [
+        ("ops", "aten::mm", STEP - 10),
+        ("kernels", "gemm", 150),
+        ("lines", "x = f(y)", 150),
+        ("modules", "model", STEP - 10),
+        ("breakdown", "compute", STEP - 10),
+    ],
 )
 def test_a_difference_is_of_means_with_its_share_medians_and_spread(
     table: str, name: str, whole: int
 ) -> None:
-    def run(*durations: int) -> Record:
-        make = op if table == "ops" else kernel
-        return loop(*([make(name, ts=10, dur=dur)] for dur in durations))
+    make = {"ops": op, "lines": partial(cell_line, 2), "modules": module}.get(table, kernel)
+    key = {"lines": "code", "breakdown": "class"}.get(table, "name")
+
+    def run(calls: int, *durations: int) -> Record:
+        parts = [[dur // calls] * calls for dur in durations]
+        return loop(*([make(name, ts=10 + n * dur, dur=dur) for n, dur in enumerate(part)]
+                      for part in parts))  # fmt: skip
 
     pair = ((100, 200, 150), (310, 400, 310))
-    rows = getattr(Comparison(*(run(*each) for each in pair)), table)()
-    (row,) = rows[rows["class" if table == "breakdown" else "name"] == name].to_dict("records")
+    rows = getattr(Comparison(run(1, *pair[0]), run(2, *pair[1])), table)()
+    (row,) = rows[rows[key] == name].to_dict("records")
     assert {key: row[key] for key in row if key.endswith("_ns") or key == "share"} == {
         "a_ns": 150,
         "b_ns": 340,
@@ -96,7 +107,7 @@ def test_a_difference_is_of_means_with_its_share_medians_and_spread(
         "total_b_ns": 1020,
     }
     if table != "breakdown":
-        assert (row["calls_a"], row["calls_b"], row["calls_delta"]) == (1, 1, 0)
+        assert (row["calls_a"], row["calls_b"], row["calls_delta"]) == (1, 2, 1)
 
 
 def test_steps_have_the_numbers_the_times_and_the_busy_gpu_of_both_runs() -> None:

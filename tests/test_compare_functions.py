@@ -55,6 +55,17 @@ def test_functions_are_the_same_in_another_line_and_folder(both: Comparison) -> 
         ["<built-in method builtins.len>", "same", 9, 9, 0],
     ]
     assert table["name_a"].iloc[0] == "/home/me/train.py(10): step"
+    numbers = ["calls_delta", "a_ns", "b_ns", "total_a_ns", "total_b_ns"]
+    assert table[numbers].to_numpy().tolist() == [
+        [0, 1_000_000_000, 1_500_000_000, 1_000_000_000, 1_500_000_000],
+        [1, 500_000_000, 300_000_000, 500_000_000, 300_000_000],
+        [1, 0, 200_000_000, 0, 200_000_000],
+        [-1, 200_000_000, 0, 200_000_000, 0],
+        [0, 100_000_000, 100_000_000, 100_000_000, 100_000_000],
+    ]
+    shares = [500 / 1800, -200 / 1800, 200 / 1800, -200 / 1800, 0]
+    assert table["share"].tolist() == pytest.approx(shares)
+    assert table[["median_a_ns", "median_b_ns", "spread_ns"]].isna().all(axis=None)
     assert table["delta_ns"].sum() == both.b.calls.functions["self_ns"].sum() - (  # type: ignore[union-attr]
         both.a.calls.functions["self_ns"].sum()  # type: ignore[union-attr]
     )

@@ -137,6 +137,8 @@ def test_grouped_by_kind_and_by_op() -> None:
         ["DtoH", 1, 2, 20, 1e8, 0, 1],
         ["HtoD", 2, 24, 12, 2e9, 4, 2],
     ]
+    assert kinds["needless"].tolist() == [0, 0]
+    assert copies(in_every_step(9), by="kind")["needless"].tolist() == [3]
     assert copies(record, by="op")["op_name"].tolist() == ["", "aten::item", "aten::to"]
     with pytest.raises(OptionError, match="copy, kind, op"):
         copies(record, by="size")

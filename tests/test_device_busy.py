@@ -401,3 +401,15 @@ def test_work_that_took_no_time_is_work() -> None:
     assert idle(run)["cause"].tolist() == ["start"]
     classes = breakdown(run).set_index("class")["time_ns"]
     assert classes[classes > 0].to_dict() == {"other": 10}
+
+
+def test_slices_without_duration_are_not_what_a_gap_lies_between() -> None:
+    record = trace_of(
+        kernel("empty", ts=10, dur=0, stream=5),
+        kernel("empty", ts=20, dur=0, stream=5),
+        kernel("first", ts=0, dur=10),
+        kernel("second", ts=20, dur=10),
+    )
+    (gap,) = idle(record).to_dict("records")
+    assert (gap["start_ns"], gap["end_ns"]) == (10, 20)
+    assert (gap["before_name"], gap["after_name"]) == ("first", "second")

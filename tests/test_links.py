@@ -29,6 +29,7 @@ from gpuprof_widgets.trace.links import (
     subtree_sum,
 )
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.owners import causes
 from tests.traces import annotation, kernel, op, python, runtime, trace_of
 
 LONGEST = 24
@@ -518,3 +519,17 @@ def test_launches_in_a_real_trace_carry_the_kernels_correlation(shared_record: R
     calls = slices[slices["category"].isin(["cuda_runtime", "cuda_driver"])]
     loose = gpu & ~slices["correlation"].isin(calls["correlation"])
     assert unlinked_gpu(shared_record) == loose.sum()
+
+
+def test_an_ancestor_that_ends_as_a_slice_starts_is_not_open_above_it() -> None:
+    above, start, end = np.array([-1, 0, 0]), np.array([0, 5, 4]), np.array([5, 9, 9])
+    assert open_above(above, start, end).tolist() == [-1, -1, 0]
+
+
+def test_a_forward_op_that_begins_with_its_backward_op_is_linked_but_no_cause() -> None:
+    record = trace_of(
+        op("aten::exp", ts=5, dur=5, sequence=2),
+        op("ExpBackward0", ts=5, dur=3, thread=2, sequence=2, forward_thread=1),
+    )
+    assert record.trace.slices["forward"].tolist() == [-1, 0]
+    assert causes(record.trace.slices).tolist() == [-1, -1]

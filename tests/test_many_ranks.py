@@ -197,6 +197,25 @@ class TestAlignment:
             assert (ends.max() - ends.min()).max() <= 15 * US
             assert any("the clocks differ" in note for note in run.notes)
 
+    def test_offset_and_spread_are_the_medians_of_the_ends(self) -> None:
+        ends = {
+            "a": [n * MS + 90 * US for n in range(5)],
+            "b": [n * MS + late * US for n, late in enumerate([90, 490, 500, 530, 490])],
+        }
+        run = run_of(
+            *(
+                rank_record(
+                    rank, *(collective(end - 90 * US, end) for end in ends[host]), host=host
+                )
+                for rank, host in enumerate(ends)
+            )
+        )
+        columns = ["rank", "host", "collectives", "offset_ns", "spread_ns", "impossible"]
+        assert run.alignment()[[*columns, "shift_ns"]].to_numpy().tolist() == [
+            [0, "a", 5, 0, 0, 4, 0],
+            [1, "b", 5, 400 * US, 10 * US, 0, -400 * US],
+        ]
+
     def test_clocks_that_agree_are_left_alone(self) -> None:
         run = run_of(*in_lockstep({0: [0, 5000], 1: [700, 9000], 2: [300, 6000]}))
         assert run.alignment()["shift_ns"].tolist() == [0, 0, 0]
@@ -245,6 +264,11 @@ class TestAlignment:
 
 
 class TestStragglers:
+    def test_every_rank_has_its_collectives_and_the_time_of_their_transfer(self) -> None:
+        table = run_of(*in_lockstep({0: [0, 2000], 1: [700, 1500]}, moving=100)).stragglers()
+        columns = ["collectives", "last", "transfer_ns"]
+        assert table[columns].to_numpy().tolist() == [[2, 1, 200], [2, 1, 200]]
+
     def test_more_to_compute(self) -> None:
         run = run_of(
             *(

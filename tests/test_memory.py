@@ -400,6 +400,22 @@ def test_what_is_released_in_the_moment_of_the_peak_is_no_part_of_it() -> None:
     assert [record.trace.slices["name"][row] for row in finding.rows] == ["aten::second"]
 
 
+def test_what_is_released_after_the_peak_but_in_its_moment_is_a_part_of_it() -> None:
+    record = trace_of(
+        op("aten::first", ts=0, dur=9),
+        block(6 * MIB, at=1, ts=5),
+        op("aten::second", ts=50, dur=9),
+        block(10 * MIB, at=2, ts=51),
+        block(-10 * MIB, at=2, ts=51),
+        block(2 * MIB, at=3, ts=51),
+    )
+    (finding,) = memory_findings(record)
+    assert memory_peak(record)["bytes"].tolist() == [10 * MIB, 6 * MIB]
+    assert "one block alone is 10.0 MiB, allocated in `aten::second`" in finding.text
+    names = record.trace.slices["name"]
+    assert [names[row] for row in finding.rows] == ["aten::second", "aten::first"]
+
+
 @pytest.mark.parametrize(
     ("more", "remedy"),
     [

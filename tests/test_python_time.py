@@ -55,6 +55,8 @@ def test_a_wait_is_the_innermost_frames_and_all_callers() -> None:
     assert waiting(record) == {name: 380}
     assert waiting(record, "total_waiting_ns") == {name: 380, "step": 380, "main": 380}
     table = python_time(record).set_index("name")
+    assert (table["calls"] == 1).all()
+    assert (table["primitive_calls"] == 1).all()
     assert table["exact"].all()
     assert table.loc[name, ["self_ns", "self_python_ns"]].tolist() == [420, 40]
     assert table.loc["step", ["total_ns", "total_python_ns"]].tolist() == [600, 220]

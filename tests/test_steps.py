@@ -24,12 +24,14 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
 import gpuprof_widgets
+from gpuprof_widgets.analyses.regions import iterations
 from gpuprof_widgets.capture.loop.iterations import Schedule
 from gpuprof_widgets.capture.part import Active
 from gpuprof_widgets.capture.torch_profiler import TorchRecording, profiler_is_running
 from gpuprof_widgets.exceptions import OptionError, RecordingError
 from gpuprof_widgets.options import Options
 from tests.test_recorder import state
+from tests.traces import trace_of
 
 pytestmark = pytest.mark.slow
 
@@ -538,6 +540,19 @@ def test_an_asynchronous_loop_is_bounded_too() -> None:
 
     assert asyncio.run(run()) == [0, 1, 2]
     assert recorded_steps() == [1, 2]
+
+
+def test_the_table_of_iterations_is_what_was_noted() -> None:
+    noted: list[dict[str, Any]] = [
+        {"step": 0, "kind": "warmup", "dur_ns": 90},
+        {"step": 3, "kind": "recorded", "dur_ns": 70},
+        {"step": 4, "kind": "cprofile", "dur_ns": 20, "left": True},
+    ]
+    assert iterations(trace_of(steps={"iterations": noted})).to_numpy().tolist() == [
+        [0, "warmup", 90, True],
+        [3, "recorded", 70, True],
+        [4, "cprofile", 20, False],
+    ]
 
 
 def test_the_iterations_know_how_long_they_took() -> None:

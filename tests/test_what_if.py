@@ -41,9 +41,10 @@ def test_half_as_fast_saves_half() -> None:
 
 
 def test_the_row_says_what_was_changed() -> None:
-    row = what_if(on_the_cpu(), "aten::addmm").iloc[0]
-    assert (row["what"], row["calls"], row["time_ns"], row["path_ns"]) == ("op", 2, 50, 50)
-    assert (row["span_ns"], row["new_span_ns"], row["saved_share"]) == (100, 50, 0.5)
+    row = what_if(on_the_cpu(), "aten::addmm", scale=0.5).iloc[0]
+    assert (row["name"], row["what"], row["scale"]) == ("aten::addmm", "op", 0.5)
+    assert (row["calls"], row["time_ns"], row["path_ns"]) == (2, 50, 50)
+    assert (row["span_ns"], row["new_span_ns"], row["saved_share"]) == (100, 75, 0.25)
 
 
 def bound_by_the_gpu() -> Record:

@@ -34,12 +34,14 @@ from torch.utils.data._utils import worker as torch_worker
 
 import gpuprof_widgets
 from gpuprof_widgets import Profile
-from gpuprof_widgets.analyses.workers import slow_function
+from gpuprof_widgets.analyses.workers import slow_function, worker_calls
+from gpuprof_widgets.analyses.workers import workers as workers_of
 from gpuprof_widgets.capture.part import both_clocks, time_of_day
 from gpuprof_widgets.capture.workers import process as worker_process
 from gpuprof_widgets.capture.workers import recording as workers
 from gpuprof_widgets.capture.workers.recording import STARTS_WORKERS
 from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace.model import Record
 from tests import loaders
 from tests.loaders import (
     COLLATE_S,
@@ -56,11 +58,13 @@ from tests.loaders import (
     seeding,
     slow_collate,
 )
+from tests.traces import Row, calls_of, op, trace_of
 
 pytestmark = pytest.mark.slow
 
 NS = 1_000_000_000
 MS = 1_000_000
+TIMES = ["fetch_ns", "item_ns", "collate_ns", "put_ns", "idle_ns"]
 
 _UNSENDABLE = (AttributeError, PicklingError)  # by version of Python
 ORIGINAL_LOOP = torch_worker._worker_loop
@@ -149,9 +153,49 @@ def test_the_table_of_workers_counts_and_adds_up() -> None:
     assert (table[["put_ns", "idle_ns"]] > 0).all(axis=None)
     assert [about["pid"] for about in profile.metadata["workers"]] == table["pid"].tolist()
     halves = [profile.window(0, 30 * MS), profile.window(30 * MS, profile.trace.end_ns)]
-    times = ["fetch_ns", "item_ns", "collate_ns", "put_ns", "idle_ns"]
-    parts = pd.concat([half.workers()[times] for half in halves])
-    assert parts.sum().tolist() == table[times].sum().tolist()
+    parts = pd.concat([half.workers()[TIMES] for half in halves])
+    assert parts.sum().tolist() == table[TIMES].sum().tolist()
+
+
+def test_times_and_counts_of_workers_are_those_of_their_slices() -> None:
+    def of_worker(worker: int, name: str, ts: int, dur: int, **args: int) -> Row:
+        process = str(300 + worker)
+        return Row(name, "worker", ts, dur, process, process, {"worker": worker, **args})
+
+    record = trace_of(
+        op("aten::mm", ts=0, dur=100),
+        of_worker(0, "fetch", 10, 20, items=4),
+        of_worker(0, "Decoded.__getitem__", 11, 12, items=1),
+        of_worker(0, "collate", 24, 5),
+        of_worker(0, "put", 31, 3),
+        of_worker(0, "idle", 34, 7),
+        of_worker(0, "fetch", 50, 9, items=2),
+        of_worker(1, "idle", 10, 6),
+        of_worker(1, "fetch", 20, 5, items=0),  # the end of its data
+    )
+    columns = ["worker", "pid", "batches", "items", *TIMES]
+    assert workers_of(record)[columns].to_numpy().tolist() == [
+        [0, 300, 2, 6, 29, 12, 5, 3, 7],
+        [1, 301, 0, 0, 5, 0, 0, 0, 6],
+    ]
+
+
+def test_calls_of_the_processes_of_one_worker_are_added_up() -> None:
+    one = calls_of((None, "main", 1, 100), ("main", "load", 4, 300))
+    two = calls_of((None, "main", 2, 50), ("main", "load", 3, 110))
+    record = Record(trace_of().trace, calls_of_workers={
+        "worker1.pid7": one, "worker1.pid8": two, "worker0.pid9": one,
+    })  # fmt: skip
+    table = worker_calls(record, 1)
+    assert table[list(table)[:5]].to_numpy().tolist() == [
+        ["cell.py", 2, "load", 7, 7],
+        ["cell.py", 1, "main", 3, 3],
+    ]
+    times = ["self_ns", "self_per_call_ns", "total_ns", "total_per_call_ns"]
+    assert table[times].to_numpy().tolist() == [
+        [410, 410 / 7, 410, 410 / 7],
+        [150, 50, 560, 560 / 3],
+    ]
 
 
 def test_workers_stand_in_the_order_of_their_start_whichever_runs_first(

@@ -243,14 +243,31 @@ def memory_peak(record: Record) -> pd.DataFrame:
     allocated it ("" if unknown); ``bytes``, ``share`` (of the total) and ``blocks``. The bytes of a
     device add up to its total: memory without a known owner is "before the record".
     """
-    trace = record.trace
-    events = memory_events(trace)
-    table, pieces = allocations(record), blocks(events)
-    events = replace(events, allocated=totals(events, pieces))
-    parts = [_peak(device, events, pieces, table) for device in events.devices]
+    events, peaks = _peaks(record)
+    parts = [_peak(device, events, *peak) for device, peak in peaks.items()]
     if not parts:
         return pd.DataFrame(columns=list(PEAK_COLUMNS))
     return pd.concat(parts, ignore_index=True)[list(PEAK_COLUMNS)]
+
+
+def blocks_at_peak(record: Record, device: str) -> pd.DataFrame:
+    """Return the rows of `allocations` that `memory_peak` adds up for a device, largest first."""
+    _, alive = _peaks(record)[1][device]
+    return alive.sort_values("bytes", ascending=False, kind="stable")
+
+
+def _peaks(record: Record) -> tuple[MemoryEvents, dict[str, tuple[int, pd.DataFrame]]]:
+    """Return the events; per device the fullest one's number and the `allocations` alive then."""
+    events = memory_events(record.trace)
+    table, pieces = allocations(record), blocks(events)
+    events = replace(events, allocated=totals(events, pieces))
+    peaks = {}
+    for device in events.devices:
+        here = np.flatnonzero(events.device == device)
+        peak = int(here[events.allocated[here].argmax()])
+        alive = alive_after(peak, pieces, len(table)) & (table["device"] == device)
+        peaks[device] = peak, table[alive]
+    return events, peaks
 
 
 def fullest(peaks: pd.DataFrame) -> pd.DataFrame:
@@ -264,13 +281,11 @@ def fullest(peaks: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
-def _peak(device: str, events: MemoryEvents, pieces: Blocks, table: pd.DataFrame) -> pd.DataFrame:
-    here = np.flatnonzero(events.device == device)
-    peak = int(here[events.allocated[here].argmax()])
+def _peak(device: str, events: MemoryEvents, peak: int, alive: pd.DataFrame) -> pd.DataFrame:
     total = int(events.allocated[peak])
-    alive = table[alive_after(peak, pieces, len(table)) & (table["device"] == device)]
     owner = ["category", *(f"{owner}_name" for owner in reversed(OWNERS))]
-    rows = alive.groupby(owner, as_index=False)["bytes"].agg(bytes="sum", blocks="count")
+    groups = alive.groupby(owner, as_index=False)["bytes"]
+    rows: Any = groups.agg(bytes="sum", blocks="count")
     rows.loc[len(rows)] = [BEFORE, "", "", "", total - int(rows["bytes"].sum()), 0]
     rows = rows[rows["bytes"] != 0].groupby(owner, as_index=False).sum()
     rows = rows.sort_values("bytes", ascending=False, kind="stable")

@@ -15,7 +15,13 @@ from gpuprof_widgets.analyses.findings.finding import (
     share_of,
     table_range,
 )
-from gpuprof_widgets.analyses.memory import allocations, fullest, memory_curve, memory_peak
+from gpuprof_widgets.analyses.memory import (
+    allocations,
+    blocks_at_peak,
+    fullest,
+    memory_curve,
+    memory_peak,
+)
 from gpuprof_widgets.analyses.memory_categories import (
     ACTIVATIONS,
     BEFORE,
@@ -82,7 +88,8 @@ def _peak(record: Record, least_bytes: int, block_share: float) -> list[Finding]
         return []
     device = str(rows["device"].iloc[0])
     total, moment = int(rows["allocated_bytes"].iloc[0]), int(rows["ts_ns"].iloc[0])
-    alive = _alive(record, device, moment)
+    alive = blocks_at_peak(record, device)
+    alive = alive[alive["row"] >= 0]  # those whose allocation was recorded
     where = "memory" if device == "CPU" else f"memory of {device}"
     text = (
         f"Peak {where} {format_bytes(total)} at {format_ns(moment)}: "
@@ -94,14 +101,6 @@ def _peak(record: Record, least_bytes: int, block_share: float) -> list[Finding]
     ops = alive["op"].where(alive["op"] >= 0, alive["row"])
     shown = tuple(dict.fromkeys(int(row) for row in ops))
     return [Finding(text, 0, 0.0, moment, moment + 1, shown, MOSTLY_OF.get(most, ""))]
-
-
-def _alive(record: Record, device: str, moment: int) -> pd.DataFrame:
-    """Return the recorded allocations that were alive at that moment, the largest first."""
-    table = allocations(record)
-    ends = table["end_ns"].where(table["end_ns"] >= 0, record.trace.end_ns + 1)
-    alive = (table["device"] == device) & (table["start_ns"] <= moment) & (ends > moment)
-    return table[alive & (table["row"] >= 0)].sort_values("bytes", ascending=False, kind="stable")
 
 
 def _categories(rows: pd.DataFrame) -> str:
