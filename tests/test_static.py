@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import threading
 import warnings
 from html import unescape
 from html.parser import HTMLParser
@@ -24,6 +25,7 @@ from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.analyses.python_calls import python_calls
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
+from gpuprof_widgets.views import canvas
 from gpuprof_widgets.views.canvas import (
     KINDS,
     ink_on,
@@ -361,6 +363,23 @@ def test_settings_of_the_user_do_not_change_the_picture(cpu_record: Record) -> N
         before = dict(rcParams)
         assert picture_png(cpu_record) == png
         assert dict(rcParams) == before
+
+
+def test_threads_draw_one_after_the_other() -> None:
+    """Each would put back settings of matplotlib that are the other's."""
+    before, drawing = dict(rcParams), threading.Event()
+
+    def draw() -> None:
+        with canvas._drawing():
+            drawing.set()
+
+    with canvas._drawing():
+        thread = threading.Thread(target=draw)
+        thread.start()
+        assert not drawing.wait(0.2)
+    thread.join()
+    assert drawing.is_set()
+    assert dict(rcParams) == before
 
 
 def test_fonts_of_the_user_draw_what_the_first_one_lacks(cpu_record: Record) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from itertools import accumulate
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,12 +40,15 @@ CARD, BAND = "#ffffff", "#f5f5f5"
 LABEL_PIXELS = 44
 _LABEL_POINTS = 7.3
 
-STYLE = rcParamsDefault | {  # a user's own settings do not change the picture
+_OF_THE_SESSION = ("backend", "backend_fallback", "interactive")
+STYLE = {name: rcParamsDefault[name] for name in rcParamsDefault if name not in _OF_THE_SESSION} | {
     "text.color": INK,
     "text.hinting": "none",  # a third faster, and as legible at this size
     "svg.fonttype": "none",  # text stays text, which can be selected and searched for
     "svg.hashsalt": "gpuprof",  # ids would be random
 }
+"""All of matplotlib's settings that a picture goes by, so that the user's own do not change it."""
+_one_at_a_time = Lock()
 
 FONTS = ["DejaVu Sans", "Verdana"]
 """Fonts of the same widths; an SVG takes the second where a system has not the first."""
@@ -183,12 +187,15 @@ def _drawing() -> Iterator[None]:
     """Draw in the picture's own style, and say nothing of characters that no font has.
 
     Characters that the first font lacks, Chinese ones say, come from fonts that the user has set.
+    One thread draws at a time: settings and warnings are those of the process, and two threads
+    would put back each other's.
     """
     usual = rcParamsDefault["font.sans-serif"]
-    fonts = [*FONTS, *(font for font in rcParams["font.sans-serif"] if font not in usual)]
-    with rc_context(STYLE | {"font.sans-serif": fonts}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")
-        yield
+    with _one_at_a_time:
+        fonts = [*FONTS, *(font for font in rcParams["font.sans-serif"] if font not in usual)]
+        with rc_context(STYLE | {"font.sans-serif": fonts}), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing")
+            yield
 
 
 def kind_of(category: str) -> str:
