@@ -26,7 +26,12 @@ PLAIN = st.recursive(
     | st.floats(allow_nan=False)
     | st.text(st.characters())
     | st.tuples(NUMBERS, NUMBERS),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    lambda inner: (
+        st.lists(inner)
+        | st.dictionaries(st.text(), inner)
+        | st.tuples(inner, inner)
+        | st.lists(inner, min_size=4).map(tuple)
+    ),
     max_leaves=30,
 )
 
@@ -77,8 +82,8 @@ def _nested_key(depth: int) -> bytes:
 
 HARMFUL = {
     "nested key": _nested_key(300_000),
-    "nested key, by the memo": b"\x80\x04}K\x01\x85\x94" + b"h\x00\x85" * 9 + b"K\x01s.",
-    "nested key behind text": b"\x80\x04}K\x01\x85\x8c\x01a\x86K\x01s.",
+    "nested key, by the memo": b"\x80\x04}K\x01\x85\x94" + b"h\x00\x85" * 600 + b"K\x01s.",
+    "nested key behind texts": b"\x80\x04}K\x01\x85" + b"\x8c\x01a\x86" * 600 + b"K\x01s.",
     "memo of 2**31": b"\x80\x02]r\xff\xff\xff\x7f.",
     "calls a function": b"\x80\x02}R.",
     "builds": b"\x80\x02}}b.",

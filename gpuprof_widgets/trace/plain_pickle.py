@@ -25,8 +25,10 @@ _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 """Opcodes of tuples, and how many objects they take from the stack."""
 _CONTAINERS = {"EMPTY_DICT", "EMPTY_LIST", *_TUPLES}
 _PUTS = {"MEMOIZE", "BINPUT", "LONG_BINPUT"}
+_FREE_TUPLES = 500
+"""Tuples that may hold others: Python crashes when it takes the hash of 100,000 in one another."""
 _OTHERS = {
-    *("PROTO", "FRAME", "STOP", "MARK", "EMPTY_TUPLE", "BINGET", "LONG_BINGET"),
+    *("PROTO", "FRAME", "STOP", "MARK", "EMPTY_TUPLE", "TUPLE", "BINGET", "LONG_BINGET"),
     *("APPEND", "APPENDS", "SETITEM", "SETITEMS"),
 }
 _PLAIN = _VALUES | _CONTAINERS | _PUTS | _OTHERS
@@ -69,8 +71,8 @@ def plain_data(data: bytes, path: Path) -> object:
         raise _refused(path, f"asks for {error}") from None
     except _BROKEN as error:
         raise TraceError(
-            f"{path}: the pickle was cut off or damaged ({error}). Copy it again, or dump the "
-            "snapshot again."
+            f"{path}: the pickle of {len(data):,} bytes was cut off or damaged ({error}). Copy it "
+            "again, or dump the snapshot again."
         ) from error
 
 
@@ -78,6 +80,7 @@ def _check(data: bytes, path: Path) -> None:
     """Raise a `TraceError` for opcodes that plain data does not have, or that would do harm."""
     # An empty dict is 1 byte in the file and 64 in memory.
     containers_left = _FREE_CONTAINERS + len(data) // _BYTES_OF_A_CONTAINER
+    tuples_left = _FREE_TUPLES
     values = 0  # numbers and texts in a row before the opcode
     for opcode, argument, position in pickletools.genops(data):
         name, at = opcode.name, position or 0
@@ -85,9 +88,9 @@ def _check(data: bytes, path: Path) -> None:
             return
         if name not in _PLAIN:
             raise _refused(path, f"has the opcode {name} at byte {at:,}")
-        # Python crashes when it takes the hash of a tuple in a tuple in a tuple, and so on.
-        if values < _TUPLES.get(name, 0):
-            raise _harmful(path, "has a tuple of other things than numbers and texts", at)
+        tuples_left -= name == "TUPLE" or values < _TUPLES.get(name, 0)
+        if tuples_left < 0:
+            raise _harmful(path, f"has more than {_FREE_TUPLES} tuples that may hold others", at)
         if name == "LONG_BINPUT" and (argument or 0) > at:
             raise _harmful(path, f"numbers an object {argument:,}", at)
         containers_left -= name in _CONTAINERS
