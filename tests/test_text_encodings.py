@@ -104,6 +104,13 @@ def test_any_bytes_become_text(data: bytes) -> None:
     assert (found == whole) == (notes == [])
 
 
+def test_what_was_replaced_by_others_is_not_counted_again() -> None:
+    data = '{"name": "\ufffd\ufffd?"}'.encode()
+    assert as_utf8(data) == (data, [])
+    notes = ["1 character of the file is not UTF-8 and became \ufffd"]
+    assert as_utf8(data.replace(b"?", b"\xff"))[1] == notes
+
+
 @pytest.mark.parametrize(
     "data",
     [b"", b"PK\x03\x04\xff\xff", b"SQLite format 3\0\xff", b"\x80\x04\xff", b"{\xa8\x01\xff"],

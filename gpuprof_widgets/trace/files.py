@@ -217,7 +217,7 @@ def _is_utf8(text: bytes) -> bool:
 def _repaired(data: bytes, encoding: str) -> tuple[bytes, list[str]]:
     decoded = codecs.iterdecode(_blocks(data), encoding, "replace")
     text = b"".join(block.encode() for block in decoded)
-    count = text.count(_REPLACED.encode())
+    count = text.count(_REPLACED.encode()) - data.count(_REPLACED.encode())
     noun, verb = ("character", "is") if count == 1 else ("characters", "are")
     note = f"{count:,} {noun} of the file {verb} not {encoding.upper()} and became {_REPLACED}"
     return text, [note] if count else []
