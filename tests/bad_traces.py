@@ -55,7 +55,7 @@ MENDED = r"1 of 3 events are not well-formed and were mended"
 LEFT_OUT = r"1 of 2 events are not well-formed and were left out"
 UNTIMED = r"1 of 2 events have no valid ts or dur and were left out"
 CUT = r"ends at byte [\d,]+, in or after event \d.*cut off"
-PLACE = r"the file is not JSON at byte [\d,]+ \(.+\): its events were read one by one"
+PLACE = r"the text is not JSON at byte [\d,]+ \(.+\): its events were read one by one"
 TOO_DEEP = r"nested deeper than any trace"
 
 THREE = ("a", "b", "c")
@@ -70,6 +70,7 @@ NOT_JSON = {
     "N/A": Bad(with_text("N/A"), THREE, (PLACE, MENDED)),
     "a nan of Windows": Bad(with_text("-nan(ind)"), THREE, (PLACE, MENDED)),
     "None of Python": Bad(with_text("None"), THREE, (PLACE, MENDED)),
+    "a word that begins as one of JSON": Bad(with_text("nullptr"), THREE, (PLACE, MENDED)),
     "a word": Bad(with_text("unknown"), THREE, (PLACE, MENDED)),
     "a number beyond all types": Bad(with_text("1e999"), THREE, (MENDED,)),
     "an integer of 5,000 digits": Bad(with_text("9" * 5000), THREE, (MENDED,)),
@@ -140,8 +141,19 @@ CUT_OFF = {
     "a list without its end": Bad(LIST[:-1], ("a", "b")),
     "a list that ends with a comma": Bad(LIST[:-1] + b",\n", ("a", "b")),
     "a list cut in an event": Bad(LIST[:-20], ("a",), (CUT, r"1 of 2 events .* left out")),
-    "rubbish after the end": Bad(WHOLE + b" and more", THREE, (r"8 bytes after the end",)),
-    "a trace after another": Bad(WHOLE + WHOLE, THREE, (r"bytes after the end.*another trace",)),
+    "another order of keys after a broken event": Bad(
+        trace(
+            event("a"), event("b", ts=20), *({"zz": 1} | event("c", ts=30 + n) for n in range(9))
+        ).replace(b'"b"', b'"b'),
+        ("a", *"c" * 9),
+        (PLACE, r"1 of 11 events are not well-formed and were left out"),
+    ),
+    "rubbish after the end": Bad(
+        WHOLE + b" and more", THREE, (r"8 bytes after the first JSON value, which ends at byte",)
+    ),
+    "a trace after another": Bad(
+        WHOLE + WHOLE, THREE, (r"bytes after the first JSON value.*save it in a file of its own",)
+    ),
 }
 
 TIMES = {
@@ -289,6 +301,10 @@ OTHERS = {
         b"[1, 2, 3]", error=r"not a list of objects \(they begin with b'\[1, 2"
     ),
     "a notebook": Bad(b'{"cells": [], "nbformat": 4}', error=r"found: cells, nbformat"),
+    "an object before the trace": Bad(
+        b'{"host": "a"}\n' + WHOLE,
+        error=r'no "traceEvents" key \(found: host\)\. [\d,]+ bytes after the first JSON value',
+    ),
     "an object without keys": Bad(b"{}", error=r'no "traceEvents" key \(found: nothing\)'),
     "names alone": Bad(b'[{"ph": "M", "name": "x"}]', error=r"its events: 1 of kind 'M'"),
     "samples without stacks": Bad(

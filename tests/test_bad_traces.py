@@ -59,11 +59,21 @@ def test_what_was_read_can_be_saved_and_is_the_same_when_opened(name: str, tmp_p
         pd.testing.assert_frame_equal(getattr(again, table), getattr(record.trace, table))
 
 
+def test_words_of_python_mean_what_they_mean_there() -> None:
+    text = trace(event("a"), event("b", ts=20, args="HERE")).replace(
+        b'"HERE"', b'{"yes": True, "no": False, "nothing": None, "true_div": trueish}'
+    )
+    args = parse(text, FILE).trace.args
+    given = {key: args[key].iloc[-1] for key in ("yes", "no", "true_div")}
+    assert given == {"yes": True, "no": False, "true_div": "trueish"}
+    assert "nothing" not in args or pd.isna(args["nothing"].iloc[-1])
+
+
 def test_many_broken_events_are_mended_one_by_one() -> None:
     events = [event(f"HERE{n}", ts=20 * n) for n in range(3000)]
     record = parse(trace(*events).replace(b"HERE", b'a "name" of '), FILE)
     assert record.trace.slices["name"].tolist() == [f'a "name" of {n}' for n in range(3000)]
     assert record.metadata["notes"] == [
-        "the file is not JSON at byte 78 (expected ',' or '}'): its events were read one by one",
+        "the text is not JSON at byte 78 (expected ',' or '}'): its events were read one by one",
         "3,000 of 3,000 events are not well-formed and were mended",
     ]

@@ -378,7 +378,7 @@ def test_an_event_beyond_mending_is_left_out_and_counted(write: Any) -> None:
     record = load(write(text=text))
     assert names(record) == ["step"]
     assert record.metadata["notes"] == [
-        "the file is not JSON at byte 321 (invalid character): its events were read one by one",
+        "the text is not JSON at byte 321 (invalid character): its events were read one by one",
         "1 of 2 events are not well-formed and were left out",
     ]
 

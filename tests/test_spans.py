@@ -152,7 +152,7 @@ def test_of_traces_one_behind_another_the_first_is_read_and_the_place_of_the_nex
     record = parse(data, Path("run.json"))
     assert len(record.trace) == 2
     note = record.metadata["notes"][0]
-    place = int(note.split("after the end of the trace, at byte ")[1].split(",")[0])
+    place = int(note.split("which ends at byte ")[1].split(" ")[0])
     assert data[:place].strip() == span(0).strip()
     assert note.startswith(f"{len(data.rstrip()) - place} bytes after")
 
@@ -161,4 +161,6 @@ def test_of_traces_one_behind_another_the_first_is_read_and_the_place_of_the_nex
 def test_what_is_no_document_behind_a_trace_is_left_out(behind: bytes) -> None:
     record = parse(span(0) + behind, Path("x"))
     assert len(record.trace) == 2
-    assert any(f"{len(behind)} bytes after the end" in n for n in record.metadata["notes"])
+    assert any(
+        f"{len(behind)} bytes after the first JSON value" in n for n in record.metadata["notes"]
+    )

@@ -92,19 +92,25 @@ def _single_value(text: bytes) -> tuple[bytes, list[str]]:
         return text, []
     with suppress(msgspec.DecodeError):
         if "ph" in KEYS.decode(text[:end]):
-            lines = _BETWEEN_LINES.sub(b",\n", text.rstrip())
+            lines = _BETWEEN_LINES.sub(_comma_between, text.rstrip())
             end_of_list = b"]" if lines.endswith(b"}") else b""  # else the last event is cut off
             return b"[" + lines + end_of_list, [
                 "the file has an event per line: they were read as a list"
             ]
     return text[:end], [
-        f"{len(rest):,} bytes after the end of the trace, at byte {end:,}, were not read; they "
-        f"begin with {rest[:20]!r}. If they are another trace, cut the file there"
+        f"{len(rest):,} bytes after the first JSON value, which ends at byte {end:,} of the text, "
+        f"were not read; they begin with {rest[:20]!r}. If they are a trace, save it in a file of "
+        "its own"
     ]
 
 
 _BETWEEN_LINES = re.compile(rb"(?<=\})[ \t\r]*\n\s*(?=\{)")
 """A line end between objects: in JSON, strings hold no line ends."""
+
+
+def _comma_between(match: re.Match[bytes]) -> bytes:
+    """Return a comma and spaces as long as the line end, so that places stay what they are."""
+    return b",".ljust(len(match[0]))
 
 
 def _closed(text: bytes) -> bytes:
@@ -129,7 +135,8 @@ def _decoded(data: bytes, path: Path, notes: Sequence[str] = ()) -> TraceFile:
         if "traceEvents" not in keys:
             names = ", ".join(list(keys)[:8]) or "nothing"
             raise NoTraceError(
-                f'{path}: JSON, but not a trace: there is no "traceEvents" key (found: {names}).'
+                f'{path}: JSON, but not a trace: there is no "traceEvents" key (found: {names}). '
+                f"{'; '.join(notes)}".rstrip()
             )
         events = memoryview(keys.pop("traceEvents"))
     if not _OBJECTS.match(events):
@@ -193,6 +200,8 @@ _BETWEEN = re.compile(rb"[\s,]*")
 _NEXT_EVENT = re.compile(
     rb'\}\s*(?:,\s*)?\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp|tts|cname)"\s*:'
 )
+_NEXT_OBJECT = re.compile(rb'\}\s*,?\s*\{\s*"')
+"""The next event where none begins with a key of the format: it may be an object in an event."""
 _LAST_EVENT = re.compile(rb'\}\s*(?:,\s*)?\](?=\s*(?:\Z|\}\s*\Z|,\s*"))')
 
 _MOST_SEARCHED = 16
@@ -221,13 +230,16 @@ def _event_places(text: bytes, start: int, broken: TraceError) -> tuple[list[Pla
     """
     places = []
     to_search = _MOST_SEARCHED * len(text)
-    at = start
+    at, next_event = start, _NEXT_EVENT
     while at < len(text) and text[at : at + 1] != b"]":
         end, problem = _value_end(memoryview(text)[at:])
         end += at
         if problem:
             to_search -= end - at
-            following = _NEXT_EVENT.search(text, at) or _LAST_EVENT.search(text, at)
+            following = next_event.search(text, at)
+            if following is None:
+                next_event = _NEXT_OBJECT
+                following = next_event.search(text, at) or _LAST_EVENT.search(text, at)
             end = following.start() + 1 if following else len(text)
         if to_search < 0:
             raise broken
@@ -294,11 +306,11 @@ def _broken_part(text: bytes, events: int, end: int | None) -> str:
     """Return a note on a list of events that is not JSON, or that does not end."""
     if end is None:
         return (
-            f"the file ends at byte {len(text):,}, in or after event {events:,}, before it is "
+            f"the text ends at byte {len(text):,}, in or after event {events:,}, before it is "
             "complete: it was cut off while it was written or copied, and what follows is lost"
         )
     place, problem = _value_end(memoryview(text))
-    return f"the file is not JSON at byte {place:,} ({problem}): its events were read one by one"
+    return f"the text is not JSON at byte {place:,} ({problem}): its events were read one by one"
 
 
 def _broken(text: bytes, path: Path) -> str:

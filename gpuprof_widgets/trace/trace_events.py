@@ -71,7 +71,7 @@ def decoded_event(item: bytes, file: TraceFile) -> Event | None:
     with suppress(msgspec.DecodeError):
         return _EVENT.decode(item)
     for text in mended(item):
-        with suppress(msgspec.DecodeError, RecursionError):
+        with suppress(msgspec.DecodeError):
             event = _coerced(text)
             file.mended += 1
             return event
@@ -114,7 +114,7 @@ def mended(text: bytes) -> Iterator[bytes]:
 
 _TOKEN = re.compile(
     # Most of the text stays as it is, in one step: no comma after the last item,
-    rb"(?P<plain>(?:[\s:{}\[\]]|,(?!\s*[}\]])|true|false|null"
+    rb"(?P<plain>(?:[\s:{}\[\]]|,(?!\s*[}\]])|(?:true|false|null)(?=[\s,}\]])"
     # no backslash or control character in a string, and only digits in a number.
     rb'|"[^"\\\x00-\x1f]*+"|-?(?:0|[1-9]\d{0,15})(?:\.\d{1,15})?(?=[\s,}\]]))++)'
     rb'|"(?:[^"\\]++|\\.?)*+(?:"|\Z)'  # a string, whatever is in it; one without an end, only once
@@ -122,6 +122,7 @@ _TOKEN = re.compile(
     rb"|,",
     re.DOTALL,
 )
+_OF_PYTHON = {b"True": b"true", b"False": b"false", b"None": b"null"}
 _lenient = json.JSONDecoder(strict=False)
 """Takes control characters in strings."""
 
@@ -137,6 +138,8 @@ def _token(match: re.Match[bytes]) -> bytes:
         return token
     if token == b",":
         return b""
+    if token in _OF_PYTHON:
+        return _OF_PYTHON[token]
     with suppress(msgspec.DecodeError):
         msgspec.json.decode(token)
         return token
