@@ -381,7 +381,7 @@ PARTS = {
         "has_python_alone",
         "is_beyond_the_range",
     ),
-    *("blocked", "lines_at", "line_that_holds", "holder"),
+    *("blocked", "blocks_at_peak", "lines_at", "line_that_holds", "holder"),
 }
 """What analyses ask of each other; no table."""
 CALL_TREES = {"call_tree_ops", "call_tree_merged", "call_tree_cprofile"}

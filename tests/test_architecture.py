@@ -9,6 +9,7 @@ import ast
 import sys
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -121,7 +122,9 @@ def _named(home: str, name: str) -> str:
     return f"{home}.{name}" if home.split(".")[0] == ROOT.name and is_module else home
 
 
-IMPORTS = [found for path in MODULES for found in imports_in(path)]
+@cache
+def all_imports() -> list[Import]:
+    return [found for path in MODULES for found in imports_in(path)]
 
 
 def allowed(layer: str) -> set[str]:
@@ -141,12 +144,12 @@ def breaks_layers(found: Import) -> bool:
 
 
 def test_imports_follow_the_layers() -> None:
-    assert [str(found) for found in IMPORTS if breaks_layers(found)] == []
+    assert [str(found) for found in all_imports() if breaks_layers(found)] == []
 
 
 def test_every_module_has_a_layer() -> None:
     known = set(LAYERS) | FRONT_DOORS | {"package", "__main__"}
-    assert {found.source for found in IMPORTS} <= known
+    assert {found.source for found in all_imports()} <= known
 
 
 def names_foreign_library(found: Import) -> bool:
@@ -159,7 +162,7 @@ def names_foreign_library(found: Import) -> bool:
 
 
 def test_libraries_are_named_by_their_layer_only() -> None:
-    assert [str(found) for found in IMPORTS if names_foreign_library(found)] == []
+    assert [str(found) for found in all_imports() if names_foreign_library(found)] == []
 
 
 def test_no_two_modules_import_each_other() -> None:
@@ -168,7 +171,7 @@ def test_no_two_modules_import_each_other() -> None:
     Who imports a module of another package runs that package's ``__init__`` first.
     """
     edges: dict[str, set[str]] = defaultdict(set)
-    for found in IMPORTS:
+    for found in all_imports():
         if found.target is not None:
             source = _module_name(found.module)
             edges[source] |= {found.name, *_packages_entered(source, found.name)}
