@@ -323,8 +323,8 @@ def _launches_first(trace: Trace, row: int) -> bool:
     kernels = launched[trace.index.in_category("kernel")[launched]]
     if not len(kernels):
         return False
-    names = slices["name"].to_numpy(object)
-    same = gpu[np.isin(names[gpu], names[kernels].tolist())]
+    name = trace.index.name
+    same = gpu[np.isin(name[gpu], name[kernels])]
     ts = slices["ts"].to_numpy()
     return bool(ts[same].min() == ts[kernels].min())
 
