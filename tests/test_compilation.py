@@ -27,6 +27,8 @@ from gpuprof_widgets.trace.window import window
 from tests.cells import recorded
 from tests.traces import Shared, op, trace_of
 
+pytestmark = pytest.mark.slow
+
 MS = 1_000_000
 WHOLE = "_compile.compile_inner (dynamo_timed)"
 PHASE = "build_guards (dynamo_timed)"

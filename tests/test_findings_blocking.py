@@ -24,6 +24,8 @@ from gpuprof_widgets.trace.schema import SAMPLED
 from tests.cells import recorded
 from tests.traces import Row, annotation, calls_of, cell_line, op, python, trace_of
 
+pytestmark = pytest.mark.slow
+
 MS = 1_000_000
 SLEEP = "<built-in method time.sleep>"
 READ = "<method 'read' of '_io.BufferedReader' objects>"

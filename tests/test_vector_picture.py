@@ -17,6 +17,8 @@ from tests import hostile
 from tests.export_cases import a_profile
 from tests.traces import op, trace_of
 
+pytestmark = pytest.mark.slow
+
 SVG = "{http://www.w3.org/2000/svg}"
 POINTS = 72 / DPI
 """The coordinates of an SVG are in points."""
