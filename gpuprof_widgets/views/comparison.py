@@ -34,6 +34,7 @@ from gpuprof_widgets.views.side_by_side import (
     placed,
     plot_timelines,
     store_group,
+    timelines_html,
     timelines_png,
 )
 from gpuprof_widgets.views.table import Column, Table
@@ -65,7 +66,8 @@ def outputs(runs: Runs, *, embed_runtime: bool) -> list[MimeBundle]:
 def standalone_html(runs: Runs) -> str:
     """Return one HTML file with everything in it, for a mail."""
     script = figure_script(comparison_figure(runs), embed_runtime=True)
-    return html_page(TITLE, static_html(runs), script)
+    picture = timelines_html(placed(_rows(runs)), comparison_findings(runs)[0].text)
+    return html_page(TITLE, static_html(runs) + picture, script)
 
 
 def comparison_figure(runs: Runs) -> Layout:

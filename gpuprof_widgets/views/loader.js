@@ -131,8 +131,26 @@
     }
   }
 
+  /** On a screen the live views replace the static outputs, on paper these stand for them.
+   * No policy of a page forbids a sheet that is made this way. */
+  function add_style() {
+    if (page.style == null) {
+      page.style = new CSSStyleSheet()
+      page.style.replaceSync(`
+        @media screen { .gpuprof-replaced { display: none !important } }
+        @media print {
+          .gpuprof-report, .gpuprof-message, .gpuprof-trust { display: none !important }
+          .gpuprof-static, .gpuprof-static * { color: #000 !important; print-color-adjust: exact }
+          .gpuprof-static tr, .gpuprof-static li { break-inside: avoid }
+          .gpuprof-static div:has(+ table) { break-after: avoid }
+        }`)
+      document.adoptedStyleSheets = [...document.adoptedStyleSheets, page.style]
+    }
+  }
+
   async function show(node, bokeh, item) {
     await attached(node)
+    add_style()
     const target = document.createElement("div")
     target.className = "gpuprof-report"
     target.dataset.lmSuppressShortcuts = "true"
@@ -148,7 +166,7 @@
     }
     say(node, "")
     for (const output of static_outputs(node)) {
-      output.style.display = "none"
+      output.classList.add("gpuprof-replaced")
     }
   }
 

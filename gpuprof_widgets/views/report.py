@@ -24,12 +24,12 @@ import bokeh
 from bokeh.document import Document
 from bokeh.models import Column
 
-from gpuprof_widgets.analyses.columns import format_count
+from gpuprof_widgets.analyses.columns import format_count, format_ns
 from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.exceptions import printable, printable_values
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.figure import report_figure
-from gpuprof_widgets.views.picture import picture_png
+from gpuprof_widgets.views.picture import headline, picture_png
 from gpuprof_widgets.views.static_tables import static_panels, static_tables
 from gpuprof_widgets.views.table import Table
 from gpuprof_widgets.views.table_renderers import escaped, html_table, text_table, wrapped
@@ -48,6 +48,12 @@ _NO_SCRIPT = (
     "page may not run here; the summary above holds the main results.</div>"
 )
 """Message that the script removes."""
+
+_TRUST = (
+    '<div class="gpuprof-trust">Trust this notebook for interactive views: in JupyterLab, choose '
+    "Trust Notebook in the command palette (Ctrl+Shift+C).</div>"
+)
+"""Line of a notebook that the live views replace."""
 
 _PARTS = ("bokeh", "extension")
 
@@ -73,7 +79,7 @@ def three_outputs(static: MimeBundle, png: bytes, script: str) -> list[MimeBundl
     """Return the outputs of a cell: tables without script, picture, and the script."""
     picture = base64.b64encode(png).decode("ascii")
     return [
-        static,
+        static | {"text/html": static["text/html"] + _TRUST},
         {"image/png": picture, "text/plain": ""},
         {"application/javascript": script, "text/plain": ""},
     ]
@@ -113,7 +119,21 @@ def standalone_html(record: Record, *, sort: str = "device_self", top: int = 15)
     """Return one HTML file with everything in it, for a mail: no server, no network."""
     script = live_script(record, sort=sort, embed_runtime=True)
     title = str(record.metadata.get("label") or "gpuprof")
-    return html_page(title, static_html(record, sort=sort, top=top), script)
+    static = static_html(record, sort=sort, top=top) + html_picture(
+        picture_png(record), headline(record), format_ns(record.trace.span_ns)
+    )
+    return html_page(title, static, script)
+
+
+def html_picture(png: bytes, headline: str, span: str) -> str:
+    """Return the picture of the views with its caption and its alternative text."""
+    alt = escape(printable(f"Timeline of {span}, in which: {headline}"))
+    caption = escaped(f"The views as a picture, over {span}")
+    data = base64.b64encode(png).decode("ascii")
+    return (
+        f'<figure><img alt="{alt}" src="data:image/png;base64,{data}">'
+        f"<figcaption>{caption}</figcaption></figure>"
+    )
 
 
 def html_page(title: str, static: str, script: str = "") -> str:

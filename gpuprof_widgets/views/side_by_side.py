@@ -45,7 +45,13 @@ from gpuprof_widgets.views.picture import (
     draw_levels,
     levels,
 )
-from gpuprof_widgets.views.report import MimeBundle, figure_script, html_page, three_outputs
+from gpuprof_widgets.views.report import (
+    MimeBundle,
+    figure_script,
+    html_page,
+    html_picture,
+    three_outputs,
+)
 from gpuprof_widgets.views.table_renderers import shortened
 
 STRIP_HEIGHT = 12
@@ -112,7 +118,8 @@ def outputs(
 def standalone_html(rows: Sequence[Row], heading: Heading, *, html: str, tables: str = "") -> str:
     """Return one HTML file with the timelines, for a mail."""
     figure = side_by_side_figure(rows, heading, tables=tables)
-    return html_page(heading.title, html, figure_script(figure, embed_runtime=True))
+    picture = timelines_html(placed(rows), heading.title)
+    return html_page(heading.title, html + picture, figure_script(figure, embed_runtime=True))
 
 
 def side_by_side_figure(rows: Sequence[Row], heading: Heading, *, tables: str = "") -> Column:
@@ -230,6 +237,12 @@ def timelines_png(rows: Sequence[Row], headline: str) -> bytes:
         words = f"not drawn here: {len(rows) - len(shown)} more timelines"
         canvas.text(TIMELINE.right, top + 24, words, size=7.3, color=MUTED, ha="right")
     return canvas.png(headline)
+
+
+def timelines_html(rows: Sequence[Row], headline: str) -> str:
+    """Return the picture of the `placed` rows for a page."""
+    end = max(max(row.record.trace.end_ns for row in rows), 1)
+    return html_picture(timelines_png(rows, headline), headline, format_ns(end))
 
 
 def _busiest(trace: Trace, count: int) -> list[Level]:
