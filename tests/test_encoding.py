@@ -289,7 +289,7 @@ def loop(steps: int, *, shapes: int = 1, seed: int = 3) -> Record:
     return trace_of(*rows)
 
 
-LOOPS = {"plain": loop(600), "shapes": loop(600, shapes=2), "like": LOOP}
+LOOPS = {"plain": loop(600), "shapes": loop(600, shapes=2)}
 
 
 @pytest.mark.parametrize("name", LOOPS)

@@ -141,6 +141,10 @@
         @media print {
           .gpuprof-report, .gpuprof-message, .gpuprof-trust { display: none !important }
           .gpuprof-static, .gpuprof-static * { color: #000 !important; print-color-adjust: exact }
+          .gpuprof-static table { font-size: 9px }
+          .gpuprof-static td { padding: 1px 4px !important; min-width: 0 !important; white-space: nowrap }
+          .gpuprof-static td[role] { white-space: normal }
+          .gpuprof-static td[role=rowheader] { min-width: 130px !important; overflow-wrap: anywhere }
           .gpuprof-static tr, .gpuprof-static li { break-inside: avoid }
           .gpuprof-static div:has(+ table) { break-after: avoid }
         }`)
