@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import isqrt, log
+from math import exp, isqrt, log
 from typing import TypeVar
 
 Page = TypeVar("Page")
@@ -67,5 +67,6 @@ def _likely_share(large: Sized, small: Sized, budget: int) -> float:
 
 def _between(large: Sized, small: Sized, share: float) -> int:
     """Return a length between these two, after such a share of the way on a scale of powers."""
-    length = round(large.longest_ns * (small.longest_ns / large.longest_ns) ** share)
+    ratio = small.longest_ns / large.longest_ns
+    length = round(large.longest_ns * exp(share * log(ratio)))
     return min(max(length, large.longest_ns + 1), small.longest_ns - 1)
