@@ -228,3 +228,30 @@ def test_timelines_side_by_side_are_brushed_moved_and_reset_together(open_page: 
     timelines.nth(3).focus()
     page.keyboard.press("Escape")
     assert page.evaluate(f"{STORES}.map(s => s.window)") == [None] * 4
+
+
+def test_runs_that_are_compared_go_back_together(open_page: Any) -> None:
+    page = open_page(Comparison(A, B).report())
+    selected = f"{STORES}.map(store => store.selection?.rows.length ?? 0)"
+    windows = f"{STORES}.map(store => store.window)"
+    graph = page.locator("[role=application][aria-label^='Differential']")
+    graph.focus()
+    for key in ("ArrowDown", "ArrowDown", "Enter"):
+        page.keyboard.press(key)
+    both = page.evaluate(selected)
+    assert all(both)
+    page.get_by_role("combobox", name="Step").select_option(label="2.")
+    timeline = page.locator("[role=application][aria-label^='Timeline.']").first
+    timeline.press("+")
+    timeline.press("Escape")
+    assert page.evaluate(selected) == [0, 0]
+    timeline.press("Escape")
+    assert page.evaluate(windows) == [None, None]
+    timeline.press("Escape")
+    assert page.evaluate(f"{STORES}.every(s => s.visible.start == s.bounds[0])")
+    expect(page.get_by_label("Zoomed path").get_by_role("button")).to_have_count(1)
+    for _ in range(3):
+        timeline.press("Backspace")
+    assert page.evaluate(selected) == both
+    assert page.evaluate(windows) == [[1_000, 1_900]] * 2
+    assert page.evaluate(f"{STORES}[0].visible.start") > 0

@@ -94,7 +94,7 @@ def test_brushed_range_gives_the_numbers_of_python(
     assert report.op_rows() == expected_rows(cut)
 
 
-def test_escape_and_reset_restore_everything(open_report: Open) -> None:
+def test_escape_pressed_three_times_and_reset_restore_everything(open_report: Open) -> None:
     report = open_report(small())
     whole = report.op_rows()
     for by_key in (True, False):
@@ -103,7 +103,8 @@ def test_escape_and_reset_restore_everything(open_report: Open) -> None:
         report.table.locator("tbody tr").first.click()
         assert report.op_rows() != whole
         if by_key:
-            report.timeline.press("Escape")
+            for _ in ("selection", "range", "zoom"):
+                report.timeline.press("Escape")
         else:
             report.page.get_by_role("button", name="Reset").click()
         assert state(report, "store.window") is None
@@ -209,6 +210,10 @@ def test_flame_graph_zooms_returns_and_searches(open_report: Open) -> None:
     flame.press("Enter")
     assert crumbs.all_inner_texts()[1:] == ["ProfilerStep*", "aten::linear"]
     flame.press("Backspace")
+    expect(crumbs).to_have_count(1)
+    expect(report.selection_text).to_contain_text("aten::linear")
+    flame.press("Enter")
+    crumbs.nth(1).click()
     assert crumbs.all_inner_texts()[1:] == ["ProfilerStep*"]
     crumbs.first.click()
     expect(crumbs).to_have_count(1)

@@ -199,11 +199,18 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     if (zoom) {
       this.tree.focus = id
     }
+    const path = this.tree.path(id)
     this.store.choose(id == 0 ? null : {
-      source: "flame", row: -1, rows: this.tree.instances(id), key: this.tree.path(id).map(({name}) => name).join("\n"),
-      labels: new Set([node.label]), text: node.name, facts: () => this.chosen < 0 ? [] : this.facts(this.tree.nodes[this.chosen]),
+      source: "flame", row: -1, rows: this.tree.instances(id), key: path.map(({name}) => name).join("\n"),
+      labels: new Set([node.label]), text: node.name, facts: () => this.facts_at(path),
     })
     this.tree_changed.emit()
+  }
+
+  /** Returns the facts about the node at the end of a path; none where the range has no such node. */
+  private facts_at(path: FlameNode[]): Fact[] {
+    const id = this.tree.find(path)
+    return id < 0 ? [] : this.facts(this.tree.nodes[id])
   }
 
   /** Returns both times of a node, that of its width first, with its share of the whole. */
@@ -258,12 +265,6 @@ export class FlameTree extends CallTree<FlameNode> {
   /** Returns the children of a node that have a width: from the longest to the shortest. */
   override children_of(id: number): number[] {
     return super.children_of(id).filter((child) => has_width(this.nodes[child]))
-  }
-
-  /** Returns the node at the end of a path of an earlier tree; -1 where this one has none. */
-  find(path: FlameNode[]): number {
-    const id = this.follow(path)
-    return path.length > 0 && this.nodes[id].depth == path.length - 1 ? id : -1
   }
 
   /** Returns the slices of the whole trace that a node stands for. */

@@ -4,6 +4,8 @@ import {Renderer} from "@bokehjs/models/renderers/renderer"
 
 import {css} from "./colour"
 import {Tooltip, type Fact} from "./element"
+import type {State} from "./engine"
+import {undo_key, UNDO_KEYS, type Layer, type Part} from "./journal"
 import {Labels, paint_frame} from "./paint"
 import {Surface, SurfaceView} from "./surface"
 import type {Theme} from "./theme"
@@ -58,11 +60,21 @@ export class CallTree<Node extends IcicleNode> {
     return this.path(id).some((node) => node.id == ancestor)
   }
 
-  /** Returns the deepest node along a path of an earlier tree. */
-  protected follow(path: Node[]): number {
+  /** Returns the deepest node with a width along a path of an earlier tree. */
+  follow(path: Node[]): number {
+    return this.descend(path, (id) => this.children_of(id))
+  }
+
+  /** Returns the node at the end of a path of an earlier tree; -1 where this one has none. */
+  find(path: Node[]): number {
+    const id = this.descend(path, (id) => this.children[id] ?? [])
+    return path.length > 0 && this.nodes[id].depth == path.length - 1 ? id : -1
+  }
+
+  private descend(path: Node[], children_of: (id: number) => number[]): number {
     let id = 0
     for (const {category, name} of path.slice(1)) {
-      const next = this.children_of(id).find((child) => this.nodes[child].category == category && this.nodes[child].name == name)
+      const next = children_of(id).find((child) => this.nodes[child].category == category && this.nodes[child].name == name)
       if (next == null) {
         break
       }
@@ -77,7 +89,7 @@ export function has_width({x0, x1}: IcicleNode): boolean {
 }
 
 /** The model of an icicle: its tree, zoomed and walked, and the node that is selected in it. */
-export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer {
+export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer implements Part {
   static override __module__ = "gpuprof_widgets.views.models"
 
   tree: CallTree<Node>
@@ -86,7 +98,7 @@ export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer {
   protected chosen = -1
   private prepared: Promise<void> | null = null
 
-  /** The store that Escape resets, and whose theme the icicle has. */
+  /** The store whose theme and journal the icicle has. */
   abstract store: TraceStore
   /** The outlined nodes. */
   abstract get marked(): Set<number>
@@ -99,8 +111,34 @@ export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer {
     this.tree_changed = new Signal0(this, "tree_changed")
   }
 
+  override connect_signals(): void {
+    super.connect_signals()
+    this.connect(this.tree_changed, () => this.store.journal.note())
+  }
+
   prepare(): Promise<void> {
-    return this.prepared ??= this.load()
+    return this.prepared ??= this.load().then(() => this.store.journal.join(this))
+  }
+
+  remember(): State {
+    const {tree} = this
+    const [focus, chosen] = [tree.focus, this.chosen].map((id) => tree.path(id))
+    return {
+      marks: focus.map(({category, name}) => `${category}\n${name}`),
+      restore: () => {
+        tree.focus = tree.follow(focus)
+        this.chosen = tree.find(chosen)
+        this.tree_changed.emit()
+      },
+    }
+  }
+
+  clear(layer: Layer): boolean {
+    const is_zoomed = layer == "zoom" && this.tree.focus > 0
+    if (is_zoomed) {
+      this.zoom(0)
+    }
+    return is_zoomed
   }
 
   /** The node on which the keyboard stands. */
@@ -154,7 +192,7 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
       leave: () => this.tooltip?.hide(),
       click: ({x, y}) => this.model.pick(this.node_at(x, y), true),
       key: (event) => this.key(event),
-    }, `${this.title}. Arrow keys walk the tree, Enter zooms in, Backspace zooms out, Escape resets.`)
+    }, `${this.title}. Arrow keys walk the tree, Enter zooms in, Home zooms out. ${UNDO_KEYS}`)
     this.resize()
   }
 
@@ -258,10 +296,8 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
       case "ArrowLeft": return model.walk(siblings[place - 1])
       case "ArrowRight": return model.walk(siblings[place + 1])
       case "Enter": model.zoom(at); return true
-      case "Backspace": model.zoom(Math.max(0, tree.nodes[tree.focus]?.parent ?? 0)); return true
       case "Home": model.zoom(0); return true
-      case "Escape": model.store.reset(); return true
-      default: return false
+      default: return undo_key(model.store.journal, event.key)
     }
   }
 }

@@ -5,6 +5,7 @@ import {Renderer} from "@bokehjs/models/renderers/renderer"
 import {kind_of} from "./categories"
 import {css, type RGB} from "./colour"
 import {REGION_CATEGORIES, type Store, type Window} from "./engine"
+import {undo_key, UNDO_KEYS} from "./journal"
 import {paint_frame} from "./paint"
 import {Surface, SurfaceView} from "./surface"
 import {pan_to, TraceStore, view_key, zoom_to} from "./trace_store"
@@ -40,7 +41,7 @@ export class MinimapView extends SurfaceView {
       drag_end: () => { this.drag = null },
       drag_cancel: () => { this.drag = null },
       key: (event) => this.key(event),
-    }, "Overview of the whole trace. Arrow keys move the visible part, plus and minus resize it.")
+    }, `Overview of the whole trace. Arrow keys move the visible part, plus and minus resize it. ${UNDO_KEYS}`)
   }
 
   override connect_signals(): void {
@@ -187,11 +188,7 @@ export class MinimapView extends SurfaceView {
   }
 
   private key(event: KeyboardEvent): boolean {
-    if (event.key == "Escape") {
-      this.store.reset()
-      return true
-    }
-    return view_key(this.store, event.key)
+    return undo_key(this.store.journal, event.key) || view_key(this.store, event.key)
   }
 }
 

@@ -4,6 +4,7 @@ import {LayoutDOM, LayoutDOMView} from "@bokehjs/models/layouts/layout_dom"
 import type {UIElement} from "@bokehjs/models/ui/ui_element"
 
 import {element} from "./element"
+import {undo_key} from "./journal"
 import {TraceStore} from "./trace_store"
 
 /** A part of the report that is plain DOM; it waits for the trace and takes the page's colours. */
@@ -32,16 +33,16 @@ export abstract class PanelView extends LayoutDOMView {
   override render(): void {
     super.render()
     this.shadow_el.append(...this.build_content())
-    this.shadow_el.addEventListener("keydown", (event) => this.escape(event as KeyboardEvent))
+    this.shadow_el.addEventListener("keydown", (event) => this.undo(event as KeyboardEvent))
   }
 
-  /** Escape restores the report from wherever the focus is; a dialog and a filled search box keep it. */
-  private escape(event: KeyboardEvent): void {
-    const {target} = event
-    const keeps = target instanceof HTMLInputElement && target.value != "" || target instanceof Element && target.closest("dialog") != null
-    if (event.key == "Escape" && !keeps && !event.defaultPrevented) {
+  /** Escape and Backspace undo from wherever the focus is, except where they have a meaning of their own. */
+  private undo(event: KeyboardEvent): void {
+    const {target, key, ctrlKey, metaKey, altKey} = event
+    const is_kept = event.defaultPrevented || ctrlKey || metaKey || altKey || target instanceof Element && keeps(target, key)
+    if (!is_kept && undo_key(this.store.journal, key)) {
       event.preventDefault()
-      this.store.reset()
+      event.stopPropagation()
     }
   }
 
@@ -51,6 +52,12 @@ export abstract class PanelView extends LayoutDOMView {
   }
 
   protected abstract build_content(): Node[]
+}
+
+/** Whether an element makes use of a key that undoes: a dialog, a text box with text, for Backspace any field. */
+function keeps(el: Element, key: string): boolean {
+  const is_filled = el instanceof HTMLInputElement && el.type == "search" && el.value != ""
+  return el.closest("dialog") != null || is_filled || key == "Backspace" && el.matches("input, select, textarea")
 }
 
 type PanelProps = {store: p.Property<TraceStore>}

@@ -4,6 +4,7 @@ import type {Plot} from "@bokehjs/models/plots/plot"
 
 import {css} from "./colour"
 import {Tooltip} from "./element"
+import {undo_key} from "./journal"
 import {Surface, SurfaceView, type Point} from "./surface"
 import type {Palette} from "./theme"
 import {pan_by, pan_to, view_key, zoom_by, type TraceStore} from "./trace_store"
@@ -96,11 +97,7 @@ export abstract class TimePlotView extends SurfaceView {
   }
 
   protected key(event: KeyboardEvent): boolean {
-    if (event.key == "Escape") {
-      this.store.reset()
-      return true
-    }
-    return view_key(this.store, event.key)
+    return undo_key(this.store.journal, event.key) || view_key(this.store, event.key)
   }
 }
 

@@ -5,6 +5,7 @@ import {Renderer} from "@bokehjs/models/renderers/renderer"
 import {css} from "./colour"
 import {chain_text, facts_of} from "./details"
 import {bands, has_path, hit, path_pieces, type Band, type Store} from "./engine"
+import {UNDO_KEYS} from "./journal"
 import {paint_bands, paint_edges, paint_frame} from "./paint"
 import {WheelLatch, type Point} from "./surface"
 import {TimePlotView} from "./time_plot"
@@ -18,7 +19,7 @@ const HIT_TOLERANCE = 3
 export class TimelineView extends TimePlotView {
   declare model: Timeline
 
-  protected readonly description = "Timeline. Arrow keys move, plus and minus zoom, Enter selects an event, Escape resets."
+  protected readonly description = `Timeline. Arrow keys move, plus and minus zoom, Enter selects an event. ${UNDO_KEYS}`
 
   layout_of_tracks: TrackLayout
   /** Bars drawn in the last frame, for the tests. */

@@ -7,7 +7,8 @@ import {KINDS, paint_of} from "./categories"
 import {contrast, parse_colour} from "./colour"
 import type {Fact} from "./element"
 import * as engine from "./engine"
-import {Store, type Window} from "./engine"
+import {Store, type State, type Window} from "./engine"
+import {Journal, type Layer, type Part} from "./journal"
 import {Theme} from "./theme"
 
 /**
@@ -37,7 +38,7 @@ type TraceStoreProps = {
 export interface TraceStore extends p.AttrsOf<TraceStoreProps> {}
 
 /** The one object through which the views are linked: the decoded trace, the brushed range, the selection. */
-export class TraceStore extends Model {
+export class TraceStore extends Model implements Part {
   declare properties: Model.Props & TraceStoreProps
 
   static override __module__ = "gpuprof_widgets.views.models"
@@ -51,6 +52,8 @@ export class TraceStore extends Model {
   data: Store
   ready: Promise<Store>
   theme: Theme
+  /** The way back to earlier states; several traces on one time axis share one. */
+  journal: Journal
   selection: Selection | null = null
   /** The range under a drag that is still going on, ns. */
   draft: [number, number] | null = null
@@ -84,11 +87,21 @@ export class TraceStore extends Model {
     this.selection_changed = new Signal0(this, "selection_changed")
     this.draft_changed = new Signal0(this, "draft_changed")
     this.was_reset = new Signal0(this, "was_reset")
+    this.journal = new Journal(this)
     this.ready = this.decode()
+  }
+
+  override connect_signals(): void {
+    super.connect_signals()
+    const {window, show_path} = this.properties
+    for (const signal of [window.change, show_path.change, this.visible.change, this.selection_changed]) {
+      this.connect(signal, () => this.journal.note())
+    }
   }
 
   override destroy(): void {
     this.theme.detach()
+    this.journal.remove()
     withdraw(this)
     super.destroy()
   }
@@ -96,6 +109,7 @@ export class TraceStore extends Model {
   private async decode(): Promise<Store> {
     this.data = await Store.decode(this.payload)
     this.setv({payload: ""}, {silent: true})  // the text is of no further use and may be megabytes
+    this.journal.start()
     publish(this)
     return this.data
   }
@@ -155,13 +169,53 @@ export class TraceStore extends Model {
     }
   }
 
+  remember(): State {
+    const {selection, window, show_path, visible: {start, end}} = this
+    return {
+      marks: [selection, ...window ?? [null, null], show_path, start, end],
+      restore: () => {
+        this.brush(window)
+        this.choose(selection)
+        this.show_path = show_path
+        this.visible.setv({start, end})  // last: a selection may move the view
+      },
+    }
+  }
+
+  clear(layer: Layer): boolean {
+    switch (layer) {
+      case "selection": return this.clear_selection()
+      case "range": return this.clear_range()
+      case "zoom": return this.zoom_out()
+    }
+  }
+
+  private clear_selection(): boolean {
+    const is_there = this.selection != null
+    this.choose(null)
+    return is_there
+  }
+
+  private clear_range(): boolean {
+    const is_there = this.window != null
+    this.brush(null)
+    return is_there
+  }
+
+  /** Shows everything, without the critical path. */
+  private zoom_out(): boolean {
+    const [start, end] = this.bounds
+    const is_zoomed = this.show_path || this.visible.start != start || this.visible.end != end
+    this.show_path = false
+    this.visible.setv({start, end})
+    return is_zoomed
+  }
+
   /** Restores the state in which the report was opened. */
   reset(): void {
     this.choose(null)
     this.brush(null)
-    this.show_path = false
-    const [start, end] = this.bounds
-    this.visible.setv({start, end})
+    this.zoom_out()
     this.was_reset.emit()
   }
 }
