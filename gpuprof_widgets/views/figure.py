@@ -7,7 +7,7 @@ gestures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePath
 from typing import Any
 from uuid import uuid4
@@ -37,9 +37,11 @@ from gpuprof_widgets.views.models import (
     AnalysisTabs,
     CurvePlot,
     Details,
+    DetailsLine,
     EngineeringTimeFormatter,
     FlameBar,
     FlameGraph,
+    Follower,
     Lines,
     MemoryBar,
     MemoryPlot,
@@ -63,6 +65,7 @@ TRACK_NAMES = 168
 """Pixels left of the bars for the names of the tracks."""
 SCROLL_BAR = 16
 MINIMAP_HEIGHT = 46
+DETAILS_LINE_HEIGHT = 32
 AXIS_HEIGHT = 26
 MEMORY_HEIGHT = 190
 
@@ -170,7 +173,19 @@ def plot_timeline(store: TraceStore) -> list[LayoutDOM]:
     overview.renderers.append(Minimap(store=store))
     bar = TimelineBar(store=store, timeline=timeline, sizing_mode="stretch_width")
     details = Details(store=store, sizing_mode="stretch_width")
-    return [bar, overview, tracks, details]
+    return [bar, overview, tracks, details, follower(store)]
+
+
+def follower(store: TraceStore, stores: Sequence[TraceStore] = ()) -> Follower:
+    """Return a second overview with the details in one line, for readers who scrolled on.
+
+    ``stores``: the traces of a page of several.
+    """
+    overview = timeline_plot(store, height=MINIMAP_HEIGHT)
+    overview.renderers.append(Minimap(store=store, stores=list(stores)))
+    line = DetailsLine(store=store, stores=list(stores), sizing_mode="stretch_width")
+    height = MINIMAP_HEIGHT + DETAILS_LINE_HEIGHT
+    return Follower(children=[overview, line], height=height, sizing_mode="stretch_width")
 
 
 def timeline_plot(store: TraceStore, *, height: int, has_axis: bool = False) -> Plot:

@@ -11,7 +11,7 @@ from typing import Any as _Any
 from bokeh.core.has_props import abstract
 from bokeh.core.properties import Any, Bool, Float, Instance, Int, List, Nullable, String, Tuple
 from bokeh.model import Model
-from bokeh.models import LayoutDOM, Range1d, TickFormatter
+from bokeh.models import Column, LayoutDOM, Range1d, TickFormatter
 from bokeh.models.renderers import Renderer
 
 
@@ -118,6 +118,16 @@ class TimelineBar(Panel):
 
 class Details(Panel):
     """The range in numbers and what is selected."""
+
+
+class DetailsLine(Panel):
+    """The range and what is selected, in one line."""
+
+    stores: _Any = List(Instance(TraceStore), help="shows the selections of these instead")
+
+
+class Follower(Column):
+    """Stays at the top of the screen while the view before it is above the screen."""
 
 
 class FlameBar(Panel):

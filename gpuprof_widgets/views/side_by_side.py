@@ -22,6 +22,7 @@ from gpuprof_widgets.views.encoding import BUDGET_BYTES, encode
 from gpuprof_widgets.views.figure import (
     AXIS_HEIGHT,
     MINIMAP_HEIGHT,
+    follower,
     has_gpu,
     new_uid,
     timeline_plot,
@@ -205,7 +206,7 @@ def plot_timelines(
         plot.renderers.append(timeline)
         above = TimelineTitle(store=store, text=title, busy=busy, sizing_mode="stretch_width")
         parts += [above, plot]
-    return parts
+    return [*parts, follower(first, stores)]
 
 
 def timelines_png(rows: Sequence[Row], headline: str) -> bytes:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from io import BytesIO
 from typing import Any
 
+import numpy as np
+import pytest
+from PIL import Image
 from playwright.sync_api import Locator, expect
 
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.views import figure
 from tests.browser.report_page import Open, Report
 from tests.traces import annotation, kernel, op, runtime, trace_of
 
@@ -179,3 +185,252 @@ def test_text_boxes_keep_their_keys(open_report: Open) -> None:
     expect(report.range_text).to_contain_text("Range")
     search.press("Escape")
     expect(report.selection_text).to_contain_text("Nothing selected")
+
+
+def tooltip(report: Report) -> Locator:
+    return report.page.get_by_role("tooltip").filter(visible=True)
+
+
+def bar(report: Report, row: int) -> tuple[float, float, float, float]:
+    """Where the timeline draws an event: left, top, right and bottom on the page."""
+    x, y, width, height = state(report, f"store.event_box({row})")
+    surface = box_of(report.timeline)
+    left, top = surface["x"] + x, surface["y"] + y
+    return left, top, left + width, top + height
+
+
+def box_of(part: Locator) -> Any:
+    box = part.bounding_box()
+    assert box is not None
+    return box
+
+
+def hover(report: Report, row: int) -> None:
+    left, top, right, bottom = bar(report, row)
+    report.page.mouse.move((left + right) / 2, (top + bottom) / 2)
+    expect(tooltip(report)).to_have_count(1)
+
+
+CHANGES: dict[str, Callable[[Report], object]] = {
+    "moving": lambda report: report.page.keyboard.press("ArrowRight"),
+    "zooming": lambda report: report.page.keyboard.press("+"),
+    "any key": lambda report: report.page.keyboard.press("Shift"),
+    "a range": lambda report: state(report, "store.brush([1e6, 2e6])"),
+    "a selection": lambda report: report.table.locator("tbody tr").first.press("Enter"),
+    "a click": lambda report: report.page.mouse.down() or report.page.mouse.up(),
+    "another view": lambda report: state(report, "store.visible.setv({start: 5e5})"),
+    "the page's scrolling": lambda report: report.page.evaluate("window.scrollBy(0, 40)"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_tooltip_goes_with_what_it_explains(open_report: Open, change: str) -> None:
+    report = open_report(small())
+    report.timeline.press("+")
+    hover(report, 1)
+    CHANGES[change](report)
+    expect(tooltip(report)).to_have_count(0)
+    assert tooltip_stays_hidden(report)
+
+
+def tooltip_stays_hidden(report: Report) -> bool:
+    """Whether it is hidden after the frames in which a resting pointer is told of what is new."""
+    report.page.evaluate(
+        "() => new Promise(done => { let left = 8; const frame = () =>"
+        " left-- > 0 ? requestAnimationFrame(frame) : done(); frame() })"
+    )
+    return tooltip(report).count() == 0
+
+
+@cache
+def tracks(count: int) -> Record:
+    """As many threads, each with a bar of its own from end to end."""
+    return trace_of(*(op(f"aten::op{i}", ts=0, dur=9 * MS, thread=i + 1) for i in range(count)))
+
+
+@pytest.mark.parametrize("row", [0, 5, 11])
+def test_a_tooltip_covers_neither_its_bar_nor_the_details(open_report: Open, row: int) -> None:
+    report = open_report(tracks(12))
+    report.page.set_viewport_size({"width": 1280, "height": 1000})
+    hover(report, row)
+    box = box_of(tooltip(report))
+    _, top, _, bottom = bar(report, row)
+    assert box["y"] >= bottom or box["y"] + box["height"] <= top
+    assert box["y"] + box["height"] <= box_of(report.range_text)["y"]
+
+
+def test_a_tooltip_of_the_flame_graph_does_not_cover_its_bar(open_report: Open) -> None:
+    report = open_report(small())
+    report.flame_graph.scroll_into_view_if_needed()
+    box = box_of(report.flame_graph)
+    report.page.mouse.move(box["x"] + box["width"] / 3, box["y"] + 19 * 2 + 2)
+    expect(tooltip(report)).to_contain_text("aten::linear")
+    shown = box_of(tooltip(report))
+    assert shown["y"] >= box["y"] + 19 * 3 or shown["y"] + shown["height"] <= box["y"] + 19 * 2
+
+
+@cache
+def deep() -> Record:
+    """A call of 24 levels, folded at first, above whose kernels the tracks of 30 threads stand."""
+    calls = [op(f"aten::level{i}", ts=i, dur=10 * MS - 2 * i) for i in range(24)]
+    threads = [op("aten::wait", ts=0, dur=MS, thread=i + 2) for i in range(30)]
+    return trace_of(*calls, *threads, kernel("sgemm", ts=5 * MS, dur=3 * MS))
+
+
+def finding(rows: list[int], *, events: int, start: int | None = 5 * MS) -> dict[str, Any]:
+    text = "`aten::level20` waited"
+    end = None if start is None else start + MS
+    return {
+        "text": text,
+        "remedy": "",
+        "start": start,
+        "end": end,
+        "rows": rows,
+        "events": events,
+    }
+
+
+def with_finding(open_report: Open, monkeypatch: Any, line: dict[str, Any]) -> Report:
+    """The deep record on a low screen, with one finding."""
+    monkeypatch.setattr(figure, "finding_lines", lambda *_: [line])
+    report = open_report(deep())
+    report.page.set_viewport_size({"width": 1280, "height": 260})
+    return report
+
+
+def is_on_screen(report: Report, row: int) -> bool:
+    _, top, _, bottom = bar(report, row)
+    surface = box_of(report.timeline)
+    in_tracks = surface["y"] <= top and bottom <= surface["y"] + surface["height"]
+    return bool(in_tracks and top >= 0 and bottom <= report.page.viewport_size["height"])
+
+
+@pytest.mark.parametrize("row", [20, 54], ids=["in a folded track", "below all tracks"])
+def test_show_brings_the_events_of_a_finding_onto_the_screen(
+    open_report: Open, monkeypatch: pytest.MonkeyPatch, row: int
+) -> None:
+    report = with_finding(open_report, monkeypatch, finding([row], events=1))
+    before = bar(report, row)
+    report.page.emulate_media(reduced_motion="reduce")
+    report.page.get_by_role("button", name="show:").click()
+    report.page.wait_for_function("window.scrollY > 0")
+    assert bar(report, row) != before
+    assert is_on_screen(report, row)
+    if row == 20:
+        fold = report.page.locator("[data-track]").first
+        expect(fold).to_have_attribute("aria-expanded", "true")
+
+
+def test_show_leaves_a_timeline_on_screen_where_it_is(
+    open_report: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = with_finding(open_report, monkeypatch, finding([2], events=1))
+    report.page.set_viewport_size({"width": 1280, "height": 1200})
+    report.page.get_by_role("button", name="show:").click()
+    assert tooltip_stays_hidden(report)  # after some frames
+    assert is_on_screen(report, 2)
+    assert report.page.evaluate("window.scrollY") == 0
+
+
+def test_details_hold_the_sentence_of_a_finding(
+    open_report: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = with_finding(open_report, monkeypatch, finding([20, 21], events=1_234))
+    report.page.get_by_role("button", name="show:").click()
+    expect(report.selection_text).to_contain_text("aten::level20 waited 1,234 events, the first 2")
+    expect(report.selection_text.locator("code")).to_have_text("aten::level20")
+
+
+def test_a_finding_on_a_range_alone_dims_nothing(
+    open_report: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = with_finding(open_report, monkeypatch, finding([], events=0))
+    report.page.get_by_role("button", name="show:").click()
+    expect(report.selection_text).to_contain_text("waited is about the selected range")
+    assert report.brushed() == (5 * MS, 6 * MS)
+
+
+def test_a_finding_on_nothing_has_no_button(
+    open_report: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = with_finding(open_report, monkeypatch, finding([], events=0, start=None))
+    expect(report.page.get_by_label("Findings")).to_contain_text("aten::level20 waited")
+    expect(report.page.get_by_role("button", name="show:")).to_have_count(0)
+
+
+def follower(report: Report) -> Locator:
+    """What is at the top of the screen while the timeline is above it."""
+    return report.page.get_by_role("group", name="Range and selection")
+
+
+def scroll_to_table(report: Report) -> None:
+    report.table.evaluate("table => table.scrollIntoView({block: 'end'})")
+
+
+def tall_page(open_report: Open) -> Report:
+    report = open_report(small())
+    report.page.emulate_media(reduced_motion="reduce")
+    report.page.set_viewport_size({"width": 900, "height": 300})
+    return report
+
+
+def test_overview_and_details_follow_the_reader_along_the_report(open_report: Open) -> None:
+    report = tall_page(open_report)
+    expect(follower(report)).to_have_count(0)
+    height = report.page.evaluate("document.documentElement.scrollHeight")
+    scroll_to_table(report)
+    expect(follower(report)).to_have_count(1)
+    expect(follower(report)).to_contain_text("Whole trace 10.0 ms")
+    assert box_of(follower(report))["y"] < 60
+    assert report.page.evaluate("document.documentElement.scrollHeight") == height
+    report.page.evaluate("window.scrollTo(0, 0)")
+    expect(follower(report)).to_have_count(0)
+
+
+def test_the_overview_that_follows_moves_the_view_and_marks_events(open_report: Open) -> None:
+    report = tall_page(open_report)
+    scroll_to_table(report)
+    expect(follower(report)).to_have_count(1)
+    minimap = report.page.get_by_role("application", name="Overview of the whole trace").last
+    box = box_of(minimap)
+    report.table.locator("tbody tr", has_text="aten::mm").click()
+    expect(follower(report)).to_contain_text("aten::mm 2 events highlighted")
+    edge = pixels(minimap)[3]
+    marked = (edge != edge[int(len(edge) * 0.9)]).any(axis=1)[5:-5]  # without the frame of the view
+    found = np.flatnonzero(np.diff(np.r_[False, marked, False])) * 10 / len(edge)
+    assert found == pytest.approx([2, 4, 6, 7], abs=0.1)
+    mouse, y = report.page.mouse, box["y"] + 20
+    mouse.move(box["x"] + 0.2 * box["width"], y)
+    mouse.down()
+    mouse.move(box["x"] + 0.5 * box["width"], y, steps=5)
+    mouse.up()
+    assert visible(report) == pytest.approx((2 * MS, 5 * MS), rel=0.02)
+    minimap.press("0")
+    assert visible(report) == WHOLE
+
+
+def pixels(part: Locator) -> Any:
+    return np.asarray(Image.open(BytesIO(part.screenshot())).convert("RGB")).astype(int)
+
+
+def test_the_details_that_follow_lead_back_to_the_timeline(open_report: Open) -> None:
+    report = tall_page(open_report)
+    scroll_to_table(report)
+    report.table.locator("tbody tr", has_text="aten::mm").click()
+    follower(report).get_by_role("button", name="Show on the timeline").press("Enter")
+    expect(follower(report)).to_have_count(0)
+    expect(report.timeline).to_be_focused()
+    assert is_on_screen(report, 2)
+    report.page.keyboard.press("Escape")
+    expect(report.selection_text).to_contain_text("Nothing selected")
+
+
+def test_nothing_follows_past_the_report(open_report: Open) -> None:
+    report = tall_page(open_report)
+    report.page.evaluate(
+        "document.body.append(Object.assign(document.createElement('p'), {style: 'height:2000px'}))"
+    )
+    scroll_to_table(report)
+    expect(follower(report)).to_have_count(1)
+    report.page.evaluate("window.scrollTo(0, document.documentElement.scrollHeight)")
+    expect(follower(report)).not_to_be_in_viewport()

@@ -1,9 +1,9 @@
 import type * as p from "@bokehjs/core/properties"
 
-import {button, element, type Fact} from "./element"
+import {button, element, with_code, type Fact} from "./element"
 import {chain, format_bytes, format_count, format_ns, format_share, MODULES, type Link, type Store} from "./engine"
 import {Panel, PanelView} from "./panel"
-import {select_event, type Selection} from "./trace_store"
+import {select_event, type Selection, type TraceStore} from "./trace_store"
 
 /** Two lines under the timeline: the range in numbers, and the selection with its owners. */
 export class DetailsView extends PanelView {
@@ -55,11 +55,16 @@ export class DetailsView extends PanelView {
     }
   }
 
-  private instances({text, rows, ranges = [], facts}: Selection): Node[] {
-    const counts = [...rows.length == 0 ? [] : [format_count(rows.length, "event")], ...ranges.length == 0 ? [] : [format_count(ranges.length, "time range")]]
-    const words = counts.length == 0 ? "has no events on the timeline" : `${counts.join(" and ")} highlighted on the timeline`
-    const first = rows.length == 0 ? [] : [button("Go to the first", {}, () => select_event(this.store, rows[0]))]
-    return [element("span", {class: "name"}, text), element("span", {class: "muted"}, words), ...first, ...facts == null ? [] : [fact_list(facts())]]
+  private instances(selection: Selection): Node[] {
+    const {source, facts} = selection
+    const words = element("span", {class: "muted"}, extent_of(selection))
+    if (source == "finding") {
+      return [element("p", {}, ...title_of(selection), " ", words, " ", ...walking(this.store, selection))]
+    }
+    return [
+      element("span", {class: "name"}, ...title_of(selection)), words, ...walking(this.store, selection),
+      ...facts == null ? [] : [fact_list(facts())],
+    ]
   }
 
   private event_lines(row: number): Node[] {
@@ -75,6 +80,32 @@ export class DetailsView extends PanelView {
       element("ol", {class: "chain", "aria-label": "What led to it"}, ...links),
     ]
   }
+}
+
+/** Returns the buttons that lead to the events of a selection. */
+export function walking(store: TraceStore, {row, rows}: Selection): Node[] {
+  return row >= 0 || rows.length == 0 ? [] : [button("Go to the first", {}, () => select_event(store, rows[0]))]
+}
+
+/** Returns the name of a selection; of a finding its sentence. */
+export function title_of({source, text}: Selection): (Node | string)[] {
+  return source == "finding" ? with_code(text) : [text]
+}
+
+/** Says how much of the timeline a selection lights up. */
+export function extent_of({source, rows, ranges = [], events = rows.length}: Selection): string {
+  const first = rows.length < events ? `, the first ${rows.length.toLocaleString("en")}` : ""
+  const counts = [
+    ...rows.length == 0 ? [] : [format_count(events, "event") + first], ...ranges.length == 0 ? [] : [format_count(ranges.length, "time range")],
+  ]
+  return counts.length > 0 ? `${counts.join(" and ")} highlighted on the timeline`
+    : source == "finding" ? "is about the selected range" : "has no events on the timeline"
+}
+
+/** Returns the duration of an event or the number of events; nothing where a range alone is meant. */
+function size_of({source, row, rows}: Selection, data: Store): string[] {
+  return row >= 0 ? [`: ${format_ns(data.ns(data.end[row] - data.ts[row]))}`]
+    : rows.length == 0 && source == "finding" ? [] : [`: ${format_count(rows.length, "event")}`]
 }
 
 function fact_list(facts: Fact[]): HTMLElement {
@@ -133,8 +164,9 @@ const DETAIL_CSS = `
 :host { padding: 6px 0 8px; }
 .range { min-height: 26px; }
 /* Of one height whatever is selected: nothing below moves. */
-.chosen { height: 62px; overflow-y: auto; padding: 4px 10px; background: var(--band); border-radius: 4px; }
+.chosen { height: 66px; overflow-y: auto; padding: 4px 10px; background: var(--band); border-radius: 4px; }
 .chain { list-style: none; display: flex; flex-wrap: wrap; gap: 3px 4px; margin-top: 3px; }
+.chain p button { line-height: 1.2; padding: 0 6px; }
 .chain button { max-width: 420px; text-align: left; }
 .chain button[aria-current] { border-color: var(--accent); }
 .chain li { display: flex; align-items: center; gap: 4px; max-width: 100%; min-width: 0; }
@@ -145,6 +177,7 @@ const DETAIL_CSS = `
 .title .name { flex: 0 1 auto; max-width: 60%; }
 .title .facts { flex: 1 1 0; min-width: 0; }
 .name { font-weight: 600; }
+code { font: 12px var(--mono); }
 `
 
 /** One line above each of several timelines: its trace, busy times in the range, the selection. */
@@ -180,9 +213,7 @@ export class TimelineTitleView extends PanelView {
 
   private show_selection(): void {
     const {selection, data} = this.store
-    this.chosen.textContent = selection == null ? ""
-      : selection.row < 0 ? `${selection.text}: ${format_count(selection.rows.length, "event")}`
-        : `${selection.text}: ${format_ns(data.ns(data.end[selection.row] - data.ts[selection.row]))}`
+    this.chosen.replaceChildren(...selection == null ? [] : [...title_of(selection), ...size_of(selection, data)])
     this.chosen.title = this.chosen.textContent
   }
 }

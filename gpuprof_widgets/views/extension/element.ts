@@ -1,3 +1,5 @@
+import {scroll_port} from "./scroll_port"
+
 type Attributes = Record<string, string | number | boolean | null>
 
 /** Makes an element. Children that are strings become text nodes: a name from a trace is never markup. */
@@ -20,6 +22,11 @@ export function button(text: string, attributes: Attributes, on_click: (event: M
   const el = element("button", {type: "button", ...attributes}, text)
   el.addEventListener("click", on_click)
   return el
+}
+
+/** Names stand between backticks in a finding; here they are set as code. */
+export function with_code(text: string): (Node | string)[] {
+  return text.split("`").map((part, i) => i % 2 == 1 ? element("code", {}, part) : part)
 }
 
 /** A labelled choice among a few values. */
@@ -55,21 +62,28 @@ export type Fact = [label: string, value: string]
 
 const GAP = 14
 
-/** A box next to the pointer. It floats over the report: nothing moves when it is shown. */
+/** What a tooltip leaves uncovered: the heights of what it explains, and all below `floor`; pixels of the window. */
+export type Uncovered = {top: number, bottom: number, floor?: number}
+
+/** A box next to the pointer. It floats over the report: nothing moves when it is shown. Keys and scrolling hide it. */
 export class Tooltip {
   private readonly el = element("div", {class: "gp-tooltip", role: "tooltip", hidden: true})
   private readonly style = element("style", {}, TOOLTIP_CSS)
+  private readonly hide_for = (): void => this.hide()
 
   constructor(private readonly host: HTMLElement, root: ShadowRoot | HTMLElement) {
     root.append(this.style, this.el)
+    for (const type of OUTDATED_BY) {
+      window.addEventListener(type, this.hide_for, {capture: true, passive: true})
+    }
   }
 
-  show(title: string, facts: Fact[], client_x: number, client_y: number): void {
+  show(title: string, facts: Fact[], client_x: number, client_y: number, uncovered: Uncovered = {top: client_y, bottom: client_y}): void {
     const list = element("dl", {}, ...facts.flatMap(([label, value]) =>
       [element("dt", {}, label), element("dd", {}, value)]))
     this.el.replaceChildren(element("b", {}, title), list)
     this.el.hidden = false
-    this.place(client_x, client_y)
+    this.place(client_x, uncovered)
   }
 
   hide(): void {
@@ -77,22 +91,29 @@ export class Tooltip {
   }
 
   remove(): void {
+    for (const type of OUTDATED_BY) {
+      window.removeEventListener(type, this.hide_for, {capture: true})
+    }
     this.el.remove()
     this.style.remove()
   }
 
-  /** Puts the box next to the pointer, on the side where the report and the window have room. */
-  private place(client_x: number, client_y: number): void {
+  /** Puts the box below what it explains, above where there is no room below, beside the pointer where the report has room. */
+  private place(client_x: number, {top, bottom, floor = Infinity}: Uncovered): void {
     const host = this.host.getBoundingClientRect()
     const {width, height} = this.el.getBoundingClientRect()
+    const port = scroll_port(this.el)
     const right = Math.min(host.right, window.innerWidth)
-    const bottom = Math.min(host.bottom, window.innerHeight)
     const left = client_x + GAP + width <= right ? client_x + GAP : client_x - GAP - width
-    const top = client_y + GAP + height <= bottom ? client_y + GAP : client_y - GAP - height
+    const above = top - GAP - height
+    const fits_below = bottom + GAP + height <= Math.min(floor, host.bottom, port.bottom)
     this.el.style.left = `${Math.max(0, left - host.left)}px`
-    this.el.style.top = `${Math.max(0, top - host.top)}px`
+    this.el.style.top = `${(fits_below || above < Math.max(port.top, host.top) ? bottom + GAP : above) - host.top}px`
   }
 }
+
+/** After these the box would explain what is no longer there. */
+const OUTDATED_BY = ["keydown", "scroll", "resize"]
 
 const TOOLTIP_CSS = `
 .gp-tooltip {

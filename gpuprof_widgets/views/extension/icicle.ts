@@ -198,6 +198,10 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
 
   override connect_signals(): void {
     super.connect_signals()
+    const {visible, properties, selection_changed} = this.model.store
+    for (const signal of [this.model.tree_changed, visible.change, properties.window.change, selection_changed]) {
+      this.connect(signal, () => this.tooltip?.hide())
+    }
     this.connect(this.model.tree_changed, () => {
       this.resize()
       this.request_paint()
@@ -281,7 +285,8 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
     if (node == null) {
       this.tooltip?.hide()
     } else {
-      this.tooltip?.show(node.name, this.facts(node), clientX, clientY)
+      const top = this.surface.el.getBoundingClientRect().top + (node.depth - this.first_level) * ROW_HEIGHT
+      this.tooltip?.show(node.name, this.facts(node), clientX, clientY, {top, bottom: top + ROW_HEIGHT})
     }
   }
 

@@ -2,6 +2,7 @@ import type {HasProps} from "@bokehjs/core/has_props"
 import {Signal0} from "@bokehjs/core/signaling"
 
 import {contrast, css, luminance, mix, parse_colour, type RGB} from "./colour"
+import {parent_element} from "./scroll_port"
 
 /** The colours of one page, resolved to numbers so that canvas and DOM agree. */
 export type Palette = {
@@ -30,14 +31,6 @@ function palette_on(background: RGB, foreground: RGB): Palette {
     band: mix(foreground, background, 0.94),
     accent: dark ? DARK.accent : LIGHT.accent,
   }
-}
-
-function parent_element(node: Element): Element | null {
-  if (node.parentElement != null) {
-    return node.parentElement
-  }
-  const root = node.getRootNode()
-  return root instanceof ShadowRoot ? root.host : null
 }
 
 /** The first opaque background behind an element; the page's canvas colour where there is none. */

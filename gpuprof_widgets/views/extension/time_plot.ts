@@ -51,6 +51,9 @@ export abstract class TimePlotView extends SurfaceView {
   override connect_signals(): void {
     super.connect_signals()
     const {store} = this
+    for (const signal of [store.visible.change, store.properties.window.change, store.selection_changed]) {
+      this.connect(signal, () => this.tooltip?.hide())
+    }
     this.connect(store.properties.window.change, () => this.request_paint())
     this.connect(store.draft_changed, () => this.request_paint())
     this.connect(store.theme.changed, () => {

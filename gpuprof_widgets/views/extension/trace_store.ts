@@ -1,5 +1,5 @@
 import type * as p from "@bokehjs/core/properties"
-import {Signal0} from "@bokehjs/core/signaling"
+import {Signal, Signal0} from "@bokehjs/core/signaling"
 import {Model} from "@bokehjs/model"
 import {Range1d} from "@bokehjs/models/ranges/range1d"
 
@@ -62,6 +62,8 @@ export class TraceStore extends Model implements Part {
   selection_changed: Signal0<this>
   draft_changed: Signal0<this>
   was_reset: Signal0<this>
+  /** Calls the timeline onto the screen, with what is selected; says whether it takes the focus. */
+  called_up: Signal<boolean, this>
 
   static {
     this.define<TraceStoreProps>(({Bool, Float, List, Nullable, Ref, Str, Tuple, Unknown}) => ({
@@ -87,6 +89,7 @@ export class TraceStore extends Model implements Part {
     this.selection_changed = new Signal0(this, "selection_changed")
     this.draft_changed = new Signal0(this, "draft_changed")
     this.was_reset = new Signal0(this, "was_reset")
+    this.called_up = new Signal(this, "called_up")
     this.journal = new Journal(this)
     this.ready = this.decode()
   }
@@ -311,8 +314,10 @@ export type Selection = {
   key: string
   /** The names that are meant (indices into the header's labels). */
   labels: Set<number>
-  /** The text of the detail line. */
+  /** The text of the detail line; a finding's has names between backticks. */
   text: string
+  /** Number of all events that are meant, where `rows` may be the first of them. */
+  events?: number
   /** Its numbers in the brushed range. */
   facts?: () => Fact[]
 }

@@ -18,5 +18,5 @@ export {cell_text, format_bytes, format_change, format_count, format_ns, format_
 export {bands, merged_name, type Band} from "./names"
 export {Memory, type MemoryBlock, type MemoryDevice} from "./memory"
 export {has_path, PanelData, panel, path_pieces, PATH_PANEL, type PanelColumn, type PanelCurve, type PathPiece} from "./panels"
-export {at_time, drawn_steps} from "./intervals"
+export {at_time, drawn_steps, fullest_stretch} from "./intervals"
 export {Gestures, History, type State} from "./history"
