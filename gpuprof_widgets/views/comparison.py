@@ -19,7 +19,7 @@ from gpuprof_widgets.analyses.compare.sentences import comparison_findings
 from gpuprof_widgets.analyses.compare.tables import ADDED, MEASURE, NOISE, SAME, Runs
 from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.figure import finding_lines, flame_graph_plot
+from gpuprof_widgets.views.figure import finding_lines, flame_graph_plot, search_box
 from gpuprof_widgets.views.models import DeltaTable, DiffBar, DiffGraph, GroupHeader, StoreGroup
 from gpuprof_widgets.views.report import (
     MimeBundle,
@@ -81,7 +81,8 @@ def comparison_figure(runs: Runs) -> Layout:
     label = TITLE if has_times else f"{TITLE}: {', '.join(names)}"
     header = GroupHeader(group=group, label=label, findings=findings, **wide)
     table = DeltaTable(group=group, tables=delta_tables(runs), **wide)
-    parts: list[UIElement] = [header, *timelines, *_flame_graph(group, rows, wide), table]
+    search = search_box(first)
+    parts: list[UIElement] = [header, search, *timelines, *_flame_graph(group, rows, wide), table]
     return Layout(children=parts, name=str(first.uid), sizing_mode="stretch_width", spacing=0)
 
 

@@ -47,11 +47,15 @@ from gpuprof_widgets.views.models import (
     Minimap,
     OpTable,
     ReportHeader,
+    Search,
     Timeline,
     TimelineBar,
     TraceStore,
 )
 from gpuprof_widgets.views.page_panels import panels
+
+SEARCHED = ("timeline", "flame_graph", "op_table")
+"""The views in which a search lights up what it finds."""
 
 SHOWN_ROWS = 1_000
 """The most events of one finding that the page gets: more would fill the view, and the page."""
@@ -73,6 +77,8 @@ def report_figure(record: Record, *, sort: str) -> Column:
     header = ReportHeader(store=store, sizing_mode="stretch_width")
     views = [plot for name, plot in VIEWS.items() if has_view(record, name)]
     parts: list[UIElement] = [header, *(part for plot in views for part in plot(store))]
+    if any(has_view(record, view) for view in SEARCHED):
+        parts.insert(1, search_box(store))
     return Column(children=parts, name=str(store.uid), sizing_mode="stretch_width", spacing=0)
 
 
@@ -159,6 +165,11 @@ def finding_lines(findings: Iterable[Finding], shown_rows: int) -> list[dict[str
         }
         for finding in findings
     ]
+
+
+def search_box(store: TraceStore) -> Search:
+    """Return the box that searches the names of all views, which stands above them."""
+    return Search(store=store, sizing_mode="stretch_width")
 
 
 def plot_timeline(store: TraceStore) -> list[LayoutDOM]:

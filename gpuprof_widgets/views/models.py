@@ -68,8 +68,6 @@ class FlameGraph(Renderer):
     store = Instance(TraceStore)
     source = String("ops", help="ops, merged or cprofile")
     time = String("cpu", help="what a bar is as wide as: cpu, or device for the GPU time it caused")
-    search = String(help="names to highlight")
-    search_as_regex = Bool(False)
 
 
 @abstract
@@ -102,6 +100,10 @@ class StaticPart(Panel):
     html = String()
 
 
+class Search(Panel):
+    """The search box of the report; on a page of several traces it searches all of them."""
+
+
 class TimelineTitle(Panel):
     """A timeline's title, how busy its GPUs were in the range, and its selection."""
 
@@ -121,7 +123,7 @@ class Details(Panel):
 
 
 class FlameBar(Panel):
-    """Source, search and breadcrumb of the flame graph."""
+    """Source, widths and breadcrumb of the flame graph."""
 
     graph: _Any = Instance(FlameGraph)
 

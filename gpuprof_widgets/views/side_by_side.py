@@ -24,6 +24,7 @@ from gpuprof_widgets.views.figure import (
     MINIMAP_HEIGHT,
     has_gpu,
     new_uid,
+    search_box,
     timeline_plot,
 )
 from gpuprof_widgets.views.models import (
@@ -128,7 +129,7 @@ def side_by_side_figure(rows: Sequence[Row], heading: Heading, *, tables: str = 
         sizing_mode="stretch_width",
     )
     timelines = plot_timelines(group, [row.title for row in rows], busy=heading.busy)
-    parts: list[UIElement] = [header, *timelines]
+    parts: list[UIElement] = [header, search_box(first), *timelines]
     if tables:
         parts.append(StaticPart(store=first, html=tables, sizing_mode="stretch_width"))
     return Column(children=parts, name=str(first.uid), sizing_mode="stretch_width", spacing=0)

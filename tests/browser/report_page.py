@@ -60,6 +60,11 @@ class Report:
     def selection_text(self) -> Locator:
         return self.page.get_by_label("Selection", exact=True).first
 
+    def state(self, expression: str) -> Any:
+        """A JavaScript expression about the page's first store, named ``store``."""
+        store = "const store = Object.values(window.gpuprof.reports)[0]"
+        return self.page.evaluate(f"(() => {{ {store}; return {expression} }})()")
+
     def use_scheme(self, scheme: str) -> None:
         """Have the reader's system light or dark; the report follows a moment later."""
         self.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]

@@ -197,7 +197,7 @@ def test_keys_move_zoom_and_select(open_report: Open) -> None:
     assert report.brushed() == (6 * MS, 7 * MS)
 
 
-def test_flame_graph_zooms_returns_and_searches(open_report: Open) -> None:
+def test_flame_graph_zooms_and_returns(open_report: Open) -> None:
     report = open_report(small())
     flame = report.flame_graph
     flame.focus()
@@ -212,9 +212,6 @@ def test_flame_graph_zooms_returns_and_searches(open_report: Open) -> None:
     assert crumbs.all_inner_texts()[1:] == ["ProfilerStep*"]
     crumbs.first.click()
     expect(crumbs).to_have_count(1)
-    report.page.get_by_label("Search the flame graph").fill("mm")
-    # aten::mm in aten::linear is 2 ms and the one beside it 1 ms, of 10 ms
-    expect(report.page.get_by_text("2 matches, 30 % of the time")).to_be_visible()
 
 
 def test_flame_graph_is_cut_to_the_brushed_range(open_report: Open) -> None:
@@ -360,8 +357,6 @@ def test_flame_graph_is_as_wide_as_gpu_time(open_report: Open) -> None:
         }
     )
     assert settled_box(report) == box
-    report.page.get_by_label("Search the flame graph").fill("mm")
-    expect(report.page.get_by_text("1 match, 25 % of the GPU time")).to_be_visible()
 
 
 def test_a_bar_of_gpu_time_has_both_times_and_lights_up(open_report: Open) -> None:
@@ -719,7 +714,7 @@ def test_names_of_a_trace_are_never_markup(open_report: Open) -> None:
     report.page.mouse.click(*place_of(report, state(report, "store.data.rows - 1")))
     report.table.locator("tbody tr").first.click()
     report.flame_graph.press("ArrowDown")
-    report.page.get_by_label("Search the flame graph").fill(HOSTILE)
+    report.page.get_by_role("searchbox", name="Search", exact=True).fill(HOSTILE)
     report.page.locator("summary").last.click()
     assert report.page.title() != "broken"
     assert report.page.locator(".gpuprof-report img, .gpuprof-report script").count() == 0

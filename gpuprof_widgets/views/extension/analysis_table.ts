@@ -7,7 +7,7 @@ import {Panel} from "./panel"
 import {Scatter} from "./scatter"
 import {stacked_bars} from "./stacked_bars"
 import {TABLE_CSS, TableView} from "./table"
-import {reveal, zoom_to, type TraceStore} from "./trace_store"
+import {marked_rows, reveal, zoom_to, type TraceStore} from "./trace_store"
 
 const PYTHON_PANEL = "python_time"
 const DOUBLE_CLICK_MS = 400
@@ -285,17 +285,17 @@ function selected_rows(store: TraceStore, data: PanelData): Set<number> {
   if (selection.source == "panel" && selection.key.startsWith(`${data.name} `)) {
     return new Set(selection.key.slice(data.name.length + 1).split(",").map(Number))
   }
-  const slices = selection.row >= 0 ? [selection.row] : selection.rows
+  const slices = marked_rows(selection)
   const holding = data.holding(slices)
   return new Set(holding.length > 0 ? holding : data.holding(caused_on_gpu(store, slices)))
 }
 
 /** The GPU work of some ops or launches. */
-function caused_on_gpu({data}: TraceStore, rows: ArrayLike<number>): number[] {
-  const causes = new Set(Array.from(rows))
+function caused_on_gpu({data}: TraceStore, rows: Int32Array): number[] {
+  const causes = data.mask_of(rows)
   const caused = []
   for (let row = 0; row < data.rows; row++) {
-    if (data.on_gpu[row] == 1 && (causes.has(data.op[row]) || causes.has(data.owner[row]))) {
+    if (data.on_gpu[row] == 1 && (causes[data.op[row]] == 1 || causes[data.owner[row]] == 1)) {
       caused.push(row)
     }
   }

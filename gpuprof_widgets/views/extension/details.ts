@@ -2,6 +2,7 @@ import type * as p from "@bokehjs/core/properties"
 
 import {button, element, type Fact} from "./element"
 import {chain, format_bytes, format_count, format_ns, format_share, MODULES, type Link, type Store} from "./engine"
+import {InstanceSteps, STEPS_CSS} from "./instances"
 import {Panel, PanelView} from "./panel"
 import {select_event, type Selection} from "./trace_store"
 
@@ -9,9 +10,10 @@ import {select_event, type Selection} from "./trace_store"
 export class DetailsView extends PanelView {
   declare model: Details
 
-  protected readonly css = DETAIL_CSS
+  protected readonly css = DETAIL_CSS + STEPS_CSS
   private range: HTMLElement
   private chosen: HTMLElement
+  private steps: InstanceSteps
 
   override connect_signals(): void {
     super.connect_signals()
@@ -23,10 +25,11 @@ export class DetailsView extends PanelView {
 
   protected build_content(): Node[] {
     this.range = element("div", {class: "range row number", role: "status", "aria-label": "Time range"})
-    this.chosen = element("div", {"aria-live": "polite", "aria-label": "Selection", class: "chosen"})
+    this.chosen = element("div", {"aria-live": "polite", "aria-label": "Selection", class: "words"})
+    this.steps = new InstanceSteps(this.store)
     this.show_range()
     this.show_selection()
-    return [this.range, this.chosen]
+    return [this.range, element("div", {class: "chosen"}, this.chosen, this.steps.el)]
   }
 
   private show_range(): void {
@@ -45,6 +48,7 @@ export class DetailsView extends PanelView {
 
   private show_selection(): void {
     const {selection} = this.store
+    this.steps.update(selection?.source != "timeline")
     if (selection == null) {
       const hint = "Nothing selected. Click an event, a flame graph bar or a table row."
       this.chosen.replaceChildren(element("div", {class: "muted chain"}, hint))
@@ -58,8 +62,7 @@ export class DetailsView extends PanelView {
   private instances({text, rows, ranges = [], facts}: Selection): Node[] {
     const counts = [...rows.length == 0 ? [] : [format_count(rows.length, "event")], ...ranges.length == 0 ? [] : [format_count(ranges.length, "time range")]]
     const words = counts.length == 0 ? "has no events on the timeline" : `${counts.join(" and ")} highlighted on the timeline`
-    const first = rows.length == 0 ? [] : [button("Go to the first", {}, () => select_event(this.store, rows[0]))]
-    return [element("span", {class: "name"}, text), element("span", {class: "muted"}, words), ...first, ...facts == null ? [] : [fact_list(facts())]]
+    return [element("span", {class: "name"}, text), element("span", {class: "muted"}, words), ...facts == null ? [] : [fact_list(facts())]]
   }
 
   private event_lines(row: number): Node[] {
@@ -133,7 +136,9 @@ const DETAIL_CSS = `
 :host { padding: 6px 0 8px; }
 .range { min-height: 26px; }
 /* Of one height whatever is selected: nothing below moves. */
-.chosen { height: 62px; overflow-y: auto; padding: 4px 10px; background: var(--band); border-radius: 4px; }
+.chosen { display: flex; align-items: start; gap: 10px; height: 62px; padding: 0 10px; background: var(--band); border-radius: 4px; }
+.words { flex: 1; min-width: 0; height: 100%; overflow-y: auto; padding: 4px 0; }
+.chosen .steps { padding: 4px 0; }
 .chain { list-style: none; display: flex; flex-wrap: wrap; gap: 3px 4px; margin-top: 3px; }
 .chain button { max-width: 420px; text-align: left; }
 .chain button[aria-current] { border-color: var(--accent); }

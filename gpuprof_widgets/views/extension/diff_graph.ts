@@ -127,7 +127,11 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
     this.connect(this.properties.source.change, () => this.rebuild())
     this.connect(this.properties.mode.change, () => this.relayout())
     // A selection made elsewhere is no path of this graph.
-    this.connect(this.runs.selection_changed, () => { this.chosen = -1 })
+    this.connect(this.runs.selection_changed, () => {
+      if (!this.runs.stores.some(({selection}) => selection?.source == "flame")) {
+        this.chosen = -1
+      }
+    })
     this.connect(this.store.was_reset, () => this.zoom(0))
   }
 
@@ -181,7 +185,8 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
   }
 
   get marked(): Set<number> {
-    return new Set([this.chosen])
+    const matches = this.runs.stores.find(({selection}) => selection?.source == "search")?.selection?.matches
+    return new Set(matches == null ? [this.chosen] : this.tree.nodes.flatMap(({id, name}) => id > 0 && matches(name) ? id : []))
   }
 
   pick(id: number, zoom: boolean): void {

@@ -5,12 +5,12 @@ import {Renderer} from "@bokehjs/models/renderers/renderer"
 import {paint_of, type Paint} from "./categories"
 import type {Fact} from "./element"
 import {
-  flame, flame_instances, flame_sources, flame_width, format_count, format_ns, format_share, laid_out, matcher, nodes_of_rows, totals,
-  UNLAUNCHED, type FlameNode, type FlameSource, type FlameTime, type Store, type Window,
+  flame, flame_instances, flame_sources, flame_width, format_count, format_ns, format_share, laid_out, merged_labels, nodes_of_rows, NONE,
+  totals, UNLAUNCHED, type FlameNode, type FlameSource, type FlameTime, type Store, type Window,
 } from "./engine"
 import {CallTree, has_width, IcicleGraph, IcicleView, MAX_LEVELS} from "./icicle"
 import {short_name} from "./paint"
-import {TraceStore} from "./trace_store"
+import {marked_rows, TraceStore, type Selection} from "./trace_store"
 
 /** How many levels below a node that was brought into view stay visible. */
 const LEVELS_BELOW = 3
@@ -29,9 +29,9 @@ export class FlameGraphView extends IcicleView<FlameNode> {
   }
 
   protected paint_for(node: FlameNode): {fill: string, ink: string} {
-    const {matched} = this.model.tree
+    const {matched, launching} = this.model.tree
     const paint = this.paint_of(node)
-    return matched != null && !matched.has(node.id) ? {fill: paint.dim_fill, ink: paint.dim_ink} : paint
+    return matched == null || matched.has(node.id) || launching.has(node.id) ? paint : {fill: paint.dim_fill, ink: paint.dim_ink}
   }
 
   private paint_of({name, category}: FlameNode): Paint {
@@ -57,8 +57,6 @@ type FlameGraphProps = {
   store: p.Property<TraceStore>
   source: p.Property<string>
   time: p.Property<string>
-  search: p.Property<string>
-  search_as_regex: p.Property<boolean>
 }
 
 export interface FlameGraph extends p.AttrsOf<FlameGraphProps> {}
@@ -70,12 +68,10 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
 
   static {
     this.prototype.default_view = FlameGraphView
-    this.define<FlameGraphProps>(({Bool, Ref, Str}) => ({
+    this.define<FlameGraphProps>(({Ref, Str}) => ({
       store: [Ref(TraceStore)],
       source: [Str, "ops"],
       time: [Str, "cpu"],
-      search: [Str, ""],
-      search_as_regex: [Bool, false],
     }))
   }
 
@@ -92,12 +88,10 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
 
   override connect_signals(): void {
     super.connect_signals()
-    const {source, time, search, search_as_regex} = this.properties
+    const {source, time} = this.properties
     this.connect(this.store.properties.window.change, () => this.rebuild())
     this.connect(source.change, () => this.rebuild())
     this.connect(time.change, () => this.relayout())
-    this.connect(search.change, () => this.refresh())
-    this.connect(search_as_regex.change, () => this.refresh())
     this.connect(this.store.selection_changed, () => this.follow_selection())
     this.connect(this.store.was_reset, () => this.reset())
   }
@@ -135,15 +129,13 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
   }
 
   private refresh(): void {
-    const {test, error} = matcher(this.search, this.search_as_regex)
-    this.tree.search(this.search == "" || error != null ? null : test)
+    this.tree.search(this.store.selection)
     this.tree_changed.emit()
   }
 
   private reset(): void {
     this.tree.focus = 0
     this.chosen = -1
-    this.search = ""
     this.tree_changed.emit()
   }
 
@@ -151,14 +143,15 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
   get marked(): Set<number> {
     const {selection} = this.store
     const {tree} = this
-    if (selection == null) {
+    if (selection == null || selection.source == "search") {
       return new Set()
     }
     if (selection.source == "flame") {
       return new Set(this.chosen >= 0 ? [this.chosen] : [])
     }
-    if (selection.row >= 0) {
-      const node = tree.node_of(selection.row)
+    const rows = marked_rows(selection)
+    if (rows.length == 1) {
+      const node = tree.node_of(rows[0])
       return new Set(node > 0 ? [node] : [])
     }
     return new Set(tree.nodes.filter(({label}) => label >= 0 && selection.labels.has(label)).map(({id}) => id))
@@ -173,6 +166,9 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
       if (first != null) {
         this.reveal(first)
       }
+    }
+    if (this.tree.matched != null || selection?.source == "search") {
+      this.refresh()
     }
   }
 
@@ -221,9 +217,11 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
   }
 }
 
-/** The call tree of a range, and its nodes that match the search. */
+/** The call tree of a range, and its nodes that a search found. */
 export class FlameTree extends CallTree<FlameNode> {
   matched: Set<number> | null = null
+  /** the nodes that launched GPU work that was found */
+  launching = new Set<number>()
   /** Share of the whole in and under the matched nodes, counted once. */
   matched_share = 0
   private source: FlameSource = "ops"
@@ -278,13 +276,16 @@ export class FlameTree extends CallTree<FlameNode> {
     return node_of[row] >= 0 || cause < 0 ? node_of[row] : node_of[cause]
   }
 
-  /** Marks the nodes whose name matches; null marks none. */
-  search(test: ((name: string) => boolean) | null): void {
+  /** Marks the nodes that a search found; a node without slices is found by its name. */
+  search(selection: Selection | null): void {
+    const {matches: test, labels, rows} = selection ?? {}
+    const merged = merged_labels(this.store)
+    const found = new Set(Array.from(test == null ? [] : labels!, (label) => merged[label]))
     const matched = new Set<number>()
     const inside = new Uint8Array(this.nodes.length)
     let share = 0
-    for (const {id, parent, name, x0, x1} of test == null ? [] : this.nodes.slice(1)) {
-      const matches = test!(name)
+    for (const {id, parent, label, name, x0, x1} of test == null ? [] : this.nodes.slice(1)) {
+      const matches = label >= 0 ? found.has(label) : test!(name)
       if (matches) {
         matched.add(id)
         share += inside[parent] == 1 ? 0 : x1 - x0
@@ -292,6 +293,9 @@ export class FlameTree extends CallTree<FlameNode> {
       inside[id] = Number(matches || inside[parent] == 1)
     }
     this.matched = test == null ? null : matched
+    const {on_gpu} = this.store
+    this.launching = new Set(test == null ? [] : Array.from(rows!.filter((row) => on_gpu[row] == 1), (row) => this.node_of(row)))
+    this.launching.delete(NONE)
     this.matched_share = share
   }
 }

@@ -17,6 +17,7 @@ import {Minimap} from "./minimap"
 import {OpTable} from "./op_table"
 import {StaticPart} from "./panel"
 import {GroupHeader, ReportHeader} from "./report_header"
+import {Search} from "./search"
 import {StoreGroup} from "./store_group"
 import {EngineeringTimeFormatter} from "./time_plot"
 import {Timeline} from "./timeline"
@@ -25,6 +26,6 @@ import {TraceStore} from "./trace_store"
 
 register_models([
   AnalysisTable, AnalysisTabs, CurvePlot, DeltaTable, Details, DiffBar, DiffGraph, EngineeringTimeFormatter, FlameBar, FlameGraph,
-  GroupHeader, Lines,  MemoryBar, MemoryPlot, MemoryTable, Minimap, OpTable, ReportHeader, StaticPart, StoreGroup, Timeline, TimelineBar,
-  TimelineTitle, TraceStore,
+  GroupHeader, Lines, MemoryBar, MemoryPlot, MemoryTable, Minimap, OpTable, ReportHeader, Search, StaticPart, StoreGroup, Timeline,
+  TimelineBar, TimelineTitle, TraceStore,
 ])

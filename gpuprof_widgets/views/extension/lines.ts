@@ -4,6 +4,7 @@ import {button, element} from "./element"
 import {cell_text, format_count, line_instances, line_of_row, line_rows, type Column, type LineRow, type Store, type Window} from "./engine"
 import {Panel} from "./panel"
 import {TABLE_CSS, TableView} from "./table"
+import {marked_rows} from "./trace_store"
 
 const LEGIBLE = 7
 /** Pixels of the line numbers. */
@@ -223,8 +224,8 @@ export class LinesView extends TableView<Row> {
     if (selection.source == "lines") {
       return new Set([selection.key])
     }
-    const rows = selection.row >= 0 ? [selection.row] : Array.from(selection.rows.subarray(0, MOST_LOOKED_UP))
-    const lines = new Set(rows.map((row) => line_of_row(data, row)))
+    const rows = marked_rows(selection).subarray(0, MOST_LOOKED_UP)
+    const lines = new Set(Array.from(rows, (row) => line_of_row(data, row)))
     return new Set(lines.size == 1 ? [...lines].filter((line) => line >= 0).map(String) : [])
   }
 

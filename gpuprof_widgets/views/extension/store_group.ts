@@ -31,6 +31,8 @@ export class StoreGroup extends Model {
   override initialize(): void {
     super.initialize()
     this.selection_changed = new Signal0(this, "selection_changed")
+    const linked = {stores: this.stores, choose: (selections: TraceStore["selection"][]) => this.choose(selections)}
+    this.stores.forEach((store) => { store.linked = linked })
   }
 
   override connect_signals(): void {

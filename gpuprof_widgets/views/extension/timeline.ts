@@ -233,12 +233,30 @@ export class TimelineView extends TimePlotView {
     if (row >= 0) {
       const {data} = this
       reveal(this.store, data.ns(data.ts[row]), data.ns(data.end[row]))
-      const lane = this.layout_of_tracks.by_track.get(data.track[row])
-      if (lane != null) {
-        this.scroll_into_view(lane.top + data.depth[row] * lane.row_height, lane.row_height)
+      if (selection!.source == "timeline") {
+        this.scroll_to_event(row)
+      } else {
+        this.bring_into_view(row)
       }
     }
     this.request_paint()
+  }
+
+  /** Unfolds the track of an event and scrolls to its level. */
+  bring_into_view(row: number): void {
+    const track = this.data.track[row]
+    if (this.layout_of_tracks.by_track.get(track)?.folded === true) {
+      this.fold(track)
+    }
+    this.scroll_to_event(row)
+  }
+
+  private scroll_to_event(row: number): void {
+    const {data} = this
+    const lane = this.layout_of_tracks.by_track.get(data.track[row])
+    if (lane != null) {
+      this.scroll_into_view(lane.top + data.depth[row] * lane.row_height, lane.row_height)
+    }
   }
 
   protected override key(event: KeyboardEvent): boolean {

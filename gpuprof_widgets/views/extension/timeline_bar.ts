@@ -21,6 +21,8 @@ const KEYS: [string[], string][] = [
   [["Enter"], "select the event in the middle of the view"],
   [["f"], "zoom to the selected event or range"],
   [["r"], "select the selected event's time range, or the visible range"],
+  [[",", "."], "previous or next of the selected events"],
+  [["/"], "search all names; Enter goes to the next match, Shift + Enter to the previous one"],
   [["c"], "show or hide the critical path, where it is known"],
   [["Esc"], "undo every selection and the zoom"],
 ]

@@ -2,7 +2,7 @@ import type {Context2d} from "@bokehjs/core/util/canvas"
 
 import {paint_of, type Paint} from "./categories"
 import {css, type RGB} from "./colour"
-import {level_of_detail, type PathPiece, type Store} from "./engine"
+import {lanes_of_rows, level_of_detail, marks_of, type LaneSlices, type LevelOfDetail, type PathPiece, type Store} from "./engine"
 import {Labels, short_name, x_of} from "./paint"
 import type {Palette} from "./theme"
 import type {Lane, TrackLayout} from "./tracks"
@@ -16,6 +16,8 @@ const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 export class TimelinePainter {
   private readonly labels = new Labels(FONT)
   private paints: Paint[] = []
+  /** The selected rows of the last frame, by track and level. */
+  private selected: {rows: Int32Array | null, lanes: LaneSlices[]} = {rows: null, lanes: []}
 
   constructor(private readonly store: Store) {}
 
@@ -55,6 +57,10 @@ export class TimelinePainter {
     }
     const {store} = this
     const marks = level_of_detail(store, lane.track, depth, store.tick(view.start), store.tick(view.end), view.width)
+    return this.marks(ctx, marks, y, lane, view, dim)
+  }
+
+  private marks(ctx: Context2d, marks: LevelOfDetail, y: number, lane: Lane, view: View, dim: boolean): number {
     for (let i = 0; i < marks.n; i++) {
       const x0 = this.x_of(marks.x0[i], view)
       const x1 = this.x_of(marks.x1[i], view)
@@ -79,25 +85,24 @@ export class TimelinePainter {
     }
   }
 
-  /** The selected events in full colour over the others, at most one per pixel and level. */
+  /** The selected events in full colour over the others. */
   highlight(ctx: Context2d, layout: TrackLayout, rows: Int32Array, view: View): void {
     const {store} = this
     this.prepare(ctx)
-    const last = new Map<number, number>()
-    for (const row of rows) {
-      const lane = layout.by_track.get(store.track[row])
-      const x0 = this.x_of(store.ts[row], view)
-      const x1 = this.x_of(store.end[row], view)
-      if (lane == null || x1 < 0 || x0 > view.width) {
-        continue
-      }
-      const level = store.track[row] * 65536 + store.depth[row]
-      const end = Math.max(x1, x0 + 1)
-      if (end - (last.get(level) ?? -Infinity) >= 0.5) {
-        last.set(level, end)
-        this.bar(ctx, row, x0, end, lane.top + store.depth[row] * lane.row_height - view.scroll, lane.row_height, false, true)
+    for (const slices of this.lanes_of(rows)) {
+      const lane = layout.by_track.get(slices.track)
+      const y = lane == null ? NaN : lane.top + slices.depth * lane.row_height - view.scroll
+      if (lane != null && y + lane.row_height >= 0 && y <= view.height) {
+        this.marks(ctx, marks_of(slices, store.tick(view.start), store.tick(view.end), view.width), y, lane, view, false)
       }
     }
+  }
+
+  private lanes_of(rows: Int32Array): LaneSlices[] {
+    if (this.selected.rows !== rows) {
+      this.selected = {rows, lanes: lanes_of_rows(this.store, rows)}
+    }
+    return this.selected.lanes
   }
 
   /** Ranges of time that are selected, each on its track or on all of them, at most one per pixel. */

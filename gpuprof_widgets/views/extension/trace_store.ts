@@ -18,6 +18,8 @@ export type FindingLine = {
   text: string, remedy: string, start: number | null, end: number | null, rows: number[], events: number, of?: number
 }
 
+type Linked = {stores: TraceStore[], choose: (selections: (Selection | null)[]) => void}
+
 type TraceStoreProps = {
   uid: p.Property<string>
   payload: p.Property<string>
@@ -52,6 +54,8 @@ export class TraceStore extends Model {
   ready: Promise<Store>
   theme: Theme
   selection: Selection | null = null
+  /** The traces of the page; they are selected together. */
+  linked: Linked = {stores: [this], choose: ([selection]) => this.choose(selection)}
   /** The range under a drag that is still going on, ns. */
   draft: [number, number] | null = null
   /** Returns the box of an event on the timeline: x, y, width, height in pixels of its drawing area. For the tests. */
@@ -246,10 +250,10 @@ export function view_key(store: TraceStore, key: string): boolean {
 
 /** A selection, described by the view in which it was made; every view shows it in its own way. */
 export type Selection = {
-  source: "timeline" | "flame" | "table" | "lines" | "finding" | "memory" | "panel"
-  /** The one selected event, -1 where all instances of a name or node are meant. */
+  source: "timeline" | "flame" | "table" | "lines" | "finding" | "memory" | "panel" | "search"
+  /** The current one of the events: the one that was gone to, -1 for none. */
   row: number
-  /** Rows that the timeline highlights. */
+  /** All selected events (ascending): the timeline highlights them. */
   rows: Int32Array
   /** Ranges that the timeline highlights where there is no row: start and end (ns), and track, -1 for all tracks. */
   ranges?: [number, number, number][]
@@ -261,6 +265,13 @@ export type Selection = {
   text: string
   /** Its numbers in the brushed range. */
   facts?: () => Fact[]
+  /** The test of names of a search. */
+  matches?: (name: string) => boolean
+}
+
+/** Returns the events by which other views mark a selection; of a block of memory the current one. */
+export function marked_rows({source, row, rows}: Selection): Int32Array {
+  return source == "memory" && row >= 0 ? Int32Array.of(row) : rows
 }
 
 function same_selection(a: Selection | null, b: Selection | null): boolean {
