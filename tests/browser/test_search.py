@@ -228,6 +228,7 @@ def test_one_box_searches_all_traces_of_a_page(open_report: Open, tmp_path: Path
         box(report).press("Enter")
         expect(steps).to_contain_text(f"{place} of 3")
         seen.append(page.evaluate(f"{stores}.map(s => s.selection.row >= 0)"))
+    expect(page.get_by_role("group", name="A", exact=True)).to_contain_text("aten::mm: 400 ns")
     assert seen == [[True, False], [False, True], [False, True], [True, False]]
     page.keyboard.press("Escape")
     assert page.evaluate(f"{stores}.map(s => s.selection)") == [None, None]

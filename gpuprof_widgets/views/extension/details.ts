@@ -187,7 +187,7 @@ export class TimelineTitleView extends PanelView {
     const {selection, data} = this.store
     this.chosen.textContent = selection == null ? ""
       : selection.row < 0 ? `${selection.text}: ${format_count(selection.rows.length, "event")}`
-        : `${selection.text}: ${format_ns(data.ns(data.end[selection.row] - data.ts[selection.row]))}`
+        : `${data.name(selection.row)}: ${format_ns(data.ns(data.end[selection.row] - data.ts[selection.row]))}`
     this.chosen.title = this.chosen.textContent
   }
 }
