@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import combinations, pairwise
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -19,12 +18,11 @@ from gpuprof_widgets.views.page_panels import panels
 from gpuprof_widgets.views.panels import all_panels
 from gpuprof_widgets.views.table import Column, Panel, Points
 from tests.browser.engine import start_engine
-from tests.browser.report_page import Open, Report
+from tests.browser.report_page import Open, Report, too_faint
 from tests.panel_examples import EXAMPLES, column_values
 from tests.traces import Shared, calls_of, kernel, op, runtime, trace_of
 
 MS = 1_000_000
-CONTRASTS = (Path(__file__).parent / "contrasts.js").read_text(encoding="utf-8")
 
 TWO_CLICKS_MS = 1_000  # after it a second click is none of a double click
 
@@ -258,7 +256,7 @@ def test_text_is_legible_and_nothing_overlaps(open_report: Open, scheme: str, wi
     for name in ("Kernels", "Gaps", "Queue"):
         tab(report, name).click()
         rows(report, name).first.click()
-        assert [words for ratio, words in report.page.evaluate(CONTRASTS) if ratio < 4.5] == []
+        assert too_faint(report.page) == []
         plot = {
             "Kernels": report.page.locator("svg.points"),
             "Gaps": report.page.get_by_label("Gaps as bars"),

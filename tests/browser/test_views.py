@@ -19,7 +19,7 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views.report import standalone_html
-from tests.browser.report_page import Open, Report, expected_rows
+from tests.browser.report_page import Open, Report, contrasts, expected_rows, too_faint
 from tests.traces import (
     Shared,
     annotation,
@@ -730,11 +730,20 @@ def test_page_has_no_text_of_low_contrast(open_report: Open) -> None:
     report.page.mouse.click(*place_of(report, state(report, "store.data.rows - 1")))
     for scheme in ("light", "dark"):
         report.use_scheme(scheme)
-        poor = [line for line in report.page.evaluate(CONTRASTS) if line[0] < 4.5]
-        assert poor == []
+        assert too_faint(report.page) == []
 
 
-CONTRASTS = (Path(__file__).parent / "contrasts.js").read_text(encoding="utf-8")
+def test_borders_and_fills_are_seen_in_both_themes(open_report: Open) -> None:
+    report = open_report(small())
+    report.page.get_by_role("button", name="Keys").click()
+    for scheme in ("light", "dark"):
+        report.use_scheme(scheme)
+        seen = [what for _, needed, what in contrasts(report.page) if needed < 4.5]
+        for kind in ("border of BUTTON Reset", "border of INPUT", "border of SELECT", "fill of"):
+            assert any(what.startswith(kind) for what in seen), kind
+        for kind in ("border of DIALOG", "border of KBD", "fill of swatch"):
+            assert any(what.startswith(kind) for what in seen), kind
+        assert too_faint(report.page) == []
 
 
 def test_text_inside_bars_is_legible_in_both_themes(open_report: Open) -> None:
@@ -754,6 +763,39 @@ BAR_CONTRASTS = """(background) => {
     const ratio = (a, b) => contrast(parse_colour(a).rgb, parse_colour(b).rgb)
     return paints.flatMap((p) => [ratio(p.fill, p.ink), ratio(p.dim_fill, p.dim_ink)])
 }"""
+
+
+def test_pale_bars_have_an_outline_that_is_seen(open_report: Open) -> None:
+    report = open_report(small())
+    outlined = []
+    for background in ([255, 255, 255], [17, 17, 17]):
+        fills, outlines = report.page.evaluate(FILL_CONTRASTS, background)
+        assert all(max(pair) >= 3 for pair in zip(fills, outlines, strict=True))
+        outlined.append(sum(outline > 0 for outline in outlines))
+    assert all(0 < count < len(fills) for count in outlined)  # strong fills need none
+
+
+FILL_CONTRASTS = """(background) => {
+    const store = Object.values(window.gpuprof.reports)[0]
+    const {paint_of, contrast, parse_colour, KINDS} = store.constructor.colours
+    const paints = KINDS.flatMap(({categories}) => [0, 1, 2, 3, 4].map((i) =>
+        paint_of(`op ${i}`, categories[0] ?? "other", background)))
+    const ratio = (colour) => colour == null ? 0 : contrast(parse_colour(colour).rgb, background)
+    return [paints.map(({fill}) => ratio(fill)), paints.map(({outline}) => ratio(outline))]
+}"""
+
+
+def test_bars_are_drawn_with_their_outlines(open_report: Open) -> None:
+    report = open_report(small())
+    outline = state(
+        report,
+        """store.constructor.colours.parse_colour(store.constructor.colours.paint_of(
+            "aten::linear", "cpu_op", [255, 255, 255]).outline).rgb""",
+    )
+    for view in (report.flame_graph, report.timeline):
+        view.scroll_into_view_if_needed()
+        picture = np.asarray(Image.open(BytesIO(view.screenshot())).convert("RGB")).astype(int)
+        assert (abs(picture - outline).max(axis=2) <= 1).sum() > 100
 
 
 def test_finding_shows_its_range(open_report: Open) -> None:

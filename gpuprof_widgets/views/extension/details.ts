@@ -1,9 +1,9 @@
 import type * as p from "@bokehjs/core/properties"
 
 import {button, element, type Fact} from "./element"
-import {chain, format_bytes, format_count, format_ns, format_share, MODULES, type Link, type Store} from "./engine"
+import {chain, format_bytes, format_count, format_ns, format_range, format_share, MODULES, type Link, type Store} from "./engine"
 import {Panel, PanelView} from "./panel"
-import {select_event, type Selection} from "./trace_store"
+import {select_event, type Selection, type TraceStore} from "./trace_store"
 
 /** Two lines under the timeline: the range in numbers, and the selection with its owners. */
 export class DetailsView extends PanelView {
@@ -19,6 +19,7 @@ export class DetailsView extends PanelView {
     this.connect(store.properties.window.change, () => this.show_range())
     this.connect(store.draft_changed, () => this.show_range())
     this.connect(store.selection_changed, () => this.show_selection())
+    this.connect(store.visible.change, () => this.show_start())
   }
 
   protected build_content(): Node[] {
@@ -32,11 +33,12 @@ export class DetailsView extends PanelView {
   private show_range(): void {
     const {store} = this
     const {range, start, end, span, devices} = store.range_totals
+    const text = format_range(start, end, store.data.header.tick_ns)
     const busy = devices.map(({device, busy}) => `GPU ${device} busy ${format_share(busy / span)} (${format_ns(busy)})`)
     const words = [
       element("b", {}, range == null ? "Whole trace" : "Range"),
-      element("span", {}, `${format_ns(start)} to ${format_ns(end)}`),
-      element("span", {}, `= ${format_ns(span)}`),
+      element("span", {}, `${text.start} to ${text.end}`),
+      element("span", {}, `= ${text.length}`),
       ...busy.map((text) => element("span", {class: "busy"}, text)),
     ]
     const clear = range == null ? [] : [button("Clear", {title: "Take the range away"}, () => store.brush(null))]
@@ -52,6 +54,15 @@ export class DetailsView extends PanelView {
       this.chosen.replaceChildren(...this.event_lines(selection.row))
     } else {
       this.chosen.replaceChildren(element("div", {class: "chain"}, ...this.instances(selection)))
+    }
+  }
+
+  /** A closer view tells starts apart that looked alike. */
+  private show_start(): void {
+    const {store} = this
+    const start = this.chosen.querySelector("[data-fact=Start]")
+    if (start != null && store.selection != null && store.selection.row >= 0) {
+      start.textContent = start_of(store, store.selection.row)
     }
   }
 
@@ -71,7 +82,7 @@ export class DetailsView extends PanelView {
     })
     return [
       element("div", {class: "title"},
-        element("div", {class: "name clip", title: data.name(row)}, data.name(row)), fact_list(facts_of(data, row))),
+        element("div", {class: "name clip", title: data.name(row)}, data.name(row)), fact_list(facts_of(this.store, row))),
       element("ol", {class: "chain", "aria-label": "What led to it"}, ...links),
     ]
   }
@@ -79,7 +90,7 @@ export class DetailsView extends PanelView {
 
 function fact_list(facts: Fact[]): HTMLElement {
   return element("div", {class: "facts"}, ...facts.map(([label, value]) =>
-    element("span", {}, element("span", {class: "muted"}, `${label} `), value)))
+    element("span", {}, element("span", {class: "muted"}, `${label} `), element("span", {"data-fact": label}, value))))
 }
 
 export class Details extends Panel {
@@ -89,7 +100,8 @@ export class Details extends Panel {
 }
 
 /** Returns the facts about one event, for the tooltip and the detail line. */
-export function facts_of(store: Store, row: number): Fact[] {
+export function facts_of(trace: TraceStore, row: number): Fact[] {
+  const store = trace.data
   const track = store.header.tracks[store.track[row]]
   const duration = store.end[row] - store.ts[row]
   const facts: Fact[] = [["Duration", format_ns(store.ns(duration))]]
@@ -97,7 +109,7 @@ export function facts_of(store: Store, row: number): Fact[] {
   if (self != duration) {
     facts.push(["Self time", format_ns(store.ns(self))])
   }
-  facts.push(["Start", format_ns(store.ns(store.ts[row]))])
+  facts.push(["Start", start_of(trace, row)])
   if (store.count[row] > 1) {
     facts.push(["Stands for", `${store.count[row]} short events, merged to save space`])
   }
@@ -115,6 +127,12 @@ export function facts_of(store: Store, row: number): Fact[] {
   facts.push(["Category", store.category(row)])
   facts.push(track.stream >= 0 ? ["Stream", `${track.stream} on GPU ${track.device}`] : ["Track", track.label])
   return facts
+}
+
+/** Returns the start of an event: to a tenth of its duration, or of what is in view where that is shorter. */
+function start_of(store: TraceStore, row: number): string {
+  const {data} = store
+  return store.moment(data.ns(data.ts[row]), data.ns(data.end[row] - data.ts[row]))
 }
 
 /** Returns the owners of an event, from the outermost to itself, as one line; empty where none is known. */

@@ -2,7 +2,7 @@ import type * as p from "@bokehjs/core/properties"
 import type {Context2d} from "@bokehjs/core/util/canvas"
 import {Renderer} from "@bokehjs/models/renderers/renderer"
 
-import {diff_paint} from "./categories"
+import {diff_paint, type Paint} from "./categories"
 import type {Fact} from "./element"
 import {
   change_of, flame, flame_instances, flame_sources, format_change, format_count, format_ns, lay_out, paired_tree, width_in,
@@ -25,7 +25,7 @@ export class DiffGraphView extends IcicleView<DiffNode> {
     this.connect(this.model.runs.selection_changed, () => this.request_paint())
   }
 
-  protected paint_for(node: DiffNode): {fill: string, ink: string} {
+  protected paint_for(node: DiffNode): Paint {
     return diff_paint(change_of(node), this.theme.palette)
   }
 

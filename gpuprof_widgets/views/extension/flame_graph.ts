@@ -2,7 +2,7 @@ import type * as p from "@bokehjs/core/properties"
 import type {Context2d} from "@bokehjs/core/util/canvas"
 import {Renderer} from "@bokehjs/models/renderers/renderer"
 
-import {paint_of, type Paint} from "./categories"
+import {paint_of, type BarPaint, type Paint} from "./categories"
 import type {Fact} from "./element"
 import {
   flame, flame_instances, flame_sources, flame_width, format_count, format_ns, format_share, laid_out, matcher, nodes_of_rows, totals,
@@ -20,7 +20,7 @@ export class FlameGraphView extends IcicleView<FlameNode> {
   declare model: FlameGraph
 
   protected readonly title = "Flame graph"
-  private readonly paints = new Map<string, Paint>()
+  private readonly paints = new Map<string, BarPaint>()
 
   override connect_signals(): void {
     super.connect_signals()
@@ -28,13 +28,13 @@ export class FlameGraphView extends IcicleView<FlameNode> {
     this.connect(this.theme.changed, () => this.paints.clear())
   }
 
-  protected paint_for(node: FlameNode): {fill: string, ink: string} {
+  protected paint_for(node: FlameNode): Paint {
     const {matched} = this.model.tree
     const paint = this.paint_of(node)
-    return matched != null && !matched.has(node.id) ? {fill: paint.dim_fill, ink: paint.dim_ink} : paint
+    return matched != null && !matched.has(node.id) ? {fill: paint.dim_fill, ink: paint.dim_ink, outline: null} : paint
   }
 
-  private paint_of({name, category}: FlameNode): Paint {
+  private paint_of({name, category}: FlameNode): BarPaint {
     const key = `${category}\n${name}`
     let paint = this.paints.get(key)
     if (paint == null) {
@@ -185,6 +185,7 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     const inside = path.some((node) => node.id == tree.focus)
     const top = inside ? tree.node(tree.focus)?.depth ?? 0 : 0
     const fits = path.length - top <= MAX_LEVELS
+    tree.uncover(id)
     if (!inside || !fits) {
       this.zoom(fits ? 0 : path[path.length - MAX_LEVELS + LEVELS_BELOW].id)
     }

@@ -1,5 +1,5 @@
 import {OKABE_ITO} from "./categories"
-import {contrast, css, mix, type RGB} from "./colour"
+import {css, mix, with_contrast} from "./colour"
 import {button, element} from "./element"
 import {cell_text, format_count, line_instances, line_of_row, line_rows, type Column, type LineRow, type Store, type Window} from "./engine"
 import {Panel} from "./panel"
@@ -191,11 +191,7 @@ export class LinesView extends TableView<Row> {
   /** The heat's colour is as strong as the page's text allows. */
   private recolour(): void {
     const {background, foreground} = this.store.theme.palette
-    let heat: RGB = background
-    for (let part = 0.4; part < 1 && (heat === background || contrast(heat, foreground) < LEGIBLE); part += 0.05) {
-      heat = mix(OKABE_ITO.orange, background, part)
-    }
-    this.table.style.setProperty("--heat", css(heat))
+    this.table.style.setProperty("--heat", css(with_contrast(mix(OKABE_ITO.orange, background, 0.4), background, foreground, LEGIBLE)))
   }
 
   protected key_of({text}: Row): string {
@@ -328,5 +324,5 @@ td.code { line-height: 20px; }
 .heat { position: absolute; left: 0; top: 1px; bottom: 1px; min-width: 0; border-radius: 2px; background: var(--heat); }
 .silent .text { color: var(--muted); }
 /* The heat shows the shares. */
-.fill { display: none; }
+td.bar { background: none; }
 `

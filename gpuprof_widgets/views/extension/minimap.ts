@@ -3,11 +3,11 @@ import type {Context2d} from "@bokehjs/core/util/canvas"
 import {Renderer} from "@bokehjs/models/renderers/renderer"
 
 import {kind_of} from "./categories"
-import {css, type RGB} from "./colour"
+import {css, outline_of, type RGB} from "./colour"
 import {REGION_CATEGORIES, type Store, type Window} from "./engine"
 import {paint_frame} from "./paint"
 import {Surface, SurfaceView} from "./surface"
-import {pan_to, TraceStore, view_key, zoom_to} from "./trace_store"
+import {pan_to, TraceStore, view_key, view_wheel, zoom_to} from "./trace_store"
 
 type Band = {colour: RGB, shares: Float32Array}
 type Drag = {kind: "move", offset: number} | {kind: "span", fixed: number}
@@ -39,6 +39,7 @@ export class MinimapView extends SurfaceView {
       drag: ({x}) => this.move(x),
       drag_end: () => { this.drag = null },
       drag_cancel: () => { this.drag = null },
+      wheel: (event, x) => this.wheel(event, x),
       key: (event) => this.key(event),
     }, "Overview of the whole trace. Arrow keys move the visible part, plus and minus resize it.")
   }
@@ -108,11 +109,12 @@ export class MinimapView extends SurfaceView {
     ctx.fillRect(0, 0, this.width, height)
     const room = height / Math.max(1, this.bands.length)
     this.bands.forEach(({colour, shares}, i) => {
+      const tall = Array.from(shares, (share) => share == 0 ? 0 : Math.max(1, share * (room - 2)))
+      const bottom = (i + 1) * room - 1
       ctx.fillStyle = css(colour)
-      shares.forEach((share, x) => {
-        const tall = share == 0 ? 0 : Math.max(1, share * (room - 2))
-        ctx.fillRect(x, (i + 1) * room - 1 - tall, 1, tall)
-      })
+      tall.forEach((height, x) => ctx.fillRect(x, bottom - height, 1, height))
+      ctx.fillStyle = css(outline_of(colour, palette.band) ?? colour)
+      tall.forEach((height, x) => ctx.fillRect(x, bottom - height, 1, Math.min(height, 1)))
     })
   }
 
@@ -184,6 +186,12 @@ export class MinimapView extends SurfaceView {
     } else if (this.drag?.kind == "span") {
       zoom_to(this.store, Math.min(time, this.drag.fixed), Math.max(time, this.drag.fixed), 0)
     }
+  }
+
+  /** As on the timeline: with Ctrl the visible part gets shorter or longer, with Shift it moves. */
+  private wheel(event: WheelEvent, x: number): boolean {
+    const {start, end} = this.store.visible
+    return view_wheel(this.store, event, Math.max(0, Math.min((this.time_at(x) - start) / (end - start), 1)), this.width)
   }
 
   private key(event: KeyboardEvent): boolean {

@@ -4,6 +4,7 @@ import {LayoutDOM, LayoutDOMView} from "@bokehjs/models/layouts/layout_dom"
 import type {UIElement} from "@bokehjs/models/ui/ui_element"
 
 import {element} from "./element"
+import {plain} from "./engine"
 import {TraceStore} from "./trace_store"
 
 /** A part of the report that is plain DOM; it waits for the trace and takes the page's colours. */
@@ -33,6 +34,7 @@ export abstract class PanelView extends LayoutDOMView {
     super.render()
     this.shadow_el.append(...this.build_content())
     this.shadow_el.addEventListener("keydown", (event) => this.escape(event as KeyboardEvent))
+    this.shadow_el.addEventListener("copy", (event) => this.copy_plain(event as ClipboardEvent))
   }
 
   /** Escape restores the report from wherever the focus is; a dialog and a filled search box keep it. */
@@ -45,12 +47,27 @@ export abstract class PanelView extends LayoutDOMView {
     }
   }
 
+  /** Copies selected text with ordinary spaces, so that other programs read its numbers. */
+  private copy_plain(event: ClipboardEvent): void {
+    const text = selected_text(this.shadow_el)
+    if (text != "" && plain(text) != text && event.clipboardData != null) {
+      event.clipboardData.setData("text/plain", plain(text))
+      event.preventDefault()
+    }
+  }
+
   override after_render(): void {
     super.after_render()
     this.store.theme.attach(this.root.el)
   }
 
   protected abstract build_content(): Node[]
+}
+
+/** Returns the selected text of a part of the page; Chromium keeps a selection for each shadow root. */
+export function selected_text(root: ShadowRoot): string {
+  const {getSelection = () => document.getSelection()} = root as {getSelection?: () => Selection | null}
+  return getSelection.call(root)?.toString() ?? ""
 }
 
 type PanelProps = {store: p.Property<TraceStore>}
@@ -71,6 +88,7 @@ const PANEL_CSS = `
   --fg: var(--gp-foreground, #212121);
   --muted: var(--gp-muted, #595959);
   --line: var(--gp-line, #cfcfcf);
+  --edge: var(--gp-edge, #949494);
   --band: var(--gp-band, #f4f4f4);
   --bg: var(--gp-background, #fff);
   --accent: var(--gp-accent, #005ea2);
@@ -83,10 +101,10 @@ h2, h3, p, ul, ol { margin: 0; padding: 0; }
 h2 { font-size: 16px; font-weight: 600; }
 h3 { font-size: 13px; font-weight: 600; }
 button, select, input {
-  font: inherit; color: var(--fg); background: var(--bg); border: 1px solid var(--line); border-radius: 4px;
+  font: inherit; color: var(--fg); background: var(--bg); border: 1px solid var(--edge); border-radius: 4px;
 }
 button { padding: 1px 8px; cursor: pointer; }
-button:hover:not(:disabled) { border-color: var(--muted); background: var(--band); }
+button:hover:not(:disabled) { border-color: var(--fg); background: var(--band); }
 button:disabled { color: var(--muted); cursor: default; opacity: 0.7; }
 button[aria-pressed=true] { border-color: var(--accent); box-shadow: inset 0 0 0 1px var(--accent); }
 select, input { padding: 1px 6px; height: 24px; }
@@ -98,7 +116,7 @@ input::placeholder { color: var(--muted); opacity: 1; }
 .push { margin-left: auto; }
 .clip { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .choice { white-space: nowrap; }
-.swatch { display: inline-block; width: 12px; height: 12px; border-radius: 2px; margin-right: 4px; vertical-align: -1px; }
+.swatch { display: inline-block; width: 12px; height: 12px; border-radius: 2px; margin-right: 4px; vertical-align: -1px; box-shadow: inset 0 0 0 1px var(--edge); }
 .off { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 `
 
@@ -106,8 +124,8 @@ export const BAR_CSS = `
 :host { padding: 8px 0 4px; border-top: 1px solid var(--line); }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: 2px 12px; color: var(--muted); }
 .hint { color: var(--muted); }
-kbd { font: 11px var(--mono); border: 1px solid var(--line); border-radius: 3px; padding: 0 3px; }
-dialog { color: var(--fg); background: var(--bg); border: 1px solid var(--line); border-radius: 6px; max-width: 560px; }
+kbd { font: 11px var(--mono); border: 1px solid var(--edge); border-radius: 3px; padding: 0 3px; }
+dialog { color: var(--fg); background: var(--bg); border: 1px solid var(--edge); border-radius: 6px; max-width: 560px; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 3px 12px; margin: 8px 0; }
 dd { margin: 0; }
 .crumbs { display: flex; flex-wrap: wrap; gap: 4px; align-items: center; min-height: 26px; max-width: 100%; }

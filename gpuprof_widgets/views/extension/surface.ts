@@ -126,7 +126,9 @@ export class Surface {
   }
 
   private wheel(event: WheelEvent): void {
-    if (this.handlers.wheel?.(event, this.point(event).x) ?? false) {
+    const is_handled = this.handlers.wheel?.(event, this.point(event).x) ?? false
+    // Never the browser's zoom: it would change the whole page under the pointer.
+    if (is_handled || event.ctrlKey || event.metaKey) {
       event.preventDefault()
       event.stopPropagation()
     }

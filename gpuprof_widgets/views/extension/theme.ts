@@ -1,7 +1,7 @@
 import type {HasProps} from "@bokehjs/core/has_props"
 import {Signal0} from "@bokehjs/core/signaling"
 
-import {contrast, css, luminance, mix, parse_colour, type RGB} from "./colour"
+import {contrast, css, luminance, mix, parse_colour, VISIBLE, with_contrast, type RGB} from "./colour"
 
 /** The colours of one page, resolved to numbers so that canvas and DOM agree. */
 export type Palette = {
@@ -10,6 +10,8 @@ export type Palette = {
   foreground: RGB
   muted: RGB
   line: RGB
+  /** borders of what can be used, and of pale fills */
+  edge: RGB
   band: RGB
   accent: RGB
 }
@@ -27,6 +29,7 @@ function palette_on(background: RGB, foreground: RGB): Palette {
     foreground,
     muted: mix(foreground, background, 0.25),
     line: mix(foreground, background, 0.78),
+    edge: with_contrast(mix(foreground, background, 0.7), foreground, background, VISIBLE),
     band: mix(foreground, background, 0.94),
     accent: dark ? DARK.accent : LIGHT.accent,
   }
@@ -111,7 +114,7 @@ export class Theme {
     }
     // Outside of the report: within it the colour scheme is the one that was resolved last.
     this.palette = resolve_palette(parent_element(root) ?? document.body)
-    for (const name of ["background", "foreground", "muted", "line", "band", "accent"] as const) {
+    for (const name of ["background", "foreground", "muted", "line", "edge", "band", "accent"] as const) {
       root.style.setProperty(`--gp-${name}`, css(this.palette[name]))
     }
     root.style.colorScheme = this.palette.dark ? "dark" : "light"

@@ -191,7 +191,7 @@ export class TimelineView extends TimePlotView {
       this.tooltip?.hide()
       return
     }
-    const facts = facts_of(this.data, row)
+    const facts = facts_of(this.store, row)
     const chain = chain_text(this.data, row)
     this.tooltip?.show(this.data.name(row), chain == "" ? facts : [...facts, ["Chain", chain]], event.clientX, event.clientY)
   }

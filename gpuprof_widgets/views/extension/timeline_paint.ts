@@ -1,9 +1,9 @@
 import type {Context2d} from "@bokehjs/core/util/canvas"
 
-import {paint_of, type Paint} from "./categories"
+import {paint_of, type BarPaint} from "./categories"
 import {css, type RGB} from "./colour"
 import {level_of_detail, type PathPiece, type Store} from "./engine"
-import {Labels, short_name, x_of} from "./paint"
+import {fill_bar, Labels, short_name, x_of} from "./paint"
 import type {Palette} from "./theme"
 import type {Lane, TrackLayout} from "./tracks"
 
@@ -15,7 +15,7 @@ const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 /** Draws the bars of the timeline at the resolution of the screen. */
 export class TimelinePainter {
   private readonly labels = new Labels(FONT)
-  private paints: Paint[] = []
+  private paints: BarPaint[] = []
 
   constructor(private readonly store: Store) {}
 
@@ -69,8 +69,7 @@ export class TimelinePainter {
     const width = Math.min(x1, 1e5) - left
     const gap = width > 3 ? 1 : 0
     const height = row_height > 4 ? row_height - 1 : row_height
-    ctx.fillStyle = dim ? paint.dim_fill : paint.fill
-    ctx.fillRect(left, y, Math.max(width - gap, 1), height)
+    fill_bar(ctx, dim ? {fill: paint.dim_fill, outline: null} : paint, left, y, Math.max(width - gap, 1), height)
     if (named && row_height >= 12) {
       ctx.fillStyle = dim ? paint.dim_ink : paint.ink
       const from = Math.max(left, 0) + 3

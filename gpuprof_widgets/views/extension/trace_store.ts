@@ -128,6 +128,12 @@ export class TraceStore extends Model {
     return {range, start, end, ...engine.totals(this.data, {start: this.data.tick(start), end: this.data.tick(end)})}
   }
 
+  /** Returns the text of a moment (ns): to a tenth of what is in view, or of `span` (ns) where that is shorter. */
+  moment(ns: number, span: number = Infinity): string {
+    const {start, end} = this.visible
+    return engine.format_moment(ns, Math.min(span, end - start), this.data.header.tick_ns)
+  }
+
   /** Brushes a range (ns); null takes the brush away. Returns at once, the views follow. */
   brush(range: [number, number] | null): void {
     this.drag(null)
@@ -242,6 +248,19 @@ export function view_key(store: TraceStore, key: string): boolean {
     case "Home": case "0": zoom_to(store, ...store.bounds, 0); return true
     default: return false
   }
+}
+
+/** Zooms with Ctrl at share `at` of the view and moves with Shift, or sideways, over a width in pixels; returns false otherwise. */
+export function view_wheel(store: TraceStore, event: WheelEvent, at: number, width: number): boolean {
+  if (event.ctrlKey || event.metaKey) {
+    zoom_by(store, Math.exp(-event.deltaY / 250), at)
+    return true
+  }
+  if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+    pan_by(store, (event.deltaX == 0 ? event.deltaY : event.deltaX) / width)
+    return true
+  }
+  return false
 }
 
 /** A selection, described by the view in which it was made; every view shows it in its own way. */

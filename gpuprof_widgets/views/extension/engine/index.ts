@@ -13,8 +13,14 @@ export {hit, level_of_detail, type LevelOfDetail} from "./lod"
 export {compile, matcher, type Matcher} from "./names"
 export {chain, MODULES, type Link, type Role} from "./chain"
 export {totals, type DeviceTotals, type Totals} from "./device_time"
-export {compare_names, fitted, natural_width, sorted, to_csv, type Column, type Order} from "./table"
-export {cell_text, format_bytes, format_change, format_count, format_ns, format_ratio, format_share} from "./format"
+export {
+  CHANGE_BAR, column_text, compare_names, fitted, is_empty, sorted, to_csv, WIDEST_SHARE, widths_of,
+  type Column, type Measure, type Order, type Width,
+} from "./table"
+export {
+  cell_text, format_bytes, format_change, format_count, format_moment, format_ns, format_range, format_ratio, format_share, format_ticks,
+  plain,
+} from "./format"
 export {bands, merged_name, type Band} from "./names"
 export {Memory, type MemoryBlock, type MemoryDevice} from "./memory"
 export {has_path, PanelData, panel, path_pieces, PATH_PANEL, type PanelColumn, type PanelCurve, type PathPiece} from "./panels"
