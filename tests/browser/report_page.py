@@ -21,7 +21,7 @@ BOOT_MS = 120_000
 
 READ_ROWS = """(table, keys) => Array.from(table.querySelectorAll("tbody tr"), row => [
     row.querySelector("td").title,
-    ...keys.map(key => Number(row.querySelector(`[data-column=${key}]`).dataset.value))
+    ...keys.map(key => Number(row.querySelector(`[data-column=${key}]`)?.dataset.value ?? 0))
 ])"""
 
 

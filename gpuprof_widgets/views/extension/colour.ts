@@ -40,8 +40,8 @@ export function contrast(a: RGB, b: RGB): number {
   return (high + 0.05) / (low + 0.05)
 }
 
-/** Contrast of graphics with what is next to them, at least (WCAG 2, 1.4.11). */
-export const VISIBLE = 3
+/** Contrast of graphics with what is next to them: at least 3 (WCAG 2, 1.4.11), and room for rounding. */
+export const VISIBLE = 3.1
 
 /** Returns a colour with as little of `other` in it as gives it a contrast with `against`. */
 export function with_contrast(colour: RGB, other: RGB, against: RGB, ratio: number): RGB {

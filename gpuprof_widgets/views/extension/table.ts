@@ -11,7 +11,7 @@ import {PanelView, selected_text} from "./panel"
 const MOST_ROWS = 1_000
 /** Share of the background in the fill of a bar behind text, at least; and the contrast that the text keeps. */
 const PALE = 0.4
-const LEGIBLE = 4.5
+const LEGIBLE = 4.6
 
 /** A table with headings that sort, a filter, keys that walk the rows, a link to the selection, and a copy as CSV. */
 export abstract class TableView<Row> extends PanelView {

@@ -23,14 +23,15 @@ const DEFAULT_PALETTE: Palette = palette_on([255, 255, 255], LIGHT.foreground)
 
 function palette_on(background: RGB, foreground: RGB): Palette {
   const dark = luminance(background) < 0.18
+  const band = mix(foreground, background, 0.94)
   return {
     dark,
     background,
     foreground,
     muted: mix(foreground, background, 0.25),
     line: mix(foreground, background, 0.78),
-    edge: with_contrast(mix(foreground, background, 0.7), foreground, background, VISIBLE),
-    band: mix(foreground, background, 0.94),
+    edge: with_contrast(mix(foreground, background, 0.7), foreground, band, VISIBLE),
+    band,
     accent: dark ? DARK.accent : LIGHT.accent,
   }
 }
