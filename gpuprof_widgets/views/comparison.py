@@ -23,7 +23,6 @@ from gpuprof_widgets.views.figure import finding_lines, flame_graph_plot
 from gpuprof_widgets.views.models import DeltaTable, DiffBar, DiffGraph, GroupHeader, StoreGroup
 from gpuprof_widgets.views.report import (
     MimeBundle,
-    figure_script,
     html_page,
     html_summary,
     text_summary,
@@ -58,14 +57,13 @@ CHANGES = (Column("calls_delta", "Calls B − A", "number"), Column("change", "C
 def outputs(runs: Runs, *, embed_runtime: bool) -> list[MimeBundle]:
     """Return the three outputs of a cell, as in `report.outputs`."""
     png = timelines_png(placed(_rows(runs)), comparison_findings(runs)[0].text)
-    script = figure_script(comparison_figure(runs), embed_runtime=embed_runtime)
-    return three_outputs(static_bundle(runs), png, script)
+    figure = comparison_figure(runs)
+    return three_outputs(static_bundle(runs), png, figure, embed_runtime=embed_runtime)
 
 
 def standalone_html(runs: Runs) -> str:
     """Return one HTML file with everything in it, for a mail."""
-    script = figure_script(comparison_figure(runs), embed_runtime=True)
-    return html_page(TITLE, static_html(runs), script)
+    return html_page(TITLE, static_html(runs), comparison_figure(runs))
 
 
 def comparison_figure(runs: Runs) -> Layout:

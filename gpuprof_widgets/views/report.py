@@ -65,23 +65,30 @@ def outputs(record: Record, *, sort: str, top: int, embed_runtime: bool) -> list
 
     ``embed_runtime``: carry BokehJS and our extension; once per notebook is enough.
     """
-    script = live_script(record, sort=sort, embed_runtime=embed_runtime)
-    return three_outputs(static_bundle(record, sort=sort, top=top), picture_png(record), script)
+    figure = report_figure(record, sort=sort)
+    static = static_bundle(record, sort=sort, top=top)
+    return three_outputs(static, picture_png(record), figure, embed_runtime=embed_runtime)
 
 
-def three_outputs(static: MimeBundle, png: bytes, script: str) -> list[MimeBundle]:
+def three_outputs(
+    static: MimeBundle, png: bytes, figure: Column, *, embed_runtime: bool
+) -> list[MimeBundle]:
     """Return the outputs of a cell: tables without script, picture, and the script."""
     picture = base64.b64encode(png).decode("ascii")
+    script = figure_script(figure, embed_runtime=embed_runtime)
     return [
-        static,
+        static | {"text/html": _summary_of(figure, static["text/html"])},
         {"image/png": picture, "text/plain": ""},
         {"application/javascript": script, "text/plain": ""},
     ]
 
 
-def live_script(record: Record, *, sort: str, embed_runtime: bool) -> str:
-    """Return the script that starts the live views in the output in which it runs."""
-    return figure_script(report_figure(record, sort=sort), embed_runtime=embed_runtime)
+def _summary_of(figure: Column, static: str) -> str:
+    """Return the HTML in an element by which the script of its figure knows its cell.
+
+    It is a class, because sanitisers take ids away.
+    """
+    return f'<div class="gpuprof-{figure.name}">{static}</div>'
 
 
 def figure_script(figure: Column, *, embed_runtime: bool) -> str:
@@ -104,6 +111,7 @@ def _item(figure: Column) -> dict[str, Any]:
     document that is made for it.
     """
     document = Document(title="")
+    document.config.notifications = None  # it would stay in the page when the report leaves it
     document.add_root(figure)
     content = document.to_json(deferred=False)
     return {"target_id": None, "root_id": figure.id, "doc": content, "version": bokeh.__version__}
@@ -111,17 +119,18 @@ def _item(figure: Column) -> dict[str, Any]:
 
 def standalone_html(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
     """Return one HTML file with everything in it, for a mail: no server, no network."""
-    script = live_script(record, sort=sort, embed_runtime=True)
     title = str(record.metadata.get("label") or "gpuprof")
-    return html_page(title, static_html(record, sort=sort, top=top), script)
+    static = static_html(record, sort=sort, top=top)
+    return html_page(title, static, report_figure(record, sort=sort))
 
 
-def html_page(title: str, static: str, script: str = "") -> str:
-    """Return a page: HTML that needs no script, and the script, if any, that replaces it."""
+def html_page(title: str, static: str, figure: Column | None = None) -> str:
+    """Return a page: HTML that needs no script, and the figure, if any, that replaces it."""
+    script = figure_script(figure, embed_runtime=True) if figure else ""
     policy = f"{POLICY}; script-src {' '.join(map(_source, (script, *runtime_parts())))}"
     parts = {
         "@TITLE@": escape(printable(title)),
-        "@STATIC@": static,
+        "@STATIC@": _summary_of(figure, static) if figure else static,
         "@LIVE@": f"{_NO_SCRIPT}<script>{script}</script>" if script else "",
         "@POLICY@": policy,
     }

@@ -45,7 +45,7 @@ from gpuprof_widgets.views.picture import (
     draw_levels,
     levels,
 )
-from gpuprof_widgets.views.report import MimeBundle, figure_script, html_page, three_outputs
+from gpuprof_widgets.views.report import MimeBundle, html_page, three_outputs
 from gpuprof_widgets.views.table_renderers import shortened
 
 STRIP_HEIGHT = 12
@@ -106,13 +106,13 @@ def outputs(
     """
     png = timelines_png(placed(rows), heading.title)
     figure = side_by_side_figure(rows, heading, tables=tables)
-    return three_outputs(static, png, figure_script(figure, embed_runtime=embed_runtime))
+    return three_outputs(static, png, figure, embed_runtime=embed_runtime)
 
 
 def standalone_html(rows: Sequence[Row], heading: Heading, *, html: str, tables: str = "") -> str:
     """Return one HTML file with the timelines, for a mail."""
     figure = side_by_side_figure(rows, heading, tables=tables)
-    return html_page(heading.title, html, figure_script(figure, embed_runtime=True))
+    return html_page(heading.title, html, figure)
 
 
 def side_by_side_figure(rows: Sequence[Row], heading: Heading, *, tables: str = "") -> Column:

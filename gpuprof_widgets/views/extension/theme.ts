@@ -71,37 +71,52 @@ function resolve_palette(el: Element): Palette {
 
 const WATCHED = ["class", "style", "data-theme", "data-jp-theme-light", "data-jp-theme-name", "data-vscode-theme-kind"]
 
+/** The themes of all reports. The page is watched for good, but keeps no report that has left it. */
+const themes = new Set<WeakRef<Theme>>()
+
+function refresh_all(): void {
+  for (const held of themes) {
+    const theme = held.deref()
+    if (theme == null) {
+      themes.delete(held)
+    } else {
+      theme.refresh()
+    }
+  }
+}
+
+function watch_page(): void {
+  const refresh_later = (): void => void setTimeout(refresh_all, 60)
+  const observer = new MutationObserver(refresh_later)
+  for (const el of [document.documentElement, document.body]) {
+    observer.observe(el, {attributes: true, attributeFilter: WATCHED})
+  }
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", refresh_later)
+}
+
+let is_watched = false
+
 /** Follows the page's theme and publishes it as CSS variables on the report's root. */
 export class Theme {
   palette: Palette = DEFAULT_PALETTE
   readonly changed: Signal0<HasProps>
   private root: HTMLElement | null = null
-  private readonly observer: MutationObserver
-  private readonly media = window.matchMedia("(prefers-color-scheme: dark)")
-  private readonly refresh_later = (): void => void setTimeout(() => this.refresh(), 60)
 
   constructor(owner: HasProps) {
     this.changed = new Signal0(owner, "theme")
-    this.observer = new MutationObserver(this.refresh_later)
+    themes.add(new WeakRef(this))
   }
 
   attach(root: HTMLElement): void {
     if (this.root === root) {
       return
     }
-    this.detach()
     this.root = root
-    for (const el of [document.documentElement, document.body]) {
-      this.observer.observe(el, {attributes: true, attributeFilter: WATCHED})
+    if (!is_watched) {
+      is_watched = true
+      watch_page()
     }
-    this.media.addEventListener("change", this.refresh_later)
     this.refresh()
-  }
-
-  detach(): void {
-    this.observer.disconnect()
-    this.media.removeEventListener("change", this.refresh_later)
-    this.root = null
   }
 
   refresh(): void {

@@ -87,12 +87,6 @@ export class TraceStore extends Model {
     this.ready = this.decode()
   }
 
-  override destroy(): void {
-    this.theme.detach()
-    withdraw(this)
-    super.destroy()
-  }
-
   private async decode(): Promise<Store> {
     this.data = await Store.decode(this.payload)
     this.setv({payload: ""}, {silent: true})  // the text is of no further use and may be megabytes
@@ -166,24 +160,20 @@ export class TraceStore extends Model {
   }
 }
 
-type Page = {reports?: Record<string, TraceStore>}
+/** The stores of the page, which keeps none whose report has left it. */
+const published = new Set<WeakRef<TraceStore>>()
 
 /** `window.gpuprof.reports[uid]`, from which the browser tests read numbers. */
 function reports(): Record<string, TraceStore> {
-  const page = window as unknown as {gpuprof?: Page}
-  page.gpuprof ??= {}
-  page.gpuprof.reports ??= {}
-  return page.gpuprof.reports
+  const stores = [...published].map((held) => held.deref()).filter((store) => store != null)
+  return Object.fromEntries(stores.map((store) => [store.uid, store]))
 }
 
 function publish(store: TraceStore): void {
-  reports()[store.uid] = store
-}
-
-function withdraw(store: TraceStore): void {
-  if (reports()[store.uid] === store) {
-    delete reports()[store.uid]
-  }
+  const page = window as unknown as {gpuprof?: object}
+  page.gpuprof ??= {}
+  Object.defineProperty(page.gpuprof, "reports", {configurable: true, get: reports})
+  published.add(new WeakRef(store))
 }
 
 /** Shows a range from `start` (ns), at least four ticks long, inside the trace. */
