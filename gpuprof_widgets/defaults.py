@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from traitlets import Bool, Int, TraitError, TraitType, Unicode, validate
+from traitlets import Bool, Enum, Int, TraitError, TraitType, Unicode, validate
 from traitlets.config import Configurable
 
 from gpuprof_widgets.exceptions import OptionError
@@ -25,6 +25,17 @@ def _trait(option: Option) -> TraitType[Any, Any]:
 
 class Defaults(Configurable):
     """What a cell is profiled with where the line of its `%%gpuprofile` does not say otherwise."""
+
+    embed = Enum(
+        ("auto", "always"),
+        "auto",
+        help="outputs that hold the views' JavaScript library (0.5 MB): auto: one per notebook, "
+        "and another one when that is gone; always: each",
+    ).tag(config=True)
+
+    def embeds_always(self) -> bool:
+        """Return whether each output, of `.show()` too, is to hold the library of the views."""
+        return bool(self.embed == "always")
 
     def options(self) -> Options:
         """Return the options with these defaults."""

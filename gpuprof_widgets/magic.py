@@ -264,6 +264,8 @@ class _Installed:
         follows = kept is not None and kept.has_followed_to(_request(shell))
         self.carrier = kept if kept and follows else runtime_carrier.RuntimeCarrier()
         _carriers[shell] = self.carrier
+        self.carrier.namespace = shell.user_ns
+        self.carrier.embeds_always = self.magics.defaults.embeds_always
 
     def put_into(self, shell: InteractiveShell) -> None:
         shell.register_magics(self.magics)

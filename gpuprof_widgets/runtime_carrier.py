@@ -6,9 +6,15 @@ BokehJS is embedded once per notebook, and again when that output is gone.
 from __future__ import annotations
 
 import builtins
+import os
 import sys
+import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
+
+RUNTIME_MARK = rb"\"runtime\": {\"bokeh\": "
+"""Text of a notebook file that holds BokehJS: the data of `report.figure_script`, as JSON."""
 
 
 class RuntimeCarrier:
@@ -16,17 +22,27 @@ class RuntimeCarrier:
 
     The carrier's output is gone when its cell runs again or is deleted: JupyterLab names both in
     the metadata of every request (``cellId``, ``deletedCells``). Where a front end names no cells,
-    the code of the cell stands for it.
+    the code of the cell stands for it. That an output was cleared, no request says: the saved file
+    does, and so does a reader who runs a dead report's cell again, as its message asks.
     """
 
     def __init__(self) -> None:
         self._carrier: str | None = None
-        self._current: str = ""
+        self._embedded_at = 0.0
+        self._current = ""
+        self._code = ""
+        self._without: dict[str, str] = {}
+        self._is_asked_for = False
+        self.embeds_always: Callable[[], bool] = lambda: False
+        self.namespace: Mapping[str, Any] = {}
 
     def request(self, message: Mapping[str, Any]) -> None:
         """Take note of an execute request, before its code runs."""
         metadata = message.get("metadata") or {}
         self._current = _cell(message)
+        self._code = _code(message)
+        shown = self._without.pop(self._current, "")
+        self._is_asked_for = bool(self._code) and shown == self._code
         if self._carrier in (self._current, *(metadata.get("deletedCells") or ())):
             self._carrier = None
 
@@ -36,18 +52,48 @@ class RuntimeCarrier:
 
     def is_needed(self) -> bool:
         """Whether the output of the current cell has to embed BokehJS."""
-        # Colab shows every output in a frame of its own, which sees no other cell's scripts.
-        return self._carrier is None or "google.colab" in sys.modules
+        return (
+            self._carrier is None
+            # Colab shows every output in a frame of its own, which sees no other cell's scripts.
+            or "google.colab" in sys.modules
+            or self.embeds_always()
+            or self._is_asked_for
+            or self._is_gone_from_file()
+        )
 
-    def embedded(self) -> None:
-        """Take note that the current cell's output now carries BokehJS."""
-        self._carrier = self._current
+    def shown(self, *, embedded: bool) -> None:
+        """Take note that the current cell has shown a report, with BokehJS or without."""
+        if embedded:
+            self._carrier = self._current
+            self._embedded_at = time.time()
+            self._is_asked_for = False
+        elif self._carrier != self._current:
+            self._without[self._current] = self._code
+
+    def _is_gone_from_file(self) -> bool:
+        """Whether the notebook was saved since BokehJS was embedded, and is without it."""
+        file = _notebook_file(self.namespace)
+        try:
+            if file is None or file.stat().st_mtime <= self._embedded_at:
+                return False
+            return RUNTIME_MARK not in file.read_bytes()
+        except OSError:
+            return False
 
 
 def _cell(message: Mapping[str, Any]) -> str:
     metadata = message.get("metadata") or {}
-    code = (message.get("content") or {}).get("code", "")
-    return str(metadata.get("cellId") or code)
+    return str(metadata.get("cellId") or _code(message))
+
+
+def _code(message: Mapping[str, Any]) -> str:
+    return str((message.get("content") or {}).get("code", ""))
+
+
+def _notebook_file(namespace: Mapping[str, Any]) -> Path | None:
+    """Return the notebook's file as VS Code or the Jupyter server names it, if one does."""
+    name = namespace.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME")
+    return Path(name) if isinstance(name, str) and name.endswith(".ipynb") else None
 
 
 def cell_display() -> Callable[..., Any] | None:
@@ -65,10 +111,11 @@ def show(outputs: Callable[[bool], list[dict[str, Any]]], text: Callable[[], str
         return
     carrier = followed or RuntimeCarrier()
     embeds = carrier.is_needed()
-    for bundle in outputs(embeds):
+    bundles = outputs(embeds)
+    for bundle in bundles:
         display(bundle, raw=True)
-    if embeds:
-        carrier.embedded()
+    if any("application/javascript" in bundle for bundle in bundles):
+        carrier.shown(embedded=embeds)
 
 
 followed: RuntimeCarrier | None = None

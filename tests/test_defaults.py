@@ -42,7 +42,10 @@ def last_options(shell: InteractiveShell, line: str = "") -> dict[str, Any]:
 def test_every_option_of_more_than_one_cell_has_a_default_to_set() -> None:
     traits = GpuProfile.class_traits(config=True)
     expected = {name: row.default for name, row in OPTIONS.items() if name not in OF_ONE_CELL}
-    assert {name: trait.default_value for name, trait in traits.items()} == expected
+    assert {name: trait.default_value for name, trait in traits.items()} == {
+        **expected,
+        "embed": "auto",
+    }
     assert GpuProfile().options() == Options()
 
 
@@ -83,6 +86,7 @@ def test_the_line_of_the_magic_wins(shell: InteractiveShell) -> None:
         ("GpuProfile.top = 'ten'", "'top' trait of a GpuProfile instance expected an int"),
         ("GpuProfile.steps = 0", "GpuProfile.steps: steps is at least 1, not 0"),
         ("GpuProfile.sort = 'cpu_slef'", "Did you mean 'cpu_self'?"),
+        ("GpuProfile.embed = 'never'", "expected any of ['auto', 'always'], not the str 'never'"),
         ("GpuProfile.record = 'ops,shape'", "GpuProfile.record: record knows no topic 'shape'"),
     ],
 )

@@ -12,13 +12,22 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from gpuprof_widgets.exceptions import printable_values
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
 from gpuprof_widgets.trace.window import window
-from gpuprof_widgets.views.encoding import Payload, encode
+from gpuprof_widgets.views.encoding import (
+    NO_SHAPES,
+    TICKS_NS,
+    TOO_LARGE,
+    Payload,
+    _Page,
+    encode,
+)
+from gpuprof_widgets.views.page_panels import panels
 from gpuprof_widgets.views.page_rows import PageRows, merge_short, page_rows
 from tests.records import records
 from tests.traces import annotation, calls_of, copy, kernel, memory, op, python, runtime, trace_of
@@ -183,9 +192,8 @@ def test_a_smaller_budget_takes_coarser_ticks_then_merges() -> None:
         assert "rounded" in payload.notes[0]
         assert Page(payload).header["notes"] == list(payload.notes)
         sizes.append(len(payload.text))
-    budget = sizes[-1] * 2 // 3  # the panels' part does not shrink with the rows
-    merged = encode(record, budget_bytes=budget)
-    assert len(merged.text) <= budget
+    merged = encode(record, budget_bytes=sizes[-1] - 1)
+    assert len(merged.text) < sizes[-1]
     assert "merged" in merged.notes[0]
     page = Page(merged)
     assert sum(page.columns["count"]) == 4_000
@@ -219,8 +227,8 @@ def test_coarse_ticks_keep_callers_and_ops(tick_ns: int) -> None:
 
 def test_merged_events_keep_totals_callers_and_owners() -> None:
     rows = page_rows(LOOP.trace)
-    for longest_ns, slots in (50 * US, 100), (50 * US, 20), (60 * US, 1):
-        merged = merge_short(rows, longest_ns, slots)
+    for longest_ns, slot_ns in (50 * US, 400 * US), (50 * US, 2_000 * US), (60 * US, 40_000 * US):
+        merged = merge_short(rows, longest_ns, slot_ns)
         assert len(merged) < len(rows)
         assert summed(merged) == summed(rows)
     assert len(merged) == 4 * (1 + 2 * 4)  # per epoch and shape: two ops, a launch, a kernel
@@ -242,7 +250,7 @@ def test_long_events_are_never_merged_nor_merged_across() -> None:
     short = [op("short", ts=10 * i, dur=1) for i in range(3_000)]
     long = [op("long", ts=10_000 * i + 5_005, dur=4) for i in range(3)]
     rows = page_rows(trace_of(*short, *long, python("frame", ts=0, dur=40_000)).trace)
-    merged = merge_short(rows, 2, 1)
+    merged = merge_short(rows, 2, 40_000)
     texts = [merged.names[merged.label_pairs[code][0]] for code in merged.label]
     table = list(zip(texts, merged.ts, merged.dur, merged.count, strict=True))
     assert [row for row in table if row[0] != "short"] == [
@@ -253,8 +261,8 @@ def test_long_events_are_never_merged_nor_merged_across() -> None:
 
 
 def test_merged_rows_keep_their_nesting_and_never_overlap() -> None:
-    for longest_ns, slots in (50 * US, 100), (50 * US, 20), (60 * US, 1):
-        merged = merge_short(page_rows(LOOP.trace), longest_ns, slots)
+    for longest_ns, slot_ns in (50 * US, 400 * US), (50 * US, 2_000 * US), (60 * US, 40_000 * US):
+        merged = merge_short(page_rows(LOOP.trace), longest_ns, slot_ns)
         parent, _ = links.nest(merged.ts, merged.ts + merged.dur, merged.track)
         assert parent.tolist() == merged.parent.tolist()
 
@@ -264,3 +272,94 @@ def test_payload_says_whether_its_rows_are_the_slices() -> None:
     merged = encode(LOOP, budget_bytes=1)
     assert Page(merged).rows < len(LOOP.trace)
     assert not merged.rows_kept
+
+
+def loop(steps: int, *, shapes: int = 1, seed: int = 3) -> Record:
+    """Steps of three nested events each, of random lengths; so many shapes take turns."""
+    rng = np.random.default_rng(seed)
+    rows, ts = [], 0
+    for step, (pause, length) in enumerate(rng.integers(1_500, 90_000, (steps, 2)).tolist()):
+        ts += pause
+        rows += [
+            op("aten::linear", ts=ts, dur=length, shapes=[[step % shapes, step % shapes]]),
+            op("aten::addmm", ts=ts + 300, dur=length // 2),
+            runtime("cudaLaunchKernel", ts=ts + 400, dur=length // 4),
+        ]
+        ts += length
+    return trace_of(*rows)
+
+
+LOOPS = {"plain": loop(600), "shapes": loop(600, shapes=2)}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize("with_panels", [False, True])
+def test_a_page_fits_its_budget_and_nearly_fills_it(name: str, with_panels: bool) -> None:
+    record = LOOPS[name]
+    rows = page_rows(record.trace)
+    page = _Page(record, panels(record) if with_panels else None, (), 0)
+    lengths = np.unique(np.geomspace(1_000, rows.span_ns, 80).astype(int)).tolist()
+    sizes = [len(page.written(rows, TICKS_NS[-1], longest_ns).text) for longest_ns in lengths]
+    rounded = len(page.written(rows, TICKS_NS[-1]).text)
+    for budget in np.linspace(sizes[-1], 0.9 * rounded, 7).astype(int).tolist():
+        payload = encode(record, budget_bytes=budget, with_panels=with_panels)
+        assert "merged" in payload.notes[0]
+        possible = max(size for size in sizes if size <= budget)
+        assert 0.7 * possible <= len(payload.text) <= budget
+        decoded = Page(payload)
+        assert sum(decoded.columns["count"]) == len(record.trace)
+        assert decoded.header["shapes"] == rows.shapes
+
+
+def test_where_merging_is_not_enough_shapes_are_left_out() -> None:
+    record = loop(400, shapes=400)
+    rows = page_rows(record.trace)
+    page = _Page(record, None, (), 0)
+    budget = len(page.written(rows, TICKS_NS[-1], rows.span_ns).text) * 2 // 3
+    payload = encode(record, budget_bytes=budget, with_panels=False)
+    assert len(payload.text) <= budget
+    assert payload.notes[-1] == NO_SHAPES
+    decoded = Page(payload)
+    assert decoded.header["shapes"] == []
+    assert sum(decoded.columns.get("count", [1] * decoded.rows)) == len(record.trace)
+
+
+def test_a_page_that_is_too_large_all_the_same_says_so() -> None:
+    record = trace_of(
+        *(op(f"op {number * 7919 % 1000}", ts=number, dur=1) for number in range(900))
+    )
+    payload = encode(record, budget_bytes=1_000, with_panels=False)
+    assert len(payload.text) > 1_000
+    assert payload.notes[-1] == TOO_LARGE.format("0.001 MB")
+    assert Page(payload).header["notes"] == list(payload.notes)
+
+
+@given(records(), st.integers(1, 4_000))
+@settings(max_examples=25)
+def test_every_record_fits_or_says_that_it_does_not(record: Record, budget: int) -> None:
+    payload = encode(record, budget_bytes=budget, with_panels=False)
+    too_large = payload.notes[-1:] == (TOO_LARGE.format(f"{budget / 1e6:.2g} MB"),)
+    assert (len(payload.text) > budget) == too_large
+
+
+def test_a_page_that_fits_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    compress = gzip.compress
+
+    def noted(data: bytes, *args: Any, **options: Any) -> bytes:
+        written.append(len(data))
+        return compress(data, *args, **options)
+
+    monkeypatch.setattr(gzip, "compress", noted)
+    size = len(encode(LOOP).text)
+    assert len(written) == 1
+    encode(LOOP, budget_bytes=size - 1)
+    assert len(written) == 3
+
+
+def test_a_page_of_timelines_has_neither_panels_nor_memory() -> None:
+    record = trace_of(op("aten::empty", ts=0, dur=9), memory(512, ts=3))
+    assert Page(encode(record)).header["memory"]
+    header = Page(encode(record, with_panels=False)).header
+    assert header["memory"] is None
+    assert header["panels"] == []

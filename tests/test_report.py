@@ -16,7 +16,7 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.views import models
 from gpuprof_widgets.views.figure import VIEWS, report_figure
-from gpuprof_widgets.views.report import live_script, outputs, standalone_html
+from gpuprof_widgets.views.report import figure_script, outputs, standalone_html
 from tests.traces import kernel, op, runtime, trace_of
 
 MARKUP = "</script><script>alert(1)</script><!-- "
@@ -62,20 +62,26 @@ def model_attributes(item: Any, name: str) -> dict[str, Any]:
     return {}
 
 
+def script_of(record: Record, *, sort: str, embed_runtime: bool) -> str:
+    return figure_script(report_figure(record, sort=sort), embed_runtime=embed_runtime)
+
+
 def test_three_outputs_in_the_order_of_the_page(record: Record) -> None:
     static, picture, live = outputs(record, sort="cpu_self", top=5, embed_runtime=False)
     assert set(static) == {"text/html", "text/plain"}
     assert "gpuprof-static" in static["text/html"]
+    uid = payload(live["application/javascript"])["uid"]
+    assert static["text/html"].startswith(f'<div class="gpuprof-{uid}">')
     assert base64.b64decode(picture["image/png"])[:8] == b"\x89PNG\r\n\x1a\n"
     assert picture["text/plain"] == live["text/plain"] == ""
     assert set(live) == {"application/javascript", "text/plain"}
 
 
 def test_library_is_carried_only_where_asked(record: Record) -> None:
-    without = payload(live_script(record, sort="device_self", embed_runtime=False))
+    without = payload(script_of(record, sort="device_self", embed_runtime=False))
     assert without["runtime"] is None
     assert without["bokeh"] == bokeh.__version__
-    runtime = payload(live_script(record, sort="device_self", embed_runtime=True))["runtime"]
+    runtime = payload(script_of(record, sort="device_self", embed_runtime=True))["runtime"]
     library, extension = (
         gzip.decompress(base64.b64decode(runtime[key])).decode() for key in ("bokeh", "extension")
     )
@@ -85,7 +91,7 @@ def test_library_is_carried_only_where_asked(record: Record) -> None:
 
 
 def test_nothing_in_the_script_ends_its_element(record: Record) -> None:
-    script = live_script(record, sort="device_self", embed_runtime=True)
+    script = script_of(record, sort="device_self", embed_runtime=True)
     assert re.search("</script|<!--", script, re.IGNORECASE) is None
     page = standalone_html(record)
     assert len(re.findall("<script", page)) == 1
@@ -93,7 +99,7 @@ def test_nothing_in_the_script_ends_its_element(record: Record) -> None:
 
 
 def test_store_holds_findings_notes_and_bounds(record: Record) -> None:
-    script = live_script(record, sort="cpu_total", embed_runtime=False)
+    script = script_of(record, sort="cpu_total", embed_runtime=False)
     store = model_attributes(document(script), "TraceStore")
     assert store["label"] == MARKUP
     assert store["notes"] == ["stacks were not recorded"]
@@ -107,8 +113,10 @@ def test_store_holds_findings_notes_and_bounds(record: Record) -> None:
 def test_report_has_every_view_on_one_store(record: Record) -> None:
     figure = report_figure(record, sort="device_self")
     assert len(list(figure.select({"type": models.TraceStore}))) == 1
-    for kind in (models.Timeline, models.Minimap, models.FlameGraph, models.OpTable):
+    for kind in (models.Timeline, models.FlameGraph, models.OpTable):
         assert len(list(figure.select({"type": kind}))) == 1
+    # One above the timeline, and one that follows the reader below it.
+    assert len(list(figure.select({"type": models.Minimap}))) == 2
     views = ["timeline", "lines", "flame_graph", "op_table", "memory", "analyses"]
     assert list(VIEWS) == views
 
@@ -116,14 +124,15 @@ def test_report_has_every_view_on_one_store(record: Record) -> None:
 def test_report_without_gpu_says_so() -> None:
     cpu_only = trace_of(op("aten::add", ts=0, dur=10))
     store = model_attributes(
-        document(live_script(cpu_only, sort="device_self", embed_runtime=False)), "TraceStore"
+        document(script_of(cpu_only, sort="device_self", embed_runtime=False)),
+        "TraceStore",
     )
     assert store.get("on_gpu", False) is False
 
 
 def test_typical_output_is_small_and_none_is_huge(shared_trace: Path) -> None:
     record = load(shared_trace)
-    size = len(live_script(record, sort="device_self", embed_runtime=False))
+    size = len(script_of(record, sort="device_self", embed_runtime=False))
     events = len(record.trace)
     budget = 200_000 if events < 10_000 else 400_000 if events < 30_000 else 3_000_000
     assert size < budget

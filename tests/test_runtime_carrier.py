@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import nbformat
 import pytest
+from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from gpuprof_widgets.runtime_carrier import RuntimeCarrier
+from gpuprof_widgets.views.figure import report_figure
+from gpuprof_widgets.views.report import figure_script
+from tests.traces import op, trace_of
 
 
 def request(cell: str = "", code: str = "", deleted: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -18,15 +26,19 @@ def request(cell: str = "", code: str = "", deleted: tuple[str, ...] = ()) -> di
 
 
 @pytest.fixture
-def profile() -> Callable[..., bool]:
+def carrier() -> RuntimeCarrier:
+    return RuntimeCarrier()
+
+
+@pytest.fixture
+def profile(carrier: RuntimeCarrier) -> Callable[..., bool]:
     """Profile in a cell; whether its output brought BokehJS along."""
-    carrier = RuntimeCarrier()
 
     def run(*args: Any, shown: bool = True, profiled: bool = True, **kwargs: Any) -> bool:
         carrier.request(request(*args, **kwargs))
         needed = profiled and carrier.is_needed()
-        if needed and shown:
-            carrier.embedded()
+        if profiled and shown:
+            carrier.shown(embedded=needed)
         return needed
 
     return run
@@ -70,7 +82,7 @@ def test_a_report_that_was_not_shown_carries_nothing(profile: Callable[..., bool
 def test_a_front_end_without_cell_ids_is_followed_by_the_code(
     profile: Callable[..., bool],
 ) -> None:
-    runs = [profile(code=code) for code in ("one", "two", "one", "two")]
+    runs = [profile(code=code) for code in ("one", "two", "one", "three")]
     assert runs == [True, False, True, False]
 
 
@@ -79,6 +91,96 @@ def test_colab_needs_it_in_every_output(
 ) -> None:
     monkeypatch.setitem(sys.modules, "google.colab", ModuleType("google.colab"))
     assert [profile(cell) for cell in "aba"] == [True, True, True]
+
+
+def test_it_comes_in_every_output_where_that_is_asked_for(
+    carrier: RuntimeCarrier, profile: Callable[..., bool]
+) -> None:
+    carrier.embeds_always = lambda: True
+    assert [profile(cell) for cell in "ab"] == [True, True]
+
+
+def test_a_cell_that_was_shown_without_it_gets_it_when_it_runs_again_unchanged(
+    profile: Callable[..., bool],
+) -> None:
+    profile("a", "one")
+    assert profile("b", "two") is False
+    assert profile("b", "two") is True
+    assert profile("b", "two") is True  # it carries it now: its output is replaced
+    assert profile("c", "three") is False
+
+
+def test_a_changed_cell_is_a_new_one(profile: Callable[..., bool]) -> None:
+    profile("a", "one")
+    assert [profile("b", code) for code in ("two", "three", "two")] == [False, False, False]
+
+
+def test_a_cell_that_shows_several_reports_gets_it_once(carrier: RuntimeCarrier) -> None:
+    def embedded(cell: str, reports: int) -> list[bool]:
+        carrier.request(request(cell, cell))
+        needed = []
+        for _ in range(reports):
+            needed.append(carrier.is_needed())
+            carrier.shown(embedded=needed[-1])
+        return needed
+
+    assert embedded("a", 2) == [True, False]
+    assert embedded("b", 2) == [False, False]
+    assert embedded("b", 2) == [True, False]
+
+
+@pytest.fixture(params=["jupyter server", "VS Code"])
+def notebook(
+    request: pytest.FixtureRequest,
+    carrier: RuntimeCarrier,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Path:
+    """The path of the notebook, as the front end tells the kernel."""
+    path = tmp_path / "notebook.ipynb"
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    if request.param == "VS Code":
+        carrier.namespace = {"__vsc_ipynb_file__": str(path)}
+    else:
+        monkeypatch.setenv("JPY_SESSION_NAME", str(path))
+    return path
+
+
+def save(path: Path, *, runtime: bool, seconds: float = 60) -> None:
+    """Save a notebook with a report as front ends do, so many seconds from now."""
+    figure = report_figure(trace_of(op("aten::mm", ts=0, dur=9)), sort="cpu_self")
+    script = figure_script(figure, embed_runtime=runtime)
+    output = new_output("display_data", data={"application/javascript": script})
+    nbformat.write(new_notebook(cells=[new_code_cell("1", outputs=[output])]), path)
+    stamp = time.time() + seconds
+    os.utime(path, (stamp, stamp))
+
+
+def test_it_comes_again_when_the_saved_notebook_is_without_it(
+    profile: Callable[..., bool], notebook: Path
+) -> None:
+    profile("a")
+    save(notebook, runtime=True)
+    assert profile("b") is False
+    save(notebook, runtime=False)
+    assert profile("c") is True
+    notebook.unlink()
+    assert profile("d") is False
+
+
+def test_a_notebook_that_was_saved_before_says_nothing(
+    profile: Callable[..., bool], notebook: Path
+) -> None:
+    profile("a")
+    save(notebook, runtime=False, seconds=-60)
+    assert profile("b") is False
+
+
+def test_an_unreadable_notebook_says_nothing(profile: Callable[..., bool], notebook: Path) -> None:
+    profile("a")
+    notebook.mkdir()
+    os.utime(notebook, (time.time() + 60,) * 2)
+    assert profile("b") is False
 
 
 @pytest.mark.parametrize("message", [{}, {"metadata": None, "content": None}, {"metadata": {}}])

@@ -100,7 +100,8 @@ def test_many_timelines_are_compact(count: int, compact: bool) -> None:
     figure = side_by_side_figure(rows, Heading("job"))
     timelines = list(figure.select({"type": models.Timeline}))
     assert [timeline.compact for timeline in timelines] == [compact] * count
-    assert len(list(figure.select({"type": models.Minimap}))) == 1
+    # One above the timelines, and one that follows the reader below them.
+    assert len(list(figure.select({"type": models.Minimap}))) == 2
     titles = [title.text for title in figure.select({"type": models.TimelineTitle})]
     assert sorted(titles) == [f"rank {number}" for number in range(count)]
 
@@ -111,12 +112,15 @@ def test_outputs_are_those_of_a_cell_and_the_page_needs_no_network() -> None:
     bundle = {"text/html": html, "text/plain": "slower"}
     heading = Heading("a and b", notes=["clocks differ by 3 ns"])
     static, picture, live = side_by_side.outputs(rows, heading, static=bundle, embed_runtime=False)
-    assert static == bundle
+    assert html in static["text/html"]
+    assert static["text/plain"] == "slower"
+    assert "Trust this notebook" in static["text/html"]
     assert base64.b64decode(picture["image/png"])[:8] == b"\x89PNG\r\n\x1a\n"
     assert set(live) == {"application/javascript", "text/plain"}
     page = side_by_side.standalone_html(rows, heading, html=html, tables="<p>x</p>")
     assert page.count("<script") == 1
     assert "slower" in page
+    assert "Trust this notebook" not in page
 
 
 def test_the_picture_has_a_band_per_timeline_up_to_a_limit() -> None:

@@ -19,11 +19,11 @@ from gpuprof_widgets.analyses.compare.sentences import comparison_findings
 from gpuprof_widgets.analyses.compare.tables import ADDED, MEASURE, NOISE, SAME, Runs
 from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.figure import finding_lines, flame_graph_plot
+from gpuprof_widgets.views.figure import finding_lines, flame_graph_plot, search_box
 from gpuprof_widgets.views.models import DeltaTable, DiffBar, DiffGraph, GroupHeader, StoreGroup
 from gpuprof_widgets.views.report import (
     MimeBundle,
-    figure_script,
+    Picture,
     html_page,
     html_summary,
     text_summary,
@@ -34,7 +34,7 @@ from gpuprof_widgets.views.side_by_side import (
     placed,
     plot_timelines,
     store_group,
-    timelines_png,
+    timelines_picture,
 )
 from gpuprof_widgets.views.table import Column, Table
 from gpuprof_widgets.views.table_renderers import html_table, listed, page_table
@@ -57,15 +57,18 @@ CHANGES = (Column("calls_delta", "Calls B − A", "number"), Column("change", "C
 
 def outputs(runs: Runs, *, embed_runtime: bool) -> list[MimeBundle]:
     """Return the three outputs of a cell, as in `report.outputs`."""
-    png = timelines_png(placed(_rows(runs)), comparison_findings(runs)[0].text)
-    script = figure_script(comparison_figure(runs), embed_runtime=embed_runtime)
-    return three_outputs(static_bundle(runs), png, script)
+    figure, static = comparison_figure(runs), static_bundle(runs)
+    return three_outputs(static, _picture(runs), figure, embed_runtime=embed_runtime)
 
 
 def standalone_html(runs: Runs) -> str:
     """Return one HTML file with everything in it, for a mail."""
-    script = figure_script(comparison_figure(runs), embed_runtime=True)
-    return html_page(TITLE, static_html(runs), script)
+    static = static_html(runs) + _picture(runs).html
+    return html_page(TITLE, static, comparison_figure(runs))
+
+
+def _picture(runs: Runs) -> Picture:
+    return timelines_picture(placed(_rows(runs)), comparison_findings(runs)[0].text)
 
 
 def comparison_figure(runs: Runs) -> Layout:
@@ -81,7 +84,8 @@ def comparison_figure(runs: Runs) -> Layout:
     label = TITLE if has_times else f"{TITLE}: {', '.join(names)}"
     header = GroupHeader(group=group, label=label, findings=findings, **wide)
     table = DeltaTable(group=group, tables=delta_tables(runs), **wide)
-    parts: list[UIElement] = [header, *timelines, *_flame_graph(group, rows, wide), table]
+    search = search_box(first)
+    parts: list[UIElement] = [header, search, *timelines, *_flame_graph(group, rows, wide), table]
     return Layout(children=parts, name=str(first.uid), sizing_mode="stretch_width", spacing=0)
 
 

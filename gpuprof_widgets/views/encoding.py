@@ -23,6 +23,7 @@ from gpuprof_widgets.analyses.operators import INSTANTS, LEFT_OUT
 from gpuprof_widgets.exceptions import printable_values
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import REGION_CATEGORIES
+from gpuprof_widgets.views.budget import least_merged
 from gpuprof_widgets.views.page_panels import (
     Arrays,
     byte_planes,
@@ -39,6 +40,7 @@ from gpuprof_widgets.views.page_rows import (
     page_lines,
     page_rows,
     with_busiest_tracks,
+    without_shapes,
 )
 from gpuprof_widgets.views.table import Panel
 
@@ -54,8 +56,11 @@ COMPRESSION = 6
 TICKS_NS = (1, 100, 1_000)
 """Resolutions of the page's clock, tried in this order until the text fits."""
 
-SLOTS = (2_000, 1_000, 500, 200, 50, 10, 1)
-"""Parts of the trace in each of which short events are merged: first about a screen's pixels."""
+NO_SHAPES = "The shapes of inputs are left out, for the page would still be too large with them."
+TOO_LARGE = "This page is larger than {} all the same: its names and call paths take more alone."
+
+NEAR = 64
+"""Events are merged over stretches of so many times the longest of them."""
 
 Ints = npt.NDArray[np.signedinteger[Any]]
 Panels = Mapping[str, Panel]
@@ -79,61 +84,98 @@ def encode(
 ) -> Payload:
     """Return the record as text of at most ``budget_bytes``, exact to the nanosecond if that fits.
 
-    Else times are rounded to 100 ns, then to 1 µs; then the shortest events are merged, ever more
-    of them and in ever larger parts of the trace. ``with_panels``: include the tables of the
-    analyses; a page of timelines alone has no room for them. Of very many tracks only the busiest
-    are included.
+    Else times are rounded to 100 ns, then to 1 µs; then the shortest events are merged, as few as
+    will do; where even that is not enough, shapes are left out. Notes say what was done. Only names
+    and call paths, which nothing shortens, can take more than the budget; a note says that too.
+    ``with_panels``: include memory and the tables of the analyses; a page of timelines alone has no
+    use for them. Of very many tracks only the busiest are included.
     """
     shown = with_busiest_tracks(record)
     # Panels are remembered per record: the other views ask for those of the whole record, too.
-    tables = panels(record) if with_panels else {}
-    payload = _fitting(shown, tables, hidden_tracks_note(shown, record), budget_bytes)
+    tables = panels(record) if with_panels else None
+    payload = _Page(shown, tables, hidden_tracks_note(shown, record), budget_bytes).fitting()
     return payload if shown is record else replace(payload, rows_kept=False)
 
 
-def _fitting(
-    record: Record, tables: Panels, track_notes: tuple[str, ...], budget_bytes: int
-) -> Payload:
-    rows = page_rows(record.trace)
-    for tick_ns in TICKS_NS:
-        payload = _payload(record, rows, tables, tick_ns, (*track_notes, *_notes(rows, tick_ns)))
-        if len(payload.text) <= budget_bytes:
+@dataclass(frozen=True)
+class _Page:
+    """A record and the budget of its page; ``tables`` is None without panels and memory."""
+
+    record: Record
+    tables: Panels | None
+    track_notes: tuple[str, ...]
+    budget_bytes: int
+
+    def fitting(self) -> Payload:
+        """Return the page with the fewest changes that fits, else the smallest page."""
+        rows = page_rows(self.record.trace)
+        for tick_ns in TICKS_NS:
+            payload = self.written(rows, tick_ns)
+            if self.fits(payload):
+                return payload
+        payload = self.merged(rows, tick_ns, payload)
+        if self.fits(payload):
             return payload
-    share = budget_bytes / len(payload.text)
-    for slots in SLOTS:
-        share *= 0.7  # merged rows hold larger numbers, and the names do not shrink
-        longest = int(np.quantile(rows.dur, 1 - share)) if len(rows) else 0
-        fewer = merge_short(rows, longest, slots)
-        notes = (*track_notes, *_notes(rows, tick_ns, len(rows) - len(fewer), longest))
-        payload = _payload(record, fewer, tables, tick_ns, notes)
-        if len(payload.text) <= budget_bytes:
-            break
-    return payload
+        rows = without_shapes(rows)
+        payload = self.written(rows, tick_ns, 0, NO_SHAPES)
+        if not self.fits(payload):
+            payload = self.merged(rows, tick_ns, payload, NO_SHAPES)
+        if not self.fits(payload):
+            budget = f"{self.budget_bytes / 1e6:.2g} MB"
+            payload = self.written(rows, tick_ns, rows.span_ns, NO_SHAPES, TOO_LARGE.format(budget))
+        return payload
+
+    def fits(self, payload: Payload) -> bool:
+        return len(payload.text) <= self.budget_bytes
+
+    def merged(self, rows: PageRows, tick_ns: int, unmerged: Payload, *notes: str) -> Payload:
+        """Return the page with few events merged that fits, or with all merged if none fits."""
+        return least_merged(
+            lambda longest_ns: self.written(rows, tick_ns, longest_ns, *notes),
+            lambda payload: len(payload.text),
+            span_ns=rows.span_ns,
+            unmerged_size=len(unmerged.text),
+            budget=self.budget_bytes,
+        )
+
+    def written(self, rows: PageRows, tick_ns: int, longest_ns: int = 0, *notes: str) -> Payload:
+        """Return the page; ``longest_ns``: of the events that are merged, 0 if none are."""
+        shown = merge_short(rows, longest_ns, NEAR * longest_ns) if longest_ns else rows
+        done = _changes(rows, tick_ns, len(rows) - len(shown), longest_ns)
+        all_notes = (*self.track_notes, *done, *notes)
+        return _payload(self.record, shown, self.tables, tick_ns, all_notes)
 
 
-def _notes(rows: PageRows, tick_ns: int, merged: int = 0, longest_ns: int = 0) -> tuple[str, ...]:
-    """Return one sentence on what was done to fit the budget, if anything was."""
+def _changes(rows: PageRows, tick_ns: int, merged: int, longest_ns: int) -> tuple[str, ...]:
+    """Return one sentence on how times and rows differ from the record's, if they do."""
     done = []
     if tick_ns > TICKS_NS[0]:
         done.append(f"the times of {len(rows):,} events are rounded to {format_ns(tick_ns)}")
     if merged:
+        longest = format_ns(min(longest_ns, int(rows.dur.max())))
         done.append(
-            f"{format_count(merged, 'event')} of at most {format_ns(longest_ns)} are merged "
+            f"{format_count(merged, 'event')} of at most {longest} are merged "
             "with neighbours of the same name and caller"
         )
     return (f"To keep this page small, {' and '.join(done)}.",) if done else ()
 
 
 def _payload(
-    record: Record, rows: PageRows, tables: Panels, tick_ns: int, notes: tuple[str, ...]
+    record: Record, rows: PageRows, tables: Panels | None, tick_ns: int, notes: tuple[str, ...]
 ) -> Payload:
     layout, data = _columns(rows, tick_ns)
     arrays = Arrays()
     header = _header(record, rows, tick_ns, notes)
     rows_kept = len(rows) == len(record.trace)
     label = rows.label if rows_kept else None
-    shown = page_panels(tables, record, arrays, tick_ns, label=label)
-    header |= {"panels": shown, "columns": layout, "arrays": arrays.layout}
+    memory = None if tables is None else page_memory(record, rows_kept=rows_kept)
+    shown = page_panels(tables or {}, record, arrays, tick_ns, label=label)
+    header |= {
+        "memory": memory,
+        "panels": shown,
+        "columns": layout,
+        "arrays": arrays.layout,
+    }
     text = json.dumps(printable_values(header), separators=(",", ":")).encode()
     content = len(text).to_bytes(4, "little") + text + data + arrays.data
     packed = gzip.compress(content, COMPRESSION, mtime=0)
@@ -142,7 +184,6 @@ def _payload(
 
 def _header(record: Record, rows: PageRows, tick_ns: int, notes: Sequence[str]) -> dict[str, Any]:
     trace = record.trace
-    rows_kept = len(rows) == len(trace)
     sizes = np.bincount(rows.track, minlength=len(trace.tracks)).tolist()
     names = rows.names
     return {
@@ -176,7 +217,6 @@ def _header(record: Record, rows: PageRows, tick_ns: int, notes: Sequence[str]) 
         "calls": _calls(record),
         "lines": page_lines(record, rows.label_kinds),
         "module_classes": module_classes(trace),
-        "memory": page_memory(record, rows_kept=rows_kept),
         "notes": list(notes),
     }
 

@@ -7,7 +7,7 @@ gestures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePath
 from typing import Any
 from uuid import uuid4
@@ -37,9 +37,11 @@ from gpuprof_widgets.views.models import (
     AnalysisTabs,
     CurvePlot,
     Details,
+    DetailsLine,
     EngineeringTimeFormatter,
     FlameBar,
     FlameGraph,
+    Follower,
     Lines,
     MemoryBar,
     MemoryPlot,
@@ -47,11 +49,15 @@ from gpuprof_widgets.views.models import (
     Minimap,
     OpTable,
     ReportHeader,
+    Search,
     Timeline,
     TimelineBar,
     TraceStore,
 )
 from gpuprof_widgets.views.page_panels import panels
+
+SEARCHED = ("timeline", "flame_graph", "op_table")
+"""The views in which a search lights up what it finds."""
 
 SHOWN_ROWS = 1_000
 """The most events of one finding that the page gets: more would fill the view, and the page."""
@@ -63,6 +69,7 @@ TRACK_NAMES = 168
 """Pixels left of the bars for the names of the tracks."""
 SCROLL_BAR = 16
 MINIMAP_HEIGHT = 46
+DETAILS_LINE_HEIGHT = 32
 AXIS_HEIGHT = 26
 MEMORY_HEIGHT = 190
 
@@ -73,6 +80,8 @@ def report_figure(record: Record, *, sort: str) -> Column:
     header = ReportHeader(store=store, sizing_mode="stretch_width")
     views = [plot for name, plot in VIEWS.items() if has_view(record, name)]
     parts: list[UIElement] = [header, *(part for plot in views for part in plot(store))]
+    if any(has_view(record, view) for view in SEARCHED):
+        parts.insert(1, search_box(store))
     return Column(children=parts, name=str(store.uid), sizing_mode="stretch_width", spacing=0)
 
 
@@ -161,6 +170,11 @@ def finding_lines(findings: Iterable[Finding], shown_rows: int) -> list[dict[str
     ]
 
 
+def search_box(store: TraceStore) -> Search:
+    """Return the box that searches the names of all views, which stands above them."""
+    return Search(store=store, sizing_mode="stretch_width")
+
+
 def plot_timeline(store: TraceStore) -> list[LayoutDOM]:
     """Return the timeline: buttons, overview, tracks and the details of the selection."""
     timeline = Timeline(store=store, axis_height=AXIS_HEIGHT)
@@ -170,7 +184,19 @@ def plot_timeline(store: TraceStore) -> list[LayoutDOM]:
     overview.renderers.append(Minimap(store=store))
     bar = TimelineBar(store=store, timeline=timeline, sizing_mode="stretch_width")
     details = Details(store=store, sizing_mode="stretch_width")
-    return [bar, overview, tracks, details]
+    return [bar, overview, tracks, details, follower(store)]
+
+
+def follower(store: TraceStore, stores: Sequence[TraceStore] = ()) -> Follower:
+    """Return a second overview with the details in one line, for readers who scrolled on.
+
+    ``stores``: the traces of a page of several.
+    """
+    overview = timeline_plot(store, height=MINIMAP_HEIGHT)
+    overview.renderers.append(Minimap(store=store, stores=list(stores)))
+    line = DetailsLine(store=store, stores=list(stores), sizing_mode="stretch_width")
+    height = MINIMAP_HEIGHT + DETAILS_LINE_HEIGHT
+    return Follower(children=[overview, line], height=height, sizing_mode="stretch_width")
 
 
 def timeline_plot(store: TraceStore, *, height: int, has_axis: bool = False) -> Plot:

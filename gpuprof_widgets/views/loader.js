@@ -1,32 +1,135 @@
 /* Starts one live report in the output it stands in. report.py puts the data in the place of @OUTPUT@:
  * {uid, bokeh: version, document: gzipped base64, runtime: null or {bokeh, extension}: gzipped base64}; a
- * part of the runtime is a script that defines the function `window.gpuprof.part`.
+ * part of the runtime is a script that defines the function `window.gpuprof.part`. The static outputs above
+ * are the summary, an element with the class `gpuprof-UID`, and a picture.
  * One runtime serves all reports of a page, whichever output carries it. Whatever fails, the static
- * outputs above stay as they are and one line says why.
+ * outputs stay as they are and one line on top of them says why.
+ * A report lives as long as its element: a front end may take it out of the page and put it back, and what
+ * it lets go of is collected as garbage. So nothing here may hold it for good.
  */
-{
+(() => {
   const report = "@OUTPUT@"
   const TRACE_STORE = "gpuprof_widgets.views.models.TraceStore"
+  const CELL = ".jp-Cell, .cell, .cell_container"
+  const MISSING = "The interactive views need a library that no output of this page holds. Run this cell again, unchanged: "
+    + "its new output will hold it. With %config GpuProfile.embed = 'always' every new output does."
   const PATIENCE_MS = 5000
-  const CELL = ".jp-Cell, .cell, .cell_container, .output_container"
+  const SEARCH_MS = 2000
+  const PAUSE_MS = 50
 
   const page = window.gpuprof ??= {}
-  page.reports ??= {}
-
+  /** Starts of reports by the outputs that are not in the page yet, views by reports, and the summaries of reports. */
+  page.starts ??= new WeakMap()
+  page.views ??= new WeakMap()
+  page.taken ??= new WeakSet()
   /** The promise of a BokehJS with our extension, and the function that keeps it. */
-  if (page.runtime == null) {
-    page.runtime = new Promise((resolve) => { page.provide = resolve })
-  }
+  page.runtime ??= new Promise((resolve) => { page.provide = resolve })
 
-  /** The element of this output, in whichever front end: JupyterLab and nbconvert name it `element`. */
-  function place() {
-    const script = document.currentScript
+  /** A policy of the page may know our scripts by the nonce of this one; it is told only while this one runs. */
+  const nonce = document.currentScript?.nonce ?? ""
+
+  const pause = () => new Promise((resolve) => setTimeout(resolve, PAUSE_MS))
+
+  /** The element of this output: JupyterLab and nbconvert name it `element`; null in a module, as VS Code runs scripts. */
+  function own_output() {
     const named = typeof element === "undefined" ? null : element
     const node = named?.jquery != null || Array.isArray(named) ? named[0] : named
     if (node instanceof HTMLElement) {
       return node
     }
-    return script?.parentElement ?? document.querySelector("#output-area") ?? document.body
+    const parent = document.currentScript?.parentElement
+    return parent == null || parent === document.head ? null : parent
+  }
+
+  /** JupyterLab runs the scripts of a reopened notebook before their outputs stand in the page. */
+  function once_attached(output, start) {
+    if (output == null || output.isConnected) {
+      start(output)
+      return
+    }
+    page.starts.set(output, start)
+    const held = new WeakRef(output)
+    const timer = setInterval(() => {
+      const node = held.deref()
+      if (node == null || node.isConnected) {
+        clearInterval(timer)
+        page.starts.get(node)?.(node)
+      }
+    }, PAUSE_MS)
+  }
+
+  /** The summary of this report, or undefined. A copied cell has the same one: the nearest, or one without a report. */
+  function nearest_summary(output) {
+    const root = output?.getRootNode() ?? document
+    const all = [...root.querySelectorAll(`.gpuprof-${CSS.escape(report.uid)}`)]
+    if (output == null) {
+      return all.find((summary) => !page.taken.has(summary)) ?? all[0]
+    }
+    for (let at = output; at != null && at !== document.body; at = at.parentElement) {
+      const before = all.filter((summary) => at.contains(summary) && is_before(summary, output))
+      if (before.length > 0 || at.matches(CELL)) {
+        return before.at(-1)
+      }
+    }
+    return undefined
+  }
+
+  function is_before(summary, output) {
+    return (summary.compareDocumentPosition(output) & Node.DOCUMENT_POSITION_FOLLOWING) !== 0
+  }
+
+  /** Waits for the summary, since a front end may render the outputs of a cell in any order. */
+  async function find_summary(output) {
+    const end = Date.now() + SEARCH_MS
+    let summary = nearest_summary(output)
+    while (summary == null && Date.now() < end) {
+      await pause()
+      summary = nearest_summary(output)
+    }
+    if (summary != null) {
+      page.taken.add(summary)
+    }
+    return summary
+  }
+
+  /** A place for the report where the front end names none. */
+  function place_below(summary) {
+    if (summary == null) {
+      return document.querySelector("#output-area") ?? document.body
+    }
+    const next = summary.nextElementSibling
+    if (next?.matches(".gpuprof-place")) {
+      return next
+    }
+    const place = document.createElement("div")
+    place.className = "gpuprof-place"
+    summary.after(place)
+    return place
+  }
+
+  /** The largest element that holds the summary without the report, and the picture that follows it. */
+  function static_outputs(summary, node) {
+    if (summary == null) {
+      return []
+    }
+    let output = summary
+    while (output.parentElement !== document.body && !output.parentElement.contains(node)) {
+      output = output.parentElement
+    }
+    const picture = picture_after(summary, node)
+    return picture == null ? [output] : [output, picture]
+  }
+
+  /** The next output of the cell, if it is a picture. */
+  function picture_after(summary, node) {
+    for (let at = summary; at !== document.body && !at.matches(CELL); at = at.parentElement) {
+      const next = at.nextElementSibling === node ? node.nextElementSibling : at.nextElementSibling
+      if (next != null) {
+        const is_picture = next.matches("img") || next.querySelector("img") != null
+        return is_picture && !next.contains(node) ? next : null
+      }
+    }
+    return null
   }
 
   async function inflate(text) {
@@ -41,9 +144,6 @@
     const has_ours = bokeh?.Models != null && TRACE_STORE in bokeh.Models
     return bokeh?.version === report.bokeh && has_ours ? bokeh : null
   }
-
-  /** A policy of the page may know our scripts by the nonce of this one; it is told only while this one runs. */
-  const nonce = document.currentScript?.nonce ?? ""
 
   /** Runs a part of the runtime with `this` as its global, so that no other BokehJS of the page is replaced.
    * As an element it runs under a Content-Security-Policy that forbids eval and knows it by hash or nonce. */
@@ -69,93 +169,107 @@
     return own.Bokeh
   }
 
+  /** Loads the runtime that this output carries if the page has none; returns the promise of one. */
   function start_runtime() {
     const found = present()
     if (found != null) {
       page.provide(found)
-    } else if (report.runtime != null && page.loading == null) {
+    } else if (report.runtime != null && page.loading == null && typeof DecompressionStream !== "undefined") {
       page.loading = load(report.runtime)
       page.loading.then(page.provide, () => { page.loading = null })
     }
-    return page.loading
+    return page.loading ?? page.runtime
   }
 
-  /** The static outputs of this cell: the one marked as such, and what stands between it and this one. */
-  function static_outputs(node) {
-    for (let at = node; at != null && at !== document.body; at = at.parentElement) {
-      const before = []
-      for (let other = at.previousElementSibling; other != null && before.length < 2; other = other.previousElementSibling) {
-        before.push(other)
-        if (other.querySelector(".gpuprof-static") != null || other.matches(".gpuprof-static")) {
-          return before
-        }
-      }
-      if (at.matches(CELL)) {
-        return []
-      }
+  /** Says something in one line on top of the cell's static outputs; without text takes it back. */
+  function say(node, summary, text) {
+    for (const holder of [node, summary]) {
+      holder?.querySelector(":scope > .gpuprof-message")?.remove()
     }
-    return []
-  }
-
-  function say(node, text) {
-    node.querySelector(":scope > .gpuprof-message")?.remove()
     if (text !== "") {
       const line = document.createElement("div")
       line.className = "gpuprof-message"
       line.setAttribute("role", "status")
-      line.style.cssText = "font: 13px/1.5 system-ui, sans-serif; padding: 4px 0; opacity: 0.85"
+      line.style.cssText = "font: 13px/1.5 system-ui, sans-serif; padding: 4px 0"
       line.textContent = text
-      node.append(line)
+      const holder = summary ?? node
+      holder.prepend(line)
     }
   }
 
-  async function boot(node) {
-    if (typeof DecompressionStream === "undefined") {
-      throw new Error("this browser cannot decompress the data (no DecompressionStream)")
-    }
-    const loading = start_runtime()
-    const waiting = setTimeout(() => say(node,
-      "The interactive views wait for a library that another cell's output holds; run this cell again to embed it here."), PATIENCE_MS)
+  async function start(output, runtime) {
+    const searching = find_summary(output)
+    const node = output ?? place_below(await searching)
+    say(node, null, "")
+    const waiting = setTimeout(async () => page.loading ?? say(node, await searching, MISSING), PATIENCE_MS)
     try {
-      const [bokeh, text] = await Promise.all([loading ?? page.runtime, inflate(report.document)])
-      await show(node, bokeh, JSON.parse(text))
-    } finally {
+      if (typeof DecompressionStream === "undefined") {
+        throw new Error("this browser cannot decompress the data (no DecompressionStream)")
+      }
+      const bokeh = await runtime
+      await show(node, bokeh, JSON.parse(await inflate(report.document)))
       clearTimeout(waiting)
+      const summary = await searching
+      say(node, summary, "")
+      add_style()
+      for (const replaced of static_outputs(summary, node)) {
+        replaced.classList.add("gpuprof-replaced")
+      }
+    } catch (error) {
+      clearTimeout(waiting)
+      console.error(error)
+      say(node, await searching, `The interactive views could not start: ${error?.message ?? error}. The summary below holds the main results.`)
     }
   }
 
-  /** JupyterLab runs the scripts of a reopened notebook before their outputs stand in the page. */
-  async function attached(node) {
-    while (!node.isConnected) {
-      await new Promise((resolve) => setTimeout(resolve, 50))
+  /** On a screen the live views replace the static outputs, on paper these stand for them.
+   * No policy of a page forbids a sheet that is made this way. */
+  function add_style() {
+    if (page.style == null) {
+      page.style = new CSSStyleSheet()
+      page.style.replaceSync(`
+        @media screen { .gpuprof-replaced { display: none !important } }
+        @media print {
+          .gpuprof-report, .gpuprof-message, .gpuprof-trust { display: none !important }
+          .gpuprof-static, .gpuprof-static * { color: #000 !important; print-color-adjust: exact }
+          .gpuprof-static table { font-size: 9px }
+          .gpuprof-static td { padding: 1px 4px !important; min-width: 0 !important; white-space: nowrap }
+          .gpuprof-static td[role] { white-space: normal }
+          .gpuprof-static td[role=rowheader] { min-width: 130px !important; overflow-wrap: anywhere }
+          .gpuprof-static tr, .gpuprof-static li { break-inside: avoid }
+          .gpuprof-static div:has(+ table) { break-after: avoid }
+        }`)
+      document.adoptedStyleSheets = [...document.adoptedStyleSheets, page.style]
     }
   }
 
   async function show(node, bokeh, item) {
-    await attached(node)
     const target = document.createElement("div")
     target.className = "gpuprof-report"
     target.dataset.lmSuppressShortcuts = "true"
+    const earlier = node.querySelectorAll(":scope > .gpuprof-report") // a front end may render an output again
     node.append(target)
-    // A front end may render an output again, as after moving its cell: the earlier views go.
-    page.views ??= {}
-    page.views[report.uid]?.clear()
     try {
-      page.views[report.uid] = await bokeh.embed.embed_item(item, target)
+      keep_with(target, bokeh, await bokeh.embed.embed_item(item, target))
     } catch (error) {
       target.remove()
       throw error
     }
-    say(node, "")
-    for (const output of static_outputs(node)) {
-      output.style.display = "none"
+    earlier.forEach((one) => one.remove())
+  }
+
+  /** BokehJS keeps what it shows for good; from here on only the report's element does. */
+  function keep_with(target, bokeh, views) {
+    page.views.set(target, views)
+    for (const view of views.roots) {
+      bokeh.index.delete(view)
+      const number = bokeh.documents.indexOf(view.model.document)
+      if (number >= 0) {
+        bokeh.documents.splice(number, 1)
+      }
     }
   }
 
-  const node = place()
-  say(node, "")
-  boot(node).catch((error) => {
-    console.error(error)
-    say(node, `The interactive views could not start: ${error?.message ?? error}. The summary above holds the main results.`)
-  })
-}
+  const runtime = start_runtime()
+  once_attached(own_output(), (output) => start(output, runtime))
+})()

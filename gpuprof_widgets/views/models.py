@@ -11,7 +11,7 @@ from typing import Any as _Any
 from bokeh.core.has_props import abstract
 from bokeh.core.properties import Any, Bool, Float, Instance, Int, List, Nullable, String, Tuple
 from bokeh.model import Model
-from bokeh.models import LayoutDOM, Range1d, TickFormatter
+from bokeh.models import Column, LayoutDOM, Range1d, TickFormatter
 from bokeh.models.renderers import Renderer
 
 
@@ -68,8 +68,6 @@ class FlameGraph(Renderer):
     store = Instance(TraceStore)
     source = String("ops", help="ops, merged or cprofile")
     time = String("cpu", help="what a bar is as wide as: cpu, or device for the GPU time it caused")
-    search = String(help="names to highlight")
-    search_as_regex = Bool(False)
 
 
 @abstract
@@ -102,6 +100,10 @@ class StaticPart(Panel):
     html = String()
 
 
+class Search(Panel):
+    """The search box of the report; on a page of several traces it searches all of them."""
+
+
 class TimelineTitle(Panel):
     """A timeline's title, how busy its GPUs were in the range, and its selection."""
 
@@ -120,8 +122,18 @@ class Details(Panel):
     """The range in numbers and what is selected."""
 
 
+class DetailsLine(Panel):
+    """The range and what is selected, in one line."""
+
+    stores: _Any = List(Instance(TraceStore), help="shows the selections of these instead")
+
+
+class Follower(Column):
+    """Stays at the top of the screen while the view before it is above the screen."""
+
+
 class FlameBar(Panel):
-    """Source, search and breadcrumb of the flame graph."""
+    """Source, widths and breadcrumb of the flame graph."""
 
     graph: _Any = Instance(FlameGraph)
 

@@ -81,6 +81,11 @@ class PageRows:
     def __len__(self) -> int:
         return len(self.ts)
 
+    @property
+    def span_ns(self) -> int:
+        """Time from the first start to the last end in ns, at least 1."""
+        return max(int(np.ptp(np.append(self.ts, self.ts + self.dur))), 1) if len(self) else 1
+
     def in_categories(self, wanted: tuple[str, ...]) -> Mask:
         """Return which rows have one of these categories."""
         return self._category_mask([category in wanted for category in self.categories])
@@ -280,15 +285,20 @@ def _of_tracks(trace: Trace, shown: npt.NDArray[np.intp]) -> Trace:
     return replace(kept, slices=slices, tracks=tracks)
 
 
-def merge_short(rows: PageRows, longest_ns: int, slots: int) -> PageRows:
+def without_shapes(rows: PageRows) -> PageRows:
+    """Return the rows as if no shapes had been recorded."""
+    return replace(rows, shape=np.full_like(rows.shape, NONE), shapes=[])
+
+
+def merge_short(rows: PageRows, longest_ns: int, slot_ns: int) -> PageRows:
     """Merge events of at most ``longest_ns`` with those of the same caller and name near them.
 
     A merged row lasts as long as all of its events together and counts them, so totals stay. Longer
     events stay as they are, and nothing is merged across them. Outermost short events are near each
-    other if they begin in the same one of ``slots`` equal parts of the trace. Callers, and the ops
-    of GPU slices, stay the same.
+    other if they begin in the same ``slot_ns`` of the trace. Callers, and the ops of GPU slices,
+    stay the same.
     """
-    return _gathered(rows, _grouped(rows, rows.dur <= longest_ns, slots))
+    return _gathered(rows, _grouped(rows, rows.dur <= longest_ns, slot_ns))
 
 
 @dataclass(frozen=True)
@@ -301,11 +311,11 @@ class _Groups:
     ts: Ints
 
 
-def _grouped(rows: PageRows, short: Mask, slots: int) -> _Groups:
+def _grouped(rows: PageRows, short: Mask, slot_ns: int) -> _Groups:
     # A short event cannot contain a long one once merged: the caller is the next long one around.
     parent = np.where(short, rows.parent, links.nearest_ancestor(rows.parent, ~short))
     in_merged = (parent >= 0) & short & short[parent]
-    run, slot = _runs(rows, short), rows.ts // _slot_ns(rows, slots)
+    run, slot = _runs(rows, short), rows.ts // slot_ns
     alone = np.where(short, NONE, np.arange(len(rows)))
     is_gpu = rows.in_categories(GPU_CATEGORIES)
     of_row, first, ts = (np.full(len(rows), NONE, np.int64) for _ in range(3))
@@ -329,11 +339,6 @@ def _grouped(rows: PageRows, short: Mask, slots: int) -> _Groups:
 def _taken(values: Ints, index: Ints) -> Ints:
     """Return the values at these positions, -1 where the position is -1."""
     return np.where(index >= 0, values[index], NONE)
-
-
-def _slot_ns(rows: PageRows, slots: int) -> int:
-    end = int((rows.ts + rows.dur).max(initial=0))
-    return max((end - int(rows.ts.min(initial=end))) // slots, 1)
 
 
 def _callers_first(rows: PageRows, is_gpu: Mask) -> list[Ints]:

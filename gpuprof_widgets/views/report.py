@@ -8,11 +8,12 @@ hides the first two; where scripts may not run it does nothing and shows nothing
 
 from __future__ import annotations
 
-import base64
 import gzip
 import json
 import re
+from base64 import b64encode
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from html import escape
@@ -24,12 +25,12 @@ import bokeh
 from bokeh.document import Document
 from bokeh.models import Column
 
-from gpuprof_widgets.analyses.columns import format_count
+from gpuprof_widgets.analyses.columns import format_count, format_ns
 from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.exceptions import printable, printable_values
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.figure import report_figure
-from gpuprof_widgets.views.picture import picture_png
+from gpuprof_widgets.views.picture import headline, picture_png
 from gpuprof_widgets.views.static_tables import static_panels, static_tables
 from gpuprof_widgets.views.table import Table
 from gpuprof_widgets.views.table_renderers import escaped, html_table, text_table, wrapped
@@ -49,6 +50,11 @@ _NO_SCRIPT = (
 )
 """Message that the script removes."""
 
+_TRUST = (
+    "Trust this notebook for interactive views: in JupyterLab, choose Trust Notebook in the "
+    "command palette (Ctrl+Shift+C)."
+)
+
 _PARTS = ("bokeh", "extension")
 
 OUTPUT_MARK = '"@OUTPUT@"'
@@ -65,23 +71,33 @@ def outputs(record: Record, *, sort: str, top: int, embed_runtime: bool) -> list
 
     ``embed_runtime``: carry BokehJS and our extension; once per notebook is enough.
     """
-    script = live_script(record, sort=sort, embed_runtime=embed_runtime)
-    return three_outputs(static_bundle(record, sort=sort, top=top), picture_png(record), script)
+    figure = report_figure(record, sort=sort)
+    static = static_bundle(record, sort=sort, top=top)
+    return three_outputs(static, _picture(record), figure, embed_runtime=embed_runtime)
 
 
-def three_outputs(static: MimeBundle, png: bytes, script: str) -> list[MimeBundle]:
-    """Return the outputs of a cell: tables without script, picture, and the script."""
-    picture = base64.b64encode(png).decode("ascii")
+def three_outputs(
+    static: MimeBundle, picture: Picture, figure: Column, *, embed_runtime: bool
+) -> list[MimeBundle]:
+    """Return the outputs of a cell: tables without script, picture, and the script.
+
+    A notebook's picture has no alternative text: its caption stands right above it instead.
+    """
+    script = figure_script(figure, embed_runtime=embed_runtime)
+    below = f'<div>{escaped(picture.caption)}. <span class="gpuprof-trust">{_TRUST}</span></div>'
     return [
-        static,
-        {"image/png": picture, "text/plain": ""},
+        static | {"text/html": _summary_of(figure, static["text/html"] + below)},
+        {"image/png": picture.base64, "text/plain": ""},
         {"application/javascript": script, "text/plain": ""},
     ]
 
 
-def live_script(record: Record, *, sort: str, embed_runtime: bool) -> str:
-    """Return the script that starts the live views in the output in which it runs."""
-    return figure_script(report_figure(record, sort=sort), embed_runtime=embed_runtime)
+def _summary_of(figure: Column, static: str) -> str:
+    """Return the HTML in an element by which the script of its figure knows its cell.
+
+    It is a class, because sanitisers take ids away.
+    """
+    return f'<div class="gpuprof-{figure.name}">{static}</div>'
 
 
 def figure_script(figure: Column, *, embed_runtime: bool) -> str:
@@ -104,6 +120,7 @@ def _item(figure: Column) -> dict[str, Any]:
     document that is made for it.
     """
     document = Document(title="")
+    document.config.notifications = None  # it would stay in the page when the report leaves it
     document.add_root(figure)
     content = document.to_json(deferred=False)
     return {"target_id": None, "root_id": figure.id, "doc": content, "version": bokeh.__version__}
@@ -111,17 +128,51 @@ def _item(figure: Column) -> dict[str, Any]:
 
 def standalone_html(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
     """Return one HTML file with everything in it, for a mail: no server, no network."""
-    script = live_script(record, sort=sort, embed_runtime=True)
     title = str(record.metadata.get("label") or "gpuprof")
-    return html_page(title, static_html(record, sort=sort, top=top), script)
+    static = static_html(record, sort=sort, top=top) + _picture(record).html
+    return html_page(title, static, report_figure(record, sort=sort))
 
 
-def html_page(title: str, static: str, script: str = "") -> str:
-    """Return a page: HTML that needs no script, and the script, if any, that replaces it."""
+@dataclass(frozen=True)
+class Picture:
+    """The views as a picture: the PNG, its headline, and the span of time that it shows."""
+
+    png: bytes
+    headline: str
+    span_ns: int
+
+    @property
+    def base64(self) -> str:
+        """The PNG as text."""
+        return b64encode(self.png).decode("ascii")
+
+    @property
+    def caption(self) -> str:
+        """What it shows, without a full stop."""
+        return f"The views as a picture, over {format_ns(self.span_ns)}"
+
+    @property
+    def html(self) -> str:
+        """The picture for a page, with its caption and its alternative text."""
+        span = format_ns(self.span_ns)
+        alt = escape(printable(f"Timeline of {span}, in which: {self.headline}"))
+        return (
+            f'<figure><img alt="{alt}" src="data:image/png;base64,{self.base64}">'
+            f"<figcaption>{escaped(self.caption)}</figcaption></figure>"
+        )
+
+
+def _picture(record: Record) -> Picture:
+    return Picture(picture_png(record), headline(record), record.trace.span_ns)
+
+
+def html_page(title: str, static: str, figure: Column | None = None) -> str:
+    """Return a page: HTML that needs no script, and the figure, if any, that replaces it."""
+    script = figure_script(figure, embed_runtime=True) if figure else ""
     policy = f"{POLICY}; script-src {' '.join(map(_source, (script, *runtime_parts())))}"
     parts = {
         "@TITLE@": escape(printable(title)),
-        "@STATIC@": static,
+        "@STATIC@": _summary_of(figure, static) if figure else static,
         "@LIVE@": f"{_NO_SCRIPT}<script>{script}</script>" if script else "",
         "@POLICY@": policy,
     }
@@ -146,12 +197,12 @@ def runtime_parts() -> tuple[str, ...]:
 
 def _source(script: str) -> str:
     """Return the hash by which a Content-Security-Policy allows a script."""
-    return f"'sha256-{base64.b64encode(sha256(script.encode()).digest()).decode('ascii')}'"
+    return f"'sha256-{b64encode(sha256(script.encode()).digest()).decode('ascii')}'"
 
 
 def packed(data: bytes) -> str:
     """Return the data gzipped, as base64 text."""
-    return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode("ascii")
+    return b64encode(gzip.compress(data, 9, mtime=0)).decode("ascii")
 
 
 @cache

@@ -22,8 +22,10 @@ from gpuprof_widgets.views.encoding import BUDGET_BYTES, encode
 from gpuprof_widgets.views.figure import (
     AXIS_HEIGHT,
     MINIMAP_HEIGHT,
+    follower,
     has_gpu,
     new_uid,
+    search_box,
     timeline_plot,
 )
 from gpuprof_widgets.views.models import (
@@ -45,7 +47,7 @@ from gpuprof_widgets.views.picture import (
     draw_levels,
     levels,
 )
-from gpuprof_widgets.views.report import MimeBundle, figure_script, html_page, three_outputs
+from gpuprof_widgets.views.report import MimeBundle, Picture, html_page, three_outputs
 from gpuprof_widgets.views.table_renderers import shortened
 
 STRIP_HEIGHT = 12
@@ -104,15 +106,16 @@ def outputs(
 
     ``tables``: HTML that stands below the live timelines as well.
     """
-    png = timelines_png(placed(rows), heading.title)
+    picture = timelines_picture(placed(rows), heading.title)
     figure = side_by_side_figure(rows, heading, tables=tables)
-    return three_outputs(static, png, figure_script(figure, embed_runtime=embed_runtime))
+    return three_outputs(static, picture, figure, embed_runtime=embed_runtime)
 
 
 def standalone_html(rows: Sequence[Row], heading: Heading, *, html: str, tables: str = "") -> str:
     """Return one HTML file with the timelines, for a mail."""
     figure = side_by_side_figure(rows, heading, tables=tables)
-    return html_page(heading.title, html, figure_script(figure, embed_runtime=True))
+    picture = timelines_picture(placed(rows), heading.title)
+    return html_page(heading.title, html + picture.html, figure)
 
 
 def side_by_side_figure(rows: Sequence[Row], heading: Heading, *, tables: str = "") -> Column:
@@ -128,7 +131,7 @@ def side_by_side_figure(rows: Sequence[Row], heading: Heading, *, tables: str = 
         sizing_mode="stretch_width",
     )
     timelines = plot_timelines(group, [row.title for row in rows], busy=heading.busy)
-    parts: list[UIElement] = [header, *timelines]
+    parts: list[UIElement] = [header, search_box(first), *timelines]
     if tables:
         parts.append(StaticPart(store=first, html=tables, sizing_mode="stretch_width"))
     return Column(children=parts, name=str(first.uid), sizing_mode="stretch_width", spacing=0)
@@ -205,7 +208,7 @@ def plot_timelines(
         plot.renderers.append(timeline)
         above = TimelineTitle(store=store, text=title, busy=busy, sizing_mode="stretch_width")
         parts += [above, plot]
-    return parts
+    return [*parts, follower(first, stores)]
 
 
 def timelines_png(rows: Sequence[Row], headline: str) -> bytes:
@@ -230,6 +233,12 @@ def timelines_png(rows: Sequence[Row], headline: str) -> bytes:
         words = f"not drawn here: {len(rows) - len(shown)} more timelines"
         canvas.text(TIMELINE.right, top + 24, words, size=7.3, color=MUTED, ha="right")
     return canvas.png(headline)
+
+
+def timelines_picture(rows: Sequence[Row], headline: str) -> Picture:
+    """Return the `placed` rows as a picture."""
+    end = max(max(row.record.trace.end_ns for row in rows), 1)
+    return Picture(timelines_png(rows, headline), headline, end)
 
 
 def _busiest(trace: Trace, count: int) -> list[Level]:

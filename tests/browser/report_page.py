@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -20,7 +21,7 @@ BOOT_MS = 120_000
 
 READ_ROWS = """(table, keys) => Array.from(table.querySelectorAll("tbody tr"), row => [
     row.querySelector("td").title,
-    ...keys.map(key => Number(row.querySelector(`[data-column=${key}]`).dataset.value))
+    ...keys.map(key => Number(row.querySelector(`[data-column=${key}]`)?.dataset.value ?? 0))
 ])"""
 
 
@@ -60,6 +61,11 @@ class Report:
     def selection_text(self) -> Locator:
         return self.page.get_by_label("Selection", exact=True).first
 
+    def state(self, expression: str) -> Any:
+        """A JavaScript expression about the page's first store, named ``store``."""
+        store = "const store = Object.values(window.gpuprof.reports)[0]"
+        return self.page.evaluate(f"(() => {{ {store}; return {expression} }})()")
+
     def use_scheme(self, scheme: str) -> None:
         """Have the reader's system light or dark; the report follows a moment later."""
         self.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
@@ -95,6 +101,40 @@ class Report:
         expect(self.range_text).to_contain_text("Range")
         return self.brushed()
 
+
+CONTRASTS = (Path(__file__).parent / "contrasts.js").read_text(encoding="utf-8")
+
+
+def contrasts(page: Page) -> list[tuple[float, float, str]]:
+    """Contrast, needed contrast and name of every text, border and fill."""
+    return [tuple(line) for line in page.evaluate(CONTRASTS)]
+
+
+def too_faint(page: Page) -> list[tuple[float, float, str]]:
+    """What of the report is hard to see."""
+    return [line for line in contrasts(page) if line[0] < line[1]]
+
+
+def ctrl_wheel(page: Page, surface: Locator, share: float, delta: float) -> bool:
+    """Turn the wheel with Ctrl over a surface; return whether the browser zooms the page."""
+    surface.scroll_into_view_if_needed()
+    box = surface.bounding_box()
+    assert box is not None
+    page.evaluate(NOTE_WHEEL)
+    page.mouse.move(box["x"] + share * box["width"], box["y"] + min(box["height"] / 2, 30))
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, delta)
+    page.keyboard.up("Control")
+    page.wait_for_function("window.wheeled != null")
+    return page.evaluate("window.wheeled") == "by the browser"
+
+
+NOTE_WHEEL = """() => {
+    window.wheeled = null
+    const note = (event) => { window.wheeled = event.defaultPrevented ? "by us" : "by the browser" }
+    const later = (event) => setTimeout(() => note(event))
+    window.addEventListener("wheel", later, {capture: true, once: true, passive: true})
+}"""
 
 Open = Callable[..., Report]
 """What the fixture `open_report` gives: it opens a record as a page."""

@@ -159,26 +159,6 @@ def test_differences_are_sorted_and_filtered(open_page: Any) -> None:
     expect(table.locator("tbody tr")).to_have_count(1)
 
 
-def test_bars_of_the_differences_stand_beside_their_zero_mark(open_page: Any) -> None:
-    """A bar of one pixel on the mark of one pixel would leave of it what looks like a colon."""
-    page = open_page(Comparison(A, B).report())
-    page.get_by_role("combobox", name="Show").select_option(label="Ops by CPU self time per step")
-    page.get_by_label("also noise and the same").check()
-    from_zero = """row => Array.from(row.querySelectorAll(".change > *"), bar => {
-        const {left, width} = bar.parentElement.getBoundingClientRect()
-        const {left: from, right: to} = bar.getBoundingClientRect()
-        return [from - left - width / 2, to - left - width / 2]
-    })"""
-    row = page.get_by_role("table", name="What differs").locator("tbody tr")
-    [(less, mark)] = row.filter(has_text="aten::old").evaluate(from_zero)
-    assert less < -1
-    assert mark == pytest.approx(0, abs=0.1)
-    [(mark, more)] = row.filter(has_text="aten::new").evaluate(from_zero)
-    assert mark == pytest.approx(1, abs=0.1)
-    assert more > 2
-    assert row.filter(has_text="aten::add").evaluate(from_zero) == []
-
-
 def test_the_flame_graph_follows_ranges_and_steps(open_page: Any) -> None:
     page = open_page(Comparison(A, B).report())
     expect(page.get_by_text("CPU time per step, 3 steps of each")).to_be_visible()
@@ -228,3 +208,30 @@ def test_timelines_side_by_side_are_brushed_moved_and_reset_together(open_page: 
     timelines.nth(3).focus()
     page.keyboard.press("Escape")
     assert page.evaluate(f"{STORES}.map(s => s.window)") == [None] * 4
+
+
+def test_runs_that_are_compared_go_back_together(open_page: Any) -> None:
+    page = open_page(Comparison(A, B).report())
+    selected = f"{STORES}.map(store => store.selection?.rows.length ?? 0)"
+    windows = f"{STORES}.map(store => store.window)"
+    graph = page.locator("[role=application][aria-label^='Differential']")
+    graph.focus()
+    for key in ("ArrowDown", "ArrowDown", "Enter"):
+        page.keyboard.press(key)
+    both = page.evaluate(selected)
+    assert all(both)
+    page.get_by_role("combobox", name="Step").select_option(label="2.")
+    timeline = page.locator("[role=application][aria-label^='Timeline.']").first
+    timeline.press("+")
+    timeline.press("Escape")
+    assert page.evaluate(selected) == [0, 0]
+    timeline.press("Escape")
+    assert page.evaluate(windows) == [None, None]
+    timeline.press("Escape")
+    assert page.evaluate(f"{STORES}.every(s => s.visible.start == s.bounds[0])")
+    expect(page.get_by_label("Zoomed path").get_by_role("button")).to_have_count(1)
+    for _ in range(3):
+        timeline.press("Backspace")
+    assert page.evaluate(selected) == both
+    assert page.evaluate(windows) == [[1_000, 1_900]] * 2
+    assert page.evaluate(f"{STORES}[0].visible.start") > 0

@@ -146,8 +146,19 @@ def check_flame_graph(report: Report, profile: gpuprof_widgets.Profile) -> None:
     widest = tree.loc[tree["depth"] == 1].sort_values("total_ns").iloc[-1]
     report.flame_graph.click(position={"x": 5, "y": 28})
     expect(report.selection_text).to_contain_text(str(widest["name"]))
+    crumbs = report.page.get_by_label("Zoomed path").get_by_role("button")
+    expect(crumbs).to_have_count(2)
     report.page.keyboard.press("Escape")
     expect(report.selection_text).to_contain_text("Nothing selected")
+    report.page.keyboard.press("Escape")
+    expect(crumbs).to_have_count(1)
+    report.page.keyboard.press("Backspace")
+    expect(crumbs).to_have_count(2)
+    report.page.keyboard.press("Backspace")
+    expect(report.selection_text).to_contain_text(str(widest["name"]))
+    report.page.keyboard.press("Escape")
+    report.page.keyboard.press("Escape")
+    expect(crumbs).to_have_count(1)
 
 
 def test_live_after_running(profiled: Profiled) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import nbformat
@@ -17,11 +16,10 @@ from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.window import window
 from tests.browser.conftest import SCREENSHOTS, Lab
-from tests.browser.report_page import Open, Report
+from tests.browser.report_page import Open, Report, too_faint
 from tests.traces import cell_line, kernel, op, runtime, trace_of
 
 MS = 1_000_000
-CONTRASTS = (Path(__file__).parent / "contrasts.js").read_text(encoding="utf-8")
 HOSTILE = "print('<img src=x onerror=\"document.title=1\">')"
 SOURCE = f"""%%gpuprofile
 for x in data:
@@ -264,8 +262,7 @@ def test_there_is_no_lines_view_without_lines(open_report: Open) -> None:
 def test_code_is_legible_on_its_heat(open_report: Open, scheme: str) -> None:
     report = open_report(training())
     report.use_scheme(scheme)
-    ratios = report.page.evaluate(CONTRASTS)
-    assert [text for ratio, text in ratios if ratio < 4.5] == []
+    assert too_faint(report.page) == []
     heat = table(report).evaluate(
         """(table) => {
             const [store] = Object.values(window.gpuprof.reports)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 
 import bokeh
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views import models
-from gpuprof_widgets.views.report import live_script
+from gpuprof_widgets.views.figure import report_figure
+from gpuprof_widgets.views.report import Picture, three_outputs
+from tests.browser.report_page import Report
 from tests.traces import op, trace_of
 
 PIXEL = "data:image/gif;base64,R0lGODlhAQABAAAAACw="
@@ -28,12 +31,23 @@ def record(label: str) -> Record:
     return trace_of(op(f"aten::{label}", ts=0, dur=1000), label=label)
 
 
+def outputs(label: str, *, runtime: bool) -> tuple[str, str]:
+    """The first and the last output of a cell: HTML without script, and the script."""
+    static = {"text/html": f'<div class="gpuprof-static">static {label}</div>'}
+    figure = report_figure(record(label), sort="cpu_self")
+    html, _, script = three_outputs(static, Picture(b"", "", 1), figure, embed_runtime=runtime)
+    return html["text/html"], script["application/javascript"]
+
+
 def cell(number: int, label: str, *, runtime: bool) -> str:
     """One cell as nbconvert writes it: two static outputs and the script."""
-    script = live_script(record(label), sort="cpu_self", embed_runtime=runtime)
+    return cell_of(number, label, *outputs(label, runtime=runtime))
+
+
+def cell_of(number: int, label: str, static: str, script: str) -> str:
     return f"""<div class="jp-Cell jp-CodeCell"><div class="jp-OutputArea">
       <div class="jp-OutputArea-child"><p class="stdout">printed by {label}</p></div>
-      <div class="jp-OutputArea-child"><div class="gpuprof-static">static {label}</div></div>
+      <div class="jp-OutputArea-child">{static}</div>
       <div class="jp-OutputArea-child"><img alt="picture {label}" src="{PIXEL}"></div>
       <div class="jp-OutputArea-child"><div id="out{number}"><script>
         var element = document.getElementById("out{number}");
@@ -77,9 +91,73 @@ def test_missing_library_leaves_the_static_part_and_says_what_to_do(
     page: Page, tmp_path: Path
 ) -> None:
     show(page, tmp_path, cell(1, "alone", runtime=False))
-    expect(page.get_by_text("run this cell again")).to_be_visible()
+    message = page.get_by_text("Run this cell again, unchanged")
+    expect(message).to_be_visible()
     expect(page.get_by_text("static alone")).to_be_visible()
+    assert top(message) < top(page.get_by_text("static alone"))
     expect(page.get_by_alt_text("picture alone")).to_be_visible()
+
+
+def top(locator: Locator) -> float:
+    box = locator.bounding_box()
+    assert box is not None
+    return box["y"]
+
+
+def test_a_library_that_comes_later_takes_the_message_back(page: Page, tmp_path: Path) -> None:
+    show(page, tmp_path, cell(1, "early", runtime=False))
+    expect(page.get_by_role("status").filter(has_text="Run this cell again")).to_have_count(1)
+    page.evaluate(outputs("late", runtime=True)[1])
+    expect(page.get_by_role("table", name="Operators").first).to_contain_text("aten::early")
+    expect(page.locator(".gpuprof-message")).to_have_count(0)
+
+
+RUN_AGAIN = """([html, js]) => {
+    const area = document.querySelector(".jp-OutputArea")
+    area.innerHTML = `<div>${html}</div><div></div>`
+    const element = area.lastElementChild
+    eval(js)
+}"""
+"""JupyterLab takes the elements of the earlier outputs out of the page, and adds new ones."""
+
+
+def test_reports_that_left_the_page_are_let_go(page: Page, tmp_path: Path) -> None:
+    show(page, tmp_path, '<div class="jp-Cell"><div class="jp-OutputArea"></div></div>')
+    for number in range(20):
+        page.evaluate(RUN_AGAIN, outputs(f"run{number}", runtime=number == 0))
+        table = page.get_by_role("table", name="Operators")
+        expect(table).to_contain_text(f"aten::run{number}")
+    wait_for_stores(page, 1)
+    assert page.locator(".bk-Notifications").count() == 0  # Bokeh puts it beside the cell
+    page.evaluate("document.querySelector('.jp-OutputArea').replaceChildren()")
+    wait_for_stores(page, 0)
+
+
+def wait_for_stores(page: Page, count: int) -> None:
+    """Collect garbage until so many traces are left in memory; a task of the page may hold one."""
+    session = page.context.new_cdp_session(page)
+    for _ in range(50):
+        session.send("HeapProfiler.collectGarbage")
+        left = page.evaluate("Object.keys(window.gpuprof.reports).length")
+        if left <= count:
+            break
+        page.wait_for_timeout(200)
+    assert left == count
+
+
+def test_a_report_that_comes_back_lives_as_before(page: Page, tmp_path: Path) -> None:
+    """JupyterLab may take cells out of the page that are scrolled away."""
+    schemes = "<style>:root { color-scheme: light dark }</style>"
+    show(page, tmp_path, schemes, '<div class="jp-Cell"><div class="jp-OutputArea"></div></div>')
+    page.evaluate(RUN_AGAIN, outputs("kept", runtime=True))
+    report = Report.wait(page)
+    window = report.brush(0.3, 0.7)
+    page.evaluate("() => { window.kept = document.querySelector('.jp-Cell'); kept.remove() }")
+    wait_for_stores(page, 1)
+    page.evaluate("document.body.append(window.kept)")
+    assert report.brushed() == window
+    assert report.brush(0.1, 0.5) != window
+    report.use_scheme("dark")
 
 
 def test_other_bokeh_of_the_page_is_left_alone(page: Page, tmp_path: Path) -> None:
@@ -87,6 +165,55 @@ def test_other_bokeh_of_the_page_is_left_alone(page: Page, tmp_path: Path) -> No
     show(page, tmp_path, theirs, cell(1, "a", runtime=True))
     expect(page.get_by_role("table", name="Operators")).to_be_visible()
     assert page.evaluate("window.Bokeh.mine && window.Bokeh.version === '0.0.1'")
+
+
+def render_in_vscode(page: Page, script_order: str, *cells: tuple[str, str]) -> None:
+    """Render cells as VS Code does, each [summary, picture, script] in an order like "012"."""
+    page.add_script_tag(path=Path(__file__).with_name("vscode_renderer.js"))
+    order = [int(number) for number in script_order]
+    for html, script in cells:
+        contents = [["html", html], ["image", PIXEL], ["javascript", script]]
+        page.evaluate("([contents, order]) => renderCell(contents, order)", [contents, order])
+
+
+@pytest.mark.parametrize("order", ["012", "210"])
+def test_modules_find_their_cells(page: Page, tmp_path: Path, order: str) -> None:
+    """VS Code runs scripts as modules, which are not told where they stand."""
+    show(page, tmp_path, "")
+    cells = [outputs("first", runtime=True), outputs("second", runtime=False)]
+    render_in_vscode(page, order, *cells)
+    for number, label in enumerate(("first", "second")):
+        cell = page.locator(".cell_container").nth(number)
+        expect(cell.get_by_role("table", name="Operators")).to_contain_text(f"aten::{label}")
+        expect(cell.get_by_text(f"static {label}")).to_be_hidden()
+        expect(cell.locator(".display img")).to_be_hidden()
+    expect(page.locator(".gpuprof-report")).to_have_count(2)
+
+
+def test_a_copied_cell_has_a_report_of_its_own(page: Page, tmp_path: Path) -> None:
+    show(page, tmp_path, "")
+    copied = outputs("copied", runtime=True)
+    render_in_vscode(page, "012", copied, copied)
+    for number in range(2):
+        cell = page.locator(".cell_container").nth(number)
+        expect(cell.get_by_role("table", name="Operators")).to_have_count(1)
+
+
+def test_a_copied_cell_of_scripts_that_know_their_place(page: Page, tmp_path: Path) -> None:
+    copied = outputs("copied", runtime=True)
+    show(page, tmp_path, cell_of(1, "a", *copied), cell_of(2, "b", *copied))
+    for number in range(2):
+        cell = page.locator(".jp-Cell").nth(number)
+        expect(cell.get_by_role("table", name="Operators")).to_have_count(1)
+        expect(cell.get_by_text("static copied")).to_be_hidden()
+
+
+def test_a_module_alone_in_its_frame_shows_its_report(page: Page, tmp_path: Path) -> None:
+    _, script = outputs("framed", runtime=True)
+    framed = f'<!doctype html><body><script type="module">{script}</script>'
+    show(page, tmp_path, f'<iframe width=1000 height=800 srcdoc="{escape(framed)}"></iframe>')
+    table = page.frame_locator("iframe").get_by_role("table", name="Operators")
+    expect(table).to_contain_text("aten::framed")
 
 
 def test_models_have_the_same_properties_in_both_languages(page: Page) -> None:

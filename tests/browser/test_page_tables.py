@@ -31,7 +31,9 @@ class Shown:
 
 
 def _of_ops() -> str:
-    ops = [op(f"aten::op{i}", ts=20 * i * MS, dur=(i % 7 + 1) * MS) for i in range(30)]
+    ops = [
+        op(f"aten::op{i}", ts=20 * i * MS, dur=(i % 7 + 1) * MS, shapes=[[i, 2]]) for i in range(30)
+    ]
     return standalone_html(trace_of(*ops, kernel("gemm", ts=MS, dur=3 * MS, launched_by=0)))
 
 
@@ -234,3 +236,181 @@ def test_differences_of_one_name_are_told_apart_where_they_are_copied(
     heads, *rows = copied(region, region.page)
     assert heads[-1] == "category"
     assert {row[0]: row[-1] for row in rows}["aten::mm"] == "cpu_op"
+
+
+LONG = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"
+CUT = """table => Array.from(table.querySelectorAll("th button, th > span, td.number"))
+    .filter(cell => cell.scrollWidth > cell.clientWidth + 1 && cell.getClientRects().length > 0)
+    .map(cell => cell.textContent)"""
+
+
+def resize(region: Locator, width: int) -> int:
+    """Make the window this wide; return how wide the table may be once it is laid out anew."""
+    region.page.set_viewport_size({"width": width, "height": 900})
+    frame = region.locator(".frame").first
+    handle = frame.element_handle()
+    follows = "([el, width]) => el.clientWidth <= width && el.clientWidth > width - 120"
+    region.page.wait_for_function(follows, arg=[handle, width])
+    # Columns follow in the frame in which the size is observed.
+    frame.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
+    return int(frame.evaluate("el => el.clientWidth"))
+
+
+@pytest.mark.parametrize("width", [700, 900, 1280, 1920])
+@pytest.mark.parametrize("shown", TABLES, ids=lambda shown: shown.title)
+def test_headings_and_numbers_are_never_cut(
+    opened: Callable[[Shown], Locator], shown: Shown, width: int
+) -> None:
+    region = opened(shown)
+    resize(region, width)
+    table = region.locator("table").first
+    assert table.evaluate(CUT) == []
+    heights = table.evaluate("t => Array.from(t.querySelectorAll('tbody td'), d => d.offsetHeight)")
+    assert max(heights) < 30  # no value stands apart from its unit
+
+
+def _long_names() -> str:
+    ops = [op("aten::add", ts=0, dur=5 * MS)]
+    kernels = [kernel(f"{LONG}::{i}", ts=i * MS, dur=MS, launched_by=0) for i in range(3)]
+    return standalone_html(trace_of(*ops, *kernels))
+
+
+NAMES = Shown(_long_names, "Operators", "CPU self", "add")
+LETTERS = """(cell) => {
+    const ctx = document.createElement("canvas").getContext("2d")
+    ctx.font = `${getComputedStyle(cell).fontSize} ${getComputedStyle(cell).fontFamily}`
+    return cell.clientWidth / ctx.measureText("0").width
+}"""
+
+
+def test_long_names_keep_thirty_letters_and_get_the_room_that_is_there(
+    opened: Callable[[Shown], Locator],
+) -> None:
+    region = opened(NAMES)
+    region.get_by_label("Show").select_option("all categories")
+    name = region.locator("tbody td", has_text="vectorized").first
+    letters = {}
+    for width in (640, 1280, 1920):
+        room = resize(region, width)
+        letters[width] = name.evaluate(LETTERS)
+        assert region.locator("table").evaluate("el => el.offsetWidth") >= min(room, 1100)
+    assert letters[640] >= 30
+    assert letters[1280] > letters[640] + 20
+    assert name.evaluate("cell => cell.scrollWidth <= cell.clientWidth")  # where there is room
+    assert name.get_attribute("title", timeout=1000) == f"{LONG}::0 (kernel)"
+
+
+def test_a_column_that_is_empty_in_the_whole_trace_is_copied_but_not_shown(
+    opened: Callable[[Shown], Locator],
+) -> None:
+    region = opened(NAMES)
+    region.get_by_label("Group by").select_option("name_shape")
+    expect(region.get_by_role("button", name="Input shapes")).to_have_count(0)
+    heads, *rows = copied(region, region.page)
+    assert {row[heads.index("input_shapes")] for row in rows} == {""}
+
+
+@pytest.mark.parametrize("shown", TABLES, ids=lambda shown: shown.title)
+def test_every_shown_column_has_a_value(opened: Callable[[Shown], Locator], shown: Shown) -> None:
+    region = opened(shown)
+    cells = region.locator("tbody tr:has(td.number)").evaluate_all(
+        "rows => rows.map(row => Array.from(row.querySelectorAll('td'), cell => cell.innerText))"
+    )
+    columns = list(zip(*cells, strict=True))
+    assert all(any(cell not in ("", "–") for cell in column) for column in columns[1:])
+
+
+def drag_over(cell: Locator) -> None:
+    """Drag from the beginning to the end of a cell's text."""
+    cell.evaluate("cell => cell.scrollIntoView({block: 'center'})")  # a drag at the edge scrolls
+    box = cell.bounding_box()
+    assert box is not None
+    mouse, y = cell.page.mouse, box["y"] + box["height"] / 2
+    mouse.move(box["x"] + 2, y)
+    mouse.down()
+    mouse.move(box["x"] + box["width"] / 2, y, steps=5)
+    mouse.move(box["x"] + box["width"] - 2, y, steps=5)
+    mouse.up()
+
+
+def copied_by_key(page: Page) -> str:
+    """What Ctrl+C puts into the clipboard."""
+    page.evaluate(
+        """() => {
+            window.pasted = null
+            const take = (event) => { window.pasted = event.clipboardData.getData("text/plain")
+                || (event.composedPath()[0].getRootNode().getSelection?.() ?? "").toString() }
+            window.addEventListener("copy", take, {once: true})
+        }"""
+    )
+    page.keyboard.press("Control+c")
+    page.wait_for_function("window.pasted != null")
+    return str(page.evaluate("window.pasted"))
+
+
+@pytest.mark.parametrize("shown", TABLES[:4], ids=lambda shown: shown.title)
+def test_text_of_a_row_is_selected_by_a_drag_and_copied(
+    opened: Callable[[Shown], Locator], shown: Shown
+) -> None:
+    region = opened(shown)
+    row = region.locator("tbody tr:has(td.number)").first
+    cell = row.locator("td.number:not(:empty)").first
+    text = cell.inner_text()
+    drag_over(cell)
+    assert row.get_attribute("aria-selected") in (None, "false")
+    assert copied_by_key(region.page).strip() == " ".join(text.replace("\u202f", "").split())
+    cell.click()
+    if row.get_attribute("data-key") is not None:
+        expect(row).to_have_attribute("aria-selected", "true")
+
+
+def test_numbers_are_copied_with_ordinary_digits(opened: Callable[[Shown], Locator]) -> None:
+    region = opened(TABLES[1])
+    moment = region.locator("tbody td[data-column=start_ns]").first
+    assert moment.inner_text() == "12.000\u202f000\u00a0ms"
+    drag_over(moment)
+    assert copied_by_key(region.page).strip() == "12.000000 ms"
+
+
+def test_a_double_click_selects_a_word_and_the_row_stays_selected(
+    opened: Callable[[Shown], Locator],
+) -> None:
+    region = opened(TABLES[0])
+    row = region.locator("tr[data-key]").first
+    row.locator("td").first.dblclick(position={"x": 40, "y": 12})
+    expect(row).to_have_attribute("aria-selected", "true")
+    assert re.fullmatch(r"\w+", copied_by_key(region.page).strip())
+
+
+def test_bars_behind_shares_are_as_long_as_these_and_begin_at_one_edge(
+    opened: Callable[[Shown], Locator],
+) -> None:
+    region = opened(TABLES[0])
+    bars = region.locator("td.bar[data-column=cpu_self_ns]").evaluate_all(
+        """cells => cells.map(cell => {
+            const {backgroundPosition, backgroundSize} = getComputedStyle(cell)
+            return [cell.querySelector(".share").innerText, backgroundPosition, backgroundSize]
+        })"""
+    )
+    assert len(bars) == 20
+    for share, position, size in bars:
+        assert position.startswith("0%")
+        length, height = re.fullmatch(r"(?:max\(1px, )?([\d.]+)%\)? (.*)", size).groups()  # type: ignore[union-attr]
+        assert float(length) == pytest.approx(float(share.rstrip("\u00a0%")), abs=0.51)
+        assert height == "calc(100% - 4px)"
+
+
+def test_bars_beside_changes_leave_the_middle_for_less_and_more(
+    opened: Callable[[Shown], Locator],
+) -> None:
+    region = opened(TABLES[3])
+    region.get_by_label("also noise and the same").check()
+    changes = region.locator("td.change[style]").evaluate_all(
+        """cells => cells.map(cell => [cell.innerText,
+            ...["--from", "--to"].map(name => parseFloat(cell.style.getPropertyValue(name)))])"""
+    )
+    assert len(changes) > 1
+    for text, start, end in changes:
+        assert (start, end) == (50, pytest.approx(end)) if text[0] == "+" else end == 50
+        assert 0 <= start < end <= 100
+    assert max(end - start for _, start, end in changes) == 50

@@ -19,7 +19,7 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views.report import standalone_html
-from tests.browser.report_page import Open, Report, expected_rows
+from tests.browser.report_page import Open, Report, contrasts, expected_rows, too_faint
 from tests.traces import (
     Shared,
     annotation,
@@ -94,7 +94,7 @@ def test_brushed_range_gives_the_numbers_of_python(
     assert report.op_rows() == expected_rows(cut)
 
 
-def test_escape_and_reset_restore_everything(open_report: Open) -> None:
+def test_escape_pressed_three_times_and_reset_restore_everything(open_report: Open) -> None:
     report = open_report(small())
     whole = report.op_rows()
     for by_key in (True, False):
@@ -103,7 +103,8 @@ def test_escape_and_reset_restore_everything(open_report: Open) -> None:
         report.table.locator("tbody tr").first.click()
         assert report.op_rows() != whole
         if by_key:
-            report.timeline.press("Escape")
+            for _ in ("selection", "range", "zoom"):
+                report.timeline.press("Escape")
         else:
             report.page.get_by_role("button", name="Reset").click()
         assert state(report, "store.window") is None
@@ -197,7 +198,7 @@ def test_keys_move_zoom_and_select(open_report: Open) -> None:
     assert report.brushed() == (6 * MS, 7 * MS)
 
 
-def test_flame_graph_zooms_returns_and_searches(open_report: Open) -> None:
+def test_flame_graph_zooms_and_returns(open_report: Open) -> None:
     report = open_report(small())
     flame = report.flame_graph
     flame.focus()
@@ -209,12 +210,13 @@ def test_flame_graph_zooms_returns_and_searches(open_report: Open) -> None:
     flame.press("Enter")
     assert crumbs.all_inner_texts()[1:] == ["ProfilerStep*", "aten::linear"]
     flame.press("Backspace")
+    expect(crumbs).to_have_count(1)
+    expect(report.selection_text).to_contain_text("aten::linear")
+    flame.press("Enter")
+    crumbs.nth(1).click()
     assert crumbs.all_inner_texts()[1:] == ["ProfilerStep*"]
     crumbs.first.click()
     expect(crumbs).to_have_count(1)
-    report.page.get_by_label("Search the flame graph").fill("mm")
-    # aten::mm in aten::linear is 2 ms and the one beside it 1 ms, of 10 ms
-    expect(report.page.get_by_text("2 matches, 30 % of the time")).to_be_visible()
 
 
 def test_flame_graph_is_cut_to_the_brushed_range(open_report: Open) -> None:
@@ -253,7 +255,7 @@ def cells_of(report: Report, name: str) -> dict[str, str]:
     return dict(
         zip(
             cells.evaluate_all("cells => cells.map(cell => cell.dataset.column)"),
-            cells.all_inner_texts(),
+            [" ".join(text.split()) for text in cells.all_inner_texts()],
             strict=True,
         )
     )
@@ -360,8 +362,6 @@ def test_flame_graph_is_as_wide_as_gpu_time(open_report: Open) -> None:
         }
     )
     assert settled_box(report) == box
-    report.page.get_by_label("Search the flame graph").fill("mm")
-    expect(report.page.get_by_text("1 match, 25 % of the GPU time")).to_be_visible()
 
 
 def test_a_bar_of_gpu_time_has_both_times_and_lights_up(open_report: Open) -> None:
@@ -523,9 +523,11 @@ def test_memory_and_flops_have_columns_where_they_are_recorded(open_report: Open
         "FLOPs",
     ]
     expect(heads.filter(has_text="GPU mem")).to_have_attribute("aria-sort", "descending")
-    cells = report.table.locator("tbody tr").first.locator("td").all_inner_texts()
-    assert cells[0].strip() == "aten::mm"
-    assert cells[-3:] == ["1.00 KiB", "4.00 KiB", "6.55 MFLOP"]
+    cells = report.table.locator("tbody tr").first.locator("td")
+    expect(cells.first).to_have_text("aten::mm")
+    assert " ".join(" ".join(cells.all_inner_texts()).split()).endswith(
+        "1.00 KiB 4.00 KiB 6.55 MFLOP"
+    )
     report.page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text }")
     report.page.get_by_role("button", name="Copy CSV").first.click()
     expect(report.page.get_by_text("Copied 2 rows")).to_be_visible()
@@ -719,7 +721,7 @@ def test_names_of_a_trace_are_never_markup(open_report: Open) -> None:
     report.page.mouse.click(*place_of(report, state(report, "store.data.rows - 1")))
     report.table.locator("tbody tr").first.click()
     report.flame_graph.press("ArrowDown")
-    report.page.get_by_label("Search the flame graph").fill(HOSTILE)
+    report.page.get_by_role("searchbox", name="Search", exact=True).fill(HOSTILE)
     report.page.locator("summary").last.click()
     assert report.page.title() != "broken"
     assert report.page.locator(".gpuprof-report img, .gpuprof-report script").count() == 0
@@ -730,11 +732,20 @@ def test_page_has_no_text_of_low_contrast(open_report: Open) -> None:
     report.page.mouse.click(*place_of(report, state(report, "store.data.rows - 1")))
     for scheme in ("light", "dark"):
         report.use_scheme(scheme)
-        poor = [line for line in report.page.evaluate(CONTRASTS) if line[0] < 4.5]
-        assert poor == []
+        assert too_faint(report.page) == []
 
 
-CONTRASTS = (Path(__file__).parent / "contrasts.js").read_text(encoding="utf-8")
+def test_borders_and_fills_are_seen_in_both_themes(open_report: Open) -> None:
+    report = open_report(small())
+    report.page.get_by_role("button", name="Keys").click()
+    for scheme in ("light", "dark"):
+        report.use_scheme(scheme)
+        seen = [what for _, needed, what in contrasts(report.page) if needed < 4.5]
+        for kind in ("border of BUTTON Reset", "border of INPUT", "border of SELECT", "fill of"):
+            assert any(what.startswith(kind) for what in seen), kind
+        for kind in ("border of DIALOG", "border of KBD", "fill of swatch"):
+            assert any(what.startswith(kind) for what in seen), kind
+        assert too_faint(report.page) == []
 
 
 def test_text_inside_bars_is_legible_in_both_themes(open_report: Open) -> None:
@@ -754,6 +765,39 @@ BAR_CONTRASTS = """(background) => {
     const ratio = (a, b) => contrast(parse_colour(a).rgb, parse_colour(b).rgb)
     return paints.flatMap((p) => [ratio(p.fill, p.ink), ratio(p.dim_fill, p.dim_ink)])
 }"""
+
+
+def test_pale_bars_have_an_outline_that_is_seen(open_report: Open) -> None:
+    report = open_report(small())
+    outlined = []
+    for background in ([255, 255, 255], [17, 17, 17]):
+        fills, outlines = report.page.evaluate(FILL_CONTRASTS, background)
+        assert all(max(pair) >= 3 for pair in zip(fills, outlines, strict=True))
+        outlined.append(sum(outline > 0 for outline in outlines))
+    assert all(0 < count < len(fills) for count in outlined)  # strong fills need none
+
+
+FILL_CONTRASTS = """(background) => {
+    const store = Object.values(window.gpuprof.reports)[0]
+    const {paint_of, contrast, parse_colour, KINDS} = store.constructor.colours
+    const paints = KINDS.flatMap(({categories}) => [0, 1, 2, 3, 4].map((i) =>
+        paint_of(`op ${i}`, categories[0] ?? "other", background)))
+    const ratio = (colour) => colour == null ? 0 : contrast(parse_colour(colour).rgb, background)
+    return [paints.map(({fill}) => ratio(fill)), paints.map(({outline}) => ratio(outline))]
+}"""
+
+
+def test_bars_are_drawn_with_their_outlines(open_report: Open) -> None:
+    report = open_report(small())
+    outline = state(
+        report,
+        """store.constructor.colours.parse_colour(store.constructor.colours.paint_of(
+            "aten::linear", "cpu_op", [255, 255, 255]).outline).rgb""",
+    )
+    for view in (report.flame_graph, report.timeline):
+        view.scroll_into_view_if_needed()
+        picture = np.asarray(Image.open(BytesIO(view.screenshot())).convert("RGB")).astype(int)
+        assert (abs(picture - outline).max(axis=2) <= 1).sum() > 100
 
 
 def test_finding_shows_its_range(open_report: Open) -> None:

@@ -7,7 +7,7 @@ import {Panel} from "./panel"
 import {Scatter} from "./scatter"
 import {stacked_bars} from "./stacked_bars"
 import {TABLE_CSS, TableView} from "./table"
-import {reveal, zoom_to, type TraceStore} from "./trace_store"
+import {marked_rows, reveal, zoom_to, type TraceStore} from "./trace_store"
 
 const PYTHON_PANEL = "python_time"
 const DOUBLE_CLICK_MS = 400
@@ -102,11 +102,11 @@ export class AnalysisTableView extends TableView<number> {
     const {data} = this
     this.values = data.values(range)
     const present = range == null ? null : data.present(range)
-    return this.whole_rows().filter((row) => present == null || present[row] == 1)
+    return Array.from({length: data.length}, (_, row) => row).filter((row) => present == null || present[row] == 1)
   }
 
-  protected override whole_rows(): number[] {
-    return Array.from({length: this.data.length}, (_, row) => row)
+  protected override get zooms_on_double_click(): boolean {
+    return this.data.events != null
   }
 
   protected override on_marked(): void {
@@ -121,7 +121,7 @@ export class AnalysisTableView extends TableView<number> {
       this.draw_points()
       return
     }
-    this.plot.replaceChildren(...stacked_bars(data, values, rows, chosen, {
+    this.plot.replaceChildren(...stacked_bars(data, values, rows, chosen, this.store.theme.palette.background, {
       choose: (part, event) => this.choose_rows(part, event),
       hover: (title, words, event) => this.tooltip?.show(title, [["Time", words]], event.clientX, event.clientY),
       leave: () => this.tooltip?.hide(),
@@ -285,17 +285,17 @@ function selected_rows(store: TraceStore, data: PanelData): Set<number> {
   if (selection.source == "panel" && selection.key.startsWith(`${data.name} `)) {
     return new Set(selection.key.slice(data.name.length + 1).split(",").map(Number))
   }
-  const slices = selection.row >= 0 ? [selection.row] : selection.rows
+  const slices = marked_rows(selection)
   const holding = data.holding(slices)
   return new Set(holding.length > 0 ? holding : data.holding(caused_on_gpu(store, slices)))
 }
 
 /** The GPU work of some ops or launches. */
-function caused_on_gpu({data}: TraceStore, rows: ArrayLike<number>): number[] {
-  const causes = new Set(Array.from(rows))
+function caused_on_gpu({data}: TraceStore, rows: Int32Array): number[] {
+  const causes = data.mask_of(rows)
   const caused = []
   for (let row = 0; row < data.rows; row++) {
-    if (data.on_gpu[row] == 1 && (causes.has(data.op[row]) || causes.has(data.owner[row]))) {
+    if (data.on_gpu[row] == 1 && (causes[data.op[row]] == 1 || causes[data.owner[row]] == 1)) {
       caused.push(row)
     }
   }
@@ -312,7 +312,7 @@ const PLOTS_CSS = `
 .bars { display: grid; grid-template-columns: max-content minmax(0, 1fr) max-content; gap: 3px 10px; align-items: center; max-height: 320px; overflow-y: auto; margin-bottom: 8px; }
 .bars .group { max-width: 240px; text-align: right; }
 .bars .stack { display: flex; height: 18px; }
-.bars .part { flex: none; min-width: 0; border: 0; border-radius: 0; padding: 0; cursor: pointer; box-shadow: inset -1px 0 0 var(--bg); font-size: 11px; line-height: 18px; text-align: center; overflow: hidden; white-space: nowrap; }
+.bars .part { flex: none; min-width: 0; border: 0; border-radius: 0; padding: 0; cursor: pointer; margin-right: 1px; font-size: 11px; line-height: 16px; text-align: center; overflow: hidden; white-space: nowrap; }
 .bars .part[aria-selected=true] { outline: 2px solid var(--fg); outline-offset: -2px; }
 .points { display: block; width: 100%; height: 300px; margin-bottom: 6px; outline-offset: -2px; }
 .points text { font: 11px var(--jp-ui-font-family, system-ui, sans-serif); fill: var(--muted); }

@@ -1,4 +1,4 @@
-import {css, hex, ink_on, mix, type RGB} from "./colour"
+import {css, hex, ink_on, mix, outline_of, type RGB} from "./colour"
 import type {Palette} from "./theme"
 
 /** Okabe-Ito's colours, which are distinct in all common kinds of colour blindness. */
@@ -48,7 +48,11 @@ export function kind_of(category: string): Kind {
   return KINDS.find((kind) => kind.categories.includes(known)) ?? OTHER
 }
 
-export type Paint = {fill: string, ink: string, dim_fill: string, dim_ink: string}
+/** Colours of a bar and of its text, and of its outline where the fill alone is too pale to be seen. */
+export type Paint = {fill: string, ink: string, outline: string | null}
+
+/** Also the colours of the bar where others are selected. */
+export type BarPaint = Paint & {dim_fill: string, dim_ink: string}
 
 function name_shade(name: string): number {
   let hash = 0
@@ -58,11 +62,17 @@ function name_shade(name: string): number {
   return (Math.abs(hash) % 5) * 0.06
 }
 
+/** Returns how a bar of a colour is drawn on a background. */
+export function painted(fill: RGB, background: RGB): Paint {
+  const outline = outline_of(fill, background)
+  return {fill: css(fill), ink: css(ink_on(fill)), outline: outline == null ? null : css(outline)}
+}
+
 /** Fill and text colour of a bar; neighbours of one category differ a little by name. */
-export function paint_of(name: string, category: string, background: RGB): Paint {
+export function paint_of(name: string, category: string, background: RGB): BarPaint {
   const fill = mix(kind_of(category).colour, [255, 255, 255], name_shade(name))
   const dim = mix(fill, background, 0.78)
-  return {fill: css(fill), ink: css(ink_on(fill)), dim_fill: css(dim), dim_ink: css(ink_on(dim))}
+  return {...painted(fill, background), dim_fill: css(dim), dim_ink: css(ink_on(dim))}
 }
 
 /** Grew and shrank: orange and blue are distinct in all common kinds of colour blindness, and the label has the sign. */
@@ -71,9 +81,9 @@ export const SHRANK = OKABE_ITO.blue
 /** Change, as a share of the longer of both times, from which on the colour is full. */
 const FULL = 0.5
 
-/** Returns fill and ink of a bar by the share by which it changed (-1: gone, 1: new). */
-export function diff_paint(change: number, {background, foreground}: Palette): {fill: string, ink: string} {
+/** Returns the colours of a bar by the share by which it changed (-1: gone, 1: new). */
+export function diff_paint(change: number, {background, foreground}: Palette): Paint {
   const neutral = mix(foreground, background, 0.86)
   const fill: RGB = change == 0 ? neutral : mix(neutral, change > 0 ? GREW : SHRANK, 0.15 + 0.85 * Math.min(1, Math.abs(change) / FULL))
-  return {fill: css(fill), ink: css(ink_on(fill))}
+  return painted(fill, background)
 }

@@ -40,6 +40,26 @@ export function contrast(a: RGB, b: RGB): number {
   return (high + 0.05) / (low + 0.05)
 }
 
+/** Contrast of graphics with what is next to them: at least 3 (WCAG 2, 1.4.11), and room for rounding. */
+export const VISIBLE = 3.1
+
+/** Returns a colour with as little of `other` in it as gives it a contrast with `against`. */
+export function with_contrast(colour: RGB, other: RGB, against: RGB, ratio: number): RGB {
+  for (let part = 0; part < 1; part += 0.02) {
+    const mixed = mix(colour, other, part)
+    if (contrast(mixed, against) >= ratio) {
+      return mixed
+    }
+  }
+  return other
+}
+
+/** Returns the outline that a fill needs to be seen on a background; null for none. */
+export function outline_of(fill: RGB, background: RGB): RGB | null {
+  const outline = with_contrast(fill, ink_on(background), background, VISIBLE)
+  return outline.every((part, i) => part == fill[i]) ? null : outline
+}
+
 const BLACK: RGB = [0, 0, 0]
 const WHITE: RGB = [255, 255, 255]
 

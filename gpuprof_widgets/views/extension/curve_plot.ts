@@ -5,7 +5,7 @@ import {Renderer} from "@bokehjs/models/renderers/renderer"
 import {AnalysisTabs} from "./analysis_tabs"
 import {css} from "./colour"
 import {element, type Fact} from "./element"
-import {at_time, cell_text, drawn_steps, format_ns, type PanelCurve} from "./engine"
+import {at_time, cell_text, drawn_steps, type PanelCurve} from "./engine"
 import {paint_bands, paint_edges, paint_frame} from "./paint"
 import type {Point} from "./surface"
 import {TimePlotView} from "./time_plot"
@@ -110,7 +110,7 @@ export class CurvePlotView extends TimePlotView {
     const time = this.time_at(x)
     this.surface.cursor(this.dragging.edge_at(x) != null ? "ew-resize" : "crosshair")
     const facts = this.curves.map((curve): Fact => [curve.name, cell_text(at_time(curve, time), curve.unit)])
-    this.tooltip?.show(`at ${format_ns(time)}`, facts, event.clientX, event.clientY)
+    this.tooltip?.show(`at ${this.time_text(time)}`, facts, event.clientX, event.clientY)
   }
 }
 

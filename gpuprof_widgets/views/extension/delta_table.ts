@@ -107,7 +107,10 @@ export class DeltaTableView extends TableView<number> {
   }
 
   protected chosen_keys(): Set<string> {
-    return new Set(this.model.group.stores.flatMap(({selection}) => selection?.source == "table" ? [selection.key] : []))
+    const selections = this.model.group.stores.map(({selection}) => selection)
+    const matches = selections.find((selection) => selection?.source == "search")?.matches
+    const found = matches == null ? [] : this.rows.filter((row) => this.deltas.names[row].flat().some(matches))
+    return new Set([...found.map((row) => this.key_of(row)), ...selections.flatMap((selection) => selection?.source == "table" ? [selection.key] : [])])
   }
 
   protected choose(row: number): void {

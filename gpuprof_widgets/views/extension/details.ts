@@ -1,17 +1,19 @@
 import type * as p from "@bokehjs/core/properties"
 
-import {button, element, type Fact} from "./element"
-import {chain, format_bytes, format_count, format_ns, format_share, MODULES, type Link, type Store} from "./engine"
+import {button, element, with_code, type Fact} from "./element"
+import {chain, format_bytes, format_count, format_ns, format_range, format_share, MODULES, type Link, type Store} from "./engine"
+import {InstanceSteps, STEPS_CSS} from "./instances"
 import {Panel, PanelView} from "./panel"
-import {select_event, type Selection} from "./trace_store"
+import {select_event, type Selection, type TraceStore} from "./trace_store"
 
 /** Two lines under the timeline: the range in numbers, and the selection with its owners. */
 export class DetailsView extends PanelView {
   declare model: Details
 
-  protected readonly css = DETAIL_CSS
+  protected readonly css = DETAIL_CSS + STEPS_CSS
   private range: HTMLElement
   private chosen: HTMLElement
+  private steps: InstanceSteps
 
   override connect_signals(): void {
     super.connect_signals()
@@ -19,24 +21,27 @@ export class DetailsView extends PanelView {
     this.connect(store.properties.window.change, () => this.show_range())
     this.connect(store.draft_changed, () => this.show_range())
     this.connect(store.selection_changed, () => this.show_selection())
+    this.connect(store.visible.change, () => this.show_start())
   }
 
   protected build_content(): Node[] {
     this.range = element("div", {class: "range row number", role: "status", "aria-label": "Time range"})
-    this.chosen = element("div", {"aria-live": "polite", "aria-label": "Selection", class: "chosen"})
+    this.chosen = element("div", {"aria-live": "polite", "aria-label": "Selection", class: "words"})
+    this.steps = new InstanceSteps(this.store)
     this.show_range()
     this.show_selection()
-    return [this.range, this.chosen]
+    return [this.range, element("div", {class: "chosen"}, this.chosen, this.steps.el)]
   }
 
   private show_range(): void {
     const {store} = this
     const {range, start, end, span, devices} = store.range_totals
+    const text = format_range(start, end, store.data.header.tick_ns)
     const busy = devices.map(({device, busy}) => `GPU ${device} busy ${format_share(busy / span)} (${format_ns(busy)})`)
     const words = [
       element("b", {}, range == null ? "Whole trace" : "Range"),
-      element("span", {}, `${format_ns(start)} to ${format_ns(end)}`),
-      element("span", {}, `= ${format_ns(span)}`),
+      element("span", {}, `${text.start} to ${text.end}`),
+      element("span", {}, `= ${text.length}`),
       ...busy.map((text) => element("span", {class: "busy"}, text)),
     ]
     const clear = range == null ? [] : [button("Clear", {title: "Take the range away"}, () => store.brush(null))]
@@ -45,6 +50,7 @@ export class DetailsView extends PanelView {
 
   private show_selection(): void {
     const {selection} = this.store
+    this.steps.update(selection?.source != "timeline")
     if (selection == null) {
       const hint = "Nothing selected. Click an event, a flame graph bar or a table row."
       this.chosen.replaceChildren(element("div", {class: "muted chain"}, hint))
@@ -55,11 +61,20 @@ export class DetailsView extends PanelView {
     }
   }
 
-  private instances({text, rows, ranges = [], facts}: Selection): Node[] {
-    const counts = [...rows.length == 0 ? [] : [format_count(rows.length, "event")], ...ranges.length == 0 ? [] : [format_count(ranges.length, "time range")]]
-    const words = counts.length == 0 ? "has no events on the timeline" : `${counts.join(" and ")} highlighted on the timeline`
-    const first = rows.length == 0 ? [] : [button("Go to the first", {}, () => select_event(this.store, rows[0]))]
-    return [element("span", {class: "name"}, text), element("span", {class: "muted"}, words), ...first, ...facts == null ? [] : [fact_list(facts())]]
+  /** A closer view tells starts apart that looked alike. */
+  private show_start(): void {
+    const {store} = this
+    const start = this.chosen.querySelector("[data-fact=Start]")
+    if (start != null && store.selection != null && store.selection.row >= 0) {
+      start.textContent = start_of(store, store.selection.row)
+    }
+  }
+
+  private instances(selection: Selection): Node[] {
+    const {source, facts} = selection
+    const words = element("span", {class: "muted"}, extent_of(selection))
+    return source == "finding" ? [element("p", {}, ...title_of(selection), " ", words)]
+      : [element("span", {class: "name"}, ...title_of(selection)), words, ...facts == null ? [] : [fact_list(facts())]]
   }
 
   private event_lines(row: number): Node[] {
@@ -71,15 +86,36 @@ export class DetailsView extends PanelView {
     })
     return [
       element("div", {class: "title"},
-        element("div", {class: "name clip", title: data.name(row)}, data.name(row)), fact_list(facts_of(data, row))),
+        element("div", {class: "name clip", title: data.name(row)}, data.name(row)), fact_list(facts_of(this.store, row))),
       element("ol", {class: "chain", "aria-label": "What led to it"}, ...links),
     ]
   }
 }
 
+/** Returns the name of a selection; of a finding its sentence. */
+export function title_of({source, text}: Selection): (Node | string)[] {
+  return source == "finding" ? with_code(text) : [text]
+}
+
+/** Says how much of the timeline a selection lights up. */
+export function extent_of({source, rows, ranges = [], events = rows.length}: Selection): string {
+  const first = rows.length < events ? `, the first ${rows.length.toLocaleString("en")}` : ""
+  const counts = [
+    ...rows.length == 0 ? [] : [format_count(events, "event") + first], ...ranges.length == 0 ? [] : [format_count(ranges.length, "time range")],
+  ]
+  return counts.length > 0 ? `${counts.join(" and ")} highlighted on the timeline`
+    : source == "finding" ? "is about the selected range" : "has no events on the timeline"
+}
+
+/** Returns the duration of an event or the number of events; nothing where a range alone is meant. */
+function size_of({source, row, rows}: Selection, data: Store): string[] {
+  return row >= 0 ? [`: ${format_ns(data.ns(data.end[row] - data.ts[row]))}`]
+    : rows.length == 0 && source == "finding" ? [] : [`: ${format_count(rows.length, "event")}`]
+}
+
 function fact_list(facts: Fact[]): HTMLElement {
   return element("div", {class: "facts"}, ...facts.map(([label, value]) =>
-    element("span", {}, element("span", {class: "muted"}, `${label} `), value)))
+    element("span", {}, element("span", {class: "muted"}, `${label} `), element("span", {"data-fact": label}, value))))
 }
 
 export class Details extends Panel {
@@ -89,7 +125,8 @@ export class Details extends Panel {
 }
 
 /** Returns the facts about one event, for the tooltip and the detail line. */
-export function facts_of(store: Store, row: number): Fact[] {
+export function facts_of(trace: TraceStore, row: number): Fact[] {
+  const store = trace.data
   const track = store.header.tracks[store.track[row]]
   const duration = store.end[row] - store.ts[row]
   const facts: Fact[] = [["Duration", format_ns(store.ns(duration))]]
@@ -97,7 +134,7 @@ export function facts_of(store: Store, row: number): Fact[] {
   if (self != duration) {
     facts.push(["Self time", format_ns(store.ns(self))])
   }
-  facts.push(["Start", format_ns(store.ns(store.ts[row]))])
+  facts.push(["Start", start_of(trace, row)])
   if (store.count[row] > 1) {
     facts.push(["Stands for", `${store.count[row]} short events, merged to save space`])
   }
@@ -117,6 +154,12 @@ export function facts_of(store: Store, row: number): Fact[] {
   return facts
 }
 
+/** Returns the start of an event: to a tenth of its duration, or of what is in view where that is shorter. */
+function start_of(store: TraceStore, row: number): string {
+  const {data} = store
+  return store.moment(data.ns(data.ts[row]), data.ns(data.end[row] - data.ts[row]))
+}
+
 /** Returns the owners of an event, from the outermost to itself, as one line; empty where none is known. */
 export function chain_text(store: Store, row: number): string {
   const links = chain(store, row)
@@ -133,7 +176,9 @@ const DETAIL_CSS = `
 :host { padding: 6px 0 8px; }
 .range { min-height: 26px; }
 /* Of one height whatever is selected: nothing below moves. */
-.chosen { height: 62px; overflow-y: auto; padding: 4px 10px; background: var(--band); border-radius: 4px; }
+.chosen { display: flex; align-items: start; gap: 10px; height: 66px; padding: 0 10px; background: var(--band); border-radius: 4px; }
+.words { flex: 1; min-width: 0; height: 100%; overflow-y: auto; padding: 4px 0; }
+.chosen .steps { padding: 4px 0; }
 .chain { list-style: none; display: flex; flex-wrap: wrap; gap: 3px 4px; margin-top: 3px; }
 .chain button { max-width: 420px; text-align: left; }
 .chain button[aria-current] { border-color: var(--accent); }
@@ -145,6 +190,7 @@ const DETAIL_CSS = `
 .title .name { flex: 0 1 auto; max-width: 60%; }
 .title .facts { flex: 1 1 0; min-width: 0; }
 .name { font-weight: 600; }
+code { font: 12px var(--mono); }
 `
 
 /** One line above each of several timelines: its trace, busy times in the range, the selection. */
@@ -180,9 +226,8 @@ export class TimelineTitleView extends PanelView {
 
   private show_selection(): void {
     const {selection, data} = this.store
-    this.chosen.textContent = selection == null ? ""
-      : selection.row < 0 ? `${selection.text}: ${format_count(selection.rows.length, "event")}`
-        : `${selection.text}: ${format_ns(data.ns(data.end[selection.row] - data.ts[selection.row]))}`
+    const title = selection == null ? [] : selection.row < 0 ? title_of(selection) : [data.name(selection.row)]
+    this.chosen.replaceChildren(...title, ...selection == null ? [] : size_of(selection, data))
     this.chosen.title = this.chosen.textContent
   }
 }

@@ -2,7 +2,7 @@ import type * as p from "@bokehjs/core/properties"
 import type {Context2d} from "@bokehjs/core/util/canvas"
 import {Renderer} from "@bokehjs/models/renderers/renderer"
 
-import {diff_paint} from "./categories"
+import {diff_paint, type Paint} from "./categories"
 import type {Fact} from "./element"
 import {
   change_of, flame, flame_instances, flame_sources, format_change, format_count, format_ns, lay_out, paired_tree, width_in,
@@ -25,7 +25,7 @@ export class DiffGraphView extends IcicleView<DiffNode> {
     this.connect(this.model.runs.selection_changed, () => this.request_paint())
   }
 
-  protected paint_for(node: DiffNode): {fill: string, ink: string} {
+  protected paint_for(node: DiffNode): Paint {
     return diff_paint(change_of(node), this.theme.palette)
   }
 
@@ -127,7 +127,11 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
     this.connect(this.properties.source.change, () => this.rebuild())
     this.connect(this.properties.mode.change, () => this.relayout())
     // A selection made elsewhere is no path of this graph.
-    this.connect(this.runs.selection_changed, () => { this.chosen = -1 })
+    this.connect(this.runs.selection_changed, () => {
+      if (!this.runs.stores.some(({selection}) => selection?.source == "flame")) {
+        this.chosen = -1
+      }
+    })
     this.connect(this.store.was_reset, () => this.zoom(0))
   }
 
@@ -181,7 +185,8 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
   }
 
   get marked(): Set<number> {
-    return new Set([this.chosen])
+    const matches = this.runs.stores.find(({selection}) => selection?.source == "search")?.selection?.matches
+    return new Set(matches == null ? [this.chosen] : this.tree.nodes.flatMap(({id, name}) => id > 0 && matches(name) ? id : []))
   }
 
   pick(id: number, zoom: boolean): void {

@@ -1,3 +1,6 @@
+import {scroll_port} from "./scroll_port"
+import {listen_weakly} from "./weak_listener"
+
 type Attributes = Record<string, string | number | boolean | null>
 
 /** Makes an element. Children that are strings become text nodes: a name from a trace is never markup. */
@@ -21,6 +24,14 @@ export function button(text: string, attributes: Attributes, on_click: (event: M
   el.addEventListener("click", on_click)
   return el
 }
+
+/** Names stand between backticks in a finding; here they are set as code. */
+export function with_code(text: string): (Node | string)[] {
+  return text.split("`").map((part, i) => i % 2 == 1 ? element("code", {}, part) : part.replace(BEFORE_UNIT, "\u00a0"))
+}
+
+/** The space between a number and its unit: a line never ends there. */
+const BEFORE_UNIT = /(?<=\d) (?=(?:[nµm]?s|%|[kKMGT]?i?B)(?![a-z]))/g
 
 /** A labelled choice among a few values. */
 export function choice(label: string, options: [string, string][], value: string, on_change: (value: string) => void): HTMLLabelElement {
@@ -55,21 +66,26 @@ export type Fact = [label: string, value: string]
 
 const GAP = 14
 
-/** A box next to the pointer. It floats over the report: nothing moves when it is shown. */
+/** What a tooltip leaves uncovered: the heights of what it explains, and all below `floor`; pixels of the window. */
+export type Uncovered = {top: number, bottom: number, floor?: number}
+
+/** A box next to the pointer. It floats over the report: nothing moves when it is shown. Keys and scrolling hide it. */
 export class Tooltip {
   private readonly el = element("div", {class: "gp-tooltip", role: "tooltip", hidden: true})
   private readonly style = element("style", {}, TOOLTIP_CSS)
+  private readonly listening: AbortController[]
 
   constructor(private readonly host: HTMLElement, root: ShadowRoot | HTMLElement) {
     root.append(this.style, this.el)
+    this.listening = OUTDATED_BY.map((type) => listen_weakly(window, type, this, hide, true))
   }
 
-  show(title: string, facts: Fact[], client_x: number, client_y: number): void {
+  show(title: string, facts: Fact[], client_x: number, client_y: number, uncovered: Uncovered = {top: client_y, bottom: client_y}): void {
     const list = element("dl", {}, ...facts.flatMap(([label, value]) =>
       [element("dt", {}, label), element("dd", {}, value)]))
     this.el.replaceChildren(element("b", {}, title), list)
     this.el.hidden = false
-    this.place(client_x, client_y)
+    this.place(client_x, uncovered)
   }
 
   hide(): void {
@@ -77,21 +93,30 @@ export class Tooltip {
   }
 
   remove(): void {
+    this.listening.forEach((listening) => listening.abort())
     this.el.remove()
     this.style.remove()
   }
 
-  /** Puts the box next to the pointer, on the side where the report and the window have room. */
-  private place(client_x: number, client_y: number): void {
+  /** Puts the box below what it explains, above where there is no room below, beside the pointer where the report has room. */
+  private place(client_x: number, {top, bottom, floor = Infinity}: Uncovered): void {
     const host = this.host.getBoundingClientRect()
     const {width, height} = this.el.getBoundingClientRect()
+    const port = scroll_port(this.el)
     const right = Math.min(host.right, window.innerWidth)
-    const bottom = Math.min(host.bottom, window.innerHeight)
     const left = client_x + GAP + width <= right ? client_x + GAP : client_x - GAP - width
-    const top = client_y + GAP + height <= bottom ? client_y + GAP : client_y - GAP - height
+    const above = top - GAP - height
+    const fits_below = bottom + GAP + height <= Math.min(floor, host.bottom, port.bottom)
     this.el.style.left = `${Math.max(0, left - host.left)}px`
-    this.el.style.top = `${Math.max(0, top - host.top)}px`
+    this.el.style.top = `${(fits_below || above < Math.max(port.top, host.top) ? bottom + GAP : above) - host.top}px`
   }
+}
+
+/** After these the box would explain what is no longer there. */
+const OUTDATED_BY = ["keydown", "scroll", "resize"]
+
+function hide(tooltip: Tooltip): void {
+  tooltip.hide()
 }
 
 const TOOLTIP_CSS = `

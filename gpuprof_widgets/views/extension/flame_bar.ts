@@ -1,7 +1,7 @@
 import type * as p from "@bokehjs/core/properties"
 
-import {button, choice, element, regex_button} from "./element"
-import {flame_sources, format_count, format_ns, format_share, matcher, totals, type FlameSource, type FlameTime} from "./engine"
+import {button, choice, element} from "./element"
+import {flame_sources, format_count, format_ns, format_share, totals, type FlameSource, type FlameTime} from "./engine"
 import {FlameGraph} from "./flame_graph"
 import {MAX_LEVELS, type IcicleGraph, type IcicleNode} from "./icicle"
 import {BAR_CSS, Panel, PanelView} from "./panel"
@@ -45,12 +45,11 @@ const WIDTHS: [FlameTime, string, string][] = [
 
 const ESTIMATE = "An estimate: cProfile records who called whom but not when, so paths are inferred and a selected range does not apply."
 
-/** Title, source, widths, search and breadcrumb of the flame graph. */
+/** Title, source, widths and breadcrumb of the flame graph, and what a search found in it. */
 export class FlameBarView extends IcicleBarView {
   declare model: FlameBar
 
   private matches: HTMLElement
-  private search: HTMLInputElement
   private widths: HTMLButtonElement[]
 
   get graph(): FlameGraph {
@@ -60,9 +59,6 @@ export class FlameBarView extends IcicleBarView {
   protected build_content(): Node[] {
     const {graph} = this
     this.matches = element("span", {class: "number muted", role: "status"})
-    this.search = element("input", {type: "search", placeholder: "Search", "aria-label": "Search the flame graph", size: 18})
-    this.search.addEventListener("input", () => { graph.search = this.search.value })
-    const regex = regex_button("search", (as_regex) => { graph.search_as_regex = as_regex })
     const sources = this.source_choice(flame_sources(this.store.data))
     this.widths = graph.has_gpu_time
       ? WIDTHS.map(([time, text, title]) => button(text, {title, "data-time": time}, () => { graph.time = time })) : []
@@ -71,25 +67,30 @@ export class FlameBarView extends IcicleBarView {
     this.update()
     return [
       element("div", {class: "row"}, element("h3", {}, "Flame graph"), this.about,
-        element("div", {class: "row push"}, this.matches, this.search, regex, ...widths, ...sources)),
+        element("div", {class: "row push"}, this.matches, ...widths, ...sources)),
       this.crumbs,
     ]
   }
 
   protected update(): void {
-    const {tree, search, search_as_regex, source, width} = this.graph
-    const {error} = matcher(search, search_as_regex)
-    if (this.search.value != search) {
-      this.search.value = search
-    }
-    this.matches.textContent = error ?? (tree.matched == null ? ""
-      : `${format_count(tree.matched.size, "match").replace("matchs", "matches")}, ${format_share(tree.matched_share)} of the ${width == "cpu" ? "time" : "GPU time"}`)
+    const {source, width} = this.graph
+    this.matches.textContent = this.matches_text()
     this.about.textContent = source == "cprofile" ? ESTIMATE : this.range_text()
     for (const button of this.widths) {
       button.setAttribute("aria-pressed", String(button.dataset.time == width))
       button.disabled = source == "cprofile" && button.dataset.time == "device"
     }
     this.fill_crumbs()
+  }
+
+  private matches_text(): string {
+    const {width, tree: {matched, matched_share, launching}} = this.graph
+    if (matched == null) {
+      return ""
+    }
+    const by_name = `${format_count(matched.size, "bar")} found, ${format_share(matched_share)} of the ${width == "cpu" ? "time" : "GPU time"}`
+    const by_launch = `${format_count(launching.size, "bar")} launched what was found`
+    return [...matched.size > 0 || launching.size == 0 ? [by_name] : [], ...launching.size > 0 ? [by_launch] : []].join(" · ")
   }
 
   private range_text(): string {

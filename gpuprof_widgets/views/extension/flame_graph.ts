@@ -2,15 +2,15 @@ import type * as p from "@bokehjs/core/properties"
 import type {Context2d} from "@bokehjs/core/util/canvas"
 import {Renderer} from "@bokehjs/models/renderers/renderer"
 
-import {paint_of, type Paint} from "./categories"
+import {paint_of, type BarPaint, type Paint} from "./categories"
 import type {Fact} from "./element"
 import {
-  flame, flame_instances, flame_sources, flame_width, format_count, format_ns, format_share, laid_out, matcher, nodes_of_rows, totals,
-  UNLAUNCHED, type FlameNode, type FlameSource, type FlameTime, type Store, type Window,
+  flame, flame_instances, flame_sources, flame_width, format_count, format_ns, format_share, laid_out, merged_labels, nodes_of_rows, NONE,
+  totals, UNLAUNCHED, type FlameNode, type FlameSource, type FlameTime, type Store, type Window,
 } from "./engine"
 import {CallTree, has_width, IcicleGraph, IcicleView, MAX_LEVELS} from "./icicle"
 import {short_name} from "./paint"
-import {TraceStore} from "./trace_store"
+import {marked_rows, TraceStore, type Selection} from "./trace_store"
 
 /** How many levels below a node that was brought into view stay visible. */
 const LEVELS_BELOW = 3
@@ -20,7 +20,7 @@ export class FlameGraphView extends IcicleView<FlameNode> {
   declare model: FlameGraph
 
   protected readonly title = "Flame graph"
-  private readonly paints = new Map<string, Paint>()
+  private readonly paints = new Map<string, BarPaint>()
 
   override connect_signals(): void {
     super.connect_signals()
@@ -28,13 +28,14 @@ export class FlameGraphView extends IcicleView<FlameNode> {
     this.connect(this.theme.changed, () => this.paints.clear())
   }
 
-  protected paint_for(node: FlameNode): {fill: string, ink: string} {
-    const {matched} = this.model.tree
+  protected paint_for(node: FlameNode): Paint {
+    const {matched, launching} = this.model.tree
     const paint = this.paint_of(node)
-    return matched != null && !matched.has(node.id) ? {fill: paint.dim_fill, ink: paint.dim_ink} : paint
+    const is_dim = matched != null && !matched.has(node.id) && !launching.has(node.id)
+    return is_dim ? {fill: paint.dim_fill, ink: paint.dim_ink, outline: null} : paint
   }
 
-  private paint_of({name, category}: FlameNode): Paint {
+  private paint_of({name, category}: FlameNode): BarPaint {
     const key = `${category}\n${name}`
     let paint = this.paints.get(key)
     if (paint == null) {
@@ -57,8 +58,6 @@ type FlameGraphProps = {
   store: p.Property<TraceStore>
   source: p.Property<string>
   time: p.Property<string>
-  search: p.Property<string>
-  search_as_regex: p.Property<boolean>
 }
 
 export interface FlameGraph extends p.AttrsOf<FlameGraphProps> {}
@@ -70,12 +69,10 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
 
   static {
     this.prototype.default_view = FlameGraphView
-    this.define<FlameGraphProps>(({Bool, Ref, Str}) => ({
+    this.define<FlameGraphProps>(({Ref, Str}) => ({
       store: [Ref(TraceStore)],
       source: [Str, "ops"],
       time: [Str, "cpu"],
-      search: [Str, ""],
-      search_as_regex: [Bool, false],
     }))
   }
 
@@ -92,12 +89,10 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
 
   override connect_signals(): void {
     super.connect_signals()
-    const {source, time, search, search_as_regex} = this.properties
+    const {source, time} = this.properties
     this.connect(this.store.properties.window.change, () => this.rebuild())
     this.connect(source.change, () => this.rebuild())
     this.connect(time.change, () => this.relayout())
-    this.connect(search.change, () => this.refresh())
-    this.connect(search_as_regex.change, () => this.refresh())
     this.connect(this.store.selection_changed, () => this.follow_selection())
     this.connect(this.store.was_reset, () => this.reset())
   }
@@ -135,15 +130,13 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
   }
 
   private refresh(): void {
-    const {test, error} = matcher(this.search, this.search_as_regex)
-    this.tree.search(this.search == "" || error != null ? null : test)
+    this.tree.search(this.store.selection)
     this.tree_changed.emit()
   }
 
   private reset(): void {
     this.tree.focus = 0
     this.chosen = -1
-    this.search = ""
     this.tree_changed.emit()
   }
 
@@ -151,14 +144,15 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
   get marked(): Set<number> {
     const {selection} = this.store
     const {tree} = this
-    if (selection == null) {
+    if (selection == null || selection.source == "search") {
       return new Set()
     }
     if (selection.source == "flame") {
       return new Set(this.chosen >= 0 ? [this.chosen] : [])
     }
-    if (selection.row >= 0) {
-      const node = tree.node_of(selection.row)
+    const rows = marked_rows(selection)
+    if (rows.length == 1) {
+      const node = tree.node_of(rows[0])
       return new Set(node > 0 ? [node] : [])
     }
     return new Set(tree.nodes.filter(({label}) => label >= 0 && selection.labels.has(label)).map(({id}) => id))
@@ -174,6 +168,9 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
         this.reveal(first)
       }
     }
+    if (this.tree.matched != null || selection?.source == "search") {
+      this.refresh()
+    }
   }
 
   private reveal(id: number): void {
@@ -185,6 +182,7 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     const inside = path.some((node) => node.id == tree.focus)
     const top = inside ? tree.node(tree.focus)?.depth ?? 0 : 0
     const fits = path.length - top <= MAX_LEVELS
+    tree.uncover(id)
     if (!inside || !fits) {
       this.zoom(fits ? 0 : path[path.length - MAX_LEVELS + LEVELS_BELOW].id)
     }
@@ -199,11 +197,18 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     if (zoom) {
       this.tree.focus = id
     }
+    const path = this.tree.path(id)
     this.store.choose(id == 0 ? null : {
-      source: "flame", row: -1, rows: this.tree.instances(id), key: this.tree.path(id).map(({name}) => name).join("\n"),
-      labels: new Set([node.label]), text: node.name, facts: () => this.chosen < 0 ? [] : this.facts(this.tree.nodes[this.chosen]),
+      source: "flame", row: -1, rows: this.tree.instances(id), key: path.map(({name}) => name).join("\n"),
+      labels: new Set([node.label]), text: node.name, facts: () => this.facts_at(path),
     })
     this.tree_changed.emit()
+  }
+
+  /** Returns the facts about the node at the end of a path; none where the range has no such node. */
+  private facts_at(path: FlameNode[]): Fact[] {
+    const id = this.tree.find(path)
+    return id < 0 ? [] : this.facts(this.tree.nodes[id])
   }
 
   /** Returns both times of a node, that of its width first, with its share of the whole. */
@@ -221,9 +226,11 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
   }
 }
 
-/** The call tree of a range, and its nodes that match the search. */
+/** The call tree of a range, and its nodes that a search found. */
 export class FlameTree extends CallTree<FlameNode> {
   matched: Set<number> | null = null
+  /** the nodes that launched GPU work that was found */
+  launching = new Set<number>()
   /** Share of the whole in and under the matched nodes, counted once. */
   matched_share = 0
   private source: FlameSource = "ops"
@@ -260,12 +267,6 @@ export class FlameTree extends CallTree<FlameNode> {
     return super.children_of(id).filter((child) => has_width(this.nodes[child]))
   }
 
-  /** Returns the node at the end of a path of an earlier tree; -1 where this one has none. */
-  find(path: FlameNode[]): number {
-    const id = this.follow(path)
-    return path.length > 0 && this.nodes[id].depth == path.length - 1 ? id : -1
-  }
-
   /** Returns the slices of the whole trace that a node stands for. */
   instances(id: number): Int32Array {
     return flame_instances(this.store, this.source, this.nodes, id)
@@ -278,13 +279,16 @@ export class FlameTree extends CallTree<FlameNode> {
     return node_of[row] >= 0 || cause < 0 ? node_of[row] : node_of[cause]
   }
 
-  /** Marks the nodes whose name matches; null marks none. */
-  search(test: ((name: string) => boolean) | null): void {
+  /** Marks the nodes that a search found; a node without slices is found by its name. */
+  search(selection: Selection | null): void {
+    const {matches: test, labels, rows} = selection ?? {}
+    const merged = merged_labels(this.store)
+    const found = new Set(Array.from(test == null ? [] : labels!, (label) => merged[label]))
     const matched = new Set<number>()
     const inside = new Uint8Array(this.nodes.length)
     let share = 0
-    for (const {id, parent, name, x0, x1} of test == null ? [] : this.nodes.slice(1)) {
-      const matches = test!(name)
+    for (const {id, parent, label, name, x0, x1} of test == null ? [] : this.nodes.slice(1)) {
+      const matches = label >= 0 ? found.has(label) : test!(name)
       if (matches) {
         matched.add(id)
         share += inside[parent] == 1 ? 0 : x1 - x0
@@ -292,6 +296,9 @@ export class FlameTree extends CallTree<FlameNode> {
       inside[id] = Number(matches || inside[parent] == 1)
     }
     this.matched = test == null ? null : matched
+    const {on_gpu} = this.store
+    this.launching = new Set(test == null ? [] : Array.from(rows!.filter((row) => on_gpu[row] == 1), (row) => this.node_of(row)))
+    this.launching.delete(NONE)
     this.matched_share = share
   }
 }

@@ -2,9 +2,12 @@ import {Signal0} from "@bokehjs/core/signaling"
 import type {Context2d} from "@bokehjs/core/util/canvas"
 import {Renderer} from "@bokehjs/models/renderers/renderer"
 
+import type {Paint} from "./categories"
 import {css} from "./colour"
 import {Tooltip, type Fact} from "./element"
-import {Labels, paint_frame} from "./paint"
+import type {State} from "./engine"
+import {undo_key, UNDO_KEYS, type Layer, type Part} from "./journal"
+import {fill_bar, Labels, paint_frame} from "./paint"
 import {Surface, SurfaceView} from "./surface"
 import type {Theme} from "./theme"
 import type {TraceStore} from "./trace_store"
@@ -12,6 +15,9 @@ import type {TraceStore} from "./trace_store"
 const ROW_HEIGHT = 19
 export const MAX_LEVELS = 22
 const MIN_LEVELS = 4
+/** The narrowest view, as a share of the root; and how far sums of shares may be off. */
+const NARROWEST = 1e-7
+const ROUNDING = 1e-9
 const FONT = "11.5px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 
 /** A node of a call tree; `x0`, `x1`: its left and right edge as shares of the root. */
@@ -20,13 +26,65 @@ export type IcicleNode = {id: number, parent: number, depth: number, name: strin
 /** A call tree and the node to which it is zoomed; a node's id is its position. */
 export class CallTree<Node extends IcicleNode> {
   nodes: Node[] = []
-  focus = 0
   /** number of levels to make room for */
   levels = 1
   private children: number[][] = []
+  private zoomed = 0
+  /** The part of the zoomed node that is in view; null for all of it. */
+  part: [number, number] | null = null
+
+  /** The node to which the view is zoomed. */
+  get focus(): number {
+    return this.zoomed
+  }
+
+  set focus(id: number) {
+    this.zoomed = id
+    this.part = null
+  }
+
+  /** The left and right edge of the view, as shares of the root. */
+  get view(): [number, number] {
+    const {x0, x1} = this.nodes[this.zoomed]
+    return this.part ?? [x0, x1]
+  }
+
+  /** Zooms by a factor (above 1: closer) around the point at share `at` of the view; out of a node into those around it. */
+  zoom_by(factor: number, at: number): void {
+    const [x0, x1] = this.view
+    const span = Math.max((x1 - x0) / factor, NARROWEST)
+    this.show(x0 + at * (x1 - x0 - span), span)
+  }
+
+  /** Moves the view by a share of its width, within the zoomed node. */
+  pan_by(share: number): void {
+    const [x0, x1] = this.view
+    const top = this.nodes[this.zoomed]
+    this.show(Math.max(top.x0, Math.min(x0 + share * (x1 - x0), top.x1 - (x1 - x0))), x1 - x0)
+  }
+
+  private show(first: number, span: number): void {
+    const holds = ({x0, x1}: Node): boolean => x0 <= first + ROUNDING && x1 >= first + span - ROUNDING
+    while (this.zoomed > 0 && !holds(this.nodes[this.zoomed])) {
+      this.zoomed = this.nodes[this.zoomed].parent
+    }
+    const {x0, x1} = this.nodes[this.zoomed]
+    const start = Math.max(x0, Math.min(first, x1 - span))
+    this.part = span >= x1 - x0 - ROUNDING ? null : [start, start + span]
+  }
+
+  /** Shows the whole zoomed node again if another node lies outside of the part in view. */
+  uncover(id: number): void {
+    const [start, end] = this.view
+    const {x0, x1} = this.nodes[id]
+    if (x1 <= start || x0 >= end) {
+      this.part = null
+    }
+  }
 
   /** Follows a change of the nodes or their widths. */
   protected arrange(): void {
+    this.part = null
     this.children = this.nodes.map(() => [])
     for (const node of this.nodes) {
       this.children[node.parent]?.push(node.id)
@@ -58,11 +116,21 @@ export class CallTree<Node extends IcicleNode> {
     return this.path(id).some((node) => node.id == ancestor)
   }
 
-  /** Returns the deepest node along a path of an earlier tree. */
-  protected follow(path: Node[]): number {
+  /** Returns the deepest node with a width along a path of an earlier tree. */
+  follow(path: Node[]): number {
+    return this.descend(path, (id) => this.children_of(id))
+  }
+
+  /** Returns the node at the end of a path of an earlier tree; -1 where this one has none. */
+  find(path: Node[]): number {
+    const id = this.descend(path, (id) => this.children[id] ?? [])
+    return path.length > 0 && this.nodes[id].depth == path.length - 1 ? id : -1
+  }
+
+  private descend(path: Node[], children_of: (id: number) => number[]): number {
     let id = 0
     for (const {category, name} of path.slice(1)) {
-      const next = this.children_of(id).find((child) => this.nodes[child].category == category && this.nodes[child].name == name)
+      const next = children_of(id).find((child) => this.nodes[child].category == category && this.nodes[child].name == name)
       if (next == null) {
         break
       }
@@ -77,7 +145,7 @@ export function has_width({x0, x1}: IcicleNode): boolean {
 }
 
 /** The model of an icicle: its tree, zoomed and walked, and the node that is selected in it. */
-export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer {
+export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer implements Part {
   static override __module__ = "gpuprof_widgets.views.models"
 
   tree: CallTree<Node>
@@ -86,7 +154,7 @@ export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer {
   protected chosen = -1
   private prepared: Promise<void> | null = null
 
-  /** The store that Escape resets, and whose theme the icicle has. */
+  /** The store whose theme and journal the icicle has. */
   abstract store: TraceStore
   /** The outlined nodes. */
   abstract get marked(): Set<number>
@@ -99,8 +167,36 @@ export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer {
     this.tree_changed = new Signal0(this, "tree_changed")
   }
 
+  override connect_signals(): void {
+    super.connect_signals()
+    this.connect(this.tree_changed, () => this.store.journal.note())
+  }
+
   prepare(): Promise<void> {
-    return this.prepared ??= this.load()
+    return this.prepared ??= this.load().then(() => this.store.journal.join(this))
+  }
+
+  remember(): State {
+    const {tree} = this
+    const {part} = tree
+    const [focus, chosen] = [tree.focus, this.chosen].map((id) => tree.path(id))
+    return {
+      marks: [...focus.map(({category, name}) => `${category}\n${name}`), ...part ?? [null, null]],
+      restore: () => {
+        tree.focus = tree.follow(focus)
+        tree.part = part
+        this.chosen = tree.find(chosen)
+        this.tree_changed.emit()
+      },
+    }
+  }
+
+  clear(layer: Layer): boolean {
+    const is_zoomed = layer == "zoom" && (this.tree.focus > 0 || this.tree.part != null)
+    if (is_zoomed) {
+      this.zoom(0)
+    }
+    return is_zoomed
   }
 
   /** The node on which the keyboard stands. */
@@ -120,6 +216,7 @@ export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer {
       if (!this.tree.contains(this.tree.focus, id)) {
         this.tree.focus = id
       }
+      this.tree.uncover(id)
       this.pick(id, false)
     }
     return true
@@ -134,7 +231,7 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
   private tooltip: Tooltip | null = null
 
   protected abstract readonly title: string
-  protected abstract paint_for(node: Node): {fill: string, ink: string}
+  protected abstract paint_for(node: Node): Paint
   protected abstract paint_label(ctx: Context2d, node: Node, x: number, y: number, room: number): void
   protected abstract facts(node: Node): Fact[]
 
@@ -153,13 +250,18 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
       hover: ({x, y, event}) => this.hover(x, y, event),
       leave: () => this.tooltip?.hide(),
       click: ({x, y}) => this.model.pick(this.node_at(x, y), true),
+      wheel: (event, x) => this.wheel(event, x),
       key: (event) => this.key(event),
-    }, `${this.title}. Arrow keys walk the tree, Enter zooms in, Backspace zooms out, Escape resets.`)
+    }, `${this.title}. Arrow keys walk the tree, Enter zooms in, plus and minus zoom by a little, Home zooms out. ${UNDO_KEYS}`)
     this.resize()
   }
 
   override connect_signals(): void {
     super.connect_signals()
+    const {visible, properties, selection_changed} = this.model.store
+    for (const signal of [this.model.tree_changed, visible.change, properties.window.change, selection_changed]) {
+      this.connect(signal, () => this.tooltip?.hide())
+    }
     this.connect(this.model.tree_changed, () => {
       this.resize()
       this.request_paint()
@@ -184,13 +286,12 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
 
   /** Returns the horizontal place of a node in the zoomed view, 0 to 1; null where it is not in it. */
   private place({x0, x1, depth}: Node): [number, number] | null {
-    const top = this.tree.nodes[this.tree.focus]
-    const width = top.x1 - top.x0
-    const middle = (x0 + x1) / 2
-    if (width <= 0 || depth < top.depth || middle < top.x0 || middle > top.x1) {
+    const [start, end] = this.tree.view
+    const width = end - start
+    if (width <= 0 || depth < this.first_level || x1 <= start + ROUNDING || x0 >= end - ROUNDING) {
       return null
     }
-    return [Math.max(0, (x0 - top.x0) / width), Math.min(1, (x1 - top.x0) / width)]
+    return [Math.max(0, (x0 - start) / width), Math.min(1, (x1 - start) / width)]
   }
 
   protected _paint(ctx: Context2d): void {
@@ -214,11 +315,10 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
   }
 
   private paint_node(ctx: Context2d, node: Node, x0: number, x1: number, y: number, is_marked: boolean): void {
-    const {fill, ink} = this.paint_for(node)
+    const paint = this.paint_for(node)
     const room = x1 - x0 - (x1 - x0 > 3 ? 1 : 0)
-    ctx.fillStyle = fill
-    ctx.fillRect(x0, y, Math.max(room, 0.6), ROW_HEIGHT - 1)
-    ctx.fillStyle = ink
+    fill_bar(ctx, paint, x0, y, Math.max(room, 0.6), ROW_HEIGHT - 1)
+    ctx.fillStyle = paint.ink
     this.paint_label(ctx, node, x0 + 4, y + ROW_HEIGHT / 2, room)
     if (is_marked) {
       ctx.strokeStyle = css(this.theme.palette.foreground)
@@ -243,8 +343,37 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
     if (node == null) {
       this.tooltip?.hide()
     } else {
-      this.tooltip?.show(node.name, this.facts(node), clientX, clientY)
+      const top = this.surface.el.getBoundingClientRect().top + (node.depth - this.first_level) * ROW_HEIGHT
+      this.tooltip?.show(node.name, this.facts(node), clientX, clientY, {top, bottom: top + ROW_HEIGHT})
     }
+  }
+
+  /** With Ctrl the wheel zooms at the pointer; with Shift, or sideways, it moves a view that shows a part. */
+  private wheel(event: WheelEvent, x: number): boolean {
+    const {tree} = this
+    const {width} = this.plot_view.frame.bbox
+    const before = tree.view
+    if (event.ctrlKey || event.metaKey) {
+      tree.zoom_by(Math.exp(-event.deltaY / 250), x / width)
+    } else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+      tree.pan_by((event.deltaX == 0 ? event.deltaY : event.deltaX) / width)
+    }
+    if (tree.view.every((edge, i) => edge == before[i])) {
+      return false
+    }
+    this.tooltip?.hide()
+    this.model.tree_changed.emit()
+    return true
+  }
+
+  /** Zooms around the node on which the keyboard stands. */
+  private zoom_by(factor: number): boolean {
+    const {tree, model} = this
+    const [start, end] = tree.view
+    const {x0, x1} = tree.nodes[model.cursor]
+    tree.zoom_by(factor, Math.max(0, Math.min(((x0 + x1) / 2 - start) / (end - start), 1)))
+    model.tree_changed.emit()
+    return true
   }
 
   private key(event: KeyboardEvent): boolean {
@@ -258,10 +387,10 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
       case "ArrowLeft": return model.walk(siblings[place - 1])
       case "ArrowRight": return model.walk(siblings[place + 1])
       case "Enter": model.zoom(at); return true
-      case "Backspace": model.zoom(Math.max(0, tree.nodes[tree.focus]?.parent ?? 0)); return true
+      case "+": case "=": return this.zoom_by(1.5)
+      case "-": case "_": return this.zoom_by(1 / 1.5)
       case "Home": model.zoom(0); return true
-      case "Escape": model.store.reset(); return true
-      default: return false
+      default: return undo_key(model.store.journal, event.key)
     }
   }
 }

@@ -9,6 +9,7 @@ import {DiffBar} from "./diff_bar"
 import {DiffGraph} from "./diff_graph"
 import {FlameBar} from "./flame_bar"
 import {FlameGraph} from "./flame_graph"
+import {DetailsLine, Follower} from "./follower"
 import {Lines} from "./lines"
 import {MemoryBar} from "./memory_bar"
 import {MemoryPlot} from "./memory_plot"
@@ -17,6 +18,7 @@ import {Minimap} from "./minimap"
 import {OpTable} from "./op_table"
 import {StaticPart} from "./panel"
 import {GroupHeader, ReportHeader} from "./report_header"
+import {Search} from "./search"
 import {StoreGroup} from "./store_group"
 import {EngineeringTimeFormatter} from "./time_plot"
 import {Timeline} from "./timeline"
@@ -24,7 +26,7 @@ import {TimelineBar} from "./timeline_bar"
 import {TraceStore} from "./trace_store"
 
 register_models([
-  AnalysisTable, AnalysisTabs, CurvePlot, DeltaTable, Details, DiffBar, DiffGraph, EngineeringTimeFormatter, FlameBar, FlameGraph,
-  GroupHeader, Lines,  MemoryBar, MemoryPlot, MemoryTable, Minimap, OpTable, ReportHeader, StaticPart, StoreGroup, Timeline, TimelineBar,
-  TimelineTitle, TraceStore,
+  AnalysisTable, AnalysisTabs, CurvePlot, DeltaTable, Details, DetailsLine, DiffBar, DiffGraph, EngineeringTimeFormatter, FlameBar,
+  FlameGraph, Follower, GroupHeader, Lines, MemoryBar, MemoryPlot, MemoryTable, Minimap, OpTable, ReportHeader, Search, StaticPart,
+  StoreGroup, Timeline, TimelineBar, TimelineTitle, TraceStore,
 ])

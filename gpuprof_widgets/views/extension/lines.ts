@@ -1,9 +1,10 @@
 import {OKABE_ITO} from "./categories"
-import {contrast, css, mix, type RGB} from "./colour"
+import {css, mix, with_contrast} from "./colour"
 import {button, element} from "./element"
 import {cell_text, format_count, line_instances, line_of_row, line_rows, type Column, type LineRow, type Store, type Window} from "./engine"
 import {Panel} from "./panel"
 import {TABLE_CSS, TableView} from "./table"
+import {marked_rows} from "./trace_store"
 
 const LEGIBLE = 7
 /** Pixels of the line numbers. */
@@ -191,11 +192,7 @@ export class LinesView extends TableView<Row> {
   /** The heat's colour is as strong as the page's text allows. */
   private recolour(): void {
     const {background, foreground} = this.store.theme.palette
-    let heat: RGB = background
-    for (let part = 0.4; part < 1 && (heat === background || contrast(heat, foreground) < LEGIBLE); part += 0.05) {
-      heat = mix(OKABE_ITO.orange, background, part)
-    }
-    this.table.style.setProperty("--heat", css(heat))
+    this.table.style.setProperty("--heat", css(with_contrast(mix(OKABE_ITO.orange, background, 0.4), background, foreground, LEGIBLE)))
   }
 
   protected key_of({text}: Row): string {
@@ -223,8 +220,8 @@ export class LinesView extends TableView<Row> {
     if (selection.source == "lines") {
       return new Set([selection.key])
     }
-    const rows = selection.row >= 0 ? [selection.row] : Array.from(selection.rows.subarray(0, MOST_LOOKED_UP))
-    const lines = new Set(rows.map((row) => line_of_row(data, row)))
+    const rows = marked_rows(selection).subarray(0, MOST_LOOKED_UP)
+    const lines = new Set(Array.from(rows, (row) => line_of_row(data, row)))
     return new Set(lines.size == 1 ? [...lines].filter((line) => line >= 0).map(String) : [])
   }
 
@@ -328,5 +325,5 @@ td.code { line-height: 20px; }
 .heat { position: absolute; left: 0; top: 1px; bottom: 1px; min-width: 0; border-radius: 2px; background: var(--heat); }
 .silent .text { color: var(--muted); }
 /* The heat shows the shares. */
-.fill { display: none; }
+td.bar { background: none; }
 `

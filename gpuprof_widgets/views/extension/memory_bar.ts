@@ -1,7 +1,8 @@
 import type * as p from "@bokehjs/core/properties"
 
+import {css} from "./colour"
 import {button, choice, element, legend, legend_items} from "./element"
-import {format_bytes, format_ns, format_share, type Memory} from "./engine"
+import {format_bytes, format_share, type Memory, type MemoryDevice} from "./engine"
 import {memory_colour} from "./memory_paint"
 import {go_to_peak, memory_of, MemoryPlot} from "./memory_plot"
 import {BAR_CSS, Panel, PanelView} from "./panel"
@@ -22,6 +23,7 @@ export class MemoryBarView extends PanelView {
     this.connect(plot.properties.device.change, () => this.update())
     this.connect(plot.properties.from_zero.change, () => this.update())
     this.connect(this.store.theme.changed, () => this.update())
+    this.connect(this.store.visible.change, () => this.show_peak())
   }
 
   protected build_content(): Node[] {
@@ -46,8 +48,13 @@ export class MemoryBarView extends PanelView {
 
   private update(): void {
     const {plot} = this.model
-    const device = this.memory.devices[plot.device]
     this.from_zero.setAttribute("aria-pressed", String(plot.from_zero))
+    this.show_peak()
+    this.show_legend(this.memory.devices[plot.device])
+  }
+
+  private show_peak(): void {
+    const device = this.memory.devices[this.model.plot.device]
     const moment = device.fullest(...this.store.bounds)
     const stack = [...device.stack(moment)]
     const total = device.totals[moment] ?? 0
@@ -55,10 +62,13 @@ export class MemoryBarView extends PanelView {
       .sort(([a], [b]) => b - a).slice(0, 3)
     const parts = largest.map(([bytes, i]) => `${format_share(bytes / total)} ${this.memory.categories[i]}`)
     this.peak.textContent = moment < 0 ? "nothing allocated"
-      : `${device.name}: peak ${format_bytes(total)} at ${format_ns(device.moments[moment])} (${parts.join(", ")})`
+      : `${device.name}: peak ${format_bytes(total)} at ${this.store.moment(device.moments[moment])} (${parts.join(", ")})`
+  }
+
+  private show_legend(device: MemoryDevice): void {
     const {background} = this.store.theme.palette
     const present = this.memory.categories.filter((_, i) => device.moments.some((_, moment) => device.stack(moment)[i] > 0))
-    const swatches = legend_items(present.map((category) => [memory_colour(category, background), category]))
+    const swatches = legend_items(present.map((category) => [css(memory_colour(category, background)), category]))
     const reserved = device.reserved.moments.length == 0 ? [] : [element("li", {}, "╌╌ reserved by the allocator")]
     const coarse = device.exact ? [] : [element("li", {}, "short changes are drawn together: each part of the trace at its fullest")]
     this.legend.replaceChildren(...swatches, ...reserved, ...coarse)

@@ -1,5 +1,6 @@
 import type {Context2d} from "@bokehjs/core/util/canvas"
 
+import {painted} from "./categories"
 import {css, hex, mix, type RGB} from "./colour"
 import {format_bytes, type Memory, type MemoryBlock} from "./engine"
 import {x_near_view} from "./paint"
@@ -39,7 +40,7 @@ export function paint_grid(ctx: Context2d, scale: MemoryScale, palette: Palette)
 export function paint_stacks(
   ctx: Context2d, memory: Memory, device: number, moments: Int32Array, scale: MemoryScale, palette: Palette,
 ): void {
-  const colours = memory.categories.map((category) => memory_colour(category, palette.background))
+  const paints = memory.categories.map((category) => painted(memory_colour(category, palette.background), palette.background))
   for (let x = 0; x < moments.length;) {
     let end = x + 1
     while (end < moments.length && moments[end] == moments[x]) {
@@ -49,8 +50,14 @@ export function paint_stacks(
     memory.devices[device].stack(moments[x]).forEach((bytes, category) => {
       if (bytes > 0) {
         const top = y_of(below + bytes, scale)
-        ctx.fillStyle = colours[category]
-        ctx.fillRect(x, top, end - x, y_of(below, scale) - top)
+        const {fill, outline} = paints[category]
+        const bottom = y_of(below, scale)
+        ctx.fillStyle = fill
+        ctx.fillRect(x, top, end - x, bottom - top)
+        if (outline != null) {
+          ctx.fillStyle = outline
+          ctx.fillRect(x, top, end - x, Math.min(1, bottom - top))
+        }
         below += bytes
       }
     })
@@ -147,6 +154,6 @@ const GREY = hex("#999999")
 const BEFORE = "before the record"
 
 /** Returns the fill of a category; memory from before the record is paler, its owner is unknown. */
-export function memory_colour(category: string, background: RGB): string {
-  return css(category == BEFORE ? mix(GREY, background, 0.55) : COLOURS[category] ?? GREY)
+export function memory_colour(category: string, background: RGB): RGB {
+  return category == BEFORE ? mix(GREY, background, 0.55) : COLOURS[category] ?? GREY
 }

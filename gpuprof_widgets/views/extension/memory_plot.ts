@@ -136,9 +136,9 @@ export class MemoryPlotView extends TimePlotView {
       facts.push(["reserved", format_bytes(reserved)])
     }
     if (pointed?.block != null) {
-      facts.push(["Here", `${format_bytes(pointed.block.bytes)} of ${memory.categories[pointed.category]}`], ...block_facts(pointed.block))
+      facts.push(["Here", `${format_bytes(pointed.block.bytes)} of ${memory.categories[pointed.category]}`], ...block_facts(this.store, pointed.block))
     }
-    const time = format_ns(Math.max(device.moments[moment], this.time_at(x)))
+    const time = this.time_text(Math.max(device.moments[moment], this.time_at(x)))
     this.tooltip?.show(`${device.name}: ${format_bytes(total)} at ${time}`, facts, event.clientX, event.clientY)
   }
 
@@ -248,16 +248,16 @@ export function go_to_peak(store: TraceStore, device: number): void {
 }
 
 /** Returns the start of a block's life and its length, in words. */
-export function lifetime({start, end}: MemoryBlock): string {
+export function lifetime(store: TraceStore, {start, end}: MemoryBlock): string {
   if (start == -Infinity) {
-    return end == Infinity ? "before and after the record" : `from before the record until ${format_ns(end)}`
+    return end == Infinity ? "before and after the record" : `from before the record until ${store.moment(end)}`
   }
-  return end == Infinity ? `from ${format_ns(start)} on` : `from ${format_ns(start)} for ${format_ns(end - start)}`
+  return end == Infinity ? `from ${store.moment(start)} on` : `from ${store.moment(start, end - start)} for ${format_ns(end - start)}`
 }
 
 /** Returns the facts about a block, for the tooltip. */
-export function block_facts(block: MemoryBlock): Fact[] {
-  const facts: Fact[] = [["Lives", lifetime(block)]]
+export function block_facts(store: TraceStore, block: MemoryBlock): Fact[] {
+  const facts: Fact[] = [["Lives", lifetime(store, block)]]
   const causes: Fact[] = [
     ["Line", block.line_name], ["Module", block.module_name], ["Op", block.op_name], ["Tensor", block.tensor],
   ]

@@ -1,5 +1,6 @@
 import type * as p from "@bokehjs/core/properties"
 
+import {css} from "./colour"
 import {format_count, type Column, type MemoryBlock, type Window} from "./engine"
 import {memory_colour} from "./memory_paint"
 import {lifetime, memory_of, MemoryPlot, select_block, selected_block} from "./memory_plot"
@@ -14,7 +15,6 @@ export class MemoryTableView extends TableView<MemoryBlock> {
 
   override connect_signals(): void {
     super.connect_signals()
-    this.connect(this.store.theme.changed, () => this.fill())
     this.connect(this.model.plot.properties.device.change, () => this.change_columns())
   }
 
@@ -36,11 +36,11 @@ export class MemoryTableView extends TableView<MemoryBlock> {
       {key: "bytes", label: "Size", unit: "bytes", value: ({bytes}) => bytes},
       {
         key: "start_ns", label: "From", unit: "moment", value: ({start}) => finite_or_null(start),
-        text: ({start}) => start == -Infinity ? "before" : null, note: lifetime,
+        text: ({start}) => start == -Infinity ? "before" : null, note: (block) => lifetime(this.store, block),
       },
       {
         key: "alive_ns", label: "Alive", unit: "ns", value: ({start, end}) => finite_or_null(end - start),
-        text: ({end}) => end == Infinity ? "to the end" : null, note: lifetime,
+        text: ({end}) => end == Infinity ? "to the end" : null, note: (block) => lifetime(this.store, block),
       },
       ...owners.filter(({value}) => blocks.some((block) => value(block) != "")),
     ]
@@ -53,7 +53,7 @@ export class MemoryTableView extends TableView<MemoryBlock> {
   }
 
   protected override colour_of({category}: MemoryBlock): string {
-    return memory_colour(memory_of(this.store).categories[category], this.store.theme.palette.background)
+    return css(memory_colour(memory_of(this.store).categories[category], this.store.theme.palette.background))
   }
 
   protected summary(count: number): string {

@@ -3,16 +3,18 @@ import type {Context2d} from "@bokehjs/core/util/canvas"
 import {Renderer} from "@bokehjs/models/renderers/renderer"
 
 import {kind_of} from "./categories"
-import {css, type RGB} from "./colour"
+import {css, outline_of, type RGB} from "./colour"
 import {REGION_CATEGORIES, type Store, type Window} from "./engine"
+import {undo_key, UNDO_KEYS} from "./journal"
 import {paint_frame} from "./paint"
 import {Surface, SurfaceView} from "./surface"
-import {pan_to, TraceStore, view_key, zoom_to} from "./trace_store"
+import {pan_to, TraceStore, view_key, view_wheel, zoom_to, type Selection} from "./trace_store"
 
 type Band = {colour: RGB, shares: Float32Array}
 type Drag = {kind: "move", offset: number} | {kind: "span", fixed: number}
 
 const EDGE = 6
+const MARK_HEIGHT = 6
 const CATEGORY_OF_KIND: Record<string, string> = {cpu: "cpu_op", gpu: "kernel", copy: "gpu_memcpy", python: "python_function"}
 const KINDS_OF_WORK = ["cpu", "gpu", "copy"]
 
@@ -29,7 +31,7 @@ export class MinimapView extends SurfaceView {
 
   override async lazy_initialize(): Promise<void> {
     await super.lazy_initialize()
-    await Promise.all([this.store, ...this.model.stores].map(({ready}) => ready))
+    await Promise.all(this.stores.map(({ready}) => ready))
     this.surface = new Surface({
       hover: ({x}) => this.surface.cursor(this.edge_at(x) != null ? "ew-resize" : this.is_inside(x) ? "grab" : "crosshair"),
       leave: () => undefined,
@@ -39,8 +41,9 @@ export class MinimapView extends SurfaceView {
       drag: ({x}) => this.move(x),
       drag_end: () => { this.drag = null },
       drag_cancel: () => { this.drag = null },
+      wheel: (event, x) => this.wheel(event, x),
       key: (event) => this.key(event),
-    }, "Overview of the whole trace. Arrow keys move the visible part, plus and minus resize it.")
+    }, `Overview of the whole trace. Arrow keys move the visible part, plus and minus resize it. ${UNDO_KEYS}`)
   }
 
   override connect_signals(): void {
@@ -51,6 +54,15 @@ export class MinimapView extends SurfaceView {
     this.connect(store.properties.window.change, repaint)
     this.connect(store.draft_changed, repaint)
     this.connect(store.theme.changed, repaint)
+    for (const each of this.stores) {
+      this.connect(each.selection_changed, repaint)
+    }
+  }
+
+  /** The traces, each with a strip of its own. */
+  private get stores(): TraceStore[] {
+    const {store, stores} = this.model
+    return stores.length == 0 ? [store] : stores
   }
 
   private get width(): number {
@@ -99,7 +111,43 @@ export class MinimapView extends SurfaceView {
     paint_frame(ctx, this.plot_view, (width, height) => {
       this.paint_bands(ctx, height)
       this.paint_view(ctx, width, height)
+      const room = height / this.stores.length
+      this.stores.forEach((store, i) => this.paint_marks(ctx, store, i * room, Math.min(MARK_HEIGHT, room / 2)))
     })
+  }
+
+  /** Marks along the upper edge where events and ranges are selected, also those that are not in view. */
+  private paint_marks(ctx: Context2d, store: TraceStore, top: number, height: number): void {
+    const {selection, theme: {palette}} = store
+    if (selection != null) {
+      ctx.fillStyle = css(palette.background)
+      ctx.fillRect(0, top, this.width, height)
+      ctx.fillStyle = css(palette.accent)
+      this.lit_pixels(store, selection).forEach((count, x) => {
+        if (count > 0) {
+          ctx.fillRect(x, top, 2, height)
+        }
+      })
+    }
+  }
+
+  /** Number of selected events and ranges in each pixel. */
+  private lit_pixels({data}: TraceStore, {rows, ranges = []}: Selection): Int32Array {
+    const pixels = Math.ceil(this.width)
+    const changes = new Int32Array(pixels + 1)
+    const pixel_of = (ns: number): number => Math.max(0, Math.min(Math.floor(this.x_of(ns)), pixels - 1))
+    const add = (start: number, end: number): void => {
+      changes[pixel_of(start)] += 1
+      changes[pixel_of(end) + 1] -= 1
+    }
+    for (const row of rows) {
+      add(data.ns(data.ts[row]), data.ns(data.end[row]))
+    }
+    for (const [start, end] of ranges) {
+      add(start, end)
+    }
+    let count = 0
+    return changes.map((change) => { count += change; return count }).subarray(0, pixels)
   }
 
   private paint_bands(ctx: Context2d, height: number): void {
@@ -108,11 +156,12 @@ export class MinimapView extends SurfaceView {
     ctx.fillRect(0, 0, this.width, height)
     const room = height / Math.max(1, this.bands.length)
     this.bands.forEach(({colour, shares}, i) => {
+      const tall = Array.from(shares, (share) => share == 0 ? 0 : Math.max(1, share * (room - 2)))
+      const bottom = (i + 1) * room - 1
       ctx.fillStyle = css(colour)
-      shares.forEach((share, x) => {
-        const tall = share == 0 ? 0 : Math.max(1, share * (room - 2))
-        ctx.fillRect(x, (i + 1) * room - 1 - tall, 1, tall)
-      })
+      tall.forEach((height, x) => ctx.fillRect(x, bottom - height, 1, height))
+      ctx.fillStyle = css(outline_of(colour, palette.band) ?? colour)
+      tall.forEach((height, x) => ctx.fillRect(x, bottom - height, 1, Math.min(height, 1)))
     })
   }
 
@@ -186,12 +235,14 @@ export class MinimapView extends SurfaceView {
     }
   }
 
+  /** As on the timeline: with Ctrl the visible part gets shorter or longer, with Shift it moves. */
+  private wheel(event: WheelEvent, x: number): boolean {
+    const {start, end} = this.store.visible
+    return view_wheel(this.store, event, Math.max(0, Math.min((this.time_at(x) - start) / (end - start), 1)), this.width)
+  }
+
   private key(event: KeyboardEvent): boolean {
-    if (event.key == "Escape") {
-      this.store.reset()
-      return true
-    }
-    return view_key(this.store, event.key)
+    return undo_key(this.store.journal, event.key) || view_key(this.store, event.key)
   }
 }
 

@@ -2,11 +2,12 @@ import {kind_of} from "./categories"
 import {css} from "./colour"
 import {choice} from "./element"
 import {
-  cell_text, compare_names, format_count, format_ns, op_row_instances, op_row_key, op_table, recorded, self_times, type Column,
+  cell_text, compare_names, format_count, format_ns, op_row_instances, op_row_keys, op_table, recorded, self_times, type Column,
   type Grouping, type OpRow, type Order, type Recorded, type SelfTimes, type Window,
 } from "./engine"
 import {Panel} from "./panel"
 import {TableView} from "./table"
+import {marked_rows} from "./trace_store"
 
 const GROUPINGS: [Grouping, string][] = [["name", "name"], ["name_shape", "name and shape"], ["category", "category"]]
 
@@ -126,9 +127,7 @@ export class OpTableView extends TableView<OpRow> {
     if (selection == null) {
       return new Set()
     }
-    const row = selection.row >= 0 ? selection.row : selection.rows[0]
-    const key = selection.source == "table" ? selection.key : row == null ? null : op_row_key(this.store.data, this.grouping, row)
-    return new Set(key == null ? [] : [key])
+    return selection.source == "table" ? new Set([selection.key]) : op_row_keys(this.store.data, this.grouping, marked_rows(selection))
   }
 
   protected choose({key, name}: OpRow): void {

@@ -1,6 +1,7 @@
 import type {Context2d} from "@bokehjs/core/util/canvas"
 import type {PlotView} from "@bokehjs/models/plots/plot"
 
+import type {Paint} from "./categories"
 import {css} from "./colour"
 import {REGION_CATEGORIES, type Band} from "./engine"
 import type {TraceStore} from "./trace_store"
@@ -42,6 +43,19 @@ export class Labels {
       length -= 1
     }
     return length >= 3 ? `${text.slice(0, length)}…` : ""
+  }
+}
+
+/** Pixels: a bar that is narrower or lower would be nothing but outline. */
+const OUTLINED = 4
+
+export function fill_bar(ctx: Context2d, {fill, outline}: Omit<Paint, "ink">, x: number, y: number, width: number, height: number): void {
+  const has_outline = outline != null && width >= OUTLINED && height >= OUTLINED
+  ctx.fillStyle = has_outline ? outline : fill
+  ctx.fillRect(x, y, width, height)
+  if (has_outline) {
+    ctx.fillStyle = fill
+    ctx.fillRect(x + 1, y + 1, width - 2, height - 2)
   }
 }
 

@@ -4,6 +4,8 @@ import {LayoutDOM, LayoutDOMView} from "@bokehjs/models/layouts/layout_dom"
 import type {UIElement} from "@bokehjs/models/ui/ui_element"
 
 import {element} from "./element"
+import {plain} from "./engine"
+import {undo_key} from "./journal"
 import {TraceStore} from "./trace_store"
 
 /** A part of the report that is plain DOM; it waits for the trace and takes the page's colours. */
@@ -32,16 +34,26 @@ export abstract class PanelView extends LayoutDOMView {
   override render(): void {
     super.render()
     this.shadow_el.append(...this.build_content())
-    this.shadow_el.addEventListener("keydown", (event) => this.escape(event as KeyboardEvent))
+    this.shadow_el.addEventListener("keydown", (event) => this.undo(event as KeyboardEvent))
+    this.shadow_el.addEventListener("copy", (event) => this.copy_plain(event as ClipboardEvent))
   }
 
-  /** Escape restores the report from wherever the focus is; a dialog and a filled search box keep it. */
-  private escape(event: KeyboardEvent): void {
-    const {target} = event
-    const keeps = target instanceof HTMLInputElement && target.value != "" || target instanceof Element && target.closest("dialog") != null
-    if (event.key == "Escape" && !keeps && !event.defaultPrevented) {
+  /** Escape and Backspace undo from wherever the focus is, except where they have a meaning of their own. */
+  private undo(event: KeyboardEvent): void {
+    const {target, key, ctrlKey, metaKey, altKey} = event
+    const is_kept = event.defaultPrevented || ctrlKey || metaKey || altKey || target instanceof Element && keeps(target, key)
+    if (!is_kept && undo_key(this.store.journal, key)) {
       event.preventDefault()
-      this.store.reset()
+      event.stopPropagation()
+    }
+  }
+
+  /** Copies selected text with ordinary spaces, so that other programs read its numbers. */
+  private copy_plain(event: ClipboardEvent): void {
+    const text = selected_text(this.shadow_el)
+    if (text != "" && plain(text) != text && event.clipboardData != null) {
+      event.clipboardData.setData("text/plain", plain(text))
+      event.preventDefault()
     }
   }
 
@@ -51,6 +63,18 @@ export abstract class PanelView extends LayoutDOMView {
   }
 
   protected abstract build_content(): Node[]
+}
+
+/** Whether an element makes use of a key that undoes: a dialog, a text box with text, for Backspace any field. */
+function keeps(el: Element, key: string): boolean {
+  const is_filled = el instanceof HTMLInputElement && el.type == "search" && el.value != ""
+  return el.closest("dialog") != null || is_filled || key == "Backspace" && el.matches("input, select, textarea")
+}
+
+/** Returns the selected text of a part of the page; Chromium keeps a selection for each shadow root. */
+export function selected_text(root: ShadowRoot): string {
+  const {getSelection = () => document.getSelection()} = root as {getSelection?: () => Selection | null}
+  return getSelection.call(root)?.toString() ?? ""
 }
 
 type PanelProps = {store: p.Property<TraceStore>}
@@ -71,6 +95,7 @@ const PANEL_CSS = `
   --fg: var(--gp-foreground, #212121);
   --muted: var(--gp-muted, #595959);
   --line: var(--gp-line, #cfcfcf);
+  --edge: var(--gp-edge, #949494);
   --band: var(--gp-band, #f4f4f4);
   --bg: var(--gp-background, #fff);
   --accent: var(--gp-accent, #005ea2);
@@ -83,10 +108,10 @@ h2, h3, p, ul, ol { margin: 0; padding: 0; }
 h2 { font-size: 16px; font-weight: 600; }
 h3 { font-size: 13px; font-weight: 600; }
 button, select, input {
-  font: inherit; color: var(--fg); background: var(--bg); border: 1px solid var(--line); border-radius: 4px;
+  font: inherit; color: var(--fg); background: var(--bg); border: 1px solid var(--edge); border-radius: 4px;
 }
 button { padding: 1px 8px; cursor: pointer; }
-button:hover:not(:disabled) { border-color: var(--muted); background: var(--band); }
+button:hover:not(:disabled) { border-color: var(--fg); background: var(--band); }
 button:disabled { color: var(--muted); cursor: default; opacity: 0.7; }
 button[aria-pressed=true] { border-color: var(--accent); box-shadow: inset 0 0 0 1px var(--accent); }
 select, input { padding: 1px 6px; height: 24px; }
@@ -98,7 +123,9 @@ input::placeholder { color: var(--muted); opacity: 1; }
 .push { margin-left: auto; }
 .clip { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .choice { white-space: nowrap; }
-.swatch { display: inline-block; width: 12px; height: 12px; border-radius: 2px; margin-right: 4px; vertical-align: -1px; }
+.swatch { display: inline-block; width: 12px; height: 12px; border-radius: 2px; margin-right: 4px; vertical-align: -1px; box-shadow: inset 0 0 0 1px var(--edge); }
+/* What follows the reader at the top of the screen leaves the focused element uncovered. */
+:is(button, select, input, summary, tr) { scroll-margin-top: 90px; }
 .off { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 `
 
@@ -106,8 +133,8 @@ export const BAR_CSS = `
 :host { padding: 8px 0 4px; border-top: 1px solid var(--line); }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: 2px 12px; color: var(--muted); }
 .hint { color: var(--muted); }
-kbd { font: 11px var(--mono); border: 1px solid var(--line); border-radius: 3px; padding: 0 3px; }
-dialog { color: var(--fg); background: var(--bg); border: 1px solid var(--line); border-radius: 6px; max-width: 560px; }
+kbd { font: 11px var(--mono); border: 1px solid var(--edge); border-radius: 3px; padding: 0 3px; }
+dialog { color: var(--fg); background: var(--bg); border: 1px solid var(--edge); border-radius: 6px; max-width: 560px; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 3px 12px; margin: 8px 0; }
 dd { margin: 0; }
 .crumbs { display: flex; flex-wrap: wrap; gap: 4px; align-items: center; min-height: 26px; max-width: 100%; }

@@ -1,6 +1,6 @@
 import type * as p from "@bokehjs/core/properties"
 
-import {button, element} from "./element"
+import {button, element, with_code} from "./element"
 import {format_count} from "./engine"
 import {Panel, PanelView} from "./panel"
 import {StoreGroup} from "./store_group"
@@ -8,11 +8,6 @@ import {zoom_to, type FindingLine, type TraceStore} from "./trace_store"
 
 /** Number of findings that are not folded, as in the static part of a report. */
 const FIRST_FINDINGS = 5
-
-/** Names stand between backticks in a finding; here they are set as code. */
-function with_code(text: string): (Node | string)[] {
-  return text.split("`").map((part, i) => i % 2 == 1 ? element("code", {}, part) : part)
-}
 
 /** The first lines of the report: the findings in words, and notes on the measurement. */
 export class ReportHeaderView extends PanelView {
@@ -70,9 +65,8 @@ export class ReportHeaderView extends PanelView {
       zoom_to(store, start, end, 0.25)
     }
     const labels = new Set(rows.map((row) => store.data.label[row]))
-    store.choose(rows.length == 0 ? null
-      : {source: "finding", row: -1, rows: Int32Array.from(rows), key: text, labels,
-        text: rows.length < events ? `Finding on ${format_count(events, "event")}, the first` : "Finding"})
+    store.choose({source: "finding", row: -1, rows: Int32Array.from(rows), key: text, labels, text, events})
+    store.called_up.emit(false)
   }
 
   private note_list(): Node[] {

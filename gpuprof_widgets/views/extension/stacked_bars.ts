@@ -1,5 +1,5 @@
-import {OKABE_ITO} from "./categories"
-import {css, hex, ink_on, mix, type RGB} from "./colour"
+import {OKABE_ITO, painted} from "./categories"
+import {css, hex, mix, type RGB} from "./colour"
 import {element, legend} from "./element"
 import {cell_text, format_share, type Cell, type PanelData} from "./engine"
 
@@ -19,7 +19,7 @@ type PartHandlers = {
 
 /** One bar per group, stacked of its parts, all on one scale; the table has the same in words. */
 export function stacked_bars(
-  data: PanelData, values: Cell[][], shown: number[], chosen: Set<number>, handlers: PartHandlers,
+  data: PanelData, values: Cell[][], shown: number[], chosen: Set<number>, background: RGB, handlers: PartHandlers,
 ): HTMLElement[] {
   const {bars} = data
   if (bars == null) {
@@ -41,13 +41,13 @@ export function stacked_bars(
   const most = Math.max(...totals, 0)
   const cells = [...groups].flatMap(([group, parts], i) => {
     const stack = parts.filter(({value}) => value > 0).map(({rows, name, value}) => {
-      const {fill, ink} = part_colour(name)
+      const {fill, ink, outline} = painted(part_colour(name), background)
       const share = value / most
       const percent = format_share(value / totals[i])
       const words = `${cell_text(value, unit)} (${percent})`
       const inside = share * ROOM > name.length * LETTER + 40 ? `${name} ${percent}` : share * ROOM > 40 ? percent : ""
       const part = element("span", {
-        class: "part", style: `width:${100 * share}%;background:${fill};color:${ink}`, "aria-selected": rows.some((row) => chosen.has(row)) ? "true" : null,
+        class: "part", style: `width:calc(${100 * share}% - 1px);background:${fill};color:${ink};${outline == null ? "" : `border:1px solid ${outline}`}`, "aria-selected": rows.some((row) => chosen.has(row)) ? "true" : null,
       }, inside)
       part.addEventListener("click", (event) => handlers.choose(rows, event))
       part.addEventListener("pointermove", (event) => handlers.hover(`${group}: ${name}`, words, event))
@@ -60,7 +60,7 @@ export function stacked_bars(
     ]
   })
   const used = new Set(shown.filter((row) => Number(values[value_at][row]) > 0).map((row) => String(values[part_at][row])))
-  const colours = names.filter((name) => used.has(name)).map((name): [string, string] => [part_colour(name).fill, name])
+  const colours = names.filter((name) => used.has(name)).map((name): [string, string] => [css(part_colour(name)), name])
   return most == 0 ? [] : [
     legend(`Colours of ${data.title}`, colours),
     element("div", {class: "bars", role: "group", "aria-label": `${data.title} as bars`}, ...cells),
@@ -100,8 +100,6 @@ function colour_by_name(name: string): RGB {
   return mix(all[hash % all.length], WHITE, 0.3)
 }
 
-/** Fill and ink of a part. */
-function part_colour(name: string): {fill: string, ink: string} {
-  const fill = PART_COLOURS[name] ?? colour_by_name(name)
-  return {fill: css(fill), ink: css(ink_on(fill))}
+function part_colour(name: string): RGB {
+  return PART_COLOURS[name] ?? colour_by_name(name)
 }

@@ -2,6 +2,8 @@ import type * as p from "@bokehjs/core/properties"
 import {Signal0} from "@bokehjs/core/signaling"
 import {Model} from "@bokehjs/model"
 
+import type {State} from "./engine"
+import {Journal, type Layer, type Part} from "./journal"
 import {TraceStore} from "./trace_store"
 
 type StoreGroupProps = {
@@ -12,7 +14,7 @@ type StoreGroupProps = {
 export interface StoreGroup extends p.AttrsOf<StoreGroupProps> {}
 
 /** Several traces on one time axis: a brush or reset of one is one of all; there is one selection at a time. */
-export class StoreGroup extends Model {
+export class StoreGroup extends Model implements Part {
   static override __module__ = "gpuprof_widgets.views.models"
 
   /** The store in which the last selection was made. */
@@ -31,6 +33,12 @@ export class StoreGroup extends Model {
   override initialize(): void {
     super.initialize()
     this.selection_changed = new Signal0(this, "selection_changed")
+    const linked = {stores: this.stores, choose: (selections: TraceStore["selection"][]) => this.choose(selections)}
+    const journal = new Journal(this)
+    for (const store of this.stores) {
+      store.journal = journal
+      store.linked = linked
+    }
   }
 
   override connect_signals(): void {
@@ -52,6 +60,24 @@ export class StoreGroup extends Model {
     this.spread(null, (store) => store.choose(selections[this.stores.indexOf(store)]))
     this.chosen = null
     this.selection_changed.emit()
+  }
+
+  remember(): State {
+    const {chosen} = this
+    const states = this.stores.map((store) => ({store, ...store.remember()}))
+    return {
+      marks: states.flatMap(({marks}) => marks),
+      restore: () => {
+        // Each store has a state of its own: none is passed on to the others.
+        this.spread(null, (store) => states.find((state) => state.store === store)?.restore())
+        this.chosen = chosen
+        this.selection_changed.emit()
+      },
+    }
+  }
+
+  clear(layer: Layer): boolean {
+    return this.stores.filter((store) => store.clear(layer)).length > 0
   }
 
   private brushed(store: TraceStore): void {

@@ -2,6 +2,7 @@ import type {BBox} from "@bokehjs/core/util/bbox"
 import {RendererView} from "@bokehjs/models/renderers/renderer"
 
 import {element} from "./element"
+import {listen_weakly} from "./weak_listener"
 
 export type Point = {x: number, y: number, event: PointerEvent | MouseEvent}
 
@@ -126,7 +127,9 @@ export class Surface {
   }
 
   private wheel(event: WheelEvent): void {
-    if (this.handlers.wheel?.(event, this.point(event).x) ?? false) {
+    const is_handled = this.handlers.wheel?.(event, this.point(event).x) ?? false
+    // Never the browser's zoom: it would change the whole page under the pointer.
+    if (is_handled || event.ctrlKey || event.metaKey) {
       event.preventDefault()
       event.stopPropagation()
     }
@@ -153,19 +156,17 @@ const PAUSE_MS = 250
 export class WheelLatch {
   private last = -Infinity
   private scrolls_tracks = false
-  private readonly note = (event: WheelEvent): void => {
+  private readonly listening = listen_weakly(window, "wheel", this, (latch, event) => latch.note(event))
+
+  remove(): void {
+    this.listening.abort()
+  }
+
+  private note(event: Event): void {
     if (event.timeStamp - this.last > PAUSE_MS) {
       this.scrolls_tracks = false
     }
     this.last = event.timeStamp
-  }
-
-  constructor() {
-    window.addEventListener("wheel", this.note, {passive: true})
-  }
-
-  remove(): void {
-    window.removeEventListener("wheel", this.note)
   }
 
   scrolls(event: WheelEvent, scroll: number, end: number): boolean {

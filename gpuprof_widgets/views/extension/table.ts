@@ -1,14 +1,17 @@
 import {GREW, SHRANK} from "./categories"
-import {css} from "./colour"
+import {css, mix, outline_of, parse_colour, with_contrast} from "./colour"
 import {button, element, regex_button} from "./element"
 import {
-  cell_text, fitted, format_count, format_ns, format_share, matcher, natural_width, sorted, to_csv, type Cell, type Column, type Matcher,
-  type Order, type Unit, type Window,
+  CHANGE_BAR, column_text, fitted, format_count, format_ns, format_share, is_empty, matcher, sorted, to_csv, WIDEST_SHARE, widths_of,
+  type Cell, type Column, type Matcher, type Measure, type Order, type Unit, type Width, type Window,
 } from "./engine"
-import {PanelView} from "./panel"
+import {PanelView, selected_text} from "./panel"
 
 /** Number of rows that a long table lists; the filter reaches the others. */
 const MOST_ROWS = 1_000
+/** Share of the background in the fill of a bar behind text, at least; and the contrast that the text keeps. */
+const PALE = 0.4
+const LEGIBLE = 4.6
 
 /** A table with headings that sort, a filter, keys that walk the rows, a link to the selection, and a copy as CSV. */
 export abstract class TableView<Row> extends PanelView {
@@ -34,7 +37,10 @@ export abstract class TableView<Row> extends PanelView {
   private listed: Row[] = []
   /** Key of the row that the Tab key reaches. */
   private tab_stop: string | null = null
-  private widths: number[] = []
+  /** The widths that the columns need; null until they can be measured. */
+  private widths: Width[] | null = null
+  /** The text that was selected when the mouse was pressed: a drag that selects another one is no click. */
+  private pressed_text = ""
   /** The largest change in each column of changes. */
   private largest = new Map<string, number>()
   private observer: ResizeObserver | null = null
@@ -70,6 +76,11 @@ export abstract class TableView<Row> extends PanelView {
 
   protected is_listed(_row: Row): boolean {
     return true
+  }
+
+  /** Whether a double click on a row zooms; elsewhere it selects a word. */
+  protected get zooms_on_double_click(): boolean {
+    return false
   }
 
   /** Whether a click on a row selects anything. */
@@ -120,6 +131,7 @@ export abstract class TableView<Row> extends PanelView {
     this.connect(store.properties.window.change, () => this.recompute())
     this.connect(store.selection_changed, () => this.follow_selection())
     this.connect(store.was_reset, () => this.clear_filter())
+    this.connect(store.theme.changed, () => this.fill())
   }
 
   override remove(): void {
@@ -171,23 +183,33 @@ export abstract class TableView<Row> extends PanelView {
 
   protected change_columns(): void {
     this.columns = this.list_columns()
+    this.rows = this.list_rows(this.listed_range)
+    const empty = this.of_whole_trace((rows) => this.shown_columns.slice(1).filter((column) => is_empty(column, rows)))
+    this.columns = this.columns.map((column) => empty.includes(column) ? {...column, is_hidden: true} : column)
     if (!this.shown_columns.some(({key}) => key == this.order?.key)) {
       this.order = this.first_order()
     }
-    this.recompute()
-    // Of the whole trace: a brushed range leaves the columns where they are.
-    const rows = this.whole_rows().filter((row) => this.is_listed(row))
-    this.widths = this.shown_columns.map((column) => natural_width(column, rows))
-    this.lay_out()
+    this.widths = null
+    this.add_up()
+    this.fill()
   }
 
-  protected whole_rows(): Row[] {
-    return this.store.window == null ? this.rows : this.list_rows(null)
+  private get listed_range(): Window | null {
+    return this.store.window == null ? null : this.store.range
+  }
+
+  /** Asks for something about the listed rows of the whole trace: a brushed range leaves the columns where they are. */
+  private of_whole_trace<T>(ask: (rows: Row[]) => T): T {
+    const range = this.listed_range
+    const answer = ask((range == null ? this.rows : this.list_rows(null)).filter((row) => this.is_listed(row)))
+    if (range != null) {
+      this.list_rows(range)  // columns show what was listed last
+    }
+    return answer
   }
 
   private recompute(): void {
-    const {store} = this
-    this.rows = this.list_rows(store.window == null ? null : store.range)
+    this.rows = this.list_rows(this.listed_range)
     this.add_up()
     this.fill()
   }
@@ -228,6 +250,7 @@ export abstract class TableView<Row> extends PanelView {
     const had_focus = this.table.contains(this.shadow_el.activeElement)
     this.passing = rows
     this.listed = this.rows_to_list(chosen)
+    this.recolour_bars()
     this.table.replaceChildren(
       element("colgroup", {}, ...this.shown_columns.map(() => element("col"))), this.head(), ...this.bodies(this.listed))
     this.lay_out()
@@ -240,6 +263,14 @@ export abstract class TableView<Row> extends PanelView {
       : `Show all ${format_count(rows.length, "row")}`
     if (had_focus) {
       this.selectable_lines.find(({dataset}) => dataset.key == this.tab_stop)?.focus({preventScroll: true})
+    }
+  }
+
+  private recolour_bars(): void {
+    const {accent, background} = this.store.theme.palette
+    this.table.style.setProperty("--soft", this.soft(css(accent)))
+    for (const [name, colour] of [["--grew", GREW], ["--shrank", SHRANK]] as const) {
+      this.table.style.setProperty(name, css(outline_of(colour, background) ?? colour))
     }
   }
 
@@ -286,11 +317,19 @@ export abstract class TableView<Row> extends PanelView {
   }
 
   private lay_out(): void {
-    if (this.widths.length == this.shown_columns.length) {
-      const widths = fitted(this.widths, this.shown_columns, this.frame.clientWidth)
+    const room = this.frame.clientWidth
+    if (room > 0) {
+      this.widths ??= this.measure_columns()
+      const widths = fitted(this.widths, room)
       this.table.style.width = `${widths.reduce((sum, width) => sum + width, 0)}px`
       this.table.querySelectorAll("col").forEach((col, at) => { col.style.width = `${widths[at]}px` })
     }
+  }
+
+  private measure_columns(): Width[] {
+    const measure = measure_in(this.table)
+    this.table.style.setProperty("--share", `${measure(WIDEST_SHARE, "text")}px`)
+    return this.of_whole_trace((rows) => widths_of(this.shown_columns, rows, measure))
   }
 
   private head(): HTMLElement {
@@ -332,12 +371,21 @@ export abstract class TableView<Row> extends PanelView {
   protected row_element(row: Row): HTMLTableRowElement {
     const cells = this.shown_columns.map((column) => this.cell(column, row))
     const colour = this.colour_of(row)
-    const line = element("tr", {style: colour == null ? null : `--row:${colour}`}, ...cells)
+    const line = element("tr", {style: colour == null ? null : `--row:${colour};--soft:${this.soft(colour)}`}, ...cells)
     if (this.is_selectable(row)) {
       line.dataset.key = this.key_of(row)
+      line.addEventListener("mousedown", (event) => {
+        this.pressed_text = selected_text(this.shadow_el)
+        if (event.detail > 1 && this.zooms_on_double_click) {
+          event.preventDefault()
+        }
+      })
       line.addEventListener("click", (event) => {
-        this.tab_stop = line.dataset.key!
-        this.choose(row, event)
+        const text = selected_text(this.shadow_el)
+        if (text == "" || text == this.pressed_text) {
+          this.tab_stop = line.dataset.key!
+          this.choose(row, event)
+        }
       })
     }
     return line
@@ -346,16 +394,24 @@ export abstract class TableView<Row> extends PanelView {
   protected cell(column: Column<Row>, row: Row): HTMLElement {
     const {key, unit} = column
     const value = column.value(row)
-    const words = column.text?.(row) ?? cell_text(value, unit)
+    const words = column_text(column, row)
     const note = column.note?.(row) ?? null
     if (unit == "text") {
       const swatch = column.has_swatch ? [element("span", {class: "swatch"})] : []
       return element("td", {class: classes(column, false), title: note ?? (words == "" ? null : words)}, ...swatch, words)
     }
     const share = value == null || value == 0 ? null : column.share?.(row) ?? null
-    const share_beside = share == null ? [] : [" ", element("span", {class: "muted"}, format_share(share).replace("less than ", "<"))]
-    return element("td", {class: classes(column, this.ignores_range(column)), title: note, "data-column": key, "data-value": value},
-      words, ...share_beside, ...bar(unit, value, share, this.largest.get(key) ?? 0))
+    const share_beside = share == null ? [] : [" ", element("span", {class: "share muted"}, format_share(share).replace("less than ", "<"))]
+    const style = bar_style(unit, value, share, this.largest.get(key) ?? 0)
+    const names = [classes(column, this.ignores_range(column)), unit == "change" ? "change" : style == null ? null : "bar"]
+    return element("td", {class: names.filter((name) => name != null).join(" "), title: note, "data-column": key, "data-value": value, style},
+      words, ...share_beside)
+  }
+
+  /** Returns the fill of a bar behind a text: as strong as the text allows. */
+  private soft(colour: string): string {
+    const {background, muted} = this.store.theme.palette
+    return css(with_contrast(mix(parse_colour(colour).rgb, background, PALE), background, muted, LEGIBLE))
   }
 
   private key(event: KeyboardEvent): void {
@@ -409,19 +465,30 @@ function classes({unit, is_code}: {unit: Unit, is_code?: boolean}, ignores_range
   return names.length == 0 ? null : names.join(" ")
 }
 
-/** Returns the bar at the foot of a cell: as long as a share; for a change, from the middle to the left or right. */
-function bar(unit: Unit, value: Cell, share: number | null, most: number): HTMLElement[] {
+/** Returns the bar behind a number, as long as its share; the bar beside a change begins in the middle. */
+function bar_style(unit: Unit, value: Cell, share: number | null, most: number): string | null {
   if (typeof value != "number") {
-    return []
+    return null
   }
   if (unit == "change") {
     const part = most == 0 ? 0 : value / most * 50
-    const side = part < 0 ? `right:50%;background:${css(SHRANK)}` : `left:calc(50% + 1px);background:${css(GREW)}`
-    const half = part == 0 ? [] : [element("span", {style: `width:${Math.abs(part)}%;${side}`})]
-    return [element("span", {class: "change", "aria-hidden": "true"}, ...half)]
+    const [from, to] = [Math.min(50, 50 + part), Math.max(50, 50 + part)]
+    return part == 0 ? null : `--from:${from}%;--to:${to}%;--change:var(${part < 0 ? "--shrank" : "--grew"})`
   }
   const part = unit == "share" ? value : share ?? 0
-  return part > 0 ? [element("span", {class: "fill", style: `width:calc((100% - 16px) * ${Math.min(1, part)})`})] : []
+  return part > 0 ? `--to:max(1px,${100 * Math.min(1, part)}%)` : null
+}
+
+/** Returns a function that measures texts in the fonts of a table on the page. */
+function measure_in(table: HTMLElement): Measure {
+  const style = getComputedStyle(table)
+  const ctx = document.createElement("canvas").getContext("2d")!
+  const page = `${style.fontSize} ${style.fontFamily}`
+  const fonts = {text: page, heading: `600 ${page}`, code: `12px ${style.getPropertyValue("--mono")}`}
+  return (text, font) => {
+    ctx.font = fonts[font]
+    return ctx.measureText(text).width
+  }
 }
 
 /** Copies text, also where the page may not use the clipboard API (as in `file://` pages and iframes). */
@@ -457,14 +524,16 @@ export const TABLE_CSS = `
 table { border-collapse: separate; border-spacing: 0; table-layout: fixed; }
 th, td { padding: 2px 8px; text-align: left; border-bottom: 1px solid var(--line); height: 24px; }
 th { padding: 0 2px; font-weight: 600; vertical-align: bottom; }
+th, th button { white-space: normal; }
 th button { border: 0; background: none; width: 100%; text-align: inherit; font-weight: 600; padding: 2px 6px; line-height: 1.25; }
-th.number button { text-align: right; white-space: normal; }
+th.number button { text-align: right; }
 td { position: relative; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 td.number { text-align: right; }
 td.code { font: 12px var(--mono); }
 td.whole, th.whole button { color: var(--muted); }
 th.whole button { text-decoration: underline dotted; text-underline-offset: 3px; }
 th:first-child, td:first-child { position: sticky; left: 0; z-index: 1; background: var(--bg); }
+td { user-select: text; }
 tr[data-key] { cursor: pointer; }
 tr[data-key]:hover, tr[data-key]:hover td:first-child { background: var(--band); }
 tr[aria-selected=true], tr[aria-selected=true] td:first-child { background: var(--band); }
@@ -473,10 +542,17 @@ tr:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
 /* The first cell stands above the outline of its row. */
 tr:focus-visible td:first-child { box-shadow: inset 3px 2px 0 var(--accent), inset 0 -2px 0 var(--accent); }
 td .swatch { background: var(--row); }
-.fill { position: absolute; left: 8px; bottom: 2px; height: 3px; border-radius: 1px; background: var(--row, var(--accent)); }
-.change { position: absolute; left: 8px; right: 8px; bottom: 2px; height: 3px; }
-.change::before { content: ""; position: absolute; left: 50%; top: -2px; bottom: -1px; width: 1px; background: var(--muted); }
-.change span { position: absolute; top: 0; bottom: 0; border-radius: 1px; min-width: 1px; }
+/* Bars begin at the left of their column, those of changes in the middle of theirs: so they compare. */
+td.bar { background: linear-gradient(var(--soft), var(--soft)) left / var(--to) calc(100% - 4px) no-repeat; }
+td.change {
+  --from: 50%; --to: 50%;
+  background-image: linear-gradient(var(--edge), var(--edge)),
+    linear-gradient(to right, transparent var(--from), var(--change, transparent) var(--from) var(--to), transparent var(--to));
+  background-size: 1px 100%, ${CHANGE_BAR}px calc(100% - 8px);
+  background-position: ${8 + CHANGE_BAR / 2}px 50%, 8px 50%;
+  background-repeat: no-repeat;
+}
+.share { display: inline-block; min-width: var(--share); }
 .below, .more { margin-top: 6px; }
 .below:empty { display: none; }
 input[type=checkbox] { height: auto; vertical-align: -2px; accent-color: var(--accent); }

@@ -1,7 +1,8 @@
 import type {HasProps} from "@bokehjs/core/has_props"
 import {Signal0} from "@bokehjs/core/signaling"
 
-import {contrast, css, luminance, mix, parse_colour, type RGB} from "./colour"
+import {contrast, css, luminance, mix, parse_colour, VISIBLE, with_contrast, type RGB} from "./colour"
+import {parent_element} from "./scroll_port"
 
 /** The colours of one page, resolved to numbers so that canvas and DOM agree. */
 export type Palette = {
@@ -10,6 +11,8 @@ export type Palette = {
   foreground: RGB
   muted: RGB
   line: RGB
+  /** borders of what can be used, and of pale fills */
+  edge: RGB
   band: RGB
   accent: RGB
 }
@@ -21,23 +24,17 @@ const DEFAULT_PALETTE: Palette = palette_on([255, 255, 255], LIGHT.foreground)
 
 function palette_on(background: RGB, foreground: RGB): Palette {
   const dark = luminance(background) < 0.18
+  const band = mix(foreground, background, 0.94)
   return {
     dark,
     background,
     foreground,
     muted: mix(foreground, background, 0.25),
     line: mix(foreground, background, 0.78),
-    band: mix(foreground, background, 0.94),
+    edge: with_contrast(mix(foreground, background, 0.7), foreground, band, VISIBLE),
+    band,
     accent: dark ? DARK.accent : LIGHT.accent,
   }
-}
-
-function parent_element(node: Element): Element | null {
-  if (node.parentElement != null) {
-    return node.parentElement
-  }
-  const root = node.getRootNode()
-  return root instanceof ShadowRoot ? root.host : null
 }
 
 /** The first opaque background behind an element; the page's canvas colour where there is none. */
@@ -71,37 +68,52 @@ function resolve_palette(el: Element): Palette {
 
 const WATCHED = ["class", "style", "data-theme", "data-jp-theme-light", "data-jp-theme-name", "data-vscode-theme-kind"]
 
+/** The themes of all reports. The page is watched for good, but keeps no report that has left it. */
+const themes = new Set<WeakRef<Theme>>()
+
+function refresh_all(): void {
+  for (const held of themes) {
+    const theme = held.deref()
+    if (theme == null) {
+      themes.delete(held)
+    } else {
+      theme.refresh()
+    }
+  }
+}
+
+function watch_page(): void {
+  const refresh_later = (): void => void setTimeout(refresh_all, 60)
+  const observer = new MutationObserver(refresh_later)
+  for (const el of [document.documentElement, document.body]) {
+    observer.observe(el, {attributes: true, attributeFilter: WATCHED})
+  }
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", refresh_later)
+}
+
+let is_watched = false
+
 /** Follows the page's theme and publishes it as CSS variables on the report's root. */
 export class Theme {
   palette: Palette = DEFAULT_PALETTE
   readonly changed: Signal0<HasProps>
   private root: HTMLElement | null = null
-  private readonly observer: MutationObserver
-  private readonly media = window.matchMedia("(prefers-color-scheme: dark)")
-  private readonly refresh_later = (): void => void setTimeout(() => this.refresh(), 60)
 
   constructor(owner: HasProps) {
     this.changed = new Signal0(owner, "theme")
-    this.observer = new MutationObserver(this.refresh_later)
+    themes.add(new WeakRef(this))
   }
 
   attach(root: HTMLElement): void {
     if (this.root === root) {
       return
     }
-    this.detach()
     this.root = root
-    for (const el of [document.documentElement, document.body]) {
-      this.observer.observe(el, {attributes: true, attributeFilter: WATCHED})
+    if (!is_watched) {
+      is_watched = true
+      watch_page()
     }
-    this.media.addEventListener("change", this.refresh_later)
     this.refresh()
-  }
-
-  detach(): void {
-    this.observer.disconnect()
-    this.media.removeEventListener("change", this.refresh_later)
-    this.root = null
   }
 
   refresh(): void {
@@ -111,7 +123,7 @@ export class Theme {
     }
     // Outside of the report: within it the colour scheme is the one that was resolved last.
     this.palette = resolve_palette(parent_element(root) ?? document.body)
-    for (const name of ["background", "foreground", "muted", "line", "band", "accent"] as const) {
+    for (const name of ["background", "foreground", "muted", "line", "edge", "band", "accent"] as const) {
       root.style.setProperty(`--gp-${name}`, css(this.palette[name]))
     }
     root.style.colorScheme = this.palette.dark ? "dark" : "light"

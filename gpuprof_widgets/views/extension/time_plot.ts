@@ -4,9 +4,11 @@ import type {Plot} from "@bokehjs/models/plots/plot"
 
 import {css} from "./colour"
 import {Tooltip} from "./element"
+import {format_ticks} from "./engine"
+import {undo_key} from "./journal"
 import {Surface, SurfaceView, type Point} from "./surface"
 import type {Palette} from "./theme"
-import {pan_by, pan_to, view_key, zoom_by, type TraceStore} from "./trace_store"
+import {pan_to, view_key, view_wheel, type TraceStore} from "./trace_store"
 
 /** A plot over the time that the timeline shows: it is brushed, moved and zoomed like that. */
 export abstract class TimePlotView extends SurfaceView {
@@ -50,6 +52,9 @@ export abstract class TimePlotView extends SurfaceView {
   override connect_signals(): void {
     super.connect_signals()
     const {store} = this
+    for (const signal of [store.visible.change, store.properties.window.change, store.selection_changed]) {
+      this.connect(signal, () => this.tooltip?.hide())
+    }
     this.connect(store.properties.window.change, () => this.request_paint())
     this.connect(store.draft_changed, () => this.request_paint())
     this.connect(store.theme.changed, () => {
@@ -69,6 +74,12 @@ export abstract class TimePlotView extends SurfaceView {
     return {start, end, width: this.plot_view.frame.bbox.width}
   }
 
+  /** The text of a time under the pointer: it tells pixels apart. */
+  protected time_text(ns: number): string {
+    const {start, end, width} = this.view
+    return this.store.moment(ns, 10 * (end - start) / width)
+  }
+
   /** The time at a pixel of the surface, ns. */
   time_at(x: number): number {
     const {start, end, width} = this.view
@@ -84,23 +95,12 @@ export abstract class TimePlotView extends SurfaceView {
 
   protected wheel(event: WheelEvent, x: number): boolean {
     this.tooltip?.hide()
-    if (event.ctrlKey || event.metaKey) {
-      zoom_by(this.store, Math.exp(-event.deltaY / 250), x / this.view.width)
-      return true
-    }
-    if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
-      pan_by(this.store, (event.deltaX == 0 ? event.deltaY : event.deltaX) / this.view.width)
-      return true
-    }
-    return false
+    const {width} = this.view
+    return view_wheel(this.store, event, x / width, width)
   }
 
   protected key(event: KeyboardEvent): boolean {
-    if (event.key == "Escape") {
-      this.store.reset()
-      return true
-    }
-    return view_key(this.store, event.key)
+    return undo_key(this.store.journal, event.key) || view_key(this.store, event.key)
   }
 }
 
@@ -172,18 +172,11 @@ class TimelineDrag {
   }
 }
 
-const UNITS: [number, string][] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]]
-
-/** Ticks in ns, all in the unit of the largest, with as many decimals as tell neighbours apart. */
+/** Ticks in ns. */
 export class EngineeringTimeFormatter extends TickFormatter {
   static override __module__ = "gpuprof_widgets.views.models"
 
   doFormat(ticks: string[] | number[], _opts: {loc: number}): string[] {
-    const values = ticks.map(Number)
-    const largest = Math.max(...values.map(Math.abs))
-    const [size, unit] = UNITS.find(([size]) => largest >= size) ?? UNITS[UNITS.length - 1]
-    const step = values.length > 1 ? Math.abs(values[1] - values[0]) / size : 1
-    const decimals = Math.max(0, Math.min(9, Math.ceil(-Math.log10(step) - 1e-9)))
-    return values.map((value) => value == 0 ? "0" : `${(value / size).toFixed(decimals)} ${unit}`)
+    return format_ticks(ticks.map(Number))
   }
 }

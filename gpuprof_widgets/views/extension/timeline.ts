@@ -4,8 +4,11 @@ import {Renderer} from "@bokehjs/models/renderers/renderer"
 
 import {css} from "./colour"
 import {chain_text, facts_of} from "./details"
-import {bands, has_path, hit, path_pieces, type Band, type Store} from "./engine"
+import type {Uncovered} from "./element"
+import {bands, fullest_stretch, has_path, hit, path_pieces, type Band, type Store} from "./engine"
+import {UNDO_KEYS} from "./journal"
 import {paint_bands, paint_edges, paint_frame} from "./paint"
+import {bring_into_view} from "./scroll_port"
 import {WheelLatch, type Point} from "./surface"
 import {TimePlotView} from "./time_plot"
 import {paint_path, TimelinePainter, type View} from "./timeline_paint"
@@ -18,7 +21,7 @@ const HIT_TOLERANCE = 3
 export class TimelineView extends TimePlotView {
   declare model: Timeline
 
-  protected readonly description = "Timeline. Arrow keys move, plus and minus zoom, Enter selects an event, Escape resets."
+  protected readonly description = `Timeline. Arrow keys move, plus and minus zoom, Enter selects an event. ${UNDO_KEYS}`
 
   layout_of_tracks: TrackLayout
   /** Bars drawn in the last frame, for the tests. */
@@ -27,6 +30,8 @@ export class TimelineView extends TimePlotView {
   private folded: Set<number>
   private steps: Band[]
   private scroll = 0
+  /** Whether the selected events are to come into view as soon as the tracks have their height. */
+  private is_called_up = false
   private painter: TimelinePainter
   private readonly latch = new WheelLatch()
   private readonly gutter = new Gutter(
@@ -61,6 +66,7 @@ export class TimelineView extends TimePlotView {
     this.connect(store.properties.show_path.change, () => this.request_paint())
     this.connect(store.selection_changed, () => this.follow_selection())
     this.connect(store.was_reset, () => this.scroll_to(0))
+    this.connect(store.called_up, (takes_focus) => this.call_up(takes_focus))
     this.connect(store.theme.changed, () => this.painter.recolour(store.theme.palette.background))
   }
 
@@ -117,6 +123,10 @@ export class TimelineView extends TimePlotView {
   protected _paint(ctx: Context2d): void {
     this.mount()
     this.scroll = Math.max(0, Math.min(this.scroll, this.scroll_end))
+    if (this.is_called_up && Math.abs(this.plot_view.bbox.height - this.plot_model.height!) < 1) {
+      this.is_called_up = false
+      this.come_into_view()
+    }
     paint_frame(ctx, this.plot_view, () => this.paint_tracks(ctx))
   }
 
@@ -126,7 +136,8 @@ export class TimelineView extends TimePlotView {
     this.paint_headings(ctx, view)
     paint_bands(ctx, store, this.steps, view)
     const ranges = selection?.ranges ?? []
-    const dim = selection != null && selection.source != "timeline" && (selection.rows.length > 0 || ranges.length == 0)
+    const is_of_range = ranges.length > 0 || selection?.source == "finding"
+    const dim = selection != null && selection.source != "timeline" && (selection.rows.length > 0 || !is_of_range)
     this.bars_drawn = painter.bars(ctx, layout, view, dim)
     if (selection != null && dim) {
       painter.highlight(ctx, layout, selection.rows, view)
@@ -191,9 +202,17 @@ export class TimelineView extends TimePlotView {
       this.tooltip?.hide()
       return
     }
-    const facts = facts_of(this.data, row)
+    const facts = facts_of(this.store, row)
     const chain = chain_text(this.data, row)
-    this.tooltip?.show(this.data.name(row), chain == "" ? facts : [...facts, ["Chain", chain]], event.clientX, event.clientY)
+    this.tooltip?.show(
+      this.data.name(row), chain == "" ? facts : [...facts, ["Chain", chain]], event.clientX, event.clientY, this.uncovered(row))
+  }
+
+  /** The heights of an event's bar; below the timeline are the details. */
+  private uncovered(row: number): Uncovered {
+    const {top, bottom} = this.surface.el.getBoundingClientRect()
+    const [, y, , height] = this.painter.box(this.layout_of_tracks, row, this.view)!
+    return {top: top + Math.max(0, y), bottom: Math.min(top + y + height, bottom), floor: bottom}
   }
 
   private zoom_on(row: number): void {
@@ -226,6 +245,48 @@ export class TimelineView extends TimePlotView {
     }
   }
 
+  /** The selected events, those in the visible time range if any are. */
+  private get lit_rows(): number[] {
+    const {data, store: {selection, visible}} = this
+    const rows = selection == null ? [] : selection.row >= 0 ? [selection.row] : [...selection.rows]
+    const [start, end] = [data.tick(visible.start), data.tick(visible.end)]
+    const seen = rows.filter((row) => data.end[row] >= start && data.ts[row] <= end)
+    return seen.length > 0 ? seen : rows
+  }
+
+  /** Unfolds the tracks of the selected events; all comes into view once the tracks have their new height. */
+  private call_up(takes_focus: boolean): void {
+    const folded = new Set(this.lit_rows.map((row) => this.data.track[row]).filter((track) => this.folded.delete(track)))
+    if (folded.size > 0) {
+      this.arrange()
+    }
+    this.is_called_up = true
+    if (takes_focus) {
+      this.surface.el.focus({preventScroll: true})
+    }
+    this.request_paint()
+  }
+
+  /** Scrolls the tracks until most of the selected events are in the middle, and the page until they are on screen. */
+  private come_into_view(): void {
+    const {data, layout_of_tracks: {by_track}, view: {height}} = this
+    const tops = this.lit_rows.flatMap((row) => {
+      const lane = by_track.get(data.track[row])
+      return lane == null ? [] : [lane.top + data.depth[row] * lane.row_height]
+    })
+    const [first, last] = fullest_stretch(Float64Array.from(tops).sort(), height - ROW_HEIGHT)
+    if (tops.length > 0) {
+      this.scroll_to((first + last + ROW_HEIGHT - height) / 2)
+    }
+    const stretch = tops.length == 0 ? {top: 0, bottom: height} : {top: first - this.scroll, bottom: last + ROW_HEIGHT - this.scroll}
+    const {el} = this.plot_view
+    const {top} = this.surface.el.getBoundingClientRect()
+    bring_into_view(this.surface.el, stretch, {
+      top: (el.previousElementSibling ?? el).getBoundingClientRect().top - top,
+      bottom: (el.nextElementSibling ?? el).getBoundingClientRect().bottom - top,
+    })
+  }
+
   /** Shows where the selected event is; a selection made here is in view already. */
   private follow_selection(): void {
     const {selection} = this.store
@@ -233,12 +294,30 @@ export class TimelineView extends TimePlotView {
     if (row >= 0) {
       const {data} = this
       reveal(this.store, data.ns(data.ts[row]), data.ns(data.end[row]))
-      const lane = this.layout_of_tracks.by_track.get(data.track[row])
-      if (lane != null) {
-        this.scroll_into_view(lane.top + data.depth[row] * lane.row_height, lane.row_height)
+      if (selection!.source == "timeline") {
+        this.scroll_to_event(row)
+      } else {
+        this.bring_into_view(row)
       }
     }
     this.request_paint()
+  }
+
+  /** Unfolds the track of an event and scrolls to its level. */
+  bring_into_view(row: number): void {
+    const track = this.data.track[row]
+    if (this.layout_of_tracks.by_track.get(track)?.folded === true) {
+      this.fold(track)
+    }
+    this.scroll_to_event(row)
+  }
+
+  private scroll_to_event(row: number): void {
+    const {data} = this
+    const lane = this.layout_of_tracks.by_track.get(data.track[row])
+    if (lane != null) {
+      this.scroll_into_view(lane.top + data.depth[row] * lane.row_height, lane.row_height)
+    }
   }
 
   protected override key(event: KeyboardEvent): boolean {

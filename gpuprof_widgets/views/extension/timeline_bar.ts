@@ -21,8 +21,11 @@ const KEYS: [string[], string][] = [
   [["Enter"], "select the event in the middle of the view"],
   [["f"], "zoom to the selected event or range"],
   [["r"], "select the selected event's time range, or the visible range"],
+  [[",", "."], "previous or next of the selected events"],
+  [["/"], "search all names; Enter goes to the next match, Shift + Enter to the previous one"],
   [["c"], "show or hide the critical path, where it is known"],
-  [["Esc"], "undo every selection and the zoom"],
+  [["Esc"], "clear the selection; then the range; then the zoom, the flame graph's too, and the critical path"],
+  [["Backspace"], "go back to what was selected, in range and in view before"],
 ]
 
 /** Title, buttons, legend and key help of the timeline. */
@@ -73,7 +76,7 @@ export class TimelineBarView extends PanelView {
       button("Whole trace", {}, () => void view_key(store, "0")),
       this.zoom_to_range,
       this.drag_mode,
-      button("Reset", {title: "Undo every selection and the zoom (Esc)"}, () => store.reset()),
+      button("Reset", {title: "Clear selection, range, zoom and filters at once"}, () => store.reset()),
       button("Keys", {"aria-haspopup": "dialog"}, () => help.showModal()))
     this.update()
     return [

@@ -1,9 +1,9 @@
 import type {Context2d} from "@bokehjs/core/util/canvas"
 
-import {paint_of, type Paint} from "./categories"
+import {paint_of, type BarPaint} from "./categories"
 import {css, type RGB} from "./colour"
-import {level_of_detail, type PathPiece, type Store} from "./engine"
-import {Labels, short_name, x_of} from "./paint"
+import {lanes_of_rows, level_of_detail, marks_of, type LaneSlices, type LevelOfDetail, type PathPiece, type Store} from "./engine"
+import {fill_bar, Labels, short_name, x_of} from "./paint"
 import type {Palette} from "./theme"
 import type {Lane, TrackLayout} from "./tracks"
 
@@ -15,7 +15,9 @@ const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 /** Draws the bars of the timeline at the resolution of the screen. */
 export class TimelinePainter {
   private readonly labels = new Labels(FONT)
-  private paints: Paint[] = []
+  private paints: BarPaint[] = []
+  /** The selected rows of the last frame, by track and level. */
+  private selected: {rows: Int32Array | null, lanes: LaneSlices[]} = {rows: null, lanes: []}
 
   constructor(private readonly store: Store) {}
 
@@ -55,6 +57,10 @@ export class TimelinePainter {
     }
     const {store} = this
     const marks = level_of_detail(store, lane.track, depth, store.tick(view.start), store.tick(view.end), view.width)
+    return this.marks(ctx, marks, y, lane, view, dim)
+  }
+
+  private marks(ctx: Context2d, marks: LevelOfDetail, y: number, lane: Lane, view: View, dim: boolean): number {
     for (let i = 0; i < marks.n; i++) {
       const x0 = this.x_of(marks.x0[i], view)
       const x1 = this.x_of(marks.x1[i], view)
@@ -69,8 +75,7 @@ export class TimelinePainter {
     const width = Math.min(x1, 1e5) - left
     const gap = width > 3 ? 1 : 0
     const height = row_height > 4 ? row_height - 1 : row_height
-    ctx.fillStyle = dim ? paint.dim_fill : paint.fill
-    ctx.fillRect(left, y, Math.max(width - gap, 1), height)
+    fill_bar(ctx, dim ? {fill: paint.dim_fill, outline: null} : paint, left, y, Math.max(width - gap, 1), height)
     if (named && row_height >= 12) {
       ctx.fillStyle = dim ? paint.dim_ink : paint.ink
       const from = Math.max(left, 0) + 3
@@ -79,25 +84,24 @@ export class TimelinePainter {
     }
   }
 
-  /** The selected events in full colour over the others, at most one per pixel and level. */
+  /** The selected events in full colour over the others. */
   highlight(ctx: Context2d, layout: TrackLayout, rows: Int32Array, view: View): void {
     const {store} = this
     this.prepare(ctx)
-    const last = new Map<number, number>()
-    for (const row of rows) {
-      const lane = layout.by_track.get(store.track[row])
-      const x0 = this.x_of(store.ts[row], view)
-      const x1 = this.x_of(store.end[row], view)
-      if (lane == null || x1 < 0 || x0 > view.width) {
-        continue
-      }
-      const level = store.track[row] * 65536 + store.depth[row]
-      const end = Math.max(x1, x0 + 1)
-      if (end - (last.get(level) ?? -Infinity) >= 0.5) {
-        last.set(level, end)
-        this.bar(ctx, row, x0, end, lane.top + store.depth[row] * lane.row_height - view.scroll, lane.row_height, false, true)
+    for (const slices of this.lanes_of(rows)) {
+      const lane = layout.by_track.get(slices.track)
+      const y = lane == null ? NaN : lane.top + slices.depth * lane.row_height - view.scroll
+      if (lane != null && y + lane.row_height >= 0 && y <= view.height) {
+        this.marks(ctx, marks_of(slices, store.tick(view.start), store.tick(view.end), view.width), y, lane, view, false)
       }
     }
+  }
+
+  private lanes_of(rows: Int32Array): LaneSlices[] {
+    if (this.selected.rows !== rows) {
+      this.selected = {rows, lanes: lanes_of_rows(this.store, rows)}
+    }
+    return this.selected.lanes
   }
 
   /** Ranges of time that are selected, each on its track or on all of them, at most one per pixel. */

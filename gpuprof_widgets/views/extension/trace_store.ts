@@ -1,5 +1,5 @@
 import type * as p from "@bokehjs/core/properties"
-import {Signal0} from "@bokehjs/core/signaling"
+import {Signal, Signal0} from "@bokehjs/core/signaling"
 import {Model} from "@bokehjs/model"
 import {Range1d} from "@bokehjs/models/ranges/range1d"
 
@@ -7,7 +7,8 @@ import {KINDS, paint_of} from "./categories"
 import {contrast, parse_colour} from "./colour"
 import type {Fact} from "./element"
 import * as engine from "./engine"
-import {Store, type Window} from "./engine"
+import {Store, type State, type Window} from "./engine"
+import {Journal, type Layer, type Part} from "./journal"
 import {Theme} from "./theme"
 
 /**
@@ -17,6 +18,8 @@ import {Theme} from "./theme"
 export type FindingLine = {
   text: string, remedy: string, start: number | null, end: number | null, rows: number[], events: number, of?: number
 }
+
+type Linked = {stores: TraceStore[], choose: (selections: (Selection | null)[]) => void}
 
 type TraceStoreProps = {
   uid: p.Property<string>
@@ -37,7 +40,7 @@ type TraceStoreProps = {
 export interface TraceStore extends p.AttrsOf<TraceStoreProps> {}
 
 /** The one object through which the views are linked: the decoded trace, the brushed range, the selection. */
-export class TraceStore extends Model {
+export class TraceStore extends Model implements Part {
   declare properties: Model.Props & TraceStoreProps
 
   static override __module__ = "gpuprof_widgets.views.models"
@@ -51,7 +54,11 @@ export class TraceStore extends Model {
   data: Store
   ready: Promise<Store>
   theme: Theme
+  /** The way back to earlier states; several traces on one time axis share one. */
+  journal: Journal
   selection: Selection | null = null
+  /** The traces of the page; they are selected together. */
+  linked: Linked = {stores: [this], choose: ([selection]) => this.choose(selection)}
   /** The range under a drag that is still going on, ns. */
   draft: [number, number] | null = null
   /** Returns the box of an event on the timeline: x, y, width, height in pixels of its drawing area. For the tests. */
@@ -59,6 +66,8 @@ export class TraceStore extends Model {
   selection_changed: Signal0<this>
   draft_changed: Signal0<this>
   was_reset: Signal0<this>
+  /** Calls the timeline onto the screen, with what is selected; says whether it takes the focus. */
+  called_up: Signal<boolean, this>
 
   static {
     this.define<TraceStoreProps>(({Bool, Float, List, Nullable, Ref, Str, Tuple, Unknown}) => ({
@@ -84,18 +93,23 @@ export class TraceStore extends Model {
     this.selection_changed = new Signal0(this, "selection_changed")
     this.draft_changed = new Signal0(this, "draft_changed")
     this.was_reset = new Signal0(this, "was_reset")
+    this.called_up = new Signal(this, "called_up")
+    this.journal = new Journal(this)
     this.ready = this.decode()
   }
 
-  override destroy(): void {
-    this.theme.detach()
-    withdraw(this)
-    super.destroy()
+  override connect_signals(): void {
+    super.connect_signals()
+    const {window, show_path} = this.properties
+    for (const signal of [window.change, show_path.change, this.visible.change, this.selection_changed]) {
+      this.connect(signal, () => this.journal.note())
+    }
   }
 
   private async decode(): Promise<Store> {
     this.data = await Store.decode(this.payload)
     this.setv({payload: ""}, {silent: true})  // the text is of no further use and may be megabytes
+    this.journal.start()
     publish(this)
     return this.data
   }
@@ -128,6 +142,12 @@ export class TraceStore extends Model {
     return {range, start, end, ...engine.totals(this.data, {start: this.data.tick(start), end: this.data.tick(end)})}
   }
 
+  /** Returns the text of a moment (ns): to a tenth of what is in view, or of `span` (ns) where that is shorter. */
+  moment(ns: number, span: number = Infinity): string {
+    const {start, end} = this.visible
+    return engine.format_moment(ns, Math.min(span, end - start), this.data.header.tick_ns)
+  }
+
   /** Brushes a range (ns); null takes the brush away. Returns at once, the views follow. */
   brush(range: [number, number] | null): void {
     this.drag(null)
@@ -155,35 +175,71 @@ export class TraceStore extends Model {
     }
   }
 
+  remember(): State {
+    const {selection, window, show_path, visible: {start, end}} = this
+    return {
+      marks: [selection, ...window ?? [null, null], show_path, start, end],
+      restore: () => {
+        this.brush(window)
+        this.choose(selection)
+        this.show_path = show_path
+        this.visible.setv({start, end})  // last: a selection may move the view
+      },
+    }
+  }
+
+  clear(layer: Layer): boolean {
+    switch (layer) {
+      case "selection": return this.clear_selection()
+      case "range": return this.clear_range()
+      case "zoom": return this.zoom_out()
+    }
+  }
+
+  private clear_selection(): boolean {
+    const is_there = this.selection != null
+    this.choose(null)
+    return is_there
+  }
+
+  private clear_range(): boolean {
+    const is_there = this.window != null
+    this.brush(null)
+    return is_there
+  }
+
+  /** Shows everything, without the critical path. */
+  private zoom_out(): boolean {
+    const [start, end] = this.bounds
+    const is_zoomed = this.show_path || this.visible.start != start || this.visible.end != end
+    this.show_path = false
+    this.visible.setv({start, end})
+    return is_zoomed
+  }
+
   /** Restores the state in which the report was opened. */
   reset(): void {
     this.choose(null)
     this.brush(null)
-    this.show_path = false
-    const [start, end] = this.bounds
-    this.visible.setv({start, end})
+    this.zoom_out()
     this.was_reset.emit()
   }
 }
 
-type Page = {reports?: Record<string, TraceStore>}
+/** The stores of the page, which keeps none whose report has left it. */
+const published = new Set<WeakRef<TraceStore>>()
 
 /** `window.gpuprof.reports[uid]`, from which the browser tests read numbers. */
 function reports(): Record<string, TraceStore> {
-  const page = window as unknown as {gpuprof?: Page}
-  page.gpuprof ??= {}
-  page.gpuprof.reports ??= {}
-  return page.gpuprof.reports
+  const stores = [...published].map((held) => held.deref()).filter((store) => store != null)
+  return Object.fromEntries(stores.map((store) => [store.uid, store]))
 }
 
 function publish(store: TraceStore): void {
-  reports()[store.uid] = store
-}
-
-function withdraw(store: TraceStore): void {
-  if (reports()[store.uid] === store) {
-    delete reports()[store.uid]
-  }
+  const page = window as unknown as {gpuprof?: object}
+  page.gpuprof ??= {}
+  Object.defineProperty(page.gpuprof, "reports", {configurable: true, get: reports})
+  published.add(new WeakRef(store))
 }
 
 /** Shows a range from `start` (ns), at least four ticks long, inside the trace. */
@@ -244,12 +300,25 @@ export function view_key(store: TraceStore, key: string): boolean {
   }
 }
 
+/** Zooms with Ctrl at share `at` of the view and moves with Shift, or sideways, over a width in pixels; returns false otherwise. */
+export function view_wheel(store: TraceStore, event: WheelEvent, at: number, width: number): boolean {
+  if (event.ctrlKey || event.metaKey) {
+    zoom_by(store, Math.exp(-event.deltaY / 250), at)
+    return true
+  }
+  if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+    pan_by(store, (event.deltaX == 0 ? event.deltaY : event.deltaX) / width)
+    return true
+  }
+  return false
+}
+
 /** A selection, described by the view in which it was made; every view shows it in its own way. */
 export type Selection = {
-  source: "timeline" | "flame" | "table" | "lines" | "finding" | "memory" | "panel"
-  /** The one selected event, -1 where all instances of a name or node are meant. */
+  source: "timeline" | "flame" | "table" | "lines" | "finding" | "memory" | "panel" | "search"
+  /** The current one of the events: the one that was gone to, -1 for none. */
   row: number
-  /** Rows that the timeline highlights. */
+  /** All selected events (ascending): the timeline highlights them. */
   rows: Int32Array
   /** Ranges that the timeline highlights where there is no row: start and end (ns), and track, -1 for all tracks. */
   ranges?: [number, number, number][]
@@ -257,10 +326,19 @@ export type Selection = {
   key: string
   /** The names that are meant (indices into the header's labels). */
   labels: Set<number>
-  /** The text of the detail line. */
+  /** The text of the detail line; a finding's has names between backticks. */
   text: string
+  /** Number of all events that are meant, where `rows` may be the first of them. */
+  events?: number
   /** Its numbers in the brushed range. */
   facts?: () => Fact[]
+  /** The test of names of a search. */
+  matches?: (name: string) => boolean
+}
+
+/** Returns the events by which other views mark a selection; of a block of memory the current one. */
+export function marked_rows({source, row, rows}: Selection): Int32Array {
+  return source == "memory" && row >= 0 ? Int32Array.of(row) : rows
 }
 
 function same_selection(a: Selection | null, b: Selection | null): boolean {

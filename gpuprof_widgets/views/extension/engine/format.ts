@@ -1,4 +1,7 @@
-/** Numbers as people read them, exactly as analyses/columns.py writes them. */
+/**
+ * Numbers as people read them, exactly as analyses/columns.py writes them, but for the spaces: no line breaks between a
+ * number and its unit, and the decimals of moments stand in groups of three. `plain` takes both back.
+ */
 
 import type {Cell, Unit} from "./header"
 
@@ -12,6 +15,66 @@ const FLOPS: Units = [[1, "FLOP"], [1e3, "kFLOP"], [1e6, "MFLOP"], [1e9, "GFLOP"
 /** A time in ns, as `12.3 ms`; whole nanoseconds below one microsecond. */
 export function format_ns(ns: number): string {
   return format(ns, TIMES)
+}
+
+/**
+ * A moment of the trace (ns), as `12.604 031 s`: with at least three digits, and with as many decimals as tell apart a tenth
+ * of `span` (ns). No digit is finer than a tick (ns).
+ */
+export function format_moment(ns: number, span: number, tick: number = 1): string {
+  const step = power_of_ten(Math.max(span / 10, tick))
+  const unit = time_unit(Math.round(ns / step) * step)
+  const finest = power_of_ten(tick)
+  return moment_in(ns, unit, Math.max(finest, Math.min(step, unit[0] / 10**three_digits(ns / unit[0]))))
+}
+
+/** The ends of a range (ns) and its length. They agree in every digit: the ends are written to the last digit of the length. */
+export function format_range(start: number, end: number, tick: number = 1): {start: string, end: string, length: string} {
+  const unit = time_unit(end)
+  const length = format_ns(end - start)
+  const [digits, unit_of_length] = length.split(NO_BREAK)
+  const [size] = TIMES.find(([, name]) => name == unit_of_length)!
+  const step = Math.max(power_of_ten(tick), size / 10**(digits.split(".")[1]?.length ?? 0))
+  const first = Math.round(start / step)
+  const last = first + Math.round(Number(digits) * size / step)
+  return {start: moment_in(first * step, unit, step), end: moment_in(last * step, unit, step), length}
+}
+
+/** Moments (ns) on an axis, all in the unit of the largest, with as many decimals as tell neighbours apart. */
+export function format_ticks(moments: number[]): string[] {
+  const unit = time_unit(Math.max(...moments.map(Math.abs)))
+  const apart = moments.length > 1 ? Math.abs(moments[1] - moments[0]) : unit[0]
+  return moments.map((ns) => ns == 0 ? "0" : moment_in(ns, unit, power_of_ten(apart)))
+}
+
+/** The largest unit in which a time is at least one. */
+function time_unit(ns: number): Units[number] {
+  return [...TIMES].reverse().find(([size]) => Math.abs(ns) >= size) ?? TIMES[0]
+}
+
+/** Writes a moment to the place of `step`, a power of ten (ns). */
+function moment_in(ns: number, [size, unit]: Units[number], step: number): string {
+  const decimals = Math.max(0, Math.round(Math.log10(size / step)))
+  return `${grouped((ns / size).toFixed(decimals))}${NO_BREAK}${unit}`
+}
+
+function power_of_ten(value: number): number {
+  return 10**Math.floor(Math.log10(Math.max(value, 1)) + 1e-9)
+}
+
+/** Sets the decimals in groups of three. */
+function grouped(digits: string): string {
+  const [whole, decimals] = digits.split(".")
+  return decimals == null ? whole : `${whole}.${decimals.replace(/\d{3}(?=\d)/g, `$&${THIN}`)}`
+}
+
+/** Stands between a number and its unit, and between groups of decimals. */
+const NO_BREAK = "\u00a0"
+const THIN = "\u202f"
+
+/** Returns a text of the page with ordinary spaces and digits, as other programs read it. */
+export function plain(text: string): string {
+  return text.replaceAll(THIN, "").replaceAll(NO_BREAK, " ")
 }
 
 /** A size in bytes, as `1.50 GiB`. */
@@ -33,9 +96,9 @@ export function format_flops(flops: number): string {
 export function format_share(share: number): string {
   const percent = 100*share
   if (percent > 0 && percent < 0.05) {
-    return "less than 0.1 %"
+    return `less than 0.1${NO_BREAK}%`
   }
-  return `${fixed(percent, percent >= 9.95 || percent == 0 ? 0 : 1)} %`
+  return `${fixed(percent, percent >= 9.95 || percent == 0 ? 0 : 1)}${NO_BREAK}%`
 }
 
 /** One time as a share of another, as `38 %`; from ten times as long on as `434x`. */
@@ -44,16 +107,16 @@ export function format_ratio(ratio: number): string {
 }
 
 /** Stands for no value, and for zero in units where that means "nothing measured". */
-const NONE = "–"
+export const NO_VALUE = "–"
 const WITH_ZERO: Unit[] = ["moment", "ratio", "address"]
 
 /** Returns the text of a table's value, by its unit. */
 export function cell_text(value: Cell, unit: Unit): string {
   if (value == null || typeof value == "string") {
-    return value ?? NONE
+    return value ?? NO_VALUE
   }
   const format = FORMATS[unit]
-  return format == null ? format_number(value) : value == 0 && !WITH_ZERO.includes(unit) ? NONE : format(value)
+  return format == null ? format_number(value) : value == 0 && !WITH_ZERO.includes(unit) ? NO_VALUE : format(value)
 }
 
 const FORMATS: Partial<Record<Unit, (value: number) => string>> = {
@@ -63,9 +126,9 @@ const FORMATS: Partial<Record<Unit, (value: number) => string>> = {
   "bytes/s": format_bandwidth,
   "flop": format_flops,
   "flop/s": (value) => `${format_flops(value)}/s`,
-  "share": (value) => format_share(value).replace("less than", "<"),
+  "share": (value) => format_share(value).replace("less than ", `<${NO_BREAK}`),
   "ratio": format_ratio,
-  "moment": (ns) => `${(ns/1e6).toLocaleString("en", {minimumFractionDigits: 6, maximumFractionDigits: 6})} ms`,
+  "moment": (ns) => `${grouped((ns/1e6).toLocaleString("en", {minimumFractionDigits: 6, maximumFractionDigits: 6}))}${NO_BREAK}ms`,
   "address": (address) => `0x${address.toString(16)}`,
 }
 
@@ -94,7 +157,7 @@ function format(value: number, units: Units): string {
   const [size, unit] = fitting[fitting.length - 1] ?? units[0]
   const scaled = value/size
   const decimals = size == 1 && Number.isInteger(scaled) ? 0 : three_digits(scaled)
-  return `${fixed(scaled, decimals)} ${unit}`
+  return `${fixed(scaled, decimals)}${NO_BREAK}${unit}`
 }
 
 /** Decimals that give a value of up to four digits three significant ones. */

@@ -2,20 +2,29 @@
 
 export * from "./header"
 export {Store, NONE, REGION_CATEGORIES, type Window} from "./store"
-export {op_table, op_row_instances, op_row_key, recorded, self_times, type Grouping, type OpRow, type Recorded, type SelfTimes} from "./op_table"
+export {op_table, op_row_instances, op_row_keys, recorded, self_times, type Grouping, type OpRow, type Recorded, type SelfTimes} from "./op_table"
 export {line_instances, line_of_row, line_owners, line_rows, type LineRow} from "./lines"
 export {change_of, lay_out, paired_tree, width_in, type DiffMode, type DiffNode} from "./diff"
 export {
   flame, flame_instances, flame_sources, flame_width, laid_out, nodes_of_rows, UNLAUNCHED,
   type FlameNode, type FlameSource, type FlameTime,
 } from "./flame"
-export {hit, level_of_detail, type LevelOfDetail} from "./lod"
+export {hit, lanes_of_rows, level_of_detail, marks_of, type LaneSlices, type LevelOfDetail} from "./lod"
+export {match_text, match_totals, matching_calls, search, sum_of_totals, type Matches, type MatchTotals} from "./search"
+export {instance_from, next_instance, place_of_instance, type Instance, type Selected} from "./instances"
 export {compile, matcher, type Matcher} from "./names"
 export {chain, MODULES, type Link, type Role} from "./chain"
 export {totals, type DeviceTotals, type Totals} from "./device_time"
-export {compare_names, fitted, natural_width, sorted, to_csv, type Column, type Order} from "./table"
-export {cell_text, format_bytes, format_change, format_count, format_ns, format_ratio, format_share} from "./format"
-export {bands, merged_name, type Band} from "./names"
+export {
+  CHANGE_BAR, column_text, compare_names, fitted, is_empty, sorted, to_csv, WIDEST_SHARE, widths_of,
+  type Column, type Measure, type Order, type Width,
+} from "./table"
+export {
+  cell_text, format_bytes, format_change, format_count, format_moment, format_ns, format_range, format_ratio, format_share, format_ticks,
+  plain,
+} from "./format"
+export {bands, merged_labels, merged_name, type Band} from "./names"
 export {Memory, type MemoryBlock, type MemoryDevice} from "./memory"
 export {has_path, PanelData, panel, path_pieces, PATH_PANEL, type PanelColumn, type PanelCurve, type PathPiece} from "./panels"
-export {at_time, drawn_steps} from "./intervals"
+export {at_time, drawn_steps, fullest_stretch} from "./intervals"
+export {Gestures, History, type State} from "./history"

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict"
 import {test} from "node:test"
 
-import {at_time, drawn_steps, Intervals} from "./intervals"
+import {at_time, drawn_steps, fullest_stretch, Intervals} from "./intervals"
 import {covered, rows_of_track} from "./testing/oracles"
 import {random_integers, random_store, SEEDS} from "./testing/traces"
 
@@ -44,3 +44,9 @@ for (const seed of SEEDS.slice(0, 10)) {
     }
   })
 }
+
+test("the fullest stretch holds the most places, the first of equally full ones", () => {
+  assert.deepEqual(fullest_stretch([0, 10, 50, 55, 60, 200], 15), [50, 60])
+  assert.deepEqual(fullest_stretch([0, 10, 50, 60], 15), [0, 10])
+  assert.deepEqual(fullest_stretch([7], 0), [7, 7])
+})

@@ -27,6 +27,20 @@ export function last_at_or_before(values: ArrayLike<number>, bound: number, firs
   return low > first ? low - 1 : -1
 }
 
+/** Returns the first and last of the most places, ascending, that lie within `room` of each other; the first of equally many. */
+export function fullest_stretch(places: ArrayLike<number>, room: number): [number, number] {
+  let [best, most, first] = [0, 0, 0]
+  for (let last = 0; last < places.length; last++) {
+    while (places[last] - places[first] > room) {
+      first += 1
+    }
+    if (last - first + 1 > most) {
+      [best, most] = [first, last - first + 1]
+    }
+  }
+  return [places[best], places[best + most - 1]]
+}
+
 /** Disjoint, sorted intervals with running sums: how much of any range they cover, in O(log n). */
 export class Intervals {
   private constructor(

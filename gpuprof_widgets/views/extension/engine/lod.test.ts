@@ -1,7 +1,7 @@
 import assert from "node:assert/strict"
 import {test} from "node:test"
 
-import {hit, level_of_detail} from "./lod"
+import {hit, lanes_of_rows, level_of_detail, marks_of} from "./lod"
 import type {Store} from "./store"
 import {is_open} from "./testing/oracles"
 import {random, random_store, RANDOM_STORES, SEEDS, store_of} from "./testing/traces"
@@ -93,6 +93,20 @@ test("the slice under the pointer is hit, else the nearest within reach", () => 
         if (covering != null) {
           assert.equal(row, covering)
         }
+      }
+    }
+  }
+})
+
+test("some rows by level are those rows, and marks of all of them are those of the level", () => {
+  for (const store of RANDOM_STORES) {
+    const some = Int32Array.from({length: store.rows}, (_, row) => row).filter((row) => row % 3 > 0)
+    const lanes = lanes_of_rows(store, some)
+    assert.deepEqual(lanes.flatMap(({rows}) => Array.from(rows)).sort((a, b) => a - b), Array.from(some))
+    lanes.forEach(({track, depth, rows}) => rows.forEach((row) => assert.deepEqual([store.track[row], store.depth[row]], [track, depth])))
+    for (const lane of lanes_of_rows(store, Int32Array.from({length: store.rows}, (_, row) => row))) {
+      for (const {start, end, pixels} of VIEWS) {
+        assert.deepEqual(marks_of(lane, start, end, pixels), level_of_detail(store, lane.track, lane.depth, start, end, pixels))
       }
     }
   }

@@ -2,7 +2,7 @@
 
 import {first_at_or_after, last_at_or_before} from "./intervals"
 import {gather} from "./nest"
-import type {Store} from "./store"
+import {group_rows, type Store} from "./store"
 
 export type LevelOfDetail = {
   /** number of marks; the arrays hold that many values, ordered from left to right */
@@ -21,7 +21,11 @@ export type LevelOfDetail = {
  * shorter ones merged per pixel.
  */
 export function level_of_detail(store: Store, track: number, depth: number, start: number, end: number, pixels: number): LevelOfDetail {
-  const lane = lane_times(store, track, depth)
+  return marks_of(lane_times(store, track, depth), start, end, pixels)
+}
+
+/** Returns the marks of slices that follow each other without overlap. */
+export function marks_of(lane: Slices, start: number, end: number, pixels: number): LevelOfDetail {
   const ticks_per_pixel = (end - start)/pixels
   const marks: LevelOfDetail = {n: 0, x0: [], x1: [], row: [], merged: []}
   let i = first_ending_after(lane.ts, lane.end, start)
@@ -49,13 +53,27 @@ export function level_of_detail(store: Store, track: number, depth: number, star
   }
 }
 
-type Lane = {rows: Int32Array, ts: Float64Array, end: Float64Array}
+/** Slices that follow each other; both starts and ends ascend. */
+type Slices = {rows: Int32Array, ts: Float64Array, end: Float64Array}
 
-/** Returns the starts and ends along a lane; both ascend, because its slices do not overlap. */
-function lane_times(store: Store, track: number, depth: number): Lane {
-  return store.lazily(`times of lane ${track} ${depth}`, () => {
-    const rows = store.lane(track, depth)
-    return {rows, ts: gather(store.ts, rows), end: gather(store.end, rows)}
+/** Slices of one level of a track. */
+export type LaneSlices = Slices & {track: number, depth: number}
+
+function slices_of(store: Store, rows: Int32Array): Slices {
+  return {rows, ts: gather(store.ts, rows), end: gather(store.end, rows)}
+}
+
+function lane_times(store: Store, track: number, depth: number): Slices {
+  return store.lazily(`times of lane ${track} ${depth}`, () => slices_of(store, store.lane(track, depth)))
+}
+
+/** Returns some rows (ascending) by track and level. */
+export function lanes_of_rows(store: Store, rows: Int32Array): LaneSlices[] {
+  return store.header.tracks.flatMap((_, track) => {
+    const [first, last] = [track, track + 1].map((at) => first_at_or_after(rows, store.first_row[at]))
+    const of_track = rows.subarray(first, last)
+    const levels = group_rows(of_track.map((row) => store.depth[row]), 0)
+    return levels.flatMap((places, depth) => places.length == 0 ? [] : {track, depth, ...slices_of(store, places.map((i) => of_track[i]))})
   })
 }
 

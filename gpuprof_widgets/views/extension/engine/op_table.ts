@@ -143,10 +143,14 @@ export function op_row_instances(store: Store, grouping: Grouping, key: string):
   return wanted < 0 ? new Int32Array(0) : rows_equal_to(group_of, wanted)
 }
 
-/** Returns the key of the op table's row to which a slice belongs; null for slices that the table leaves out. */
-export function op_row_key(store: Store, grouping: Grouping, row: number): string | null {
+/** Returns the keys of the op table's rows to which some slices belong; some slices it leaves out. */
+export function op_row_keys(store: Store, grouping: Grouping, rows: Int32Array): Set<string> {
   const {groups, group_of} = grouped(store, grouping)
-  return group_of[row] == NONE ? null : groups[group_of[row]].key
+  const holds = new Uint8Array(groups.length)
+  for (const row of rows) {
+    holds[group_of[row]] = 1 // a write at NONE is none
+  }
+  return new Set(groups.flatMap(({key}, group) => holds[group] == 1 ? key : []))
 }
 
 /** Returns the groups and the group of each row, -1 for rows that are no part of an op table. */

@@ -183,9 +183,9 @@ export class PanelData {
 
   /** Returns the rows that hold any of some slices. */
   holding(slices: ArrayLike<number>): number[] {
-    const wanted = new Set(Array.from(slices))
-    const rows = Array.from({length: wanted.size == 0 ? 0 : this.length}, (_, row) => row)
-    return rows.filter((row) => this.events_of(row).some((i) => wanted.has(this.events!.row[i])))
+    const wanted = this.store.mask_of(slices)
+    const rows = Array.from({length: slices.length == 0 ? 0 : this.length}, (_, row) => row)
+    return rows.filter((row) => this.events_of(row).some((i) => wanted[this.events!.row[i]] == 1))
   }
 }
 

@@ -231,6 +231,15 @@ export class Store {
     return rows
   }
 
+  /** Returns a mask of some rows. */
+  mask_of(rows: ArrayLike<number>): Uint8Array {
+    const mask = new Uint8Array(this.rows)
+    for (let i = 0; i < rows.length; i++) {
+      mask[rows[i]] = 1
+    }
+    return mask
+  }
+
   private readonly cache = new Map<string, unknown>()
 
   /** Returns a result that is computed when it is first asked for: not every page needs it. */

@@ -2,7 +2,7 @@ import assert from "node:assert/strict"
 import {test} from "node:test"
 
 import type {Cell, Unit} from "./header"
-import {fitted, natural_width, sorted, to_csv, type Column} from "./table"
+import {fitted, is_empty, sorted, to_csv, widths_of, type Column, type Measure} from "./table"
 
 function column(unit: Unit): Column<Cell> {
   return {...NAMED, unit, value: (cell) => cell}
@@ -26,27 +26,56 @@ test("changes are sorted by their size, names as people count", () => {
   assert.deepEqual(sorted(["10: b", "9: a", "B", "a"], column("text"), false), ["9: a", "10: b", "a", "B"])
 })
 
-test("texts give way as far as they are legible, then the table scrolls", () => {
-  const columns = [column("text"), column("ns"), column("text")]
+/** Every letter is ten pixels wide, one of code eleven, one of a heading twelve. */
+const measure: Measure = (text, font) => text.length * {text: 10, code: 11, heading: 12}[font]
+
+test("columns share the room by need, the first of them before others, and keep what is legible", () => {
+  const name = {natural: 900, least: 300, weight: 2}
+  const number = {natural: 120, least: 100, weight: 1}
+  const text = {natural: 400, least: 140, weight: 1}
   const sum = (widths: number[]): number => widths.reduce((all, width) => all + width, 0)
-  assert.deepEqual(fitted([300, 100, 300], columns, 900), [300, 100, 300])
-  for (let room = 350; room < 700; room++) {
-    const widths = fitted([300, 100, 300], columns, room)
-    assert.ok(sum(widths) <= room && sum(widths) > room - 3)
-    assert.ok(widths[0] >= Math.min(180, room / 2) && widths[1] == 100 && widths[2] >= 70)
+  assert.deepEqual(fitted([name, number, text], 2000), [900, 120, 400])
+  for (let room = 540; room < 1420; room++) {
+    const widths = fitted([name, number, text], room)
+    assert.ok(sum(widths) <= room && sum(widths) > room - 3, `${String(widths)} of ${room}`)
+    assert.ok(widths.every((width, at) => width >= [name, number, text][at].least))
   }
-  assert.deepEqual(fitted([300, 100, 300], columns, 339), [169.5, 100, 200])
-  assert.deepEqual(fitted([90, 100, 80], columns, 10), [63.5, 100, 80])
+  assert.deepEqual(fitted([name, number, text], 1020), [600, 120, 300])
+  const [, , needs_little] = fitted([name, number, {...text, natural: 150}], 1020)
+  assert.equal(needs_little, 150)
+  assert.deepEqual(fitted([name, number, text], 539), [269, 100, 140])
 })
 
-test("a column is as wide as its heading and its texts, a number as its unit", () => {
-  const text = column("text")
-  assert.equal(natural_width(text, []), natural_width(text, ["Label"]))
-  assert.ok(natural_width(text, ["a".repeat(20)]) > natural_width(text, ["a".repeat(19)]))
-  assert.equal(natural_width(text, ["a".repeat(200)]), natural_width(text, ["a".repeat(5_000)]))
-  assert.ok(natural_width({...text, indent: 40}, ["a".repeat(20)]) == natural_width(text, ["a".repeat(20)]) + 40)
-  assert.equal(natural_width(column("ns"), [1]), natural_width(column("ns"), [1e12]))
-  assert.ok(natural_width({...column("ns"), share: () => 1}, []) > natural_width(column("ns"), []))
+test("a column is as wide as the widest of its cells in any range", () => {
+  const width = (of: Partial<Column<Cell>>, rows: Cell[]): number => widths_of([{...column("ns"), label: "", ...of}], rows, measure)[0].natural
+  assert.equal(width({}, [1e6, 2e6]), 10 * "88.8 ms".length + 18)
+  assert.equal(width({}, [5e9]), 10 * "88.8 ms".length + 18, "a part of 5 s may be 50.0 ms")
+  assert.equal(width({unit: "count"}, [1, 12_345_678]), 10 * "12,345,678".length + 18)
+  assert.equal(width({unit: "text"}, ["a".repeat(40), null]), 400 + 18)
+  assert.equal(width({unit: "text", indent: 40, is_code: true}, ["a".repeat(40)]), 440 + 40 + 18)
+  assert.ok(width({share: () => 1}, [1e6]) >= width({}, [1e6]) + 10 * "<0.1 %".length)
+  assert.equal(width({text: () => "a text of its own"}, [1]), 10 * "a text of its own".length + 18)
+})
+
+test("a heading is never cut: it takes one line, or two at a word where there is little room", () => {
+  const [cells, name] = widths_of([column("count"), {...column("text"), label: "CPU backward"}], ["1"], measure)
+  assert.equal(cells.natural, 12 * "Label".length + 30)
+  assert.equal(name.natural, 12 * "CPU backward".length + 30)
+  assert.equal(name.least, 12 * "backward".length + 30)
+})
+
+test("the first text keeps thirty letters, others fourteen, and none more than it needs", () => {
+  const long = "a".repeat(200)
+  const texts = [column("text"), column("text"), {...column("text"), min_width: 320}]
+  assert.deepEqual(widths_of(texts, [long], measure).map(({least}) => least), [318, 158, 320])
+  assert.deepEqual(widths_of(texts, ["a".repeat(9)], measure).map(({least}) => least), [108, 108, 320])
+})
+
+test("a column is empty where no row has anything in it", () => {
+  assert.ok(is_empty(column("bytes"), [0, null]))
+  assert.ok(is_empty(column("text"), ["", null]))
+  assert.ok(!is_empty(column("bytes"), [0, 1]))
+  assert.ok(!is_empty(column("ratio"), [0]))
 })
 
 test("CSV quotes what needs it and disarms formulas", () => {

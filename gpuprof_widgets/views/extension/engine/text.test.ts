@@ -1,7 +1,10 @@
 import assert from "node:assert/strict"
 import {test} from "node:test"
 
-import {format_bandwidth, format_bytes, format_count, format_ns, format_ratio, format_share} from "./format"
+import {
+  cell_text, format_bandwidth, format_bytes, format_count, format_moment, format_ns, format_range, format_ratio, format_share, format_ticks,
+  plain,
+} from "./format"
 import {compile} from "./names"
 
 test("times have three digits and an engineering unit", () => {
@@ -9,17 +12,71 @@ test("times have three digits and an engineering unit", () => {
     [0, "0 ns"], [999, "999 ns"], [999.6, "1.00 µs"], [1000, "1.00 µs"], [1125, "1.12 µs"], [1135, "1.14 µs"], [12_345, "12.3 µs"],
     [999_499, "999 µs"], [999_500, "1.00 ms"], [123_456_789, "123 ms"], [5e9, "5.00 s"], [3_600e9, "3600 s"], [-1500, "-1.50 µs"],
   ]
-  written.forEach(([ns, text]) => assert.equal(format_ns(ns), text))
+  written.forEach(([ns, text]) => assert.equal(plain(format_ns(ns)), text))
+})
+
+test("a value and its unit stay on one line", () => {
+  for (const text of [format_ns(1), format_bytes(1), format_share(0.5), cell_text(1e6, "moment"), cell_text(-5, "change"), format_moment(5, 1)]) {
+    assert.doesNotMatch(text, / /)
+    assert.match(plain(text), /\d [^\d ]+$/)
+  }
+})
+
+test("a moment tells apart a tenth of a span, and no less than three digits or a tick", () => {
+  const at = (ns: number, span: number, tick = 1): string => format_moment(ns, span, tick).replaceAll("\u202f", "_").replace("\u00a0", " ")
+  assert.equal(at(12_604_031_234, 21_000), "12.604_031 s")
+  assert.equal(at(12_604_031_234, 20_000_000), "12.604 s")
+  assert.equal(at(12_604_031_234, 0), "12.604_031_234 s")
+  assert.equal(at(12_604_031_234, 0, 1000), "12.604_031 s")
+  assert.equal(at(12_604_031_234, 60e9), "12.6 s")
+  assert.equal(at(60_000_000, 80_000_000), "60.0 ms")
+  assert.equal(at(999_999_999, 1e9), "1.00 s")
+  assert.equal(at(1_500, 10_000, 1000), "2 µs")
+  assert.equal(at(0, 1e9), "0 ns")
+})
+
+test("two moments differ where they are a tenth of the span apart", () => {
+  for (const span of [10, 999, 5_000, 123_456, 1e9]) {
+    const moments = Array.from({length: 50}, (_, i) => 98_765_432_101 + i * Math.ceil(span / 10))
+    assert.equal(new Set(moments.map((ns) => format_moment(ns, span))).size, 50)
+  }
+})
+
+test("a reader who subtracts the ends of a range gets its length", () => {
+  assert.deepEqual(Object.values(format_range(394_249_000, 404_331_000)).map(plain), ["394.2 ms", "404.3 ms", "10.1 ms"])
+  assert.deepEqual(Object.values(format_range(12_604_031_000, 12_604_052_000, 1000)).map(plain), ["12.604031 s", "12.604052 s", "21.0 µs"])
+  assert.deepEqual(Object.values(format_range(0, 1_071_234_567)).map(plain), ["0.00 s", "1.07 s", "1.07 s"])
+  const sizes: Record<string, number> = {ns: 1, "µs": 1e3, ms: 1e6, s: 1e9}
+  const ns = (text: string): number => Number(plain(text).split(" ")[0]) * sizes[plain(text).split(" ")[1]]
+  for (let i = 1; i < 500; i++) {
+    const start = (i * 7_919_113) % 3_000_000_000
+    const length = Math.round(1.05**i) + i
+    const written = format_range(start, start + length)
+    const last_digit = ns(written.length) < 1000 ? 1 : 10**(Math.floor(Math.log10(ns(written.length))) - 2)
+    assert.ok(Math.abs(ns(written.end) - ns(written.start) - ns(written.length)) < last_digit / 2, JSON.stringify(written))
+    assert.ok(Math.abs(ns(written.start) - start) <= last_digit && Math.abs(ns(written.end) - start - length) <= last_digit)
+  }
+})
+
+test("ticks are in one unit, with the digits that tell them apart", () => {
+  assert.deepEqual(format_ticks([0, 200e6, 400e6]).map(plain), ["0", "200 ms", "400 ms"])
+  assert.deepEqual(format_ticks([800e6, 1000e6]).map(plain), ["0.8 s", "1.0 s"])
+  assert.deepEqual(format_ticks([12_604_030_000, 12_604_035_000]), ["12.604\u202f030\u00a0s", "12.604\u202f035\u00a0s"])
+})
+
+test("moments in a table are in ms, to the nanosecond", () => {
+  assert.deepEqual([0, 149_678_000, 12_604_031_552].map((ns) => plain(cell_text(ns, "moment"))), ["0.000000 ms", "149.678000 ms", "12,604.031552 ms"])
+  assert.equal(cell_text(149_678_001, "moment"), "149.678\u202f001\u00a0ms")
 })
 
 test("a time is many times another, not thousands of percent of it", () => {
-  assert.deepEqual([0.385, 1.5, 9.99, 10, 433.03, 12345].map(format_ratio), ["38 %", "150 %", "999 %", "10x", "433x", "12,345x"])
+  assert.deepEqual([0.385, 1.5, 9.99, 10, 433.03, 12345].map(format_ratio).map(plain), ["38 %", "150 %", "999 %", "10x", "433x", "12,345x"])
 })
 
 test("sizes, shares and counts read alike", () => {
-  assert.deepEqual([0, 512, 1536, 2**30].map(format_bytes), ["0 B", "512 B", "1.50 KiB", "1.00 GiB"])
-  assert.deepEqual([0, 999, 2e9, 3.35e12].map(format_bandwidth), ["0 B/s", "999 B/s", "2.00 GB/s", "3.35 TB/s"])
-  assert.deepEqual([0, 0.0001, 0.0123, 0.0994, 0.0996, 0.385, 1].map(format_share),
+  assert.deepEqual([0, 512, 1536, 2**30].map(format_bytes).map(plain), ["0 B", "512 B", "1.50 KiB", "1.00 GiB"])
+  assert.deepEqual([0, 999, 2e9, 3.35e12].map(format_bandwidth).map(plain), ["0 B/s", "999 B/s", "2.00 GB/s", "3.35 TB/s"])
+  assert.deepEqual([0, 0.0001, 0.0123, 0.0994, 0.0996, 0.385, 1].map(format_share).map(plain),
     ["0 %", "less than 0.1 %", "1.2 %", "9.9 %", "10 %", "38 %", "100 %"])
   assert.deepEqual([0, 1, 320, 12345, 1234567].map((count) => format_count(count, "call")),
     ["0 calls", "1 call", "320 calls", "12,345 calls", "1,234,567 calls"])

@@ -1,0 +1,174 @@
+import {element, regex_button} from "./element"
+import {
+  format_count, match_text, match_totals, matcher, matching_calls, search, sum_of_totals, type Matcher, type Matches,
+} from "./engine"
+import {InstanceSteps, step_instance, STEPS_CSS} from "./instances"
+import {BAR_CSS, Panel, PanelView} from "./panel"
+import type {TraceStore} from "./trace_store"
+
+const ABOUT = "The time in which a match ran. Where several run at once on one thread or stream it counts once; threads and streams are added up."
+
+/** The search box of the report: what matches is selected in all views and traces. */
+export class SearchView extends PanelView {
+  declare model: Search
+
+  protected readonly css = BAR_CSS + STEPS_CSS + SEARCH_CSS
+  private box: HTMLInputElement
+  private as_regex = false
+  private result: HTMLElement
+  private steps: InstanceSteps
+  /** What matched in each trace; null where nothing is searched for. */
+  private matches: Matches[] | null = null
+  private readonly report_key = (event: KeyboardEvent): void => this.on_report_key(event)
+
+  private get stores(): TraceStore[] {
+    return this.store.linked.stores
+  }
+
+  override async lazy_initialize(): Promise<void> {
+    await super.lazy_initialize()
+    await Promise.all(this.stores.map(({ready}) => ready))
+  }
+
+  override connect_signals(): void {
+    super.connect_signals()
+    for (const store of this.stores) {
+      this.connect(store.properties.window.change, () => this.show_totals())
+      this.connect(store.selection_changed, () => this.steps.update(this.has_steps))
+    }
+    this.connect(this.store.was_reset, () => this.clear())
+  }
+
+  override after_render(): void {
+    super.after_render()
+    this.root.el.addEventListener("keydown", this.report_key)
+  }
+
+  override remove(): void {
+    this.root.el.removeEventListener("keydown", this.report_key)
+    super.remove()
+  }
+
+  protected build_content(): Node[] {
+    this.box = element("input", {
+      type: "search", placeholder: "Search all names", "aria-label": "Search", "aria-keyshortcuts": "/", size: 28, spellcheck: "false",
+      title: "Names of ops, kernels, copies, runtime calls, modules, lines and functions (/). Enter goes to the next match, Shift + Enter to the previous one.",
+    })
+    this.box.addEventListener("input", () => this.light())
+    this.box.addEventListener("focus", () => this.light_again())
+    this.box.addEventListener("keydown", (event) => this.on_box_key(event))
+    const regex = regex_button("search", (as_regex) => {
+      this.as_regex = as_regex
+      this.light()
+    })
+    this.result = element("span", {class: "number muted", role: "status", "aria-label": "Search result"})
+    this.steps = new InstanceSteps(this.store)
+    this.steps.update(false)
+    return [element("div", {class: "row", role: "search"}, element("kbd", {"aria-hidden": "true"}, "/"), this.box, regex, this.steps.el, this.result)]
+  }
+
+  private get is_lit(): boolean {
+    return this.stores.some(({selection}) => selection?.source == "search")
+  }
+
+  /** With several traces there are no details of the selection that would have the steps. */
+  private get has_steps(): boolean {
+    return this.is_lit || this.stores.length > 1 && !this.stores.some(({selection}) => selection?.source == "timeline")
+  }
+
+  private get matcher(): Matcher {
+    return matcher(this.box.value, this.as_regex)
+  }
+
+  /** Selects what matches, in all traces; the view stays where it is. */
+  private light(): void {
+    const {value} = this.box
+    const {test, error} = this.matcher
+    this.matches = value == "" || error != null ? null : this.stores.map(({data}) => search(data, test))
+    if (this.matches != null) {
+      const key = `${this.as_regex ? "/" : ""}${value}`
+      this.store.linked.choose(this.matches.map(({rows, labels}) =>
+        ({source: "search", row: -1, rows, key, labels, text: `“${value}”`, matches: test})))
+    } else if (this.is_lit) {
+      this.store.linked.choose(this.stores.map(() => null))
+    }
+    this.show_totals()
+  }
+
+  private light_again(): void {
+    if (this.matches != null && !this.is_lit) {
+      this.light()
+    }
+  }
+
+  private clear(): void {
+    this.box.value = ""
+    this.light()
+  }
+
+  private show_totals(): void {
+    this.result.textContent = this.matcher.error ?? this.totals_text()
+    this.result.title = this.matches == null ? "" : ABOUT
+  }
+
+  private totals_text(): string {
+    const {stores, matches} = this
+    if (matches == null) {
+      return ""
+    }
+    if (stores.every(({data}) => data.rows == 0)) {
+      const names = new Set(stores.flatMap(({data}) => [...matching_calls(data, this.matcher.test)]))
+      return names.size == 0 ? "No name matches" : format_count(names.size, "function")
+    }
+    const whole = sum_of_totals(stores.map(({data}, i) => match_totals(data, matches[i].rows, data.whole)))
+    const is_ranged = stores.some(({window}) => window != null)
+    return match_text(is_ranged ? sum_of_totals(stores.map(({data, range}, i) => match_totals(data, matches[i].rows, range))) : null, whole)
+  }
+
+  private on_box_key(event: KeyboardEvent): void {
+    if (event.key == "Enter" && !event.isComposing) {
+      this.light_again()
+      step_instance(this.store, event.shiftKey ? -1 : 1)
+    } else if (event.key == "Escape" && this.box.value != "") {
+      this.clear()
+    } else {
+      return
+    }
+    event.preventDefault()
+    event.stopPropagation()
+  }
+
+  /** Handles the keys that work wherever the focus is in the report, except where they are text. */
+  private on_report_key(event: KeyboardEvent): void {
+    const [target] = event.composedPath()
+    const is_text = target instanceof Element && target.matches(TEXT)
+    if (is_text || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || !(event.key in this.report_keys)) {
+      return
+    }
+    event.preventDefault()
+    event.stopPropagation()
+    this.report_keys[event.key]()
+  }
+
+  private readonly report_keys: Record<string, () => void> = {
+    "/": () => {
+      this.box.focus()
+      this.box.select()
+    },
+    ",": () => step_instance(this.store, -1),
+    ".": () => step_instance(this.store, 1),
+  }
+}
+
+const TEXT = "input:not([type=checkbox]), select, textarea, [contenteditable]"
+
+export class Search extends Panel {
+  static {
+    this.prototype.default_view = SearchView
+  }
+}
+
+const SEARCH_CSS = `
+.row { min-height: 26px; }
+.number { white-space: normal; }
+`
