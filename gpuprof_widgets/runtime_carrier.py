@@ -6,15 +6,17 @@ BokehJS is embedded once per notebook, and again when that output is gone.
 from __future__ import annotations
 
 import builtins
+import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-RUNTIME_MARK = rb"\"runtime\": {\"bokeh\": "
-"""Text of a notebook file that holds BokehJS: the data of `report.figure_script`, as JSON."""
+RUNTIME_MARK = re.compile(r'"runtime": \{"version": "\w+"')
+"""The part of a script of `report.figure_script` that says which BokehJS it holds, if it does."""
 
 
 class RuntimeCarrier:
@@ -31,7 +33,9 @@ class RuntimeCarrier:
         self._embedded_at = 0.0
         self._current = ""
         self._code = ""
-        self._without: dict[str, str] = {}
+        self._embeddings = 0
+        self._mark = b""
+        self._without: dict[str, tuple[str, int]] = {}
         self._is_asked_for = False
         self.embeds_always: Callable[[], bool] = lambda: False
         self.namespace: Mapping[str, Any] = {}
@@ -41,8 +45,9 @@ class RuntimeCarrier:
         metadata = message.get("metadata") or {}
         self._current = _cell(message)
         self._code = _code(message)
-        shown = self._without.pop(self._current, "")
-        self._is_asked_for = bool(self._code) and shown == self._code
+        shown = self._without.pop(self._current, None)
+        # After another embedding a dead report needs none of its own: that one serves the page.
+        self._is_asked_for = bool(self._code) and shown == (self._code, self._embeddings)
         if self._carrier in (self._current, *(metadata.get("deletedCells") or ())):
             self._carrier = None
 
@@ -61,14 +66,17 @@ class RuntimeCarrier:
             or self._is_gone_from_file()
         )
 
-    def shown(self, *, embedded: bool) -> None:
-        """Take note that the current cell has shown a report, with BokehJS or without."""
-        if embedded:
+    def shown(self, script: str) -> None:
+        """Take note that the current cell has shown a report by this script."""
+        mark = RUNTIME_MARK.search(script)
+        if mark:
             self._carrier = self._current
             self._embedded_at = time.time()
+            self._embeddings += 1
+            self._mark = json.dumps(mark[0])[1:-1].encode()
             self._is_asked_for = False
         elif self._carrier != self._current:
-            self._without[self._current] = self._code
+            self._without[self._current] = (self._code, self._embeddings)
 
     def _is_gone_from_file(self) -> bool:
         """Whether the notebook was saved since BokehJS was embedded, and is without it."""
@@ -76,7 +84,7 @@ class RuntimeCarrier:
         try:
             if file is None or file.stat().st_mtime <= self._embedded_at:
                 return False
-            return RUNTIME_MARK not in file.read_bytes()
+            return self._mark not in file.read_bytes()
         except OSError:
             return False
 
@@ -114,8 +122,9 @@ def show(outputs: Callable[[bool], list[dict[str, Any]]], text: Callable[[], str
     bundles = outputs(embeds)
     for bundle in bundles:
         display(bundle, raw=True)
-    if any("application/javascript" in bundle for bundle in bundles):
-        carrier.shown(embedded=embeds)
+    for bundle in bundles:
+        if "application/javascript" in bundle:
+            carrier.shown(bundle["application/javascript"])
 
 
 followed: RuntimeCarrier | None = None

@@ -15,9 +15,14 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from gpuprof_widgets.runtime_carrier import RuntimeCarrier
+from gpuprof_widgets.views import report
 from gpuprof_widgets.views.figure import report_figure
-from gpuprof_widgets.views.report import figure_script
 from tests.traces import op, trace_of
+
+
+def script(*, runtime: bool) -> str:
+    figure = report_figure(trace_of(op("aten::mm", ts=0, dur=9)), sort="cpu_self")
+    return report.figure_script(figure, embed_runtime=runtime)
 
 
 def request(cell: str = "", code: str = "", deleted: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -38,7 +43,7 @@ def profile(carrier: RuntimeCarrier) -> Callable[..., bool]:
         carrier.request(request(*args, **kwargs))
         needed = profiled and carrier.is_needed()
         if profiled and shown:
-            carrier.shown(embedded=needed)
+            carrier.shown(script(runtime=needed))
         return needed
 
     return run
@@ -110,6 +115,11 @@ def test_a_cell_that_was_shown_without_it_gets_it_when_it_runs_again_unchanged(
     assert profile("c", "three") is False
 
 
+def test_running_all_cells_again_embeds_it_once(profile: Callable[..., bool]) -> None:
+    for _ in range(3):
+        assert [profile(cell, cell) for cell in "abcd"] == [True, False, False, False]
+
+
 def test_a_changed_cell_is_a_new_one(profile: Callable[..., bool]) -> None:
     profile("a", "one")
     assert [profile("b", code) for code in ("two", "three", "two")] == [False, False, False]
@@ -121,7 +131,7 @@ def test_a_cell_that_shows_several_reports_gets_it_once(carrier: RuntimeCarrier)
         needed = []
         for _ in range(reports):
             needed.append(carrier.is_needed())
-            carrier.shown(embedded=needed[-1])
+            carrier.shown(script(runtime=needed[-1]))
         return needed
 
     assert embedded("a", 2) == [True, False]
@@ -148,9 +158,8 @@ def notebook(
 
 def save(path: Path, *, runtime: bool, seconds: float = 60) -> None:
     """Save a notebook with a report as front ends do, so many seconds from now."""
-    figure = report_figure(trace_of(op("aten::mm", ts=0, dur=9)), sort="cpu_self")
-    script = figure_script(figure, embed_runtime=runtime)
-    output = new_output("display_data", data={"application/javascript": script})
+    data = {"application/javascript": script(runtime=runtime)}
+    output = new_output("display_data", data=data)
     nbformat.write(new_notebook(cells=[new_code_cell("1", outputs=[output])]), path)
     stamp = time.time() + seconds
     os.utime(path, (stamp, stamp))
@@ -166,6 +175,17 @@ def test_it_comes_again_when_the_saved_notebook_is_without_it(
     assert profile("c") is True
     notebook.unlink()
     assert profile("d") is False
+
+
+def test_another_version_in_the_saved_notebook_is_none(
+    profile: Callable[..., bool], notebook: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile("a")
+    with monkeypatch.context() as patched:
+        older = report.runtime() | {"version": "older"}
+        patched.setattr(report, "runtime", lambda: older)
+        save(notebook, runtime=True)
+    assert profile("b") is True
 
 
 def test_a_notebook_that_was_saved_before_says_nothing(

@@ -57,7 +57,7 @@ TICKS_NS = (1, 100, 1_000)
 """Resolutions of the page's clock, tried in this order until the text fits."""
 
 NO_SHAPES = "The shapes of inputs are left out, for the page would still be too large with them."
-TOO_LARGE = "This page is larger than {} all the same: its names and call paths take more alone."
+TOO_LARGE = "This page is larger than {} all the same: names, paths and tables alone take more."
 
 NEAR = 64
 """Events are merged over stretches of so many times the longest of them."""

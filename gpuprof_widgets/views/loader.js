@@ -1,8 +1,8 @@
 /* Starts one live report in the output it stands in. report.py puts the data in the place of @OUTPUT@:
- * {uid, bokeh: version, document: gzipped base64, runtime: null or {bokeh, extension}: gzipped base64}; a
- * part of the runtime is a script that defines the function `window.gpuprof.part`. The static outputs above
+ * {uid, bokeh: version, version: of the runtime, document: gzipped base64, runtime: null or {version, bokeh,
+ * extension}: gzipped base64}; a part of the runtime is a script that defines the function `window.gpuprof.part`. The static outputs above
  * are the summary, an element with the class `gpuprof-UID`, and a picture.
- * One runtime serves all reports of a page, whichever output carries it. Whatever fails, the static
+ * One runtime serves all reports of a page and version, whichever output carries it. Whatever fails, the static
  * outputs stay as they are and one line on top of them says why.
  * A report lives as long as its element: a front end may take it out of the page and put it back, and what
  * it lets go of is collected as garbage. So nothing here may hold it for good.
@@ -18,12 +18,14 @@
   const PAUSE_MS = 50
 
   const page = window.gpuprof ??= {}
+  /** What reports of one version share: those of another have a runtime of their own. */
+  const shared = page[report.version] ??= {}
   /** Starts of reports by the outputs that are not in the page yet, views by reports, and the summaries of reports. */
-  page.starts ??= new WeakMap()
-  page.views ??= new WeakMap()
-  page.taken ??= new WeakSet()
+  shared.starts ??= new WeakMap()
+  shared.views ??= new WeakMap()
+  shared.taken ??= new WeakSet()
   /** The promise of a BokehJS with our extension, and the function that keeps it. */
-  page.runtime ??= new Promise((resolve) => { page.provide = resolve })
+  shared.runtime ??= new Promise((resolve) => { shared.provide = resolve })
 
   /** A policy of the page may know our scripts by the nonce of this one; it is told only while this one runs. */
   const nonce = document.currentScript?.nonce ?? ""
@@ -47,13 +49,13 @@
       start(output)
       return
     }
-    page.starts.set(output, start)
+    shared.starts.set(output, start)
     const held = new WeakRef(output)
     const timer = setInterval(() => {
       const node = held.deref()
       if (node == null || node.isConnected) {
         clearInterval(timer)
-        page.starts.get(node)?.(node)
+        shared.starts.get(node)?.(node)
       }
     }, PAUSE_MS)
   }
@@ -63,7 +65,7 @@
     const root = output?.getRootNode() ?? document
     const all = [...root.querySelectorAll(`.gpuprof-${CSS.escape(report.uid)}`)]
     if (output == null) {
-      return all.find((summary) => !page.taken.has(summary)) ?? all[0]
+      return all.find((summary) => !shared.taken.has(summary)) ?? all[0]
     }
     for (let at = output; at != null && at !== document.body; at = at.parentElement) {
       const before = all.filter((summary) => at.contains(summary) && is_before(summary, output))
@@ -87,7 +89,8 @@
       summary = nearest_summary(output)
     }
     if (summary != null) {
-      page.taken.add(summary)
+      shared.taken.add(summary)
+      summary.querySelector(".gpuprof-trust")?.remove() // scripts run here
     }
     return summary
   }
@@ -113,7 +116,7 @@
       return []
     }
     let output = summary
-    while (output.parentElement !== document.body && !output.parentElement.contains(node)) {
+    while (output.parentElement != null && output.parentElement !== document.body && !output.parentElement.contains(node)) {
       output = output.parentElement
     }
     const picture = picture_after(summary, node)
@@ -122,7 +125,7 @@
 
   /** The next output of the cell, if it is a picture. */
   function picture_after(summary, node) {
-    for (let at = summary; at !== document.body && !at.matches(CELL); at = at.parentElement) {
+    for (let at = summary; at != null && at !== document.body && !at.matches(CELL); at = at.parentElement) {
       const next = at.nextElementSibling === node ? node.nextElementSibling : at.nextElementSibling
       if (next != null) {
         const is_picture = next.matches("img") || next.querySelector("img") != null
@@ -173,12 +176,12 @@
   function start_runtime() {
     const found = present()
     if (found != null) {
-      page.provide(found)
-    } else if (report.runtime != null && page.loading == null && typeof DecompressionStream !== "undefined") {
-      page.loading = load(report.runtime)
-      page.loading.then(page.provide, () => { page.loading = null })
+      shared.provide(found)
+    } else if (report.runtime != null && shared.loading == null && typeof DecompressionStream !== "undefined") {
+      shared.loading = load(report.runtime)
+      shared.loading.then(shared.provide, () => { shared.loading = null })
     }
-    return page.loading ?? page.runtime
+    return shared.loading ?? shared.runtime
   }
 
   /** Says something in one line on top of the cell's static outputs; without text takes it back. */
@@ -201,7 +204,7 @@
     const searching = find_summary(output)
     const node = output ?? place_below(await searching)
     say(node, null, "")
-    const waiting = setTimeout(async () => page.loading ?? say(node, await searching, MISSING), PATIENCE_MS)
+    const waiting = setTimeout(async () => shared.loading ?? say(node, await searching, MISSING), PATIENCE_MS)
     try {
       if (typeof DecompressionStream === "undefined") {
         throw new Error("this browser cannot decompress the data (no DecompressionStream)")
@@ -225,9 +228,9 @@
   /** On a screen the live views replace the static outputs, on paper these stand for them.
    * No policy of a page forbids a sheet that is made this way. */
   function add_style() {
-    if (page.style == null) {
-      page.style = new CSSStyleSheet()
-      page.style.replaceSync(`
+    if (shared.style == null) {
+      shared.style = new CSSStyleSheet()
+      shared.style.replaceSync(`
         @media screen { .gpuprof-replaced { display: none !important } }
         @media print {
           .gpuprof-report, .gpuprof-message, .gpuprof-trust { display: none !important }
@@ -239,7 +242,7 @@
           .gpuprof-static tr, .gpuprof-static li { break-inside: avoid }
           .gpuprof-static div:has(+ table) { break-after: avoid }
         }`)
-      document.adoptedStyleSheets = [...document.adoptedStyleSheets, page.style]
+      document.adoptedStyleSheets = [...document.adoptedStyleSheets, shared.style]
     }
   }
 
@@ -260,7 +263,7 @@
 
   /** BokehJS keeps what it shows for good; from here on only the report's element does. */
   function keep_with(target, bokeh, views) {
-    page.views.set(target, views)
+    shared.views.set(target, views)
     for (const view of views.roots) {
       bokeh.index.delete(view)
       const number = bokeh.documents.indexOf(view.model.document)

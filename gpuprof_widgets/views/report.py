@@ -106,6 +106,7 @@ def figure_script(figure: Column, *, embed_runtime: bool) -> str:
     output = {
         "uid": figure.name,
         "bokeh": bokeh.__version__,
+        "version": runtime_version(),
         "document": packed(json.dumps(item, separators=(",", ":")).encode()),
         "runtime": runtime() if embed_runtime else None,
     }
@@ -182,8 +183,15 @@ def html_page(title: str, static: str, figure: Column | None = None) -> str:
 
 @cache
 def runtime() -> dict[str, str]:
-    """Return the parts of the runtime as `loader.js` takes them."""
-    return {name: packed(part.encode()) for name, part in zip(_PARTS, runtime_parts(), strict=True)}
+    """Return the parts of the runtime as `loader.js` takes them, after its version."""
+    parts = zip(_PARTS, map(str.encode, runtime_parts()), strict=True)
+    return {"version": runtime_version(), **{name: packed(part) for name, part in parts}}
+
+
+@cache
+def runtime_version() -> str:
+    """Return what tells this runtime from that of another version of Bokeh or of this package."""
+    return sha256("".join(runtime_parts()).encode()).hexdigest()[:12]
 
 
 @cache

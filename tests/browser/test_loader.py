@@ -160,6 +160,17 @@ def test_a_report_that_comes_back_lives_as_before(page: Page, tmp_path: Path) ->
     report.use_scheme("dark")
 
 
+def test_a_report_of_an_older_version_on_the_page_is_left_alone(page: Page, tmp_path: Path) -> None:
+    older = """<script>
+        window.gpuprof = {
+            views: {}, reports: {}, runtime: new Promise(() => {}), loading: new Promise(() => {})
+        }
+    </script>"""
+    show(page, tmp_path, older, cell(1, "a", runtime=True), cell(2, "b", runtime=False))
+    expect(page.get_by_role("table", name="Operators")).to_have_count(2)
+    expect(page.locator(".gpuprof-message")).to_have_count(0)
+
+
 def test_other_bokeh_of_the_page_is_left_alone(page: Page, tmp_path: Path) -> None:
     theirs = "<script>window.Bokeh = {version: '0.0.1', __bokeh__: true, mine: true}</script>"
     show(page, tmp_path, theirs, cell(1, "a", runtime=True))

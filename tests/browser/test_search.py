@@ -63,6 +63,22 @@ def view(report: Report) -> list[float]:
     return shown
 
 
+def test_the_box_shows_the_search_that_the_reader_goes_back_to(open_report: Open) -> None:
+    report = open_report(step())
+    box(report).press_sequentially("mm")
+    expect(result(report)).to_contain_text("4 events")
+    report.table.locator("tbody tr", has_text="aten::relu").click()
+    box(report).focus()
+    assert lit(report) == ["aten::relu"]
+    report.timeline.focus()
+    report.timeline.press("Backspace")
+    assert len(lit(report)) == 4
+    report.timeline.press("Backspace")
+    expect(box(report)).to_have_value("m")
+    assert len(lit(report)) > 4
+    expect(result(report)).to_contain_text(f"{len(lit(report))} events")
+
+
 def test_kernels_are_found_in_every_view(open_report: Open) -> None:
     report = open_report(step())
     before = view(report)
@@ -167,7 +183,7 @@ def test_a_search_lights_up_again_after_another_selection(open_report: Open) -> 
     expect(report.table.locator("tr[aria-selected=true]")).to_have_count(1)
     expect(report.page.get_by_text("launched what was found")).to_have_count(0)
     expect(box(report)).to_have_value("gemm")
-    box(report).focus()
+    box(report).press("Enter")
     assert lit(report) == ["ampere_sgemm_128x64", "cutlass_GEMM"]
 
 

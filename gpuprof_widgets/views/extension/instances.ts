@@ -3,7 +3,7 @@ import {instance_from, next_instance, place_of_instance, type Instance, type Sel
 import {pan_to, zoom_to, type TraceStore} from "./trace_store"
 
 /** Shares of the view's width within which an event keeps the zoom, and how much of its length is shown around it else. */
-const [LEAST, MOST, AROUND] = [1 / 12, 1 / 2, 1.5]
+const [LEAST, MOST, AROUND] = [1 / 12, 4 / 5, 1.5]
 /** What an event without length is shown as long as, ns. */
 const INSTANT = 1_000
 
@@ -61,7 +61,8 @@ export class InstanceSteps {
     const current = current_instance(this.store)
     this.el.hidden = !is_shown || count == 0
     const place = current == null || this.el.hidden ? "–" : place_of_instance(selected, current).toLocaleString("en")
-    this.place.textContent = `${place} of ${count.toLocaleString("en")}`
+    const is_cut = this.store.linked.stores.some(({selection}) => selection?.events != null && selection.events > selection.rows.length)
+    this.place.textContent = `${place} of ${is_cut ? "the first " : ""}${count.toLocaleString("en")}`
   }
 }
 

@@ -14,6 +14,7 @@ export class SearchView extends PanelView {
 
   protected readonly css = BAR_CSS + STEPS_CSS + SEARCH_CSS
   private box: HTMLInputElement
+  private regex: HTMLButtonElement
   private as_regex = false
   private result: HTMLElement
   private steps: InstanceSteps
@@ -34,7 +35,7 @@ export class SearchView extends PanelView {
     super.connect_signals()
     for (const store of this.stores) {
       this.connect(store.properties.window.change, () => this.show_totals())
-      this.connect(store.selection_changed, () => this.steps.update(this.has_steps))
+      this.connect(store.selection_changed, () => this.follow_selection())
     }
     this.connect(this.store.was_reset, () => this.clear())
   }
@@ -55,16 +56,33 @@ export class SearchView extends PanelView {
       title: "Names of ops, kernels, copies, runtime calls, modules, lines and functions (/). Enter goes to the next match, Shift + Enter to the previous one.",
     })
     this.box.addEventListener("input", () => this.light())
-    this.box.addEventListener("focus", () => this.light_again())
     this.box.addEventListener("keydown", (event) => this.on_box_key(event))
-    const regex = regex_button("search", (as_regex) => {
+    this.regex = regex_button("search", (as_regex) => {
       this.as_regex = as_regex
       this.light()
     })
     this.result = element("span", {class: "number muted", role: "status", "aria-label": "Search result"})
     this.steps = new InstanceSteps(this.store)
     this.steps.update(false)
-    return [element("div", {class: "row", role: "search"}, element("kbd", {"aria-hidden": "true"}, "/"), this.box, regex, this.steps.el, this.result)]
+    return [element("div", {class: "row", role: "search"}, element("kbd", {"aria-hidden": "true"}, "/"), this.box, this.regex, this.steps.el, this.result)]
+  }
+
+  private get kind(): string {
+    return this.as_regex ? "regex" : "text"
+  }
+
+  /** A search that the reader goes back to stands in the box again. */
+  private follow_selection(): void {
+    const selections = this.stores.map(({selection}) => selection?.source == "search" ? selection : null)
+    const key = selections.find((selection) => selection != null)?.key
+    if (key != null && key != `${this.kind} ${this.box.value}`) {
+      this.as_regex = key.startsWith("regex ")
+      this.regex.setAttribute("aria-pressed", String(this.as_regex))
+      this.box.value = key.slice(key.indexOf(" ") + 1)
+      this.matches = selections.map((selection) => ({rows: selection?.rows ?? new Int32Array(0), labels: selection?.labels ?? new Set()}))
+      this.show_totals()
+    }
+    this.steps.update(this.has_steps)
   }
 
   private get is_lit(): boolean {
@@ -86,7 +104,7 @@ export class SearchView extends PanelView {
     const {test, error} = this.matcher
     this.matches = value == "" || error != null ? null : this.stores.map(({data}) => search(data, test))
     if (this.matches != null) {
-      const key = `${this.as_regex ? "/" : ""}${value}`
+      const key = `${this.kind} ${value}`
       this.store.linked.choose(this.matches.map(({rows, labels}) =>
         ({source: "search", row: -1, rows, key, labels, text: `“${value}”`, matches: test})))
     } else if (this.is_lit) {
