@@ -18,6 +18,7 @@ from gpuprof_widgets.trace.model import Record
 
 if TYPE_CHECKING:
     from gpuprof_widgets.comparisons import Comparison
+    from gpuprof_widgets.explorer import Explorer
     from gpuprof_widgets.snakeviz_server import SnakevizServer
     from gpuprof_widgets.trace.readers import Paths
 
@@ -141,6 +142,12 @@ class Profile(Analysed):
             lambda embed: report.outputs(self, sort=sort, top=top, embed_runtime=embed),
             lambda: report.static_text(self, sort=sort, top=top),
         )
+
+    def explore(self, *, sort: str = "device_self", top: int = 15) -> Explorer:
+        """Return the linked views as a widget whose range and selection are Python's as well."""
+        from gpuprof_widgets.explorer import Explorer
+
+        return Explorer(self, sort=sort, top=top)
 
     def _ipython_display_(self) -> None:
         """Show a profile that is a cell's last value, like one just recorded."""

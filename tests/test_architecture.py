@@ -32,8 +32,9 @@ LAYERS = {
     "exports": {"exceptions", "trace", "analyses", "views"},
     "profiles": {
         *("exceptions", "trace", "analyses", "analysed", "views", "exports"),
-        *("comparisons", "runtime_carrier", "snakeviz_server"),
+        *("comparisons", "explorer", "runtime_carrier", "snakeviz_server"),
     },
+    "explorer": {"exceptions", "trace", "analyses", "analysed", "views", "runtime_carrier"},
     "comparisons": {"exceptions", "trace", "analyses", "views", "runtime_carrier"},
     "many_ranks": {"exceptions", "trace", "analyses", "views", "profiles", "runtime_carrier"},
     "snakeviz_server": {"exceptions", "trace"},
@@ -51,7 +52,7 @@ LAYERS = {
 }
 """What each layer may import of ours, besides itself."""
 
-FRONT_DOORS = {"magic", "widgets", "cli", "integrations"}
+FRONT_DOORS = {"magic", "cli", "integrations"}
 BELOW_FRONT_DOORS = set(LAYERS)
 
 LIBRARIES = {
@@ -60,7 +61,7 @@ LIBRARIES = {
     "analyses": {"numpy", "pandas"},
     "views": {"bokeh", "numpy", "pandas", "matplotlib", "PIL", "rich"},
     "magic": {"IPython"},
-    "widgets": {"IPython", "ipywidgets"},
+    "explorer": {"anywidget", "ipywidgets", "numpy", "pandas", "traitlets"},
     "integrations": {"lightning", "pytorch_lightning", "transformers"},
     "exports": {"pandas"},
     "profiles": {"pandas"},
@@ -211,7 +212,7 @@ def _visit(module: str, edges: dict[str, set[str]], path: list[str], done: set[s
         ("capture/cell.py", "from gpuprof_widgets.analyses import idle"),
         ("views/report.py", "from gpuprof_widgets.profiles import Profile"),
         ("magic.py", "from gpuprof_widgets import cli"),
-        ("widgets.py", "from gpuprof_widgets.magic import load"),
+        ("explorer.py", "from gpuprof_widgets.magic import load"),
         ("integrations/lightning.py", "from gpuprof_widgets import cli"),
         ("profiles.py", "from gpuprof_widgets.capture import recorder"),
         ("profiling.py", "from gpuprof_widgets.integrations import training"),

@@ -63,6 +63,7 @@ def test_the_public_methods_of_a_profile() -> None:
         "collectives",
         "critical_path",
         "device_busy",
+        "explore",
         "export",
         "findings",
         "idle",

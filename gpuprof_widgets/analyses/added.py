@@ -23,7 +23,8 @@ from gpuprof_widgets.exceptions import GpuprofError, OptionError
 TAKEN = frozenset(
     {
         *("calls", "calls_of_workers", "metadata", "trace", "window", "findings", "compare"),
-        *("load", "save", "save_pstats", "snakeviz", "export", "redacted", "report", "show"),
+        *("load", "save", "save_pstats", "snakeviz", "export", "redacted"),
+        *("report", "show", "explore"),
         *("convert", "diff", "kernelspec", "ranks", "run", "view", "ops"),
     }
 )

@@ -31,7 +31,7 @@ from gpuprof_widgets.analyses.reasons import which_other_kind
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.pstats import frames_of
 from gpuprof_widgets.trace.schema import GPU_TRACKS, MEMORY_EVENT
-from gpuprof_widgets.views.encoding import encode
+from gpuprof_widgets.views.encoding import BUDGET_BYTES, encode
 from gpuprof_widgets.views.models import (
     AnalysisTable,
     AnalysisTabs,
@@ -74,9 +74,11 @@ AXIS_HEIGHT = 26
 MEMORY_HEIGHT = 190
 
 
-def report_figure(record: Record, *, sort: str) -> Column:
+def report_figure(
+    record: Record, *, sort: str, uid: str = "", budget_bytes: int = BUDGET_BYTES
+) -> Column:
     """Return the whole report as one Bokeh layout, named by the store's ``uid``."""
-    store = trace_store(record, sort=sort)
+    store = trace_store(record, sort=sort, uid=uid, budget_bytes=budget_bytes)
     header = ReportHeader(store=store, sizing_mode="stretch_width")
     views = [plot for name, plot in VIEWS.items() if has_view(record, name)]
     parts: list[UIElement] = [header, *(part for plot in views for part in plot(store))]
@@ -106,14 +108,17 @@ def has_view(record: Record, view: str) -> bool:
     return len(record.trace) > 0 or record.calls is not None
 
 
-def trace_store(record: Record, *, sort: str) -> TraceStore:
+def trace_store(
+    record: Record, *, sort: str, uid: str = "", budget_bytes: int = BUDGET_BYTES
+) -> TraceStore:
     """Return the record as the page gets it."""
     trace = record.trace
-    payload = encode(record)
+    payload = encode(record, budget_bytes=budget_bytes)
     ops, functions = report_keys(sort)
     return TraceStore(
-        uid=new_uid(),
+        uid=uid or new_uid(),
         payload=payload.text,
+        rows_kept=payload.rows_kept,
         label=_label(record),
         findings=finding_lines(findings(record), SHOWN_ROWS if payload.rows_kept else 0),
         notes=[str(note) for note in record.metadata.get("notes", ())],

@@ -1,5 +1,5 @@
 /* Starts one live report in the output it stands in. report.py puts the data in the place of @OUTPUT@:
- * {uid, bokeh: version, version: of the runtime, document: gzipped base64, runtime: null or {version, bokeh,
+ * {uid, explorer: whether a widget stands between picture and script, bokeh: version, version: of the runtime, document: gzipped base64, runtime: null or {version, bokeh,
  * extension}: gzipped base64}; a part of the runtime is a script that defines the function `window.gpuprof.part`. The static outputs above
  * are the summary, an element with the class `gpuprof-UID`, and a picture.
  * One runtime serves all reports of a page and version, whichever output carries it. Whatever fails, the static
@@ -135,6 +135,12 @@
     return null
   }
 
+  /** The output of an explorer's widget, which follows the picture. */
+  function widget_output(summary, node) {
+    const next = summary && picture_after(summary, node)?.nextElementSibling
+    return next == null || next.contains(node) ? null : next
+  }
+
   async function inflate(text) {
     const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0))
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))
@@ -218,6 +224,9 @@
       for (const replaced of static_outputs(summary, node)) {
         replaced.classList.add("gpuprof-replaced")
       }
+      if (report.explorer) {
+        widget_output(summary, node)?.classList.add("gpuprof-widget")
+      }
     } catch (error) {
       clearTimeout(waiting)
       console.error(error)
@@ -232,6 +241,8 @@
       shared.style = new CSSStyleSheet()
       shared.style.replaceSync(`
         @media screen { .gpuprof-replaced { display: none !important } }
+        /* Without its kernel a widget only says that it was not found. */
+        .gpuprof-widget:not(:has(.gpuprof-explorer)) { display: none !important }
         @media print {
           .gpuprof-report, .gpuprof-message, .gpuprof-trust { display: none !important }
           .gpuprof-static, .gpuprof-static * { color: #000 !important; print-color-adjust: exact }
@@ -249,6 +260,7 @@
   async function show(node, bokeh, item) {
     const target = document.createElement("div")
     target.className = "gpuprof-report"
+    target.dataset.uid = report.uid
     target.dataset.lmSuppressShortcuts = "true"
     const earlier = node.querySelectorAll(":scope > .gpuprof-report") // a front end may render an output again
     node.append(target)
@@ -259,6 +271,7 @@
       throw error
     }
     earlier.forEach((one) => one.remove())
+    window.dispatchEvent(new CustomEvent("gpuprof-report", {detail: report.uid})) // explorer.js joins it
   }
 
   /** BokehJS keeps what it shows for good; from here on only the report's element does. */

@@ -20,6 +20,7 @@ class TraceStore(Model):
 
     uid = String(help="names the report in the page, for tests")
     payload = String(help="the encoded record")
+    rows_kept = Bool(True, help="the page's rows are the slices, none merged or left out")
     label = String(help="title of the report")
     findings = List(Any, help="text, remedy, start, end (ns or None), rows, events of each")
     notes = List(String, help="what was lost or not measured, one line each")

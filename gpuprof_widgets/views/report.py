@@ -30,6 +30,7 @@ from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.exceptions import printable, printable_values
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.figure import report_figure
+from gpuprof_widgets.views.models import TraceStore
 from gpuprof_widgets.views.picture import headline, picture_png
 from gpuprof_widgets.views.static_tables import static_panels, static_tables
 from gpuprof_widgets.views.table import Table
@@ -66,28 +67,52 @@ ALL_FINDINGS = "profile.findings()"
 """The call that returns the findings that are not shown as well."""
 
 
-def outputs(record: Record, *, sort: str, top: int, embed_runtime: bool) -> list[MimeBundle]:
+def outputs(
+    record: Record,
+    *,
+    sort: str,
+    top: int,
+    embed_runtime: bool,
+    figure: Column | None = None,
+    widget: MimeBundle | None = None,
+) -> list[MimeBundle]:
     """Return the three outputs of a cell, in the order in which they must be displayed.
 
-    ``embed_runtime``: carry BokehJS and our extension; once per notebook is enough.
+    ``embed_runtime``: carry BokehJS and our extension; once per notebook is enough. ``figure`` and
+    ``widget`` are those of an explorer.
     """
-    figure = report_figure(record, sort=sort)
+    figure = figure or report_figure(record, sort=sort)
     static = static_bundle(record, sort=sort, top=top)
-    return three_outputs(static, _picture(record), figure, embed_runtime=embed_runtime)
+    return three_outputs(
+        static, _picture(record), figure, embed_runtime=embed_runtime, widget=widget
+    )
+
+
+def has_all_rows(figure: Column) -> bool:
+    """Whether a report's page has all slices of its trace, none merged or left out."""
+    stores: list[Any] = list(figure.select({"type": TraceStore}))
+    return all(store.rows_kept for store in stores)
 
 
 def three_outputs(
-    static: MimeBundle, picture: Picture, figure: Column, *, embed_runtime: bool
+    static: MimeBundle,
+    picture: Picture,
+    figure: Column,
+    *,
+    embed_runtime: bool,
+    widget: MimeBundle | None = None,
 ) -> list[MimeBundle]:
     """Return the outputs of a cell: tables without script, picture, and the script.
 
-    A notebook's picture has no alternative text: its caption stands right above it instead.
+    A notebook's picture has no alternative text: its caption stands right above it instead. The
+    ``widget`` of an explorer comes before the script, which hides it where it has no kernel.
     """
-    script = figure_script(figure, embed_runtime=embed_runtime)
+    script = figure_script(figure, embed_runtime=embed_runtime, below_widget=widget is not None)
     below = f'<div>{escaped(picture.caption)}. <span class="gpuprof-trust">{_TRUST}</span></div>'
     return [
         static | {"text/html": _summary_of(figure, static["text/html"] + below)},
         {"image/png": picture.base64, "text/plain": ""},
+        *([] if widget is None else [widget]),
         {"application/javascript": script, "text/plain": ""},
     ]
 
@@ -100,11 +125,12 @@ def _summary_of(figure: Column, static: str) -> str:
     return f'<div class="gpuprof-{figure.name}">{static}</div>'
 
 
-def figure_script(figure: Column, *, embed_runtime: bool) -> str:
+def figure_script(figure: Column, *, embed_runtime: bool, below_widget: bool = False) -> str:
     """Return the script that shows a layout of our views; its name tells reports apart."""
     item = printable_values(_item(figure))
     output = {
         "uid": figure.name,
+        "explorer": below_widget,
         "bokeh": bokeh.__version__,
         "version": runtime_version(),
         "document": packed(json.dumps(item, separators=(",", ":")).encode()),

@@ -8,6 +8,7 @@ import {contrast, parse_colour} from "./colour"
 import type {Fact} from "./element"
 import * as engine from "./engine"
 import {Store, type State, type Window} from "./engine"
+import {join, type Kernel} from "./explorer"
 import {Journal, type Layer, type Part} from "./journal"
 import {Theme} from "./theme"
 
@@ -24,6 +25,7 @@ type Linked = {stores: TraceStore[], choose: (selections: (Selection | null)[]) 
 type TraceStoreProps = {
   uid: p.Property<string>
   payload: p.Property<string>
+  rows_kept: p.Property<boolean>
   label: p.Property<string>
   findings: p.Property<unknown[]>
   notes: p.Property<string[]>
@@ -73,6 +75,7 @@ export class TraceStore extends Model implements Part {
     this.define<TraceStoreProps>(({Bool, Float, List, Nullable, Ref, Str, Tuple, Unknown}) => ({
       uid: [Str, ""],
       payload: [Str, ""],
+      rows_kept: [Bool, true],
       label: [Str, ""],
       findings: [List(Unknown), []],
       notes: [List(Str), []],
@@ -217,6 +220,11 @@ export class TraceStore extends Model implements Part {
     return is_zoomed
   }
 
+  /** Joins the report with an `Explorer` in Python. */
+  explore(kernel: Kernel): void {
+    join(this, kernel)
+  }
+
   /** Restores the state in which the report was opened. */
   reset(): void {
     this.choose(null)
@@ -315,7 +323,7 @@ export function view_wheel(store: TraceStore, event: WheelEvent, at: number, wid
 
 /** A selection, described by the view in which it was made; every view shows it in its own way. */
 export type Selection = {
-  source: "timeline" | "flame" | "table" | "lines" | "finding" | "memory" | "panel" | "search"
+  source: "timeline" | "flame" | "table" | "lines" | "finding" | "memory" | "panel" | "search" | "explorer"
   /** The current one of the events: the one that was gone to, -1 for none. */
   row: number
   /** All selected events (ascending): the timeline highlights them. */

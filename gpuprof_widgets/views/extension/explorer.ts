@@ -1,0 +1,118 @@
+import type {Selection, TraceStore} from "./trace_store"
+
+/** The state that a report shares with an `Explorer` in Python (explorer.py): ranges in ns, rows as bytes of int32. */
+export type SharedState = {range: [number, number], visible: [number, number], _rows: DataView, _about: string}
+
+/** A model of the widgets' front end: what is set is sent to the kernel by `save_changes`. */
+export type Kernel = {
+  get<K extends keyof SharedState>(name: K): SharedState[K]
+  set<K extends keyof SharedState>(name: K, value: SharedState[K]): void
+  save_changes(): void
+  on(event: string, callback: (message: unknown) => void): void
+}
+
+/** Keeps a report and an explorer in Python in step. What Python has set before is shown at once. */
+export function join(store: TraceStore, kernel: Kernel): void {
+  show_range(store, kernel)
+  show_rows(store, kernel)
+  show_visible(store, kernel)
+  listen(kernel, new WeakRef(store))
+  const tell = once_a_frame(() => {
+    kernel.set("range", range_of(store))
+    kernel.set("visible", visible_of(store))
+    if (store.rows_kept && !same_rows(rows_in(kernel), rows_of(store.selection))) {
+      kernel.set("_about", store.selection?.text ?? "")
+      kernel.set("_rows", bytes_of(rows_of(store.selection)))
+    }
+    kernel.save_changes()
+  })
+  for (const signal of [store.properties.window.change, store.visible.change, store.selection_changed]) {
+    store.connect(signal, tell)
+  }
+}
+
+/** Follows the kernel. A report that has left the page is let go of, though its explorer lives on in the kernel. */
+function listen(kernel: Kernel, held: WeakRef<TraceStore>): void {
+  type Show = (store: TraceStore, kernel: Kernel, message: unknown) => void
+  const follow = (event: string, show: Show): void => kernel.on(event, (message) => {
+    const store = held.deref()
+    if (store != null) {
+      show(store, kernel, message)
+    }
+  })
+  follow("change:range", show_range)
+  follow("change:visible", show_visible)
+  follow("change:_rows", show_rows)
+  follow("msg:custom", (store, _, message) => message === CALL_UP && store.called_up.emit(false))
+}
+
+/** What Python sends to bring the timeline onto the screen. */
+const CALL_UP = "call up"
+
+/** The brushed range in ns, the whole trace where nothing is brushed. */
+function range_of(store: TraceStore): [number, number] {
+  return store.window ?? store.trace_bounds
+}
+
+function visible_of({visible: {start, end}}: TraceStore): [number, number] {
+  return [Math.round(start), Math.round(end)]
+}
+
+function show_range(store: TraceStore, kernel: Kernel): void {
+  const range = kernel.get("range")
+  if (!same_range(range, range_of(store))) {
+    store.brush(same_range(range, store.trace_bounds) ? null : range)
+  }
+}
+
+function show_visible(store: TraceStore, kernel: Kernel): void {
+  const [start, end] = kernel.get("visible")
+  if (!same_range([start, end], visible_of(store))) {
+    store.visible.setv({start, end})
+  }
+}
+
+function show_rows(store: TraceStore, kernel: Kernel): void {
+  const rows = rows_in(kernel)
+  if (store.rows_kept && !same_rows(rows, rows_of(store.selection))) {
+    const labels = new Set(Array.from(rows, (row) => store.data.label[row]))
+    const text = kernel.get("_about")
+    store.choose(rows.length == 0 ? null : {source: "explorer", row: rows.length == 1 ? rows[0] : -1, rows, key: `${text} ${rows.join()}`, labels, text})
+  }
+}
+
+/** The selected events; of a page that has merged events none can be named. */
+function rows_of(selection: Selection | null): Int32Array {
+  return selection?.rows ?? new Int32Array(0)
+}
+
+function rows_in(kernel: Kernel): Int32Array {
+  const {buffer, byteOffset, byteLength} = kernel.get("_rows")
+  return new Int32Array(buffer.slice(byteOffset, byteOffset + byteLength) as ArrayBuffer)
+}
+
+function bytes_of({buffer, byteOffset, byteLength}: Int32Array): DataView {
+  return new DataView(buffer.slice(byteOffset, byteOffset + byteLength))
+}
+
+function same_range(a: [number, number], b: [number, number]): boolean {
+  return a[0] == b[0] && a[1] == b[1]
+}
+
+function same_rows(a: Int32Array, b: Int32Array): boolean {
+  return a.length == b.length && a.every((row, i) => row == b[i])
+}
+
+/** Returns a function that calls this one once before the next painting, however often it is called. */
+function once_a_frame(call: () => void): () => void {
+  let is_waiting = false
+  return () => {
+    if (!is_waiting) {
+      is_waiting = true
+      requestAnimationFrame(() => {
+        is_waiting = false
+        call()
+      })
+    }
+  }
+}

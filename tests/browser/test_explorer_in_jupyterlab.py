@@ -1,0 +1,165 @@
+"""`profile.explore()` in JupyterLab: page and Python in step, and the reopened notebook."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from tests.browser.conftest import RUN_MS, Lab
+from tests.browser.report_page import Report
+from tests.browser.test_jupyterlab import open_without_kernel, save
+
+NOTEBOOK = "explored.ipynb"
+CELLS = [
+    "%load_ext gpuprof_widgets\nimport ipywidgets, torch",
+    "%%gpuprofile --quiet -o run\n"
+    "model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU())\n"
+    "for _ in range(20):\n"
+    "    model(torch.rand(8, 64)).square().mean().backward()",
+    "explorer = run.explore()\nexplorer",
+    "label = ipywidgets.Label()\n"
+    "def tell(explorer):\n"
+    "    names = set(explorer.selection['name'])\n"
+    "    calls = explorer.operators().calls.sum()\n"
+    "    label.value = f'{explorer.range} {len(explorer.selection)} {names} {calls}'\n"
+    "explorer.on_change(tell)\n"
+    "label",
+    "end = run.trace.end_ns\n"
+    "explorer.range = (end // 4, end // 2)\n"
+    "explorer.selection = \"name == 'aten::addmm'\"",
+    "slider = ipywidgets.IntRangeSlider(min=0, max=end)\n"
+    "ipywidgets.link((explorer, 'range'), (slider, 'value'))\n"
+    "ipywidgets.VBox([slider, explorer])",
+]
+MERGED = "merged.ipynb"
+SMALL_BUDGET = (
+    "import functools, gpuprof_widgets.explorer as home\n"
+    "home.report_figure = functools.partial(home.report_figure, budget_bytes=3_000)"
+)
+WIDGET_ERRORS = re.compile("Loading widget|Error displaying widget|model not found")
+STATE = """() => {
+    const store = Object.values(window.gpuprof.reports)[0]
+    const {window: range, selection} = store
+    const names = Array.from(selection?.rows ?? [], row => store.data.name(row))
+    return {range, source: selection?.source, names: [...new Set(names)]}
+}"""
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """The notebook in JupyterLab, whose cells run one after the other."""
+
+    page: Page
+
+    def run(self, number: int) -> Locator:
+        """Run a cell (from 1 on) and return it."""
+        cell = self.page.locator(".jp-CodeCell").nth(number - 1)
+        cell.locator(".cm-content").click()
+        self.page.keyboard.press("Shift+Enter")
+        prompt = cell.locator(".jp-InputPrompt")
+        expect(prompt).to_have_text(re.compile(r"\[\d+\]:"), timeout=RUN_MS)
+        return cell
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    yield context.new_page()
+    context.close()
+
+
+def test_page_and_python_are_in_step_and_a_reopened_notebook_has_the_plain_report(
+    page: Page, lab: Lab
+) -> None:
+    path = lab.root / NOTEBOOK
+    write_notebook(path, CELLS)
+    lab.open(page, NOTEBOOK)
+    notebook = Notebook(page)
+    for number in (1, 2):
+        notebook.run(number)
+    cell = notebook.run(3)
+    report = Report.wait(page)
+    expect(page.locator(".gpuprof-report")).to_have_count(1)
+    check_page_tells_python(notebook, report)
+    check_python_tells_page(notebook)
+    check_beside_a_slider(notebook)
+    expect(cell.locator(".gpuprof-report")).to_have_count(1)
+    save(page, path)
+    lab.end_kernels()
+    check_without_kernel(page, lab)
+
+
+def test_a_report_with_merged_events_is_replaced_by_one_that_has_all(page: Page, lab: Lab) -> None:
+    write_notebook(lab.root / MERGED, [f"{CELLS[0]}\n{SMALL_BUDGET}", *CELLS[1:4]])
+    lab.open(page, MERGED)
+    notebook = Notebook(page)
+    for number in (1, 2):
+        notebook.run(number)
+    cell = notebook.run(3)
+    expect(cell.locator(".gpuprof-explorer .gpuprof-report")).to_have_count(1)
+    expect(cell.locator(".gpuprof-report")).to_have_count(1)
+    report = Report.wait(page)
+    assert report.state("store.rows_kept")
+    check_page_tells_python(notebook, report)
+
+
+def write_notebook(path: Path, sources: list[str]) -> None:
+    kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
+    cells = [new_code_cell(source) for source in sources]
+    nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
+
+
+def check_page_tells_python(notebook: Notebook, report: Report) -> None:
+    """What Python computes of each change comes back to the page."""
+    label = notebook.run(4).locator(".widget-label")
+    brushed = report.brush(0.3, 0.7)
+    calls = sum(count for count, *_ in report.op_rows().values())
+    expect(label).to_have_text(f"{brushed} 0 set() {calls}")
+    row = report.table.locator("tbody tr").first
+    title = row.locator("td").first.get_attribute("title") or ""
+    row.click()
+    rows = report.state("store.selection.rows.length")
+    name = title.rpartition(" (")[0]
+    expect(label).to_have_text(f"{brushed} {rows} {{{name!r}}} {calls}")
+
+
+def check_python_tells_page(notebook: Notebook) -> None:
+    notebook.run(5)
+    notebook.page.wait_for_function(f"({STATE})().source === 'explorer'")
+    state = notebook.page.evaluate(STATE)
+    assert state["names"] == ["aten::addmm"]
+    bounds = notebook.page.evaluate("Object.values(window.gpuprof.reports)[0].trace_bounds")
+    assert state["range"] == [bounds[1] // 4, bounds[1] // 2]
+
+
+def check_beside_a_slider(notebook: Notebook) -> None:
+    """Among other widgets the explorer has a report of its own, in the state that Python has."""
+    cell = notebook.run(6)
+    expect(cell.locator(".gpuprof-explorer .gpuprof-report")).to_have_count(1)
+    readout = cell.locator(".widget-readout")
+    expect(cell.get_by_label("Selection", exact=True).first).to_contain_text(
+        "name == 'aten::addmm'"
+    )
+    before = readout.inner_text()
+    cell.get_by_role("button", name="Clear").first.click()
+    expect(readout).not_to_have_text(before)
+    expect(readout).to_have_text(re.compile(r"^0\D"))
+
+
+def check_without_kernel(page: Page, lab: Lab) -> None:
+    open_without_kernel(page, lab, NOTEBOOK)
+    report = Report.wait(page)
+    cell = page.locator(".jp-CodeCell").nth(2)
+    expect(cell.locator(".gpuprof-report")).to_have_count(1)
+    shown = cell.locator(".jp-OutputArea-child").filter(has_text=WIDGET_ERRORS)
+    for output in shown.all():
+        expect(output).not_to_be_visible()
+    assert WIDGET_ERRORS.search(cell.inner_text()) is None
+    report.brush(0.2, 0.4)
