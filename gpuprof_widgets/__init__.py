@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gpuprof_widgets.capture.environment import measured_peaks
     from gpuprof_widgets.capture.lines import lines
     from gpuprof_widgets.many_ranks import ranks
-    from gpuprof_widgets.profiles import Profile, compare, load
+    from gpuprof_widgets.profiles import Profile, compare, explore, load
     from gpuprof_widgets.profiling import profile, steps
     from gpuprof_widgets.profiling_ranks import profile_ranks
     from gpuprof_widgets.trace.model import Trace
@@ -27,6 +27,7 @@ __all__ = [
     "TraceError",
     "__version__",
     "compare",
+    "explore",
     "last",
     "lines",
     "load",
@@ -47,6 +48,7 @@ _HOMES = {
     "Profile": "gpuprof_widgets.profiles",
     "Trace": "gpuprof_widgets.trace.model",
     "compare": "gpuprof_widgets.profiles",
+    "explore": "gpuprof_widgets.profiles",
     "lines": "gpuprof_widgets.capture.lines",
     "load": "gpuprof_widgets.profiles",
     "measured_peaks": "gpuprof_widgets.capture.environment",

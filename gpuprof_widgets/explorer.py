@@ -6,22 +6,36 @@ report with Python; without its kernel the plain report is all that there is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping
 from importlib.resources import files
+from itertools import count
 from typing import Any
 
 import anywidget
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from bokeh.models import Column
 from ipywidgets import CallbackDispatcher
-from traitlets import Bool, Bytes, HasTraits, Int, Tuple, Unicode, observe, validate
+from traitlets import (
+    Bool,
+    Bytes,
+    Enum,
+    HasTraits,
+    Int,
+    List,
+    Tuple,
+    Unicode,
+    observe,
+    validate,
+)
 
 from gpuprof_widgets import runtime_carrier
 from gpuprof_widgets.analysed import Analysed
 from gpuprof_widgets.analyses import ANALYSES
+from gpuprof_widgets.analyses.columns import report_keys, sort_key
 from gpuprof_widgets.analyses.findings import Finding
+from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.analyses.selected import selected_slices
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.window import window
@@ -35,7 +49,10 @@ WHOLE = 1 << 40
 """A budget, in bytes, that no page reaches: what the kernel sends needs no merging."""
 
 MARGIN = 4
-"""`Explorer.show` leaves this part of a finding's range in view on either side of it."""
+"""What is brought onto the screen has this part of its range in view on either side of it."""
+
+TEXT_COLUMNS = ("name", "category", "input_shapes")
+"""Columns that sort the op table in the page as well."""
 
 CALL_UP = "call up"
 """The message that brings the timeline onto the screen (explorer.ts)."""
@@ -44,27 +61,106 @@ CALL_UP = "call up"
 class Explorer(anywidget.AnyWidget):
     """A report in step with Python; times are ns since the trace's start.
 
-    ``range`` is the brushed range, the whole trace where nothing is brushed; ``visible`` is what
-    the timeline shows. Both are traits: set, observe and link them as those of any widget. Every
+    ``profiles`` are functions that return the profiles by their names; one of them is shown at a
+    time, at first the first. ``noun`` says what they are, "Profile" or "Rank".
+
+    What the page shows are traits: set, observe and link them as those of any widget. Every
     analysis is a method that answers for the range, as in ``explorer.operators()``.
     """
 
     _esm = files("gpuprof_widgets.views") / "explorer.js"
+    _css = files("gpuprof_widgets.views") / "explorer.css"
 
-    range = Tuple(Int(), Int()).tag(sync=True)
-    visible = Tuple(Int(), Int()).tag(sync=True)
+    profile_name = Unicode(help="which of the profiles is shown").tag(sync=True)
+    range = Tuple(
+        Int(), Int(), help="the brushed range, ns; the whole trace where nothing is brushed"
+    ).tag(sync=True)
+    visible = Tuple(Int(), Int(), help="what the timeline shows, ns").tag(sync=True)
+    step = Int(
+        None, allow_none=True, help="the step that is brushed, None where it is no step"
+    ).tag(sync=True)
+    search = Unicode(help="what is searched for in all names; /.../ is a regular expression").tag(
+        sync=True
+    )
+    sort = Unicode(help="the sort key of the op table").tag(sync=True)
+    group_by = Enum(
+        ("name", "name_shape", "category"), "name", help="what the op table groups by"
+    ).tag(sync=True)
+    metric = Enum(
+        ("cpu", "device"),
+        None,
+        allow_none=True,
+        help="the time that the flame graph shows; None until a page chooses",
+    ).tag(sync=True)
     _rows = Bytes().tag(sync=True, from_json=lambda buffer, _: bytes(buffer))
     _about = Unicode().tag(sync=True)
-    _uid = Unicode().tag(sync=True)
+    _uid = Unicode(help="names the reports; what follows the dash, their profile").tag(sync=True)
+    _noun = Unicode().tag(sync=True)
+    _names = List(Unicode()).tag(sync=True)
+    _steps = List(Int()).tag(sync=True)
     _is_merged = Bool(help="whether the plain report has merged events").tag(sync=True)
 
-    def __init__(self, profile: Analysed, *, sort: str = "device_self", top: int = 15) -> None:
-        self.profile = profile
-        self._sort, self._top = sort, top
-        self._windows: dict[Range, Analysed] = {self._whole: profile}
+    def __init__(
+        self,
+        profiles: Mapping[str, Callable[[], Analysed]],
+        *,
+        noun: str = "Profile",
+        sort: str = "device_self",
+        top: int = 15,
+    ) -> None:
+        self._profiles = profiles
+        self._first_sort, self._top = sort, top
         self._callbacks = CallbackDispatcher()
-        super().__init__(range=self._whole, visible=self._whole, _uid=new_uid())
+        name = new_uid()
+        self._uids = (f"{name}-{number}" for number in count())
+        first = next(iter(profiles))
+        self._open(profiles[first]())
+        super().__init__(
+            profile_name=first,
+            range=self._whole,
+            visible=self._whole,
+            sort=report_keys(sort)[0],
+            _uid=next(self._uids),
+            _noun=noun,
+            _names=list(profiles),
+            _steps=list(self._step_ranges),
+        )
+        self.observe(self._show_profile, "profile_name")
         self.on_msg(self._answer)
+
+    def _open(self, profile: Analysed) -> None:
+        """Answer for this profile from now on."""
+        self.profile = profile
+        self._windows: dict[Range, Analysed] = {self._whole: profile}
+        self._slices: pd.DataFrame | None = None
+        table = steps(profile)
+        ranges = zip(table["start_ns"].tolist(), table["end_ns"].tolist(), strict=True)
+        self._step_ranges = dict(
+            zip(table["step"].tolist(), map(self._inside, ranges), strict=True)
+        )
+
+    @validate("profile_name")
+    def _known(self, proposal: Any) -> str:
+        """Open the profile of that name; without one the present profile stays."""
+        name = str(proposal["value"])
+        if name not in self._profiles:
+            known = ", ".join(self._profiles)
+            raise OptionError(f"there is no profile {name!r} here: there are {known}")
+        try:
+            self._opened = self._profiles[name]()
+        except Exception:
+            self.send_state("profile_name")
+            raise
+        return name
+
+    def _show_profile(self, _: Any) -> None:
+        self._open(self._opened)
+        with self.hold_sync():
+            self._uid = next(self._uids)
+            self._steps = list(self._step_ranges)
+            self.step = None
+            self.range = self.visible = self._whole
+            self.selection = None
 
     @property
     def _whole(self) -> Range:
@@ -123,20 +219,27 @@ class Explorer(anywidget.AnyWidget):
                 f"the query {query!r} cannot be answered: {error}. The columns are {columns}"
             ) from error
 
-    @cached_property
+    @property
     def _all_slices(self) -> pd.DataFrame:
-        return selected_slices(self.profile, np.arange(len(self.profile.trace)))
+        if self._slices is None:
+            self._slices = selected_slices(self.profile, np.arange(len(self.profile.trace)))
+        return self._slices
 
     def show(self, finding: Finding) -> None:
         """Bring a finding onto the screen: its range is brushed and its slices are selected."""
         with self.hold_sync():
             if finding.start_ns is not None and finding.end_ns is not None:
-                margin = (finding.end_ns - finding.start_ns) // MARGIN
-                self.range = (finding.start_ns, finding.end_ns)
-                self.visible = (finding.start_ns - margin, finding.end_ns + margin)
+                self._brush((finding.start_ns, finding.end_ns))
             self.selection = finding.rows
             self._about = finding.text
         self.send(CALL_UP)
+
+    def _brush(self, brushed: Range) -> None:
+        """Brush a range and bring it into view."""
+        start, end = brushed
+        margin = (end - start) // MARGIN
+        self.range = brushed
+        self.visible = (start - margin, end + margin)
 
     def on_change(self, callback: Callback, remove: bool = False) -> None:
         """Call ``callback(explorer)`` after every change of the range or the selection.
@@ -147,20 +250,46 @@ class Explorer(anywidget.AnyWidget):
 
     @observe("range", "_rows")
     def _changed(self, change: Any) -> None:
+        if self.step is not None and self.range != self._step_ranges[self.step]:
+            self.step = None
         self._callbacks(self)
 
     @validate("range", "visible")
-    def _inside(self, proposal: Any) -> Range:
+    def _range_inside(self, proposal: Any) -> Range:
+        return self._inside(proposal["value"])
+
+    def _inside(self, moments: Range) -> Range:
         """Return a range with its ends in order and inside the trace, at least 1 ns long."""
         low, high = self._whole
-        start, end = sorted(min(max(moment, low), high) for moment in proposal["value"])
+        start, end = sorted(min(max(moment, low), high) for moment in moments)
         start = min(start, high - 1)
         return start, max(end, start + 1)
+
+    @validate("step")
+    def _known_step(self, proposal: Any) -> int | None:
+        step: int | None = proposal["value"]
+        if step is not None and step not in self._step_ranges:
+            known = ", ".join(map(str, self._step_ranges)) or "none"
+            raise OptionError(f"the trace has no step {step}: its steps are {known}")
+        return step
+
+    @observe("step")
+    def _show_step(self, change: Any) -> None:
+        """Brush the step; where none is chosen any more, nothing is brushed."""
+        if self.step is not None:
+            self._brush(self._step_ranges[self.step])
+        elif self.range == self._step_ranges.get(change["old"]):
+            self.range = self.visible = self._whole
+
+    @validate("sort")
+    def _known_sort(self, proposal: Any) -> str:
+        key: str = proposal["value"]
+        return key if key in TEXT_COLUMNS else sort_key(key)
 
     def _answer(self, _: HasTraits, content: Any, buffers: Any) -> None:
         """Send the script of a report that is not below the cell, or of one with all events."""
         if content == {"asks": "report"}:
-            figure = report_figure(self.profile, sort=self._sort, uid=self._uid, budget_bytes=WHOLE)
+            figure = self._figure(budget_bytes=WHOLE)
             script = report.figure_script(figure, embed_runtime=True)
             self.send({"report": self._uid}, [script.encode()])
 
@@ -169,16 +298,19 @@ class Explorer(anywidget.AnyWidget):
         runtime_carrier.show(self._outputs, self._text)
 
     def _outputs(self, embed_runtime: bool) -> list[report.MimeBundle]:
-        figure = report_figure(self.profile, sort=self._sort, uid=self._uid)
+        figure = self._figure()
         self._is_merged = not report.has_all_rows(figure)
         return report.outputs(
             self.profile,
-            sort=self._sort,
+            sort=self._first_sort,
             top=self._top,
             embed_runtime=embed_runtime,
             figure=figure,
             widget=self._widget_view(),
         )
+
+    def _figure(self, **budget: int) -> Column:
+        return report_figure(self.profile, sort=self._first_sort, uid=self._uid, **budget)
 
     def _widget_view(self) -> report.MimeBundle:
         """Return the widget as an output that is empty where widgets are not shown."""
@@ -190,7 +322,7 @@ class Explorer(anywidget.AnyWidget):
         return f"<Explorer of {self.profile!r}: range {start:,} to {end:,} ns>"
 
     def _text(self) -> str:
-        return report.static_text(self.profile, sort=self._sort, top=self._top)
+        return report.static_text(self.profile, sort=self._first_sort, top=self._top)
 
 
 def _numbers(wanted: pd.DataFrame | Iterable[int] | None) -> npt.NDArray[np.intp]:

@@ -23,6 +23,7 @@ from IPython.core.magic import (
     no_var_expand,
     output_can_be_silenced,
 )
+from IPython.display import display
 
 from gpuprof_widgets import option_parsing, runtime_carrier
 from gpuprof_widgets.capture.interrupts import Raised
@@ -162,13 +163,23 @@ class GpuprofMagics(Magics):
                 stage = "saved"
                 problems += keep(profile, options)
                 stage = "shown"
-                if not options.quiet:
-                    profile.show(sort=options.sort, top=options.top)
+                self._show(profile, options)
         except Exception as error:
             problems.append(f"the profile could not be {stage}: {type(error).__name__}: {error}")
         except KeyboardInterrupt:
             problems.append(f"interrupted before the profile was {stage}; the cell had ended")
         self._name_and_print(profile, problems, options)
+
+    def _show(self, profile: Profile, options: Options) -> None:
+        """Show the profile, or the explorer of it, which is a variable as well."""
+        if options.explore is None:
+            if not options.quiet:
+                profile.show(sort=options.sort, top=options.top)
+            return
+        explorer = profile.explore(sort=options.sort, top=options.top)
+        self._shell.user_ns[options.explore] = explorer
+        if not options.quiet:
+            display(explorer)  # type: ignore[no-untyped-call]
 
     def _name_and_print(self, profile: Profile, problems: list[str], options: Options) -> None:
         """Assign the profile to its variable, and print the problems."""

@@ -80,14 +80,23 @@ class RecordingCommand(click.Command):
     """A command with the options of a recording, which end where the words of the code begin.
 
     Its values have the options that were given, by the names of `Options`. An option of the table
-    is left out where the command has another one with its flags.
+    is left out where the command has another one with its flags, and those that are named by
+    ``without``.
     """
 
     allow_interspersed_args = False
 
+    def __init__(self, *args: Any, without: AbstractSet[str] = frozenset(), **about: Any) -> None:
+        super().__init__(*args, **about)
+        self.without = without
+
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         taken = {flag for parameter in self.params for flag in parameter.opts}
-        options = [option for option in OPTIONS.values() if taken.isdisjoint(option.flags)]
+        options = [
+            option
+            for name, option in OPTIONS.items()
+            if taken.isdisjoint(option.flags) and name not in self.without
+        ]
         return [*map(_parameter, options), *super().get_params(ctx)]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -159,6 +159,13 @@ class Options(ProfileOptions):
     output: str | None = _output(
         None, "variable that receives the profile", short="-o", metavar="VAR", lasting=False
     )
+    explore: str | None = _output(
+        None,
+        "show the live explorer below the cell, and assign it to this variable",
+        metavar="VAR",
+        bare="explorer",
+        lasting=False,
+    )
     steps: int | None = _loop(
         None,
         "bound the loop: record this many iterations, not the whole cell, then end it",
@@ -185,8 +192,10 @@ class Options(ProfileOptions):
             object.__setattr__(self, "save", os.fspath(self.save))
         for name, option in options_of(type(self)).items():
             option.check(getattr(self, name))
-        if self.output is not None and not _is_variable(self.output):
-            raise OptionError(f"output names a variable, which {self.output!r} cannot be")
+        for name in ("output", "explore"):
+            value = getattr(self, name)
+            if value is not None and not _is_variable(value):
+                raise OptionError(f"{name} names a variable, which {value!r} cannot be")
         if self.save == "":
             raise OptionError("save is the path of a file, not an empty text")
         if not self.modules:

@@ -7,8 +7,9 @@ The module is not called ``profile``: importing a submodule binds its name in th
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -145,23 +146,20 @@ class Profile(Analysed):
 
     def explore(self, *, sort: str = "device_self", top: int = 15) -> Explorer:
         """Return the linked views as a widget whose range and selection are Python's as well."""
-        from gpuprof_widgets.explorer import Explorer
-
-        return Explorer(self, sort=sort, top=top)
+        return explore(self, sort=sort, top=top)
 
     def _ipython_display_(self) -> None:
         """Show a profile that is a cell's last value, like one just recorded."""
         self.show()
 
     def __repr__(self) -> str:
-        label = self.metadata.get("label") or self.metadata.get("source") or "unnamed"
         parts = [f"{len(self.trace):,} slices", f"{self.trace.span_ns / 1e6:,.3f} ms"]
         tracks = self.trace.tracks
         devices = tracks["device"][tracks["device"] >= 0].nunique()
         parts.append(f"{devices} GPU{'s' * (devices != 1)}")
         if self.calls is not None:
             parts.append(f"{len(self.calls.functions):,} Python functions")
-        return f"<Profile {str(label)!r}: {', '.join(parts)}>"
+        return f"<Profile {_name(self)!r}: {', '.join(parts)}>"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Findings and op table, as text and as HTML without script (`show` has the live views)."""
@@ -192,6 +190,34 @@ def compare(
     from gpuprof_widgets.comparisons import Comparison
 
     return Comparison(_opened(a), _opened(b), per)
+
+
+def explore(
+    *runs: Profile | str | os.PathLike[str], sort: str = "device_self", top: int = 15
+) -> Explorer:
+    """Return a widget that shows one of these profiles or files at a time.
+
+    What is brushed and selected in the page is known in Python, and can be set there (`Explorer`).
+    """
+    from gpuprof_widgets.explorer import Explorer
+
+    if not runs:
+        raise OptionError("explore takes one profile or file, or several")
+    profiles: dict[str, Callable[[], Profile]] = {}
+    for run in runs:
+        profile = run if isinstance(run, Profile) else load(run)
+        name = _name(profile)
+        same = sum(other == name or other.startswith(f"{name} (") for other in profiles)
+        profiles[f"{name} ({same + 1})" if same else name] = partial(_itself, profile)
+    return Explorer(profiles, sort=sort, top=top)
+
+
+def _itself(profile: Profile) -> Profile:
+    return profile
+
+
+def _name(profile: Profile) -> str:
+    return str(profile.metadata.get("label") or profile.metadata.get("source") or "unnamed")
 
 
 def _opened(run: Record | Paths) -> Record:

@@ -36,7 +36,9 @@ LAYERS = {
     },
     "explorer": {"exceptions", "trace", "analyses", "analysed", "views", "runtime_carrier"},
     "comparisons": {"exceptions", "trace", "analyses", "views", "runtime_carrier"},
-    "many_ranks": {"exceptions", "trace", "analyses", "views", "profiles", "runtime_carrier"},
+    "many_ranks": {
+        *("exceptions", "trace", "analyses", "views", "profiles", "explorer", "runtime_carrier"),
+    },
     "snakeviz_server": {"exceptions", "trace"},
     "profiling": {
         *("exceptions", "options", "trace", "capture", "analyses", "views", "profiles"),
@@ -61,7 +63,7 @@ LIBRARIES = {
     "analyses": {"numpy", "pandas"},
     "views": {"bokeh", "numpy", "pandas", "matplotlib", "PIL", "rich"},
     "magic": {"IPython"},
-    "explorer": {"anywidget", "ipywidgets", "numpy", "pandas", "traitlets"},
+    "explorer": {"anywidget", "bokeh", "ipywidgets", "numpy", "pandas", "traitlets"},
     "integrations": {"lightning", "pytorch_lightning", "transformers"},
     "exports": {"pandas"},
     "profiles": {"pandas"},

@@ -361,13 +361,18 @@ def _with_closed_output(command: list[str]) -> tuple[int, str]:
     return done.returncode, done.stderr.decode()
 
 
+OF_NOTEBOOKS = ("output", "explore")  # variables of a notebook
+
+
 def test_it_has_the_magics_options_under_the_same_names() -> None:
     context = click.Context(run)
     help_option = run.get_help_option(context)  # click keeps the first: "-h" is in it or not
     parameters = [each for each in run.get_params(context) if each is not help_option]
     options = [each for each in parameters if isinstance(each, click.Option)]
     flags = {flag for option in options for flag in option.opts}
-    table = {flag for name, row in OPTIONS.items() if name != "output" for flag in row.flags}
+    table = {
+        flag for name, row in OPTIONS.items() if name not in OF_NOTEBOOKS for flag in row.flags
+    }
     assert table <= flags
     assert flags - table == {"-m", "-o", "--output"}
 
@@ -381,7 +386,7 @@ def flags_with_values() -> Iterator[str]:
     examples = {"modules": "=model", "record": "=ops,shapes"}
     values = {bool: "", int: "=7", str: "=cpu_total"}
     for option in OPTIONS.values():
-        if option.name != "output":
+        if option.name not in OF_NOTEBOOKS:
             yield option.flag + examples.get(option.name, values[option.kind])
             yield from filter(None, [option.opposite])
 

@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from traitlets import TraitError
 
-from gpuprof_widgets import Profile, load
+from gpuprof_widgets import Profile, explore, load, ranks
 from gpuprof_widgets.analyses.findings import Finding
-from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.exceptions import GpuprofError, OptionError
 from gpuprof_widgets.explorer import CALL_UP, Explorer
 from gpuprof_widgets.views.encoding import encode
+from tests.traces import annotation, op, trace_of
 
 RECORDED = Path(__file__).parent / "data" / "recorded"
 
@@ -77,9 +79,9 @@ def test_a_selection_has_names_owners_and_times(explorer: Explorer) -> None:
     assert (table["kernel"] == table["name"]).all()
     assert (table["start_ns"] == slices["ts"][table.index]).all()
     assert (table["duration_ns"] == slices["dur"][table.index]).all()
-    for row, op in table["op"].items():
+    for row, name in table["op"].items():
         chain = profile.owners(row)
-        assert op == chain[chain["role"].isin(["op", "forward"])]["name"].iloc[-1]
+        assert name == chain[chain["role"].isin(["op", "forward"])]["name"].iloc[-1]
         lines = list(chain[chain["role"] == "line"]["name"])
         if (chain["role"] == "forward").any():
             assert table["line"][row] in lines  # one of them called `backward`
@@ -165,6 +167,108 @@ def test_a_report_is_sent_once_asked_as_bytes(
     assert content == {"report": explorer._uid}
     assert f'"uid": "{explorer._uid}"'.encode() in script
     assert len(json.dumps(explorer.get_state(), default=str)) < 20_000  # no data in the state
+
+
+def of_steps(label: str, *numbers: int) -> Profile:
+    """A profile of steps of 100 ns, 10 ns apart, each with one op."""
+    starts = [(number, 110 * place) for place, number in enumerate(numbers)]
+    steps = [annotation(f"ProfilerStep#{number}", ts=ts, dur=100) for number, ts in starts]
+    ops = [op("aten::mm", ts=ts + 10, dur=50) for _, ts in starts]
+    record = trace_of(*(row for rows in zip(steps, ops, strict=True) for row in rows))
+    return Profile(record.trace, None, {"label": label})
+
+
+def test_a_step_is_the_range_that_it_brushes() -> None:
+    explorer = of_steps("run", 3, 4, 5).explore()
+    assert explorer.step is None
+    explorer.step = 4
+    assert explorer.range == (110, 210)
+    assert explorer.visible == (85, 235)
+    assert explorer.operators().calls.tolist() == [1, 1]  # the step and its op
+    explorer.range = (220, 320)  # it is step 5, but nobody asked for a step
+    assert explorer.step is None
+    assert explorer.range == (220, 320)
+    explorer.step = 3
+    explorer.step = None
+    assert explorer.range == explorer.visible == (0, 320)
+    with pytest.raises(OptionError, match=r"no step 7: its steps are 3, 4, 5"):
+        explorer.step = 7
+
+
+def test_a_trace_without_steps_says_so(explorer: Explorer) -> None:
+    with pytest.raises(OptionError, match="no step 0: its steps are none"):
+        explorer.step = 0
+
+
+def test_of_several_profiles_one_is_shown() -> None:
+    before, after = of_steps("run", 1, 2), of_steps("run", 5)
+    explorer = explore(before, after, before)
+    assert explorer.get_state()["_names"] == ["run", "run (2)", "run (3)"]
+    assert explorer.profile is before
+    explorer.step = 2
+    explorer.selection = [1]
+    uid = explorer._uid
+    explorer.profile_name = "run (2)"
+    assert explorer.profile is explorer.window is after
+    assert explorer.range == explorer.visible == (0, 100)
+    assert explorer.step is None
+    assert explorer.selection.empty
+    assert explorer.get_state()["_steps"] == [5]
+    explorer.selection = "category == 'cpu_op'"
+    assert len(explorer.selection) == 1
+    assert explorer._uid.split("-")[0] == uid.split("-")[0]
+    assert explorer._uid != uid
+    with pytest.raises(OptionError, match=r"no profile 'x' here: there are run, run \(2\), run"):
+        explorer.profile_name = "x"
+    assert explorer.profile is after
+
+
+def test_files_can_be_explored(tmp_path: Path) -> None:
+    file = of_steps("run", 1, 2).save(tmp_path / "run.gpuprof")
+    assert explore(file).profile_name == "run"
+    with pytest.raises(OptionError, match="explore takes one profile or file, or several"):
+        explore()
+
+
+def test_the_ranks_of_a_run_can_be_explored(tmp_path: Path) -> None:
+    files = [RECORDED / f"training.rank{rank}.gpuprof" for rank in (0, 1)]
+    run = ranks(files)
+    explorer = run.explore()
+    assert explorer.get_state()["_noun"] == "Rank"
+    assert explorer.profile_name == "rank 0"
+    explorer.profile_name = "rank 1"
+    pd.testing.assert_frame_equal(explorer.operators(), run[1].operators())
+
+
+def test_a_profile_that_cannot_be_read_leaves_the_present_one(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        name = f"training.rank{rank}.gpuprof"
+        (tmp_path / name).write_bytes((RECORDED / name).read_bytes())
+    explorer = ranks(tmp_path).explore()
+    (tmp_path / "training.rank1.gpuprof").unlink()
+    with pytest.raises((OSError, GpuprofError)):
+        explorer.profile_name = "rank 1"
+    assert explorer.profile_name == "rank 0"
+    assert len(explorer.operators())
+
+
+@pytest.mark.parametrize(
+    ("key", "ours"),
+    [("self_cpu_time_total", "cpu_self"), ("calls", "calls"), ("name", "name")],
+)
+def test_the_order_of_the_op_table_is_set_by_our_keys_and_torch_s(
+    explorer: Explorer, key: str, ours: str
+) -> None:
+    explorer.sort = key
+    assert explorer.sort == ours
+
+
+def test_choices_that_no_page_has_are_errors(explorer: Explorer) -> None:
+    with pytest.raises(OptionError, match="unknown sort key 'cpu_slef'"):
+        explorer.sort = "cpu_slef"
+    for name in ("group_by", "metric"):
+        with pytest.raises(TraitError, match=name):
+            setattr(explorer, name, "nonsense")
 
 
 def test_what_it_is_called(explorer: Explorer) -> None:

@@ -16,6 +16,8 @@ __all__ = ["loaded_kernel"]
 
 LAST = "__import__('gpuprof_widgets').last"
 
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
 
 @pytest.fixture
 def kernel(loaded_kernel: Kernel) -> Iterator[Kernel]:
@@ -186,6 +188,28 @@ def test_the_profile_is_saved_where_asked(kernel: Kernel, tmp_path: Path) -> Non
     kernel.run(f"%%gpuprofile -q --save '{tmp_path}/a run.zip'\nimport torch\ntorch.ones(3)")
     kernel.run(f"import gpuprof_widgets\nloaded = gpuprof_widgets.load('{tmp_path}/a run.zip')")
     assert kernel.value("loaded.metadata['label'] == gpuprof_widgets.last.metadata['label']")
+
+
+@pytest.mark.parametrize(("flag", "name"), [("--explore", "explorer"), ("--explore=ex", "ex")])
+def test_the_explorer_is_shown_and_is_the_variable(kernel: Kernel, flag: str, name: str) -> None:
+    outcome = kernel.run(f"%%gpuprofile {flag} -o run\n1 + 1")
+    assert outcome.result == "2"
+    views = [data for data in outcome.displays if WIDGET in data]
+    assert len(views) == 1
+    assert len(outcome.displays) == 4  # beside the three outputs of a profile
+    assert kernel.value(f"{name}.profile is run")
+
+
+def test_a_quiet_explorer_is_the_variable_alone(kernel: Kernel) -> None:
+    outcome = kernel.run("%gpuprofile -q --explore=ex 1 + 1")
+    assert not outcome.displays
+    assert kernel.value("type(ex).__name__") == "Explorer"
+
+
+def test_the_explorer_cannot_be_what_is_no_variable(kernel: Kernel) -> None:
+    outcome = kernel.run("%%gpuprofile --explore=1x\nran_for_explorer = True")
+    assert outcome.status == "error"
+    assert "explore names a variable, which '1x' cannot be" in outcome.stderr
 
 
 def test_three_outputs_and_bokehjs_only_in_the_first(kernel: Kernel) -> None:

@@ -21,6 +21,7 @@ def test_the_public_names() -> None:
         "TraceError",
         "__version__",
         "compare",
+        "explore",
         "last",
         "lines",
         "load",

@@ -242,6 +242,12 @@ def sort_column(key: str) -> str:
     raise OptionError(_unknown(key))
 
 
+def sort_key(key: str) -> str:
+    """Return our name of a sort key, as torch's "self_cpu_time_total" is our "cpu_self"."""
+    column = sort_column(key)
+    return next(ours for ours, name in SORT_KEYS.items() if name == column)
+
+
 def _unknown(key: str) -> str:
     close = difflib.get_close_matches(key, [*SORT_KEYS, *TORCH_KEYS, *PSTATS_KEYS], n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""

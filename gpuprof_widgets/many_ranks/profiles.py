@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -36,6 +36,7 @@ from gpuprof_widgets.many_ranks.reading import MOST_SLICES, light_records, read
 from gpuprof_widgets.profiles import Profile, load
 
 if TYPE_CHECKING:
+    from gpuprof_widgets.explorer import Explorer
     from gpuprof_widgets.views.ranks_page import RanksTables
     from gpuprof_widgets.views.side_by_side import Heading, Row
 
@@ -293,6 +294,16 @@ class RankProfiles(AnalysedRanks):
             )
 
         runtime_carrier.show(outputs, lambda: ranks_page.ranks_text(tables))
+
+    def explore(self, *, sort: str = "device_self", top: int = 15) -> Explorer:
+        """Return the report of one rank at a time as a widget: see `gpuprof_widgets.explore`.
+
+        Where a rank is chosen its file is read again.
+        """
+        from gpuprof_widgets.explorer import Explorer
+
+        profiles = {f"rank {rank}": partial(self.__getitem__, rank) for rank in self.numbers}
+        return Explorer(profiles, noun="Rank", sort=sort, top=top)
 
     def _ipython_display_(self) -> None:
         """Show it as a cell's last value."""

@@ -1,6 +1,7 @@
 /* The front end of `Explorer` (explorer.py), a widget: joins the reports that have its name with the kernel.
  * Where the explorer stands under its cell, that is the plain report below it. Elsewhere, as among other
- * widgets, or where the plain report has merged events, the kernel sends the script of a report of its own.
+ * widgets, where the plain report has merged events, and for another profile than the first, the kernel sends
+ * the script of a report of its own.
  */
 const CELL = ".jp-Cell, .cell, .cell_container"
 const PAUSE_MS = 50
@@ -8,25 +9,39 @@ const PAUSE_MS = 50
 const decoder = new TextDecoder()
 
 function initialize({model}) {
-  const uid = model.get("_uid")
   const joined = new WeakSet()
-  const on_report = ({detail}) => {
-    const store = window.gpuprof?.reports?.[uid]
-    if (detail === uid && store != null && !joined.has(store)) {
+  const join = () => {
+    const store = window.gpuprof?.reports?.[model.get("_uid")]
+    if (store != null && !joined.has(store)) {
       joined.add(store)
       store.explore(model)
     }
   }
-  if (document.querySelector(`.gpuprof-report[data-uid="${uid}"]`) != null) {
-    on_report({detail: uid})
+  if (document.querySelector(shown(model)) != null) {
+    join()
   }
+  const on_report = ({detail}) => detail === model.get("_uid") && join()
   window.addEventListener("gpuprof-report", on_report)
   return () => window.removeEventListener("gpuprof-report", on_report)
 }
 
+/** The selector of the reports of the profile that an explorer shows. */
+function shown(model) {
+  return `.gpuprof-report[data-uid="${model.get("_uid")}"]`
+}
+
+/** The selector of the reports of all its profiles. */
+function all_shown(model) {
+  const [name] = model.get("_uid").split("-")
+  return `.gpuprof-report[data-uid^="${name}-"]`
+}
+
 function render({model, el}) {
-  const uid = model.get("_uid")
   el.classList.add("gpuprof-explorer")
+  const controls = document.createElement("div")
+  const place = document.createElement("div")
+  controls.className = "gpuprof-controls"
+  el.append(controls, place)
   const ending = new AbortController()
   const {signal} = ending
 
@@ -37,20 +52,19 @@ function render({model, el}) {
   }
 
   function show(message, [script]) {
-    if (message.report !== uid || signal.aborted) {
+    if (message.report !== model.get("_uid") || signal.aborted) {
       return
     }
     model.off("msg:custom", show)
     const element = document.createElement("script")
     element.textContent = decoder.decode(script)
-    el.replaceChildren(element)
+    place.replaceChildren(element)
   }
 
   /** Takes away the report below, whichever of the two was there first. */
   function replace_plain() {
-    const shown = `.gpuprof-report[data-uid="${uid}"]`
-    if (el.querySelector(shown) != null) {
-      const others = [...place_of(el).querySelectorAll(shown)].filter((report) => !el.contains(report))
+    if (place.querySelector(shown(model)) != null) {
+      const others = [...place_of(el).querySelectorAll(all_shown(model))]
       others.filter((report) => report.closest(".gpuprof-explorer") == null).forEach((report) => report.remove())
     }
   }
@@ -59,16 +73,23 @@ function render({model, el}) {
     while (!el.isConnected && !signal.aborted) {
       await new Promise((resolve) => setTimeout(resolve, PAUSE_MS))
     }
-    const has_plain = place_of(el).querySelector(`.gpuprof-${uid}`) != null
+    const has_plain = place_of(el).querySelector(`.gpuprof-${model.get("_uid")}`) != null
     if (!signal.aborted && (!has_plain || model.get("_is_merged"))) {
       show_own()
     }
   }
 
+  const show_controls = () => controls.replaceChildren(...choices_of(model))
+
   window.addEventListener("gpuprof-report", replace_plain, {signal})
+  model.on("change:_uid", show_own)
+  model.on(CONTROLS, show_controls)
+  show_controls()
   begin()
   return () => {
     ending.abort()
+    model.off("change:_uid", show_own)
+    model.off(CONTROLS, show_controls)
     model.off("msg:custom", show)
   }
 }
@@ -76,6 +97,32 @@ function render({model, el}) {
 /** The cell that an element stands in, or the whole page. */
 function place_of(el) {
   return el.closest(CELL) ?? document
+}
+
+const CONTROLS = "change:profile_name change:step change:_steps"
+
+/** What the report itself cannot choose: which profile it is of, and a step. */
+function choices_of(model) {
+  const set = (name, value) => {
+    model.set(name, value)
+    model.save_changes()
+  }
+  const names = model.get("_names").map((name) => [name, name])
+  const steps = model.get("_steps").map((step) => [String(step), `step ${step}`])
+  return [
+    ...names.length < 2 ? [] : [choice(model.get("_noun"), names, model.get("profile_name"), (name) => set("profile_name", name))],
+    ...steps.length == 0 ? [] : [choice("Step", [["", "any"], ...steps], String(model.get("step") ?? ""),
+      (step) => set("step", step == "" ? null : Number(step)))],
+  ]
+}
+
+function choice(label, options, value, on_change) {
+  const select = document.createElement("select")
+  select.append(...options.map(([key, text]) => new Option(text, key, false, key === value)))
+  select.addEventListener("change", () => on_change(select.value))
+  const el = document.createElement("label")
+  el.append(`${label} `, select)
+  return el
 }
 
 export default {initialize, render}

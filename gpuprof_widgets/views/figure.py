@@ -20,9 +20,8 @@ from bokeh.models.ui import UIElement
 from gpuprof_widgets.analyses.columns import (
     PLACES,
     PSTATS_KEYS,
-    SORT_KEYS,
     report_keys,
-    sort_column,
+    sort_key,
 )
 from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.analyses.lines import cell_lines
@@ -122,7 +121,7 @@ def trace_store(
         label=_label(record),
         findings=finding_lines(findings(record), SHOWN_ROWS if payload.rows_kept else 0),
         notes=[str(note) for note in record.metadata.get("notes", ())],
-        sort=_sort_key(ops),
+        sort=sort_key(ops),
         functions_sort=_functions_column(functions) if PYTHON_PANEL in panels(record) else "",
         frames_of=frames_of(record),
         on_gpu=has_gpu(record),
@@ -138,12 +137,6 @@ def new_uid() -> str:
 def has_gpu(record: Record) -> bool:
     """Whether the record has tracks of a GPU."""
     return bool(record.trace.tracks["kind"].isin(GPU_TRACKS).any())
-
-
-def _sort_key(sort: str) -> str:
-    """Return our name of a sort key, the only one that the page knows."""
-    column = sort_column(sort)
-    return next(key for key, name in SORT_KEYS.items() if name == column)
 
 
 def _functions_column(key: str) -> str:

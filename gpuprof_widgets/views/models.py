@@ -24,7 +24,10 @@ class TraceStore(Model):
     label = String(help="title of the report")
     findings = List(Any, help="text, remedy, start, end (ns or None), rows, events of each")
     notes = List(String, help="what was lost or not measured, one line each")
-    sort = String("device_self", help="column that sorts the op table at first")
+    sort = String("device_self", help="sort key of the op table")
+    group_by = String("name", help="what the op table groups by: name, name_shape or category")
+    metric = String("cpu", help="what a bar of the flame graph is as wide as: cpu, or device")
+    search = String(help="what is searched for in all names; /.../ is a regular expression")
     functions_sort = String(help="column that sorts the Python functions at first, if asked for")
     frames_of = String("Python", help="what the frames are of, as the legend says it")
     on_gpu = Bool(False, help="whether the trace has GPU tracks")
@@ -68,7 +71,6 @@ class FlameGraph(Renderer):
 
     store = Instance(TraceStore)
     source = String("ops", help="ops, merged or cprofile")
-    time = String("cpu", help="what a bar is as wide as: cpu, or device for the GPU time it caused")
 
 
 @abstract

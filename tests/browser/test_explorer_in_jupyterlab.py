@@ -17,8 +17,9 @@ from tests.browser.report_page import Report
 from tests.browser.test_jupyterlab import open_without_kernel, save
 
 NOTEBOOK = "explored.ipynb"
+QUERY = "name in ('aten::addmm', 'aten::relu')"  # no row of the op table has the slices of both
 CELLS = [
-    "%load_ext gpuprof_widgets\nimport ipywidgets, torch",
+    f"%load_ext gpuprof_widgets\nimport ipywidgets, torch\nQUERY = {QUERY!r}",
     "%%gpuprofile --quiet -o run\n"
     "model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU())\n"
     "for _ in range(20):\n"
@@ -31,14 +32,35 @@ CELLS = [
     "    label.value = f'{explorer.range} {len(explorer.selection)} {names} {calls}'\n"
     "explorer.on_change(tell)\n"
     "label",
-    "end = run.trace.end_ns\n"
-    "explorer.range = (end // 4, end // 2)\n"
-    "explorer.selection = \"name == 'aten::addmm'\"",
+    "end = run.trace.end_ns\nexplorer.range = (end // 4, end // 2)\nexplorer.selection = QUERY",
     "slider = ipywidgets.IntRangeSlider(min=0, max=end)\n"
     "ipywidgets.link((explorer, 'range'), (slider, 'value'))\n"
     "ipywidgets.VBox([slider, explorer])",
 ]
 MERGED = "merged.ipynb"
+CHOSEN = "chosen.ipynb"
+CHOOSING_CELLS = [
+    CELLS[0],
+    "%%gpuprofile --explore -o run --steps 3 --warmup 1\n"
+    "model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU())\n"
+    "for _ in range(9):\n"
+    "    model(torch.rand(8, 64)).square().mean().backward()",
+    "label = ipywidgets.Label()\n"
+    "def tell(_=None):\n"
+    "    e = explorer\n"
+    "    label.value = f'{e.step} {e.search!r} {e.sort} {e.group_by} {e.metric}'\n"
+    "explorer.observe(tell)\n"
+    "tell()\n"
+    "label",
+    "explorer.search, explorer.group_by, explorer.sort = '/addmm|relu/', 'name', 'cpu_total'",
+    "%gpuprofile -q -o other torch.rand(8, 8).cosh()",
+    "import gpuprof_widgets\nboth = gpuprof_widgets.explore(run, other)\nboth",
+    "label_of_both = ipywidgets.Label()\n"
+    "def tell_of_both(both):\n"
+    "    label_of_both.value = f'{both.profile_name} {both.range} {len(both.operators())}'\n"
+    "both.on_change(tell_of_both)\n"
+    "label_of_both",
+]
 SMALL_BUDGET = (
     "import functools, gpuprof_widgets.explorer as home\n"
     "home.report_figure = functools.partial(home.report_figure, budget_bytes=3_000)"
@@ -110,6 +132,69 @@ def test_a_report_with_merged_events_is_replaced_by_one_that_has_all(page: Page,
     check_page_tells_python(notebook, report)
 
 
+def test_the_choices_of_page_and_python_are_the_same(page: Page, lab: Lab) -> None:
+    write_notebook(lab.root / CHOSEN, CHOOSING_CELLS)
+    lab.open(page, CHOSEN)
+    notebook = Notebook(page)
+    notebook.run(1)
+    cell = notebook.run(2)
+    Report.wait(page)
+    label = notebook.run(3).locator(".widget-label")
+    expect(label).to_have_text("None '' cpu_self name cpu")
+    check_steps(notebook, cell, label)
+    check_choices(notebook, cell, label)
+    check_profiles(notebook)
+
+
+def check_steps(notebook: Notebook, cell: Locator, label: Locator) -> None:
+    steps = cell.get_by_role("combobox", name="Step")
+    expect(steps).to_be_visible()
+    names = steps.locator("option").all_inner_texts()
+    assert names[0] == "any"
+    assert len(names) == 4
+    steps.select_option(names[2])
+    expect(label).to_have_text(re.compile(rf"^{names[2].removeprefix('step ')} ''"))
+    report = Report(notebook.page)
+    expect(report.range_text).to_contain_text("Range")
+    report.brush(0.3, 0.7)
+    expect(label).to_have_text(re.compile("^None ''"))
+    expect(steps).to_have_value("")
+
+
+def check_choices(notebook: Notebook, cell: Locator, label: Locator) -> None:
+    box = cell.get_by_role("searchbox", name="Search", exact=True)
+    box.fill("addmm")
+    expect(label).to_have_text("None 'addmm' cpu_self name cpu")
+    cell.get_by_role("combobox", name="Group by").select_option("name and shape")
+    table = cell.locator("table[aria-label=Operators]")
+    table.get_by_role("button", name="Calls", exact=True).click()
+    expect(label).to_have_text("None 'addmm' calls name_shape cpu")
+    notebook.run(4)
+    expect(box).to_have_value("addmm|relu")
+    expect(cell.get_by_role("combobox", name="Group by")).to_have_value("name")
+    expect(table.locator("th[aria-sort=descending]")).to_contain_text("CPU total")
+    expect(label).to_have_text("None '/addmm|relu/' cpu_total name cpu")
+
+
+def check_profiles(notebook: Notebook) -> None:
+    notebook.run(5)
+    cell = notebook.run(6)
+    label = notebook.run(7).locator(".widget-label")
+    expect(cell.locator(".gpuprof-report")).to_have_count(1)
+    expect(cell.get_by_role("combobox", name="Step")).to_have_count(1)
+    profiles = cell.get_by_role("combobox", name="Profile")
+    first, second = profiles.locator("option").all_inner_texts()
+    profiles.select_option(second)
+    expect(cell.locator("table[aria-label=Operators]")).to_contain_text("aten::cosh")
+    expect(cell.locator(".gpuprof-report")).to_have_count(1)
+    expect(cell.get_by_role("combobox", name="Step")).to_have_count(0)
+    expect(label).to_contain_text(f"{second} (")
+    profiles.select_option(first)
+    expect(cell.locator("table[aria-label=Operators]")).to_contain_text("aten::addmm")
+    expect(cell.locator(".gpuprof-report")).to_have_count(1)
+    expect(label).to_contain_text(f"{first} (")
+
+
 def write_notebook(path: Path, sources: list[str]) -> None:
     kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
     cells = [new_code_cell(source) for source in sources]
@@ -134,7 +219,7 @@ def check_python_tells_page(notebook: Notebook) -> None:
     notebook.run(5)
     notebook.page.wait_for_function(f"({STATE})().source === 'explorer'")
     state = notebook.page.evaluate(STATE)
-    assert state["names"] == ["aten::addmm"]
+    assert sorted(state["names"]) == ["aten::addmm", "aten::relu"]
     bounds = notebook.page.evaluate("Object.values(window.gpuprof.reports)[0].trace_bounds")
     assert state["range"] == [bounds[1] // 4, bounds[1] // 2]
 
@@ -144,9 +229,7 @@ def check_beside_a_slider(notebook: Notebook) -> None:
     cell = notebook.run(6)
     expect(cell.locator(".gpuprof-explorer .gpuprof-report")).to_have_count(1)
     readout = cell.locator(".widget-readout")
-    expect(cell.get_by_label("Selection", exact=True).first).to_contain_text(
-        "name == 'aten::addmm'"
-    )
+    expect(cell.get_by_label("Selection", exact=True).first).to_contain_text(QUERY)
     before = readout.inner_text()
     cell.get_by_role("button", name="Clear").first.click()
     expect(readout).not_to_have_text(before)

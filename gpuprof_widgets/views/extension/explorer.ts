@@ -1,7 +1,16 @@
 import type {Selection, TraceStore} from "./trace_store"
 
-/** The state that a report shares with an `Explorer` in Python (explorer.py): ranges in ns, rows as bytes of int32. */
-export type SharedState = {range: [number, number], visible: [number, number], _rows: DataView, _about: string}
+/**
+ * The state that a report shares with an `Explorer` in Python (explorer.py): ranges in ns, rows as bytes of int32, and
+ * the choices of the views, null where Python has made none. `_uid` names the reports of the profile that is shown.
+ */
+export type SharedState = {
+  range: [number, number], visible: [number, number], _rows: DataView, _about: string, _uid: string,
+} & {[name in Choice]: string | null}
+
+/** Properties of the store that are traits of the same names. */
+const CHOICES = ["sort", "group_by", "metric", "search"] as const
+type Choice = typeof CHOICES[number]
 
 /** A model of the widgets' front end: what is set is sent to the kernel by `save_changes`. */
 export type Kernel = {
@@ -14,21 +23,30 @@ export type Kernel = {
 /** Keeps a report and an explorer in Python in step. What Python has set before is shown at once. */
 export function join(store: TraceStore, kernel: Kernel): void {
   show_range(store, kernel)
+  show_choices(store, kernel)
   show_rows(store, kernel)
   show_visible(store, kernel)
   listen(kernel, new WeakRef(store))
   const tell = once_a_frame(() => {
-    kernel.set("range", range_of(store))
+    if (kernel.get("_uid") != store.uid) {
+      return
+    }
+    if (!same_range(shown_range(store, kernel), range_of(store))) {
+      kernel.set("range", range_of(store))
+    }
     kernel.set("visible", visible_of(store))
+    CHOICES.forEach((name) => kernel.set(name, store[name]))
     if (store.rows_kept && !same_rows(rows_in(kernel), rows_of(store.selection))) {
       kernel.set("_about", store.selection?.text ?? "")
       kernel.set("_rows", bytes_of(rows_of(store.selection)))
     }
     kernel.save_changes()
   })
-  for (const signal of [store.properties.window.change, store.visible.change, store.selection_changed]) {
+  const choices = CHOICES.map((name) => store.properties[name].change)
+  for (const signal of [store.properties.window.change, store.visible.change, store.selection_changed, ...choices]) {
     store.connect(signal, tell)
   }
+  tell()
 }
 
 /** Follows the kernel. A report that has left the page is let go of, though its explorer lives on in the kernel. */
@@ -36,13 +54,14 @@ function listen(kernel: Kernel, held: WeakRef<TraceStore>): void {
   type Show = (store: TraceStore, kernel: Kernel, message: unknown) => void
   const follow = (event: string, show: Show): void => kernel.on(event, (message) => {
     const store = held.deref()
-    if (store != null) {
+    if (store != null && kernel.get("_uid") == store.uid) {
       show(store, kernel, message)
     }
   })
   follow("change:range", show_range)
   follow("change:visible", show_visible)
   follow("change:_rows", show_rows)
+  CHOICES.forEach((name) => follow(`change:${name}`, show_choices))
   follow("msg:custom", (store, _, message) => message === CALL_UP && store.called_up.emit(false))
 }
 
@@ -58,10 +77,25 @@ function visible_of({visible: {start, end}}: TraceStore): [number, number] {
   return [Math.round(start), Math.round(end)]
 }
 
-function show_range(store: TraceStore, kernel: Kernel): void {
+/** What the page shows of the range in Python, whose ends are moments of whole ticks here. */
+function shown_range(store: TraceStore, kernel: Kernel): [number, number] {
   const range = kernel.get("range")
+  return same_range(range, store.trace_bounds) ? range : store.clipped(range)
+}
+
+function show_range(store: TraceStore, kernel: Kernel): void {
+  const range = shown_range(store, kernel)
   if (!same_range(range, range_of(store))) {
     store.brush(same_range(range, store.trace_bounds) ? null : range)
+  }
+}
+
+function show_choices(store: TraceStore, kernel: Kernel): void {
+  for (const name of CHOICES) {
+    const value = kernel.get(name)
+    if (value != null) {
+      store[name] = value
+    }
   }
 }
 

@@ -61,7 +61,7 @@ export class FlameBarView extends IcicleBarView {
     this.matches = element("span", {class: "number muted", role: "status"})
     const sources = this.source_choice(flame_sources(this.store.data))
     this.widths = graph.has_gpu_time
-      ? WIDTHS.map(([time, text, title]) => button(text, {title, "data-time": time}, () => { graph.time = time })) : []
+      ? WIDTHS.map(([time, text, title]) => button(text, {title, "data-time": time}, () => { this.store.metric = time })) : []
     const widths = this.widths.length == 0 ? []
       : [element("div", {class: "row", role: "group", "aria-label": "Width"}, element("span", {}, "Width"), ...this.widths)]
     this.update()

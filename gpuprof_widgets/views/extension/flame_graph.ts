@@ -57,7 +57,6 @@ export class FlameGraphView extends IcicleView<FlameNode> {
 type FlameGraphProps = {
   store: p.Property<TraceStore>
   source: p.Property<string>
-  time: p.Property<string>
 }
 
 export interface FlameGraph extends p.AttrsOf<FlameGraphProps> {}
@@ -72,7 +71,6 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     this.define<FlameGraphProps>(({Ref, Str}) => ({
       store: [Ref(TraceStore)],
       source: [Str, "ops"],
-      time: [Str, "cpu"],
     }))
   }
 
@@ -82,17 +80,17 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
       this.setv({source: flame_sources(data)[0] ?? "ops"}, {silent: true})
       this.rebuild()
       if (this.tree.nodes[0].total == 0 && this.has_gpu_time) {
-        this.time = "device"
+        this.store.metric = "device"
       }
     })
   }
 
   override connect_signals(): void {
     super.connect_signals()
-    const {source, time} = this.properties
+    const {source} = this.properties
     this.connect(this.store.properties.window.change, () => this.rebuild())
     this.connect(source.change, () => this.rebuild())
-    this.connect(time.change, () => this.relayout())
+    this.connect(this.store.properties.metric.change, () => this.relayout())
     this.connect(this.store.selection_changed, () => this.follow_selection())
     this.connect(this.store.was_reset, () => this.reset())
   }
@@ -105,7 +103,7 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
 
   /** The time that widths show: cProfile's calls have no GPU time. */
   get width(): FlameTime {
-    return this.source == "cprofile" ? "cpu" : this.time as FlameTime
+    return this.source == "cprofile" ? "cpu" : this.store.metric as FlameTime
   }
 
   private rebuild(): void {

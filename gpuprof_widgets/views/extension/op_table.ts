@@ -20,17 +20,58 @@ const GPU_WORK = new Set(["kernel", "gpu_memcpy", "gpu_memset"])
 export class OpTableView extends TableView<OpRow> {
   declare model: OpTable
 
-  grouping: Grouping = "name"
   /** The totals of which shares are computed. */
   private self_times: SelfTimes
   private shown = CPU_SIDE
+  private group_by: HTMLLabelElement
+  /** The sort key with which the table opened. */
+  private first_sort: string
+
+  get grouping(): Grouping {
+    return this.store.group_by as Grouping
+  }
+
+  override connect_signals(): void {
+    super.connect_signals()
+    const {group_by, sort} = this.store.properties
+    this.connect(group_by.change, () => this.follow_grouping())
+    this.connect(sort.change, () => this.follow_sort())
+  }
+
+  private follow_grouping(): void {
+    (this.group_by.control as HTMLSelectElement).value = this.grouping
+    this.change_columns()
+  }
+
+  private follow_sort(): void {
+    const {sort} = this.store
+    if (this.order == null || sort_key(this.order) != sort) {
+      this.sort_by(nearest_order(sort, this.shown_columns))
+    }
+  }
+
+  protected override show_table(): void {
+    this.first_sort = this.store.sort
+    super.show_table()
+  }
+
+  /** The order may be that of another column than was asked for: the nearest that there is. */
+  protected override change_columns(): void {
+    super.change_columns()
+    this.store.sort = sort_key(this.order!)
+  }
+
+  protected override sort_by(order: Order): void {
+    super.sort_by(order)
+    this.store.sort = sort_key(order)
+  }
 
   protected get title(): string {
     return "Operators"
   }
 
   protected override first_order(): Order {
-    return nearest_order(this.store.sort, this.list_columns())
+    return nearest_order(this.first_sort, this.list_columns().filter(({is_hidden}) => !is_hidden))
   }
 
   protected list_columns(): Column<OpRow>[] {
@@ -78,15 +119,13 @@ export class OpTableView extends TableView<OpRow> {
   protected override tools(): Node[] {
     const {categories} = this.store.data.header
     const shown: [string, string][] = [[CPU_SIDE, "ops and runtime calls"], [EVERYTHING, "all categories"], ...categories.map((name): [string, string] => [name, name])]
+    this.group_by = choice("Group by", GROUPINGS, this.grouping, (value) => { this.store.group_by = value })
     return [
       choice("Show", shown, CPU_SIDE, (value) => {
         this.shown = value
         this.change_columns()
       }),
-      choice("Group by", GROUPINGS, this.grouping, (value) => {
-        this.grouping = value as Grouping
-        this.change_columns()
-      }),
+      this.group_by,
     ]
   }
 
@@ -164,10 +203,17 @@ const QUANTITIES: (Column<OpRow> & {of: keyof Recorded})[] = [
   {of: "flops", key: "flops", label: "FLOPs", unit: "flop", title: "Floating point operations, estimated from the input shapes", value: ({flops}) => flops},
 ]
 
+/** The name by which Python knows a column that sorts. */
+function sort_key({key}: Order): string {
+  return key.replace(UNIT, "")
+}
+
+const UNIT = /_(ns|bytes)$/
+
 /** Returns the order in which the table opens: by Python's sort key, or by the nearest column where it has none of that name. */
 function nearest_order(key: string, columns: Column<OpRow>[]): Order {
   const nearest = [key, key.replace("_memory", "_self_memory"), key.endsWith("total") ? "cpu_total" : "cpu_self"]
-  const column = nearest.flatMap((name) => columns.filter((other) => other.key.replace(/_(ns|bytes)$/, "") == name))[0]
+  const column = nearest.flatMap((name) => columns.filter((other) => sort_key({key: other.key, descending: true}) == name))[0]
   return {key: column.key, descending: column.unit != "text"}
 }
 

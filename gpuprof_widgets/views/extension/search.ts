@@ -38,6 +38,7 @@ export class SearchView extends PanelView {
       this.connect(store.selection_changed, () => this.follow_selection())
     }
     this.connect(this.store.was_reset, () => this.clear())
+    this.connect(this.store.properties.search.change, () => this.follow_search())
   }
 
   override after_render(): void {
@@ -67,18 +68,33 @@ export class SearchView extends PanelView {
     return [element("div", {class: "row", role: "search"}, element("kbd", {"aria-hidden": "true"}, "/"), this.box, this.regex, this.steps.el, this.result)]
   }
 
-  private get kind(): string {
-    return this.as_regex ? "regex" : "text"
+  /** What is searched for; a regular expression stands between slashes. */
+  private get text(): string {
+    const {value} = this.box
+    return this.as_regex && value != "" ? `/${value}/` : value
+  }
+
+  private write(text: string): void {
+    this.as_regex = text.length > 2 && text.startsWith("/") && text.endsWith("/")
+    this.regex.setAttribute("aria-pressed", String(this.as_regex))
+    this.box.value = this.as_regex ? text.slice(1, -1) : text
+  }
+
+  /** Searches for what was set in Python. */
+  private follow_search(): void {
+    if (this.store.search != this.text) {
+      this.write(this.store.search)
+      this.light()
+    }
   }
 
   /** A search that the reader goes back to stands in the box again. */
   private follow_selection(): void {
     const selections = this.stores.map(({selection}) => selection?.source == "search" ? selection : null)
     const key = selections.find((selection) => selection != null)?.key
-    if (key != null && key != `${this.kind} ${this.box.value}`) {
-      this.as_regex = key.startsWith("regex ")
-      this.regex.setAttribute("aria-pressed", String(this.as_regex))
-      this.box.value = key.slice(key.indexOf(" ") + 1)
+    if (key != null && key != this.text) {
+      this.write(key)
+      this.store.search = key
       this.matches = selections.map((selection) => ({rows: selection?.rows ?? new Int32Array(0), labels: selection?.labels ?? new Set()}))
       this.show_totals()
     }
@@ -102,9 +118,10 @@ export class SearchView extends PanelView {
   private light(): void {
     const {value} = this.box
     const {test, error} = this.matcher
+    this.store.search = this.text
     this.matches = value == "" || error != null ? null : this.stores.map(({data}) => search(data, test))
     if (this.matches != null) {
-      const key = `${this.kind} ${value}`
+      const key = this.text
       this.store.linked.choose(this.matches.map(({rows, labels}) =>
         ({source: "search", row: -1, rows, key, labels, text: `“${value}”`, matches: test})))
     } else if (this.is_lit) {

@@ -349,10 +349,14 @@ export abstract class TableView<Row> extends PanelView {
     const words = title ?? `Sort by ${label}`
     return button(label + (active ? descending ? "\u00a0▾" : "\u00a0▴" : ""), {"data-head": key, title: ignores_range ? `${words}; of the whole trace` : words}, () => {
       this.keep_heading_focus(key, () => {
-        this.order = {key, descending: active ? !descending : unit != "text"}
-        this.fill()
+        this.sort_by({key, descending: active ? !descending : unit != "text"})
       })
     })
+  }
+
+  protected sort_by(order: Order): void {
+    this.order = order
+    this.fill()
   }
 
   /** Makes a heading's change; the focus stays on the heading, though it is drawn anew. */

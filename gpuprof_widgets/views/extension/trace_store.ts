@@ -30,6 +30,9 @@ type TraceStoreProps = {
   findings: p.Property<unknown[]>
   notes: p.Property<string[]>
   sort: p.Property<string>
+  group_by: p.Property<string>
+  metric: p.Property<string>
+  search: p.Property<string>
   functions_sort: p.Property<string>
   frames_of: p.Property<string>
   on_gpu: p.Property<boolean>
@@ -80,6 +83,9 @@ export class TraceStore extends Model implements Part {
       findings: [List(Unknown), []],
       notes: [List(Str), []],
       sort: [Str, "device_self"],
+      group_by: [Str, "name"],
+      metric: [Str, "cpu"],
+      search: [Str, ""],
       functions_sort: [Str, ""],
       frames_of: [Str, "Python"],
       on_gpu: [Bool, false],
@@ -163,7 +169,7 @@ export class TraceStore extends Model implements Part {
   }
 
   /** Returns a range that ends on whole ticks, the resolution of the page: so sums are exact. */
-  private clipped([a, b]: [number, number]): [number, number] {
+  clipped([a, b]: [number, number]): [number, number] {
     const {data} = this
     const [first, last] = this.bounds.map((ns, i) => i == 0 ? Math.floor(data.tick(ns)) : Math.ceil(data.tick(ns)))
     const snap = (ns: number): number => Math.min(Math.max(Math.round(data.tick(ns)), first), last)
