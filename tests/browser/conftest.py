@@ -34,7 +34,7 @@ CHROMIUM_FLAGS = [
 ]
 
 
-expect.set_options(timeout=12_000)  # a busy machine takes that long to open JupyterLab
+expect.set_options(timeout=60_000)  # a busy machine takes that long to open JupyterLab
 RUN_MS = 300_000
 """A bound against hanging: a busy machine takes a minute to start a kernel and import torch."""
 
