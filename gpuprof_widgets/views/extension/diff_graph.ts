@@ -5,7 +5,7 @@ import {Renderer} from "@bokehjs/models/renderers/renderer"
 import {diff_paint, type Paint} from "./categories"
 import type {Fact} from "./element"
 import {
-  change_of, flame, flame_instances, flame_sources, format_change, format_count, format_ns, lay_out, paired_tree, width_in,
+  change_of, flame, flame_sources, format_change, format_count, format_ns, lay_out, paired_tree, path_instances, width_in,
   type DiffMode, type DiffNode, type FlameNode, type FlameSource, type Window,
 } from "./engine"
 import {CallTree, has_width, IcicleGraph, IcicleView} from "./icicle"
@@ -202,7 +202,8 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
       if (id == 0) {
         return null
       }
-      const rows = node_of_run < 0 ? new Int32Array(0) : flame_instances(data, this.source as FlameSource, this.trees[side], node_of_run)
+      const path = this.trees[side][node_of_run]?.path
+      const rows = path == null ? new Int32Array(0) : path_instances(data, this.source as FlameSource, path)
       const labels = new Set(Array.from(rows, (row) => data.label[row]))
       return {source: "flame", row: -1, rows, key, labels, text: node.name}
     }))

@@ -5,7 +5,7 @@ import {Renderer} from "@bokehjs/models/renderers/renderer"
 import {paint_of, type BarPaint, type Paint} from "./categories"
 import type {Fact} from "./element"
 import {
-  flame, flame_instances, flame_sources, flame_width, format_count, format_ns, format_share, laid_out, merged_labels, nodes_of_rows, NONE,
+  flame, flame_sources, flame_width, format_count, format_ns, format_share, laid_out, merged_labels, NONE, path_instances, row_paths,
   totals, UNLAUNCHED, type FlameNode, type FlameSource, type FlameTime, type Store, type Window,
 } from "./engine"
 import {CallTree, has_width, IcicleGraph, IcicleView, MAX_LEVELS} from "./icicle"
@@ -232,7 +232,6 @@ export class FlameTree extends CallTree<FlameNode> {
   /** Share of the whole in and under the matched nodes, counted once. */
   matched_share = 0
   private source: FlameSource = "ops"
-  private rows_to_nodes: Int32Array | null = null
 
   constructor(private readonly store: Store) {
     super()
@@ -242,7 +241,6 @@ export class FlameTree extends CallTree<FlameNode> {
   rebuild(range: Window, source: FlameSource, time: FlameTime): void {
     const path = this.path(this.focus)
     this.source = source
-    this.rows_to_nodes = null
     this.nodes = flame(this.store, range, source)
     this.focus = 0
     this.lay_out(time)
@@ -267,14 +265,13 @@ export class FlameTree extends CallTree<FlameNode> {
 
   /** Returns the slices of the whole trace that a node stands for. */
   instances(id: number): Int32Array {
-    return flame_instances(this.store, this.source, this.nodes, id)
+    return path_instances(this.store, this.source, this.nodes[id].path)
   }
 
   /** Returns the node of an event, for a kernel or a launch that of its op, else of the launch; -1 for none. */
   node_of(row: number): number {
-    const node_of = this.rows_to_nodes ??= nodes_of_rows(this.store, this.source, this.nodes)
-    const cause = this.store.op[row] >= 0 ? this.store.op[row] : this.store.owner[row]
-    return node_of[row] >= 0 || cause < 0 ? node_of[row] : node_of[cause]
+    const [path] = row_paths(this.store, this.source, Int32Array.of(row))
+    return this.nodes.findIndex((node) => path >= 0 && node.path == path)
   }
 
   /** Marks the nodes that a search found; a node without slices is found by its name. */

@@ -2,7 +2,8 @@
 
 import {last_at_or_before} from "./intervals"
 import {line_owners} from "./lines"
-import {is_launch_category, NONE, type Store} from "./store"
+import {is_launch_category} from "./rows"
+import {NONE, type Store} from "./store"
 
 export type Role = "line" | "annotation" | "module" | "python" | "forward line" | "forward module" | "forward" | "op" | "launch" | "gpu"
 export type Link = {role: Role, text: string, row: number}

@@ -2,7 +2,9 @@
 
 import type {ArrayInfo, ColumnInfo, Header, TrackInfo} from "./header"
 
-export type Columns = Map<string, Float64Array>
+/** Numbers in as few bytes as they fit into. */
+export type Numbers = Uint8Array | Uint16Array | Uint32Array | Int32Array | Float64Array
+export type Columns = Map<string, Numbers>
 
 export async function decode_payload(payload: string): Promise<{header: Header, columns: Columns, arrays: Float64Array[]}> {
   const bytes = await inflate(from_base64(payload))
@@ -13,7 +15,7 @@ export async function decode_payload(payload: string): Promise<{header: Header, 
   for (const info of header.columns) {
     const size = info.width*header.rows
     const values = join_planes(bytes.subarray(offset, offset + size), header.rows)
-    columns.set(info.name, decoders[info.encoding](values, header.tracks))
+    columns.set(info.name, decoders[info.encoding](values, header))
     offset += size
   }
   const arrays = header.arrays.map((info) => {
@@ -28,7 +30,7 @@ function array_of({length, encoding}: ArrayInfo, bytes: Uint8Array<ArrayBuffer>)
   if (encoding == "float") {
     return new Float64Array(bytes.buffer)
   }
-  const values = join_planes(bytes, length)
+  const values = Float64Array.from(join_planes(bytes, length))
   if (encoding == "plain") {
     return values
   }
@@ -40,11 +42,11 @@ function array_of({length, encoding}: ArrayInfo, bytes: Uint8Array<ArrayBuffer>)
   })
 }
 
-const decoders: Record<ColumnInfo["encoding"], (values: Float64Array, tracks: TrackInfo[]) => Float64Array> = {
+const decoders: Record<ColumnInfo["encoding"], (values: Uint32Array | Float64Array, header: Header) => Numbers> = {
   plain: (values) => values,
   delta: sum_differences,
   link: sum_steps,
-  signed: (values) => values.map(unfold_sign),
+  signed: unfold_signs,
 }
 
 function from_base64(text: string): Uint8Array<ArrayBuffer> {
@@ -65,8 +67,21 @@ async function inflate(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array<Array
   return new Uint8Array(await new Response(stream).arrayBuffer())
 }
 
-/** Returns values from their byte planes, as floating point because they may exceed 32 bits. */
-function join_planes(bytes: Uint8Array, rows: number): Float64Array {
+/** Returns values from their byte planes: of 32 bits where they fit into these. */
+function join_planes(bytes: Uint8Array, rows: number): Uint32Array | Float64Array {
+  if (bytes.length > 4*rows) {
+    return join_wide_planes(bytes, rows)
+  }
+  const values = new Uint32Array(rows)
+  for (let start = 0, bits = 0; start < bytes.length; start += rows, bits += 8) {
+    for (let i = 0; i < rows; i++) {
+      values[i] |= bytes[start + i] << bits
+    }
+  }
+  return values
+}
+
+function join_wide_planes(bytes: Uint8Array, rows: number): Float64Array {
   const values = new Float64Array(rows)
   let unit = 1
   for (let start = 0; start < bytes.length; start += rows) {
@@ -79,7 +94,9 @@ function join_planes(bytes: Uint8Array, rows: number): Float64Array {
 }
 
 /** Decodes differences: each value is stored as that to the one before it on its track, the first as it is. */
-function sum_differences(values: Float64Array, tracks: TrackInfo[]): Float64Array {
+function sum_differences(differences: Uint32Array | Float64Array, {tracks}: Header): Numbers {
+  const fits = run_totals(differences, tracks).every((total) => total < 2**32)
+  const values = fits == differences instanceof Uint32Array ? differences : new (fits ? Uint32Array : Float64Array)(differences)
   let row = 0
   for (const track of tracks) {
     let sum = 0
@@ -91,21 +108,54 @@ function sum_differences(values: Float64Array, tracks: TrackInfo[]): Float64Arra
   return values
 }
 
+/** Returns the sum of the values of each track. */
+function run_totals(values: Uint32Array | Float64Array, tracks: TrackInfo[]): number[] {
+  let row = 0
+  return tracks.map(({rows}) => {
+    let sum = 0
+    for (const end = row + rows; row < end; row++) {
+      sum += values[row]
+    }
+    return sum
+  })
+}
+
 /** Decodes links to rows: 0 is "none" (-1), else one more than the signed step from the row named last. */
-function sum_steps(values: Float64Array): Float64Array {
+function sum_steps(steps: Uint32Array | Float64Array): Int32Array {
+  const links = new Int32Array(steps.length)
   let last = 0
-  for (let i = 0; i < values.length; i++) {
-    if (values[i] == 0) {
-      values[i] = -1
+  for (let i = 0; i < steps.length; i++) {
+    if (steps[i] == 0) {
+      links[i] = -1
     } else {
-      last += unfold_sign(values[i] - 1)
-      values[i] = last
+      last += unfold_sign(steps[i] - 1)
+      links[i] = last
     }
   }
-  return values
+  return links
+}
+
+function unfold_signs(folded: Uint32Array | Float64Array): Numbers {
+  const values = new Float64Array(folded.length)
+  let is_small = true
+  for (let i = 0; i < folded.length; i++) {
+    values[i] = unfold_sign(folded[i])
+    is_small &&= (values[i] | 0) == values[i]
+  }
+  return is_small ? new Int32Array(values) : values
 }
 
 /** Decodes a signed number: 0, 1, 2, 3, 4, ... stand for 0, -1, 1, -2, 2, ... */
 function unfold_sign(value: number): number {
   return value % 2 == 0 ? value/2 : -(value + 1)/2
+}
+
+/** Returns values from 0 on in as few bytes as they fit into. */
+export function narrowed(values: Numbers): Numbers {
+  let largest = 0
+  for (let i = 0; i < values.length; i++) {
+    largest = Math.max(largest, values[i])
+  }
+  const type = largest < 2**8 ? Uint8Array : largest < 2**16 ? Uint16Array : largest < 2**32 ? Uint32Array : Float64Array
+  return values instanceof type ? values : new type(values)
 }

@@ -1,35 +1,11 @@
 /** GPU time of a window, by the op or launch that caused it and by device. */
 
 import {Intervals} from "./intervals"
-import {group_rows, NONE, type Store, type Window} from "./store"
+import {rows_equal_to, type Store, type Window} from "./store"
 
 /** Returns the GPU rows in order: they are few among the CPU rows, and needed for every window. */
 export function gpu_rows(store: Store): Int32Array {
-  return store.lazily("gpu_rows", () => group_rows(store.on_gpu, 0)[1] ?? new Int32Array(0))
-}
-
-/**
- * Returns for each row the GPU time (ticks) inside the window of the kernels and copies of the ops that `index`
- * maps to it.
- */
-export function caused_device_times(store: Store, window: Window, index: Int32Array): Float64Array {
-  return summed(store, window, (row) => store.op[row] < 0 ? NONE : index[store.op[row]])
-}
-
-/** Returns for each row the GPU time (ticks) inside the window that it launched: a runtime call, else an op. */
-export function launched_device_times(store: Store, window: Window): Float64Array {
-  return summed(store, window, (row) => store.owner[row])
-}
-
-function summed(store: Store, window: Window, owner_of: (row: number) => number): Float64Array {
-  const device = new Float64Array(store.rows)
-  for (const row of gpu_rows(store)) {
-    const owner = owner_of(row)
-    if (owner >= 0) {
-      device[owner] += store.time_inside(row, window)
-    }
-  }
-  return device
+  return store.lazily("gpu_rows", () => rows_equal_to(store.on_gpu, 1))
 }
 
 /** Returns each value plus all values below it; a parent stands before its children. */
@@ -60,7 +36,7 @@ export function totals(store: Store, window: Window): Totals {
 function device_busy(store: Store): Map<number, Intervals> {
   return store.lazily("device_busy", () => {
     const device_of = (row: number): number => store.header.tracks[store.track[row]].device
-    const rows = Array.from(gpu_rows(store)).sort((a, b) => store.ts[a] - store.ts[b])
+    const rows = gpu_rows(store).slice().sort((a, b) => store.ts[a] - store.ts[b] || a - b)
     const devices = [...new Set(rows.map(device_of))].sort((a, b) => a - b)
     return new Map(devices.map((device) =>
       [device, Intervals.union(store.ts, store.end, rows.filter((row) => device_of(row) == device))]))

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict"
 import {test} from "node:test"
 
-import {flame, flame_instances, flame_sources, flame_width, laid_out, nodes_of_rows, UNLAUNCHED, type FlameNode} from "./flame"
+import {flame, flame_sources, flame_width, laid_out, path_instances, row_paths, UNLAUNCHED, type FlameNode} from "./flame"
 import type {Window} from "./store"
 import {covered, rows_of_track} from "./testing/oracles"
 import {random_store, RANDOM_STORES, SEEDS, store_of, type Row} from "./testing/traces"
@@ -56,7 +56,7 @@ test("what nothing in the tree launched is a node beside the threads, with its s
     nodes.map(({category, calls, total, device}) => [category, calls, total, device])
   const nodes = flame(store, store.whole, "ops")
   assert.deepEqual(rows(nodes), [["thread", 0, 9, 12], ["cpu_op", 1, 9, 5], [UNLAUNCHED, 2, 0, 7]])
-  const names = Array.from(flame_instances(store, "ops", nodes, 2), (row) => store.name(row))
+  const names = Array.from(path_instances(store, "ops", nodes[2].path), (row) => store.name(row))
   assert.deepEqual(names, ["of before", "of another"])
   laid_out(nodes, "device")
   assert.deepEqual(nodes.map(({x0, x1}) => [Math.round(12*x0), Math.round(12*x1)]), [[0, 12], [7, 12], [0, 7]])
@@ -77,7 +77,7 @@ test("equal paths are one node, and its slices are those of the path", () => {
     const path_of_row = (row: number): string[] => row < 0 ? [] : [...path_of_row(store.parent[row]), store.name(row)]
     assert.equal(new Set(nodes.map(({id}) => path(nodes, id).join())).size, nodes.length)
     for (const node of nodes.slice(1).filter(({category}) => category != UNLAUNCHED)) {
-      const rows = Array.from(flame_instances(store, "ops", nodes, node.id))
+      const rows = Array.from(path_instances(store, "ops", node.path))
       const expected = rows_of_track(store, 0).filter((row) => path_of_row(row).join() == path(nodes, node.id).join())
       assert.deepEqual(rows, expected)
       assert.equal(node.calls, rows.length)
@@ -126,14 +126,14 @@ test("the steps of a profiler are one node", () => {
   const store = store_of([...step(1), ...step(2)])
   const nodes = flame(store, store.whole, "ops")
   assert.deepEqual(nodes.map(({name, calls, total}) => [name, calls, total]), [["all threads", 0, 18], ["ProfilerStep*", 2, 18], ["mm", 2, 6]])
-  assert.deepEqual(Array.from(nodes_of_rows(store, "ops", nodes)), [1, 2, 1, 2])
+  assert.deepEqual(Array.from(row_paths(store, "ops", store.rows_of_track(0))), [1, 2, 1, 2])
 })
 
 test("several threads are a level of their own", () => {
   const store = store_of([{name: "a", ts: 0, dur: 4}, {name: "b", ts: 0, dur: 9, track: 1}], {kinds: ["cpu", "cpu"]})
   const nodes = flame(store, store.whole, "ops")
   assert.deepEqual(nodes.map(({id}) => path(nodes, id).join()), ["", "cpu 0", "cpu 0,a", "cpu 1", "cpu 1,b"])
-  assert.deepEqual(Array.from(nodes_of_rows(store, "ops", nodes)), [2, 4])
+  assert.deepEqual(Array.from(row_paths(store, "ops", Int32Array.of(0, 1))), [2, 4])
 })
 
 test("cProfile's functions have no slices; sources are those that were recorded", () => {
@@ -141,7 +141,7 @@ test("cProfile's functions have no slices; sources are those that were recorded"
   const store = store_of([{name: "a", ts: 0, dur: 4}], {calls})
   const nodes = flame(store, store.whole, "cprofile")
   assert.deepEqual(nodes.map(({name, depth, total, x1}) => [name, depth, total, x1]), [["all calls", 0, 9, 1], ["f", 1, 9, 1]])
-  assert.deepEqual(Array.from(flame_instances(store, "cprofile", nodes, 1)), [])
+  assert.deepEqual(Array.from(path_instances(store, "cprofile", nodes[1].path)), [])
   assert.deepEqual(flame_sources(store), ["ops", "cprofile"])
   assert.deepEqual(flame_sources(STEP), ["merged", "ops"])
 })

@@ -1,9 +1,10 @@
 /** Call trees for flame graphs: equal call paths are one node, in ns, for a time range. */
 
 import {INSIDE, kept_rows, OUTSIDE} from "./callers"
-import {gpu_rows, launched_device_times} from "./device_time"
+import {gpu_rows} from "./device_time"
 import {merged_labels, merged_name} from "./names"
-import {add_self_times, gather, nest, nest_rows, type Nesting} from "./nest"
+import {gather, nest, nest_rows, subtree_ends} from "./nest"
+import type {Times} from "./rows"
 import {NONE, rows_equal_to, type Store, type Window} from "./store"
 
 /** Ops by nesting; Python frames and ops together; cProfile's edges (an estimate, without times of day). */
@@ -22,6 +23,8 @@ export type FlameNode = {
   id: number
   parent: number
   depth: number
+  /** number of its call path in the whole record, which it has in any window */
+  path: number
   /** index into `header.label`; -1 for the root, threads and cProfile's functions */
   label: number
   name: string
@@ -48,209 +51,270 @@ export function flame_sources(store: Store): FlameSource[] {
 
 /** Returns the call tree of a window, by CPU time; cProfile's is always that of the whole record. Node 0 is the root. */
 export function flame(store: Store, window: Window, source: FlameSource): FlameNode[] {
-  if (source == "cprofile") {
-    return laid_out(call_nodes(store), "cpu")
-  }
-  const tree = new Tree(store, window)
-  const threads = stacks(store, source)
-  for (const thread of threads) {
-    tree.add(thread, threads.length > 1)
-  }
-  tree.add_unlaunched(unlaunched_rows(store, source))
-  return laid_out(tree.summed(), "cpu")
+  return laid_out(source == "cprofile" ? call_nodes(store) : new Tree(paths(store, source), window).summed(), "cpu")
 }
 
-/** Returns the slices of the whole record whose call path is that of a node; none for cProfile. */
-export function flame_instances(store: Store, source: FlameSource, nodes: readonly FlameNode[], id: number): Int32Array {
-  return rows_equal_to(nodes_of_rows(store, source, nodes), id)
+/** Returns the slices of the whole record with a call path; none for cProfile. */
+export function path_instances(store: Store, source: FlameSource, path: number): Int32Array {
+  return rows_equal_to(paths_of_rows(store, source), path)
 }
 
-/** Returns for each row of the record the node with its call path, -1 for rows that are not in the tree. */
-export function nodes_of_rows(store: Store, source: FlameSource, nodes: readonly FlameNode[]): Int32Array {
-  const node_of = new Int32Array(store.rows).fill(NONE)
-  const threads = source == "cprofile" ? [] : stacks(store, source)
-  const ids = new Map(nodes.map((node) => [child_key(node.parent, node.label, node.name), node.id]))
-  const labels = merged_labels(store)
-  for (const stack of threads) {
-    const root = threads.length > 1 ? ids.get(child_key(0, NONE, stack.label)) ?? NONE : 0
-    stack.rows.forEach((row, i) => {
-      const above = caller_of(stack, i, () => true)
-      const caller = above < 0 ? root : node_of[stack.rows[above]]
-      node_of[row] = ids.get(child_key(caller, labels[store.label[row]], "")) ?? NONE
-    })
-  }
-  const unlaunched = nodes.find(({category}) => category == UNLAUNCHED)
-  for (const row of unlaunched == null || source == "cprofile" ? [] : unlaunched_rows(store, source)) {
-    node_of[row] = unlaunched!.id
-  }
-  return node_of
+/** Returns for each row of the record its call path, -1 for rows that are not in the tree. */
+function paths_of_rows(store: Store, source: FlameSource): Int32Array {
+  return source == "cprofile" ? new Int32Array(store.rows).fill(NONE) : paths(store, source).of_rows()
 }
 
-/** Returns the GPU rows whose launch or op is in no stack of the tree. */
-function unlaunched_rows(store: Store, source: "ops" | "merged"): Int32Array {
-  return store.lazily(`unlaunched of ${source}`, () => {
-    const in_tree = new Uint8Array(store.rows)
-    for (const {rows} of stacks(store, source)) {
-      rows.forEach((row) => { in_tree[row] = 1 })
-    }
-    return gpu_rows(store).filter((row) => store.owner[row] < 0 || in_tree[store.owner[row]] == 0)
+/** Returns the call paths of some rows, for a kernel or a launch that of its op, else of the launch; -1 for none. */
+export function row_paths(store: Store, source: FlameSource, rows: Int32Array): Int32Array {
+  const of_rows = paths_of_rows(store, source)
+  return rows.map((row) => {
+    const cause = store.op[row] >= 0 ? store.op[row] : store.owner[row]
+    return of_rows[row] >= 0 || cause < 0 ? of_rows[row] : of_rows[cause]
   })
 }
 
-/** Returns a key that tells the children of a node apart: by label or, without one, by name. */
-function child_key(parent: number, label: number, name: string): string {
-  return `${parent} ${label == NONE ? name : label}`
+function paths(store: Store, source: "ops" | "merged"): Paths {
+  return store.lazily(`paths of ${source}`, () => new Paths(store, source))
 }
 
 /**
- * One thread's slices in the order of their starts; `parent` (the latest slice that is still open,
- * to which self times go) and `caller` (whose child a slice is in the tree) are positions in `rows`.
+ * One thread's slices in the order of their starts; `parent` (the latest slice that is still open, to which self
+ * times go) and `above` (whose child a slice is by nesting) are positions in `rows`.
  */
-type Stack = Nesting & {
-  label: string
+type Stack = {
+  /** path of the thread, the root where there is one thread alone */
+  root: number
   rows: Int32Array
+  parent: Int32Array
+  subtree_end: Times
+  above: Int32Array
+  /** Ends before a window cut them, where a caller also has to outlast its child: a region outlives the frame of its `__enter__`. */
+  ended: Times | null
+  /** position of the caller in the whole record, -1 for none; and the call path there */
   caller: Int32Array
-  /** ends before a window cut them */
-  ended: Float64Array
-  /** a caller also has to outlast its child: a region outlives the frame of its `__enter__` */
-  outlasting: boolean
-}
-
-function stacks(store: Store, source: "ops" | "merged"): Stack[] {
-  return store.lazily(`stacks of ${source}`, () => {
-    const listed = rows_by_lane(store, source == "ops" ? ["cpu"] : ["cpu", "python"])
-    return [...listed.values()].map(({label, rows}) => stack(store, source, label, rows))
-  })
-}
-
-type Lane = {label: string, rows: number[]}
-
-function rows_by_lane(store: Store, kinds: readonly string[]): Map<number, Lane> {
-  const is_instant = store.category_mask(["cpu_instant_event"])
-  const lanes = new Map<number, Lane>()
-  store.header.tracks.forEach((track, i) => {
-    if (kinds.includes(track.kind)) {
-      const lane = lanes.get(track.lane) ?? {label: track.label, rows: []}
-      lanes.set(track.lane, lane)
-      lane.rows = lane.rows.concat(Array.from(store.rows_of_track(i)).filter((row) => is_instant[store.label[row]] == 0))
-    }
-  })
-  return lanes
-}
-
-function stack(store: Store, source: "ops" | "merged", label: string, listed: number[]): Stack {
-  const rows = Int32Array.from(listed)
-  if (source == "merged") {
-    // A Python frame that begins and ends with an op called it.
-    const is_op = (row: number): number => Number(store.header.tracks[store.track[row]].kind == "cpu")
-    const {began, ended} = store
-    rows.sort((a, b) => began[a] - began[b] || ended[b] - ended[a] || is_op(a) - is_op(b) || a - b)
-  }
-  const ended = gather(store.ended, rows)
-  const outlasting = source == "merged"
-  const caller = outlasting ? nest(gather(store.began, rows), ended) : parent_positions(store, rows)
-  return {label, ...nest_rows(rows, store.ts, store.end), caller, ended, outlasting}
+  path: Int32Array
 }
 
 /** Returns the position of the innermost wanted caller, -1 for none. */
-function caller_of({rows, ended, caller, outlasting}: Stack, i: number, is_wanted: (row: number) => boolean): number {
-  let above = caller[i]
-  while (above >= 0 && (!is_wanted(rows[above]) || (outlasting && ended[above] < ended[i]))) {
-    above = caller[above]
+function caller_of({ended, above}: Stack, i: number, is_wanted: (i: number) => boolean): number {
+  let caller = above[i]
+  while (caller >= 0 && (!is_wanted(caller) || (ended != null && ended[caller] < ended[i]))) {
+    caller = above[caller]
   }
-  return above
+  return caller
+}
+
+type PathNode = Pick<FlameNode, "parent" | "depth" | "label" | "name" | "category">
+
+/** The call paths of a record, put together once: in a window only few slices have lost a caller. */
+class Paths {
+  readonly nodes: PathNode[] = [{parent: NONE, depth: 0, label: NONE, name: "all threads", category: "thread"}]
+  readonly stacks: Stack[]
+  /** GPU rows whose launch or op is in no stack, and their path */
+  readonly unlaunched: Int32Array
+  readonly unlaunched_path: number
+  private readonly children = new Map<number, number>()
+  private readonly labels: Int32Array
+
+  constructor(readonly store: Store, source: "ops" | "merged") {
+    this.labels = merged_labels(store)
+    const lanes = lanes_of(store, source == "ops" ? ["cpu"] : ["cpu", "python"])
+    this.stacks = lanes.map(({label, rows}) => this.stack(source, lanes.length > 1 ? this.grow(0, NONE, label, "thread") : 0, rows))
+    const in_tree = new Uint8Array(store.rows)
+    this.stacks.forEach(({rows}) => rows.forEach((row) => { in_tree[row] = 1 }))
+    this.unlaunched = gpu_rows(store).filter((row) => store.owner[row] < 0 || in_tree[store.owner[row]] == 0)
+    this.unlaunched_path = this.unlaunched.length == 0 ? NONE : this.grow(0, NONE, UNLAUNCHED_NAME, UNLAUNCHED)
+  }
+
+  private stack(source: "ops" | "merged", root: number, rows: Int32Array): Stack {
+    const {store} = this
+    const is_merged = source == "merged"
+    const ended = is_merged ? gather(store.ended, rows) : null
+    const above = ended == null ? parent_positions(store, rows) : nest(gather(store.began, rows), ended)
+    const {end, parent} = nest_rows(rows, store.ts, store.end)
+    const caller = ended == null ? above : new Int32Array(rows.length)
+    const stack = {root, rows, parent, subtree_end: subtree_ends(end, parent), above, ended, caller, path: new Int32Array(rows.length)}
+    for (let i = 0; i < rows.length; i++) {
+      caller[i] = ended == null ? above[i] : caller_of(stack, i, () => true)
+      stack.path[i] = this.child(caller[i] < 0 ? root : stack.path[caller[i]], rows[i])
+    }
+    return stack
+  }
+
+  of_rows(): Int32Array {
+    const path = new Int32Array(this.store.rows).fill(NONE)
+    for (const stack of this.stacks) {
+      stack.rows.forEach((row, i) => { path[row] = stack.path[i] })
+    }
+    this.unlaunched.forEach((row) => { path[row] = this.unlaunched_path })
+    return path
+  }
+
+  /** Returns the path of a row below another one, made when it is first met. */
+  child(parent: number, row: number): number {
+    const label = this.labels[this.store.label[row]]
+    const key = parent*this.labels.length + label
+    let path = this.children.get(key)
+    if (path == null) {
+      path = this.grow(parent, label, merged_name(this.store.name(row)), this.store.category(row))
+      this.children.set(key, path)
+    }
+    return path
+  }
+
+  private grow(parent: number, label: number, name: string, category: string): number {
+    return this.nodes.push({parent, depth: this.nodes[parent].depth + 1, label, name, category}) - 1
+  }
+}
+
+type Thread = {label: string, rows: Int32Array}
+
+/** Returns the slices of each thread in the order of their starts. */
+function lanes_of(store: Store, kinds: readonly string[]): Thread[] {
+  const {tracks} = store.header
+  const is_instant = store.category_mask(["cpu_instant_event"])
+  const lanes = new Map<number, {label: string, rows: Int32Array[]}>()
+  tracks.forEach(({kind, lane, label}, track) => {
+    if (kinds.includes(kind)) {
+      const thread = lanes.get(lane) ?? {label, rows: []}
+      lanes.set(lane, thread)
+      thread.rows.push(store.rows_of_track(track).filter((row) => is_instant[store.label[row]] == 0))
+    }
+  })
+  const {began, ended} = store
+  // A Python frame that begins and ends with an op called it.
+  const is_op = (row: number): number => Number(tracks[store.track[row]].kind == "cpu")
+  const order = (a: number, b: number): number => began[a] - began[b] || ended[b] - ended[a] || is_op(a) - is_op(b) || a - b
+  return [...lanes.values()].map(({label, rows}) => ({label, rows: rows.length == 1 && !kinds.includes("python") ? rows[0] : joined(rows).sort(order)}))
+}
+
+function joined(parts: Int32Array[]): Int32Array {
+  const all = new Int32Array(parts.reduce((sum, {length}) => sum + length, 0))
+  let at = 0
+  for (const part of parts) {
+    all.set(part, at)
+    at += part.length
+  }
+  return all
 }
 
 /** Returns the positions of the rows' parents. */
 function parent_positions(store: Store, rows: Int32Array): Int32Array {
   const position = new Int32Array(store.rows).fill(NONE)
-  rows.forEach((row, i) => position[row] = i)
-  return Int32Array.from(rows, (row) => store.parent[row] < 0 ? NONE : position[store.parent[row]])
+  rows.forEach((row, i) => { position[row] = i })
+  return rows.map((row) => store.parent[row] < 0 ? NONE : position[store.parent[row]])
 }
 
+/** The call tree of a window: sums by call path. */
 class Tree {
-  private readonly nodes: FlameNode[] = [new_node(0, NONE, 0, NONE, "all threads", "thread")]
-  private readonly children = new Map<number, number>()
-  private readonly kept: Uint8Array
-  private readonly device: Float64Array
-  private readonly labels: Int32Array
+  private readonly calls: number[] = []
+  private readonly self: number[] = []
+  private readonly device: number[] = []
 
-  constructor(private readonly store: Store, private readonly window: Window) {
-    this.labels = merged_labels(store)
-    this.kept = kept_rows(store, window)
-    this.device = launched_device_times(store, window)
+  constructor(private readonly paths: Paths, window: Window) {
+    const {store, stacks} = paths
+    const {state} = kept_rows(store, window)
+    const device = launched_device_times(store, window, state)
+    this.make_room()
+    stacks.forEach((stack) => this.add(stack, window, state, device))
+    this.add_unlaunched(window, state)
   }
 
   /** Adds a thread's slices that lie in the window or own GPU work in it. */
-  add(stack: Stack, with_root: boolean): void {
-    const {store, window, kept, nodes} = this
-    const self = new Float64Array(stack.rows.length)
-    add_self_times(self, stack, window.start, window.end, 0, stack.rows.length)
-    const node_at = new Int32Array(stack.rows.length)
-    const is_kept = (row: number): boolean => kept[row] != OUTSIDE
-    let root = with_root ? NONE : 0
-    stack.rows.forEach((row, i) => {
-      if (kept[row] == OUTSIDE) {
-        return
+  private add(stack: Stack, {start, end}: Window, state: Uint8Array, device: Float64Array): void {
+    const {paths: {store}, calls, self} = this
+    const {rows, parent, subtree_end} = stack
+    const path = this.paths_in_window(stack, state)
+    for (let i = 0; i < rows.length; i++) {
+      const row = rows[i]
+      if (state[row] != OUTSIDE) {
+        calls[path[i]] += state[row] == INSIDE ? store.count[row] : 0
+        this.device[path[i]] += device[row]
       }
-      if (root == NONE) {
-        root = this.thread(stack.label)
+      const from = Math.max(store.ts[row], start)
+      if (from >= end || subtree_end[i] <= start) {
+        continue
       }
-      const above = caller_of(stack, i, is_kept)
-      node_at[i] = this.child(above < 0 ? root : node_at[above], row)
-      const node = nodes[node_at[i]]
-      node.calls += kept[row] == INSIDE ? store.count[row] : 0
-      node.self += self[i]
-      node.device_self += this.device[row]
-    })
+      const inside = Math.min(store.end[row], end) - from
+      if (inside > 0 && state[row] != OUTSIDE) {
+        self[path[i]] += inside
+      }
+      // From its start until its subtree ends, a child takes its parent's time.
+      const above = parent[i]
+      if (above >= 0 && state[rows[above]] != OUTSIDE) {
+        self[path[above]] -= Math.max(Math.min(subtree_end[i], store.end[rows[above]], end) - from, 0)
+      }
+    }
+  }
+
+  /** Returns the call paths of kept slices: those of the whole record, except below slices that have lost their caller. */
+  private paths_in_window(stack: Stack, state: Uint8Array): Int32Array {
+    const {rows, caller, path, root} = stack
+    const is_kept = (i: number): boolean => state[rows[i]] != OUTSIDE
+    let changed: Int32Array | null = null
+    for (let i = 0; i < rows.length; i++) {
+      if (!is_kept(i)) {
+        continue
+      }
+      const whole = caller[i]
+      const has_lost = whole >= 0 && (!is_kept(whole) || changed != null && changed[whole] != path[whole])
+      if (has_lost) {
+        changed ??= path.slice()
+        const now = caller_of(stack, i, is_kept)
+        changed[i] = this.paths.child(now < 0 ? root : changed[now], rows[i])
+      }
+    }
+    this.make_room()
+    return changed ?? path
+  }
+
+  /** Has a sum of each path. */
+  private make_room(): void {
+    for (const sums of [this.calls, this.self, this.device]) {
+      while (sums.length < this.paths.nodes.length) {
+        sums.push(0)
+      }
+    }
   }
 
   /** Adds GPU rows as one node, if any of them lies in the window. */
-  add_unlaunched(rows: Int32Array): void {
-    const {store, window, nodes} = this
-    const inside = rows.filter((row) => this.kept[row] == INSIDE)
-    if (inside.length > 0) {
-      const node = nodes[this.grow(-1 - nodes.length, 0, NONE, UNLAUNCHED_NAME, UNLAUNCHED)]
-      for (const row of inside) {
-        node.calls += store.count[row]
-        node.device_self += store.time_inside(row, window)
+  private add_unlaunched(window: Window, state: Uint8Array): void {
+    const {store, unlaunched, unlaunched_path} = this.paths
+    for (const row of unlaunched) {
+      if (state[row] == INSIDE) {
+        this.calls[unlaunched_path] += store.count[row]
+        this.device[unlaunched_path] += store.time_inside(row, window)
       }
     }
   }
 
   /** Returns the nodes with totals in ns, without those that a window keeps for their links alone. */
   summed(): FlameNode[] {
-    const used = this.nodes.map(({calls, self, device_self}, id) => id == 0 || calls > 0 || self > 0 || device_self > 0)
-    for (const node of this.nodes) {
-      node.total = node.self = this.store.ns(node.self)
-      node.device = node.device_self = this.store.ns(node.device_self)
-    }
-    for (let id = this.nodes.length - 1; id > 0; id--) {
-      const above = this.nodes[this.nodes[id].parent]
+    const {paths: {nodes, store}, calls, self, device} = this
+    const used = nodes.map((_, id) => id == 0 || calls[id] > 0 || self[id] > 0 || device[id] > 0)
+    const all = nodes.map((node, id): FlameNode => {
+      const [own, own_device] = [store.ns(self[id]), store.ns(device[id])]
+      return {id, path: id, ...node, calls: calls[id], total: own, self: own, device: own_device, device_self: own_device, x0: 0, x1: 0}
+    })
+    for (let id = all.length - 1; id > 0; id--) {
+      const above = all[all[id].parent]
       used[above.id] ||= used[id]
-      above.total += this.nodes[id].total
-      above.device += this.nodes[id].device
+      above.total += all[id].total
+      above.device += all[id].device
     }
-    return renumbered(this.nodes.filter((_, id) => used[id]))
+    return renumbered(all.filter((_, id) => used[id]))
   }
+}
 
-  /** Returns the child of a node for a row's label, made when it is first met. */
-  private child(parent: number, row: number): number {
-    const label = this.labels[this.store.label[row]]
-    const key = parent*this.labels.length + label
-    return this.children.get(key) ?? this.grow(key, parent, label, merged_name(this.store.name(row)), this.store.category(row))
+/** Returns for each row the GPU time (ticks) inside the window that it launched: a runtime call, else an op. */
+function launched_device_times(store: Store, window: Window, state: Uint8Array): Float64Array {
+  const device = new Float64Array(store.rows)
+  for (const row of gpu_rows(store)) {
+    if (state[row] == INSIDE && store.owner[row] >= 0) {
+      device[store.owner[row]] += store.time_inside(row, window)
+    }
   }
-
-  private thread(label: string): number {
-    return this.grow(-1 - this.nodes.length, 0, NONE, label, "thread")
-  }
-
-  private grow(key: number, parent: number, label: number, name: string, category: string): number {
-    const id = this.nodes.length
-    this.children.set(key, id)
-    this.nodes.push(new_node(id, parent, this.nodes[parent].depth + 1, label, name, category))
-    return id
-  }
+  return device
 }
 
 /** Returns nodes with new ids after some were left out, a parent before its children. */
@@ -259,16 +323,13 @@ function renumbered(nodes: FlameNode[]): FlameNode[] {
   return nodes.map((node, id) => ({...node, id, parent: number.get(node.parent) ?? NONE}))
 }
 
-function new_node(id: number, parent: number, depth: number, label: number, name: string, category: string): FlameNode {
-  return {id, parent, depth, label, name, category, calls: 0, total: 0, self: 0, device: 0, device_self: 0, x0: 0, x1: 0}
-}
-
 function call_nodes(store: Store): FlameNode[] {
   const nodes: FlameNode[] = []
   for (const {parent, name, calls, total_ns, self_ns} of store.header.calls ?? []) {
     const depth = parent < 0 ? 0 : nodes[parent].depth + 1
-    const node = new_node(nodes.length, parent, depth, NONE, name, "cprofile")
-    nodes.push({...node, calls, total: total_ns, self: self_ns})
+    const id = nodes.length
+    nodes.push({id, path: id, parent, depth, label: NONE, name, category: "cprofile", calls, total: total_ns, self: self_ns,
+      device: 0, device_self: 0, x0: 0, x1: 0})
   }
   return nodes
 }

@@ -6,7 +6,7 @@ export {op_table, op_row_instances, op_row_keys, recorded, self_times, type Grou
 export {line_instances, line_of_row, line_owners, line_rows, type LineRow} from "./lines"
 export {change_of, lay_out, paired_tree, width_in, type DiffMode, type DiffNode} from "./diff"
 export {
-  flame, flame_instances, flame_sources, flame_width, laid_out, nodes_of_rows, UNLAUNCHED,
+  flame, flame_sources, flame_width, laid_out, path_instances, row_paths, UNLAUNCHED,
   type FlameNode, type FlameSource, type FlameTime,
 } from "./flame"
 export {hit, lanes_of_rows, level_of_detail, marks_of, type LaneSlices, type LevelOfDetail} from "./lod"

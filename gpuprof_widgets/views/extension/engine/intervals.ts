@@ -51,7 +51,7 @@ export class Intervals {
   ) {}
 
   /** Returns the time that the slices of some rows cover together; rows are sorted by start. */
-  static union(ts: Float64Array, end: Float64Array, rows: Iterable<number>): Intervals {
+  static union(ts: ArrayLike<number>, end: ArrayLike<number>, rows: Iterable<number>): Intervals {
     const starts: number[] = []
     const ends: number[] = []
     for (const row of rows) {

@@ -4,7 +4,8 @@ import {backward_ops, calling_lines, cell_lines, INSIDE, kept_rows, OUTSIDE} fro
 import {gpu_rows} from "./device_time"
 import type {LineTable} from "./header"
 import {Intervals} from "./intervals"
-import {listed_rows, memory_rows, self_times_among} from "./op_table"
+import {nest_among, self_times_among, type Among} from "./nest"
+import {listed_rows, memory_rows} from "./op_table"
 import {NONE, type Store, type Window} from "./store"
 
 /** Times in ns. */
@@ -44,7 +45,7 @@ export function line_rows(store: Store, window: Window): LineRow[] {
   }
   const rows = table.lines.map(([cell, line, code]): LineRow =>
     ({cell, line, code, calls: 0, wall: 0, self: 0, cpu_self: 0, device: 0, backward_cpu: 0, backward_device: 0, wait: 0, allocated: 0}))
-  const owners = new Owners(store, kept_rows(store, window))
+  const owners = new Owners(store, kept_rows(store, window).state)
   const add: Add = (line, key, value) => {
     if (line >= 0) {
       rows[line][key] += value
@@ -64,14 +65,14 @@ export function line_rows(store: Store, window: Window): LineRow[] {
 
 /** Returns the index of the line (into the header's lines) in which a row ran or was launched, -1 for none. */
 export function line_of_row(store: Store, row: number): number {
-  return whole_owners(store).line(store.on_gpu[row] == 1 ? store.owner[row] : row)
+  return whole_owners(store)?.line(store.on_gpu[row] == 1 ? store.owner[row] : row) ?? NONE
 }
 
 /** Returns the row of the cell line in which a row ran or was launched, and that of its forward op; -1 for none. */
 export function line_owners(store: Store, row: number): {line: number, forward: number} {
   const cause = store.on_gpu[row] == 1 ? store.owner[row] : row
   const owners = whole_owners(store)
-  return {line: owners.line_row(cause), forward: owners.forward_row(cause)}
+  return {line: owners?.line_row(cause) ?? NONE, forward: owners?.forward_row(cause) ?? NONE}
 }
 
 /** Returns all rows that are executions of a line, or pieces of them. */
@@ -80,8 +81,10 @@ export function line_instances(store: Store, line: number): Int32Array {
   return Int32Array.from(labels.flatMap(([label]) => Array.from(store.instances(label)))).sort()
 }
 
-function whole_owners(store: Store): Owners {
-  return store.lazily("line owners", () => new Owners(store, new Uint8Array(store.rows).fill(INSIDE)))
+/** Null where no cell line was recorded. */
+function whole_owners(store: Store): Owners | null {
+  return store.lazily("line owners", () =>
+    cell_lines(store).includes(1) ? new Owners(store, new Uint8Array(store.rows).fill(INSIDE)) : null)
 }
 
 /** The line in which each CPU row ran and that of its forward op, among the rows that a window keeps. */
@@ -89,7 +92,7 @@ class Owners {
   private readonly around: Int32Array
   private readonly op_before: Int32Array
   private readonly in_backward: Uint8Array
-  private readonly callers: Int32Array
+  private readonly callers: Int32Array | null
   private readonly line_of_label: Int32Array
 
   constructor(private readonly store: Store, readonly kept: Uint8Array) {
@@ -137,7 +140,7 @@ class Owners {
     if (row < 0 || this.around[row] >= 0) {
       return row < 0 ? NONE : this.around[row]
     }
-    return this.in_backward[row] == 1 ? this.callers[row] : NONE
+    return this.in_backward[row] == 1 ? this.callers?.[row] ?? NONE : NONE
   }
 
   forward_row(row: number): number {
@@ -158,7 +161,7 @@ function lines_of_labels(store: Store): Int32Array {
 }
 
 function add_lines(store: Store, window: Window, {labels}: LineTable, {kept}: Owners, add: Add): void {
-  const self = self_times_among(store, window, "lines", () => cell_lines(store))
+  const self = self_times_among(store, nesting(store, "lines", () => cell_lines(store)), window)
   for (const [label, line, is_later] of labels) {
     for (const row of store.instances(label)) {
       add(line, "self", store.ns(self[row]))
@@ -177,14 +180,20 @@ function covered_by(store: Store, rows: ArrayLike<number>): Intervals {
 
 function add_ops(store: Store, window: Window, owners: Owners, add: Add): void {
   const is_op = timed_ops(store)
-  const self = self_times_among(store, window, "lines and ops", () => cell_lines(store).map((is_line, row) => is_line | is_op[row]))
-  const alone = self_times_among(store, window, "ops alone", () => is_op)
+  const with_lines = nesting(store, "lines and ops", () => cell_lines(store).map((is_line, row) => is_line | is_op[row]))
+  const self = self_times_among(store, with_lines, window)
+  const alone = self_times_among(store, nesting(store, "ops alone", () => is_op), window)
   alone.forEach((time, row) => {
     if (is_op[row] == 1 && time != 0) {
       add(owners.line(row), "cpu_self", store.ns(self[row]))
       add(owners.forward_line(row), "backward_cpu", store.ns(time))
     }
   })
+}
+
+/** Returns the rows of a mask nested among themselves; `name` is the mask's in the cache. */
+function nesting(store: Store, name: string, mask: () => Uint8Array): Among {
+  return store.lazily(`${name} nested`, () => nest_among(store, mask()))
 }
 
 /** Returns a mask of ops and runtime calls: the CPU rows that an op table lists, without annotations. */

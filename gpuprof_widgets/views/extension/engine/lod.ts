@@ -2,6 +2,7 @@
 
 import {first_at_or_after, last_at_or_before} from "./intervals"
 import {gather} from "./nest"
+import type {Times} from "./rows"
 import {group_rows, type Store} from "./store"
 
 export type LevelOfDetail = {
@@ -54,7 +55,7 @@ export function marks_of(lane: Slices, start: number, end: number, pixels: numbe
 }
 
 /** Slices that follow each other; both starts and ends ascend. */
-type Slices = {rows: Int32Array, ts: Float64Array, end: Float64Array}
+type Slices = {rows: Int32Array, ts: Times, end: Times}
 
 /** Slices of one level of a track. */
 export type LaneSlices = Slices & {track: number, depth: number}
@@ -72,13 +73,13 @@ export function lanes_of_rows(store: Store, rows: Int32Array): LaneSlices[] {
   return store.header.tracks.flatMap((_, track) => {
     const [first, last] = [track, track + 1].map((at) => first_at_or_after(rows, store.first_row[at]))
     const of_track = rows.subarray(first, last)
-    const levels = group_rows(of_track.map((row) => store.depth[row]), 0)
+    const levels = group_rows(Uint16Array.from(of_track, (row) => store.depth[row]), 0)
     return levels.flatMap((places, depth) => places.length == 0 ? [] : {track, depth, ...slices_of(store, places.map((i) => of_track[i]))})
   })
 }
 
 /** Returns the index of the first slice that ends after a time or, without length, lies there. */
-function first_ending_after(ts: Float64Array, end: Float64Array, time: number): number {
+function first_ending_after(ts: Times, end: Times, time: number): number {
   let i = first_at_or_after(end, time)
   while (i < end.length && end[i] == time && ts[i] < time) {
     i++
@@ -87,7 +88,7 @@ function first_ending_after(ts: Float64Array, end: Float64Array, time: number): 
 }
 
 /** Returns the first index from `i` on whose value is at least `bound`, in steps that double: a near one is reached at once. */
-function gallop(values: Float64Array, i: number, bound: number): number {
+function gallop(values: Times, i: number, bound: number): number {
   let step = 1
   let low = i
   while (i < values.length && values[i] < bound) {

@@ -1,12 +1,13 @@
 /** Which slice is inside which on one track, and the self time of each. */
 
-import type {Store} from "./store"
+import type {Times} from "./rows"
+import type {Store, Window} from "./store"
 
 /**
  * Returns the parent of every slice: the latest-started slice that is still open (`end > ts`) when this one
  * starts, -1 for none; it need not outlast its child. Slices are sorted by start.
  */
-export function nest(ts: Float64Array, end: Float64Array): Int32Array {
+export function nest(ts: ArrayLike<number>, end: ArrayLike<number>): Int32Array {
   const parent = new Int32Array(ts.length)
   const open: number[] = []
   for (let i = 0; i < ts.length; i++) {
@@ -20,11 +21,11 @@ export function nest(ts: Float64Array, end: Float64Array): Int32Array {
   return parent
 }
 
-/** Returns the values of some rows. */
-export function gather(values: Float64Array, rows: ArrayLike<number>): Float64Array {
-  const gathered = new Float64Array(rows.length)
+/** Returns the times of some rows. */
+export function gather<T extends Times>(times: T, rows: ArrayLike<number>): T {
+  const gathered = new (times.constructor as new (length: number) => T)(rows.length)
   for (let i = 0; i < gathered.length; i++) {
-    gathered[i] = values[rows[i]]
+    gathered[i] = times[rows[i]]
   }
   return gathered
 }
@@ -39,7 +40,7 @@ export function depths(parent: Int32Array): Uint16Array {
 }
 
 /** Returns the latest end of each slice and of everything below it (a child may outlast its parent). */
-export function subtree_ends(end: Float64Array, parent: Int32Array): Float64Array {
+export function subtree_ends(end: Times, parent: Int32Array): Times {
   const latest = end.slice()
   for (let row = parent.length - 1; row >= 0; row--) {
     const above = parent[row]
@@ -60,39 +61,76 @@ export function nearest_ancestors(parent: Int32Array, wanted: Uint8Array): Int32
   return nearest
 }
 
-export type Nesting = {ts: Float64Array, end: Float64Array, parent: Int32Array, subtree_end: Float64Array}
+/** Some slices nested among themselves; a parent is the position of one. */
+export type Nesting = {rows: Int32Array, ts: Times, end: Times, parent: Int32Array}
 
 /** Returns some rows of a track nested among themselves; their parents are positions in `rows`, which are sorted by start. */
-export function nest_rows(rows: Int32Array, starts: Float64Array, ends: Float64Array): Nesting & {rows: Int32Array} {
+export function nest_rows(rows: Int32Array, starts: Times, ends: Times): Nesting {
   const ts = gather(starts, rows)
   const end = gather(ends, rows)
-  const parent = nest(ts, end)
-  return {rows, ts, end, parent, subtree_end: subtree_ends(end, parent)}
+  return {rows, ts, end, parent: nest(ts, end)}
 }
 
-/**
- * Add to `self` each slice's time inside [start, end) during which it is the latest-started open
- * one of its track. From its start until its subtree ends, a child takes its parent's time.
- */
-export function add_self_times(self: Float64Array, nesting: Nesting, start: number, end: number, first: number, last: number): void {
-  const {ts, parent, subtree_end} = nesting
-  for (let row = first; row < last; row++) {
-    const from = Math.max(ts[row], start)
-    if (from >= end) {
-      break // sorted by start: the rest begins after the window
-    }
-    const inside = Math.min(nesting.end[row], end) - from
-    if (inside > 0) {
-      self[row] += inside
-    }
-    const above = parent[row]
-    if (above >= 0) {
-      const taken = Math.min(subtree_end[row], nesting.end[above], end) - from
-      if (taken > 0) {
-        self[above] -= taken
+/** The rows of a mask nested among themselves, by row. */
+export type Among = {
+  /** row of the parent, -1 for none, `LEFT_OUT` for rows outside of the mask */
+  parent: Int32Array
+  /** latest end of a row and of everything below it */
+  subtree_end: Times
+}
+
+const LEFT_OUT = -2
+
+/** Returns the rows of a mask nested among themselves on each track: rows outside of it take no time away. */
+export function nest_among(store: Pick<Store, "ts" | "end" | "first_row">, mask: Uint8Array): Among {
+  const {ts, end, first_row} = store
+  const parent = new Int32Array(ts.length).fill(LEFT_OUT)
+  for (let track = 0; track + 1 < first_row.length; track++) {
+    const open: number[] = []
+    for (let row = first_row[track]; row < first_row[track + 1]; row++) {
+      if (mask[row] == 1) {
+        while (open.length > 0 && end[open[open.length - 1]] <= ts[row]) {
+          open.pop()
+        }
+        parent[row] = open.length > 0 ? open[open.length - 1] : -1
+        open.push(row)
       }
     }
   }
+  return {parent, subtree_end: subtree_ends(end, parent)}
+}
+
+/**
+ * Returns for each row of a mask its time (ticks) inside the window during which it is the latest-started open
+ * one of the mask's on its track. From its start until its subtree ends, a child takes its parent's time.
+ */
+export function self_times_among(store: Pick<Store, "ts" | "end" | "first_row">, {parent, subtree_end}: Among, window: Window): Float64Array {
+  const {ts, end, first_row} = store
+  const {start, end: last_moment} = window
+  const self = new Float64Array(ts.length)
+  for (let track = 0; track + 1 < first_row.length; track++) {
+    for (let row = first_row[track]; row < first_row[track + 1]; row++) {
+      const from = Math.max(ts[row], start)
+      if (from >= last_moment) {
+        break // sorted by start: the rest begins after the window
+      }
+      const above = parent[row]
+      if (above == LEFT_OUT || subtree_end[row] <= start) {
+        continue
+      }
+      const inside = Math.min(end[row], last_moment) - from
+      if (inside > 0) {
+        self[row] += inside
+      }
+      if (above >= 0) {
+        const taken = Math.min(subtree_end[row], end[above], last_moment) - from
+        if (taken > 0) {
+          self[above] -= taken
+        }
+      }
+    }
+  }
+  return self
 }
 
 /** A stretch of time, in ticks, and the slice that was innermost in it. */

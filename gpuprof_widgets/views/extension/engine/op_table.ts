@@ -1,10 +1,11 @@
 /** The op table of a time range: events are cut at its edges, GPU time goes to the op that caused it. */
 
-import {INSIDE, kept_rows, OUTSIDE} from "./callers"
-import {caused_device_times, gpu_rows, subtree_sums} from "./device_time"
+import {INSIDE, kept_rows, OUTSIDE, type Kept} from "./callers"
+import {gpu_rows, subtree_sums} from "./device_time"
 import {merged_name} from "./names"
-import {add_self_times, nest_rows, type Nesting} from "./nest"
-import {GPU_CATEGORIES, NONE, rows_equal_to, type Store, type Window} from "./store"
+import {nest_among, self_times_among} from "./nest"
+import {GPU_CATEGORIES} from "./rows"
+import {NONE, rows_equal_to, type Store, type Window} from "./store"
 
 export type Grouping = "name" | "name_shape" | "category"
 
@@ -33,29 +34,34 @@ export type OpRow = {
 /** Which of the optional numbers the record has. */
 export type Recorded = {cpu_self_memory: boolean, device_self_memory: boolean, flops: boolean}
 
-type Group = Pick<OpRow, "key" | "label" | "shape" | "name" | "category">
-type Groups = {groups: Group[], group_of: Int32Array}
-
 /** Self time of all rows in ns; null where nothing of that side was recorded. */
 export type SelfTimes = {cpu: number | null, gpu: number | null}
 
 const MEMORY_EVENT = "[memory]"
 const GPU_TRACKS = ["gpu", "copy"]
 
+type Group = Pick<OpRow, "key" | "label" | "shape" | "name" | "category">
+type Groups = {groups: Group[], group_of: (row: number) => number}
+type Quantity = Exclude<keyof OpRow, keyof Group>
+type Sums = Record<Quantity, Float64Array>
+
 /** Returns the rows of the op table, in no order; those without calls and time are left out. */
 export function op_table(store: Store, window: Window, grouping: Grouping): OpRow[] {
   const {groups, group_of} = grouped(store, grouping)
-  const rows = groups.map((group): OpRow => ({
-    ...group, calls: 0, cpu_total: 0, cpu_self: 0, device_total: 0, device_self: 0, cpu_self_memory: 0, device_self_memory: 0, flops: 0,
-  }))
+  const sums = Object.fromEntries(QUANTITIES.map((name) => [name, new Float64Array(groups.length)])) as Sums
   const kept = kept_rows(store, window)
-  const group_row = (row: number): OpRow => rows[group_of[row]]
-  add_ops(store, window, kept, group_row)
-  add_gpu_rows(store, window, kept, group_row)
+  add_ops(store, window, kept, group_of, sums)
+  add_gpu_rows(store, window, kept, group_of, sums)
+  const rows = groups.map((group, at): OpRow => {
+    const row = {...group} as OpRow
+    QUANTITIES.forEach((name) => { row[name] = TIMES.includes(name) ? store.ns(sums[name][at]) : sums[name][at] })
+    return row
+  })
   return rows.filter((row) => row.calls != 0 || TIMES.some((time) => row[time] != 0))
 }
 
-const TIMES = ["cpu_total", "cpu_self", "device_total", "device_self"] as const
+const TIMES: readonly Quantity[] = ["cpu_total", "cpu_self", "device_total", "device_self"]
+const QUANTITIES: readonly Quantity[] = [...TIMES, "calls", "cpu_self_memory", "device_self_memory", "flops"]
 
 /** Returns the totals that torch writes below its table. The GPU's is that of GPU work alone: its ops have that time once more. */
 export function self_times(store: Store, rows: OpRow[]): SelfTimes {
@@ -68,49 +74,61 @@ export function self_times(store: Store, rows: OpRow[]): SelfTimes {
   }
 }
 
-/** Adds up the ops of the CPU; `group_row` returns the row of the table to which a slice belongs. */
-function add_ops(store: Store, window: Window, kept: Uint8Array, group_row: (row: number) => OpRow): void {
+/** Adds up the ops of the CPU, in ticks; `group_of` returns the row of the table to which a slice belongs. */
+function add_ops(store: Store, window: Window, kept: Kept, group_of: Groups["group_of"], sums: Sums): void {
   const ops = op_rows(store, kept)
-  const device_self = caused_device_times(store, window, ops.index)
-  const device_total = subtree_sums(device_self, ops.parent)
-  const cpu_self = self_times_among(store, window, "listed", () => listed_rows(store))
-  for (let row = 0; row < store.rows; row++) {
-    if (ops.is_op[row] == 0) {
-      continue
+  const {device_self, device_total} = device_times(store, window, kept, ops)
+  const among = store.lazily("listed nesting", () => nest_among(store, listed_rows(store)))
+  const cpu_self = self_times_among(store, among, window)
+  kept.rows.forEach((row, at) => {
+    if (ops.index[at] != at) {
+      return
     }
-    const group = group_row(ops.host[row])
-    group.cpu_self += store.ns(cpu_self[row])
-    group.device_self += store.ns(device_self[row])
-    if (ops.repeat[row] == 0) {
-      if (kept[row] == INSIDE) {
-        group.calls += store.count[row]
-        group.flops += store.flops(row)
+    const group = group_of(kept.rows[ops.host[at]])
+    sums.cpu_self[group] += cpu_self[row]
+    sums.device_self[group] += device_self[at]
+    if (ops.host[at] == at) {
+      if (kept.state[row] == INSIDE) {
+        sums.calls[group] += store.count[row]
+        sums.flops[group] += store.flops(row)
       }
-      group.cpu_total += store.ns(store.time_inside(row, window))
-      group.device_total += store.ns(device_total[row])
+      sums.cpu_total[group] += store.time_inside(row, window)
+      sums.device_total[group] += device_total[at]
     }
-  }
+  })
   for (const row of memory_rows(store)) {
-    if (kept[row] == INSIDE) {
-      const op = ops.index[row]
-      const group = group_row(op == NONE ? row : ops.host[op])
-      group.cpu_self_memory += cpu_bytes(store, row)
-      group.device_self_memory += store.device_bytes(row)
+    if (kept.state[row] == INSIDE) {
+      const op = ops.index[ops.place[row]]
+      const group = group_of(op == NONE ? row : kept.rows[ops.host[op]])
+      sums.cpu_self_memory[group] += cpu_bytes(store, row)
+      sums.device_self_memory[group] += store.device_bytes(row)
       if (op == NONE) {
-        group.calls += store.count[row] // an allocation outside of any op, as in torch
+        sums.calls[group] += store.count[row] // an allocation outside of any op, as in torch
       }
     }
   }
 }
 
-function add_gpu_rows(store: Store, window: Window, kept: Uint8Array, group_row: (row: number) => OpRow): void {
+/** Returns for each kept row the GPU time (ticks) inside the window of the kernels and copies of its op, and with what lies within it. */
+function device_times(store: Store, window: Window, {state}: Kept, {place, index, parent}: OpRows): Record<"device_self" | "device_total", Float64Array> {
+  const device_self = new Float64Array(index.length)
   for (const row of gpu_rows(store)) {
-    if (kept[row] == INSIDE) {
-      const time = store.ns(store.time_inside(row, window))
-      const group = group_row(row)
-      group.calls += store.count[row]
-      group.device_self += time
-      group.device_total += time
+    const op = state[row] == INSIDE ? store.op[row] : NONE
+    if (op >= 0 && index[place[op]] >= 0) {
+      device_self[index[place[op]]] += store.time_inside(row, window)
+    }
+  }
+  return {device_self, device_total: subtree_sums(device_self, parent)}
+}
+
+function add_gpu_rows(store: Store, window: Window, {state}: Kept, group_of: Groups["group_of"], sums: Sums): void {
+  for (const row of gpu_rows(store)) {
+    if (state[row] == INSIDE) {
+      const time = store.time_inside(row, window)
+      const group = group_of(row)
+      sums.calls[group] += store.count[row]
+      sums.device_self[group] += time
+      sums.device_total[group] += time
     }
   }
 }
@@ -121,7 +139,7 @@ export function recorded(store: Store): Recorded {
   return {
     cpu_self_memory: memory.some((row) => cpu_bytes(store, row) != 0),
     device_self_memory: memory.some((row) => store.device_bytes(row) != 0),
-    flops: store.ts.some((_, row) => store.flops(row) != 0),
+    flops: store.flop_counts?.some((flops) => flops != 0) ?? false,
   }
 }
 
@@ -131,8 +149,8 @@ function cpu_bytes(store: Store, row: number): number {
 
 export function memory_rows(store: Store): Int32Array {
   return store.lazily("memory_rows", () => {
-    const labels = store.header.label.flatMap(([name], label) => store.header.names[name] == MEMORY_EVENT ? label : [])
-    return Int32Array.from(labels.flatMap((label) => Array.from(store.instances(label)))).sort()
+    const {label, names} = store.header
+    return rows_equal_to(store.by_label(Uint8Array.from(label, ([name]) => Number(names[name] == MEMORY_EVENT))), 1)
   })
 }
 
@@ -140,7 +158,7 @@ export function memory_rows(store: Store): Int32Array {
 export function op_row_instances(store: Store, grouping: Grouping, key: string): Int32Array {
   const {groups, group_of} = grouped(store, grouping)
   const wanted = groups.findIndex((group) => group.key == key)
-  return wanted < 0 ? new Int32Array(0) : rows_equal_to(group_of, wanted)
+  return wanted < 0 ? new Int32Array(0) : rows_equal_to(Int32Array.from({length: store.rows}, (_, row) => group_of(row)), wanted)
 }
 
 /** Returns the keys of the op table's rows to which some slices belong; some slices it leaves out. */
@@ -148,32 +166,27 @@ export function op_row_keys(store: Store, grouping: Grouping, rows: Int32Array):
   const {groups, group_of} = grouped(store, grouping)
   const holds = new Uint8Array(groups.length)
   for (const row of rows) {
-    holds[group_of[row]] = 1 // a write at NONE is none
+    holds[group_of(row)] = 1 // a write at NONE is none
   }
   return new Set(groups.flatMap(({key}, group) => holds[group] == 1 ? key : []))
 }
 
-/** Returns the groups and the group of each row, -1 for rows that are no part of an op table. */
+/** Returns the groups and what returns the group of a row, -1 for rows that are no part of an op table. */
 function grouped(store: Store, grouping: Grouping): Groups {
   return store.lazily(`groups by ${grouping}`, () => {
     const groups: Group[] = []
     const index = new Map<string, number>()
     const shapes = grouping == "name_shape" ? store.header.shapes.length + 1 : 1
-    const group_of_label = new Int32Array(store.header.label.length*shapes).fill(NONE)
-    const group_of = new Int32Array(store.rows).fill(NONE)
-    store.header.tracks.forEach(({kind}, track) => {
-      for (let row = store.first_row[track]; row < store.first_row[track + 1]; row++) {
-        if (kind == "cpu" || store.on_gpu[row] == 1) {
-          const shape = shapes == 1 ? 0 : store.shape_of(row) + 1
-          const at = store.label[row]*shapes + shape
-          if (group_of_label[at] == NONE) {
-            group_of_label[at] = index_of(group(store, row, grouping))
-          }
-          group_of[row] = group_of_label[at]
-        }
+    const group_at = new Int32Array(store.header.label.length*shapes).fill(NONE)
+    const kind_of = (row: number): number => store.label[row]*shapes + (shapes == 1 ? 0 : store.shape_of(row) + 1)
+    const on_cpu = Uint8Array.from(store.header.tracks, ({kind}) => Number(kind == "cpu"))
+    const is_part = (row: number): boolean => on_cpu[store.track[row]] == 1 || store.on_gpu[row] == 1
+    for (let row = 0; row < store.rows; row++) {
+      if (is_part(row) && group_at[kind_of(row)] == NONE) {
+        group_at[kind_of(row)] = index_of(group(store, row, grouping))
       }
-    })
-    return {groups, group_of}
+    }
+    return {groups, group_of: (row) => is_part(row) ? group_at[kind_of(row)] : NONE}
 
     function index_of(group: Group): number {
       if (!index.has(group.key)) {
@@ -195,34 +208,52 @@ function group(store: Store, row: number, grouping: Grouping): Group {
   return {key: [category, name, shape].join("\n"), label, shape, name, category}
 }
 
+/** Ops among the rows that a window keeps; all but `place` are positions among them. */
 type OpRows = {
-  /** 1 for rows that are counted */
-  is_op: Uint8Array
+  /** position of a kept row of the record */
+  place: Int32Array
   /** a counted row itself, else the nearest counted one around it, -1 for none */
   index: Int32Array
-  /** nearest counted row around a counted one, -1 for none */
+  /** nearest counted row around one, -1 for none */
   parent: Int32Array
-  /** 1 for a row that has its parent's name and is its only child: they count as one, as in torch */
-  repeat: Uint8Array
   /** the counted row to whose line of the table a row adds: itself, for a repeat its parent's host */
   host: Int32Array
 }
 
-function op_rows(store: Store, kept: Uint8Array): OpRows {
-  const is_op = listed_rows(store).map((is_listed, row) => kept[row] == OUTSIDE ? 0 : is_listed)
-  const {index, parent} = nearest_ops(store, is_op)
-  return {is_op, index, parent, ...repeats(store, is_op, parent)}
+function op_rows(store: Store, {state, rows}: Kept): OpRows {
+  const is_listed = listed_rows(store)
+  const place = new Int32Array(store.rows)
+  const [index, parent] = [new Int32Array(rows.length), new Int32Array(rows.length)]
+  rows.forEach((row, at) => {
+    place[row] = at
+    let above = store.parent[row]
+    while (above >= 0 && state[above] == OUTSIDE) {
+      above = store.parent[above]
+    }
+    parent[at] = above < 0 ? NONE : index[place[above]]
+    index[at] = is_listed[row] == 1 ? at : parent[at]
+  })
+  return {place, index, parent, host: hosts(store, rows, index, parent)}
 }
 
-/** Returns for each row of a mask its self time (ticks) in the window among the mask's rows; `name` is the mask's in the cache. */
-export function self_times_among(store: Store, window: Window, name: string, mask: () => Uint8Array): Float64Array {
-  const self = new Float64Array(store.rows)
-  for (const nesting of store.lazily(`${name} nestings`, () => nestings(store, mask()))) {
-    const times = new Float64Array(nesting.rows.length)
-    add_self_times(times, nesting, window.start, window.end, 0, times.length)
-    times.forEach((time, i) => { self[nesting.rows[i]] = time })
-  }
-  return self
+/** Returns for each counted row the one with which it counts: as in torch, an only child with its parent's name repeats it. */
+function hosts(store: Store, rows: Int32Array, index: Int32Array, parent: Int32Array): Int32Array {
+  const children = new Uint32Array(rows.length)
+  parent.forEach((above, at) => {
+    if (index[at] == at && above >= 0) {
+      children[above]++
+    }
+  })
+  const host = new Int32Array(rows.length)
+  parent.forEach((above, at) => {
+    const is_repeat = index[at] == at && above >= 0 && children[above] == 1 && same_name(store, rows[at], rows[above])
+    host[at] = is_repeat ? host[above] : at
+  })
+  return host
+}
+
+function same_name(store: Store, a: number, b: number): boolean {
+  return store.header.label[store.label[a]][0] == store.header.label[store.label[b]][0]
 }
 
 /** Returns a mask of the rows of CPU tracks, without those that never get a line in an op table. */
@@ -236,41 +267,4 @@ export function listed_rows(store: Store): Uint8Array {
     })
     return listed
   })
-}
-
-/** Returns the rows of a mask on each track, nested among themselves: rows outside of it take no time away. */
-function nestings(store: Store, mask: Uint8Array): (Nesting & {rows: Int32Array})[] {
-  return store.header.tracks.map((_, track) => nest_rows(store.masked_rows(track, mask), store.ts, store.end))
-}
-
-function nearest_ops(store: Store, is_op: Uint8Array): Pick<OpRows, "index" | "parent"> {
-  const index = new Int32Array(store.rows)
-  const parent = new Int32Array(store.rows)
-  for (let row = 0; row < store.rows; row++) {
-    const above = store.parent[row]
-    parent[row] = above < 0 ? NONE : index[above]
-    index[row] = is_op[row] == 1 ? row : parent[row]
-  }
-  return {index, parent}
-}
-
-function repeats(store: Store, is_op: Uint8Array, parent: Int32Array): Pick<OpRows, "repeat" | "host"> {
-  const children = new Uint32Array(store.rows)
-  for (let row = 0; row < store.rows; row++) {
-    if (is_op[row] == 1 && parent[row] >= 0) {
-      children[parent[row]]++
-    }
-  }
-  const repeat = new Uint8Array(store.rows)
-  const host = new Int32Array(store.rows)
-  for (let row = 0; row < store.rows; row++) {
-    const above = parent[row]
-    repeat[row] = Number(is_op[row] == 1 && above >= 0 && children[above] == 1 && same_name(store, row, above))
-    host[row] = repeat[row] == 1 ? host[above] : row
-  }
-  return {repeat, host}
-}
-
-function same_name(store: Store, a: number, b: number): boolean {
-  return store.header.label[store.label[a]][0] == store.header.label[store.label[b]][0]
 }

@@ -18,10 +18,7 @@ const COLUMNS: Columns = [
 
 /** A panel with some of a header's fields, over arrays and the slices of a store. */
 function panel_with(header: Partial<PanelHeader>, arrays: Float64Array[], slices: Store = store_of([], {end_ns: 100})): PanelData {
-  const columns = new Map([
-    ["ts", slices.ts], ["dur", slices.end.map((end, i) => end - slices.ts[i])], ["label", Float64Array.from(slices.label)],
-  ])
-  return new PanelData(new Store(slices.header, columns, arrays), {
+  return new PanelData(new Store(slices.header, slices.columns, arrays), {
     name: "test", title: "Test", note: "", sort: "", columns: [], length: 2, cut: false, values: [], curves: [], points: null, bars: null,
     events: null, ...header,
   })

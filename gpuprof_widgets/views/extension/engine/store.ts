@@ -1,82 +1,68 @@
 /** The decoded record: columns by row, in ticks, and the nesting and links that follow from them. */
 
-import {decode_payload, type Columns} from "./decode"
+import {decode_payload, type Columns, type Numbers} from "./decode"
 import type {Header} from "./header"
-import {add_self_times, depths, nearest_ancestors, nest, subtree_ends} from "./nest"
+import {category_mask, first_rows, masked, OP_CATEGORIES, rows_of, type Links, type Rows, type Times} from "./rows"
 
 /** A time range [start, end) in ticks. One that reaches the end of the record is closed there. */
 export type Window = {start: number, end: number}
 
 export const NONE = -1
-export const OP_CATEGORIES = ["cpu_op", "user_annotation"]
 /** The recorder's own marks on a thread: a cell's statement, a module's forward, its backward. */
 export const REGION_CATEGORIES = ["cell_line", "module", "module_backward"]
-export const GPU_CATEGORIES = ["kernel", "gpu_memcpy", "gpu_memset"]
 
 export class Store {
   static async decode(payload: string): Promise<Store> {
     const {header, columns, arrays} = await decode_payload(payload)
-    return new Store(header, columns, arrays)
+    return Store.of_columns(header, columns, arrays)
+  }
+
+  static of_columns(header: Header, columns: Columns, arrays: Float64Array[] = []): Store {
+    return new Store(header, rows_of(header, columns), arrays)
   }
 
   readonly rows: number
   /** the whole record as a window */
   readonly whole: Window
   /** start and end of each row, in ticks since the trace's start */
-  readonly ts: Float64Array
-  readonly end: Float64Array
+  declare readonly ts: Times
+  declare readonly end: Times
   /** start and end in ticks before a window cut the row: at its edge the order of the starts is lost */
-  readonly began: Float64Array
-  readonly ended: Float64Array
+  declare readonly began: Times
+  declare readonly ended: Times
   /** index into `header.label` */
-  readonly label: Uint32Array
-  readonly track: Uint16Array
+  declare readonly label: Numbers
+  readonly track: Uint8Array | Uint16Array
   /** row of the latest slice of the track that is still open when this one starts, -1 for none */
-  readonly parent: Int32Array
-  readonly depth: Uint16Array
+  declare readonly parent: Int32Array
+  declare readonly depth: Numbers
+  /** latest end of a row and of everything below it */
+  declare readonly subtree_end: Times
   /** GPU rows: row of the launch, or of the op where the record has no launch, else -1 */
-  readonly owner: Int32Array
+  declare readonly owner: Links
   /** GPU and launch rows: row of the innermost op or annotation that they belong to, else -1 */
-  readonly op: Int32Array
+  declare readonly op: Links
   /** backward ops: row of the forward op, else -1 */
-  readonly forward: Int32Array
+  declare readonly forward: Links
   /** events that a row stands for; 0 for owners kept from outside of a window */
-  readonly count: Uint32Array
+  declare readonly count: Numbers
   /** 1 for kernels, copies and memsets */
-  readonly on_gpu: Uint8Array
+  declare readonly on_gpu: Uint8Array
+  /** index into `header.shapes`, one more than it; null where no row has shapes, as the numbers below */
+  declare readonly shapes: Numbers | null
+  declare readonly byte_sizes: Numbers | null
+  declare readonly device_byte_sizes: Numbers | null
+  declare readonly flop_counts: Numbers | null
   /** first row of each track, and at the end the number of rows */
   readonly first_row: Uint32Array
-  /** latest end of a row and of everything below it */
-  readonly subtree_end: Float64Array
 
-  private readonly shape_index: Float64Array | null
-  private readonly byte_sizes: Float64Array | null
-  private readonly device_byte_sizes: Float64Array | null
-  private readonly flop_counts: Float64Array | null
-
-  constructor(readonly header: Header, columns: Columns, readonly arrays: Float64Array[] = []) {
+  constructor(readonly header: Header, readonly columns: Rows, readonly arrays: Float64Array[] = []) {
+    Object.assign(this, columns)
     this.rows = header.rows
     this.whole = {start: Math.floor(this.tick(header.start_ns)), end: Math.ceil(this.tick(header.end_ns))}
-    this.ts = columns.get("ts")!
-    this.end = columns.get("dur")!.map((dur, row) => this.ts[row] + dur)
-    this.began = columns.get("before")?.map((time, row) => this.ts[row] - time) ?? this.ts
-    this.ended = columns.get("after")?.map((time, row) => this.end[row] + time) ?? this.end
-    this.label = new Uint32Array(columns.get("label")!)
     this.first_row = first_rows(header)
-    this.track = new Uint16Array(this.rows)
+    this.track = new (header.tracks.length <= 2**8 ? Uint8Array : Uint16Array)(this.rows)
     header.tracks.forEach((_, track) => this.track.fill(track, this.first_row[track], this.first_row[track + 1]))
-    this.parent = this.parents(columns.get("parent"))
-    this.depth = depths(this.parent)
-    this.subtree_end = subtree_ends(this.end, this.parent)
-    this.owner = this.links(columns.get("owner"))
-    this.forward = this.links(columns.get("forward"))
-    this.count = new Uint32Array(columns.get("count") ?? new Float64Array(this.rows).fill(1))
-    this.shape_index = columns.get("shape") ?? null
-    this.byte_sizes = columns.get("bytes") ?? null
-    this.device_byte_sizes = columns.get("device_bytes") ?? null
-    this.flop_counts = columns.get("flops") ?? null
-    this.on_gpu = this.by_label(this.category_mask(GPU_CATEGORIES))
-    this.op = this.ops(columns.get("op"))
   }
 
   name(row: number): string {
@@ -95,7 +81,7 @@ export class Store {
 
   /** Index into `header.shapes`, -1 for none. */
   shape_of(row: number): number {
-    return this.shape_index == null ? NONE : this.shape_index[row] - 1
+    return this.shapes == null ? NONE : this.shapes[row] - 1
   }
 
   /** Bytes copied or allocated (negative: released), 0 where the event has no size. */
@@ -152,17 +138,15 @@ export class Store {
 
   /** Returns the time in ticks during which a row is the latest-started open one of its track. */
   self_time(row: number): number {
-    return this.self_times[row]
-  }
-
-  private get self_times(): Float64Array {
-    return this.lazily("self_times", () => {
-      const self = new Float64Array(this.rows)
-      for (let track = 0; track < this.header.tracks.length; track++) {
-        add_self_times(self, this, -Infinity, Infinity, this.first_row[track], this.first_row[track + 1])
+    const {ts, end, parent, subtree_end} = this
+    const last = this.first_row[this.track[row] + 1]
+    let self = end[row] - ts[row]
+    for (let below = row + 1; below < last && ts[below] < end[row]; below++) {
+      if (parent[below] == row) {
+        self -= Math.min(subtree_end[below], end[row]) - ts[below]
       }
-      return self
-    })
+    }
+    return self
   }
 
   /** Number of nesting levels of a track. */
@@ -179,7 +163,7 @@ export class Store {
     return this.lazily("lanes", () => this.header.tracks.map((_, track) => this.grouped_on_track(track, this.depth)))
   }
 
-  private grouped_on_track(track: number, keys: Uint8Array | Uint16Array): Int32Array[] {
+  private grouped_on_track(track: number, keys: Numbers): Int32Array[] {
     const first = this.first_row[track]
     return group_rows(keys.subarray(first, this.first_row[track + 1]), first)
   }
@@ -218,17 +202,12 @@ export class Store {
 
   /** Per label, whether its category is one of these. */
   category_mask(categories: readonly string[]): Uint8Array {
-    const wanted = this.header.categories.map((category) => categories.includes(category))
-    return Uint8Array.from(this.header.label, ([, category]) => Number(wanted[category]))
+    return category_mask(this.header, categories)
   }
 
   /** Returns a mask of rows from a mask of labels. */
   by_label(mask: Uint8Array): Uint8Array {
-    const rows = new Uint8Array(this.rows)
-    for (let row = 0; row < rows.length; row++) {
-      rows[row] = mask[this.label[row]]
-    }
-    return rows
+    return masked(this.label, mask)
   }
 
   /** Returns a mask of some rows. */
@@ -249,47 +228,6 @@ export class Store {
     }
     return this.cache.get(key) as T
   }
-
-  private links(column: Float64Array | undefined): Int32Array {
-    return column == null ? new Int32Array(this.rows).fill(NONE) : new Int32Array(column)
-  }
-
-  /** Returns the parents: as sent (the distance upwards) where coarse ticks or a window hide them, else by nesting. */
-  private parents(distance: Float64Array | undefined): Int32Array {
-    if (distance != null) {
-      return Int32Array.from(distance, (step, row) => step == 0 ? NONE : row - step)
-    }
-    const parent = new Int32Array(this.rows)
-    for (let track = 0; track < this.header.tracks.length; track++) {
-      const first = this.first_row[track]
-      const last = this.first_row[track + 1]
-      const nested = nest(this.ts.subarray(first, last), this.end.subarray(first, last))
-      parent.set(nested.map((above) => above < 0 ? NONE : first + above), first)
-    }
-    return parent
-  }
-
-  /** Returns the op of each GPU and launch row: as sent, else the innermost one around the launch. */
-  private ops(sent: Float64Array | undefined): Int32Array {
-    if (sent != null) {
-      return new Int32Array(sent)
-    }
-    const is_op = this.by_label(this.category_mask(OP_CATEGORIES))
-    const is_launch = this.by_label(this.category_mask(this.header.categories.filter(is_launch_category)))
-    const around = nearest_ancestors(this.parent, is_op)
-    return this.owner.map((owner, row) => {
-      if (owner >= 0) {
-        return is_op[owner] == 1 ? owner : around[owner]
-      }
-      return is_launch[row] == 1 ? around[row] : NONE
-    })
-  }
-}
-
-function first_rows(header: Header): Uint32Array {
-  const first = new Uint32Array(header.tracks.length + 1)
-  header.tracks.forEach((track, i) => first[i + 1] = first[i] + track.rows)
-  return first
 }
 
 /** Returns the time of an event from `ts` to `end` inside a window. */
@@ -298,14 +236,18 @@ export function overlap(ts: number, end: number, window: Window): number {
 }
 
 /** Returns the rows at which a column has a value. */
-export function rows_equal_to(column: Int32Array, value: number): Int32Array {
-  const rows: number[] = []
+export function rows_equal_to(column: ArrayLike<number>, value: number): Int32Array {
+  let count = 0
   for (let row = 0; row < column.length; row++) {
+    count += Number(column[row] == value)
+  }
+  const rows = new Int32Array(count)
+  for (let row = 0, at = 0; at < count; row++) {
     if (column[row] == value) {
-      rows.push(row)
+      rows[at++] = row
     }
   }
-  return Int32Array.from(rows)
+  return rows
 }
 
 /** Returns rows (from `offset` on) by their key. */
@@ -320,9 +262,4 @@ export function group_rows(keys: ArrayLike<number>, offset: number): Int32Array[
     groups[keys[i]][filled[keys[i]]++] = offset + i
   }
   return groups
-}
-
-/** Whether a category is of calls of a device's runtime or driver: CUDA, ROCm, XPU, ... */
-export function is_launch_category(category: string): boolean {
-  return /_(runtime|driver)$/.test(category)
 }

@@ -56,7 +56,7 @@ export function store_of(rows: Row[], options: Options = {}): Store {
     tracks: kinds.map((kind, track) => track_of(kind, track, sorted.filter((row) => (row.track ?? 0) == track).length)),
   }
   const column = (value: (row: Row) => number): Float64Array => Float64Array.from(sorted, value)
-  return new Store(header, new Map([
+  return Store.of_columns(header, new Map([
     ["ts", column(({ts}) => ts)],
     ["dur", column(({dur}) => dur)],
     ["label", column((row) => pairs.indexOf(`${names.indexOf(row.name)} ${categories.indexOf(category_of(row))}`))],
