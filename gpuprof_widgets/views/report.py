@@ -40,7 +40,7 @@ MimeBundle = dict[str, Any]
 
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:; "
-    "base-uri 'none'; form-action 'none'"
+    "worker-src blob:; base-uri 'none'; form-action 'none'"
 )
 """Content-Security-Policy of a page, besides its own scripts: it can never reach a network,
 whatever a name in a trace may try."""

@@ -9,17 +9,19 @@ import {stacked_bars} from "./stacked_bars"
 import {TABLE_CSS, TableView} from "./table"
 import {marked_rows, reveal, zoom_to, type TraceStore} from "./trace_store"
 
+/** A row of an analysis, `at` its place in the table, and the values of all rows in the same range by column. */
+type PanelRow = {at: number, values: Cell[][]}
+
 const PYTHON_PANEL = "python_time"
 const DOUBLE_CLICK_MS = 400
 
 /** Bars or points, and the table, of the shown analysis in the brushed range. */
-export class AnalysisTableView extends TableView<number> {
+export class AnalysisTableView extends TableView<PanelRow> {
   declare model: AnalysisTable
 
   protected override readonly css = TABLE_CSS + PLOTS_CSS
   protected override readonly first_rows = 10
   private data: PanelData
-  private values: Cell[][]
   /** The event of the selected row to which the view moved last. */
   private jumped: {key: string, number: number} = {key: "", number: -1}
   private clicked = {row: -1, time: -Infinity}
@@ -74,12 +76,18 @@ export class AnalysisTableView extends TableView<number> {
     return [this.zoom_button]
   }
 
+  override async lazy_initialize(): Promise<void> {
+    await this.store.ready
+    this.data = this.model.tabs.shown!
+    await super.lazy_initialize()
+  }
+
   /** Shows another analysis. */
   protected override show_table(): void {
     const {shown} = this.model.tabs
     if (shown != null) {
       this.data = shown
-      this.zoom_button.hidden = shown.events == null
+      this.zoom_button.hidden = !shown.has_events
       this.content.setAttribute("aria-label", shown.title)
       super.show_table()
     }
@@ -92,21 +100,32 @@ export class AnalysisTableView extends TableView<number> {
     return at < 0 ? null : {key, descending: data.columns[at].unit != "text"}
   }
 
-  protected list_columns(): Column<number>[] {
+  protected list_columns(): Column<PanelRow>[] {
     return this.data.columns.map((column, at) => ({
-      key: column.key, label: column.label, unit: column.unit, value: (row) => this.values[at][row],
+      key: column.key, label: column.label, unit: column.unit, value: ({at: row, values}) => values[at][row],
     }))
   }
 
-  protected list_rows(range: Window | null): number[] {
-    const {data} = this
-    this.values = data.values(range)
-    const present = range == null ? null : data.present(range)
-    return Array.from({length: data.length}, (_, row) => row).filter((row) => present == null || present[row] == 1)
+  protected async list_rows(range: Window | null): Promise<PanelRow[]> {
+    const {data, store} = this
+    if (data == null) {
+      return [] // no analysis has anything to show
+    }
+    if (range == null || !data.has_events) {
+      const values = data.values(null)
+      return Array.from({length: data.length}, (_, at) => ({at, values}))
+    }
+    const {values, present} = await store.ask("panel", {window: range, name: data.name}, this)
+    return present.map((at) => ({at, values}))
+  }
+
+  /** The values of all rows in the range, by column. */
+  private get values(): Cell[][] {
+    return this.rows[0]?.values ?? this.data.values(null)
   }
 
   protected override get zooms_on_double_click(): boolean {
-    return this.data.events != null
+    return this.data.has_events
   }
 
   protected override on_marked(): void {
@@ -115,7 +134,8 @@ export class AnalysisTableView extends TableView<number> {
   }
 
   private draw(chosen: Set<number>): void {
-    const {data, values, rows} = this
+    const {data, values} = this
+    const rows = this.rows.map(({at}) => at)
     if (data.points != null) {
       this.plot.replaceChildren(this.scatter.el)
       this.draw_points()
@@ -129,16 +149,16 @@ export class AnalysisTableView extends TableView<number> {
   }
 
   private draw_points(): void {
-    const {data, values, rows, store} = this
+    const {data, values, store} = this
     if (data?.points != null && this.plot.clientWidth > 0) {
-      this.scatter.draw(data, values, rows, selected_rows(store, data), this.plot.clientWidth)
+      this.scatter.draw(data, values, this.rows.map(({at}) => at), selected_rows(store, data), this.plot.clientWidth)
     }
   }
 
   protected summary(count: number): string {
-    const {data: {columns, events, cut}, store: {window}} = this
+    const {data: {columns, has_events, cut}, store: {window}} = this
     const rows = format_count(count, "row")
-    if (window == null || events == null) {
+    if (window == null || !has_events) {
       return `${rows} · whole trace`
     }
     if (cut) {
@@ -148,15 +168,15 @@ export class AnalysisTableView extends TableView<number> {
   }
 
   private is_of_whole_run(column: PanelColumn): boolean {
-    return this.store.window != null && this.data.events != null && column.unit != "text" && !this.data.follows(column)
+    return this.store.window != null && this.data.has_events && column.unit != "text" && !this.data.follows(column)
   }
 
-  protected override ignores_range({key}: Column<number>): boolean {
+  protected override ignores_range({key}: Column<PanelRow>): boolean {
     return this.is_of_whole_run(this.data.columns[this.data.at(key)])
   }
 
-  protected override is_selectable(_row: number): boolean {
-    return this.data.events != null
+  protected override is_selectable(_row: PanelRow): boolean {
+    return this.data.has_events
   }
 
   /** Nothing lies below this table. */
@@ -164,16 +184,16 @@ export class AnalysisTableView extends TableView<number> {
     return true
   }
 
-  protected key_of(row: number): string {
-    return String(row)
+  protected key_of({at}: PanelRow): string {
+    return String(at)
   }
 
   protected chosen_keys(): Set<string> {
     return new Set([...selected_rows(this.store, this.data)].map(String))
   }
 
-  protected choose(row: number, event: MouseEvent | KeyboardEvent): void {
-    this.choose_rows([row], event)
+  protected choose({at}: PanelRow, event: MouseEvent | KeyboardEvent): void {
+    this.choose_rows([at], event)
   }
 
   /** A click selects or releases; a double click selects and zooms to an event. */
@@ -224,9 +244,9 @@ export class AnalysisTableView extends TableView<number> {
     this.tooltip?.show(this.data.row_name(row), known, event.clientX, event.clientY)
   }
 
-  protected override on_row_key(row: number, {key}: KeyboardEvent): boolean {
+  protected override on_row_key({at}: PanelRow, {key}: KeyboardEvent): boolean {
     if (key == "f") {
-      this.select([row])
+      this.select([at])
       this.jump()
     }
     return key == "f"

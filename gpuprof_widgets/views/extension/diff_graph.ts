@@ -5,7 +5,7 @@ import {Renderer} from "@bokehjs/models/renderers/renderer"
 import {diff_paint, type Paint} from "./categories"
 import type {Fact} from "./element"
 import {
-  change_of, flame, flame_sources, format_change, format_count, format_ns, lay_out, paired_tree, path_instances, width_in,
+  change_of, flame_sources, format_change, format_count, format_ns, lay_out, paired_tree, width_in,
   type DiffMode, type DiffNode, type FlameNode, type FlameSource, type Window,
 } from "./engine"
 import {CallTree, has_width, IcicleGraph, IcicleView} from "./icicle"
@@ -112,11 +112,11 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
     return a.filter((source) => b.includes(source))
   }
 
-  protected load(): Promise<void> {
-    return this.runs.ready.then(() => {
-      this.setv({source: this.sources[0] ?? "ops"}, {silent: true})
-      this.rebuild()
-    })
+  protected async load(): Promise<void> {
+    await this.runs.ready
+    this.setv({source: this.sources[0] ?? "ops"}, {silent: true})
+    this.rebuild()
+    await this.rebuilt
   }
 
   override connect_signals(): void {
@@ -162,12 +162,19 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
 
   private rebuild(): void {
     const ranges = [0, 1].map((side) => this.range(side))
-    this.steps_compared = this.per_step ? this.count_steps(ranges) : null
-    const [a, b] = this.steps_compared ?? [1, 1]
-    this.trees = this.runs.stores.map(({data}, side) => flame(data, ranges[side], this.source as FlameSource))
-    this.tree.rebuild(paired_tree(this.trees[0], this.trees[1], [1 / a, 1 / b]), this.mode as DiffMode)
-    this.chosen = -1
-    this.tree_changed.emit()
+    const source = this.source as FlameSource
+    const trees = this.runs.stores.map((store, side) => store.ask("flame", {window: ranges[side], source}, this))
+    const rebuilt = Promise.all(trees).then((trees) => {
+      if (this.rebuilt === rebuilt) {
+        this.steps_compared = this.per_step ? this.count_steps(ranges) : null
+        const [a, b] = this.steps_compared ?? [1, 1]
+        this.trees = trees
+        this.tree.rebuild(paired_tree(trees[0], trees[1], [1 / a, 1 / b]), this.mode as DiffMode)
+        this.chosen = -1
+        this.tree_changed.emit()
+      }
+    })
+    this.rebuilt = rebuilt
   }
 
   private relayout(): void {
@@ -196,19 +203,26 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
       return
     }
     tree.focus = zoom ? id : tree.focus
-    const key = tree.path(id).map(({name}) => name).join("\n")
-    this.runs.choose(this.runs.stores.map(({data}, side) => {
-      const node_of_run = node.nodes[side]
-      if (id == 0) {
-        return null
-      }
-      const path = this.trees[side][node_of_run]?.path
-      const rows = path == null ? new Int32Array(0) : path_instances(data, this.source as FlameSource, path)
-      const labels = new Set(Array.from(rows, (row) => data.label[row]))
-      return {source: "flame", row: -1, rows, key, labels, text: node.name}
-    }))
     this.chosen = id == 0 ? -1 : id
     this.tree_changed.emit()
+    void this.choose(node)
+  }
+
+  private async choose(node: DiffNode): Promise<void> {
+    const {tree, trees, runs: {stores}} = this
+    const key = tree.path(node.id).map(({name}) => name).join("\n")
+    const rows = await Promise.all(stores.map(async (store, side) => {
+      const path = trees[side][node.nodes[side]]?.path
+      return path == null ? new Int32Array(0) : await store.ask("path_instances", {source: this.source as FlameSource, path}, this)
+    }))
+    if (node.id > 0 && tree.node(this.chosen) === node) { // no other was picked meanwhile
+      this.runs.choose(stores.map(({data}, side) => {
+        const labels = new Set(Array.from(rows[side], (row) => data.label[row]))
+        return {source: "flame", row: -1, rows: rows[side], key, labels, text: node.name}
+      }))
+    } else if (node.id == 0 && this.chosen < 0) {
+      this.runs.choose(stores.map(() => null))
+    }
   }
 
   /** The compared times and ranges in words. */

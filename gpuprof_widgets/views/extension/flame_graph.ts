@@ -5,8 +5,8 @@ import {Renderer} from "@bokehjs/models/renderers/renderer"
 import {paint_of, type BarPaint, type Paint} from "./categories"
 import type {Fact} from "./element"
 import {
-  flame, flame_sources, flame_width, format_count, format_ns, format_share, laid_out, merged_labels, NONE, path_instances, row_paths,
-  totals, UNLAUNCHED, type FlameNode, type FlameSource, type FlameTime, type Store, type Window,
+  flame_sources, flame_width, format_count, format_ns, format_share, laid_out, merged_labels, totals, UNLAUNCHED,
+  type FlameNode, type FlameSource, type FlameTime, type Store,
 } from "./engine"
 import {CallTree, has_width, IcicleGraph, IcicleView, MAX_LEVELS} from "./icicle"
 import {short_name} from "./paint"
@@ -65,6 +65,8 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
   declare properties: Renderer.Props & FlameGraphProps
 
   declare tree: FlameTree
+  /** Call paths of what was selected in another view. */
+  private paths = new Set<number>()
 
   static {
     this.prototype.default_view = FlameGraphView
@@ -74,15 +76,15 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     }))
   }
 
-  protected load(): Promise<void> {
-    return this.store.ready.then((data) => {
-      this.tree = new FlameTree(data)
-      this.setv({source: flame_sources(data)[0] ?? "ops"}, {silent: true})
-      this.rebuild()
-      if (this.tree.nodes[0].total == 0 && this.has_gpu_time) {
-        this.store.metric = "device"
-      }
-    })
+  protected async load(): Promise<void> {
+    const data = await this.store.ready
+    this.tree = new FlameTree(data)
+    this.setv({source: flame_sources(data)[0] ?? "ops"}, {silent: true})
+    this.rebuild()
+    await this.rebuilt
+    if (this.tree.nodes[0].total == 0 && this.has_gpu_time) {
+      this.store.metric = "device"
+    }
   }
 
   override connect_signals(): void {
@@ -91,7 +93,7 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     this.connect(this.store.properties.window.change, () => this.rebuild())
     this.connect(source.change, () => this.rebuild())
     this.connect(this.store.properties.metric.change, () => this.relayout())
-    this.connect(this.store.selection_changed, () => this.follow_selection())
+    this.connect(this.store.selection_changed, () => void this.follow_selection())
     this.connect(this.store.was_reset, () => this.reset())
   }
 
@@ -107,11 +109,20 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
   }
 
   private rebuild(): void {
-    const path = this.tree.path(this.chosen)
-    this.tree.rebuild(this.store.range, this.source as FlameSource, this.width)
-    this.chosen = this.tree.find(path)
-    this.refresh()
-    this.update_facts()
+    const rebuilt = this.list_nodes().then((nodes) => {
+      if (this.rebuilt === rebuilt) {
+        const path = this.tree.path(this.chosen)
+        this.tree.replace(nodes, this.width)
+        this.chosen = this.tree.find(path)
+        this.refresh()
+        this.update_facts()
+      }
+    })
+    this.rebuilt = rebuilt
+  }
+
+  private list_nodes(): Promise<FlameNode[]> {
+    return this.store.ask("flame", {window: this.store.range, source: this.source as FlameSource}, this)
   }
 
   private relayout(): void {
@@ -128,7 +139,7 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
   }
 
   private refresh(): void {
-    this.tree.search(this.store.selection)
+    this.tree.search(this.store.selection, this.paths)
     this.tree_changed.emit()
   }
 
@@ -148,27 +159,36 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     if (selection.source == "flame") {
       return new Set(this.chosen >= 0 ? [this.chosen] : [])
     }
-    const rows = marked_rows(selection)
-    if (rows.length == 1) {
-      const node = tree.node_of(rows[0])
-      return new Set(node > 0 ? [node] : [])
+    if (marked_rows(selection).length == 1) {
+      return new Set(tree.nodes.flatMap(({id, path}) => this.paths.has(path) ? id : []))
     }
     return new Set(tree.nodes.filter(({label}) => label >= 0 && selection.labels.has(label)).map(({id}) => id))
   }
 
   /** Brings into view the nodes of a selection made elsewhere, even where another node is zoomed. */
-  private follow_selection(): void {
+  private async follow_selection(): Promise<void> {
     const {selection} = this.store
     if (selection != null && selection.source != "flame") {
       this.chosen = -1
+      this.paths = await this.paths_of(selection)
+      if (selection !== this.store.selection) {
+        return
+      }
       const [first] = this.marked
       if (first != null) {
         this.reveal(first)
       }
     }
-    if (this.tree.matched != null || selection?.source == "search") {
-      this.refresh()
-    }
+    this.refresh()
+  }
+
+  /** Returns the call paths of one selected event, or of what launched the GPU work that a search found. */
+  private async paths_of(selection: Selection): Promise<Set<number>> {
+    const {store: {data: {on_gpu}}, source} = this
+    const marked = marked_rows(selection)
+    const rows = selection.source == "search" ? selection.rows.filter((row) => on_gpu[row] == 1) : marked.length == 1 ? marked : []
+    return rows.length == 0 ? new Set()
+      : new Set(await this.store.ask("row_paths", {source: source as FlameSource, rows: Int32Array.from(rows)}, this))
   }
 
   private reveal(id: number): void {
@@ -195,12 +215,20 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     if (zoom) {
       this.tree.focus = id
     }
-    const path = this.tree.path(id)
-    this.store.choose(id == 0 ? null : {
-      source: "flame", row: -1, rows: this.tree.instances(id), key: path.map(({name}) => name).join("\n"),
-      labels: new Set([node.label]), text: node.name, facts: () => this.facts_at(path),
-    })
     this.tree_changed.emit()
+    void this.choose(node)
+  }
+
+  private async choose(node: FlameNode): Promise<void> {
+    const {store, source, tree} = this
+    const path = tree.path(node.id)
+    const rows = node.id == 0 ? null : await store.ask("path_instances", {source: source as FlameSource, path: node.path}, this)
+    if (tree.node(this.chosen) === node) { // no other was picked meanwhile
+      store.choose(rows == null ? null : {
+        source: "flame", row: -1, rows, key: path.map(({name}) => name).join("\n"),
+        labels: new Set([node.label]), text: node.name, facts: () => this.facts_at(path),
+      })
+    }
   }
 
   /** Returns the facts about the node at the end of a path; none where the range has no such node. */
@@ -231,17 +259,15 @@ export class FlameTree extends CallTree<FlameNode> {
   launching = new Set<number>()
   /** Share of the whole in and under the matched nodes, counted once. */
   matched_share = 0
-  private source: FlameSource = "ops"
 
   constructor(private readonly store: Store) {
     super()
   }
 
-  /** Computes the tree anew for a range; the zoomed node is kept where it still has a width. */
-  rebuild(range: Window, source: FlameSource, time: FlameTime): void {
+  /** Shows the nodes of another range; the zoomed node is kept where it still has a width. */
+  replace(nodes: FlameNode[], time: FlameTime): void {
     const path = this.path(this.focus)
-    this.source = source
-    this.nodes = flame(this.store, range, source)
+    this.nodes = nodes
     this.focus = 0
     this.lay_out(time)
     this.focus = this.follow(path)
@@ -263,20 +289,9 @@ export class FlameTree extends CallTree<FlameNode> {
     return super.children_of(id).filter((child) => has_width(this.nodes[child]))
   }
 
-  /** Returns the slices of the whole trace that a node stands for. */
-  instances(id: number): Int32Array {
-    return path_instances(this.store, this.source, this.nodes[id].path)
-  }
-
-  /** Returns the node of an event, for a kernel or a launch that of its op, else of the launch; -1 for none. */
-  node_of(row: number): number {
-    const [path] = row_paths(this.store, this.source, Int32Array.of(row))
-    return this.nodes.findIndex((node) => path >= 0 && node.path == path)
-  }
-
-  /** Marks the nodes that a search found; a node without slices is found by its name. */
-  search(selection: Selection | null): void {
-    const {matches: test, labels, rows} = selection ?? {}
+  /** Marks the nodes that a search found, and those with the paths of what launched it; a node without slices is found by its name. */
+  search(selection: Selection | null, launching: Set<number>): void {
+    const {matches: test, labels} = selection ?? {}
     const merged = merged_labels(this.store)
     const found = new Set(Array.from(test == null ? [] : labels!, (label) => merged[label]))
     const matched = new Set<number>()
@@ -291,9 +306,7 @@ export class FlameTree extends CallTree<FlameNode> {
       inside[id] = Number(matches || inside[parent] == 1)
     }
     this.matched = test == null ? null : matched
-    const {on_gpu} = this.store
-    this.launching = new Set(test == null ? [] : Array.from(rows!.filter((row) => on_gpu[row] == 1), (row) => this.node_of(row)))
-    this.launching.delete(NONE)
+    this.launching = new Set(test == null ? [] : this.nodes.flatMap(({id, path}) => launching.has(path) ? id : []))
     this.matched_share = share
   }
 }

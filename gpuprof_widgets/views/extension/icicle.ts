@@ -152,6 +152,8 @@ export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer impl
   tree_changed: Signal0<this>
   /** the node that was selected here, -1 for none */
   protected chosen = -1
+  /** Whether the tree is that of the present range: it comes a moment after the range. */
+  protected rebuilt: Promise<void> = Promise.resolve()
   private prepared: Promise<void> | null = null
 
   /** The store whose theme and journal the icicle has. */
@@ -182,12 +184,12 @@ export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer impl
     const [focus, chosen] = [tree.focus, this.chosen].map((id) => tree.path(id))
     return {
       marks: [...focus.map(({category, name}) => `${category}\n${name}`), ...part ?? [null, null]],
-      restore: () => {
+      restore: () => void this.rebuilt.then(() => {
         tree.focus = tree.follow(focus)
         tree.part = part
         this.chosen = tree.find(chosen)
         this.tree_changed.emit()
-      },
+      }),
     }
   }
 

@@ -53,7 +53,7 @@ export class Journal {
 
   /** Goes back by one step; returns whether there was any. */
   back(): boolean {
-    const state = this.history?.back() ?? null
+    const state = this.history?.back(this.gestures.count) ?? null
     if (state != null) {
       this.is_returning = true
       try {

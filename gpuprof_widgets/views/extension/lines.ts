@@ -1,7 +1,7 @@
 import {OKABE_ITO} from "./categories"
 import {css, mix, with_contrast} from "./colour"
 import {button, element} from "./element"
-import {cell_text, format_count, line_instances, line_of_row, line_rows, type Column, type LineRow, type Store, type Window} from "./engine"
+import {cell_text, format_count, line_instances, line_of_row, type Column, type LineRow, type Store, type Window} from "./engine"
 import {Panel} from "./panel"
 import {TABLE_CSS, TableView} from "./table"
 import {marked_rows} from "./trace_store"
@@ -32,7 +32,8 @@ export class LinesView extends TableView<Row> {
 
   protected override readonly css = TABLE_CSS + LINES_CSS
   protected override readonly first_rows = Infinity
-  private cells: CellSource[]
+  private sources: CellSource[] | null = null
+  private whole_numbers: LineRow[]
   private numbers: NumberColumn[]
   private heat: NumberColumn
   /** The numbers of all lines in the range. */
@@ -52,12 +53,15 @@ export class LinesView extends TableView<Row> {
   }
 
   protected override build_content(): Node[] {
-    this.cells = cell_sources(this.store.data)
     this.numbers = this.number_columns()
     this.heat = this.numbers[0]
     const content = super.build_content()
     this.recolour()
     return content
+  }
+
+  private get cells(): CellSource[] {
+    return this.sources ??= cell_sources(this.store.data)
   }
 
   protected override tools(): Node[] {
@@ -83,9 +87,7 @@ export class LinesView extends TableView<Row> {
 
   /** The columns that have anything to say in the whole record; of the backward pass the GPU's, if it has any. */
   private number_columns(): NumberColumn[] {
-    const {data} = this.store
-    const rows = line_rows(data, data.whole)
-    const has = (of: Quantity): boolean => rows.some((row) => row[of] != 0)
+    const has = (of: Quantity): boolean => this.whole_numbers.some((row) => row[of] != 0)
     const shown = QUANTITIES.filter(({of, optional}) => (!optional || has(of)) && !(of == "backward_cpu" && has("backward_device")))
     return shown.map(({of, adds_up, ...column}) => ({
       unit: "ns", ...column, of, adds_up: adds_up ?? true,
@@ -94,9 +96,10 @@ export class LinesView extends TableView<Row> {
     }))
   }
 
-  protected list_rows(range: Window | null): Row[] {
-    const {data} = this.store
-    const numbers = line_rows(data, range ?? data.whole)
+  protected async list_rows(range: Window | null): Promise<Row[]> {
+    const {store} = this
+    const numbers = await store.ask("lines", {window: range ?? store.data.whole}, this)
+    this.whole_numbers = range == null ? numbers : this.whole_numbers
     return this.cells.flatMap(({lines}, cell) => lines.map((text): Row =>
       ({text, cell, numbers: text.kind == "line" && text.index >= 0 ? numbers[text.index] : null})))
   }
@@ -133,10 +136,8 @@ export class LinesView extends TableView<Row> {
     const pressed = number == this.heat
     const words = `${title}. ${pressed ? "Shown" : "Show it"} as bars behind the code`
     return button(label, {title: words, "aria-pressed": String(pressed), "data-head": key}, () => {
-      this.keep_heading_focus(key, () => {
-        this.heat = number
-        this.change_columns()
-      })
+      this.heat = number
+      this.change_columns()
     })
   }
 

@@ -2,7 +2,7 @@ import {kind_of} from "./categories"
 import {css} from "./colour"
 import {choice} from "./element"
 import {
-  cell_text, compare_names, format_count, format_ns, op_row_instances, op_row_keys, op_table, recorded, self_times, type Column,
+  cell_text, compare_names, format_count, format_ns, op_row_instances, op_row_keys, recorded, self_times, type Column,
   type Grouping, type OpRow, type Order, type Recorded, type SelfTimes, type Window,
 } from "./engine"
 import {Panel} from "./panel"
@@ -56,8 +56,7 @@ export class OpTableView extends TableView<OpRow> {
   }
 
   /** The order may be that of another column than was asked for: the nearest that there is. */
-  protected override change_columns(): void {
-    super.change_columns()
+  protected override on_columns_changed(): void {
     this.store.sort = sort_key(this.order!)
   }
 
@@ -106,9 +105,10 @@ export class OpTableView extends TableView<OpRow> {
     ]
   }
 
-  protected list_rows(range: Window | null): OpRow[] {
-    const {data} = this.store
-    return op_table(data, range ?? data.whole, this.grouping).sort((a, b) => compare_names(a.name, b.name))
+  protected async list_rows(range: Window | null): Promise<OpRow[]> {
+    const {store, grouping} = this
+    const rows = await store.ask("op_table", {window: range ?? store.data.whole, grouping}, this)
+    return [...rows].sort((a, b) => compare_names(a.name, b.name))
   }
 
   protected override add_up(): void {

@@ -16,8 +16,11 @@ const LEGIBLE = 4.6
 /** A table with headings that sort, a filter, keys that walk the rows, a link to the selection, and a copy as CSV. */
 export abstract class TableView<Row> extends PanelView {
   protected readonly css: string = TABLE_CSS
-  /** Rows of the range, in no order. */
+  /** Rows of the range and of the whole trace, in no order. */
   rows: Row[] = []
+  private whole_rows: Row[] = []
+  /** Counts the lists that were asked for: an answer that comes after a later one was asked for is of no use. */
+  private lists = 0
   protected columns: Column<Row>[] = []
   protected order: Order | null = null
   /** Rows that are listed until all are asked for. */
@@ -44,6 +47,8 @@ export abstract class TableView<Row> extends PanelView {
   /** The largest change in each column of changes. */
   private largest = new Map<string, number>()
   private observer: ResizeObserver | null = null
+  /** Pixels of the frame's width: to ask for it after each change would have the browser lay out the page each time. */
+  private room = 0
 
   /** The name of the table. */
   protected abstract get title(): string
@@ -51,7 +56,7 @@ export abstract class TableView<Row> extends PanelView {
   protected abstract list_columns(): Column<Row>[]
 
   /** The rows of a range; null: of the whole trace. */
-  protected abstract list_rows(range: Window | null): Row[]
+  protected abstract list_rows(range: Window | null): Row[] | Promise<Row[]>
 
   /** Returns a key that identifies a selectable row in any range. */
   protected abstract key_of(row: Row): string
@@ -125,6 +130,9 @@ export abstract class TableView<Row> extends PanelView {
   /** Called when the rows that hold the selection were marked. */
   protected on_marked(): void {}
 
+  /** Called when other columns are shown, or in another order. */
+  protected on_columns_changed(): void {}
+
   override connect_signals(): void {
     super.connect_signals()
     const {store} = this
@@ -132,6 +140,12 @@ export abstract class TableView<Row> extends PanelView {
     this.connect(store.selection_changed, () => this.follow_selection())
     this.connect(store.was_reset, () => this.clear_filter())
     this.connect(store.theme.changed, () => this.fill())
+  }
+
+  /** The rows are there before the table is: it is drawn once. */
+  override async lazy_initialize(): Promise<void> {
+    await super.lazy_initialize()
+    await this.list_rows(null)
   }
 
   override remove(): void {
@@ -152,7 +166,10 @@ export abstract class TableView<Row> extends PanelView {
     const tools = element("div", {class: "row push"}, ...this.search_box(), ...this.tools(), button("Copy CSV", {}, () => void this.copy()))
     const bar = element("div", {class: "row"}, ...this.heading_of_table(), this.status, tools)
     this.observer?.disconnect()
-    this.observer = new ResizeObserver(() => this.lay_out())
+    this.observer = new ResizeObserver(() => {
+      this.room = this.frame.clientWidth
+      this.lay_out()
+    })
     this.observer.observe(this.frame)
     this.section = element("section", {}, bar, this.frame, this.below, this.more)
     this.show_table()
@@ -181,37 +198,41 @@ export abstract class TableView<Row> extends PanelView {
     this.change_columns()
   }
 
+  /** Lists columns and rows anew. */
   protected change_columns(): void {
-    this.columns = this.list_columns()
-    this.rows = this.list_rows(this.listed_range)
-    const empty = this.of_whole_trace((rows) => this.shown_columns.slice(1).filter((column) => is_empty(column, rows)))
-    this.columns = this.columns.map((column) => empty.includes(column) ? {...column, is_hidden: true} : column)
-    if (!this.shown_columns.some(({key}) => key == this.order?.key)) {
-      this.order = this.first_order()
-    }
-    this.widths = null
-    this.add_up()
-    this.fill()
-  }
-
-  private get listed_range(): Window | null {
-    return this.store.window == null ? null : this.store.range
-  }
-
-  /** Asks for something about the listed rows of the whole trace: a brushed range leaves the columns where they are. */
-  private of_whole_trace<T>(ask: (rows: Row[]) => T): T {
-    const range = this.listed_range
-    const answer = ask((range == null ? this.rows : this.list_rows(null)).filter((row) => this.is_listed(row)))
-    if (range != null) {
-      this.list_rows(range)  // columns show what was listed last
-    }
-    return answer
+    void this.list((rows, whole) => {
+      this.columns = this.list_columns()
+      this.rows = rows
+      this.whole_rows = whole
+      const listed = whole.filter((row) => this.is_listed(row))
+      const empty = this.shown_columns.slice(1).filter((column) => is_empty(column, listed))
+      this.columns = this.columns.map((column) => empty.includes(column) ? {...column, is_hidden: true} : column)
+      if (!this.shown_columns.some(({key}) => key == this.order?.key)) {
+        this.order = this.first_order()
+      }
+      this.widths = null
+      this.add_up()
+      this.fill()
+      this.on_columns_changed()
+    })
   }
 
   private recompute(): void {
-    this.rows = this.list_rows(this.listed_range)
-    this.add_up()
-    this.fill()
+    void this.list((rows) => {
+      this.rows = rows
+      this.add_up()
+      this.fill()
+    })
+  }
+
+  /** Lists the rows of the range and of the whole trace. They may be there at once, or later. */
+  private async list(show: (rows: Row[], whole: Row[]) => void): Promise<void> {
+    const number = ++this.lists
+    const range = this.store.window == null ? null : this.store.range
+    const [whole, rows] = await Promise.all([this.list_rows(null), range == null ? null : this.list_rows(range)])
+    if (number == this.lists) {
+      show(rows ?? whole, whole)
+    }
   }
 
   /** Computes sums and extremes over all rows of the range. */
@@ -245,9 +266,12 @@ export abstract class TableView<Row> extends PanelView {
   }
 
   protected fill(): void {
+    if (this.columns.length == 0) {
+      return // nothing has been listed yet
+    }
     const rows = this.filtered()
     const chosen = this.chosen_keys()
-    const had_focus = this.table.contains(this.shadow_el.activeElement)
+    const focused = this.focused
     this.passing = rows
     this.listed = this.rows_to_list(chosen)
     this.recolour_bars()
@@ -261,7 +285,20 @@ export abstract class TableView<Row> extends PanelView {
     this.more.textContent = this.show_all ? `Show the first ${this.first_rows}`
       : rows.length > MOST_ROWS ? `Show the first ${MOST_ROWS.toLocaleString("en")} of ${format_count(rows.length, "row")}`
       : `Show all ${format_count(rows.length, "row")}`
-    if (had_focus) {
+    this.restore_focus(focused)
+  }
+
+  private get focused(): HTMLElement | null {
+    const {activeElement} = this.shadow_el
+    return activeElement instanceof HTMLElement && this.table.contains(activeElement) ? activeElement : null
+  }
+
+  /** The focus stays on a row or heading, though it is drawn anew. */
+  private restore_focus(focused: HTMLElement | null): void {
+    const {head} = focused?.dataset ?? {}
+    if (head != null) {
+      this.table.querySelector<HTMLElement>(`[data-head="${head}"]`)?.focus({preventScroll: true})
+    } else if (focused != null) {
       this.selectable_lines.find(({dataset}) => dataset.key == this.tab_stop)?.focus({preventScroll: true})
     }
   }
@@ -317,7 +354,7 @@ export abstract class TableView<Row> extends PanelView {
   }
 
   private lay_out(): void {
-    const room = this.frame.clientWidth
+    const {room} = this
     if (room > 0) {
       this.widths ??= this.measure_columns()
       const widths = fitted(this.widths, room)
@@ -329,7 +366,7 @@ export abstract class TableView<Row> extends PanelView {
   private measure_columns(): Width[] {
     const measure = measure_in(this.table)
     this.table.style.setProperty("--share", `${measure(WIDEST_SHARE, "text")}px`)
-    return this.of_whole_trace((rows) => widths_of(this.shown_columns, rows, measure))
+    return widths_of(this.shown_columns, this.whole_rows.filter((row) => this.is_listed(row)), measure)
   }
 
   private head(): HTMLElement {
@@ -348,21 +385,13 @@ export abstract class TableView<Row> extends PanelView {
     const descending = active && this.order!.descending
     const words = title ?? `Sort by ${label}`
     return button(label + (active ? descending ? "\u00a0▾" : "\u00a0▴" : ""), {"data-head": key, title: ignores_range ? `${words}; of the whole trace` : words}, () => {
-      this.keep_heading_focus(key, () => {
-        this.sort_by({key, descending: active ? !descending : unit != "text"})
-      })
+      this.sort_by({key, descending: active ? !descending : unit != "text"})
     })
   }
 
   protected sort_by(order: Order): void {
     this.order = order
     this.fill()
-  }
-
-  /** Makes a heading's change; the focus stays on the heading, though it is drawn anew. */
-  protected keep_heading_focus(key: string, change: () => void): void {
-    change()
-    this.table.querySelector<HTMLElement>(`[data-head="${key}"]`)?.focus({preventScroll: true})
   }
 
   protected bodies(rows: Row[]): HTMLElement[] {

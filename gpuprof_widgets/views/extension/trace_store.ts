@@ -7,9 +7,10 @@ import {KINDS, paint_of} from "./categories"
 import {contrast, parse_colour} from "./colour"
 import type {Fact} from "./element"
 import * as engine from "./engine"
-import {Store, type State, type Window} from "./engine"
+import type {Answer, Argument, Question, State, Store, Window} from "./engine"
 import {join, type Kernel} from "./explorer"
 import {Journal, type Layer, type Part} from "./journal"
+import {decode_record, type Answers} from "./record"
 import {Theme} from "./theme"
 
 /**
@@ -58,6 +59,10 @@ export class TraceStore extends Model implements Part {
   /** The decoded trace; views may use it once `ready` has resolved. */
   data: Store
   ready: Promise<Store>
+  /** Whether and where questions are being answered, for the tests. */
+  answers: Answers
+  /** Answers about the whole trace, by question. */
+  private readonly whole_answers = new Map<string, Promise<unknown>>()
   theme: Theme
   /** The way back to earlier states; several traces on one time axis share one. */
   journal: Journal
@@ -116,7 +121,12 @@ export class TraceStore extends Model implements Part {
   }
 
   private async decode(): Promise<Store> {
-    this.data = await Store.decode(this.payload)
+    const {data, answers} = await decode_record(this.payload)
+    this.data = data
+    this.answers = answers
+    if (answers.worker != null) {
+      workers.register(this, answers.worker)
+    }
     this.setv({payload: ""}, {silent: true})  // the text is of no further use and may be megabytes
     this.journal.start()
     publish(this)
@@ -149,6 +159,22 @@ export class TraceStore extends Model implements Part {
     const range = this.draft ?? this.window
     const [start, end] = range ?? this.trace_bounds
     return {range, start, end, ...engine.totals(this.data, {start: this.data.tick(start), end: this.data.tick(end)})}
+  }
+
+  /**
+   * Answers a question about the trace or a range of it. An asker that asks again before its turn has come gets the
+   * later answer alone.
+   */
+  ask<Q extends Question>(question: Q, argument: Argument<Q>, asker: object): Promise<Answer<Q>> {
+    const {data: {whole}, whole_answers} = this
+    if (!("window" in argument) || argument.window.start != whole.start || argument.window.end != whole.end) {
+      return this.answers.ask(question, argument, asker)
+    }
+    const key = `${question} ${JSON.stringify(argument)}`
+    if (!whole_answers.has(key)) {
+      whole_answers.set(key, this.answers.ask(question, argument, {}))
+    }
+    return whole_answers.get(key) as Promise<Answer<Q>>
   }
 
   /** Returns the text of a moment (ns): to a tenth of what is in view, or of `span` (ns) where that is shorter. */
@@ -239,6 +265,9 @@ export class TraceStore extends Model implements Part {
     this.was_reset.emit()
   }
 }
+
+/** Ends the worker of a report that has left the page. */
+const workers = new FinalizationRegistry<Worker>((worker) => worker.terminate())
 
 /** The stores of the page, which keeps none whose report has left it. */
 const published = new Set<WeakRef<TraceStore>>()

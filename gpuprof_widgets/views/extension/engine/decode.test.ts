@@ -2,7 +2,7 @@ import assert from "node:assert/strict"
 import {test} from "node:test"
 import {gzipSync} from "node:zlib"
 
-import {decode_payload} from "./decode"
+import {decode, unpack} from "./decode"
 import type {ArrayInfo, Header} from "./header"
 
 type Column = {name: string, encoding: Header["columns"][number]["encoding"], stored: number[]}
@@ -21,7 +21,7 @@ function payload_of(header: object, columns: Column[], arrays: {info: ArrayInfo,
 async function decoded(columns: Column[], tracks: number[], header: object = {}): Promise<Record<string, number[]>> {
   const rows = columns[0].stored.length
   const all = {...header, rows, tracks: tracks.map((count) => ({rows: count}))}
-  const result = await decode_payload(payload_of(all, columns))
+  const result = decode(await unpack(payload_of(all, columns)))
   return Object.fromEntries([...result.columns].map(([name, values]) => [name, Array.from(values)]))
 }
 
@@ -47,7 +47,7 @@ test("released bytes are negative", async () => {
 
 test("hostile names are text", async () => {
   const names = ["</script><script>alert(1)</script>", "__proto__", "\u2028\u0000\"'\\", "日本語"]
-  const result = await decode_payload(payload_of({names, rows: 0, tracks: []}, []))
+  const result = decode(await unpack(payload_of({names, rows: 0, tracks: []}, [])))
   assert.deepEqual(result.header.names, names)
 })
 
@@ -59,6 +59,6 @@ test("arrays behind the columns have lengths of their own", async () => {
     {info: {length: 0, width: 1, encoding: "plain"}, bytes: Uint8Array.of()},
     {info: {length: 2, width: 8, encoding: "float"}, bytes: new Uint8Array(Float64Array.of(0.1, -1e300).buffer)},
   ]
-  const result = await decode_payload(payload_of({rows: 0, tracks: []}, [], arrays))
+  const result = decode(await unpack(payload_of({rows: 0, tracks: []}, [], arrays)))
   assert.deepEqual(result.arrays.map((values) => [...values]), [[1, 2 + 256, 3], [0, -1, 1, -2], [5, 7, 6], [], [0.1, -1e300]])
 })

@@ -6,12 +6,25 @@ import type {ArrayInfo, ColumnInfo, Header, TrackInfo} from "./header"
 export type Numbers = Uint8Array | Uint16Array | Uint32Array | Int32Array | Float64Array
 export type Columns = Map<string, Numbers>
 
-export async function decode_payload(payload: string): Promise<{header: Header, columns: Columns, arrays: Float64Array[]}> {
-  const bytes = await inflate(from_base64(payload))
-  const header_length = new DataView(bytes.buffer).getUint32(0, true)
-  const header = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + header_length))) as Header
+type Decoded = {header: Header, columns: Columns, arrays: Float64Array[]}
+
+/** Returns the bytes that a payload's text stands for. */
+export function unpack(payload: string): Promise<Uint8Array<ArrayBuffer>> {
+  return inflate(from_base64(payload))
+}
+
+export function decode_header(bytes: Uint8Array<ArrayBuffer>): Header {
+  return JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + header_length(bytes)))) as Header
+}
+
+function header_length(bytes: Uint8Array<ArrayBuffer>): number {
+  return new DataView(bytes.buffer).getUint32(0, true)
+}
+
+export function decode(bytes: Uint8Array<ArrayBuffer>): Decoded {
+  const header = decode_header(bytes)
   const columns: Columns = new Map()
-  let offset = 4 + header_length
+  let offset = 4 + header_length(bytes)
   for (const info of header.columns) {
     const size = info.width*header.rows
     const values = join_planes(bytes.subarray(offset, offset + size), header.rows)

@@ -12,11 +12,11 @@ test("the changes of one gesture are one step back", () => {
   for (const [mark, gesture] of [[1, 7], [2, 7], [3, 7], [4, 8]]) {
     history.note(state(mark), gesture)
   }
-  assert.equal(history.back()?.marks[0], 3)
+  assert.equal(history.back(1000)?.marks[0], 3)
   history.settle(state(3))
-  assert.equal(history.back()?.marks[0], 0)
+  assert.equal(history.back(1000)?.marks[0], 0)
   history.settle(state(0))
-  assert.equal(history.back(), null)
+  assert.equal(history.back(1000), null)
 })
 
 test("a gesture that changes nothing, or takes its change back, is no step", () => {
@@ -25,15 +25,24 @@ test("a gesture that changes nothing, or takes its change back, is no step", () 
   history.note(state(1), 2)
   history.note(state(2), 3)
   history.note(state(1), 3)
-  assert.equal(history.back()?.marks[0], 0)
+  assert.equal(history.back(1000)?.marks[0], 0)
 })
 
 test("after a step back the next change can be undone as well", () => {
   const history = new History(state(0))
   history.note(state(1), 1)
-  history.settle(history.back()!)
-  history.note(state(2), 1)
-  assert.equal(history.back()?.marks[0], 0)
+  history.settle(history.back(1000)!)
+  history.note(state(2), 1001)
+  assert.equal(history.back(1002)?.marks[0], 0)
+})
+
+test("what changes a moment after a step back is part of it", () => {
+  const history = new History(state(0))
+  history.note(state(1), 1)
+  history.note(state(2), 2)
+  history.settle(history.back(3)!)
+  history.note(state(5), 3) // a tree follows its range when it has been computed
+  assert.equal(history.back(4)?.marks[0], 0)
 })
 
 test("the history is bounded and keeps the latest steps", () => {
@@ -43,7 +52,7 @@ test("the history is bounded and keeps the latest steps", () => {
   }
   let steps = 0
   let last: State | null = null
-  for (let to = history.back(); to != null; to = history.back()) {
+  for (let to = history.back(1000); to != null; to = history.back(1000)) {
     steps += 1
     last = to
   }

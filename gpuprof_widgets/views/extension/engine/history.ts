@@ -26,9 +26,9 @@ export class History {
     this.present = state
   }
 
-  /** Returns the state before the last gesture that left a change, and forgets the gesture; null without any. */
-  back(): State | null {
-    this.last_gesture = null
+  /** Returns the state before the last gesture that left a change; null without any. `gesture`: the one that goes back. */
+  back(gesture: number): State | null {
+    this.last_gesture = gesture
     let state = this.past.pop()
     while (state != null && same_state(state, this.present)) {
       state = this.past.pop()

@@ -1,6 +1,9 @@
 /** The page's engine: decodes the record and answers every question of the views. No DOM, no Bokeh. */
 
 export * from "./header"
+export {answer, type Answer, type Argument, type PanelAnswer, type Question} from "./answers"
+export {decode_header, unpack} from "./decode"
+export type {Asked, FromWorker, ToWorker} from "./worker"
 export {Store, NONE, REGION_CATEGORIES, type Window} from "./store"
 export {op_table, op_row_instances, op_row_keys, recorded, self_times, type Grouping, type OpRow, type Recorded, type SelfTimes} from "./op_table"
 export {line_instances, line_of_row, line_owners, line_rows, type LineRow} from "./lines"

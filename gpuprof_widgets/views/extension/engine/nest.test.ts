@@ -61,6 +61,7 @@ test("GPU slices belong to the innermost op around their launch", () => {
 })
 
 type Slice = {start: number, end: number}
+type Stretch = {slice: number, start: number, end: number}
 
 /** One track of these slices, which stand by their starts. */
 function track_of(slices: Slice[]): Parameters<typeof innermost>[0] {
@@ -70,10 +71,16 @@ function track_of(slices: Slice[]): Parameters<typeof innermost>[0] {
   }
 }
 
+function stretches_of(slices: Slice[]): Stretch[] {
+  const stretches: Stretch[] = []
+  innermost(track_of(slices), 0, (slice, start, end) => { stretches.push({slice, start, end}) })
+  return stretches
+}
+
 /** The slice of each ns up to 60, -1 for none, as the stretches say. */
 function innermost_by_ns(slices: Slice[]): number[] {
   const by_ns = new Array<number>(60).fill(-1)
-  for (const {slice, start, end} of innermost(track_of(slices), 0)) {
+  for (const {slice, start, end} of stretches_of(slices)) {
     assert.ok(end > start)
     for (let ns = start; ns < end; ns++) {
       assert.equal(by_ns[ns], -1)
@@ -84,7 +91,7 @@ function innermost_by_ns(slices: Slice[]): number[] {
 }
 
 test("a caller runs before, between and after what it calls", () => {
-  assert.deepEqual(innermost(track_of([{start: 0, end: 20}, {start: 5, end: 8}, {start: 8, end: 8}, {start: 30, end: 31}]), 0), [
+  assert.deepEqual(stretches_of([{start: 0, end: 20}, {start: 5, end: 8}, {start: 8, end: 8}, {start: 30, end: 31}]), [
     {slice: 0, start: 0, end: 5}, {slice: 1, start: 5, end: 8}, {slice: 0, start: 8, end: 20}, {slice: 3, start: 30, end: 31},
   ])
 })

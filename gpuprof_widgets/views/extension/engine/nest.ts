@@ -133,19 +133,17 @@ export function self_times_among(store: Pick<Store, "ts" | "end" | "first_row">,
   return self
 }
 
-/** A stretch of time, in ticks, and the slice that was innermost in it. */
-type Stretch = {slice: number, start: number, end: number}
-
-/** Returns the time of a track cut where its innermost slice changes, in order, without time that no slice covers. */
-export function innermost({ts, end, first_row}: Pick<Store, "ts" | "end" | "first_row">, track: number): Stretch[] {
-  const stretches: Stretch[] = []
+/** Visits the stretches (ticks) of a track between which its innermost slice changes, in order; time that no slice covers is left out. */
+export function innermost(
+  {ts, end, first_row}: Pick<Store, "ts" | "end" | "first_row">, track: number, visit: (slice: number, start: number, end: number) => void,
+): void {
   const open: number[] = []
   let now = -Infinity
   const pass = (until: number): void => {
     while (open.length > 0 && now < until) {
       const slice = open[open.length - 1]
       if (end[slice] > now) {
-        stretches.push({slice, start: now, end: Math.min(end[slice], until)})
+        visit(slice, now, Math.min(end[slice], until))
         now = Math.min(end[slice], until)
       }
       if (end[slice] <= now) {
@@ -160,5 +158,4 @@ export function innermost({ts, end, first_row}: Pick<Store, "ts" | "end" | "firs
     open.push(slice)
   }
   pass(Infinity)
-  return stretches
 }

@@ -37,10 +37,12 @@ export class PanelData {
   readonly curves: PanelCurve[]
   readonly points: PanelHeader["points"]
   readonly bars: PanelHeader["bars"]
-  readonly events: Events | null
+  /** whether the events behind the rows are known */
+  readonly has_events: boolean
   private readonly whole: Cell[][]
+  private known_events: Events | null = null
 
-  constructor(private readonly store: Store, header: PanelHeader) {
+  constructor(private readonly store: Store, private readonly header: PanelHeader) {
     this.name = header.name
     this.title = header.title
     this.note = header.note
@@ -52,7 +54,16 @@ export class PanelData {
     this.bars = header.bars
     this.whole = header.values
     this.curves = header.curves.map(({ts, value, ...rest}) => ({...rest, ts: store.arrays[ts], value: store.arrays[value]}))
-    this.events = header.events == null ? null : events_of(store, header.events, header.length)
+    this.has_events = header.events != null
+  }
+
+  /** The events, put together when they are first asked for. */
+  get events(): Events | null {
+    const {header, store} = this
+    if (this.known_events == null && header.events != null) {
+      this.known_events = events_of(store, header.events, header.length)
+    }
+    return this.known_events
   }
 
   /** Returns the position of a column, -1 where there is none of that name. */
@@ -74,7 +85,7 @@ export class PanelData {
 
   /** Whether the numbers of a column follow a range; the others are known of the whole run alone. */
   follows(column: PanelColumn): boolean {
-    if (this.events == null || column.aggregate == "") {
+    if (!this.has_events || column.aggregate == "") {
       return false
     }
     return !DERIVED.includes(column.aggregate) || this.sources(column).every((source) => source >= 0 && this.follows(this.columns[source]))
@@ -82,17 +93,28 @@ export class PanelData {
 
   /** Returns for each row whether any of its events lies in a range; 1 for all rows where not all events are known. */
   present(window: Window): Uint8Array {
-    const all = this.cut || this.events == null
-    return Uint8Array.from({length: this.length}, (_, row) => Number(all || this.events_of(row).some((i) => this.is_inside(i, window))))
+    const {events} = this
+    const present = new Uint8Array(this.length)
+    if (this.cut || events == null) {
+      return present.fill(1)
+    }
+    const inside = this.inside(window)
+    for (let row = 0; row < this.length; row++) {
+      for (let i = events.first[row]; i < events.first[row + 1] && present[row] == 0; i++) {
+        present[row] = inside[i]
+      }
+    }
+    return present
   }
 
   /** Returns values by column and row: those of the whole run (null), or of a range as far as they follow from its events. */
   values(window: Window | null): Cell[][] {
-    if (window == null) {
+    if (window == null || !this.has_events) {
       return this.whole
     }
+    const inside = this.inside(window)
     const values = this.columns.map((column, at) => this.follows(column) && !DERIVED.includes(column.aggregate)
-      ? this.aggregated(column, window) : this.whole[at])
+      ? this.aggregated(column, window, inside) : this.whole[at])
     this.columns.forEach((column, at) => {
       if (this.follows(column) && DERIVED.includes(column.aggregate)) {
         values[at] = this.derived(column, values)
@@ -101,16 +123,36 @@ export class PanelData {
     return values
   }
 
-  private aggregated({aggregate, of}: PanelColumn, window: Window): Cell[] {
-    return Array.from({length: this.length}, (_, row) => {
-      const inside = this.events_of(row).filter((i) => this.is_inside(i, window))
-      switch (aggregate) {
-        case "count": return inside.length
-        case "time": return sum(inside.map((i) => this.time(i, window)))
-        case "covered": return this.covered(inside, window)
-        default: return reduced(aggregate, inside.map((i) => of == "" ? this.time(i, window) : this.events!.of.get(of)![i]))
+  /** Returns a mask of the events that lie in a range. */
+  private inside(window: Window): Uint8Array {
+    const {start, end, row} = this.events!
+    const {count} = this.store
+    const inside = new Uint8Array(start.length)
+    for (let i = 0; i < inside.length; i++) {
+      inside[i] = Number((row[i] < 0 || count[row[i]] > 0) && this.store.overlaps(start[i], end[i], window))
+    }
+    return inside
+  }
+
+  private aggregated({aggregate, of}: PanelColumn, window: Window, inside: Uint8Array): Cell[] {
+    const {first, start, end, of: quantities} = this.events!
+    const quantity = of == "" ? null : quantities.get(of)!
+    const value = (i: number): number => quantity == null || aggregate == "time" ? this.time(i, window) : quantity[i]
+    const cells: Cell[] = []
+    for (let row = 0; row < this.length; row++) {
+      const sums = new Aggregated()
+      let until = window.start
+      for (let i = first[row]; i < first[row + 1]; i++) {
+        if (inside[i] == 1) {
+          // Of events by start: the time in which at least one of them ran.
+          sums.covered += Math.max(Math.min(end[i], window.end) - Math.max(start[i], until), 0)
+          until = Math.max(until, end[i])
+          sums.add(value(i))
+        }
       }
-    })
+      cells.push(aggregate == "covered" ? this.store.ns(sums.covered) : sums.value(aggregate))
+    }
+    return cells
   }
 
   /** Returns the columns from which a derived one is computed. */
@@ -139,26 +181,9 @@ export class PanelData {
     return first == null ? [] : Array.from({length: first[row + 1] - first[row]}, (_, i) => first[row] + i)
   }
 
-  private is_inside(i: number, window: Window): boolean {
-    const {start, end, row} = this.events!
-    return (row[i] < 0 || this.store.count[row[i]] > 0) && this.store.overlaps(start[i], end[i], window)
-  }
-
   /** Returns the time of an event inside a range, ns. */
   private time(i: number, window: Window): number {
     return this.store.ns(overlap(this.events!.start[i], this.events!.end[i], window))
-  }
-
-  /** Returns the time in which at least one of some events (by start) ran inside a range, ns. */
-  private covered(events: number[], window: Window): number {
-    const {start, end} = this.events!
-    let covered = 0
-    let until = window.start
-    for (const i of events) {
-      covered += Math.max(Math.min(end[i], window.end) - Math.max(start[i], until), 0)
-      until = Math.max(until, end[i])
-    }
-    return this.store.ns(covered)
   }
 
   /** Returns the slices of a row, in order. */
@@ -220,16 +245,26 @@ function events_of(store: Store, header: NonNullable<PanelHeader["events"]>, len
 
 /** Returns as events the stretches in which the slices of some labels were innermost; `frames`: the row + 1 of each label. */
 function stretches_of(store: Store, frames: Float64Array, tracks: readonly number[], length: number): Events {
-  const stretches = tracks.flatMap((track) => innermost(store, track)).filter(({slice}) => frames[store.label[slice]] > 0)
-  const group = Float64Array.from(stretches, ({slice}) => frames[store.label[slice]] - 1)
-  const first = firsts(counted(group, length))
-  const order = by_group(group, first)
+  const stretches: Record<"slice" | "start" | "end" | "group", number[]> = {slice: [], start: [], end: [], group: []}
+  for (const track of tracks) {
+    innermost(store, track, (slice, start, end) => {
+      const frame = frames[store.label[slice]]
+      if (frame > 0) {
+        stretches.slice.push(slice)
+        stretches.start.push(start)
+        stretches.end.push(end)
+        stretches.group.push(frame - 1)
+      }
+    })
+  }
+  const first = firsts(counted(stretches.group, length))
+  const order = by_group(stretches.group, first)
   return {
     first,
-    row: Int32Array.from(order, (i) => stretches[i].slice),
-    start: Float64Array.from(order, (i) => stretches[i].start),
-    end: Float64Array.from(order, (i) => stretches[i].end),
-    track: new Int32Array(stretches.length).fill(NONE),
+    row: Int32Array.from(order, (i) => stretches.slice[i]),
+    start: Float64Array.from(order, (i) => stretches.start[i]),
+    end: Float64Array.from(order, (i) => stretches.end[i]),
+    track: new Int32Array(order.length).fill(NONE),
     of: new Map(),
   }
 }
@@ -241,17 +276,21 @@ function firsts(counts: Float64Array): Uint32Array {
   return first
 }
 
-function counted(group: Float64Array, length: number): Float64Array {
+function counted(group: ArrayLike<number>, length: number): Float64Array {
   const counts = new Float64Array(length)
-  group.forEach((row) => { counts[row] += 1 })
+  for (let i = 0; i < group.length; i++) {
+    counts[group[i]] += 1
+  }
   return counts
 }
 
 /** Returns the order of the events by group; within a group they stay in their order. */
-function by_group(group: Float64Array, first: Uint32Array): Uint32Array {
+function by_group(group: ArrayLike<number>, first: Uint32Array): Uint32Array {
   const next = first.slice()
   const order = new Uint32Array(group.length)
-  group.forEach((row, i) => { order[next[row]++] = i })
+  for (let i = 0; i < group.length; i++) {
+    order[next[group[i]]++] = i
+  }
   return order
 }
 
@@ -266,21 +305,35 @@ function ranges_of(steps: Float64Array, dur: Float64Array): {start: Float64Array
   return {start, end}
 }
 
-function sum(values: number[]): number {
-  return values.reduce((total, value) => total + value, 0)
-}
+/** Sums and extremes of the events of a row; values that are not known are left out of all but the count. */
+class Aggregated {
+  covered = 0
+  private events = 0
+  private known = 0
+  private sum = 0
+  private least = Infinity
+  private most = -Infinity
 
-/** Returns an aggregate of values: the sum of none is 0, their mean and extremes are unknown. */
-function reduced(how: Aggregate, values: number[]): number | null {
-  const known = values.filter((value) => !Number.isNaN(value))
-  if (how == "sum") {
-    return sum(known)
+  add(value: number): void {
+    this.events += 1
+    if (!Number.isNaN(value)) {
+      this.known += 1
+      this.sum += value
+      this.least = Math.min(this.least, value)
+      this.most = Math.max(this.most, value)
+    }
   }
-  if (known.length == 0) {
-    return null
+
+  /** Returns an aggregate: the sum of none is 0, their mean and extremes are unknown. */
+  value(how: Aggregate): number | null {
+    switch (how) {
+      case "count": return this.events
+      case "time": case "sum": return this.sum
+      case "mean": return this.known == 0 ? null : this.sum/this.known
+      case "min": return this.known == 0 ? null : this.least
+      default: return this.known == 0 ? null : this.most
+    }
   }
-  return how == "mean" ? sum(known)/known.length
-    : known.reduce((a, b) => how == "min" ? Math.min(a, b) : Math.max(a, b))
 }
 
 /** Name of the analysis whose events are the pieces of the critical path. */

@@ -1,6 +1,6 @@
 /** The decoded record: columns by row, in ticks, and the nesting and links that follow from them. */
 
-import {decode_payload, type Columns, type Numbers} from "./decode"
+import {decode, unpack, type Columns, type Numbers} from "./decode"
 import type {Header} from "./header"
 import {category_mask, first_rows, masked, OP_CATEGORIES, rows_of, type Links, type Rows, type Times} from "./rows"
 
@@ -13,7 +13,11 @@ export const REGION_CATEGORIES = ["cell_line", "module", "module_backward"]
 
 export class Store {
   static async decode(payload: string): Promise<Store> {
-    const {header, columns, arrays} = await decode_payload(payload)
+    return Store.of_bytes(await unpack(payload))
+  }
+
+  static of_bytes(bytes: Uint8Array<ArrayBuffer>): Store {
+    const {header, columns, arrays} = decode(bytes)
     return Store.of_columns(header, columns, arrays)
   }
 
