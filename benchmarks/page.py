@@ -1,10 +1,15 @@
-"""What the page of a trace costs its reader: until it is there, from a brush to new numbers, memory.
+"""What the page of a trace costs its reader: to be there, from a brush to new numbers, memory.
 
     python -m benchmarks.page [TRACE or PAGE.html ...]
 
 Without a trace it makes up trainings of 10,000 and 200,000 events. The pages open in Chromium from
-disk. "Longest task" is the longest time for which a page did not answer, loading or brushing;
-memory is that of its process (page and worker) less that of a page of one event.
+disk, one after the other; PAGE.html may be that of another version. The columns:
+
+- `there`: ms from the start of navigation until the op table has rows;
+- `loading`, `brushing`: ms of the longest task, in which the page does not answer;
+- `range`: ms from a brush until the range is painted, median of 20 brushes of various lengths;
+- `numbers`, `p95`: ms from a brush until all views show its numbers;
+- `bytes`: of the page's process, worker included, per event, less those of a page of one event.
 """
 
 from __future__ import annotations
@@ -13,54 +18,66 @@ import argparse
 import shutil
 import statistics
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 from playwright.sync_api import Browser, Page, sync_playwright
 
 import gpuprof_widgets
+from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.report import standalone_html
 from tests.traces import kernel, op, runtime, trace_of
 
+EVENTS = (10_000, 200_000)
 BRUSHES = 20
+TIMEOUT_MS = 300_000
+SETTLING_MS = 500
 FLAGS = ["--no-sandbox", "--disable-gpu", "--js-flags=--expose-gc"]
-STORE = "Object.values(window.gpuprof?.reports ?? {})[0]"
 
 NOTE_TASKS = """
 window.tasks = []
 const note = (list) => list.getEntries().forEach(({duration}) => window.tasks.push(duration))
 new PerformanceObserver(note).observe({type: "longtask", buffered: true})
 """
-
-BRUSH = (
-    """async ([from, to]) => {
-    const store = """
-    + STORE
-    + """
-    const frame = () => new Promise((resolve) => requestAnimationFrame(resolve))
+LONGEST_TASK = "() => Math.max(0, ...window.tasks.splice(0))"
+ROWS = "() => Object.values(window.gpuprof.reports)[0].data.rows"
+BRUSH = """async ([from, to]) => {
+    const [store] = Object.values(window.gpuprof.reports)
+    const later = (wait) => new Promise((resolve) => wait(resolve))
     const painted = async () => {
-        await frame()
-        await new Promise((resolve) => setTimeout(resolve))
+        await later(requestAnimationFrame)
+        await later(setTimeout)
+        return performance.now()
     }
     const [low, high] = store.trace_bounds
     const began = performance.now()
-    store.brush([low + from * (high - low), low + to * (high - low)])
-    await painted()
-    const range = performance.now() - began
+    store.brush([from, to].map((share) => low + share * (high - low)))
+    const range = await painted()
     while (store.answers?.is_idle === false) {
-        await new Promise((resolve) => setTimeout(resolve))
+        await later(setTimeout)
     }
-    await painted()
-    return [range, performance.now() - began]
+    return [range - began, await painted() - began]
 }"""
-)
 
 
-def training(events: int) -> gpuprof_widgets.Profile:
+class Costs(NamedTuple):
+    """What one page cost: ms, and at the end bytes and events."""
+
+    there: float
+    loading: float
+    brushing: float
+    range: float
+    numbers: float
+    p95: float
+    memory: int
+    events: int
+
+
+def training(events: int) -> Record:
     """A made-up training: of each four events an op in an op, its launch, and its kernel."""
     parts = []
-    for number in range(events // 4):
+    for number in range(max(events // 4, 1)):
         ts = 1_000 * number
         parts += [
             op(f"aten::op{number % 97}", ts=ts, dur=900),
@@ -68,51 +85,78 @@ def training(events: int) -> gpuprof_widgets.Profile:
             runtime("cudaLaunchKernel", ts=ts + 100, dur=300),
             kernel(f"kernel{number % 61}", ts=ts + 500, dur=400, launched_by=4 * number + 2),
         ]
-    return gpuprof_widgets.Profile(trace_of(*parts).trace, None, {"label": "training"})
+    return trace_of(*parts)
+
+
+def measured(browser: Browser, path: Path) -> Costs:
+    """Open a page, brush it, and close it."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900}, bypass_csp=True)
+    page.set_default_timeout(TIMEOUT_MS)
+    page.add_init_script(NOTE_TASKS)
+    page.goto(path.as_uri(), wait_until="commit")
+    page.locator("table[aria-label=Operators] tbody tr").first.wait_for()
+    there = page.evaluate("performance.now()")
+    page.wait_for_timeout(SETTLING_MS)
+    loading = page.evaluate(LONGEST_TASK)
+    brushes = []
+    for number in range(BRUSHES):
+        start = 0.05 + 0.8 * number / BRUSHES
+        length = 0.1 if number % 2 else (1 - start) / 2
+        brushes.append(page.evaluate(BRUSH, [start, start + length]))
+        page.wait_for_timeout(SETTLING_MS / 10)
+    ranges, numbers = zip(*brushes, strict=True)
+    brushing = page.evaluate(LONGEST_TASK)
+    rows, memory = page.evaluate(ROWS), memory_of(browser, page)
+    page.close()
+    median = statistics.median
+    p95 = sorted(numbers)[round(0.95 * (BRUSHES - 1))]
+    return Costs(there, loading, brushing, median(ranges), median(numbers), p95, memory, rows)
 
 
 def memory_of(browser: Browser, page: Page) -> int:
-    """Bytes that the process of a page has, after its garbage was collected."""
-    page.evaluate("() => { gc(); gc() }")
-    session = browser.new_browser_cdp_session()
-    processes = session.send("SystemInfo.getProcessInfo")["processInfo"]
+    """Bytes that the process of a page has to itself, after garbage was collected."""
+    for each in (page, *page.workers):
+        each.evaluate("() => { gc(); gc() }")
+    page.wait_for_timeout(10 * SETTLING_MS)  # the browser gives free memory back in its own time
+    processes = browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
     renderers = [psutil.Process(each["id"]) for each in processes if each["type"] == "renderer"]
-    return max(process.memory_full_info().uss for process in renderers)
+    return max(int(renderer.memory_full_info().uss) for renderer in renderers)
 
 
-def measure(browser: Browser, path: Path) -> tuple[list[float], int, int]:
-    """Return ms to load, of the longest tasks, of brushes; the number of events; bytes."""
-    page = browser.new_page(viewport={"width": 1280, "height": 900}, bypass_csp=True)
-    page.set_default_timeout(300_000)
-    page.add_init_script(NOTE_TASKS)
-    page.goto(path.as_uri(), wait_until="commit")
-    page.wait_for_function(
-        "() => document.querySelector('.gpuprof-report') != null"
-        " && document.querySelector('.gpuprof-report').dataset.shown !== undefined"
-    ) if False else page.locator("table[aria-label=Operators] tbody tr").first.wait_for()
-    there = page.evaluate("performance.now()")
-    page.wait_for_timeout(500)
-    loading = max(page.evaluate("window.tasks"), default=0)
-    page.evaluate("() => { window.tasks = [] }")
-    times = []
-    for number in range(BRUSHES):
-        start = 0.05 + 0.8 * number / BRUSHES
-        times.append(page.evaluate(BRUSH, [start, start + (0.1 if number % 2 else 0.5 * (1 - start))]))
-        page.wait_for_timeout(50)
-    brushing = max(page.evaluate("window.tasks"), default=0)
-    rows = page.evaluate(f"{STORE}.data.rows")
-    memory = memory_of(browser, page)
-    page.close()
-    ranges, numbers = zip(*times, strict=True)
-    shown = [there, loading, brushing, statistics.median(ranges), statistics.median(numbers), sorted(numbers)[-2]]
-    return shown, rows, memory
+def pages(names: list[str], folder: Path) -> dict[str, Path]:
+    """Return the pages by what is measured, those of traces written into the folder."""
+    records = {f"training of {events:,}": training(events) for events in (() if names else EVENTS)}
+    given = {name: Path(name).resolve() for name in names if name.endswith(".html")}
+    records |= {name: gpuprof_widgets.load(name) for name in names if name not in given}
+    written = {name: folder / f"{number}.html" for number, name in enumerate(records)}
+    for name, path in written.items():
+        path.write_text(standalone_html(records[name]), encoding="utf-8")
+    return written | given
+
+
+def main() -> None:
+    """Print a line for each page."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("pages", nargs="*", metavar="TRACE or PAGE.html")
+    names = parser.parse_args().pages
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        empty = Path(folder) / "empty.html"
+        empty.write_text(standalone_html(training(1)), encoding="utf-8")
+        base = measured(browser, empty).memory
+        print(
+            f"{'page':<32}{'events':>11}" + "".join(f"{name:>9}" for name in Costs._fields[:6]),
+            "   bytes",
+        )
+        for name, path in pages(names, Path(folder)).items():
+            costs = measured(browser, path)
+            times = "".join(f"{value:>9.0f}" for value in costs[:6])
+            per_event = (costs.memory - base) / costs.events
+            print(f"{name[-32:]:<32}{costs.events:>11,}{times}{per_event:>9.0f}", flush=True)
+        browser.close()
 
 
 if __name__ == "__main__":
-    import sys
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
-        for name in sys.argv[1:]:
-            shown, rows, memory = measure(browser, Path(name).resolve())
-            print(name, rows, [round(x) for x in shown], f"{memory/1e6:.0f} MB", flush=True)
-        browser.close()
+    main()

@@ -19,6 +19,12 @@ COLUMNS = ["calls", "cpu_total_ns", "cpu_self_ns"]
 BOOT_MS = 120_000
 """A bound against hanging, from the page's script to its first table."""
 
+SETTLED = """async () => {
+    while (Object.values(window.gpuprof.reports).some(({answers}) => !answers.is_idle)) {
+        await new Promise((resolve) => setTimeout(resolve))
+    }
+}"""
+
 READ_ROWS = """(table, keys) => Array.from(table.querySelectorAll("tbody tr"), row => [
     row.querySelector("td").title,
     ...keys.map(key => Number(row.querySelector(`[data-column=${key}]`)?.dataset.value ?? 0))
@@ -66,6 +72,10 @@ class Report:
         store = "const store = Object.values(window.gpuprof.reports)[0]"
         return self.page.evaluate(f"(() => {{ {store}; return {expression} }})()")
 
+    def settle(self) -> None:
+        """Wait until the views show the numbers of the present range, which take a moment."""
+        self.page.evaluate(SETTLED)
+
     def use_scheme(self, scheme: str) -> None:
         """Have the reader's system light or dark; the report follows a moment later."""
         self.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
@@ -99,6 +109,7 @@ class Report:
         mouse.move(box["x"] + right * box["width"], y, steps=4)
         mouse.up()
         expect(self.range_text).to_contain_text("Range")
+        self.settle()
         return self.brushed()
 
 

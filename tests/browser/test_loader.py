@@ -31,10 +31,10 @@ def record(label: str) -> Record:
     return trace_of(op(f"aten::{label}", ts=0, dur=1000), label=label)
 
 
-def outputs(label: str, *, runtime: bool) -> tuple[str, str]:
+def outputs(label: str, *, runtime: bool, of: Record | None = None) -> tuple[str, str]:
     """The first and the last output of a cell: HTML without script, and the script."""
     static = {"text/html": f'<div class="gpuprof-static">static {label}</div>'}
-    figure = report_figure(record(label), sort="cpu_self")
+    figure = report_figure(of or record(label), sort="cpu_self")
     html, _, script = three_outputs(static, Picture(b"", "", 1), figure, embed_runtime=runtime)
     return html["text/html"], script["application/javascript"]
 

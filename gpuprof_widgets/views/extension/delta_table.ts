@@ -29,6 +29,7 @@ export class DeltaTableView extends TableView<number> {
   }
 
   override async lazy_initialize(): Promise<void> {
+    this.deltas = this.tables[0]
     await super.lazy_initialize()
     await this.model.group.ready
   }
@@ -40,11 +41,6 @@ export class DeltaTableView extends TableView<number> {
 
   protected get title(): string {
     return "What differs"
-  }
-
-  protected override build_content(): Node[] {
-    this.deltas = this.tables[0]
-    return super.build_content()
   }
 
   protected override first_order(): Order {

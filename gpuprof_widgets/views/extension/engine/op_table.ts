@@ -158,7 +158,14 @@ export function memory_rows(store: Store): Int32Array {
 export function op_row_instances(store: Store, grouping: Grouping, key: string): Int32Array {
   const {groups, group_of} = grouped(store, grouping)
   const wanted = groups.findIndex((group) => group.key == key)
-  return wanted < 0 ? new Int32Array(0) : rows_equal_to(Int32Array.from({length: store.rows}, (_, row) => group_of(row)), wanted)
+  const rows = new Int32Array(store.rows)
+  let count = 0
+  for (let row = 0; wanted >= 0 && row < store.rows; row++) {
+    if (group_of(row) == wanted) {
+      rows[count++] = row
+    }
+  }
+  return rows.slice(0, count)
 }
 
 /** Returns the keys of the op table's rows to which some slices belong; some slices it leaves out. */

@@ -255,12 +255,16 @@ export function rows_equal_to(column: ArrayLike<number>, value: number): Int32Ar
 }
 
 /** Returns rows (from `offset` on) by their key. */
-export function group_rows(keys: ArrayLike<number>, offset: number): Int32Array[] {
-  const sizes: number[] = []
+export function group_rows(keys: Numbers, offset: number): Int32Array[] {
+  let most = -1
   for (let i = 0; i < keys.length; i++) {
-    sizes[keys[i]] = (sizes[keys[i]] ?? 0) + 1
+    most = Math.max(most, keys[i])
   }
-  const groups = Array.from(sizes, (size) => new Int32Array(size ?? 0))
+  const sizes = new Uint32Array(most + 1)
+  for (let i = 0; i < keys.length; i++) {
+    sizes[keys[i]]++
+  }
+  const groups = Array.from(sizes, (size) => new Int32Array(size))
   const filled = new Uint32Array(groups.length)
   for (let i = 0; i < keys.length; i++) {
     groups[keys[i]][filled[keys[i]]++] = offset + i
