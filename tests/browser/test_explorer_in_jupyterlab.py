@@ -1,4 +1,4 @@
-"""`profile.explore()` in JupyterLab: page and Python in step, and the reopened notebook."""
+"""`profile.explore()` in JupyterLab and Notebook 7: page and Python in step, and reopened."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.browser.conftest import RUN_MS, Lab
+from tests.browser.conftest import RUN_MS, Lab, serve_lab
 from tests.browser.report_page import Report
 from tests.browser.test_jupyterlab import open_without_kernel, save
 
@@ -97,9 +97,16 @@ def page(browser: Browser) -> Iterator[Page]:
     context.close()
 
 
+@pytest.fixture(scope="module")
+def notebook7(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    yield from serve_lab(tmp_path_factory.mktemp("notebook7"), "notebook")
+
+
+@pytest.mark.parametrize("front_end", ["lab", "notebook7"])
 def test_page_and_python_are_in_step_and_a_reopened_notebook_has_the_plain_report(
-    page: Page, lab: Lab
+    page: Page, front_end: str, request: pytest.FixtureRequest
 ) -> None:
+    lab: Lab = request.getfixturevalue(front_end)
     path = lab.root / NOTEBOOK
     write_notebook(path, CELLS)
     lab.open(page, NOTEBOOK)
