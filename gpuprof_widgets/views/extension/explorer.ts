@@ -137,16 +137,30 @@ function same_rows(a: Int32Array, b: Int32Array): boolean {
   return a.length == b.length && a.every((row, i) => row == b[i])
 }
 
-/** Returns a function that calls this one once before the next painting, however often it is called. */
+/**
+ * Returns a function that has this one called as soon as the present task has ended, and from then on once a frame:
+ * Python answers while the views draw what was brushed.
+ */
 function once_a_frame(call: () => void): () => void {
+  let is_due = false
   let is_waiting = false
+  const run = (): void => {
+    is_due = false
+    is_waiting = true
+    call()
+    requestAnimationFrame(() => {
+      is_waiting = false
+      if (is_due) {
+        run()
+      }
+    })
+  }
   return () => {
-    if (!is_waiting) {
-      is_waiting = true
-      requestAnimationFrame(() => {
-        is_waiting = false
-        call()
-      })
+    if (!is_due) {
+      is_due = true
+      if (!is_waiting) {
+        queueMicrotask(run)
+      }
     }
   }
 }
