@@ -10,6 +10,7 @@ from gpuprof_widgets.exceptions import GpuprofError, OptionError, RecordingError
 if TYPE_CHECKING:
     from gpuprof_widgets.capture.environment import measured_peaks
     from gpuprof_widgets.capture.lines import lines
+    from gpuprof_widgets.chart import Chart
     from gpuprof_widgets.many_ranks import ranks
     from gpuprof_widgets.profiles import Profile, compare, explore, load
     from gpuprof_widgets.profiling import profile, steps
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Chart",
     "GpuprofError",
     "OptionError",
     "Profile",
@@ -45,6 +47,7 @@ last: Profile | None = None
 
 # Loaded when first asked for: `import gpuprof_widgets` itself costs no more than its errors.
 _HOMES = {
+    "Chart": "gpuprof_widgets.chart",
     "Profile": "gpuprof_widgets.profiles",
     "Trace": "gpuprof_widgets.trace.model",
     "compare": "gpuprof_widgets.profiles",

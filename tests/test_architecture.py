@@ -35,6 +35,7 @@ LAYERS = {
         *("comparisons", "explorer", "runtime_carrier", "snakeviz_server"),
     },
     "explorer": {"exceptions", "trace", "analyses", "analysed", "views", "runtime_carrier"},
+    "chart": {"views"},
     "comparisons": {"exceptions", "trace", "analyses", "views", "runtime_carrier"},
     "many_ranks": {
         *("exceptions", "trace", "analyses", "views", "profiles", "explorer", "runtime_carrier"),
@@ -64,6 +65,7 @@ LIBRARIES = {
     "views": {"bokeh", "numpy", "pandas", "matplotlib", "PIL", "rich"},
     "magic": {"IPython"},
     "explorer": {"anywidget", "bokeh", "ipywidgets", "numpy", "pandas", "traitlets"},
+    "chart": {"anywidget", "bokeh", "traitlets"},
     "integrations": {"lightning", "pytorch_lightning", "transformers"},
     "exports": {"pandas"},
     "profiles": {"pandas"},

@@ -90,6 +90,18 @@ def test_fifth_notebook_finds_the_rank_that_is_awaited() -> None:
 
 
 @pytest.mark.kernel
+def test_seventh_notebook_draws_the_owners_of_the_range_that_it_brushes() -> None:
+    notebook = nbformat.read(ROOT / "notebooks" / "07_explore_in_python.ipynb", as_version=4)
+    here = {"metadata": {"path": ROOT / "notebooks"}}
+    NotebookClient(notebook, timeout=600, resources=here).execute()
+    printed = "".join(output.text for output in outputs_of(notebook) if "text" in output)
+    assert "15 were selected, now the 7 longer ones are" in printed  # 3 convolutions in 5 steps
+    *_, answer = (output.data for output in outputs_of(notebook) if "data" in output)
+    owners = r"(?m)^(model[.\d\w]*|\(no owner\)) +\d+\.\d+ +\d+\.\d+$"
+    assert len(re.findall(owners, answer["text/plain"])) == 3
+
+
+@pytest.mark.kernel
 def test_fourth_notebook_tells_a_change_from_noise() -> None:
     notebook = nbformat.read(ROOT / "notebooks" / "04_compare_two_runs.ipynb", as_version=4)
     here = {"metadata": {"path": ROOT / "notebooks"}}
@@ -120,6 +132,11 @@ class TestCommitted:
         pages = [output.data["text/html"] for output in outputs_of(notebook) if "data" in output
                  if "text/html" in output.data]  # fmt: skip
         assert any("<table" in page for page in pages)
+
+    def test_it_holds_no_widget_which_would_not_be_found(self, path: Path) -> None:
+        notebook = nbformat.read(path, as_version=4)
+        assert "application/vnd.jupyter.widget-view+json" not in mime_types(notebook)
+        assert "widgets" not in notebook.metadata
 
     def test_it_is_smaller_than_a_megabyte(self, path: Path) -> None:
         assert path.stat().st_size < 1_000_000

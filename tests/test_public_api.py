@@ -13,6 +13,7 @@ import gpuprof_widgets
 
 def test_the_public_names() -> None:
     assert gpuprof_widgets.__all__ == [
+        "Chart",
         "GpuprofError",
         "OptionError",
         "Profile",

@@ -111,8 +111,8 @@ function choices_of(model) {
   const steps = model.get("_steps").map((step) => [String(step), `step ${step}`])
   return [
     ...names.length < 2 ? [] : [choice(model.get("_noun"), names, model.get("profile_name"), (name) => set("profile_name", name))],
-    ...steps.length == 0 ? [] : [choice("Step", [["", "any"], ...steps], String(model.get("step") ?? ""),
-      (step) => set("step", step == "" ? null : Number(step)))],
+    ...steps.length === 0 ? [] : [choice("Step", [["", "any"], ...steps], String(model.get("step") ?? ""),
+      (step) => set("step", step === "" ? null : Number(step)))],
   ]
 }
 

@@ -1,7 +1,8 @@
 /* Starts one live report in the output it stands in. report.py puts the data in the place of @OUTPUT@:
- * {uid, explorer: whether a widget stands between picture and script, bokeh: version, version: of the runtime, document: gzipped base64, runtime: null or {version, bokeh,
- * extension}: gzipped base64}; a part of the runtime is a script that defines the function `window.gpuprof.part`. The static outputs above
- * are the summary, an element with the class `gpuprof-UID`, and a picture.
+ * {uid, explorer: whether a widget stands between picture and script, bokeh: version, version: of the runtime,
+ * document: gzipped base64, runtime: null or {version, bokeh, extension}: gzipped base64}; a part of the runtime is a
+ * script that defines the function `window.gpuprof.part`. The static outputs above are the summary, an element with
+ * the class `gpuprof-UID`, and a picture.
  * One runtime serves all reports of a page and version, whichever output carries it. Whatever fails, the static
  * outputs stay as they are and one line on top of them says why.
  * A report lives as long as its element: a front end may take it out of the page and put it back, and what

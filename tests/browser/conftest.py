@@ -98,16 +98,18 @@ def open_report(browser: Browser, tmp_path: Path) -> Iterator[Open]:
 
 @dataclass(frozen=True)
 class Lab:
-    """A running JupyterLab: where it listens, and the folder that it serves."""
+    """A running JupyterLab, or Notebook 7: where it listens, and the folder that it serves."""
 
     root: Path
     home: Path
     port: int
     token: str
+    program: str = "jupyterlab"
 
     def url(self, notebook: str) -> str:
-        """Address of one notebook in JupyterLab's single-document mode."""
-        return f"http://127.0.0.1:{self.port}/doc/tree/{notebook}?token={self.token}"
+        """Address of one notebook; in JupyterLab in its single-document mode."""
+        folder = "doc/tree" if self.program == "jupyterlab" else "notebooks"
+        return f"http://127.0.0.1:{self.port}/{folder}/{notebook}?token={self.token}"
 
     def api(self, path: str, method: str = "GET") -> bytes:
         request = Request(f"http://127.0.0.1:{self.port}/api/{path}", method=method)
@@ -128,7 +130,8 @@ class Lab:
             page.goto(self.url(notebook))
         page.wait_for_selector(".jp-CodeCell .cm-content")
         page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status='idle']")
-        page.locator(".jp-StatusBar-TextItem", has_text="| Idle").wait_for()
+        if self.program == "jupyterlab":
+            page.locator(".jp-StatusBar-TextItem", has_text="| Idle").wait_for()
 
     def run(self, page: Page, notebook: str, *, cells: int) -> None:
         """Open a notebook and run its cells by hand, each once the one before it has run."""
@@ -155,7 +158,7 @@ class Lab:
         self._set("@jupyterlab/apputils-extension/notification", news)
         with (self.home / "lab.log").open("wb") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "jupyterlab", *self._arguments()],
+                [sys.executable, "-m", self.program, *self._arguments()],
                 env=os.environ | self._environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -189,7 +192,9 @@ class Lab:
                 time.sleep(0.2)
             else:
                 return
-        pytest.fail("JupyterLab did not start:\n" + (self.home / "lab.log").read_text()[-3000:])
+        pytest.fail(
+            f"{self.program} did not start:\n" + (self.home / "lab.log").read_text()[-3000:]
+        )
 
 
 def free_port() -> int:
@@ -198,8 +203,8 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def serve_lab(home: Path) -> Iterator[Lab]:
-    lab = Lab(home / "notebooks", home, free_port(), secrets.token_hex(16))
+def serve_lab(home: Path, program: str = "jupyterlab") -> Iterator[Lab]:
+    lab = Lab(home / "notebooks", home, free_port(), secrets.token_hex(16), program)
     server = lab.start()
     try:
         lab.await_answer(server)

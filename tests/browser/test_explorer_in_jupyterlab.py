@@ -1,9 +1,11 @@
-"""`profile.explore()` in JupyterLab: page and Python in step, and the reopened notebook."""
+"""`profile.explore()` in JupyterLab and Notebook 7: page and Python in step, and reopened."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import shutil
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +14,12 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.browser.conftest import RUN_MS, Lab
-from tests.browser.report_page import Report
+from gpuprof_widgets import load
+from tests.browser.conftest import RUN_MS, Lab, serve_lab
+from tests.browser.report_page import Report, expected_rows
 from tests.browser.test_jupyterlab import open_without_kernel, save
 
+RECORDED = Path(__file__).parents[1] / "data" / "recorded"
 NOTEBOOK = "explored.ipynb"
 QUERY = "name in ('aten::addmm', 'aten::relu')"  # no row of the op table has the slices of both
 CELLS = [
@@ -61,6 +65,20 @@ CHOOSING_CELLS = [
     "both.on_change(tell_of_both)\n"
     "label_of_both",
 ]
+RANKS = "ranks.ipynb"
+RANK_CELLS = [
+    "import gpuprof_widgets, ipywidgets\n"
+    "explorer = gpuprof_widgets.ranks('ranks').explore()\n"
+    "explorer",
+    "label = ipywidgets.Label()\n"
+    "def tell(_=None):\n"
+    "    label.value = f'{explorer.profile_name} {len(explorer.operators())}'\n"
+    "explorer.on_change(tell)\n"
+    "label",
+    "explorer.profile_name = 'rank 0'",
+]
+REPORT_SENT = re.compile(rb'"report": ?"')
+"""What a message with a report's script names, and no other message to the page."""
 SMALL_BUDGET = (
     "import functools, gpuprof_widgets.explorer as home\n"
     "home.report_figure = functools.partial(home.report_figure, budget_bytes=3_000)"
@@ -97,9 +115,16 @@ def page(browser: Browser) -> Iterator[Page]:
     context.close()
 
 
+@pytest.fixture(scope="module")
+def notebook7(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    yield from serve_lab(tmp_path_factory.mktemp("notebook7"), "notebook")
+
+
+@pytest.mark.parametrize("front_end", ["lab", "notebook7"])
 def test_page_and_python_are_in_step_and_a_reopened_notebook_has_the_plain_report(
-    page: Page, lab: Lab
+    page: Page, front_end: str, request: pytest.FixtureRequest
 ) -> None:
+    lab: Lab = request.getfixturevalue(front_end)
     path = lab.root / NOTEBOOK
     write_notebook(path, CELLS)
     lab.open(page, NOTEBOOK)
@@ -119,6 +144,9 @@ def test_page_and_python_are_in_step_and_a_reopened_notebook_has_the_plain_repor
 
 
 def test_a_report_with_merged_events_is_replaced_by_one_that_has_all(page: Page, lab: Lab) -> None:
+    """It is sent once, as bytes; brushing sends what is brushed and no more of the trace."""
+    received: list[bytes] = []
+    page.on("websocket", lambda socket: socket.on("framereceived", note_bytes(received)))
     write_notebook(lab.root / MERGED, [f"{CELLS[0]}\n{SMALL_BUDGET}", *CELLS[1:4]])
     lab.open(page, MERGED)
     notebook = Notebook(page)
@@ -129,7 +157,54 @@ def test_a_report_with_merged_events_is_replaced_by_one_that_has_all(page: Page,
     expect(cell.locator(".gpuprof-report")).to_have_count(1)
     report = Report.wait(page)
     assert report.state("store.rows_kept")
+    sent = len(received)
     check_page_tells_python(notebook, report)
+    [script] = [frame for frame in received if REPORT_SENT.search(frame)]
+    assert len(script) > 100_000
+    assert len(received) > sent
+    assert max(map(len, received[sent:])) < 10_000
+
+
+def note_bytes(received: list[bytes]) -> Callable[[bytes | str], None]:
+    def note(frame: bytes | str) -> None:
+        received.append(frame if isinstance(frame, bytes) else frame.encode())
+
+    return note
+
+
+def test_a_rank_is_chosen_in_page_and_in_python(page: Page, lab: Lab) -> None:
+    folder = lab.root / "ranks"
+    folder.mkdir()
+    profiles = []
+    for rank in (0, 1):
+        name = f"training.rank{rank}.gpuprof"
+        shutil.copy(RECORDED / name, folder)
+        profiles.append(load(folder / name))
+    write_notebook(lab.root / RANKS, RANK_CELLS)
+    lab.open(page, RANKS)
+    notebook = Notebook(page)
+    cell = notebook.run(1)
+    label = notebook.run(2).locator(".widget-label")
+    report = Report.wait(page)
+    assert report.op_rows() == expected_rows(profiles[0])
+    choice = cell.get_by_role("combobox", name="Rank")
+    choice.select_option("rank 1")
+    expect(label).to_have_text(f"rank 1 {len(profiles[1].operators())}")
+    expect(cell.locator(".gpuprof-report")).to_have_count(1)
+    expect_rows(report, expected_rows(profiles[1]))
+    notebook.run(3)
+    expect(choice).to_have_value("rank 0")
+    expect(label).to_have_text(f"rank 0 {len(profiles[0].operators())}")
+    expect_rows(report, expected_rows(profiles[0]))
+    expect(cell.locator(".gpuprof-report")).to_have_count(1)
+
+
+def expect_rows(report: Report, rows: dict[str, tuple[int, ...]]) -> None:
+    """Wait until another report with these rows has come."""
+    end = time.monotonic() + 60
+    while report.op_rows() != rows and time.monotonic() < end:
+        report.page.wait_for_timeout(200)
+    assert report.op_rows() == rows
 
 
 def test_the_choices_of_page_and_python_are_the_same(page: Page, lab: Lab) -> None:

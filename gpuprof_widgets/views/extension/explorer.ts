@@ -27,26 +27,59 @@ export function join(store: TraceStore, kernel: Kernel): void {
   show_rows(store, kernel)
   show_visible(store, kernel)
   listen(kernel, new WeakRef(store))
-  const tell = once_a_frame(() => {
-    if (kernel.get("_uid") != store.uid) {
-      return
+  store.teller = new Teller(() => {
+    if (kernel.get("_uid") == store.uid) {
+      tell(store, kernel)
     }
-    if (!same_range(shown_range(store, kernel), range_of(store))) {
-      kernel.set("range", range_of(store))
-    }
-    kernel.set("visible", visible_of(store))
-    CHOICES.forEach((name) => kernel.set(name, store[name]))
-    if (store.rows_kept && !same_rows(rows_in(kernel), rows_of(store.selection))) {
-      kernel.set("_about", store.selection?.text ?? "")
-      kernel.set("_rows", bytes_of(rows_of(store.selection)))
-    }
-    kernel.save_changes()
   })
-  const choices = CHOICES.map((name) => store.properties[name].change)
-  for (const signal of [store.properties.window.change, store.visible.change, store.selection_changed, ...choices]) {
-    store.connect(signal, tell)
+  for (const name of CHOICES) {
+    store.connect(store.properties[name].change, () => store.teller?.tell())
   }
-  tell()
+  store.teller.tell()
+}
+
+function tell(store: TraceStore, kernel: Kernel): void {
+  if (!same_range(shown_range(store, kernel), range_of(store))) {
+    kernel.set("range", range_of(store))
+  }
+  kernel.set("visible", visible_of(store))
+  CHOICES.forEach((name) => kernel.set(name, store[name]))
+  if (store.rows_kept && !same_rows(rows_in(kernel), rows_of(store.selection))) {
+    kernel.set("_about", store.selection?.text ?? "")
+    kernel.set("_rows", bytes_of(rows_of(store.selection)))
+  }
+  kernel.save_changes()
+}
+
+/** Has something told at the first change of a frame, and what has changed since then in the next frame. */
+export class Teller {
+  private is_waiting = false
+  private is_due = false
+
+  constructor(private readonly send: () => void) {}
+
+  tell(): void {
+    if (this.is_waiting) {
+      this.is_due = true
+    } else {
+      this.wait()
+      this.send()
+    }
+  }
+
+  /** Tells nothing before the next frame. */
+  wait(): void {
+    if (!this.is_waiting) {
+      this.is_waiting = true
+      requestAnimationFrame(() => {
+        this.is_waiting = false
+        if (this.is_due) {
+          this.is_due = false
+          this.tell()
+        }
+      })
+    }
+  }
 }
 
 /** Follows the kernel. A report that has left the page is let go of, though its explorer lives on in the kernel. */
@@ -55,6 +88,7 @@ function listen(kernel: Kernel, held: WeakRef<TraceStore>): void {
   const follow = (event: string, show: Show): void => kernel.on(event, (message) => {
     const store = held.deref()
     if (store != null && kernel.get("_uid") == store.uid) {
+      store.teller?.wait()  // the kernel may have set more, of which this is the first
       show(store, kernel, message)
     }
   })
@@ -135,18 +169,4 @@ function same_range(a: [number, number], b: [number, number]): boolean {
 
 function same_rows(a: Int32Array, b: Int32Array): boolean {
   return a.length == b.length && a.every((row, i) => row == b[i])
-}
-
-/** Returns a function that calls this one once before the next painting, however often it is called. */
-function once_a_frame(call: () => void): () => void {
-  let is_waiting = false
-  return () => {
-    if (!is_waiting) {
-      is_waiting = true
-      requestAnimationFrame(() => {
-        is_waiting = false
-        call()
-      })
-    }
-  }
 }

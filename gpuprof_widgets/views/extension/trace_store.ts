@@ -8,7 +8,7 @@ import {contrast, parse_colour} from "./colour"
 import type {Fact} from "./element"
 import * as engine from "./engine"
 import type {Answer, Argument, Question, State, Store, Window} from "./engine"
-import {join, type Kernel} from "./explorer"
+import {join, type Kernel, type Teller} from "./explorer"
 import {Journal, type Layer, type Part} from "./journal"
 import {decode_record, type Answers} from "./record"
 import {Theme} from "./theme"
@@ -67,6 +67,8 @@ export class TraceStore extends Model implements Part {
   /** The way back to earlier states; several traces on one time axis share one. */
   journal: Journal
   selection: Selection | null = null
+  /** Tells an `Explorer` in Python what has changed, where one has joined: before the views draw it, so that it answers meanwhile. */
+  teller: Teller | null = null
   /** The traces of the page; they are selected together. */
   linked: Linked = {stores: [this], choose: ([selection]) => this.choose(selection)}
   /** The range under a drag that is still going on, ns. */
@@ -116,7 +118,10 @@ export class TraceStore extends Model implements Part {
     super.connect_signals()
     const {window, show_path} = this.properties
     for (const signal of [window.change, show_path.change, this.visible.change, this.selection_changed]) {
-      this.connect(signal, () => this.journal.note())
+      this.connect(signal, () => {
+        this.teller?.tell()
+        this.journal.note()
+      })
     }
   }
 
