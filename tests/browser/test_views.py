@@ -814,11 +814,11 @@ def test_finding_shows_its_range(open_report: Open) -> None:
 
 def test_finding_highlights_its_events(open_report: Open) -> None:
     report = open_report(small())
-    report.page.get_by_role("button", name="show: GPU 0 was busy").click()
+    report.page.get_by_role("button", name="show: GPU 0 is idle").click()
     names = state(report, "Array.from(store.selection.rows, row => store.data.name(row))")
     assert names == ["aten::linear", "sgemm"]
     expect(report.selection_text).to_contain_text("2 events highlighted")
-    report.page.get_by_role("button", name="show: `aten::mm` caused").click()
+    report.page.get_by_role("button", name="show: `aten::mm` causes").click()
     assert state(report, "Array.from(store.selection.rows)") == [2]
     report.timeline.press("Escape")
     assert state(report, "store.selection") is None
