@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from gpuprof_widgets.analyses.compare import sentences
 from gpuprof_widgets.analyses.findings import FINDINGS
 from gpuprof_widgets.analyses.ranks.findings import FINDINGS as OF_RANKS
 from gpuprof_widgets.capture.cell import cell_numbers
@@ -116,6 +117,8 @@ def findings_with_titles() -> Iterator[None]:
         for rules in (FINDINGS, OF_RANKS):
             for name, rule in rules.items():
                 patch.setitem(rules, name, with_checked_titles(rule))
+        compares = with_checked_titles(sentences.comparison_findings)
+        patch.setattr(sentences, "comparison_findings", compares)
         yield
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import nbformat
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from nbformat.v4 import new_code_cell, new_notebook
+from playwright.sync_api import Browser, Locator, Page, expect
 
+from gpuprof_widgets import Profile
 from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.views import report as static_report
 from gpuprof_widgets.views.cards import cards
-from tests.browser.conftest import SCREENSHOTS
+from tests.browser.conftest import SCREENSHOTS, Lab
 from tests.browser.report_page import Open, Report, too_faint
 from tests.traces import Shared, annotation, block, cell_line, copy, kernel, op, runtime, trace_of
 
@@ -157,6 +160,7 @@ def still(open_report: Open) -> Report:
 
 
 def test_the_card_of_the_top_op_leads_to_its_row(still: Report) -> None:
+    still.table.get_by_role("button", name="Name").click()  # it is no longer the first row
     card(still, "Top op").click()
     row = still.table.get_by_role("row", name="aten::mm")
     expect(row).to_have_attribute("aria-selected", "true")
@@ -218,6 +222,27 @@ def test_the_timeline_is_on_the_first_screen(open_report: Open, shared: Shared, 
     with sized(report, 900, 800) as page:
         assert top_part(page) <= ABOVE_THE_TIMELINE
         assert page.evaluate("document.documentElement.scrollWidth") <= 900
+
+
+def test_the_timeline_is_on_the_first_screen_in_jupyterlab(browser: Browser, lab: Lab) -> None:
+    record = slow()
+    Profile(record.trace, record.calls, record.metadata).save(str(lab.root / "slow.gpuprof"))
+    kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
+    source = 'import gpuprof_widgets\n\ngpuprof_widgets.load("slow.gpuprof")'
+    notebook = new_notebook(cells=[new_code_cell(source)], metadata={"kernelspec": kernel})
+    nbformat.write(notebook, lab.root / "header.ipynb")
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    lab.run(page, "header.ipynb", cells=1)
+    report = Report.wait(page)
+    cell = page.locator(".jp-CodeCell .jp-Cell-inputWrapper").first
+    cell.evaluate("cell => cell.scrollIntoView({block: 'start'})")
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / "header_in_jupyterlab.png")
+    assert top_part(page) <= ABOVE_THE_TIMELINE
+    tracks = report.timeline.bounding_box()
+    assert tracks is not None
+    assert tracks["y"] + 100 <= 800
+    page.close()
 
 
 def test_a_high_screen_has_the_first_finding_unfolded(open_report: Open) -> None:

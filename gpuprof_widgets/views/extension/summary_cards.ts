@@ -32,12 +32,12 @@ export function jump(header: PanelView, {panel, view, detail}: Card): void {
   const ops = view == "op_table" ? view_of(header, OpTableView) : null
   if (tabs != null) {
     tabs.model.active = panel
-    go_to_part(tabs, "[role=tab][aria-selected=true]", "start")
+    go_to_part(tabs, "start", "[role=tab][aria-selected=true]")
   } else if (memory != null) {
     show_peak(store, memory, detail)
-    go_to_part(memory, "select, button", "start")
+    go_to_part(memory, "start", "select, button")
   } else if (ops != null) {
-    go_to_part(ops, "tr[aria-selected=true], tr[data-key]", "center")
+    go_to_part(ops, "center", "tr[aria-selected=true]", "tr[data-key]")
   } else {
     if (store.selection == null) {
       zoom_to(store, ...store.bounds, 0)
@@ -51,8 +51,9 @@ export function view_of<V extends PanelView>(header: PanelView, kind: abstract n
   return header.owner.query_one((view) => view instanceof kind && view.store === header.store) as V | null
 }
 
-function go_to_part(view: PanelView, part: string, block: ScrollLogicalPosition): void {
-  const el = view.shadow_el.querySelector<HTMLElement>(part)
+/** Goes to the first of these parts of a view that there is. */
+function go_to_part(view: PanelView, block: ScrollLogicalPosition, ...parts: string[]): void {
+  const [el] = parts.flatMap((part) => [...view.shadow_el.querySelectorAll<HTMLElement>(part)])
   if (el != null) {
     go_to(el, block)
   }
