@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpuprof_widgets.analyses.findings import FINDINGS, Finding, findings
+from gpuprof_widgets.comparisons import Comparison
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.redact import redacted
 from tests.finding_titles import title_problems, with_checked_titles
 from tests.test_findings import CASES
 from tests.traces import cell_line, kernel, op, runtime, trace_of
@@ -79,6 +81,21 @@ def test_a_title_says_what_costs() -> None:
     titles = {each.rule: each.title for each in findings(record)}
     assert titles["synchronising"] == "`aten::item` waits for the GPU in `cudaStreamSynchronize`"
     assert titles["device_idle"] == "GPU 0 is idle after its last work"
+
+
+def test_a_comparison_names_what_changed_unless_its_source_is_redacted() -> None:
+    a, b = (
+        trace_of(cell_line(2, "f(x)", ts=0, dur=dur), op("aten::mm", ts=0, dur=dur))
+        for dur in (100, 300)
+    )
+    assert [each.title for each in Comparison(a, b).findings()] == [
+        "B's run takes 3.0 times as long",
+        "The class `CPU ops` changed most",
+        "The op `aten::mm` changed most in CPU self time",
+        "The line `f(x)` changed most in wall self time",
+    ]
+    found = Comparison(redacted(a), redacted(b)).findings()
+    assert found[-1].title == "A line changed most in wall self time"
 
 
 def test_the_line_of_a_finding_is_that_which_its_remedy_names() -> None:

@@ -154,7 +154,7 @@ def test_hover_tells_times_and_moves_nothing(open_report: Open) -> None:
 
 def test_wheel_zooms_only_with_a_modifier(open_report: Open) -> None:
     report = open_report(small())
-    report.page.set_viewport_size({"width": 1280, "height": 500})
+    report.page.set_viewport_size({"width": 1280, "height": 640})
     box = report.timeline.bounding_box()
     assert box is not None
     report.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)

@@ -158,9 +158,9 @@ def _moved(
     per = "per step" if runs.steps else "of the run"
     cost = float(real["delta_ns"].abs().max())
     text = f"{heading}: {', '.join(named)}{more} ({measure} {per})."
-    most = code(str(real["name"].iloc[int(real["delta_ns"].abs().to_numpy().argmax())]))
-    by = "" if measure == "time" else f" in {measure}"
-    title = f"{KINDS[heading]} {most} changed most{by}"
+    most = str(real["name"].iloc[int(real["delta_ns"].abs().to_numpy().argmax())])
+    subject = f"{KINDS[heading]} {code(most)}" if most else "A line"  # its source is redacted
+    title = f"{subject} changed most{'' if measure == 'time' else f' in {measure}'}"
     return Finding(text, cost_ns=int(cost), share=cost / whole, rule="moved", title=title)
 
 
