@@ -197,7 +197,7 @@ def _title(reasons: list[_Reason], given_up: list[Listed]) -> str:
         return f"gave up on {_function_alone(given_up[0])}, which runs uncompiled"
     if reasons:
         return f"compiled {_function_alone(reasons[0].compilations[0])} again"
-    return "compiled while the time was taken"
+    return "compiled during the run"
 
 
 def _listed(record: Record) -> list[Listed]:

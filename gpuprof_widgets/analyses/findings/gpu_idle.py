@@ -121,7 +121,7 @@ TITLES = {
     "end": "is idle after its last work",
     BETWEEN: "is idle while the CPU runs no op",
     GPU_ALONE: "is idle, and the CPU was not recorded",
-    "unknown": "is idle, and the trace lacks why",
+    "unknown": "is idle for unknown reasons",
 }
 """What a title says of a GPU, by the cause of most of its idle time."""
 

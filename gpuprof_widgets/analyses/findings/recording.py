@@ -178,7 +178,7 @@ LEAST_UNRECORDED = 5
 """Unrecorded steps that are needed to know how much they vary."""
 
 MORE_STEPS = "Run more steps: a longer --warmup, and more --steps."
-UNKNOWN = "How much profiling slows is unknown"
+UNKNOWN = "Profiling's own cost is unknown"
 SHORT_OPS = "Short ops look slower than they are, long ones hardly"
 
 

@@ -31,6 +31,8 @@ REMEDIES = {
     "collection. Where an op that does next to nothing takes that long, its thread was stopped: "
     "another process or Python thread had its core or lock.",
 }
+SHORTLY = {COMPUTE: "it computes more", INPUT: "its input is late", IDLE: "its GPU is idle"}
+"""The cause in a title."""
 CPU_REMEDY = (
     "It was in no op meanwhile: look for what this rank alone does in Python, for reading its "
     "data, and for other processes on its cores."
@@ -132,7 +134,8 @@ def _straggler(compared: Compared, row: Any) -> RankFinding:
     delayed = compared.collectives[compared.collectives["last_rank"] == row.rank]
     span = _range_of_largest(delayed, "delay_ns")
     remedy = REMEDIES[cause] if on_gpu or cause != IDLE else CPU_REMEDY
-    title = f"Rank {row.rank} holds up the others"
+    why = "" if cause == IDLE and not on_gpu else f": {SHORTLY[cause]}"
+    title = f"Rank {row.rank} holds up the others{why}"
     finding = Finding(text, row.delay_ns, share, *span, (), remedy, title=title)
     return RankFinding(finding, int(row.rank))
 
