@@ -11,9 +11,10 @@ from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from gpuprof_widgets import Profile
-from gpuprof_widgets.analyses.findings import findings
+from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
+from gpuprof_widgets.views import figure
 from gpuprof_widgets.views import report as static_report
 from gpuprof_widgets.views.cards import cards
 from tests.browser.conftest import SCREENSHOTS, Lab
@@ -107,6 +108,18 @@ def test_what_costs_nothing_has_no_bar(open_report: Open) -> None:
     expect(report.page.locator(".findings .cost")).to_have_count(0)
 
 
+def test_a_finding_without_a_title_is_its_sentence_and_unfolds_what_else_there_is(
+    open_report: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [Finding("`f` is slow.", remedy="Do less."), Finding("`g` is slow.")]
+    monkeypatch.setattr(figure, "findings", lambda _: found)
+    report = open_report(slow())
+    expect(head(report, "f is slow.")).to_have_attribute("aria-expanded", "true")
+    expect(rows_of(report).first.locator(".words")).to_have_text("Do less.")
+    expect(head(report, "g is slow.")).to_be_visible()
+    expect(rows_of(report).last.get_by_role("button")).to_have_count(0)
+
+
 def test_the_line_to_look_at_is_a_link_that_lights_it_up(open_report: Open) -> None:
     report = open_report(slow())
     head(report, "aten::item waits").click()
@@ -192,6 +205,7 @@ def test_the_card_of_the_memory_leads_to_its_peak(still: Report) -> None:
 
 
 def test_the_card_of_the_time_shows_all_of_it(still: Report) -> None:
+    still.table.locator("tbody tr").first.click()
     still.timeline.press("+")
     card(still, "Recorded time").click()
     assert still.state("[store.visible.start, store.visible.end]") == [0, 1000 * MS]

@@ -1,6 +1,6 @@
 import {button, element, with_code} from "./element"
 import {format_ns, format_share} from "./engine"
-import type {FindingLine} from "./trace_store"
+import {has_evidence, type FindingLine} from "./trace_store"
 
 /** What the buttons of a row do. */
 export type Deeds = {show: (finding: FindingLine) => void, show_line: (finding: FindingLine) => void}
@@ -12,11 +12,11 @@ let last_id = 0
 
 /** Returns a finding as a row: what it costs and its title, which unfold the sentence and the remedy, and a button that shows it. */
 export function finding_row(finding: FindingLine, deeds: Deeds, {is_open, has_costs}: Look): HTMLLIElement {
-  const {title, start, rows} = finding
+  const {title} = finding
   const words = words_of(finding, deeds)
   const head = [...has_costs ? [cost(finding)] : [], element("span", {class: "title"}, ...with_code(title))]
   const item = element("li", {}, words.length == 0 ? element("div", {class: "head"}, fold_mark(), ...head) : fold(head))
-  if (start != null || rows.length > 0) {
+  if (has_evidence(finding)) {
     const about = "Zoom to the time range and highlight the events that this is about"
     item.append(button("show", {title: about, "aria-label": `show: ${title}`}, () => deeds.show(finding)))
   }

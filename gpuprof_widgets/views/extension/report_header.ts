@@ -8,7 +8,7 @@ import {Panel, PanelView} from "./panel"
 import {go_to} from "./scroll_port"
 import {StoreGroup} from "./store_group"
 import {CARDS_CSS, jump, summary_cards, view_of, type Card} from "./summary_cards"
-import {zoom_to, type Evidence, type FindingLine, type TraceStore} from "./trace_store"
+import {has_evidence, zoom_to, type Evidence, type FindingLine, type TraceStore} from "./trace_store"
 
 /** Number of findings that are not folded, as in the static part of a report. */
 const FIRST_FINDINGS = 5
@@ -64,7 +64,7 @@ export class ReportHeaderView extends PanelView {
   }
 
   private jump(card: Card): void {
-    if (card.start != null || card.rows.length > 0) {
+    if (has_evidence(card)) {
       light_up(this.store, card, card.about)
     }
     jump(this, card)

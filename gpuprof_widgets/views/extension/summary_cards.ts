@@ -6,7 +6,7 @@ import {MemoryBarView} from "./memory_bar"
 import {go_to_peak, memory_of} from "./memory_plot"
 import {OpTableView} from "./op_table"
 import {go_to} from "./scroll_port"
-import {zoom_to, type Evidence, type TraceStore} from "./trace_store"
+import {has_evidence, zoom_to, type Evidence, type TraceStore} from "./trace_store"
 
 /** A figure of the whole record, and what explains it: a tab (`panel`), else a view, with its evidence. */
 export type Card = Evidence & {label: string, value: string, detail: string, about: string, panel: string, view: string}
@@ -25,7 +25,8 @@ export function summary_cards(cards: Card[], on_click: (card: Card) => void): HT
 }
 
 /** Brings what explains a card onto the screen: a tab, the row of an op, the peak of the memory, or the timeline. */
-export function jump(header: PanelView, {panel, view, detail}: Card): void {
+export function jump(header: PanelView, card: Card): void {
+  const {panel, view, detail} = card
   const {store} = header
   const tabs = panel == "" ? null : view_of(header, AnalysisTabsView)
   const memory = view == "memory" ? view_of(header, MemoryBarView) : null
@@ -39,7 +40,7 @@ export function jump(header: PanelView, {panel, view, detail}: Card): void {
   } else if (ops != null) {
     go_to_part(ops, "center", "tr[aria-selected=true]", "tr[data-key]")
   } else {
-    if (store.selection == null) {
+    if (!has_evidence(card)) {
       zoom_to(store, ...store.bounds, 0)
     }
     store.called_up.emit(false)

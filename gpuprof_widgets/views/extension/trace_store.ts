@@ -15,6 +15,10 @@ import {Theme} from "./theme"
 /** What something is about: a time range (ns) and events, where it has any; of many events `rows` are the first. */
 export type Evidence = {start: number | null, end: number | null, rows: number[], events: number}
 
+export function has_evidence({start, rows}: Evidence): boolean {
+  return start != null || rows.length > 0
+}
+
 /**
  * A finding: its title, and unfolded its sentence and remedy; what it costs (ns) and the share of the time; the `line` to
  * look at (an index into the header's lines, -1 for none), and the words of the link to it. `of`: the index of its trace
