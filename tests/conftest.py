@@ -11,11 +11,15 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from gpuprof_widgets.analyses.compare import sentences
+from gpuprof_widgets.analyses.findings import FINDINGS
+from gpuprof_widgets.analyses.ranks.findings import FINDINGS as OF_RANKS
 from gpuprof_widgets.capture.cell import cell_numbers
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from tests import cells
+from tests.finding_titles import with_checked_titles
 from tests.leftovers import AFTER_RECORDING, LEFTOVERS, freeze, instrumented_libraries
 from tests.traces import Shared
 
@@ -104,6 +108,18 @@ def own_temporary_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterato
     before, tempfile.tempdir = tempfile.tempdir, str(tmp_path_factory.mktemp("temporary"))
     yield
     tempfile.tempdir = before
+
+
+@pytest.fixture(scope="session", autouse=True)
+def findings_with_titles() -> Iterator[None]:
+    """Whatever a rule of ours finds in any test has a title that a row of the page can show."""
+    with pytest.MonkeyPatch.context() as patch:
+        for rules in (FINDINGS, OF_RANKS):
+            for name, rule in rules.items():
+                patch.setitem(rules, name, with_checked_titles(rule))
+        compares = with_checked_titles(sentences.comparison_findings)
+        patch.setattr(sentences, "comparison_findings", compares)
+        yield
 
 
 @pytest.fixture(autouse=True)

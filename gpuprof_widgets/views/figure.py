@@ -7,7 +7,7 @@ gestures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 from uuid import uuid4
@@ -24,12 +24,14 @@ from gpuprof_widgets.analyses.columns import (
     sort_key,
 )
 from gpuprof_widgets.analyses.findings import Finding, findings
+from gpuprof_widgets.analyses.findings.finding import LOOK_AT
 from gpuprof_widgets.analyses.lines import cell_lines
 from gpuprof_widgets.analyses.python_time import has_python_alone
 from gpuprof_widgets.analyses.reasons import which_other_kind
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.pstats import frames_of
 from gpuprof_widgets.trace.schema import GPU_TRACKS, MEMORY_EVENT
+from gpuprof_widgets.views.cards import cards, page_cards
 from gpuprof_widgets.views.encoding import BUDGET_BYTES, encode
 from gpuprof_widgets.views.models import (
     AnalysisTable,
@@ -54,12 +56,15 @@ from gpuprof_widgets.views.models import (
     TraceStore,
 )
 from gpuprof_widgets.views.page_panels import panels
+from gpuprof_widgets.views.page_rows import line_places
 
 SEARCHED = ("timeline", "flame_graph", "op_table")
 """The views in which a search lights up what it finds."""
 
 SHOWN_ROWS = 1_000
 """The most events of one finding that the page gets: more would fill the view, and the page."""
+
+NO_PLACES: Mapping[tuple[str, int], int] = {}
 
 PYTHON_PANEL = "python_time"
 """The tab that is open at first where its order was asked for."""
@@ -78,7 +83,8 @@ def report_figure(
 ) -> Column:
     """Return the whole report as one Bokeh layout, named by the store's ``uid``."""
     store = trace_store(record, sort=sort, uid=uid, budget_bytes=budget_bytes)
-    header = ReportHeader(store=store, sizing_mode="stretch_width")
+    summary = page_cards(cards(record).values(), record, _shown_rows(bool(store.rows_kept)))
+    header = ReportHeader(store=store, cards=summary, sizing_mode="stretch_width")
     views = [plot for name, plot in VIEWS.items() if has_view(record, name)]
     parts: list[UIElement] = [header, *(part for plot in views for part in plot(store))]
     if any(has_view(record, view) for view in SEARCHED):
@@ -119,7 +125,9 @@ def trace_store(
         payload=payload.text,
         rows_kept=payload.rows_kept,
         label=_label(record),
-        findings=finding_lines(findings(record), SHOWN_ROWS if payload.rows_kept else 0),
+        findings=finding_lines(
+            findings(record), _shown_rows(payload.rows_kept), line_places(record)
+        ),
         notes=[str(note) for note in record.metadata.get("notes", ())],
         sort=sort_key(ops),
         functions_sort=_functions_column(functions) if PYTHON_PANEL in panels(record) else "",
@@ -127,6 +135,10 @@ def trace_store(
         on_gpu=has_gpu(record),
         visible=Range1d(start=trace.start_ns, end=max(trace.end_ns, trace.start_ns + 1)),
     )
+
+
+def _shown_rows(rows_kept: bool) -> int:
+    return SHOWN_ROWS if rows_kept else 0
 
 
 def new_uid() -> str:
@@ -153,12 +165,23 @@ def _label(record: Record) -> str:
     return str(record.metadata.get("label") or PurePath(source).name)
 
 
-def finding_lines(findings: Iterable[Finding], shown_rows: int) -> list[dict[str, Any]]:
-    """Return the findings as the page gets them, each with at most ``shown_rows`` events."""
+def finding_lines(
+    findings: Iterable[Finding], shown_rows: int, places: Mapping[tuple[str, int], int] = NO_PLACES
+) -> list[dict[str, Any]]:
+    """Return the findings as the page gets them, each with at most ``shown_rows`` events.
+
+    ``places``: where each line stands on the page. A link takes the place of the remedy's last
+    sentence, on the line to look at.
+    """
     return [
         {
-            "text": finding.text,
-            "remedy": finding.remedy or "",
+            "title": finding.title or finding.text,
+            "text": finding.text if finding.title else "",
+            "remedy": finding.remedy.partition(f" {LOOK_AT}")[0],
+            "line": places.get(finding.line, -1) if finding.line else -1,
+            "look_at": _look_at(finding),
+            "cost": finding.cost_ns,
+            "share": finding.share,
             "start": finding.start_ns,
             "end": finding.end_ns,
             "rows": sorted(finding.rows[:shown_rows]),
@@ -166,6 +189,14 @@ def finding_lines(findings: Iterable[Finding], shown_rows: int) -> list[dict[str
         }
         for finding in findings
     ]
+
+
+def _look_at(finding: Finding) -> str:
+    """Return the words of the link to the finding's line, "" where it has none."""
+    if finding.line is None:
+        return ""
+    _, look_at, line = finding.remedy.partition(LOOK_AT)
+    return f"{look_at}{line}".removesuffix(".") or f"{LOOK_AT} {finding.line[1]}"
 
 
 def search_box(store: TraceStore) -> Search:

@@ -85,7 +85,9 @@ class Panel(LayoutDOM):
 
 
 class ReportHeader(Panel):
-    """Title, findings and notes."""
+    """Title, cards, findings and notes."""
+
+    cards = List(Any, help="as `cards.page_cards` returns them")
 
 
 class GroupHeader(ReportHeader):

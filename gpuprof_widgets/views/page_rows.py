@@ -201,7 +201,7 @@ def page_lines(record: Record, label_kinds: list[int]) -> dict[str, Any] | None:
         return None
     keys = line_keys(known, record)
     cells = list(dict.fromkeys(keys["cell"]))
-    place = {key: at for at, key in enumerate(zip(keys["cell"], keys["line"], strict=True))}
+    place = line_places(record)
     ran = [place[key] for key in zip(known.lines["cell"], known.lines["line"], strict=True)]
     sources = {source.name: source for source in line_sources(record)}
     return {
@@ -219,6 +219,18 @@ def page_lines(record: Record, label_kinds: list[int]) -> dict[str, Any] | None:
         "copy_waits": [
             label for label, kind in enumerate(label_kinds) if kind == WAITS_FOR_ITS_COPY
         ],
+    }
+
+
+def line_places(record: Record) -> dict[tuple[str, int], int]:
+    """Return where each line stands in the header's ``lines``, by its cell and number."""
+    known = cell_lines(record.trace)
+    if not len(known.row):
+        return {}
+    keys = line_keys(known, record)
+    return {
+        (str(cell), int(line)): at
+        for at, (cell, line) in enumerate(zip(keys["cell"], keys["line"], strict=True))
     }
 
 

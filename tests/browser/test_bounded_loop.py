@@ -54,6 +54,8 @@ def test_the_steps_and_the_findings_are_on_the_page(page: Page, lab: Lab) -> Non
     more = outputs.get_by_text("more finding").locator("visible=true")
     if more.count():  # how many findings there are is up to the machine
         more.first.click()
+    folded = outputs.locator(".findings .head[aria-expanded=false]")
+    folded.evaluate_all("heads => heads.forEach(head => head.click())")
     for text in (
         "gpuprof: bounding the loop of line 3 (for step, batch in enumerate(",
         "): 3 iterations to warm up, 4 recorded, then it ends",

@@ -278,11 +278,15 @@ def deep() -> Record:
 
 
 def finding(rows: list[int], *, events: int, start: int | None = 5 * MS) -> dict[str, Any]:
-    text = "`aten::level20` waited"
     end = None if start is None else start + MS
     return {
-        "text": text,
+        "title": "`aten::level20` waits",
+        "text": "`aten::level20` waited",
         "remedy": "",
+        "cost": 0,
+        "share": 0.0,
+        "line": -1,
+        "look_at": "",
         "start": start,
         "end": end,
         "rows": rows,

@@ -154,7 +154,7 @@ def test_hover_tells_times_and_moves_nothing(open_report: Open) -> None:
 
 def test_wheel_zooms_only_with_a_modifier(open_report: Open) -> None:
     report = open_report(small())
-    report.page.set_viewport_size({"width": 1280, "height": 500})
+    report.page.set_viewport_size({"width": 1280, "height": 640})
     box = report.timeline.bounding_box()
     assert box is not None
     report.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
@@ -814,11 +814,11 @@ def test_finding_shows_its_range(open_report: Open) -> None:
 
 def test_finding_highlights_its_events(open_report: Open) -> None:
     report = open_report(small())
-    report.page.get_by_role("button", name="show: GPU 0 was busy").click()
+    report.page.get_by_role("button", name="show: GPU 0 is idle").click()
     names = state(report, "Array.from(store.selection.rows, row => store.data.name(row))")
     assert names == ["aten::linear", "sgemm"]
     expect(report.selection_text).to_contain_text("2 events highlighted")
-    report.page.get_by_role("button", name="show: `aten::mm` caused").click()
+    report.page.get_by_role("button", name="show: `aten::mm` causes").click()
     assert state(report, "Array.from(store.selection.rows)") == [2]
     report.timeline.press("Escape")
     assert state(report, "store.selection") is None

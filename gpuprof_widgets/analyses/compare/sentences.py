@@ -20,6 +20,15 @@ from gpuprof_widgets.trace.schema import SAMPLED
 LEAST_SHARE = 0.01
 """Share of a step (or run) of A: smaller differences are in the tables only."""
 STEPS = "ProfilerStep*"
+SAME_TIME = "A and B take the same time"
+KINDS = {
+    "Where it went": "The class",
+    "Ops": "The op",
+    "Kernels": "The kernel",
+    "Lines": "The line",
+    "Functions": "The function",
+}
+"""What a title calls a row of the table, by the heading of the sentence."""
 NAMED = 4
 """Differences that one sentence names."""
 TEN = 9.95
@@ -40,7 +49,8 @@ def comparison_findings(runs: Runs) -> list[Finding]:
     Differences within the spread of the steps are no causes.
     """
     if sentence := _no_trace_sentence(runs):
-        return _functions_without_trace(runs) or [Finding(sentence, rule="whole")]
+        without = Finding(sentence, rule="whole", title="Without a trace nothing can be compared")
+        return _functions_without_trace(runs) or [without]
     whole = _whole(runs)
     if not differ(runs):
         return [whole, *_not_alike(runs)]
@@ -79,9 +89,10 @@ def _functions_without_trace(runs: Runs) -> list[Finding]:
         if a != b
         else f"No difference: the Python functions of both take {format_ns(a)}."
     )
-    whole = Finding(text, cost_ns=abs(b - a), share=share, rule="whole")
+    title = f"B's Python functions take {_relative_time(a, b)}" if a != b else SAME_TIME
+    whole = Finding(text, cost_ns=abs(b - a), share=share, rule="whole", title=title)
     moved = _moved(runs, "Functions", table, whole_ns=float(a))
-    unlike = [Finding(text, rule="unlike") for text in _recorder_sentences(runs)]
+    unlike = _recorder_findings(runs)
     return [whole, *unlike, *filter(None, [moved])]
 
 
@@ -98,12 +109,15 @@ def _whole(runs: Runs) -> Finding:
     thing = "run" if runs.steps is None else "step"
     both = f"{format_ns(a)} → {format_ns(b)}"
     if a == b:
-        return Finding(f"No difference: a {thing} takes {format_ns(a)} in both.", rule="whole")
+        text = f"No difference: a {thing} takes {format_ns(a)} in both."
+        return Finding(text, rule="whole", title=SAME_TIME)
     if not differ(runs):
         text = f"No difference beyond the noise: {both} per step ({_unsure(runs, apart)})."
-        return Finding(text, rule="whole")
-    text = f"B's {thing} takes {_relative_time(a, b)}: {both} ({_unsure(runs, apart)})."
-    return Finding(text, cost_ns=int(abs(b - a)), share=abs(b - a) / max(a, 1), rule="whole")
+        return Finding(text, rule="whole", title="A and B differ no more than their steps")
+    title = f"B's {thing} takes {_relative_time(a, b)}"
+    text = f"{title}: {both} ({_unsure(runs, apart)})."
+    share = abs(b - a) / max(a, 1)
+    return Finding(text, cost_ns=int(abs(b - a)), share=share, rule="whole", title=title)
 
 
 def _relative_time(a: float, b: float) -> str:
@@ -144,7 +158,10 @@ def _moved(
     per = "per step" if runs.steps else "of the run"
     cost = float(real["delta_ns"].abs().max())
     text = f"{heading}: {', '.join(named)}{more} ({measure} {per})."
-    return Finding(text, cost_ns=int(cost), share=cost / whole, rule="moved")
+    most = str(real["name"].iloc[int(real["delta_ns"].abs().to_numpy().argmax())])
+    subject = f"{KINDS[heading]} {code(most)}" if most else "A line"  # its source is redacted
+    title = f"{subject} changed most{'' if measure == 'time' else f' in {measure}'}"
+    return Finding(text, cost_ns=int(cost), share=cost / whole, rule="moved", title=title)
 
 
 def _difference(row: Mapping[Any, Any]) -> str:
@@ -167,16 +184,19 @@ def _class_names(table: pd.DataFrame) -> pd.DataFrame:
 def _not_alike(runs: Runs) -> list[Finding]:
     """Return what differs between the recordings, not between the programs."""
     devices = [_device_names(run) for run in (runs.a, runs.b)]
-    words = []
+    findings = []
     if all(devices) and devices[0] != devices[1]:
-        words.append(f"A ran on {devices[0]}, B on {devices[1]}.")
+        text = f"A ran on {devices[0]}, B on {devices[1]}."
+        findings.append(_unlike(text, "A and B ran on different GPUs"))
     if options := _options_that_differ(runs):
         which = ", ".join(options)
-        words.append(
-            f"A and B were recorded with different options ({which}), which take time too."
-        )
-    words += [*_recorder_sentences(runs), *_outside(runs)]
-    return [Finding(text, rule="unlike") for text in words]
+        text = f"A and B were recorded with different options ({which}), which take time too."
+        findings.append(_unlike(text, "A and B were recorded with different options"))
+    return [*findings, *_recorder_findings(runs), *_outside(runs)]
+
+
+def _unlike(text: str, title: str) -> Finding:
+    return Finding(text, rule="unlike", title=title)
 
 
 def _options_that_differ(runs: Runs) -> list[str]:
@@ -199,30 +219,32 @@ def _recorded(run: Record) -> dict[str, Any]:
     return options | ({"cprofile": False} if options.get("stack") else {})
 
 
-def _recorder_sentences(runs: Runs) -> list[str]:
+def _recorder_findings(runs: Runs) -> list[Finding]:
     """Say how to read Python functions that two programs, or a sampler, recorded."""
     table = tables.functions(runs)
     if not len(table):
         return []
     names = [python_recorder(run) or "another program" for run in (runs.a, runs.b)]
-    words = []
+    findings = []
     if names[0] != names[1]:
-        words.append(
+        text = (
             f"{names[0]} recorded A's Python functions, {names[1]} B's: each slows them down in "
             "its own way, so small differences between functions mean nothing."
         )
+        findings.append(_unlike(text, "Different programs recorded the Python functions"))
     sampled = [
         run for run, of in zip("AB", (runs.a, runs.b), strict=True) if of.metadata.get(SAMPLED)
     ]
     if sampled and table["change"].isin([ADDED, GONE]).any():
-        words.append(
+        text = (
             f"{' and '.join(sampled)} {'were' if len(sampled) > 1 else 'was'} sampled: a function "
             "that is new or gone may have run in both, between the samples of one."
         )
-    return words
+        findings.append(_unlike(text, "A sampler may have missed functions"))
+    return findings
 
 
-def _outside(runs: Runs) -> list[str]:
+def _outside(runs: Runs) -> list[Finding]:
     """Say how much of the runs is in no step, where that is much."""
     if runs.steps is None:
         return []
@@ -233,7 +255,8 @@ def _outside(runs: Runs) -> list[str]:
     if max(shares) < OUTSIDE_SHARE:
         return []
     parts = [f"{format_share(share)} of {run}'s" for share, run in zip(shares, "AB", strict=True)]
-    return [f"Outside of the steps, and so not compared: {' and '.join(parts)} CPU time."]
+    text = f"Outside of the steps, and so not compared: {' and '.join(parts)} CPU time."
+    return [_unlike(text, "Time outside of the steps is not compared")]
 
 
 def _device_names(run: Record) -> str:

@@ -164,13 +164,16 @@ def _finding(record: Record, op: pd.Series, whole: int, ratio: float) -> Finding
     text = f"{_who(op)} took {format_ns(cost)}: "
     text += f"{format_share(share_of(cost, whole))} of the backward pass"
     text += f", {times:.0f} times its forward." if times >= ratio else "."
+    title = (
+        "takes far longer than its forward" if times >= ratio else "takes much of the backward pass"
+    )
     remedy = (
         REMEDIES.get(op["name"])
         or _uneven_remedy(record, op)
         or _short_calls_remedy(op)
         or _remedy(record, op, odd=times >= ratio)
     )
-    return _at(record, op, Finding(text, cost, remedy=remedy))
+    return _at(record, op, Finding(text, cost, remedy=remedy, title=f"{_name(op)} {title}"))
 
 
 def _uneven_remedy(record: Record, op: pd.Series) -> str:
@@ -208,7 +211,8 @@ def _waiting(record: Record, op: pd.Series, whole: int) -> Finding:
         f"{_who(op)} waited {format_ns(cost)} for the GPU in {calls}: "
         f"{format_share(share_of(cost, whole))} of the backward pass."
     )
-    return _at(record, op, Finding(text, cost, remedy=REMEDIES.get(op["name"], WAITED)))
+    remedy, title = REMEDIES.get(op["name"], WAITED), f"{_name(op)} waits for the GPU"
+    return _at(record, op, Finding(text, cost, remedy=remedy, title=title))
 
 
 def _foreseen_finding(record: Record, op: pd.Series, whole: int) -> Finding:
@@ -218,7 +222,8 @@ def _foreseen_finding(record: Record, op: pd.Series, whole: int) -> Finding:
         "pass. On a GPU, deterministic algorithms make it sort, and in many versions of PyTorch "
         "the CPU waits for it."
     )
-    return _at(record, op, Finding(text, cost, remedy=REMEDIES[op["name"]]))
+    title = f"{_name(op)} would be slow on a GPU"
+    return _at(record, op, Finding(text, cost, remedy=REMEDIES[op["name"]], title=title))
 
 
 def _is_foreseen(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
@@ -227,13 +232,18 @@ def _is_foreseen(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
     return np.asarray(sorts & bool(record.metadata.get("deterministic")) & without_gpu)
 
 
+def _name(op: pd.Series) -> str:
+    """Return an op and its module: `GatherBackward0` of `drop`."""
+    of = f" of {code(op['module'])}" if op["module"] else ""
+    return code(MANY_OPS if MANY_OPS in op["name"] else op["name"]) + of
+
+
 def _who(op: pd.Series) -> str:
     """Return an op and its origin: `GatherBackward0` of `drop` (forward `aten::gather`, line 1)."""
-    of = f" of {code(op['module'])}" if op["module"] else ""
     if MANY_OPS in op["name"]:
-        return f"{code(MANY_OPS)}{of} (all ops of a graph of TorchScript)"
+        return f"{_name(op)} (all ops of a graph of TorchScript)"
     line = f", line {op['line']}" if op["line"] >= 0 else ""
-    return f"{code(op['name'])}{of} (forward {code(op['forward'])}{line})"
+    return f"{_name(op)} (forward {code(op['forward'])}{line})"
 
 
 def _at(record: Record, op: pd.Series, finding: Finding) -> Finding:
@@ -278,7 +288,8 @@ def recomputation(record: Record, *, recomputation_share: float = 0.05) -> list[
     )
     place = (int(again.start_ns[longest]), int(again.end_ns[longest]))
     rows = tuple(again.rows[:EVIDENCE].tolist())
-    return [Finding(text, cost, share, *place, rows, RECOMPUTATION_REMEDY)]
+    title = "The backward pass recomputes the forward"
+    return [Finding(text, cost, share, *place, rows, RECOMPUTATION_REMEDY, title=title)]
 
 
 def _on_gpu_ns(trace: Trace, again: Recomputed) -> int:
@@ -357,7 +368,8 @@ def _python_autograd_finding(
     )
     place = slice_range(trace, longest_slice(trace, calls))
     rows = tuple(calls[:EVIDENCE].tolist())
-    return Finding(text, cost, share, *place, rows, PYTHON_AUTOGRAD_REMEDY)
+    title = f"The custom autograd function {code(name)} spends time in Python"
+    return Finding(text, cost, share, *place, rows, PYTHON_AUTOGRAD_REMEDY, title=title)
 
 
 def _calls(trace: Trace, name: str) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:

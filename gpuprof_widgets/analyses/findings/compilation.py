@@ -188,7 +188,16 @@ def compilation(record: Record, *, compilation_share: float = COMPILATION_SHARE)
     remedy = _remedy(record, reasons, listed)
     start, end = (int(times[0][0]), int(times[1][-1])) if len(times[0]) else (None, None)
     shown = tuple(int(row) for row in rows)
-    return [Finding(text, spent, share, start, end, shown, remedy)]
+    title = f"`torch.compile` {_title(reasons, given_up)}"
+    return [Finding(text, spent, share, start, end, shown, remedy, title=title)]
+
+
+def _title(reasons: list[_Reason], given_up: list[Listed]) -> str:
+    if given_up:
+        return f"gave up on {_function_alone(given_up[0])}, which runs uncompiled"
+    if reasons:
+        return f"compiled {_function_alone(reasons[0].compilations[0])} again"
+    return "compiled during the run"
 
 
 def _listed(record: Record) -> list[Listed]:
@@ -244,7 +253,7 @@ def _explanation(
 def _gave_up(given_up: list[Listed]) -> str:
     if not given_up:
         return ""
-    names = list(dict.fromkeys(_function(entry).partition(" (")[0] for entry in given_up))
+    names = list(dict.fromkeys(map(_function_alone, given_up)))
     text = f"; at its limit (`recompile_limit`) it gave up on {' and '.join(names[:MOST_VALUES])}"
     return f"{text}, which {'runs' if len(names) == 1 else 'run'} uncompiled since then"
 
@@ -272,6 +281,10 @@ def _function(entry: Listed) -> str:
     if file.endswith("torch/_dynamo/external_utils.py"):
         return "a module"
     return f"{code(entry['function'])} ({file.rsplit('/', 1)[-1]}, line {entry['line']})"
+
+
+def _function_alone(entry: Listed) -> str:
+    return _function(entry).partition(" (")[0]
 
 
 def _plain(guarded: str) -> str:

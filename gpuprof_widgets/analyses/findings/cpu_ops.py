@@ -54,6 +54,7 @@ IN_BF16 = ", bfloat16 (in which this CPU multiplies)"
 LAUNCHING = "On the CPU it mostly launches kernels: their time on the GPU is not in this trace."
 UNUSED_GPU = "PyTorch sees a GPU: if nothing ran on it, move model and data there (.to('cuda'))."
 DEBUGGING = "Autograd's anomaly mode was on, which makes forward ops longer: switch it off first."
+NO_PROFILE = "A memory snapshot has no times"
 IN_A_REGION = "Mark regions within it to see what takes the time."
 
 Kinds = Mapping[str, Mask]
@@ -87,7 +88,7 @@ def cpu_ops(
             memory_peak_bytes=memory_peak_bytes,
             allocator_stall_share=allocator_stall_share,
         )
-        return [] if of_memory else [Finding(f"T{reason[1:]}.")]
+        return [] if of_memory else [Finding(f"T{reason[1:]}.", title=NO_PROFILE)]
     calls = _calls(trace)
     if WRITTEN_CATEGORY in trace.args:  # nothing but the regions that the program marked is known
         regions = "the time in named regions"
@@ -100,12 +101,14 @@ def cpu_ops(
     other_time = _other_time(calls, plumbing, computing_ns)
     no_gpu = _no_gpu_sentence(record)
     if computing_ns and _is_little(record, computing_ns, cpu_ops_share):
-        return [Finding(_little_time(record, computing_ns) + other_time)]
+        text = _little_time(record, computing_ns) + other_time
+        return [Finding(text, title="PyTorch's ops took little of the time")]
     if computing_ns:
         finding = _finding(record, ops, f"{no_gpu} ".lstrip(), "CPU op time", cpu_op_share)
         return [replace(finding, text=finding.text + other_time)]
     text = no_gpu + other_time if len(calls) else _no_op_sentence(record)
-    return [Finding(text.lstrip())] if text else []
+    title = "No op that computes was recorded" if len(calls) else "No PyTorch op was recorded"
+    return [Finding(text.lstrip(), title=title)] if text else []
 
 
 def _is_little(record: Record, computing_ns: int, least_share: float) -> bool:
@@ -215,7 +218,10 @@ def _finding(
     remedy = _remedy(record, name, calls[counted > 0])
     longest = longest_slice(record.trace, calls["row"].to_numpy())
     start, end = slice_range(record.trace, longest)
-    return Finding(text, cost, share_of(cost, run_ns(record)), start, end, (longest,), remedy)
+    of_all = "regions" if WRITTEN_CATEGORY in record.trace.args else "CPU ops"
+    title = f"{code(name)} takes the most time of all {of_all}"
+    share_of_run = share_of(cost, run_ns(record))
+    return Finding(text, cost, share_of_run, start, end, (longest,), remedy, title=title)
 
 
 def _remedy(record: Record, name: str, calls: pd.DataFrame) -> str:

@@ -220,7 +220,8 @@ def loop_indexing(
     )
     end = start + int(longest["dur_ns"])
     rows = tuple(int(row) for loop in loops["rows"] for row in loop)
-    return [Finding(text, cost, share, start, end, rows[:EVIDENCE], LOOP_INDEXING_REMEDY)]
+    title, evidence = "A loop indexes a tensor row by row", rows[:EVIDENCE]
+    return [Finding(text, cost, share, start, end, evidence, LOOP_INDEXING_REMEDY, title=title)]
 
 
 def _train(record: Record, loops: pd.DataFrame) -> npt.NDArray[np.bool_]:
@@ -278,7 +279,8 @@ def optimizer_loops(
     share = share_of(cost, run_ns(record))
     if share < optimizer_loops_share or number.max() < optimizer_loops_ops:
         return []
-    who = ", ".join(code(f"{kind}.step") for kind in kinds(record.trace, STEP, regions))
+    optimizers = [code(f"{kind}.step") for kind in kinds(record.trace, STEP, regions)]
+    who = ", ".join(optimizers)
     steps = format_count(len(step), "step")
     text = (
         f"{who} updated one tensor after the other: {number.max():,} ops in one step, each of "
@@ -288,7 +290,9 @@ def optimizer_loops(
     most = int(step[number.argmax()])
     evidence = tuple(rows[regions == most][:EVIDENCE])
     place = slice_range(record.trace, most)
-    return [Finding(text, cost, share, *place, evidence, OPTIMIZER_LOOPS_REMEDY)]
+    subject = f"{who} updates" if len(optimizers) == 1 else "Optimizers update"
+    title = f"{subject} one tensor after the other"
+    return [Finding(text, cost, share, *place, evidence, OPTIMIZER_LOOPS_REMEDY, title=title)]
 
 
 MATRIX_PRODUCTS = frozenset(
@@ -368,17 +372,19 @@ def cpu_threads(record: Record, *, cpu_threads_share: float = 0.05) -> list[Find
     words: dict[str, Any] = {"threads": threads, "cpus_here": cpus_here, "took": format_ns(took)}
     if threads > cpus:
         text, remedy, cost = MORE_THAN_CPUS.format(**words), SET.format(fewer=cpus), took
+        title = "PyTorch uses more threads than there are CPUs"
     elif ranks > 1 and ranks * threads > cpus:
         each = max(1, cpus // ranks)
         text, remedy = RANKS.format(**words, ranks=ranks), SET_IN_EACH.format(fewer=each)
-        cost = took
+        cost, title = took, "The ranks use more threads than there are CPUs"
     elif _are_contested(record):
         use = record.metadata["cpu_use"]
         words |= {"taken": int(use["preemptions"]), "used": format_ns(int(use["cpu_ns"]))}
         text, remedy, cost = CONTESTED.format(**words), TRY.format(fewer=threads // 2), 0
+        title = "Other programs compete for the CPUs"
     else:
         return []
-    return [Finding(text, cost, share_of(cost, run), remedy=remedy)]
+    return [Finding(text, cost, share_of(cost, run), remedy=remedy, title=title)]
 
 
 def _shared_ns(record: Record) -> int:

@@ -38,13 +38,17 @@ Thresholds = ParamSpec("Thresholds")
 class Finding:
     """One reason why the run is slow, or one thing to know about its profile.
 
-    ``rule``: the key in `FINDINGS`, set by `findings`; ``text``: one sentence, names in backticks;
-    ``cost_ns``: the time it stands for, by which findings are ordered; ``share``: of the run's
-    time; ``start_ns``, ``end_ns``: the range to look at (None: all); ``rows``: slices to highlight;
-    ``remedy``: what to try, empty where there is nothing to do.
+    ``rule``: the key in `FINDINGS`, set by `findings`; ``title``: what costs, in ten words at most;
+    ``text``: one sentence, both with names in backticks; ``cost_ns``: the time it stands for, by
+    which findings are ordered; ``share``: of the run's time; ``start_ns``, ``end_ns``: the range to
+    look at (None: all); ``rows``: slices to highlight; ``remedy``: what to try, empty where there
+    is nothing to do; ``line``: cell and number of the line with most of the evidence, also set by
+    `findings`.
     """
 
     rule: str = field(default="", kw_only=True)
+    title: str = field(default="", kw_only=True)
+    line: tuple[str, int] | None = field(default=None, kw_only=True)
     text: str
     cost_ns: int = 0
     share: float = 0.0
@@ -165,12 +169,15 @@ def _declared(rule: AnyRule) -> dict[str, float]:
 RULES_ON_OPS = ("cpu_ops", "critical_path", "gpu_ops")
 """Rules about all calls of an op, of which they highlight the longest."""
 
+LOOK_AT = "Look at line"
+"""How the sentence on the line begins, the last one of a remedy."""
+
 RULES_ON_BOTH_PASSES = ("python_autograd", "recomputation")
 """Rules whose evidence lies in the backward pass too: the line to change is the forward's."""
 
 
 def with_lines(record: Record, findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings, each remedy naming the cell line that has most of the evidence."""
+    """Return the findings with the line that has most of the evidence, which remedies name."""
     cell = cell_lines(record.trace)
     if not len(cell.row):
         return list(findings)
@@ -178,16 +185,17 @@ def with_lines(record: Record, findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _with_line(trace: Trace, finding: Finding, cell: CellLines) -> Finding:
-    if not finding.remedy or not finding.rows:
+    if not finding.rows:
         return finding
     line = _costliest_line(trace, finding, cell)
     if line < 0:
         return finding
     name, number, statement = cell.lines.iloc[line][["cell", "line", "code"]]
-    if statement and code(statement) in finding.text:
+    finding = replace(finding, line=(str(name), int(number)))
+    if not finding.remedy or (statement and code(statement) in finding.text):
         return finding
     of = f" of {name}" if cell.lines["cell"].nunique() > 1 else ""
-    sentence = f" Look at line {number}{of}{f': {code(statement)}' if statement else ''}."
+    sentence = f" {LOOK_AT} {number}{of}{f': {code(statement)}' if statement else ''}."
     return replace(finding, remedy=finding.remedy + sentence)
 
 

@@ -107,6 +107,24 @@ REMEDIES = {
     "CPU as well, from before the first launch.",
 }
 
+TITLES = {
+    PYTHON: "is idle while Python prepares the next launch",
+    CPU_OPS: "is idle while PyTorch's ops prepare the launch",
+    RUNTIME: "is idle while the CPU calls the runtime",
+    LAUNCHING: "is idle while its work is being launched",
+    COLD: "is idle during first calls, which load kernels",
+    INPUT: "waits for the DataLoader",
+    SYNCHRONISING: "is idle after the CPU waited for it",
+    QUEUED: "is idle from one kernel to the next",
+    LATE: "is idle although its work was launched",
+    "start": "is idle before its first work",
+    "end": "is idle after its last work",
+    BETWEEN: "is idle while the CPU runs no op",
+    GPU_ALONE: "is idle, and the CPU was not recorded",
+    "unknown": "is idle for unknown reasons",
+}
+"""What a title says of a GPU, by the cause of most of its idle time."""
+
 DEVICE_IDLE_SHARE = 0.05
 
 
@@ -131,7 +149,9 @@ def _finding(record: Record, busy: Any, gaps: pd.DataFrame, least_share: float) 
     text = f"{gpu_name(busy.device)} was busy {busy_share} of {format_ns(busy.span_ns)}"
     idle_share = 1 - busy.busy_share
     if not busy.slices or not len(gaps) or idle_share < least_share:
-        return Finding(f"{text}.", busy.idle_ns, idle_share)
+        works = "is busy nearly all the time" if busy.slices else "has nothing to do"
+        title = f"{gpu_name(busy.device)} {works}"
+        return Finding(f"{text}.", busy.idle_ns, idle_share, title=title)
     gap = gaps.iloc[0]
     where = f"{_place(gap)}{_cpu_meanwhile(record, gap)}"
     text += f"; the longest gap, {format_ns(gap['dur_ns'])}, lies {where}."
@@ -143,6 +163,7 @@ def _finding(record: Record, busy: Any, gaps: pd.DataFrame, least_share: float) 
         int(gap["end_ns"]),
         tuple(int(gap[key]) for key in ("before", "after", "cpu") if gap[key] >= 0),
         _remedy(record, gaps),
+        title=f"{gpu_name(busy.device)} {TITLES[_main_cause(record, gaps)]}",
     )
 
 
@@ -185,12 +206,20 @@ def _remedy(record: Record, gaps: pd.DataFrame) -> str:
     if cause.name == HOST:
         why = "it waited for the CPU to launch work, mostly in "
         why += _host_cause(record, device, cause, gaps)
-    elif cause.name == OTHER:
-        why = REMEDIES[_unexplained_cause(record, device, gaps)]
     else:
-        late = cause.name == QUEUED and _is_late(record, device)
-        why = REMEDIES[LATE if late else cause.name]
+        why = REMEDIES[_main_cause(record, gaps)]
     return f"In {format_share(cause.share)} of the GPU's idle time {why}"
+
+
+def _main_cause(record: Record, gaps: pd.DataFrame) -> str:
+    """Return the cause of most of the idle time: a key of `TITLES`."""
+    device = int(gaps["device"].iloc[0])
+    cause = _cause(record, device)
+    if cause.name == HOST:
+        return cause.delayed_by
+    if cause.name == OTHER:
+        return _unexplained_cause(record, device, gaps)
+    return LATE if cause.name == QUEUED and _is_late(record, device) else cause.name
 
 
 @dataclass(frozen=True)

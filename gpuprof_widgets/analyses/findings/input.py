@@ -96,9 +96,10 @@ def dataloader(record: Record, *, dataloader_share: float = 0.05) -> list[Findin
         return []
     longest = table.iloc[0]
     because, remedy = _cause(record, table)
+    loader = _loader(longest["name"])
     text = (
         f"{format_share(share)} of the time ({format_ns(waited)} of {format_ns(run)}) went into "
-        f"waiting for {_loader(longest['name'])}, {_counted(table)}{because}"
+        f"waiting for {loader}, {_counted(table)}{because}"
         f"{_queue_length(record)}{_gpu_idle(record, table)}."
     )
     if "SingleProcess" in longest["name"]:
@@ -106,7 +107,8 @@ def dataloader(record: Record, *, dataloader_share: float = 0.05) -> list[Findin
     if not DATALOADER.fullmatch(longest["name"]):
         remedy = OF_TENSORFLOW
     rows = tuple(table["row"].astype(int))
-    return [Finding(text, waited, share, *table_range(longest), rows, remedy)]
+    title, place = f"The loop waits for {loader}", table_range(longest)
+    return [Finding(text, waited, share, *place, rows, remedy, title=title)]
 
 
 def _item_by_item(record: Record, waited_ns: int) -> str:
@@ -241,6 +243,8 @@ BECAUSE: dict[str, Callable[[Record], str]] = {
 """How the sentence ends, by what the workers did while the loop waited."""
 
 DOES = {kinds.READ: "reading files", kinds.WRITE: "writing files"}
+SHORTLY = {kinds.READ: "reads files", kinds.WRITE: "writes files"}
+"""The same in a title."""
 
 ONCE = "Read it once, before the loop, and keep it in memory."
 IN_WORKERS = (
@@ -296,6 +300,7 @@ def file_io(record: Record, *, file_io_share: float = 0.05) -> list[Finding]:
     return [
         wait_finding(
             record, row, "spent", DOES[row["kind"]],
+            SHORTLY[row["kind"]],
             _remedy(int(row["kind"]), str(row["called"]), int(row["calls"])),
         )
         for row in longest_waits(record, accesses, file_io_share)

@@ -109,7 +109,8 @@ def gpu_ops(record: Record, *, gpu_op_share: float = 0.1) -> list[Finding]:
         f"{_next(table.iloc[1:3], gpu_op_share)}."
     )
     where = longest_call(record, top["name"], "cpu_op")
-    return [Finding(text, cost, share, remedy=_remedy(record, top["name"]), **where)]
+    title, remedy = f"{code(top['name'])} causes the most GPU work", _remedy(record, top["name"])
+    return [Finding(text, cost, share, remedy=remedy, title=title, **where)]
 
 
 def _remedy(record: Record, name: str) -> str:
@@ -248,7 +249,8 @@ def fp32_matmul(
         f"GPU's time), mostly {code(longest)}; in TF32, which this GPU has, they would take about "
         f"{format_ns(int(pieces['in_tf32_ns'].sum()))}, and {shorter(saved, record)}."
     )
-    return [Finding(text, saved, share, **place_of(pieces), remedy=TF32_REMEDY)]
+    title = "Matrix products run in full fp32, not in TF32"
+    return [Finding(text, saved, share, **place_of(pieces), remedy=TF32_REMEDY, title=title)]
 
 
 def in_plain_fp32(table: pd.DataFrame, major: int | None, least_share: float) -> pd.Series:
@@ -317,7 +319,8 @@ def tensor_cores_idle(
     )
     in_half = bool(eligible["dtype"].isin(HALVES).mean() > 0.5)
     remedy = _half_precision_remedy(in_half, major)
-    return [Finding(text, saved, share, **place_of(eligible), remedy=remedy)]
+    title = "No kernel uses the tensor cores"
+    return [Finding(text, saved, share, **place_of(eligible), remedy=remedy, title=title)]
 
 
 def _half_precision_remedy(in_half: bool, major: int) -> str:
@@ -369,4 +372,5 @@ def matmul_sizes(
         f"({format_share(time / whole)} of the GPU's time), mostly {code(str(longest['op']))} of "
         f"`{longest['input_shapes']}`; at twice the speed {shorter(cost, record)}."
     )
-    return [Finding(text, cost, share, **place_of(pieces), remedy=MATMUL_SIZES_REMEDY)]
+    title, place = "Matrix products have sizes that are no multiples of 8", place_of(pieces)
+    return [Finding(text, cost, share, **place, remedy=MATMUL_SIZES_REMEDY, title=title)]

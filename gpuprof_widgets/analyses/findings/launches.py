@@ -114,7 +114,8 @@ def short_kernels(
     start, end = int(stretch["call_start_ns"].min()), int(_ends(stretch).max())
     graph = OUTSIDE_GRAPHS if is_mostly_replayed(record.trace) else GRAPH
     remedy = graph if record.trace.index.matching(COMPILED).any() else FUSE + graph
-    return [Finding(text, cost, share, start, end, tuple(rows), remedy)]
+    title = "Many kernels are shorter than their launches"
+    return [Finding(text, cost, share, start, end, tuple(rows), remedy, title=title)]
 
 
 def _launching_while_idle(record: Record, short: pd.DataFrame) -> int:
@@ -245,7 +246,8 @@ def _finding(record: Record, row: dict[Any, Any]) -> Finding:
         f"{format_ns(longest.dur_ns)}."
     )
     place = longest.start_ns, longest.end_ns, tuple(gaps.launch[late][order])
-    return Finding(text, int(row["time_ns"]), row["share"], *place, _remedy(trace, longest))
+    title, remedy = f"{gpu_name(device)} waits for its launches", _remedy(trace, longest)
+    return Finding(text, int(row["time_ns"]), row["share"], *place, remedy, title=title)
 
 
 def _remedy(trace: Trace, longest: LongestCall) -> str:
@@ -293,7 +295,11 @@ def _cold_calls_finding(record: Record, device: int, cost: int, share: float) ->
     longest = int((end - start).argmax())
     place = (int(start[longest]), int(end[longest]))
     calls = cold_start(record).nlargest(EVIDENCE, "dur_ns")
-    return Finding(text, cost, share, *place, tuple(calls["row"]), COLD_CALLS_REMEDY)
+    rows, title = (
+        tuple(calls["row"]),
+        f"{gpu_name(device)} waits for first calls, which load kernels",
+    )
+    return Finding(text, cost, share, *place, rows, COLD_CALLS_REMEDY, title=title)
 
 
 NAMED = 3  # calls
@@ -336,7 +342,9 @@ def no_kernels(record: Record) -> list[Finding]:
     by_nsight = recorder_of(record) in (NSYS, NVPROF)
     remedy = (UNDER_NSYS if by_nsight else NO_KERNELS_REMEDY).format(held=held)
     shown = tuple(int(row) for row in rows[:EVIDENCE])
-    return [Finding(text, rows=shown, remedy=remedy)]
+    return [
+        Finding(text, rows=shown, remedy=remedy, title="GPU work was launched, but not recorded")
+    ]
 
 
 def unanswered_launches(trace: Trace) -> npt.NDArray[np.intp]:
@@ -374,7 +382,8 @@ def unlinked(record: Record, *, unlinked_share: float = 0.02) -> list[Finding]:
         f"({format_share(len(loose) / len(gpu))}) {have} no launch in the trace: the time is "
         f"counted{_owned(len(loose), without_op)}."
     )
-    return [Finding(text, rows=tuple(int(row) for row in loose), remedy=UNLINKED_REMEDY)]
+    title, rows = "Some GPU work lacks its launch in the trace", tuple(int(row) for row in loose)
+    return [Finding(text, rows=rows, remedy=UNLINKED_REMEDY, title=title)]
 
 
 def _owned(events: int, without_op: int) -> str:

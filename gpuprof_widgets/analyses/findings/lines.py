@@ -81,13 +81,20 @@ def costliest_line(record: Record, *, line_share: float = 0.2) -> list[Finding]:
         took = f"took {format_share(share)} of the time ({format_ns(cost)}{_runs(top)})"
         mostly = f", mostly in the backward pass of {code(deepest.name)}" if deepest else ""
         text = f"L{place} {took}{mostly or _in_one_run(record, top)}{_device(top)}."
+        title = _title(top)
     else:
         cost, share = deepest.ns, share_of(deepest.ns, run_ns(record))
         subject = f"{'Module ' if deepest.is_module else ''}{code(deepest.name)}"
         took = f"took {format_share(share)} of the time ({format_ns(cost)})"
         text = f"{subject} {took}, called by l{place}{_runs(top)}{_device_of_line(top)}."
+        title = f"{subject}, called by line {top['line']}, takes the most time"
     remedy = WAITED_FOR if _mostly_waits(top) else ""
-    return [Finding(text, cost, share, remedy=remedy, **_place(record, top))]
+    return [Finding(text, cost, share, remedy=remedy, title=title, **_place(record, top))]
+
+
+def _title(top: dict[Any, Any]) -> str:
+    source = statement(top["code"])
+    return f"Line {top['line']} takes the most time{':' if source else ''}{source}"
 
 
 def _loads(record: Record, top: dict[Any, Any]) -> bool:
@@ -124,7 +131,7 @@ def _beyond_limit(record: Record, ran: pd.DataFrame, top: dict[Any, Any]) -> lis
         f"l{_named(within)[1:]} after {'their' if within[1:] else 'its'} first {_limit(record):,} "
         "runs."
     )
-    return [Finding(text, self_ns, share, **_place(record, top))]
+    return [Finding(text, self_ns, share, title=_title(top), **_place(record, top))]
 
 
 def _at_least(
@@ -147,7 +154,9 @@ def _at_least(
         f"{format_share(share)} of the time ({format_ns(self_ns)}): "
         f"{'they' if group[1:] else 'it'} ran more than {_limit(record):,} times{rest}."
     )
-    return Finding(text, self_ns, share, **_place(record, top))
+    alone = len(group) == 1
+    title = _title(top) if alone else f"Line {top['line']} and lines within it take the most time"
+    return Finding(text, self_ns, share, title=title, **_place(record, top))
 
 
 def _named(numbered: list[Line]) -> str:
@@ -297,7 +306,8 @@ def critical_path_bound(record: Record, *, critical_path_share: float = 0.05) ->
         remedies = _remedies(record.trace)[bound]
         sentences = (kernels_sentence, remedies, _cpu_part(path, critical_path_share))
         remedy = " ".join(filter(None, sentences))
-    return [Finding(text, cost, saved, remedy=remedy, **where)]
+    title = f"{code(op['name'])} costs most on the critical path"
+    return [Finding(text, cost, saved, remedy=remedy, title=title, **where)]
 
 
 def _cpu_remedy(record: Record, path: pd.DataFrame) -> str:

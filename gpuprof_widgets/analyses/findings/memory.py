@@ -100,7 +100,8 @@ def _peak(record: Record, least_bytes: int, block_share: float) -> list[Finding]
     # Highlight the ops that allocated what was alive.
     ops = alive["op"].where(alive["op"] >= 0, alive["row"])
     shown = tuple(dict.fromkeys(int(row) for row in ops))
-    return [Finding(text, 0, 0.0, moment, moment + 1, shown, MOSTLY_OF.get(most, ""))]
+    remedy, title = MOSTLY_OF.get(most, ""), f"Peak {where} is {format_bytes(total)}"
+    return [Finding(text, 0, 0.0, moment, moment + 1, shown, remedy, title=title)]
 
 
 def _categories(rows: pd.DataFrame) -> str:
@@ -144,7 +145,9 @@ def _failure(record: Record, row: pd.Series) -> Finding:
     start = int(row["start_ns"])
     text = f"{who} asked {row['device'] or 'the GPU'}{size} and it was out of memory."
     cost = max(record.trace.span_ns - start, 0)
-    return Finding(text, cost, 0.0, start, start + 1, (int(row["row"]),), RETRY_REMEDY)
+    rows, device = (int(row["row"]),), row["device"] or "The GPU"
+    title = f"{device} ran out of memory{f' in {who}' if owner else ''}"
+    return Finding(text, cost, 0.0, start, start + 1, rows, RETRY_REMEDY, title=title)
 
 
 def _retries(record: Record, events: pd.DataFrame) -> list[Finding]:
@@ -162,7 +165,8 @@ def _retries(record: Record, events: pd.DataFrame) -> list[Finding]:
     )
     share = share_of(cost, run_ns(record))
     rows = tuple(int(row) for row in retries["row"])
-    return [Finding(text, cost, share, rows=rows, remedy=RETRY_REMEDY)]
+    title = "The allocator frees its cache and asks again"
+    return [Finding(text, cost, share, rows=rows, remedy=RETRY_REMEDY, title=title)]
 
 
 def _stalls(record: Record, events: pd.DataFrame, least_share: float) -> list[Finding]:
@@ -180,7 +184,8 @@ def _stalls(record: Record, events: pd.DataFrame, least_share: float) -> list[Fi
         f"{format_ns(longest['dur_ns'])}."
     )
     rows = tuple(int(row) for row in calls["row"])
-    return [Finding(text, cost, share, *table_range(longest), rows, STALL_REMEDY)]
+    title, place = "The driver's calls for GPU memory take time", table_range(longest)
+    return [Finding(text, cost, share, *place, rows, STALL_REMEDY, title=title)]
 
 
 FULL_REMEDY = (
@@ -241,7 +246,7 @@ def _full(device: str, moments: pd.DataFrame, total: int, least_share: float) ->
         f"{device} had {format_share(share)} of its {format_bytes(total)} of memory taken "
         f"at {format_ns(most['ts_ns'])}."
     )
-    return [_at(most, text, FULL_REMEDY)]
+    return [_at(most, text, FULL_REMEDY, f"The memory of {device} is nearly full")]
 
 
 def _fragmented(
@@ -259,12 +264,13 @@ def _fragmented(
         f"Of the {format_bytes(peak['reserved_bytes'])} that PyTorch had reserved on {device} when "
         f"most was allocated, {format_bytes(unused)} ({format_share(share)}) were not in use."
     )
-    return [_at(peak, text, FRAGMENTED_REMEDY)]
+    title = f"Much of the memory reserved on {device} is unused"
+    return [_at(peak, text, FRAGMENTED_REMEDY, title)]
 
 
-def _at(moment: Any, text: str, remedy: str) -> Finding:
+def _at(moment: Any, text: str, remedy: str, title: str) -> Finding:
     start = int(moment["ts_ns"])
-    return Finding(text, start_ns=start, end_ns=start + 1, remedy=remedy)
+    return Finding(text, start_ns=start, end_ns=start + 1, remedy=remedy, title=title)
 
 
 def fragmentation(
@@ -290,7 +296,8 @@ def fragmentation(
         wanted = requested or _largest_block(record, str(device))
         if segments["largest_free_bytes"].max() < wanted <= free:
             text = _fragmentation_text(str(device), segments, requested, wanted)
-            findings.append(Finding(text, remedy=FRAGMENTED_REMEDY))
+            title = f"The free memory of {device} is in small pieces"
+            findings.append(Finding(text, remedy=FRAGMENTED_REMEDY, title=title))
     return findings
 
 

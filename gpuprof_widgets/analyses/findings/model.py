@@ -53,7 +53,8 @@ def anomaly_detection(record: Record) -> list[Finding]:
             f"which took {format_ns(cost)} ({format_share(share)} of the time), and "
         )
     text += "it noted the Python stack of each forward op, which counts as time of that op."
-    return [Finding(text, cost, share, rows=tuple(checks[:EVIDENCE].tolist()), remedy=REMEDY)]
+    rows, title = tuple(checks[:EVIDENCE].tolist()), "Autograd's anomaly mode was on"
+    return [Finding(text, cost, share, rows=rows, remedy=REMEDY, title=title)]
 
 
 def was_on(record: Record) -> bool:
@@ -109,7 +110,8 @@ def without_no_grad(record: Record, *, without_no_grad_ops: int = 50) -> list[Fi
     )
     cost = noted * NOTING_NS
     share = share_of(cost, run_ns(record))
-    return [Finding(text, cost, share, rows=rows, remedy=WITHOUT_NO_GRAD_REMEDY)]
+    title = "Autograd records ops, but no backward pass runs"
+    return [Finding(text, cost, share, rows=rows, remedy=WITHOUT_NO_GRAD_REMEDY, title=title)]
 
 
 def _trains(trace: Trace) -> bool:
@@ -155,14 +157,17 @@ def zeroed_gradients(record: Record, *, zeroed_gradients_share: float = 0.005) -
     share = share_of(cost, run_ns(record))
     if not cost or share < zeroed_gradients_share:
         return []
-    who = ", ".join(code(f"{kind}.zero_grad") for kind in kinds(record.trace, ZERO_GRAD, regions))
+    optimizers = [code(f"{kind}.zero_grad") for kind in kinds(record.trace, ZERO_GRAD, regions)]
+    who = ", ".join(optimizers)
     text = (
         f"{who} filled gradients with zeros: {format_count(len(rows), 'op')} in "
         f"{format_count(len(np.unique(regions)), 'call')}, {format_ns(cost)} "
         f"({format_share(share)} of the time)."
     )
     place = slice_range(record.trace, int(regions[0]))
-    return [Finding(text, cost, share, *place, tuple(rows), ZEROED_GRADIENTS_REMEDY)]
+    subject = f"{who} fills" if len(optimizers) == 1 else "Optimizers fill"
+    title = f"{subject} gradients with zeros"
+    return [Finding(text, cost, share, *place, tuple(rows), ZEROED_GRADIENTS_REMEDY, title=title)]
 
 
 ADDING = re.compile(r"aten::add_?")
@@ -193,7 +198,8 @@ def bias_before_norm(record: Record, *, bias_before_norm_calls: int = 1) -> list
         f"follows{_modules(trace, rows)}{spent}."
     )
     share, place = share_of(cost, run_ns(record)), slice_range(trace, int(rows[0]))
-    return [Finding(text, cost, share, *place, tuple(rows), BIAS_BEFORE_NORM_REMEDY)]
+    title = "Convolutions have a bias that BatchNorm takes away"
+    return [Finding(text, cost, share, *place, tuple(rows), BIAS_BEFORE_NORM_REMEDY, title=title)]
 
 
 def _adding(trace: Trace, rows: np.ndarray) -> int:

@@ -76,7 +76,10 @@ def for_its_framework(record: Record, findings: list[Finding]) -> list[Finding]:
     if not of_framework:
         findings = [_in_words(finding, in_cuda) for finding in findings]
     findings = [
-        replace(finding, text=_replaced(finding.text, WORDS), remedy=_without_means(finding.remedy))
+        replace(
+            _in_words(finding, lambda text: _replaced(text, WORDS)),
+            remedy=_without_means(finding.remedy),
+        )
         for finding in findings
     ]
     return (
@@ -91,7 +94,8 @@ def _has_name(trace: Trace, pattern: re.Pattern[str]) -> bool:
 
 
 def _in_words(finding: Finding, words: Callable[[str], str]) -> Finding:
-    return replace(finding, text=words(finding.text), remedy=words(finding.remedy))
+    title, text, remedy = map(words, (finding.title, finding.text, finding.remedy))
+    return replace(finding, title=title, text=text, remedy=remedy)
 
 
 def _replaced(text: str, words: Mapping[str, str]) -> str:

@@ -127,11 +127,13 @@ def python_time(record: Record, *, python_share: float = PYTHON_SHARE) -> list[F
         return []
     most = "at most " if in_ops and not top["exact"] else ""
     apart = ", PyTorch ops not counted" if in_ops else ""
+    subject = _subject(record, top)
     text = (
-        f"{_subject(record, top)} itself took {most}{words}{apart} "
+        f"{subject} itself took {most}{words}{apart} "
         f"({format_ns(cost)}{_in_calls(record, int(top['calls']))}{_called_by(record, top)})."
     )
-    return [Finding(text, cost, share, remedy=_remedy(record, top))]
+    title = f"{subject} itself takes long"
+    return [Finding(text, cost, share, remedy=_remedy(record, top), title=title)]
 
 
 def python_ns(record: Record) -> int:
@@ -365,7 +367,8 @@ def garbage_collection(record: Record, *, gc_share: float = 0.05) -> list[Findin
     if remedy == CALLED:
         text += f": the code called `gc.collect()` {format_count(explicit, 'time')}"
     text += f"{_mostly_where(noted, spent)}."
-    return [Finding(text, spent, share, *_longest(noted), remedy=remedy)]
+    subject = "Calls of `gc.collect()` take" if remedy == CALLED else "Garbage collection takes"
+    return [Finding(text, spent, share, *_longest(noted), remedy=remedy, title=f"{subject} time")]
 
 
 def _explicit_collections(record: Record) -> tuple[int, int]:

@@ -27,14 +27,15 @@ def ending(record: Record) -> list[Finding]:
     """Fires where the recorder noted an interruption or an error."""
     error = record.metadata.get("error")
     if record.metadata.get("interrupted"):
-        outcome = "was interrupted"
+        short = outcome = "was interrupted"
     elif error:
         outcome = f"raised {str(error).splitlines()[0].rstrip('.')}"
+        short = f"raised {code(str(error).partition(':')[0])}"
     else:
         return []
     cost = int(record.metadata.get("wall_ns") or run_ns(record))
     text = f"The {kind_of_run(record)} {outcome} after {format_ns(cost)}: this profile ends there."
-    return [Finding(text, cost, 1.0)]
+    return [Finding(text, cost, 1.0, title=f"The {kind_of_run(record)} {short}")]
 
 
 NAMED = ("user_annotation", NVTX_RANGE, "python_function", "cpu_op", *REGION_CATEGORIES)
@@ -98,7 +99,7 @@ def _missing(record: Record, name: str) -> Finding:
     elif not _has_functions(record):
         text += ", as far as can be told: Python functions were not recorded"
         remedy = "Record them (with cProfile or --stack), or name a record_function region."
-    return Finding(f"{text}.", remedy=remedy)
+    return Finding(f"{text}.", remedy=remedy, title=f"{code(name)} did not run")
 
 
 def _has_functions(record: Record) -> bool:
@@ -125,7 +126,7 @@ def one_off(
     findings = []
     if costs:
         text = f"One-off costs in warm-up, which the recording leaves out: {'; '.join(costs)}."
-        findings.append(Finding(text))
+        findings.append(Finding(text, title="The warm-up had one-off costs"))
     late = noted.get("after_warmup") or {}
     # `compilation` says what was compiled, and why.
     if late.get("graphs") and not compilation(record, compilation_share=compilation_share):
@@ -136,7 +137,8 @@ def one_off(
         )
         share = min(share_of(cost, record.trace.span_ns), 1.0)
         remedy = "Warm up longer (--warmup), or find what changes from step to step: shapes, flags."
-        findings.append(Finding(text, cost, share, remedy=remedy))
+        title = "`torch.compile` still compiled after the warm-up"
+        findings.append(Finding(text, cost, share, remedy=remedy, title=title))
     return findings
 
 
@@ -176,6 +178,7 @@ LEAST_UNRECORDED = 5
 """Unrecorded steps that are needed to know how much they vary."""
 
 MORE_STEPS = "Run more steps: a longer --warmup, and more --steps."
+UNKNOWN = "Profiling's own cost is unknown"
 SHORT_OPS = "Short ops look slower than they are, long ones hardly"
 
 
@@ -192,12 +195,13 @@ def step_overhead(record: Record, *, step_slowdown: float = 1.1) -> list[Finding
     plain, recorded = usual_steps(record)
     if min(len(plain), len(recorded)) < ENOUGH:
         text = _too_few(len(plain), len(recorded))
-        return [Finding(text, remedy=MORE_STEPS)]
+        return [Finding(text, remedy=MORE_STEPS, title=f"{UNKNOWN}: too few steps")]
     before, during = float(plain.median()), float(recorded.median())
     if share_of(during, before) < step_slowdown:
         return []
     if _is_noise(plain, recorded):
-        return [Finding(_too_uneven(plain, recorded), remedy=MORE_STEPS)]
+        text, title = _too_uneven(plain, recorded), f"{UNKNOWN}: step times vary"
+        return [Finding(text, remedy=MORE_STEPS, title=title)]
     cost = round((during - before) * len(recorded))
     text = (
         f"Profiling made a step {share_of(during, before):.1f}x slower: the median is "
@@ -205,7 +209,8 @@ def step_overhead(record: Record, *, step_slowdown: float = 1.1) -> list[Finding
         f"{format_ns(before)} in {format_count(len(plain), 'unrecorded one')} before."
     )
     share = min(share_of(cost, int(recorded.sum())), 1.0)
-    return [Finding(text, cost, share, remedy=_remedy(record))]
+    title = "Profiling makes the steps slower"
+    return [Finding(text, cost, share, remedy=_remedy(record), title=title)]
 
 
 def _remedy(record: Record) -> str:
@@ -282,7 +287,7 @@ def overhead(
     without = costly_options(record)
     less = f"less (without {without}), or " if without else ""
     remedy = f"Record {less}fewer iterations."
-    return [Finding(text, cost, share, remedy=remedy)]
+    return [Finding(text, cost, share, remedy=remedy, title="Recording itself takes time")]
 
 
 def _recorded(record: Record, noted: dict[str, Any]) -> str:

@@ -44,6 +44,12 @@ REMEDIES = {
 }
 
 
+TITLES = {
+    THERE_AND_BACK: "Data goes between CPU and GPU and straight back",
+    EVERY_STEP: "The same data is copied to the GPU each step",
+}
+
+
 def needless_copies(record: Record, *, needless_copies_share: float = 0.01) -> list[Finding]:
     """Report each reason (see `copies`) whose needless copies took 1 % of the run or more.
 
@@ -68,7 +74,8 @@ def _finding(record: Record, table: pd.DataFrame, why: str) -> Finding:
     longest = table.iloc[int(cost.argmax())]
     took = f"{format_ns(total)}, {format_share(share)} of the time"
     text = f"{_needless_text(table, why)}{_mostly(table, cost)}: {took}."
-    return Finding(text, total, share, *table_range(longest), tuple(table["row"]), REMEDIES[why])
+    rows, remedy = tuple(table["row"]), REMEDIES[why]
+    return Finding(text, total, share, *table_range(longest), rows, remedy, title=TITLES[why])
 
 
 def _costs(table: pd.DataFrame) -> npt.NDArray[np.int64]:
@@ -137,7 +144,8 @@ def pageable_copies(
         f"CPU for {format_ns(cost)} ({format_share(share)} of the time){_slowest_op(table, held)}."
     )
     place = (*table_range(longest), tuple(table["row"]))
-    return [Finding(text, cost, share, *place, PIN_REMEDY)]
+    title = "Copies from pageable memory block the CPU"
+    return [Finding(text, cost, share, *place, PIN_REMEDY, title=title)]
 
 
 def _size(table: pd.DataFrame) -> str:
@@ -193,7 +201,8 @@ def made_anew(
         f"{longest['line']}: {format_ns(cost)}, {format_share(share)} of the time."
     )
     place = (*table_range(longest), tuple(most["row"]))
-    return [Finding(text, cost, share, *place, MADE_ANEW_REMEDY)]
+    title = f"{code(longest['name'])} makes a tensor anew on line {longest['line']}"
+    return [Finding(text, cost, share, *place, MADE_ANEW_REMEDY, title=title)]
 
 
 def _calls(trace: Trace) -> pd.DataFrame:
@@ -259,7 +268,9 @@ def _exposed_communication_finding(record: Record, row: dict[Any, Any]) -> Findi
     )
     evidence = tuple(rows[np.argsort(-shown, kind="stable")][:EVIDENCE])
     place = (int(start[longest]), int(end[longest]))
-    return Finding(text, exposed, row["share"], *place, evidence, EXPOSED_COMMUNICATION_REMEDY)
+    remedy, on_cpu = EXPOSED_COMMUNICATION_REMEDY, row["state"] == HOST
+    title = f"{'The CPU' if on_cpu else gpu_name(device)} only communicates, and computes nothing"
+    return Finding(text, exposed, row["share"], *place, evidence, remedy, title=title)
 
 
 def _hidden(exposed: int, total: int) -> str:
@@ -333,10 +344,13 @@ def _one_stream_finding(record: Record, row: dict[Any, Any]) -> Finding:
         f"{code(str(slices['name'].iloc[longest]))}."
     )
     evidence = tuple(rows[np.argsort(-dur, kind="stable")][:EVIDENCE])
-    times = [int(dur[kinds == kind].sum()) for kind in ONE_STREAM_REMEDIES]
-    remedy = list(ONE_STREAM_REMEDIES.values())[int(np.argmax(times))]
+    times = {kind: int(dur[kinds == kind].sum()) for kind in ONE_STREAM_REMEDIES}
+    mostly = max(times, key=lambda kind: times[kind])
+    remedy = ONE_STREAM_REMEDIES[mostly]
+    moving = "copies" if mostly == COPY else "communication"
+    title = f"Compute and {moving} take turns on one stream"
     place = slice_range(record.trace, longest)
-    return Finding(text, row["cost_ns"], row["share"], *place, evidence, remedy)
+    return Finding(text, row["cost_ns"], row["share"], *place, evidence, remedy, title=title)
 
 
 def _count_moving(kinds: npt.NDArray[np.object_]) -> str:
@@ -392,4 +406,5 @@ def peer_copies(record: Record, *, peer_copies_share: float = 0.02) -> list[Find
         f"took {format_ns(cost)} ({format_share(share)} of the time)."
     )
     remedy = PARALLEL if record.trace.index.matching(DATA_PARALLEL).any() else PEER_REMEDY
-    return [Finding(text, cost, share, *table_range(longest), tuple(table["row"]), remedy)]
+    place, title = (*table_range(longest), tuple(table["row"])), "Copies between GPUs take time"
+    return [Finding(text, cost, share, *place, remedy, title=title)]

@@ -127,7 +127,8 @@ def _finding(record: Record, group: pd.DataFrame) -> Finding:
     )
     place = (*table_range(longest), tuple(group["row"].astype(int)))
     remedy = _remedy(record.trace, group)
-    return Finding(text, cost, share_of(cost, run_ns(record)), *place, remedy)
+    title = f"{who} waits for the GPU in {code(longest['name'])}"
+    return Finding(text, cost, share_of(cost, run_ns(record)), *place, remedy, title=title)
 
 
 def _lost(record: Record, group: pd.DataFrame) -> str:
@@ -234,14 +235,14 @@ def _python_waiting_finding(record: Record, row: dict[Any, Any]) -> Finding:
     share, words = share_in_words(record, waited)
     _, of_all = share_in_words(record, self_ns)
     estimated = "" if row["exact"] else "an estimated "
+    name = code(function_name(label))
     text = (
-        f"{code(function_name(label))} took {format_ns(self_ns)} "
+        f"{name} took {format_ns(self_ns)} "
         f"({of_all}): {estimated}{format_ns(waited)} of it ({words}) was waiting for the GPU"
         f"{_waited_for(record, row)}."
     )
-    return Finding(
-        text, waited, share, remedy=PYTHON_WAITING_REMEDY, **_longest(record, row["waited_for"])
-    )
+    title, place = f"{name} mostly waits for the GPU", _longest(record, row["waited_for"])
+    return Finding(text, waited, share, remedy=PYTHON_WAITING_REMEDY, title=title, **place)
 
 
 def _waited_for(record: Record, row: dict[Any, Any]) -> str:
@@ -306,6 +307,7 @@ def blocking_calls(record: Record, *, blocking_share: float = 0.1) -> list[Findi
     return [
         wait_finding(
             record, row, "waited", f"for {WAITED_FOR[row['kind']]}",
+            f"waits for {WAITED_FOR[row['kind']]}",
             BLOCKING_CALLS_REMEDIES[row["kind"]],
         )
         for row in longest_waits(record, table, blocking_share)
@@ -333,7 +335,7 @@ def _whole(record: Record) -> tuple[int, str]:
 
 
 def wait_finding(
-    record: Record, row: dict[Any, Any], verb: str, purpose: str, remedy: str
+    record: Record, row: dict[Any, Any], verb: str, purpose: str, does: str, remedy: str
 ) -> Finding:
     """Return the finding on a user function: for how long, in which calls, on which line."""
     ns, called = int(row["ns"]), function_name(row["called"])
@@ -344,7 +346,8 @@ def wait_finding(
         f"{_owner(row)} {verb} {format_ns(ns)} ({format_share(share)} {words}) {purpose}: "
         f"{calls}{code(called)}{_on_line(record, row)}."
     )
-    return Finding(text, ns, share, remedy=remedy, **_longest_blocking(record, row))
+    title = f"{_owner(row)} {does}: {code(called)}"
+    return Finding(text, ns, share, remedy=remedy, title=title, **_longest_blocking(record, row))
 
 
 def _owner(row: dict[Any, Any]) -> str:
@@ -411,7 +414,8 @@ def suspended(record: Record, *, suspended_share: float = 0.1) -> list[Finding]:
     )
     longest = table.iloc[int(table["dur_ns"].argmax())].to_dict()
     start, end = longest["end_ns"] - longest["dur_ns"], longest["end_ns"]
-    return [Finding(text, cost, share, start, end, tuple(table["row"]), SUSPENDED_REMEDY)]
+    rows, title = tuple(table["row"]), f"Line {top['line']} is suspended in `await`"
+    return [Finding(text, cost, share, start, end, rows, SUSPENDED_REMEDY, title=title)]
 
 
 def _suspensions(record: Record, awaiting: set[tuple[str, int]]) -> pd.DataFrame:

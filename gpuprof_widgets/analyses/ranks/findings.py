@@ -31,6 +31,8 @@ REMEDIES = {
     "collection. Where an op that does next to nothing takes that long, its thread was stopped: "
     "another process or Python thread had its core or lock.",
 }
+SHORTLY = {COMPUTE: "it computes more", INPUT: "its input is late", IDLE: "its GPU is idle"}
+"""The cause in a title."""
 CPU_REMEDY = (
     "It was in no op meanwhile: look for what this rank alone does in Python, for reading its "
     "data, and for other processes on its cores."
@@ -86,7 +88,8 @@ def waiting_for_others(
     )
     span = _range_of_largest(compared.collectives, "waited_ns")
     remedy = _delay_remedy(table)
-    return [RankFinding(Finding(text, each, share, *span, (), remedy), -1)]
+    title = "The ranks wait for each other"
+    return [RankFinding(Finding(text, each, share, *span, (), remedy, title=title), -1)]
 
 
 def _delay_remedy(table: pd.DataFrame) -> str:
@@ -131,7 +134,9 @@ def _straggler(compared: Compared, row: Any) -> RankFinding:
     delayed = compared.collectives[compared.collectives["last_rank"] == row.rank]
     span = _range_of_largest(delayed, "delay_ns")
     remedy = REMEDIES[cause] if on_gpu or cause != IDLE else CPU_REMEDY
-    finding = Finding(text, row.delay_ns, share, *span, (), remedy)
+    why = "" if cause == IDLE and not on_gpu else f": {SHORTLY[cause]}"
+    title = f"Rank {row.rank} holds up the others{why}"
+    finding = Finding(text, row.delay_ns, share, *span, (), remedy, title=title)
     return RankFinding(finding, int(row.rank))
 
 
@@ -229,7 +234,8 @@ def _slow_function(row: Any, self_ns: npt.NDArray[np.int64], rank_ns: int) -> Ra
         f"{format_ns(self_ns.min())} on rank {row.fastest_rank}{middle}; the difference is "
         f"{format_share(share)} of rank {row.slowest_rank}'s time in Python."
     )
-    finding = Finding(text, row.self_spread_ns, share, remedy=FUNCTION_REMEDY)
+    title = f"{code(label)} takes longest on rank {row.slowest_rank}"
+    finding = Finding(text, row.self_spread_ns, share, remedy=FUNCTION_REMEDY, title=title)
     return RankFinding(finding, int(row.slowest_rank))
 
 

@@ -1,26 +1,37 @@
 import type * as p from "@bokehjs/core/properties"
 
-import {button, element, with_code} from "./element"
+import {element} from "./element"
 import {format_count} from "./engine"
+import {finding_row, FINDINGS_CSS, type Deeds} from "./finding_row"
+import {LinesView} from "./lines"
 import {Panel, PanelView} from "./panel"
+import {go_to} from "./scroll_port"
 import {StoreGroup} from "./store_group"
-import {zoom_to, type FindingLine, type TraceStore} from "./trace_store"
+import {CARDS_CSS, jump, summary_cards, view_of, type Card} from "./summary_cards"
+import {has_evidence, zoom_to, type Evidence, type FindingLine, type TraceStore} from "./trace_store"
 
 /** Number of findings that are not folded, as in the static part of a report. */
 const FIRST_FINDINGS = 5
+/** Height of the window (pixels) from which on the first finding is unfolded: below it the timeline would leave the screen. */
+const ROOMY = 880
 
-/** The first lines of the report: the findings in words, and notes on the measurement. */
+/** The top of the report: the summary, the findings, and notes on the measurement. */
 export class ReportHeaderView extends PanelView {
   declare model: ReportHeader
 
-  protected readonly css = HEADER_CSS
+  protected readonly css = HEADER_CSS + CARDS_CSS + FINDINGS_CSS
 
   protected build_content(): Node[] {
     const {label, finding_lines} = this
     const title = label == "" ? [] : [element("h2", {}, label)]
-    const items = finding_lines.map((finding) => this.finding(finding))
+    const cards = summary_cards(this.model.cards as Card[], (card) => this.jump(card))
+    const is_roomy = window.innerHeight >= ROOMY
+    const has_costs = finding_lines.some(({cost}) => cost > 0)
+    const deeds: Deeds = {show: (finding) => this.show(finding), show_line: (finding) => this.show_line(finding)}
+    const items = finding_lines.map((finding, i) => finding_row(finding, deeds, {is_open: i == 0 && is_roomy, has_costs}))
     const findings = element("ul", {class: "findings", "aria-label": "Findings"}, ...items.slice(0, FIRST_FINDINGS))
-    return [...title, findings, ...this.folded(items.slice(FIRST_FINDINGS)), ...this.note_list()]
+    const more = element("div", {class: "more"}, ...this.folded(items.slice(FIRST_FINDINGS)), ...this.note_list())
+    return [...title, cards, findings, more]
   }
 
   private folded(items: HTMLLIElement[]): Node[] {
@@ -46,27 +57,28 @@ export class ReportHeaderView extends PanelView {
     return this.store
   }
 
-  private finding(finding: FindingLine): HTMLLIElement {
-    const {text, remedy, start, rows} = finding
-    const words = element("span", {}, ...with_code(text), " ", element("span", {class: "remedy"}, ...with_code(remedy)))
-    const item = element("li", {}, words)
-    if (start != null || rows.length > 0) {
-      const title = "Zoom to the time range and highlight the events that this is about"
-      item.append(button("show", {title, "aria-label": `show: ${text}`}, () => this.show(finding)))
-    }
-    return item
+  private show(finding: FindingLine): void {
+    const store = this.store_of(finding)
+    light_up(store, finding, finding.text == "" ? finding.title : finding.text)
+    store.called_up.emit(false)
   }
 
-  private show(finding: FindingLine): void {
-    const {text, start, end, rows, events} = finding
-    const store = this.store_of(finding)
-    if (start != null && end != null) {
-      store.brush([start, end])
-      zoom_to(store, start, end, 0.25)
+  private jump(card: Card): void {
+    if (has_evidence(card)) {
+      light_up(this.store, card, card.about)
     }
-    const labels = new Set(rows.map((row) => store.data.label[row]))
-    store.choose({source: "finding", row: -1, rows: Int32Array.from(rows), key: text, labels, text, events})
-    store.called_up.emit(false)
+    jump(this, card)
+  }
+
+  /** Does what a click on the line does, in the table of lines, and brings it onto the screen. */
+  private show_line({line}: FindingLine): void {
+    const row = view_of(this, LinesView)?.shadow_el.querySelector<HTMLElement>(`tr[data-key="${line}"]`)
+    if (row != null) {
+      if (row.getAttribute("aria-selected") != "true" || this.store.selection?.source != "lines") {
+        row.click()
+      }
+      go_to(row, "center")
+    }
   }
 
   private note_list(): Node[] {
@@ -81,9 +93,24 @@ export class ReportHeaderView extends PanelView {
   }
 }
 
+/** Zooms to a range, which is brushed, and selects the events. */
+function light_up(store: TraceStore, {start, end, rows, events}: Evidence, text: string): void {
+  if (start != null && end != null) {
+    store.brush([start, end])
+    zoom_to(store, start, end, 0.25)
+  }
+  const labels = new Set(rows.map((row) => store.data.label[row]))
+  store.choose({source: "finding", row: -1, rows: Int32Array.from(rows), key: text, labels, text, events})
+}
+
+type ReportHeaderProps = {cards: p.Property<unknown[]>}
+
+export interface ReportHeader extends p.AttrsOf<ReportHeaderProps> {}
+
 export class ReportHeader extends Panel {
   static {
     this.prototype.default_view = ReportHeaderView
+    this.define<ReportHeaderProps>(({List, Unknown}) => ({cards: [List(Unknown), []]}))
   }
 }
 
@@ -137,16 +164,10 @@ export class GroupHeader extends ReportHeader {
 }
 
 const HEADER_CSS = `
-:host { padding: 4px 0 8px; }
-.findings { list-style: none; margin: 6px 0 0; display: grid; gap: 4px; }
-.findings li { display: flex; gap: 8px; align-items: baseline; }
-.findings li > span { flex: 0 1 68em; min-width: 0; overflow-wrap: anywhere; }
-.findings li::before { content: ""; flex: none; width: 6px; height: 6px; border-radius: 50%; background: var(--accent); align-self: start; margin-top: 7px; }
-.findings button { flex: none; }
-:host > .findings li:first-child > span { font-weight: 600; }
-.findings code { font: 12px var(--mono); }
-.remedy { color: var(--muted); font-weight: 400; }
-details { margin-top: 6px; }
+:host { padding: 4px 0 6px; }
+.more { display: flex; flex-wrap: wrap; gap: 0 24px; margin-top: 4px; }
+.more:empty { display: none; }
+details[open] { flex: 1 0 100%; }
 summary { cursor: pointer; color: var(--muted); }
 details ul { margin: 2px 0 0 18px; color: var(--muted); }
 details .findings { margin: 4px 0 0; color: var(--fg); }

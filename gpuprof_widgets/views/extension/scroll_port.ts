@@ -38,7 +38,17 @@ export function bring_into_view(el: HTMLElement, stretch: Stretch, around: Stret
   const anchor = document.createElement("div")
   anchor.style.cssText = `position:absolute;visibility:hidden;top:${top}px;height:${bottom - top}px;width:1px`
   el.append(anchor)
-  const is_still = window.matchMedia("(prefers-reduced-motion: reduce)").matches
-  anchor.scrollIntoView({block: fits ? "nearest" : "center", inline: "nearest", behavior: is_still ? "instant" : "smooth"})
+  scroll_to(anchor, fits ? "nearest" : "center")
   anchor.remove()
+}
+
+/** Brings an element onto the screen, and the focus to it. */
+export function go_to(el: HTMLElement, block: ScrollLogicalPosition): void {
+  scroll_to(el, block)
+  el.focus({preventScroll: true})
+}
+
+function scroll_to(el: HTMLElement, block: ScrollLogicalPosition): void {
+  const is_still = window.matchMedia("(prefers-reduced-motion: reduce)").matches
+  el.scrollIntoView({block, inline: "nearest", behavior: is_still ? "instant" : "smooth"})
 }

@@ -13,12 +13,20 @@ import {Journal, type Layer, type Part} from "./journal"
 import {decode_record, type Answers} from "./record"
 import {Theme} from "./theme"
 
+/** What something is about: a time range (ns) and events, where it has any; of many events `rows` are the first. */
+export type Evidence = {start: number | null, end: number | null, rows: number[], events: number}
+
+export function has_evidence({start, rows}: Evidence): boolean {
+  return start != null || rows.length > 0
+}
+
 /**
- * One sentence of the findings, with its time range (ns) and its events where it has any; of many events `rows` are
- * the first. `of`: the index of its trace among several.
+ * A finding: its title, and unfolded its sentence and remedy; what it costs (ns) and the share of the time; the `line` to
+ * look at (an index into the header's lines, -1 for none), and the words of the link to it. `of`: the index of its trace
+ * among several.
  */
-export type FindingLine = {
-  text: string, remedy: string, start: number | null, end: number | null, rows: number[], events: number, of?: number
+export type FindingLine = Evidence & {
+  title: string, text: string, remedy: string, cost: number, share: number, line: number, look_at: string, of?: number
 }
 
 type Linked = {stores: TraceStore[], choose: (selections: (Selection | null)[]) => void}

@@ -1,0 +1,101 @@
+import {button, element, with_code} from "./element"
+import {format_ns, format_share} from "./engine"
+import {has_evidence, type FindingLine} from "./trace_store"
+
+/** What the buttons of a row do. */
+export type Deeds = {show: (finding: FindingLine) => void, show_line: (finding: FindingLine) => void}
+
+/** How the rows begin: with the first one unfolded, with a column of costs. */
+export type Look = {is_open: boolean, has_costs: boolean}
+
+let last_id = 0
+
+/** Returns a finding as a row: what it costs and its title, which unfold the sentence and the remedy, and a button that shows it. */
+export function finding_row(finding: FindingLine, deeds: Deeds, {is_open, has_costs}: Look): HTMLLIElement {
+  const {title} = finding
+  const words = words_of(finding, deeds)
+  const head = [...has_costs ? [cost(finding)] : [], element("span", {class: "title"}, ...with_code(title))]
+  const item = element("li", {}, words.length == 0 ? element("div", {class: "head"}, fold_mark(), ...head) : fold(head))
+  if (has_evidence(finding)) {
+    const about = "Zoom to the time range and highlight the events that this is about"
+    item.append(button("show", {title: about, "aria-label": `show: ${title}`}, () => deeds.show(finding)))
+  }
+  if (words.length > 0) {
+    unfold_with(item, element("div", {class: "words"}, ...words), is_open)
+  }
+  return item
+}
+
+/** The sentence, the remedy and the line to look at; nothing where the title says it all. */
+function words_of(finding: FindingLine, {show_line}: Deeds): HTMLElement[] {
+  const {text, remedy, line, look_at} = finding
+  const about = "Light this line up, in the lines and on the timeline"
+  const link = line < 0 ? null : element("button", {type: "button", class: "link", title: about}, ...with_code(look_at))
+  link?.addEventListener("click", () => show_line(finding))
+  return [
+    ...text == "" ? [] : [element("p", {}, ...with_code(text))],
+    ...remedy == "" ? [] : [element("p", {class: "remedy"}, ...with_code(remedy))],
+    ...link == null ? [] : [element("p", {}, link)],
+  ]
+}
+
+function fold(head: HTMLElement[]): HTMLButtonElement {
+  return element("button", {type: "button", class: "head"}, fold_mark(), ...head)
+}
+
+function fold_mark(): HTMLElement {
+  return element("span", {class: "mark", "aria-hidden": "true"})
+}
+
+function unfold_with(item: HTMLLIElement, words: HTMLElement, is_open: boolean): void {
+  const head = item.querySelector<HTMLElement>(".head")!
+  words.id = `finding-${++last_id}`
+  head.setAttribute("aria-controls", words.id)
+  const set = (open: boolean): void => {
+    head.setAttribute("aria-expanded", String(open))
+    words.hidden = !open
+  }
+  head.addEventListener("click", () => set(words.hidden))
+  item.append(words)
+  set(is_open)
+}
+
+/** The cost as a bar, as long as its share of the time, with its figures; nothing where it costs nothing. */
+function cost({cost, share}: FindingLine): HTMLElement {
+  const cell = element("span", {class: "cost number"})
+  if (cost > 0) {
+    const bar = element("span", {class: "track"}, element("span", {class: "bar", style: `width:${(100 * Math.min(share, 1)).toFixed(1)}%`}))
+    cell.append(bar, element("span", {class: "time"}, format_ns(cost)), element("span", {class: "share"}, share > 0 ? format_share(share) : ""))
+  }
+  return cell
+}
+
+export const FINDINGS_CSS = `
+.findings { list-style: none; margin: 6px 0 0; max-width: 1000px; }
+.findings li { display: flex; flex-wrap: wrap; align-items: center; gap: 0 6px; border-bottom: 1px solid var(--line); }
+.findings li:first-child { border-top: 1px solid var(--line); }
+.findings .head {
+  flex: 1 1 0; min-width: 0; display: flex; align-items: center; gap: 8px; min-height: 24px; padding: 0 4px;
+  border: 0; border-radius: 0; background: none; text-align: left;
+}
+.findings button.head:hover { background: var(--band); }
+.findings button.head:focus-visible { outline-offset: -2px; }
+.findings button:not(.head, .link) { flex: none; padding: 0 8px; font-size: 12px; line-height: 18px; }
+.findings .mark { flex: none; width: 0; height: 0; border: 4px solid transparent; border-left: 5px solid transparent; border-right-width: 0; }
+.findings button .mark { border-left-color: var(--muted); }
+.findings [aria-expanded=true] .mark { transform: rotate(90deg); }
+.cost { flex: none; display: grid; grid-template-columns: 64px 58px 42px; align-items: center; gap: 6px; }
+.cost > .time, .cost > .share { text-align: right; }
+.cost > .share { color: var(--muted); }
+.track { height: 9px; border: 1px solid var(--edge); border-radius: 2px; background: var(--bg); overflow: hidden; }
+.bar { display: block; height: 100%; min-width: 1px; background: var(--accent); }
+.findings .title { min-width: 0; overflow-wrap: anywhere; line-height: 1.3; padding: 2px 0; }
+.findings code { font: 12px var(--mono); }
+.words { flex: 0 1 100%; padding: 1px 8px 6px 21px; }
+.words[hidden] { display: none; }
+.words p { max-width: 76em; overflow-wrap: anywhere; }
+.remedy { color: var(--muted); }
+.link { border: 0; padding: 0; background: none; color: var(--accent); text-align: left; text-decoration: underline; text-underline-offset: 2px; }
+.link:hover:not(:disabled) { background: none; text-decoration-thickness: 2px; }
+@media (max-width: 640px) { .cost { grid-template-columns: 0 54px 40px; } .track { visibility: hidden; } }
+`
