@@ -390,7 +390,7 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
       case "+": case "=": return this.zoom_by(1.5)
       case "-": case "_": return this.zoom_by(1 / 1.5)
       case "Home": model.zoom(0); return true
-      default: return undo_key(model.store.journal, event.key)
+      default: return undo_key(model.store.journal, event)
     }
   }
 }

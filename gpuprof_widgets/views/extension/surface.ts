@@ -2,6 +2,7 @@ import type {BBox} from "@bokehjs/core/util/bbox"
 import {RendererView} from "@bokehjs/models/renderers/renderer"
 
 import {element} from "./element"
+import {is_foreign} from "./journal"
 import {listen_weakly} from "./weak_listener"
 
 export type Point = {x: number, y: number, event: PointerEvent | MouseEvent}
@@ -137,7 +138,7 @@ export class Surface {
 
   private key(event: KeyboardEvent): void {
     const cancelled = event.key == "Escape" && this.cancel()
-    if (event.ctrlKey || event.metaKey || event.altKey) {
+    if (is_foreign(event)) {
       return
     }
     if (cancelled || this.handlers.key(event)) {

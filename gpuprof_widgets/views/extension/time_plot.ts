@@ -100,7 +100,7 @@ export abstract class TimePlotView extends SurfaceView {
   }
 
   protected key(event: KeyboardEvent): boolean {
-    return undo_key(this.store.journal, event.key) || view_key(this.store, event.key)
+    return undo_key(this.store.journal, event) || view_key(this.store, event.key)
   }
 }
 

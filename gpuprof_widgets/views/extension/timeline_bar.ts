@@ -25,7 +25,8 @@ const KEYS: [string[], string][] = [
   [["/"], "search all names; Enter goes to the next match, Shift + Enter to the previous one"],
   [["c"], "show or hide the critical path, where it is known"],
   [["Esc"], "clear the selection; then the range; then the zoom, the flame graph's too, and the critical path"],
-  [["Backspace"], "go back to what was selected, in range and in view before"],
+  [["Backspace"], "go back to what was selected, in range and in view before (also Ctrl + Z)"],
+  [["Shift", "Backspace"], "go forward again (also Ctrl + Shift + Z)"],
 ]
 
 /** Title, buttons, legend and key help of the timeline. */
@@ -36,6 +37,7 @@ export class TimelineBarView extends PanelView {
   private zoom_to_range: HTMLButtonElement
   private drag_mode: HTMLButtonElement
   private path: HTMLButtonElement
+  private steps: {back: HTMLButtonElement, forward: HTMLButtonElement}
 
   override async lazy_initialize(): Promise<void> {
     await super.lazy_initialize()
@@ -48,6 +50,7 @@ export class TimelineBarView extends PanelView {
     this.connect(window.change, () => this.update())
     this.connect(show_path.change, () => this.update())
     this.connect(this.model.timeline.properties.drag_pans.change, () => this.update())
+    this.connect(this.store.journal.changed, () => this.show_steps())
   }
 
   protected build_content(): Node[] {
@@ -69,8 +72,13 @@ export class TimelineBarView extends PanelView {
       store.show_path = !store.show_path
     })
     this.path.hidden = !has_path(store.data)
+    const {journal} = store
+    this.steps = {
+      back: button("↶", {"aria-label": "Back", title: "Go back to what was selected, in range and in view before (Backspace)"}, () => journal.back()),
+      forward: button("↷", {"aria-label": "Forward", title: "Go forward again (Shift + Backspace)"}, () => journal.forward()),
+    }
     const tools = element("div", {class: "row push"},
-      this.path,
+      this.path, this.steps.back, this.steps.forward,
       button("−", {"aria-label": "Zoom out", title: "Zoom out"}, () => zoom_by(store, 1 / 2)),
       button("+", {"aria-label": "Zoom in", title: "Zoom in"}, () => zoom_by(store, 2)),
       button("Whole trace", {}, () => void view_key(store, "0")),
@@ -79,6 +87,7 @@ export class TimelineBarView extends PanelView {
       button("Reset", {title: "Clear selection, range, zoom and filters at once"}, () => store.reset()),
       button("Keys", {"aria-haspopup": "dialog"}, () => help.showModal()))
     this.update()
+    this.show_steps()
     return [
       element("div", {class: "row"}, element("h3", {}, this.model.companions.length == 0 ? "Timeline" : "Timelines"),
         element("span", {class: "hint"}, "Drag to select a range · Ctrl + wheel zooms · Shift + wheel moves · click an event"),
@@ -91,6 +100,12 @@ export class TimelineBarView extends PanelView {
     this.zoom_to_range.disabled = this.store.window == null
     this.drag_mode.setAttribute("aria-pressed", String(this.model.timeline.drag_pans))
     this.path.setAttribute("aria-pressed", String(this.store.show_path))
+  }
+
+  private show_steps(): void {
+    const {back, forward} = this.store.journal.steps
+    this.steps.back.disabled = !back
+    this.steps.forward.disabled = !forward
   }
 
   private legend(): HTMLUListElement {
