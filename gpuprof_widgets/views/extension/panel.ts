@@ -132,7 +132,7 @@ input::placeholder { color: var(--muted); opacity: 1; }
 export const BAR_CSS = `
 :host { padding: 8px 0 4px; border-top: 1px solid var(--line); }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: 2px 12px; color: var(--muted); }
-.hint { color: var(--muted); }
+.hint { flex: 1 1 200px; min-width: 0; color: var(--muted); }
 kbd { font: 11px var(--mono); border: 1px solid var(--edge); border-radius: 3px; padding: 0 3px; }
 dialog { color: var(--fg); background: var(--bg); border: 1px solid var(--edge); border-radius: 6px; max-width: 560px; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 3px 12px; margin: 8px 0; }

@@ -6,6 +6,7 @@ import {button, element, legend} from "./element"
 import {has_path} from "./engine"
 import {BAR_CSS, Panel, PanelView} from "./panel"
 import {Timeline} from "./timeline"
+import {FINDER_CSS, TrackFinder} from "./track_finder"
 import {view_key, zoom_by, zoom_to} from "./trace_store"
 
 const KEYS: [string[], string][] = [
@@ -23,25 +24,33 @@ const KEYS: [string[], string][] = [
   [["r"], "select the selected event's time range, or the visible range"],
   [[",", "."], "previous or next of the selected events"],
   [["/"], "search all names; Enter goes to the next match, Shift + Enter to the previous one"],
+  [["t"], "find a track by its name, where there are many"],
   [["c"], "show or hide the critical path, where it is known"],
   [["Esc"], "clear the selection; then the range; then the zoom, the flame graph's too, and the critical path"],
   [["Backspace"], "go back to what was selected, in range and in view before (also Ctrl + Z)"],
   [["Shift", "Backspace"], "go forward again (also Ctrl + Shift + Z)"],
 ]
 
+const HINT = "Drag for a range · Ctrl + wheel zooms · click an event"
+
 /** Title, buttons, legend and key help of the timeline. */
 export class TimelineBarView extends PanelView {
   declare model: TimelineBar
 
-  protected readonly css = BAR_CSS
+  protected readonly css = BAR_CSS + FINDER_CSS
   private zoom_to_range: HTMLButtonElement
   private drag_mode: HTMLButtonElement
   private path: HTMLButtonElement
+  private finder: TrackFinder
   private steps: {back: HTMLButtonElement, forward: HTMLButtonElement}
 
   override async lazy_initialize(): Promise<void> {
     await super.lazy_initialize()
-    await Promise.all(this.model.companions.map(({store}) => store.ready))
+    await Promise.all(this.timelines.map((timeline) => timeline.prepare()))
+  }
+
+  private get timelines(): Timeline[] {
+    return [this.model.timeline, ...this.model.companions]
   }
 
   override connect_signals(): void {
@@ -51,6 +60,10 @@ export class TimelineBarView extends PanelView {
     this.connect(show_path.change, () => this.update())
     this.connect(this.model.timeline.properties.drag_pans.change, () => this.update())
     this.connect(this.store.journal.changed, () => this.show_steps())
+    for (const {order_changed, find_called} of this.timelines) {
+      this.connect(order_changed, () => this.finder.follow_order())
+      this.connect(find_called, () => this.finder.focus())
+    }
   }
 
   protected build_content(): Node[] {
@@ -62,10 +75,9 @@ export class TimelineBarView extends PanelView {
       }
     })
     this.drag_mode = button("Drag moves", {title: "Dragging moves the timeline instead of selecting a range"}, () => {
-      const {timeline, companions} = this.model
-      const drag_pans = !timeline.drag_pans
-      for (const each of [timeline, ...companions]) {
-        each.drag_pans = drag_pans
+      const drag_pans = !this.model.timeline.drag_pans
+      for (const timeline of this.timelines) {
+        timeline.drag_pans = drag_pans
       }
     })
     this.path = button("Critical path", {title: "Outline the chain of events that the run waited for (c)"}, () => {
@@ -86,13 +98,14 @@ export class TimelineBarView extends PanelView {
       this.drag_mode,
       button("Reset", {title: "Clear selection, range, zoom and filters at once"}, () => store.reset()),
       button("Keys", {"aria-haspopup": "dialog"}, () => help.showModal()))
+    this.finder = new TrackFinder(this.timelines)
     this.update()
     this.show_steps()
     return [
       element("div", {class: "row"}, element("h3", {}, this.model.companions.length == 0 ? "Timeline" : "Timelines"),
-        element("span", {class: "hint"}, "Drag to select a range · Ctrl + wheel zooms · Shift + wheel moves · click an event"),
+        element("span", {class: "hint clip"}, HINT),
         tools),
-      this.legend(), help,
+      element("div", {class: "row"}, this.legend(), this.finder.el), help,
     ]
   }
 
@@ -109,8 +122,7 @@ export class TimelineBarView extends PanelView {
   }
 
   private legend(): HTMLUListElement {
-    const {companions} = this.model
-    const stores = [this.store, ...companions.map(({store}) => store)]
+    const stores = this.timelines.map(({store}) => store)
     const categories = stores.flatMap(({data}) => data.header.categories)
     const present = KINDS.filter((kind) => categories.some((category) => kind_of(category) === kind))
     const frames = new Set(stores.map(({frames_of}) => frames_of))
