@@ -1,4 +1,4 @@
-"""Tracks of the timeline: pinned, hidden, moved and found, by mouse and keyboard; no number changes."""
+"""Tracks of the timeline: pinned, hidden, moved and found; no number changes."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ import {Gestures, History, type State} from "./engine"
 import {listen_weakly} from "./weak_listener"
 
 /** What Escape takes away, one after the other. */
-const LAYERS = ["selection", "range", "zoom"] as const
+const LAYERS = ["measure", "selection", "range", "zoom"] as const
 export type Layer = typeof LAYERS[number]
 
 /** A part of the report with a state of its own. */
@@ -87,7 +87,7 @@ export class Journal {
     return state != null
   }
 
-  /** Takes away the selection; where there is none the range; where there is none the zoom. */
+  /** Takes away the first of the layers that is there. */
   clear_next(): boolean {
     return LAYERS.some((layer) => this.parts.filter((part) => part.clear(layer)).length > 0)
   }
@@ -100,7 +100,7 @@ function note_gesture(gestures: Gestures, event: Event): void {
 }
 
 /** The keys that undo, for screen readers. */
-export const UNDO_KEYS = "Escape clears selection, range and zoom in turn, Backspace goes back, Shift and Backspace forward again."
+export const UNDO_KEYS = "Escape clears measurement, selection, range and zoom in turn, Backspace goes back, Shift and Backspace forward again."
 
 /** Whether a key with these modifiers is the browser's or the system's; of those with Ctrl or Cmd only Z undoes here. */
 export function is_foreign({key, ctrlKey, metaKey, altKey}: KeyboardEvent): boolean {

@@ -7,14 +7,18 @@ import {css} from "./colour"
 import {chain_text, facts_of} from "./details"
 import type {Uncovered} from "./element"
 import {
-  bands, fullest_stretch, has_path, hit, path_pieces, step_aside, step_level, TrackOrder, type Band, type State, type Store,
+  bands, fullest_stretch, has_path, hit, nearest_edge, path_pieces, step_aside, step_level, tick_of_edge, TrackOrder,
+  type Band, type Edge, type State, type Store,
 } from "./engine"
 import {Gutter, GUTTER_CSS, type TrackActions} from "./gutter"
 import {undo_key, UNDO_KEYS, type Part} from "./journal"
 import {paint_bands, paint_edges, paint_frame} from "./paint"
+import type {Mark} from "./ruler"
+import {RULER_CSS, RulerLine} from "./ruler_line"
+import {paint_ruler} from "./ruler_paint"
 import {bring_into_view} from "./scroll_port"
 import {WheelLatch, type Point} from "./surface"
-import {TimePlotView} from "./time_plot"
+import {TimePlotView, type Drag} from "./time_plot"
 import {paint_path, TimelinePainter, type View} from "./timeline_paint"
 import {reveal, select_event, TraceStore, zoom_to} from "./trace_store"
 import {
@@ -22,6 +26,10 @@ import {
 } from "./tracks"
 
 const HIT_TOLERANCE = 3
+/** Pixels within which the ends of a measurement snap to events. */
+const SNAP = 8
+/** Pixels beside the tracks. */
+const SCROLL_BAR = 16
 
 /** The tracks over time, drawn on an ordinary Bokeh figure. */
 export class TimelineView extends TimePlotView {
@@ -39,7 +47,8 @@ export class TimelineView extends TimePlotView {
   private is_called_up = false
   private painter: TimelinePainter
   private readonly latch = new WheelLatch()
-  protected override readonly css = GUTTER_CSS
+  protected override readonly css = GUTTER_CSS + RULER_CSS
+  private ruler_line: RulerLine | null = null
   private readonly gutter = new Gutter(this.track_actions)
   protected readonly labels = this.gutter.box
 
@@ -72,6 +81,7 @@ export class TimelineView extends TimePlotView {
     this.connect(store.selection_changed, () => this.follow_selection())
     this.connect(store.was_reset, () => this.scroll_to(0))
     this.connect(store.called_up, (takes_focus) => this.call_up(takes_focus))
+    this.connect(store.ruler.changed, () => this.follow_ruler())
     this.connect(this.model.order_changed, () => this.arrange_again())
     this.connect(this.model.sought, (sought) => this.seek(sought))
     this.connect(store.theme.changed, () => this.painter.recolour(store.theme.palette.background))
@@ -80,6 +90,7 @@ export class TimelineView extends TimePlotView {
   override remove(): void {
     this.latch.remove()
     this.gutter.remove()
+    this.ruler_line?.el.remove()
     super.remove()
   }
 
@@ -171,12 +182,13 @@ export class TimelineView extends TimePlotView {
     return {start, end, width, height, scroll: this.scroll}
   }
 
-  protected override get drag_pans(): boolean {
+  override get drag_pans(): boolean {
     return this.model.drag_pans
   }
 
   protected override mount(): void {
     super.mount()
+    this.place_ruler_line()
     if (!this.gutter.bar.isConnected) {
       this.labels.after(this.gutter.bar)
     }
@@ -220,6 +232,8 @@ export class TimelineView extends TimePlotView {
       ctx.fillRect(0, layout.stuck - 2, view.width, 1)
     }
     paint_edges(ctx, store, view)
+    const {marks} = store.ruler
+    paint_ruler(ctx, marks, marks.map((mark) => this.y_of_mark(mark)), marks[0]?.store === store, view, store.theme.palette)
     if (selection != null && selection.row >= 0) {
       this.paint_links(ctx, selection.row, view)
     }
@@ -276,15 +290,98 @@ export class TimelineView extends TimePlotView {
     return hit(this.data, place.lane.track, place.depth, this.data.tick(this.time_at(x)), tolerance)
   }
 
-  protected override click({x, y}: Point): void {
-    select_event(this.store, this.event_at(x, y))
+  /** The line over the time axis; of several timelines the one with the axis has it. */
+  private place_ruler_line(): void {
+    if (this.model.axis_height > 0) {
+      if (this.ruler_line == null) {
+        this.ruler_line = new RulerLine(this.store.ruler)
+        this.surface.el.after(this.ruler_line.el)
+        this.ruler_line.update()
+      }
+      const {left, top, width} = this.plot_view.frame.bbox
+      // As wide as the labels of the axis, the first and last of which stand half outside of the frame.
+      const beside = Math.min(left, SCROLL_BAR)
+      Object.assign(this.ruler_line.el.style, {left: `${left - beside}px`, top: "0", width: `${width + 2 * beside}px`, height: `${top}px`})
+    }
+  }
+
+  private follow_ruler(): void {
+    this.ruler_line?.update()
+    this.request_paint()
+  }
+
+  /** The point under the pointer, on the nearest start or end of an event of its track if one is near. */
+  private mark_at({x, y}: Point): Mark {
+    const {data, layout_of_tracks: layout, view: {start, end, width}} = this
+    const tick = data.tick(this.time_at(x))
+    const place = place_at(layout, y, this.scroll)
+    const edge = place == null ? null : nearest_edge(data, place.lane.track, place.depth, tick, data.tick((end - start) / width * SNAP))
+    return edge == null ? {store: this.store, ns: data.ns(Math.round(tick)), edge} : this.mark_on(edge)
+  }
+
+  private mark_on(edge: Edge): Mark {
+    return {store: this.store, ns: this.data.ns(tick_of_edge(this.data, edge)), edge}
+  }
+
+  /** The height at which a mark lies on an event of this trace. */
+  private y_of_mark({store, edge}: Mark): number | null {
+    const box = edge == null || store !== this.store ? null : this.painter.box(this.layout_of_tracks, edge.row, this.view)
+    return box == null ? null : box[1] + box[3] / 2
+  }
+
+  /** Begins to measure, or ends it; a selected event gives a mark at its start or end. */
+  private measure(row: number, side: Edge["side"]): boolean {
+    const {ruler} = this.store
+    if (row >= 0) {
+      ruler.mark(this.mark_on({row, side}))
+    } else {
+      ruler.toggle()
+    }
+    return true
+  }
+
+  /** A drag from one point to another while the ruler is on. */
+  private readonly measuring: Drag = {
+    start: (point) => {
+      this.store.ruler.start()
+      this.store.ruler.mark(this.mark_at(point))
+    },
+    move: (point) => this.store.ruler.hover(this.mark_at(point)),
+    end: (point) => this.store.ruler.mark(this.mark_at(point)),
+    cancel: () => this.store.ruler.start(),
+  }
+
+  protected override drag_from(start: Point): Drag {
+    return this.store.ruler.is_on && !start.event.shiftKey ? this.measuring : super.drag_from(start)
+  }
+
+  protected override leave(): void {
+    super.leave()
+    if (this.store.ruler.is_on) {
+      this.store.ruler.hover(null)
+    }
+  }
+
+  protected override click(point: Point): void {
+    if (this.store.ruler.is_on) {
+      this.store.ruler.mark(this.mark_at(point))
+    } else {
+      select_event(this.store, this.event_at(point.x, point.y))
+    }
   }
 
   protected override double_click({x, y}: Point): void {
     this.zoom_on(this.event_at(x, y))
   }
 
-  protected hover({x, y, event}: Point): void {
+  protected hover(point: Point): void {
+    const {x, y, event} = point
+    if (this.store.ruler.is_on) {
+      this.surface.cursor("crosshair")
+      this.tooltip?.hide()
+      this.store.ruler.hover(this.mark_at(point))
+      return
+    }
     const row = this.event_at(x, y)
     const edge = this.dragging.edge_at(x)
     this.surface.cursor(edge != null ? "ew-resize" : this.model.drag_pans ? "grab" : row >= 0 ? "pointer" : "crosshair")
@@ -435,6 +532,8 @@ export class TimelineView extends TimePlotView {
       case "Enter": this.select_middle(); return true
       case "f": this.focus_selected(row); return true
       case "r": this.brush_selected(row); return true
+      case "m": return this.measure(row, "start")
+      case "M": return this.measure(row, "end")
       case "t": return this.find_track()
       case "c": store.show_path = !store.show_path && has_path(this.data); return true
       default: return super.key(event)
@@ -473,6 +572,10 @@ export class TimelineView extends TimePlotView {
 
   private brush_selected(row: number): void {
     const {data, store} = this
+    if (store.ruler.measured != null) {
+      store.ruler.brush()
+      return
+    }
     store.brush(row >= 0 ? [data.ns(data.ts[row]), data.ns(data.end[row])] : [store.visible.start, store.visible.end])
   }
 }

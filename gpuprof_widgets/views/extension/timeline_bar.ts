@@ -21,12 +21,13 @@ const KEYS: [string[], string][] = [
   [["Shift", "↑ ↓"], "the event that contains it, or its first child"],
   [["Enter"], "select the event in the middle of the view"],
   [["f"], "zoom to the selected event or range"],
-  [["r"], "select the selected event's time range, or the visible range"],
+  [["r"], "make the selected event's time the range, the measured time, or the visible time"],
+  [["m"], "measure between two points; with a selected event from or to its start, Shift + M its end"],
   [[",", "."], "previous or next of the selected events"],
   [["/"], "search all names; Enter goes to the next match, Shift + Enter to the previous one"],
   [["t"], "find a track by its name, where there are many"],
   [["c"], "show or hide the critical path, where it is known"],
-  [["Esc"], "clear the selection; then the range; then the zoom, the flame graph's too, and the critical path"],
+  [["Esc"], "end a measurement; then clear the selection; then the range; then the zoom, the flame graph's too, and the critical path"],
   [["Backspace"], "go back to what was selected, in range and in view before (also Ctrl + Z)"],
   [["Shift", "Backspace"], "go forward again (also Ctrl + Shift + Z)"],
 ]
@@ -41,6 +42,7 @@ export class TimelineBarView extends PanelView {
   private zoom_to_range: HTMLButtonElement
   private drag_mode: HTMLButtonElement
   private path: HTMLButtonElement
+  private measure: HTMLButtonElement
   private finder: TrackFinder
   private steps: {back: HTMLButtonElement, forward: HTMLButtonElement}
 
@@ -59,6 +61,7 @@ export class TimelineBarView extends PanelView {
     this.connect(window.change, () => this.update())
     this.connect(show_path.change, () => this.update())
     this.connect(this.model.timeline.properties.drag_pans.change, () => this.update())
+    this.connect(this.store.ruler.changed, () => this.update())
     this.connect(this.store.journal.changed, () => this.show_steps())
     for (const {order_changed, find_called} of this.timelines) {
       this.connect(order_changed, () => this.finder.follow_order())
@@ -84,7 +87,8 @@ export class TimelineBarView extends PanelView {
       store.show_path = !store.show_path
     })
     this.path.hidden = !has_path(store.data)
-    const {journal} = store
+    const {journal, ruler} = store
+    this.measure = button("Measure", {title: "Measure the time between two points; they snap to events (m)"}, () => ruler.toggle())
     this.steps = {
       back: button("↶", {"aria-label": "Back", title: "Go back to what was selected, in range and in view before (Backspace)"}, () => journal.back()),
       forward: button("↷", {"aria-label": "Forward", title: "Go forward again (Shift + Backspace)"}, () => journal.forward()),
@@ -95,7 +99,7 @@ export class TimelineBarView extends PanelView {
       button("+", {"aria-label": "Zoom in", title: "Zoom in"}, () => zoom_by(store, 2)),
       button("Whole trace", {}, () => void view_key(store, "0")),
       this.zoom_to_range,
-      this.drag_mode,
+      this.drag_mode, this.measure,
       button("Reset", {title: "Clear selection, range, zoom and filters at once"}, () => store.reset()),
       button("Keys", {"aria-haspopup": "dialog"}, () => help.showModal()))
     this.finder = new TrackFinder(this.timelines)
@@ -113,6 +117,7 @@ export class TimelineBarView extends PanelView {
     this.zoom_to_range.disabled = this.store.window == null
     this.drag_mode.setAttribute("aria-pressed", String(this.model.timeline.drag_pans))
     this.path.setAttribute("aria-pressed", String(this.store.show_path))
+    this.measure.setAttribute("aria-pressed", String(this.store.ruler.is_on))
   }
 
   private show_steps(): void {

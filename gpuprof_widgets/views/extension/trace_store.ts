@@ -10,6 +10,7 @@ import * as engine from "./engine"
 import {Store, type State, type Window} from "./engine"
 import {join, type Kernel} from "./explorer"
 import {Journal, type Layer, type Part} from "./journal"
+import {Ruler} from "./ruler"
 import {Theme} from "./theme"
 
 /**
@@ -61,6 +62,8 @@ export class TraceStore extends Model implements Part {
   theme: Theme
   /** The way back to earlier states; several traces on one time axis share one. */
   journal: Journal
+  /** Measures on the timeline; shared like the journal. */
+  ruler: Ruler
   selection: Selection | null = null
   /** The traces of the page; they are selected together. */
   linked: Linked = {stores: [this], choose: ([selection]) => this.choose(selection)}
@@ -104,6 +107,7 @@ export class TraceStore extends Model implements Part {
     this.was_reset = new Signal0(this, "was_reset")
     this.called_up = new Signal(this, "called_up")
     this.journal = new Journal(this)
+    this.ruler = new Ruler(this, this.journal)
     this.ready = this.decode()
   }
 
@@ -199,6 +203,7 @@ export class TraceStore extends Model implements Part {
 
   clear(layer: Layer): boolean {
     switch (layer) {
+      case "measure": return false
       case "selection": return this.clear_selection()
       case "range": return this.clear_range()
       case "zoom": return this.zoom_out()
@@ -233,6 +238,7 @@ export class TraceStore extends Model implements Part {
 
   /** Restores the state in which the report was opened. */
   reset(): void {
+    this.ruler.stop()
     this.choose(null)
     this.brush(null)
     this.zoom_out()

@@ -9,7 +9,9 @@ export {
   flame, flame_instances, flame_sources, flame_width, laid_out, nodes_of_rows, UNLAUNCHED,
   type FlameNode, type FlameSource, type FlameTime,
 } from "./flame"
-export {hit, lanes_of_rows, level_of_detail, marks_of, type LaneSlices, type LevelOfDetail} from "./lod"
+export {
+  hit, lanes_of_rows, level_of_detail, marks_of, nearest_edge, tick_of_edge, type Edge, type LaneSlices, type LevelOfDetail,
+} from "./lod"
 export {match_text, match_totals, matching_calls, search, sum_of_totals, type Matches, type MatchTotals} from "./search"
 export {instance_from, next_instance, place_of_instance, type Instance, type Selected} from "./instances"
 export {compile, matcher, type Matcher} from "./names"
