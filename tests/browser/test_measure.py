@@ -22,13 +22,13 @@ ENDS = {"aten::mm": 4_000_123, "sgemm": 7_500_789, "nccl": 9_000_002}
 @cache
 def small() -> Record:
     """An op on a thread, and two kernels on streams of their own, at odd nanoseconds."""
-    rows = {name: {"ts": ts, "dur": ENDS[name] - ts} for name, ts in STARTS.items()}
+    lengths = {name: ENDS[name] - ts for name, ts in STARTS.items()}
     return trace_of(
         op("aten::linear", ts=0, dur=10 * MS),
-        op("aten::mm", **rows["aten::mm"]),
+        op("aten::mm", ts=STARTS["aten::mm"], dur=lengths["aten::mm"]),
         runtime("cudaLaunchKernel", ts=3 * MS, dur=MS // 2),
-        kernel("sgemm", **rows["sgemm"], launched_by=2),
-        kernel("nccl", **rows["nccl"], stream=20),
+        kernel("sgemm", ts=STARTS["sgemm"], dur=lengths["sgemm"], launched_by=2),
+        kernel("nccl", ts=STARTS["nccl"], dur=lengths["nccl"], stream=20),
     )
 
 

@@ -253,6 +253,7 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
       wheel: (event, x) => this.wheel(event, x),
       key: (event) => this.key(event),
     }, `${this.title}. Arrow keys walk the tree, Enter zooms in, plus and minus zoom by a little, Home zooms out. ${UNDO_KEYS}`)
+    this.model.store.surfaces.set("flame graph", this.surface.el)
     this.resize()
   }
 

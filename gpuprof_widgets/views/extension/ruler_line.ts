@@ -39,7 +39,7 @@ function words_of({store: {data, label, linked}, ns, edge}: Mark): (Node | strin
 
 export const RULER_CSS = `
 .ruler {
-  position: absolute; z-index: 3; display: flex; align-items: center; gap: 6px; box-sizing: border-box; padding-left: 4px; white-space: nowrap;
+  position: absolute; inset: 0 0 auto; z-index: 3; display: flex; align-items: center; gap: 6px; box-sizing: border-box; white-space: nowrap;
   background: var(--gp-background, #fff); color: var(--gp-foreground, #212121);
   font: 12px/1.4 var(--jp-ui-font-family, system-ui, sans-serif); font-variant-numeric: tabular-nums;
 }

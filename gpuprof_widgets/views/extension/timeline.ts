@@ -28,8 +28,6 @@ import {
 const HIT_TOLERANCE = 3
 /** Pixels within which the ends of a measurement snap to events. */
 const SNAP = 8
-/** Pixels beside the tracks. */
-const SCROLL_BAR = 16
 
 /** The tracks over time, drawn on an ordinary Bokeh figure. */
 export class TimelineView extends TimePlotView {
@@ -63,6 +61,7 @@ export class TimelineView extends TimePlotView {
   override async lazy_initialize(): Promise<void> {
     await super.lazy_initialize()
     await this.model.prepare()
+    this.store.surfaces.set("timeline", this.surface.el)
     this.folded = folded_at_first(this.data, this.model.depths, this.model.compact)
     if (this.model.folds_to_fit) {
       this.fold_to_fit()
@@ -298,10 +297,7 @@ export class TimelineView extends TimePlotView {
         this.surface.el.after(this.ruler_line.el)
         this.ruler_line.update()
       }
-      const {left, top, width} = this.plot_view.frame.bbox
-      // As wide as the labels of the axis, the first and last of which stand half outside of the frame.
-      const beside = Math.min(left, SCROLL_BAR)
-      Object.assign(this.ruler_line.el.style, {left: `${left - beside}px`, top: "0", width: `${width + 2 * beside}px`, height: `${top}px`})
+      this.ruler_line.el.style.height = `${this.plot_view.frame.bbox.top}px`
     }
   }
 

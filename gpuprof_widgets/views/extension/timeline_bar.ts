@@ -9,29 +9,6 @@ import {Timeline} from "./timeline"
 import {FINDER_CSS, TrackFinder} from "./track_finder"
 import {view_key, zoom_by, zoom_to} from "./trace_store"
 
-const KEYS: [string[], string][] = [
-  [["drag"], "select a time range: flame graph and table show that range alone"],
-  [["Shift", "drag"], "move along the timeline"],
-  [["Ctrl", "wheel"], "zoom at the pointer; Shift + wheel moves; the plain wheel scrolls the tracks"],
-  [["← →"], "move (also a, d)"],
-  [["+ −"], "zoom (also w, s)"],
-  [["0"], "show the whole trace"],
-  [["↑ ↓"], "scroll the tracks"],
-  [["Shift", "← →"], "previous or next event on the selected event's row"],
-  [["Shift", "↑ ↓"], "the event that contains it, or its first child"],
-  [["Enter"], "select the event in the middle of the view"],
-  [["f"], "zoom to the selected event or range"],
-  [["r"], "make the selected event's time the range, the measured time, or the visible time"],
-  [["m"], "measure between two points; with a selected event from or to its start, Shift + M its end"],
-  [[",", "."], "previous or next of the selected events"],
-  [["/"], "search all names; Enter goes to the next match, Shift + Enter to the previous one"],
-  [["t"], "find a track by its name, where there are many"],
-  [["c"], "show or hide the critical path, where it is known"],
-  [["Esc"], "end a measurement; then clear the selection; then the range; then the zoom, the flame graph's too, and the critical path"],
-  [["Backspace"], "go back to what was selected, in range and in view before (also Ctrl + Z)"],
-  [["Shift", "Backspace"], "go forward again (also Ctrl + Shift + Z)"],
-]
-
 const HINT = "Drag for a range · Ctrl + wheel zooms · click an event"
 
 /** Title, buttons, legend and key help of the timeline. */
@@ -71,7 +48,6 @@ export class TimelineBarView extends PanelView {
 
   protected build_content(): Node[] {
     const {store} = this
-    const help = this.help()
     this.zoom_to_range = button("Zoom to range", {}, () => {
       if (store.window != null) {
         zoom_to(store, ...store.window)
@@ -101,7 +77,7 @@ export class TimelineBarView extends PanelView {
       this.zoom_to_range,
       this.drag_mode, this.measure,
       button("Reset", {title: "Clear selection, range, zoom and filters at once"}, () => store.reset()),
-      button("Keys", {"aria-haspopup": "dialog"}, () => help.showModal()))
+      button("Keys", {"aria-haspopup": "dialog", title: "All keys and commands (?)"}, () => store.keys_called.emit()))
     this.finder = new TrackFinder(this.timelines)
     this.update()
     this.show_steps()
@@ -109,7 +85,7 @@ export class TimelineBarView extends PanelView {
       element("div", {class: "row"}, element("h3", {}, this.model.companions.length == 0 ? "Timeline" : "Timelines"),
         element("span", {class: "hint clip"}, HINT),
         tools),
-      element("div", {class: "row"}, this.legend(), this.finder.el), help,
+      element("div", {class: "row"}, this.legend(), this.finder.el),
     ]
   }
 
@@ -133,18 +109,6 @@ export class TimelineBarView extends PanelView {
     const frames = new Set(stores.map(({frames_of}) => frames_of))
     const text_of = (text: string): string => text != FRAMES ? text : frames.size == 1 ? stores[0].frames_of : "functions"
     return legend("Colours", present.map(({colour, text}) => [css(colour), text_of(text)]))
-  }
-
-  private help(): HTMLDialogElement {
-    const entries = KEYS.flatMap(([keys, text]) => [
-      element("dt", {}, ...keys.flatMap((key, i) => i == 0 ? [element("kbd", {}, key)] : [" + ", element("kbd", {}, key)])),
-      element("dd", {}, text),
-    ])
-    const dialog = element("dialog", {"aria-label": "Keys and gestures"},
-      element("h3", {}, "Keys and gestures of the timeline"), element("dl", {}, ...entries))
-    dialog.append(button("Close", {}, () => dialog.close()))
-    dialog.addEventListener("keydown", (event) => event.stopPropagation())
-    return dialog
   }
 }
 

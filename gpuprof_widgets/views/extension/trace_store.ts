@@ -10,6 +10,7 @@ import * as engine from "./engine"
 import {Store, type State, type Window} from "./engine"
 import {join, type Kernel} from "./explorer"
 import {Journal, type Layer, type Part} from "./journal"
+import type {KeyedView} from "./keys"
 import {Ruler} from "./ruler"
 import {Theme} from "./theme"
 
@@ -74,6 +75,10 @@ export class TraceStore extends Model implements Part {
   selection_changed: Signal0<this>
   draft_changed: Signal0<this>
   was_reset: Signal0<this>
+  /** What takes the keys of a view, by the view. */
+  readonly surfaces = new Map<KeyedView, HTMLElement>()
+  /** Somebody wants to see all keys. */
+  keys_called: Signal0<this>
   /** Calls the timeline onto the screen, with what is selected; says whether it takes the focus. */
   called_up: Signal<boolean, this>
 
@@ -105,6 +110,7 @@ export class TraceStore extends Model implements Part {
     this.selection_changed = new Signal0(this, "selection_changed")
     this.draft_changed = new Signal0(this, "draft_changed")
     this.was_reset = new Signal0(this, "was_reset")
+    this.keys_called = new Signal0(this, "keys_called")
     this.called_up = new Signal(this, "called_up")
     this.journal = new Journal(this)
     this.ruler = new Ruler(this, this.journal)
