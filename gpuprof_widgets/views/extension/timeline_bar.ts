@@ -1,6 +1,6 @@
 import type * as p from "@bokehjs/core/properties"
 
-import {FRAMES, kind_of, KINDS} from "./categories"
+import {FAMILIES, FRAMES, kind_of, KINDS} from "./categories"
 import {css} from "./colour"
 import {button, element, legend} from "./element"
 import {has_path} from "./engine"
@@ -15,7 +15,7 @@ const HINT = "Drag for a range · Ctrl + wheel zooms · click an event"
 export class TimelineBarView extends PanelView {
   declare model: TimelineBar
 
-  protected readonly css = BAR_CSS + FINDER_CSS
+  protected readonly css = BAR_CSS + FINDER_CSS + LEGEND_CSS
   private zoom_to_range: HTMLButtonElement
   private drag_mode: HTMLButtonElement
   private path: HTMLButtonElement
@@ -85,7 +85,7 @@ export class TimelineBarView extends PanelView {
       element("div", {class: "row"}, element("h3", {}, this.model.companions.length == 0 ? "Timeline" : "Timelines"),
         element("span", {class: "hint clip"}, HINT),
         tools),
-      element("div", {class: "row"}, this.legend(), this.finder.el),
+      element("div", {class: "row meanings"}, this.legend(), this.finder.el),
     ]
   }
 
@@ -105,12 +105,19 @@ export class TimelineBarView extends PanelView {
   private legend(): HTMLUListElement {
     const stores = this.timelines.map(({store}) => store)
     const categories = stores.flatMap(({data}) => data.header.categories)
+    const families = new Set(stores.flatMap(({data}) => data.header.families))
+    const kernels = FAMILIES.filter((_, family) => families.has(family))
     const present = KINDS.filter((kind) => categories.some((category) => kind_of(category) === kind))
+      .flatMap((kind) => kind === kind_of("kernel") ? kernels : [kind])
     const frames = new Set(stores.map(({frames_of}) => frames_of))
     const text_of = (text: string): string => text != FRAMES ? text : frames.size == 1 ? stores[0].frames_of : "functions"
     return legend("Colours", present.map(({colour, text}) => [css(colour), text_of(text)]))
   }
 }
+
+const LEGEND_CSS = `
+.meanings .legend { flex: 1 1 300px; min-width: 0; }
+`
 
 type TimelineBarProps = {
   timeline: p.Property<Timeline>

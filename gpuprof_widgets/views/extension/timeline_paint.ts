@@ -25,8 +25,8 @@ export class TimelinePainter {
   constructor(private readonly store: Store) {}
 
   recolour(background: RGB): void {
-    const {label, names, categories} = this.store.header
-    this.paints = label.map(([name, category]) => paint_of(names[name], categories[category], background))
+    const {label, names, categories, families} = this.store.header
+    this.paints = label.map(([name, category], i) => paint_of(names[name], categories[category], background, families[i]))
   }
 
   x_of(tick: number, view: View): number {

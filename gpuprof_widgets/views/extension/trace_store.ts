@@ -3,7 +3,7 @@ import {Signal, Signal0} from "@bokehjs/core/signaling"
 import {Model} from "@bokehjs/model"
 import {Range1d} from "@bokehjs/models/ranges/range1d"
 
-import {KINDS, paint_of} from "./categories"
+import {FAMILIES, KINDS, paint_of} from "./categories"
 import {contrast, parse_colour} from "./colour"
 import type {Fact} from "./element"
 import * as engine from "./engine"
@@ -55,7 +55,7 @@ export class TraceStore extends Model implements Part {
   /** The functions behind the views, for the console and the tests; see engine/index.ts. */
   static readonly engine = engine
   /** The colours of the bars, for the tests of contrast. */
-  static readonly colours = {KINDS, contrast, paint_of, parse_colour}
+  static readonly colours = {FAMILIES, KINDS, contrast, paint_of, parse_colour}
 
   /** The decoded trace; views may use it once `ready` has resolved. */
   data: Store
