@@ -19,10 +19,11 @@ import numpy.typing as npt
 
 from gpuprof_widgets.analyses.call_tree import call_tree
 from gpuprof_widgets.analyses.columns import format_count, format_ns
+from gpuprof_widgets.analyses.kernel_families import FAMILIES, families
 from gpuprof_widgets.analyses.operators import INSTANTS, LEFT_OUT
 from gpuprof_widgets.exceptions import printable_values
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.schema import REGION_CATEGORIES
+from gpuprof_widgets.trace.schema import NONE, REGION_CATEGORIES
 from gpuprof_widgets.views.budget import least_merged
 from gpuprof_widgets.views.page_panels import (
     Arrays,
@@ -200,6 +201,7 @@ def _header(record: Record, rows: PageRows, tick_ns: int, notes: Sequence[str]) 
             for label, (name, category) in enumerate(rows.label_pairs)
             if names[name] in LEFT_OUT or rows.categories[category] in UNLISTED
         ],
+        "families": _families(record, rows),
         "shapes": rows.shapes,
         "tracks": [
             {
@@ -219,6 +221,17 @@ def _header(record: Record, rows: PageRows, tick_ns: int, notes: Sequence[str]) 
         "module_classes": module_classes(trace),
         "notes": list(notes),
     }
+
+
+def _families(record: Record, rows: PageRows) -> list[int]:
+    """Return the family of each label's kernels as an index into `FAMILIES`, -1 for other work."""
+    family = families(record.trace)
+    return [
+        FAMILIES.index(family.get(rows.names[name], FAMILIES[-1]))
+        if rows.categories[category] == "kernel"
+        else NONE
+        for name, category in rows.label_pairs
+    ]
 
 
 def _calls(record: Record) -> list[dict[Hashable, Any]] | None:

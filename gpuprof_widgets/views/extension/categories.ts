@@ -19,7 +19,7 @@ const AROUND = {
   pink: hex("#E3B5CD"),
 }
 
-type Kind = {text: string, colour: RGB, categories: string[]}
+export type Kind = {text: string, colour: RGB, categories: string[]}
 
 /** The kind of functions; files of other profilers name another language. */
 export const FRAMES = "Python"
@@ -39,6 +39,27 @@ export const KINDS: Kind[] = [
 ]
 
 const OTHER = KINDS[KINDS.length - 1]
+
+const BLACK: RGB = [0, 0, 0]
+const WHITE: RGB = [255, 255, 255]
+
+/**
+ * The families of kernels, in the order of analyses/kernel_families.py: tints of the same colours that differ from those of the
+ * other work on a GPU, and from each other in lightness where the hue is alike.
+ */
+export const FAMILIES: Omit<Kind, "categories">[] = [
+  {text: "matrix product", colour: OKABE_ITO.green},
+  {text: "convolution", colour: mix(OKABE_ITO.green, BLACK, 0.5)},
+  {text: "attention", colour: mix(OKABE_ITO.blue, BLACK, 0.55)},
+  {text: "normalisation", colour: mix(OKABE_ITO.orange, BLACK, 0.45)},
+  {text: "softmax", colour: mix(OKABE_ITO.vermillion, BLACK, 0.5)},
+  {text: "reduction", colour: mix(OKABE_ITO.sky, BLACK, 0.35)},
+  {text: "elementwise", colour: mix(OKABE_ITO.green, WHITE, 0.6)},
+  {text: "lookup", colour: mix(OKABE_ITO.yellow, BLACK, 0.3)},
+  {text: "sort, scan", colour: mix(OKABE_ITO.purple, BLACK, 0.5)},
+  {text: "communication", colour: mix(mix(OKABE_ITO.vermillion, OKABE_ITO.purple, 0.5), WHITE, 0.45)},
+  {text: "other kernel", colour: mix(OKABE_ITO.grey, BLACK, 0.3)},
+]
 
 /** Calls of any program's runtime or driver are of one kind. */
 const RUNTIME_CALL = /_(runtime|driver)$/
@@ -68,9 +89,9 @@ export function painted(fill: RGB, background: RGB): Paint {
   return {fill: css(fill), ink: css(ink_on(fill)), outline: outline == null ? null : css(outline)}
 }
 
-/** Fill and text colour of a bar; neighbours of one category differ a little by name. */
-export function paint_of(name: string, category: string, background: RGB): BarPaint {
-  const fill = mix(kind_of(category).colour, [255, 255, 255], name_shade(name))
+/** Fill and text colour of a bar of a category or of a kernel's family (-1: none); neighbours of one category differ a little by name. */
+export function paint_of(name: string, category: string, background: RGB, family: number = -1): BarPaint {
+  const fill = FAMILIES[family]?.colour ?? mix(kind_of(category).colour, WHITE, name_shade(name))
   const dim = mix(fill, background, 0.78)
   return {...painted(fill, background), dim_fill: css(dim), dim_ink: css(ink_on(dim))}
 }

@@ -1,5 +1,6 @@
 import type * as p from "@bokehjs/core/properties"
 
+import {FAMILIES} from "./categories"
 import {button, element, with_code, type Fact} from "./element"
 import {chain, format_bytes, format_count, format_ns, format_range, format_share, MODULES, type Link, type Store} from "./engine"
 import {InstanceSteps, STEPS_CSS} from "./instances"
@@ -150,6 +151,10 @@ export function facts_of(trace: TraceStore, row: number): Fact[] {
     facts.push(["Class", module_classes[name]])
   }
   facts.push(["Category", store.category(row)])
+  const family = FAMILIES[store.header.families[store.label[row]]]
+  if (family != null) {
+    facts.push(["Family", family.text])
+  }
   facts.push(track.stream >= 0 ? ["Stream", `${track.stream} on GPU ${track.device}`] : ["Track", track.label])
   return facts
 }

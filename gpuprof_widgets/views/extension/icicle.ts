@@ -255,6 +255,7 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
       wheel: (event, x) => this.wheel(event, x),
       key: (event) => this.key(event),
     }, `${this.title}. Arrow keys walk the tree, Enter zooms in, plus and minus zoom by a little, Home zooms out. ${UNDO_KEYS}`)
+    this.model.store.surfaces.set("flame graph", this.surface.el)
     this.resize()
   }
 
@@ -392,7 +393,7 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
       case "+": case "=": return this.zoom_by(1.5)
       case "-": case "_": return this.zoom_by(1 / 1.5)
       case "Home": model.zoom(0); return true
-      default: return undo_key(model.store.journal, event.key)
+      default: return undo_key(model.store.journal, event)
     }
   }
 }

@@ -1,8 +1,11 @@
+import type {HasProps} from "@bokehjs/core/has_props"
+import {Signal0} from "@bokehjs/core/signaling"
+
 import {Gestures, History, type State} from "./engine"
 import {listen_weakly} from "./weak_listener"
 
 /** What Escape takes away, one after the other. */
-const LAYERS = ["selection", "range", "zoom"] as const
+const LAYERS = ["measure", "selection", "range", "zoom"] as const
 export type Layer = typeof LAYERS[number]
 
 /** A part of the report with a state of its own. */
@@ -12,15 +15,18 @@ export type Part = {
   clear(layer: Layer): boolean
 }
 
-/** Goes back to the states of the report before the last changes of its selection, range and zoom. */
+/** Goes back to the states of the report before the last changes of its selection, range and zoom, and forward again. */
 export class Journal {
   private readonly parts: Part[]
   private readonly gestures = new Gestures()
   private history: History | null = null
   private is_returning = false
+  /** The steps that there are have changed. */
+  readonly changed: Signal0<HasProps>
 
-  constructor(first: Part) {
+  constructor(first: Part & HasProps) {
     this.parts = [first]
+    this.changed = new Signal0(first, "journal")
   }
 
   /** Begins with the present state, once. */
@@ -48,12 +54,26 @@ export class Journal {
   note(): void {
     if (!this.is_returning) {
       this.history?.note(this.state, this.gestures.count)
+      this.changed.emit()
     }
+  }
+
+  /** Whether there is a step back and one forward. */
+  get steps(): {back: boolean, forward: boolean} {
+    return this.history?.steps ?? {back: false, forward: false}
   }
 
   /** Goes back by one step; returns whether there was any. */
   back(): boolean {
-    const state = this.history?.back(this.gestures.count) ?? null
+    return this.go_to(this.history?.back(this.gestures.count) ?? null)
+  }
+
+  /** Goes forward again by one step; returns whether there was any. */
+  forward(): boolean {
+    return this.go_to(this.history?.forward(this.gestures.count) ?? null)
+  }
+
+  private go_to(state: State | null): boolean {
     if (state != null) {
       this.is_returning = true
       try {
@@ -62,11 +82,12 @@ export class Journal {
         this.is_returning = false
       }
       this.history?.settle(this.state)
+      this.changed.emit()
     }
     return state != null
   }
 
-  /** Takes away the selection; where there is none the range; where there is none the zoom. */
+  /** Takes away the first of the layers that is there. */
   clear_next(): boolean {
     return LAYERS.some((layer) => this.parts.filter((part) => part.clear(layer)).length > 0)
   }
@@ -79,13 +100,20 @@ function note_gesture(gestures: Gestures, event: Event): void {
 }
 
 /** The keys that undo, for screen readers. */
-export const UNDO_KEYS = "Escape clears selection, range and zoom in turn, Backspace goes back."
+export const UNDO_KEYS = "Escape clears measurement, selection, range and zoom in turn, Backspace goes back, Shift and Backspace forward again."
+
+/** Whether a key with these modifiers is the browser's or the system's; of those with Ctrl or Cmd only Z undoes here. */
+export function is_foreign({key, ctrlKey, metaKey, altKey}: KeyboardEvent): boolean {
+  return altKey || (ctrlKey || metaKey) && key.toLowerCase() != "z"
+}
 
 /** Handles the keys that undo; returns false for other keys, and where there is nothing to undo. */
-export function undo_key(journal: Journal, key: string): boolean {
+export function undo_key(journal: Journal, {key, ctrlKey, metaKey, shiftKey}: KeyboardEvent): boolean {
+  const step = (): boolean => shiftKey ? journal.forward() : journal.back()
   switch (key) {
     case "Escape": return journal.clear_next()
-    case "Backspace": return journal.back()
+    case "Backspace": return step()
+    case "z": case "Z": return (ctrlKey || metaKey) && step()
     default: return false
   }
 }

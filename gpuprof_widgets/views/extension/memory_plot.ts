@@ -32,6 +32,7 @@ export class MemoryPlotView extends TimePlotView {
   override async lazy_initialize(): Promise<void> {
     await super.lazy_initialize()
     this.memory = memory_of(this.store)
+    this.store.surfaces.set("memory", this.surface.el)
   }
 
   override connect_signals(): void {

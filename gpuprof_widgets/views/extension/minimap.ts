@@ -242,7 +242,7 @@ export class MinimapView extends SurfaceView {
   }
 
   private key(event: KeyboardEvent): boolean {
-    return undo_key(this.store.journal, event.key) || view_key(this.store, event.key)
+    return undo_key(this.store.journal, event) || view_key(this.store, event.key)
   }
 }
 

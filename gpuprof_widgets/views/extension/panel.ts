@@ -5,7 +5,7 @@ import type {UIElement} from "@bokehjs/models/ui/ui_element"
 
 import {element} from "./element"
 import {plain} from "./engine"
-import {undo_key} from "./journal"
+import {is_foreign, undo_key} from "./journal"
 import {TraceStore} from "./trace_store"
 
 /** A part of the report that is plain DOM; it waits for the trace and takes the page's colours. */
@@ -38,11 +38,11 @@ export abstract class PanelView extends LayoutDOMView {
     this.shadow_el.addEventListener("copy", (event) => this.copy_plain(event as ClipboardEvent))
   }
 
-  /** Escape and Backspace undo from wherever the focus is, except where they have a meaning of their own. */
+  /** The keys that undo do so from wherever the focus is, except where they have a meaning of their own. */
   private undo(event: KeyboardEvent): void {
-    const {target, key, ctrlKey, metaKey, altKey} = event
-    const is_kept = event.defaultPrevented || ctrlKey || metaKey || altKey || target instanceof Element && keeps(target, key)
-    if (!is_kept && undo_key(this.store.journal, key)) {
+    const {target, key} = event
+    const is_kept = event.defaultPrevented || is_foreign(event) || target instanceof Element && keeps(target, key)
+    if (!is_kept && undo_key(this.store.journal, event)) {
       event.preventDefault()
       event.stopPropagation()
     }
@@ -65,10 +65,10 @@ export abstract class PanelView extends LayoutDOMView {
   protected abstract build_content(): Node[]
 }
 
-/** Whether an element makes use of a key that undoes: a dialog, a text box with text, for Backspace any field. */
+/** Whether an element makes use of a key that undoes: a dialog, a text box with text, of other keys than Escape any field. */
 function keeps(el: Element, key: string): boolean {
   const is_filled = el instanceof HTMLInputElement && el.type == "search" && el.value != ""
-  return el.closest("dialog") != null || is_filled || key == "Backspace" && el.matches("input, select, textarea")
+  return el.closest("dialog") != null || is_filled || key != "Escape" && el.matches("input, select, textarea")
 }
 
 /** Returns the selected text of a part of the page; Chromium keeps a selection for each shadow root. */
@@ -132,7 +132,7 @@ input::placeholder { color: var(--muted); opacity: 1; }
 export const BAR_CSS = `
 :host { padding: 8px 0 4px; border-top: 1px solid var(--line); }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: 2px 12px; color: var(--muted); }
-.hint { color: var(--muted); }
+.hint { flex: 1 1 200px; min-width: 0; color: var(--muted); }
 kbd { font: 11px var(--mono); border: 1px solid var(--edge); border-radius: 3px; padding: 0 3px; }
 dialog { color: var(--fg); background: var(--bg); border: 1px solid var(--edge); border-radius: 6px; max-width: 560px; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 3px 12px; margin: 8px 0; }

@@ -3,6 +3,7 @@ import {
   format_count, match_text, match_totals, matcher, matching_calls, search, sum_of_totals, type Matcher, type Matches,
 } from "./engine"
 import {InstanceSteps, step_instance, STEPS_CSS} from "./instances"
+import {KeySheet, SHEET_CSS} from "./key_sheet"
 import {BAR_CSS, Panel, PanelView} from "./panel"
 import type {TraceStore} from "./trace_store"
 
@@ -12,12 +13,13 @@ const ABOUT = "The time in which a match ran. Where several run at once on one t
 export class SearchView extends PanelView {
   declare model: Search
 
-  protected readonly css = BAR_CSS + STEPS_CSS + SEARCH_CSS
+  protected readonly css = BAR_CSS + STEPS_CSS + SHEET_CSS + SEARCH_CSS
   private box: HTMLInputElement
   private regex: HTMLButtonElement
   private as_regex = false
   private result: HTMLElement
   private steps: InstanceSteps
+  private sheet: KeySheet
   /** What matched in each trace; null where nothing is searched for. */
   private matches: Matches[] | null = null
   private readonly report_key = (event: KeyboardEvent): void => this.on_report_key(event)
@@ -38,6 +40,7 @@ export class SearchView extends PanelView {
       this.connect(store.selection_changed, () => this.follow_selection())
     }
     this.connect(this.store.was_reset, () => this.clear())
+    this.connect(this.store.keys_called, () => this.sheet.open())
     this.connect(this.store.properties.search.change, () => this.follow_search())
   }
 
@@ -65,7 +68,9 @@ export class SearchView extends PanelView {
     this.result = element("span", {class: "number muted", role: "status", "aria-label": "Search result"})
     this.steps = new InstanceSteps(this.store)
     this.steps.update(false)
-    return [element("div", {class: "row", role: "search"}, element("kbd", {"aria-hidden": "true"}, "/"), this.box, this.regex, this.steps.el, this.result)]
+    const row = element("div", {class: "row", role: "search"}, element("kbd", {"aria-hidden": "true"}, "/"), this.box, this.regex, this.steps.el, this.result)
+    this.sheet = new KeySheet(this.store, row)
+    return [row, this.sheet.el]
   }
 
   /** What is searched for; a regular expression stands between slashes. */
@@ -192,6 +197,7 @@ export class SearchView extends PanelView {
     },
     ",": () => step_instance(this.store, -1),
     ".": () => step_instance(this.store, 1),
+    "?": () => this.sheet.open(),
   }
 }
 

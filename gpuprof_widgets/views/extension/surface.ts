@@ -2,6 +2,7 @@ import type {BBox} from "@bokehjs/core/util/bbox"
 import {RendererView} from "@bokehjs/models/renderers/renderer"
 
 import {element} from "./element"
+import {is_foreign} from "./journal"
 import {listen_weakly} from "./weak_listener"
 
 export type Point = {x: number, y: number, event: PointerEvent | MouseEvent}
@@ -137,7 +138,7 @@ export class Surface {
 
   private key(event: KeyboardEvent): void {
     const cancelled = event.key == "Escape" && this.cancel()
-    if (event.ctrlKey || event.metaKey || event.altKey) {
+    if (is_foreign(event)) {
       return
     }
     if (cancelled || this.handlers.key(event)) {
@@ -207,13 +208,4 @@ export abstract class SurfaceView extends RendererView {
 const SURFACE_CSS = `
 .surface:focus { outline: none; }
 .surface:focus-visible { outline: 2px solid var(--gp-accent, #005ea2); }
-.gutter { position: absolute; z-index: 2; overflow: hidden; left: 0; font: 11px/15px var(--jp-ui-font-family, system-ui, sans-serif); color: var(--gp-foreground, #212121); }
-.gutter .names { position: absolute; inset: 0; will-change: transform; }
-.gutter .names > * { position: absolute; left: 0; right: 6px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; text-align: left; }
-.gutter .group { font-weight: 600; }
-.gutter .tall { white-space: normal; overflow-wrap: anywhere; }
-.gutter button { font: inherit; color: inherit; background: none; border: 0; padding: 0 2px; cursor: pointer; border-radius: 3px; }
-.gutter button:hover { background: var(--gp-band, #eee); }
-.gutter button:focus-visible { outline: 2px solid var(--gp-accent, #005ea2); outline-offset: -2px; }
-.scroll { position: absolute; z-index: 2; overflow-y: scroll; overflow-x: hidden; width: 14px; }
 `

@@ -14,6 +14,7 @@ import {pan_to, view_key, view_wheel, type TraceStore} from "./trace_store"
 export abstract class TimePlotView extends SurfaceView {
   protected tooltip: Tooltip | null = null
   protected dragging: TimelineDrag
+  private drag: Drag | null = null
 
   abstract get store(): TraceStore
   /** The plot's name and its keys, for screen readers. */
@@ -26,9 +27,18 @@ export abstract class TimePlotView extends SurfaceView {
 
   protected double_click(_point: Point): void {}
 
+  protected leave(): void {
+    this.tooltip?.hide()
+  }
+
   /** Whether a drag moves the view; else it brushes. */
-  protected get drag_pans(): boolean {
+  get drag_pans(): boolean {
     return false
+  }
+
+  /** What a drag that begins at a point does. */
+  protected drag_from(_start: Point): Drag {
+    return this.dragging
   }
 
   override async lazy_initialize(): Promise<void> {
@@ -37,13 +47,16 @@ export abstract class TimePlotView extends SurfaceView {
     this.dragging = new TimelineDrag(this.store, this)
     this.surface = new Surface({
       hover: (point) => this.hover(point),
-      leave: () => this.tooltip?.hide(),
+      leave: () => this.leave(),
       click: (point) => this.click(point),
       double_click: (point) => this.double_click(point),
-      drag_start: (point) => this.dragging.start(point, this.drag_pans),
-      drag: (point) => this.dragging.move(point),
-      drag_end: (point) => this.dragging.end(point),
-      drag_cancel: () => this.dragging.cancel(),
+      drag_start: (point) => {
+        this.drag = this.drag_from(point)
+        this.drag.start(point)
+      },
+      drag: (point) => this.drag?.move(point),
+      drag_end: (point) => this.drag?.end(point),
+      drag_cancel: () => this.drag?.cancel(),
       wheel: (event, x) => this.wheel(event, x),
       key: (event) => this.key(event),
     }, this.description)
@@ -100,7 +113,7 @@ export abstract class TimePlotView extends SurfaceView {
   }
 
   protected key(event: KeyboardEvent): boolean {
-    return undo_key(this.store.journal, event.key) || view_key(this.store, event.key)
+    return undo_key(this.store.journal, event) || view_key(this.store, event.key)
   }
 }
 
@@ -115,15 +128,18 @@ function recolour_axes(plot: Plot, palette: Palette): void {
   }
 }
 
-type TimeScale = {time_at(x: number): number, view: {start: number, end: number, width: number}}
+/** What a drag on a plot does, from its start to its end. */
+export type Drag = {start(point: Point): void, move(point: Point): void, end(point: Point): void, cancel(): void}
 
-type Drag = {kind: "brush", fixed: number} | {kind: "pan", x: number, start: number}
+type TimeScale = {time_at(x: number): number, view: {start: number, end: number, width: number}, drag_pans: boolean}
+
+type Dragged = {kind: "brush", fixed: number} | {kind: "pan", x: number, start: number}
 
 const EDGE = 5
 
 /** A drag brushes a range, moves one of its edges, or moves the view. */
-class TimelineDrag {
-  private drag: Drag | null = null
+class TimelineDrag implements Drag {
+  private drag: Dragged | null = null
 
   constructor(private readonly store: TraceStore, private readonly scale: TimeScale) {}
 
@@ -138,9 +154,9 @@ class TimelineDrag {
     return near ?? null
   }
 
-  start({x, event}: Point, pans: boolean): void {
+  start({x, event}: Point): void {
     const edge = this.edge_at(x)
-    if (event.shiftKey != pans) {
+    if (event.shiftKey != this.scale.drag_pans) {
       this.drag = {kind: "pan", x, start: this.store.visible.start}
     } else if (edge != null && this.store.window != null) {
       this.drag = {kind: "brush", fixed: this.store.window[1 - edge]}

@@ -1,21 +1,33 @@
 import type * as p from "@bokehjs/core/properties"
+import {Signal, Signal0} from "@bokehjs/core/signaling"
 import type {Context2d} from "@bokehjs/core/util/canvas"
 import {Renderer} from "@bokehjs/models/renderers/renderer"
 
 import {css} from "./colour"
 import {chain_text, facts_of} from "./details"
 import type {Uncovered} from "./element"
-import {bands, fullest_stretch, has_path, hit, path_pieces, type Band, type Store} from "./engine"
-import {UNDO_KEYS} from "./journal"
+import {
+  bands, fullest_stretch, has_path, hit, nearest_edge, path_pieces, step_aside, step_level, tick_of_edge, TrackOrder,
+  type Band, type Edge, type State, type Store,
+} from "./engine"
+import {Gutter, GUTTER_CSS, type TrackActions} from "./gutter"
+import {undo_key, UNDO_KEYS, type Part} from "./journal"
 import {paint_bands, paint_edges, paint_frame} from "./paint"
+import type {Mark} from "./ruler"
+import {RULER_CSS, RulerLine} from "./ruler_line"
+import {paint_ruler} from "./ruler_paint"
 import {bring_into_view} from "./scroll_port"
 import {WheelLatch, type Point} from "./surface"
-import {TimePlotView} from "./time_plot"
+import {TimePlotView, type Drag} from "./time_plot"
 import {paint_path, TimelinePainter, type View} from "./timeline_paint"
 import {reveal, select_event, TraceStore, zoom_to} from "./trace_store"
-import {folded_at_first, Gutter, layout_tracks, place_at, ROW_HEIGHT, track_depths, type TrackLayout} from "./tracks"
+import {
+  first_order, folded_at_first, layout_tracks, place_at, ROW_HEIGHT, track_depths, y_of_lane, type Lane, type Lanes, type TrackLayout,
+} from "./tracks"
 
 const HIT_TOLERANCE = 3
+/** Pixels within which the ends of a measurement snap to events. */
+const SNAP = 8
 
 /** The tracks over time, drawn on an ordinary Bokeh figure. */
 export class TimelineView extends TimePlotView {
@@ -26,7 +38,6 @@ export class TimelineView extends TimePlotView {
   layout_of_tracks: TrackLayout
   /** Bars drawn in the last frame, for the tests. */
   bars_drawn = 0
-  private depths: number[]
   private folded: Set<number>
   private steps: Band[]
   private scroll = 0
@@ -34,8 +45,9 @@ export class TimelineView extends TimePlotView {
   private is_called_up = false
   private painter: TimelinePainter
   private readonly latch = new WheelLatch()
-  private readonly gutter = new Gutter(
-    (lane) => this.fold(lane), (top, height) => this.scroll_into_view(top, height), (y) => this.scroll_to(y))
+  protected override readonly css = GUTTER_CSS + RULER_CSS
+  private ruler_line: RulerLine | null = null
+  private readonly gutter = new Gutter(this.track_actions)
   protected readonly labels = this.gutter.box
 
   get store(): TraceStore {
@@ -48,8 +60,9 @@ export class TimelineView extends TimePlotView {
 
   override async lazy_initialize(): Promise<void> {
     await super.lazy_initialize()
-    this.depths = track_depths(this.data)
-    this.folded = folded_at_first(this.data, this.depths, this.model.compact)
+    await this.model.prepare()
+    this.store.surfaces.set("timeline", this.surface.el)
+    this.folded = folded_at_first(this.data, this.model.depths, this.model.compact)
     if (this.model.folds_to_fit) {
       this.fold_to_fit()
     }
@@ -67,18 +80,27 @@ export class TimelineView extends TimePlotView {
     this.connect(store.selection_changed, () => this.follow_selection())
     this.connect(store.was_reset, () => this.scroll_to(0))
     this.connect(store.called_up, (takes_focus) => this.call_up(takes_focus))
+    this.connect(store.ruler.changed, () => this.follow_ruler())
+    this.connect(this.model.order_changed, () => this.arrange_again())
+    this.connect(this.model.sought, (sought) => this.seek(sought))
     this.connect(store.theme.changed, () => this.painter.recolour(store.theme.palette.background))
   }
 
   override remove(): void {
     this.latch.remove()
-    this.gutter.bar.remove()
+    this.gutter.remove()
+    this.ruler_line?.el.remove()
     super.remove()
+  }
+
+  private laid_out(): TrackLayout {
+    const {depths, order, compact, max_height: room} = this.model
+    return layout_tracks(this.data, {depths, folded: this.folded, order, compact, room})
   }
 
   private arrange(): void {
     const {compact, max_height, axis_height} = this.model
-    this.layout_of_tracks = layout_tracks(this.data, this.depths, this.folded, compact)
+    this.layout_of_tracks = this.laid_out()
     const least = (compact ? 1 : 4) * ROW_HEIGHT
     this.plot_model.height = Math.min(max_height, Math.max(this.layout_of_tracks.height, least)) + axis_height
     this.gutter.fill(this.layout_of_tracks)
@@ -86,11 +108,25 @@ export class TimelineView extends TimePlotView {
 
   /** Folds the deepest tracks until all tracks are in view. */
   private fold_to_fit(): void {
-    const deepest = [...this.depths.keys()].sort((a, b) => this.depths[b] - this.depths[a])
+    const {depths, max_height} = this.model
+    const deepest = [...depths.keys()].sort((a, b) => depths[b] - depths[a])
     for (const track of deepest) {
-      if (layout_tracks(this.data, this.depths, this.folded, this.model.compact).height > this.model.max_height) {
+      if (this.laid_out().height > max_height) {
         this.folded.add(track)
       }
+    }
+  }
+
+  private get track_actions(): TrackActions {
+    return {
+      fold: (track) => this.fold(track),
+      pin: (track) => this.pin(track),
+      hide: (track) => this.model.reorder(this.model.order.hide(track)),
+      move: (track, by) => this.model.reorder(this.model.order.move(track, by)),
+      place: (track, at) => this.model.reorder(this.model.order.place(track, at)),
+      scroll_into_view: (lane) => this.scroll_into_view(lane, lane.top, ROW_HEIGHT),
+      scroll_to: (top) => this.scroll_to(top),
+      key: (event) => event.key == "t" ? this.find_track() : undo_key(this.store.journal, event),
     }
   }
 
@@ -98,8 +134,45 @@ export class TimelineView extends TimePlotView {
     if (!this.folded.delete(track)) {
       this.folded.add(track)
     }
+    this.arrange_again()
+  }
+
+  private arrange_again(): void {
     this.arrange()
     this.scroll_to(this.scroll)
+  }
+
+  /** Pins a track or takes the pin away. One that is too tall to stay on top is folded. */
+  private pin(track: number): void {
+    this.model.reorder(this.model.order.pin(track))
+    const lane = this.layout_of_tracks.by_track.get(track)!
+    if (lane.is_pinned && !lane.is_stuck && lane.foldable && !lane.folded) {
+      this.fold(track)
+    }
+  }
+
+  /** Scrolls to a track that was looked for and marks its name; null takes the mark away. */
+  private seek(sought: Sought | null): void {
+    const lane = this.layout_of_tracks.by_track.get(sought?.track ?? -1)
+    this.gutter.mark(lane?.track ?? -1)
+    if (lane != null && sought != null) {
+      const {stuck} = this.layout_of_tracks
+      if (!lane.is_stuck) {
+        this.scroll_to(lane.top - stuck - ROW_HEIGHT)
+      }
+      if (sought.on_screen) {
+        const top = y_of_lane(lane, this.scroll)
+        bring_into_view(this.surface.el, {top, bottom: top + Math.min(lane.height, this.view.height)}, this.around)
+      }
+      if (sought.takes_focus) {
+        this.gutter.focus(lane.track)
+      }
+    }
+  }
+
+  private find_track(): boolean {
+    this.model.find_called.emit()
+    return true
   }
 
   override get view(): View {
@@ -108,15 +181,17 @@ export class TimelineView extends TimePlotView {
     return {start, end, width, height, scroll: this.scroll}
   }
 
-  protected override get drag_pans(): boolean {
+  override get drag_pans(): boolean {
     return this.model.drag_pans
   }
 
   protected override mount(): void {
     super.mount()
+    this.place_ruler_line()
     if (!this.gutter.bar.isConnected) {
       this.labels.after(this.gutter.bar)
     }
+    this.gutter.mount(this.root.el, this.root.shadow_el)
     this.gutter.place(this.plot_view.frame.bbox, this.plot_view.bbox.width, this.scroll)
   }
 
@@ -133,30 +208,58 @@ export class TimelineView extends TimePlotView {
   private paint_tracks(ctx: Context2d): void {
     const {painter, view, layout_of_tracks: layout, store} = this
     const {selection} = store
-    this.paint_headings(ctx, view)
+    this.each_part(ctx, (part) => this.paint_headings(ctx, part === layout.parts.stuck))
     paint_bands(ctx, store, this.steps, view)
     const ranges = selection?.ranges ?? []
     const is_of_range = ranges.length > 0 || selection?.source == "finding"
     const dim = selection != null && selection.source != "timeline" && (selection.rows.length > 0 || !is_of_range)
-    this.bars_drawn = painter.bars(ctx, layout, view, dim)
-    if (selection != null && dim) {
-      painter.highlight(ctx, layout, selection.rows, view)
-    }
-    painter.ranges(ctx, layout, ranges, view, store.theme.palette)
-    if (store.show_path) {
-      paint_path(ctx, this.data, path_pieces(this.data), layout, view, store.theme.palette)
+    this.bars_drawn = 0
+    this.each_part(ctx, (part) => {
+      this.bars_drawn += painter.bars(ctx, part, view, dim)
+      if (selection != null && dim) {
+        painter.highlight(ctx, part, selection.rows, view)
+      }
+      painter.ranges(ctx, part, ranges, view, store.theme.palette)
+      if (store.show_path) {
+        // Lines to tracks that stay on top end at their edge.
+        const lanes = part === layout.parts.stuck ? part : layout
+        paint_path(ctx, this.data, path_pieces(this.data), lanes, view, store.theme.palette)
+      }
+    })
+    if (layout.stuck > 0) {
+      ctx.fillStyle = css(store.theme.palette.edge)
+      ctx.fillRect(0, layout.stuck - 2, view.width, 1)
     }
     paint_edges(ctx, store, view)
+    const {marks} = store.ruler
+    paint_ruler(ctx, marks, marks.map((mark) => this.y_of_mark(mark)), marks[0]?.store === store, view, store.theme.palette)
     if (selection != null && selection.row >= 0) {
       this.paint_links(ctx, selection.row, view)
     }
   }
 
-  private paint_headings(ctx: Context2d, view: View): void {
+  /** Draws the tracks that stay on top and those that scroll, each within their own part of the view. */
+  private each_part(ctx: Context2d, draw: (part: Lanes) => void): void {
+    const {layout_of_tracks: {stuck, parts}, view: {width, height}} = this
+    for (const [part, top, bottom] of [[parts.scrolled, stuck, height], [parts.stuck, 0, stuck]] as const) {
+      if (bottom > top) {
+        ctx.save()
+        ctx.beginPath()
+        ctx.rect(0, top, width, bottom - top)
+        ctx.clip()
+        draw(part)
+        ctx.restore()
+      }
+    }
+  }
+
+  private paint_headings(ctx: Context2d, of_stuck: boolean): void {
     const {palette} = this.store.theme
     ctx.fillStyle = css(palette.band)
-    for (const {top} of this.layout_of_tracks.headings) {
-      ctx.fillRect(0, top - view.scroll, view.width, 18)
+    for (const {top, is_stuck} of this.layout_of_tracks.headings) {
+      if (is_stuck == of_stuck) {
+        ctx.fillRect(0, is_stuck ? top : top - this.scroll, this.view.width, 18)
+      }
     }
   }
 
@@ -177,7 +280,7 @@ export class TimelineView extends TimePlotView {
   }
 
   private event_at(x: number, y: number): number {
-    const place = place_at(this.layout_of_tracks, y + this.scroll)
+    const place = place_at(this.layout_of_tracks, y, this.scroll)
     if (place == null) {
       return -1
     }
@@ -186,15 +289,95 @@ export class TimelineView extends TimePlotView {
     return hit(this.data, place.lane.track, place.depth, this.data.tick(this.time_at(x)), tolerance)
   }
 
-  protected override click({x, y}: Point): void {
-    select_event(this.store, this.event_at(x, y))
+  /** The line over the time axis; of several timelines the one with the axis has it. */
+  private place_ruler_line(): void {
+    if (this.model.axis_height > 0) {
+      if (this.ruler_line == null) {
+        this.ruler_line = new RulerLine(this.store.ruler)
+        this.surface.el.after(this.ruler_line.el)
+        this.ruler_line.update()
+      }
+      this.ruler_line.el.style.height = `${this.plot_view.frame.bbox.top}px`
+    }
+  }
+
+  private follow_ruler(): void {
+    this.ruler_line?.update()
+    this.request_paint()
+  }
+
+  /** The point under the pointer, on the nearest start or end of an event of its track if one is near. */
+  private mark_at({x, y}: Point): Mark {
+    const {data, layout_of_tracks: layout, view: {start, end, width}} = this
+    const tick = data.tick(this.time_at(x))
+    const place = place_at(layout, y, this.scroll)
+    const edge = place == null ? null : nearest_edge(data, place.lane.track, place.depth, tick, data.tick((end - start) / width * SNAP))
+    return edge == null ? {store: this.store, ns: data.ns(Math.round(tick)), edge} : this.mark_on(edge)
+  }
+
+  private mark_on(edge: Edge): Mark {
+    return {store: this.store, ns: this.data.ns(tick_of_edge(this.data, edge)), edge}
+  }
+
+  /** The height at which a mark lies on an event of this trace. */
+  private y_of_mark({store, edge}: Mark): number | null {
+    const box = edge == null || store !== this.store ? null : this.painter.box(this.layout_of_tracks, edge.row, this.view)
+    return box == null ? null : box[1] + box[3] / 2
+  }
+
+  /** Begins to measure, or ends it; a selected event gives a mark at its start or end. */
+  private measure(row: number, side: Edge["side"]): boolean {
+    const {ruler} = this.store
+    if (row >= 0) {
+      ruler.mark(this.mark_on({row, side}))
+    } else {
+      ruler.toggle()
+    }
+    return true
+  }
+
+  /** A drag from one point to another while the ruler is on. */
+  private readonly measuring: Drag = {
+    start: (point) => {
+      this.store.ruler.start()
+      this.store.ruler.mark(this.mark_at(point))
+    },
+    move: (point) => this.store.ruler.hover(this.mark_at(point)),
+    end: (point) => this.store.ruler.mark(this.mark_at(point)),
+    cancel: () => this.store.ruler.start(),
+  }
+
+  protected override drag_from(start: Point): Drag {
+    return this.store.ruler.is_on && !start.event.shiftKey ? this.measuring : super.drag_from(start)
+  }
+
+  protected override leave(): void {
+    super.leave()
+    if (this.store.ruler.is_on) {
+      this.store.ruler.hover(null)
+    }
+  }
+
+  protected override click(point: Point): void {
+    if (this.store.ruler.is_on) {
+      this.store.ruler.mark(this.mark_at(point))
+    } else {
+      select_event(this.store, this.event_at(point.x, point.y))
+    }
   }
 
   protected override double_click({x, y}: Point): void {
     this.zoom_on(this.event_at(x, y))
   }
 
-  protected hover({x, y, event}: Point): void {
+  protected hover(point: Point): void {
+    const {x, y, event} = point
+    if (this.store.ruler.is_on) {
+      this.surface.cursor("crosshair")
+      this.tooltip?.hide()
+      this.store.ruler.hover(this.mark_at(point))
+      return
+    }
     const row = this.event_at(x, y)
     const edge = this.dragging.edge_at(x)
     this.surface.cursor(edge != null ? "ew-resize" : this.model.drag_pans ? "grab" : row >= 0 ? "pointer" : "crosshair")
@@ -236,10 +419,13 @@ export class TimelineView extends TimePlotView {
     return true
   }
 
-  private scroll_into_view(top: number, height: number): void {
-    const {height: room} = this.view
-    if (top < this.scroll) {
-      this.scroll_to(top)
+  /** Scrolls until a stretch of a lane is in view, below the tracks that stay on top. */
+  private scroll_into_view(lane: Lane, top: number, height: number): void {
+    const {view: {height: room}, layout_of_tracks: {stuck}} = this
+    if (lane.is_stuck) {
+      this.request_paint()
+    } else if (top < this.scroll + stuck) {
+      this.scroll_to(top - stuck)
     } else if (top + height > this.scroll + room) {
       this.scroll_to(top + height - room)
     }
@@ -254,10 +440,12 @@ export class TimelineView extends TimePlotView {
     return seen.length > 0 ? seen : rows
   }
 
-  /** Unfolds the tracks of the selected events; all comes into view once the tracks have their new height. */
+  /** Unfolds the tracks of the selected events and shows hidden ones; all comes into view once the tracks have their new height. */
   private call_up(takes_focus: boolean): void {
-    const folded = new Set(this.lit_rows.map((row) => this.data.track[row]).filter((track) => this.folded.delete(track)))
-    if (folded.size > 0) {
+    const tracks = new Set(this.lit_rows.map((row) => this.data.track[row]))
+    const folded = [...tracks].filter((track) => this.folded.delete(track))
+    this.model.reorder(this.model.order.show(tracks))
+    if (folded.length > 0) {
       this.arrange()
     }
     this.is_called_up = true
@@ -269,22 +457,27 @@ export class TimelineView extends TimePlotView {
 
   /** Scrolls the tracks until most of the selected events are in the middle, and the page until they are on screen. */
   private come_into_view(): void {
-    const {data, layout_of_tracks: {by_track}, view: {height}} = this
+    const {data, layout_of_tracks: {by_track, stuck}, view: {height}} = this
     const tops = this.lit_rows.flatMap((row) => {
       const lane = by_track.get(data.track[row])
-      return lane == null ? [] : [lane.top + data.depth[row] * lane.row_height]
+      return lane == null || lane.is_stuck ? [] : [lane.top + data.depth[row] * lane.row_height]
     })
-    const [first, last] = fullest_stretch(Float64Array.from(tops).sort(), height - ROW_HEIGHT)
+    const [first, last] = fullest_stretch(Float64Array.from(tops).sort(), height - stuck - ROW_HEIGHT)
     if (tops.length > 0) {
-      this.scroll_to((first + last + ROW_HEIGHT - height) / 2)
+      this.scroll_to((first + last + ROW_HEIGHT - height - stuck) / 2)
     }
     const stretch = tops.length == 0 ? {top: 0, bottom: height} : {top: first - this.scroll, bottom: last + ROW_HEIGHT - this.scroll}
+    bring_into_view(this.surface.el, stretch, this.around)
+  }
+
+  /** The tracks with what stands above and below them; pixels from the top of the tracks. */
+  private get around(): {top: number, bottom: number} {
     const {el} = this.plot_view
     const {top} = this.surface.el.getBoundingClientRect()
-    bring_into_view(this.surface.el, stretch, {
+    return {
       top: (el.previousElementSibling ?? el).getBoundingClientRect().top - top,
       bottom: (el.nextElementSibling ?? el).getBoundingClientRect().bottom - top,
-    })
+    }
   }
 
   /** Shows where the selected event is; a selection made here is in view already. */
@@ -303,9 +496,10 @@ export class TimelineView extends TimePlotView {
     this.request_paint()
   }
 
-  /** Unfolds the track of an event and scrolls to its level. */
+  /** Shows and unfolds the track of an event and scrolls to its level. */
   bring_into_view(row: number): void {
     const track = this.data.track[row]
+    this.model.reorder(this.model.order.show([track]))
     if (this.layout_of_tracks.by_track.get(track)?.folded === true) {
       this.fold(track)
     }
@@ -316,7 +510,7 @@ export class TimelineView extends TimePlotView {
     const {data} = this
     const lane = this.layout_of_tracks.by_track.get(data.track[row])
     if (lane != null) {
-      this.scroll_into_view(lane.top + data.depth[row] * lane.row_height, lane.row_height)
+      this.scroll_into_view(lane, lane.top + data.depth[row] * lane.row_height, lane.row_height)
     }
   }
 
@@ -334,6 +528,9 @@ export class TimelineView extends TimePlotView {
       case "Enter": this.select_middle(); return true
       case "f": this.focus_selected(row); return true
       case "r": this.brush_selected(row); return true
+      case "m": return this.measure(row, "start")
+      case "M": return this.measure(row, "end")
+      case "t": return this.find_track()
       case "c": store.show_path = !store.show_path && has_path(this.data); return true
       default: return super.key(event)
     }
@@ -371,37 +568,12 @@ export class TimelineView extends TimePlotView {
 
   private brush_selected(row: number): void {
     const {data, store} = this
+    if (store.ruler.measured != null) {
+      store.ruler.brush()
+      return
+    }
     store.brush(row >= 0 ? [data.ns(data.ts[row]), data.ns(data.end[row])] : [store.visible.start, store.visible.end])
   }
-}
-
-/** The next or previous event on the same track and level; -1 at the end. */
-function step_aside(data: Store, row: number, direction: 1 | -1): number {
-  if (row < 0) {
-    return -1
-  }
-  for (let next = row + direction; next >= 0 && next < data.rows && data.track[next] == data.track[row]; next += direction) {
-    if (data.depth[next] == data.depth[row]) {
-      return next
-    }
-  }
-  return -1
-}
-
-/** The event that contains this one (-1), or the first one that it contains (+1). */
-function step_level(data: Store, row: number, direction: 1 | -1): number {
-  if (row < 0) {
-    return -1
-  }
-  if (direction == -1) {
-    return data.parent[row]
-  }
-  for (let next = row + 1; next < data.rows && data.track[next] == data.track[row] && data.ts[next] < data.end[row]; next++) {
-    if (data.parent[next] == row) {
-      return next
-    }
-  }
-  return -1
 }
 
 type TimelineProps = {
@@ -415,10 +587,24 @@ type TimelineProps = {
 
 export interface Timeline extends p.AttrsOf<TimelineProps> {}
 
-export class Timeline extends Renderer {
+/** A track that was looked for; whether the page scrolls to it, and whether its name takes the focus. */
+type Sought = {track: number, on_screen: boolean, takes_focus: boolean}
+
+export class Timeline extends Renderer implements Part {
   declare properties: Renderer.Props & TimelineProps
 
   static override __module__ = "gpuprof_widgets.views.models"
+
+  /** Number of nesting levels of every track. */
+  depths: number[]
+  /** The tracks as the reader has arranged them. */
+  order: TrackOrder
+  private first_order: TrackOrder
+  order_changed: Signal0<this>
+  sought: Signal<Sought | null, this>
+  /** Somebody wants to find a track. */
+  find_called: Signal0<this>
+  private prepared: Promise<void> | null = null
 
   static {
     this.prototype.default_view = TimelineView
@@ -430,5 +616,44 @@ export class Timeline extends Renderer {
       folds_to_fit: [Bool, false],
       drag_pans: [Bool, false],
     }))
+  }
+
+  override initialize(): void {
+    super.initialize()
+    this.order_changed = new Signal0(this, "order_changed")
+    this.sought = new Signal(this, "sought")
+    this.find_called = new Signal0(this, "find_called")
+  }
+
+  override connect_signals(): void {
+    super.connect_signals()
+    this.connect(this.store.was_reset, () => this.reorder(this.first_order))
+  }
+
+  /** Puts the tracks into their first order once the trace is there. */
+  prepare(): Promise<void> {
+    return this.prepared ??= this.store.ready.then((data) => {
+      this.depths = track_depths(data)
+      this.order = this.first_order = first_order(data, this.depths, this.compact)
+      this.store.journal.join(this)
+    })
+  }
+
+  reorder(order: TrackOrder): void {
+    if (order !== this.order) {
+      this.order = order
+      this.order_changed.emit()
+      this.store.journal.note()
+    }
+  }
+
+  remember(): State {
+    const {order} = this
+    return {marks: [order], restore: () => this.reorder(order)}
+  }
+
+  /** Escape leaves the tracks as they are. */
+  clear(): boolean {
+    return false
   }
 }

@@ -5,10 +5,13 @@ import {css, type RGB} from "./colour"
 import {lanes_of_rows, level_of_detail, marks_of, type LaneSlices, type LevelOfDetail, type PathPiece, type Store} from "./engine"
 import {fill_bar, Labels, short_name, x_of} from "./paint"
 import type {Palette} from "./theme"
-import type {Lane, TrackLayout} from "./tracks"
+import {y_of_lane, type Lane, type Lanes} from "./tracks"
 
 /** The visible part: a time range (ns) over a width, and the scrolled distance of the tracks (pixels). */
 export type View = {start: number, end: number, width: number, height: number, scroll: number}
+
+/** x, y, width, height in pixels. */
+type Box = [number, number, number, number]
 
 const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 
@@ -22,8 +25,8 @@ export class TimelinePainter {
   constructor(private readonly store: Store) {}
 
   recolour(background: RGB): void {
-    const {label, names, categories} = this.store.header
-    this.paints = label.map(([name, category]) => paint_of(names[name], categories[category], background))
+    const {label, names, categories, families} = this.store.header
+    this.paints = label.map(([name, category], i) => paint_of(names[name], categories[category], background, families[i]))
   }
 
   x_of(tick: number, view: View): number {
@@ -31,11 +34,12 @@ export class TimelinePainter {
   }
 
   /** Draws all bars, dimmed where something is selected. Returns their number. */
-  bars(ctx: Context2d, layout: TrackLayout, view: View, dim: boolean): number {
+  bars(ctx: Context2d, {lanes}: Lanes, view: View, dim: boolean): number {
     let drawn = 0
     this.prepare(ctx)
-    for (const lane of layout.lanes) {
-      if (lane.top + lane.height >= view.scroll && lane.top <= view.scroll + view.height) {
+    for (const lane of lanes) {
+      const y = y_of_lane(lane, view.scroll)
+      if (y + lane.height >= 0 && y <= view.height) {
         for (let depth = 0; depth < lane.depths; depth++) {
           drawn += this.level(ctx, lane, depth, view, dim)
         }
@@ -51,7 +55,7 @@ export class TimelinePainter {
   }
 
   private level(ctx: Context2d, lane: Lane, depth: number, view: View, dim: boolean): number {
-    const y = lane.top + depth * lane.row_height - view.scroll
+    const y = y_of_lane(lane, view.scroll) + depth * lane.row_height
     if (y + lane.row_height < 0 || y > view.height) {
       return 0
     }
@@ -85,12 +89,12 @@ export class TimelinePainter {
   }
 
   /** The selected events in full colour over the others. */
-  highlight(ctx: Context2d, layout: TrackLayout, rows: Int32Array, view: View): void {
+  highlight(ctx: Context2d, {by_track}: Lanes, rows: Int32Array, view: View): void {
     const {store} = this
     this.prepare(ctx)
     for (const slices of this.lanes_of(rows)) {
-      const lane = layout.by_track.get(slices.track)
-      const y = lane == null ? NaN : lane.top + slices.depth * lane.row_height - view.scroll
+      const lane = by_track.get(slices.track)
+      const y = lane == null ? NaN : y_of_lane(lane, view.scroll) + slices.depth * lane.row_height
       if (lane != null && y + lane.row_height >= 0 && y <= view.height) {
         this.marks(ctx, marks_of(slices, store.tick(view.start), store.tick(view.end), view.width), y, lane, view, false)
       }
@@ -105,19 +109,20 @@ export class TimelinePainter {
   }
 
   /** Ranges of time that are selected, each on its track or on all of them, at most one per pixel. */
-  ranges(ctx: Context2d, layout: TrackLayout, ranges: [number, number, number][], view: View, palette: Palette): void {
+  ranges(ctx: Context2d, {by_track}: Lanes, ranges: [number, number, number][], view: View, palette: Palette): void {
     const last = new Map<number, number>()
     ctx.fillStyle = css(palette.accent)
     for (const [start, end, track] of ranges) {
       const x0 = x_of(start, view)
       const x1 = Math.max(x_of(end, view), x0 + 1)
       const from = Math.max(x0, last.get(track) ?? -4)
-      if (x1 - from < 0.5 || x0 > view.width) {
+      const lane = by_track.get(track)
+      const is_elsewhere = lane == null && track >= 0 && this.store.levels(track) > 0
+      if (is_elsewhere || x1 - from < 0.5 || x0 > view.width) {
         continue
       }
       last.set(track, x1)
-      const lane = layout.by_track.get(track)
-      const [top, height] = lane == null ? [0, view.height] : [lane.top - view.scroll, lane.height]
+      const [top, height] = lane == null ? [0, view.height] : [y_of_lane(lane, view.scroll), lane.height]
       const width = Math.min(x1, view.width + 4) - from
       ctx.globalAlpha = palette.dark ? 0.32 : 0.22
       ctx.fillRect(from, top, width, height)
@@ -127,19 +132,19 @@ export class TimelinePainter {
   }
 
   /** Rectangle of one event in the view: x, y, width, height. */
-  box(layout: TrackLayout, row: number, view: View): [number, number, number, number] | null {
+  box({by_track}: Lanes, row: number, view: View): Box | null {
     const {store} = this
-    const lane = layout.by_track.get(store.track[row])
+    const lane = by_track.get(store.track[row])
     if (lane == null) {
       return null
     }
     const x0 = this.x_of(store.ts[row], view)
     const x1 = this.x_of(store.end[row], view)
-    return [x0, lane.top + store.depth[row] * lane.row_height - view.scroll, Math.max(x1 - x0, 1), lane.row_height]
+    return [x0, y_of_lane(lane, view.scroll) + store.depth[row] * lane.row_height, Math.max(x1 - x0, 1), lane.row_height]
   }
 
-  outline(ctx: Context2d, layout: TrackLayout, row: number, view: View, palette: Palette): void {
-    const box = this.box(layout, row, view)
+  outline(ctx: Context2d, lanes: Lanes, row: number, view: View, palette: Palette): void {
+    const box = this.box(lanes, row, view)
     if (box == null) {
       return
     }
@@ -152,9 +157,9 @@ export class TimelinePainter {
   }
 
   /** Draws a curve from an event to one that it caused: from a launch to its kernel, from forward to backward. */
-  arrow(ctx: Context2d, layout: TrackLayout, source: number, target: number, view: View, palette: Palette): void {
-    const from = this.box(layout, source, view)
-    const to = this.box(layout, target, view)
+  arrow(ctx: Context2d, lanes: Lanes, source: number, target: number, view: View, palette: Palette): void {
+    const from = this.box(lanes, source, view)
+    const to = this.box(lanes, target, view)
     if (from == null || to == null) {
       return
     }
@@ -190,20 +195,20 @@ const UNDERLINE = 3
 const APART = 3
 
 /** The critical path: its slices outlined, and thin lines from each to the next on another track. */
-export function paint_path(ctx: Context2d, store: Store, pieces: PathPiece[], layout: TrackLayout, view: View, palette: Palette): void {
+export function paint_path(ctx: Context2d, store: Store, pieces: PathPiece[], {by_track}: Lanes, view: View, palette: Palette): void {
   const colour = palette.dark ? DARK : LIGHT
   const ends = new Map<string, number>()
   const joined = new Map<string, number>()
   let last: {x: number, y: number, track: number} | null = null
   for (const piece of pieces) {
-    const lane = layout.by_track.get(piece.row < 0 ? piece.track : store.track[piece.row])
+    const lane = by_track.get(piece.row < 0 ? piece.track : store.track[piece.row])
     if (lane == null) {
       continue
     }
     const [x0, x1] = [x_of(piece.start, view), x_of(piece.end, view)]
     // Where the page does not have the slice, its track is underlined.
     const depth = piece.row < 0 ? lane.depths - 1 : store.depth[piece.row]
-    const y = lane.top + (depth + 1) * lane.row_height - view.scroll
+    const y = y_of_lane(lane, view.scroll) + (depth + 1) * lane.row_height
     const level = `${lane.track} ${depth}`
     const in_view = x1 >= 0 && x0 <= view.width
     if (in_view && last != null && last.track != lane.track) {

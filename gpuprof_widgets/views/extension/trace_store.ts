@@ -3,7 +3,7 @@ import {Signal, Signal0} from "@bokehjs/core/signaling"
 import {Model} from "@bokehjs/model"
 import {Range1d} from "@bokehjs/models/ranges/range1d"
 
-import {KINDS, paint_of} from "./categories"
+import {FAMILIES, KINDS, paint_of} from "./categories"
 import {contrast, parse_colour} from "./colour"
 import type {Fact} from "./element"
 import * as engine from "./engine"
@@ -11,6 +11,8 @@ import type {Answer, Argument, Question, State, Store, Window} from "./engine"
 import {join, type Kernel, type Teller} from "./explorer"
 import {Journal, type Layer, type Part} from "./journal"
 import {decode_record, type Answers} from "./record"
+import type {KeyedView} from "./keys"
+import {Ruler} from "./ruler"
 import {Theme} from "./theme"
 
 /** What something is about: a time range (ns) and events, where it has any; of many events `rows` are the first. */
@@ -62,7 +64,7 @@ export class TraceStore extends Model implements Part {
   /** The functions behind the views, for the console and the tests; see engine/index.ts. */
   static readonly engine = engine
   /** The colours of the bars, for the tests of contrast. */
-  static readonly colours = {KINDS, contrast, paint_of, parse_colour}
+  static readonly colours = {FAMILIES, KINDS, contrast, paint_of, parse_colour}
 
   /** The decoded trace; views may use it once `ready` has resolved. */
   data: Store
@@ -74,6 +76,8 @@ export class TraceStore extends Model implements Part {
   theme: Theme
   /** The way back to earlier states; several traces on one time axis share one. */
   journal: Journal
+  /** Measures on the timeline; shared like the journal. */
+  ruler: Ruler
   selection: Selection | null = null
   /** Tells an `Explorer` in Python what has changed, where one has joined: before the views draw it, so that it answers meanwhile. */
   teller: Teller | null = null
@@ -86,6 +90,10 @@ export class TraceStore extends Model implements Part {
   selection_changed: Signal0<this>
   draft_changed: Signal0<this>
   was_reset: Signal0<this>
+  /** What takes the keys of a view, by the view. */
+  readonly surfaces = new Map<KeyedView, HTMLElement>()
+  /** Somebody wants to see all keys. */
+  keys_called: Signal0<this>
   /** Calls the timeline onto the screen, with what is selected; says whether it takes the focus. */
   called_up: Signal<boolean, this>
 
@@ -117,8 +125,10 @@ export class TraceStore extends Model implements Part {
     this.selection_changed = new Signal0(this, "selection_changed")
     this.draft_changed = new Signal0(this, "draft_changed")
     this.was_reset = new Signal0(this, "was_reset")
+    this.keys_called = new Signal0(this, "keys_called")
     this.called_up = new Signal(this, "called_up")
     this.journal = new Journal(this)
+    this.ruler = new Ruler(this, this.journal)
     this.ready = this.decode()
   }
 
@@ -238,6 +248,7 @@ export class TraceStore extends Model implements Part {
 
   clear(layer: Layer): boolean {
     switch (layer) {
+      case "measure": return false
       case "selection": return this.clear_selection()
       case "range": return this.clear_range()
       case "zoom": return this.zoom_out()
@@ -272,6 +283,7 @@ export class TraceStore extends Model implements Part {
 
   /** Restores the state in which the report was opened. */
   reset(): void {
+    this.ruler.stop()
     this.choose(null)
     this.brush(null)
     this.zoom_out()

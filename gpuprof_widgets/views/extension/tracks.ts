@@ -1,12 +1,14 @@
-import type {BBox} from "@bokehjs/core/util/bbox"
-
-import {button, element} from "./element"
-import type {Store, TrackInfo} from "./engine"
+import {TrackOrder, type Store, type TrackInfo} from "./engine"
 
 /** The place of a track in the track area; pixels from its top, before scrolling. */
 export type Lane = {
   track: number
   label: string
+  /** its name without the heading above it */
+  full_label: string
+  is_pinned: boolean
+  /** whether it stays on top while the others are scrolled */
+  is_stuck: boolean
   top: number
   height: number
   depths: number
@@ -15,9 +17,13 @@ export type Lane = {
   foldable: boolean
 }
 
-type Heading = {text: string, top: number}
+type Heading = {text: string, top: number, is_stuck: boolean}
 
-export type TrackLayout = {lanes: Lane[], headings: Heading[], height: number, by_track: Map<number, Lane>}
+/** Some lanes, in order and by track. */
+export type Lanes = {lanes: Lane[], by_track: Map<number, Lane>}
+
+/** `stuck`: the height of the lanes that stay on top; `parts`: those lanes, and those that scroll under them. */
+export type TrackLayout = Lanes & {headings: Heading[], height: number, stuck: number, parts: {stuck: Lanes, scrolled: Lanes}}
 
 export const ROW_HEIGHT = 17
 const HEADING_HEIGHT = 20
@@ -32,6 +38,9 @@ const DEEP = 9
 const DEEP_OPS = 20
 /** Heading of the worker processes, which share one job. */
 const WORKERS = "DataLoader workers"
+const PINNED = "Pinned"
+/** Share of the room that pinned tracks may keep from the others; those beyond it scroll. */
+const MOST_STUCK = 0.6
 
 /** Number of nesting levels of every track. */
 export function track_depths(store: Store): number[] {
@@ -59,11 +68,12 @@ function label_under(heading: string, {label}: TrackInfo): string {
   return heading == WORKERS ? label.replace("DataLoader ", "") : label.replace(`${heading} · `, "")
 }
 
-function lane_of(track: number, label: string, top: number, depths: number, folded: boolean, compact: boolean): Lane {
+/** Height of a track, and whether it is drawn low. */
+function size_of(depths: number, is_folded: boolean, compact: boolean): {height: number, folded: boolean, foldable: boolean} {
   const foldable = depths > (compact ? 1 : 2)
-  const folded_height = compact ? COMPACT_HEIGHT : FOLDED_HEIGHT
-  const height = folded && foldable ? Math.min(folded_height, depths * ROW_HEIGHT) : depths * ROW_HEIGHT
-  return {track, label, top, height, depths, row_height: height / depths, folded: folded && foldable, foldable}
+  const folded = is_folded && foldable
+  const most = folded ? compact ? COMPACT_HEIGHT : FOLDED_HEIGHT : Infinity
+  return {height: Math.min(most, depths * ROW_HEIGHT), folded, foldable}
 }
 
 /** Returns the place of a track where there is little room: the GPU first, then the thread that launches its work. */
@@ -71,106 +81,61 @@ function rank_in_compact({device, kind}: TrackInfo): number {
   return device >= 0 ? 0 : kind == "cpu" ? 1 : 2
 }
 
-/** Returns the tracks from top to bottom, under headings for their common names; compact ones have no headings. */
-export function layout_tracks(store: Store, depths: number[], folded: Set<number>, compact: boolean): TrackLayout {
+/** Returns the order in which the tracks that have any events stand at first. */
+export function first_order({header: {tracks}}: Store, depths: number[], compact: boolean): TrackOrder {
+  const order = [...tracks.keys()].filter((track) => depths[track] > 0)
+  return new TrackOrder(compact ? order.sort((a, b) => rank_in_compact(tracks[a]) - rank_in_compact(tracks[b])) : order)
+}
+
+/** How the tracks are laid out: `room` is the height in which they are seen, compact ones have no headings. */
+export type Layout = {depths: number[], folded: Set<number>, order: TrackOrder, compact: boolean, room: number}
+
+/** Returns the tracks from top to bottom, under headings for their common names: the pinned ones, then the others. */
+export function layout_tracks(store: Store, {depths, folded, order, compact, room}: Layout): TrackLayout {
   const lanes: Lane[] = []
   const headings: Heading[] = []
-  let top = 0
-  const order = store.header.tracks.map((info, track) => ({info, track}))
-  if (compact) {
-    order.sort((a, b) => rank_in_compact(a.info) - rank_in_compact(b.info))
+  let [top, stuck] = [0, 0]
+  const add = (track: number, is_pinned: boolean): void => {
+    const info = store.header.tracks[track]
+    const text = is_pinned ? PINNED : heading_of(info)
+    const size = size_of(depths[track], folded.has(track), compact)
+    const has_heading = !compact && headings.at(-1)?.text != text
+    const start = top + (has_heading ? HEADING_HEIGHT : 0)
+    const end = start + size.height + (compact ? COMPACT_GAP : LANE_GAP)
+    const is_stuck = is_pinned && stuck == top && end <= MOST_STUCK * room
+    if (has_heading) {
+      headings.push({text, top, is_stuck})
+    }
+    lanes.push({
+      track, label: compact || is_pinned ? info.label : label_under(text, info), full_label: info.label, is_pinned, is_stuck,
+      top: start, depths: depths[track], row_height: size.height / depths[track], ...size,
+    })
+    top = end
+    stuck = is_stuck ? end : stuck
   }
-  order.forEach(({info, track}) => {
-    if (depths[track] == 0) {
-      return
-    }
-    const text = heading_of(info)
-    if (!compact && headings.at(-1)?.text != text) {
-      headings.push({text, top})
-      top += HEADING_HEIGHT
-    }
-    const label = compact ? info.label : label_under(text, info)
-    const lane = lane_of(track, label, top, depths[track], folded.has(track), compact)
-    lanes.push(lane)
-    top += lane.height + (compact ? COMPACT_GAP : LANE_GAP)
-  })
-  return {lanes, headings, height: Math.max(top, ROW_HEIGHT), by_track: new Map(lanes.map((lane) => [lane.track, lane]))}
+  order.on_top.forEach((track) => add(track, true))
+  order.below.forEach((track) => add(track, false))
+  const part = (is_stuck: boolean): Lanes => indexed(lanes.filter((lane) => lane.is_stuck == is_stuck))
+  return {
+    ...indexed(lanes), headings, height: Math.max(top, ROW_HEIGHT), stuck,
+    parts: {stuck: part(true), scrolled: part(false)},
+  }
+}
+
+function indexed(lanes: Lane[]): Lanes {
+  return {lanes, by_track: new Map(lanes.map((lane) => [lane.track, lane]))}
+}
+
+/** Returns the height at which a lane's top is drawn where the tracks are scrolled by some pixels. */
+export function y_of_lane({top, is_stuck}: Lane, scroll: number): number {
+  return is_stuck ? top : top - scroll
 }
 
 export type Place = {lane: Lane, depth: number}
 
-/** The lane and nesting level at a height, null between lanes. */
-export function place_at(layout: TrackLayout, y: number): Place | null {
-  const lane = layout.lanes.find(({top, height}) => y >= top && y < top + height)
-  return lane == null ? null : {lane, depth: Math.min(lane.depths - 1, Math.floor((y - lane.top) / lane.row_height))}
-}
-
-const SCROLLBAR = 14
-
-/** The names of the tracks, as real buttons that fold them, and the scroll bar. */
-export class Gutter {
-  private readonly list = element("div", {class: "names"})
-  readonly box = element("div", {class: "gutter", role: "group", "aria-label": "Tracks"}, this.list)
-  private readonly spacer = element("div", {style: "width:1px"})
-  readonly bar = element("div", {class: "scroll", "aria-hidden": "true", tabindex: -1}, this.spacer)
-
-  constructor(
-    private readonly on_fold: (track: number) => void,
-    private readonly on_focus: (top: number, height: number) => void,
-    on_scroll: (top: number) => void,
-  ) {
-    this.bar.addEventListener("scroll", () => on_scroll(this.bar.scrollTop))
-    this.box.addEventListener("scroll", () => { this.box.scrollTop = 0 })
-  }
-
-  private names: {el: HTMLElement, lane: Lane}[] = []
-
-  fill({lanes, headings, height}: TrackLayout): void {
-    const focused = this.box.getRootNode() instanceof ShadowRoot
-      ? (this.box.getRootNode() as ShadowRoot).activeElement?.getAttribute("data-track") ?? null : null
-    this.spacer.style.height = `${height}px`
-    this.names = lanes.map((lane) => ({lane, el: this.name_of(lane)}))
-    this.list.replaceChildren(
-      ...headings.map(({text, top}) => element("div", {class: "group", style: `top:${top + 1}px`, title: text}, text)),
-      ...this.names.map(({el}) => el))
-    if (focused != null) {
-      this.list.querySelector<HTMLElement>(`[data-track="${focused}"]`)?.focus({preventScroll: true})
-    }
-  }
-
-  private name_of(lane: Lane): HTMLElement {
-    const style = `top:${lane.top}px;max-height:${lane.height}px`
-    if (!lane.foldable) {
-      return element("div", {style: `${style};padding-left:14px`, title: lane.label}, lane.label)
-    }
-    const title = `${lane.label}: ${lane.folded ? "show all" : "fold"} ${lane.depths} levels`
-    const attributes = {style, title, "aria-expanded": String(!lane.folded), "data-track": lane.track, class: "tall"}
-    const el = button(`${lane.folded ? "▸" : "▾"} ${lane.label}`, attributes, () => this.on_fold(lane.track))
-    el.addEventListener("focus", () => {
-      if (el.matches(":focus-visible")) {
-        this.on_focus(lane.top, ROW_HEIGHT)
-      }
-    })
-    return el
-  }
-
-  /** Puts the scroll bar next to the plot and the names next to their tracks, scrolled by some pixels. */
-  place({left, top, width, height}: BBox, plot_width: number, scroll: number): void {
-    const overflows = this.spacer.offsetHeight > height + 1
-    const right = Math.min(left + width, plot_width - SCROLLBAR)
-    this.bar.style.cssText = `top:${top}px;left:${right}px;height:${height}px;visibility:${overflows ? "visible" : "hidden"}`
-    this.list.style.transform = `translateY(${-scroll}px)`
-    this.keep_in_view(scroll)
-    if (Math.abs(this.bar.scrollTop - scroll) >= 1) {
-      this.bar.scrollTop = scroll
-    }
-  }
-
-  /** The name of a track stays in view as long as any of the track does. */
-  private keep_in_view(scroll: number): void {
-    for (const {el, lane} of this.names) {
-      const shift = Math.max(0, Math.min(scroll - lane.top, lane.height - ROW_HEIGHT))
-      el.style.transform = shift == 0 ? "" : `translateY(${shift}px)`
-    }
-  }
+/** The lane and nesting level that are drawn at a height, null between lanes. */
+export function place_at({parts, stuck}: TrackLayout, y: number, scroll: number): Place | null {
+  const at = y < stuck ? y : y + scroll
+  const lane = (y < stuck ? parts.stuck : parts.scrolled).lanes.find(({top, height}) => at >= top && at < top + height)
+  return lane == null ? null : {lane, depth: Math.min(lane.depths - 1, Math.floor((at - lane.top) / lane.row_height))}
 }

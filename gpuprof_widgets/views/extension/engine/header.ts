@@ -141,6 +141,8 @@ export type Header = {
   categories: string[]
   /** pairs of indices into names and categories; what the column `label` points to */
   label: [number, number][]
+  /** per label the index of its kernels' family (see analyses/kernel_families.py), -1 for other work */
+  families: number[]
   /** labels that get no line in an op table */
   unlisted: number[]
   shapes: string[]

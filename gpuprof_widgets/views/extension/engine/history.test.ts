@@ -12,11 +12,11 @@ test("the changes of one gesture are one step back", () => {
   for (const [mark, gesture] of [[1, 7], [2, 7], [3, 7], [4, 8]]) {
     history.note(state(mark), gesture)
   }
-  assert.equal(history.back(1000)?.marks[0], 3)
+  assert.equal(history.back(9)?.marks[0], 3)
   history.settle(state(3))
-  assert.equal(history.back(1000)?.marks[0], 0)
+  assert.equal(history.back(10)?.marks[0], 0)
   history.settle(state(0))
-  assert.equal(history.back(1000), null)
+  assert.equal(history.back(11), null)
 })
 
 test("a gesture that changes nothing, or takes its change back, is no step", () => {
@@ -25,24 +25,57 @@ test("a gesture that changes nothing, or takes its change back, is no step", () 
   history.note(state(1), 2)
   history.note(state(2), 3)
   history.note(state(1), 3)
-  assert.equal(history.back(1000)?.marks[0], 0)
+  assert.equal(history.back(4)?.marks[0], 0)
 })
 
 test("after a step back the next change can be undone as well", () => {
   const history = new History(state(0))
   history.note(state(1), 1)
-  history.settle(history.back(1000)!)
-  history.note(state(2), 1001)
-  assert.equal(history.back(1002)?.marks[0], 0)
+  history.settle(history.back(2)!)
+  history.note(state(2), 3)
+  assert.equal(history.back(4)?.marks[0], 0)
 })
 
-test("what changes a moment after a step back is part of it", () => {
+/** Goes on by gestures that leave marks; returns the history and the gesture after the last. */
+function history_of(marks: number[]): {history: History, gesture: number} {
   const history = new History(state(0))
-  history.note(state(1), 1)
-  history.note(state(2), 2)
-  history.settle(history.back(3)!)
-  history.note(state(5), 3) // a tree follows its range when it has been computed
-  assert.equal(history.back(4)?.marks[0], 0)
+  marks.forEach((mark, i) => history.note(state(mark), i))
+  return {history, gesture: marks.length}
+}
+
+/** The marks to which steps back (-1) and forward (1) lead, null where there is none. */
+function walk(history: History, gesture: number, directions: (1 | -1)[]): (unknown)[] {
+  return directions.map((direction, i) => {
+    const to = direction < 0 ? history.back(gesture + i) : history.forward(gesture + i)
+    history.settle(to ?? state(-1))
+    return to?.marks[0] ?? null
+  })
+}
+
+test("steps forward lead through the states that were gone back from", () => {
+  const {history, gesture} = history_of([1, 2, 3])
+  assert.deepEqual(walk(history, gesture, [-1, -1, 1, -1, -1, 1, 1, 1]), [2, 1, 2, 1, 0, 1, 2, 3])
+  assert.deepEqual(history.steps, {back: true, forward: false})
+  assert.equal(history.forward(99), null)
+})
+
+test("a new gesture drops what was ahead; one that changes nothing does not", () => {
+  const {history, gesture} = history_of([1, 2])
+  walk(history, gesture, [-1])
+  history.note(state(1), gesture + 1)
+  assert.deepEqual(history.steps, {back: true, forward: true})
+  history.note(state(5), gesture + 2)
+  assert.deepEqual(history.steps, {back: true, forward: false})
+  assert.equal(history.forward(gesture + 3), null)
+  assert.deepEqual(walk(history, gesture + 4, [-1, -1]), [1, 0])
+})
+
+test("what follows from a step back, even later, is part of it", () => {
+  const {history, gesture} = history_of([1, 2])
+  walk(history, gesture, [-1])
+  history.note(state(7), gesture)
+  assert.deepEqual(history.steps, {back: true, forward: true})
+  assert.deepEqual(walk(history, gesture + 1, [1, -1, -1]), [2, 7, 0])
 })
 
 test("the history is bounded and keeps the latest steps", () => {
@@ -52,7 +85,7 @@ test("the history is bounded and keeps the latest steps", () => {
   }
   let steps = 0
   let last: State | null = null
-  for (let to = history.back(1000); to != null; to = history.back(1000)) {
+  for (let to = history.back(151); to != null; to = history.back(151)) {
     steps += 1
     last = to
   }

@@ -12,7 +12,9 @@ export {
   flame, flame_sources, flame_width, laid_out, path_instances, row_paths, UNLAUNCHED,
   type FlameNode, type FlameSource, type FlameTime,
 } from "./flame"
-export {hit, lanes_of_rows, level_of_detail, marks_of, type LaneSlices, type LevelOfDetail} from "./lod"
+export {
+  hit, lanes_of_rows, level_of_detail, marks_of, nearest_edge, tick_of_edge, type Edge, type LaneSlices, type LevelOfDetail,
+} from "./lod"
 export {match_text, match_totals, matching_calls, search, sum_of_totals, type Matches, type MatchTotals} from "./search"
 export {instance_from, next_instance, place_of_instance, type Instance, type Selected} from "./instances"
 export {compile, matcher, type Matcher} from "./names"
@@ -31,3 +33,5 @@ export {Memory, type MemoryBlock, type MemoryDevice} from "./memory"
 export {has_path, PanelData, panel, path_pieces, PATH_PANEL, type PanelColumn, type PanelCurve, type PathPiece} from "./panels"
 export {at_time, drawn_steps, fullest_stretch} from "./intervals"
 export {Gestures, History, type State} from "./history"
+export {TrackOrder} from "./track_order"
+export {step_aside, step_level} from "./neighbours"

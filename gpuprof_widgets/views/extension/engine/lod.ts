@@ -112,3 +112,38 @@ export function hit(store: Store, track: number, depth: number, tick: number, to
   const nearest = since_end <= until_start ? before : after
   return Math.min(since_end, until_start) <= tolerance ? rows[nearest] : -1
 }
+
+/** The start or end of an event. */
+export type Edge = {row: number, side: "start" | "end"}
+
+/** Returns the time of an edge in ticks. */
+export function tick_of_edge(store: Store, {row, side}: Edge): number {
+  return side == "start" ? store.ts[row] : store.end[row]
+}
+
+/**
+ * Returns the start or end of an event of a track that is nearest to a time, at most `tolerance` ticks away; null if there is none.
+ * Of equally near ones it is that of the level nearest to `depth`, and on one level that of the event around the time.
+ */
+export function nearest_edge(store: Store, track: number, depth: number, tick: number, tolerance: number): Edge | null {
+  let nearest: {edge: Edge, distances: number[]} | null = null
+  for (let level = 0; level < store.levels(track); level++) {
+    const {rows, ts, end} = lane_times(store, track, level)
+    for (const [side, times] of [["start", ts], ["end", end]] as const) {
+      const after = first_at_or_after(times, tick)
+      for (const i of [after - 1, after]) {
+        const distances = [Math.abs(times[i] - tick), Math.abs(level - depth), Number(ts[i] > tick || end[i] < tick)]
+        if (distances[0] <= tolerance && (nearest == null || is_less(distances, nearest.distances))) {
+          nearest = {edge: {row: rows[i], side}, distances}
+        }
+      }
+    }
+  }
+  return nearest?.edge ?? null
+}
+
+/** Whether one list of numbers comes before another where the first difference decides. */
+function is_less(a: number[], b: number[]): boolean {
+  const i = a.findIndex((value, i) => value != b[i])
+  return i >= 0 && a[i] < b[i]
+}

@@ -52,6 +52,7 @@ export function store_of(rows: Row[], options: Options = {}): Store {
     rows: rows.length, names, categories, label, shapes, columns: [], calls: options.calls ?? null, notes: [],
     module_classes: {}, lines: options.lines?.(label, names, categories) ?? null,
     memory: null, arrays: [], panels: [],
+    families: label.map(() => -1),
     unlisted: label.flatMap(([name], i) => options.unlisted?.includes(names[name]) ? [i] : []),
     tracks: kinds.map((kind, track) => track_of(kind, track, sorted.filter((row) => (row.track ?? 0) == track).length)),
   }
