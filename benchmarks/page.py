@@ -45,19 +45,21 @@ ROWS = "() => Object.values(window.gpuprof.reports)[0].data.rows"
 BRUSH = """async ([from, to]) => {
     const [store] = Object.values(window.gpuprof.reports)
     const later = (wait) => new Promise((resolve) => wait(resolve))
+    const is_idle = () => store.answers?.is_idle !== false
     const painted = async () => {
         await later(requestAnimationFrame)
+        const has_numbers = is_idle()
         await later(setTimeout)
-        return performance.now()
+        return [performance.now() - began, has_numbers]
     }
     const [low, high] = store.trace_bounds
     const began = performance.now()
     store.brush([from, to].map((share) => low + share * (high - low)))
-    const range = await painted()
-    while (store.answers?.is_idle === false) {
+    const [range, has_numbers] = await painted()
+    while (!is_idle()) {
         await later(setTimeout)
     }
-    return [range - began, await painted() - began]
+    return [range, has_numbers ? range : (await painted())[0]]
 }"""
 
 

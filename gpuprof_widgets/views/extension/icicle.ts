@@ -231,6 +231,7 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
 
   protected readonly labels = new Labels(FONT)
   private tooltip: Tooltip | null = null
+  private resizing = 0
 
   protected abstract readonly title: string
   protected abstract paint_for(node: Node): Paint
@@ -266,7 +267,7 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
       this.connect(signal, () => this.tooltip?.hide())
     }
     this.connect(this.model.tree_changed, () => {
-      this.resize()
+      this.resize_later()
       this.request_paint()
     })
     this.connect(this.theme.changed, () => this.request_paint())
@@ -275,6 +276,12 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
   override remove(): void {
     this.tooltip?.remove()
     super.remove()
+  }
+
+  /** Changes the height once the bars are painted: the layout of the page takes longer than they do. */
+  private resize_later(): void {
+    cancelAnimationFrame(this.resizing)
+    this.resizing = requestAnimationFrame(() => setTimeout(() => this.resize()))
   }
 
   /** Makes room for the whole tree, also where a part of it is zoomed: nothing moves under a click. */
