@@ -25,17 +25,20 @@ class Chart(anywidget.AnyWidget):
     figure = Instance(LayoutDOM, allow_none=True, help="what is drawn; None draws nothing")
 
     def __init__(self, figure: LayoutDOM | None = None) -> None:
+        self._is_shown = False
         super().__init__(figure=figure)
         self.on_msg(self._answer)
 
     def _answer(self, _: HasTraits, content: Any, buffers: Any) -> None:
         """Send the figure to a new view, with BokehJS, which its page or frame may not have."""
         if content == {"asks": "figure"}:
+            self._is_shown = True
             self._send_figure(embed_runtime=True)
 
     @observe("figure")
     def _draw(self, _: Any) -> None:
-        self._send_figure(embed_runtime=False)
+        if self._is_shown:
+            self._send_figure(embed_runtime=False)
 
     def _send_figure(self, *, embed_runtime: bool) -> None:
         if self.figure is None:

@@ -18,6 +18,7 @@ from gpuprof_widgets.capture.cell import cell_numbers
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
+from gpuprof_widgets.views import comparison as comparison_page
 from tests import cells
 from tests.finding_titles import with_checked_titles
 from tests.leftovers import AFTER_RECORDING, LEFTOVERS, freeze, instrumented_libraries
@@ -118,7 +119,8 @@ def findings_with_titles() -> Iterator[None]:
             for name, rule in rules.items():
                 patch.setitem(rules, name, with_checked_titles(rule))
         compares = with_checked_titles(sentences.comparison_findings)
-        patch.setattr(sentences, "comparison_findings", compares)
+        for user in (sentences, comparison_page):
+            patch.setattr(user, "comparison_findings", compares)
         yield
 
 

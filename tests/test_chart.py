@@ -36,6 +36,8 @@ def test_a_new_view_is_sent_the_figure_with_the_library(sent: list[Message]) -> 
 
 def test_another_figure_is_sent_alone(sent: list[Message]) -> None:
     chart = Chart(figure())
+    assert sent == []  # nobody has asked yet
+    chart._handle_custom_msg({"asks": "figure"}, [])
     sent.clear()
     chart.figure = figure()
     [(content, [script])] = sent
@@ -46,13 +48,16 @@ def test_another_figure_is_sent_alone(sent: list[Message]) -> None:
 
 def test_a_figure_can_be_drawn_by_two_charts(sent: list[Message]) -> None:
     plot = figure()
-    Chart(plot)
-    Chart().figure = plot
-    assert plot.document is None
+    charts = Chart(plot), Chart()
+    for chart in charts:
+        chart._handle_custom_msg({"asks": "figure"}, [])
+        chart.figure = plot
+        assert plot.document is None
 
 
 def test_without_a_figure_nothing_is_drawn(sent: list[Message]) -> None:
     chart = Chart(figure())
+    chart._handle_custom_msg({"asks": "figure"}, [])
     sent.clear()
     chart.figure = None
     assert sent == [({"draws": None}, [])]

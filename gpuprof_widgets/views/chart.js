@@ -21,15 +21,23 @@ function render({model, el}) {
 
   function show_drawn({detail}) {
     if (detail === latest?.uid) {
-      [...el.children].filter((place) => place !== latest.place).forEach((place) => place.remove())
-      latest.place.style.cssText = ""
+      show_latest()
     }
   }
 
+  function show_latest() {
+    [...el.children].filter((place) => place !== latest.place).forEach((place) => place.remove())
+    latest.place.style.cssText = ""
+  }
+
+  /** Where a figure cannot be drawn, a message says why. */
+  const failing = new MutationObserver(() => latest?.place.querySelector(".gpuprof-message") != null && show_latest())
+  failing.observe(el, {childList: true, subtree: true})
   window.addEventListener("gpuprof-report", show_drawn)
   model.on("msg:custom", draw)
   model.send({asks: "figure"})
   return () => {
+    failing.disconnect()
     window.removeEventListener("gpuprof-report", show_drawn)
     model.off("msg:custom", draw)
   }

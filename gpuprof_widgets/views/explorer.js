@@ -17,7 +17,7 @@ function initialize({model}) {
       store.explore(model)
     }
   }
-  if (document.querySelector(shown(model)) != null) {
+  if (document.querySelector(`${shown(model)}[data-complete]`) != null) {
     join()
   }
   const on_report = ({detail}) => detail === model.get("_uid") && join()

@@ -7,7 +7,7 @@ gestures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 from uuid import uuid4
@@ -166,19 +166,20 @@ def _label(record: Record) -> str:
 
 
 def finding_lines(
-    findings: Iterable[Finding], shown_rows: int, places: Mapping[tuple[str, int], int] = NO_PLACES
+    findings: Sequence[Finding], shown_rows: int, places: Mapping[tuple[str, int], int] = NO_PLACES
 ) -> list[dict[str, Any]]:
     """Return the findings as the page gets them, each with at most ``shown_rows`` events.
 
     ``places``: where each line stands on the page. A link takes the place of the remedy's last
     sentence, on the line to look at.
     """
+    lines = [places.get(finding.line, -1) if finding.line else -1 for finding in findings]
     return [
         {
             "title": finding.title or finding.text,
             "text": finding.text if finding.title else "",
-            "remedy": finding.remedy.partition(f" {LOOK_AT}")[0],
-            "line": places.get(finding.line, -1) if finding.line else -1,
+            "remedy": finding.remedy.partition(f" {LOOK_AT}")[0] if line >= 0 else finding.remedy,
+            "line": line,
             "look_at": _look_at(finding),
             "cost": finding.cost_ns,
             "share": finding.share,
@@ -187,7 +188,7 @@ def finding_lines(
             "rows": sorted(finding.rows[:shown_rows]),
             "events": len(finding.rows),
         }
-        for finding in findings
+        for finding, line in zip(findings, lines, strict=True)
     ]
 
 

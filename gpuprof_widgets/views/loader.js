@@ -267,6 +267,7 @@
     node.append(target)
     try {
       keep_with(target, bokeh, await bokeh.embed.embed_item(item, target))
+      target.dataset.complete = ""
     } catch (error) {
       target.remove()
       throw error

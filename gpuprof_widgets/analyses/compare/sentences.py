@@ -22,7 +22,7 @@ LEAST_SHARE = 0.01
 STEPS = "ProfilerStep*"
 SAME_TIME = "A and B take the same time"
 KINDS = {
-    "Where it went": "The class",
+    "Where it went": "The time in",
     "Ops": "The op",
     "Kernels": "The kernel",
     "Lines": "The line",
@@ -113,7 +113,7 @@ def _whole(runs: Runs) -> Finding:
         return Finding(text, rule="whole", title=SAME_TIME)
     if not differ(runs):
         text = f"No difference beyond the noise: {both} per step ({_unsure(runs, apart)})."
-        return Finding(text, rule="whole", title="A and B differ no more than their steps")
+        return Finding(text, rule="whole", title="No difference between A and B beyond the noise")
     title = f"B's {thing} takes {_relative_time(a, b)}"
     text = f"{title}: {both} ({_unsure(runs, apart)})."
     share = abs(b - a) / max(a, 1)

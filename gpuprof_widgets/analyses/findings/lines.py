@@ -81,7 +81,7 @@ def costliest_line(record: Record, *, line_share: float = 0.2) -> list[Finding]:
         took = f"took {format_share(share)} of the time ({format_ns(cost)}{_runs(top)})"
         mostly = f", mostly in the backward pass of {code(deepest.name)}" if deepest else ""
         text = f"L{place} {took}{mostly or _in_one_run(record, top)}{_device(top)}."
-        title = _title(top)
+        title = _title(ran, top)
     else:
         cost, share = deepest.ns, share_of(deepest.ns, run_ns(record))
         subject = f"{'Module ' if deepest.is_module else ''}{code(deepest.name)}"
@@ -92,9 +92,9 @@ def costliest_line(record: Record, *, line_share: float = 0.2) -> list[Finding]:
     return [Finding(text, cost, share, remedy=remedy, title=title, **_place(record, top))]
 
 
-def _title(top: dict[Any, Any]) -> str:
-    source = statement(top["code"])
-    return f"Line {top['line']} takes the most time{':' if source else ''}{source}"
+def _title(ran: pd.DataFrame, top: dict[Any, Any]) -> str:
+    source, where = statement(top["code"]), _where(ran["cell"].nunique(), top)
+    return f"Line {top['line']}{where} takes the most time{':' if source else ''}{source}"
 
 
 def _loads(record: Record, top: dict[Any, Any]) -> bool:
@@ -131,7 +131,7 @@ def _beyond_limit(record: Record, ran: pd.DataFrame, top: dict[Any, Any]) -> lis
         f"l{_named(within)[1:]} after {'their' if within[1:] else 'its'} first {_limit(record):,} "
         "runs."
     )
-    return [Finding(text, self_ns, share, title=_title(top), **_place(record, top))]
+    return [Finding(text, self_ns, share, title=_title(ran, top), **_place(record, top))]
 
 
 def _at_least(
@@ -155,7 +155,9 @@ def _at_least(
         f"{'they' if group[1:] else 'it'} ran more than {_limit(record):,} times{rest}."
     )
     alone = len(group) == 1
-    title = _title(top) if alone else f"Line {top['line']} and lines within it take the most time"
+    title = (
+        _title(ran, top) if alone else f"Line {top['line']} and lines within it take the most time"
+    )
     return Finding(text, self_ns, share, title=title, **_place(record, top))
 
 

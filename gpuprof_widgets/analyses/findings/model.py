@@ -198,7 +198,7 @@ def bias_before_norm(record: Record, *, bias_before_norm_calls: int = 1) -> list
         f"follows{_modules(trace, rows)}{spent}."
     )
     share, place = share_of(cost, run_ns(record)), slice_range(trace, int(rows[0]))
-    title = "Convolutions have a bias that BatchNorm takes away"
+    title = "Convolutions have a bias that BatchNorm cancels"
     return [Finding(text, cost, share, *place, tuple(rows), BIAS_BEFORE_NORM_REMEDY, title=title)]
 
 

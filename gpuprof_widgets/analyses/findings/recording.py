@@ -99,7 +99,9 @@ def _missing(record: Record, name: str) -> Finding:
     elif not _has_functions(record):
         text += ", as far as can be told: Python functions were not recorded"
         remedy = "Record them (with cProfile or --stack), or name a record_function region."
-    return Finding(f"{text}.", remedy=remedy, title=f"{code(name)} did not run")
+    return Finding(
+        f"{text}.", remedy=remedy, title=f"{code(name)} did not run in what was recorded"
+    )
 
 
 def _has_functions(record: Record) -> bool:
@@ -126,7 +128,7 @@ def one_off(
     findings = []
     if costs:
         text = f"One-off costs in warm-up, which the recording leaves out: {'; '.join(costs)}."
-        findings.append(Finding(text, title="The warm-up had one-off costs"))
+        findings.append(Finding(text, title="One-off costs fell into the warm-up"))
     late = noted.get("after_warmup") or {}
     # `compilation` says what was compiled, and why.
     if late.get("graphs") and not compilation(record, compilation_share=compilation_share):

@@ -127,7 +127,8 @@ def _finding(record: Record, group: pd.DataFrame) -> Finding:
     )
     place = (*table_range(longest), tuple(group["row"].astype(int)))
     remedy = _remedy(record.trace, group)
-    title = f"{who} waits for the GPU in {code(longest['name'])}"
+    where = f"in {code(longest['name'])}" if cost else "at no cost"
+    title = f"{who} waits for the GPU {where}"
     return Finding(text, cost, share_of(cost, run_ns(record)), *place, remedy, title=title)
 
 

@@ -76,21 +76,18 @@ export class AnalysisTableView extends TableView<PanelRow> {
     return [this.zoom_button]
   }
 
-  override async lazy_initialize(): Promise<void> {
-    await this.store.ready
-    this.data = this.model.tabs.shown!
-    await super.lazy_initialize()
-  }
-
-  /** Shows another analysis. */
+  /** Shows another analysis, if there is any. */
   protected override show_table(): void {
-    const {shown} = this.model.tabs
-    if (shown != null) {
-      this.data = shown
-      this.zoom_button.hidden = !shown.has_events
-      this.content.setAttribute("aria-label", shown.title)
+    if (this.model.tabs.shown != null) {
       super.show_table()
     }
+  }
+
+  protected override open_table(): void {
+    this.data = this.model.tabs.shown!
+    this.zoom_button.hidden = !this.data.has_events
+    this.content.setAttribute("aria-label", this.data.title)
+    super.open_table()
   }
 
   protected override first_order(): Order | null {
@@ -107,7 +104,7 @@ export class AnalysisTableView extends TableView<PanelRow> {
   }
 
   protected async list_rows(range: Window | null): Promise<PanelRow[]> {
-    const {data, store} = this
+    const {store, model: {tabs: {shown: data}}} = this
     if (data == null) {
       return [] // no analysis has anything to show
     }

@@ -171,7 +171,7 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
         this.trees = trees
         this.tree.rebuild(paired_tree(trees[0], trees[1], [1 / a, 1 / b]), this.mode as DiffMode)
         this.chosen = -1
-        this.tree_changed.emit()
+        this.settle(() => this.tree_changed.emit())
       }
     })
     this.rebuilt = rebuilt
@@ -210,12 +210,13 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
 
   private async choose(node: DiffNode): Promise<void> {
     const {tree, trees, runs: {stores}} = this
-    const key = tree.path(node.id).map(({name}) => name).join("\n")
+    const way = tree.path(node.id)
+    const key = way.map(({name}) => name).join("\n")
     const rows = await Promise.all(stores.map(async (store, side) => {
       const path = trees[side][node.nodes[side]]?.path
       return path == null ? new Int32Array(0) : await store.ask("path_instances", {source: this.source as FlameSource, path}, this)
     }))
-    if (node.id > 0 && tree.node(this.chosen) === node) { // no other was picked meanwhile
+    if (node.id > 0 && tree.find(way) == this.chosen) { // no other was picked meanwhile
       this.runs.choose(stores.map(({data}, side) => {
         const labels = new Set(Array.from(rows[side], (row) => data.label[row]))
         return {source: "flame", row: -1, rows: rows[side], key, labels, text: node.name}

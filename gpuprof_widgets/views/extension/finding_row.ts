@@ -3,7 +3,7 @@ import {format_ns, format_share} from "./engine"
 import {has_evidence, type FindingLine} from "./trace_store"
 
 /** What the buttons of a row do. */
-export type Deeds = {show: (finding: FindingLine) => void, show_line: (finding: FindingLine) => void}
+export type Actions = {show: (finding: FindingLine) => void, show_line: (finding: FindingLine) => void}
 
 /** How the rows begin: with the first one unfolded, with a column of costs. */
 export type Look = {is_open: boolean, has_costs: boolean}
@@ -11,14 +11,14 @@ export type Look = {is_open: boolean, has_costs: boolean}
 let last_id = 0
 
 /** Returns a finding as a row: what it costs and its title, which unfold the sentence and the remedy, and a button that shows it. */
-export function finding_row(finding: FindingLine, deeds: Deeds, {is_open, has_costs}: Look): HTMLLIElement {
+export function finding_row(finding: FindingLine, actions: Actions, {is_open, has_costs}: Look): HTMLLIElement {
   const {title} = finding
-  const words = words_of(finding, deeds)
+  const words = words_of(finding, actions)
   const head = [...has_costs ? [cost(finding)] : [], element("span", {class: "title"}, ...with_code(title))]
   const item = element("li", {}, words.length == 0 ? element("div", {class: "head"}, fold_mark(), ...head) : fold(head))
   if (has_evidence(finding)) {
     const about = "Zoom to the time range and highlight the events that this is about"
-    item.append(button("show", {title: about, "aria-label": `show: ${title}`}, () => deeds.show(finding)))
+    item.append(button("show", {title: about, "aria-label": `show: ${title}`}, () => actions.show(finding)))
   }
   if (words.length > 0) {
     unfold_with(item, element("div", {class: "words"}, ...words), is_open)
@@ -27,7 +27,7 @@ export function finding_row(finding: FindingLine, deeds: Deeds, {is_open, has_co
 }
 
 /** The sentence, the remedy and the line to look at; nothing where the title says it all. */
-function words_of(finding: FindingLine, {show_line}: Deeds): HTMLElement[] {
+function words_of(finding: FindingLine, {show_line}: Actions): HTMLElement[] {
   const {text, remedy, line, look_at} = finding
   const about = "Light this line up, in the lines and on the timeline"
   const link = line < 0 ? null : element("button", {type: "button", class: "link", title: about}, ...with_code(look_at))

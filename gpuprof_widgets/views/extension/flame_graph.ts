@@ -80,8 +80,7 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     const data = await this.store.ready
     this.tree = new FlameTree(data)
     this.setv({source: flame_sources(data)[0] ?? "ops"}, {silent: true})
-    this.rebuild()
-    await this.rebuilt
+    this.tree.replace(await this.list_nodes(), this.width)
     if (this.tree.nodes[0].total == 0 && this.has_gpu_time) {
       this.store.metric = "device"
     }
@@ -91,7 +90,7 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     super.connect_signals()
     const {source} = this.properties
     this.connect(this.store.properties.window.change, () => this.rebuild())
-    this.connect(source.change, () => this.rebuild())
+    this.connect(source.change, () => this.follow_source())
     this.connect(this.store.properties.metric.change, () => this.relayout())
     this.connect(this.store.selection_changed, () => void this.follow_selection())
     this.connect(this.store.was_reset, () => this.reset())
@@ -114,11 +113,18 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
         const path = this.tree.path(this.chosen)
         this.tree.replace(nodes, this.width)
         this.chosen = this.tree.find(path)
-        this.refresh()
+        this.settle(() => this.refresh())
         this.update_facts()
       }
     })
     this.rebuilt = rebuilt
+  }
+
+  /** Shows another tree, in which a selection made elsewhere has other paths. */
+  private follow_source(): void {
+    this.paths = new Set()
+    this.rebuild()
+    void this.rebuilt.then(() => this.follow_selection())
   }
 
   private list_nodes(): Promise<FlameNode[]> {
@@ -167,13 +173,14 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
 
   /** Brings into view the nodes of a selection made elsewhere, even where another node is zoomed. */
   private async follow_selection(): Promise<void> {
-    const {selection} = this.store
+    const {store: {selection}, source} = this
     if (selection != null && selection.source != "flame") {
       this.chosen = -1
-      this.paths = await this.paths_of(selection)
-      if (selection !== this.store.selection) {
+      const paths = await this.paths_of(selection)
+      if (selection !== this.store.selection || source != this.source) {
         return
       }
+      this.paths = paths
       const [first] = this.marked
       if (first != null) {
         this.reveal(first)
@@ -223,7 +230,7 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     const {store, source, tree} = this
     const path = tree.path(node.id)
     const rows = node.id == 0 ? null : await store.ask("path_instances", {source: source as FlameSource, path: node.path}, this)
-    if (tree.node(this.chosen) === node) { // no other was picked meanwhile
+    if (tree.find(path) == this.chosen) { // no other was picked meanwhile
       store.choose(rows == null ? null : {
         source: "flame", row: -1, rows, key: path.map(({name}) => name).join("\n"),
         labels: new Set([node.label]), text: node.name, facts: () => this.facts_at(path),

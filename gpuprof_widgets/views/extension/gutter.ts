@@ -3,6 +3,7 @@ import type {BBox} from "@bokehjs/core/util/bbox"
 import {button, element} from "./element"
 import {Menu, type MenuItem} from "./menu"
 import {ROW_HEIGHT, y_of_lane, type Lane, type TrackLayout} from "./tracks"
+import {is_foreign} from "./journal"
 
 const SCROLLBAR = 14
 const DRAG_THRESHOLD = 4
@@ -37,6 +38,8 @@ export class Gutter {
   readonly box = element("div", {class: "gutter", role: "group", "aria-label": "Tracks"}, this.on_top, this.under, this.marker)
   private readonly spacer = element("div", {style: "width:1px"})
   readonly bar = element("div", {class: "scroll", "aria-hidden": "true", tabindex: -1}, this.spacer)
+  /** The track that was looked for, -1 for none. */
+  private found = -1
   private menu: Menu | null = null
   private names: {el: HTMLElement, lane: Lane}[] = []
   private layout: TrackLayout
@@ -101,7 +104,7 @@ export class Gutter {
     const more = button("⋮", {
       "aria-label": `Menu of ${full_label}`, "aria-haspopup": "menu", title: "Fold, pin, hide or move this track", class: "more", tabindex: -1,
     }, () => this.open_menu(lane))
-    const classes = is_pinned ? "track pinned" : "track"
+    const classes = ["track", ...is_pinned ? ["pinned"] : [], ...track == this.found ? ["found"] : []].join(" ")
     return element("div", {class: classes, style: `top:${lane.top}px;max-height:${lane.height}px`}, name, more)
   }
 
@@ -116,6 +119,7 @@ export class Gutter {
 
   /** Marks the name of a track that was looked for; -1 marks none. */
   mark(track: number): void {
+    this.found = track
     for (const {el, lane} of this.names) {
       el.classList.toggle("found", lane.track == track)
     }
@@ -179,7 +183,7 @@ export class Gutter {
 
   private key(event: KeyboardEvent): void {
     const lane = this.lane_of(event)
-    if (lane != null && !event.ctrlKey && !event.metaKey && this.track_key(lane, event) || !event.altKey && this.actions.key(event)) {
+    if (lane != null && !event.ctrlKey && !event.metaKey && this.track_key(lane, event) || !is_foreign(event) && this.actions.key(event)) {
       event.preventDefault()
       event.stopPropagation()
     }

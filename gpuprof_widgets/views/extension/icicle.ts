@@ -152,8 +152,9 @@ export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer impl
   tree_changed: Signal0<this>
   /** the node that was selected here, -1 for none */
   protected chosen = -1
-  /** Whether the tree is that of the present range: it comes a moment after the range. */
+  /** Comes when the tree is that of the present range, a moment after the range has changed. */
   protected rebuilt: Promise<void> = Promise.resolve()
+  private is_settling = false
   private prepared: Promise<void> | null = null
 
   /** The store whose theme and journal the icicle has. */
@@ -171,7 +172,17 @@ export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer impl
 
   override connect_signals(): void {
     super.connect_signals()
-    this.connect(this.tree_changed, () => this.store.journal.note())
+    this.connect(this.tree_changed, () => this.is_settling ? this.store.journal.settle() : this.store.journal.note())
+  }
+
+  /** Makes a change that follows from an earlier one, whenever it comes: it is no step by itself. */
+  protected settle(change: () => void): void {
+    this.is_settling = true
+    try {
+      change()
+    } finally {
+      this.is_settling = false
+    }
   }
 
   prepare(): Promise<void> {
@@ -188,7 +199,7 @@ export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer impl
         tree.focus = tree.follow(focus)
         tree.part = part
         this.chosen = tree.find(chosen)
-        this.tree_changed.emit()
+        this.settle(() => this.tree_changed.emit())
       }),
     }
   }

@@ -58,6 +58,13 @@ export class Journal {
     }
   }
 
+  /** Takes the present state as it is, without a step. */
+  settle(): void {
+    if (!this.is_returning) {
+      this.history?.settle(this.state)
+    }
+  }
+
   /** Whether there is a step back and one forward. */
   get steps(): {back: boolean, forward: boolean} {
     return this.history?.steps ?? {back: false, forward: false}

@@ -1,4 +1,4 @@
-import {kind_of} from "./categories"
+import {FAMILIES, kind_of} from "./categories"
 import {css} from "./colour"
 import {choice} from "./element"
 import {
@@ -136,8 +136,10 @@ export class OpTableView extends TableView<OpRow> {
     return this.shown == EVERYTHING || this.shown == category
   }
 
-  protected override colour_of({category}: OpRow): string {
-    return css(kind_of(category).colour)
+  /** The colour of its bars; all kernels together have that of their category. */
+  protected override colour_of({category, label}: OpRow): string {
+    const family = this.grouping == "category" ? null : FAMILIES[this.store.data.header.families[label]]
+    return css((family ?? kind_of(category)).colour)
   }
 
   protected summary(count: number): string {

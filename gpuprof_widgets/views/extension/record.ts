@@ -6,6 +6,8 @@ import {WORKER_SCRIPT} from "./worker_script"
 /** A record with fewer rows is decoded, and each question about it answered, in less time than a worker takes to begin. */
 const WORTH_A_WORKER = 20_000
 
+const PATIENCE_MS = 5_000
+
 /** A decoded record, and what answers questions about it. */
 export type DecodedRecord = {data: Store, answers: Answers}
 
@@ -25,10 +27,19 @@ export async function decode_record(payload: string): Promise<DecodedRecord> {
   const header = decode_header(bytes)
   const worker = header.rows < WORTH_A_WORKER ? null : await start_worker()
   if (worker == null) {
-    const data = Store.of_bytes(bytes)
-    return {data, answers: new OwnAnswers(data)}
+    return decode_here(bytes)
   }
-  return decode_in(worker, header, bytes)
+  try {
+    return await decode_in(worker, header, bytes)
+  } catch {
+    worker.terminate()
+    return decode_here(await unpack(payload)) // the worker has taken the bytes; what is wrong with them shows here as well
+  }
+}
+
+function decode_here(bytes: Uint8Array<ArrayBuffer>): DecodedRecord {
+  const data = Store.of_bytes(bytes)
+  return {data, answers: new PageAnswers(data)}
 }
 
 /** Returns a worker that has begun; null where the page may have none, as under a policy that names no `worker-src`. */
@@ -39,7 +50,11 @@ async function start_worker(): Promise<Worker | null> {
     const has_begun = await new Promise<boolean>((resolve) => {
       worker.onmessage = () => resolve(true)
       worker.onerror = () => resolve(false)
+      setTimeout(() => resolve(false), PATIENCE_MS) // a front end may refuse without a word
     })
+    if (!has_begun) {
+      worker.terminate()
+    }
     return has_begun ? worker : null
   } catch {
     return null
@@ -56,7 +71,6 @@ function decode_in(worker: Worker, header: Header, bytes: Uint8Array<ArrayBuffer
         const data = new Store(header, message.columns, message.arrays)
         resolve({data, answers: new WorkerAnswers(worker, data)})
       } else if ("error" in message) {
-        worker.terminate()
         reject(new Error(message.error))
       }
     }
@@ -69,7 +83,7 @@ function post(worker: Worker, message: ToWorker, transfer: Transferable[] = []):
 }
 
 /** Answers on the page itself. */
-class OwnAnswers implements Answers {
+class PageAnswers implements Answers {
   readonly worker = null
   private waiting: {asker: object, question: Question}[] = []
 
@@ -114,6 +128,8 @@ type Waiting = Asked & {asker: object, resolve: (answer: never) => void, reject:
 class WorkerAnswers implements Answers {
   private waiting: Waiting[] = []
   private asked: Waiting[] = []
+  /** What answers in the worker's place. */
+  private substitute: PageAnswers | null = null
 
   constructor(readonly worker: Worker, private readonly store: Store) {
     worker.onmessage = ({data}: MessageEvent<FromWorker>) => this.take(data)
@@ -121,10 +137,13 @@ class WorkerAnswers implements Answers {
   }
 
   get is_idle(): boolean {
-    return this.asked.length + this.waiting.length == 0
+    return this.substitute?.is_idle ?? this.asked.length + this.waiting.length == 0
   }
 
   ask<Q extends Question>(question: Q, argument: Argument<Q>, asker: object): Promise<Answer<Q>> {
+    if (this.substitute != null) {
+      return this.substitute.ask(question, argument, asker)
+    }
     return new Promise((resolve, reject) => {
       const waiting = {asker, question, argument, resolve, reject}
       this.waiting = [...this.waiting.filter((other) => !is_same(other, waiting)), waiting]
@@ -158,11 +177,13 @@ class WorkerAnswers implements Answers {
   /** From now on the page answers by itself. */
   private break_down(): void {
     this.worker.terminate()
-    const own = new OwnAnswers(this.store)
+    const substitute = new PageAnswers(this.store)
     const open = [...this.asked, ...this.waiting]
+    this.substitute = substitute
     this.asked = []
     this.waiting = []
-    this.ask = own.ask.bind(own)
-    open.forEach(({question, argument, asker, resolve, reject}) => void own.ask(question, argument, asker).then(resolve as never, reject))
+    for (const {question, argument, asker, resolve, reject} of open) {
+      void substitute.ask(question, argument, asker).then(resolve as never, reject)
+    }
   }
 }

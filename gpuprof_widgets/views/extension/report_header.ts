@@ -2,7 +2,7 @@ import type * as p from "@bokehjs/core/properties"
 
 import {element} from "./element"
 import {format_count} from "./engine"
-import {finding_row, FINDINGS_CSS, type Deeds} from "./finding_row"
+import {finding_row, FINDINGS_CSS, type Actions} from "./finding_row"
 import {LinesView} from "./lines"
 import {Panel, PanelView} from "./panel"
 import {go_to} from "./scroll_port"
@@ -27,8 +27,8 @@ export class ReportHeaderView extends PanelView {
     const cards = summary_cards(this.model.cards as Card[], (card) => this.jump(card))
     const is_roomy = window.innerHeight >= ROOMY
     const has_costs = finding_lines.some(({cost}) => cost > 0)
-    const deeds: Deeds = {show: (finding) => this.show(finding), show_line: (finding) => this.show_line(finding)}
-    const items = finding_lines.map((finding, i) => finding_row(finding, deeds, {is_open: i == 0 && is_roomy, has_costs}))
+    const actions: Actions = {show: (finding) => this.show(finding), show_line: (finding) => this.show_line(finding)}
+    const items = finding_lines.map((finding, i) => finding_row(finding, actions, {is_open: i == 0 && is_roomy, has_costs}))
     const findings = element("ul", {class: "findings", "aria-label": "Findings"}, ...items.slice(0, FIRST_FINDINGS))
     const more = element("div", {class: "more"}, ...this.folded(items.slice(FIRST_FINDINGS)), ...this.note_list())
     return [...title, cards, findings, more]

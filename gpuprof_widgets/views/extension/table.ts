@@ -19,6 +19,8 @@ export abstract class TableView<Row> extends PanelView {
   /** Rows of the range and of the whole trace, in no order. */
   rows: Row[] = []
   private whole_rows: Row[] = []
+  /** What changes with the rows that are being listed. */
+  private due = new Set<"table" | "columns">()
   /** Counts the lists that were asked for: an answer that comes after a later one was asked for is of no use. */
   private lists = 0
   protected columns: Column<Row>[] = []
@@ -136,7 +138,7 @@ export abstract class TableView<Row> extends PanelView {
   override connect_signals(): void {
     super.connect_signals()
     const {store} = this
-    this.connect(store.properties.window.change, () => this.recompute())
+    this.connect(store.properties.window.change, () => void this.list())
     this.connect(store.selection_changed, () => this.follow_selection())
     this.connect(store.was_reset, () => this.clear_filter())
     this.connect(store.theme.changed, () => this.fill())
@@ -191,19 +193,48 @@ export abstract class TableView<Row> extends PanelView {
     this.show_all = false
     this.tab_stop = null
     this.search.value = ""
+    this.due.add("table")
+    this.change_columns()
+  }
+
+  /** Begins with another table, whose rows are there. */
+  protected open_table(): void {
     this.order = this.first_order()
     for (const el of [this.section, this.table]) {
       el.setAttribute("aria-label", this.title)
     }
-    this.change_columns()
   }
 
   /** Lists columns and rows anew. */
   protected change_columns(): void {
-    void this.list((rows, whole) => {
+    this.due.add("columns")
+    void this.list()
+  }
+
+  /** Lists the rows of the range anew, and what else is due. They may be there at once, or later. */
+  private async list(): Promise<void> {
+    const number = ++this.lists
+    const range = this.store.window == null ? null : this.store.range
+    try {
+      const [whole, rows] = await Promise.all([this.list_rows(null), range == null ? null : this.list_rows(range)])
+      if (number == this.lists) {
+        this.show_rows(rows ?? whole, whole)
+      }
+    } catch (error) {
+      this.status.textContent = `These numbers are not of the present range, which could not be counted: ${String(error)}`
+    }
+  }
+
+  private show_rows(rows: Row[], whole: Row[]): void {
+    const {due} = this
+    this.due = new Set()
+    this.rows = rows
+    this.whole_rows = whole
+    if (due.has("table")) {
+      this.open_table()
+    }
+    if (due.has("columns")) {
       this.columns = this.list_columns()
-      this.rows = rows
-      this.whole_rows = whole
       const listed = whole.filter((row) => this.is_listed(row))
       const empty = this.shown_columns.slice(1).filter((column) => is_empty(column, listed))
       this.columns = this.columns.map((column) => empty.includes(column) ? {...column, is_hidden: true} : column)
@@ -211,27 +242,11 @@ export abstract class TableView<Row> extends PanelView {
         this.order = this.first_order()
       }
       this.widths = null
-      this.add_up()
-      this.fill()
+    }
+    this.add_up()
+    this.fill()
+    if (due.has("columns")) {
       this.on_columns_changed()
-    })
-  }
-
-  private recompute(): void {
-    void this.list((rows) => {
-      this.rows = rows
-      this.add_up()
-      this.fill()
-    })
-  }
-
-  /** Lists the rows of the range and of the whole trace. They may be there at once, or later. */
-  private async list(show: (rows: Row[], whole: Row[]) => void): Promise<void> {
-    const number = ++this.lists
-    const range = this.store.window == null ? null : this.store.range
-    const [whole, rows] = await Promise.all([this.list_rows(null), range == null ? null : this.list_rows(range)])
-    if (number == this.lists) {
-      show(rows ?? whole, whole)
     }
   }
 

@@ -76,7 +76,7 @@ export class TimelineBarView extends PanelView {
       button("Whole trace", {}, () => void view_key(store, "0")),
       this.zoom_to_range,
       this.drag_mode, this.measure,
-      button("Reset", {title: "Clear selection, range, zoom and filters at once"}, () => store.reset()),
+      button("Reset", {title: "Clear selection, range, zoom, filters and changes of tracks at once"}, () => store.reset()),
       button("Keys", {"aria-haspopup": "dialog", title: "All keys and commands (?)"}, () => store.keys_called.emit()))
     this.finder = new TrackFinder(this.timelines)
     this.update()

@@ -195,7 +195,9 @@ export class TraceStore extends Model implements Part {
     }
     const key = `${question} ${JSON.stringify(argument)}`
     if (!whole_answers.has(key)) {
-      whole_answers.set(key, this.answers.ask(question, argument, {}))
+      const answer = this.answers.ask(question, argument, {})
+      whole_answers.set(key, answer)
+      answer.catch(() => whole_answers.delete(key))
     }
     return whole_answers.get(key) as Promise<Answer<Q>>
   }

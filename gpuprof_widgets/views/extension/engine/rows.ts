@@ -2,7 +2,7 @@
 
 import {narrowed, type Columns, type Numbers} from "./decode"
 import type {Header} from "./header"
-import {depths, nearest_ancestors, nest, subtree_ends} from "./nest"
+import {depths, nearest_ancestors, nest} from "./nest"
 import type {Store} from "./store"
 
 /** Moments in ticks. */
@@ -12,7 +12,7 @@ export type Links = Int32Array | Int8Array
 
 /** What is known of the rows; see `Store`. */
 export type Rows = Pick<Store,
-  "ts" | "end" | "began" | "ended" | "label" | "parent" | "depth" | "subtree_end" | "owner" | "op" | "forward" | "count" | "on_gpu"
+  "ts" | "end" | "began" | "ended" | "label" | "parent" | "depth" | "owner" | "op" | "forward" | "count" | "on_gpu"
   | "shapes" | "byte_sizes" | "device_byte_sizes" | "flop_counts">
 
 export const OP_CATEGORIES = ["cpu_op", "user_annotation"]
@@ -30,7 +30,6 @@ export function rows_of(header: Header, columns: Columns): Rows {
     began: columns.has("before") ? shifted(ts, columns.get("before")!, -1) : ts,
     ended: columns.has("after") ? shifted(end, columns.get("after")!) : end,
     depth: narrowed(depths(parent)),
-    subtree_end: subtree_ends(end, parent),
     op: columns.has("op") ? links(columns.get("op"), rows) : ops(header, label, parent, owner),
     forward: links(columns.get("forward"), rows),
     count: narrowed(columns.get("count") ?? new Uint8Array(rows).fill(1)),

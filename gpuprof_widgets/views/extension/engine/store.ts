@@ -40,8 +40,6 @@ export class Store {
   /** row of the latest slice of the track that is still open when this one starts, -1 for none */
   declare readonly parent: Int32Array
   declare readonly depth: Numbers
-  /** latest end of a row and of everything below it */
-  declare readonly subtree_end: Times
   /** GPU rows: row of the launch, or of the op where the record has no launch, else -1 */
   declare readonly owner: Links
   /** GPU and launch rows: row of the innermost op or annotation that they belong to, else -1 */
@@ -142,13 +140,18 @@ export class Store {
 
   /** Returns the time in ticks during which a row is the latest-started open one of its track. */
   self_time(row: number): number {
-    const {ts, end, parent, subtree_end} = this
+    const {ts, end, parent} = this
     const last = this.first_row[this.track[row] + 1]
     let self = end[row] - ts[row]
-    for (let below = row + 1; below < last && ts[below] < end[row]; below++) {
-      if (parent[below] == row) {
-        self -= Math.min(subtree_end[below], end[row]) - ts[below]
+    // What lies below a child follows it; from its start until all of that has ended, the child takes the row's time.
+    for (let child = row + 1; child < last && ts[child] < end[row];) {
+      let taken_until = end[child]
+      let next = child + 1
+      for (; next < last && ts[next] < end[row] && parent[next] != row; next++) {
+        taken_until = Math.max(taken_until, end[next])
       }
+      self -= Math.min(taken_until, end[row]) - ts[child]
+      child = next
     }
     return self
   }
