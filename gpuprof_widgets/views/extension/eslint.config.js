@@ -10,7 +10,7 @@ const STYLE = {
 
 /** What a browser gives the scripts beside this folder, and `element`, which is the output of a script in JupyterLab. */
 const BROWSER = [
-  "AbortController", "Blob", "CSS", "CSSStyleSheet", "CustomEvent", "DecompressionStream", "HTMLElement", "Node", "Option",
+  "AbortController", "Blob", "CSS", "CSSStyleSheet", "CustomEvent", "DecompressionStream", "HTMLElement", "MutationObserver", "Node", "Option",
   "Response", "TextDecoder", "atob", "clearInterval", "clearTimeout", "console", "document", "element", "setInterval",
   "setTimeout", "window",
 ]
