@@ -607,6 +607,27 @@ def test_event_is_marked_in_the_flame_graph(open_report: Open) -> None:
     ]
 
 
+def test_an_event_is_marked_in_another_source_of_the_flame_graph_too(open_report: Open) -> None:
+    """Each source numbers its call paths by itself."""
+    frames = [python(f"a.py({n}): f{n}", ts=n, dur=200 - 2 * n) for n in range(5)]
+    record = trace_of(*frames, op("aten::add", ts=10, dur=20), op("aten::mm", ts=50, dur=20))
+    report = open_report(record)
+    report.page.mouse.click(*place_of(report, row_named(report, "aten::mm")))
+    for source in ("ops", "merged"):
+        state(report, f"{GRAPH}.setv({{source: '{source}'}})")
+        report.settle()
+        marked = state(report, f"[...{GRAPH}.marked].map((id) => {GRAPH}.tree.nodes[id].name)")
+        assert marked == ["aten::mm"], source
+
+
+GRAPH = "[...store.document.all_models].find(({type}) => type.endsWith('.FlameGraph'))"
+
+
+def row_named(report: Report, name: str) -> int:
+    names = state(report, "Array.from(store.data.label, (_, row) => store.data.name(row))")
+    return int(names.index(name))
+
+
 def test_deep_node_of_an_event_comes_into_view(open_report: Open) -> None:
     """A deep track that is alone is not folded at first: it pushes no other out of sight."""
     record = trace_of(*(op(f"level{i}", ts=i, dur=1000 - 2 * i) for i in range(60)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -148,3 +149,45 @@ def test_a_click_on_a_bar_of_a_large_record_lights_up_its_events(page: Page) -> 
     expect(report.selection_text).to_contain_text("loss = step(x)")
     report.settle()
     assert report.state("store.selection.rows.length") == STEPS // 3
+
+
+def test_a_step_back_is_one_step_though_the_flame_graph_follows_later(page: Page) -> None:
+    """A zoomed bar that the range lacks is lost, and comes back, without being a step itself."""
+    report = opened(page)
+    focus = "() => Object.values(window.gpuprof.reports)[0].journal.steps"
+    report.flame_graph.scroll_into_view_if_needed()
+    box = report.flame_graph.bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + box["width"] / 8, box["y"] + 30)
+    report.settle()
+    report.brush(0.2, 0.2001)
+    report.settle()
+    page.keyboard.press("Backspace")
+    page.keyboard.press("Shift")
+    report.settle()
+    assert report.state("store.window") is None
+    assert page.evaluate(focus) == {"back": True, "forward": True}
+    page.keyboard.press("Shift+Backspace")
+    report.settle()
+    assert report.state("store.window") is not None
+    assert page.evaluate(focus) == {"back": True, "forward": False}
+
+
+def test_columns_that_are_due_come_with_the_rows_of_a_later_range(page: Page) -> None:
+    report = opened(page)
+    end = large().trace.end_ns
+    page.evaluate(
+        """async ([range]) => {
+            const [store] = Object.values(window.gpuprof.reports)
+            store.brush([0, range[1]])
+            while (!store.answers.is_idle) await new Promise((resolve) => setTimeout(resolve))
+            store.group_by = "category"
+            await null
+            store.brush(range)
+            while (!store.answers.is_idle) await new Promise((resolve) => setTimeout(resolve))
+        }""",
+        [[end // 4, end // 2]],
+    )
+    heading = report.table.locator("thead th").first
+    expect(heading).to_have_text(re.compile("Category"))
+    expect(report.table.locator("tbody tr td").first).to_have_text("cpu_op")
