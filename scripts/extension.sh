@@ -31,9 +31,11 @@ test)
     npm --prefix "$extension" run --silent test
     ;;
 build)
+    install
     sh "$extension/build.sh"
     ;;
 check)
+    install
     rebuilt=$(mktemp -d)
     trap 'rm -rf "$rebuilt"' EXIT
     sh "$extension/build.sh" "$rebuilt/gpuprof_widgets.min.js"
