@@ -4,7 +4,7 @@ import type {Mark, Ruler} from "./ruler"
 
 /** What is measured, in words, to the nanosecond. It lies over the time axis, whose place it takes while it is there. */
 export class RulerLine {
-  private readonly words = element("span", {class: "words", "aria-label": "Measured"})
+  private readonly words = element("span", {class: "words", role: "status", "aria-label": "Measured"})
   private readonly brush = button("Make it the range", {title: "Make the measured time the range (r)"}, () => this.ruler.brush())
   readonly el = element("div", {class: "ruler", hidden: true}, this.words, this.brush,
     button("×", {"aria-label": "End the measurement", title: "End the measurement (Escape)"}, () => this.ruler.stop()))
