@@ -90,7 +90,7 @@ def test_a_comparison_names_what_changed_unless_its_source_is_redacted() -> None
     )
     assert [each.title for each in Comparison(a, b).findings()] == [
         "B's run takes 3.0 times as long",
-        "The class `CPU ops` changed most",
+        "The time in `CPU ops` changed most",
         "The op `aten::mm` changed most in CPU self time",
         "The line `f(x)` changed most in wall self time",
     ]

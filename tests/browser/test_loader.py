@@ -127,7 +127,7 @@ def test_reports_that_left_the_page_are_let_go(page: Page, tmp_path: Path) -> No
         page.evaluate(RUN_AGAIN, outputs(f"run{number}", runtime=number == 0))
         table = page.get_by_role("table", name="Operators")
         expect(table).to_contain_text(f"aten::run{number}")
-    # The last one; and the first, while V8 has getters of Bokeh's objects in the shape of later ones.
+    # The last; and the first, while V8 has getters of Bokeh's objects in the shape of later ones.
     wait_for_stores(page, 2)
     assert page.locator(".bk-Notifications").count() == 0  # Bokeh puts it beside the cell
     page.evaluate("document.querySelector('.jp-OutputArea').replaceChildren()")
