@@ -70,15 +70,19 @@ def test_findings_of_real_traces_have_titles(shared_record: Record) -> None:
     assert [problem for each in found for problem in title_problems([each])] == []
 
 
-def test_a_title_says_what_costs() -> None:
-    record = trace_of(
+def waiting_cell() -> Record:
+    """A line that waits for the GPU, and time after its last work."""
+    return trace_of(
         cell_line(2, "x = loss.item()", ts=0, dur=900),
         op("aten::item", ts=1, dur=800),
         runtime("cudaStreamSynchronize", ts=2, dur=700),
         kernel("gemm", ts=0, dur=650),
         op("end", ts=990, dur=10),
     )
-    titles = {each.rule: each.title for each in findings(record)}
+
+
+def test_a_title_says_what_costs() -> None:
+    titles = {each.rule: each.title for each in findings(waiting_cell())}
     assert titles["synchronising"] == "`aten::item` waits for the GPU in `cudaStreamSynchronize`"
     assert titles["device_idle"] == "GPU 0 is idle after its last work"
 
@@ -99,13 +103,7 @@ def test_a_comparison_names_what_changed_unless_its_source_is_redacted() -> None
 
 
 def test_the_line_of_a_finding_is_that_which_its_remedy_names() -> None:
-    record = trace_of(
-        cell_line(2, "x = loss.item()", ts=0, dur=900),
-        op("aten::item", ts=1, dur=800),
-        runtime("cudaStreamSynchronize", ts=2, dur=700),
-        kernel("gemm", ts=0, dur=650),
-        op("end", ts=990, dur=10),
-    )
+    record = waiting_cell()
     (waiting,) = [each for each in findings(record) if each.rule == "synchronising"]
     cell = record.trace.args["cell"].iloc[0]
     assert waiting.line == (cell, 2)

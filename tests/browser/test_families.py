@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 from PIL import Image
-from playwright.sync_api import expect
+from playwright.sync_api import Position, expect
 
 from gpuprof_widgets.analyses.kernel_families import FAMILIES
 from gpuprof_widgets.trace.model import Record
@@ -48,11 +48,11 @@ def test_words_name_the_family(open_report: Open) -> None:
     names = report.state("Array.from(store.data.ts, (_, row) => store.data.name(row))")
     for name, family in (("sgemm", "matrix product"), ("softmax_warp_forward", "softmax")):
         x, y, width, height = report.state(f"store.event_box({names.index(name)})")
-        place = {"x": x + width / 2, "y": y + height / 2}
-        report.timeline.click(position=place)  # type: ignore[arg-type]
+        place: Position = {"x": x + width / 2, "y": y + height / 2}
+        report.timeline.click(position=place)
         expect(report.selection_text).to_contain_text(f"Family {family}")
         report.page.mouse.move(0, 0)
-        report.timeline.hover(position=place)  # type: ignore[arg-type]
+        report.timeline.hover(position=place)
         expect(report.page.get_by_role("tooltip").filter(visible=True)).to_contain_text(family)
 
 

@@ -120,7 +120,9 @@ def test_points_away_from_events_are_what_was_pointed_at(open_report: Open) -> N
     report.timeline.click(position={"x": x + width / 2, "y": y + height / 2})
     report.timeline.click(position={"x": x + width / 2 + 100, "y": y + height / 2})
     assert " of " not in words(report)
-    expected = 100 * 10 * MS / report.timeline.bounding_box()["width"]  # type: ignore[index]
+    box = report.timeline.bounding_box()
+    assert box is not None
+    expected = 100 * 10 * MS / box["width"]
     length = float(words(report).split("(")[1].split(" ns")[0].replace(",", ""))
     assert length == pytest.approx(expected, abs=20_000)
 

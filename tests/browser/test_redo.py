@@ -3,31 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, expect
 
-from gpuprof_widgets.trace.model import Record
 from tests.browser.report_page import Open, Report
-from tests.traces import annotation, kernel, op, runtime, trace_of
-
-MS = 1_000_000
-WHOLE = (0, 10 * MS)
-
-
-@cache
-def small() -> Record:
-    """One step: a matmul that launches a kernel, and one that launches nothing."""
-    return trace_of(
-        annotation("ProfilerStep#1", ts=0, dur=10 * MS),
-        op("aten::linear", ts=1 * MS, dur=4 * MS),
-        op("aten::mm", ts=2 * MS, dur=2 * MS),
-        runtime("cudaLaunchKernel", ts=3 * MS, dur=MS // 2),
-        op("aten::mm", ts=6 * MS, dur=1 * MS),
-        kernel("sgemm", ts=5 * MS, dur=3 * MS, launched_by=3),
-    )
+from tests.browser.test_navigation import WHOLE, small
 
 
 def seen(report: Report) -> Any:

@@ -108,7 +108,8 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
   }
 
   private rebuild(): void {
-    const rebuilt = this.list_nodes().then((nodes) => {
+    const failed = (error: unknown): FlameNode[] => [uncounted(this.tree.nodes[0], error)]
+    const rebuilt = this.list_nodes().catch(failed).then((nodes) => {
       if (this.rebuilt === rebuilt) {
         const path = this.tree.path(this.chosen)
         this.tree.replace(nodes, this.width)
@@ -181,12 +182,14 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
         return
       }
       this.paths = paths
-      const [first] = this.marked
+    }
+    this.settle(() => {
+      const [first] = selection?.source == "flame" ? [] : this.marked
       if (first != null) {
         this.reveal(first)
       }
-    }
-    this.refresh()
+      this.refresh()
+    })
   }
 
   /** Returns the call paths of one selected event, or of what launched the GPU work that a search found. */
@@ -257,6 +260,12 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     const times = width == "device" ? [...gpu, ...cpu] : node.device > 0 ? [...cpu, ...gpu] : cpu
     return node.calls > 0 ? [...times, ["Calls", format_count(node.calls, "call")]] : times
   }
+}
+
+/** Returns a root that says why there is no tree. */
+function uncounted(root: FlameNode, error: unknown): FlameNode {
+  const none = {calls: 0, total: 0, self: 0, device: 0, device_self: 0}
+  return {...root, ...none, name: `This range could not be counted: ${String(error)}`}
 }
 
 /** The call tree of a range, and its nodes that a search found. */

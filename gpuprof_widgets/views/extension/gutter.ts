@@ -1,9 +1,9 @@
 import type {BBox} from "@bokehjs/core/util/bbox"
 
 import {button, element} from "./element"
+import {is_foreign} from "./journal"
 import {Menu, type MenuItem} from "./menu"
 import {ROW_HEIGHT, y_of_lane, type Lane, type TrackLayout} from "./tracks"
-import {is_foreign} from "./journal"
 
 const SCROLLBAR = 14
 const DRAG_THRESHOLD = 4

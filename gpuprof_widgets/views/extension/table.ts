@@ -138,7 +138,7 @@ export abstract class TableView<Row> extends PanelView {
   override connect_signals(): void {
     super.connect_signals()
     const {store} = this
-    this.connect(store.properties.window.change, () => void this.list())
+    this.connect(store.properties.window.change, () => this.list())
     this.connect(store.selection_changed, () => this.follow_selection())
     this.connect(store.was_reset, () => this.clear_filter())
     this.connect(store.theme.changed, () => this.fill())
@@ -208,21 +208,17 @@ export abstract class TableView<Row> extends PanelView {
   /** Lists columns and rows anew. */
   protected change_columns(): void {
     this.due.add("columns")
-    void this.list()
+    this.list()
   }
 
   /** Lists the rows of the range anew, and what else is due. They may be there at once, or later. */
-  private async list(): Promise<void> {
+  private list(): void {
     const number = ++this.lists
     const range = this.store.window == null ? null : this.store.range
-    try {
-      const [whole, rows] = await Promise.all([this.list_rows(null), range == null ? null : this.list_rows(range)])
-      if (number == this.lists) {
-        this.show_rows(rows ?? whole, whole)
-      }
-    } catch (error) {
-      this.status.textContent = `These numbers are not of the present range, which could not be counted: ${String(error)}`
-    }
+    const later = (then: () => void): void => number == this.lists ? then() : undefined
+    void Promise.all([this.list_rows(null), range == null ? null : this.list_rows(range)]).then(
+      ([whole, rows]) => later(() => this.show_rows(rows ?? whole, whole)),
+      (error) => later(() => { this.status.textContent = uncounted(error) }))
   }
 
   private show_rows(rows: Row[], whole: Row[]): void {
@@ -506,6 +502,11 @@ export abstract class TableView<Row> extends PanelView {
     const {window} = this.store
     return window == null ? "whole trace" : `selected range, ${format_ns(window[1] - window[0])}`
   }
+}
+
+/** Returns what stands for numbers that could not be had; those of the range before are still there. */
+function uncounted(error: unknown): string {
+  return `These numbers are not of the present range, which could not be counted: ${String(error)}`
 }
 
 function classes({unit, is_code}: {unit: Unit, is_code?: boolean}, ignores_range: boolean): string | null {

@@ -10,8 +10,8 @@ import * as engine from "./engine"
 import type {Answer, Argument, Question, State, Store, Window} from "./engine"
 import {join, type Kernel, type Teller} from "./explorer"
 import {Journal, type Layer, type Part} from "./journal"
-import {decode_record, type Answers} from "./record"
 import type {KeyedView} from "./keys"
+import {decode_record, type Answers} from "./record"
 import {Ruler} from "./ruler"
 import {Theme} from "./theme"
 
@@ -69,7 +69,7 @@ export class TraceStore extends Model implements Part {
   /** The decoded trace; views may use it once `ready` has resolved. */
   data: Store
   ready: Promise<Store>
-  /** Whether and where questions are being answered, for the tests. */
+  /** What answers `ask`. */
   answers: Answers
   /** Answers about the whole trace, by question. */
   private readonly whole_answers = new Map<string, Promise<unknown>>()
