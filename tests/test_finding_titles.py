@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuprof_widgets.analyses.findings import FINDINGS, Finding, findings
+from gpuprof_widgets.analyses.findings.finding import code
 from gpuprof_widgets.comparisons import Comparison
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.redact import redacted
@@ -79,6 +80,12 @@ def waiting_cell() -> Record:
         kernel("gemm", ts=0, dur=650),
         op("end", ts=990, dur=10),
     )
+
+
+@pytest.mark.parametrize("name", ["", " ", "a`b", "``", "void ::", "void ``::<int>(int)"])
+def test_a_hostile_name_stands_whole_in_its_title(name: str) -> None:
+    titled_by_it = Finding("It is slow.", title=f"{code(name)} causes the most GPU work")
+    assert title_problems([titled_by_it]) == []
 
 
 def test_a_title_says_what_costs() -> None:

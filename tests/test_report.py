@@ -87,7 +87,8 @@ def test_library_is_carried_only_where_asked(record: Record) -> None:
     )
     assert f'"{bokeh.__version__}"' in library
     assert "gpuprof_widgets.views.models" in extension
-    assert sum(map(len, runtime.values())) < 600_000
+    # BokehJS is three quarters of it; the extension carries its engine twice, for the worker too.
+    assert sum(map(len, runtime.values())) < 650_000
 
 
 def test_nothing_in_the_script_ends_its_element(record: Record) -> None:

@@ -389,12 +389,16 @@ _OWNERS = {"TensorBase": "Tensor.", "Tensor": "Tensor.", "type": "torch."}
 
 
 def code(name: str) -> str:
-    """Put a name in backticks; C++ kernels lose namespace, template arguments and parameters."""
+    """Put a name in backticks; C++ kernels lose namespace, template arguments and parameters.
+
+    A backtick of the name's own, which would end it too early, becomes an apostrophe.
+    """
     short = name
     if "<" in name or name.startswith("void "):
         readable = _UNNAMED.sub("", name)
         if match := _SIGNATURE.match(readable):
             short = match["name"].rsplit("::", 1)[-1]
+    short = short.replace("`", "'") if short.strip() else "(no name)"
     if len(short) > LONGEST:
         short = short[: LONGEST - 1] + "…"
     return f"`{short}`"
