@@ -142,7 +142,7 @@ def test_processes_that_it_spawns_run_their_part_alone(gpuprof: Calls) -> None:
     name = script(
         """
         import multiprocessing, os
-        print("module", __name__)
+        print("module", __name__, flush=True)  # the pool may end it before it writes
         def square(x):
             return x * x
         if __name__ == "__main__":

@@ -94,7 +94,7 @@ def test_a_title_says_what_costs() -> None:
     assert titles["device_idle"] == "GPU 0 is idle after its last work"
 
 
-def test_a_comparison_names_what_changed_unless_its_source_is_redacted() -> None:
+def test_a_comparison_names_what_changed_and_a_redacted_line_by_its_place() -> None:
     a, b = (
         trace_of(cell_line(2, "f(x)", ts=0, dur=dur), op("aten::mm", ts=0, dur=dur))
         for dur in (100, 300)
@@ -106,7 +106,7 @@ def test_a_comparison_names_what_changed_unless_its_source_is_redacted() -> None
         "The line `f(x)` changed most in wall self time",
     ]
     found = Comparison(redacted(a), redacted(b)).findings()
-    assert found[-1].title == "A line changed most in wall self time"
+    assert found[-1].title == "The line `2 of Cell [3]` changed most in wall self time"
 
 
 def test_the_line_of_a_finding_is_that_which_its_remedy_names() -> None:
