@@ -51,7 +51,8 @@ def test_the_controls_of_the_users_own_follow_the_page(page: Page, lab: Lab) -> 
         return found
 
     report = Report.wait(page)
-    chart = cell_with("draw()").locator(".gpuprof-report")
+    # The one that is drawn next waits unseen behind the one that is there.
+    chart = cell_with("draw()").locator(".gpuprof-report:visible")
     printed = cell_with("Output()").locator(".jp-OutputArea-output pre")
     check_chart_has_the_table(chart, cell_with('costliest("module"'))
     start, end = report.brush(0.2, 0.4)

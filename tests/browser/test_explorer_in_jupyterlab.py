@@ -68,7 +68,7 @@ CHOOSING_CELLS = [
 RANKS = "ranks.ipynb"
 RANK_CELLS = [
     "import gpuprof_widgets, ipywidgets\n"
-    "explorer = gpuprof_widgets.ranks('ranks').explore()\n"
+    "explorer = gpuprof_widgets.ranks('two_ranks').explore()\n"
     "explorer",
     "label = ipywidgets.Label()\n"
     "def tell(_=None):\n"
@@ -173,7 +173,7 @@ def note_bytes(received: list[bytes]) -> Callable[[bytes | str], None]:
 
 
 def test_a_rank_is_chosen_in_page_and_in_python(page: Page, lab: Lab) -> None:
-    folder = lab.root / "ranks"
+    folder = lab.root / "two_ranks"
     folder.mkdir()
     profiles = []
     for rank in (0, 1):
