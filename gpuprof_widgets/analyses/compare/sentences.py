@@ -159,9 +159,8 @@ def _moved(
     cost = float(real["delta_ns"].abs().max())
     text = f"{heading}: {', '.join(named)}{more} ({measure} {per})."
     most = str(real["name"].iloc[int(real["delta_ns"].abs().to_numpy().argmax())])
-    title = (
-        f"{KINDS[heading]} {code(most)} changed most{'' if measure == 'time' else f' in {measure}'}"
-    )
+    of_what = "" if measure == "time" else f" in {measure}"
+    title = f"{KINDS[heading]} {code(most)} changed most{of_what}"
     return Finding(text, cost_ns=int(cost), share=cost / whole, rule="moved", title=title)
 
 
@@ -171,12 +170,8 @@ def _difference(row: Mapping[Any, Any]) -> str:
 
 
 def _coded_lines(table: pd.DataFrame) -> pd.DataFrame:
-    """Name the lines by their source, or by ``6 of Cell [1]`` where that is redacted."""
-    if not len(table):
-        return table
-    number = table["line_b"].where(table["line_b"] >= 0, table["line_a"])
-    places = number.astype(str) + " of " + table["cell"].astype(str)
-    return table.assign(name=table["code"].where(table["code"] != "", places))
+    """Name lines by their source; redacted ones are left out, as none can be matched."""
+    return table[table["code"] != ""].assign(name=table["code"]) if len(table) else table
 
 
 def _class_names(table: pd.DataFrame) -> pd.DataFrame:
