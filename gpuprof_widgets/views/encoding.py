@@ -16,13 +16,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from gpuprof_widgets.analyses.call_tree import call_tree
 from gpuprof_widgets.analyses.columns import format_count, format_ns
 from gpuprof_widgets.analyses.kernel_families import FAMILIES, families
 from gpuprof_widgets.analyses.operators import INSTANTS, LEFT_OUT
+from gpuprof_widgets.analyses.python_calls import function_labels, is_user_code
 from gpuprof_widgets.exceptions import printable_values
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.pstats import PYTHON_FRAME, function_place
 from gpuprof_widgets.trace.schema import NONE, REGION_CATEGORIES
 from gpuprof_widgets.views.budget import least_merged
 from gpuprof_widgets.views.page_panels import (
@@ -202,6 +205,7 @@ def _header(record: Record, rows: PageRows, tick_ns: int, notes: Sequence[str]) 
             if names[name] in LEFT_OUT or rows.categories[category] in UNLISTED
         ],
         "families": _families(record, rows),
+        "library": _library(rows),
         "shapes": rows.shapes,
         "tracks": [
             {
@@ -234,12 +238,35 @@ def _families(record: Record, rows: PageRows) -> list[int]:
     ]
 
 
+def _library(rows: PageRows) -> list[int]:
+    """Return the labels of Python frames that are not the user's code: libraries and built-ins."""
+    frames = [
+        (label, rows.names[name])
+        for label, (name, category) in enumerate(rows.label_pairs)
+        if rows.categories[category] == "python_function"
+    ]
+    files = [function_place(name)[0] for _, name in frames]
+    is_user = is_user_code(pd.DataFrame({"file": files}, dtype=object))
+    return [
+        label
+        for (label, name), own in zip(frames, is_user, strict=True)
+        if not own and (PYTHON_FRAME.match(name) or name.startswith("<built-in"))
+    ]
+
+
 def _calls(record: Record) -> list[dict[Hashable, Any]] | None:
-    """Return the call tree estimated from cProfile, if that ran."""
+    """Return the call tree estimated from cProfile, if that ran; ``library`` is not user code."""
     if record.calls is None:
         return None
     tree = call_tree(record, source="cprofile")
-    return tree[["parent", "name", "calls", "total_ns", "self_ns"]].to_dict("records")
+    functions = record.calls.functions
+    own = {
+        name
+        for name, is_user in zip(function_labels(functions), is_user_code(functions), strict=True)
+        if is_user
+    }
+    tree["library"] = (tree["parent"] >= 0) & ~tree["name"].isin(own)
+    return tree[["parent", "name", "calls", "total_ns", "self_ns", "library"]].to_dict("records")
 
 
 def _columns(rows: PageRows, tick_ns: int) -> tuple[list[Mapping[str, Any]], bytes]:

@@ -21,6 +21,7 @@ from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.exceptions import printable_values
 from gpuprof_widgets.trace.links import self_times
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.pstats import ADDRESS
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
 from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views.table import cell_text
@@ -245,10 +246,35 @@ def assert_same_tables(engine: Engine, record: Record, ends: Bounds) -> None:
         assert page == expected or below_the_thread(page) == expected
         wide, expected = widths_of_page(engine, bounds, source), widths_of(part, source)
         assert wide == expected or below_the_thread(wide) == expected
+        assert functions_of_page(engine, bounds, source) == functions_of(part, source)
     # The page keeps the GPUs that the whole trace has.
     unused = (0, part.trace.span_ns)
     devices = dict.fromkeys(devices_of_page(engine, bounds), unused) | devices_of(part)
     assert devices_of_page(engine, bounds) == devices
+
+
+def functions_of_page(engine: Engine, bounds: Bounds, source: str) -> Numbers:
+    """Calls and self times of each function in the flame graph that is upside down."""
+    nodes = engine.run(
+        """([start, end, source]) => {
+            const tree = engine.flame(store, {start, end}, source)
+            return engine.reshaped(store, tree, {...engine.PLAIN, view: "up"})
+                .filter(({depth}) => depth == 1)
+                .map((node) => [node.name, node.category, node.calls, node.total, node.device])
+        }""",
+        [*bounds, source],
+    )
+    return keyed(((*node[:2],) for node in nodes), (node[2:] for node in nodes))
+
+
+def functions_of(record: Record, source: str) -> Numbers:
+    """The same from the call tree, in which a function has a row for each of its paths."""
+    tree = call_tree(record, source=source)
+    called = tree[(tree["parent"] >= 0) & (tree["category"] != "thread")]
+    name = called["name"].str.replace(ADDRESS, "", regex=True)
+    values = ["calls", "self_ns", "device_self_ns"]
+    sums = called[values].groupby([name, called["category"].astype(str)]).sum()
+    return keyed(iter(sums.index), sums.itertuples(index=False))
 
 
 def operators_of(record: Record, *, by_shape: bool) -> Numbers:

@@ -2,13 +2,14 @@ import type * as p from "@bokehjs/core/properties"
 import type {Context2d} from "@bokehjs/core/util/canvas"
 import {Renderer} from "@bokehjs/models/renderers/renderer"
 
+import {CallTree, has_width} from "./call_tree"
 import {diff_paint, type Paint} from "./categories"
 import type {Fact} from "./element"
 import {
   change_of, flame_sources, format_change, format_count, format_ns, lay_out, paired_tree, width_in,
   type DiffMode, type DiffNode, type FlameNode, type FlameSource, type Window,
 } from "./engine"
-import {CallTree, has_width, IcicleGraph, IcicleView} from "./icicle"
+import {IcicleGraph, IcicleView} from "./icicle"
 import {short_name} from "./paint"
 import {StoreGroup} from "./store_group"
 
@@ -213,8 +214,8 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
     const way = tree.path(node.id)
     const key = way.map(({name}) => name).join("\n")
     const rows = await Promise.all(stores.map(async (store, side) => {
-      const path = trees[side][node.nodes[side]]?.path
-      return path == null ? new Int32Array(0) : await store.ask("path_instances", {source: this.source as FlameSource, path}, this)
+      const {paths} = trees[side][node.nodes[side]] ?? {paths: []}
+      return await store.ask("path_instances", {source: this.source as FlameSource, paths}, this)
     }))
     if (node.id > 0 && tree.find(way) == this.chosen) { // no other was picked meanwhile
       this.runs.choose(stores.map(({data}, side) => {

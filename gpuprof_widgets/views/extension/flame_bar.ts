@@ -1,9 +1,13 @@
 import type * as p from "@bokehjs/core/properties"
 
+import {CALLER_LEVELS, MAX_LEVELS, type IcicleNode} from "./call_tree"
 import {button, choice, element} from "./element"
-import {flame_sources, format_count, format_ns, format_share, totals, type FlameSource, type FlameTime} from "./engine"
+import {
+  flame_sources, format_count, format_ns, format_share, has_library, totals,
+  type FlameShape, type FlameSource, type FlameTime, type FlameView,
+} from "./engine"
 import {FlameGraph} from "./flame_graph"
-import {MAX_LEVELS, type IcicleGraph, type IcicleNode} from "./icicle"
+import type {IcicleGraph} from "./icicle"
 import {BAR_CSS, Panel, PanelView} from "./panel"
 
 const SOURCES: Record<FlameSource, string> = {
@@ -43,6 +47,17 @@ const WIDTHS: [FlameTime, string, string][] = [
   ["device", "GPU time", "Bars are as wide as the GPU work that they caused: kernels, copies and memsets"],
 ]
 
+const VIEWS: [FlameView, string, string][] = [
+  ["down", "Top down", "Call paths from the root"],
+  ["up", "Bottom up", "Functions and ops by their self time, each with its callers below it (i)"],
+  ["around", "Sandwich", "The selected function or op, with all its callers above and all that it calls below (s)"],
+]
+
+const SWITCHES: ["hides_library" | "collapses_recursion", string, string][] = [
+  ["hides_library", "Hide libraries", "Leave out Python frames of libraries and built-ins: their own time counts for what called them"],
+  ["collapses_recursion", "Collapse recursion", "A call inside of a call of the same function is part of the outer one"],
+]
+
 const ESTIMATE = "An estimate: cProfile records who called whom but not when, so paths are inferred and a selected range does not apply."
 
 /** Title, source, widths and breadcrumb of the flame graph, and what a search found in it. */
@@ -51,6 +66,8 @@ export class FlameBarView extends IcicleBarView {
 
   private matches: HTMLElement
   private widths: HTMLButtonElement[]
+  private shapes: HTMLButtonElement[]
+  private switches: HTMLButtonElement[]
 
   get graph(): FlameGraph {
     return this.model.graph
@@ -64,12 +81,44 @@ export class FlameBarView extends IcicleBarView {
       ? WIDTHS.map(([time, text, title]) => button(text, {title, "data-time": time}, () => { this.store.metric = time })) : []
     const widths = this.widths.length == 0 ? []
       : [element("div", {class: "row", role: "group", "aria-label": "Width"}, element("span", {}, "Width"), ...this.widths)]
+    this.shapes = VIEWS.map(([view, text, title]) => button(text, {title, "data-view": view}, () => this.show(view)))
+    this.switches = SWITCHES.map(([key, text, title]) =>
+      button(text, {title, "data-switch": key}, () => graph.reshape({[key]: !graph.shape[key]})))
     this.update()
     return [
       element("div", {class: "row"}, element("h3", {}, "Flame graph"), this.about,
         element("div", {class: "row push"}, this.matches, ...widths, ...sources)),
-      this.crumbs,
+      element("div", {class: "row"},
+        element("div", {class: "row", role: "group", "aria-label": "Shape of the flame graph"}, ...this.shapes, ...this.switches),
+        this.crumbs),
     ]
+  }
+
+  override connect_signals(): void {
+    super.connect_signals()
+    this.connect(this.store.selection_changed, () => this.update_shape())
+  }
+
+  private show(view: FlameView): void {
+    const {graph} = this
+    if (view == "around") {
+      graph.show_around(graph.selected_function)
+    } else {
+      graph.reshape({view})
+    }
+  }
+
+  private update_shape(): void {
+    const {shape, source, selected_function} = this.graph
+    for (const button of this.shapes) {
+      button.setAttribute("aria-pressed", String(button.dataset.view == shape.view))
+      button.disabled = button.dataset.view == "around" && selected_function == null
+    }
+    for (const button of this.switches) {
+      const key = button.dataset.switch as "hides_library" | "collapses_recursion"
+      button.setAttribute("aria-pressed", String(shape[key]))
+      button.hidden = key == "hides_library" && !has_library(this.store.data, source as FlameSource)
+    }
   }
 
   protected update(): void {
@@ -80,6 +129,7 @@ export class FlameBarView extends IcicleBarView {
       button.setAttribute("aria-pressed", String(button.dataset.time == width))
       button.disabled = source == "cprofile" && button.dataset.time == "device"
     }
+    this.update_shape()
     this.fill_crumbs()
   }
 
@@ -95,7 +145,9 @@ export class FlameBarView extends IcicleBarView {
 
   private range_text(): string {
     const {window} = this.store
-    return `${this.graph.width == "cpu" ? "CPU time" : this.gpu_time()}, ${window == null ? "whole trace" : `selected range of ${format_ns(window[1] - window[0])}`}`
+    const {view, centre}: FlameShape = this.graph.shape
+    const shape = view == "up" ? "self times of functions, callers below" : view == "around" ? `callers and callees of ${centre!.name}` : ""
+    return `${shape == "" ? "" : `${shape}: `}${this.graph.width == "cpu" ? "CPU time" : this.gpu_time()}, ${window == null ? "whole trace" : `selected range of ${format_ns(window[1] - window[0])}`}`
   }
 
   /** Work of several streams or GPUs at once is more than the time in which they were busy. */
@@ -108,16 +160,18 @@ export class FlameBarView extends IcicleBarView {
   }
 
   private fill_crumbs(): void {
-    const {tree} = this.graph
+    const {graph} = this
+    const {tree} = graph
     const path = tree.path(tree.focus)
     const last = path.length - 1
     this.crumbs.replaceChildren(...path.flatMap((node, i) => {
       const name = button(node.name, {class: "clip", title: node.name, "aria-current": i == last ? "location" : null},
-        () => this.graph.pick(node.id, true))
-      return i == 0 ? [name] : [element("span", {class: "muted"}, "›"), name]
+        () => graph.pick(node.id, true))
+      return i == 0 ? [name] : [element("span", {class: "muted"}, graph.is_caller(node) ? "‹ called from" : "›"), name]
     }))
     if (last == 0) {
-      const deeper = tree.levels > MAX_LEVELS ? ` The deepest of the ${tree.levels} levels show when you zoom in.` : ""
+      const is_deeper = tree.levels + Math.min(tree.levels_above, CALLER_LEVELS) > MAX_LEVELS || tree.levels_above > CALLER_LEVELS
+      const deeper = is_deeper ? ` The deepest of the ${tree.levels + tree.levels_above} levels show when you zoom in.` : ""
       const instances = this.store.data.rows > 0 ? "; its instances light up on the timeline" : ""
       this.crumbs.append(element("span", {class: "muted"}, `Click a bar to zoom in${instances}.${deeper}`))
     }

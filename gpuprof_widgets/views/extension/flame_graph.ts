@@ -2,13 +2,15 @@ import type * as p from "@bokehjs/core/properties"
 import type {Context2d} from "@bokehjs/core/util/canvas"
 import {Renderer} from "@bokehjs/models/renderers/renderer"
 
+import {has_width, MAX_LEVELS} from "./call_tree"
 import {paint_of, type BarPaint, type Paint} from "./categories"
 import type {Fact} from "./element"
 import {
-  flame_sources, flame_width, format_count, format_ns, format_share, laid_out, merged_labels, totals, UNLAUNCHED,
-  type FlameNode, type FlameSource, type FlameTime, type Store,
+  flame_sources, flame_width, format_count, format_ns, format_share, function_of, merged_name, PLAIN, totals,
+  UNLAUNCHED, type FlameFunction, type FlameNode, type FlameShape, type FlameSource, type FlameTime, type State,
 } from "./engine"
-import {CallTree, has_width, IcicleGraph, IcicleView, MAX_LEVELS} from "./icicle"
+import {FlameTree} from "./flame_tree"
+import {IcicleGraph, IcicleView} from "./icicle"
 import {short_name} from "./paint"
 import {marked_rows, TraceStore, type Selection} from "./trace_store"
 
@@ -52,6 +54,15 @@ export class FlameGraphView extends IcicleView<FlameNode> {
   protected facts(node: FlameNode): Fact[] {
     return this.model.facts(node)
   }
+
+  protected override key(event: KeyboardEvent): boolean {
+    const {model} = this
+    switch (event.key) {
+      case "i": model.reshape({view: model.shape.view == "up" ? "down" : "up"}); return true
+      case "s": return model.show_around(function_of(model.tree.nodes[model.cursor]))
+      default: return super.key(event)
+    }
+  }
 }
 
 type FlameGraphProps = {
@@ -65,6 +76,7 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
   declare properties: Renderer.Props & FlameGraphProps
 
   declare tree: FlameTree
+  shape: FlameShape = PLAIN
   /** Call paths of what was selected in another view. */
   private paths = new Set<number>()
 
@@ -80,7 +92,7 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     const data = await this.store.ready
     this.tree = new FlameTree(data)
     this.setv({source: flame_sources(data)[0] ?? "ops"}, {silent: true})
-    this.tree.replace(await this.list_nodes(), this.width)
+    this.tree.replace(await this.list_nodes(), this.width, {shape: this.shape, chosen: -1})
     if (this.tree.nodes[0].total == 0 && this.has_gpu_time) {
       this.store.metric = "device"
     }
@@ -111,9 +123,7 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     const failed = (error: unknown): FlameNode[] => [uncounted(this.tree.nodes[0], error)]
     const rebuilt = this.list_nodes().catch(failed).then((nodes) => {
       if (this.rebuilt === rebuilt) {
-        const path = this.tree.path(this.chosen)
-        this.tree.replace(nodes, this.width)
-        this.chosen = this.tree.find(path)
+        this.chosen = this.tree.replace(nodes, this.width, {shape: this.shape, chosen: this.chosen})
         this.settle(() => this.refresh())
         this.update_facts()
       }
@@ -124,12 +134,60 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
   /** Shows another tree, in which a selection made elsewhere has other paths. */
   private follow_source(): void {
     this.paths = new Set()
+    if (this.shape.view == "around") {
+      this.shape = {...this.shape, view: "down", centre: null} // calls of cProfile are no slices
+    }
     this.rebuild()
     void this.rebuilt.then(() => this.follow_selection())
   }
 
   private list_nodes(): Promise<FlameNode[]> {
-    return this.store.ask("flame", {window: this.store.range, source: this.source as FlameSource}, this)
+    return this.store.ask("flame", {window: this.store.range, source: this.source as FlameSource, shape: this.shape}, this)
+  }
+
+  /** Shows the tree in another shape. */
+  reshape(change: Partial<FlameShape>): void {
+    this.shape = {...this.shape, ...change}
+    this.rebuild()
+    this.store.journal.note()
+  }
+
+  /** Shows a function with its callers and what it calls; returns whether there is one. */
+  show_around(centre: FlameFunction | null): boolean {
+    if (centre != null) {
+      this.reshape({view: "around", centre})
+    }
+    return centre != null
+  }
+
+  /** The function that is selected, in any view; null for GPU work, several functions, and none. */
+  get selected_function(): FlameFunction | null {
+    const {store: {data, selection}, tree, source} = this
+    if (selection?.source == "flame") {
+      return this.chosen < 0 ? null : function_of(tree.nodes[this.chosen])
+    }
+    const kinds = source == "merged" ? ["cpu", "python"] : source == "ops" ? ["cpu"] : []
+    const {names, categories, label, tracks} = data.header
+    const is_called = (of: number): boolean => data.instances(of).some((row) => kinds.includes(tracks[data.track[row]].kind))
+    const called = [...selection?.labels ?? []].filter(is_called)
+    const [first, ...others] = called.map((of) => function_of({category: categories[label[of][1]], name: merged_name(names[label[of][0]])}))
+    return others.every((other) => other?.name == first?.name) ? first ?? null : null
+  }
+
+  override remember(): State {
+    const {shape} = this
+    const {marks, restore} = super.remember()
+    const differs = (): boolean => shape !== this.shape
+    return {
+      marks: [...marks, JSON.stringify(shape)],
+      restore: () => {
+        if (differs()) {
+          this.shape = shape
+          this.rebuild()
+        }
+        restore()
+      },
+    }
   }
 
   private relayout(): void {
@@ -167,7 +225,7 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
       return new Set(this.chosen >= 0 ? [this.chosen] : [])
     }
     if (marked_rows(selection).length == 1) {
-      return new Set(tree.nodes.flatMap(({id, path}) => this.paths.has(path) ? id : []))
+      return tree.with_paths(this.paths)
     }
     return new Set(tree.nodes.filter(({label}) => label >= 0 && selection.labels.has(label)).map(({id}) => id))
   }
@@ -182,6 +240,7 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
         return
       }
       this.paths = paths
+      this.follow_function()
     }
     this.settle(() => {
       const [first] = selection?.source == "flame" ? [] : this.marked
@@ -190,6 +249,15 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
       }
       this.refresh()
     })
+  }
+
+  /** Puts a function that was selected elsewhere in the middle. */
+  private follow_function(): void {
+    const {selected_function: selected, shape: {view, centre}} = this
+    if (view == "around" && selected != null && (selected.name != centre?.name || selected.category != centre.category)) {
+      this.shape = {...this.shape, centre: selected}
+      this.rebuild()
+    }
   }
 
   /** Returns the call paths of one selected event, or of what launched the GPU work that a search found. */
@@ -207,12 +275,10 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
       return
     }
     const path = tree.path(id)
-    const inside = path.some((node) => node.id == tree.focus)
-    const top = inside ? tree.node(tree.focus)?.depth ?? 0 : 0
-    const fits = path.length - top <= MAX_LEVELS
     tree.uncover(id)
-    if (!inside || !fits) {
-      this.zoom(fits ? 0 : path[path.length - MAX_LEVELS + LEVELS_BELOW].id)
+    if (!tree.reaches(id)) {
+      tree.focus = 0
+      this.zoom(tree.reaches(id) ? 0 : path[Math.max(1, path.length - MAX_LEVELS + LEVELS_BELOW)].id)
     }
   }
 
@@ -232,28 +298,34 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
   private async choose(node: FlameNode): Promise<void> {
     const {store, source, tree} = this
     const path = tree.path(node.id)
-    const rows = node.id == 0 ? null : await store.ask("path_instances", {source: source as FlameSource, path: node.path}, this)
+    const is_root = node.id == 0 && function_of(node) == null
+    const rows = is_root ? null : await store.ask("path_instances", {source: source as FlameSource, paths: node.paths}, this)
+    const called = this.is_caller(node) ? path[this.shape.view == "up" ? 1 : 0] : node
     if (tree.find(path) == this.chosen) { // no other was picked meanwhile
       store.choose(rows == null ? null : {
-        source: "flame", row: -1, rows, key: path.map(({name}) => name).join("\n"),
-        labels: new Set([node.label]), text: node.name, facts: () => this.facts_at(path),
+        source: "flame", row: -1, rows, key: path.map(({name}) => name).join("\n"), labels: new Set([called.label]),
+        text: called === node ? node.name : `${called.name}, called from ${node.name}`,
+        facts: () => this.chosen < 0 ? [] : this.facts(this.tree.nodes[this.chosen]),
       })
     }
   }
 
-  /** Returns the facts about the node at the end of a path; none where the range has no such node. */
-  private facts_at(path: FlameNode[]): Fact[] {
-    const id = this.tree.find(path)
-    return id < 0 ? [] : this.facts(this.tree.nodes[id])
+  /** Whether a node is a caller of the function to which its numbers belong. */
+  is_caller({depth}: FlameNode): boolean {
+    return this.shape.view == "up" ? depth > 1 : depth < 0
   }
 
   /** Returns both times of a node, that of its width first, with its share of the whole. */
   facts(node: FlameNode): Fact[] {
-    const {width} = this
+    const {width, shape: {view}} = this
     const whole = flame_width(this.tree.nodes[0], width)
     const share = (time: FlameTime): string => time == width && whole > 0 ? ` (${format_share(flame_width(node, time) / whole)})` : ""
-    const cpu: Fact[] = [["CPU total", `${format_ns(node.total)}${share("cpu")}`], ["CPU self", format_ns(node.self)]]
-    const gpu: Fact[] = [["GPU total", `${format_ns(node.device)}${share("device")}`], ["GPU self", format_ns(node.device_self)]]
+    const both = (unit: string, time: FlameTime, total: number, self: number): Fact[] => {
+      const facts: Fact[] = [[`${unit} total`, `${format_ns(total)}${share(time)}`], [`${unit} self`, format_ns(self)]]
+      return view == "up" && node.id > 0 ? [[`${unit} self`, facts[0][1]]] : this.is_caller(node) ? [facts[0]] : facts
+    }
+    const cpu = both("CPU", "cpu", node.total, node.self)
+    const gpu = both("GPU", "device", node.device, node.device_self)
     if (node.category == UNLAUNCHED) {
       return [gpu[0], ["GPU events", String(node.calls)]]
     }
@@ -266,63 +338,4 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
 function uncounted(root: FlameNode, error: unknown): FlameNode {
   const none = {calls: 0, total: 0, self: 0, device: 0, device_self: 0}
   return {...root, ...none, name: `This range could not be counted: ${String(error)}`}
-}
-
-/** The call tree of a range, and its nodes that a search found. */
-export class FlameTree extends CallTree<FlameNode> {
-  matched: Set<number> | null = null
-  /** the nodes that launched GPU work that was found */
-  launching = new Set<number>()
-  /** Share of the whole in and under the matched nodes, counted once. */
-  matched_share = 0
-
-  constructor(private readonly store: Store) {
-    super()
-  }
-
-  /** Shows the nodes of another range; the zoomed node is kept where it still has a width. */
-  replace(nodes: FlameNode[], time: FlameTime): void {
-    const path = this.path(this.focus)
-    this.nodes = nodes
-    this.focus = 0
-    this.lay_out(time)
-    this.focus = this.follow(path)
-  }
-
-  /** Lays the nodes out by a time. Where the zoomed node has none, the nearest node around it with a width is zoomed. */
-  lay_out(time: FlameTime): void {
-    laid_out(this.nodes, time)
-    this.arrange()
-    // By GPU time there is as much room as by CPU time.
-    this.levels = this.nodes.reduce((most, node) => node.total > 0 || has_width(node) ? Math.max(most, node.depth + 1) : most, 1)
-    while (this.focus > 0 && !has_width(this.nodes[this.focus])) {
-      this.focus = this.nodes[this.focus].parent
-    }
-  }
-
-  /** Returns the children of a node that have a width: from the longest to the shortest. */
-  override children_of(id: number): number[] {
-    return super.children_of(id).filter((child) => has_width(this.nodes[child]))
-  }
-
-  /** Marks the nodes that a search found, and those with the paths of what launched it; a node without slices is found by its name. */
-  search(selection: Selection | null, launching: Set<number>): void {
-    const {matches: test, labels} = selection ?? {}
-    const merged = merged_labels(this.store)
-    const found = new Set(Array.from(test == null ? [] : labels!, (label) => merged[label]))
-    const matched = new Set<number>()
-    const inside = new Uint8Array(this.nodes.length)
-    let share = 0
-    for (const {id, parent, label, name, x0, x1} of test == null ? [] : this.nodes.slice(1)) {
-      const matches = label >= 0 ? found.has(label) : test!(name)
-      if (matches) {
-        matched.add(id)
-        share += inside[parent] == 1 ? 0 : x1 - x0
-      }
-      inside[id] = Number(matches || inside[parent] == 1)
-    }
-    this.matched = test == null ? null : matched
-    this.launching = new Set(test == null ? [] : this.nodes.flatMap(({id, path}) => launching.has(path) ? id : []))
-    this.matched_share = share
-  }
 }

@@ -2,6 +2,7 @@ import {Signal0} from "@bokehjs/core/signaling"
 import type {Context2d} from "@bokehjs/core/util/canvas"
 import {Renderer} from "@bokehjs/models/renderers/renderer"
 
+import {CALLER_LEVELS, MAX_LEVELS, ROUNDING, type CallTree, type IcicleNode} from "./call_tree"
 import type {Paint} from "./categories"
 import {css} from "./colour"
 import {Tooltip, type Fact} from "./element"
@@ -13,136 +14,8 @@ import type {Theme} from "./theme"
 import type {TraceStore} from "./trace_store"
 
 const ROW_HEIGHT = 19
-export const MAX_LEVELS = 22
 const MIN_LEVELS = 4
-/** The narrowest view, as a share of the root; and how far sums of shares may be off. */
-const NARROWEST = 1e-7
-const ROUNDING = 1e-9
 const FONT = "11.5px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
-
-/** A node of a call tree; `x0`, `x1`: its left and right edge as shares of the root. */
-export type IcicleNode = {id: number, parent: number, depth: number, name: string, category: string, x0: number, x1: number}
-
-/** A call tree and the node to which it is zoomed; a node's id is its position. */
-export class CallTree<Node extends IcicleNode> {
-  nodes: Node[] = []
-  /** number of levels to make room for */
-  levels = 1
-  private children: number[][] = []
-  private zoomed = 0
-  /** The part of the zoomed node that is in view; null for all of it. */
-  part: [number, number] | null = null
-
-  /** The node to which the view is zoomed. */
-  get focus(): number {
-    return this.zoomed
-  }
-
-  set focus(id: number) {
-    this.zoomed = id
-    this.part = null
-  }
-
-  /** The left and right edge of the view, as shares of the root. */
-  get view(): [number, number] {
-    const {x0, x1} = this.nodes[this.zoomed]
-    return this.part ?? [x0, x1]
-  }
-
-  /** Zooms by a factor (above 1: closer) around the point at share `at` of the view; out of a node into those around it. */
-  zoom_by(factor: number, at: number): void {
-    const [x0, x1] = this.view
-    const span = Math.max((x1 - x0) / factor, NARROWEST)
-    this.show(x0 + at * (x1 - x0 - span), span)
-  }
-
-  /** Moves the view by a share of its width, within the zoomed node. */
-  pan_by(share: number): void {
-    const [x0, x1] = this.view
-    const top = this.nodes[this.zoomed]
-    this.show(Math.max(top.x0, Math.min(x0 + share * (x1 - x0), top.x1 - (x1 - x0))), x1 - x0)
-  }
-
-  private show(first: number, span: number): void {
-    const holds = ({x0, x1}: Node): boolean => x0 <= first + ROUNDING && x1 >= first + span - ROUNDING
-    while (this.zoomed > 0 && !holds(this.nodes[this.zoomed])) {
-      this.zoomed = this.nodes[this.zoomed].parent
-    }
-    const {x0, x1} = this.nodes[this.zoomed]
-    const start = Math.max(x0, Math.min(first, x1 - span))
-    this.part = span >= x1 - x0 - ROUNDING ? null : [start, start + span]
-  }
-
-  /** Shows the whole zoomed node again if another node lies outside of the part in view. */
-  uncover(id: number): void {
-    const [start, end] = this.view
-    const {x0, x1} = this.nodes[id]
-    if (x1 <= start || x0 >= end) {
-      this.part = null
-    }
-  }
-
-  /** Follows a change of the nodes or their widths. */
-  protected arrange(): void {
-    this.part = null
-    this.children = this.nodes.map(() => [])
-    for (const node of this.nodes) {
-      this.children[node.parent]?.push(node.id)
-    }
-    for (const ids of this.children) {
-      ids.sort((a, b) => this.nodes[a].x0 - this.nodes[b].x0 || this.nodes[a].x1 - this.nodes[b].x1)
-    }
-  }
-
-  node(id: number): Node | undefined {
-    return this.nodes[id]
-  }
-
-  /** Returns the children of a node from left to right. */
-  children_of(id: number): number[] {
-    return this.children[id] ?? []
-  }
-
-  /** Returns the nodes from the root to a node. */
-  path(id: number): Node[] {
-    const path: Node[] = []
-    for (let node = this.node(id); node != null; node = this.node(node.parent)) {
-      path.unshift(node)
-    }
-    return path
-  }
-
-  contains(ancestor: number, id: number): boolean {
-    return this.path(id).some((node) => node.id == ancestor)
-  }
-
-  /** Returns the deepest node with a width along a path of an earlier tree. */
-  follow(path: Node[]): number {
-    return this.descend(path, (id) => this.children_of(id))
-  }
-
-  /** Returns the node at the end of a path of an earlier tree; -1 where this one has none. */
-  find(path: Node[]): number {
-    const id = this.descend(path, (id) => this.children[id] ?? [])
-    return path.length > 0 && this.nodes[id].depth == path.length - 1 ? id : -1
-  }
-
-  private descend(path: Node[], children_of: (id: number) => number[]): number {
-    let id = 0
-    for (const {category, name} of path.slice(1)) {
-      const next = children_of(id).find((child) => this.nodes[child].category == category && this.nodes[child].name == name)
-      if (next == null) {
-        break
-      }
-      id = next
-    }
-    return id
-  }
-}
-
-export function has_width({x0, x1}: IcicleNode): boolean {
-  return x1 > x0
-}
 
 /** The model of an icicle: its tree, zoomed and walked, and the node that is selected in it. */
 export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer implements Part {
@@ -297,19 +170,16 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
 
   /** Makes room for the whole tree, also where a part of it is zoomed: nothing moves under a click. */
   private resize(): void {
-    const levels = Math.min(MAX_LEVELS, Math.max(MIN_LEVELS, this.tree.levels))
-    this.plot_model.height = levels * ROW_HEIGHT + 2
-  }
-
-  private get first_level(): number {
-    return this.tree.nodes[this.tree.focus]?.depth ?? 0
+    const {levels, levels_above} = this.tree
+    const shown = Math.min(MAX_LEVELS, Math.max(MIN_LEVELS, levels + Math.min(levels_above, CALLER_LEVELS), levels_above))
+    this.plot_model.height = shown * ROW_HEIGHT + 2
   }
 
   /** Returns the horizontal place of a node in the zoomed view, 0 to 1; null where it is not in it. */
   private place({x0, x1, depth}: Node): [number, number] | null {
     const [start, end] = this.tree.view
     const width = end - start
-    if (width <= 0 || depth < this.first_level || x1 <= start + ROUNDING || x0 >= end - ROUNDING) {
+    if (width <= 0 || !this.tree.shows(depth) || x1 <= start + ROUNDING || x0 >= end - ROUNDING) {
       return null
     }
     return [Math.max(0, (x0 - start) / width), Math.min(1, (x1 - start) / width)]
@@ -325,9 +195,9 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
     ctx.font = FONT
     ctx.textBaseline = "middle"
     ctx.textAlign = "left"
-    const {first_level, model: {marked}} = this
+    const {tree: {top_depth}, model: {marked}} = this
     for (const node of this.tree.nodes) {
-      const y = (node.depth - first_level) * ROW_HEIGHT
+      const y = (node.depth - top_depth) * ROW_HEIGHT
       const place = this.place(node)
       if (place != null && y < height && (place[1] - place[0]) * width >= 0.3) {
         this.paint_node(ctx, node, place[0] * width, place[1] * width, y, marked.has(node.id))
@@ -350,7 +220,7 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
 
   private node_at(x: number, y: number): number {
     const {width} = this.plot_view.frame.bbox
-    const level = this.first_level + Math.floor(y / ROW_HEIGHT)
+    const level = this.tree.top_depth + Math.floor(y / ROW_HEIGHT)
     const pointed = this.tree.nodes.find((node) => {
       const place = node.depth == level ? this.place(node) : null
       return place != null && place[1] > place[0] && x >= place[0] * width && x <= Math.max(place[1] * width, place[0] * width + 1)
@@ -364,7 +234,7 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
     if (node == null) {
       this.tooltip?.hide()
     } else {
-      const top = this.surface.el.getBoundingClientRect().top + (node.depth - this.first_level) * ROW_HEIGHT
+      const top = this.surface.el.getBoundingClientRect().top + (node.depth - this.tree.top_depth) * ROW_HEIGHT
       this.tooltip?.show(node.name, this.facts(node), clientX, clientY, {top, bottom: top + ROW_HEIGHT})
     }
   }
@@ -397,14 +267,14 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
     return true
   }
 
-  private key(event: KeyboardEvent): boolean {
+  protected key(event: KeyboardEvent): boolean {
     const {model, tree} = this
     const at = model.cursor
-    const siblings = tree.children_of(tree.nodes[at]?.parent ?? -1)
+    const siblings = tree.siblings_of(at)
     const place = siblings.indexOf(at)
     switch (event.key) {
-      case "ArrowDown": return model.walk(tree.children_of(at)[0])
-      case "ArrowUp": return model.walk(tree.nodes[at]?.parent)
+      case "ArrowDown": return model.walk(tree.below(at))
+      case "ArrowUp": return model.walk(tree.above(at))
       case "ArrowLeft": return model.walk(siblings[place - 1])
       case "ArrowRight": return model.walk(siblings[place + 1])
       case "Enter": model.zoom(at); return true

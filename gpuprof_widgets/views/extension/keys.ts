@@ -61,6 +61,8 @@ export const KEYS: KeySection[] = [
     {text: "Zoom in by a little", keys: ["+"], press: {key: "+"}},
     {text: "Zoom out by a little", keys: ["−"], press: {key: "-"}},
     {text: "Zoom out to the root", keys: ["Home"], press: {key: "Home"}},
+    {text: "Bottom up: functions and ops by self time, with their callers; or top down again", keys: ["i"], press: {key: "i"}},
+    {text: "Sandwich: the callers and callees of the bar's function or op", keys: ["s"], press: {key: "s"}},
   ]},
   {title: "Memory", view: "memory", entries: [
     {text: "Select a block", keys: ["click"]},

@@ -1,6 +1,7 @@
 /** The questions that the views ask of a record, each of which takes time that grows with the record. */
 
 import {flame, path_instances, row_paths, type FlameSource} from "./flame"
+import {PLAIN, reshaped, type FlameShape} from "./flame_shape"
 import type {Cell} from "./header"
 import {line_rows} from "./lines"
 import {op_table, type Grouping} from "./op_table"
@@ -13,8 +14,9 @@ export type PanelAnswer = {values: Cell[][], present: number[]}
 /** Arguments and answers are such as a worker can be sent. */
 const QUESTIONS = {
   op_table: (store: Store, {window, grouping}: {window: Window, grouping: Grouping}) => op_table(store, window, grouping),
-  flame: (store: Store, {window, source}: {window: Window, source: FlameSource}) => flame(store, window, source),
-  path_instances: (store: Store, {source, path}: {source: FlameSource, path: number}) => path_instances(store, source, path),
+  flame: (store: Store, {window, source, shape = PLAIN}: {window: Window, source: FlameSource, shape?: FlameShape}) =>
+    reshaped(store, flame(store, window, source), shape),
+  path_instances: (store: Store, {source, paths}: {source: FlameSource, paths: number[]}) => path_instances(store, source, paths),
   row_paths: (store: Store, {source, rows}: {source: FlameSource, rows: Int32Array}) => row_paths(store, source, rows),
   lines: (store: Store, {window}: {window: Window}) => line_rows(store, window),
   panel: (store: Store, {window, name}: {window: Window, name: string}): PanelAnswer => {

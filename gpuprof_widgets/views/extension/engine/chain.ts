@@ -47,14 +47,13 @@ export const MODULES = ["module", "module_backward"]
 
 /** Torch writes a Python frame as `train.py(12): step`. */
 const SOURCE_LINE = /\(\d+\): /
-const LIBRARY = /(^|[/\\])(torch|site-packages)[/\\]/
 
 /** Returns the innermost module and Python line, the later one last; a line of the user's code goes before one of a library. */
 function frames(store: Store, cause: number, region: number | undefined): [Role, number | undefined][] {
   const running = [...python_frames(store, cause)]
   const lines = running.filter((frame) => SOURCE_LINE.test(store.name(frame)))
   const module = region ?? running.find((frame) => is_module(store, frame))
-  const line = lines.find((frame) => !LIBRARY.test(store.name(frame))) ?? lines[0]
+  const line = lines.find((frame) => !store.header.library.includes(store.label[frame])) ?? lines[0]
   const links: [Role, number | undefined][] = [["python", line], ["module", module]]
   const began = (row: number | undefined): number => row == null ? NONE : store.began[row]
   return links.sort(([, a], [, b]) => began(a) - began(b))

@@ -56,7 +56,7 @@ test("what nothing in the tree launched is a node beside the threads, with its s
     nodes.map(({category, calls, total, device}) => [category, calls, total, device])
   const nodes = flame(store, store.whole, "ops")
   assert.deepEqual(rows(nodes), [["thread", 0, 9, 12], ["cpu_op", 1, 9, 5], [UNLAUNCHED, 2, 0, 7]])
-  const names = Array.from(path_instances(store, "ops", nodes[2].path), (row) => store.name(row))
+  const names = Array.from(path_instances(store, "ops", nodes[2].paths), (row) => store.name(row))
   assert.deepEqual(names, ["of before", "of another"])
   laid_out(nodes, "device")
   assert.deepEqual(nodes.map(({x0, x1}) => [Math.round(12*x0), Math.round(12*x1)]), [[0, 12], [7, 12], [0, 7]])
@@ -77,7 +77,7 @@ test("equal paths are one node, and its slices are those of the path", () => {
     const path_of_row = (row: number): string[] => row < 0 ? [] : [...path_of_row(store.parent[row]), store.name(row)]
     assert.equal(new Set(nodes.map(({id}) => path(nodes, id).join())).size, nodes.length)
     for (const node of nodes.slice(1).filter(({category}) => category != UNLAUNCHED)) {
-      const rows = Array.from(path_instances(store, "ops", node.path))
+      const rows = Array.from(path_instances(store, "ops", node.paths))
       const expected = rows_of_track(store, 0).filter((row) => path_of_row(row).join() == path(nodes, node.id).join())
       assert.deepEqual(rows, expected)
       assert.equal(node.calls, rows.length)
@@ -137,11 +137,11 @@ test("several threads are a level of their own", () => {
 })
 
 test("cProfile's functions have no slices; sources are those that were recorded", () => {
-  const calls = [{parent: -1, name: "all calls", calls: 0, total_ns: 9, self_ns: 0}, {parent: 0, name: "f", calls: 2, total_ns: 9, self_ns: 9}]
+  const calls = [{parent: -1, name: "all calls", calls: 0, total_ns: 9, self_ns: 0, library: false}, {parent: 0, name: "f", calls: 2, total_ns: 9, self_ns: 9, library: false}]
   const store = store_of([{name: "a", ts: 0, dur: 4}], {calls})
   const nodes = flame(store, store.whole, "cprofile")
   assert.deepEqual(nodes.map(({name, depth, total, x1}) => [name, depth, total, x1]), [["all calls", 0, 9, 1], ["f", 1, 9, 1]])
-  assert.deepEqual(Array.from(path_instances(store, "cprofile", nodes[1].path)), [])
+  assert.deepEqual(Array.from(path_instances(store, "cprofile", nodes[1].paths)), [])
   assert.deepEqual(flame_sources(store), ["ops", "cprofile"])
   assert.deepEqual(flame_sources(STEP), ["merged", "ops"])
 })

@@ -23,8 +23,8 @@ export type FlameNode = {
   id: number
   parent: number
   depth: number
-  /** number of its call path in the whole record, which it has in any window */
-  path: number
+  /** numbers of the call paths in the whole record whose calls it shows: one of a plain tree, none of the root */
+  paths: number[]
   /** index into `header.label`; -1 for the root, threads and cProfile's functions */
   label: number
   name: string
@@ -54,9 +54,10 @@ export function flame(store: Store, window: Window, source: FlameSource): FlameN
   return laid_out(source == "cprofile" ? call_nodes(store) : new Tree(paths(store, source), window).summed(), "cpu")
 }
 
-/** Returns the slices of the whole record with a call path; none for cProfile. */
-export function path_instances(store: Store, source: FlameSource, path: number): Int32Array {
-  return rows_equal_to(paths_of_rows(store, source), path)
+/** Returns the slices of the whole record with one of some call paths; none for cProfile. */
+export function path_instances(store: Store, source: FlameSource, paths: number[]): Int32Array {
+  const wanted = new Set(paths)
+  return rows_equal_to(Uint8Array.from(paths_of_rows(store, source), (path) => Number(wanted.has(path))), 1)
 }
 
 /** Returns for each row of the record its call path, -1 for rows that are not in the tree. */
@@ -294,7 +295,8 @@ class Tree {
     const used = nodes.map((_, id) => id == 0 || calls[id] > 0 || self[id] > 0 || device[id] > 0)
     const all = nodes.map((node, id): FlameNode => {
       const [own, own_device] = [store.ns(self[id]), store.ns(device[id])]
-      return {id, path: id, ...node, calls: calls[id], total: own, self: own, device: own_device, device_self: own_device, x0: 0, x1: 0}
+      const times = {total: own, self: own, device: own_device, device_self: own_device}
+      return {id, paths: id == 0 ? [] : [id], ...node, calls: calls[id], ...times, x0: 0, x1: 0}
     })
     for (let id = all.length - 1; id > 0; id--) {
       const above = all[all[id].parent]
@@ -328,8 +330,8 @@ function call_nodes(store: Store): FlameNode[] {
   for (const {parent, name, calls, total_ns, self_ns} of store.header.calls ?? []) {
     const depth = parent < 0 ? 0 : nodes[parent].depth + 1
     const id = nodes.length
-    nodes.push({id, path: id, parent, depth, label: NONE, name, category: "cprofile", calls, total: total_ns, self: self_ns,
-      device: 0, device_self: 0, x0: 0, x1: 0})
+    nodes.push({id, paths: id == 0 ? [] : [id], parent, depth, label: NONE, name, category: "cprofile", calls,
+      total: total_ns, self: self_ns, device: 0, device_self: 0, x0: 0, x1: 0})
   }
   return nodes
 }
@@ -346,9 +348,9 @@ export function laid_out(nodes: FlameNode[], time: FlameTime): FlameNode[] {
   return nodes
 }
 
-type PlacedNode = {id: number, parent: number, x0: number, x1: number}
+type PlacedNode = {id: number, parent: number, depth: number, x0: number, x1: number}
 
-/** Places the children of each node in an order from its left edge on; the width of the root is 1. */
+/** Places the children of each node, and the callers above it, in an order from its left edge on; the width of the root is 1. */
 export function place_children<Node extends PlacedNode>(
   nodes: Node[], width: (node: Node) => number, order: (a: Node, b: Node) => number,
 ): void {
@@ -361,11 +363,15 @@ export function place_children<Node extends PlacedNode>(
     if (node.id == 0) {
       node.x1 = 1
     }
-    let x = node.x0
+    let [above, below] = [node.x0, node.x0]
     for (const child of children[node.id].sort(order)) {
-      child.x0 = x
-      x += width(child)/whole
-      child.x1 = x
+      child.x0 = child.depth < 0 ? above : below
+      child.x1 = child.x0 + width(child)/whole
+      if (child.depth < 0) {
+        above = child.x1
+      } else {
+        below = child.x1
+      }
     }
   }
 }

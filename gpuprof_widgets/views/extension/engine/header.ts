@@ -36,6 +36,8 @@ export type CallNode = {
   calls: number
   total_ns: number
   self_ns: number
+  /** whether it is no user code */
+  library: boolean
 }
 
 /** The lines of the recorded cells; the slices of a line are known by their label. */
@@ -143,6 +145,8 @@ export type Header = {
   label: [number, number][]
   /** per label the index of its kernels' family (see analyses/kernel_families.py), -1 for other work */
   families: number[]
+  /** labels of Python frames that are no user code */
+  library: number[]
   /** labels that get no line in an op table */
   unlisted: number[]
   shapes: string[]

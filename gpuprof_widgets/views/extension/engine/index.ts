@@ -12,6 +12,7 @@ export {
   flame, flame_sources, flame_width, laid_out, path_instances, row_paths, UNLAUNCHED,
   type FlameNode, type FlameSource, type FlameTime,
 } from "./flame"
+export {function_of, has_library, PLAIN, reshaped, type FlameFunction, type FlameShape, type FlameView} from "./flame_shape"
 export {
   hit, lanes_of_rows, level_of_detail, marks_of, nearest_edge, tick_of_edge, type Edge, type LaneSlices, type LevelOfDetail,
 } from "./lod"

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict"
 import {test} from "node:test"
 
+import type {CallNode} from "./header"
 import {match_text, match_totals, matching_calls, search, sum_of_totals, type MatchTotals} from "./search"
 import {store_of, RANDOM_STORES} from "./testing/traces"
 import {covered} from "./testing/oracles"
@@ -72,8 +73,7 @@ test("totals of several traces and of a range read as one sentence", () => {
 })
 
 test("cProfile's functions are found, its root is none", () => {
-  const call = (parent: number, name: string): {parent: number, name: string, calls: number, total_ns: number, self_ns: number} =>
-    ({parent, name, calls: 1, total_ns: 1, self_ns: 1})
+  const call = (parent: number, name: string): CallNode => ({parent, name, calls: 1, total_ns: 1, self_ns: 1, library: false})
   const store = store_of([], {calls: [call(-1, "all"), call(0, "load"), call(1, "read"), call(0, "read")]})
   assert.deepEqual(matching_calls(store, (name) => /a/.test(name)), new Set(["load", "read"]))
   assert.deepEqual(matching_calls(store_of([]), () => true), new Set())

@@ -18,7 +18,7 @@ const STEP = store_of([
   {name: "torch/nn/linear.py(114): forward", ts: 11, dur: 11, track: 1},
   {name: "gemm", ts: 60, dur: 20, track: 2, owner: 3},
   {name: "Memcpy HtoD", ts: 65, dur: 25, track: 3, owner: 1},
-], {kinds: ["cpu", "python", "gpu", "copy"], end_ns: 100})
+], {kinds: ["cpu", "python", "gpu", "copy"], end_ns: 100, library: ["torch/nn/linear.py(114): forward"]})
 
 function chain_of(name: string): string[] {
   return chain(STEP, row_named(STEP, name)).map(({role, text}) => `${role} ${text}`)

@@ -25,6 +25,7 @@ export type Options = {
   end_ns?: number
   calls?: Header["calls"]
   unlisted?: string[]
+  library?: string[]
   lines?: (label: Header["label"], names: string[], categories: string[]) => Header["lines"]
 }
 
@@ -46,6 +47,7 @@ export function store_of(rows: Row[], options: Options = {}): Store {
   const shapes = [...new Set(sorted.flatMap(({shape}) => shape ?? []))]
   const pairs = [...new Set(sorted.map((row) => `${names.indexOf(row.name)} ${categories.indexOf(category_of(row))}`))]
   const label = pairs.map((pair) => pair.split(" ").map(Number) as [number, number])
+  const labels_of = (wanted: string[] = []): number[] => label.flatMap(([name], i) => wanted.includes(names[name]) ? [i] : [])
   const header: Header = {
     version: 1, tick_ns: options.tick_ns ?? 1, start_ns: 0,
     end_ns: options.end_ns ?? rows.reduce((end, {ts, dur}) => Math.max(end, ts + dur), 0)*(options.tick_ns ?? 1),
@@ -53,7 +55,8 @@ export function store_of(rows: Row[], options: Options = {}): Store {
     module_classes: {}, lines: options.lines?.(label, names, categories) ?? null,
     memory: null, arrays: [], panels: [],
     families: label.map(() => -1),
-    unlisted: label.flatMap(([name], i) => options.unlisted?.includes(names[name]) ? [i] : []),
+    library: labels_of(options.library),
+    unlisted: labels_of(options.unlisted),
     tracks: kinds.map((kind, track) => track_of(kind, track, sorted.filter((row) => (row.track ?? 0) == track).length)),
   }
   const column = (value: (row: Row) => number): Float64Array => Float64Array.from(sorted, value)
