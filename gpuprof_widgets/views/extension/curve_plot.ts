@@ -6,7 +6,7 @@ import {AnalysisTabs} from "./analysis_tabs"
 import {css} from "./colour"
 import {element, type Fact} from "./element"
 import {at_time, cell_text, drawn_steps, type PanelCurve} from "./engine"
-import {paint_bands, paint_edges, paint_frame} from "./paint"
+import {paint_frame} from "./paint"
 import type {Point} from "./surface"
 import {TimePlotView} from "./time_plot"
 import {TraceStore} from "./trace_store"
@@ -70,11 +70,8 @@ export class CurvePlotView extends TimePlotView {
 
   protected _paint(ctx: Context2d): void {
     this.mount()
-    paint_frame(ctx, this.plot_view, (_, height) => {
-      const scale = {...this.view, height}
-      paint_bands(ctx, this.store, [], scale)
+    paint_frame(ctx, this.plot_view, () => {
       this.curves.forEach((curve, i) => this.paint_curve(ctx, curve, i * this.lane_height))
-      paint_edges(ctx, this.store, scale)
     })
   }
 

@@ -59,7 +59,7 @@ export class FlameGraphView extends IcicleView<FlameNode> {
     const {model} = this
     switch (event.key) {
       case "i": model.reshape({view: model.shape.view == "up" ? "down" : "up"}); return true
-      case "s": return model.show_around(function_of(model.tree.nodes[model.cursor]))
+      case "s": model.show_around(function_of(model.tree.nodes[model.cursor])); return true
       default: return super.key(event)
     }
   }
@@ -152,12 +152,11 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     this.store.journal.note()
   }
 
-  /** Shows a function with its callers and what it calls; returns whether there is one. */
-  show_around(centre: FlameFunction | null): boolean {
+  /** Shows a function with its callers and what it calls. */
+  show_around(centre: FlameFunction | null): void {
     if (centre != null) {
       this.reshape({view: "around", centre})
     }
-    return centre != null
   }
 
   /** The function that is selected, in any view; null for GPU work, several functions, and none. */
@@ -297,6 +296,7 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
 
   private async choose(node: FlameNode): Promise<void> {
     const {store, source, tree} = this
+    const {shape} = tree
     const path = tree.path(node.id)
     const is_root = node.id == 0 && function_of(node) == null
     const rows = is_root ? null : await store.ask("path_instances", {source: source as FlameSource, paths: node.paths}, this)
@@ -305,9 +305,13 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
       store.choose(rows == null ? null : {
         source: "flame", row: -1, rows, key: path.map(({name}) => name).join("\n"), labels: new Set([called.label]),
         text: called === node ? node.name : `${called.name}, called from ${node.name}`,
-        facts: () => this.chosen < 0 ? [] : this.facts(this.tree.nodes[this.chosen]),
+        facts: () => this.facts_at(shape === tree.shape ? tree.find(path) : this.chosen),
       })
     }
+  }
+
+  private facts_at(id: number): Fact[] {
+    return id < 0 ? [] : this.facts(this.tree.nodes[id])
   }
 
   /** Whether a node is a caller of the function to which its numbers belong. */

@@ -4,7 +4,7 @@ import type {Selection} from "./trace_store"
 
 /** The call tree of a range, and its nodes that a search found. */
 export class FlameTree extends CallTree<FlameNode> {
-  private shape = PLAIN
+  shape = PLAIN
   matched: Set<number> | null = null
   /** the nodes that launched GPU work that was found */
   launching = new Set<number>()

@@ -5,7 +5,7 @@ import {Renderer} from "@bokehjs/models/renderers/renderer"
 import {element, type Fact} from "./element"
 import {format_bytes, format_ns, format_share, Memory, type MemoryBlock, type MemoryDevice} from "./engine"
 import {byte_ticks, paint_block, paint_grid, paint_peak, paint_reserved, paint_stacks, y_of, type MemoryScale} from "./memory_paint"
-import {paint_bands, paint_edges, paint_frame} from "./paint"
+import {paint_frame} from "./paint"
 import type {Point} from "./surface"
 import {TimePlotView} from "./time_plot"
 import {reveal, TraceStore, zoom_to} from "./trace_store"
@@ -71,7 +71,6 @@ export class MemoryPlotView extends TimePlotView {
       const {store, memory, model} = this
       const {palette} = store.theme
       paint_grid(ctx, scale, palette)
-      paint_bands(ctx, store, [], scale)
       paint_stacks(ctx, memory, model.device, moments, scale, palette)
       paint_reserved(ctx, memory, model.device, scale, palette)
       const block = selected_block(store)
@@ -82,7 +81,6 @@ export class MemoryPlotView extends TimePlotView {
       if (peak >= 0) {
         paint_peak(ctx, this.device.moments[peak], this.device.totals[peak], scale, palette)
       }
-      paint_edges(ctx, store, scale)
     })
   }
 

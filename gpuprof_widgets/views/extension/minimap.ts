@@ -7,6 +7,7 @@ import {css, outline_of, type RGB} from "./colour"
 import {REGION_CATEGORIES, type Store, type Window} from "./engine"
 import {undo_key, UNDO_KEYS} from "./journal"
 import {paint_frame} from "./paint"
+import {RangeBand} from "./range_band"
 import {Surface, SurfaceView} from "./surface"
 import {pan_to, TraceStore, view_key, view_wheel, zoom_to, type Selection} from "./trace_store"
 
@@ -24,6 +25,7 @@ export class MinimapView extends SurfaceView {
 
   private bands: Band[] = []
   private drag: Drag | null = null
+  private range_band: RangeBand | null = null
 
   get store(): TraceStore {
     return this.model.store
@@ -51,8 +53,9 @@ export class MinimapView extends SurfaceView {
     const {store} = this
     const repaint = (): void => this.request_paint()
     this.connect(store.visible.change, repaint)
-    this.connect(store.properties.window.change, repaint)
-    this.connect(store.draft_changed, repaint)
+    for (const signal of [store.properties.window.change, store.draft_changed]) {
+      this.connect(signal, () => this.place_range())
+    }
     this.connect(store.theme.changed, repaint)
     for (const each of this.stores) {
       this.connect(each.selection_changed, repaint)
@@ -102,8 +105,20 @@ export class MinimapView extends SurfaceView {
     return tracks.length == 0 ? null : {colour: kind_of(CATEGORY_OF_KIND[kind]).colour, shares}
   }
 
+  override remove(): void {
+    this.range_band?.el.remove()
+    super.remove()
+  }
+
+  private place_range(): void {
+    const [start, end] = this.store.bounds
+    this.range_band?.place(this.plot_view.frame.bbox, {start, end})
+  }
+
   protected _paint(ctx: Context2d): void {
-    this.mount()
+    this.range_band ??= new RangeBand(this.store)
+    this.mount(this.range_band.el)
+    this.place_range()
     const pixels = Math.max(1, Math.floor(this.width))
     if (this.bands[0]?.shares.length != pixels) {
       this.bands = this.compute_bands(pixels)
@@ -167,17 +182,6 @@ export class MinimapView extends SurfaceView {
 
   private paint_view(ctx: Context2d, width: number, height: number): void {
     const {palette} = this.store.theme
-    const range = this.store.draft ?? this.store.window
-    if (range != null) {
-      ctx.fillStyle = css(palette.accent)
-      ctx.globalAlpha = 0.3
-      ctx.fillRect(this.x_of(range[0]), 0, Math.max(this.x_of(range[1]) - this.x_of(range[0]), 2), height)
-      ctx.globalAlpha = 1
-      ctx.fillStyle = css(palette.foreground)
-      for (const edge of range) {
-        ctx.fillRect(this.x_of(edge) - 0.5, 0, 1, height)
-      }
-    }
     const x0 = this.x_of(this.store.visible.start)
     const x1 = this.x_of(this.store.visible.end)
     ctx.fillStyle = css(palette.background)

@@ -85,7 +85,6 @@ export function paint_frame(ctx: Context2d, plot_view: PlotView, draw: (width: n
 
 /** A time range (ns) over a width in pixels. */
 type TimeScale = {start: number, end: number, width: number}
-type Scale = TimeScale & {height: number}
 
 /** Returns the pixel of a time (ns). */
 export function x_of(ns: number, {start, end, width}: TimeScale): number {
@@ -97,10 +96,9 @@ export function x_near_view(ns: number, scale: TimeScale): number {
   return Math.max(-4, Math.min(x_of(ns, scale), scale.width + 4))
 }
 
-/** Shades every other training step and the brushed range, behind the bars. */
-export function paint_bands(ctx: Context2d, store: TraceStore, steps: Band[], scale: Scale): void {
-  const {palette} = store.theme
-  ctx.fillStyle = css(palette.band)
+/** Shades every other training step, behind the bars. */
+export function paint_steps(ctx: Context2d, store: TraceStore, steps: Band[], scale: TimeScale & {height: number}): void {
+  ctx.fillStyle = css(store.theme.palette.band)
   steps.forEach((step, i) => {
     const x0 = x_of(store.data.ns(step.start), scale)
     const x1 = x_of(store.data.ns(step.end), scale)
@@ -108,29 +106,4 @@ export function paint_bands(ctx: Context2d, store: TraceStore, steps: Band[], sc
       ctx.fillRect(x0, 0, x1 - x0, scale.height)
     }
   })
-  const edges = range_edges(store, scale)
-  if (edges != null) {
-    ctx.save()
-    ctx.globalAlpha = palette.dark ? 0.22 : 0.14
-    ctx.fillStyle = css(palette.accent)
-    ctx.fillRect(edges[0], 0, edges[1] - edges[0], scale.height)
-    ctx.restore()
-  }
-}
-
-/** Marks the start and end of the brushed range, over the bars. */
-export function paint_edges(ctx: Context2d, store: TraceStore, scale: Scale): void {
-  const {palette} = store.theme
-  for (const x of range_edges(store, scale) ?? []) {
-    ctx.fillStyle = css(palette.background)
-    ctx.fillRect(x - 2, 0, 4, scale.height)
-    ctx.fillStyle = css(palette.accent)
-    ctx.fillRect(x - 1, 0, 2, scale.height)
-  }
-}
-
-/** Returns the pixels of both edges of the range; null without a range. */
-function range_edges(store: TraceStore, scale: Scale): [number, number] | null {
-  const range = store.draft ?? store.window
-  return range == null ? null : [x_near_view(range[0], scale), x_near_view(range[1], scale)]
 }

@@ -3,6 +3,7 @@ import {RendererView} from "@bokehjs/models/renderers/renderer"
 
 import {element} from "./element"
 import {is_foreign} from "./journal"
+import {RANGE_BAND_CSS} from "./range_band"
 import {listen_weakly} from "./weak_listener"
 
 export type Point = {x: number, y: number, event: PointerEvent | MouseEvent}
@@ -197,7 +198,7 @@ export abstract class SurfaceView extends RendererView {
   protected mount(...elements: HTMLElement[]): void {
     const {canvas_view, frame} = this.plot_view
     if (!this.surface.el.isConnected) {
-      this.style_el.textContent = SURFACE_CSS + this.css
+      this.style_el.textContent = SURFACE_CSS + RANGE_BAND_CSS + this.css
       canvas_view.shadow_el.append(this.style_el, this.surface.el, ...elements)
       canvas_view.events_el.tabIndex = -1
     }

@@ -6,6 +6,7 @@ import {css} from "./colour"
 import {Tooltip} from "./element"
 import {format_ticks} from "./engine"
 import {undo_key} from "./journal"
+import {RangeBand} from "./range_band"
 import {Surface, SurfaceView, type Point} from "./surface"
 import type {Palette} from "./theme"
 import {pan_to, view_key, view_wheel, type TraceStore} from "./trace_store"
@@ -15,6 +16,7 @@ export abstract class TimePlotView extends SurfaceView {
   protected tooltip: Tooltip | null = null
   protected dragging: TimelineDrag
   private drag: Drag | null = null
+  private range_band: RangeBand | null = null
 
   abstract get store(): TraceStore
   /** The plot's name and its keys, for screen readers. */
@@ -68,8 +70,9 @@ export abstract class TimePlotView extends SurfaceView {
     for (const signal of [store.visible.change, store.properties.window.change, store.selection_changed]) {
       this.connect(signal, () => this.tooltip?.hide())
     }
-    this.connect(store.properties.window.change, () => this.request_paint())
-    this.connect(store.draft_changed, () => this.request_paint())
+    for (const signal of [store.properties.window.change, store.draft_changed]) {
+      this.connect(signal, () => this.place_range())
+    }
     this.connect(store.theme.changed, () => {
       recolour_axes(this.plot_model, store.theme.palette)
       this.request_paint()
@@ -79,6 +82,7 @@ export abstract class TimePlotView extends SurfaceView {
   override remove(): void {
     this.tooltip?.remove()
     this.labels.remove()
+    this.range_band?.el.remove()
     super.remove()
   }
 
@@ -100,10 +104,16 @@ export abstract class TimePlotView extends SurfaceView {
   }
 
   protected override mount(): void {
-    super.mount(this.labels)
+    this.range_band ??= new RangeBand(this.store)
+    super.mount(this.range_band.el, this.labels)
+    this.place_range()
     this.tooltip ??= new Tooltip(this.root.el, this.root.shadow_el)
     const {left, top, height} = this.plot_view.frame.bbox
     this.labels.style.cssText = `top:${top}px;width:${left}px;height:${height}px`
+  }
+
+  private place_range(): void {
+    this.range_band?.place(this.plot_view.frame.bbox, this.view)
   }
 
   protected wheel(event: WheelEvent, x: number): boolean {

@@ -12,7 +12,7 @@ import {
 } from "./engine"
 import {Gutter, GUTTER_CSS, type TrackActions} from "./gutter"
 import {undo_key, UNDO_KEYS, type Part} from "./journal"
-import {paint_bands, paint_edges, paint_frame} from "./paint"
+import {paint_frame, paint_steps} from "./paint"
 import type {Mark} from "./ruler"
 import {RULER_CSS, RulerLine} from "./ruler_line"
 import {paint_ruler} from "./ruler_paint"
@@ -209,7 +209,7 @@ export class TimelineView extends TimePlotView {
     const {painter, view, layout_of_tracks: layout, store} = this
     const {selection} = store
     this.each_part(ctx, (part) => this.paint_headings(ctx, part === layout.parts.stuck))
-    paint_bands(ctx, store, this.steps, view)
+    paint_steps(ctx, store, this.steps, view)
     const ranges = selection?.ranges ?? []
     const is_of_range = ranges.length > 0 || selection?.source == "finding"
     const dim = selection != null && selection.source != "timeline" && (selection.rows.length > 0 || !is_of_range)
@@ -230,7 +230,6 @@ export class TimelineView extends TimePlotView {
       ctx.fillStyle = css(store.theme.palette.edge)
       ctx.fillRect(0, layout.stuck - 2, view.width, 1)
     }
-    paint_edges(ctx, store, view)
     const {marks} = store.ruler
     paint_ruler(ctx, marks, marks.map((mark) => this.y_of_mark(mark)), marks[0]?.store === store, view, store.theme.palette)
     if (selection != null && selection.row >= 0) {
