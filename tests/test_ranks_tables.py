@@ -49,7 +49,7 @@ def test_the_time_of_each_rank_has_a_bar_of_its_parts() -> None:
     )
     head, first, second = tables_of(run)["Time of each rank"]
     parts = ["Computing", "Waiting for ranks", "Moving data", "Idle"]
-    assert [text for text, _ in head] == ["Rank", "Time", "", *parts, "Came last", "Delay"]
+    assert [text for text, _ in head] == ["Rank", "Time", "Parts", *parts, "Came last", "Delay"]
     times = ["10.0 ms", "", "4.00 ms", "4.00 ms", "2.00 ms", "0 ns"]
     assert [text for text, _ in first] == ["0", *times, "0", "0 ns"]
     edges = re.findall(r"([\d.]+)% ([\d.]+)%", first[2][1])

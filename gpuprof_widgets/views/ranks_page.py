@@ -134,7 +134,7 @@ def _ranks_table(tables: RanksTables) -> Table:
     columns = (
         RANK,
         Column("span_ns", "Time", "ns"),
-        Column("bar", ""),
+        Column("bar", "Parts"),
         *(Column(key, _heading(key, tables), "ns") for key in _shown_parts(tables)),
         Column("last", "Came last", "count"),
         Column("delay_ns", "Delay", "ns"),

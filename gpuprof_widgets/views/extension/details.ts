@@ -27,7 +27,7 @@ export class DetailsView extends PanelView {
 
   protected build_content(): Node[] {
     this.range = element("div", {class: "range row number", role: "status", "aria-label": "Time range"})
-    this.chosen = element("div", {"aria-live": "polite", "aria-label": "Selection", class: "words"})
+    this.chosen = element("div", {role: "group", "aria-live": "polite", "aria-label": "Selection", class: "words"})
     this.steps = new InstanceSteps(this.store)
     this.show_range()
     this.show_selection()

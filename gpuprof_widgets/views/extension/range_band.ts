@@ -32,7 +32,10 @@ export const RANGE_BAND_CSS = `
 .range-band { position: absolute; overflow: hidden; pointer-events: none; }
 .range-band[hidden] { display: none; }
 .range-band > div { position: absolute; top: 0; bottom: 0; }
-.range-band .shade { background: var(--gp-accent, #005ea2); opacity: 0.14; mix-blend-mode: multiply; }
-.range-band[data-scheme=dark] .shade { opacity: 0.22; mix-blend-mode: screen; }
-.range-band .edge { width: 2px; margin-left: -2px; background: var(--gp-accent, #005ea2); border: solid var(--gp-background, #fff); border-width: 0 1px; }
+.range-band .shade { background: var(--gp-accent, #005ea2); opacity: 0.12; mix-blend-mode: multiply; }
+.range-band[data-scheme=dark] .shade { opacity: 0.2; mix-blend-mode: screen; }
+.range-band .edge {
+  box-sizing: border-box; width: 4px; margin-left: -2px; background: var(--gp-accent, #005ea2);
+  border: solid var(--gp-background, #fff); border-width: 0 1px;
+}
 `
