@@ -6,14 +6,13 @@ report with Python; without its kernel the plain report is all that there is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from itertools import count
 from typing import Any
 
 import anywidget
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from bokeh.models import Column
 from ipywidgets import CallbackDispatcher
@@ -36,8 +35,14 @@ from gpuprof_widgets.analyses import ANALYSES
 from gpuprof_widgets.analyses.columns import report_keys, sort_key
 from gpuprof_widgets.analyses.findings import Finding
 from gpuprof_widgets.analyses.regions import steps
-from gpuprof_widgets.analyses.selected import selected_slices
+from gpuprof_widgets.analyses.selected import (
+    Selection,
+    about_selection,
+    selected_rows,
+    selected_slices,
+)
 from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace.remarks import focus
 from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views import report
 from gpuprof_widgets.views.figure import new_uid, report_figure
@@ -125,6 +130,7 @@ class Explorer(anywidget.AnyWidget):
             _names=list(profiles),
             _steps=list(self._step_ranges),
         )
+        self._open_at_focus()
         self.observe(self._show_profile, "profile_name")
         self.on_msg(self._answer)
 
@@ -132,7 +138,6 @@ class Explorer(anywidget.AnyWidget):
         """Answer for this profile from now on."""
         self.profile = profile
         self._windows: dict[Range, Analysed] = {self._whole: profile}
-        self._slices: pd.DataFrame | None = None
         table = steps(profile)
         ranges = zip(table["start_ns"].tolist(), table["end_ns"].tolist(), strict=True)
         self._step_ranges = dict(
@@ -161,6 +166,16 @@ class Explorer(anywidget.AnyWidget):
             self.step = None
             self.range = self.visible = self._whole
             self.selection = None
+            self._open_at_focus()
+
+    def _open_at_focus(self) -> None:
+        """Show the place at which the profile's reports open (`Profile.focus`)."""
+        place = focus(self.profile)
+        if place is not None:
+            if place["range_ns"]:
+                self._brush((place["range_ns"][0], place["range_ns"][1]))
+            self.selection = place["rows"]
+            self._about = place["about"]
 
     @property
     def _whole(self) -> Range:
@@ -197,33 +212,11 @@ class Explorer(anywidget.AnyWidget):
         return selected_slices(self.profile, np.frombuffer(self._rows, np.int32))
 
     @selection.setter
-    def selection(self, wanted: str | pd.DataFrame | Iterable[int] | None) -> None:
-        about = wanted if isinstance(wanted, str) else "selected in Python"
-        rows = self._queried(wanted) if isinstance(wanted, str) else _numbers(wanted)
-        outside = rows[(rows < 0) | (rows >= len(self.profile.trace))]
-        if len(outside):
-            raise OptionError(
-                f"the trace has no slice {outside[0]}: its slices are 0 to "
-                f"{len(self.profile.trace) - 1}"
-            )
+    def selection(self, wanted: Selection) -> None:
+        rows = selected_rows(self.profile, wanted)
         with self.hold_sync():
-            self._about = about
-            self._rows = np.unique(rows).astype(np.int32).tobytes()
-
-    def _queried(self, query: str) -> npt.NDArray[np.intp]:
-        try:
-            return np.asarray(self._all_slices.query(query).index, np.intp)
-        except Exception as error:
-            columns = ", ".join(self._all_slices.columns)
-            raise OptionError(
-                f"the query {query!r} cannot be answered: {error}. The columns are {columns}"
-            ) from error
-
-    @property
-    def _all_slices(self) -> pd.DataFrame:
-        if self._slices is None:
-            self._slices = selected_slices(self.profile, np.arange(len(self.profile.trace)))
-        return self._slices
+            self._about = about_selection(wanted)
+            self._rows = rows.tobytes()
 
     def show(self, finding: Finding) -> None:
         """Bring a finding onto the screen: its range is brushed and its slices are selected."""
@@ -323,10 +316,3 @@ class Explorer(anywidget.AnyWidget):
 
     def _text(self) -> str:
         return report.static_text(self.profile, sort=self._first_sort, top=self._top)
-
-
-def _numbers(wanted: pd.DataFrame | Iterable[int] | None) -> npt.NDArray[np.intp]:
-    if wanted is None:
-        return np.empty(0, np.intp)
-    index = wanted.index if isinstance(wanted, pd.DataFrame) else list(wanted)
-    return np.asarray(index, dtype=np.intp)

@@ -18,6 +18,7 @@ from gpuprof_widgets.exceptions import OptionError, RecordingError
 from gpuprof_widgets.trace.model import Record
 
 if TYPE_CHECKING:
+    from gpuprof_widgets.analyses.selected import Selection
     from gpuprof_widgets.comparisons import Comparison
     from gpuprof_widgets.explorer import Explorer
     from gpuprof_widgets.snakeviz_server import SnakevizServer
@@ -118,6 +119,31 @@ class Profile(Analysed):
         from gpuprof_widgets.trace.window import window
 
         return window(self, t0, t1)
+
+    def note(self, text: str, at: int | tuple[int, int]) -> Self:
+        """Return the profile with a note at a moment or over a range of time (ns).
+
+        Its reports list it above the findings and flag it on the timeline; a saved profile keeps
+        it, a redacted copy does not. Raises an `OptionError` for times outside of the trace.
+        """
+        from gpuprof_widgets.trace.remarks import with_remark
+
+        return with_remark(self, text, at)
+
+    def focus(self, range: tuple[int, int] | None = None, selection: Selection = None) -> Self:
+        """Return the profile whose reports open at a place: a range (ns) and selected slices.
+
+        The range is brushed and in view, the slices are lit up, as if the reader had selected them.
+        ``selection``: numbers of slices, as in ``finding.rows``; a table that has them as its
+        index; or a query such as ``"op == 'aten::copy_'"`` (columns: `Explorer.selection`). The
+        numbers of a window's slices are its own: `window` takes the place away. Raises an
+        `OptionError` for what the trace does not have.
+        """
+        from gpuprof_widgets.analyses.selected import about_selection, selected_rows
+        from gpuprof_widgets.trace.remarks import with_focus
+
+        rows = selected_rows(self, selection).tolist()
+        return with_focus(self, range, rows, about_selection(selection))
 
     def compare(
         self, other: Record | str | os.PathLike[str], *, per: str | None = None

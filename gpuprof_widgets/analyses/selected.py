@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.memory_blocks import owning_lines, owning_modules
+from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record, Trace
 
 COLUMNS = ("name", "category", "op", "kernel", "module", "line", "track", "start_ns", "duration_ns")
@@ -45,3 +49,49 @@ def _ops(trace: Trace, row: npt.NDArray[np.intp]) -> npt.NDArray[np.int32]:
     launching = trace.slices["op"].to_numpy()
     around = trace.index.op_around
     return np.where(launching >= 0, launching, around)[row].astype(np.int32)
+
+
+Selection = str | pd.DataFrame | Iterable[int] | None
+"""A query of the columns of `selected_slices`, a table with its index, numbers of slices, none."""
+
+
+def selected_rows(record: Record, wanted: Selection) -> npt.NDArray[np.int32]:
+    """Return the numbers of the slices that are meant, ascending, each once.
+
+    Raises an `OptionError` for numbers that no slice has, and for a query without an answer.
+    """
+    rows = _queried(record, wanted) if isinstance(wanted, str) else _numbers(wanted)
+    outside = rows[(rows < 0) | (rows >= len(record.trace))]
+    if len(outside):
+        raise OptionError(
+            f"the trace has no slice {outside[0]}: its slices are 0 to {len(record.trace) - 1}"
+        )
+    return np.unique(rows).astype(np.int32)
+
+
+def about_selection(wanted: Selection) -> str:
+    """Return what the page says of a selection that was made in Python."""
+    return wanted if isinstance(wanted, str) else "selected in Python"
+
+
+def _queried(record: Record, query: str) -> npt.NDArray[np.intp]:
+    slices = _all_slices(record)
+    try:
+        return np.asarray(slices.query(query).index, np.intp)
+    except Exception as error:
+        columns = ", ".join(slices.columns)
+        raise OptionError(
+            f"the query {query!r} cannot be answered: {error}. The columns are {columns}"
+        ) from error
+
+
+@remembered
+def _all_slices(record: Record) -> pd.DataFrame:
+    return selected_slices(record, np.arange(len(record.trace)))
+
+
+def _numbers(wanted: pd.DataFrame | Iterable[int] | None) -> npt.NDArray[np.intp]:
+    if wanted is None:
+        return np.empty(0, np.intp)
+    index = wanted.index if isinstance(wanted, pd.DataFrame) else list(wanted)
+    return np.asarray(index, dtype=np.intp)

@@ -14,6 +14,7 @@ import msgspec
 
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.remarks import FOCUS, REMARKS, Focus, Remark
 
 Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Number = Int | Annotated[float, msgspec.Meta(ge=-1e18, le=1e18)]
@@ -222,6 +223,8 @@ TYPES: dict[str, Any] = {
     "rank": Int | None,
     "world_size": Int | None,
     "window_ns": list[Int],
+    REMARKS: list[Remark],
+    FOCUS: Focus | None,
     "cpus": Int | None,
     "torch_threads": Int | None,
     "cpu_use": _CpuUse | None,

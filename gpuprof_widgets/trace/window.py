@@ -32,6 +32,7 @@ from gpuprof_widgets.trace.owners import (
     is_gpu,
     open_on_other_track,
 )
+from gpuprof_widgets.trace.remarks import FOCUS, REMARKS, without_places
 from gpuprof_widgets.trace.schema import UNCUT_ARGS, WINDOW
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
@@ -61,7 +62,8 @@ def window(subject: Trace | AnyRecord, t0: int, t1: int) -> Trace | AnyRecord:
     trace, whole = _window(subject.trace, t0, t1), subject.trace
     if (trace.start_ns, trace.end_ns) == (whole.start_ns, whole.end_ns):
         return replace(subject, trace=trace)
-    metadata = {**subject.metadata, WINDOW: [trace.start_ns, trace.end_ns]}
+    metadata = without_places(subject.metadata, FOCUS)
+    metadata[WINDOW] = [trace.start_ns, trace.end_ns]
     return replace(subject, trace=trace, metadata=metadata)
 
 
@@ -188,8 +190,11 @@ def _at(values: pd.Series, rows: NDArray[np.int64]) -> pd.Series:
 
 
 def shifted(record: Record, by_ns: int) -> Record:
-    """Return the record with ``by_ns`` added to all times of its trace; metadata do not change."""
-    return replace(record, trace=_shifted(record.trace, by_ns)) if by_ns else record
+    """Return the record with ``by_ns`` added to all times of its trace, but not of its metadata."""
+    if not by_ns:
+        return record
+    metadata = without_places(record.metadata, FOCUS, REMARKS)
+    return replace(record, trace=_shifted(record.trace, by_ns), metadata=metadata)
 
 
 def _shifted(trace: Trace, by_ns: int) -> Trace:

@@ -30,6 +30,7 @@ from gpuprof_widgets.analyses.python_time import has_python_alone
 from gpuprof_widgets.analyses.reasons import which_other_kind
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.pstats import frames_of
+from gpuprof_widgets.trace.remarks import focus, remarks
 from gpuprof_widgets.trace.schema import GPU_TRACKS, MEMORY_EVENT
 from gpuprof_widgets.views.cards import cards, page_cards
 from gpuprof_widgets.views.encoding import BUDGET_BYTES, encode
@@ -75,6 +76,8 @@ SCROLL_BAR = 16
 MINIMAP_HEIGHT = 46
 DETAILS_LINE_HEIGHT = 32
 AXIS_HEIGHT = 26
+FLAGS_HEIGHT = 20
+"""Pixels above the axis for the flags of notes."""
 MEMORY_HEIGHT = 190
 
 
@@ -83,6 +86,11 @@ def report_figure(
 ) -> Column:
     """Return the whole report as one Bokeh layout, named by the store's ``uid``."""
     store = trace_store(record, sort=sort, uid=uid, budget_bytes=budget_bytes)
+    store.remarks = [
+        {"text": remark["text"], "start": remark["start_ns"], "end": remark["end_ns"]}
+        for remark in remarks(record)
+    ]
+    store.focus = _page_focus(record, _shown_rows(bool(store.rows_kept)))
     summary = page_cards(cards(record).values(), record, _shown_rows(bool(store.rows_kept)))
     header = ReportHeader(store=store, cards=summary, sizing_mode="stretch_width")
     views = [plot for name, plot in VIEWS.items() if has_view(record, name)]
@@ -90,6 +98,23 @@ def report_figure(
     if any(has_view(record, view) for view in SEARCHED):
         parts.insert(1, search_box(store))
     return Column(children=parts, name=str(store.uid), sizing_mode="stretch_width", spacing=0)
+
+
+def _page_focus(record: Record, shown_rows: int) -> dict[str, Any] | None:
+    """Return the place at which the page opens, None for the whole trace."""
+    place = focus(record)
+    if place is None:
+        return None
+    start, end = place["range_ns"] or (None, None)
+    rows = place["rows"]
+    shown = rows[:shown_rows]
+    return {
+        "text": place["about"],
+        "start": start,
+        "end": end,
+        "rows": shown,
+        "events": len(rows),
+    }
 
 
 def has_view(record: Record, view: str) -> bool:
@@ -207,8 +232,10 @@ def search_box(store: TraceStore) -> Search:
 
 def plot_timeline(store: TraceStore) -> list[LayoutDOM]:
     """Return the timeline: buttons, overview, tracks and the details of the selection."""
-    timeline = Timeline(store=store, axis_height=AXIS_HEIGHT)
+    flags_height = FLAGS_HEIGHT if store.remarks else 0
+    timeline = Timeline(store=store, axis_height=AXIS_HEIGHT + flags_height)
     tracks = timeline_plot(store, height=300, has_axis=True)
+    tracks.min_border_top = flags_height and AXIS_HEIGHT + flags_height
     tracks.renderers.append(timeline)
     overview = timeline_plot(store, height=MINIMAP_HEIGHT)
     overview.renderers.append(Minimap(store=store))

@@ -24,6 +24,8 @@ class TraceStore(Model):
     label = String(help="title of the report")
     findings = List(Any, help="text, remedy, start, end (ns or None), rows, events of each")
     notes = List(String, help="what was lost or not measured, one line each")
+    remarks: _Any = List(Any, help="text, start, end (ns) of each note, in order of time")
+    focus: _Any = Nullable(Any, help="where the report opens: text, start, end (ns), rows, events")
     sort = String("device_self", help="sort key of the op table")
     group_by = String("name", help="what the op table groups by: name, name_shape or category")
     metric = String("cpu", help="what a bar of the flame graph is as wide as: cpu, or device")

@@ -29,6 +29,7 @@ from gpuprof_widgets.analyses.columns import format_count, format_ns
 from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.exceptions import printable, printable_values
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.remarks import focus, remarks
 from gpuprof_widgets.views.figure import report_figure
 from gpuprof_widgets.views.models import TraceStore
 from gpuprof_widgets.views.picture import headline, picture_png
@@ -263,20 +264,34 @@ def static_text(record: Record, *, sort: str = "device_self", top: int = 15) -> 
 
 def _html(record: Record, tables: list[Table]) -> str:
     shown = map(html_table, (*tables, *static_panels(record)))
-    return html_summary(findings(record), shown, notes=_notes(record), all_in=ALL_FINDINGS)
+    return html_summary(
+        findings(record),
+        shown,
+        remarks=_remarks(record),
+        notes=_notes(record),
+        all_in=ALL_FINDINGS,
+    )
 
 
 def html_summary(
-    findings: Sequence[Finding], tables: Iterable[str], *, notes: Iterable[str] = (), all_in: str
+    findings: Sequence[Finding],
+    tables: Iterable[str],
+    *,
+    remarks: Iterable[str] = (),
+    notes: Iterable[str] = (),
+    all_in: str,
 ) -> str:
     """Return the costliest findings, notes and tables, which are HTML, as one part of a page.
 
-    A note is a sentence without its full stop; ``all_in``: the call that returns all findings.
+    ``remarks`` are the author's; a note, on what was measured, is a sentence without its full stop;
+    ``all_in``: the call that returns all findings.
     """
+    above = "".join(f"<div>{_html_words(remark)}</div>" for remark in remarks)
     items = "".join(f"<li>{_html_finding(finding)}</li>" for finding in findings[:FINDINGS_SHOWN])
     more = "".join(f"<div>{line}</div>" for line in _more(findings, all_in))
     below = "".join(f"<div>Note: {escaped(note)}.</div>" for note in notes)
-    return f'<div class="gpuprof-static"><ol>{items}</ol>{more}{below}{"".join(tables)}</div>'
+    shown = f"{above}<ol>{items}</ol>{more}{below}{''.join(tables)}"
+    return f'<div class="gpuprof-static">{shown}</div>'
 
 
 def _html_finding(finding: Finding) -> str:
@@ -306,15 +321,48 @@ def _notes(record: Record) -> list[str]:
     return [str(note).removesuffix(".") for note in record.metadata.get("notes", ())]
 
 
+def _remarks(record: Record) -> list[str]:
+    """Return the author's notes with their times, and where the report opens, one line each."""
+    lines = [
+        f"Note {_place(remark['start_ns'], remark['end_ns'])}: {remark['text']}"
+        for remark in remarks(record)
+    ]
+    place = focus(record)
+    if place:
+        at = [_place(*place["range_ns"])] if place["range_ns"] else []
+        rows = (
+            [f"with {format_count(len(place['rows']), 'event')} selected"] if place["rows"] else []
+        )
+        lines += [f"The report opens {' '.join([*at, *rows])}"] if at or rows else []
+    return lines
+
+
+def _place(start_ns: int, end_ns: int) -> str:
+    """Return a moment or a range in words, to the microsecond."""
+    start, end = (f"{ns / 1e6:,.3f} ms" for ns in (start_ns, end_ns))
+    return f"at {start}" if start_ns == end_ns else f"from {start} to {end}"
+
+
 def _text(record: Record, tables: list[Table]) -> str:
-    return text_summary(findings(record), tables, notes=_notes(record), all_in=ALL_FINDINGS)
+    return text_summary(
+        findings(record),
+        tables,
+        remarks=_remarks(record),
+        notes=_notes(record),
+        all_in=ALL_FINDINGS,
+    )
 
 
 def text_summary(
-    findings: Sequence[Finding], tables: Iterable[Table], *, notes: Iterable[str] = (), all_in: str
+    findings: Sequence[Finding],
+    tables: Iterable[Table],
+    *,
+    remarks: Iterable[str] = (),
+    notes: Iterable[str] = (),
+    all_in: str,
 ) -> str:
     """Return what `html_summary` shows as plain text: below 80 columns, no escape codes."""
-    lines = []
+    lines = [line for remark in remarks for line in wrapped(remark)]
     for finding in findings[:FINDINGS_SHOWN]:
         lines += wrapped(finding.text, first="* ", then="  ")
         lines += wrapped(finding.remedy, first="  ", then="  ")

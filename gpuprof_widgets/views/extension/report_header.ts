@@ -1,14 +1,15 @@
 import type * as p from "@bokehjs/core/properties"
 
-import {element} from "./element"
+import {button, element, with_code} from "./element"
 import {format_count} from "./engine"
 import {finding_row, FINDINGS_CSS, type Actions} from "./finding_row"
 import {LinesView} from "./lines"
 import {Panel, PanelView} from "./panel"
+import {go_to_remark, remark_place, type Remark} from "./remarks"
 import {go_to} from "./scroll_port"
 import {StoreGroup} from "./store_group"
 import {CARDS_CSS, jump, summary_cards, view_of, type Card} from "./summary_cards"
-import {has_evidence, zoom_to, type Evidence, type FindingLine, type TraceStore} from "./trace_store"
+import {has_evidence, light_up, type FindingLine, type TraceStore} from "./trace_store"
 
 /** Number of findings that are not folded, as in the static part of a report. */
 const FIRST_FINDINGS = 5
@@ -31,7 +32,21 @@ export class ReportHeaderView extends PanelView {
     const items = finding_lines.map((finding, i) => finding_row(finding, actions, {is_open: i == 0 && is_roomy, has_costs}))
     const findings = element("ul", {class: "findings", "aria-label": "Findings"}, ...items.slice(0, FIRST_FINDINGS))
     const more = element("div", {class: "more"}, ...this.folded(items.slice(FIRST_FINDINGS)), ...this.note_list())
-    return [...title, cards, findings, more]
+    return [...title, cards, ...this.remark_list(), findings, more]
+  }
+
+  /** What the report's author has noted. */
+  private remark_list(): Node[] {
+    const {store, remarks} = this
+    const row = (remark: Remark): HTMLLIElement => element("li", {},
+      element("div", {class: "head"}, element("span", {class: "number muted"}, remark_place(store, remark)),
+        element("span", {class: "title"}, ...with_code(remark.text))),
+      button("show", {title: "Show this time", "aria-label": `show: ${remark.text}`}, () => go_to_remark(store, remark)))
+    return remarks.length == 0 ? [] : [element("ul", {class: "findings remarks", "aria-label": "Notes"}, ...remarks.map(row))]
+  }
+
+  protected get remarks(): Remark[] {
+    return this.store.remark_lines
   }
 
   private folded(items: HTMLLIElement[]): Node[] {
@@ -91,16 +106,6 @@ export class ReportHeaderView extends PanelView {
       element("summary", {}, `${count} on what was measured and how it is shown`),
       element("ul", {}, ...notes.map((note) => element("li", {}, note))))]
   }
-}
-
-/** Zooms to a range, which is brushed, and selects the events. */
-function light_up(store: TraceStore, {start, end, rows, events}: Evidence, text: string): void {
-  if (start != null && end != null) {
-    store.brush([start, end])
-    zoom_to(store, start, end, 0.25)
-  }
-  const labels = new Set(rows.map((row) => store.data.label[row]))
-  store.choose({source: "finding", row: -1, rows: Int32Array.from(rows), key: text, labels, text, events})
 }
 
 type ReportHeaderProps = {cards: p.Property<unknown[]>}
@@ -170,5 +175,6 @@ const HEADER_CSS = `
 details[open] { flex: 1 0 100%; }
 summary { cursor: pointer; color: var(--muted); }
 details ul { margin: 2px 0 0 18px; color: var(--muted); }
+.remarks { border-left: 3px solid var(--fg); }
 details .findings { margin: 4px 0 0; color: var(--fg); }
 `

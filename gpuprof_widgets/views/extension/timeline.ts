@@ -15,6 +15,7 @@ import {undo_key, UNDO_KEYS, type Part} from "./journal"
 import {paint_frame, paint_steps} from "./paint"
 import type {Mark} from "./ruler"
 import {RULER_CSS, RulerLine} from "./ruler_line"
+import {FLAGS_CSS, RemarkFlags} from "./remarks"
 import {paint_ruler} from "./ruler_paint"
 import {bring_into_view} from "./scroll_port"
 import {WheelLatch, type Point} from "./surface"
@@ -41,11 +42,12 @@ export class TimelineView extends TimePlotView {
   private folded: Set<number>
   private steps: Band[]
   private scroll = 0
-  /** Whether the selected events are to come into view as soon as the tracks have their height. */
-  private is_called_up = false
+  /** What is to bring the selected events into view as soon as the tracks have their height: the tracks, or the page as well. */
+  private called_up: "tracks" | "page" | null = null
   private painter: TimelinePainter
   private readonly latch = new WheelLatch()
-  protected override readonly css = GUTTER_CSS + RULER_CSS
+  protected override readonly css = GUTTER_CSS + RULER_CSS + FLAGS_CSS
+  private remark_flags: RemarkFlags | null = null
   private ruler_line: RulerLine | null = null
   private readonly gutter = new Gutter(this.track_actions)
   protected readonly labels = this.gutter.box
@@ -69,6 +71,10 @@ export class TimelineView extends TimePlotView {
     this.steps = bands(this.data).filter(({kind}) => kind == "step")
     this.painter = new TimelinePainter(this.data)
     this.painter.recolour(this.store.theme.palette.background)
+    if (this.store.focus != null) {
+      this.unfold_lit()
+      this.called_up = "tracks"
+    }
     this.store.event_box = (row) => this.painter.box(this.layout_of_tracks, row, this.view)
     this.arrange()
   }
@@ -90,6 +96,8 @@ export class TimelineView extends TimePlotView {
     this.latch.remove()
     this.gutter.remove()
     this.ruler_line?.el.remove()
+    this.remark_flags?.flags.remove()
+    this.remark_flags?.lines.remove()
     super.remove()
   }
 
@@ -188,6 +196,7 @@ export class TimelineView extends TimePlotView {
   protected override mount(): void {
     super.mount()
     this.place_ruler_line()
+    this.place_flags()
     if (!this.gutter.bar.isConnected) {
       this.labels.after(this.gutter.bar)
     }
@@ -198,9 +207,10 @@ export class TimelineView extends TimePlotView {
   protected _paint(ctx: Context2d): void {
     this.mount()
     this.scroll = Math.max(0, Math.min(this.scroll, this.scroll_end))
-    if (this.is_called_up && Math.abs(this.plot_view.bbox.height - this.plot_model.height!) < 1) {
-      this.is_called_up = false
-      this.come_into_view()
+    if (this.called_up != null && Math.abs(this.plot_view.bbox.height - this.plot_model.height!) < 1) {
+      const {called_up} = this
+      this.called_up = null
+      this.come_into_view(called_up)
     }
     paint_frame(ctx, this.plot_view, () => this.paint_tracks(ctx))
   }
@@ -297,6 +307,16 @@ export class TimelineView extends TimePlotView {
         this.ruler_line.update()
       }
       this.ruler_line.el.style.height = `${this.plot_view.frame.bbox.top}px`
+    }
+  }
+
+  private place_flags(): void {
+    if (this.store.remark_lines.length > 0) {
+      if (this.remark_flags == null) {
+        this.remark_flags = new RemarkFlags(this.store)
+        this.surface.el.after(this.remark_flags.lines, this.remark_flags.flags)
+      }
+      this.remark_flags.place(this.plot_view.frame.bbox, this.view)
     }
   }
 
@@ -441,21 +461,26 @@ export class TimelineView extends TimePlotView {
 
   /** Unfolds the tracks of the selected events and shows hidden ones; all comes into view once the tracks have their new height. */
   private call_up(takes_focus: boolean): void {
-    const tracks = new Set(this.lit_rows.map((row) => this.data.track[row]))
-    const folded = [...tracks].filter((track) => this.folded.delete(track))
-    this.model.reorder(this.model.order.show(tracks))
-    if (folded.length > 0) {
+    if (this.unfold_lit()) {
       this.arrange()
     }
-    this.is_called_up = true
+    this.called_up = "page"
     if (takes_focus) {
       this.surface.el.focus({preventScroll: true})
     }
     this.request_paint()
   }
 
+  /** Shows and unfolds the tracks of the selected events; returns whether any was folded. */
+  private unfold_lit(): boolean {
+    const tracks = new Set(this.lit_rows.map((row) => this.data.track[row]))
+    const folded = [...tracks].filter((track) => this.folded.delete(track))
+    this.model.reorder(this.model.order.show(tracks))
+    return folded.length > 0
+  }
+
   /** Scrolls the tracks until most of the selected events are in the middle, and the page until they are on screen. */
-  private come_into_view(): void {
+  private come_into_view(called_up: "tracks" | "page"): void {
     const {data, layout_of_tracks: {by_track, stuck}, view: {height}} = this
     const tops = this.lit_rows.flatMap((row) => {
       const lane = by_track.get(data.track[row])
@@ -464,6 +489,9 @@ export class TimelineView extends TimePlotView {
     const [first, last] = fullest_stretch(Float64Array.from(tops).sort(), height - stuck - ROW_HEIGHT)
     if (tops.length > 0) {
       this.scroll_to((first + last + ROW_HEIGHT - height - stuck) / 2)
+    }
+    if (called_up == "tracks") {
+      return
     }
     const stretch = tops.length == 0 ? {top: 0, bottom: height} : {top: first - this.scroll, bottom: last + ROW_HEIGHT - this.scroll}
     bring_into_view(this.surface.el, stretch, this.around)

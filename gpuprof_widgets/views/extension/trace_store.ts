@@ -12,6 +12,7 @@ import {join, type Kernel, type Teller} from "./explorer"
 import {Journal, type Layer, type Part} from "./journal"
 import type {KeyedView} from "./keys"
 import {decode_record, type Answers} from "./record"
+import type {Remark} from "./remarks"
 import {Ruler} from "./ruler"
 import {Theme} from "./theme"
 
@@ -40,6 +41,8 @@ type TraceStoreProps = {
   label: p.Property<string>
   findings: p.Property<unknown[]>
   notes: p.Property<string[]>
+  remarks: p.Property<unknown[]>
+  focus: p.Property<unknown>
   sort: p.Property<string>
   group_by: p.Property<string>
   metric: p.Property<string>
@@ -105,6 +108,8 @@ export class TraceStore extends Model implements Part {
       label: [Str, ""],
       findings: [List(Unknown), []],
       notes: [List(Str), []],
+      remarks: [List(Unknown), []],
+      focus: [Nullable(Unknown), null],
       sort: [Str, "device_self"],
       group_by: [Str, "name"],
       metric: [Str, "cpu"],
@@ -151,13 +156,28 @@ export class TraceStore extends Model implements Part {
       workers.register(this, answers.worker)
     }
     this.setv({payload: ""}, {silent: true})  // the text is of no further use and may be megabytes
+    this.open()
     this.journal.start()
     publish(this)
     return this.data
   }
 
+  /** Shows the place at which the report's author wants it to open, from which the views begin. */
+  private open(): void {
+    const place = this.focus as Focus | null
+    if (place?.start != null && place.end != null) {
+      this.setv({window: this.clipped([place.start, place.end])}, {silent: true})
+      zoom_to(this, place.start, place.end, EVIDENCE_MARGIN)
+    }
+    this.selection = place == null ? null : selection_of(this, place, place.text)
+  }
+
   get finding_lines(): FindingLine[] {
     return this.findings as FindingLine[]
+  }
+
+  get remark_lines(): Remark[] {
+    return this.remarks as Remark[]
   }
 
   /** First and last nanosecond of the trace. */
@@ -405,6 +425,26 @@ export type Selection = {
   /** The test of names of a search. */
   matches?: (name: string) => boolean
 }
+
+/** On either side of a range that is shown: this part of it. */
+const EVIDENCE_MARGIN = 0.25
+
+/** Zooms to a range, which is brushed, and selects the events. */
+export function light_up(store: TraceStore, evidence: Evidence, text: string): void {
+  const {start, end} = evidence
+  if (start != null && end != null) {
+    store.brush([start, end])
+    zoom_to(store, start, end, EVIDENCE_MARGIN)
+  }
+  store.choose(selection_of(store, evidence, text))
+}
+
+function selection_of(store: TraceStore, {rows, events}: Evidence, text: string): Selection {
+  const labels = new Set(rows.map((row) => store.data.label[row]))
+  return {source: "finding", row: -1, rows: Int32Array.from(rows), key: text, labels, text, events}
+}
+
+type Focus = Evidence & {text: string}
 
 /** Returns the events by which other views mark a selection; of a block of memory the current one. */
 export function marked_rows({source, row, rows}: Selection): Int32Array {

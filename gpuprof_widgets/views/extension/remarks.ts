@@ -1,0 +1,93 @@
+import type {BBox} from "@bokehjs/core/util/bbox"
+
+import {button, element} from "./element"
+import {format_moment, format_range} from "./engine"
+import {x_of} from "./paint"
+import {light_up, pan_to, type TraceStore} from "./trace_store"
+
+/** A note of the report's author, on a range of time or a moment (ns). */
+export type Remark = {text: string, start: number, end: number}
+
+/** Returns the time of a note in words. */
+export function remark_place(store: TraceStore, {start, end}: Remark): string {
+  const {tick_ns} = store.data.header
+  if (start == end) {
+    return `at ${format_moment(start, store.bounds[1] - store.bounds[0], tick_ns)}`
+  }
+  const range = format_range(start, end, tick_ns)
+  return `from ${range.start} to ${range.end}`
+}
+
+/** Brushes the range of a note, or centres its moment, and brings the timeline onto the screen. */
+export function go_to_remark(store: TraceStore, {text, start, end}: Remark): void {
+  if (start == end) {
+    pan_to(store, start - (store.visible.end - store.visible.start) / 2)
+    const nothing = {row: -1, rows: new Int32Array(0), labels: new Set<number>()}
+    store.choose({source: "finding", ...nothing, ranges: [[start, end, -1]], key: `${text} ${start}`, text})
+  } else {
+    light_up(store, {start, end, rows: [], events: 0}, text)
+  }
+  store.called_up.emit(false)
+}
+
+/** Pixels: a flag that would have less room for its text is a mark without any. */
+const LEAST = 14
+const WIDEST = 220
+const GAP = 3
+
+/** The notes of the report's author as flags above the time axis, and lines through the tracks. */
+export class RemarkFlags {
+  readonly flags = element("div", {class: "flags", role: "group", "aria-label": "Notes on the timeline"})
+  readonly lines = element("div", {class: "flag-lines", "aria-hidden": "true"})
+  private readonly buttons: HTMLButtonElement[]
+
+  constructor(private readonly store: TraceStore) {
+    this.buttons = store.remark_lines.map((remark) => this.flag(remark))
+    this.flags.append(...this.buttons)
+  }
+
+  private flag(remark: Remark): HTMLButtonElement {
+    const words = `${remark.text}\n${remark_place(this.store, remark)}`
+    return button(remark.text, {class: "flag", title: words, "aria-label": `Note ${remark_place(this.store, remark)}: ${remark.text}`},
+      () => go_to_remark(this.store, remark))
+  }
+
+  /** Follows the view: a flag ends where the next one begins. */
+  place(frame: BBox, view: {start: number, end: number}): void {
+    const {store: {remark_lines}, buttons, flags, lines} = this
+    const {left, top, width, height} = frame
+    const scale = {...view, width}
+    flags.style.cssText = `left:${left}px;width:${width}px`
+    lines.style.cssText = `left:${left}px;top:${top}px;width:${width}px;height:${height}px`
+    const is_seen = ({start, end}: Remark): boolean => end >= view.start && start <= view.end
+    let next = width
+    for (let i = buttons.length - 1; i >= 0; i--) {
+      const from = Math.max(0, x_of(remark_lines[i].start, scale))
+      const room = next - from - GAP
+      buttons[i].hidden = !is_seen(remark_lines[i])
+      if (!buttons[i].hidden) {
+        const wide = Math.min(WIDEST, room)
+        buttons[i].classList.toggle("bare", wide < LEAST)
+        buttons[i].style.cssText = `left:${Math.min(from, width - LEAST)}px;max-width:${Math.max(wide, LEAST)}px`
+        next = from
+      }
+    }
+    const edges = remark_lines.filter(is_seen).flatMap(({start, end}) => start == end ? [start] : [start, end])
+    lines.replaceChildren(...edges.map((ns) => element("div", {style: `left:${x_of(ns, scale)}px`})))
+  }
+}
+
+export const FLAGS_CSS = `
+.flags { position: absolute; top: 0; height: 18px; z-index: 2; }
+.flag {
+  position: absolute; box-sizing: border-box; height: 18px; padding: 0 5px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap;
+  font: 11px/16px var(--jp-ui-font-family, system-ui, sans-serif); color: var(--gp-foreground, #212121); cursor: pointer;
+  background: var(--gp-background, #fff); border: 1px solid var(--gp-foreground, #212121); border-left-width: 3px; border-radius: 0 3px 3px 0;
+}
+.flag[hidden] { display: none; }
+.flag.bare { padding: 0; width: 14px; color: transparent; }
+.flag:hover { background: var(--gp-band, #eee); }
+.flag:focus-visible { outline: 2px solid var(--gp-accent, #005ea2); outline-offset: 1px; }
+.flag-lines { position: absolute; overflow: hidden; pointer-events: none; }
+.flag-lines > div { position: absolute; top: 0; bottom: 0; border-left: 1px dashed var(--gp-foreground, #212121); }
+`
