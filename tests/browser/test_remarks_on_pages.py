@@ -1,0 +1,139 @@
+"""Notes and the place at which a report opens, as its reader meets them."""
+
+from __future__ import annotations
+
+import itertools
+
+from playwright.sync_api import Locator, expect
+
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.remarks import with_focus, with_remark
+from tests.browser.report_page import Open, Report, too_faint
+from tests.traces import annotation, kernel, op, trace_of
+
+MS = 1_000_000
+
+
+def small() -> Record:
+    return trace_of(
+        annotation("step", ts=0, dur=100 * MS),
+        op("aten::mm", ts=10 * MS, dur=40 * MS),
+        op("aten::add", ts=60 * MS, dur=20 * MS),
+        kernel("gemm", ts=20 * MS, dur=30 * MS, launched_by=1),
+    )
+
+
+def noted() -> Record:
+    record = with_remark(small(), "the `gemm` waits for its launch", (20 * MS, 50 * MS))
+    return with_remark(record, "from here on nothing runs", 80 * MS)
+
+
+def flags(report: Report) -> Locator:
+    return report.page.get_by_label("Notes on the timeline").get_by_role("button")
+
+
+def test_notes_stand_above_the_findings_and_lead_to_their_time(open_report: Open) -> None:
+    report = open_report(noted())
+    rows = report.page.get_by_label("Notes", exact=True).get_by_role("listitem")
+    expect(rows).to_have_text(
+        [
+            "from 20.0 ms to 50.0 msthe gemm waits for its launchshow",
+            "at 80.0 msfrom here on nothing runsshow",
+        ]
+    )
+    rows.first.get_by_role("button", name="show").click()
+    assert report.brushed() == (20 * MS, 50 * MS)
+    expect(report.selection_text).to_contain_text("the gemm waits for its launch")
+    report.timeline.press("0")
+    for _ in range(3):
+        report.timeline.press("+")
+    rows.nth(1).get_by_role("button", name="show").click()
+    start, end = report.state("[store.visible.start, store.visible.end]")
+    assert round((start + end) / 2) == 80 * MS
+    expect(report.selection_text).to_contain_text("from here on nothing runs")
+
+
+def test_flags_follow_the_view_and_work_by_keyboard(open_report: Open) -> None:
+    report = open_report(noted())
+    expect(flags(report)).to_have_count(2)
+    box, frame = flags(report).first.bounding_box(), report.timeline.bounding_box()
+    assert box
+    assert frame
+    assert abs(box["x"] - frame["x"] - 0.2 * frame["width"]) < 2
+    assert box["y"] + box["height"] <= frame["y"]
+    flags(report).first.focus()
+    report.page.keyboard.press("Enter")
+    assert report.brushed() == (20 * MS, 50 * MS)
+    report.state("store.visible.setv({start: 60e6, end: 70e6})")
+    expect(flags(report).first).to_be_hidden()
+    expect(flags(report).nth(1)).to_be_hidden()
+
+
+def test_flags_at_one_place_do_not_cover_each_other(open_report: Open) -> None:
+    record = small()
+    for number in range(12):
+        record = with_remark(record, f"note number {number} " * 3, (30 + 5 * (number // 4)) * MS)
+    report = open_report(record)
+    boxes = [box for flag in flags(report).all() if (box := flag.bounding_box())]
+    edges = [(box["x"], box["x"] + box["width"]) for box in boxes]
+    apart = [(a, b) for a, b in itertools.pairwise(edges) if b[0] - a[0] >= 14]
+    assert len(boxes) == 12
+    assert apart
+    assert all(first[1] <= second[0] for first, second in apart)
+
+
+def test_a_report_without_notes_has_no_room_for_flags(open_report: Open) -> None:
+    with_flags = open_report(noted())
+    tall = with_flags.page.locator(".bk-Plot").nth(1).bounding_box()
+    without = open_report(small())
+    low = without.page.locator(".bk-Plot").nth(1).bounding_box()
+    assert tall
+    assert low
+    assert round(tall["height"] - low["height"]) == 20
+    expect(flags(without)).to_have_count(0)
+    expect(without.page.get_by_label("Notes", exact=True)).to_have_count(0)
+
+
+def test_a_report_opens_at_its_place(open_report: Open) -> None:
+    names = [str(name) for name in small().trace.slices["name"]]
+    rows = [names.index("aten::mm"), names.index("gemm")]
+    report = open_report(with_focus(small(), (20 * MS, 60 * MS), rows, "what waits"))
+    assert report.brushed() == (20 * MS, 60 * MS)
+    assert report.state("[store.visible.start, store.visible.end]") == [10 * MS, 70 * MS]
+    expect(report.selection_text).to_contain_text("what waits")
+    expect(report.selection_text).to_contain_text("2 events")
+    expect(report.table.locator("tr[aria-selected=true]").first).to_contain_text("aten::mm")
+    assert report.op_rows()["aten::mm (cpu_op)"][1:] == (30 * MS, 30 * MS)
+    expect(report.page.get_by_role("button", name="Back")).to_be_disabled()
+    for press, left in (("Escape", "window"), ("Escape", "visible"), ("Escape", "nothing")):
+        report.timeline.press(press)
+        shown = {
+            "window": "store.selection == null && store.window != null",
+            "visible": "store.window == null && store.visible.end == 70e6",
+            "nothing": "store.visible.start == 0 && store.visible.end == 100e6",
+        }
+        assert report.state(shown[left]), left
+
+
+def test_a_place_of_events_alone_leaves_the_whole_trace_in_view(open_report: Open) -> None:
+    names = [str(name) for name in small().trace.slices["name"]]
+    report = open_report(with_focus(small(), None, [names.index("gemm")], "the kernel"))
+    assert report.state("store.window") is None
+    expect(report.selection_text).to_contain_text("the kernel")
+
+
+def test_hostile_notes_are_text(open_report: Open) -> None:
+    attack = "</script><img src=x onerror=alert(1)> `<b>` $\\href{javascript:1}{x}$ \u202e"
+    attack += "x" * 9_000
+    record = with_remark(small(), attack, (1, 5 * MS))
+    report = open_report(with_focus(record, (1, 5 * MS), [0], attack))
+    expect(report.page.get_by_label("Notes", exact=True)).to_contain_text("<img src=x")
+    assert report.page.locator("img[src=x]").count() == 0
+    assert report.page.evaluate("document.documentElement.scrollWidth") <= 1280
+
+
+def test_notes_can_be_read_on_light_and_dark(open_report: Open) -> None:
+    report = open_report(noted())
+    for scheme in ("light", "dark"):
+        report.use_scheme(scheme)
+        assert too_faint(report.page) == []
