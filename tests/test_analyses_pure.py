@@ -64,7 +64,7 @@ from gpuprof_widgets.analyses.regions import (
 )
 from gpuprof_widgets.analyses.regions import annotations as annotation_times
 from gpuprof_widgets.analyses.roofline import grouped_pieces, roofline, work_pieces
-from gpuprof_widgets.analyses.selected import selected_slices
+from gpuprof_widgets.analyses.selected import selected_rows, selected_slices
 from gpuprof_widgets.analyses.sequences import indexing_loops, sequences
 from gpuprof_widgets.analyses.streams import overlaps, streams
 from gpuprof_widgets.analyses.tensor_cores import capability, products, unaligned
@@ -176,6 +176,7 @@ ANALYSES: dict[str, Callable[[Record], Any]] = {
     "usual_steps": usual_steps,
     "calls_per_traced_step": calls_per_traced_step,
     "selected_slices": lambda record: selected_slices(record, range(len(record.trace))),
+    "selected_rows": lambda record: selected_rows(record, "duration_ns > 10"),
     "owners": lambda record: [owners(record, row) for row in range(len(record.trace))],
     "attribution": lambda record: [attribution(record, level) for level in LEVELS],
     "annotations": annotation_times,

@@ -52,6 +52,8 @@ ODD: dict[str, Any] = {
     "sampled": "now and then",
     "language": ["JavaScript"],
     "window_ns": {"from": 0},
+    "remarks": [{"text": "no time"}],
+    "focus": {"range_ns": [1], "rows": [], "about": ""},
     "cpus": "all",
     "torch_threads": [2],
     "cpu_use": {"wall_ns": 5},

@@ -24,7 +24,7 @@ TAKEN = frozenset(
     {
         *("calls", "calls_of_workers", "metadata", "trace", "window", "findings", "compare"),
         *("load", "save", "save_pstats", "snakeviz", "export", "redacted"),
-        *("report", "show", "explore"),
+        *("report", "show", "explore", "note", "focus"),
         *("convert", "diff", "kernelspec", "ranks", "run", "view", "ops"),
     }
 )
