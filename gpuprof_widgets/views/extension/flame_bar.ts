@@ -173,7 +173,8 @@ export class FlameBarView extends IcicleBarView {
       const is_deeper = tree.levels + Math.min(tree.levels_above, CALLER_LEVELS) > MAX_LEVELS || tree.levels_above > CALLER_LEVELS
       const deeper = is_deeper ? ` The deepest of the ${tree.levels + tree.levels_above} levels show when you zoom in.` : ""
       const instances = this.store.data.rows > 0 ? "; its instances light up on the timeline" : ""
-      this.crumbs.append(element("span", {class: "muted"}, `Click a bar to zoom in${instances}.${deeper}`))
+      const hint = `Click a bar to zoom in${instances}.${deeper}`
+      this.crumbs.append(element("span", {class: "hint clip", title: hint}, hint))
     }
   }
 }

@@ -137,7 +137,7 @@ kbd { font: 11px var(--mono); border: 1px solid var(--edge); border-radius: 3px;
 dialog { color: var(--fg); background: var(--bg); border: 1px solid var(--edge); border-radius: 6px; max-width: 560px; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 3px 12px; margin: 8px 0; }
 dd { margin: 0; }
-.crumbs { flex: 1 1 480px; margin-left: 8px; display: flex; flex-wrap: wrap; gap: 4px; align-items: center; min-height: 26px; max-width: 100%; }
+.crumbs { flex: 1 1 480px; display: flex; flex-wrap: wrap; gap: 4px; align-items: center; min-height: 26px; max-width: 100%; }
 .crumbs button { max-width: 260px; }
 .note { color: var(--muted); }
 `
