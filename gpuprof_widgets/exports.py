@@ -320,9 +320,13 @@ def export(
 
 def with_ranges_in(record: Record, ranges: Mapping[str, tuple[int, int]] | None) -> Record:
     """Return the record with these ranges on a track of its trace."""
+    from gpuprof_widgets.trace.remarks import FOCUS, without_places
     from gpuprof_widgets.trace.window import with_ranges
 
-    return replace(record, trace=with_ranges(record.trace, ranges)) if ranges else record
+    if not ranges:
+        return record
+    metadata = without_places(record.metadata, FOCUS)  # the numbers of slices become others
+    return replace(record, trace=with_ranges(record.trace, ranges), metadata=metadata)
 
 
 def part_of(writer: Writer, what: str | None, path: str | os.PathLike[str]) -> str:

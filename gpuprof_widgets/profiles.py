@@ -18,6 +18,7 @@ from gpuprof_widgets.exceptions import OptionError, RecordingError
 from gpuprof_widgets.trace.model import Record
 
 if TYPE_CHECKING:
+    from gpuprof_widgets.analyses.findings import Finding
     from gpuprof_widgets.analyses.selected import Selection
     from gpuprof_widgets.comparisons import Comparison
     from gpuprof_widgets.explorer import Explorer
@@ -130,19 +131,30 @@ class Profile(Analysed):
 
         return with_remark(self, text, at)
 
-    def focus(self, range: tuple[int, int] | None = None, selection: Selection = None) -> Self:
+    def focus(
+        self,
+        range: tuple[int, int] | None = None,
+        selection: Selection | Finding = None,
+    ) -> Self:
         """Return the profile whose reports open at a place: a range (ns) and selected slices.
 
         The range is brushed and in view, the slices are lit up, as if the reader had selected them.
-        ``selection``: numbers of slices, as in ``finding.rows``; a table that has them as its
-        index; or a query such as ``"op == 'aten::copy_'"`` (columns: `Explorer.selection`). The
-        numbers of a window's slices are its own: `window` takes the place away. Raises an
-        `OptionError` for what the trace does not have.
+        ``selection``: a finding, whose range is the default; numbers of slices; a table that has
+        them as its index; or a query such as ``"op == 'aten::copy_'"`` (columns:
+        `Explorer.selection`). The numbers of a window's slices are its own: `window` takes the
+        place away. Raises an `OptionError` for what the trace does not have.
         """
+        from gpuprof_widgets.analyses.findings import Finding
         from gpuprof_widgets.analyses.selected import about_selection, selected_rows
         from gpuprof_widgets.trace.remarks import with_focus
 
+        if isinstance(selection, Finding):
+            start, end = selection.start_ns, selection.end_ns
+            of_finding = None if start is None or end is None else (start, end)
+            return with_focus(self, range or of_finding, selection.rows, selection.text)
         rows = selected_rows(self, selection).tolist()
+        if isinstance(selection, str) and not rows:
+            raise OptionError(f"no slice of the trace answers the query {selection!r}")
         return with_focus(self, range, rows, about_selection(selection))
 
     def compare(

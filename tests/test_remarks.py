@@ -42,6 +42,7 @@ def test_notes_stand_in_the_order_of_time_and_the_profile_stays_as_it_was() -> N
     ("text", "at", "said"),
     [
         ("", 1, "a note has a text"),
+        (None, 1, "a note has a text"),
         ("x", 11 * MS, "no part of the trace, which is from 0 to 10,000,000"),
         ("x", (5, 4), "no part of the trace"),
         ("x", -1, "no part of the trace"),
@@ -85,12 +86,31 @@ def test_a_focus_takes_what_an_explorer_takes_as_its_selection() -> None:
 def test_a_focus_on_nothing_that_is_there_is_an_error() -> None:
     with pytest.raises(OptionError, match="no slice 9: its slices are 0 to 3"):
         profile().focus(selection=[9])
+    for odd in ([2**70], ["aten::mm"], [1.7], 5):
+        with pytest.raises(OptionError, match="is no selection"):
+            profile().focus(selection=odd)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="no slice of the trace answers"):
+        profile().focus(selection="op == 'zzz'")
     with pytest.raises(OptionError, match="cannot be answered"):
         profile().focus(selection="nonsense ==")
     with pytest.raises(OptionError, match="no part of the trace"):
         profile().focus((0, 11 * MS))
     with pytest.raises(OptionError, match="a range has a length"):
         profile().focus((5, 5))
+
+
+def test_a_finding_is_a_selection_with_its_range() -> None:
+    first = profile()
+    finding = next(one for one in first.findings() if one.rows)
+    place = focus(first.focus(selection=finding))
+    assert place is not None
+    assert place["rows"] == sorted(finding.rows)
+    assert place["about"] == finding.text
+    if finding.start_ns is not None:
+        assert place["range_ns"] == [finding.start_ns, finding.end_ns]
+    narrow = focus(first.focus((1, 7), finding))
+    assert narrow is not None
+    assert narrow["range_ns"] == [1, 7]
 
 
 def test_files_keep_both_and_redacted_copies_none(tmp_path: Path) -> None:
@@ -131,8 +151,11 @@ def test_what_a_file_calls_notes_may_be_anything(tmp_path: Path) -> None:
     assert len(again.metadata["notes"]) == 2
 
 
-def test_rows_that_the_trace_does_not_have_are_no_place(tmp_path: Path) -> None:
-    place = {"range_ns": None, "rows": [99], "about": ""}
+@pytest.mark.parametrize("range_ns", [None, [20 * MS, 30 * MS], [5, 1]])
+def test_what_the_trace_does_not_have_is_no_place(
+    tmp_path: Path, range_ns: list[int] | None
+) -> None:
+    place = {"range_ns": range_ns, "rows": [0] if range_ns else [99], "about": ""}
     Profile(profile().trace, None, {FOCUS: place}).save(tmp_path / "run.gpuprof")
     assert focus(gpuprof_widgets.load(tmp_path / "run.gpuprof")) is None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import index
 
 import numpy as np
 import numpy.typing as npt
@@ -93,5 +94,11 @@ def _all_slices(record: Record) -> pd.DataFrame:
 def _numbers(wanted: pd.DataFrame | Iterable[int] | None) -> npt.NDArray[np.intp]:
     if wanted is None:
         return np.empty(0, np.intp)
-    index = wanted.index if isinstance(wanted, pd.DataFrame) else list(wanted)
-    return np.asarray(index, dtype=np.intp)
+    try:
+        rows = wanted.index if isinstance(wanted, pd.DataFrame) else wanted
+        return np.array([index(row) for row in rows], dtype=np.intp)
+    except (TypeError, OverflowError) as error:
+        raise OptionError(
+            f"{wanted!r} is no selection: that is a query, numbers of slices, or a table with such "
+            "numbers as its index"
+        ) from error

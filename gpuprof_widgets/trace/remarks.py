@@ -46,7 +46,7 @@ def with_remark(record: AnyRecord, text: str, at: int | tuple[int, int]) -> AnyR
 
     Raises an `OptionError` for an empty text, and for times outside of the trace.
     """
-    words = " ".join(str(text).split())
+    words = " ".join(text.split()) if isinstance(text, str) else ""
     if not words:
         raise OptionError("a note has a text, as in profile.note('the copy waits here', 1_000_000)")
     start, end = _bounds(record, (at, at) if isinstance(at, SupportsIndex) else at)
@@ -83,8 +83,10 @@ def focus(record: Record) -> Focus | None:
     found: Focus | None = record.metadata.get(FOCUS)
     if not found or not (found["range_ns"] or found["rows"]):
         return None
-    has_slices = max(found["rows"], default=-1) < len(record.trace)
-    return found if has_slices else None
+    first, last = record.trace.start_ns, record.trace.end_ns
+    start, end = found["range_ns"] or (first, last)
+    is_there = first <= start <= end <= last
+    return found if is_there and max(found["rows"], default=-1) < len(record.trace) else None
 
 
 def without_places(metadata: Mapping[str, Any], *keys: str) -> dict[str, Any]:

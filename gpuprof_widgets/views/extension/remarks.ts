@@ -30,8 +30,8 @@ export function go_to_remark(store: TraceStore, {text, start, end}: Remark): voi
   store.called_up.emit(false)
 }
 
-/** Pixels: a flag that would have less room for its text is a mark without any. */
-const LEAST = 14
+/** Pixels: notes that are closer to each other share a flag. */
+const LEAST = 18
 const WIDEST = 220
 const GAP = 3
 
@@ -47,12 +47,11 @@ export class RemarkFlags {
   }
 
   private flag(remark: Remark): HTMLButtonElement {
-    const words = `${remark.text}\n${remark_place(this.store, remark)}`
-    return button(remark.text, {class: "flag", title: words, "aria-label": `Note ${remark_place(this.store, remark)}: ${remark.text}`},
-      () => go_to_remark(this.store, remark))
+    const words = `Note ${remark_place(this.store, remark)}: ${plain_words(remark)}`
+    return button("", {class: "flag", "aria-label": words}, () => go_to_remark(this.store, remark))
   }
 
-  /** Follows the view: a flag ends where the next one begins. */
+  /** Follows the view: a flag ends where the next one begins; of notes at one place the first has it. */
   place(frame: BBox, view: {start: number, end: number}): void {
     const {store: {remark_lines}, buttons, flags, lines} = this
     const {left, top, width, height} = frame
@@ -60,21 +59,32 @@ export class RemarkFlags {
     flags.style.cssText = `left:${left}px;width:${width}px`
     lines.style.cssText = `left:${left}px;top:${top}px;width:${width}px;height:${height}px`
     const is_seen = ({start, end}: Remark): boolean => end >= view.start && start <= view.end
-    let next = width
-    for (let i = buttons.length - 1; i >= 0; i--) {
-      const from = Math.max(0, x_of(remark_lines[i].start, scale))
-      const room = next - from - GAP
-      buttons[i].hidden = !is_seen(remark_lines[i])
+    const places: {from: number, flag: HTMLButtonElement, notes: Remark[]}[] = []
+    remark_lines.forEach((remark, i) => {
+      const from = Math.min(Math.max(0, x_of(remark.start, scale)), width - LEAST)
+      const last = places[places.length - 1]
+      const is_shared = last != null && from < last.from + LEAST
+      buttons[i].hidden = !is_seen(remark) || is_shared
       if (!buttons[i].hidden) {
-        const wide = Math.min(WIDEST, room)
-        buttons[i].classList.toggle("bare", wide < LEAST)
-        buttons[i].style.cssText = `left:${Math.min(from, width - LEAST)}px;max-width:${Math.max(wide, LEAST)}px`
-        next = from
+        places.push({from, flag: buttons[i], notes: [remark]})
+      } else if (is_seen(remark)) {
+        last.notes.push(remark)
       }
-    }
+    })
+    places.forEach(({from, flag, notes}, i) => {
+      const room = (places[i + 1]?.from ?? width) - from - GAP
+      flag.textContent = notes.length == 1 ? plain_words(notes[0]) : `${notes.length} notes`
+      flag.title = notes.map((remark) => `${plain_words(remark)} (${remark_place(this.store, remark)})`).join("\n")
+      flag.style.cssText = `left:${from}px;max-width:${Math.min(WIDEST, room)}px`
+    })
     const edges = remark_lines.filter(is_seen).flatMap(({start, end}) => start == end ? [start] : [start, end])
     lines.replaceChildren(...edges.map((ns) => element("div", {style: `left:${x_of(ns, scale)}px`})))
   }
+}
+
+/** The text without the marks of code. */
+function plain_words({text}: Remark): string {
+  return text.replaceAll("`", "")
 }
 
 export const FLAGS_CSS = `
@@ -85,7 +95,6 @@ export const FLAGS_CSS = `
   background: var(--gp-background, #fff); border: 1px solid var(--gp-foreground, #212121); border-left-width: 3px; border-radius: 0 3px 3px 0;
 }
 .flag[hidden] { display: none; }
-.flag.bare { padding: 0; width: 14px; color: transparent; }
 .flag:hover { background: var(--gp-band, #eee); }
 .flag:focus-visible { outline: 2px solid var(--gp-accent, #005ea2); outline-offset: 1px; }
 .flag-lines { position: absolute; overflow: hidden; pointer-events: none; }

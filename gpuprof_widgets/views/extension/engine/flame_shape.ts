@@ -51,11 +51,11 @@ function key_of({category, name}: FlameFunction): string {
 export function reshaped(store: Store, nodes: FlameNode[], {view, centre, hides_library, collapses_recursion}: FlameShape): FlameNode[] {
   const is_library = library_test(store)
   const is_hidden = (node: FlameNode): boolean => hides_library && is_library(node) && (centre == null || key_of(node) != key_of(centre))
-  const tree = numbered(hides_library || collapses_recursion ? collapsed(numbered(nodes), is_hidden, collapses_recursion) : nodes)
+  const kept = hides_library || collapses_recursion ? collapsed(numbered(nodes), is_hidden, collapses_recursion) : nodes
   if (view == "up") {
-    return upside_down(tree)
+    return upside_down(numbered(kept))
   }
-  return view == "around" && centre != null ? around(tree, centre) : tree.nodes
+  return view == "around" && centre != null ? around(numbered(kept), centre) : kept
 }
 
 /** Whether call trees of a source have frames that are no user code. */
@@ -72,7 +72,7 @@ function library_test({header: {library, calls}}: Store): (node: FlameNode) => b
 /** A call tree, and the number of each node's function: equal for all its calls. */
 type Numbered = {nodes: readonly FlameNode[], functions: number[]}
 
-function numbered(nodes: FlameNode[]): Numbered & {nodes: FlameNode[]} {
+function numbered(nodes: readonly FlameNode[]): Numbered {
   const numbers = new Map<string, number>()
   const functions = nodes.map((node) => {
     const key = key_of(node)
