@@ -75,7 +75,7 @@ def place_of(report: Report, row: int) -> tuple[float, float]:
 def test_static_part_gives_way_to_the_live_views(open_report: Open) -> None:
     report = open_report(small())
     expect(report.page.locator(".gpuprof-static")).to_be_hidden()
-    expect(report.page.get_by_role("heading", name="small step")).to_be_visible()
+    expect(report.page.get_by_role("heading", name="small step", level=2)).to_be_visible()
     assert report.op_rows() == expected_rows(small())
 
 
