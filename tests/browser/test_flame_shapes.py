@@ -220,3 +220,18 @@ def test_a_range_changes_every_shape(open_report: Open) -> None:
     report.state(f"store.brush([0, {10 * MS}])")
     assert bars(report) == [("aten::linear", 0, 100)]
     assert report.state(f"{GRAPH}.tree.nodes[0].total") == 0
+
+
+def test_another_source_has_no_function_in_the_middle(open_report: Open) -> None:
+    """Calls of cProfile are no slices, and each source numbers its call paths by itself."""
+    report = open_report(small())
+    report.table.get_by_text("aten::linear").click()
+    shape_button(report, "Sandwich").click()
+    report.settle()
+    report.flame_graph.press("ArrowDown")
+    report.page.get_by_role("combobox", name="Source").select_option("ops")
+    assert bars(report)[0][0] == "all threads"
+    assert report.state(f"[...{GRAPH}.marked]") == []
+    report.timeline.press("Backspace")
+    report.timeline.press("Backspace")
+    assert bars(report)[0][0] == "all threads"

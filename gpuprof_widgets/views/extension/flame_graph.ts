@@ -135,7 +135,8 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
   private follow_source(): void {
     this.paths = new Set()
     if (this.shape.view == "around") {
-      this.shape = {...this.shape, view: "down", centre: null} // calls of cProfile are no slices
+      this.shape = top_down(this.shape)
+      this.chosen = -1 // call paths are numbered by source
     }
     this.rebuild()
     void this.rebuilt.then(() => this.follow_selection())
@@ -174,14 +175,13 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
   }
 
   override remember(): State {
-    const {shape} = this
+    const {shape, source} = this
     const {marks, restore} = super.remember()
-    const differs = (): boolean => shape !== this.shape
     return {
       marks: [...marks, JSON.stringify(shape)],
       restore: () => {
-        if (differs()) {
-          this.shape = shape
+        if (shape !== this.shape) {
+          this.shape = source == this.source ? shape : top_down(shape)
           this.rebuild()
         }
         restore()
@@ -336,6 +336,11 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     const times = width == "device" ? [...gpu, ...cpu] : node.device > 0 ? [...cpu, ...gpu] : cpu
     return node.calls > 0 ? [...times, ["Calls", format_count(node.calls, "call")]] : times
   }
+}
+
+/** Returns a shape without a function in the middle, which another source may not have. */
+function top_down(shape: FlameShape): FlameShape {
+  return shape.view == "around" ? {...shape, view: "down", centre: null} : shape
 }
 
 /** Returns a root that says why there is no tree. */
