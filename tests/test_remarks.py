@@ -49,6 +49,7 @@ def test_notes_stand_in_the_order_of_time_and_the_profile_stays_as_it_was() -> N
         ("x", 1.5, "neither a moment nor a range"),
         ("x", (1, 2, 3), "neither a moment nor a range"),
         ("x", "12", "neither a moment nor a range"),
+        ("x", True, "neither a moment nor a range"),
     ],
 )
 def test_a_note_that_is_none_is_an_error(text: str, at: object, said: str) -> None:
@@ -135,7 +136,8 @@ def test_files_keep_both_and_redacted_copies_none(tmp_path: Path) -> None:
 def test_a_window_keeps_its_notes_and_no_place() -> None:
     shown = profile().note("early", 1 * MS).note("late", 9 * MS).focus((1, 7), [1])
     part = shown.window(0, 5 * MS)
-    assert [remark["text"] for remark in remarks(part)] == ["early"]
+    assert [remark["text"] for remark in part.metadata[REMARKS]] == ["early"]
+    assert REMARKS not in shown.window(2 * MS, 5 * MS).metadata
     assert focus(part) is None
     moved = shifted(shown, 3)
     assert remarks(moved) == []

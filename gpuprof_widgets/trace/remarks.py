@@ -101,7 +101,7 @@ def _with(record: AnyRecord, key: str, value: Any) -> AnyRecord:
 def _bounds(record: Record, moments: Sequence[int]) -> tuple[int, int]:
     first, last = record.trace.start_ns, record.trace.end_ns
     try:
-        start, end = map(index, moments)
+        start, end = (index(moment) for moment in moments if not isinstance(moment, bool))
     except (TypeError, ValueError) as error:
         raise OptionError(
             f"{moments!r} is neither a moment nor a range: these are whole numbers of ns, "

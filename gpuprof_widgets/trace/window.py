@@ -32,7 +32,7 @@ from gpuprof_widgets.trace.owners import (
     is_gpu,
     open_on_other_track,
 )
-from gpuprof_widgets.trace.remarks import FOCUS, REMARKS, without_places
+from gpuprof_widgets.trace.remarks import FOCUS, REMARKS, remarks, without_places
 from gpuprof_widgets.trace.schema import UNCUT_ARGS, WINDOW
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
@@ -62,7 +62,9 @@ def window(subject: Trace | AnyRecord, t0: int, t1: int) -> Trace | AnyRecord:
     trace, whole = _window(subject.trace, t0, t1), subject.trace
     if (trace.start_ns, trace.end_ns) == (whole.start_ns, whole.end_ns):
         return replace(subject, trace=trace)
-    metadata = without_places(subject.metadata, FOCUS)
+    metadata = without_places(subject.metadata, FOCUS, REMARKS)
+    if notes := remarks(replace(subject, trace=trace)):
+        metadata[REMARKS] = notes
     metadata[WINDOW] = [trace.start_ns, trace.end_ns]
     return replace(subject, trace=trace, metadata=metadata)
 

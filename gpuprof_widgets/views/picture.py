@@ -187,7 +187,9 @@ def draw_axis(canvas: Canvas, span_ns: int, top: int) -> None:
     for tick in ticks[ticks <= span_ns]:
         x = TIMELINE.left + round(tick / span * (TIMELINE.right - TIMELINE.left))
         canvas.fill(Box(x, top, min(x + 1, TIMELINE.right), top + 5), "#787878")
-        canvas.text(x, top + 14, format_ns(tick), color=MUTED, ha="center", size=7.8)
+        # The last label ends with the axis: half of it would be beyond the picture.
+        at, anchor = (x, "center") if x < TIMELINE.right - 24 else (TIMELINE.right, "right")
+        canvas.text(at, top + 14, format_ns(tick), color=MUTED, ha=anchor, size=7.8)
 
 
 def _draw_omitted(canvas: Canvas, trace: Trace, lanes: dict[int, list[Level]]) -> None:

@@ -69,6 +69,10 @@ def test_flags_follow_the_view_and_work_by_keyboard(open_report: Open) -> None:
     expect(flags(report).nth(1)).to_be_hidden()
 
 
+def label_of(flag: Locator) -> str:
+    return flag.get_attribute("aria-label") or ""
+
+
 def test_notes_at_one_place_share_a_flag(open_report: Open) -> None:
     record = small()
     for number in range(12):
@@ -83,6 +87,9 @@ def test_notes_at_one_place_share_a_flag(open_report: Open) -> None:
     assert all(first[1] <= second[0] for first, second in itertools.pairwise(edges))
     seen.nth(1).click()
     expect(report.selection_text).to_contain_text("note number 4")
+    seen.nth(1).click()
+    expect(report.selection_text).to_contain_text("note number 5")
+    assert all(f"note number {number}" in label_of(seen.nth(1)) for number in (4, 5, 6, 7))
 
 
 def test_a_report_without_notes_has_no_room_for_flags(open_report: Open) -> None:

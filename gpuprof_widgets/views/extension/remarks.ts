@@ -40,15 +40,25 @@ export class RemarkFlags {
   readonly flags = element("div", {class: "flags", role: "group", "aria-label": "Notes on the timeline"})
   readonly lines = element("div", {class: "flag-lines", "aria-hidden": "true"})
   private readonly buttons: HTMLButtonElement[]
+  /** The notes of each flag that is seen. */
+  private readonly notes = new Map<HTMLButtonElement, Remark[]>()
+  private opened: Remark | null = null
 
   constructor(private readonly store: TraceStore) {
-    this.buttons = store.remark_lines.map((remark) => this.flag(remark))
+    this.buttons = store.remark_lines.map(() => this.flag())
     this.flags.append(...this.buttons)
   }
 
-  private flag(remark: Remark): HTMLButtonElement {
-    const words = `Note ${remark_place(this.store, remark)}: ${plain_words(remark)}`
-    return button("", {class: "flag", "aria-label": words}, () => go_to_remark(this.store, remark))
+  private flag(): HTMLButtonElement {
+    const flag = button("", {class: "flag"}, () => this.open(this.notes.get(flag) ?? []))
+    return flag
+  }
+
+  /** Goes to a note of a flag, with each press to the next one. */
+  private open(notes: Remark[]): void {
+    const number = this.opened == null ? -1 : notes.indexOf(this.opened)
+    this.opened = notes[(number + 1) % notes.length]
+    go_to_remark(this.store, this.opened)
   }
 
   /** Follows the view: a flag ends where the next one begins; of notes at one place the first has it. */
@@ -71,10 +81,14 @@ export class RemarkFlags {
         last.notes.push(remark)
       }
     })
+    this.notes.clear()
     places.forEach(({from, flag, notes}, i) => {
       const room = (places[i + 1]?.from ?? width) - from - GAP
+      const words = notes.map((remark) => `${remark_place(this.store, remark)}: ${plain_words(remark)}`)
       flag.textContent = notes.length == 1 ? plain_words(notes[0]) : `${notes.length} notes`
-      flag.title = notes.map((remark) => `${plain_words(remark)} (${remark_place(this.store, remark)})`).join("\n")
+      flag.title = words.join("\n")
+      flag.setAttribute("aria-label", notes.length == 1 ? `Note ${words[0]}` : `${notes.length} notes, ${words.join("; ")}`)
+      this.notes.set(flag, notes)
       flag.style.cssText = `left:${from}px;max-width:${Math.min(WIDEST, room)}px`
     })
     const edges = remark_lines.filter(is_seen).flatMap(({start, end}) => start == end ? [start] : [start, end])

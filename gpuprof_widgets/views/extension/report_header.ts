@@ -42,7 +42,10 @@ export class ReportHeaderView extends PanelView {
       element("div", {class: "head"}, element("span", {class: "number muted"}, remark_place(store, remark)),
         element("span", {class: "title"}, ...with_code(remark.text))),
       button("show", {title: "Show this time", "aria-label": `show: ${remark.text}`}, () => go_to_remark(store, remark)))
-    return remarks.length == 0 ? [] : [element("ul", {class: "findings remarks", "aria-label": "Notes"}, ...remarks.map(row))]
+    return remarks.length == 0 ? [] : [
+      element("div", {class: "remarks-title"}, "Notes"),
+      element("ul", {class: "findings remarks", "aria-label": "Notes"}, ...remarks.map(row)),
+    ]
   }
 
   protected get remarks(): Remark[] {
@@ -175,6 +178,7 @@ const HEADER_CSS = `
 details[open] { flex: 1 0 100%; }
 summary { cursor: pointer; color: var(--muted); }
 details ul { margin: 2px 0 0 18px; color: var(--muted); }
+.remarks-title { font-weight: 600; }
 .remarks { border-left: 3px solid var(--fg); }
 details .findings { margin: 4px 0 0; color: var(--fg); }
 `

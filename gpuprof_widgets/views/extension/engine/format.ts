@@ -23,7 +23,7 @@ export function format_ns(ns: number): string {
  */
 export function format_moment(ns: number, span: number, tick: number = 1): string {
   const step = power_of_ten(Math.max(span / 10, tick))
-  const unit = time_unit(Math.round(ns / step) * step)
+  const unit = time_unit(Math.round(ns / step) * step || ns) // of a moment below the step, its own
   const finest = power_of_ten(tick)
   return moment_in(ns, unit, Math.max(finest, Math.min(step, unit[0] / 10**three_digits(ns / unit[0]))))
 }

@@ -32,6 +32,7 @@ test("a moment tells apart a tenth of a span, and no less than three digits or a
   assert.equal(at(60_000_000, 80_000_000), "60.0 ms")
   assert.equal(at(999_999_999, 1e9), "1.00 s")
   assert.equal(at(1_500, 10_000, 1000), "2 µs")
+  assert.equal(at(3_000_000, 100_000_000), "3.00 ms")
   assert.equal(at(0, 1e9), "0 ns")
 })
 
