@@ -1,13 +1,11 @@
-"""Match the ops, functions, lines and cells of two runs.
+"""Match the ops, functions and cells of two runs.
 
-`by_name` and `by_function` match by name, then by a name without numbers and types; `by_text`
-matches lines by their text, as diff does. A cell has another number whenever it runs:
-`with_same_cells` gives cells that match one name in both runs.
+`by_name` and `by_function` match by name, then by a name without numbers and types. A cell has
+another number whenever it runs: `with_same_cells` gives cells that match one name in both runs.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,15 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.owners import LineSource
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.pstats import function_place
 
 Ints = npt.NDArray[np.int64]
 Key = tuple[Any, ...]
-CellLines = list[tuple[int, str]]
-"""The lines of a cell, each with its number."""
-
 EXACT, SIMILAR, ALONE = "name", "similar", ""
 """Values of ``matched``: the same name, the same name but for numbers and types, no counterpart."""
 
@@ -125,82 +119,6 @@ def by_function(a: pd.DataFrame, b: pd.DataFrame, *, recorders_differ: bool = Fa
     for normalise in (without_kind, without_owner) if recorders_differ else ():
         pairing.join(normalise, SIMILAR, single=True)
     return pairing.pairs(list(a.columns))
-
-
-def by_text(
-    a: pd.DataFrame, b: pd.DataFrame, sources_a: list[LineSource], sources_b: list[LineSource]
-) -> Pairs:
-    """Pair lines (``cell``, ``line``, ``code``) of equal text in the same order, as diff does.
-
-    Cells are paired by how much of their text is equal, as their numbers change. ``names``:
-    ``cell``, ``code``, ``line_a`` and ``line_b`` (-1 where the run has no such line).
-    """
-    same = _same_lines(_texts(a, sources_a), _texts(b, sources_b))
-    keys_a, keys_b = _tuples(a[["cell", "line"]]), _tuples(b[["cell", "line"]])
-    place = {key: row for row, key in enumerate(keys_a)}
-    rows = [(str(c), str(t), int(n), -1) for c, n, t in _tuples(a[["cell", "line", "code"]])]
-    rows_b = []
-    matched = [ALONE] * len(rows)
-    for key, code in zip(keys_b, b["code"], strict=True):
-        row = place.get(same.get(key, ("", -1)))
-        if row is None:
-            row = len(rows)
-            rows.append((str(key[0]), str(code), -1, int(key[1])))
-            matched.append(ALONE)
-        else:
-            rows[row] = (str(key[0]), str(code), rows[row][2], int(key[1]))
-            matched[row] = EXACT
-        rows_b.append(row)
-    names = pd.DataFrame(rows, columns=["cell", "code", "line_a", "line_b"])
-    return Pairs(
-        names.assign(matched=_texts_of(matched)),
-        np.arange(len(a), dtype=np.int64),
-        np.array(rows_b, np.int64),
-    )
-
-
-def _texts(keys: pd.DataFrame, sources: list[LineSource]) -> dict[str, CellLines]:
-    """Return the lines of each cell: all where the record has its text, else those that ran."""
-    texts = {
-        source.name: [
-            (source.first + place, line.strip()) for place, line in enumerate(source.text)
-        ]
-        for source in sources
-    }
-    for cell, group in keys.groupby("cell", sort=False):
-        ran = sorted(zip(group["line"], group["code"], strict=True))
-        texts.setdefault(str(cell), [(int(line), str(code).strip()) for line, code in ran])
-    return texts
-
-
-def _same_lines(a: dict[str, CellLines], b: dict[str, CellLines]) -> dict[Key, Key]:
-    """Return the line of a for each line of b that has one."""
-    same: dict[Key, Key] = {}
-    free = dict(a)
-    for cell in b:
-        likeness = {name: _likeness(free[name], b[cell], name == cell) for name in free}
-        best = max(likeness, key=lambda name: likeness[name], default=None)
-        if best is None or likeness[best][0] == 0:
-            continue
-        lines_a, lines_b = free.pop(best), b[cell]
-        for at_a, at_b in _equal(lines_a, lines_b):
-            same[(cell, lines_b[at_b][0])] = (best, lines_a[at_a][0])
-    return same
-
-
-def _likeness(a: CellLines, b: CellLines, same_name: bool) -> tuple[int, bool]:
-    return sum(1 for at_a, _ in _equal(a, b) if a[at_a][1]), same_name
-
-
-def _equal(a: CellLines, b: CellLines) -> list[tuple[int, int]]:
-    """Return the positions of equal lines in both texts, as diff finds them."""
-    texts = [text for _, text in a], [text for _, text in b]
-    matcher = difflib.SequenceMatcher(None, *texts, autojunk=False)
-    return [
-        (block.a + number, block.b + number)
-        for block in matcher.get_matching_blocks()
-        for number in range(block.size)
-    ]
 
 
 def _tuples(keys: pd.DataFrame) -> list[Key]:

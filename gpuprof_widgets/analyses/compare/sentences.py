@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from gpuprof_widgets.analyses.columns import format_ns, format_share, signed_ns
-from gpuprof_widgets.analyses.compare import tables
+from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share, signed_ns
+from gpuprof_widgets.analyses.compare import source, tables
 from gpuprof_widgets.analyses.compare.measured import QUANTITIES, ops, python_recorder
-from gpuprof_widgets.analyses.compare.tables import ADDED, GONE, MEASURE, NOISE, SAME, Runs, differ
+from gpuprof_widgets.analyses.compare.tables import ADDED, GONE, MEASURE, NOISE, SAME, Runs
+from gpuprof_widgets.analyses.compare.whole import (
+    SAME_TIME,
+    STEPS,
+    Change,
+    change_of,
+    differ,
+    whole,
+)
 from gpuprof_widgets.analyses.findings.finding import Finding, code
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import SAMPLED
 
 LEAST_SHARE = 0.01
 """Share of a step (or run) of A: smaller differences are in the tables only."""
-STEPS = "ProfilerStep*"
-SAME_TIME = "A and B take the same time"
 KINDS = {
     "Where it went": "The time in",
     "Ops": "The op",
@@ -31,8 +37,6 @@ KINDS = {
 """What a title calls a row of the table, by the heading of the sentence."""
 NAMED = 4
 """Differences that one sentence names."""
-TEN = 9.95
-"""Times as long, from which on the number has no decimals."""
 OUTSIDE_SHARE = 0.1
 """Share of the time of all ops that, outside of the steps, is worth mentioning."""
 
@@ -51,20 +55,25 @@ def comparison_findings(runs: Runs) -> list[Finding]:
     if sentence := _no_trace_sentence(runs):
         without = Finding(sentence, rule="whole", title="Without a trace nothing can be compared")
         return _functions_without_trace(runs) or [without]
-    whole = _whole(runs)
+    first = whole(runs)
     if not differ(runs):
-        return [whole, *_not_alike(runs)]
+        return [first, *_not_alike(runs)]
     on_cpu = tables.ops(runs, "cpu_self")
-    first = tables.ops(runs, None)
+    ops = tables.ops(runs, None)
     causes = (
         _moved(runs, "Where it went", _class_names(tables.classes(runs))),
-        _moved(runs, "Ops", first),
-        _moved(runs, "Ops", on_cpu) if first.attrs[MEASURE] != "cpu_self" else None,
+        _moved(runs, "Ops", ops),
+        _moved(runs, "Ops", on_cpu) if ops.attrs[MEASURE] != "cpu_self" else None,
         _moved(runs, "Kernels", tables.kernels(runs)),
         _moved(runs, "Lines", _coded_lines(tables.lines(runs, "cpu_self"))),
         None if len(on_cpu) else _moved(runs, "Functions", tables.functions(runs)),
     )
-    return [whole, *_not_alike(runs), *(cause for cause in causes if cause is not None)]
+    return [
+        first,
+        *_source(runs),
+        *_not_alike(runs),
+        *(cause for cause in causes if cause is not None),
+    ]
 
 
 def _no_trace_sentence(runs: Runs) -> str:
@@ -83,17 +92,17 @@ def _functions_without_trace(runs: Runs) -> list[Finding]:
         return []
     a, b = (int(table[column].sum()) for column in ("total_a_ns", "total_b_ns"))
     share = abs(b - a) / max(a, 1)
+    title = f"B's Python functions take {Change(a, b, math.nan).words()}" if a != b else SAME_TIME
     text = (
-        f"B's Python functions take {_relative_time(a, b)}: {format_ns(a)} → {format_ns(b)} "
+        f"{title}: {format_ns(a)} → {format_ns(b)} "
         f"({_recorders_without_steps(runs)}: noise and change cannot be distinguished)."
         if a != b
         else f"No difference: the Python functions of both take {format_ns(a)}."
     )
-    title = f"B's Python functions take {_relative_time(a, b)}" if a != b else SAME_TIME
-    whole = Finding(text, cost_ns=abs(b - a), share=share, rule="whole", title=title)
+    first = Finding(text, cost_ns=abs(b - a), share=share, rule="whole", title=title)
     moved = _moved(runs, "Functions", table, whole_ns=float(a))
     unlike = _recorder_findings(runs)
-    return [whole, *unlike, *filter(None, [moved])]
+    return [first, *unlike, *filter(None, [moved])]
 
 
 def _recorders_without_steps(runs: Runs) -> str:
@@ -103,37 +112,40 @@ def _recorders_without_steps(runs: Runs) -> str:
     return f"by {next(iter(names))}, which has no steps"
 
 
-def _whole(runs: Runs) -> Finding:
-    a, b = (float(np.median(times)) for times in tables.step_times(runs))
-    apart = tables.spread_of_steps(runs)
-    thing = "run" if runs.steps is None else "step"
-    both = f"{format_ns(a)} → {format_ns(b)}"
-    if a == b:
-        text = f"No difference: a {thing} takes {format_ns(a)} in both."
-        return Finding(text, rule="whole", title=SAME_TIME)
-    if not differ(runs):
-        text = f"No difference beyond the noise: {both} per step ({_unsure(runs, apart)})."
-        return Finding(text, rule="whole", title="No difference between A and B beyond the noise")
-    title = f"B's {thing} takes {_relative_time(a, b)}"
-    text = f"{title}: {both} ({_unsure(runs, apart)})."
-    share = abs(b - a) / max(a, 1)
-    return Finding(text, cost_ns=int(abs(b - a)), share=share, rule="whole", title=title)
+def _source(runs: Runs) -> list[Finding]:
+    """Say which lines of the source differ, those first whose times differ most, or that none do.
+
+    Where times differ and the code does not, the reader must not take the difference for its work.
+    """
+    if not source.has_all_of_both(runs):
+        return []
+    edits = source.edits(runs)
+    if not len(edits):
+        text = (
+            "The recorded code is the same in A and B: the difference comes from elsewhere, such "
+            "as warm-up, caches, the data, the machine, or functions that the code calls."
+        )
+        return [Finding(text, rule="source", title="The recorded code is the same in A and B")]
+    moved = edits.loc[edits["moved_ns"].sort_values(ascending=False, kind="stable").index]
+    named = [_edit(row) for row in moved.head(NAMED).to_dict("records")]
+    more = f", and {format_count(len(edits) - NAMED, 'more line')}" if len(edits) > NAMED else ""
+    per = "per step" if runs.steps else "of the run"
+    text = f"Changed in the source: {', '.join(named)}{more} (wall self time {per})."
+    lines = format_count(len(edits), "line")
+    title = f"{lines} of the source {'differs' if len(edits) == 1 else 'differ'}"
+    return [Finding(text, cost_ns=int(moved["moved_ns"].iloc[0]), rule="source", title=title)]
 
 
-def _relative_time(a: float, b: float) -> str:
-    """Return ``22 % less time``, ``35 % more time`` or, from twice on, ``40 times as long``."""
-    if b < 2 * a:
-        return f"{format_share(abs(b - a) / a)} {'less' if b < a else 'more'} time"
-    times = b / max(a, 1)
-    return f"{times:,.0f} times as long" if times >= TEN else f"{times:.1f} times as long"
-
-
-def _unsure(runs: Runs, apart: float) -> str:
-    if runs.steps is None:
-        return "not both have steps, so noise and change cannot be distinguished"
-    if np.isnan(apart):
-        return "one step only, so noise and change cannot be distinguished"
-    return f"medians; the steps of one run vary by {format_ns(apart)}"
+def _edit(row: Mapping[Any, Any]) -> str:
+    """Return ``line 3 `x.cpu()` → `x` (−2.10 ms)``."""
+    a, b = (code(row[text].strip()) for text in ("code_a", "code_b"))
+    if row["source"] == ADDED:
+        words, change = f"line {row['line_b']} {b} is new", row["b_ns"]
+    elif row["source"] == GONE:
+        words, change = f"line {row['line_a']} {a} is gone", -row["a_ns"]
+    else:
+        words, change = f"line {row['line_b']} {a} → {b}", row["delta_ns"]
+    return words if math.isnan(change) else f"{words} ({signed_ns(change)})"
 
 
 def _moved(
@@ -146,9 +158,9 @@ def _moved(
     if not len(table):
         return None
     real = table[~table["change"].isin([NOISE, SAME])]
-    whole = max(whole_ns or float(np.median(tables.step_times(runs)[0])), 1.0)
+    all_ns = max(whole_ns or change_of(runs).a, 1.0)
     # The step's self time is in no op: it is Python's, which the classes of time show.
-    real = real[(real["delta_ns"].abs() >= LEAST_SHARE * whole) & (real["name"] != STEPS)]
+    real = real[(real["delta_ns"].abs() >= LEAST_SHARE * all_ns) & (real["name"] != STEPS)]
     if not len(real):
         return None
     named = [_difference(row) for row in real.head(NAMED).to_dict("records")]
@@ -161,7 +173,7 @@ def _moved(
     most = str(real["name"].iloc[int(real["delta_ns"].abs().to_numpy().argmax())])
     of_what = "" if measure == "time" else f" in {measure}"
     title = f"{KINDS[heading]} {code(most)} changed most{of_what}"
-    return Finding(text, cost_ns=int(cost), share=cost / whole, rule="moved", title=title)
+    return Finding(text, cost_ns=int(cost), share=cost / all_ns, rule="moved", title=title)
 
 
 def _difference(row: Mapping[Any, Any]) -> str:
@@ -185,7 +197,7 @@ def _class_names(table: pd.DataFrame) -> pd.DataFrame:
 def _not_alike(runs: Runs) -> list[Finding]:
     """Return what differs between the recordings, not between the programs."""
     devices = [_device_names(run) for run in (runs.a, runs.b)]
-    findings = []
+    findings = [*_endings(runs), *_first_run(runs)]
     if all(devices) and devices[0] != devices[1]:
         text = f"A ran on {devices[0]}, B on {devices[1]}."
         findings.append(_unlike(text, "A and B ran on different GPUs"))
@@ -194,6 +206,30 @@ def _not_alike(runs: Runs) -> list[Finding]:
         text = f"A and B were recorded with different options ({which}), which take time too."
         findings.append(_unlike(text, "A and B were recorded with different options"))
     return [*findings, *_recorder_findings(runs), *_outside(runs)]
+
+
+def _endings(runs: Runs) -> list[Finding]:
+    """Say which run did not reach its end."""
+    ended = []
+    for name, run in (("A", runs.a), ("B", runs.b)):
+        error = str(run.metadata.get("error") or "").partition(":")[0]
+        if error or run.metadata.get("interrupted"):
+            how = f"raised {code(error)}" if error else "was interrupted"
+            text = f"{name} {how}: it has not done all that the other run did."
+            ended.append(_unlike(text, f"{name} did not reach its end"))
+    return ended
+
+
+def _first_run(runs: Runs) -> list[Finding]:
+    """Say that A warmed up, where that may be why B is faster."""
+    change = change_of(runs)
+    if not runs.earlier.a_is_first or change.b >= change.a or not differ(runs):
+        return []
+    text = (
+        "A was the first run of this cell, which also pays for warm-up (imports, allocations, "
+        "compilation): run the cell once more before you trust the difference."
+    )
+    return [_unlike(text, "A was the first run of this cell")]
 
 
 def _unlike(text: str, title: str) -> Finding:

@@ -16,11 +16,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.compare import measured
+from gpuprof_widgets.analyses.compare.line_matching import by_text
 from gpuprof_widgets.analyses.compare.matching import (
     Pairs,
     by_function,
     by_name,
-    by_text,
     with_same_cells,
     without_folders,
 )
@@ -76,6 +76,18 @@ PER = "per"
 Pairing = Callable[[pd.DataFrame, pd.DataFrame], Pairs]
 
 
+@dataclass(frozen=True)
+class Earlier:
+    """What is known of other runs of the same cell: how long those of a's code took, ns.
+
+    ``times_ns``: medians of their steps, or whole runs, without the first run and a itself;
+    ``a_is_first``: a was the first run of the cell in its process.
+    """
+
+    times_ns: tuple[int, ...] = ()
+    a_is_first: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class Runs:
     """Two runs, and the number of steps of each, or None if whole runs are compared.
@@ -88,6 +100,7 @@ class Runs:
     b: Record
     steps: tuple[int, int] | None
     names: tuple[str, str]
+    earlier: Earlier = Earlier()
     _kept: dict[tuple[Any, ...], pd.DataFrame] = field(default_factory=dict)
 
     def once(self, key: tuple[Any, ...], table: Callable[[], pd.DataFrame]) -> pd.DataFrame:
@@ -97,7 +110,7 @@ class Runs:
         return self._kept[key].copy()
 
     @classmethod
-    def of(cls, a: Record, b: Record, per: str | None) -> Runs:
+    def of(cls, a: Record, b: Record, per: str | None, earlier: Earlier = Earlier()) -> Runs:
         """Return the runs, per step if both have steps, unless ``per`` is "run" or "step"."""
         if per not in (STEP, RUN, None):
             raise OptionError(f"runs are compared per {STEP!r} or per {RUN!r}, not per {per!r}")
@@ -111,7 +124,7 @@ class Runs:
                 "torch's profiler, or compare per 'run'"
             )
         steps = counts if all(counts) and per != RUN else None
-        return cls(*with_same_cells(a, b), steps, (_name(a), _name(b)))
+        return cls(*with_same_cells(a, b), steps, (_name(a), _name(b)), earlier)
 
 
 def _name(run: Record) -> str:
@@ -159,7 +172,7 @@ def _modules(runs: Runs, chosen: str) -> pd.DataFrame:
 
 
 def lines(runs: Runs, measure: str | None) -> pd.DataFrame:
-    """Compare cell lines by their text (see `matching.by_text`)."""
+    """Compare cell lines by their text (see `line_matching.by_text`)."""
     chosen = measure_of(runs.a, runs.b, measure)
     return runs.once(("lines", chosen), lambda: _lines(runs, chosen))
 
@@ -247,14 +260,6 @@ def spread_of_steps(runs: Runs) -> float:
     if runs.steps is None or min(runs.steps) < 2:
         return float("nan")
     return float(max(spread(times[None, :])[0] for times in step_times(runs)))
-
-
-def differ(runs: Runs) -> bool:
-    """Whether the steps of the runs differ by more than noise, if that can be known."""
-    a, b = step_times(runs)
-    if np.isnan(spread_of_steps(runs)):
-        return bool(np.median(a) != np.median(b))
-    return not are_noise(a[None, :], b[None, :])[0]
 
 
 def _steps_or_run(run: Record, has_steps: bool) -> pd.DataFrame:

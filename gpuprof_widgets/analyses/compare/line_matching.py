@@ -1,0 +1,166 @@
+"""Match the lines of two runs by their text, as diff does; `by_text` and `source` are made of it.
+
+A line that was edited is matched with what it was: of the lines that diff replaces by others, those
+that are alike.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from gpuprof_widgets.analyses.compare.matching import ALONE, EXACT, SIMILAR, Pairs
+from gpuprof_widgets.analyses.owners import LineSource
+from gpuprof_widgets.trace.schema import NONE
+
+CellLines = list[tuple[int, str]]
+"""The lines of a cell, each with its number."""
+Place = tuple[str, int]
+"""A cell and the number of a line."""
+
+ALIKE = 0.6
+"""How much of two texts has to be equal for one to be an edit of the other (difflib's ratio; its
+`get_close_matches` takes the same)."""
+MOST_EDITS = 10_000
+"""Pairs of lines that are looked at as edits, where diff replaces some by others: about 0.1 s."""
+MAGIC = "%%gpuprofile"
+
+
+def by_text(
+    a: pd.DataFrame, b: pd.DataFrame, sources_a: list[LineSource], sources_b: list[LineSource]
+) -> Pairs:
+    """Pair lines (``cell``, ``line``, ``code``) of equal or similar text in the same order.
+
+    Cells are paired by how much of their text is equal, as their numbers change. ``names``:
+    ``cell``, ``code`` and ``line_b`` of b, ``cell_a``, ``code_a`` and ``line_a`` of a, ``matched``.
+    Where a run has no such line its ``line_`` is -1; ``cell`` and ``code`` are a's for lines of a
+    alone, ``cell_a`` and ``code_a`` are "" for lines of b alone.
+    """
+    texts = _texts(a, sources_a), _texts(b, sources_b)
+    partner = {
+        (cell_b, b_line): (cell_a, a_line)
+        for cell_a, cell_b in _same_cells(*texts)
+        for a_line, b_line in _line_pairs(texts[0][cell_a], texts[1][cell_b])
+    }
+    lines_a = list(zip(a["cell"].astype(str), a["line"].astype(int), a["code"], strict=True))
+    rows = [(cell, code, NONE, cell, code, line, ALONE) for cell, line, code in lines_a]
+    place = {(cell, line): row for row, (cell, line, _) in enumerate(lines_a)}
+    rows_b = []
+    for cell, line, code in zip(
+        b["cell"].astype(str), b["line"].astype(int), b["code"], strict=True
+    ):
+        row = place.get(partner.get((cell, line), ("", NONE)), len(rows))
+        if row == len(rows):
+            rows.append((cell, code, line, "", "", NONE, ALONE))
+        else:
+            cell_a, line_a, code_a = lines_a[row]
+            how = EXACT if code_a.strip() == code.strip() else SIMILAR
+            rows[row] = (cell, code, line, cell_a, code_a, line_a, how)
+        rows_b.append(row)
+    columns = ["cell", "code", "line_b", "cell_a", "code_a", "line_a", "matched"]
+    names = pd.DataFrame(rows, columns=columns)
+    texts_of = dict.fromkeys(("cell", "code", "cell_a", "code_a", "matched"), object)
+    return Pairs(
+        names.astype(texts_of)[["cell", "code", "line_a", "line_b", "cell_a", "code_a", "matched"]],
+        np.arange(len(a), dtype=np.int64),
+        np.array(rows_b, np.int64),
+    )
+
+
+def source_pairs(a: list[LineSource], b: list[LineSource]) -> list[tuple[Place, Place]]:
+    """Return the lines of each pair of cells in their order, as (cell, line) of a and of b.
+
+    A line that only one run has stands opposite of line -1. Cells without a counterpart, and the
+    line of the magic, are left out.
+    """
+    texts = _source_texts(a), _source_texts(b)
+    return [
+        ((cell_a, line_a), (cell_b, line_b))
+        for cell_a, cell_b in _same_cells(*texts)
+        for line_a, line_b in _aligned(texts[0][cell_a], texts[1][cell_b])
+    ]
+
+
+def _source_texts(sources: list[LineSource]) -> dict[str, CellLines]:
+    """Return the lines of each cell that the record has, but for the magic's own."""
+    return {
+        source.name: [
+            (source.first + place, line.strip())
+            for place, line in enumerate(source.text)
+            if place or not line.startswith(MAGIC)
+        ]
+        for source in sources
+    }
+
+
+def _texts(keys: pd.DataFrame, sources: list[LineSource]) -> dict[str, CellLines]:
+    """Return the lines of each cell: all where the record has its text, else those that ran."""
+    texts = _source_texts(sources)
+    for cell, group in keys.groupby("cell", sort=False):
+        ran = sorted(zip(group["line"], group["code"], strict=True))
+        texts.setdefault(str(cell), [(int(line), str(code).strip()) for line, code in ran])
+    return texts
+
+
+def _same_cells(a: dict[str, CellLines], b: dict[str, CellLines]) -> list[tuple[str, str]]:
+    """Return the cells of a and b that have most lines in common, else most edited ones."""
+    free, pairs = dict(a), {}
+    for count in (_equal_lines, _matched_lines):
+        for cell in [cell for cell in b if cell not in pairs]:
+            likeness = {name: (count(free[name], b[cell]), name == cell) for name in free}
+            best = max(likeness, key=lambda name: likeness[name], default=None)
+            if best is not None and likeness[best][0] > 0:
+                del free[best]
+                pairs[cell] = best
+    return [(pairs[cell], cell) for cell in b if cell in pairs]
+
+
+def _equal_lines(a: CellLines, b: CellLines) -> int:
+    """Return how many lines, which are not empty, are equal and in the same order."""
+    texts = [text for _, text in a], [text for _, text in b]
+    matcher = difflib.SequenceMatcher(None, *texts, autojunk=False)
+    blocks = matcher.get_matching_blocks()
+    return sum(bool(text) for at, _, size in blocks for text in texts[0][at : at + size])
+
+
+def _matched_lines(a: CellLines, b: CellLines) -> int:
+    text = dict(a)
+    return sum(1 for line, _ in _line_pairs(a, b) if text[line])
+
+
+def _line_pairs(a: CellLines, b: CellLines) -> list[tuple[int, int]]:
+    """Return the numbers of the lines that both cells have."""
+    return [(in_a, in_b) for in_a, in_b in _aligned(a, b) if NONE not in (in_a, in_b)]
+
+
+def _aligned(a: CellLines, b: CellLines) -> Iterator[tuple[int, int]]:
+    """Yield the numbers of the lines of both cells side by side, as diff aligns them; -1: none."""
+    texts = [text for _, text in a], [text for _, text in b]
+    matcher = difflib.SequenceMatcher(None, *texts, autojunk=False)
+    for _, first_a, end_a, first_b, end_b in matcher.get_opcodes():
+        next_a, next_b = first_a, first_b
+        for at_a, at_b in _edited(texts[0][first_a:end_a], texts[1][first_b:end_b]):
+            yield from _apart(a[next_a : first_a + at_a], b[next_b : first_b + at_b])
+            yield a[first_a + at_a][0], b[first_b + at_b][0]
+            next_a, next_b = first_a + at_a + 1, first_b + at_b + 1
+        yield from _apart(a[next_a:end_a], b[next_b:end_b])
+
+
+def _apart(a: CellLines, b: CellLines) -> Iterator[tuple[int, int]]:
+    yield from ((line, NONE) for line, _ in a)
+    yield from ((NONE, line) for line, _ in b)
+
+
+def _edited(a: list[str], b: list[str]) -> Iterator[tuple[int, int]]:
+    """Yield the positions of lines that are equal or alike, in the order of both."""
+    at_b = 0
+    for at_a, text in enumerate(a if len(a) * len(b) <= MOST_EDITS else ()):
+        for place in range(at_b, len(b)):
+            alike = difflib.SequenceMatcher(None, text, b[place], autojunk=False)
+            if text == b[place] or (text and alike.quick_ratio() >= ALIKE <= alike.ratio()):
+                yield at_a, place
+                at_b = place + 1
+                break

@@ -1,0 +1,162 @@
+"""The sentence on a step or run as a whole: how much time, how sure that is, and what made it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
+from gpuprof_widgets.analyses.compare import tables
+from gpuprof_widgets.analyses.compare.tables import ENOUGH_STEPS, MEASURE, NOISE, Runs, are_noise
+from gpuprof_widgets.analyses.findings.finding import Finding, code
+
+Numbers = npt.NDArray[np.float64]
+
+STEPS = "ProfilerStep*"
+"""The op that stands for all steps of torch's profiler."""
+SAME_TIME = "A and B take the same time"
+TEN = 9.95
+"""Times as long, from which on the number has no decimals."""
+
+NORMAL_95 = 1.96
+"""Standard deviations of a normal distribution around 95 % of it."""
+
+ALL, MOST = 0.95, 0.6
+"""Shares of the difference that one op has at least, for "all of it" and "most of it"."""
+AGAINST = 0.1
+"""Share of the difference by which other ops may work against it, or the GPU differ from it."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """How long (ns) a step or run takes in either run, medians; ``margin`` of b / a, or NaN.
+
+    The margin is how far the ends of `ratio_interval` lie from it.
+    """
+
+    a: float
+    b: float
+    margin: float
+
+    def words(self) -> str:
+        """Return ``22 % ± 3 % less time`` or, from twice on, ``40 times as long``."""
+        if self.b < 2 * self.a:
+            margin = f" ± {_short(self.margin)}" if self.margin > 0 else ""
+            share = f"{format_share(abs(self.b - self.a) / self.a)}{margin}"
+            return f"{share} {'less' if self.b < self.a else 'more'} time"
+        times = self.b / max(self.a, 1)
+        return f"{times:,.0f} times as long" if times >= TEN else f"{times:.1f} times as long"
+
+
+def _short(share: float) -> str:
+    return format_share(share).replace(".0 %", " %")
+
+
+def whole(runs: Runs) -> Finding:
+    """Return the finding on the step or run as a whole."""
+    change = change_of(runs)
+    a, b = change.a, change.b
+    thing = "run" if runs.steps is None else "step"
+    both = f"{format_ns(a)} → {format_ns(b)}"
+    if a == b:
+        text = f"No difference: a {thing} takes {format_ns(a)} in both."
+        return Finding(text, rule="whole", title=SAME_TIME)
+    if not differ(runs):
+        text = f"No difference beyond the noise: {both} per {thing} ({_unsure(runs, change)})."
+        return Finding(text, rule="whole", title="No difference between A and B beyond the noise")
+    title = f"B's {thing} takes {change.words()}"
+    text = f"{title}{_made_by(runs)}: {both} ({_unsure(runs, change)})."
+    share = abs(b - a) / max(a, 1)
+    return Finding(text, cost_ns=int(abs(b - a)), share=share, rule="whole", title=title)
+
+
+def change_of(runs: Runs) -> Change:
+    """Return the times of both runs as a whole."""
+    a, b = tables.step_times(runs)
+    low, high = ratio_interval(a, b)
+    before, after = float(np.median(a)), float(np.median(b))
+    ratio = after / max(before, 1)
+    return Change(before, after, max(ratio - low, high - ratio))
+
+
+def differ(runs: Runs) -> bool:
+    """Whether the steps of the runs differ by more than noise, if that can be known.
+
+    With four steps and more the interval of their ratio does not hold 1 either. Where they have no
+    steps, b differs by noise if it lies among other runs of a's code.
+    """
+    a, b = tables.step_times(runs)
+    if np.isnan(tables.spread_of_steps(runs)):
+        known = [float(np.median(a)), *runs.earlier.times_ns]
+        return not min(known) <= float(np.median(b)) <= max(known)
+    low, high = ratio_interval(a, b)
+    return not (low <= 1 <= high) and not are_noise(a[None, :], b[None, :])[0]
+
+
+def ratio_interval(a: Numbers, b: Numbers) -> tuple[float, float]:
+    """Return between what the ratio b / a of the times of steps lies, at 95 % confidence.
+
+    That is the interval of Hodges and Lehmann (1963): of all ratios of a step of b to one of a, the
+    k-th from either end, where k is that of the rank sum test (normal approximation; Hollander and
+    Wolfe, Nonparametric Statistical Methods, section 4.3). It assumes nothing of the distribution,
+    but that the steps of a run do not depend on one another. NaN with fewer than four steps in
+    either run.
+    """
+    n, m = len(a), len(b)
+    if min(n, m) < ENOUGH_STEPS or a.min() <= 0:
+        return math.nan, math.nan
+    ratios = np.sort((b[:, None] / a[None, :]).ravel())
+    k = max(math.floor(n * m / 2 - NORMAL_95 * math.sqrt(n * m * (n + m + 1) / 12)), 1)
+    return float(ratios[k - 1]), float(ratios[-k])
+
+
+def _unsure(runs: Runs, change: Change) -> str:
+    """Return how the times were made, and what is known of their noise."""
+    if runs.steps is not None and min(runs.steps) >= 2:
+        apart = f"the steps of one run vary by {format_ns(tables.spread_of_steps(runs))}"
+        interval = ", ± is the 95 % interval" if change.margin > 0 else ""
+        return f"medians of {runs.steps[0]:,} and {runs.steps[1]:,} steps{interval}; {apart}"
+    if times := runs.earlier.times_ns:
+        runs_of_a = "other runs" if len(times) > 1 else "other run"
+        low, high = format_ns(min(times)), format_ns(max(times))
+        took = low if low == high else f"{low} to {high}"
+        return f"{format_count(len(times), runs_of_a.removesuffix('s'))} of A's code took {took}"
+    if runs.steps is None:
+        return "not both have steps, so noise and change cannot be distinguished"
+    return "one step only, so noise and change cannot be distinguished"
+
+
+def _made_by(runs: Runs) -> str:
+    """Return ``, all of it in `aten::copy_` `` where one op made the difference, else "".
+
+    Nothing is said where other ops work against it: then it takes two to make the difference.
+    """
+    table = tables.ops(runs, None)
+    before, after = (float(np.mean(times)) for times in tables.step_times(runs))
+    delta = after - before
+    if not len(table) or (table.attrs[MEASURE] != "cpu_self" and not _is_the_gpus(runs, delta)):
+        return ""
+    shares = table["delta_ns"].to_numpy(float) / delta
+    first = int(shares.argmax())
+    against = -shares[shares < 0].sum()
+    if shares[first] < MOST or shares.sum() > 1 + AGAINST or against > AGAINST:
+        return ""
+    row = table.iloc[first]
+    if row["change"] == NOISE:
+        return ""
+    how_much = "all" if shares[first] >= ALL else "most"
+    is_python = row["name"] == STEPS or row["category"] == "user_annotation"
+    where = "Python, outside of ops" if is_python else code(str(row["name"]))
+    return f", {how_much} of it in {where}"
+
+
+def _is_the_gpus(runs: Runs, delta: float) -> bool:
+    """Whether the GPU was busy for as much longer as the steps took longer."""
+    steps = tables.steps(runs)
+    paired = steps[(steps["a_ns"] > 0) & (steps["b_ns"] > 0)]
+    busy: pd.Series[float] = paired["gpu_busy_b_ns"] - paired["gpu_busy_a_ns"]
+    return len(paired) > 0 and abs(float(busy.mean()) - delta) <= AGAINST * abs(delta)
