@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gpuprof_widgets.profiles import Profile, compare, explore, load
     from gpuprof_widgets.profiling import profile, steps
     from gpuprof_widgets.profiling_ranks import profile_ranks
+    from gpuprof_widgets.run_history import history
     from gpuprof_widgets.trace.model import Trace
 
 __version__ = "0.1.0"
@@ -30,6 +31,7 @@ __all__ = [
     "__version__",
     "compare",
     "explore",
+    "history",
     "last",
     "lines",
     "load",
@@ -52,6 +54,7 @@ _HOMES = {
     "Trace": "gpuprof_widgets.trace.model",
     "compare": "gpuprof_widgets.profiles",
     "explore": "gpuprof_widgets.profiles",
+    "history": "gpuprof_widgets.run_history",
     "lines": "gpuprof_widgets.capture.lines",
     "load": "gpuprof_widgets.profiles",
     "measured_peaks": "gpuprof_widgets.capture.environment",

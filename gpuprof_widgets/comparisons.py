@@ -11,13 +11,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gpuprof_widgets import runtime_carrier
+from gpuprof_widgets.analyses.compare.tables import NO_OTHERS, Earlier, Runs
 from gpuprof_widgets.analyses.reasons import with_reasons
 from gpuprof_widgets.trace.model import Record
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from gpuprof_widgets.analyses.compare.tables import Runs
     from gpuprof_widgets.analyses.findings.finding import Findings
 
 
@@ -42,17 +42,19 @@ class Comparison:
 
     Rows are sorted by how much they moved the total; the differences add up to its difference.
     A cell that ran again under another number counts as the same cell, such as ``Cell [3 → 4]``.
+
+    ``earlier``: how long other runs of a's code took, by which `findings` tell noise (as
+    `gpuprof_widgets.history` knows it).
     """
 
     a: Record
     b: Record
     per: str | None = None
+    earlier: Earlier = NO_OTHERS
 
     @cached_property
     def _runs(self) -> Runs:
-        from gpuprof_widgets.analyses.compare.tables import Runs
-
-        return Runs.of(self.a, self.b, self.per)
+        return Runs.of(self.a, self.b, self.per, self.earlier)
 
     def ops(self, *, measure: str | None = None) -> pd.DataFrame:
         """One row per op, annotation and runtime call: ``name``, ``category`` and the numbers.
@@ -80,11 +82,23 @@ class Comparison:
         """One row per line: ``cell``, ``code``, ``line_a``, ``line_b`` (-1: not there), numbers.
 
         A line's self time includes its waits for the GPU. Lines are matched by their text and
-        order, as in diff.
+        order, as in diff; an edited line (``matched`` is "similar") has a's text as ``code_a`` and
+        a's cell as ``cell_a``.
         """
         from gpuprof_widgets.analyses.compare import tables
 
         return tables.lines(self._runs, measure)
+
+    def source(self) -> pd.DataFrame:
+        """Return every line of the cells that both runs have, in the order of the text.
+
+        Columns: ``cell`` (b's), ``line_a``, ``code_a``, ``line_b``, ``code_b`` (-1 and "" where a
+        run has no such line), ``source`` ("same", "changed", "added", "gone"), ``a_ns``, ``b_ns``
+        and ``delta_ns`` (wall self times as of `lines`; NaN where the run recorded none).
+        """
+        from gpuprof_widgets.analyses.compare.source import source
+
+        return source(self._runs)
 
     def functions(self) -> pd.DataFrame:
         """One row per Python function (see `python_time`): ``name`` and the numbers, per run.

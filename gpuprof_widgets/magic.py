@@ -33,6 +33,7 @@ from gpuprof_widgets.options import Options
 from gpuprof_widgets.profiling import check, is_recorded, keep, keeper, read
 
 if TYPE_CHECKING:
+    from gpuprof_widgets.comparisons import Comparison
     from gpuprof_widgets.profiles import Profile
 
 NAME = "gpuprofile"
@@ -163,23 +164,31 @@ class GpuprofMagics(Magics):
                 stage = "saved"
                 problems += keep(profile, options)
                 stage = "shown"
-                self._show(profile, options)
+                problems += self._show(profile, options)
         except Exception as error:
             problems.append(f"the profile could not be {stage}: {type(error).__name__}: {error}")
         except KeyboardInterrupt:
             problems.append(f"interrupted before the profile was {stage}; the cell had ended")
         self._name_and_print(profile, problems, options)
 
-    def _show(self, profile: Profile, options: Options) -> None:
-        """Show the profile, or the explorer of it, which is a variable as well."""
-        if options.explore is None:
+    def _show(self, profile: Profile, options: Options) -> list[str]:
+        """Show the profile, what changed in it, or the explorer of it, which is a variable as well.
+
+        Returns one line where it cannot be compared; then it is shown by itself.
+        """
+        if options.explore is not None:
+            explorer = profile.explore(sort=options.sort, top=options.top)
+            self._shell.user_ns[options.explore] = explorer
             if not options.quiet:
+                display(explorer)  # type: ignore[no-untyped-call]
+        elif not options.quiet:
+            comparison, problems = _since_previous_run() if options.compare else (None, [])
+            if comparison is None:
                 profile.show(sort=options.sort, top=options.top)
-            return
-        explorer = profile.explore(sort=options.sort, top=options.top)
-        self._shell.user_ns[options.explore] = explorer
-        if not options.quiet:
-            display(explorer)  # type: ignore[no-untyped-call]
+            else:
+                comparison.show()
+            return problems
+        return []
 
     def _name_and_print(self, profile: Profile, problems: list[str], options: Options) -> None:
         """Assign the profile to its variable, and print the problems."""
@@ -191,6 +200,16 @@ class GpuprofMagics(Magics):
             problems = problems if options.save is not None else []  # a file was asked for
         for problem in problems:
             print(f"gpuprofile: {problem}", file=sys.stderr)
+
+
+def _since_previous_run() -> tuple[Comparison | None, list[str]]:
+    """Compare the last run with the previous one of its cell, else return one line with why not."""
+    from gpuprof_widgets.run_history import history
+
+    try:
+        return history.compare(), []
+    except OptionError as error:
+        return None, [f"--compare: {error}"]
 
 
 class _Recorded:

@@ -166,6 +166,9 @@ class Options(ProfileOptions):
         bare="explorer",
         lasting=False,
     )
+    compare: bool = _output(
+        False, "show what changed since the previous run of this cell, instead of the report"
+    )
     steps: int | None = _loop(
         None,
         "bound the loop: record this many iterations, not the whole cell, then end it",
@@ -196,6 +199,8 @@ class Options(ProfileOptions):
             value = getattr(self, name)
             if value is not None and not _is_variable(value):
                 raise OptionError(f"{name} names a variable, which {value!r} cannot be")
+        if self.compare and self.explore is not None:
+            raise OptionError("compare and explore both stand in the report's place: give one")
         if self.save == "":
             raise OptionError("save is the path of a file, not an empty text")
         if not self.modules:

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
+from gpuprof_widgets import runtime_carrier
 from gpuprof_widgets.capture.cell import cell_numbers
 from gpuprof_widgets.exceptions import OptionError, RecordingError
 from gpuprof_widgets.options import Options, ProfileOptions, with_keywords
@@ -261,8 +262,15 @@ def _check_writable(path: Path) -> None:
 
 
 def keep_as_last(profile: Profile) -> None:
-    """Set `gpuprof_widgets.last`, which users may set to None to free its memory."""
+    """Make the profile `gpuprof_widgets.last`, and a run of `gpuprof_widgets.history`.
+
+    Both hold its memory: users may set the first to None, and clear the second.
+    """
+    from gpuprof_widgets.run_history import history
+
     vars(sys.modules["gpuprof_widgets"])["last"] = profile
+    carrier = runtime_carrier.followed
+    history.add(profile, cell_id=carrier.cell_id if carrier else "")
 
 
 def finish(recorder: Recorder, options: Options, result: Profile) -> list[str]:

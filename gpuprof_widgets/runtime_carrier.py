@@ -32,6 +32,8 @@ class RuntimeCarrier:
         self._carrier: str | None = None
         self._embedded_at = 0.0
         self._current = ""
+        self.cell_id = ""
+        """The front end's name of the cell that runs, "" where it tells none."""
         self._code = ""
         self._embeddings = 0
         self._mark = b""
@@ -44,6 +46,7 @@ class RuntimeCarrier:
         """Take note of an execute request, before its code runs."""
         metadata = message.get("metadata") or {}
         self._current = _cell(message)
+        self.cell_id = str(metadata.get("cellId") or "")
         self._code = _code(message)
         shown = self._without.pop(self._current, None)
         # After another embedding a dead report needs none of its own: that one serves the page.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @click.command(
     "run",
     cls=RecordingCommand,
-    without={"explore"},
+    without={"compare", "explore"},
     epilog="\b\nExamples:\n  gpuprof run train.py --epochs 1\n"
     "  gpuprof run --steps 8 --shapes -o run.gpuprof train.py\n"
     "  gpuprof run -o report.html -m package.train",

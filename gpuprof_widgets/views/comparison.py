@@ -16,6 +16,7 @@ from bokeh.models.ui import UIElement
 from gpuprof_widgets.analyses.compare import tables
 from gpuprof_widgets.analyses.compare.measured import QUANTITIES
 from gpuprof_widgets.analyses.compare.sentences import comparison_findings
+from gpuprof_widgets.analyses.compare.source import edits
 from gpuprof_widgets.analyses.compare.tables import ADDED, MEASURE, NOISE, SAME, Runs
 from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.trace.model import Record
@@ -36,6 +37,7 @@ from gpuprof_widgets.views.side_by_side import (
     store_group,
     timelines_picture,
 )
+from gpuprof_widgets.views.source_table import page_source, static_source
 from gpuprof_widgets.views.table import Column, Table
 from gpuprof_widgets.views.table_renderers import html_table, listed, page_table
 
@@ -120,13 +122,14 @@ def static_bundle(runs: Runs) -> dict[str, str]:
 
 def static_html(runs: Runs) -> str:
     """Return findings and tables as HTML without script, as in `report.static_html`."""
-    tables = map(html_table, _tables(runs))
-    return html_summary(comparison_findings(runs), tables, all_in=ALL_FINDINGS)
+    shown = map(html_table, [*static_source(runs), *_tables(runs)])
+    return html_summary(comparison_findings(runs), shown, all_in=ALL_FINDINGS)
 
 
 def static_text(runs: Runs) -> str:
     """Return findings and tables as plain text: below 80 columns, no escape codes."""
-    return text_summary(comparison_findings(runs), _tables(runs), all_in=ALL_FINDINGS)
+    shown = [*static_source(runs), *_tables(runs)]
+    return text_summary(comparison_findings(runs), shown, all_in=ALL_FINDINGS)
 
 
 def titled_tables(runs: Runs) -> list[tuple[str, str, pd.DataFrame]]:
@@ -206,10 +209,13 @@ def delta_tables(runs: Runs) -> list[dict[str, Any]]:
     Each listed row has ``changed`` (whether it is more than noise), ``names`` (of its events in
     either run) and ``category`` (of its events, "" without any).
     """
-    return [
+    tables = [
         _page_delta(f"{noun.lower()} {number}", noun, title, table)
         for number, (noun, title, table) in enumerate(titled_tables(runs))
     ]
+    # What changed in the source comes first: that is what the reader wants to see the effect of.
+    lines = page_source(runs)
+    return [*lines, *tables] if len(edits(runs)) else [*tables, *lines]
 
 
 def _page_delta(key: str, noun: str, title: str, table: pd.DataFrame) -> dict[str, Any]:
@@ -253,7 +259,11 @@ def _names(row: dict[Any, Any]) -> list[list[str]]:
     """Return the names that the row's events have in A, and in B."""
     if "code" in row:
         lines = (row["line_a"], row["line_b"])
-        return [[f"{line}: {row['code']}"] if line >= 0 else [] for line in lines]
+        codes = (row["code_a"], row["code"])
+        return [
+            [f"{line}: {code}"] if line >= 0 else []
+            for line, code in zip(lines, codes, strict=True)
+        ]
     if "name_a" not in row:
         return [[], []]
     return [[name for name in str(row[key]).split("\n") if name] for key in ("name_a", "name_b")]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share, signed_ns
 from gpuprof_widgets.analyses.compare import source, tables
+from gpuprof_widgets.analyses.compare.labels import device_names
 from gpuprof_widgets.analyses.compare.measured import QUANTITIES, ops, python_recorder
 from gpuprof_widgets.analyses.compare.tables import ADDED, GONE, MEASURE, NOISE, SAME, Runs
 from gpuprof_widgets.analyses.compare.whole import (
@@ -57,7 +57,7 @@ def comparison_findings(runs: Runs) -> list[Finding]:
         return _functions_without_trace(runs) or [without]
     first = whole(runs)
     if not differ(runs):
-        return [first, *_not_alike(runs)]
+        return [first, *_source(runs), *_not_alike(runs)]
     on_cpu = tables.ops(runs, "cpu_self")
     ops = tables.ops(runs, None)
     causes = (
@@ -117,10 +117,10 @@ def _source(runs: Runs) -> list[Finding]:
 
     Where times differ and the code does not, the reader must not take the difference for its work.
     """
-    if not source.has_all_of_both(runs):
-        return []
     edits = source.edits(runs)
     if not len(edits):
+        if not (differ(runs) and source.has_all_of_both(runs)):
+            return []
         text = (
             "The recorded code is the same in A and B: the difference comes from elsewhere, such "
             "as warm-up, caches, the data, the machine, or functions that the code calls."
@@ -196,7 +196,7 @@ def _class_names(table: pd.DataFrame) -> pd.DataFrame:
 
 def _not_alike(runs: Runs) -> list[Finding]:
     """Return what differs between the recordings, not between the programs."""
-    devices = [_device_names(run) for run in (runs.a, runs.b)]
+    devices = [device_names(run) for run in (runs.a, runs.b)]
     findings = [*_endings(runs), *_first_run(runs)]
     if all(devices) and devices[0] != devices[1]:
         text = f"A ran on {devices[0]}, B on {devices[1]}."
@@ -294,15 +294,3 @@ def _outside(runs: Runs) -> list[Finding]:
     parts = [f"{format_share(share)} of {run}'s" for share, run in zip(shares, "AB", strict=True)]
     text = f"Outside of the steps, and so not compared: {' and '.join(parts)} CPU time."
     return [_unlike(text, "Time outside of the steps is not compared")]
-
-
-def _device_names(run: Record) -> str:
-    """Return the GPUs that a run saw, by name."""
-    given: Any = run.metadata.get("devices") or []
-    try:
-        listed: Sequence[Any] = json.loads(given) if isinstance(given, str) else given
-    except ValueError:
-        return ""
-    names = [str(device.get("name")) for device in listed if isinstance(device, Mapping)]
-    kinds = dict.fromkeys(names)
-    return " and ".join(f"{names.count(kind)} × {kind}" for kind in kinds)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.compare import measured
+from gpuprof_widgets.analyses.compare.labels import run_names
 from gpuprof_widgets.analyses.compare.line_matching import by_text
 from gpuprof_widgets.analyses.compare.matching import (
     Pairs,
@@ -88,19 +89,22 @@ class Earlier:
     a_is_first: bool = False
 
 
+NO_OTHERS = Earlier()
+
+
 @dataclass(frozen=True, eq=False)
 class Runs:
     """Two runs, and the number of steps of each, or None if whole runs are compared.
 
-    Both runs use the same names for the same cells (see `with_same_cells`); ``names`` are the names
-    of the runs.
+    Both runs use the same names for the same cells (see `with_same_cells`); ``names`` tell
+    the runs apart.
     """
 
     a: Record
     b: Record
     steps: tuple[int, int] | None
     names: tuple[str, str]
-    earlier: Earlier = Earlier()
+    earlier: Earlier = NO_OTHERS
     _kept: dict[tuple[Any, ...], pd.DataFrame] = field(default_factory=dict)
 
     def once(self, key: tuple[Any, ...], table: Callable[[], pd.DataFrame]) -> pd.DataFrame:
@@ -110,7 +114,7 @@ class Runs:
         return self._kept[key].copy()
 
     @classmethod
-    def of(cls, a: Record, b: Record, per: str | None, earlier: Earlier = Earlier()) -> Runs:
+    def of(cls, a: Record, b: Record, per: str | None, earlier: Earlier = NO_OTHERS) -> Runs:
         """Return the runs, per step if both have steps, unless ``per`` is "run" or "step"."""
         if per not in (STEP, RUN, None):
             raise OptionError(f"runs are compared per {STEP!r} or per {RUN!r}, not per {per!r}")
@@ -124,14 +128,7 @@ class Runs:
                 "torch's profiler, or compare per 'run'"
             )
         steps = counts if all(counts) and per != RUN else None
-        return cls(*with_same_cells(a, b), steps, (_name(a), _name(b)), earlier)
-
-
-def _name(run: Record) -> str:
-    """A run's label, or the name of its file; "" where it has neither."""
-    return str(
-        run.metadata.get("label") or str(run.metadata.get("source") or "").rsplit("/", 1)[-1]
-    )
+        return cls(*with_same_cells(a, b), steps, run_names(a, b), earlier)
 
 
 def ops(runs: Runs, measure: str | None) -> pd.DataFrame:

@@ -44,13 +44,14 @@ export class DeltaTableView extends TableView<number> {
   }
 
   protected override first_order(): Order {
-    return {key: this.deltas.sort, descending: true}
+    const {sort} = this.deltas
+    return {key: sort, descending: sort != "order"} // the source stands in its own order
   }
 
   protected list_columns(): Column<number>[] {
     const {columns, values, category} = this.deltas
     const shown = columns.map(([key, label, unit], at): Column<number> =>
-      ({key, label, unit, title: TITLES[key], note: key == "name" ? (row) => this.names_of(row) : undefined, value: (row) => values[at][row]}))
+      ({key, label, unit, title: TITLES[key], is_code: key.startsWith("text_"), is_hidden: key == "order", note: key == "name" ? (row) => this.names_of(row) : undefined, value: (row) => values[at][row]}))
     return [...shown, {key: "category", label: "Category", unit: "text", value: (row) => category[row], is_hidden: true}]
   }
 

@@ -1,0 +1,104 @@
+"""The source of two runs side by side as a table: what diff shows, with the times of the lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.compare.source import CHANGED, source
+from gpuprof_widgets.analyses.compare.tables import ADDED, GONE, SAME, Runs
+from gpuprof_widgets.views.table import Column, Table
+from gpuprof_widgets.views.table_renderers import page_table
+
+TITLE = "Source side by side"
+AROUND = 3
+"""Lines that are shown before and after a change, as many as diff shows."""
+MARKS = {SAME: "", CHANGED: "~ ", ADDED: "+ ", GONE: "− "}
+NOTE = "~ changed, + new in B, − gone from A."
+STYLE = "font-family:monospace;white-space:pre-wrap"
+NO_BREAK = "\N{NO-BREAK SPACE}"
+WORDS = {ADDED: "new in B", CHANGED: "changed", GONE: "gone", SAME: "same"}
+
+COLUMNS = (
+    Column("name", "Line"),
+    Column("text_a", "Source of A"),
+    Column("text_b", "Source of B"),
+    Column("a_ns", "A", "ns"),
+    Column("b_ns", "B", "ns"),
+    Column("delta_ns", "B − A", "change"),
+)
+
+
+def static_source(runs: Runs) -> list[Table]:
+    """Return the changed lines with those around them; nothing where no line changed."""
+    rows = _rows(runs)
+    near = _near_changes(rows["source"])
+    shown = rows[near]
+    styles = {key: [STYLE] * len(shown) for key in ("text_a", "text_b")}
+    table = Table(TITLE, COLUMNS, shown, notes=(NOTE,), styles=styles, expendable=("a_ns", "b_ns"))
+    return [table] if near.any() else []
+
+
+def page_source(runs: Runs) -> list[dict[str, Any]]:
+    """Return all lines as `DeltaTable` reads a table; nothing where no source is known."""
+    rows = _rows(runs)
+    if not len(rows):
+        return []
+    order = Column("order", "#", "number")
+    words = Column("source", "Source")
+    table = Table(
+        TITLE,
+        (*COLUMNS, words, order),
+        rows.assign(order=range(1, len(rows) + 1), source=rows["source"].map(WORDS)),
+        sort="order",
+        notes=(NOTE,),
+    )
+    return [
+        {
+            **page_table(table),
+            "key": "source",
+            "noun": "Line",
+            "total": len(rows),
+            "changed": (_near_changes(rows["source"]) | ~_changes(rows).any()).tolist(),
+            "category": ["cell_line"] * len(rows),
+            "names": [_names(row) for row in rows.to_dict("records")],
+        }
+    ]
+
+
+def _rows(runs: Runs) -> pd.DataFrame:
+    table = source(runs)
+    number = table["line_b"].where(table["line_b"] >= 0, table["line_a"]).astype(str)
+    marks = table["source"].map(MARKS).astype(object)
+    return table.assign(
+        name=marks + number,
+        text_a=[_indented(code) for code in table["code_a"]],
+        text_b=[_indented(code) for code in table["code_b"]],
+    )
+
+
+def _indented(code: str) -> str:
+    """Return the line with an indentation that a page shows."""
+    bare = code.lstrip()
+    return NO_BREAK * len(code[: len(code) - len(bare)].expandtabs(4)) + bare
+
+
+def _names(row: dict[Any, Any]) -> list[list[str]]:
+    """Return the names that the line's events have in A, and in B."""
+    sides = ((row["line_a"], row["code_a"]), (row["line_b"], row["code_b"]))
+    return [[f"{line}: {code.strip()}"] if line >= 0 else [] for line, code in sides]
+
+
+def _changes(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    changed: npt.NDArray[np.bool_] = (rows["source"] != SAME).to_numpy(bool)
+    return changed
+
+
+def _near_changes(kinds: pd.Series[str]) -> npt.NDArray[np.bool_]:
+    """Return which lines changed, or stand near one that did."""
+    changed = (kinds != SAME).to_numpy(bool)
+    near = np.convolve(changed.astype(int), np.ones(2 * AROUND + 1, int), mode="same") > 0
+    return near if len(changed) > 2 * AROUND else np.full(len(changed), changed.any())
