@@ -167,7 +167,9 @@ class Options(ProfileOptions):
         lasting=False,
     )
     compare: bool = _output(
-        False, "show what changed since the previous run of this cell, instead of the report"
+        False,
+        "show what changed since the previous run of this cell, instead of the report",
+        lasting=False,
     )
     steps: int | None = _loop(
         None,

@@ -43,6 +43,10 @@ LAYERS = {
     "snakeviz_server": {"exceptions", "trace"},
     "profiling": {
         *("exceptions", "options", "trace", "capture", "analyses", "views", "profiles"),
+        *("run_history", "runtime_carrier"),
+    },
+    "run_history": {
+        *("exceptions", "options", "trace", "analyses", "views", "profiles", "comparisons"),
     },
     "profiling_ranks": {"exceptions", "options", "capture", "profiles", "profiling"},
     "runtime_carrier": set(),
@@ -70,6 +74,7 @@ LIBRARIES = {
     "exports": {"pandas"},
     "profiles": {"pandas"},
     "comparisons": {"pandas"},
+    "run_history": {"numpy", "pandas"},
     "many_ranks": {"numpy", "pandas", "dask", "distributed"},
     "defaults": {"traitlets"},
     "option_parsing": {"click"},

@@ -361,7 +361,7 @@ def _with_closed_output(command: list[str]) -> tuple[int, str]:
     return done.returncode, done.stderr.decode()
 
 
-OF_NOTEBOOKS = ("output", "explore")  # variables of a notebook
+OF_NOTEBOOKS = ("output", "explore", "compare")  # variables and cells of a notebook
 
 
 def test_it_has_the_magics_options_under_the_same_names() -> None:

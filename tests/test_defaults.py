@@ -17,7 +17,7 @@ from gpuprof_widgets.options import OPTIONS, Options
 from tests.kernels import Kernel
 from tests.shells import a_shell, loaded
 
-OF_ONE_CELL = {"name", "output", "explore", "save", "every"}
+OF_ONE_CELL = {"name", "output", "explore", "compare", "save", "every"}
 
 
 @pytest.fixture

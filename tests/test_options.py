@@ -33,6 +33,7 @@ def test_profile_shows_its_keywords_with_their_types_and_defaults() -> None:
         row.name: (row.type, row.default) for row in fields(ProfileOptions)
     }
     assert set(OPTIONS) - set(keywords) == {
+        "compare",  # `gpuprof_widgets.history.compare()` after it
         "explore",  # `run.explore()` after it
         "output",  # `-o run` in the magic is `as run` in a with statement
         *(name for name, option in OPTIONS.items() if option.group == "loop"),

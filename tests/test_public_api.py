@@ -23,6 +23,7 @@ def test_the_public_names() -> None:
         "__version__",
         "compare",
         "explore",
+        "history",
         "last",
         "lines",
         "load",

@@ -47,6 +47,7 @@ def page_source(runs: Runs) -> list[dict[str, Any]]:
     rows = _rows(runs)
     if not len(rows):
         return []
+    near = _near_changes(rows["source"])
     order = Column("order", "#", "number")
     words = Column("source", "Source")
     table = Table(
@@ -62,7 +63,8 @@ def page_source(runs: Runs) -> list[dict[str, Any]]:
             "key": "source",
             "noun": "Line",
             "total": len(rows),
-            "changed": (_near_changes(rows["source"]) | ~_changes(rows).any()).tolist(),
+            # Where nothing changed the whole source is shown.
+            "changed": (near if near.any() else ~near).tolist(),
             "category": ["cell_line"] * len(rows),
             "names": [_names(row) for row in rows.to_dict("records")],
         }
@@ -92,13 +94,9 @@ def _names(row: dict[Any, Any]) -> list[list[str]]:
     return [[f"{line}: {code.strip()}"] if line >= 0 else [] for line, code in sides]
 
 
-def _changes(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    changed: npt.NDArray[np.bool_] = (rows["source"] != SAME).to_numpy(bool)
-    return changed
-
-
 def _near_changes(kinds: pd.Series[str]) -> npt.NDArray[np.bool_]:
     """Return which lines changed, or stand near one that did."""
-    changed = (kinds != SAME).to_numpy(bool)
-    near = np.convolve(changed.astype(int), np.ones(2 * AROUND + 1, int), mode="same") > 0
-    return near if len(changed) > 2 * AROUND else np.full(len(changed), changed.any())
+    near: npt.NDArray[np.bool_] = (kinds != SAME).to_numpy(bool)
+    for _ in range(AROUND):
+        near = near | np.append(near[1:], False) | np.append(False, near[:-1])
+    return near[: len(kinds)]

@@ -131,8 +131,7 @@ def _source(runs: Runs) -> list[Finding]:
     more = f", and {format_count(len(edits) - NAMED, 'more line')}" if len(edits) > NAMED else ""
     per = "per step" if runs.steps else "of the run"
     text = f"Changed in the source: {', '.join(named)}{more} (wall self time {per})."
-    lines = format_count(len(edits), "line")
-    title = f"{lines} of the source {'differs' if len(edits) == 1 else 'differ'}"
+    title = f"The source differs in {format_count(len(edits), 'line')}"
     return [Finding(text, cost_ns=int(moved["moved_ns"].iloc[0]), rule="source", title=title)]
 
 

@@ -1,0 +1,303 @@
+"""What changed in the source of two runs, and what it is said to have made of the time."""
+
+from __future__ import annotations
+
+from functools import cache
+from math import comb
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from gpuprof_widgets.analyses.compare.labels import run_names
+from gpuprof_widgets.analyses.compare.tables import Earlier
+from gpuprof_widgets.analyses.compare.whole import ratio_interval
+from gpuprof_widgets.comparisons import Comparison
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.views.comparison import delta_tables, static_html, static_text
+from tests.traces import Row, annotation, cell_line, kernel, op, trace_of
+
+BEFORE = [
+    "%%gpuprofile",
+    "model = build()",
+    "for x in loader:",
+    "    y = model(x.cpu())",
+    "    print(y)",
+    "",
+    "done()",
+]
+AFTER = [
+    "%%gpuprofile --compare",
+    "import torch",
+    "model = build()",
+    "for x in loader:",
+    "    y = model(x)",
+    "",
+    "done()",
+]
+
+
+def run(text: list[str], times: dict[int, int], **about: Any) -> Record:
+    """A run of a cell whose lines (by number) took these times, one after another."""
+    rows: list[Row] = []
+    at = 0
+    for line, dur in times.items():
+        rows.append(cell_line(line, text[line - 1].strip(), ts=at, dur=dur))
+        at += dur
+    cell = {
+        "label": "Cell [3]",
+        "source": "\n".join(text),
+        "first_line": 1,
+        "statements": [],
+        "beyond_limit": [],
+    }
+    return trace_of(*rows, **{"lines": {"limit": 10_000, "cells": [cell]}, **about})
+
+
+A = run(BEFORE, {2: 100, 3: 10, 4: 500, 5: 200, 7: 50})
+B = run(AFTER, {2: 20, 3: 100, 4: 10, 5: 150, 7: 50})
+
+
+def test_lines_stand_side_by_side_as_in_diff_and_edited_ones_are_one_line() -> None:
+    table = Comparison(A, B).source()
+    shown = list(zip(table["line_a"], table["line_b"], table["source"], strict=True))
+    assert shown == [
+        (-1, 2, "added"),
+        (2, 3, "same"),
+        (3, 4, "same"),
+        (4, 5, "changed"),
+        (5, -1, "gone"),
+        (6, 6, "same"),
+        (7, 7, "same"),
+    ]
+    times = table[["a_ns", "b_ns", "delta_ns"]].to_numpy()
+    np.testing.assert_equal(times[3], [500, 150, -350])
+    np.testing.assert_equal(times[4], [200, np.nan, np.nan])
+    np.testing.assert_equal(times[5], [np.nan] * 3)
+    assert table["code_a"].tolist()[3] == "    y = model(x.cpu())"
+
+
+def test_the_table_of_lines_has_an_edited_line_once() -> None:
+    table = Comparison(A, B).lines().set_index("code")
+    edited = table.loc["y = model(x)"]
+    assert (edited["code_a"], edited["matched"], edited["change"]) == (
+        "y = model(x.cpu())",
+        "similar",
+        "less",
+    )
+    assert (edited["a_ns"], edited["b_ns"]) == (500, 150)
+    assert table["delta_ns"].sum() == 330 - 860
+
+
+def test_a_line_that_is_another_is_no_edit() -> None:
+    a, b = ["x = 1", "for batch in loader:"], ["x = 1", "torch.cuda.synchronize()"]
+    table = Comparison(run(a, {1: 5, 2: 5}), run(b, {1: 5, 2: 5})).source()
+    assert table["source"].tolist() == ["same", "gone", "added"]
+
+
+def test_a_cell_of_one_edited_line_is_the_same_cell() -> None:
+    table = Comparison(run(["model(x)"], {1: 5}), run(["model(x.half())"], {1: 3})).source()
+    assert table["source"].tolist() == ["changed"]
+
+
+def test_what_changed_is_said_with_its_effect() -> None:
+    found = {each.rule: each for each in Comparison(A, B).findings()}
+    assert found["source"].title == "The source differs in 3 lines"
+    assert found["source"].text == (
+        "Changed in the source: line 5 `y = model(x.cpu())` → `y = model(x)` (−350 ns), "
+        "line 5 `print(y)` is gone (−200 ns), line 2 `import torch` is new (+20 ns) "
+        "(wall self time of the run)."
+    )
+
+
+def test_where_the_code_is_the_same_the_reader_is_told() -> None:
+    slower = run(BEFORE, {2: 900, 3: 10, 4: 500, 5: 200, 7: 50})
+    titles = [each.title for each in Comparison(A, slower).findings()]
+    assert "The recorded code is the same in A and B" in titles
+    # Nothing differs, or not all of the code is known: then there is nothing to say of it.
+    for a, b in ((A, A), (A, trace_of(op("aten::mm", ts=0, dur=9)))):
+        assert "source" not in [each.rule for each in Comparison(a, b).findings()]
+
+
+def test_the_page_shows_the_source_first_if_it_changed() -> None:
+    changed, same = (delta_tables(Comparison(A, other)._runs) for other in (B, A))
+    assert [changed[0]["key"], same[-1]["key"]] == ["source", "source"]
+    columns = [column[0] for column in changed[0]["columns"]]
+    rows = dict(zip(columns, changed[0]["values"], strict=True))
+    assert rows["name"] == ["+ 2", "3", "4", "~ 5", "− 5", "6", "7"]
+    assert rows["text_b"][3] == "\N{NO-BREAK SPACE}" * 4 + "y = model(x)"
+    assert changed[0]["names"][3] == [["4: y = model(x.cpu())"], ["5: y = model(x)"]]
+    assert all(same[-1]["changed"])
+    text = static_text(Comparison(A, B)._runs)
+    assert "Source side by side" in text
+    assert max(map(len, text.splitlines())) < 80
+    assert "Source side by side" not in static_text(Comparison(A, A)._runs)
+
+
+def test_hostile_lines_are_text() -> None:
+    evil = run(["x = '<script>alert(1)</script>'"], {1: 5})
+    html = static_html(Comparison(evil, run(["x = '<script>alert(2)</script>'"], {1: 9}))._runs)
+    assert "<script" not in html
+    assert "&lt;script&gt;alert(2)" in html
+
+
+@cache
+def arrangements(n: int, m: int, u: int) -> int:
+    """In how many orders of n and m values u pairs have the second one larger."""
+    if u < 0 or n * m == 0:
+        return int(u == 0)
+    return arrangements(n - 1, m, u - m) + arrangements(n, m - 1, u)
+
+
+def rank_sum_p(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> float:
+    """The two-sided p value of Mann and Whitney's test, exactly."""
+    n, m = len(a), len(b)
+    u = int((b[:, None] > a[None, :]).sum())
+    least = min(u, n * m - u)
+    return min(1.0, 2 * sum(arrangements(n, m, k) for k in range(least + 1)) / comb(n + m, n))
+
+
+@pytest.mark.parametrize(("n", "m"), [(4, 4), (5, 8), (12, 9)])
+def test_what_lies_outside_of_the_interval_the_rank_sum_test_rejects(n: int, m: int) -> None:
+    random = np.random.default_rng(n)
+    a, b = random.lognormal(0, 0.2, n), random.lognormal(0.1, 0.2, m)
+    low, high = ratio_interval(a, b)
+    assert rank_sum_p(a * low * 0.999, b) < 0.05
+    assert rank_sum_p(a * high * 1.001, b) < 0.05
+    assert rank_sum_p(a * (low + high) / 2, b) > 0.3
+
+
+def test_the_interval_covers_the_truth() -> None:
+    random = np.random.default_rng(7)
+    held = 0
+    for _ in range(400):
+        a, b = 10 + random.standard_t(3, 8) / 5, 12 + random.standard_t(3, 8) / 5
+        low, high = ratio_interval(a, b)
+        held += low <= 1.2 <= high
+    assert 0.92 < held / 400 < 0.99
+
+
+def test_three_steps_have_no_interval() -> None:
+    assert all(np.isnan(ratio_interval(np.array([1.0, 2, 3]), np.array([1.0, 2, 3, 4]))))
+
+
+def stepped(*durations: int, extra: dict[str, int] | None = None, device: bool = False) -> Record:
+    """Steps of these lengths (ns), each a product of matrices with what is ``extra`` after it."""
+    rows: list[Row] = []
+    at = 0
+    for number, dur in enumerate(durations):
+        rows.append(annotation(f"ProfilerStep#{number}", ts=at, dur=dur))
+        start = at
+        for name, length in {"aten::mm": 300, **(extra or {})}.items():
+            rows.append(op(name, ts=start, dur=length))
+            if device:
+                rows.append(kernel(f"k_{name}", ts=start, dur=length, launched_by=len(rows) - 1))
+            start += length
+        at += dur
+    return trace_of(*rows)
+
+
+NOISY = (1_000, 1_010, 990, 1_005, 995, 1_000, 1_002, 998)
+
+
+def first(a: Record, b: Record, **about: Any) -> str:
+    return Comparison(a, b, **about).findings()[0].text
+
+
+def test_a_difference_has_its_uncertainty_and_the_op_that_made_it() -> None:
+    slower = tuple(dur + 250 for dur in NOISY)
+    text = first(stepped(*NOISY), stepped(*slower, extra={"aten::copy_": 250}))
+    assert text.startswith("B's step takes 25 % ± ")
+    assert (
+        "more time, all of it in `aten::copy_`: 1.00 µs → 1.25 µs (medians of 8 and 8 steps, "
+        in text
+    )
+    assert "± is the 95 % interval" in text
+
+
+def test_most_of_it_is_not_all_of_it() -> None:
+    slower = tuple(dur + 250 for dur in NOISY)
+    text = first(stepped(*NOISY), stepped(*slower, extra={"aten::copy_": 200}))
+    assert "more time, most of it in `aten::copy_`: " in text
+
+
+def test_no_op_is_named_where_others_work_against_it_or_it_takes_several() -> None:
+    slower = tuple(dur + 250 for dur in NOISY)
+    opposed = first(
+        stepped(*NOISY, extra={"aten::sort": 400}), stepped(*slower, extra={"aten::copy_": 650})
+    )
+    shared = first(stepped(*NOISY), stepped(*slower, extra={"aten::copy_": 125, "aten::add": 125}))
+    for text in (opposed, shared):
+        assert "more time: 1.00 µs" in text
+
+
+def test_gpu_time_made_the_difference_only_where_the_gpu_was_busy_for_as_much_longer() -> None:
+    slower = tuple(dur + 250 for dur in NOISY)
+    a = stepped(*NOISY, device=True)
+    assert "all of it in `aten::copy_`" in first(
+        a, stepped(*slower, extra={"aten::copy_": 250}, device=True)
+    )
+    hidden = stepped(*(dur + 20 for dur in NOISY), extra={"aten::copy_": 250}, device=True)
+    assert "it in" not in first(a, hidden)
+
+
+def test_time_outside_of_ops_is_pythons() -> None:
+    text = first(stepped(*NOISY), stepped(*(dur + 500 for dur in NOISY)))
+    assert ", all of it in Python, outside of ops: " in text
+
+
+def test_an_interval_that_holds_one_is_noise() -> None:
+    a, b = (1_000, 1_000, 1_000, 2_000), (1_100, 1_100, 1_100, 900)
+    assert first(stepped(*a), stepped(*b)).startswith("No difference beyond the noise")
+
+
+def test_runs_without_steps_are_told_from_noise_by_other_runs() -> None:
+    a, b = run(BEFORE, {2: 100, 4: 500}), run(AFTER, {3: 100, 5: 550})
+    assert "cannot be distinguished" in first(a, b)
+    near = Earlier(times_ns=(640, 660))
+    assert first(a, b, earlier=near) == (
+        "No difference beyond the noise: 600 ns → 650 ns per run "
+        "(2 other runs of A's code took 640 ns to 660 ns)."
+    )
+    far = Earlier(times_ns=(605,))
+    assert "more time" in first(a, b, earlier=far)
+    assert "(1 other run of A's code took 605 ns)" in first(a, b, earlier=far)
+
+
+def test_a_run_that_did_not_reach_its_end_is_named() -> None:
+    failed = run(AFTER, {3: 100}, error="ValueError: 3")
+    texts = [each.text for each in Comparison(A, failed).findings()]
+    assert "B raised `ValueError`: it has not done all that the other run did." in texts
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "names"),
+    [
+        ({"label": "old"}, {"label": "new"}, ("old", "new")),
+        (
+            {"label": "x", "source": "a/x.zip"},
+            {"label": "x", "source": "b/x.zip"},
+            ("x, a/x.zip", "x, b/x.zip"),
+        ),
+        ({"source": "/r/a/x.zip"}, {"source": "/r/b/x.zip"}, ("a/x.zip", "b/x.zip")),
+        ({"label": "x", "rank": 0}, {"label": "x", "rank": 1}, ("x, rank 0", "x, rank 1")),
+        (
+            {"label": "x", "devices": [{"name": "A100"}]},
+            {"label": "x", "devices": [{"name": "H100"}] * 2},
+            ("x, 1 × A100", "x, 2 × H100"),
+        ),
+        (
+            {"label": "x", "created": "2026-01-31T10:00:00+00:00"},
+            {"label": "x", "created": "2026-01-31T10:00:07+00:00"},
+            ("x, 10:00:00", "x, 10:00:07"),
+        ),
+        ({"label": "x"}, {"label": "x"}, ("x", "x")),
+        ({}, {}, ("", "")),
+    ],
+)
+def test_runs_of_one_name_are_called_by_what_differs(
+    a: dict[str, Any], b: dict[str, Any], names: tuple[str, str]
+) -> None:
+    records = [trace_of(op("aten::mm", ts=0, dur=9), **about) for about in (a, b)]
+    assert run_names(*records) == names
