@@ -26,7 +26,7 @@ from gpuprof_widgets.options import OPTIONS
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.schema import GPU_TRACKS
 from gpuprof_widgets.views.table import Column, Table
-from gpuprof_widgets.views.table_renderers import html_table, shortened, text_table
+from gpuprof_widgets.views.table_renderers import html_table, listed, shortened, text_table
 
 MOST_RUNS = 100
 """Runs whose figures are kept."""
@@ -276,9 +276,11 @@ class History(Sequence[Run]):
         newest = sorted(last.values(), key=lambda run: run.number, reverse=True)
         rows = pd.DataFrame([self._row(run) for run in newest], columns=list(_SHOWN))
         columns = tuple(Column(key, label) for key, label in _SHOWN.items())
-        note = f"{UNFINISHED} did not reach its end. history[-1] is the last run."
+        unfinished = any(run.ended for run in self._runs)
+        notes = (f"{UNFINISHED} did not reach its end.",) if unfinished else ()
         title = "Recorded runs by cell, the latest first" if newest else "No run was recorded yet"
-        return Table(title, columns, rows, notes=(note,), expendable=("gpu_busy", "runs"))
+        table = Table(title, columns, rows, notes=notes, expendable=("gpu_busy", "runs"))
+        return listed(table, len(rows))
 
     def _row(self, run: Run) -> dict[str, str]:
         runs = [other for other in self._runs if other.cell == run.cell]

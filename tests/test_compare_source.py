@@ -213,7 +213,7 @@ def test_a_difference_has_its_uncertainty_and_the_op_that_made_it() -> None:
         "more time, all of it in `aten::copy_`: 1.00 µs → 1.25 µs (medians of 8 and 8 steps, "
         in text
     )
-    assert "± is the 95 % interval" in text
+    assert "± is the 95 % interval of these" in text
 
 
 def test_most_of_it_is_not_all_of_it() -> None:

@@ -132,7 +132,9 @@ def _source(runs: Runs) -> list[Finding]:
     per = "per step" if runs.steps else "of the run"
     text = f"Changed in the source: {', '.join(named)}{more} (wall self time {per})."
     title = f"The source differs in {format_count(len(edits), 'line')}"
-    return [Finding(text, cost_ns=int(moved["moved_ns"].iloc[0]), rule="source", title=title)]
+    cost = int(moved["moved_ns"].iloc[0])
+    share = cost / max(change_of(runs).a, 1)
+    return [Finding(text, cost_ns=cost, share=share, rule="source", title=title)]
 
 
 def _edit(row: Mapping[Any, Any]) -> str:
@@ -158,8 +160,9 @@ def _moved(
         return None
     real = table[~table["change"].isin([NOISE, SAME])]
     all_ns = max(whole_ns or change_of(runs).a, 1.0)
-    # The step's self time is in no op: it is Python's, which the classes of time show.
-    real = real[(real["delta_ns"].abs() >= LEAST_SHARE * all_ns) & (real["name"] != STEPS)]
+    # The self time of steps and of the run is in no op: it is Python's, which the classes show.
+    whole_names = (STEPS, runs.a.metadata.get("label"))
+    real = real[(real["delta_ns"].abs() >= LEAST_SHARE * all_ns) & ~real["name"].isin(whole_names)]
     if not len(real):
         return None
     named = [_difference(row) for row in real.head(NAMED).to_dict("records")]

@@ -118,7 +118,7 @@ def _unsure(runs: Runs, change: Change) -> str:
     """Return how the times were made, and what is known of their noise."""
     if runs.steps is not None and min(runs.steps) >= 2:
         apart = f"the steps of one run vary by {format_ns(tables.spread_of_steps(runs))}"
-        interval = ", ± is the 95 % interval" if change.margin > 0 else ""
+        interval = ", ± is the 95 % interval of these" if change.margin > 0 else ""
         return f"medians of {runs.steps[0]:,} and {runs.steps[1]:,} steps{interval}; {apart}"
     if times := runs.earlier.times_ns:
         runs_of_a = "other runs" if len(times) > 1 else "other run"

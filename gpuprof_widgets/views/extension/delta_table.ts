@@ -118,9 +118,11 @@ export class DeltaTableView extends TableView<number> {
       return
     }
     group.choose(group.stores.map(({data}, side) => {
-      const labels = labels_of(data, new Set(this.deltas.names[row][side]), this.deltas.category[row])
+      const {names, category} = this.deltas
+      const labels = labels_of(data, new Set(names[row][side]), category[row])
       const rows = Int32Array.from([...labels].flatMap((label) => [...data.instances(label)])).sort()
-      return {source: "table", row: -1, rows, key, labels, text: String(this.value("name", row))}
+      const text = this.deltas.key == "source" ? names[row][side].join() : String(this.value("name", row))
+      return {source: "table", row: -1, rows, key, labels, text}
     }))
   }
 }
