@@ -94,7 +94,7 @@ class Comparison:
 
         Columns: ``cell`` (b's), ``line_a``, ``code_a``, ``line_b``, ``code_b`` (-1 and "" where a
         run has no such line), ``source`` ("same", "changed", "added", "gone"), ``a_ns``, ``b_ns``
-        and ``delta_ns`` (wall self times as of `lines`; NaN where the run recorded none).
+        (wall self times as of `lines`, NaN where the run recorded none) and ``delta_ns``.
         """
         from gpuprof_widgets.analyses.compare.source import source
 

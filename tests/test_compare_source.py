@@ -73,7 +73,7 @@ def test_lines_stand_side_by_side_as_in_diff_and_edited_ones_are_one_line() -> N
     ]
     times = table[["a_ns", "b_ns", "delta_ns"]].to_numpy()
     np.testing.assert_equal(times[3], [500, 150, -350])
-    np.testing.assert_equal(times[4], [200, np.nan, np.nan])
+    np.testing.assert_equal(times[4], [200, np.nan, -200])
     np.testing.assert_equal(times[5], [np.nan] * 3)
     assert table["code_a"].tolist()[3] == "    y = model(x.cpu())"
 
@@ -106,7 +106,7 @@ def test_what_changed_is_said_with_its_effect() -> None:
     assert found["source"].title == "The source differs in 3 lines"
     assert found["source"].text == (
         "Changed in the source: line 5 `y = model(x.cpu())` → `y = model(x)` (−350 ns), "
-        "line 5 `print(y)` is gone (−200 ns), line 2 `import torch` is new (+20 ns) "
+        "A's line 5 `print(y)` is gone (−200 ns), line 2 `import torch` is new (+20 ns) "
         "(wall self time of the run)."
     )
 

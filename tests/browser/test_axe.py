@@ -14,6 +14,7 @@ from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.views.report import standalone_html
 from tests.browser.report_page import Report
 from tests.job import STARTS, in_lockstep, saved
+from tests.test_compare_source import A, B
 
 EXTENSION = Path(gpuprof_widgets.__file__).parent / "views" / "extension"
 AXE = EXTENSION / "node_modules" / "axe-core" / "axe.min.js"
@@ -34,13 +35,17 @@ def comparison(folder: Path) -> str:
     return gpuprof_widgets.compare(*runs).report()
 
 
+def edited(folder: Path) -> str:
+    return gpuprof_widgets.compare(A, B).report()
+
+
 def ranks(folder: Path) -> str:
     saved(folder, in_lockstep(STARTS))
     return gpuprof_widgets.ranks(folder).report()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("page_of", [report, comparison, ranks])
+@pytest.mark.parametrize("page_of", [report, comparison, edited, ranks])
 def test_axe_finds_nothing(
     browser: Browser, tmp_path: Path, page_of: Callable[[Path], str], scheme: Any
 ) -> None:

@@ -126,13 +126,14 @@ def _source(runs: Runs) -> list[Finding]:
             "as warm-up, caches, the data, the machine, or functions that the code calls."
         )
         return [Finding(text, rule="source", title="The recorded code is the same in A and B")]
-    moved = edits.loc[edits["moved_ns"].sort_values(ascending=False, kind="stable").index]
+    moved_ns = edits["delta_ns"].abs().fillna(0).sort_values(ascending=False, kind="stable")
+    moved = edits.loc[moved_ns.index]
     named = [_edit(row) for row in moved.head(NAMED).to_dict("records")]
     more = f", and {format_count(len(edits) - NAMED, 'more line')}" if len(edits) > NAMED else ""
     per = "per step" if runs.steps else "of the run"
     text = f"Changed in the source: {', '.join(named)}{more} (wall self time {per})."
     title = f"The source differs in {format_count(len(edits), 'line')}"
-    cost = int(moved["moved_ns"].iloc[0])
+    cost = int(moved_ns.iloc[0])
     share = cost / max(change_of(runs).a, 1)
     return [Finding(text, cost_ns=cost, share=share, rule="source", title=title)]
 
@@ -141,12 +142,13 @@ def _edit(row: Mapping[Any, Any]) -> str:
     """Return ``line 3 `x.cpu()` → `x` (−2.10 ms)``."""
     a, b = (code(row[text].strip()) for text in ("code_a", "code_b"))
     if row["source"] == ADDED:
-        words, change = f"line {row['line_b']} {b} is new", row["b_ns"]
+        words = f"line {row['line_b']} {b} is new"
     elif row["source"] == GONE:
-        words, change = f"line {row['line_a']} {a} is gone", -row["a_ns"]
+        words = f"A's line {row['line_a']} {a} is gone"
     else:
-        words, change = f"line {row['line_b']} {a} → {b}", row["delta_ns"]
-    return words if math.isnan(change) else f"{words} ({signed_ns(change)})"
+        words = f"line {row['line_b']} {a} → {b}"
+    delta = row["delta_ns"]
+    return words if math.isnan(delta) else f"{words} ({signed_ns(delta)})"
 
 
 def _moved(

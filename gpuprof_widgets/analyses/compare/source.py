@@ -21,8 +21,8 @@ def source(runs: Runs) -> pd.DataFrame:
 
     Columns: ``cell`` (b's), ``line_a``, ``code_a``, ``line_b``, ``code_b`` (-1 and "" where a run
     has no such line; with its indentation), ``source`` ("same", "changed", "added", "gone"),
-    ``a_ns``, ``b_ns`` and ``delta_ns``: wall self times per step or of the run, as in `lines`; NaN
-    for a line that the run did not record.
+    ``a_ns``, ``b_ns``: wall self times per step or of the run, as in `lines`, NaN for a line that
+    the run did not record; ``delta_ns``: their difference, NaN where neither did.
     """
     return runs.once(("source",), lambda: _source(runs))
 
@@ -36,7 +36,7 @@ def _source(runs: Runs) -> pd.DataFrame:
         code_a, code_b = texts_a.get(a, ""), texts_b.get(b, "")
         times = took_a.get(a, math.nan), took_b.get(b, math.nan)
         kind = _kind(a, b, code_a.strip() == code_b.strip())
-        delta = times[1] - times[0]
+        delta = _delta(*times)
         rows.append((b[0], a[1], code_a, b[1], code_b, kind, *times, delta))
     table = pd.DataFrame(rows, columns=list(COLUMNS))
     if not rows:
@@ -67,6 +67,13 @@ def _times(runs: Runs) -> tuple[dict[Place, float], dict[Place, float]]:
     return took_a, took_b
 
 
+def _delta(a_ns: float, b_ns: float) -> float:
+    """Return b less a: a line that only one run recorded took no time in the other."""
+    if math.isnan(a_ns) and math.isnan(b_ns):
+        return math.nan
+    return (0 if math.isnan(b_ns) else b_ns) - (0 if math.isnan(a_ns) else a_ns)
+
+
 def _kind(a: Place, b: Place, are_equal: bool) -> str:
     if a[1] < 0:
         return ADDED
@@ -84,11 +91,7 @@ def has_all_of_both(runs: Runs) -> bool:
 
 
 def edits(runs: Runs) -> pd.DataFrame:
-    """Return the lines of `source` that differ, without empty lines.
-
-    ``moved_ns``: by how much their times differ, which for a line of one run alone is all of it.
-    """
+    """Return the lines of `source` that differ, without empty lines."""
     table = source(runs)
     has_text = (table["code_a"].str.strip() != "") | (table["code_b"].str.strip() != "")
-    moved = table["delta_ns"].fillna(table["a_ns"]).fillna(table["b_ns"]).abs().fillna(0)
-    return table.assign(moved_ns=moved)[(table["source"] != SAME) & has_text]
+    return table[(table["source"] != SAME) & has_text]
