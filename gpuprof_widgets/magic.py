@@ -362,7 +362,7 @@ def unload(shell: InteractiveShell) -> None:
 @cache
 def _warm_up() -> None:
     """Import, start and draw everything once per process, so that the first profile is not slow."""
-    import gpuprof_widgets.profiles  # noqa: F401
+    import gpuprof_widgets.run_history  # noqa: F401
     from gpuprof_widgets.capture import overhead, recorder, torch_profiler  # noqa: F401
     from gpuprof_widgets.views.report import outputs
 

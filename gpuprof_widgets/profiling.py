@@ -270,7 +270,10 @@ def keep_as_last(profile: Profile) -> None:
 
     vars(sys.modules["gpuprof_widgets"])["last"] = profile
     carrier = runtime_carrier.followed
-    history.add(profile, cell_id=carrier.cell_id if carrier else "")
+    if carrier is None:
+        history.add(profile)
+    else:
+        history.add(profile, cell_id=carrier.cell_id, execution=carrier.executions)
 
 
 def finish(recorder: Recorder, options: Options, result: Profile) -> list[str]:

@@ -6,8 +6,8 @@ The module is not called ``history``: importing a submodule binds its name in th
 
 from __future__ import annotations
 
-import difflib
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,8 +35,8 @@ MOST_SLICES = 1_000_000
 """Of the profiles that are kept, all together: about 200 MB."""
 
 ALIKE = 0.6
-"""How much of two sources has to be equal for both to be of one cell (as difflib's
-`get_close_matches`), where the front end does not say which cell runs."""
+"""Share of words and signs that two sources have in common if both are of one cell, where the
+front end does not say which cell runs."""
 
 SPARKS = "▁▂▃▄▅▆▇█"
 UNFINISHED = "×"
@@ -45,6 +45,7 @@ SPARKLINE_RUNS = 24
 SOURCE_WIDTH = 32
 
 _NUMBER = re.compile(r"\[\d+\]")
+_WORDS = re.compile(r"\w+|\S")
 
 
 @dataclass(frozen=True)
@@ -85,16 +86,16 @@ class Run:
     it go; ``figures`` stay.
     """
 
-    def __init__(self, number: int, cell: int, profile: Profile, cell_id: str) -> None:
-        self.number = number
-        self.cell = cell
+    def __init__(self, number: int, profile: Profile, cell_id: str, execution: int) -> None:
+        self.number = self.cell = number
         self.cell_id = cell_id
+        self.execution = execution
+        self.turn = 0
         self.profile: Profile | None = profile
         self.metadata = {
-            key: profile.metadata.get(key)
-            for key in ("label", "cell_source", "options", "execution_count", "created")
+            key: profile.metadata.get(key) for key in ("label", "cell_source", "options", "created")
         }
-        self.ended = _ending(profile.metadata)
+        self.ended = _ending(profile)
 
     @property
     def label(self) -> str:
@@ -129,12 +130,14 @@ class Run:
         return f"<Run {self.number}: {self.label!r}, {self.ended or time}>"
 
 
-def _ending(metadata: Mapping[str, Any]) -> str:
-    """Return how a run ended before its end, "" for one that reached it."""
-    if metadata.get("interrupted"):
+def _ending(profile: Profile) -> str:
+    """Return why a run has no time to compare, "" for one that reached its end."""
+    if profile.metadata.get("interrupted"):
         return "interrupted"
-    error = str(metadata.get("error") or "").partition(":")[0]
-    return f"raised {error}" if error else ""
+    error = str(profile.metadata.get("error") or "").partition(":")[0]
+    if error:
+        return f"raised {error}"
+    return "" if len(profile.trace) else "no trace"
 
 
 class History(Sequence[Run]):
@@ -162,10 +165,18 @@ class History(Sequence[Run]):
         """Forget all runs, and free their profiles."""
         self._runs.clear()
 
-    def add(self, profile: Profile, *, cell_id: str = "") -> Run:
-        """Keep a run; ``cell_id`` is the front end's name of the cell, which outlives its edits."""
+    def add(self, profile: Profile, *, cell_id: str = "", execution: int | None = None) -> Run:
+        """Keep a run.
+
+        ``cell_id`` is the front end's name of the cell, which outlives its edits; ``execution``
+        numbers the executions of cells, None for one of its own.
+        """
         self._recorded += 1
-        run = Run(self._recorded, self._recorded, profile, cell_id)
+        own = -self._recorded
+        run = Run(self._recorded, profile, cell_id, own if execution is None else execution)
+        run.turn = sum(
+            other.execution == run.execution and _is_same_place(other, run) for other in self._runs
+        )
         previous = self._of_same_cell(run)
         if previous is not None:
             run.cell = previous.cell
@@ -174,13 +185,18 @@ class History(Sequence[Run]):
         return run
 
     def _of_same_cell(self, run: Run) -> Run | None:
-        """Return the last run of the cell; of several in one execution, that of the likest code."""
-        known = [other for other in reversed(self._runs) if _may_be_of_one_cell(other, run)]
-        if run.cell_id:
-            last = known[0].metadata["execution_count"] if known else None
-            known = [other for other in known if other.metadata["execution_count"] == last]
-        else:
-            known = list({other.cell: other for other in reversed(known)}.values())[::-1]
+        """Return the last run of the same code in another execution of the cell, or of the likest.
+
+        Of code that was recorded several times in one execution, as in a loop, each turn has its
+        own counterpart.
+        """
+        known = [
+            other
+            for other in reversed(self._runs)
+            if other.execution != run.execution and _may_be_of_one_cell(other, run)
+        ]
+        if run.cell_id and known:
+            known = [other for other in known if other.execution == known[0].execution]
         likest = max(known, key=lambda other: _likeness(other, run), default=None)
         if likest is None or (not run.cell_id and _likeness(likest, run) < ALIKE):
             return None
@@ -213,7 +229,7 @@ class History(Sequence[Run]):
             raise OptionError("there is nothing to compare: no run was recorded yet")
         b = run or self._runs[-1]
         if b.ended:
-            raise OptionError(f"a run that did not reach its end ({b.ended}) is not compared")
+            raise OptionError(f"a run with nothing to compare ({b.ended}) is shown by itself")
         before = [other for other in self.of_cell(b) if other.number < b.number]
         if not before:
             raise OptionError(
@@ -226,12 +242,12 @@ class History(Sequence[Run]):
                 f"the profile of run {(a if a.profile is None else b).number} is no longer kept: "
                 "it was too large, or too many came after it"
             )
+        of_code = [other for other in before if _is_same_code(other, a)]
+        # The first run of any code pays for its warm-up.
         earlier = tuple(
-            other.figures.time_ns
-            for other in before[1:-1]
-            if _is_same_code(other, a) and other.figures.per == a.figures.per
+            other.figures.time_ns for other in of_code[1:-1] if other.figures.per == a.figures.per
         )
-        is_first = len(before) == 1
+        is_first = a.number == a.cell
         return Comparison(a.profile, b.profile, earlier=Earlier(earlier, a_is_first=is_first))
 
     def table(self) -> pd.DataFrame:
@@ -277,8 +293,8 @@ class History(Sequence[Run]):
         rows = pd.DataFrame([self._row(run) for run in newest], columns=list(_SHOWN))
         columns = tuple(Column(key, label) for key, label in _SHOWN.items())
         unfinished = any(run.ended for run in self._runs)
-        notes = (f"{UNFINISHED} did not reach its end.",) if unfinished else ()
-        title = "Recorded runs by cell, the latest first" if newest else "No run was recorded yet"
+        notes = (f"{UNFINISHED} did not reach its end, or has no trace.",) if unfinished else ()
+        title = "Recorded runs by cell, the latest first"
         table = Table(title, columns, rows, notes=notes, expendable=("gpu_busy", "runs"))
         return listed(table, len(rows))
 
@@ -301,7 +317,7 @@ class History(Sequence[Run]):
         return "\n".join(text_table(self._shown())) if self._runs else "<History of no runs>"
 
     def _repr_html_(self) -> str:
-        return html_table(self._shown())
+        return html_table(self._shown()) if self._runs else "<div>No run was recorded yet.</div>"
 
 
 _COLUMNS = (
@@ -319,17 +335,27 @@ _SHOWN = {
 
 
 def _may_be_of_one_cell(a: Run, b: Run) -> bool:
-    """Whether two runs can be of one cell: of one name there, of code both or of none."""
-    if a.cell_id != b.cell_id or bool(a.source) != bool(b.source):
+    """Whether two runs can be of one cell: the same turn, of code both, or of one block."""
+    if a.cell_id != b.cell_id or a.turn != b.turn or bool(a.source) != bool(b.source):
         return False
-    again = a.metadata["execution_count"] != b.metadata["execution_count"]
-    return again if a.source else _NUMBER.sub("", a.label) == _NUMBER.sub("", b.label)
+    return bool(a.source) or _place(a) == _place(b)
+
+
+def _is_same_place(a: Run, b: Run) -> bool:
+    """Whether two runs are of one code in one cell."""
+    return (a.cell_id, a.source, _place(a)) == (b.cell_id, b.source, _place(b))
+
+
+def _place(run: Run) -> str:
+    """Return the label without the number of its cell: each execution has another one."""
+    return _NUMBER.sub("", run.label)
 
 
 def _likeness(a: Run, b: Run) -> float:
-    """Return how much of the code of two runs is equal, 1 for all, 0 for less than `ALIKE`."""
-    matcher = difflib.SequenceMatcher(None, a.source, b.source)
-    return matcher.ratio() if matcher.quick_ratio() >= ALIKE else 0.0
+    """Return the share of words and signs that the code of two runs has in common, 1 for all."""
+    words = [Counter(_WORDS.findall(run.source)) for run in (a, b)]
+    size = words[0].total() + words[1].total()
+    return 2 * (words[0] & words[1]).total() / size if size else 1.0
 
 
 def _is_same_code(a: Run, b: Run) -> bool:

@@ -32,6 +32,7 @@ class RuntimeCarrier:
         self._carrier: str | None = None
         self._embedded_at = 0.0
         self._current = ""
+        self.executions = 0
         self.cell_id = ""
         """The front end's name of the cell that runs, "" where it tells none."""
         self._code = ""
@@ -46,6 +47,7 @@ class RuntimeCarrier:
         """Take note of an execute request, before its code runs."""
         metadata = message.get("metadata") or {}
         self._current = _cell(message)
+        self.executions += 1
         self.cell_id = str(metadata.get("cellId") or "")
         self._code = _code(message)
         shown = self._without.pop(self._current, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from math import comb
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from gpuprof_widgets.analyses.compare.labels import run_names
 from gpuprof_widgets.analyses.compare.tables import Earlier
-from gpuprof_widgets.analyses.compare.whole import ratio_interval
+from gpuprof_widgets.analyses.compare.whole import Change, differ, ratio_interval
 from gpuprof_widgets.comparisons import Comparison
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.comparison import delta_tables, static_html, static_text
@@ -130,9 +131,12 @@ def test_the_page_shows_the_source_first_if_it_changed() -> None:
     assert changed[0]["names"][3] == [["4: y = model(x.cpu())"], ["5: y = model(x)"]]
     assert all(same[-1]["changed"])
     text = static_text(Comparison(A, B)._runs)
-    assert "Source side by side" in text
+    assert "Changes in the source" in text
+    assert "\n− " in text
+    assert "\n+   5      y = model(x)" in text.replace("\N{NO-BREAK SPACE}", " ")
     assert max(map(len, text.splitlines())) < 80
-    assert "Source side by side" not in static_text(Comparison(A, A)._runs)
+    assert "Changes in the source" not in static_text(Comparison(A, A)._runs)
+    assert "Source side by side" in static_html(Comparison(A, B)._runs)
 
 
 def test_hostile_lines_are_text() -> None:
@@ -213,7 +217,7 @@ def test_a_difference_has_its_uncertainty_and_the_op_that_made_it() -> None:
         "more time, all of it in `aten::copy_`: 1.00 µs → 1.25 µs (medians of 8 and 8 steps, "
         in text
     )
-    assert "± is the 95 % interval of these" in text
+    assert "± is their 95 % interval; " in text
 
 
 def test_most_of_it_is_not_all_of_it() -> None:
@@ -255,14 +259,84 @@ def test_an_interval_that_holds_one_is_noise() -> None:
 def test_runs_without_steps_are_told_from_noise_by_other_runs() -> None:
     a, b = run(BEFORE, {2: 100, 4: 500}), run(AFTER, {3: 100, 5: 550})
     assert "cannot be distinguished" in first(a, b)
-    near = Earlier(times_ns=(640, 660))
-    assert first(a, b, earlier=near) == (
+    assert first(a, b, earlier=Earlier(times_ns=(640, 660))) == (
         "No difference beyond the noise: 600 ns → 650 ns per run "
         "(2 other runs of A's code took 640 ns to 660 ns)."
     )
-    far = Earlier(times_ns=(605,))
-    assert "more time" in first(a, b, earlier=far)
-    assert "(1 other run of A's code took 605 ns)" in first(a, b, earlier=far)
+    few = first(a, b, earlier=Earlier(times_ns=(605,)))
+    assert few.endswith("cannot be distinguished; 1 other run of A's code took 605 ns).")
+    near = first(a, b, earlier=Earlier(times_ns=(590, 610, 620)))
+    assert near.startswith("No difference beyond the noise")
+    far = first(a, b, earlier=Earlier(times_ns=(600, 610, 605)))
+    assert far.endswith("600 ns → 650 ns (3 other runs of A's code took 600 ns to 610 ns).")
+
+
+def test_three_other_runs_seldom_take_noise_for_a_difference() -> None:
+    random = np.random.default_rng(3)
+    found = 0
+    for _ in range(200):
+        a, b, *others = (int(time) for time in random.normal(10_000, 300, 5))
+        runs = Comparison(
+            run(["x"], {1: a}), run(["x"], {1: b}), earlier=Earlier(tuple(others))
+        )._runs
+        found += differ(runs)
+    assert found < 0.12 * 200
+
+
+def test_an_indentation_changes_the_program() -> None:
+    inside = ["for x in loader:", "    y = model(x)", "    z = y.std()"]
+    outside = [*inside[:2], "z = y.std()"]
+    found = Comparison(run(inside, {2: 50, 3: 90}), run(outside, {2: 50, 3: 9}))
+    assert found.source()["source"].tolist() == ["same", "same", "changed"]
+    assert "The recorded code is the same in A and B" not in [f.title for f in found.findings()]
+
+
+def test_single_slow_steps_are_named_where_they_make_the_averages() -> None:
+    slow = (*NOISY[:-1], 9_000)
+    faster = tuple(dur - 200 for dur in NOISY)
+    findings = Comparison(stepped(*slow), stepped(*(dur + 200 for dur in NOISY))).findings()
+    assert "it in" not in findings[0].text
+    assert "Single slow steps dominate the averages" in [each.title for each in findings]
+    plain = Comparison(stepped(*NOISY), stepped(*faster)).findings()
+    assert "Single slow steps dominate the averages" not in [each.title for each in plain]
+
+
+@pytest.mark.parametrize(
+    ("interval", "words"),
+    [
+        ((0.77, 0.83), "20 % ± 3 % less time"),
+        ((0.6, 0.82), "18 % to 40 % less time"),
+        ((math.nan, math.nan), "20 % less time"),
+        ((0.8, 0.8), "20 % less time"),
+    ],
+)
+def test_a_lopsided_interval_is_written_out(interval: tuple[float, float], words: str) -> None:
+    assert Change(1_000, 800, interval).words() == words
+
+
+def test_intervals_are_explained_only_where_they_are_said() -> None:
+    twice = first(stepped(*NOISY), stepped(*(3 * dur for dur in NOISY)))
+    assert "3.0 times as long" in twice
+    noise = first(stepped(*NOISY), stepped(*NOISY[::-1][:7], 1_001))
+    for text in (twice, noise):
+        assert "95 %" not in text
+
+
+def test_an_interval_of_many_steps_is_that_of_all() -> None:
+    random = np.random.default_rng(5)
+    a, b = random.lognormal(0, 0.2, 1_500), random.lognormal(0.1, 0.2, 900)
+    ratios = np.sort((b[:, None] / a[None, :]).ravel())
+    k = int(len(ratios) / 2 - 1.96 * (len(ratios) * (1_500 + 900 + 1) / 12) ** 0.5)
+    assert ratio_interval(a, b) == pytest.approx((ratios[k - 1], ratios[-k]), rel=2e-3)
+
+
+def test_long_lines_take_no_longer_than_short_ones() -> None:
+    long = [f"x = [{', '.join(map(str, range(at, at + 9_000)))}]" for at in (0, 1)]
+    edited = Comparison(run([long[0]], {1: 5}), run([long[1]], {1: 5})).source()
+    assert edited["source"].tolist() == ["changed"]
+    many = [[f"value_{at}_{number} = {number}" for number in range(400)] for at in (1, 2)]
+    apart = Comparison(run(many[0], {1: 5}), run([*many[1], many[0][0]], {1: 5})).source()
+    assert set(apart["source"]) == {"same", "gone", "added"}
 
 
 def test_a_run_that_did_not_reach_its_end_is_named() -> None:

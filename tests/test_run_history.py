@@ -50,9 +50,27 @@ def test_without_names_of_cells_the_likest_code_is_the_same_cell() -> None:
 def test_statements_of_one_cell_are_told_apart_by_their_code() -> None:
     history = History()
     for count in (1, 2):
-        history.add(profile(count=count, source="model(x)"), cell_id="a")
-        history.add(profile(count=count, source="torch.save(model, f)"), cell_id="a")
+        for source in ("model(x)", "torch.save(model, f)"):
+            history.add(profile(count=count, source=source), cell_id="a", execution=count)
     assert [run.cell for run in history] == [1, 2, 1, 2]
+
+
+@pytest.mark.parametrize("source", ["x @ x", ""])
+def test_turns_of_a_loop_in_one_cell_are_told_apart(source: str) -> None:
+    history = History()
+    for execution in (1, 2):
+        for dur in (10, 20, 30):
+            made = profile(dur * execution, count=execution, source=source)
+            history.add(made, cell_id="a", execution=execution)
+    assert [run.cell for run in history] == [1, 2, 3, 1, 2, 3]
+    assert [history.table()["change"].tolist()[at] for at in (3, 4, 5)] == [1.0, 1.0, 1.0]
+
+
+def test_without_a_notebook_calls_of_one_function_are_one_row() -> None:
+    history = History()
+    for _ in range(3):
+        history.add(profile(label="train_step", cell_source=None))
+    assert [run.cell for run in history] == [1, 1, 1]
 
 
 def test_blocks_are_told_apart_by_their_place() -> None:
@@ -77,11 +95,11 @@ def test_a_run_is_compared_with_the_one_before_it() -> None:
 
 def test_a_first_run_warms_up_and_is_no_measure_of_noise() -> None:
     history = History()
-    for count, dur in enumerate([9_000, 1_000, 1_020, 1_010]):
+    for count, dur in enumerate([9_000, 1_000, 1_020, 1_010], 1):
         history.add(profile(dur, count=count, source=CODE), cell_id="a")
     second = history.compare(history[1])
     assert second.earlier.a_is_first
-    assert "A was the first run of this cell" in [each.title for each in second.findings()]
+    assert "A is the first recorded run of this cell" in [each.title for each in second.findings()]
     fourth = history.compare()
     assert fourth.earlier.times_ns == (1_000,)
     assert not fourth.earlier.a_is_first
@@ -94,13 +112,21 @@ def test_a_first_run_warms_up_and_is_no_measure_of_noise() -> None:
 def test_only_runs_of_the_same_code_and_recording_are_a_measure_of_noise() -> None:
     history = History()
     for count, (code, options) in enumerate(
-        [("0", {}), (CODE, {}), (CODE + "1", {}), (CODE, {"stack": True}), (CODE, {}), (CODE, {})]
+        [
+            ("0", {}),
+            (CODE, {}),
+            (CODE, {}),
+            (CODE + "1", {}),
+            (CODE, {"stack": True}),
+            (CODE, {}),
+            (CODE, {}),
+        ]
     ):
         run = profile(
             1_000 + count, count=count, source=code, options={"quiet": bool(count % 2), **options}
         )
         history.add(run, cell_id="a")
-    assert history.compare().earlier.times_ns == (1_001,)
+    assert history.compare().earlier.times_ns == (1_002,)  # 1_001 was the first
 
 
 def test_runs_that_did_not_reach_their_end_are_left_out() -> None:
@@ -108,7 +134,7 @@ def test_runs_that_did_not_reach_their_end_are_left_out() -> None:
     history.add(profile(1_000, count=1, source=CODE), cell_id="a")
     history.add(profile(10, count=2, source=CODE, error="ValueError: 3"), cell_id="a")
     history.add(profile(20, count=3, source=CODE, interrupted=True), cell_id="a")
-    with pytest.raises(OptionError, match=r"did not reach its end \(interrupted\)"):
+    with pytest.raises(OptionError, match=r"nothing to compare \(interrupted\)"):
         history.compare()
     history.add(profile(900, count=4, source=CODE), cell_id="a")
     assert history.compare().a is history[0].profile
@@ -164,6 +190,7 @@ def test_figures_are_of_steps_where_there_are_any() -> None:
 def test_it_displays_as_a_table_with_sparklines() -> None:
     history = History()
     assert repr(history) == "<History of no runs>"
+    assert history._repr_html_() == "<div>No run was recorded yet.</div>"
     for count, dur in enumerate([8_000, 4_000, 1, 1_000], 1):
         error = {"error": "ValueError"} if dur == 1 else {}
         history.add(profile(dur, count=count, source="# note\n" + CODE, **error), cell_id="a")
@@ -181,6 +208,16 @@ def test_it_displays_as_a_table_with_sparklines() -> None:
     assert table["time_ns"].tolist() == [8_000, 4_000, 1, 1_000, 1_000]
     assert table["change"].tolist()[1:4] == pytest.approx([-0.5, float("nan"), -0.75], nan_ok=True)
     assert table["cell"].tolist() == [1, 1, 1, 1, 5]
+
+
+def test_a_run_without_a_trace_has_no_time() -> None:
+    history = History()
+    history.add(profile(source=CODE), cell_id="a")
+    history.add(Profile(trace_of().trace, None, {"cell_source": CODE}), cell_id="a")
+    assert [run.ended for run in history] == ["", "no trace"]
+    assert "no trace" in repr(history)
+    with pytest.raises(OptionError, match=r"nothing to compare \(no trace\)"):
+        history.compare()
 
 
 def test_bars_begin_at_zero() -> None:
@@ -207,10 +244,12 @@ def test_the_magic_compares_a_cell_with_its_previous_run(
         assert err == ""
         assert "B's run takes" in out
         assert re.search(r"line 3\s`time.sleep\(0.001\)`\s→\s`time.sleep\(0.02\)`\s\(\+", out)
-        assert "Source side by side" in out
+        assert "Changes in the source" in out
         shell.run_cell(cell + "\nraise ValueError", store_history=True)
         out, err = capsys.readouterr()
-        assert "--compare: a run that did not reach its end (raised ValueError) is not" in err
+        assert (
+            "--compare: a run with nothing to compare (raised ValueError) is shown by itself" in err
+        )
     assert gpuprof_widgets.history[-2].profile is not None
     assert [run.ended for run in gpuprof_widgets.history] == ["", "", "raised ValueError"]
     gpuprof_widgets.history.clear()

@@ -37,7 +37,7 @@ from gpuprof_widgets.views.side_by_side import (
     store_group,
     timelines_picture,
 )
-from gpuprof_widgets.views.source_table import page_source, static_source
+from gpuprof_widgets.views.source_table import page_source, static_source, text_source
 from gpuprof_widgets.views.table import Column, Table
 from gpuprof_widgets.views.table_renderers import html_table, listed, page_table
 
@@ -128,7 +128,7 @@ def static_html(runs: Runs) -> str:
 
 def static_text(runs: Runs) -> str:
     """Return findings and tables as plain text: below 80 columns, no escape codes."""
-    shown = [*static_source(runs), *_tables(runs)]
+    shown = [*text_source(runs), *_tables(runs)]
     return text_summary(comparison_findings(runs), shown, all_in=ALL_FINDINGS)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from gpuprof_widgets.views.table import Column, Table
 from gpuprof_widgets.views.table_renderers import page_table
 
 TITLE = "Source side by side"
+TEXT_TITLE = "Changes in the source"
 AROUND = 3
 """Lines that are shown before and after a change, as many as diff shows."""
 MARKS = {SAME: "", CHANGED: "~ ", ADDED: "+ ", GONE: "− "}
@@ -40,6 +42,32 @@ def static_source(runs: Runs) -> list[Table]:
     styles = {key: [STYLE] * len(shown) for key in ("text_a", "text_b")}
     table = Table(TITLE, COLUMNS, shown, notes=(NOTE,), styles=styles, expendable=("a_ns", "b_ns"))
     return [table] if near.any() else []
+
+
+def text_source(runs: Runs) -> list[Table]:
+    """Return the same for a narrow text: an edited line is two lines, one below the other."""
+    rows = _rows(runs)
+    shown = [
+        line
+        for row in rows[_near_changes(rows["source"])].to_dict("records")
+        for line in _text_lines(row)
+    ]
+    keys = ("name", "a_ns", "b_ns", "delta_ns")
+    columns = (Column("name", "Source"), *COLUMNS[-3:])
+    notes = ("+ is in B only, − in A only.",)
+    table = Table(TEXT_TITLE, columns, pd.DataFrame(shown, columns=list(keys)), notes=notes)
+    return [table] if shown else []
+
+
+def _text_lines(row: dict[Any, Any]) -> list[tuple[Any, ...]]:
+    """Return one line of a diff, or two of an edited line."""
+    a = f"{row['line_a']:>3}  {row['text_a']}"
+    b = f"{row['line_b']:>3}  {row['text_b']}"
+    times = row["a_ns"], row["b_ns"], row["delta_ns"]
+    if row["source"] == CHANGED:
+        return [(f"− {a}", times[0], math.nan, math.nan), (f"+ {b}", math.nan, *times[1:])]
+    sign = {ADDED: "+", GONE: "−"}.get(row["source"], " ")
+    return [(f"{sign} {a if row['source'] == GONE else b}", *times)]
 
 
 def page_source(runs: Runs) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from gpuprof_widgets.analyses.compare.whole import (
     Change,
     change_of,
     differ,
+    means_agree,
     whole,
 )
 from gpuprof_widgets.analyses.findings.finding import Finding, code
@@ -92,7 +93,7 @@ def _functions_without_trace(runs: Runs) -> list[Finding]:
         return []
     a, b = (int(table[column].sum()) for column in ("total_a_ns", "total_b_ns"))
     share = abs(b - a) / max(a, 1)
-    title = f"B's Python functions take {Change(a, b, math.nan).words()}" if a != b else SAME_TIME
+    title = f"B's Python functions take {Change(a, b).words()}" if a != b else SAME_TIME
     text = (
         f"{title}: {format_ns(a)} → {format_ns(b)} "
         f"({_recorders_without_steps(runs)}: noise and change cannot be distinguished)."
@@ -201,7 +202,7 @@ def _class_names(table: pd.DataFrame) -> pd.DataFrame:
 def _not_alike(runs: Runs) -> list[Finding]:
     """Return what differs between the recordings, not between the programs."""
     devices = [device_names(run) for run in (runs.a, runs.b)]
-    findings = [*_endings(runs), *_first_run(runs)]
+    findings = [*_endings(runs), *_first_run(runs), *_outliers(runs)]
     if all(devices) and devices[0] != devices[1]:
         text = f"A ran on {devices[0]}, B on {devices[1]}."
         findings.append(_unlike(text, "A and B ran on different GPUs"))
@@ -230,10 +231,24 @@ def _first_run(runs: Runs) -> list[Finding]:
     if not runs.earlier.a_is_first or change.b >= change.a or not differ(runs):
         return []
     text = (
-        "A was the first run of this cell, which also pays for warm-up (imports, allocations, "
-        "compilation): run the cell once more before you trust the difference."
+        "A is the first recorded run of this cell: it may also have paid for warm-up (imports, "
+        "allocations, compilation). Run the cell once more before you trust the difference."
     )
-    return [_unlike(text, "A was the first run of this cell")]
+    return [_unlike(text, "A is the first recorded run of this cell")]
+
+
+def _outliers(runs: Runs) -> list[Finding]:
+    """Say that single steps make the averages, which differ from the medians then."""
+    if runs.steps is None or not differ(runs) or means_agree(runs):
+        return []
+    times = tables.step_times(runs)
+    means = format_ns(float(times[0].mean())), format_ns(float(times[1].mean()))
+    slow, slowest = max((float(of.max()), name) for of, name in zip(times, "AB", strict=True))
+    text = (
+        f"Single slow steps dominate the averages, {means[0]} → {means[1]} (the slowest step of "
+        f"{slowest} took {format_ns(slow)}): what follows is about averages."
+    )
+    return [_unlike(text, "Single slow steps dominate the averages")]
 
 
 def _unlike(text: str, title: str) -> Finding:

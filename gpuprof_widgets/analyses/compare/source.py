@@ -35,7 +35,7 @@ def _source(runs: Runs) -> pd.DataFrame:
     for a, b in source_pairs(sources_a, sources_b):
         code_a, code_b = texts_a.get(a, ""), texts_b.get(b, "")
         times = took_a.get(a, math.nan), took_b.get(b, math.nan)
-        kind = _kind(a, b, code_a.strip() == code_b.strip())
+        kind = _kind(a, b, code_a.rstrip() == code_b.rstrip())
         delta = _delta(*times)
         rows.append((b[0], a[1], code_a, b[1], code_b, kind, *times, delta))
     table = pd.DataFrame(rows, columns=list(COLUMNS))

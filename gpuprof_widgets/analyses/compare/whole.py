@@ -25,31 +25,52 @@ TEN = 9.95
 NORMAL_95 = 1.96
 """Standard deviations of a normal distribution around 95 % of it."""
 
+LOPSIDED = 1.5
+"""How much further one end of an interval may be from the middle than the other, to be a ±."""
+
+MOST_STEPS = 400
+"""Steps of a run, evenly spaced in the order of their times, that stand for all in an interval."""
+
+RUNS_ENOUGH = 3
+"""Other runs of a's code from which on a run that lies far from them all is no noise."""
+
 ALL, MOST = 0.95, 0.6
 """Shares of the difference that one op has at least, for "all of it" and "most of it"."""
+AGREE = 1.5
+"""Times that the difference of the means may be that of the medians, or the other way round."""
 AGAINST = 0.1
 """Share of the difference by which other ops may work against it, or the GPU differ from it."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """How long (ns) a step or run takes in either run, medians; ``margin`` of b / a, or NaN.
+    """How long (ns) a step or run takes in either run, medians, and the ``interval`` of b / a.
 
-    The margin is how far the ends of `ratio_interval` lie from it.
+    The interval is that of `ratio_interval`: NaN where it is not known.
     """
 
     a: float
     b: float
-    margin: float
+    interval: tuple[float, float] = (math.nan, math.nan)
 
     def words(self) -> str:
         """Return ``22 % ± 3 % less time`` or, from twice on, ``40 times as long``."""
         if self.b < 2 * self.a:
-            margin = f" ± {_short(self.margin)}" if self.margin > 0 else ""
-            share = f"{format_share(abs(self.b - self.a) / self.a)}{margin}"
-            return f"{share} {'less' if self.b < self.a else 'more'} time"
+            return f"{self._share()} {'less' if self.b < self.a else 'more'} time"
         times = self.b / max(self.a, 1)
         return f"{times:,.0f} times as long" if times >= TEN else f"{times:.1f} times as long"
+
+    def _share(self) -> str:
+        """Return the share that changed, with its interval, written out if it is lopsided."""
+        ratio = self.b / self.a
+        share = format_share(abs(ratio - 1))
+        near, far = sorted(abs(end - ratio) for end in self.interval)
+        if not far > 0:  # NaN too
+            return share
+        if far > LOPSIDED * near or far >= abs(ratio - 1):
+            least, most = sorted(abs(end - 1) for end in self.interval)
+            return f"{_short(least)} to {_short(most)}"
+        return f"{share} ± {_short(far)}"
 
 
 def _short(share: float) -> str:
@@ -66,10 +87,10 @@ def whole(runs: Runs) -> Finding:
         text = f"No difference: a {thing} takes {format_ns(a)} in both."
         return Finding(text, rule="whole", title=SAME_TIME)
     if not differ(runs):
-        text = f"No difference beyond the noise: {both} per {thing} ({_unsure(runs, change)})."
+        text = f"No difference beyond the noise: {both} per {thing} ({_unsure(runs)})."
         return Finding(text, rule="whole", title="No difference between A and B beyond the noise")
     title = f"B's {thing} takes {change.words()}"
-    text = f"{title}{_made_by(runs)}: {both} ({_unsure(runs, change)})."
+    text = f"{title}{_made_by(runs)}: {both} ({_unsure(runs, title)})."
     share = abs(b - a) / max(a, 1)
     return Finding(text, cost_ns=int(abs(b - a)), share=share, rule="whole", title=title)
 
@@ -77,24 +98,28 @@ def whole(runs: Runs) -> Finding:
 def change_of(runs: Runs) -> Change:
     """Return the times of both runs as a whole."""
     a, b = tables.step_times(runs)
-    low, high = ratio_interval(a, b)
-    before, after = float(np.median(a)), float(np.median(b))
-    ratio = after / max(before, 1)
-    return Change(before, after, max(ratio - low, high - ratio))
+    return Change(float(np.median(a)), float(np.median(b)), ratio_interval(a, b))
 
 
 def differ(runs: Runs) -> bool:
     """Whether the steps of the runs differ by more than noise, if that can be known.
 
     With four steps and more the interval of their ratio does not hold 1 either. Where they have no
-    steps, b differs by noise if it lies among other runs of a's code.
+    steps, b differs by noise if it lies among other runs of a's code; of three or more, also if it
+    is no further away from them than they lie apart.
     """
     a, b = tables.step_times(runs)
     if np.isnan(tables.spread_of_steps(runs)):
         known = [float(np.median(a)), *runs.earlier.times_ns]
-        return not min(known) <= float(np.median(b)) <= max(known)
+        low, high = min(known), max(known)
+        beyond = high - low if _are_enough(runs) else 0
+        return not low - beyond <= float(np.median(b)) <= high + beyond
     low, high = ratio_interval(a, b)
     return not (low <= 1 <= high) and not are_noise(a[None, :], b[None, :])[0]
+
+
+def _are_enough(runs: Runs) -> bool:
+    return len(runs.earlier.times_ns) >= RUNS_ENOUGH
 
 
 def ratio_interval(a: Numbers, b: Numbers) -> tuple[float, float]:
@@ -109,25 +134,49 @@ def ratio_interval(a: Numbers, b: Numbers) -> tuple[float, float]:
     n, m = len(a), len(b)
     if min(n, m) < ENOUGH_STEPS or a.min() <= 0:
         return math.nan, math.nan
-    ratios = np.sort((b[:, None] / a[None, :]).ravel())
-    k = max(math.floor(n * m / 2 - NORMAL_95 * math.sqrt(n * m * (n + m + 1) / 12)), 1)
+    ratios = np.sort((_thinned(b)[:, None] / _thinned(a)[None, :]).ravel())
+    k = n * m / 2 - NORMAL_95 * math.sqrt(n * m * (n + m + 1) / 12)
+    k = max(math.floor(k * len(ratios) / (n * m)), 1)
     return float(ratios[k - 1]), float(ratios[-k])
 
 
-def _unsure(runs: Runs, change: Change) -> str:
-    """Return how the times were made, and what is known of their noise."""
+def _thinned(times: Numbers) -> Numbers:
+    """Return at most `MOST_STEPS` of the times, which stand for all."""
+    if len(times) <= MOST_STEPS:
+        return times
+    middle_of_each = (np.arange(MOST_STEPS) + 0.5) / MOST_STEPS
+    return np.quantile(times, middle_of_each)
+
+
+def _unsure(runs: Runs, said: str = "") -> str:
+    """Return how the times were made, and what is known of their noise.
+
+    ``said``: the words before, which may have an interval to explain.
+    """
     if runs.steps is not None and min(runs.steps) >= 2:
         apart = f"the steps of one run vary by {format_ns(tables.spread_of_steps(runs))}"
-        interval = ", ± is the 95 % interval of these" if change.margin > 0 else ""
+        interval = next((words for sign, words in _INTERVALS.items() if sign in said), "")
         return f"medians of {runs.steps[0]:,} and {runs.steps[1]:,} steps{interval}; {apart}"
-    if times := runs.earlier.times_ns:
-        runs_of_a = "other runs" if len(times) > 1 else "other run"
-        low, high = format_ns(min(times)), format_ns(max(times))
-        took = low if low == high else f"{low} to {high}"
-        return f"{format_count(len(times), runs_of_a.removesuffix('s'))} of A's code took {took}"
-    if runs.steps is None:
-        return "not both have steps, so noise and change cannot be distinguished"
-    return "one step only, so noise and change cannot be distinguished"
+    others = _others(runs)
+    if _are_enough(runs) or (others and not differ(runs)):
+        return others
+    thing = "one step only" if runs.steps is not None else "not both have steps"
+    unknown = f"{thing}, so noise and change cannot be distinguished"
+    return f"{unknown}; {others}" if others else unknown
+
+
+_INTERVALS = {" ± ": ", ± is their 95 % interval", " % to ": ", which give that 95 % interval"}
+"""What explains an interval, by its sign in a sentence."""
+
+
+def _others(runs: Runs) -> str:
+    """Return how long other runs of a's code took, "" where none is known."""
+    times = runs.earlier.times_ns
+    if not times:
+        return ""
+    low, high = format_ns(min(times)), format_ns(max(times))
+    took = low if low == high else f"{low} to {high}"
+    return f"{format_count(len(times), 'other run')} of A's code took {took}"
 
 
 def _made_by(runs: Runs) -> str:
@@ -138,7 +187,9 @@ def _made_by(runs: Runs) -> str:
     table = tables.ops(runs, None)
     before, after = (float(np.mean(times)) for times in tables.step_times(runs))
     delta = after - before
-    if not len(table) or (table.attrs[MEASURE] != "cpu_self" and not _is_the_gpus(runs, delta)):
+    if not (len(table) and means_agree(runs)) or (
+        table.attrs[MEASURE] != "cpu_self" and not _is_the_gpus(runs, delta)
+    ):
         return ""
     shares = table["delta_ns"].to_numpy(float) / delta
     first = int(shares.argmax())
@@ -152,6 +203,13 @@ def _made_by(runs: Runs) -> str:
     is_python = row["name"] == STEPS or row["category"] == "user_annotation"
     where = "Python, outside of ops" if is_python else code(str(row["name"]))
     return f", {how_much} of it in {where}"
+
+
+def means_agree(runs: Runs) -> bool:
+    """Whether the means differ about as much as the medians, which no single slow step moves."""
+    a, b = tables.step_times(runs)
+    means, medians = float(b.mean() - a.mean()), float(np.median(b) - np.median(a))
+    return means * medians > 0 and 1 / AGREE <= means / medians <= AGREE
 
 
 def _is_the_gpus(runs: Runs, delta: float) -> bool:
