@@ -235,3 +235,41 @@ def test_another_source_has_no_function_in_the_middle(open_report: Open) -> None
     report.timeline.press("Backspace")
     report.timeline.press("Backspace")
     assert bars(report)[0][0] == "all threads"
+
+
+def test_backspace_outlines_the_bar_of_the_selection(open_report: Open) -> None:
+    report = open_report(small())
+    graph = report.page.locator("[role=application][aria-label^='Flame graph']")
+    outlined = f"[...{GRAPH}.marked].map(id => {GRAPH}.tree.nodes[id].name)"
+    graph.focus()
+    names = []
+    for _ in range(4):
+        report.page.keyboard.press("ArrowDown")
+        report.settle()
+        names.append(report.state("store.selection.text"))
+        assert report.state(outlined) == names[-1:]
+    for name in reversed(names[:-1]):
+        report.page.keyboard.press("Backspace")
+        report.settle()
+        assert report.state("store.selection.text") == name
+        assert report.state(outlined) == [name]
+    report.page.keyboard.press("Shift+Backspace")
+    report.settle()
+    assert report.state("store.selection.text") == names[1]
+    assert report.state(outlined) == names[1:2]
+
+
+def test_a_search_leaves_the_function_in_the_middle(open_report: Open) -> None:
+    report = open_report(small())
+    report.table.locator("tbody tr", has_text="aten::linear").click()
+    shape_button(report, "Sandwich").click()
+    before = bars(report)
+    search = report.page.get_by_role("searchbox", name="Search", exact=True)
+    search.fill("step")
+    expect(report.page.get_by_text("2 bars found", exact=True)).to_be_visible()
+    assert bars(report) == before
+    search.fill("aten::linear")
+    expect(report.page.get_by_text("1 bar found, 100 % of the time")).to_be_visible()
+    search.fill("")
+    report.page.keyboard.press("Escape")
+    expect(shape_button(report, "Sandwich")).to_be_enabled()

@@ -130,7 +130,7 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
     // A selection made elsewhere is no path of this graph.
     this.connect(this.runs.selection_changed, () => {
       if (!this.runs.stores.some(({selection}) => selection?.source == "flame")) {
-        this.chosen = -1
+        this.forget()
       }
     })
     this.connect(this.store.was_reset, () => this.zoom(0))
@@ -171,7 +171,7 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
         const [a, b] = this.steps_compared ?? [1, 1]
         this.trees = trees
         this.tree.rebuild(paired_tree(trees[0], trees[1], [1 / a, 1 / b]), this.mode as DiffMode)
-        this.chosen = -1
+        this.forget()
         this.settle(() => this.tree_changed.emit())
       }
     })
@@ -218,11 +218,13 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
       return await store.ask("path_instances", {source: this.source as FlameSource, paths}, this)
     }))
     if (node.id > 0 && tree.find(way) == this.chosen) { // no other was picked meanwhile
+      this.selected = way
       this.runs.choose(stores.map(({data}, side) => {
         const labels = new Set(Array.from(rows[side], (row) => data.label[row]))
         return {source: "flame", row: -1, rows: rows[side], key, labels, text: node.name}
       }))
     } else if (node.id == 0 && this.chosen < 0) {
+      this.selected = []
       this.runs.choose(stores.map(() => null))
     }
   }

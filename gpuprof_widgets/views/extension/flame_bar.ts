@@ -112,7 +112,7 @@ export class FlameBarView extends IcicleBarView {
     const {shape, source, selected_function} = this.graph
     for (const button of this.shapes) {
       button.setAttribute("aria-pressed", String(button.dataset.view == shape.view))
-      button.disabled = button.dataset.view == "around" && selected_function == null
+      button.disabled = button.dataset.view == "around" && shape.view != "around" && selected_function == null
     }
     for (const button of this.switches) {
       const key = button.dataset.switch as "hides_library" | "collapses_recursion"
@@ -138,7 +138,9 @@ export class FlameBarView extends IcicleBarView {
     if (matched == null) {
       return ""
     }
-    const by_name = `${format_count(matched.size, "bar")} found, ${format_share(matched_share)} of the ${width == "cpu" ? "time" : "GPU time"}`
+    const has_share = matched_share > 0 || matched.size == 0 // callers of a sandwich have no part in its time
+    const share = has_share ? `, ${format_share(matched_share)} of the ${width == "cpu" ? "time" : "GPU time"}` : ""
+    const by_name = `${format_count(matched.size, "bar")} found${share}`
     const by_launch = `${format_count(launching.size, "bar")} launched what was found`
     return [...matched.size > 0 || launching.size == 0 ? [by_name] : [], ...launching.size > 0 ? [by_launch] : []].join(" · ")
   }

@@ -124,6 +124,7 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     const rebuilt = this.list_nodes().catch(failed).then((nodes) => {
       if (this.rebuilt === rebuilt) {
         this.chosen = this.tree.replace(nodes, this.width, {shape: this.shape, chosen: this.chosen})
+        this.selected = this.tree.path(this.chosen)
         this.settle(() => this.refresh())
         this.update_facts()
       }
@@ -136,7 +137,7 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     this.paths = new Set()
     if (this.shape.view == "around") {
       this.shape = top_down(this.shape)
-      this.chosen = -1 // call paths are numbered by source
+      this.forget() // call paths are numbered by source
     }
     this.rebuild()
     void this.rebuilt.then(() => this.follow_selection())
@@ -209,7 +210,7 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
 
   private reset(): void {
     this.tree.focus = 0
-    this.chosen = -1
+    this.forget()
     this.tree_changed.emit()
   }
 
@@ -233,7 +234,7 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
   private async follow_selection(): Promise<void> {
     const {store: {selection}, source} = this
     if (selection != null && selection.source != "flame") {
-      this.chosen = -1
+      this.forget()
       const paths = await this.paths_of(selection)
       if (selection !== this.store.selection || source != this.source) {
         return
@@ -252,8 +253,8 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
 
   /** Puts a function that was selected elsewhere in the middle. */
   private follow_function(): void {
-    const {selected_function: selected, shape: {view, centre}} = this
-    if (view == "around" && selected != null && (selected.name != centre?.name || selected.category != centre.category)) {
+    const {selected_function: selected, shape: {view, centre}, store: {selection}} = this
+    if (view == "around" && selection?.source != "search" && selected != null && (selected.name != centre?.name || selected.category != centre.category)) {
       this.shape = {...this.shape, centre: selected}
       this.rebuild()
     }
@@ -302,6 +303,7 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     const rows = is_root ? null : await store.ask("path_instances", {source: source as FlameSource, paths: node.paths}, this)
     const called = this.is_caller(node) ? path[this.shape.view == "up" ? 1 : 0] : node
     if (tree.find(path) == this.chosen) { // no other was picked meanwhile
+      this.selected = path
       store.choose(rows == null ? null : {
         source: "flame", row: -1, rows, key: path.map(({name}) => name).join("\n"), labels: new Set([called.label]),
         text: called === node ? node.name : `${called.name}, called from ${node.name}`,

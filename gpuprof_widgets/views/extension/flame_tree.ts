@@ -62,7 +62,8 @@ export class FlameTree extends CallTree<FlameNode> {
     const matched = new Set<number>()
     const inside = new Uint8Array(this.nodes.length)
     let share = 0
-    for (const {id, parent, depth, label, name, x0, x1} of test == null ? [] : this.nodes.slice(1)) {
+    const first = this.shape.view == "around" ? 0 : 1 // the root of other shapes is no function
+    for (const {id, parent, depth, label, name, x0, x1} of test == null ? [] : this.nodes.slice(first)) {
       const matches = label >= 0 ? found.has(label) : test!(name)
       if (matches) {
         matched.add(id)

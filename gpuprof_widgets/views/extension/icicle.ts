@@ -25,6 +25,8 @@ export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer impl
   tree_changed: Signal0<this>
   /** the node that was selected here, -1 for none */
   protected chosen = -1
+  /** The path of the node whose instances are selected: they come a moment after the node was chosen. */
+  protected selected: Node[] = []
   /** Comes when the tree is that of the present range, a moment after the range has changed. */
   protected rebuilt: Promise<void> = Promise.resolve()
   private is_settling = false
@@ -48,6 +50,12 @@ export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer impl
     this.connect(this.tree_changed, () => this.is_settling ? this.store.journal.settle() : this.store.journal.note())
   }
 
+  /** Has no node chosen. */
+  protected forget(): void {
+    this.chosen = -1
+    this.selected = []
+  }
+
   /** Makes a change that follows from an earlier one, whenever it comes: it is no step by itself. */
   protected settle(change: () => void): void {
     this.is_settling = true
@@ -63,15 +71,16 @@ export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer impl
   }
 
   remember(): State {
-    const {tree} = this
+    const {tree, selected} = this
     const {part} = tree
-    const [focus, chosen] = [tree.focus, this.chosen].map((id) => tree.path(id))
+    const focus = tree.path(tree.focus)
     return {
       marks: [...focus.map(({category, name}) => `${category}\n${name}`), ...part ?? [null, null]],
       restore: () => void this.rebuilt.then(() => {
         tree.focus = tree.follow(focus)
         tree.part = part
-        this.chosen = tree.find(chosen)
+        this.selected = selected
+        this.chosen = tree.find(selected)
         this.settle(() => this.tree_changed.emit())
       }),
     }

@@ -72,6 +72,21 @@ test("hidden frames of libraries give their own time to what called them", () =>
   assert.deepEqual([has_library(FRAMES, "merged"), has_library(FRAMES, "ops")], [true, false])
 })
 
+test("what hidden frames took that nothing called has a bar of its own upside down", () => {
+  const nodes = shaped(FRAMES, FRAMES.whole, {view: "up", hides_library: true}, "merged")
+  const functions = nodes.filter(({depth}) => depth == 1)
+  assert.equal(sum(functions, ({total}) => total), 150)
+  assert.equal(functions.find(({name}) => name.startsWith("libraries"))!.total, 40)
+})
+
+test("a function that once stood in the middle is hidden like others elsewhere", () => {
+  const centre = {category: "python_function", name: "torch/nn.py(1): __call__"}
+  for (const view of ["down", "up"] as const) {
+    const names = shaped(FRAMES, FRAMES.whole, {view, centre, hides_library: true}, "merged").map(({name}) => name)
+    assert.ok(!names.includes(centre.name))
+  }
+})
+
 test("a hidden function can stand in the middle", () => {
   const centre = {category: "python_function", name: "torch/nn.py(1): __call__"}
   const [middle, ...others] = shaped(FRAMES, FRAMES.whole, {view: "around", centre, hides_library: true}, "merged")

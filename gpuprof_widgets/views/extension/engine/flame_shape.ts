@@ -31,6 +31,9 @@ export const PLAIN: FlameShape = {view: "down", centre: null, hides_library: fal
 const LEAST_OF_ALL = 1/1000
 const LEAST_OF_FUNCTION = 1/20
 
+/** The bar of what hidden library frames took that no code of the user's called. */
+const UNOWNED = "libraries, called by no code of yours"
+
 /** Built-in methods are named with the address of their object. */
 const ADDRESS = / at 0x[0-9a-fA-F]+/g
 
@@ -50,7 +53,8 @@ function key_of({category, name}: FlameFunction): string {
  */
 export function reshaped(store: Store, nodes: FlameNode[], {view, centre, hides_library, collapses_recursion}: FlameShape): FlameNode[] {
   const is_library = library_test(store)
-  const is_hidden = (node: FlameNode): boolean => hides_library && is_library(node) && (centre == null || key_of(node) != key_of(centre))
+  const middle = view == "around" && centre != null ? key_of(centre) : null
+  const is_hidden = (node: FlameNode): boolean => hides_library && is_library(node) && key_of(node) != middle
   const kept = hides_library || collapses_recursion ? collapsed(numbered(nodes), is_hidden, collapses_recursion) : nodes
   if (view == "up") {
     return upside_down(numbered(kept))
@@ -107,8 +111,10 @@ function upside_down(tree: Numbered): FlameNode[] {
   const grown = new GrowingTree(nodes[0], functions[0])
   const least = least_of(nodes[0])
   const calls = new Map<number, FlameNode[]>()
-  for (const node of nodes.slice(1)) {
-    if (node.category != "thread") {
+  for (const node of nodes) {
+    if (node.category == "thread" || node.id == 0) {
+      add_unowned(grown, node)
+    } else {
       const of_function = calls.get(functions[node.id]) ?? []
       calls.set(functions[node.id], of_function)
       of_function.push(node)
@@ -123,6 +129,13 @@ function upside_down(tree: Numbered): FlameNode[] {
     })
   }
   return grown.nodes
+}
+
+/** Time of a thread itself is that of hidden frames which nothing else called. */
+function add_unowned(grown: GrowingTree, thread: FlameNode): void {
+  if (thread.self > 0 || thread.device_self > 0) {
+    grown.weigh(grown.child(0, {...thread, label: NONE, name: UNOWNED, category: "thread"}, NONE), {...thread, calls: 0, paths: []})
+  }
 }
 
 function around(tree: Numbered, centre: FlameFunction): FlameNode[] {
