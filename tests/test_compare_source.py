@@ -306,6 +306,8 @@ def test_single_slow_steps_are_named_where_they_make_the_averages() -> None:
     [
         ((0.77, 0.83), "20 % ± 3 % less time"),
         ((0.6, 0.82), "18 % to 40 % less time"),
+        ((0.77, 0.81), "20 % ± 3 % less time"),
+        ((0.72, 0.83), "17 % to 28 % less time"),
         ((math.nan, math.nan), "20 % less time"),
         ((0.8, 0.8), "20 % less time"),
     ],

@@ -28,6 +28,9 @@ NORMAL_95 = 1.96
 LOPSIDED = 1.5
 """How much further one end of an interval may be from the middle than the other, to be a ±."""
 
+WIDE = 0.2
+"""Share of a change from which on it matters that its interval is lopsided."""
+
 MOST_STEPS = 400
 """Steps of a run, evenly spaced in the order of their times, that stand for all in an interval."""
 
@@ -67,7 +70,8 @@ class Change:
         near, far = sorted(abs(end - ratio) for end in self.interval)
         if not far > 0:  # NaN too
             return share
-        if far > LOPSIDED * near or far >= abs(ratio - 1):
+        effect = abs(ratio - 1)
+        if far >= effect or (far > LOPSIDED * near and far > WIDE * effect):
             least, most = sorted(abs(end - 1) for end in self.interval)
             return f"{_short(least)} to {_short(most)}"
         return f"{share} ± {_short(far)}"
