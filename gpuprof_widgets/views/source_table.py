@@ -61,8 +61,8 @@ def text_source(runs: Runs) -> list[Table]:
 
 def _text_lines(row: dict[Any, Any]) -> list[tuple[Any, ...]]:
     """Return one line of a diff, or two of an edited line."""
-    a = f"{row['line_a']:>3}  {row['text_a']}"
-    b = f"{row['line_b']:>3}  {row['text_b']}"
+    a = f"{row['line_a']:>3}  {row['code_a'].expandtabs(4)}"
+    b = f"{row['line_b']:>3}  {row['code_b'].expandtabs(4)}"
     times = row["a_ns"], row["b_ns"], row["delta_ns"]
     if row["source"] == CHANGED:
         return [(f"− {a}", times[0], math.nan, math.nan), (f"+ {b}", math.nan, *times[1:])]
