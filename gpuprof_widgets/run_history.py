@@ -243,9 +243,11 @@ class History(Sequence[Run]):
                 "it was too large, or too many came after it"
             )
         of_code = [other for other in before if _is_same_code(other, a)]
-        # The first run of any code pays for its warm-up.
+        # The first run of any code pays for its warm-up; a step is no measure of a whole run.
         earlier = tuple(
-            other.figures.time_ns for other in of_code[1:-1] if other.figures.per == a.figures.per
+            other.figures.time_ns
+            for other in of_code[1:-1]
+            if other.figures.per == a.figures.per == b.figures.per
         )
         is_first = a.number == a.cell
         return Comparison(a.profile, b.profile, earlier=Earlier(earlier, a_is_first=is_first))

@@ -33,6 +33,7 @@ class RuntimeCarrier:
         self._embedded_at = 0.0
         self._current = ""
         self.executions = 0
+        """How many requests were taken note of."""
         self.cell_id = ""
         """The front end's name of the cell that runs, "" where it tells none."""
         self._code = ""

@@ -129,6 +129,15 @@ def test_only_runs_of_the_same_code_and_recording_are_a_measure_of_noise() -> No
     assert history.compare().earlier.times_ns == (1_002,)  # 1_001 was the first
 
 
+def test_steps_are_no_measure_of_runs_without_steps() -> None:
+    history = History()
+    for count in range(4):
+        history.add(profile(1_000, count=count, source=CODE, steps=3), cell_id="a")
+    assert history.compare().earlier.times_ns == (990,)
+    history.add(profile(3_000, count=5, source=CODE), cell_id="a")
+    assert history.compare().earlier.times_ns == ()
+
+
 def test_runs_that_did_not_reach_their_end_are_left_out() -> None:
     history = History()
     history.add(profile(1_000, count=1, source=CODE), cell_id="a")

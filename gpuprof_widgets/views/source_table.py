@@ -40,7 +40,7 @@ def static_source(runs: Runs) -> list[Table]:
     near = _near_changes(rows["source"])
     shown = rows[near]
     styles = {key: [STYLE] * len(shown) for key in ("text_a", "text_b")}
-    table = Table(TITLE, COLUMNS, shown, notes=(NOTE,), styles=styles, expendable=("a_ns", "b_ns"))
+    table = Table(TITLE, COLUMNS, shown, notes=(NOTE,), styles=styles)
     return [table] if near.any() else []
 
 
@@ -94,7 +94,10 @@ def page_source(runs: Runs) -> list[dict[str, Any]]:
             # Where nothing changed the whole source is shown.
             "changed": (near if near.any() else ~near).tolist(),
             "category": ["cell_line"] * len(rows),
-            "names": [_names(row) for row in rows.to_dict("records")],
+            "names": [
+                line_names((row["line_a"], row["code_a"]), (row["line_b"], row["code_b"]))
+                for row in rows.to_dict("records")
+            ],
         }
     ]
 
@@ -116,9 +119,8 @@ def _indented(code: str) -> str:
     return NO_BREAK * len(code[: len(code) - len(bare)].expandtabs(4)) + bare
 
 
-def _names(row: dict[Any, Any]) -> list[list[str]]:
-    """Return the names that the line's events have in A, and in B."""
-    sides = ((row["line_a"], row["code_a"]), (row["line_b"], row["code_b"]))
+def line_names(*sides: tuple[int, str]) -> list[list[str]]:
+    """Return the names that a line's events have in each run, by its number (-1: none) and code."""
     return [[f"{line}: {code.strip()}"] if line >= 0 else [] for line, code in sides]
 
 

@@ -229,3 +229,15 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 def other_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A reader's JupyterLab: another signature database, so it trusts nothing of the author's."""
     yield from serve_lab(tmp_path_factory.mktemp("reader"))
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page in which no script may fail."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    yield page
+    assert errors == []
+    context.close()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
-import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Lab
 from tests.browser.test_explorer_in_jupyterlab import Notebook, write_notebook
@@ -24,17 +22,6 @@ CELLS = [
 LIT = """() => Object.values(window.gpuprof.reports).map(
     store => [...new Set(Array.from(store.selection?.rows ?? [], row => store.data.name(row)))]
 )"""
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    yield page
-    assert errors == []
-    context.close()
 
 
 def test_an_edited_cell_is_set_against_its_previous_run(page: Page, lab: Lab) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import nbformat
-import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import Lab
 from tests.browser.report_page import Report
@@ -25,17 +23,6 @@ CHART = """chart => {
     const rows = Array.from(names, (name, i) => [name, ...times.map(of => of[i])])
     return {title: plot.title.text, factors: plot.y_range.factors, rows: rows.reverse()}
 }"""
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    yield page
-    assert errors == []
-    context.close()
 
 
 def test_the_controls_of_the_users_own_follow_the_page(page: Page, lab: Lab) -> None:
