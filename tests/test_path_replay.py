@@ -18,6 +18,7 @@ from gpuprof_widgets.analyses.what_if import Changes, replayed
 from gpuprof_widgets.trace.model import Record
 from tests.records import records
 from tests.test_overlapping_kernels import replays
+from tests.traces import op, trace_of
 
 SCALES = st.sampled_from([0.0, 0.5, 1.0, 2.7])
 
@@ -35,17 +36,15 @@ class OneByOne:
         return round(ns * self.scale) if self.changed[row] else int(ns)
 
     def reached(self, boundary: int) -> int:
-        """When a thread comes to a boundary: after the last release before, what it has to do."""
+        """When a thread comes to a boundary: after the last release so far, what it has to do."""
         threads = self.graph.threads
         boundaries = self.graph.releases["boundary"].to_numpy()
         first = int(threads.first()[threads.thread[boundary]])
-        before = np.flatnonzero((boundaries >= first) & (boundaries <= boundary))
+        before = [at for at in self.released if first <= boundaries[at] <= boundary]
         begin, now = first, threads.t0
-        if len(before):
-            last = max(before.tolist(), key=lambda release: (boundaries[release], release))
-            begin = int(boundaries[last])
-            spent = self.spent(first, begin)
-            now = self.released.get(last, threads.t0 + spent)
+        if before:
+            last = max(before, key=lambda release: (boundaries[release], release))
+            begin, now = int(boundaries[last]), self.released[last]
         return now + self.spent(begin, boundary)
 
     def spent(self, low: int, high: int) -> int:
@@ -112,3 +111,20 @@ def test_slices_replayed_in_groups_end_when_they_do_one_by_one(
     changed = np.array([chosen >> row % 32 & 1 for row in range(len(trace))] + [0], bool)
     changes = Changes(changed.astype(np.intp), np.array([[False, True]]), scale)
     assert replayed(graph, changes).tolist() == [OneByOne(graph, changed, scale).span()]
+
+
+def test_a_wait_that_has_not_ended_yet_leaves_the_thread_where_the_one_before_did() -> None:
+    """The cell's thread waits for the other's line twice; only the first wait takes its time."""
+    line = {"category": "cell_line", "thread": "101", "line": 1, "cell": "Cell [1]"}
+    record = trace_of(
+        op("aten::mm", ts=1, dur=1),
+        op("aten::mm", ts=7, dur=1),
+        op("1: f()", ts=1, dur=6, **line),
+        op("1: f()", ts=0, dur=0, **line),
+    )
+    graph = path_graph(record, 0, 8)
+    changed = record.trace.slices["ts"].isin([1, 7]) & (record.trace.slices["dur"] != 1)
+    changed |= record.trace.slices["ts"] == 7
+    mask = np.append(changed.to_numpy(bool), False)
+    changes = Changes(mask.astype(np.intp), np.array([[False, True]]), 0.0)
+    assert replayed(graph, changes).tolist() == [OneByOne(graph, mask, 0.0).span()] == [2]

@@ -314,6 +314,8 @@ class _Clocks:
         self.slot = np.append(slots, NONE)
         self.offset = np.full((len(begins) + 1, len(changes)), threads.t0, np.int64)
         self.offset[NONE] = 0
+        self.is_known = np.full(len(begins) + 1, True)
+        self.is_known[self.of_release] = False
 
     def place(self, boundary: Ints) -> Ints:
         """Return the position of each boundary in these arrays."""
@@ -321,13 +323,23 @@ class _Clocks:
 
     def at(self, place: int) -> Ints:
         """Return the time at a boundary, after all waits that ended there or before."""
-        return np.asarray(self.spent[:, place] + self.offset[self.slot[place]], np.int64)
+        return np.asarray(self.spent[:, place] + self.offset_of(int(self.slot[place])), np.int64)
+
+    def offset_of(self, slot: int) -> Ints:
+        """Return an offset; of a wait that has not ended yet, that of the one before.
+
+        Two threads may release each other at the same moment.
+        """
+        while not self.is_known[slot]:
+            slot -= 1
+        return np.asarray(self.offset[slot])
 
     def release(self, release: int, place: int, until: Ints) -> None:
         """Let a thread go on from this position, not before ``until``."""
         slot = self.of_release[release]
         late = until - self.spent[:, place]
         np.maximum(self.offset[slot - 1], late, out=self.offset[slot])
+        self.is_known[slot] = True
 
 
 def _last(threads: Threads) -> Ints:
@@ -432,7 +444,7 @@ class _Streams:
         for source, ns in self.ended.get(group, ()):
             np.maximum(over, self.ends[source] + ns, out=over)
         end = np.maximum(
-            clocks.offset[self.slot[group]] + self.least[group], over + self.behind[group]
+            clocks.offset_of(int(self.slot[group])) + self.least[group], over + self.behind[group]
         )
         for source, ns in self.arrivals.get(group, ()):
             np.maximum(end, self.ends[source] + ns, out=end)
