@@ -26,9 +26,9 @@ import torch
 import gpuprof_widgets
 from gpuprof_widgets.analyses import plain_analyses
 from gpuprof_widgets.profiles import Profile
-from gpuprof_widgets.views.figure import report_figure
+from gpuprof_widgets.views.page import report_page
 from gpuprof_widgets.views.picture import picture_png
-from gpuprof_widgets.views.report import figure_script, static_bundle
+from gpuprof_widgets.views.report import page_script, static_bundle
 
 OPS = 20
 CELLS = 9
@@ -97,7 +97,7 @@ def of_small_cell() -> dict[str, float]:
         "picture": cpu_seconds(lambda: picture_png(run)),
         "static part": cpu_seconds(lambda: static_bundle(run, sort=SORT, top=TOP)),
         "live script": cpu_seconds(
-            lambda: figure_script(report_figure(run, sort=SORT), embed_runtime=False)
+            lambda: page_script(report_page(run, sort=SORT), embed_runtime=False)
         ),
     }
 

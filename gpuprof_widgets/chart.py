@@ -10,7 +10,7 @@ from bokeh.models import Column, LayoutDOM
 from traitlets import HasTraits, Instance, observe
 
 from gpuprof_widgets.views import report
-from gpuprof_widgets.views.figure import new_uid
+from gpuprof_widgets.views.page import new_uid
 
 
 class Chart(anywidget.AnyWidget):

@@ -14,7 +14,6 @@ from typing import Any
 import anywidget
 import numpy as np
 import pandas as pd
-from bokeh.models import Column
 from ipywidgets import CallbackDispatcher
 from traitlets import (
     Bool,
@@ -45,7 +44,7 @@ from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.remarks import focus
 from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views import report
-from gpuprof_widgets.views.figure import new_uid, report_figure
+from gpuprof_widgets.views.page import Page, new_uid, report_page
 
 Range = tuple[int, int]
 Callback = Callable[["Explorer"], object]
@@ -282,8 +281,7 @@ class Explorer(anywidget.AnyWidget):
     def _answer(self, _: HasTraits, content: Any, buffers: Any) -> None:
         """Send the script of a report that is not below the cell, or of one with all events."""
         if content == {"asks": "report"}:
-            figure = self._figure(budget_bytes=WHOLE)
-            script = report.figure_script(figure, embed_runtime=True)
+            script = report.page_script(self._page(budget_bytes=WHOLE), embed_runtime=True)
             self.send({"report": self._uid}, [script.encode()])
 
     def _ipython_display_(self) -> None:
@@ -291,19 +289,19 @@ class Explorer(anywidget.AnyWidget):
         runtime_carrier.show(self._outputs, self._text)
 
     def _outputs(self, embed_runtime: bool) -> list[report.MimeBundle]:
-        figure = self._figure()
-        self._is_merged = not report.has_all_rows(figure)
+        page = self._page()
+        self._is_merged = not page["store"]["rows_kept"]
         return report.outputs(
             self.profile,
             sort=self._first_sort,
             top=self._top,
             embed_runtime=embed_runtime,
-            figure=figure,
+            page=page,
             widget=self._widget_view(),
         )
 
-    def _figure(self, **budget: int) -> Column:
-        return report_figure(self.profile, sort=self._first_sort, uid=self._uid, **budget)
+    def _page(self, **budget: int) -> Page:
+        return report_page(self.profile, sort=self._first_sort, uid=self._uid, **budget)
 
     def _widget_view(self) -> report.MimeBundle:
         """Return the widget as an output that is empty where widgets are not shown."""

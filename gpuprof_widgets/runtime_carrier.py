@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 RUNTIME_MARK = re.compile(r'"runtime": \{"version": "\w+"')
-"""The part of a script of `report.figure_script` that says which BokehJS it holds, if it does."""
+"""The part of a script of `report.page_script` that says which BokehJS it holds, if it does."""
 
 
 class RuntimeCarrier:

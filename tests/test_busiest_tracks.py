@@ -12,7 +12,7 @@ from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views import page_panels
 from gpuprof_widgets.views.encoding import encode
-from gpuprof_widgets.views.figure import report_figure, trace_store
+from gpuprof_widgets.views.page import report_page
 from gpuprof_widgets.views.page_rows import MOST_TRACKS, with_busiest_tracks
 from tests.fuzz_readers import check_record
 from tests.traces import kernel, op, runtime, trace_of
@@ -77,13 +77,15 @@ def test_the_page_says_how_many_of_its_tracks_it_has(many: Record) -> None:
         "tables count these alone. The findings, the commands and the analyses in Python count all."
     ]
     assert not payload.rows_kept, "findings number the rows of the whole record"
-    assert all(finding["rows"] == [] for finding in trace_store(many, sort="cpu_self").findings)
+    assert all(
+        finding["rows"] == [] for finding in report_page(many, sort="cpu_self")["store"]["findings"]
+    )
 
 
 def test_a_report_asks_for_each_of_its_tables_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Record] = []
     monkeypatch.setattr(page_panels, "all_panels", lambda: {"it": asked.append})
-    report_figure(of_threads(MOST_TRACKS + 1), sort="cpu_self")
+    report_page(of_threads(MOST_TRACKS + 1), sort="cpu_self")
     assert [len(record.trace.tracks) for record in asked] == [MOST_TRACKS]
 
 

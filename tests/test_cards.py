@@ -13,7 +13,7 @@ from gpuprof_widgets.analyses.memory import memory_curve
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.cards import CARDS, cards, page_cards
-from gpuprof_widgets.views.figure import VIEWS, has_view
+from gpuprof_widgets.views.page import VIEWS, has_view
 from gpuprof_widgets.views.panels import all_panels
 from tests.traces import annotation, block, calls_of, copy, kernel, op, runtime, trace_of
 

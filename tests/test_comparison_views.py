@@ -7,6 +7,7 @@ import pytest
 from gpuprof_widgets.comparisons import Comparison
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.comparison import delta_tables
+from gpuprof_widgets.views.report import REPORT_TYPE
 from tests.displays import displayed
 from tests.traces import annotation, kernel, op, runtime, trace_of
 
@@ -90,7 +91,7 @@ def test_a_notebook_gets_three_outputs(
     assert [set(bundle) for bundle in shown] == [
         {"text/html", "text/plain"},
         {"image/png", "text/plain"},
-        {"application/javascript", "text/plain"},
+        {REPORT_TYPE, "application/javascript", "text/plain"},
     ]
 
 

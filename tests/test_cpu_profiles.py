@@ -21,7 +21,7 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.pstats import frames_of
 from gpuprof_widgets.trace.readers import load, parse
 from gpuprof_widgets.trace.redact import redacted
-from gpuprof_widgets.views.figure import trace_store
+from gpuprof_widgets.views.page import report_page
 from gpuprof_widgets.views.panels.regions import python_time_panel
 
 FILE = Path("trace")
@@ -423,7 +423,8 @@ def test_functions_of_javascript_are_not_called_python_s() -> None:
     panel = python_time_panel(record)
     assert panel is not None
     assert panel.title == "JavaScript functions"
-    assert frames_of(record) == trace_store(record, sort="device_self").frames_of == "JavaScript"
+    store = report_page(record, sort="device_self")["store"]
+    assert frames_of(record) == store["frames_of"] == "JavaScript"
     assert python_calls(record).attrs[LACKS].startswith("samples count no calls")
 
 

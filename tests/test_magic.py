@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuprof_widgets.views.report import REPORT_TYPE
 from tests.kernels import STATE, Kernel, loaded_kernel
 
 pytestmark = pytest.mark.kernel
@@ -220,7 +221,7 @@ def test_three_outputs_and_bokehjs_only_in_the_first(kernel: Kernel) -> None:
         html, picture, script = outcome.displays
         assert set(html) == {"text/html", "text/plain"}
         assert set(picture) == {"image/png", "text/plain"}
-        assert set(script) == {"application/javascript", "text/plain"}
+        assert set(script) == {REPORT_TYPE, "application/javascript", "text/plain"}
     sizes = [len(outcome.displays[2]["application/javascript"]) for outcome in (first, second)]
     assert sizes[0] > 300_000
     assert sizes[1] < 50_000

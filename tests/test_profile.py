@@ -15,8 +15,8 @@ from gpuprof_widgets.analyses import gpu_work as device_busy
 from gpuprof_widgets.analyses import regions as steps
 from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.views.figure import trace_store
-from gpuprof_widgets.views.report import static_html, static_text
+from gpuprof_widgets.views.page import report_page
+from gpuprof_widgets.views.report import REPORT_TYPE, static_html, static_text
 from tests.displays import displayed
 from tests.records import assert_same_record
 from tests.traces import annotation, calls_of, kernel, op, runtime, trace_of
@@ -74,7 +74,7 @@ def test_owners_lead_from_a_kernel_up_to_its_op(profile: Profile) -> None:
 
 def test_the_views_are_headed_by_the_label_else_by_the_file(profile: Profile) -> None:
     loaded = replace(profile, metadata={"source": "/data/runs/trace.json.gz"})
-    labels = [trace_store(each, sort="cpu_self").label for each in (profile, loaded)]
+    labels = [report_page(each, sort="cpu_self")["store"]["label"] for each in (profile, loaded)]
     assert labels == ["cell [3]", "trace.json.gz"]
 
 
@@ -119,7 +119,7 @@ def test_in_a_notebook_show_displays_the_reports_outputs(
     assert [next(kind for kind in bundle if kind != "text/plain") for bundle in shown] == [
         "text/html",
         "image/png",
-        "application/javascript",
+        REPORT_TYPE,
     ]
 
 
@@ -128,7 +128,7 @@ def test_a_profile_as_last_value_is_shown_with_its_views(
 ) -> None:
     shown = displayed(monkeypatch)
     assert IPythonDisplayFormatter()(profile)
-    assert [len(bundle) for bundle in shown] == [2, 2, 2]
+    assert [len(bundle) for bundle in shown] == [2, 2, 3]
 
 
 def test_bokehjs_comes_along_once_where_the_extension_follows_the_cells(

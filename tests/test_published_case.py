@@ -19,7 +19,7 @@ from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.analyses.owners import forward_of, owners
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.figure import trace_store
+from gpuprof_widgets.views.page import report_page
 from tests.cells import recorded
 from tests.published_case import FakeImages, vision_transformer
 
@@ -90,7 +90,7 @@ def test_its_cost_is_the_time_of_the_backward_op(on_cpu: Record) -> None:
 
 
 def test_the_report_says_it_and_shows_where(on_cpu: Record) -> None:
-    lines = trace_store(on_cpu, sort="cpu_self").findings
+    lines = report_page(on_cpu, sort="cpu_self")["store"]["findings"]
     (line,) = [one for one in lines if one["text"].startswith("`GatherBackward0` of `patch_drop`")]
     slices = on_cpu.trace.slices
     engine = slices[slices["name"] == "autograd::engine::evaluate_function: GatherBackward0"]

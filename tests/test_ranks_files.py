@@ -17,6 +17,7 @@ from gpuprof_widgets.many_ranks import reading
 from gpuprof_widgets.many_ranks.files import rank_in_name, trace_files
 from gpuprof_widgets.many_ranks.reading import Progress, light
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.views.report import REPORT_TYPE
 from tests.displays import displayed, in_a_cell
 from tests.job import MS, STARTS, collective, computing, in_lockstep, rank_record, saved
 
@@ -350,7 +351,7 @@ class TestPage:
         assert [sorted(bundle) for bundle in shown] == [
             ["text/html", "text/plain"],
             ["image/png", "text/plain"],
-            ["application/javascript", "text/plain"],
+            ["application/javascript", REPORT_TYPE, "text/plain"],
         ]
         assert "<script" not in shown[0]["text/html"]
 

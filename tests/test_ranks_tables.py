@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from html import unescape
@@ -11,6 +12,7 @@ import pytest
 from gpuprof_widgets.analyses.ranks.reduced import joined, reduced
 from gpuprof_widgets.many_ranks import RankProfiles
 from gpuprof_widgets.trace.model import Calls
+from gpuprof_widgets.views.ranks_page import page_tables
 from tests.job import MS, collective, compared, computing, in_lockstep, rank_record, run_of
 from tests.test_ranks_functions import calls_alone
 from tests.traces import calls_of, kernel
@@ -56,6 +58,41 @@ def test_the_time_of_each_rank_has_a_bar_of_its_parts() -> None:
     assert [float(edge) for _, edge in edges] == [40, 80, 100, 100, 100]
     assert second[-2:] == [("1", ""), ("4.00 ms", heat("0.60"))]
     assert first[-1][1] == ""
+
+
+def test_the_page_gets_the_same_tables_as_texts_and_numbers() -> None:
+    run = run_of(*in_lockstep({0: [0, 2000], 1: [800, 2000], 2: [0, 2400]}, moving=100))
+    of_html, of_page = tables_of(run), page_tables(run._tables())
+    assert json.loads(json.dumps(of_page)) == of_page
+    assert [table["title"] for table in of_page] == list(of_html)
+    for table, cells in zip(of_page, of_html.values(), strict=True):
+        head = [label for label, _ in table["columns"]]
+        assert [head[1:], *(row[1:] for row in table["rows"])] == [row[1:] for row in texts(cells)]
+    waits = of_page[1]
+    assert waits["fills"][1] == [2, [[[213, 94, 0, 0.3, 0, 1]], [[213, 94, 0, 0.3, 0, 1]], []]]
+
+
+def test_the_legend_says_what_the_colours_of_the_bars_are() -> None:
+    run = run_of(
+        rank_record(0, computing(0, 4 * MS), collective(4 * MS, 10 * MS)),
+        rank_record(1, computing(0, 8 * MS), collective(8 * MS, 10 * MS)),
+    )
+    first, *others = page_tables(run._tables())
+    words = ["Computing", "Waiting for ranks", "Moving data", "Idle"]
+    assert [text for text, _ in first["legend"]] == words
+    assert not any(table["legend"] for table in others)
+    of_rank_0 = dict(first["fills"])[2][0]
+    assert [stretch[4:] for stretch in of_rank_0] == [
+        [0, 0.4], [0.4, 0.8], [0.8, 1], [1, 1], [1, 1]
+    ]  # fmt: skip
+    assert [of_rank_0[at][:4] for at in (0, 1, 2, 4)] == [colour for _, colour in first["legend"]]
+
+
+def test_python_calls_alone_have_no_legend() -> None:
+    run = run_of(
+        calls_alone(0, calls_of((None, "f", 1, 9))), calls_alone(1, calls_of((None, "f", 1, 5)))
+    )
+    assert [table["legend"] for table in page_tables(run._tables())] == [[]]
 
 
 def test_who_waits_for_whom_is_the_redder_the_longer() -> None:

@@ -16,13 +16,13 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from gpuprof_widgets.runtime_carrier import RuntimeCarrier
 from gpuprof_widgets.views import report
-from gpuprof_widgets.views.figure import report_figure
+from gpuprof_widgets.views.page import report_page
 from tests.traces import op, trace_of
 
 
 def script(*, runtime: bool) -> str:
-    figure = report_figure(trace_of(op("aten::mm", ts=0, dur=9)), sort="cpu_self")
-    return report.figure_script(figure, embed_runtime=runtime)
+    page = report_page(trace_of(op("aten::mm", ts=0, dur=9)), sort="cpu_self")
+    return report.page_script(page, embed_runtime=runtime)
 
 
 def request(cell: str = "", code: str = "", deleted: tuple[str, ...] = ()) -> dict[str, Any]:

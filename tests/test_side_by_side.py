@@ -11,18 +11,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from bokeh.models import Range1d
 from PIL import Image
 
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import shifted, window
-from gpuprof_widgets.views import models, side_by_side
+from gpuprof_widgets.views import side_by_side
+from gpuprof_widgets.views.report import REPORT_TYPE
 from gpuprof_widgets.views.side_by_side import (
     MOST_PICTURED,
     Heading,
     Row,
+    page_group,
     placed,
-    side_by_side_figure,
+    side_by_side_page,
     timelines_png,
 )
 from tests.traces import kernel, memory, op, runtime, trace_of
@@ -37,8 +38,8 @@ def run_of(length: int, *, start: int = 0) -> Record:
     )
 
 
-def header_of(store: models.TraceStore) -> dict[str, Any]:
-    data = gzip.decompress(base64.b64decode(store.payload))
+def header_of(store: dict[str, Any]) -> dict[str, Any]:
+    data = gzip.decompress(base64.b64decode(store["payload"]))
     size = int.from_bytes(data[:4], "little")
     header: dict[str, Any] = json.loads(data[4 : 4 + size])
     return header
@@ -71,14 +72,9 @@ def test_a_shifted_record_is_the_same_at_other_times() -> None:
 
 def test_all_stores_share_one_range_that_holds_every_trace() -> None:
     rows = [Row(run_of(100), "long"), Row(run_of(60, start=7), "short")]
-    group = side_by_side.store_group(rows)
-    ranges = {id(store.visible) for store in group.stores}
-    assert len(ranges) == 1
-    visible = group.stores[0].visible
-    assert isinstance(visible, Range1d)
-    assert (visible.start, visible.end) == (0, 100)
-    assert [store.extent for store in group.stores] == [(0, 100), (0, 100)]
-    assert [header_of(store)["end_ns"] for store in group.stores] == [100, 60]
+    group = page_group(rows)
+    assert group["end"] == 100
+    assert [header_of(store)["end_ns"] for store in group["stores"]] == [100, 60]
 
 
 def test_all_together_take_no_more_room_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,20 +86,16 @@ def test_all_together_take_no_more_room_than_one(monkeypatch: pytest.MonkeyPatch
         return encode(record, budget_bytes=budget_bytes, **how)
 
     monkeypatch.setattr(side_by_side, "encode", noted)
-    side_by_side.store_group([Row(run_of(100), str(number)) for number in range(8)])
+    page_group([Row(run_of(100), str(number)) for number in range(8)])
     assert given == [side_by_side.BUDGET_BYTES // 8] * 8
 
 
-@pytest.mark.parametrize(("count", "compact"), [(2, False), (3, True)])
-def test_many_timelines_are_compact(count: int, compact: bool) -> None:
-    rows = [Row(run_of(100), f"rank {number}") for number in range(count)]
-    figure = side_by_side_figure(rows, Heading("job"))
-    timelines = list(figure.select({"type": models.Timeline}))
-    assert [timeline.compact for timeline in timelines] == [compact] * count
-    # One above the timelines, and one that follows the reader below them.
-    assert len(list(figure.select({"type": models.Minimap}))) == 2
-    titles = [title.text for title in figure.select({"type": models.TimelineTitle})]
-    assert sorted(titles) == [f"rank {number}" for number in range(count)]
+def test_each_timeline_has_its_title() -> None:
+    rows = [Row(run_of(100), f"rank {number}") for number in range(3)]
+    page = side_by_side_page(rows, Heading("job"))
+    assert page["titles"] == [store["label"] for store in page["stores"]]
+    assert page["titles"] == ["rank 0", "rank 1", "rank 2"]
+    assert page["label"] == "job"
 
 
 def test_outputs_are_those_of_a_cell_and_the_page_needs_no_network() -> None:
@@ -116,8 +108,8 @@ def test_outputs_are_those_of_a_cell_and_the_page_needs_no_network() -> None:
     assert static["text/plain"] == "slower"
     assert "Trust this notebook" in static["text/html"]
     assert base64.b64decode(picture["image/png"])[:8] == b"\x89PNG\r\n\x1a\n"
-    assert set(live) == {"application/javascript", "text/plain"}
-    page = side_by_side.standalone_html(rows, heading, html=html, tables="<p>x</p>")
+    assert set(live) == {REPORT_TYPE, "application/javascript", "text/plain"}
+    page = side_by_side.standalone_html(rows, heading, html=html)
     assert page.count("<script") == 1
     assert "slower" in page
     assert "Trust this notebook" not in page
@@ -134,6 +126,5 @@ def test_the_picture_has_a_band_per_timeline_up_to_a_limit() -> None:
 
 def test_an_empty_trace_stands_beside_others() -> None:
     rows = [Row(trace_of(), "nothing"), Row(run_of(100), "something")]
-    figure = side_by_side_figure(rows, Heading(""))
-    assert len(list(figure.select({"type": models.TraceStore}))) == 2
+    assert len(side_by_side_page(rows, Heading(""))["stores"]) == 2
     assert timelines_png(placed(rows), "")

@@ -21,6 +21,7 @@ from gpuprof_widgets.views.table import (
     FORMATS,
     NONE,
     Column,
+    Fill,
     Table,
     cell_text,
     cell_texts,
@@ -32,6 +33,7 @@ from gpuprof_widgets.views.table_renderers import (
     listed,
     markdown_lines,
     page_table,
+    plain_table,
     rich_table,
     text_lines,
 )
@@ -226,16 +228,73 @@ def test_an_unknown_share_has_no_bar() -> None:
     assert "nan" not in html
 
 
-def test_only_the_html_has_the_styles_of_cells() -> None:
+RED = (255, 0, 0, 0.5)
+GREY = (9, 9, 9, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("fill", "style"),
+    [
+        (((RED, 0, 1),), "background:rgba(255,0,0,0.50);"),
+        (
+            ((RED, 0, 0.25), (GREY, 0.25, 0.5)),
+            "min-width:260px;background:linear-gradient(to right,rgba(255,0,0,0.5) 0.00% 25.00%,"
+            "rgba(9,9,9,0.25) 25.00% 50.00%,transparent 50.00%);",
+        ),
+        (
+            ((RED, 0, 0), (GREY, 0, 1)),
+            "min-width:260px;background:linear-gradient(to right,rgba(255,0,0,0.5) 0.00% 0.00%,"
+            "rgba(9,9,9,0.25) 0.00% 100.00%,transparent 100.00%);",
+        ),
+    ],
+)
+def test_a_fill_is_behind_the_text_and_may_be_dropped(fill: Fill, style: str) -> None:
     columns = (Column("name", "Name"), Column("n", "N", "count"))
     rows = pd.DataFrame({"name": ["a", "b"], "n": [1, 2]})
     plain = Table("T", columns, rows)
-    table = replace(plain, styles={"n": ["background:red;", ""]})
-    assert html_table(table).count("background") == 1
-    assert 'background:red;">1</td>' in html_table(table)
-    assert html_table(table).replace("background:red;", "") == html_table(plain)
+    table = replace(plain, fills={"n": [fill, ()]})
+    assert f'{style}">1</td>' in html_table(table)
+    assert html_table(table).replace(style, "") == html_table(plain)
     assert text_lines(table) == text_lines(plain)
     assert page_table(listed(table, 1)) == page_table(listed(plain, 1))
+    stretches = [[*colour, start, end] for colour, start, end in fill]
+    assert plain_table(table) == plain_table(plain) | {"fills": [[1, [stretches, []]]]}
+
+
+def test_a_page_without_computing_gets_texts_and_bars_of_shares() -> None:
+    columns = (
+        Column("name", "Name"),
+        Column("time_ns", "Time", "ns"),
+        Column("share", "of\u202e all", "share"),
+    )
+    rows = pd.DataFrame(
+        {
+            "name": ["<b>a</b>", "b\u202e", "c"],
+            "time_ns": [1_500, np.nan, 2_000_000],
+            "share": [0.25, np.nan, 1.5],
+        }
+    )
+    table = Table("T\x1b", columns, rows, notes=("Why.", ""))
+    assert plain_table(table) == {
+        "title": r"T\x1b",
+        "notes": ["Why."],
+        "columns": [["Name", True], ["Time", False], [r"of\u202e all", False]],
+        "rows": [
+            ["<b>a</b>", "1.50 µs", "25 %"],
+            [r"b\u202e", NONE, NONE],
+            ["c", "2.00 ms", "150 %"],
+        ],
+        "fills": [[2, [[[86, 180, 233, 0.4, 0, 0.25]], [], [[86, 180, 233, 0.4, 0, 1]]]]],
+    }
+
+
+def test_only_the_html_shows_code_as_such() -> None:
+    columns = (Column("name", "Line"), Column("text", "Source"))
+    plain = Table("T", columns, pd.DataFrame({"name": ["1"], "text": ["x = 1"]}))
+    code = replace(plain, code=("text",))
+    assert 'font-family:monospace;white-space:pre-wrap">x = 1</td>' in html_table(code)
+    assert "pre-wrap" not in html_table(plain)
+    assert plain_table(code) == plain_table(plain)
 
 
 def test_the_page_has_the_first_rows_and_the_columns_that_tell_something() -> None:

@@ -274,7 +274,7 @@ class RankProfiles(AnalysedRanks):
             rows,
             heading,
             html=static,
-            tables=ranks_page.ranks_tables_html(tables),
+            tables=ranks_page.page_tables(tables),
         )
 
     def show(self, *, timelines: Sequence[int] | None = None) -> None:
@@ -288,7 +288,7 @@ class RankProfiles(AnalysedRanks):
             if not self.job.timed:
                 return [static]
             rows, heading = self._timelines(timelines)
-            below = ranks_page.ranks_tables_html(tables)
+            below = ranks_page.page_tables(tables)
             return side_by_side.outputs(
                 rows, heading, static=static, tables=below, embed_runtime=embed_runtime
             )

@@ -6,12 +6,10 @@ The tables come twice: `static_html` and `static_text` for readers without scrip
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
-from bokeh.models import Column as Layout
-from bokeh.models.ui import UIElement
 
 from gpuprof_widgets.analyses.compare import tables
 from gpuprof_widgets.analyses.compare.measured import QUANTITIES
@@ -20,8 +18,7 @@ from gpuprof_widgets.analyses.compare.source import edits
 from gpuprof_widgets.analyses.compare.tables import ADDED, MEASURE, NOISE, SAME, Runs
 from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.figure import finding_lines, flame_graph_plot, search_box
-from gpuprof_widgets.views.models import DeltaTable, DiffBar, DiffGraph, GroupHeader, StoreGroup
+from gpuprof_widgets.views.page import Page, finding_lines
 from gpuprof_widgets.views.report import (
     MimeBundle,
     Picture,
@@ -30,13 +27,7 @@ from gpuprof_widgets.views.report import (
     text_summary,
     three_outputs,
 )
-from gpuprof_widgets.views.side_by_side import (
-    Row,
-    placed,
-    plot_timelines,
-    store_group,
-    timelines_picture,
-)
+from gpuprof_widgets.views.side_by_side import Row, page_group, placed, timelines_picture
 from gpuprof_widgets.views.source_table import line_names, page_source, static_source, text_source
 from gpuprof_widgets.views.table import Column, Table
 from gpuprof_widgets.views.table_renderers import html_table, listed, page_table
@@ -59,42 +50,35 @@ CHANGES = (Column("calls_delta", "Calls B − A", "number"), Column("change", "C
 
 def outputs(runs: Runs, *, embed_runtime: bool) -> list[MimeBundle]:
     """Return the three outputs of a cell, as in `report.outputs`."""
-    figure, static = comparison_figure(runs), static_bundle(runs)
-    return three_outputs(static, _picture(runs), figure, embed_runtime=embed_runtime)
+    page, static = comparison_page(runs), static_bundle(runs)
+    return three_outputs(static, _picture(runs), page, embed_runtime=embed_runtime)
 
 
 def standalone_html(runs: Runs) -> str:
     """Return one HTML file with everything in it, for a mail."""
     static = static_html(runs) + _picture(runs).html
-    return html_page(TITLE, static, comparison_figure(runs))
+    return html_page(TITLE, static, comparison_page(runs))
 
 
 def _picture(runs: Runs) -> Picture:
     return timelines_picture(placed(_rows(runs)), comparison_findings(runs)[0].text)
 
 
-def comparison_figure(runs: Runs) -> Layout:
-    """Return findings, both timelines, the differential flame graph and tables as one layout."""
+def comparison_page(runs: Runs) -> Page:
+    """Return findings, both timelines, the steps of each run and the tables as data."""
     rows = _rows(runs)
-    group = store_group(rows, brushes_all=False)
-    first = group.stores[0]
-    wide: Any = {"store": first, "sizing_mode": "stretch_width"}
-    findings = finding_lines(comparison_findings(runs), 0)
-    names = [row.title for row in rows]
     has_times = any(len(row.record.trace) for row in rows)  # cProfile knows no times
-    timelines = plot_timelines(group, names) if has_times else []
-    label = TITLE if has_times else f"{TITLE}: {', '.join(names)}"
-    header = GroupHeader(group=group, label=label, findings=findings, **wide)
-    table = DeltaTable(group=group, tables=delta_tables(runs), **wide)
-    search = search_box(first)
-    parts: list[UIElement] = [header, search, *timelines, *_flame_graph(group, rows, wide), table]
-    return Layout(children=parts, name=str(first.uid), sizing_mode="stretch_width", spacing=0)
-
-
-def _flame_graph(group: StoreGroup, rows: Sequence[Row], wide: Any) -> list[UIElement]:
-    graph = DiffGraph(runs=group, steps=[_step_ranges(row.record) for row in placed(rows)])
-    plot = flame_graph_plot(graph)
-    return [DiffBar(graph=graph, **wide), plot]
+    group = page_group(rows)
+    return {
+        "kind": "comparison",
+        **group,
+        "label": TITLE if has_times else f"{TITLE}: {', '.join(group['titles'])}",
+        "findings": finding_lines(comparison_findings(runs), 0),
+        "notes": [],
+        "has_times": has_times,
+        "steps": [_step_ranges(row.record) for row in placed(rows)],
+        "tables": delta_tables(runs),
+    }
 
 
 def _step_ranges(record: Record) -> list[tuple[float, float]]:

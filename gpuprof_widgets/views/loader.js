@@ -1,16 +1,18 @@
-/* Starts one live report in the output it stands in. report.py puts the data in the place of @OUTPUT@:
- * {uid, explorer: whether a widget stands between picture and script, bokeh: version, version: of the runtime,
- * document: gzipped base64, runtime: null or {version, bokeh, extension}: gzipped base64}; a part of the runtime is a
- * script that defines the function `window.gpuprof.part`. The static outputs above are the summary, an element with
- * the class `gpuprof-UID`, and a picture.
+/* Starts one live report in the output it stands in. This file is one function: report.py writes a call of it with the
+ * data into the notebook, and the extension of JupyterLab (extension/labextension) is built with it. `report` is
+ * {uid, explorer: whether a widget stands between picture and script, bokeh: version, version: of the runtime, and of
+ * {page: data of a report, document: of a figure of the user's} one, gzipped base64, runtime: null or {version, bokeh,
+ * extension}: gzipped base64}; a part of the runtime is a script that defines the function `window.gpuprof.part`.
+ * `place`: the output; `provided`: the promise of a runtime, where the notebook's is not needed. The static outputs above
+ * are the summary, an element with the class `gpuprof-UID`, and a picture.
  * One runtime serves all reports of a page and version, whichever output carries it. Whatever fails, the static
  * outputs stay as they are and one line on top of them says why.
  * A report lives as long as its element: a front end may take it out of the page and put it back, and what
  * it lets go of is collected as garbage. So nothing here may hold it for good.
  */
-(() => {
-  const report = "@OUTPUT@"
-  const TRACE_STORE = "gpuprof_widgets.views.models.TraceStore"
+(report, place, provided) => {
+  const PAGE = "gpuprof_widgets.Page"
+  const MOST_BYTES = 2 ** 29
   const CELL = ".jp-Cell, .cell, .cell_container"
   const MISSING = "The interactive views need a library that no output of this page holds. Run this cell again, unchanged: "
     + "its new output will hold it. With %config GpuProfile.embed = 'always' every new output does."
@@ -35,7 +37,7 @@
 
   /** The element of this output: JupyterLab and nbconvert name it `element`; null in a module, as VS Code runs scripts. */
   function own_output() {
-    const named = typeof element === "undefined" ? null : element
+    const named = place ?? (typeof element === "undefined" ? null : element)
     const node = named?.jquery != null || Array.isArray(named) ? named[0] : named
     if (node instanceof HTMLElement) {
       return node
@@ -142,16 +144,27 @@
     return next == null || next.contains(node) ? null : next
   }
 
+  /** The text behind gzipped base64; little of it may stand for more than a page can hold. */
   async function inflate(text) {
     const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0))
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))
-    return await new Response(stream).text()
+    const reader = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")).getReader()
+    const parts = []
+    let count = 0
+    for (let {done, value} = await reader.read(); !done; ({done, value} = await reader.read())) {
+      count += value.length
+      if (count > MOST_BYTES) {
+        await reader.cancel()
+        throw new Error("the report's data is larger than any report")
+      }
+      parts.push(value)
+    }
+    return await new Blob(parts).text()
   }
 
   /** A BokehJS that the page has already, of our version and with our models. */
   function present() {
     const bokeh = window.Bokeh?.[report.bokeh] ?? window.Bokeh
-    const has_ours = bokeh?.Models != null && TRACE_STORE in bokeh.Models
+    const has_ours = bokeh?.Models != null && PAGE in bokeh.Models
     return bokeh?.version === report.bokeh && has_ours ? bokeh : null
   }
 
@@ -181,6 +194,9 @@
 
   /** Loads the runtime that this output carries if the page has none; returns the promise of one. */
   function start_runtime() {
+    if (provided != null) {
+      return provided
+    }
     const found = present()
     if (found != null) {
       shared.provide(found)
@@ -211,13 +227,13 @@
     const searching = find_summary(output)
     const node = output ?? place_below(await searching)
     say(node, null, "")
-    const waiting = setTimeout(async () => shared.loading ?? say(node, await searching, MISSING), PATIENCE_MS)
+    const waiting = setTimeout(async () => provided ?? shared.loading ?? say(node, await searching, MISSING), PATIENCE_MS)
     try {
       if (typeof DecompressionStream === "undefined") {
         throw new Error("this browser cannot decompress the data (no DecompressionStream)")
       }
       const bokeh = await runtime
-      await show(node, bokeh, JSON.parse(await inflate(report.document)))
+      await show(node, bokeh, await inflate(report.page ?? report.document))
       clearTimeout(waiting)
       const summary = await searching
       say(node, summary, "")
@@ -258,7 +274,7 @@
     }
   }
 
-  async function show(node, bokeh, item) {
+  async function show(node, bokeh, content) {
     const target = document.createElement("div")
     target.className = "gpuprof-report"
     target.dataset.uid = report.uid
@@ -266,7 +282,8 @@
     const earlier = node.querySelectorAll(":scope > .gpuprof-report") // a front end may render an output again
     node.append(target)
     try {
-      keep_with(target, bokeh, await bokeh.embed.embed_item(item, target))
+      const views = report.page == null ? bokeh.embed.embed_item(JSON.parse(content), target) : bokeh.Models.get(PAGE).show(content, target)
+      keep_with(target, bokeh, await views)
       target.dataset.complete = ""
     } catch (error) {
       target.remove()
@@ -290,4 +307,4 @@
 
   const runtime = start_runtime()
   once_attached(own_output(), (output) => start(output, runtime))
-})()
+}

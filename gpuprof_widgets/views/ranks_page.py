@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -17,22 +18,21 @@ from gpuprof_widgets.analyses.columns import format_ns
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.ranks.tables import Ints, self_times
-from gpuprof_widgets.views.figure import finding_lines
+from gpuprof_widgets.views.page import finding_lines
 from gpuprof_widgets.views.report import html_summary, text_summary
-from gpuprof_widgets.views.table import Column, Table
-from gpuprof_widgets.views.table_renderers import html_table
+from gpuprof_widgets.views.table import Colour, Column, Fill, Table
+from gpuprof_widgets.views.table_renderers import html_table, plain_table, rgba
 
-PARTS = {
-    "computing_ns": ("Computing", "rgba(0,114,178,0.55)"),
-    "waiting_ns": ("Waiting for ranks", "rgba(213,94,0,0.6)"),
-    "moving_ns": ("Moving data", "rgba(240,228,66,0.65)"),
-    "copying_ns": ("Copying", "rgba(204,121,167,0.6)"),
-    "idle_ns": ("Idle", "rgba(128,128,128,0.2)"),
+PARTS: dict[str, tuple[str, Colour]] = {
+    "computing_ns": ("Computing", (0, 114, 178, 0.55)),
+    "waiting_ns": ("Waiting for ranks", (213, 94, 0, 0.6)),
+    "moving_ns": ("Moving data", (240, 228, 66, 0.65)),
+    "copying_ns": ("Copying", (204, 121, 167, 0.6)),
+    "idle_ns": ("Idle", (128, 128, 128, 0.2)),
 }
 """Heading and colour of the parts of a rank's time (Okabe and Ito's)."""
 
 ALL_FINDINGS = "run.findings()"
-BAR_WIDTH = 260
 WORTH_A_COLUMN = 0.01  # of a rank's time, or of all waiting
 WORTH_A_ROW = 0.001  # of the slowest rank's time in Python
 RANKS_MOST = 64
@@ -45,7 +45,7 @@ SIDE_BY_SIDE_IN_TEXT = 4
 FUNCTIONS = "Self time of the Python functions in which the ranks differ most"
 STEPS_MOST = 12
 """Steps that the table shows: those in which the ranks differ most."""
-HEAT = "213,94,0"
+HEAT = (213, 94, 0)
 RANK = Column("name", "Rank")
 WAITS = (
     RANK,
@@ -69,6 +69,9 @@ SLOWEST_AND_FASTEST = (
     Column("slowest", "Slowest"),
     Column("fastest", "Fastest"),
 )
+
+Legend = list[tuple[str, Colour]]
+"""What the colours of a table's fills mean."""
 
 
 @dataclass(frozen=True)
@@ -96,19 +99,33 @@ def ranks_bundle(tables: RanksTables) -> dict[str, str]:
 
 def ranks_html(tables: RanksTables) -> str:
     """Return findings, notes and tables, for readers whose notebook runs no script."""
-    below = [ranks_tables_html(tables)]
-    return html_summary(tables.findings, below, notes=tables.notes, all_in=ALL_FINDINGS)
+    below = "".join(
+        f'<div style="margin-top:10px">{html_table(table)}{_html_legend(legend)}</div>'
+        for table, legend in _with_legends(tables)
+    )
+    return html_summary(tables.findings, [below], notes=tables.notes, all_in=ALL_FINDINGS)
 
 
-def ranks_tables_html(tables: RanksTables) -> str:
-    """Return the tables alone, which stand below the live timelines as well."""
+def page_tables(tables: RanksTables) -> list[dict[str, Any]]:
+    """Return the tables below the live timelines: `plain_table`, and each one's ``legend``."""
+    return [
+        plain_table(table) | {"legend": [[words, list(colour)] for words, colour in legend]}
+        for table, legend in _with_legends(tables)
+    ]
+
+
+def ranks_tables(tables: RanksTables) -> list[Table]:
+    """Return all tables; that of the ranks comes first, unless there are Python calls alone."""
     shown = [_functions_table(tables, side_by_side=MATRIX_MOST)]
-    parts = []
     if len(tables.overview):
-        shown = [_waits_table(tables), _collectives_table(tables), _steps_table(tables), *shown]
-        parts.append(html_table(_ranks_table(tables)) + _legend(tables))
-    parts += [html_table(table) for table in shown if table is not None]
-    return "".join(f'<div style="margin-top:10px">{part}</div>' for part in parts)
+        of_times = (_ranks_table, _waits_table, _collectives_table, _steps_table)
+        shown = [*(table_of(tables) for table_of in of_times), *shown]
+    return [table for table in shown if table is not None]
+
+
+def _with_legends(tables: RanksTables) -> list[tuple[Table, Legend]]:
+    """Return all tables, each with what its colours mean; only the first has a legend."""
+    return [(table, [] if at else _legend(tables)) for at, table in enumerate(ranks_tables(tables))]
 
 
 def ranks_text(tables: RanksTables) -> str:
@@ -145,20 +162,26 @@ def _ranks_table(tables: RanksTables) -> Table:
         columns,
         rows.assign(name=rows["rank"].astype(str), bar=""),
         expendable=("bar", "span_ns"),
-        styles={
+        fills={
             "bar": [_time_bar(row, longest) for row in rows.to_dict("records")],
             "delay_ns": _heat(rows["delay_ns"] / worst),
         },
     )
 
 
-def _legend(tables: RanksTables) -> str:
-    legend = " ".join(
-        f'<span style="background:{PARTS[key][1]};padding:0 6px">&nbsp;</span> '
-        f'<span style="margin-right:10px">{_heading(key, tables)}</span>'
-        for key in _shown_parts(tables)
+def _legend(tables: RanksTables) -> Legend:
+    """Return the parts of the time with their colours; nothing of Python calls alone."""
+    shown = _shown_parts(tables) if len(tables.overview) else []
+    return [(_heading(key, tables), PARTS[key][1]) for key in shown]
+
+
+def _html_legend(legend: Legend) -> str:
+    entries = " ".join(
+        f'<span style="background:{rgba(colour)};padding:0 6px">&nbsp;</span> '
+        f'<span style="margin-right:10px">{words}</span>'
+        for words, colour in legend
     )
-    return f"<div>{legend}</div>"
+    return f"<div>{entries}</div>" if legend else ""
 
 
 def _shown_parts(tables: RanksTables) -> list[str]:
@@ -179,27 +202,26 @@ def _heading(part: str, tables: RanksTables) -> str:
     return "In no op" if part == "idle_ns" and not tables.on_gpu else PARTS[part][0]
 
 
-def _time_bar(row: Mapping[Any, int], longest: int) -> str:
-    """Return the style of a bar with the parts side by side, as long as their time."""
-    at, stops = 0.0, []
-    for key, (_, colour) in PARTS.items():
-        upto = at + 100 * row[key] / longest
-        stops.append(f"{colour} {at:.2f}% {upto:.2f}%")
-        at = upto
-    stops.append(f"transparent {at:.2f}%")
-    return f"min-width:{BAR_WIDTH}px;background:linear-gradient(to right,{','.join(stops)});"
+def _time_bar(row: Mapping[Any, int], longest: int) -> Fill:
+    """Return a bar with the parts side by side, as long as their time."""
+    edges = [0, *accumulate(row[key] for key in PARTS)]
+    colours = [colour for _, colour in PARTS.values()]
+    return tuple(
+        (colour, start / longest, end / longest)
+        for colour, (start, end) in zip(colours, pairwise(edges), strict=True)
+    )
 
 
-def _heat(shares: Iterable[float]) -> list[str]:
-    """Return a background per share: the larger the share, the stronger the colour."""
-    return [f"background:rgba({HEAT},{0.6 * min(s, 1):.2f});" if s > 0.02 else "" for s in shares]
+def _heat(shares: Iterable[float]) -> list[Fill]:
+    """Return a fill per share: the larger the share, the stronger the colour."""
+    return [(((*HEAT, 0.6 * min(s, 1)), 0, 1),) if s > 0.02 else () for s in shares]
 
 
 def _heated(title: str, noun: str, times: pd.DataFrame, shares: pd.DataFrame) -> Table:
     """Return ``times`` as a table with its index as names, and cells coloured by the shares."""
     columns = (Column("name", noun), *(Column(label, label, "ns") for label in map(str, times)))
-    styles = {str(label): _heat(column) for label, column in shares.items()}
-    return Table(title, columns, times.assign(name=times.index), styles=styles)
+    fills = {str(label): _heat(column) for label, column in shares.items()}
+    return Table(title, columns, times.assign(name=times.index), fills=fills)
 
 
 def _waits_table(tables: RanksTables) -> Table | None:

@@ -30,8 +30,7 @@ from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.exceptions import printable, printable_values
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.remarks import focus, remarks
-from gpuprof_widgets.views.figure import report_figure
-from gpuprof_widgets.views.models import TraceStore
+from gpuprof_widgets.views.page import Page, page_uid, report_page
 from gpuprof_widgets.views.picture import headline, picture_png
 from gpuprof_widgets.views.static_tables import static_panels, static_tables
 from gpuprof_widgets.views.table import Table
@@ -59,8 +58,14 @@ _TRUST = (
 
 _PARTS = ("bokeh", "extension")
 
-OUTPUT_MARK = '"@OUTPUT@"'
-"""Placeholder of the data in `loader.js`."""
+REPORT_TYPE = "application/vnd.gpuprof.report+json"
+"""MIME type by which our JupyterLab extension knows a report.
+
+It takes the data from the script beside it, as text, and runs nothing of the notebook's. So it
+shows reports of notebooks that nobody has trusted as well.
+"""
+REPORT_MARK = {"format": 1}
+"""What stands under that type: the version of the data in the script."""
 
 FINDINGS_SHOWN = 5
 """Findings, the costliest; report_header.ts shows as many, and folds the others."""
@@ -74,31 +79,23 @@ def outputs(
     sort: str,
     top: int,
     embed_runtime: bool,
-    figure: Column | None = None,
+    page: Page | None = None,
     widget: MimeBundle | None = None,
 ) -> list[MimeBundle]:
     """Return the three outputs of a cell, in the order in which they must be displayed.
 
-    ``embed_runtime``: carry BokehJS and our extension; once per notebook is enough. ``figure`` and
+    ``embed_runtime``: carry BokehJS and our extension; once per notebook is enough. ``page`` and
     ``widget`` are those of an explorer.
     """
-    figure = figure or report_figure(record, sort=sort)
+    page = page or report_page(record, sort=sort)
     static = static_bundle(record, sort=sort, top=top)
-    return three_outputs(
-        static, _picture(record), figure, embed_runtime=embed_runtime, widget=widget
-    )
-
-
-def has_all_rows(figure: Column) -> bool:
-    """Whether a report's page has all slices of its trace, none merged or left out."""
-    stores: list[Any] = list(figure.select({"type": TraceStore}))
-    return all(store.rows_kept for store in stores)
+    return three_outputs(static, _picture(record), page, embed_runtime=embed_runtime, widget=widget)
 
 
 def three_outputs(
     static: MimeBundle,
     picture: Picture,
-    figure: Column,
+    page: Page,
     *,
     embed_runtime: bool,
     widget: MimeBundle | None = None,
@@ -108,37 +105,53 @@ def three_outputs(
     A notebook's picture has no alternative text: its caption stands right above it instead. The
     ``widget`` of an explorer comes before the script, which hides it where it has no kernel.
     """
-    script = figure_script(figure, embed_runtime=embed_runtime, below_widget=widget is not None)
+    script = page_script(page, embed_runtime=embed_runtime, below_widget=widget is not None)
     below = f'<div>{escaped(picture.caption)}. <span class="gpuprof-trust">{_TRUST}</span></div>'
     return [
-        static | {"text/html": _summary_of(figure, static["text/html"] + below)},
+        static | {"text/html": _summary_of(page, static["text/html"] + below)},
         {"image/png": picture.base64, "text/plain": ""},
         *([] if widget is None else [widget]),
-        {"application/javascript": script, "text/plain": ""},
+        {REPORT_TYPE: REPORT_MARK, "application/javascript": script, "text/plain": ""},
     ]
 
 
-def _summary_of(figure: Column, static: str) -> str:
-    """Return the HTML in an element by which the script of its figure knows its cell.
+def _summary_of(page: Page, static: str) -> str:
+    """Return the HTML in an element by which the script of its page knows its cell.
 
     It is a class, because sanitisers take ids away.
     """
-    return f'<div class="gpuprof-{figure.name}">{static}</div>'
+    return f'<div class="gpuprof-{page_uid(page)}">{static}</div>'
 
 
-def figure_script(figure: Column, *, embed_runtime: bool, below_widget: bool = False) -> str:
-    """Return the script that shows a layout of our views; its name tells reports apart."""
-    item = printable_values(_item(figure))
-    output = {
-        "uid": figure.name,
+def page_script(page: Page, *, embed_runtime: bool, below_widget: bool = False) -> str:
+    """Return the script that shows a page of ours, whose data is its last line but one."""
+    content = _packed_json(printable_values(page))
+    return _script(page_uid(page), {"page": content}, embed_runtime, below_widget)
+
+
+def figure_script(figure: Column, *, embed_runtime: bool) -> str:
+    """Return the script that shows a Bokeh layout of the user's, known by its name."""
+    content = _packed_json(printable_values(_item(figure)))
+    return _script(str(figure.name), {"document": content}, embed_runtime)
+
+
+def _script(
+    uid: str, content: dict[str, str], embed_runtime: bool, below_widget: bool = False
+) -> str:
+    data = {
+        "uid": uid,
         "explorer": below_widget,
         "bokeh": bokeh.__version__,
         "version": runtime_version(),
-        "document": packed(json.dumps(item, separators=(",", ":")).encode()),
+        **content,
         "runtime": runtime() if embed_runtime else None,
     }
     # All long texts are base64: nothing in them can end a script element.
-    return _packaged_text("loader.js").replace(OUTPUT_MARK, json.dumps(output))
+    return f"({_packaged_text('loader.js').strip()})(\n{json.dumps(data)}\n)"
+
+
+def _packed_json(value: Any) -> str:
+    return packed(json.dumps(value, allow_nan=False, separators=(",", ":")).encode())
 
 
 def _item(figure: Column) -> dict[str, Any]:
@@ -148,7 +161,7 @@ def _item(figure: Column) -> dict[str, Any]:
     document that is made for it.
     """
     document = Document(title="")
-    document.config.notifications = None  # it would stay in the page when the report leaves it
+    document.config.notifications = None  # it would stay in the page when the figure leaves it
     document.add_root(figure)
     content = document.to_json(deferred=False)
     return {"target_id": None, "root_id": figure.id, "doc": content, "version": bokeh.__version__}
@@ -158,7 +171,7 @@ def standalone_html(record: Record, *, sort: str = "device_self", top: int = 15)
     """Return one HTML file with everything in it, for a mail: no server, no network."""
     title = str(record.metadata.get("label") or "gpuprof")
     static = static_html(record, sort=sort, top=top) + _picture(record).html
-    return html_page(title, static, report_figure(record, sort=sort))
+    return html_page(title, static, report_page(record, sort=sort))
 
 
 @dataclass(frozen=True)
@@ -194,13 +207,13 @@ def _picture(record: Record) -> Picture:
     return Picture(picture_png(record), headline(record), record.trace.span_ns)
 
 
-def html_page(title: str, static: str, figure: Column | None = None) -> str:
-    """Return a page: HTML that needs no script, and the figure, if any, that replaces it."""
-    script = figure_script(figure, embed_runtime=True) if figure else ""
+def html_page(title: str, static: str, page: Page | None = None) -> str:
+    """Return an HTML file: a part that needs no script, and the live page, if any, instead."""
+    script = page_script(page, embed_runtime=True) if page else ""
     policy = f"{POLICY}; script-src {' '.join(map(_source, (script, *runtime_parts())))}"
     parts = {
         "@TITLE@": escape(printable(title)),
-        "@STATIC@": _summary_of(figure, static) if figure else static,
+        "@STATIC@": _summary_of(page, static) if page else static,
         "@LIVE@": f"{_NO_SCRIPT}<script>{script}</script>" if script else "",
         "@POLICY@": policy,
     }

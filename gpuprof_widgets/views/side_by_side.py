@@ -1,7 +1,7 @@
 """Several traces under each other on one scale: what is wide in one is as wide in all.
 
-`outputs` and `standalone_html` make a page of timelines, `plot_timelines` the timelines of another
-page, and `timelines_png` their picture for readers whose notebook runs no script.
+`outputs` and `standalone_html` make a page of timelines, `page_group` the timelines of any page of
+several traces, and `timelines_png` their picture for readers whose notebook runs no script.
 """
 
 from __future__ import annotations
@@ -10,34 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bokeh.models import Column, Range1d
-from bokeh.models.ui import UIElement
-
 from gpuprof_widgets.analyses.columns import format_ns
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.pstats import frames_of
 from gpuprof_widgets.trace.window import shifted
 from gpuprof_widgets.views.canvas import MUTED, WIDTH, Box, Canvas
 from gpuprof_widgets.views.encoding import BUDGET_BYTES, encode
-from gpuprof_widgets.views.figure import (
-    AXIS_HEIGHT,
-    MINIMAP_HEIGHT,
-    follower,
-    has_gpu,
-    new_uid,
-    search_box,
-    timeline_plot,
-)
-from gpuprof_widgets.views.models import (
-    GroupHeader,
-    Minimap,
-    StaticPart,
-    StoreGroup,
-    Timeline,
-    TimelineBar,
-    TimelineTitle,
-    TraceStore,
-)
+from gpuprof_widgets.views.page import Page, page_store
 from gpuprof_widgets.views.picture import (
     TIMELINE,
     Level,
@@ -49,16 +27,6 @@ from gpuprof_widgets.views.picture import (
 )
 from gpuprof_widgets.views.report import MimeBundle, Picture, html_page, three_outputs
 from gpuprof_widgets.views.table_renderers import shortened
-
-STRIP_HEIGHT = 12
-"""Pixels that each trace has in the overview of several."""
-
-TALLEST = 360
-"""Pixels that all timelines may take together before each of them scrolls on its own."""
-LEAST = 96
-
-FEW = 2
-"""So many timelines open like that of a single trace; more of them have all tracks folded."""
 
 MOST_PICTURED = 16
 """Timelines that the picture shows; the page has all of them."""
@@ -84,7 +52,7 @@ class Row:
 class Heading:
     """The text above the timelines: a title, findings and notes.
 
-    ``findings`` come from `figure.finding_lines`; ``of`` in each says which row it is about.
+    ``findings`` come from `page.finding_lines`; ``of`` in each says which row it is about.
     ``busy``: what each timeline's title calls the share of the time in which its GPU has a slice.
     """
 
@@ -99,66 +67,58 @@ def outputs(
     heading: Heading,
     *,
     static: MimeBundle,
-    tables: str = "",
+    tables: Sequence[dict[str, Any]] = (),
     embed_runtime: bool,
 ) -> list[MimeBundle]:
     """Return the three outputs of a cell, as in `report.outputs`; ``static`` needs no script.
 
-    ``tables``: HTML that stands below the live timelines as well.
+    ``tables``: those below the live timelines, as `table_renderers.plain_table` returns them.
     """
     picture = timelines_picture(placed(rows), heading.title)
-    figure = side_by_side_figure(rows, heading, tables=tables)
-    return three_outputs(static, picture, figure, embed_runtime=embed_runtime)
+    page = side_by_side_page(rows, heading, tables=tables)
+    return three_outputs(static, picture, page, embed_runtime=embed_runtime)
 
 
-def standalone_html(rows: Sequence[Row], heading: Heading, *, html: str, tables: str = "") -> str:
+def standalone_html(
+    rows: Sequence[Row], heading: Heading, *, html: str, tables: Sequence[dict[str, Any]] = ()
+) -> str:
     """Return one HTML file with the timelines, for a mail."""
-    figure = side_by_side_figure(rows, heading, tables=tables)
+    page = side_by_side_page(rows, heading, tables=tables)
     picture = timelines_picture(placed(rows), heading.title)
-    return html_page(heading.title, html + picture.html, figure)
+    return html_page(heading.title, html + picture.html, page)
 
 
-def side_by_side_figure(rows: Sequence[Row], heading: Heading, *, tables: str = "") -> Column:
-    """Return heading, timelines and tables as one layout."""
-    group = store_group(rows)
-    first = group.stores[0]
-    header = GroupHeader(
-        store=first,
-        group=group,
-        label=heading.title,
-        findings=list(heading.findings),
-        notes=list(heading.notes),
-        sizing_mode="stretch_width",
-    )
-    timelines = plot_timelines(group, [row.title for row in rows], busy=heading.busy)
-    parts: list[UIElement] = [header, search_box(first), *timelines]
-    if tables:
-        parts.append(StaticPart(store=first, html=tables, sizing_mode="stretch_width"))
-    return Column(children=parts, name=str(first.uid), sizing_mode="stretch_width", spacing=0)
+def side_by_side_page(
+    rows: Sequence[Row], heading: Heading, *, tables: Sequence[dict[str, Any]] = ()
+) -> Page:
+    """Return heading, timelines and tables as data."""
+    return {
+        "kind": "timelines",
+        **page_group(rows),
+        "label": heading.title,
+        "findings": list(heading.findings),
+        "notes": list(heading.notes),
+        "busy": heading.busy,
+        "tables": list(tables),
+    }
 
 
-def store_group(rows: Sequence[Row], *, brushes_all: bool = True) -> StoreGroup:
-    """Return the records as the page gets them: on the common clock, with one visible range.
+def page_group(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the records as the page gets them: on the common clock, which ends at ``end``.
 
     Together they take no more room in a notebook than one record may.
     """
     on_one_clock = placed(rows)
-    end = max(max(row.record.trace.end_ns for row in on_one_clock), 1)
-    visible = Range1d(start=0, end=end)
     budget = BUDGET_BYTES // len(rows)
-    stores = [
-        TraceStore(
-            uid=new_uid(),
-            payload=encode(row.record, budget_bytes=budget, with_panels=False).text,
-            label=row.title,
-            frames_of=frames_of(row.record),
-            on_gpu=has_gpu(row.record),
-            extent=(0, end),
-            visible=visible,
-        )
-        for row in on_one_clock
-    ]
-    return StoreGroup(stores=stores, brushes_all=brushes_all)
+    payloads = [encode(row.record, budget_bytes=budget, with_panels=False) for row in on_one_clock]
+    return {
+        "stores": [
+            page_store(row.record, payload, label=row.title)
+            for row, payload in zip(on_one_clock, payloads, strict=True)
+        ],
+        "end": max(max(row.record.trace.end_ns for row in on_one_clock), 1),
+        "titles": [row.title for row in rows],
+    }
 
 
 def placed(rows: Sequence[Row]) -> list[Row]:
@@ -172,43 +132,6 @@ def placed(rows: Sequence[Row]) -> list[Row]:
         Row(shifted(row.record, by - first), row.title, by - first)
         for row, by in zip(rows, offsets, strict=True)
     ]
-
-
-def plot_timelines(
-    group: StoreGroup, titles: Sequence[str], *, busy: str = "busy"
-) -> list[UIElement]:
-    """Return buttons, overview, and per trace its title and tracks, below one time axis.
-
-    ``busy``: see `Heading`.
-    """
-    stores: list[TraceStore] = group.stores
-    first, many = stores[0], len(stores) > FEW
-    room = max(TALLEST * (1 if many else 2) // len(stores), LEAST)
-    timelines = [
-        Timeline(
-            store=store,
-            axis_height=0 if number else AXIS_HEIGHT,
-            max_height=room,
-            compact=many,
-            folds_to_fit=not many,
-        )
-        for number, store in enumerate(stores)
-    ]
-    overview = timeline_plot(first, height=max(MINIMAP_HEIGHT, STRIP_HEIGHT * len(stores)))
-    overview.renderers.append(Minimap(store=first, stores=stores))
-    bar = TimelineBar(
-        store=first,
-        timeline=timelines[0],
-        companions=timelines[1:],
-        sizing_mode="stretch_width",
-    )
-    parts: list[UIElement] = [bar, overview]
-    for timeline, store, title in zip(timelines, stores, titles, strict=True):
-        plot = timeline_plot(store, height=room, has_axis=timeline is timelines[0])
-        plot.renderers.append(timeline)
-        above = TimelineTitle(store=store, text=title, busy=busy, sizing_mode="stretch_width")
-        parts += [above, plot]
-    return [*parts, follower(first, stores)]
 
 
 def timelines_png(rows: Sequence[Row], headline: str) -> bytes:

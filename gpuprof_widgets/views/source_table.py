@@ -20,7 +20,6 @@ AROUND = 3
 """Lines that are shown before and after a change, as many as diff shows."""
 MARKS = {SAME: "", CHANGED: "~ ", ADDED: "+ ", GONE: "− "}
 NOTE = "~ changed, + new in B, − gone from A."
-STYLE = "font-family:monospace;white-space:pre-wrap"
 NO_BREAK = "\N{NO-BREAK SPACE}"
 WORDS = {ADDED: "new in B", CHANGED: "changed", GONE: "gone", SAME: "same"}
 
@@ -39,8 +38,7 @@ def static_source(runs: Runs) -> list[Table]:
     rows = _rows(runs)
     near = _near_changes(rows["source"])
     shown = rows[near]
-    styles = {key: [STYLE] * len(shown) for key in ("text_a", "text_b")}
-    table = Table(TITLE, COLUMNS, shown, notes=(NOTE,), styles=styles)
+    table = Table(TITLE, COLUMNS, shown, notes=(NOTE,), code=("text_a", "text_b"))
     return [table] if near.any() else []
 
 

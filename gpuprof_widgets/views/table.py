@@ -45,6 +45,15 @@ MOST_ROWS = 500
 MOST_EVENTS = 20_000
 """Events of a panel beyond which the page computes no column anew, and gets only the longest."""
 
+Colour = tuple[int, int, int, float]
+"""Red, green and blue (0 to 255), and how opaque it is (0 to 1)."""
+
+Fill = tuple[tuple[Colour, float, float], ...]
+"""What is behind a cell's text: colours, each with its start and end as shares of the cell's width.
+
+The first starts at 0, each other one where the one before ends. () is no fill.
+"""
+
 
 @dataclass(frozen=True)
 class Column:
@@ -81,7 +90,8 @@ class Table:
     ``sort``: the column by which it is sorted, numbers from the largest down; if empty, ``rows``
     keep their order. ``notes``: sentences below it. ``expendable``: keys of the columns that a text
     leaves out, in this order, where names would have fewer than ``narrowest`` characters.
-    ``styles``: CSS of each row's cell, by columns; only the HTML has it, and it may be dropped.
+    ``fills``: what is behind the text of each row's cell, by columns; it may be dropped. ``code``:
+    keys of columns of source code, which the HTML shows as such.
     """
 
     title: str
@@ -92,7 +102,8 @@ class Table:
     notes: tuple[str, ...] = ()
     expendable: tuple[str, ...] = ()
     narrowest: int = NARROWEST
-    styles: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    fills: Mapping[str, Sequence[Fill]] = field(default_factory=dict)
+    code: tuple[str, ...] = ()
 
 
 def table_of(

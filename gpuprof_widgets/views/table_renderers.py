@@ -21,14 +21,25 @@ from rich.cells import cell_len
 
 from gpuprof_widgets.analyses.columns import format_count, is_missing
 from gpuprof_widgets.exceptions import SOURCE, printable
-from gpuprof_widgets.views.table import NARROWEST, Column, Table, cell_text, cell_texts
+from gpuprof_widgets.views.table import (
+    NARROWEST,
+    Colour,
+    Column,
+    Fill,
+    Table,
+    cell_text,
+    cell_texts,
+)
 
 if TYPE_CHECKING:
     import rich.table
 
 GAP = "  "
 CELL = "padding:1px 8px;vertical-align:top;"
-BAR_COLOUR = "rgba(86,180,233,0.4)"
+CODE = "font-family:monospace;white-space:pre-wrap"
+BAR_COLOUR: Colour = (86, 180, 233, 0.4)
+BAR_WIDTH = 260
+"""Pixels that a cell with a fill of several colours has at least."""
 TEXT_WIDTH = 79
 
 _FORMULA_MARK = re.compile(r"[$\\]")
@@ -158,8 +169,12 @@ def _html_name(value: Any) -> str:
 
 def _html_cells(table: Table, column: Column) -> list[str]:
     values = table.rows[column.key].tolist()
-    styles = table.styles.get(column.key, [""] * len(values))
-    return [_html_cell(value, column, style) for value, style in zip(values, styles, strict=True)]
+    fills = table.fills.get(column.key, [()] * len(values))
+    code = CODE if column.key in table.code else ""
+    return [
+        _html_cell(value, column, code + _fill_css(fill))
+        for value, fill in zip(values, fills, strict=True)
+    ]
 
 
 def _html_cell(value: Any, column: Column, style: str) -> str:
@@ -169,9 +184,26 @@ def _html_cell(value: Any, column: Column, style: str) -> str:
         edge = f"{100 * min(max(value, 0), 1):.1f}%"
         style += (
             f"min-width:80px;background:linear-gradient(to right,"
-            f"{BAR_COLOUR} {edge},transparent {edge})"
+            f"{rgba(BAR_COLOUR)} {edge},transparent {edge})"
         )
     return f'<td style="{style}">{escaped(cell_text(value, column.unit))}</td>'
+
+
+def _fill_css(fill: Fill) -> str:
+    """Return the style of a cell with the fill; one that is not all of one colour is a bar."""
+    if not fill:
+        return ""
+    if [(start, end) for _, start, end in fill] == [(0, 1)]:
+        red, green, blue, alpha = fill[0][0]
+        return f"background:rgba({red},{green},{blue},{alpha:.2f});"
+    stops = [f"{rgba(colour)} {100 * start:.2f}% {100 * end:.2f}%" for colour, start, end in fill]
+    stops.append(f"transparent {100 * fill[-1][2]:.2f}%")
+    return f"min-width:{BAR_WIDTH}px;background:linear-gradient(to right,{','.join(stops)});"
+
+
+def rgba(colour: Colour) -> str:
+    """Return the colour as CSS."""
+    return f"rgba({','.join(map(str, colour))})"
 
 
 def _side(column: Column) -> str:
@@ -188,6 +220,34 @@ def page_table(table: Table) -> dict[str, Any]:
         "length": len(table.rows),
         "values": [_page_values(table.rows[c.key].tolist(), c) for c in table.columns],
     }
+
+
+def plain_table(table: Table) -> dict[str, Any]:
+    """Return the table as a page shows it that computes nothing: texts, and fills behind them.
+
+    ``columns``: labels, and whether they hold texts; ``rows``: a text per column; ``fills``: column
+    indices, each with a fill per row of [red, green, blue, alpha, start, end].
+    """
+    shares = (column for column in table.columns if column.unit == "share")
+    bars = {c.key: list(map(_share_bar, table.rows[c.key].tolist())) for c in shares}
+    fills = {**table.fills, **bars}
+    texts = [cell_texts(table, column) for column in table.columns]
+    return {
+        "title": printable(table.title),
+        "notes": [printable(note) for note in table.notes if note],
+        "columns": [[printable(column.label), column.is_text] for column in table.columns],
+        "rows": [list(row) for row in zip(*texts, strict=True)],
+        "fills": [
+            [at, [[[*colour, start, end] for colour, start, end in fill] for fill in fills[c.key]]]
+            for at, c in enumerate(table.columns)
+            if c.key in fills
+        ],
+    }
+
+
+def _share_bar(share: Any) -> Fill:
+    """Return a bar of the share's length, none without a value."""
+    return () if is_missing(share) else ((BAR_COLOUR, 0.0, min(max(float(share), 0.0), 1.0)),)
 
 
 def listed(table: TableOrPanel, most: int) -> TableOrPanel:

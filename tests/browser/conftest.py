@@ -20,11 +20,13 @@ from urllib.request import Request, urlopen
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+import gpuprof_widgets
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.report import standalone_html
 from tests.browser.report_page import Open, Report
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
+EXTENSION = Path(gpuprof_widgets.__file__).parent / "labextension"
 CHROMIUM_FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -105,6 +107,7 @@ class Lab:
     port: int
     token: str
     program: str = "jupyterlab"
+    has_extension: bool = True
 
     def url(self, notebook: str) -> str:
         """Address of one notebook; in JupyterLab in its single-document mode."""
@@ -143,6 +146,12 @@ class Lab:
             prompt = code.nth(number - 1).locator(".jp-InputPrompt")
             expect(prompt).to_have_text(f"[{number}]:", timeout=RUN_MS)
 
+    def trust(self, notebook: str) -> None:
+        """Do what Trust Notebook does."""
+        command = [sys.executable, "-m", "jupyter", "trust", notebook]
+        environment = os.environ | self._environment()
+        subprocess.run(command, cwd=self.root, env=environment, check=True, capture_output=True)
+
     def use_theme(self, theme: str) -> None:
         """Choose the theme that pages opened from now on have."""
         self._set("@jupyterlab/apputils-extension/themes", {"theme": theme})
@@ -156,6 +165,13 @@ class Lab:
         self.root.mkdir(parents=True)
         news = {"fetchNews": "false", "checkForUpdates": False}
         self._set("@jupyterlab/apputils-extension/notification", news)
+        extensions = self.home / "share" / "labextensions"
+        extensions.mkdir(parents=True)
+        (extensions / "gpuprof_widgets").symlink_to(EXTENSION)
+        if not self.has_extension:
+            file = self.home / "config" / "labconfig" / "page_config.json"
+            file.parent.mkdir(parents=True)
+            file.write_text(json.dumps({"disabledExtensions": {"gpuprof_widgets": True}}))
         with (self.home / "lab.log").open("wb") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", self.program, *self._arguments()],
@@ -180,6 +196,7 @@ class Lab:
         """Everything personal apart: settings, trust (the data folder), running servers."""
         folders = {"HOME": "", "JUPYTER_CONFIG_DIR": "config", "JUPYTER_DATA_DIR": "data"}
         folders |= {"JUPYTER_RUNTIME_DIR": "runtime", "IPYTHONDIR": "ipython"}
+        folders |= {"JUPYTER_PATH": "share"}  # our extension as it is built, installed or not
         folders |= {"JUPYTERLAB_SETTINGS_DIR": "settings", "JUPYTERLAB_WORKSPACES_DIR": "work"}
         return {name: str(self.home / folder) for name, folder in folders.items()}
 
@@ -203,8 +220,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def serve_lab(home: Path, program: str = "jupyterlab") -> Iterator[Lab]:
-    lab = Lab(home / "notebooks", home, free_port(), secrets.token_hex(16), program)
+def serve_lab(
+    home: Path, program: str = "jupyterlab", *, has_extension: bool = True
+) -> Iterator[Lab]:
+    token = secrets.token_hex(16)
+    lab = Lab(home / "notebooks", home, free_port(), token, program, has_extension)
     server = lab.start()
     try:
         lab.await_answer(server)
@@ -229,6 +249,12 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 def other_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A reader's JupyterLab: another signature database, so it trusts nothing of the author's."""
     yield from serve_lab(tmp_path_factory.mktemp("reader"))
+
+
+@pytest.fixture(scope="session")
+def plain_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """The JupyterLab of a reader who has not installed our package, and trusts nothing either."""
+    yield from serve_lab(tmp_path_factory.mktemp("plain"), has_extension=False)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from gpuprof_widgets.views.encoding import encode
 
 BOKEHJS = Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
 EXTENSION = Path(gpuprof_widgets.__file__).parent / "dist" / "gpuprof_widgets.min.js"
-ENGINE = 'Bokeh.Models.get("gpuprof_widgets.views.models.TraceStore").engine'
+ENGINE = 'Bokeh.Models.get("gpuprof_widgets.TraceStore").engine'
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from gpuprof_widgets.views.figure import report_figure
-from gpuprof_widgets.views.report import figure_script, standalone_html
+from gpuprof_widgets.views.page import page_uid, report_page
+from gpuprof_widgets.views.report import page_script, standalone_html
 from tests.traces import op, trace_of
 
 ADDRESS = "https://reports.invalid/"
@@ -36,10 +36,10 @@ def serve(page: Page, html: str, policy: str) -> None:
 
 def notebook(attributes: str = "") -> str:
     """A report as an exported notebook holds it, without a policy of its own."""
-    figure = report_figure(RECORD, sort="cpu_self")
-    script = figure_script(figure, embed_runtime=True)
+    page = report_page(RECORD, sort="cpu_self")
+    script = page_script(page, embed_runtime=True)
     return f"""<!doctype html><meta charset=utf-8><div>
-      <div class="gpuprof-{figure.name}"><div>the summary</div></div><div>picture</div>
+      <div class="gpuprof-{page_uid(page)}"><div>the summary</div></div><div>picture</div>
       <div><script {attributes}>{script}</script></div></div>"""
 
 

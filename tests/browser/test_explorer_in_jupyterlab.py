@@ -81,7 +81,7 @@ REPORT_SENT = re.compile(rb'"report": ?"')
 """What a message with a report's script names, and no other message to the page."""
 SMALL_BUDGET = (
     "import functools, gpuprof_widgets.explorer as home\n"
-    "home.report_figure = functools.partial(home.report_figure, budget_bytes=3_000)"
+    "home.report_page = functools.partial(home.report_page, budget_bytes=3_000)"
 )
 WIDGET_ERRORS = re.compile("Loading widget|Error displaying widget|model not found")
 STATE = """() => {

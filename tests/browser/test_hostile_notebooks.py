@@ -76,11 +76,22 @@ def run(live: Watched, lab: Lab, path: Path) -> None:
         page.keyboard.press("Control+s")
 
 
-def test_a_notebook_that_is_not_trusted_shows_text(
+def test_a_notebook_that_is_not_trusted_shows_views_that_run_nothing(
     saved: Path, watched: Watched, other_lab: Lab
 ) -> None:
     shutil.copy(saved, other_lab.root / "received.ipynb")
     watched.page.goto(other_lab.url("received.ipynb"))
+    expect(watched.page.locator(".gpuprof-report[data-complete]")).to_have_count(3)
+    watched.page.wait_for_timeout(1_000)
+    watched.assert_nothing_ran(errors=False)
+    assert watched.page.locator(TYPESET).count() == 0
+
+
+def test_a_notebook_that_is_not_trusted_shows_text_without_the_extension(
+    saved: Path, watched: Watched, plain_lab: Lab
+) -> None:
+    shutil.copy(saved, plain_lab.root / "received.ipynb")
+    watched.page.goto(plain_lab.url("received.ipynb"))
     static = watched.page.locator(".gpuprof-static")
     expect(static.first).to_contain_text(hostile.PAYLOADS["script"])
     watched.page.wait_for_timeout(1_000)

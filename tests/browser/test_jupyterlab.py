@@ -1,7 +1,8 @@
 """One profiled cell through the four states of a notebook, each seen in a real browser.
 
-Live after running; saved and reopened without a kernel; a copy that is not trusted; HTML export
-without a network. In each the numbers on the page are those of the Python profile.
+Live after running; saved and reopened without a kernel; a copy that is not trusted, with our
+extension of JupyterLab and without it; HTML export without a network. In each the numbers on the
+page are those of the Python profile.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, Page, Route, expect
 
 import gpuprof_widgets
+from gpuprof_widgets.views.report import REPORT_TYPE
 from gpuprof_widgets.views.static_tables import op_rows
 from gpuprof_widgets.views.table import cell_texts
 from tests.browser.conftest import SCREENSHOTS, Lab
@@ -168,7 +170,7 @@ def test_live_after_running(profiled: Profiled) -> None:
     assert [sorted(output.data) for output in cell.outputs] == [
         ["text/html", "text/plain"],
         ["image/png", "text/plain"],
-        ["application/javascript", "text/plain"],
+        ["application/javascript", REPORT_TYPE, "text/plain"],
         ["text/plain"],
     ]
     assert cell.outputs[-1].data["text/plain"] == "True"
@@ -179,12 +181,36 @@ def test_reopened_without_a_kernel(profiled: Profiled, page: Page, lab: Lab) -> 
     check_report(Report.wait(page), profiled.profile)
 
 
-def test_untrusted_copy_shows_findings_table_and_picture(
+def test_reopened_without_the_extension(profiled: Profiled, page: Page, plain_lab: Lab) -> None:
+    """In a notebook that is trusted the script that it carries shows the views."""
+    shutil.copy(profiled.path, plain_lab.root / "trusted.ipynb")
+    plain_lab.trust("trusted.ipynb")
+    page.goto(plain_lab.url("trusted.ipynb"))
+    check_report(Report.wait(page), profiled.profile)
+
+
+def test_untrusted_copy_is_live_where_the_extension_is_installed(
     profiled: Profiled, page: Page, other_lab: Lab
 ) -> None:
     shutil.copy(profiled.path, other_lab.root / "received.ipynb")
-    other_lab.use_theme("JupyterLab Dark")
     page.goto(other_lab.url("received.ipynb"))
+    report = Report.wait(page)
+    expect(page.locator(".gpuprof-static")).to_be_hidden()
+    expect(page.locator(".jp-OutputArea-output > img")).to_be_hidden()
+    check_report(report, profiled.profile)
+    assert page.evaluate("Object.keys(window.gpuprof).sort()") == [
+        f"jupyterlab-{gpuprof_widgets.__version__}",
+        "stores",
+    ]
+    screenshot(page, "lab-untrusted-live")
+
+
+def test_untrusted_copy_shows_findings_table_and_picture(
+    profiled: Profiled, page: Page, plain_lab: Lab
+) -> None:
+    shutil.copy(profiled.path, plain_lab.root / "received.ipynb")
+    plain_lab.use_theme("JupyterLab Dark")
+    page.goto(plain_lab.url("received.ipynb"))
     static = page.locator(".gpuprof-static")
     expect(static.locator("li").first).to_have_text(
         re.compile(re.escape(profiled.profile.findings()[0].text.replace("`", "")))

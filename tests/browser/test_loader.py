@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
-import bokeh
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views import models
-from gpuprof_widgets.views.figure import report_figure
+from gpuprof_widgets.views.page import report_page
 from gpuprof_widgets.views.report import Picture, three_outputs
 from tests.browser.report_page import Report
 from tests.traces import op, trace_of
@@ -34,8 +32,8 @@ def record(label: str) -> Record:
 def outputs(label: str, *, runtime: bool, of: Record | None = None) -> tuple[str, str]:
     """The first and the last output of a cell: HTML without script, and the script."""
     static = {"text/html": f'<div class="gpuprof-static">static {label}</div>'}
-    figure = report_figure(of or record(label), sort="cpu_self")
-    html, _, script = three_outputs(static, Picture(b"", "", 1), figure, embed_runtime=runtime)
+    page = report_page(of or record(label), sort="cpu_self")
+    html, _, script = three_outputs(static, Picture(b"", "", 1), page, embed_runtime=runtime)
     return html["text/html"], script["application/javascript"]
 
 
@@ -226,17 +224,3 @@ def test_a_module_alone_in_its_frame_shows_its_report(page: Page, tmp_path: Path
     show(page, tmp_path, f'<iframe width=1000 height=800 srcdoc="{escape(framed)}"></iframe>')
     table = page.frame_locator("iframe").get_by_role("table", name="Operators")
     expect(table).to_contain_text("aten::framed")
-
-
-def test_models_have_the_same_properties_in_both_languages(page: Page) -> None:
-    package = Path(models.__file__).parents[1]
-    library = Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
-    page.add_script_tag(path=library)
-    page.add_script_tag(path=package / "dist" / "gpuprof_widgets.min.js")
-    for name in ("TraceStore", "Timeline", "Minimap", "FlameGraph", "ReportHeader", "TimelineBar",
-                 "Details", "FlameBar", "OpTable", "EngineeringTimeFormatter", "StoreGroup",
-                 "GroupHeader", "StaticPart", "TimelineTitle", "DiffGraph", "DiffBar",
-                 "DeltaTable"):  # fmt: skip
-        ours = getattr(models, name)
-        script = f'Object.keys(Bokeh.Models.get("{ours.__qualified_model__}").prototype._props)'
-        assert set(page.evaluate(script)) == set(ours.properties()), name

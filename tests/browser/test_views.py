@@ -859,9 +859,9 @@ def test_page_fits_its_width(open_report: Open, width: int) -> None:
 def test_broken_data_leaves_the_static_part_and_says_why(browser: Browser, tmp_path: Path) -> None:
     page: Page = browser.new_page(bypass_csp=True)  # the page's policy lets no changed script run
     html = standalone_html(small())
-    document = html.split('"document": "')[1].split('"')[0]
+    data = html.split('"page": "')[1].split('"')[0]
     path = tmp_path / "broken.html"
-    path.write_text(html.replace(document, document[:400]), encoding="utf-8")
+    path.write_text(html.replace(data, data[:400]), encoding="utf-8")
     page.goto(path.as_uri())
     expect(page.get_by_text("The interactive views could not start")).to_be_visible()
     expect(page.locator(".gpuprof-static table").first).to_be_visible()

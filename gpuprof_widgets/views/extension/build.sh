@@ -12,7 +12,7 @@ trap 'rm -rf "$work"' EXIT
 
 source="$work/gpuprof_widgets"
 mkdir "$source"
-tar -C "$here" --exclude=./node_modules --exclude=./build --exclude='./package*.json' \
+tar -C "$here" --exclude=./node_modules --exclude=./build --exclude=./labextension --exclude='./package*.json' \
     --exclude='*.test.ts' --exclude='./engine/bench.ts' --exclude='./engine/testing' \
     --exclude='./engine/worker_main.ts' --exclude='./eslint.config.*' -cf - . | tar -C "$source" -xf -
 "$here/node_modules/.bin/esbuild" "$here/engine/worker_main.ts" --bundle --minify --format=iife \

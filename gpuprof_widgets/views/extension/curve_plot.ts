@@ -126,7 +126,7 @@ type CurvePlotProps = {
 export interface CurvePlot extends p.AttrsOf<CurvePlotProps> {}
 
 export class CurvePlot extends Renderer {
-  static override __module__ = "gpuprof_widgets.views.models"
+  static override __module__ = "gpuprof_widgets"
 
   static {
     this.prototype.default_view = CurvePlotView

@@ -57,7 +57,7 @@ export class FollowerView extends ColumnView {
 const STEPS = Array.from({length: 21}, (_, i) => i / 20)
 
 export class Follower extends Column {
-  static override __module__ = "gpuprof_widgets.views.models"
+  static override __module__ = "gpuprof_widgets"
 
   static {
     this.prototype.default_view = FollowerView

@@ -19,7 +19,7 @@ const FONT = "11.5px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 
 /** The model of an icicle: its tree, zoomed and walked, and the node that is selected in it. */
 export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer implements Part {
-  static override __module__ = "gpuprof_widgets.views.models"
+  static override __module__ = "gpuprof_widgets"
 
   tree: CallTree<Node>
   tree_changed: Signal0<this>

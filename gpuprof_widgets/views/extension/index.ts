@@ -16,9 +16,10 @@ import {MemoryPlot} from "./memory_plot"
 import {MemoryTable} from "./memory_table"
 import {Minimap} from "./minimap"
 import {OpTable} from "./op_table"
-import {StaticPart} from "./panel"
+import {Page} from "./page"
 import {GroupHeader, ReportHeader} from "./report_header"
 import {Search} from "./search"
+import {StaticTables} from "./static_tables"
 import {StoreGroup} from "./store_group"
 import {EngineeringTimeFormatter} from "./time_plot"
 import {Timeline} from "./timeline"
@@ -27,6 +28,6 @@ import {TraceStore} from "./trace_store"
 
 register_models([
   AnalysisTable, AnalysisTabs, CurvePlot, DeltaTable, Details, DetailsLine, DiffBar, DiffGraph, EngineeringTimeFormatter, FlameBar,
-  FlameGraph, Follower, GroupHeader, Lines, MemoryBar, MemoryPlot, MemoryTable, Minimap, OpTable, ReportHeader, Search, StaticPart,
+  FlameGraph, Follower, GroupHeader, Lines, MemoryBar, MemoryPlot, MemoryTable, Minimap, OpTable, Page, ReportHeader, Search, StaticTables,
   StoreGroup, Timeline, TimelineBar, TimelineTitle, TraceStore,
 ])

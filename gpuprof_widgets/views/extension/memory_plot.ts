@@ -180,7 +180,7 @@ export interface MemoryPlot extends p.AttrsOf<MemoryPlotProps> {}
 export class MemoryPlot extends Renderer {
   declare properties: Renderer.Props & MemoryPlotProps
 
-  static override __module__ = "gpuprof_widgets.views.models"
+  static override __module__ = "gpuprof_widgets"
 
   static {
     this.prototype.default_view = MemoryPlotView

@@ -258,7 +258,7 @@ type MinimapProps = {
 export interface Minimap extends p.AttrsOf<MinimapProps> {}
 
 export class Minimap extends Renderer {
-  static override __module__ = "gpuprof_widgets.views.models"
+  static override __module__ = "gpuprof_widgets"
 
   static {
     this.prototype.default_view = MinimapView

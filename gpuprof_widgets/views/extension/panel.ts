@@ -3,7 +3,6 @@ import type * as p from "@bokehjs/core/properties"
 import {LayoutDOM, LayoutDOMView} from "@bokehjs/models/layouts/layout_dom"
 import type {UIElement} from "@bokehjs/models/ui/ui_element"
 
-import {element} from "./element"
 import {plain} from "./engine"
 import {is_foreign, undo_key} from "./journal"
 import {TraceStore} from "./trace_store"
@@ -82,7 +81,7 @@ type PanelProps = {store: p.Property<TraceStore>}
 export interface Panel extends p.AttrsOf<PanelProps> {}
 
 export abstract class Panel extends LayoutDOM {
-  static override __module__ = "gpuprof_widgets.views.models"
+  static override __module__ = "gpuprof_widgets"
 
   static {
     this.define<PanelProps>(({Ref}) => ({store: [Ref(TraceStore)]}))
@@ -140,33 +139,4 @@ dd { margin: 0; }
 .crumbs { flex: 1 1 480px; display: flex; flex-wrap: wrap; gap: 4px; align-items: center; min-height: 26px; max-width: 100%; }
 .crumbs button { max-width: 260px; }
 .note { color: var(--muted); }
-`
-
-/** A part of the script-free summary that the live report shows as well. */
-export class StaticPartView extends PanelView {
-  declare model: StaticPart
-
-  protected readonly css = STATIC_CSS
-
-  protected build_content(): Node[] {
-    const part = element("div", {})
-    part.innerHTML = this.model.html  // made by our own Python, with all names escaped
-    return [part]
-  }
-}
-
-type StaticPartProps = {html: p.Property<string>}
-
-export interface StaticPart extends p.AttrsOf<StaticPartProps> {}
-
-export class StaticPart extends Panel {
-  static {
-    this.prototype.default_view = StaticPartView
-    this.define<StaticPartProps>(({Str}) => ({html: [Str, ""]}))
-  }
-}
-
-const STATIC_CSS = `
-:host { padding: 8px 0; border-top: 1px solid var(--line); overflow-x: auto; }
-code { font: 12px var(--mono); }
 `

@@ -16,7 +16,7 @@ export interface StoreGroup extends p.AttrsOf<StoreGroupProps> {}
 
 /** Several traces on one time axis: a brush or reset of one is one of all; there is one selection at a time. */
 export class StoreGroup extends Model implements Part {
-  static override __module__ = "gpuprof_widgets.views.models"
+  static override __module__ = "gpuprof_widgets"
 
   /** The store in which the last selection was made. */
   chosen: TraceStore | null = null

@@ -200,7 +200,7 @@ class TimelineDrag implements Drag {
 
 /** Ticks in ns. */
 export class EngineeringTimeFormatter extends TickFormatter {
-  static override __module__ = "gpuprof_widgets.views.models"
+  static override __module__ = "gpuprof_widgets"
 
   doFormat(ticks: string[] | number[], _opts: {loc: number}): string[] {
     return format_ticks(ticks.map(Number))

@@ -620,7 +620,7 @@ type Sought = {track: number, on_screen: boolean, takes_focus: boolean}
 export class Timeline extends Renderer implements Part {
   declare properties: Renderer.Props & TimelineProps
 
-  static override __module__ = "gpuprof_widgets.views.models"
+  static override __module__ = "gpuprof_widgets"
 
   /** Number of nesting levels of every track. */
   depths: number[]

@@ -62,7 +62,7 @@ export interface TraceStore extends p.AttrsOf<TraceStoreProps> {}
 export class TraceStore extends Model implements Part {
   declare properties: Model.Props & TraceStoreProps
 
-  static override __module__ = "gpuprof_widgets.views.models"
+  static override __module__ = "gpuprof_widgets"
 
   /** The functions behind the views, for the console and the tests; see engine/index.ts. */
   static readonly engine = engine
@@ -316,20 +316,19 @@ export class TraceStore extends Model implements Part {
 /** Ends the worker of a report that has left the page. */
 const workers = new FinalizationRegistry<Worker>((worker) => worker.terminate())
 
-/** The stores of the page, which keeps none whose report has left it. */
-const published = new Set<WeakRef<TraceStore>>()
+/** The stores of the page, which keeps none whose report has left it; all versions of this code on a page share them. */
+type Published = {gpuprof?: {stores?: Set<WeakRef<TraceStore>>}}
 
-/** `window.gpuprof.reports[uid]`, from which the browser tests read numbers. */
-function reports(): Record<string, TraceStore> {
-  const stores = [...published].map((held) => held.deref()).filter((store) => store != null)
-  return Object.fromEntries(stores.map((store) => [store.uid, store]))
-}
-
+/** Puts a store into `window.gpuprof.reports[uid]`, where explorers find it and from which the browser tests read numbers. */
 function publish(store: TraceStore): void {
-  const page = window as unknown as {gpuprof?: object}
-  page.gpuprof ??= {}
-  Object.defineProperty(page.gpuprof, "reports", {configurable: true, get: reports})
-  published.add(new WeakRef(store))
+  const page = (window as Published).gpuprof ??= {}
+  const stores = page.stores ??= new Set()
+  stores.add(new WeakRef(store))
+  const reports = (): Record<string, TraceStore> => {
+    const living = [...stores].map((held) => held.deref()).filter((store) => store != null)
+    return Object.fromEntries(living.map((store) => [store.uid, store]))
+  }
+  Object.defineProperty(page, "reports", {configurable: true, get: reports})
 }
 
 /** Shows a range from `start` (ns), at least four ticks long, inside the trace. */

@@ -1,6 +1,8 @@
 /** Decodes the payload's text into typed columns: base64, gzip, byte planes, differences. */
 
 import type {ArrayInfo, ColumnInfo, Header, TrackInfo} from "./header"
+import {check_header} from "./header_check"
+import {DamagedData} from "./shapes"
 
 /** Numbers in as few bytes as they fit into. */
 export type Numbers = Uint8Array | Uint16Array | Uint32Array | Int32Array | Float64Array
@@ -13,8 +15,12 @@ export function unpack(payload: string): Promise<Uint8Array<ArrayBuffer>> {
   return inflate(from_base64(payload))
 }
 
+/** Returns the header; throws a `DamagedData` where it does not fit the bytes behind it. */
 export function decode_header(bytes: Uint8Array<ArrayBuffer>): Header {
-  return JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + header_length(bytes)))) as Header
+  const end = 4 + header_length(bytes)
+  const header = JSON.parse(new TextDecoder().decode(bytes.subarray(4, end))) as Header
+  check_header(header, bytes.length - end)
+  return header
 }
 
 function header_length(bytes: Uint8Array<ArrayBuffer>): number {
@@ -75,9 +81,22 @@ function from_base64(text: string): Uint8Array<ArrayBuffer> {
   return bytes
 }
 
+/** The most that a payload may unpack to: a few bytes of gzip can stand for any amount of memory. */
+const MOST_BYTES = 2 ** 29
+
 async function inflate(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array<ArrayBuffer>> {
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))
-  return new Uint8Array(await new Response(stream).arrayBuffer())
+  const reader = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")).getReader()
+  const parts: Uint8Array<ArrayBuffer>[] = []
+  let count = 0
+  for (let {done, value} = await reader.read(); !done; ({done, value} = await reader.read())) {
+    count += value!.length
+    if (count > MOST_BYTES) {
+      await reader.cancel()
+      throw new DamagedData(`of at most ${MOST_BYTES} bytes`)
+    }
+    parts.push(value!)
+  }
+  return new Uint8Array(await new Blob(parts).arrayBuffer())
 }
 
 /** Returns values from their byte planes: of 32 bits where they fit into these. */

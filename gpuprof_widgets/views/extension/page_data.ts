@@ -1,0 +1,124 @@
+import type {TableHeader} from "./engine"
+import {table} from "./engine/header_check"
+import {either, fields, flag, list, nothing, number, one_of, text, tuple, whole, type Check} from "./engine/shapes"
+import type {Remark} from "./remarks"
+import type {PlainTable} from "./static_tables"
+import type {Card} from "./summary_cards"
+import type {Evidence, FindingLine} from "./trace_store"
+
+/** A trace, and what is said of it, as views/page.py sends it; times in ns. */
+export type StoreData = {
+  uid: string
+  /** the encoded record, see engine/header.ts */
+  payload: string
+  label: string
+  frames_of: string
+  on_gpu: boolean
+}
+
+export type ReportStoreData = StoreData & {
+  rows_kept: boolean
+  findings: FindingLine[]
+  notes: string[]
+  remarks: Remark[]
+  focus: Evidence & {text: string} | null
+  sort: string
+  functions_sort: string
+  start: number
+  end: number
+}
+
+/** The page of one trace, with these views in their order. */
+export type ReportData = {kind: "report", store: ReportStoreData, views: ViewName[], cards: Card[]}
+
+export type ViewName = "timeline" | "lines" | "flame_graph" | "op_table" | "memory" | "analyses"
+
+/** Several traces on one time axis that ends at `end`. */
+export type GroupData = {
+  stores: StoreData[]
+  end: number
+  titles: string[]
+  label: string
+  findings: FindingLine[]
+  notes: string[]
+}
+
+export type TimelinesData = GroupData & {kind: "timelines", busy: string, tables: PlainTable[]}
+
+export type ComparisonData = GroupData & {kind: "comparison", has_times: boolean, steps: [number, number][][], tables: TableHeader[]}
+
+export type PageData = ReportData | TimelinesData | ComparisonData
+
+/** The most traces on one page: a job of so many ranks. */
+const MOST_STORES = 4096
+
+const optional_number = either(number, nothing)
+const row = whole(-1, 2 ** 31)
+
+const evidence = {start: optional_number, end: optional_number, rows: list(row), events: whole(0)}
+const finding = fields(
+  {...evidence, title: text, text, remedy: text, cost: number, share: number, line: row, look_at: text}, {of: whole(0, MOST_STORES)},
+)
+const card = fields({...evidence, label: text, value: text, detail: text, about: text, panel: text, view: text})
+const remark = fields({text, start: number, end: number})
+
+const store = {uid: text, payload: text, label: text, frames_of: text, on_gpu: flag}
+const report_store = fields({
+  ...store,
+  rows_kept: flag,
+  findings: list(finding),
+  notes: list(text),
+  remarks: list(remark),
+  focus: either(nothing, fields({...evidence, text})),
+  sort: text,
+  functions_sort: text,
+  start: number,
+  end: number,
+})
+
+const group = {
+  stores: list(fields(store), MOST_STORES),
+  end: number,
+  titles: list(text),
+  label: text,
+  findings: list(finding),
+  notes: list(text),
+}
+
+const delta_table = fields({
+  ...table,
+  key: text,
+  noun: text,
+  total: whole(0),
+  changed: list(flag),
+  category: list(text),
+  names: list(tuple(list(text), list(text))),
+})
+
+const stretch = tuple(number, number, number, number, number, number)
+const plain_table = fields({
+  title: text,
+  notes: list(text),
+  columns: list(tuple(text, flag)),
+  rows: list(list(text)),
+  fills: list(tuple(whole(0, 1000), list(list(stretch)))),
+  legend: list(tuple(text, tuple(number, number, number, number))),
+})
+
+const PAGES: Record<PageData["kind"], Check> = {
+  report: fields({
+    store: report_store,
+    views: list(one_of("timeline", "lines", "flame_graph", "op_table", "memory", "analyses"), 6),
+    cards: list(card),
+  }),
+  timelines: fields({...group, busy: text, tables: list(plain_table)}),
+  comparison: fields({...group, has_times: flag, steps: list(list(tuple(number, number))), tables: list(delta_table)}),
+}
+
+/** Returns the data of a page; throws a `DamagedData` where anything is not as it should be. */
+export function page_data(json: string): PageData {
+  const data = JSON.parse(json) as PageData
+  fields({kind: one_of(...Object.keys(PAGES))})(data)
+  PAGES[data.kind](data)
+  return data
+}
