@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuprof_widgets.views.figure import VIEWS, has_view
 
 import gpuprof_widgets
 from gpuprof_widgets.analyses import ANALYSES, plain_analyses
@@ -19,6 +18,7 @@ from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import parse
 from gpuprof_widgets.trace.schema import WRITTEN_CATEGORY
+from gpuprof_widgets.views.page import VIEWS, has_view
 from tests.snapshots import dumped, snapshot, training
 from tests.traces import kernel, op, python, trace_of
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpuprof_widgets.views.figure import has_view
 from hypothesis import given
 
 from gpuprof_widgets.analyses.memory import allocations, memory_curve
 from gpuprof_widgets.analyses.memory_categories import CATEGORIES
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views import page_panels as module
+from gpuprof_widgets.views.page import has_view
 from gpuprof_widgets.views.page_panels import page_memory
 from tests.records import records
 from tests.test_memory import training_step

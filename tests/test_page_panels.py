@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from gpuprof_widgets.views.figure import has_view
 
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views import page_panels as module
 from gpuprof_widgets.views.encoding import encode
+from gpuprof_widgets.views.page import has_view
 from gpuprof_widgets.views.page_panels import Arrays, page_panels, panels
 from gpuprof_widgets.views.page_rows import page_rows
 from gpuprof_widgets.views.table import Column, Curve, Panel

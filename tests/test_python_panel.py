@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gpuprof_widgets.views.figure import VIEWS, has_view
 
 from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import SAMPLED
 from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views import page_panels
+from gpuprof_widgets.views.page import VIEWS, has_view
 from gpuprof_widgets.views.page_panels import Arrays
 from gpuprof_widgets.views.panels.regions import MOST_PIECES, annotations_panel, python_time_panel
 from gpuprof_widgets.views.report import static_text

@@ -50,7 +50,7 @@ class Card:
 
     ``label``: one to three words; ``figure``: in ``unit``, a key of `UNITS`; ``detail``: a few
     words beside it, names in backticks; ``about``: a sentence on what it is; ``view``: a key of
-    `figure.VIEWS`, or of `PANELS` for a tab; ``start_ns``, ``end_ns``, ``rows``: what to light up.
+    `page.VIEWS`, or of `PANELS` for a tab; ``start_ns``, ``end_ns``, ``rows``: what to light up.
     """
 
     label: str

@@ -14,6 +14,8 @@
   const PAGE = "gpuprof_widgets.Page"
   const MOST_BYTES = 2 ** 29
   const CELL = ".jp-Cell, .cell, .cell_container"
+  /** What belongs to this report stands inside of it: of an output that a stranger may have made, in the same output area. */
+  const EDGE = provided == null ? CELL : `.jp-OutputArea, ${CELL}`
   const MISSING = "The interactive views need a library that no output of this page holds. Run this cell again, unchanged: "
     + "its new output will hold it. With %config GpuProfile.embed = 'always' every new output does."
   const PATIENCE_MS = 5000
@@ -72,7 +74,7 @@
     }
     for (let at = output; at != null && at !== document.body; at = at.parentElement) {
       const before = all.filter((summary) => at.contains(summary) && is_before(summary, output))
-      if (before.length > 0 || at.matches(CELL)) {
+      if (before.length > 0 || at.matches(EDGE)) {
         return before.at(-1)
       }
     }
@@ -128,7 +130,7 @@
 
   /** The next output of the cell, if it is a picture. */
   function picture_after(summary, node) {
-    for (let at = summary; at != null && at !== document.body && !at.matches(CELL); at = at.parentElement) {
+    for (let at = summary; at != null && at !== document.body && !at.matches(EDGE); at = at.parentElement) {
       const next = at.nextElementSibling === node ? node.nextElementSibling : at.nextElementSibling
       if (next != null) {
         const is_picture = next.matches("img") || next.querySelector("img") != null

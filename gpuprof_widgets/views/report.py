@@ -53,7 +53,7 @@ _NO_SCRIPT = (
 
 _TRUST = (
     "Trust this notebook for interactive views: in JupyterLab, choose Trust Notebook in the "
-    "command palette (Ctrl+Shift+C)."
+    "command palette (Ctrl+Shift+C). Where gpuprof_widgets is installed, no trust is needed."
 )
 
 _PARTS = ("bokeh", "extension")

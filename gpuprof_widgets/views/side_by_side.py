@@ -72,7 +72,7 @@ def outputs(
 ) -> list[MimeBundle]:
     """Return the three outputs of a cell, as in `report.outputs`; ``static`` needs no script.
 
-    ``tables``: those below the live timelines, as `table_renderers.plain_table` returns them.
+    ``tables``: those below the live timelines, as `ranks_page.page_tables` returns them.
     """
     picture = timelines_picture(placed(rows), heading.title)
     page = side_by_side_page(rows, heading, tables=tables)

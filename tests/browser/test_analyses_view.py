@@ -288,10 +288,10 @@ def test_more_than_five_findings_are_folded(
     open_report: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from gpuprof_widgets.analyses.findings import Finding
-    from gpuprof_widgets.views import figure
+    from gpuprof_widgets.views import page as report_data
 
     found = [Finding(f"Finding {i}.", remedy=f"Do {i}.") for i in range(7)]
-    monkeypatch.setattr(figure, "findings", lambda _: found)
+    monkeypatch.setattr(report_data, "findings", lambda _: found)
     report = open_report(busy())
     items = report.page.get_by_label("Findings", exact=True).get_by_role("listitem")
     heads = [items.nth(i).get_by_role("button", expanded=i == 0) for i in range(5)]

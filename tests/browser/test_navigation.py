@@ -13,7 +13,7 @@ from PIL import Image
 from playwright.sync_api import Locator, expect
 
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views import figure
+from gpuprof_widgets.views import page as report_data
 from tests.browser.report_page import Open, Report
 from tests.traces import annotation, kernel, op, runtime, trace_of
 
@@ -296,7 +296,7 @@ def finding(rows: list[int], *, events: int, start: int | None = 5 * MS) -> dict
 
 def with_finding(open_report: Open, monkeypatch: Any, line: dict[str, Any]) -> Report:
     """The deep record on a low screen, with one finding."""
-    monkeypatch.setattr(figure, "finding_lines", lambda *_: [line])
+    monkeypatch.setattr(report_data, "finding_lines", lambda *_: [line])
     report = open_report(deep())
     report.page.set_viewport_size({"width": 1280, "height": 260})
     return report

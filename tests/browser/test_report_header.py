@@ -14,7 +14,7 @@ from gpuprof_widgets import Profile
 from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
-from gpuprof_widgets.views import figure
+from gpuprof_widgets.views import page as report_data
 from gpuprof_widgets.views import report as static_report
 from gpuprof_widgets.views.cards import cards
 from tests.browser.conftest import SCREENSHOTS, Lab
@@ -112,7 +112,7 @@ def test_a_finding_without_a_title_is_its_sentence_and_unfolds_what_else_there_i
     open_report: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = [Finding("`f` is slow.", remedy="Do less."), Finding("`g` is slow.")]
-    monkeypatch.setattr(figure, "findings", lambda _: found)
+    monkeypatch.setattr(report_data, "findings", lambda _: found)
     report = open_report(slow())
     expect(head(report, "f is slow.")).to_have_attribute("aria-expanded", "true")
     expect(rows_of(report).first.locator(".words")).to_have_text("Do less.")

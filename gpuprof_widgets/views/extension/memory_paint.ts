@@ -155,5 +155,5 @@ const BEFORE = "before the record"
 
 /** Returns the fill of a category; memory from before the record is paler, its owner is unknown. */
 export function memory_colour(category: string, background: RGB): RGB {
-  return category == BEFORE ? mix(GREY, background, 0.55) : COLOURS[category] ?? GREY
+  return category == BEFORE ? mix(GREY, background, 0.55) : Object.hasOwn(COLOURS, category) ? COLOURS[category] : GREY
 }

@@ -29,7 +29,8 @@ import {MemoryTable} from "./memory_table"
 import {Minimap} from "./minimap"
 import {OpTable} from "./op_table"
 import {
-  page_data, type ComparisonData, type GroupData, type PageData, type ReportData, type ReportStoreData, type TimelinesData, type ViewName,
+  page_data, type ComparisonData, type GroupData, type PageData, type ReportData, type ReportStoreData, type StoreData, type TimelinesData,
+  type ViewName,
 } from "./page_data"
 import {GroupHeader, ReportHeader} from "./report_header"
 import {Search} from "./search"
@@ -117,8 +118,15 @@ function report({store: data, views, cards}: ReportData): UIElement[] {
 /** The views in which a search lights up what it finds. */
 const SEARCHED: ViewName[] = ["timeline", "flame_graph", "op_table"]
 
-function store_of({start, end, ...data}: ReportStoreData): TraceStore {
-  return create(TraceStore, {...data, visible: new Range1d({start, end})})
+function store_of(data: ReportStoreData): TraceStore {
+  const {rows_kept, findings, notes, remarks, focus, sort, functions_sort, start, end} = data
+  const said = {rows_kept, findings, notes, remarks, focus, sort, functions_sort}
+  return create(TraceStore, {...trace_of(data), ...said, visible: new Range1d({start, end})})
+}
+
+/** What every page says of a trace, and nothing else that a file may hold. */
+function trace_of({uid, payload, label, frames_of, on_gpu}: StoreData): StoreData {
+  return {uid, payload, label, frames_of, on_gpu}
 }
 
 /** Each view from top to bottom. */
@@ -207,7 +215,7 @@ function comparison(data: ComparisonData): UIElement[] {
 /** The traces on the common clock, with one visible range. */
 function group_of({stores, end}: GroupData, brushes_all: boolean): StoreGroup {
   const visible = new Range1d({start: 0, end})
-  return create(StoreGroup, {stores: stores.map((data) => create(TraceStore, {...data, extent: [0, end], visible})), brushes_all})
+  return create(StoreGroup, {stores: stores.map((data) => create(TraceStore, {...trace_of(data), extent: [0, end], visible})), brushes_all})
 }
 
 function group_header({label, findings, notes}: GroupData, group: StoreGroup): UIElement[] {

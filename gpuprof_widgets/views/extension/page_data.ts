@@ -1,6 +1,6 @@
 import type {TableHeader} from "./engine"
 import {table} from "./engine/header_check"
-import {either, fields, flag, list, nothing, number, one_of, text, tuple, whole, type Check} from "./engine/shapes"
+import {demand, either, fields, flag, list, nothing, number, one_of, text, then, tuple, whole, type Check} from "./engine/shapes"
 import type {Remark} from "./remarks"
 import type {PlainTable} from "./static_tables"
 import type {Card} from "./summary_cards"
@@ -49,51 +49,42 @@ export type ComparisonData = GroupData & {kind: "comparison", has_times: boolean
 
 export type PageData = ReportData | TimelinesData | ComparisonData
 
-/** The most traces on one page: a job of so many ranks. */
-const MOST_STORES = 4096
+const MOST_STORES = 1024
 
 const optional_number = either(number, nothing)
 const row = whole(-1, 2 ** 31)
+const moment = whole()
 
 const evidence = {start: optional_number, end: optional_number, rows: list(row), events: whole(0)}
-const finding = fields(
-  {...evidence, title: text, text, remedy: text, cost: number, share: number, line: row, look_at: text}, {of: whole(0, MOST_STORES)},
-)
+const finding = {...evidence, title: text, text, remedy: text, cost: number, share: number, line: row, look_at: text}
 const card = fields({...evidence, label: text, value: text, detail: text, about: text, panel: text, view: text})
 const remark = fields({text, start: number, end: number})
 
 const store = {uid: text, payload: text, label: text, frames_of: text, on_gpu: flag}
-const report_store = fields({
+const report_store = then<ReportStoreData>(fields({
   ...store,
   rows_kept: flag,
-  findings: list(finding),
+  findings: list(fields(finding)),
   notes: list(text),
   remarks: list(remark),
   focus: either(nothing, fields({...evidence, text})),
   sort: text,
   functions_sort: text,
-  start: number,
-  end: number,
-})
+  start: moment,
+}), ({start}) => fields({end: whole(start + 1)}))
 
-const group = {
-  stores: list(fields(store), MOST_STORES),
-  end: number,
-  titles: list(text),
-  label: text,
-  findings: list(finding),
-  notes: list(text),
+/** Several traces: at most, or exactly, so many. */
+function group(size: {most?: number, length?: number}, more: Record<string, Check>): Check {
+  const shape = fields({...more, stores: list(fields(store), size), end: whole(1), label: text, notes: list(text)})
+  return then<GroupData>(shape, ({stores: {length}}) =>
+    fields({titles: list(text, {length}), findings: list(fields(finding, {of: whole(0, length)}))}))
 }
 
-const delta_table = fields({
-  ...table,
-  key: text,
-  noun: text,
-  total: whole(0),
-  changed: list(flag),
-  category: list(text),
-  names: list(tuple(list(text), list(text))),
-})
+const delta_table = then<TableHeader>(table({key: text, noun: text, total: whole(0)}), ({length}) => fields({
+  changed: list(flag, {length}),
+  category: list(text, {length}),
+  names: list(tuple(list(text), list(text)), {length}),
+}))
 
 const stretch = tuple(number, number, number, number, number, number)
 const plain_table = fields({
@@ -108,17 +99,19 @@ const plain_table = fields({
 const PAGES: Record<PageData["kind"], Check> = {
   report: fields({
     store: report_store,
-    views: list(one_of("timeline", "lines", "flame_graph", "op_table", "memory", "analyses"), 6),
+    views: list(one_of("timeline", "lines", "flame_graph", "op_table", "memory", "analyses"), {most: 6}),
     cards: list(card),
   }),
-  timelines: fields({...group, busy: text, tables: list(plain_table)}),
-  comparison: fields({...group, has_times: flag, steps: list(list(tuple(number, number))), tables: list(delta_table)}),
+  timelines: group({most: MOST_STORES}, {busy: text, tables: list(plain_table)}),
+  comparison: group({length: 2}, {
+    has_times: flag, steps: list(list(tuple(number, number)), {length: 2}), tables: list(delta_table),
+  }),
 }
 
 /** Returns the data of a page; throws a `DamagedData` where anything is not as it should be. */
 export function page_data(json: string): PageData {
   const data = JSON.parse(json) as PageData
-  fields({kind: one_of(...Object.keys(PAGES))})(data)
-  PAGES[data.kind](data)
+  demand(fields({kind: one_of(...Object.keys(PAGES))}), data)
+  demand(PAGES[data.kind], data)
   return data
 }

@@ -101,5 +101,5 @@ function colour_by_name(name: string): RGB {
 }
 
 function part_colour(name: string): RGB {
-  return PART_COLOURS[name] ?? colour_by_name(name)
+  return Object.hasOwn(PART_COLOURS, name) ? PART_COLOURS[name] : colour_by_name(name)
 }

@@ -74,7 +74,7 @@ test("arrays behind the columns have lengths of their own", async () => {
 })
 
 const DAMAGED: [string, object, string][] = [
-  ["more rows than bytes", {rows: 1000, tracks: [{...TRACK, rows: 1000}], columns: [{name: "ts", width: 7, encoding: "plain"}]}, "7000 bytes long"],
+  ["more rows than bytes", {rows: 1000, tracks: [{...TRACK, rows: 1000}], columns: [{name: "ts", width: 7, encoding: "delta"}]}, "7000 bytes long"],
   ["arrays longer than the bytes", {arrays: [{length: 2 ** 26, width: 8, encoding: "float"}]}, "bytes long"],
   ["rows without end", {rows: 1e300}, "rows is not a whole number"],
   ["no number of rows", {rows: "7"}, "rows is not a whole number"],
@@ -87,6 +87,10 @@ const DAMAGED: [string, object, string][] = [
   ["a note that is a model", {notes: [{type: "object", name: "CustomJS"}]}, "notes[0] is not a text"],
   ["a panel of an array that is not there", {panels: [panel_of(7)]}, "panels[0]"],
   ["a version to come", {version: 2}, "version"],
+  ["arrays of no bytes", {arrays: [{length: 2 ** 26, width: 0, encoding: "plain"}]}, "arrays[0]"],
+  ["a column that nobody knows", {columns: [{name: "__proto__", width: 1, encoding: "plain"}]}, "columns[0].name"],
+  ["parents that point forwards", {columns: [{name: "parent", width: 1, encoding: "signed"}]}, "columns[0].encoding"],
+  ["a unit that every object has", {panels: [{...panel_of(0), columns: [["a", "", "constructor", "", ""]], values: [[]]}]}, "panels[0].columns[0][2]"],
   ["no list of tracks", {tracks: null}, "tracks is not a list"],
 ]
 

@@ -15,20 +15,19 @@ export function unpack(payload: string): Promise<Uint8Array<ArrayBuffer>> {
   return inflate(from_base64(payload))
 }
 
-/** Returns the header; throws a `DamagedData` where it does not fit the bytes behind it. */
+/** Returns the header as it was sent: `decode` checks it. */
 export function decode_header(bytes: Uint8Array<ArrayBuffer>): Header {
-  const end = 4 + header_length(bytes)
-  const header = JSON.parse(new TextDecoder().decode(bytes.subarray(4, end))) as Header
-  check_header(header, bytes.length - end)
-  return header
+  return JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + header_length(bytes)))) as Header
 }
 
 function header_length(bytes: Uint8Array<ArrayBuffer>): number {
   return new DataView(bytes.buffer).getUint32(0, true)
 }
 
+/** Throws a `DamagedData` where the header does not fit the bytes behind it. */
 export function decode(bytes: Uint8Array<ArrayBuffer>): Decoded {
   const header = decode_header(bytes)
+  check_header(header, bytes.length - 4 - header_length(bytes))
   const columns: Columns = new Map()
   let offset = 4 + header_length(bytes)
   for (const info of header.columns) {
@@ -92,7 +91,7 @@ async function inflate(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array<Array
     count += value!.length
     if (count > MOST_BYTES) {
       await reader.cancel()
-      throw new DamagedData(`of at most ${MOST_BYTES} bytes`)
+      throw new DamagedData({wanted: `of at most ${MOST_BYTES} bytes`, place: ""})
     }
     parts.push(value!)
   }

@@ -2,6 +2,7 @@
 
 import {decode, unpack, type Columns, type Numbers} from "./decode"
 import type {Header} from "./header"
+import {check_columns} from "./header_check"
 import {category_mask, first_rows, masked, OP_CATEGORIES, rows_of, type Links, type Rows, type Times} from "./rows"
 
 /** A time range [start, end) in ticks. One that reaches the end of the record is closed there. */
@@ -18,6 +19,7 @@ export class Store {
 
   static of_bytes(bytes: Uint8Array<ArrayBuffer>): Store {
     const {header, columns, arrays} = decode(bytes)
+    check_columns(header, columns)
     return Store.of_columns(header, columns, arrays)
   }
 

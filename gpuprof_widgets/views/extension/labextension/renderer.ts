@@ -36,6 +36,7 @@ class RenderedReport extends Widget implements IRenderMime.IRenderer {
   async renderModel({data}: IRenderMime.IMimeModel): Promise<void> {
     const report = report_of(data)
     if (typeof report === "string") {
+      this.shown = ""
       this.say(report)
       return
     }

@@ -29,7 +29,7 @@ test("nothing but three fields is taken", () => {
   assert.deepEqual(report_of(bundle_of(script_with(more))), DATA)
 })
 
-test("a report of one of several figures has a number", () => {
+test("an explorer's report has the number of its profile", () => {
   assert.deepEqual(report_of(bundle_of(script_with({...DATA, uid: "0123456789ab-12"}))), {...DATA, uid: "0123456789ab-12"})
 })
 
