@@ -1,4 +1,4 @@
-"""A notebook in JupyterLab whose output with BokehJS was cleared comes to life again."""
+"""JupyterLab without our extension: where the output with BokehJS was cleared, views live again."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def run_again(page: Page, cell: Locator, number: int) -> None:
 
 
 def test_views_live_again_when_the_output_with_the_library_was_cleared(
-    browser: Browser, lab: Lab
+    browser: Browser, plain_lab: Lab
 ) -> None:
-    path = lab.root / NOTEBOOK
+    path = plain_lab.root / NOTEBOOK
     write_notebook(path)
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
-    lab.run(page, NOTEBOOK, cells=3)
+    plain_lab.run(page, NOTEBOOK, cells=3)
     cells = page.locator(".jp-CodeCell")
     expect(operators(cells.nth(1))).to_be_attached()
     expect(operators(cells.nth(2))).to_be_attached()

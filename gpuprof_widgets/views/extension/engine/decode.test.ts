@@ -90,7 +90,7 @@ const DAMAGED: [string, object, string][] = [
   ["arrays of no bytes", {arrays: [{length: 2 ** 26, width: 0, encoding: "plain"}]}, "arrays[0]"],
   ["a column that nobody knows", {columns: [{name: "__proto__", width: 1, encoding: "plain"}]}, "columns[0].name"],
   ["parents that point forwards", {columns: [{name: "parent", width: 1, encoding: "signed"}]}, "columns[0].encoding"],
-  ["a unit that every object has", {panels: [{...panel_of(0), columns: [["a", "", "constructor", "", ""]], values: [[]]}]}, "panels[0].columns[0][2]"],
+  ["a unit that every object has", {panels: [{...panel_of(0), events: null, columns: [["a", "", "constructor", "", ""]], values: [[]]}]}, "panels[0].columns[0][2]"],
   ["no list of tracks", {tracks: null}, "tracks is not a list"],
 ]
 
