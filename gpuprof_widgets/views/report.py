@@ -65,7 +65,11 @@ It takes the data from the script beside it, as text, and runs nothing of the no
 shows reports of notebooks that nobody has trusted as well.
 """
 REPORT_MARK = {"format": 1}
-"""What stands under that type: the version of the data in the script."""
+"""What stands under that type: the version of the data in the script.
+
+Raise it with every change of the data that extensions installed earlier would refuse: they then ask
+for an upgrade.
+"""
 
 FINDINGS_SHOWN = 5
 """Findings, the costliest; report_header.ts shows as many, and folds the others."""

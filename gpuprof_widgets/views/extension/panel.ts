@@ -126,6 +126,14 @@ input::placeholder { color: var(--muted); opacity: 1; }
 /* What follows the reader at the top of the screen leaves the focused element uncovered. */
 :is(button, select, input, summary, tr) { scroll-margin-top: 90px; }
 .off { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
+/* Where the reader's system forces its colours, those that mean something stay, and what is chosen takes the system's colour for that. */
+@media (forced-colors: active) {
+  .swatch, .bar, .heat, .part, .mark, td[style] { forced-color-adjust: none; }
+  button:is([aria-pressed=true], [role=tab][aria-selected=true]) {
+    forced-color-adjust: none; color: HighlightText !important; background: Highlight; border-color: Highlight;
+  }
+  tr[aria-selected=true] { outline: 2px solid Highlight; outline-offset: -2px; }
+}
 `
 
 export const BAR_CSS = `

@@ -31,7 +31,7 @@ export class RangeBand {
 export const RANGE_BAND_CSS = `
 .range-band { position: absolute; overflow: hidden; pointer-events: none; }
 .range-band[hidden] { display: none; }
-.range-band > div { position: absolute; top: 0; bottom: 0; }
+.range-band > div { position: absolute; top: 0; bottom: 0; forced-color-adjust: none; }
 .range-band .shade { background: var(--gp-accent, #005ea2); opacity: 0.12; mix-blend-mode: multiply; }
 .range-band[data-scheme=dark] .shade { opacity: 0.2; mix-blend-mode: screen; }
 .range-band .edge {
