@@ -17,7 +17,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbconvert import HTMLExporter
-from nbformat.v4 import new_code_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from playwright.sync_api import Browser, Page, Route, expect
 
 import gpuprof_widgets
@@ -183,7 +183,9 @@ def test_reopened_without_a_kernel(profiled: Profiled, page: Page, lab: Lab) -> 
 
 def test_reopened_without_the_extension(profiled: Profiled, page: Page, plain_lab: Lab) -> None:
     """In a notebook that is trusted the script that it carries shows the views."""
-    shutil.copy(profiled.path, plain_lab.root / "trusted.ipynb")
+    notebook = nbformat.read(profiled.path, as_version=4)
+    notebook.cells.append(new_markdown_cell("Another notebook: trust goes by what one holds."))
+    nbformat.write(notebook, plain_lab.root / "trusted.ipynb")
     plain_lab.trust("trusted.ipynb")
     page.goto(plain_lab.url("trusted.ipynb"))
     check_report(Report.wait(page), profiled.profile)

@@ -151,7 +151,7 @@ def test_data_that_is_no_report_is_refused(watched: Watched, other_lab: Lab) -> 
     names = page.evaluate(GLOBALS)
     for number, (what, (_, message)) in enumerate(REFUSED.items(), start=1):
         cell = code.nth(number)
-        cell.scroll_into_view_if_needed()
+        cell.evaluate("cell => cell.scrollIntoView()")
         said = cell.locator(".gpuprof-message")
         expect(said, what).to_contain_text(message)
         expect(cell.locator(".gpuprof-static")).to_be_visible()
@@ -185,9 +185,10 @@ def test_hostile_texts_are_shown_as_texts(watched: Watched, other_lab: Lab) -> N
     written(other_lab.root / "texts.ipynb", *cells)
     page = watched.page
     page.goto(other_lab.url("texts.ipynb"))
+    expect(page.locator(".gpuprof-report[data-complete]").first).to_be_visible()
     for number in range(len(texts)):
         cell = page.locator(".jp-CodeCell").nth(number)
-        cell.scroll_into_view_if_needed()
+        cell.evaluate("cell => cell.scrollIntoView()")
         expect(cell.locator(".gpuprof-report[data-complete]")).to_have_count(1)
     watched.assert_nothing_ran(errors=False)
 
@@ -209,7 +210,7 @@ def test_no_output_has_to_carry_the_library(watched: Watched, other_lab: Lab) ->
     expect(page.locator(".gpuprof-report[data-complete]")).to_have_count(2)
     expect(page.locator(".gpuprof-message")).to_have_count(0)
     for cell in page.locator(".jp-CodeCell").all():
-        cell.scroll_into_view_if_needed()
+        cell.evaluate("cell => cell.scrollIntoView()")
         expect(cell.get_by_role("table", name="Operators")).to_contain_text("aten::mm")
         expect(cell.locator(".gpuprof-static")).to_be_hidden()
     watched.assert_nothing_ran(errors=False)
