@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -114,17 +117,22 @@ def test_slices_replayed_in_groups_end_when_they_do_one_by_one(
 
 
 def test_a_wait_that_has_not_ended_yet_leaves_the_thread_where_the_one_before_did() -> None:
-    """The cell's thread waits for the other's line twice; only the first wait takes its time."""
+    """Both threads let each other go on at 7 ns; that of the ops has waited before."""
     line = {"category": "cell_line", "thread": "101", "line": 1, "cell": "Cell [1]"}
     record = trace_of(
         op("aten::mm", ts=1, dur=1),
         op("aten::mm", ts=7, dur=1),
         op("1: f()", ts=1, dur=6, **line),
+        op("1: f()", ts=7, dur=2, **line),
         op("1: f()", ts=0, dur=0, **line),
     )
-    graph = path_graph(record, 0, 8)
-    changed = record.trace.slices["ts"].isin([1, 7]) & (record.trace.slices["dur"] != 1)
-    changed |= record.trace.slices["ts"] == 7
-    mask = np.append(changed.to_numpy(bool), False)
+    graph = path_graph(record, 0, 9)
+    last = graph.releases.iloc[[-1]]
+    assert last["time"].tolist() == [7]
+    back = last.assign(boundary=last["source"], source=last["boundary"])
+    both = pd.concat([graph.releases.iloc[:-1], back, last], ignore_index=True)
+    graph = replace(graph, releases=both)
+    mask = np.append(record.trace.slices["dur"] == 6, False)
     changes = Changes(mask.astype(np.intp), np.array([[False, True]]), 0.0)
-    assert replayed(graph, changes).tolist() == [OneByOne(graph, mask, 0.0).span()] == [2]
+    # The ops wait until 1 and take 1; then the line's last 2 begin, and nothing waits for it.
+    assert replayed(graph, changes).tolist() == [OneByOne(graph, mask, 0.0).span()] == [4]
