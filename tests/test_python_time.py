@@ -121,6 +121,20 @@ def test_the_table_of_a_window_is_that_of_its_frames() -> None:
     assert table[["self_ns", "self_waiting_ns"]].to_numpy().tolist() == [[300, 200]]
 
 
+def test_a_window_without_the_runs_region_counts_the_frames_of_the_runs_thread() -> None:
+    from gpuprof_widgets.trace.window import window
+
+    record = trace_of(
+        annotation("the run", ts=0, dur=100),
+        annotation("the run", ts=5, dur=900, thread=7),
+        python("a.py(1): main", ts=0, dur=1000),
+        python("b.py(1): worker", ts=0, dur=1000, thread=7),
+        label="the run",
+    )
+    for part in record, window(record, 300, 400), window(window(record, 300, 400), 350, 360):
+        assert python_time(part)["name"].tolist() == ["main"]
+
+
 # --- estimated from cProfile ---------------------------------------------------------------------
 
 

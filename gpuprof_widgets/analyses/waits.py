@@ -19,7 +19,7 @@ from gpuprof_widgets.analyses.reasons import WAITS, says_if_empty, unless_record
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.owners import BACKWARD
+from gpuprof_widgets.trace.owners import BACKWARD, run_region
 from gpuprof_widgets.trace.schema import EXECUTOR_LANE, NONE
 
 Ints = npt.NDArray[np.int64]
@@ -343,21 +343,15 @@ def _uncovered_starts(table: pd.DataFrame) -> Ints:
 
 def run_lane(record: Record) -> int:
     """Return the thread of the label's region, else of the first CPU slice; else -1."""
-    rows = _label_rows(record)
-    rows = rows if len(rows) else np.flatnonzero(record.trace.index.on_tracks("cpu"))
+    row = run_region(record)
+    rows = [row] if row >= 0 else np.flatnonzero(record.trace.index.on_tracks("cpu"))
     return int(_lanes(record.trace)[rows[0]]) if len(rows) else NONE
 
 
 def python_lanes(record: Record) -> Ints:
     """Return the threads whose Python frames count: the run's, or all without a label's region."""
     lanes = np.unique(_lanes(record.trace)[record.trace.index.on_tracks("python")])
-    return lanes[lanes == run_lane(record)] if len(_label_rows(record)) else lanes
-
-
-def _label_rows(record: Record) -> npt.NDArray[np.intp]:
-    slices = record.trace.slices
-    region = (slices["name"] == record.metadata.get("label")).to_numpy(bool)
-    return np.flatnonzero(region & (slices["category"] == "user_annotation").to_numpy())
+    return lanes[lanes == run_lane(record)] if run_region(record) >= 0 else lanes
 
 
 def _lanes(trace: Trace) -> Ints:

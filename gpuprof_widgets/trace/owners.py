@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.links import Ints, Mask, innermost_open, nearest_ancestor, rows_by
-from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES, NONE, OP_CATEGORIES, RUNTIME_ENDINGS
 
 Rows = NDArray[np.int32]
@@ -160,6 +160,17 @@ def is_engine(names: pd.Series) -> NDArray[np.bool_]:
     """Which rows are slices of autograd's engine, as around each backward op."""
     starts = [str(name).startswith(ENGINE) for name in names.cat.categories]
     return np.array([*starts, False], bool)[names.cat.codes.to_numpy()]
+
+
+def run_region(record: Record) -> int:
+    """Return the row of the region that the run's label names, whose thread is the run's; else -1.
+
+    A window keeps it, so that its Python frames are those of the same thread.
+    """
+    slices = record.trace.slices
+    named = (slices["name"] == record.metadata.get("label")).to_numpy(bool)
+    rows = np.flatnonzero(named & (slices["category"] == "user_annotation").to_numpy())
+    return int(rows[0]) if len(rows) else NONE
 
 
 def calling_lines(trace: Trace) -> Rows:

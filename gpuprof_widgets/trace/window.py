@@ -31,9 +31,10 @@ from gpuprof_widgets.trace.owners import (
     calling_lines,
     is_gpu,
     open_on_other_track,
+    run_region,
 )
 from gpuprof_widgets.trace.remarks import FOCUS, REMARKS, remarks, without_places
-from gpuprof_widgets.trace.schema import UNCUT_ARGS, WINDOW
+from gpuprof_widgets.trace.schema import NONE, UNCUT_ARGS, WINDOW
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
@@ -52,14 +53,15 @@ def window(subject: Trace | AnyRecord, t0: int, t1: int) -> Trace | AnyRecord:
 
     Slices are cut at the edges. Owners outside the range of slices inside it stay, with dur 0 and
     count 0: the launches and ops of GPU slices, the forward ops of backward ops, the cell line and
-    the annotation that called the backward pass, their Python frames, and all ancestors of these.
-    Windows that tile the trace add up to it; the last one includes the moment of its end. The
-    metadata of a record name the window, unless it is the whole. Bounds that are no range raise an
-    `OptionError`.
+    the annotation that called the backward pass, their Python frames, the region of the run, and
+    all ancestors of these. Windows that tile the trace add up to it; the last one includes the
+    moment of its end. The metadata of a record name the window, unless it is the whole. Bounds that
+    are no range raise an `OptionError`.
     """
     if isinstance(subject, Trace):
         return _window(subject, t0, t1)
-    trace, whole = _window(subject.trace, t0, t1), subject.trace
+    whole = subject.trace
+    trace = _window(whole, t0, t1, run_region(subject))
     if (trace.start_ns, trace.end_ns) == (whole.start_ns, whole.end_ns):
         return replace(subject, trace=trace)
     metadata = without_places(subject.metadata, FOCUS, REMARKS)
@@ -69,10 +71,10 @@ def window(subject: Trace | AnyRecord, t0: int, t1: int) -> Trace | AnyRecord:
     return replace(subject, trace=trace, metadata=metadata)
 
 
-def _window(trace: Trace, t0: int, t1: int) -> Trace:
+def _window(trace: Trace, t0: int, t1: int, region: int = NONE) -> Trace:
     t0, t1 = _clipped(trace, t0, t1)
     inside = _inside(trace, t0, t1)
-    kept = inside | _owners(trace, inside)
+    kept = inside | _owners(trace, inside, region)
     slices = _cut(trace.slices, kept, inside, t0, t1)
     row = new_rows(kept)
     return replace(
@@ -118,8 +120,8 @@ def _inside(trace: Trace, t0: int, t1: int) -> Mask:
     return inside
 
 
-def _owners(trace: Trace, inside: Mask) -> Mask:
-    """Which slices own slices inside, or own such owners, with all their ancestors."""
+def _owners(trace: Trace, inside: Mask, region: int) -> Mask:
+    """Which slices are the region, own slices inside or such owners, or are their ancestors."""
     slices = trace.slices
     gpu = slices[inside & is_gpu(slices["category"])]
     began, ended = trace.index.uncut
@@ -130,7 +132,7 @@ def _owners(trace: Trace, inside: Mask) -> Mask:
     owners = np.zeros(len(slices), dtype=bool)
     launchers = (gpu["launch"].to_numpy(), gpu["op"].to_numpy())
     called_by = (caller[inside] for caller in callers)
-    rows = np.unique(np.concatenate([*launchers, forward[inside], *called_by]))
+    rows = np.unique(np.concatenate([*launchers, forward[inside], *called_by, [region]]))
     while len(rows := rows[rows >= 0]):
         rows = rows[~owners[rows]]
         owners[rows] = True
