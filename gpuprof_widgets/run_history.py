@@ -226,15 +226,15 @@ class History(Sequence[Run]):
         where there is nothing to compare with.
         """
         if run is None and not self._runs:
-            raise OptionError("there is nothing to compare: no run was recorded yet")
+            raise OptionError("there is nothing to compare: the history has no runs")
         b = run or self._runs[-1]
         if b.ended:
             raise OptionError(f"a run with nothing to compare ({b.ended}) is shown by itself")
         before = [other for other in self.of_cell(b) if other.number < b.number]
         if not before:
             raise OptionError(
-                "there is nothing to compare with yet: this is the first run of its cell that "
-                "reached its end; the next one is compared with it"
+                "there is nothing to compare with yet: the history has no earlier run of this cell "
+                "that reached its end; the next one is compared with this one"
             )
         a = before[-1]
         if a.profile is None or b.profile is None:
@@ -319,7 +319,7 @@ class History(Sequence[Run]):
         return "\n".join(text_table(self._shown())) if self._runs else "<History of no runs>"
 
     def _repr_html_(self) -> str:
-        return html_table(self._shown()) if self._runs else "<div>No run was recorded yet.</div>"
+        return html_table(self._shown()) if self._runs else "<div>The history has no runs.</div>"
 
 
 _COLUMNS = (

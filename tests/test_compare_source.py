@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 from math import comb
 from typing import Any
@@ -16,6 +17,7 @@ from gpuprof_widgets.analyses.compare.tables import Earlier
 from gpuprof_widgets.analyses.compare.whole import Change, differ, ratio_interval
 from gpuprof_widgets.comparisons import Comparison
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.redact import redacted
 from gpuprof_widgets.views.comparison import delta_tables, static_html, static_text
 from tests.traces import Row, annotation, cell_line, kernel, op, trace_of
 
@@ -46,6 +48,11 @@ def run(text: list[str], times: dict[int, int], **about: Any) -> Record:
     for line, dur in times.items():
         rows.append(cell_line(line, text[line - 1].strip(), ts=at, dur=dur))
         at += dur
+    return traced(text, *rows, **about)
+
+
+def traced(text: list[str], *rows: Row, **about: Any) -> Record:
+    """A run of a cell with these events."""
     cell = {
         "label": "Cell [3]",
         "source": "\n".join(text),
@@ -138,6 +145,123 @@ def test_the_page_shows_the_source_first_if_it_changed() -> None:
     assert max(map(len, text.splitlines())) < 80
     assert "Changes in the source" not in static_text(Comparison(A, A)._runs)
     assert "Source side by side" in static_html(Comparison(A, B)._runs)
+
+
+def test_an_edited_line_is_one_path_of_the_call_tree() -> None:
+    a, b = ["x = 1", "y = model(x.cpu())", "z = 1"], ["y = model(x)", "z = 1"]
+
+    def with_ops(text: list[str], number: int, dur: int) -> Record:
+        line = cell_line(number, text[number - 1], ts=0, dur=dur)
+        rest = cell_line(number + 1, text[number], ts=dur, dur=5)
+        return traced(text, line, op("aten::mm", ts=1, dur=dur - 9), rest)
+
+    table = Comparison(with_ops(a, 2, 50), with_ops(b, 1, 30)).call_tree()
+    assert table[["name", "depth", "a_ns", "b_ns"]].to_numpy().tolist() == [
+        ["all threads", 0, 55, 35],
+        ["1: y = model(x)", 1, 50, 30],
+        ["aten::mm", 2, 41, 21],
+        ["2: z = 1", 1, 5, 5],
+    ]
+
+
+def test_a_line_of_a_name_that_two_cells_have_is_no_pair_in_the_call_tree() -> None:
+    """In one cell it was edited, in the other not: the trees hold both as one path."""
+
+    def two_cells(text: str) -> Record:
+        rows = [
+            cell_line(1, code, ts=at, dur=5, cell=cell)
+            for at, cell, code in ((0, "Cell [1]", "y = model(x)"), (9, "Cell [2]", text))
+        ]
+        return trace_of(*rows)
+
+    table = Comparison(two_cells("y = model(x)"), two_cells("y = model(x) + 1")).call_tree()
+    assert table[["name", "a_ns", "b_ns"]].to_numpy().tolist() == [
+        ["all threads", 10, 10],
+        ["1: y = model(x)", 10, 5],
+        ["1: y = model(x) + 1", 0, 5],
+    ]
+
+
+def numbered(record: Record, number: int) -> Record:
+    """The run as that of another cell, of that number."""
+    name = f"Cell [{number}]"
+    cells = [{**cell, "label": name} for cell in record.metadata["lines"]["cells"]]
+    args = {**record.trace.args, "cell": record.trace.args["cell"].map(lambda _: name)}
+    lines = {**record.metadata["lines"], "cells": cells}
+    trace = replace(record.trace, args=args)
+    return replace(record, trace=trace, metadata={**record.metadata, "lines": lines})
+
+
+SLOWER = numbered(run(BEFORE, {1: 9, 2: 100, 3: 10, 4: 900, 5: 200}), 4)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "lacking"),
+    [
+        (redacted(A), redacted(SLOWER), "A and B"),
+        (redacted(A), SLOWER, "A"),
+        (A, redacted(SLOWER), "B"),
+    ],
+)
+def test_redacted_lines_are_matched_by_number(a: Record, b: Record, lacking: str) -> None:
+    comparison = Comparison(a, b)
+    table = comparison.lines().set_index("line_a")
+    assert table.loc[[2, 3, 4, 5], "line_b"].tolist() == [2, 3, 4, 5]
+    assert table.loc[[2, 3, 4, 5], "matched"].tolist() == ["name"] * 4
+    assert table.loc[4, ["a_ns", "b_ns"]].tolist() == [500, 900]
+    assert comparison.source().empty
+    tree = comparison.call_tree().set_index(["a_ns", "b_ns"])
+    assert {(100, 100), (10, 10), (500, 900), (200, 200)} < set(tree.index)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "lacking"),
+    [
+        (redacted(A), redacted(SLOWER), "A and B"),
+        (redacted(A), SLOWER, "A"),
+        (A, redacted(SLOWER), "B"),
+    ],
+)
+def test_redacted_lines_are_not_said_to_have_changed(a: Record, b: Record, lacking: str) -> None:
+    runs = Comparison(a, b)._runs
+    found = {each.title: each.text for each in Comparison(a, b).findings()}
+    assert (
+        f"not known in {lacking}, as in a redacted profile"
+        in (found["Lines are matched by their number"])
+    )
+    (moved,) = (text for text in found.values() if text.startswith("Lines: "))
+    assert "+400 ns" in moved
+    (page,) = (table for table in delta_tables(runs) if table["noun"] == "Line")
+    keys = [column[0] for column in page["columns"]]
+    values = dict(zip(keys, page["values"], strict=True))
+    assert {"in A only", "in B only"} < set(values["change"])
+    # The names are those of the events, which the page lights up.
+    of_events = [set(map(str, run.trace.slices["name"].unique())) for run in (a, b)]
+    for side in (0, 1):
+        assert {name for names in page["names"] for name in names[side]} == of_events[side]
+    for text in (*found.values(), static_text(runs), static_html(runs)):
+        assert "gone" not in text
+        assert "new" not in text
+        assert "source" not in text.lower()
+    same = [each.rule for each in Comparison(a, a).findings()]
+    assert same == ["whole"]
+
+
+def test_cells_without_text_are_those_of_one_name_before_those_of_like_numbers() -> None:
+    def two_cells(names: tuple[str, str], *lines: tuple[int, ...]) -> Record:
+        rows = [
+            cell_line(line, f"{name} {line}", ts=100 * at + 10 * line, dur=5, cell=name)
+            for at, (name, numbers) in enumerate(zip(names, lines, strict=True))
+            for line in numbers
+        ]
+        return redacted(trace_of(*rows))
+
+    a = two_cells(("Cell [1]", "Cell [3]"), (1, 2, 3, 4, 5, 6), (2, 3))
+    b = two_cells(("Cell [4]", "Cell [1]"), (2, 3, 4), (1, 2))
+    table = Comparison(a, b).lines()
+    paired = table[table["matched"] != ""]
+    cells = set(zip(paired["cell_a"], paired["cell"], strict=True))
+    assert cells == {("Cell [1]", "Cell [1]"), ("Cell [3]", "Cell [4]")}
 
 
 def test_hostile_lines_are_text() -> None:

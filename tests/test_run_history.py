@@ -152,11 +152,32 @@ def test_runs_that_did_not_reach_their_end_are_left_out() -> None:
 
 def test_what_cannot_be_compared_is_said() -> None:
     history = History()
-    with pytest.raises(OptionError, match="no run was recorded yet"):
+    with pytest.raises(OptionError, match="the history has no runs"):
         history.compare()
     history.add(profile(source=CODE), cell_id="a")
-    with pytest.raises(OptionError, match="the first run of its cell"):
+    with pytest.raises(OptionError, match="no earlier run of this cell"):
         history.compare()
+
+
+def test_a_cleared_history_begins_anew() -> None:
+    history = History()
+    for count in (1, 2):
+        history.add(profile(count=count, source=CODE), cell_id="a")
+    history.clear()
+    with pytest.raises(OptionError, match="the history has no runs"):
+        history.compare()
+    history.add(profile(9_000, count=3, source=CODE), cell_id="a")
+    with pytest.raises(OptionError) as refused:
+        history.compare()
+    assert str(refused.value) == (
+        "there is nothing to compare with yet: the history has no earlier run of this cell that "
+        "reached its end; the next one is compared with this one"
+    )
+    history.add(profile(1_000, count=4, source=CODE), cell_id="a")
+    assert [(run.number, run.cell) for run in history] == [(3, 3), (4, 3)]
+    # It knows of no run before: whether this one warmed up, it cannot tell.
+    titles = [each.title for each in history.compare().findings()]
+    assert "A is the first recorded run of this cell" in titles
 
 
 def test_it_is_bounded_and_keeps_figures_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +220,7 @@ def test_figures_are_of_steps_where_there_are_any() -> None:
 def test_it_displays_as_a_table_with_sparklines() -> None:
     history = History()
     assert repr(history) == "<History of no runs>"
-    assert history._repr_html_() == "<div>No run was recorded yet.</div>"
+    assert history._repr_html_() == "<div>The history has no runs.</div>"
     for count, dur in enumerate([8_000, 4_000, 1, 1_000], 1):
         error = {"error": "ValueError"} if dur == 1 else {}
         history.add(profile(dur, count=count, source="# note\n" + CODE, **error), cell_id="a")
@@ -254,13 +275,19 @@ def test_the_magic_compares_a_cell_with_its_previous_run(
         assert "B's run takes" in out
         assert re.search(r"line 3\s`time.sleep\(0.001\)`\s→\s`time.sleep\(0.02\)`\s\(\+", out)
         assert "Changes in the source" in out
+        gpuprof_widgets.history.clear()
+        shell.run_cell(cell, store_history=True)
+        out, err = capsys.readouterr()
+        assert err.count("\n") == 1
+        assert "--compare: there is nothing to compare with yet: the history has no earlier" in err
+        assert "Lines by self time" in out
         shell.run_cell(cell + "\nraise ValueError", store_history=True)
         out, err = capsys.readouterr()
         assert (
             "--compare: a run with nothing to compare (raised ValueError) is shown by itself" in err
         )
     assert gpuprof_widgets.history[-2].profile is not None
-    assert [run.ended for run in gpuprof_widgets.history] == ["", "", "raised ValueError"]
+    assert [run.ended for run in gpuprof_widgets.history] == ["", "raised ValueError"]
     gpuprof_widgets.history.clear()
 
 

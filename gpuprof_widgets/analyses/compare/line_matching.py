@@ -1,7 +1,7 @@
 """Match the lines of two runs by their text, as diff does; `by_text` and `source` are made of it.
 
 A line that was edited is matched with what it was: of the lines that diff replaces by others, those
-that are alike.
+that are alike. Lines whose text is not known, because a run was redacted, are matched by number.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.compare.matching import ALONE, EXACT, SIMILAR, Pairs
-from gpuprof_widgets.analyses.owners import LineSource
+from gpuprof_widgets.analyses.lines import cell_lines
+from gpuprof_widgets.analyses.owners import LineSource, line_sources
+from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import NONE
 
 CellLines = list[tuple[int, str]]
@@ -37,6 +39,7 @@ def by_text(
 ) -> Pairs:
     """Pair lines (``cell``, ``line``, ``code``) of equal or similar text in the same order.
 
+    Those of a cell whose text one of the runs lacks are paired by number, as "name".
     Cells are paired by how much of their text is equal, as their numbers change. ``names``:
     ``cell``, ``code`` and ``line_b`` of b, ``cell_a``, ``code_a`` and ``line_a`` of a, ``matched``.
     Where a run has no such line its ``line_`` is -1; ``cell`` and ``code`` are a's for lines of a
@@ -60,7 +63,8 @@ def by_text(
             rows.append((cell, code, line, "", "", NONE, ALONE))
         else:
             cell_a, line_a, code_a = lines_a[row]
-            how = EXACT if code_a.strip() == code.strip() else SIMILAR
+            is_edited = code_a and code and code_a.strip() != code.strip()
+            how = SIMILAR if is_edited else EXACT
             rows[row] = (cell, code, line, cell_a, code_a, line_a, how)
         rows_b.append(row)
     columns = ["cell", "code", "line_b", "cell_a", "code_a", "line_a", "matched"]
@@ -71,6 +75,50 @@ def by_text(
         np.arange(len(a), dtype=np.int64),
         np.array(rows_b, np.int64),
     )
+
+
+def other_names(a: Record, b: Record) -> list[tuple[str, str]]:
+    """Return the slices' names, of a and of b, of lines that are a pair but have unlike texts.
+
+    They were edited, or one of the runs lacks their text. A name that lines of several cells have
+    is left out if they are not all paired with the same text.
+    """
+    lines_a, lines_b = (cell_lines(run.trace).lines for run in (a, b))
+    pairs = by_text(lines_a, lines_b, line_sources(a), line_sources(b)).names
+    of_a = pairs[pairs["line_a"] != NONE]
+    places = zip(of_a["line_a"], of_a["code_a"], of_a["line_b"], of_a["code"], strict=True)
+    names: dict[str, str] = {}
+    texts: dict[str, set[str]] = {}
+    for line_a, code_a, line_b, code_b in places:
+        name = line_name(line_a, code_a)
+        names[name] = name if line_b == NONE else line_name(line_b, code_b)
+        texts.setdefault(name, set()).add(line_text(names[name]))
+    return [
+        (name, names[name])
+        for name, of_b in texts.items()
+        if len(of_b) == 1 and of_b != {line_text(name)}
+    ]
+
+
+def line_name(line: int, code: str) -> str:
+    """Return what the slices of a line are called: ``3: y = f(x)``, redacted ``3``."""
+    return f"{line}: {code.strip()}" if code.strip() else str(line)
+
+
+def line_text(name: str) -> str:
+    """Return the name of a line's slices without the number, unless that is all."""
+    number, separator, code = name.partition(": ")
+    return code if separator and number.isdecimal() else name
+
+
+def runs_without_text(a: Record, b: Record) -> str:
+    """Return "A", "B" or "A and B": which runs lack the text of a cell whose lines ran."""
+    lacking = [
+        name
+        for name, run in (("A", a), ("B", b))
+        if any(map(_is_unknown, _texts(cell_lines(run.trace).lines, line_sources(run)).values()))
+    ]
+    return " and ".join(lacking)
 
 
 def source_pairs(a: list[LineSource], b: list[LineSource]) -> list[tuple[Place, Place]]:
@@ -101,19 +149,35 @@ def _source_texts(sources: list[LineSource]) -> dict[str, CellLines]:
 
 def _texts(keys: pd.DataFrame, sources: list[LineSource]) -> dict[str, CellLines]:
     """Return the lines of each cell: all where the record has its text, else those that ran."""
-    texts = _source_texts(sources)
+    texts = {cell: lines for cell, lines in _source_texts(sources).items() if lines}
     for cell, group in keys.groupby("cell", sort=False):
         ran = sorted(zip(group["line"], group["code"], strict=True))
         texts.setdefault(str(cell), [(int(line), str(code).strip()) for line, code in ran])
     return texts
 
 
+def _is_unknown(lines: CellLines) -> bool:
+    return not any(text for _, text in lines)
+
+
 def _same_cells(a: dict[str, CellLines], b: dict[str, CellLines]) -> list[tuple[str, str]]:
-    """Return the cells of a and b that have most lines in common, else most edited ones."""
+    """Return the cells of a and b that have most lines in common, else most edited ones.
+
+    A cell whose text is not known is paired with the one of its name, else by numbers of lines.
+    """
     free, pairs = dict(a), {}
-    for count in (_equal_lines, _matched_lines):
+    for count, of_one_name in (
+        (_equal_lines, False),
+        (_matched_lines, False),
+        (_equal_numbers, True),
+        (_equal_numbers, False),
+    ):
         for cell in [cell for cell in b if cell not in pairs]:
-            likeness = {name: (count(free[name], b[cell]), name == cell) for name in free}
+            likeness = {
+                name: (count(free[name], b[cell]), name == cell)
+                for name in free
+                if name == cell or not of_one_name
+            }
             best = max(likeness, key=lambda name: likeness[name], default=None)
             if best is not None and likeness[best][0] > 0:
                 del free[best]
@@ -131,11 +195,20 @@ def _equal_lines(a: CellLines, b: CellLines) -> int:
 
 def _matched_lines(a: CellLines, b: CellLines) -> int:
     text = dict(a)
-    return sum(1 for line, _ in _line_pairs(a, b) if text[line])
+    return sum(
+        1 for line_a, line_b in _aligned(a, b) if NONE not in (line_a, line_b) and text[line_a]
+    )
+
+
+def _equal_numbers(a: CellLines, b: CellLines) -> int:
+    """Return how many numbers of lines two cells have in common of which one lacks its text."""
+    return len(_line_pairs(a, b)) if _is_unknown(a) or _is_unknown(b) else 0
 
 
 def _line_pairs(a: CellLines, b: CellLines) -> list[tuple[int, int]]:
-    """Return the numbers of the lines that both cells have."""
+    """Return the numbers of the lines that both cells have; the same where a text is not known."""
+    if _is_unknown(a) or _is_unknown(b):
+        return [(line, line) for line in dict(a).keys() & dict(b).keys()]
     return [(in_a, in_b) for in_a, in_b in _aligned(a, b) if NONE not in (in_a, in_b)]
 
 

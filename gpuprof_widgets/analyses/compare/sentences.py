@@ -12,7 +12,15 @@ from gpuprof_widgets.analyses.columns import format_count, format_ns, format_sha
 from gpuprof_widgets.analyses.compare import source, tables
 from gpuprof_widgets.analyses.compare.labels import device_names
 from gpuprof_widgets.analyses.compare.measured import QUANTITIES, ops, python_recorder
-from gpuprof_widgets.analyses.compare.tables import ADDED, GONE, MEASURE, NOISE, SAME, Runs
+from gpuprof_widgets.analyses.compare.tables import (
+    ADDED,
+    BY_NUMBER,
+    GONE,
+    MEASURE,
+    NOISE,
+    SAME,
+    Runs,
+)
 from gpuprof_widgets.analyses.compare.whole import (
     SAME_TIME,
     STEPS,
@@ -73,6 +81,7 @@ def comparison_findings(runs: Runs) -> list[Finding]:
         first,
         *_source(runs),
         *_not_alike(runs),
+        *_lines_by_number(runs),
         *(cause for cause in causes if cause is not None),
     ]
 
@@ -187,8 +196,15 @@ def _difference(row: Mapping[Any, Any]) -> str:
 
 
 def _coded_lines(table: pd.DataFrame) -> pd.DataFrame:
-    """Name lines by their source; redacted ones are left out, as none can be matched."""
-    return table[table["code"] != ""].assign(name=table["code"]) if len(table) else table
+    """Name lines by their source, redacted ones by their number.
+
+    Where lines are matched by number alone, no line is said to be new or gone.
+    """
+    if not len(table):
+        return table
+    number = table["line_b"].where(table["line_b"] >= 0, table["line_a"]).astype(str)
+    named = table.assign(name=table["code"].where(table["code"] != "", number))
+    return named[~named["change"].isin([ADDED, GONE])] if table.attrs[BY_NUMBER] else named
 
 
 def _class_names(table: pd.DataFrame) -> pd.DataFrame:
@@ -211,6 +227,18 @@ def _not_alike(runs: Runs) -> list[Finding]:
         text = f"A and B were recorded with different options ({which}), which take time too."
         findings.append(_unlike(text, "A and B were recorded with different options"))
     return [*findings, *_recorder_findings(runs), *_outside(runs)]
+
+
+def _lines_by_number(runs: Runs) -> list[Finding]:
+    """Say that lines of the same number may not be the same where their text is not known."""
+    table = tables.lines(runs, "cpu_self")
+    if not len(table) or not table.attrs[BY_NUMBER]:
+        return []
+    text = (
+        f"The text of lines is not known in {table.attrs[BY_NUMBER]}, as in a redacted profile: "
+        "there lines are matched by their number, and what changed in them is not known."
+    )
+    return [_unlike(text, "Lines are matched by their number")]
 
 
 def _endings(runs: Runs) -> list[Finding]:
