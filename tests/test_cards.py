@@ -70,6 +70,28 @@ def test_the_cards_of_a_training_step() -> None:
     assert names.iloc[list(calls)].tolist() == ["aten::mm"]
 
 
+def test_the_op_after_communication_is_called_so() -> None:
+    record = trace_of(
+        op("aten::mm", ts=0, dur=9), annotation("nccl:all_reduce", ts=10, dur=5),
+        kernel("gemm", ts=10, dur=40, launched_by=0),
+        kernel("ncclKernel_AllReduce", ts=50, dur=60, stream=20, launched_by=1),
+    )  # fmt: skip
+    top = cards(record)["top_op"]
+    assert (top.label, top.value, top.detail) == ("Top computing op", "40 %", "`aten::mm`")
+    assert top.about == (
+        "After communication (60 %) `aten::mm` has most: 40 ns, 40 % of the GPU time of all "
+        "kernels, copies and memsets."
+    )
+
+
+def test_the_share_of_the_top_op_is_of_annotations_too() -> None:
+    record = trace_of(annotation("step", ts=0, dur=100), op("aten::mm", ts=0, dur=60))
+    assert cards(record)["top_op"].about == (
+        "`aten::mm` has most: 60 ns, 60 % of the CPU self time of all rows of the op table, "
+        "annotations and runtime calls included."
+    )
+
+
 def test_without_a_gpu_the_cpu_has_the_cards() -> None:
     record = trace_of(
         op("aten::mm", ts=0, dur=60 * MS), op("aten::add", ts=70 * MS, dur=20 * MS),

@@ -45,6 +45,26 @@ def test_what_an_op_would_save_stands_once_on_its_longest_row() -> None:
     assert of_op["time_ns"].tolist() == sorted(of_op["time_ns"], reverse=True)
 
 
+def test_the_op_that_saves_most_comes_first() -> None:
+    """As in the finding on the path, though something else has more time on it."""
+    record = trace_of(
+        annotation("step", ts=0, dur=1000),
+        op("aten::mm", ts=100, dur=200),
+        runtime("cudaLaunchKernel", ts=101, dur=2),
+        kernel("gemm", ts=110, dur=10, launched_by=2),
+    )
+    panel = critical_path_panel(record)
+    assert panel is not None
+    assert panel.events is not None
+    assert panel.sort == "saved_ns"
+    first, second = panel.rows.iloc[0], panel.rows.iloc[1]
+    assert (first["name"], first["saved_ns"], first["time_ns"]) == ("aten::mm", 200, 198)
+    assert (second["name"], second["time_ns"]) == ("step", 800)
+    events = panel.events
+    time = (events["end_ns"] - events["start_ns"]).groupby(events["group"]).sum()
+    assert time.tolist() == panel.rows["time_ns"].tolist()
+
+
 def test_the_panel_s_events_are_the_pieces_of_its_rows() -> None:
     panel = critical_path_panel(run())
     assert panel is not None

@@ -95,10 +95,10 @@ def test_an_empty_name_is_said_to_be_none() -> None:
 def test_a_title_says_what_costs() -> None:
     titles = {each.rule: each.title for each in findings(waiting_cell())}
     assert titles["synchronising"] == "`aten::item` waits for the GPU in `cudaStreamSynchronize`"
-    assert titles["device_idle"] == "GPU 0 is idle after its last work"
+    assert titles["device_idle"] == "GPU 0 is idle, mostly after its last work"
 
 
-def test_a_comparison_names_what_changed_but_no_redacted_line() -> None:
+def test_a_comparison_names_what_changed_and_redacted_lines_by_number() -> None:
     a, b = (
         trace_of(cell_line(2, "f(x)", ts=0, dur=dur), op("aten::mm", ts=0, dur=dur))
         for dur in (100, 300)
@@ -111,8 +111,10 @@ def test_a_comparison_names_what_changed_but_no_redacted_line() -> None:
     ]
     found = Comparison(redacted(a), redacted(b)).findings()
     assert [each.title for each in found][1:] == [
+        "Lines are matched by their number",
         "The time in `CPU ops` changed most",
         "The op `aten::mm` changed most in CPU self time",
+        "The line `2` changed most in wall self time",
     ]
 
 

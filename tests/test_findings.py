@@ -286,7 +286,8 @@ def test_an_idle_gpu_names_its_longest_gap_and_what_surrounds_it() -> None:
     )
     finding = only("device_idle", record)
     assert finding.text == (
-        "GPU 0 was busy 31 % of 1.24 ms; the longest gap, 595 µs, lies between `gemm` and "
+        "GPU 0 was busy 31 % of 1.24 ms and idle for 860 µs, mostly while PyTorch's ops prepared "
+        "launches (680 µs, 55 % of the time); the longest gap, 595 µs, lies between `gemm` and "
         "`Memcpy HtoD`, while the CPU ran `aten::copy_`."
     )
     assert finding.cost_ns == 1_240_000 - 380_000
@@ -327,6 +328,31 @@ def test_a_gap_says_what_the_cpu_did(meanwhile: list[object], words: str) -> Non
     )
     text = only("device_idle", record).text
     assert text.endswith(f"lies between `first` and `second`, {words}.")
+
+
+@pytest.mark.parametrize(("all_reduce", "is_more"), [(41, True), (40, False)])
+def test_communication_that_takes_more_than_any_op_is_named_before_it(
+    all_reduce: int, is_more: bool
+) -> None:
+    """It belongs to a region, as in recordings of DDP, which is no op."""
+    record = trace_of(
+        op("aten::mm", ts=0, dur=9), annotation("nccl:all_reduce", ts=10, dur=5),
+        kernel("gemm", ts=10, dur=40, launched_by=0),
+        kernel("ncclKernel_AllReduce", ts=50, dur=all_reduce, stream=20, launched_by=1),
+    )  # fmt: skip
+    found = only("gpu_ops", record)
+    more = ", the most after communication, 51 %" if is_more else ""
+    assert found.text.endswith(f" in 1 call){more}.")
+    after = " after communication" if is_more else ""
+    assert found.title == f"`aten::mm` causes the most GPU work{after}"
+
+
+def test_communication_that_the_op_itself_launched_does_not_come_before_it() -> None:
+    record = trace_of(
+        op("c10d::allreduce_", ts=0, dur=9),
+        kernel("ncclKernel_AllReduce", ts=10, dur=40, launched_by=0),
+    )
+    assert only("gpu_ops", record).title == "`c10d::allreduce_` causes the most GPU work"
 
 
 def test_synchronising_calls_say_who_waited_for_what() -> None:
@@ -1171,6 +1197,21 @@ def test_overhead_is_said_in_events_and_calls() -> None:
     assert only("overhead", record).text.startswith(
         "Recording 1,200 events and 1 Python call took about 4.00 ms, 40 % of the run's 10.0 ms:"
     )
+
+
+@pytest.mark.parametrize(
+    ("noted", "says"),
+    [
+        ({"calls": 2001, "call_cost_ns": 1000.0}, "Python functions, and what waits for them, "),
+        ({"frames": 2001, "frame_cost_ns": 1000.0}, "Python functions, and what waits for them, "),
+        ({"calls": 2000, "call_cost_ns": 1000.0}, "short ops "),
+        ({"calls": 9_999_999}, "short ops "),  # of an older version, without costs
+    ],
+)
+def test_what_is_recorded_most_looks_longer(noted: dict[str, Any], says: str) -> None:
+    noted = {"events": 7, "estimate_ns": 4 * MS, **noted}
+    record = trace_of(op("aten::mm", ts=0, dur=9), wall_ns=10 * MS, overhead=noted)
+    assert only("overhead", record).text.endswith(f": {says}look longer here than they are.")
 
 
 def test_gpu_events_without_launch_are_counted() -> None:

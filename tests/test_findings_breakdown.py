@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from gpuprof_widgets.analyses.breakdown import breakdown
+from gpuprof_widgets.analyses.columns import format_share
 from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.analyses.findings.gpu_idle import device_idle
 from gpuprof_widgets.analyses.findings.input import dataloader
@@ -242,6 +244,62 @@ def test_an_idle_gpu_is_told_of_the_wait_that_emptied_its_queue_and_of_what_came
 )
 def test_an_idle_gpu_is_told_what_kept_the_cpu(cpu: list[Row], words: str) -> None:
     assert words in idle_gpu(*cpu)
+
+
+def slow_ops(tail: int) -> Record:
+    """The GPU waits twice for ops, about 200 each time, and is idle for so long in the end."""
+    return trace_of(
+        op("aten::copy_", ts=0, dur=700),
+        *(runtime("cudaLaunchKernel", ts=ts, dur=1) for ts in (0, 298, 618)),
+        *(kernel("gemm", ts=300 * n + 2, dur=98 + 20 * n, launched_by=n + 1) for n in range(2)),
+        kernel("last", ts=620, dur=80, launched_by=3),
+        op("end", ts=700 + tail - 1, dur=1),
+    )
+
+
+def test_idle_time_is_told_with_the_time_of_its_main_cause_as_the_breakdown_has_it() -> None:
+    """The cost is all idle time, and the gap shown is one of that cause."""
+    record = slow_ops(tail=300)
+    table = breakdown(record).set_index("class")
+    ops_ns = int(table["time_ns"]["CPU ops"])
+    (said,) = device_idle(record)
+    assert said.title == "GPU 0 is idle, mostly while PyTorch's ops prepare launches"
+    assert said.cost_ns == 2 + 202 + 200 + 300
+    assert said.text.startswith(
+        f"GPU 0 was busy 30 % of 1.00 µs and idle for {said.cost_ns} ns, mostly while PyTorch's "
+        f"ops prepared launches ({ops_ns} ns, {format_share(table['share']['CPU ops'])} of the "
+        "time); the longest gap of that kind, 202 ns, lies between `gemm` and `gemm`, while the "
+        "CPU ran `aten::copy_`; the longest of all, 300 ns, lies after its last work, `last`"
+    )
+    assert (said.start_ns, said.end_ns) == (100, 302)
+
+
+def test_a_cause_of_less_than_half_of_the_idle_time_is_a_part_of_it() -> None:
+    """No gap is mostly of the titled cause's kind: it is the end's, and not told twice."""
+    (said,) = device_idle(slow_ops(tail=500))
+    assert said.title == "GPU 0 is idle, mostly after its last work"
+    assert "mostly after its last work (500 ns, 42 % of the time); the longest gap, " in said.text
+    rows = [
+        runtime("cudaLaunchKernel", ts=898, dur=1), kernel("first", ts=0, dur=100),
+        kernel("second", ts=900, dur=100, launched_by=0), op("aten::cat", ts=100, dur=300),
+        runtime("cudaMalloc", ts=400, dur=270),
+    ]  # fmt: skip
+    (said,) = device_idle(trace_of(*rows, calls=calls_of((None, "main", 1, 1000))))
+    assert said.title == "GPU 0 is idle, partly while PyTorch's ops prepare launches"
+    assert "(300 ns, 30 % of the time); the gap with most of that, 800 ns, lies" in said.text
+
+
+def test_time_before_the_first_work_is_all_of_it() -> None:
+    """Also what the CPU did then that has a class of its own in the breakdown."""
+    record = trace_of(
+        runtime("cudaHostAlloc", ts=0, dur=300),
+        runtime("cudaLaunchKernel", ts=895, dur=2),
+        kernel("first", ts=900, dur=100, launched_by=1),
+    )
+    (said,) = device_idle(record)
+    assert said.title == "GPU 0 is idle, mostly before its first work"
+    assert "mostly before its first work (900 ns, 90 % of the time); the longest gap" in said.text
+    assert said.remedy.startswith("In 100 % of the GPU's idle time its first work had not come yet")
 
 
 def test_what_was_queued_waited_for_the_gpu_itself() -> None:

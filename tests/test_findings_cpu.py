@@ -85,6 +85,43 @@ def test_calls_that_vary_wildly_may_be_due_to_threads_where_nothing_is_known_of_
     assert "threads" not in of_ops(uneven(cpus=8, torch_threads=8, cpu_use=FREE)).remedy
 
 
+INTERRUPTED = (
+    "perhaps because other programs interrupted this one 400 times. Measure again while nothing "
+    "else runs."
+)
+
+
+@pytest.mark.parametrize(
+    ("durations", "metadata", "remedy"),
+    [
+        ((30, 970), {"cpu_use": TAKEN}, f"the other takes 30.0 µs, {INTERRUPTED}"),
+        ((30, 970), {"cpu_use": FREE}, "the other takes 30.0 µs: check whether its tensors are "
+         "larger, and look at the timeline for what else ran then, on this thread and on others."),
+        ((*[10] * 90, *[500] * 10), {"cpu_use": TAKEN, "torch_threads": 2, "cpus": 2},
+         f"take most of that; the median call takes 10.0 µs, {INTERRUPTED}"),
+        ((*[10] * 90, *[500] * 10), {"cpu_use": FREE, "torch_threads": 2}, "the median call takes "
+         "10.0 µs: check whether their tensors are larger, and look at the timeline for what else "
+         "ran then."),
+        # Threads of its own wait for one another: no other program is to blame.
+        ((30, 970), {"cpu_use": TAKEN, "torch_threads": 8, "cpus": 2}, "the other takes 30.0 µs: "
+         "check whether its tensors are larger, and look at the timeline for what else ran then, "
+         "on this thread and on others."),
+        ((970, 30), {"cpu_use": TAKEN}, "the first call may set up a library or its threads. Warm "
+         "up before measuring (--steps with --warmup), and while nothing else runs: other "
+         "programs interrupted this one 400 times."),
+        ((970, 30), {"cpu_use": FREE}, "the first call may set up a library or its threads. Warm "
+         "up before measuring (--steps with --warmup), or check whether its tensors are larger."),
+        ((60, 40), {"cpu_use": TAKEN}, "One call takes 50.0 µs: smaller sizes or a GPU make it "
+         "shorter."),
+    ],
+)  # fmt: skip
+def test_what_interrupts_the_process_is_the_likelier_cause_of_calls_that_stand_out(
+    durations: tuple[int, ...], metadata: dict[str, Any], remedy: str
+) -> None:
+    calls = [op("aten::mm", ts=at * 10**6, dur=1000 * dur) for at, dur in enumerate(durations)]
+    assert of_ops(trace_of(*calls, **metadata)).remedy.endswith(remedy)
+
+
 def of_threads(record: Record) -> list[Finding]:
     return FINDINGS["cpu_threads"](record)
 

@@ -48,6 +48,22 @@ def test_it_says_what_bounds_the_run_and_what_the_op_is_worth() -> None:
     assert said.remedy.endswith("none would save anything, even if it cost nothing.")
 
 
+def test_its_evidence_is_every_call_on_the_path_and_its_title_the_saving() -> None:
+    record = trace_of(
+        annotation("step", ts=0, dur=1000),
+        op("aten::mm", ts=100, dur=100),
+        runtime("cudaLaunchKernel", ts=101, dur=2),
+        op("aten::mm", ts=300, dur=200),
+        op("aten::mm", ts=400, dur=300, thread="beside"),
+        kernel("gemm", ts=110, dur=10, launched_by=2),
+    )
+    (said,) = critical_path_bound(record)
+    assert said.title == "Without `aten::mm` the run would be 30 % shorter"
+    calls = record.trace.slices.iloc[list(said.rows)]
+    assert calls["ts"].tolist() == [100, 300]
+    assert (said.start_ns, said.end_ns) == (300, 500)
+
+
 def test_ops_that_take_the_cpu_s_time_should_be_fewer() -> None:
     (said,) = critical_path_bound(cpu_bound(600))
     assert said.remedy.startswith("Give it less to do: fewer, larger ops (torch.compile")

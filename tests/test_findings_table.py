@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,17 @@ import pytest
 from gpuprof_widgets import Profile, exceptions, registry
 from gpuprof_widgets.analyses import findings as package
 from gpuprof_widgets.analyses.findings import FINDINGS, Finding
-from gpuprof_widgets.analyses.findings.finding import Threshold, limits_for, thresholds_of
+from gpuprof_widgets.analyses.findings.finding import (
+    EVIDENCE,
+    Threshold,
+    limits_for,
+    spread,
+    thresholds_of,
+)
 from gpuprof_widgets.analyses.ranks.findings import FINDINGS as OF_RANKS
 from gpuprof_widgets.registry import Registry
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.views.page import SHOWN_ROWS
 from scripts import make_docs
 from tests.command_lines import gpuprof
 from tests.traces import kernel, op, trace_of
@@ -169,3 +177,13 @@ def test_the_meaning_is_that_of_the_rule_which_has_it() -> None:
         "count": Threshold(3, "Calls."),
     }
     assert limits_for(first, {"share": 1, "count": 2}) == {"share": 1}
+
+
+def test_evidence_of_many_slices_is_spread_over_all_of_them() -> None:
+    assert spread([3, 5, 9]) == (3, 5, 9)
+    assert spread([]) == ()
+    many = spread(range(45_600))
+    assert len(many) == EVIDENCE
+    assert (many[0], many[-1]) == (0, 45_599)
+    assert max(b - a for a, b in pairwise(many)) <= 46
+    assert EVIDENCE <= SHOWN_ROWS  # the page shows all of it

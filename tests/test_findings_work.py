@@ -83,6 +83,21 @@ def rounds(number: int) -> Record:
     return trace_of(*loop, op("end", ts=990, dur=10))
 
 
+def nested(*, rounds: int, heavy: int, times: int = 5) -> Record:
+    """So many times a loop of rounds of 10 ns with two or three ops, and then a heavy op."""
+    ops = []
+    for outer in range(times):
+        start = outer * (10 * rounds + heavy)
+        for at in range(rounds):
+            names = ["aten::select", "aten::lt", *["aten::is_nonzero"] * (at % 3)]
+            ops += [
+                op(name, ts=start + 10 * at + 2 * offset, dur=2)
+                for offset, name in enumerate(names)
+            ]
+        ops.append(op("aten::cdist", ts=start + 10 * rounds, dur=heavy))
+    return trace_of(*ops)
+
+
 CASES = {
     "tensor_cores_idle": (idle_cores(100), idle_cores(99)),
     "fp32_matmul": (plain(50), plain(49)),
@@ -278,6 +293,17 @@ class TestLoops:
 
         assert len(said("loop_indexing", loop(49_999))) == 1
         assert said("loop_indexing", loop(50_000)) == []
+
+    def test_a_loop_nested_in_one_with_a_heavy_op_is_found(self) -> None:
+        """The heavy op lies in the last round of the inner loop, and is no part of its time."""
+        (loop,) = indexing_loops(nested(rounds=40, heavy=10**7)).itertuples()
+        assert (loop.rounds, loop.dur_ns, loop.per_op_ns) == (200, 2 + 10 * (200 - 5), 2)
+        (finding,) = said("loop_indexing", nested(rounds=40, heavy=10**4))
+        assert "took 1.95 µs" in finding.text
+        assert (finding.start_ns, finding.end_ns) == (0, 4 * (400 + 10**4) + 392)
+
+    def test_a_heavy_op_in_more_than_a_tenth_of_the_rounds_is_what_the_loop_does(self) -> None:
+        assert said("loop_indexing", nested(rounds=8, heavy=10**7, times=25)) == []
 
     def test_a_cells_lines_are_looked_through(self) -> None:
         lines = [cell_line(3, "x[i] = 0", ts=10 * at, dur=9) for at in range(12)]

@@ -12,6 +12,7 @@ import torch
 
 from gpuprof_widgets.analyses.findings import FINDINGS
 from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.trace.model import Calls, Record
 from tests.cells import recorded
 from tests.traces import (
@@ -23,6 +24,7 @@ from tests.traces import (
     module,
     op,
     python,
+    runtime,
     trace_of,
 )
 
@@ -143,7 +145,96 @@ def test_a_line_that_goes_back_stays_the_subject() -> None:
 def test_a_line_that_runs_its_ops_itself_is_the_one_to_name() -> None:
     rows = [op("aten::mm", ts=0, dur=790 * MS)]
     finding = only(calling(*rows, code="y = x @ x", calls=counted((None, "<module>", 1, 999 * MS))))
-    assert finding.text == "Line 4 `y = x @ x` took 80 % of the time (800 ms)."
+    assert finding.text == (
+        "Line 4 `y = x @ x` took 80 % of the time (800 ms), 99 % of it in `aten::mm`."
+    )
+
+
+def ops(*durations: int) -> list[Row]:
+    """Ops one after another, of these lengths (ms)."""
+    names = ["aten::mm", "aten::copy_", "aten::add", "aten::sum"]
+    begins = [sum(durations[:at]) for at in range(len(durations))]
+    return [
+        op(name, ts=ts * MS, dur=dur * MS)
+        for name, ts, dur in zip(names, begins, durations, strict=False)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (ops(400, 200, 100, 90), ", 50 % of it in `aten::mm`, 25 % in `aten::copy_`, 12 % in "
+         "`aten::add`."),
+        (ops(400, 79), ", 50 % of it in `aten::mm`."),
+        # An op's time is without that of the ops within it.
+        ([op("aten::linear", ts=0, dur=500 * MS), *ops(450)], ", 56 % of it in `aten::mm`."),
+        (ops(300, 90), "."),  # mostly Python
+        (ops(79, 79, 79, 79), "."),
+        ([], "."),
+        ([*ops(700), runtime("cudaStreamSynchronize", ts=0, dur=700 * MS)],
+         ", 700 ms of it waiting for the GPU."),
+    ],
+)  # fmt: skip
+def test_a_line_says_which_ops_take_most_of_its_time(rows: list[Row], says: str) -> None:
+    text = only(calling(*rows, code="y = (x @ x).float() + 1")).text
+    assert text == f"Line 4 `y = (x @ x).float() + 1` took 80 % of the time (800 ms){says}"
+
+
+def test_ops_in_lines_within_a_line_are_not_its_own() -> None:
+    rows = [*ops(500), cell_line(8, "y * 2", ts=550 * MS, dur=100 * MS)]
+    rows.append(op("aten::mul", ts=550 * MS, dur=100 * MS))
+    text = only(calling(*rows, code="f(x)")).text
+    assert text.endswith("took 70 % of the time (700 ms), 71 % of it in `aten::mm`.")
+
+
+def test_ops_on_several_threads_at_once_have_no_share_of_the_line() -> None:
+    """The backward pass on two threads of autograd takes twice the line's time."""
+    rows = [
+        *backward_op("MmBackward0", ts=0, dur=790 * MS, sequence=1, thread=201),
+        *backward_op("MulBackward0", ts=0, dur=790 * MS, sequence=2, thread=202),
+    ]
+    record = calling(*rows, code="loss.backward()")
+    assert lines(record).set_index("line").loc[4, "cpu_self_ns"] == 2 * 790 * MS
+    assert only(record).text == "Line 4 `loss.backward()` took 80 % of the time (800 ms)."
+
+
+def test_a_function_that_is_named_leaves_the_ops_to_the_line_that_calls_it() -> None:
+    text = only(calling(*ops(450, 200), module("head", ts=0, dur=790 * MS))).text
+    assert text == (
+        "Module `head` took 79 % of the time (790 ms), called by line 4 `trainer.run()`; the line "
+        "spent 56 % in `aten::mm`, 25 % in `aten::copy_`."
+    )
+
+
+@pytest.mark.parametrize(
+    ("head", "beyond", "says"),
+    [
+        ("for j in range(150):", [5], "line 5 `n += j`"),
+        ("for j in range(len(x) - 1):", [5], "line 5 `n += j`"),
+        ("for j in range(150):", [5, 6], "lines 5 and 6"),
+        ("for j in range(150):", [], "line 4 `for j in range(150):`"),
+        # The head may take long itself.
+        ("for row in file:", [5], "lines 4 and 5"),
+        ("for j in range(f(x)):", [5], "lines 4 and 5"),
+    ],
+)
+def test_the_time_of_lines_beyond_their_limit_is_not_blamed_on_the_head_of_the_loop(
+    head: str, beyond: list[int], says: str
+) -> None:
+    cell = {"label": "Cell [3]", "source": "", "beyond_limit": beyond}
+    rows = [
+        cell_line(4, head, ts=0, dur=800 * MS),
+        cell_line(5, "n += j", ts=0, dur=90 * MS),
+        cell_line(6, "m += j", ts=90 * MS, dur=90 * MS),
+    ]
+    calls = counted((None, "<module>", 1, 790 * MS))
+    (finding,) = FINDINGS["python_time"](
+        trace_of(*rows, calls=calls, lines={"limit": 10_000, "cells": [cell]})
+    )
+    assert finding.text == (
+        "The Python of the cell itself took 99 % of the time (790 ms in 1 call, mostly from "
+        f"{says})."
+    )
 
 
 SOURCE = """

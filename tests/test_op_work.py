@@ -327,3 +327,11 @@ def test_bytes_of_a_copy_are_those_of_torch(shape: list[int]) -> None:
     tensor = torch.empty(shape)
     moved = bytes_of(call("clone_", (FLOAT, list(tensor.shape))))
     assert moved.bytes == 2 * tensor.nbytes
+
+
+@pytest.mark.parametrize("name", ["detach_", "t_", "unsqueeze_", "resize_"])
+def test_ops_that_change_a_view_in_place_move_nothing_that_is_known(name: str) -> None:
+    moved = bytes_of(call(name, (FLOAT, [10])))
+    assert moved.counted != "inputs and outputs"
+    assert not moved.moves_only
+    assert bytes_of(call("add_", (FLOAT, [10]))).counted == "inputs and outputs"

@@ -330,3 +330,9 @@ def test_the_panel_has_its_points_and_the_roofs_that_they_need() -> None:
     assert panel.events["group"].tolist() == [1, 0]
     assert panel.events["flops"].tolist() == [2e6, 2e3]
     assert roofline_panel(trace_of()) is None
+
+
+def test_the_panel_draws_no_points_where_no_op_has_any() -> None:
+    panel = roofline_panel(trace_of(*launched("aten::copy_", ts=0, dur=9, shapes=[[10], [10]])))
+    assert panel is not None
+    assert panel.points is None

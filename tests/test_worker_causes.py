@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,7 +18,8 @@ from gpuprof_widgets.analyses.workers import (
 )
 from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.pstats import added_up
-from tests.traces import Row, annotation, op, trace_of
+from gpuprof_widgets.trace.window import window
+from tests.traces import Row, annotation, calls_of, op, python, trace_of
 
 LOADING = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 STARTS_WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__init__"
@@ -290,3 +293,91 @@ def test_the_first_batch_of_workers_is_part_of_their_start(
     assert found.text.endswith(f"waiting for the DataLoader, {said}.")
     assert found.remedy.startswith(remedy)
     assert ("import or load until then" in found.remedy) == said.endswith("first batch")
+
+
+FETCHING = "site-packages/torch/utils/data/_utils/fetch.py"
+
+
+def loading(*edges: tuple[str | None, str, int, int], **given: Any) -> Record:
+    """A loop that waits for its loader for 400 of 1000 ns, by what cProfile counted below it."""
+    calls = calls_of((None, "main", 1, 0), ("main", "fetch", 1, 0), *edges)
+    name = calls.functions["name"]
+    file = calls.functions["file"].mask(name == "fetch", f"/x/{FETCHING}")
+    file = file.mask(name.str.startswith("lib_"), "/x/site-packages/lib.py")
+    file = file.mask(name.str.contains("comp>"), "cell.py")
+    functions = calls.functions.assign(file=file.astype(object))
+    rows = [annotation(IN_PROCESS, ts=0, dur=400), op("train", ts=400, dur=600)]
+    return trace_of(*rows, calls=Calls(functions, calls.edges), **given)
+
+
+def said_of(record: Record) -> str:
+    (found,) = FINDINGS["dataloader"](record)
+    assert found.remedy.startswith("It loads in the main process")
+    return found.text.removesuffix(".").partition("the longest 400 ns")[2]
+
+
+GETS = ("fetch", "__getitem__", 4, 10)
+
+
+@pytest.mark.parametrize(
+    ("edges", "says"),
+    [
+        ([GETS, ("__getitem__", "augment", 4, 300), ("__getitem__", "normalise", 4, 60)],
+         ", mostly in `cell.py:4(augment)` (300 ns)"),
+        ([GETS, ("__getitem__", "augment", 4, 180), ("__getitem__", "normalise", 4, 180)],
+         ", mostly in `cell.py:3(__getitem__)` (370 ns)"),
+        # Functions of libraries on the way, and what they call in turn, are not named.
+        ([GETS, ("__getitem__", "lib_compose", 4, 9), ("lib_compose", "augment", 4, 300),
+          ("augment", "lib_resize", 4, 20)], ", mostly in `cell.py:5(augment)` (320 ns)"),
+        ([("fetch", "lib_getitem", 4, 390)], ""),
+        ([("fetch", "<built-in method builtins.next>", 4, 390)], ""),
+        ([GETS, ("__getitem__", "augment", 4, 189)], ""),
+        ([GETS, ("__getitem__", "augment", 4, 90), ("augment", "<listcomp>", 4, 290)],
+         ", mostly in `cell.py:4(augment)` (380 ns)"),
+        # What is called only elsewhere does not count; what is called elsewhere too, in part.
+        ([(None, "augment", 4, 390)], ""),
+        ([("main", "augment", 4, 390), ("fetch", "lib_getitem", 4, 390)], ""),
+        ([GETS, ("__getitem__", "augment", 4, 300), (None, "augment", 4, 300)],
+         ", mostly in `cell.py:4(augment)` (300 ns)"),
+        ([], ""),
+    ],
+)  # fmt: skip
+def test_a_loader_of_the_main_process_names_the_function_that_takes_long(
+    edges: list[tuple[str | None, str, int, int]], says: str
+) -> None:
+    assert said_of(loading(*edges)) == says
+
+
+def test_below_what_others_call_too_only_an_estimate_is_known() -> None:
+    """`lib_next` took 330 ns for the loader and 20 ns for others, which may have called `make`."""
+    edges = [("fetch", "lib_next", 4, 0), ("lib_next", "make", 4, 320), (None, "lib_next", 1, 20)]
+    record = loading(*edges)
+    assert record.calls is not None
+    between = record.calls.edges.assign(total_ns=[330, 330, 320])
+    functions = record.calls.functions
+    total = functions["name"].map({"main": 400, "fetch": 330, "lib_next": 350, "make": 320})
+    calls = Calls(functions.assign(total_ns=total), between)
+    text = said_of(Record(record.trace, calls, record.metadata))
+    assert text == ", mostly in `cell.py:4(make)` (an estimated 300 ns)"
+
+
+def test_of_a_range_of_time_no_function_is_known_but_by_its_frames() -> None:
+    slow = loading(GETS, ("__getitem__", "augment", 4, 300))
+    assert said_of(window(slow, 0, 900)) == ""
+    frames = [
+        python("torch/utils/data/dataloader.py(783): _next_data", ts=0, dur=400),
+        python("torch/utils/data/_utils/fetch.py(49): fetch", ts=1, dur=398),
+        python("/home/me/train.py(8): augment", ts=10, dur=360),
+    ]
+    rows = [annotation(IN_PROCESS, ts=0, dur=400), op("train", ts=400, dur=600)]
+    assert said_of(window(trace_of(*rows, *frames), 0, 900)) == (
+        ", mostly in `train.py:8(augment)` (360 ns)"
+    )
+
+
+def test_iterations_without_a_trace_are_taken_out_of_what_cprofile_counted() -> None:
+    kinds = [
+        {"step": n, "kind": kind, "dur_ns": 9} for n, kind in enumerate(["cprofile", "recorded"])
+    ]
+    record = loading(GETS, ("__getitem__", "augment", 8, 700), steps={"iterations": kinds})
+    assert said_of(record) == ", mostly in `cell.py:4(augment)` (an estimated 350 ns)"

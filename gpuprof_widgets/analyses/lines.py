@@ -147,6 +147,30 @@ def line_that_holds(record: Record, ns: int) -> int:
     return most if ns - others >= ns / 2 else NONE
 
 
+def lines_counted_for(record: Record, line: int) -> list[int]:
+    """Return the lines whose time beyond the limit counts for that line (rows of `lines`)."""
+    keys = _keys(lines(record))
+    beyond = lines_beyond_limit(cell_lines(record.trace), record)
+    head = keys[line]
+    inner = {key for key, around in beyond.items() if head in around}
+    return [row for row, key in enumerate(keys) if key in inner]
+
+
+def op_times(record: Record, line: Line) -> pd.Series:
+    """Return the self times (ns) of the ops and runtime calls right in a line, by name.
+
+    They add up to its ``cpu_self_ns``.
+    """
+    trace, known = record.trace, cell_lines(record.trace)
+    names_it = _keys(known.lines) == line
+    ops = op_rows(trace).row
+    ops = np.sort(ops[~trace.index.in_category("user_annotation")[ops]])
+    ops = ops[np.append(names_it, False)[np.append(known.of_slice, NONE)[line_of(trace)[ops]]]]
+    both = np.sort(np.concatenate([known.row, ops]))
+    own_ns = slice_self_times(trace, both)[known.of_slice[both] < 0]
+    return pd.Series(own_ns).groupby(trace.index.names_of(ops)).sum()
+
+
 def _keys(table: pd.DataFrame) -> pd.MultiIndex:
     return pd.MultiIndex.from_frame(table[["cell", "line"]])
 

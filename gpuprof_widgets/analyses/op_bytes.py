@@ -216,7 +216,8 @@ def _nll_loss_backward(call: Call) -> int:
 
 
 def _is_in_place(call: Call) -> bool:
-    return call.name.startswith("aten::") and call.name.endswith("_") and call.is_tensor(0)
+    """Return whether the op writes over its first input: most of those with a trailing "_" do."""
+    return IN_PLACE.fullmatch(call.name) is not None and call.is_tensor(0)
 
 
 def _like(position: int) -> Rule:
@@ -324,6 +325,12 @@ UNKNOWN = re.compile(
     r"|searchsorted|bucketize"
 )
 """Ops that read or write a part of their tensors that no shape tells."""
+
+IN_PLACE = re.compile(
+    r"aten::(?!(detach|t|transpose|swapaxes|swapdims|squeeze|unsqueeze|as_strided|requires_grad|set"
+    r"|resize|resize_as|rename)_$)\w+_"
+)
+"""Ops that write their first input, not those that change its view, which move nothing."""
 
 TRITON = "triton_"
 FUSED = ("triton_poi_", "triton_red_", "triton_per_")

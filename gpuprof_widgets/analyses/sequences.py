@@ -193,11 +193,14 @@ def _why(trace: Trace, op: str | None, length: int) -> str:
 SELECT = "aten::select"
 FEW_OPS = 10
 """Most ops besides the select in a round that differs from the one before it."""
+FAR_LONGER = 10
+"""Times the time of nine tenths of the rounds: a round that takes longer does more than index."""
 INDEXING_COLUMNS = (
     "ops",
     "rounds",
     "alike",
     "start_ns",
+    "end_ns",
     "dur_ns",
     "per_op_ns",
     "per_select",
@@ -212,11 +215,14 @@ def indexing_loops(record: Record) -> pd.DataFrame:
     annotation. Consecutive rounds are a loop if they have the same ops (torch's
     ForLoopIndexingPattern), or at most ten ops besides the select: an ``if`` may decide what is
     done with a row, or a round may have two selects. The last round perhaps has more after it.
+    A round that takes far longer than nine tenths of the others does not count in times and means:
+    where loops are nested, what the outer one does lies in the last round of the inner one.
 
     Columns (times in ns): ``ops`` (of the first round, by comma), ``rounds``, ``alike`` (how many
-    of them, one after the other, have the same ops), ``start_ns``, ``dur_ns``, ``per_op_ns`` (what
-    an op of the loop takes, the mean), ``per_select`` (ops on average, the select among them),
-    ``rows`` (the selects' slices, a tuple).
+    of them, one after the other, have the same ops), ``start_ns``, ``end_ns``, ``dur_ns`` (between
+    these, without rounds that take far longer), ``per_op_ns`` (what an op of the loop takes, the
+    mean), ``per_select`` (ops on average, the select among them), ``rows`` (the selects' slices, a
+    tuple).
     """
     trace = record.trace
     row, group = siblings(trace)
@@ -291,14 +297,21 @@ def _loop(
     inside = row[selects[0] : selects[-1] + (length if alike == len(selects) else 1)]
     ts, dur = (slices[name].to_numpy()[inside] for name in ("ts", "dur"))
     names = slices["name"].to_numpy(object)[inside[:length]]
+    at = selects - selects[0]
+    spent = np.diff(ts[at])
+    far_longer = spent > FAR_LONGER * np.quantile(spent, 0.9, method="lower")
+    usual = ~np.append(far_longer, False)
+    counted = np.repeat(usual, np.diff(at, append=len(inside)))
+    end = int((ts + dur).max())
     return {
         "ops": ", ".join(str(name) for name in names),
         "rounds": len(selects),
         "alike": alike,
         "start_ns": int(ts[0]),
-        "dur_ns": int((ts + dur).max() - ts[0]),
-        "per_op_ns": int(dur.mean()),
-        "per_select": len(inside) / len(selects),
+        "end_ns": end,
+        "dur_ns": end - int(ts[0]) - int(spent[far_longer].sum()),
+        "per_op_ns": int(dur[counted].mean()),
+        "per_select": counted.sum() / usual.sum(),
         "rows": tuple(row[selects].tolist()),
     }
 

@@ -24,6 +24,7 @@ from gpuprof_widgets.analyses.findings.finding import (
     share_of,
     table_range,
 )
+from gpuprof_widgets.analyses.findings.kernels import more_communication
 from gpuprof_widgets.analyses.findings.python_time import python_ns
 from gpuprof_widgets.analyses.gpu_work import device_busy, devices_at_work
 from gpuprof_widgets.analyses.host_states import CPU_OPS
@@ -141,8 +142,18 @@ def input_wait(record: Record) -> Card | None:
     )
 
 
+OF_ALL = {
+    "device": "the GPU time of all kernels, copies and memsets",
+    "cpu": "the CPU self time of all rows of the op table, annotations and runtime calls included",
+}
+"""What the share of the top op is of."""
+
+
 def top_op(record: Record) -> Card | None:
-    """Return the op with most GPU time of its own, else with most CPU time, and its share."""
+    """Return the op with most GPU time of its own, else with most CPU time, and its share.
+
+    Communication, which mostly belongs to regions, is no op: the card says where it takes more.
+    """
     table = operators(record)
     table = table[are_op_names(table)] if len(table) else table
     if not len(table) or has_python_alone(record):
@@ -152,10 +163,12 @@ def top_op(record: Record) -> Card | None:
     spent, share = int(top[f"{side}_self_ns"]), float(top[f"{side}_self_share"])
     if not spent:
         return None
-    of = "the GPU time of all kernels" if side == "device" else "the CPU self time of all ops"
-    about = f"`{top['name']}` has most: {format_ns(spent)}, {format_share(share)} of {of}."
-    rows = _calls(record, str(top["name"]))
-    return Card("Top op", share, "share", about, "op_table", f"`{top['name']}`", rows=rows)
+    name, of = str(top["name"]), OF_ALL[side]
+    more = more_communication(record, name, spent) if side == "device" else 0
+    after = f"After communication ({format_share(more)}) " if more else ""
+    about = f"{after}`{name}` has most: {format_ns(spent)}, {format_share(share)} of {of}."
+    label, rows = "Top computing op" if more else "Top op", _calls(record, name)
+    return Card(label, share, "share", about, "op_table", f"`{name}`", rows=rows)
 
 
 def _calls(record: Record, name: str) -> tuple[int, ...]:

@@ -12,13 +12,13 @@ from gpuprof_widgets.analyses.backward import Recomputed, backward_ns, backward_
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.findings.dispatch import MATRIX_PRODUCTS, multiplies_bf16
 from gpuprof_widgets.analyses.findings.finding import (
-    EVIDENCE,
     Finding,
     code,
     longest_slice,
     run_ns,
     share_of,
     slice_range,
+    spread,
     uneven_calls,
 )
 from gpuprof_widgets.analyses.gpu_work import open_times
@@ -287,7 +287,7 @@ def recomputation(record: Record, *, recomputation_share: float = 0.05) -> list[
         "is the price of the memory it saves."
     )
     place = (int(again.start_ns[longest]), int(again.end_ns[longest]))
-    rows = tuple(again.rows[:EVIDENCE].tolist())
+    rows = spread(again.rows)
     title = "The backward pass recomputes the forward"
     return [Finding(text, cost, share, *place, rows, RECOMPUTATION_REMEDY, title=title)]
 
@@ -367,7 +367,7 @@ def _python_autograd_finding(
         f"{format_count(len(calls), 'call')} of its forward and backward."
     )
     place = slice_range(trace, longest_slice(trace, calls))
-    rows = tuple(calls[:EVIDENCE].tolist())
+    rows = spread(calls)
     title = f"The custom autograd function {code(name)} spends time in Python"
     return Finding(text, cost, share, *place, rows, PYTHON_AUTOGRAD_REMEDY, title=title)
 

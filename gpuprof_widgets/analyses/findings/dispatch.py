@@ -15,13 +15,14 @@ from gpuprof_widgets.analyses.collectives import world_size_of
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.critical_path import cpu_path_ns
 from gpuprof_widgets.analyses.findings.finding import (
-    EVIDENCE,
     Finding,
     code,
+    interruptions,
     run_ns,
     share_of,
     shorter,
     slice_range,
+    spread,
 )
 from gpuprof_widgets.analyses.lines import cell_lines
 from gpuprof_widgets.analyses.modules import STEP, kinds, single_tensor_ops
@@ -218,9 +219,9 @@ def loop_indexing(
         f"Indexing a tensor row by row took {whole} ({format_share(share)} of the time): "
         f"{rounds:,} calls of {code('aten::select')}{_with(longest)}."
     )
-    end = start + int(longest["dur_ns"])
+    end = int(longest["end_ns"])
     rows = tuple(int(row) for loop in loops["rows"] for row in loop)
-    title, evidence = "A loop indexes a tensor row by row", rows[:EVIDENCE]
+    title, evidence = "A loop indexes a tensor row by row", spread(rows)
     return [Finding(text, cost, share, start, end, evidence, LOOP_INDEXING_REMEDY, title=title)]
 
 
@@ -228,8 +229,8 @@ def _train(record: Record, loops: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """Whether each loop runs a backward pass or an optimizer in every tenth round or more."""
     slices = record.trace.slices
     steps = np.sort(slices["ts"].to_numpy(np.int64)[record.trace.index.matching(TRAINING)])
-    start = loops["start_ns"].to_numpy(np.int64)
-    inside = np.searchsorted(steps, [start, start + loops["dur_ns"].to_numpy(np.int64)])
+    bounds = [loops[edge].to_numpy(np.int64) for edge in ("start_ns", "end_ns")]
+    inside = np.searchsorted(steps, bounds)
     return np.asarray(10 * (inside[1] - inside[0]) >= loops["rounds"].to_numpy(np.int64))
 
 
@@ -288,7 +289,7 @@ def optimizer_loops(
         f"{shorter(cost, record)}."
     )
     most = int(step[number.argmax()])
-    evidence = tuple(rows[regions == most][:EVIDENCE])
+    evidence = spread(rows[regions == most])
     place = slice_range(record.trace, most)
     subject = f"{who} updates" if len(optimizers) == 1 else "Optimizers update"
     title = f"{subject} one tensor after the other"
@@ -320,12 +321,6 @@ THREADED = MATRIX_PRODUCTS | frozenset(
     for end in ("", "_")
 )
 """Ops whose work torch splits among threads (at::parallel_for in ATen/native, or BLAS)."""
-
-PREEMPTIONS_PER_S = 50
-"""Preemptions per second of CPU time from which on CPUs are contested: a thread that shares a CPU
-is preempted 100 to 300 times (Linux gives it 3 to 10 ms at a time), one alone only a few times."""
-LEAST_PREEMPTIONS = 20
-"""Preemptions from which on they count at all."""
 
 MORE_THAN_CPUS = (
     "PyTorch runs each op on {threads} threads, but this process may use only {cpus_here}: "
@@ -377,9 +372,8 @@ def cpu_threads(record: Record, *, cpu_threads_share: float = 0.05) -> list[Find
         each = max(1, cpus // ranks)
         text, remedy = RANKS.format(**words, ranks=ranks), SET_IN_EACH.format(fewer=each)
         cost, title = took, "The ranks use more threads than there are CPUs"
-    elif _are_contested(record):
-        use = record.metadata["cpu_use"]
-        words |= {"taken": int(use["preemptions"]), "used": format_ns(int(use["cpu_ns"]))}
+    elif taken := interruptions(record):
+        words |= {"taken": taken, "used": format_ns(int(record.metadata["cpu_use"]["cpu_ns"]))}
         text, remedy, cost = CONTESTED.format(**words), TRY.format(fewer=threads // 2), 0
         title = "Other programs compete for the CPUs"
     else:
@@ -397,18 +391,10 @@ def _shared_ns(record: Record) -> int:
     )
 
 
-def _are_contested(record: Record) -> bool:
-    """Whether the system often preempted threads of the process."""
-    use = record.metadata.get("cpu_use") or {}
-    preemptions, cpu_ns = int(use.get("preemptions", 0)), int(use.get("cpu_ns", 0))
-    often = preemptions * 1_000_000_000 >= PREEMPTIONS_PER_S * cpu_ns
-    return often and preemptions >= LEAST_PREEMPTIONS
-
-
 def too_few_threads(record: Record, name: str) -> str:
     """Say that more threads would split the op; "" unless CPUs are known to be free for them."""
     threads, cpus = _threads_and_cpus(record)
-    alone = world_size_of(record.metadata) <= 1 and not _are_contested(record)
+    alone = world_size_of(record.metadata) <= 1 and not interruptions(record)
     if not 0 < threads < cpus or name not in THREADED or not alone:
         return ""
     words = {"threads": format_count(threads, "thread"), "cpus": cpus}

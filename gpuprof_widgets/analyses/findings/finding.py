@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import wraps
@@ -89,8 +89,18 @@ class Findings(list[Finding]):
         return "\n".join(lines) or f"No findings: {self.lacks}."
 
 
-EVIDENCE = 2_000
+EVIDENCE = 1_000
 """Slices that one finding highlights at most."""
+
+
+def spread(rows: Sequence[int] | npt.NDArray[np.integer[Any]]) -> tuple[int, ...]:
+    """Return at most `EVIDENCE` of the rows, from the first to the last at even distances.
+
+    The first ones alone would look as if nothing came after them.
+    """
+    chosen = np.linspace(0, len(rows) - 1, min(len(rows), EVIDENCE)).round().astype(np.intp)
+    return tuple(np.asarray(rows, np.int64)[chosen].tolist())
+
 
 WORTH_NS = 1_000_000
 """Nobody waits for less, whatever its share of the run."""
@@ -250,18 +260,29 @@ BY_NAME = {
 }  # fmt: skip
 OTHERWISE = "move it before the timed part, or call it less often, if you can."
 
-MOSTLY_ONE = "Most of that is one call of {longest}; {others}: {why}"
-SETTING_A_LIBRARY_UP = (
+MOSTLY_ONE = "Most of that is one call of {longest}; {others}{why}"
+FIRST_CALL = (
     "the first call may set up a library or its threads. Warm up before measuring (--steps with "
-    "--warmup), or check whether its tensors are larger."
+    "--warmup)"
 )
+SETTING_A_LIBRARY_UP = f"{FIRST_CALL}, or check whether its tensors are larger."
 LONGER_THAN_OTHERS = (
     "check whether its tensors are larger, and look at the timeline for what else ran then, on "
     "this thread and on others."
 )
 MOSTLY_FEW = (
-    "A few of the calls, of up to {longest}, take most of that; the median call takes {other}: "
-    "check whether their tensors are larger, and look at the timeline for what else ran then."
+    "A few of the calls, of up to {longest}, take most of that; the median call takes {other}{why}"
+)
+FEW_LONGER = (
+    ": check whether their tensors are larger, and look at the timeline for what else ran then."
+)
+INTERRUPTED = (
+    ", perhaps because other programs interrupted this one {times:,} times. Measure again while "
+    "nothing else runs."
+)
+"""In place of the question about sizes where other programs use the CPUs too."""
+ALSO_INTERRUPTED = (
+    ", and while nothing else runs: other programs interrupted this one {times:,} times."
 )
 THREADS_WAIT = (
     " Threads also wait for one another if there are more of them than free cores "
@@ -272,28 +293,54 @@ MOST = 0.5
 TIMES_OTHERS = 5
 """Times the others' duration: a call this much longer stands out."""
 
+PREEMPTIONS_PER_S = 50
+"""Preemptions per second of CPU time from which on CPUs are contested: a thread that shares a CPU
+is preempted 100 to 300 times (Linux gives it 3 to 10 ms at a time), one alone only a few times."""
+LEAST_PREEMPTIONS = 20
+"""Preemptions from which on they count at all."""
+
 
 def uneven_calls(
     record: Record, row: int, *, longest_ns: float, all_ns: float, other_ns: float, calls: int
 ) -> str:
     """Return the remedy for an op on the CPU of which one or a few calls took most time; else "".
 
-    ``row``: the longest call; ``other_ns``: the duration of one of the others.
+    ``row``: the longest call; ``other_ns``: the duration of one of the others. Where other programs
+    interrupted this one often, that is the likely cause, not the sizes of tensors.
     """
     if longest_ns < TIMES_OTHERS * other_ns or calls < 2:
         return ""
+    interrupted = _by_others(record)
     if longest_ns < MOST * all_ns:
-        few = all_ns >= TIMES_OTHERS * other_ns * calls
+        if all_ns < TIMES_OTHERS * other_ns * calls:
+            return ""
+        why = INTERRUPTED.format(times=interrupted) if interrupted else FEW_LONGER
+        why += "" if record.metadata.get("torch_threads") else THREADS_WAIT
         named = {"longest": format_ns(longest_ns), "other": format_ns(other_ns)}
-        text = MOSTLY_FEW.format(**named)
-        text += "" if record.metadata.get("torch_threads") else THREADS_WAIT
-        return text if few else ""
+        return MOSTLY_FEW.format(**named, why=why)
     others = f"the others take {format_ns(other_ns)} each"
     if calls == 2:
         others = f"the other takes {format_ns(other_ns)}"
-    first = not _is_warmed_up(record) and _is_first(record.trace, row)
-    why = SETTING_A_LIBRARY_UP if first else LONGER_THAN_OTHERS
+    if not _is_warmed_up(record) and _is_first(record.trace, row):
+        tail = f"{FIRST_CALL}{ALSO_INTERRUPTED.format(times=interrupted)}"
+        why = f": {tail if interrupted else SETTING_A_LIBRARY_UP}"
+    else:
+        why = INTERRUPTED.format(times=interrupted) if interrupted else f": {LONGER_THAN_OTHERS}"
     return MOSTLY_ONE.format(longest=format_ns(longest_ns), others=others, why=why)
+
+
+def interruptions(record: Record) -> int:
+    """Return how often the system preempted threads of the process, where that is often; else 0."""
+    use = record.metadata.get("cpu_use") or {}
+    preemptions, cpu_ns = int(use.get("preemptions", 0)), int(use.get("cpu_ns", 0))
+    often = preemptions * 1_000_000_000 >= PREEMPTIONS_PER_S * cpu_ns
+    return preemptions if often and preemptions >= LEAST_PREEMPTIONS else 0
+
+
+def _by_others(record: Record) -> int:
+    """Return the same; 0 where threads of its own, more than there are CPUs, are the cause."""
+    threads, cpus = (int(record.metadata.get(key) or 0) for key in ("torch_threads", "cpus"))
+    return 0 if cpus and threads > cpus else interruptions(record)
 
 
 def _is_warmed_up(record: Record) -> bool:

@@ -1,4 +1,4 @@
-"""Finding on GPU idle time: how busy each GPU was, its longest gap and what caused the gaps."""
+"""Finding on GPU idle time: how busy each GPU was, what caused its gaps, and the longest one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.breakdown import IDLE, QUEUED, breakdown, breakdown_segments
+from gpuprof_widgets.analyses.breakdown import (
+    CLASSES,
+    IDLE,
+    QUEUED,
+    breakdown,
+    breakdown_segments,
+)
 from gpuprof_widgets.analyses.cold_start import LAUNCH, cold_spans, cold_start
 from gpuprof_widgets.analyses.columns import format_ns, format_share
 from gpuprof_widgets.analyses.findings.finding import (
@@ -36,6 +42,7 @@ from gpuprof_widgets.analyses.idle import idle, python_meanwhile
 from gpuprof_widgets.analyses.owners import is_mostly_replayed
 from gpuprof_widgets.analyses.waits import DATALOADER
 from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -76,11 +83,12 @@ SINGLE_CALL = {RUNTIME: "one call of the runtime, {name}", LAUNCHING: "one launc
 KEEP_FED = "avoid .item(), .cpu(), printing tensors and other synchronising calls"
 
 MOSTLY = 0.5
-"""Share of a GPU's idle time in gaps that began while the CPU waited for it: from here on the
-finding names both causes."""
+"""Share of a time from which on it is mostly of one kind."""
 
 BETWEEN = "between ops"
 """Cause where the CPU was late and the trace does not show why (see `host_states.ran_python`)."""
+EDGES = ("start", "end")
+"""Causes in which the GPU had no work yet, or no more."""
 GPU_ALONE = "no ops recorded"
 """The same in a trace without any ops."""
 LATE = "late"
@@ -107,30 +115,32 @@ REMEDIES = {
     "CPU as well, from before the first launch.",
 }
 
-TITLES = {
-    PYTHON: "is idle while Python prepares the next launch",
-    CPU_OPS: "is idle while PyTorch's ops prepare the launch",
-    RUNTIME: "is idle while the CPU calls the runtime",
-    LAUNCHING: "is idle while its work is being launched",
-    COLD: "is idle during first calls, which load kernels",
-    INPUT: "waits for the DataLoader",
-    SYNCHRONISING: "has nothing queued after synchronising calls",
-    QUEUED: "loses time between queued kernels",
-    LATE: "is idle although its work was launched",
-    "start": "is idle before its first work",
-    "end": "is idle after its last work",
-    BETWEEN: "is idle while the CPU runs no op",
-    GPU_ALONE: "is idle, and the CPU was not recorded",
-    "unknown": "is idle for unknown reasons",
+WHEN = {
+    PYTHON: ("while Python prepares launches", "while Python prepared launches"),
+    CPU_OPS: ("while PyTorch's ops prepare launches", "while PyTorch's ops prepared launches"),
+    RUNTIME: ("during calls of the runtime", "during calls of the runtime"),
+    LAUNCHING: ("while its work is launched", "while its work was launched or on its way"),
+    COLD: ("while first calls load kernels", "while first calls loaded kernels"),
+    INPUT: ("waiting for the DataLoader", "waiting for the DataLoader"),
+    SYNCHRONISING: ("after synchronising calls", "after synchronising calls"),
+    QUEUED: ("between queued kernels", "between queued kernels"),
+    LATE: ("while launched work waits", "while launched work waited"),
+    "start": ("before its first work", "before its first work"),
+    "end": ("after its last work", "after its last work"),
+    BETWEEN: ("while no op runs", "while the CPU ran no op"),
+    GPU_ALONE: ("waiting for the unrecorded CPU", "waiting for the CPU, which was not recorded"),
+    "unknown": ("for unknown reasons", "for unknown reasons"),
 }
-"""What a title says of a GPU, by the cause of most of its idle time."""
+"""When a GPU is idle, by the main cause: as its title says it (in five words), and as its text."""
 
 DEVICE_IDLE_SHARE = 0.05
 
 
 @of_gpu_work
 def device_idle(record: Record, *, device_idle_share: float = DEVICE_IDLE_SHARE) -> list[Finding]:
-    """Report how busy each GPU was; from 5 % idle time on also the longest gap and its cause.
+    """Report how busy each GPU was; from 5 % idle time on also the cause and a gap.
+
+    The cost is all idle time; the main cause has its own time, and the gap shown is its longest.
 
     ``device_idle_share``: GPU idle time; below it the longest gap is not mentioned.
     """
@@ -146,25 +156,50 @@ def device_idle(record: Record, *, device_idle_share: float = DEVICE_IDLE_SHARE)
 
 def _finding(record: Record, busy: Any, gaps: pd.DataFrame, least_share: float) -> Finding:
     busy_share = format_share(busy.busy_share)
-    text = f"{gpu_name(busy.device)} was busy {busy_share} of {format_ns(busy.span_ns)}"
+    gpu, text = gpu_name(busy.device), f"was busy {busy_share} of {format_ns(busy.span_ns)}"
     idle_share = 1 - busy.busy_share
     if not busy.slices or not len(gaps) or idle_share < least_share:
         works = "is busy nearly all the time" if busy.slices else "has nothing to do"
-        title = f"{gpu_name(busy.device)} {works}"
-        return Finding(f"{text}.", busy.idle_ns, idle_share, title=title)
-    gap = gaps.iloc[0]
-    where = f"{_place(gap)}{_cpu_meanwhile(record, gap)}"
-    text += f"; the longest gap, {format_ns(gap['dur_ns'])}, lies {where}."
+        return Finding(f"{gpu} {text}.", busy.idle_ns, idle_share, title=f"{gpu} {works}")
+    main = _main_cause(record, gaps)
+    segments = _segments_of_cause(record, gaps, main)
+    caused_ns = intervals.length(segments)
+    often = "mostly" if caused_ns >= MOSTLY * busy.idle_ns else "partly"
+    title, when = WHEN[main]
+    caused = f"{format_ns(caused_ns)}, {format_share(caused_ns / busy.span_ns)} of the time"
+    text += f" and idle for {format_ns(busy.idle_ns)}, {often} {when} ({caused})"
+    gap, words = _gap_of_cause(gaps, segments)
+    text += f"; {words}, {format_ns(gap['dur_ns'])}, lies {_where(record, gap)}"
+    if (longest := gaps.iloc[0])["start_ns"] != gap["start_ns"]:
+        text += (
+            f"; the longest of all, {format_ns(longest['dur_ns'])}, lies {_where(record, longest)}"
+        )
     return Finding(
-        text,
+        f"{gpu} {text}.",
         int(busy.idle_ns),
         idle_share,
         int(gap["start_ns"]),
         int(gap["end_ns"]),
         tuple(int(gap[key]) for key in ("before", "after", "cpu") if gap[key] >= 0),
-        _remedy(record, gaps),
-        title=f"{gpu_name(busy.device)} {TITLES[_main_cause(record, gaps)]}",
+        _remedy(record, gaps, main, caused_ns / busy.idle_ns),
+        title=f"{gpu} is idle, {often} {title}",
     )
+
+
+def _gap_of_cause(gaps: pd.DataFrame, segments: Intervals) -> tuple[pd.Series, str]:
+    """Return the longest gap that is mostly of the cause with these segments, and what it is.
+
+    Where there is none, the gap with most of them. The gaps are sorted by length.
+    """
+    caused = intervals.overlap((gaps["start_ns"].to_numpy(), gaps["end_ns"].to_numpy()), segments)
+    mostly = caused >= MOSTLY * gaps["dur_ns"].to_numpy()
+    if not mostly.any():
+        return gaps.iloc[int(caused.argmax())], "the gap with most of that"
+    return gaps.iloc[int(mostly.argmax())], "the longest gap" + " of that kind" * (not mostly[0])
+
+
+def _where(record: Record, gap: Any) -> str:
+    return f"{_place(gap)}{_cpu_meanwhile(record, gap)}"
 
 
 def _place(gap: Any) -> str:
@@ -199,20 +234,23 @@ def _cpu_meanwhile(record: Record, gap: Any) -> str:
     return f", while the CPU was {mostly}in no PyTorch op{inside}"
 
 
-def _remedy(record: Record, gaps: pd.DataFrame) -> str:
-    """Name the cause of most of the idle time, and the remedy; all delays of the CPU are one."""
+def _remedy(record: Record, gaps: pd.DataFrame, main: str, share: float) -> str:
+    """Name the cause of most of the idle time, and the remedy; all delays of the CPU are one.
+
+    ``share``: of the main cause in the idle time.
+    """
     device = int(gaps["device"].iloc[0])
     cause = _cause(record, device)
     if cause.name == HOST:
-        why = "it waited for the CPU to launch work, mostly in "
+        why, share_of_cause = "it waited for the CPU to launch work, mostly in ", cause.share
         why += _host_cause(record, device, cause, gaps)
     else:
-        why = REMEDIES[_main_cause(record, gaps)]
-    return f"In {format_share(cause.share)} of the GPU's idle time {why}"
+        why, share_of_cause = REMEDIES[main], share
+    return f"In {format_share(share_of_cause)} of the GPU's idle time {why}"
 
 
 def _main_cause(record: Record, gaps: pd.DataFrame) -> str:
-    """Return the cause of most of the idle time: a key of `TITLES`."""
+    """Return the cause of most of the idle time: a key of `WHEN`."""
     device = int(gaps["device"].iloc[0])
     cause = _cause(record, device)
     if cause.name == HOST:
@@ -220,6 +258,32 @@ def _main_cause(record: Record, gaps: pd.DataFrame) -> str:
     if cause.name == OTHER:
         return _unexplained_cause(record, device, gaps)
     return LATE if cause.name == QUEUED and _is_late(record, device) else cause.name
+
+
+def _segments_of_cause(record: Record, gaps: pd.DataFrame, cause: str) -> Intervals:
+    """Return the idle time of a cause (a key of `WHEN`): the breakdown's where it has a class.
+
+    Time before the first and after the last work is that, whatever the CPU did.
+    """
+    device = int(gaps["device"].iloc[0])
+    if cause == COLD:
+        parts = [segments_of(record, device, kind) for kind in COLD_KINDS]
+        return intervals.intersection(_joined(parts), cold_spans(record))
+    if cause == LAUNCHING:
+        return _joined([segments_of(record, device, LAUNCHING), _on_the_way(record, device)])
+    if cause in CLASSES:
+        return segments_of(record, device, cause)
+    if cause == LATE:
+        return segments_of(record, device, QUEUED)
+    if cause in EDGES:
+        gaps = gaps[gaps["cause"] == cause]
+        return gaps["start_ns"].to_numpy(np.int64), gaps["end_ns"].to_numpy(np.int64)
+    (start, end), causes = _unexplained(record, device, gaps)
+    return start[causes == cause], end[causes == cause]
+
+
+def _joined(parts: list[Intervals]) -> Intervals:
+    return intervals.union(*(np.concatenate(edges) for edges in zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -239,7 +303,7 @@ def _cause(record: Record, device: int) -> _Cause:
     times = {
         str(name): int(time) for name, time in zip(idle["class"], idle["time_ns"], strict=True)
     }
-    on_the_way = _on_the_way_ns(record, device)
+    on_the_way = intervals.length(_on_the_way(record, device))
     times[QUEUED] -= on_the_way
     times[LAUNCHING] += on_the_way
     late = {name: times.pop(name) for name in HOST_REMEDIES}
@@ -251,14 +315,15 @@ def _cause(record: Record, device: int) -> _Cause:
     return _Cause(cause, causes[cause] / max(sum(causes.values()), 1), delayed_by, late[delayed_by])
 
 
-def _on_the_way_ns(record: Record, device: int) -> int:
-    """Return the usual latency of launches that were made in a gap, in ns in all."""
+def _on_the_way(record: Record, device: int) -> Intervals:
+    """Return the usual latency of launches that were made in a gap."""
     gaps = idle(record)[["device", "start_ns", "launch_ns"]]
     gaps = gaps[gaps["device"] == device].sort_values("start_ns")
     start, end = segments_of(record, device, QUEUED)
     at = np.searchsorted(gaps["start_ns"].to_numpy(), start, side="right") - 1
     in_gap = (gaps["launch_ns"] >= gaps["start_ns"]).to_numpy(bool)[at]
-    return int((end - start)[in_gap & (end - start < LATENCY_NS)].sum())
+    usual = in_gap & (end - start < LATENCY_NS)
+    return start[usual], end[usual]
 
 
 def _host_cause(record: Record, device: int, cause: _Cause, gaps: pd.DataFrame) -> str:
@@ -375,12 +440,20 @@ def _how_it_began(gaps: pd.DataFrame, remedy: str) -> str:
 
 def _unexplained_cause(record: Record, device: int, gaps: pd.DataFrame) -> str:
     """Return which of the causes that the trace does not explain took most time."""
+    (start, end), causes = _unexplained(record, device, gaps)
+    return str(pd.Series(end - start).groupby(causes).sum().idxmax())
+
+
+def _unexplained(
+    record: Record, device: int, gaps: pd.DataFrame
+) -> tuple[Intervals, npt.NDArray[np.object_]]:
+    """Return the segments that the trace does not explain, and the cause of each one's gap."""
     gaps = gaps.sort_values("start_ns")
     start, end = segments_of(record, device, OTHER)
     at = np.searchsorted(gaps["start_ns"].to_numpy(), start, side="right") - 1
     between = BETWEEN if record.trace.index.is_op.any() else GPU_ALONE
-    cause = gaps["cause"].where(gaps["cause"].isin(["unknown", "start", "end"]), between)
-    return str(pd.Series(end - start).groupby(cause.to_numpy()[at]).sum().idxmax())
+    cause = gaps["cause"].where(gaps["cause"].isin([*EDGES, "unknown"]), between)
+    return (start, end), cause.to_numpy(object)[at]
 
 
 def _is_late(record: Record, device: int) -> bool:

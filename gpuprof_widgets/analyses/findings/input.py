@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses import blocking as kinds
@@ -18,8 +19,10 @@ from gpuprof_widgets.analyses.findings.waits import (
     wait_finding,
 )
 from gpuprof_widgets.analyses.host_states import INPUT
+from gpuprof_widgets.analyses.python_calls import function_labels, is_user_code
+from gpuprof_widgets.analyses.regions import calls_per_traced_step
 from gpuprof_widgets.analyses.sequences import indexing_loops
-from gpuprof_widgets.analyses.waits import DATALOADER, waits
+from gpuprof_widgets.analyses.waits import DATALOADER, python_lanes, waits
 from gpuprof_widgets.analyses.workers import (
     input_queues,
     item_name,
@@ -30,8 +33,13 @@ from gpuprof_widgets.analyses.workers import (
     workers,
 )
 from gpuprof_widgets.trace import intervals
-from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.model import Calls, Record
+from gpuprof_widgets.trace.pstats import calls_from_slices
+from gpuprof_widgets.trace.schema import WINDOW
 
+FETCH = re.compile(r"(?:^|[/\\])torch[/\\]utils[/\\]data[/\\]_utils[/\\]fetch\.py$")
+"""Where the DataLoader gets a batch from its dataset."""
+COMPREHENSION = re.compile(r"<(?:list|set|dict)comp>|<genexpr>")
 IN_PROCESS = (
     "It loads in the main process: give it workers (num_workers=2 or more), or prepare the data "
     "beforehand."
@@ -49,6 +57,8 @@ OF_TENSORFLOW = (
     "What fills the queue does not keep up: read and transform in parallel (num_parallel_calls, "
     "more queue runners), prefetch, or prepare the data beforehand."
 )
+MOST = 0.5
+"""Share of the loading in the main process that a function has at least that is named."""
 INDEXING = 1 / 3
 """Share of the waiting from which on taking items out of tensors is its cause."""
 STARTED_ANEW = (
@@ -86,6 +96,9 @@ REMEDIES = {
 def dataloader(record: Record, *, dataloader_share: float = 0.05) -> list[Finding]:
     """Fires where the DataLoader took 5 % of the run or more.
 
+    It names the user's function that took most of that, in its workers or in the main process,
+    where Python calls were recorded.
+
     ``dataloader_share``: Waiting for the input pipeline (TB: 5 %; XProf: 5 % moderate, 20 % high).
     """
     table = waits(record)
@@ -96,19 +109,69 @@ def dataloader(record: Record, *, dataloader_share: float = 0.05) -> list[Findin
         return []
     longest = table.iloc[0]
     because, remedy = _cause(record, table)
+    if "SingleProcess" in longest["name"]:
+        remedy = _item_by_item(record, waited) or IN_PROCESS
+        because = because or _in_process(record, table)
     loader = _loader(longest["name"])
     text = (
         f"{format_share(share)} of the time ({format_ns(waited)} of {format_ns(run)}) went into "
         f"waiting for {loader}, {_counted(table)}{because}"
         f"{_queue_length(record)}{_gpu_idle(record, table)}."
     )
-    if "SingleProcess" in longest["name"]:
-        remedy = _item_by_item(record, waited) or IN_PROCESS
     if not DATALOADER.fullmatch(longest["name"]):
         remedy = OF_TENSORFLOW
     rows = tuple(table["row"].astype(int))
     title, place = f"The loop waits for {loader}", table_range(longest)
     return [Finding(text, waited, share, *place, rows, remedy, title=title)]
+
+
+def _in_process(record: Record, waited: pd.DataFrame) -> str:
+    """Name the deepest function of the user's that took half of the loading; "" if none did.
+
+    cProfile does not tell when a function ran: of one that others call too, what counts is the time
+    for which these leave no room. Of a range of time it knows nothing.
+    """
+    framed = len(python_lanes(record)) > 0
+    if framed:
+        calls = calls_from_slices(record.trace, str(record.metadata.get("label")))
+    elif record.calls is None or WINDOW in record.metadata:
+        return ""
+    else:
+        calls = record.calls
+    loading = waited.loc[waited["name"].str.contains("SingleProcess"), "dur_ns"]
+    per_step = 1.0 if framed else calls_per_traced_step(record)
+    slow = _slow_below_fetch(calls, float(loading.sum()) * per_step)
+    if slow is None:
+        return ""
+    function, ns, is_measured = slow
+    label = code(function_labels(calls.functions.iloc[[function]])[0])
+    estimated = "" if is_measured and per_step == 1 else "an estimated "
+    return f", mostly in {label} ({estimated}{format_ns(ns / per_step)})"
+
+
+def _slow_below_fetch(calls: Calls, loading_ns: float) -> tuple[int, float, bool] | None:
+    """Follow the calls from `FETCH` on while one holds half of the loading.
+
+    Return the last function of the user's on the way (its row), its time (ns), and whether that was
+    measured, as nothing else called what leads to it.
+    """
+    functions, edges = calls.functions, calls.edges
+    caller, callee = edges["caller"].to_numpy(), edges["callee"].to_numpy()
+    edge_ns, total_ns = (table["total_ns"].to_numpy(float) for table in (edges, functions))
+    named = is_user_code(functions) & ~functions["name"].str.fullmatch(COMPREHENSION).to_numpy(bool)
+    fetches = functions["file"].astype(str).str.contains(FETCH) & (functions["name"] == "fetch")
+    least_ns = np.where(fetches.to_numpy(bool)[callee], edge_ns, 0.0)
+    seen, slow = np.zeros(len(functions), bool), None
+    while loading_ns and least_ns.max(initial=0.0) >= MOST * loading_ns:
+        edge = int(least_ns.argmax())
+        function, ns = int(callee[edge]), float(least_ns[edge])
+        seen[function] = True
+        if named[function]:
+            slow = (function, ns, ns == edge_ns[edge])
+        elsewhere = max(total_ns[function] - ns, 0.0)
+        below = (caller == function) & ~seen[callee]
+        least_ns = np.where(below, np.minimum(edge_ns - elsewhere, ns), 0.0)
+    return slow
 
 
 def _item_by_item(record: Record, waited_ns: int) -> str:

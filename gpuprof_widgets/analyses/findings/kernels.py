@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
@@ -20,7 +21,7 @@ from gpuprof_widgets.analyses.findings.finding import (
     share_of,
     shorter,
 )
-from gpuprof_widgets.analyses.gpu_work import COPY, MEMSET, gpu_kinds
+from gpuprof_widgets.analyses.gpu_work import COMMUNICATION, COPY, MEMSET, gpu_kinds
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.reasons import SHAPES, not_recorded, why_empty
 from gpuprof_widgets.analyses.roofline import MEMORY_BOUND, roofline
@@ -92,6 +93,8 @@ OF_THE_RUN = 0.02
 def gpu_ops(record: Record, *, gpu_op_share: float = 0.1) -> list[Finding]:
     """Fires for the op that launched most GPU time, from a tenth of it and 2 % of the run on.
 
+    Communication, which mostly belongs to regions, is no op; it is named where it takes more.
+
     ``gpu_op_share``: Of all GPU time: least share of an op that is named.
     """
     table = operators(record, sort="device_self")
@@ -103,14 +106,35 @@ def gpu_ops(record: Record, *, gpu_op_share: float = 0.1) -> list[Finding]:
     share = share_of(cost, run_ns(record))
     if share < OF_THE_RUN:
         return []
+    more = more_communication(record, str(top["name"]), cost)
+    after = f", the most after communication, {format_share(more)}" if more else ""
     text = (
         f"{code(top['name'])} caused {format_share(top['device_self_share'])} of the GPU's work "
         f"({format_ns(cost)} in {format_count(top['calls'], 'call')})"
-        f"{_next(table.iloc[1:3], gpu_op_share)}."
+        f"{after}{_next(table.iloc[1:3], gpu_op_share)}."
     )
     where = longest_call(record, top["name"], "cpu_op")
-    title, remedy = f"{code(top['name'])} causes the most GPU work", _remedy(record, top["name"])
+    title = f"{code(top['name'])} causes the most GPU work{' after communication' if more else ''}"
+    remedy = _remedy(record, top["name"])
     return [Finding(text, cost, share, remedy=remedy, title=title, **where)]
+
+
+def more_communication(record: Record, op: str, op_ns: int) -> float:
+    """Return the share of all GPU time in communication that others than this op launched.
+
+    0 where that is no more than the time of the op.
+    """
+    rows, kinds = gpu_kinds(record.trace)
+    others = (kinds == COMMUNICATION) & ~_launched_by(record.trace, op, rows)
+    dur = record.trace.index.dur[rows]
+    others_ns = int(dur[others].sum())
+    return others_ns / int(dur.sum()) if others_ns > op_ns else 0.0
+
+
+def _launched_by(trace: Trace, op: str, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
+    """Whether calls of this op launched each of these slices."""
+    called = np.append(trace.index.named(frozenset({op})), False)
+    return np.asarray(called[trace.index.column("op")[rows]], bool)
 
 
 def _remedy(record: Record, name: str) -> str:
@@ -136,8 +160,7 @@ def _remedy(record: Record, name: str) -> str:
 def _kernels(trace: Trace, op: str) -> pd.DataFrame:
     """Return the op's kernels, copies and memsets, longest first: ``name``, ``kind``, ``share``."""
     rows, kinds = gpu_kinds(trace)
-    called = np.append(trace.index.named(frozenset({op})), False)
-    of_op = called[trace.index.column("op")[rows]]
+    of_op = _launched_by(trace, op, rows)
     rows = rows[of_op]
     dur = trace.index.dur[rows]
     columns = {"name": trace.index.texts_of(rows), "kind": kinds[of_op], "share": dur / dur.sum()}

@@ -23,6 +23,7 @@ from gpuprof_widgets.analyses.findings.finding import (
     run_ns,
     share_of,
     shorter,
+    spread,
 )
 from gpuprof_widgets.analyses.findings.gpu_idle import (
     COLD_KINDS,
@@ -110,12 +111,12 @@ def short_kernels(
         f"while the CPU {BY_OPS}; if they were launched at once, {shorter(cost, record)}."
     )
     stretch = _longest_stretch(table)
-    rows = (short if len(short) <= EVIDENCE else stretch)["row"].to_numpy()[:EVIDENCE]
+    rows = spread((short if len(short) <= EVIDENCE else stretch)["row"].to_numpy())
     start, end = int(stretch["call_start_ns"].min()), int(_ends(stretch).max())
     graph = OUTSIDE_GRAPHS if is_mostly_replayed(record.trace) else GRAPH
     remedy = graph if record.trace.index.matching(COMPILED).any() else FUSE + graph
     title = "Many kernels are shorter than their launches"
-    return [Finding(text, cost, share, start, end, tuple(rows), remedy, title=title)]
+    return [Finding(text, cost, share, start, end, rows, remedy, title=title)]
 
 
 def _launching_while_idle(record: Record, short: pd.DataFrame) -> int:
@@ -341,7 +342,7 @@ def no_kernels(record: Record) -> list[Finding]:
     held = ROCTRACER if all(OF_HIP.fullmatch(str(name)) for name in names.index) else CUPTI
     by_nsight = recorder_of(record) in (NSYS, NVPROF)
     remedy = (UNDER_NSYS if by_nsight else NO_KERNELS_REMEDY).format(held=held)
-    shown = tuple(int(row) for row in rows[:EVIDENCE])
+    shown = spread(rows)
     return [
         Finding(text, rows=shown, remedy=remedy, title="GPU work was launched, but not recorded")
     ]

@@ -19,11 +19,11 @@ from gpuprof_widgets.analyses.findings.finding import (
     about_one_call,
     code,
     kernel_code,
-    longest_call,
     longest_slice,
     run_ns,
     share_of,
     slice_range,
+    spread,
     statement,
 )
 from gpuprof_widgets.analyses.findings.gpu_idle import WARM_UP, first_launches
@@ -34,18 +34,22 @@ from gpuprof_widgets.analyses.lines import (
     lines,
     lines_beyond_limit,
     lines_within,
+    op_times,
 )
 from gpuprof_widgets.analyses.owners import is_mostly_replayed, line_of
 from gpuprof_widgets.analyses.path_graph import KERNEL_DELAY, LAUNCH_DELAY, STREAM_WAIT
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.analyses.what_if import what_ifs
-from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import BACKWARD
+from gpuprof_widgets.trace.schema import NONE
 
 WAITING = 0.5
 """Share of a line's time from which on it mostly waits, for work of another line."""
 WAITED_FOR = "What it waits for was launched before: see the lines with much GPU time."
+NAMED, NAMED_SHARE = 3, 0.1
+"""How many ops of a line are named at most, and the least share of its time of each."""
 GPU_WORK_SHARE = 0.1
 """Share of a line's time below which its GPU work is not worth mentioning."""
 
@@ -57,7 +61,8 @@ def costliest_line(record: Record, *, line_share: float = 0.2) -> list[Finding]:
     function or module. Not for the only line that ran, not for a line that waits for the
     DataLoader, for files or anything but the GPU, which other rules report, and not for the head
     of a block whose time is in the lines within it. For lines that ran more often than the
-    recorder's limit it says what they took at least, or which line has the rest of their time.
+    recorder's limit it says what they took at least, or which line has the rest of their time. Up
+    to three ops are named where ops took half of the line's time.
 
     ``line_share``: The costliest line's own time.
     """
@@ -80,13 +85,15 @@ def costliest_line(record: Record, *, line_share: float = 0.2) -> list[Finding]:
     if deepest is None or deepest.is_backward:
         took = f"took {format_share(share)} of the time ({format_ns(cost)}{_runs(top)})"
         mostly = f", mostly in the backward pass of {code(deepest.name)}" if deepest else ""
-        text = f"L{place} {took}{mostly or _in_one_run(record, top)}{_device(top)}."
+        text = f"L{place} {took}{mostly or _in_one_run(record, top)}"
+        text += f"{'' if mostly else _ops(record, top, ', {} of it in')}{_device(top)}."
         title = _title(ran, top)
     else:
         cost, share = deepest.ns, share_of(deepest.ns, run_ns(record))
         subject = f"{'Module ' if deepest.is_module else ''}{code(deepest.name)}"
         took = f"took {format_share(share)} of the time ({format_ns(cost)})"
-        text = f"{subject} {took}, called by l{place}{_runs(top)}{_device_of_line(top)}."
+        text = f"{subject} {took}, called by l{place}{_runs(top)}"
+        text += f"{_ops(record, top, '; the line spent {} in')}{_device_of_line(top)}."
         title = f"{subject}, called by line {top['line']}, takes the most time"
     remedy = WAITED_FOR if _mostly_waits(top) else ""
     return [Finding(text, cost, share, remedy=remedy, title=title, **_place(record, top))]
@@ -203,6 +210,24 @@ def _in_one_run(record: Record, top: dict[Any, Any]) -> str:
     return f", {format_ns(int(spent[longest]))} of it in {which}"
 
 
+def _ops(record: Record, top: dict[Any, Any], words: str) -> str:
+    """Name the line's largest ops by self time, where ops and no waiting take most of its time.
+
+    ``words``: what comes before the first, with room for its share. Ops of several threads at once
+    have no share of the line's time.
+    """
+    self_ns = int(top["self_ns"])
+    if _mostly_waits(top) or not self_ns / 2 <= top["cpu_self_ns"] <= self_ns:
+        return ""
+    took = op_times(record, (top["cell"], top["line"])).nlargest(NAMED)
+    took = took[took >= NAMED_SHARE * self_ns]
+    named = [
+        f"{(' {} in' if number else words).format(format_share(ns / self_ns))} {code(str(name))}"
+        for number, (name, ns) in enumerate(took.items())
+    ]
+    return ",".join(named)
+
+
 def _device(top: dict[Any, Any]) -> str:
     """Say how long the line waited for the GPU, or how long its GPU work took."""
     device, self_ns = int(top["device_ns"]), int(top["self_ns"])
@@ -299,7 +324,7 @@ def critical_path_bound(record: Record, *, critical_path_share: float = 0.05) ->
         f"{code(op['name'])} cost nothing, the run would be {format_share(op['saved_share'])} "
         f"({format_ns(op['saved_ns'])}) shorter."
     )
-    where = longest_call(record, op["name"], "cpu_op")
+    where = _calls_on_path(record.trace, path, str(op["name"]))
     cost, saved = int(op["saved_ns"]), float(op["saved_share"])
     kernels_sentence = _kernels_sentence(table, critical_path_share)
     if bound == CPU:
@@ -308,8 +333,20 @@ def critical_path_bound(record: Record, *, critical_path_share: float = 0.05) ->
         remedies = _remedies(record.trace)[bound]
         sentences = (kernels_sentence, remedies, _cpu_part(path, critical_path_share))
         remedy = " ".join(filter(None, sentences))
-    title = f"{code(op['name'])} costs most on the critical path"
+    saving = format_share(saved).replace("less than", "under")  # a title has ten words at most
+    title = f"Without {code(op['name'])} the run would be {saving} shorter"
     return [Finding(text, cost, saved, remedy=remedy, title=title, **where)]
+
+
+def _calls_on_path(trace: Trace, path: pd.DataFrame, name: str) -> Place:
+    """Return the calls of this op that the path goes through, and the range of the longest."""
+    calls = trace.index.named(frozenset({name})) & trace.index.in_category("cpu_op")
+    call = np.append(links.itself_or_ancestor(trace.index.parent, calls), NONE)[path["op"]]
+    rows = np.unique(call[call >= 0]).astype(np.intp)
+    if not len(rows):  # what is on the path is a kernel of that name, whose launch is missing
+        rows = np.flatnonzero(calls)
+    start, end = slice_range(trace, longest_slice(trace, rows))
+    return Place(start_ns=start, end_ns=end, rows=spread(rows))
 
 
 def _cpu_remedy(record: Record, path: pd.DataFrame) -> str:

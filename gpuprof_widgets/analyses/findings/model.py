@@ -9,12 +9,12 @@ import numpy.typing as npt
 
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.findings.finding import (
-    EVIDENCE,
     Finding,
     code,
     run_ns,
     share_of,
     slice_range,
+    spread,
 )
 from gpuprof_widgets.analyses.modules import ZERO_GRAD, kinds, zeroing_ops
 from gpuprof_widgets.analyses.owners import region_around
@@ -53,7 +53,7 @@ def anomaly_detection(record: Record) -> list[Finding]:
             f"which took {format_ns(cost)} ({format_share(share)} of the time), and "
         )
     text += "it noted the Python stack of each forward op, which counts as time of that op."
-    rows, title = tuple(checks[:EVIDENCE].tolist()), "Autograd's anomaly mode was on"
+    rows, title = spread(checks), "Autograd's anomaly mode was on"
     return [Finding(text, cost, share, rows=rows, remedy=REMEDY, title=title)]
 
 
@@ -136,7 +136,7 @@ def _noted(trace: Trace) -> tuple[int, tuple[int, ...]]:
     track, number, last = track[order], number[order], numbered[order][:-1]
     last = last[(track[1:] == track[:-1]) & (number[1:] > number[:-1])]
     ops = np.sort(last[trace.index.matching(OF_TORCH)[last]])
-    return len(ops), tuple(ops[:EVIDENCE].tolist())
+    return len(ops), spread(ops)
 
 
 ZEROED_GRADIENTS_REMEDY = (

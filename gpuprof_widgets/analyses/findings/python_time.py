@@ -29,7 +29,7 @@ from gpuprof_widgets.analyses.findings.finding import (
     table_range,
 )
 from gpuprof_widgets.analyses.gpu_work import open_ns
-from gpuprof_widgets.analyses.lines import line_that_holds, lines
+from gpuprof_widgets.analyses.lines import line_that_holds, lines, lines_counted_for
 from gpuprof_widgets.analyses.python_calls import function_labels, is_cell, is_user_code
 from gpuprof_widgets.analyses.python_time import python_time as python_time_table
 from gpuprof_widgets.analyses.reasons import is_beyond_the_range
@@ -81,6 +81,9 @@ IN_A_LIBRARY = (
 
 CELL_BODY = "The Python of the cell"
 """What a finding calls cProfile's function `<module>` of the cell's first line."""
+
+COUNTING = re.compile(r"for \w+ in range\([^()]*(?:len\([^()]*\)[^()]*)?\):")
+"""The head of a loop that itself takes no time to speak of."""
 
 STARTING = re.compile(r"enumerate\(DataLoader\)#\w+\.__init__")
 """The region in which workers start, part of the input pipeline in the breakdown."""
@@ -212,11 +215,21 @@ def _called_by(record: Record, top: pd.Series) -> str:
 
 
 def _on_line(record: Record, ns: int) -> str:
-    """Return ``, mostly from line 4 `data.sort()```, if the line is known."""
+    """Return ``, mostly from line 4 `data.sort()```, if the line is known.
+
+    The head of a loop has the time of lines in it beyond their limit: these are named, and the head
+    with them unless it only counts.
+    """
     line = line_that_holds(record, ns)
     if line < 0:
         return ""
-    at = lines(record).iloc[line]
+    table = lines(record)
+    inner = lines_counted_for(record, line)
+    named = inner if inner and COUNTING.fullmatch(table["code"].iloc[line]) else [line, *inner]
+    if len(named) > 1:
+        *first, last = table["line"].iloc[sorted(named)]
+        return f", mostly from lines {', '.join(map(str, first))} and {last}"
+    at = table.iloc[named[0]]
     return f", mostly from line {at['line']}{statement(str(at['code']))}"
 
 

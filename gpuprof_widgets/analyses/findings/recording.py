@@ -181,7 +181,8 @@ LEAST_UNRECORDED = 5
 
 MORE_STEPS = "Run more steps: a longer --warmup, and more --steps."
 UNKNOWN = "Profiling's own cost is unknown"
-SHORT_OPS = "Short ops look slower than they are, long ones hardly"
+SHORT_OPS = "short ops"
+PYTHON_FUNCTIONS = "Python functions, and what waits for them,"
 
 
 def step_overhead(record: Record, *, step_slowdown: float = 1.1) -> list[Finding]:
@@ -218,7 +219,10 @@ def step_overhead(record: Record, *, step_slowdown: float = 1.1) -> list[Finding
 def _remedy(record: Record) -> str:
     without = costly_options(record)
     less = f"; record less (without {without}) for times nearer to the truth" if without else ""
-    return f"{SHORT_OPS}{less}."
+    noted = record.metadata.get("overhead") or {}
+    lengthened = _lengthened(noted, float(noted.get("estimate_ns") or 0))
+    look = f"{lengthened[:1].upper()}{lengthened[1:]} look slower than they are"
+    return f"{look}{', long ones hardly' if lengthened == SHORT_OPS else ''}{less}."
 
 
 def _is_noise(plain: pd.Series, recorded: pd.Series) -> bool:
@@ -284,12 +288,21 @@ def overhead(
     text = (
         f"Recording {_recorded(record, noted)} took about {format_ns(cost)}, "
         f"{format_share(share)} of the {kind_of_run(record)}'s {format_ns(wall)}: "
-        "short ops look longer here than they are."
+        f"{_lengthened(noted, cost)} look longer here than they are."
     )
     without = costly_options(record)
     less = f"less (without {without}), or " if without else ""
     remedy = f"Record {less}fewer iterations."
     return [Finding(text, cost, share, remedy=remedy, title="Recording itself takes time")]
+
+
+def _lengthened(noted: dict[str, Any], cost: float) -> str:
+    """Return what the recording makes longer: Python functions where most of its cost is theirs."""
+    of_calls = sum(
+        int(noted.get(kind) or 0) * float(noted.get(f"{kind[:-1]}_cost_ns") or 0)
+        for kind in ("calls", "frames")
+    )
+    return PYTHON_FUNCTIONS if 2 * of_calls > cost > 0 else SHORT_OPS
 
 
 def _recorded(record: Record, noted: dict[str, Any]) -> str:

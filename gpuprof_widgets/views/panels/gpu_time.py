@@ -260,7 +260,8 @@ BETWEEN = "(between ops)"
 def critical_path_panel(record: Record) -> Panel | None:
     """Return a row per op and kind of bound; its events are the pieces of the path.
 
-    The saving of an op belongs to all of its rows together, so it stands in the longest only.
+    The saving of an op belongs to all of its rows together, so it stands in the longest only. The
+    table is sorted by it, as the finding goes by it, and then by time.
     """
     path = critical_path(record)
     if not len(path) or not len(record.trace.index.gpu):
@@ -268,13 +269,14 @@ def critical_path_panel(record: Record) -> Panel | None:
     path = path.assign(label=_path_labels(path))
     grouped = path.groupby(["label", "kind"], sort=False)
     rows = grouped["dur_ns"].agg(pieces="size", time_ns="sum").reset_index()
-    order = np.argsort(-rows["time_ns"].to_numpy(), kind="stable")
-    place = np.empty(len(rows), np.int64)
-    place[order] = np.arange(len(rows))
-    rows = rows.iloc[order].reset_index(drop=True).rename(columns={"label": "name"})
+    rows = rows.rename(columns={"label": "name"})
+    rows = rows.sort_values("time_ns", ascending=False, kind="stable")
     saved = what_ifs(record)
     saving = rows["name"].map(dict(zip(saved["name"], saved["saved_ns"], strict=True)))
     rows["saved_ns"] = saving.mask(rows["name"].duplicated())  # once, or readers would add it up
+    rows = rows.sort_values("saved_ns", ascending=False, kind="stable")
+    place = np.argsort(rows.index)
+    rows = rows.reset_index(drop=True)
     rows["share"] = rows["time_ns"] / max(int(rows["time_ns"].sum()), 1)
     events = path[["start_ns", "end_ns", "row", "track"]]
     return Panel(
@@ -288,6 +290,7 @@ def critical_path_panel(record: Record) -> Panel | None:
             "The last column replays the run without the op and all that it launched: once per op, "
             "for all its rows together. What two ops would save need not add up.",
         ),
+        sort="saved_ns",
         bars=Bars("", "kind", "time_ns"),
     )
 

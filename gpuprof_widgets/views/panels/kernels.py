@@ -342,7 +342,7 @@ def roofline_panel(record: Record) -> Panel | None:
         _roofline_events(record, rows),
         notes=(note[:1].upper() + note[1:],),
         sort="time_ns",
-        points=Points("intensity", "flops_per_s", "time_ns", _roofs(rows, peaks)),
+        points=_points(rows, peaks),
         most_events=MOST_EVENTS_OF_OPS,
     )
 
@@ -357,6 +357,13 @@ def _roofline_events(record: Record, rows: pd.DataFrame) -> pd.DataFrame:
     columns = ["group", "start_ns", "end_ns", "row", "flops", "bytes"]
     pieces = pieces.sort_values("start_ns", kind="stable")
     return pieces[columns].reset_index(drop=True)
+
+
+def _points(rows: pd.DataFrame, peaks: dict[str, object] | None) -> Points | None:
+    """Return the ops as points below the roof; None where no op's FLOPs and bytes are known."""
+    if not (rows["intensity"] > 0).any():
+        return None
+    return Points("intensity", "flops_per_s", "time_ns", _roofs(rows, peaks))
 
 
 def _roofs(
