@@ -139,9 +139,17 @@ def test_a_window_keeps_its_notes_and_no_place() -> None:
     assert [remark["text"] for remark in part.metadata[REMARKS]] == ["early"]
     assert REMARKS not in shown.window(2 * MS, 5 * MS).metadata
     assert focus(part) is None
-    moved = shifted(shown, 3)
-    assert remarks(moved) == []
-    assert focus(moved) is None
+
+
+def test_notes_move_with_the_times_of_the_trace() -> None:
+    shown = profile().note("early", 1 * MS).note("a while", (2 * MS, 3 * MS)).focus((1, 7), [1])
+    later = shifted(shown, 3)
+    assert remarks(later) == [
+        {"text": "early", "start_ns": 1 * MS + 3, "end_ns": 1 * MS + 3},
+        {"text": "a while", "start_ns": 2 * MS + 3, "end_ns": 3 * MS + 3},
+    ]
+    assert focus(later) is None
+    assert remarks(shifted(later, -3)) == remarks(shown)
 
 
 def test_what_a_file_calls_notes_may_be_anything(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from gpuprof_widgets.runtime_carrier import cell_display
 from gpuprof_widgets.trace.edit import NewSlice, kept_slices, with_slices
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.readers import load
+from gpuprof_widgets.trace.remarks import REMARKS
 from gpuprof_widgets.trace.schema import NVTX_RANGE
 
 if TYPE_CHECKING:
@@ -210,7 +211,8 @@ def light(record: Record, waits: pd.DataFrame, clock_ns: int = 0) -> Record:
     drawn = _drawn(trace)
     trace = replace(trace, args={}, counters=trace.counters.iloc[:0])
     trace, wait_slices = _shortened(trace, waits, clock_ns)
-    metadata = {key: record.metadata[key] for key in ("source", "label") if key in record.metadata}
+    kept = ("source", "label", REMARKS)
+    metadata = {key: record.metadata[key] for key in kept if key in record.metadata}
     return Record(with_slices(kept_slices(trace, drawn), wait_slices), None, metadata)
 
 

@@ -33,7 +33,7 @@ from gpuprof_widgets.trace.owners import (
     open_on_other_track,
     run_region,
 )
-from gpuprof_widgets.trace.remarks import FOCUS, REMARKS, remarks, without_places
+from gpuprof_widgets.trace.remarks import FOCUS, REMARKS, moved, remarks, without_places
 from gpuprof_widgets.trace.schema import NONE, UNCUT_ARGS, WINDOW
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
@@ -194,10 +194,15 @@ def _at(values: pd.Series, rows: NDArray[np.int64]) -> pd.Series:
 
 
 def shifted(record: Record, by_ns: int) -> Record:
-    """Return the record with ``by_ns`` added to all times of its trace, but not of its metadata."""
+    """Return the record with ``by_ns`` added to all times of its trace and of the reader's notes.
+
+    Other times of its metadata stay, and the place at which its reports open is left out.
+    """
     if not by_ns:
         return record
     metadata = without_places(record.metadata, FOCUS, REMARKS)
+    if notes := remarks(record):
+        metadata[REMARKS] = [moved(remark, by_ns) for remark in notes]
     return replace(record, trace=_shifted(record.trace, by_ns), metadata=metadata)
 
 

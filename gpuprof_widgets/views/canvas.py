@@ -75,6 +75,28 @@ modules, which lie around the ops, have a lightness of their own: dark and pale.
 the same table for the page; a test compares the two.
 """
 
+
+def _mixed(colour: str, towards: float, share: float) -> RGB:
+    """Return a colour mixed with black (0) or white (1)."""
+    red, green, blue = (channel + (towards - channel) * share for channel in to_rgb(colour))
+    return red, green, blue
+
+
+FAMILY_COLOURS: dict[str, RGB] = {
+    "matrix product": to_rgb("#009E73"),
+    "convolution": _mixed("#009E73", 0, 0.5),
+    "attention": _mixed("#0072B2", 0, 0.55),
+    "normalisation": _mixed("#E69F00", 0, 0.45),
+    "softmax": _mixed("#D55E00", 0, 0.5),
+    "reduction": _mixed("#56B4E9", 0, 0.35),
+    "elementwise": _mixed("#009E73", 1, 0.6),
+    "lookup": _mixed("#F0E442", 0, 0.3),
+    "sort, scan": _mixed("#CC79A7", 0, 0.5),
+    "communication": _mixed("#D16C54", 1, 0.45),
+    "other kernel": _mixed("#999999", 0, 0.3),
+}
+"""The colour of each family of kernels (`kernel_families`), as `categories.ts` has them."""
+
 KIND_OF_CATEGORY = {name: kind for kind, (_, categories) in KINDS.items() for name in categories}
 
 
@@ -136,7 +158,7 @@ class Canvas:
         described = PngInfo()
         described.add_itxt("Title", printable(title))
         file = io.BytesIO()
-        image.save(file, format="png", pnginfo=described)
+        image.save(file, format="png", pnginfo=described, optimize=True)
         return file.getvalue()
 
     def svg(self, title: str) -> bytes:
@@ -208,8 +230,13 @@ def kind_of(category: str) -> str:
 
 
 @cache
-def colour_of(name: str, category: str) -> RGB:
-    """Return the fill of a bar; bars of one category differ a little by name."""
+def colour_of(name: str, category: str, family: str = "") -> RGB:
+    """Return the fill of a bar: that of a kernel's family, else of its category and name.
+
+    Bars of one category differ a little by name.
+    """
+    if category == "kernel" and family:
+        return FAMILY_COLOURS[family]
     shade = sum(map(ord, name)) % 5 * 0.06
     red, green, blue = to_rgb(KINDS[kind_of(category)][0])
     return red + (1 - red) * shade, green + (1 - green) * shade, blue + (1 - blue) * shade

@@ -12,10 +12,20 @@ from typing import Any
 import pandas as pd
 
 from gpuprof_widgets.analyses.compare import tables
+from gpuprof_widgets.analyses.compare.line_matching import line_name, other_names
 from gpuprof_widgets.analyses.compare.measured import QUANTITIES
+from gpuprof_widgets.analyses.compare.paired_tree import CELL_LINE
 from gpuprof_widgets.analyses.compare.sentences import comparison_findings
 from gpuprof_widgets.analyses.compare.source import edits
-from gpuprof_widgets.analyses.compare.tables import ADDED, MEASURE, NOISE, SAME, Runs
+from gpuprof_widgets.analyses.compare.tables import (
+    ADDED,
+    BY_NUMBER,
+    GONE,
+    MEASURE,
+    NOISE,
+    SAME,
+    Runs,
+)
 from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.page import Page, finding_lines
@@ -24,11 +34,12 @@ from gpuprof_widgets.views.report import (
     Picture,
     html_page,
     html_summary,
+    remark_lines,
     text_summary,
     three_outputs,
 )
 from gpuprof_widgets.views.side_by_side import Row, page_group, placed, timelines_picture
-from gpuprof_widgets.views.source_table import line_names, page_source, static_source, text_source
+from gpuprof_widgets.views.source_table import page_source, static_source, text_source
 from gpuprof_widgets.views.table import Column, Table
 from gpuprof_widgets.views.table_renderers import html_table, listed, page_table
 
@@ -76,6 +87,7 @@ def comparison_page(runs: Runs) -> Page:
         "findings": finding_lines(comparison_findings(runs), 0),
         "notes": [],
         "has_times": has_times,
+        "name_pairs": [(CELL_LINE, *pair) for pair in other_names(runs.a, runs.b)],
         "steps": [_step_ranges(row.record) for row in placed(rows)],
         "tables": delta_tables(runs),
     }
@@ -107,13 +119,20 @@ def static_bundle(runs: Runs) -> dict[str, str]:
 def static_html(runs: Runs) -> str:
     """Return findings and tables as HTML without script, as in `report.static_html`."""
     shown = map(html_table, [*static_source(runs), *_tables(runs)])
-    return html_summary(comparison_findings(runs), shown, all_in=ALL_FINDINGS)
+    found = comparison_findings(runs)
+    return html_summary(found, shown, remarks=_remarks(runs), all_in=ALL_FINDINGS)
 
 
 def static_text(runs: Runs) -> str:
     """Return findings and tables as plain text: below 80 columns, no escape codes."""
     shown = [*text_source(runs), *_tables(runs)]
-    return text_summary(comparison_findings(runs), shown, all_in=ALL_FINDINGS)
+    found = comparison_findings(runs)
+    return text_summary(found, shown, remarks=_remarks(runs), all_in=ALL_FINDINGS)
+
+
+def _remarks(runs: Runs) -> list[str]:
+    """Return the authors' notes of both runs, whose times are since the start of each run."""
+    return [line for row in placed(_rows(runs)) for line in remark_lines(row.record, row.title)]
 
 
 def titled_tables(runs: Runs) -> list[tuple[str, str, pd.DataFrame]]:
@@ -157,7 +176,8 @@ def _named(table: pd.DataFrame) -> pd.DataFrame:
     if "code" not in table:
         return table
     number = table["line_b"].where(table["line_b"] >= 0, table["line_a"])
-    return table.assign(name=number.astype(str) + ": " + table["code"])
+    lines = zip(number, table["code"], strict=True)
+    return table.assign(name=[line_name(line, code) for line, code in lines])
 
 
 def _tables(runs: Runs) -> list[Table]:
@@ -180,11 +200,21 @@ def _calls(table: pd.DataFrame) -> tuple[Column, ...]:
 
 def _marked(table: pd.DataFrame) -> list[str]:
     """Return the names, marked where only one run has them."""
-    marks = {"added": " (new in B)", "gone": " (gone)"}
+    marks = _words(table)
     return [
-        f"{name}{marks.get(change, '')}"
+        f"{name} ({marks[change]})" if change in marks else name
         for name, change in zip(table["name"], table["change"], strict=True)
     ]
+
+
+def _words(table: pd.DataFrame) -> dict[str, str]:
+    """Return what the table says of rows that only one run has.
+
+    A line that is matched by its number may have moved: it is neither new nor gone.
+    """
+    if table.attrs.get(BY_NUMBER):
+        return {ADDED: "in B only", GONE: "in A only"}
+    return {ADDED: "new in B", GONE: "gone"}
 
 
 def delta_tables(runs: Runs) -> list[dict[str, Any]]:
@@ -208,7 +238,7 @@ def _page_delta(key: str, noun: str, title: str, table: pd.DataFrame) -> dict[st
     rows = table.assign(
         ratio=table["b_ns"] / table["a_ns"].where(table["a_ns"] != 0),
         calls_delta=_calls_delta(table),
-        change=table["change"].replace(ADDED, "new in B"),
+        change=table["change"].replace(_words(table)),
     )
     return {
         **page_table(listed(Table(title, columns, rows, sort="delta_ns"), MOST_ROWS)),
@@ -242,7 +272,8 @@ def _category(row: dict[Any, Any]) -> str:
 def _names(row: dict[Any, Any]) -> list[list[str]]:
     """Return the names that the row's events have in A, and in B."""
     if "code" in row:
-        return line_names((row["line_a"], row["code_a"]), (row["line_b"], row["code"]))
+        sides = (row["line_a"], row["code_a"]), (row["line_b"], row["code"])
+        return [[line_name(line, code)] if line >= 0 else [] for line, code in sides]
     if "name_a" not in row:
         return [[], []]
     return [[name for name in str(row[key]).split("\n") if name] for key in ("name_a", "name_b")]

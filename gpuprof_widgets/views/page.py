@@ -75,10 +75,6 @@ def _report_store(
         "rows_kept": payload.rows_kept,
         "findings": finding_lines(findings(record), shown_rows, line_places(record)),
         "notes": [str(note) for note in record.metadata.get("notes", ())],
-        "remarks": [
-            {"text": remark["text"], "start": remark["start_ns"], "end": remark["end_ns"]}
-            for remark in remarks(record)
-        ],
         "focus": _page_focus(record, shown_rows),
         "sort": sort_key(ops),
         "functions_sort": _functions_column(functions) if PYTHON_PANEL in panels(record) else "",
@@ -95,6 +91,10 @@ def page_store(record: Record, payload: Payload, *, label: str, uid: str = "") -
         "label": label,
         "frames_of": frames_of(record),
         "on_gpu": _has_gpu(record),
+        "remarks": [
+            {"text": remark["text"], "start": remark["start_ns"], "end": remark["end_ns"]}
+            for remark in remarks(record)
+        ],
     }
 
 

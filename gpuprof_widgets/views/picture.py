@@ -7,7 +7,7 @@ hardly depends on the number of events.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -16,26 +16,33 @@ from textwrap import wrap
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from matplotlib.colors import to_rgb
 from matplotlib.ticker import MaxNLocator
 
 from gpuprof_widgets.analyses.call_tree import call_tree, flame_source
 from gpuprof_widgets.analyses.columns import format_ns, format_share
 from gpuprof_widgets.analyses.findings import findings
+from gpuprof_widgets.analyses.kernel_families import families
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.python_time import has_python_alone
 from gpuprof_widgets.trace.links import rows_by
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.pstats import frames_of, function_kind
+from gpuprof_widgets.trace.remarks import Remark, remarks
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES, REGION_CATEGORIES
 from gpuprof_widgets.views.canvas import (
     BAND,
+    CARD,
+    FAMILY_COLOURS,
     FRAMES,
     HEIGHT,
+    INK,
     KINDS,
     MUTED,
     WIDTH,
     Box,
     Canvas,
+    Colour,
     colour_of,
     kind_of,
 )
@@ -47,6 +54,10 @@ Ints = npt.NDArray[np.intp]
 TIMELINE = Box(200, 66, 1188, 352)
 FLAME_GRAPH = Box(12, 424, 780, 650)
 TOP_OPS = Box(812, 424, 1188, 650)
+FAMILIES_BELOW = 32
+"""Pixels from the time axis to the legend of the kernels."""
+FLAGS_HEIGHT = 16
+"""Pixels above the tracks for the texts of the reader's notes, if there are any."""
 MAX_DEPTH = 6
 MAX_AROUND = 8
 MAX_LEVELS = 28
@@ -81,10 +92,11 @@ def drawn(record: Record, view: str) -> Canvas:
     if view == "all":
         draw_headline(canvas, headline(record))
     if view in ("all", "timeline"):
-        draw_timeline(canvas, record.trace)
+        draw_timeline(canvas, record)
         draw_legend(canvas, record)
     if view in ("all", "flame_graph"):
-        draw_flame_graph(canvas, call_tree(record, source=flame_source(record)))
+        tree = call_tree(record, source=flame_source(record))
+        draw_flame_graph(canvas, tree, families(record.trace))
     if view in ("all", "ops"):
         draw_top_ops(canvas, record)
     return canvas
@@ -102,15 +114,47 @@ def draw_headline(canvas: Canvas, words: str) -> None:
         canvas.text(12, 16 + 16 * number, line, size=9.9, weight="bold")
 
 
-def draw_timeline(canvas: Canvas, trace: Trace) -> None:
-    """Draw the tracks from top to bottom, one row of bars per nesting level; then the time axis."""
+def draw_timeline(canvas: Canvas, record: Record) -> None:
+    """Draw the tracks from top to bottom, one row of bars per nesting level; then the time axis.
+
+    The notes of the reader stand above them.
+    """
+    trace = record.trace
     lanes = shown_lanes(trace)
     shown = [level for lane in lanes.values() for level in lane]
-    height = min(18, (TIMELINE.bottom - TIMELINE.top) // max(len(shown), 1))
+    top = TIMELINE.top + (FLAGS_HEIGHT if remarks(record) else 0)
+    height = min(18, (TIMELINE.bottom - top) // max(len(shown), 1))
     time = (trace.start_ns, trace.end_ns)
-    bottom = draw_levels(canvas, trace, shown, time, top=TIMELINE.top, height=height)
+    bottom = draw_levels(canvas, trace, shown, time, top=top, height=height)
+    draw_remarks(canvas, remarks(record), time, top=top, bottom=bottom)
     draw_axis(canvas, trace.span_ns, bottom)
+    draw_families(canvas, bottom + FAMILIES_BELOW, record)
     _draw_omitted(canvas, trace, lanes)
+
+
+def draw_remarks(
+    canvas: Canvas, notes: Sequence[Remark], time: tuple[int, int], *, top: int, bottom: int
+) -> None:
+    """Draw each note, of a range of time in ns, as a line or a band, with its text above ``top``.
+
+    A text ends where the next one begins; of notes at one place the first has it.
+    """
+    start, end = time
+    scale = (TIMELINE.right - TIMELINE.left) / max(end - start, 1)
+    moments = [(note["start_ns"], note["end_ns"]) for note in notes]
+    edges = [
+        [TIMELINE.left + round((min(max(ns, start), end) - start) * scale) for ns in moment]
+        for moment in moments
+    ]
+    for left, right in edges:
+        canvas.fill(Box(left, top, right, bottom), (to_rgb(INK), 0.1))
+        canvas.fill(Box(left, top - FLAGS_HEIGHT + 2, left + 1, bottom), INK)
+        canvas.fill(Box(right, top, right + 1, bottom), INK)
+    following = TIMELINE.right
+    for (left, _), note in reversed(list(zip(edges, notes, strict=True))):
+        box = Box(left + 1, top - FLAGS_HEIGHT, following, top)
+        canvas.label(box, note["text"].replace("`", ""), to_rgb(CARD))
+        following = left
 
 
 def shown_lanes(trace: Trace) -> dict[int, list[Level]]:
@@ -166,6 +210,7 @@ def draw_level(
 ) -> None:
     """Draw one nesting level of a track as one row of bars, over a range of time in ns."""
     row, left, right, opacity = runs(level, *time, into.right - into.left)
+    family = families(trace)
     for start, end, strength, words, category in zip(
         (into.left + left).tolist(),
         (into.left + right).tolist(),
@@ -174,7 +219,7 @@ def draw_level(
         trace.slices["category"].iloc[row].astype(str),
         strict=True,
     ):
-        colour = colour_of(words, category)
+        colour = colour_of(words, category, family.get(words, ""))
         canvas.fill(Box(start, into.top, end, into.bottom - 1), (colour, strength))
         canvas.label(Box(start - 1, into.top, end, into.bottom), words, colour)  # and the gap
 
@@ -210,19 +255,30 @@ def draw_legend(canvas: Canvas, *records: Record) -> None:
     present = {kind_of(category) for category in categories}
     frames = {frames_of(record) for record in records}
     frames_word = frames.pop() if len(frames) == 1 else "functions"
-    x = TIMELINE.left
-    for kind, (colour, _) in KINDS.items():
-        if kind in present:
-            canvas.fill(Box(x, 48, x + 11, 59), colour)
-            word = frames_word if kind == FRAMES else kind
-            canvas.text(x + 15, 54, word, size=7.8, color=MUTED)
-            x += 30 + int(len(word) * 6)
+    shown = [(kind, colour) for kind, (colour, _) in KINDS.items() if kind in present - {"kernel"}]
+    words = [(frames_word if kind == FRAMES else kind, colour) for kind, colour in shown]
+    _draw_patches(canvas, TIMELINE.left, 54, words)
 
 
-def draw_flame_graph(canvas: Canvas, tree: pd.DataFrame) -> None:
+def draw_families(canvas: Canvas, y: int, *records: Record) -> None:
+    """Draw a patch and a word for each family of kernels in the records, at this height."""
+    present = {family for record in records for family in families(record.trace).values()}
+    shown = [(name, colour) for name, colour in FAMILY_COLOURS.items() if name in present]
+    _draw_patches(canvas, FLAME_GRAPH.left, y, shown)
+
+
+def _draw_patches(canvas: Canvas, x: int, y: int, shown: Iterable[tuple[str, Colour]]) -> None:
+    """Draw patches, each with its word, from left to right."""
+    for word, colour in shown:
+        canvas.fill(Box(x, y - 6, x + 11, y + 5), colour)
+        canvas.text(x + 15, y, word, size=7.3, color=MUTED)
+        x += 28 + round(len(word) * 5.6)
+
+
+def draw_flame_graph(canvas: Canvas, tree: pd.DataFrame, family: Mapping[str, str]) -> None:
     """Draw the call tree with its root on top, under a parent the longest child on the left.
 
-    Nodes narrower than a pixel are left out.
+    Nodes narrower than a pixel are left out. ``family``: of each kernel, by name.
     """
     canvas.text(FLAME_GRAPH.left, 410, "Flame graph: time by call path", weight="bold", size=8.9)
     scale = (FLAME_GRAPH.right - FLAME_GRAPH.left) / max(int(tree["total_ns"].iloc[0]), 1)
@@ -233,7 +289,7 @@ def draw_flame_graph(canvas: Canvas, tree: pd.DataFrame) -> None:
         right = beginning[node["parent"]] = left + node["total_ns"] * scale
         top = FLAME_GRAPH.top + FLAME_ROW * node["depth"]
         box = Box(round(left), top, round(right), top + FLAME_ROW)
-        colour = colour_of(node["name"], node["category"])
+        colour = colour_of(node["name"], node["category"], family.get(node["name"], ""))
         gap = int(right - left > 3)
         canvas.fill(Box(box.left, top, box.right - gap, box.bottom - 1), colour)
         canvas.label(box, node["name"], colour)

@@ -340,10 +340,7 @@ def _notes(record: Record) -> list[str]:
 
 def _remarks(record: Record) -> list[str]:
     """Return the author's notes with their times, and where the report opens, one line each."""
-    lines = [
-        f"Note {_place(remark['start_ns'], remark['end_ns'])}: {remark['text']}"
-        for remark in remarks(record)
-    ]
+    lines = remark_lines(record)
     place = focus(record)
     if place:
         at = [_place(*place["range_ns"])] if place["range_ns"] else []
@@ -352,6 +349,15 @@ def _remarks(record: Record) -> list[str]:
         )
         lines += [f"The report opens {' '.join([*at, *rows])}"] if at or rows else []
     return lines
+
+
+def remark_lines(record: Record, of: str = "") -> list[str]:
+    """Return the author's notes with their times; ``of`` says which of several records it is."""
+    where = f"Note in {of}," if of else "Note"
+    return [
+        f"{where} {_place(remark['start_ns'], remark['end_ns'])}: {remark['text']}"
+        for remark in remarks(record)
+    ]
 
 
 def _place(start_ns: int, end_ns: int) -> str:

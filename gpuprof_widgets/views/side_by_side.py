@@ -12,17 +12,22 @@ from typing import Any
 
 from gpuprof_widgets.analyses.columns import format_ns
 from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.remarks import remarks
 from gpuprof_widgets.trace.window import shifted
 from gpuprof_widgets.views.canvas import MUTED, WIDTH, Box, Canvas
 from gpuprof_widgets.views.encoding import BUDGET_BYTES, encode
 from gpuprof_widgets.views.page import Page, page_store
 from gpuprof_widgets.views.picture import (
+    FAMILIES_BELOW,
+    FLAGS_HEIGHT,
     TIMELINE,
     Level,
     draw_axis,
+    draw_families,
     draw_headline,
     draw_legend,
     draw_levels,
+    draw_remarks,
     levels,
 )
 from gpuprof_widgets.views.report import MimeBundle, Picture, html_page, three_outputs
@@ -33,7 +38,7 @@ MOST_PICTURED = 16
 LEVELS = 40
 """Rows of bars of all timelines together in the picture."""
 TITLE_HEIGHT, LEVEL_HEIGHT, GAP = 16, 13, 6
-PICTURE_AXIS_HEIGHT = 30
+PICTURE_AXIS_HEIGHT = 44
 
 
 @dataclass(frozen=True)
@@ -139,22 +144,30 @@ def timelines_png(rows: Sequence[Row], headline: str) -> bytes:
     shown = rows[:MOST_PICTURED]
     each = max(LEVELS // len(shown), 2)
     lanes = [_busiest(row.record.trace, each) for row in shown]
-    heights = [TITLE_HEIGHT + LEVEL_HEIGHT * max(len(lane), 1) + GAP for lane in lanes]
+    flags = [FLAGS_HEIGHT if remarks(row.record) else 0 for row in shown]
+    heights = [
+        TITLE_HEIGHT + above + LEVEL_HEIGHT * max(len(lane), 1) + GAP
+        for lane, above in zip(lanes, flags, strict=True)
+    ]
     canvas = Canvas(Box(0, 0, WIDTH, TIMELINE.top + sum(heights) + PICTURE_AXIS_HEIGHT))
     draw_headline(canvas, headline.replace("`", ""))
     draw_legend(canvas, *(row.record for row in shown))
     end = max(max(row.record.trace.end_ns for row in rows), 1)
     top = TIMELINE.top
-    for row, lane, height in zip(shown, lanes, heights, strict=True):
+    for row, lane, height, above in zip(shown, lanes, heights, flags, strict=True):
         words = f"{shortened(row.title, 90)} · {format_ns(row.record.trace.span_ns)}"
         canvas.text(TIMELINE.left, top + TITLE_HEIGHT / 2, words, size=8.3, weight="bold")
-        below = top + TITLE_HEIGHT
-        draw_levels(canvas, row.record.trace, lane, (0, end), top=below, height=LEVEL_HEIGHT)
+        below = top + TITLE_HEIGHT + above
+        bottom = draw_levels(
+            canvas, row.record.trace, lane, (0, end), top=below, height=LEVEL_HEIGHT
+        )
+        draw_remarks(canvas, remarks(row.record), (0, end), top=below, bottom=bottom)
         top += height
     draw_axis(canvas, end, top)
+    draw_families(canvas, top + FAMILIES_BELOW, *(row.record for row in shown))
     if len(rows) > len(shown):
         words = f"not drawn here: {len(rows) - len(shown)} more timelines"
-        canvas.text(TIMELINE.right, top + 24, words, size=7.3, color=MUTED, ha="right")
+        canvas.text(TIMELINE.right, top + FAMILIES_BELOW, words, size=7.3, color=MUTED, ha="right")
     return canvas.png(headline)
 
 

@@ -1,0 +1,115 @@
+"""The picture of the views: colours of kernels by family, and the notes of the reader."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import pytest
+from matplotlib.colors import to_hex, to_rgb
+
+from gpuprof_widgets.analyses.compare.tables import Runs
+from gpuprof_widgets.analyses.kernel_families import FAMILIES
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.remarks import with_remark
+from gpuprof_widgets.views.canvas import FAMILY_COLOURS, INK, Canvas, luminance
+from gpuprof_widgets.views.comparison import static_html, static_text
+from gpuprof_widgets.views.picture import TIMELINE, drawn, picture_svg
+from gpuprof_widgets.views.side_by_side import Row, page_group, placed, timelines_png
+from tests.traces import kernel, op, trace_of
+
+MS = 1_000_000
+
+
+def small() -> Record:
+    return trace_of(
+        op("aten::mm", ts=0, dur=100 * MS),
+        kernel("sgemm_64x64", ts=0, dur=50 * MS),
+        kernel("void at::native::vectorized_elementwise_kernel", ts=50 * MS, dur=50 * MS),
+    )
+
+
+def words_of(canvas: Canvas) -> list[str]:
+    return [str(words["s"]) for words in canvas.words]
+
+
+def test_kernels_have_the_colour_of_their_family_and_the_legend_names_it() -> None:
+    svg = picture_svg(small(), "timeline").decode()
+    fills = set(re.findall(r"fill: (#\w+)", svg))
+    shown = ("matrix product", "elementwise")
+    assert {to_hex(FAMILY_COLOURS[family]) for family in shown} <= fills
+    assert to_hex(FAMILY_COLOURS["reduction"]) not in fills
+    words = words_of(drawn(small(), "all"))
+    assert [word for word in words if word in FAMILIES] == list(shown)
+    assert "kernel" not in words
+
+
+def test_every_family_has_a_colour_on_which_its_names_can_be_read() -> None:
+    assert tuple(FAMILY_COLOURS) == FAMILIES
+    assert len(set(FAMILY_COLOURS.values())) == len(FAMILIES)
+    for fill in FAMILY_COLOURS.values():
+        contrast = [
+            (max(pair) + 0.05) / (min(pair) + 0.05)
+            for ink in ("black", "white")
+            for pair in [(luminance(fill), luminance(to_rgb(ink)))]
+        ]
+        assert max(contrast) >= 4.5
+
+
+def test_a_note_is_a_band_or_a_line_with_its_text_above_the_tracks() -> None:
+    record = with_remark(small(), "the `gemm` runs", (20 * MS, 40 * MS))
+    record = with_remark(record, "and ends", 50 * MS)
+    canvas = drawn(record, "all")
+    width = TIMELINE.right - TIMELINE.left
+    left, right, moment = (TIMELINE.left + round(width * part) for part in (0.2, 0.4, 0.5))
+    (band, line) = canvas.boxes[to_rgb(INK), 0.1]
+    assert (band.left, band.right) == (left, right)
+    assert (line.left, line.right) == (moment, moment)
+    assert {box.left for box in canvas.boxes[INK]} == {left, right, moment}
+    texts = {str(words["s"]): words for words in canvas.words}
+    for text, x in {"the gemm runs": left, "and ends": moment}.items():
+        assert 0 <= texts[text]["x"] - x < 8
+        assert TIMELINE.top <= texts[text]["y"] <= band.top
+    assert not drawn(small(), "all").boxes[INK]
+
+
+def test_texts_of_notes_end_where_the_next_begins() -> None:
+    record = small()
+    for number in range(8):
+        record = with_remark(record, f"note {number} says a good deal more", 10 * number * MS)
+    canvas = drawn(record, "all")
+    notes = [words for words in canvas.words if str(words["s"]).startswith("note ")]
+    assert [str(words["s"]).endswith("…") for words in notes].count(True) == 7
+    for before, after in pairwise(sorted(float(words["x"]) for words in notes)):
+        assert after > before
+
+
+@pytest.mark.parametrize("ends", [(0, 0), (100, 100), (0, 100)])
+def test_notes_at_the_ends_stay_inside(ends: tuple[int, int]) -> None:
+    start, end = (ns * MS for ns in ends)
+    canvas = drawn(with_remark(small(), "here", (start, end)), "all")
+    for box in canvas.boxes[INK]:
+        assert TIMELINE.left <= box.left <= TIMELINE.right
+
+
+def test_notes_of_several_runs_stand_on_the_common_clock() -> None:
+    a = with_remark(small(), "of a", 20 * MS)
+    rows = [Row(a, "A"), Row(small(), "B", 5 * MS)]
+    on_page = [store["remarks"] for store in page_group(rows)["stores"]]
+    assert on_page == [[{"text": "of a", "start": 20 * MS, "end": 20 * MS}], []]
+    later = [Row(a, "A", 7 * MS), Row(small(), "B", 0)]
+    assert page_group(later)["stores"][0]["remarks"][0]["start"] == 27 * MS
+    with_notes, without = timelines_png(placed(rows), ""), timelines_png(placed(rows[1:] * 2), "")
+    assert height(with_notes) > height(without)
+
+
+def height(png: bytes) -> int:
+    return int.from_bytes(png[20:24], "big")
+
+
+def test_a_comparison_says_which_run_a_note_is_about() -> None:
+    noted = with_remark(small(), "the second half is new", (50 * MS, 100 * MS))
+    runs = Runs.of(small(), noted, None)
+    line = "Note in B, from 50.000 ms to 100.000 ms: the second half is new"
+    assert line in static_html(runs)
+    assert line in " ".join(static_text(runs).split())
