@@ -13,7 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuprof_widgets.analyses.flops import slice_flops
-from gpuprof_widgets.analyses.lines import cell_lines, line_keys
+from gpuprof_widgets.analyses.lines import (
+    Line,
+    cell_lines,
+    line_keys,
+    lines_beyond_limit,
+    lines_within,
+)
 from gpuprof_widgets.analyses.op_calls import shape_codes
 from gpuprof_widgets.analyses.operators import Allocations, allocations
 from gpuprof_widgets.analyses.owners import LineSource, line_sources
@@ -39,6 +45,8 @@ COPY_SIZE = "bytes"
 
 ORDINARY, WAITS, WAITS_FOR_ITS_COPY, FIRST_LINE = 0, 1, 2, 3
 """Kinds of slices; those of cell lines follow: two for each line, the second for later pieces."""
+
+AT_LEAST, AT_MOST, ABOUT = "≥", "≤", "≈"
 
 MOST_TRACKS = 1_000
 """A file of 300,000 threads took minutes to draw, and its page as long to open."""
@@ -219,6 +227,47 @@ def page_lines(record: Record, label_kinds: list[int]) -> dict[str, Any] | None:
         "copy_waits": [
             label for label, kind in enumerate(label_kinds) if kind == WAITS_FOR_ITS_COPY
         ],
+        "limit": (record.metadata.get("lines") or {}).get("limit", 0),
+        "incomplete": [
+            [place[line], int(runs.is_cut), [place[other] for other in runs.others]]
+            for line, runs in incomplete_lines(record).items()
+            if line in place
+        ],
+    }
+
+
+@dataclass(frozen=True)
+class IncompleteRuns:
+    """What the numbers of a line lack and what they have of others.
+
+    ``is_cut``: it ran more often than is recorded; ``others``: the lines whose further runs count
+    for it.
+    """
+
+    is_cut: bool
+    others: tuple[Line, ...]
+
+    def sign(self, column: str) -> str:
+        """Return what the line's number in a column of `lines` is: at least, at most or about it.
+
+        As engine/lines.ts does.
+        """
+        has_others = bool(self.others) and column not in ("calls", "wall_ns")
+        if self.is_cut:
+            return ABOUT if has_others else AT_LEAST
+        return AT_MOST if has_others else ""
+
+
+def incomplete_lines(record: Record) -> dict[Line, IncompleteRuns]:
+    """Return the lines that `lines` calls incomplete."""
+    known = cell_lines(record.trace)
+    cut = lines_beyond_limit(known, record)
+    return {
+        line: IncompleteRuns(
+            line in cut,
+            tuple(sorted(lines_within(known, record.trace, line, set(cut)) - {line})),
+        )
+        for line in sorted(set(cut).union(*cut.values()))
     }
 
 

@@ -25,6 +25,13 @@ from gpuprof_widgets.analyses.python_time import has_python_alone, python_time
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
 from gpuprof_widgets.views.page_panels import panels
+from gpuprof_widgets.views.page_rows import (
+    ABOUT,
+    AT_LEAST,
+    AT_MOST,
+    IncompleteRuns,
+    incomplete_lines,
+)
 from gpuprof_widgets.views.table import Column, Panel, Table
 
 NAME_WIDTH = 20
@@ -77,6 +84,12 @@ LINES_WHERE_RECORDED = (
     Column("device_ns", "GPU", "ns"),
     Column("wait_ns", "GPU wait", "ns"),
 )
+SIGNS = {
+    AT_LEAST: f"{AT_LEAST}: of its first runs alone, for it ran more often than is recorded.",
+    AT_MOST: f"{AT_MOST}: with further runs of lines within it, not recorded one by one.",
+    ABOUT: f"{ABOUT}: of its first runs alone, with further runs of lines within it.",
+}
+"""What the signs before numbers of lines mean."""
 WAITING_SHARE = Column("waiting_share", "share", "share")
 WAITS_MATTER = 0.05  # of the time of all Python functions; shorter waits are not shown
 HOTTEST = 5
@@ -160,7 +173,26 @@ def hottest_lines(record: Record) -> Table | None:
         self_share=[share_of(self_ns, whole) for self_ns in table["self_ns"]],
     )
     recorded = tuple(column for column in LINES_WHERE_RECORDED if table[column.key].any())
-    return _ranking("Line", (*LINES, *recorded), table, by="self time", top=HOTTEST)
+    shown, signs = _signed(record, table)
+    ranking = _ranking("Line", (*LINES, *recorded), shown, by="self time", top=HOTTEST)
+    return replace(ranking, notes=tuple(text for sign, text in SIGNS.items() if sign in signs))
+
+
+def _signed(record: Record, table: pd.DataFrame) -> tuple[pd.DataFrame, set[str]]:
+    """Return the lines with signs before the times that are not exact, and the hottest's signs."""
+    exact = IncompleteRuns(is_cut=False, others=())
+    incomplete = incomplete_lines(record)
+    runs = [incomplete.get(line, exact) for line in zip(table["cell"], table["line"], strict=True)]
+    times = [column.key for column in (*LINES, *LINES_WHERE_RECORDED) if column.unit == "ns"]
+    texts = {
+        key: [
+            f"{sign} {format_ns(ns)}" if ns and (sign := each.sign(key)) else ns
+            for each, ns in zip(runs, table[key], strict=True)
+        ]
+        for key in times
+    }
+    signs = {each.sign("self_ns") for each in runs[:HOTTEST]}
+    return table.assign(**texts), signs
 
 
 def waiting_functions(record: Record) -> Table | None:

@@ -212,6 +212,15 @@ def test_points_are_selected_by_mouse_and_keys(open_report: Open) -> None:
     )
 
 
+def test_a_plot_without_points_says_so_and_has_no_axes(open_report: Open) -> None:
+    report = open_report(busy())
+    plot = report.page.locator("svg.points")
+    expect(plot.locator("line.grid").first).to_be_attached()
+    state(report, f"store.brush([{9 * MS}, {10 * MS}])")  # aten::add alone
+    expect(plot).to_have_text("No row has both values here.")
+    expect(plot.locator("line, circle")).to_have_count(0)
+
+
 def test_bars_follow_the_range_and_select_their_rows(open_report: Open) -> None:
     report = open_report(busy())
     tab(report, "Gaps").click()

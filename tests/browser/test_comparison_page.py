@@ -159,6 +159,33 @@ def test_differences_are_sorted_and_filtered(open_page: Any) -> None:
     expect(table.locator("tbody tr")).to_have_count(1)
 
 
+def test_an_edited_line_is_one_bar_that_says_what_it_was(open_page: Any) -> None:
+    def run(code: str, dur: int) -> Record:
+        return trace_of(
+            cell_line(1, "x = load()", ts=0, dur=20),
+            cell_line(2, code, ts=20, dur=dur),
+            op("aten::mm", ts=21, dur=dur - 9),
+        )
+
+    page = open_page(Comparison(run("y = model(x.cpu())", 90), run("y = model(x)", 40)).report())
+    graph = page.locator("[role=application][aria-label^='Differential']")
+    expect(page.get_by_label("Zoomed path").first).to_contain_text("all threads")
+    graph.scroll_into_view_if_needed()
+    box = graph.bounding_box()
+    tooltip = page.get_by_role("tooltip").filter(visible=True)
+    texts = []
+    for level in (1, 2):
+        page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 19 * (level + 0.5))
+        expect(tooltip).to_have_count(1)
+        texts.append(tooltip.inner_text())
+    line, below = (" ".join(text.split()) for text in texts)
+    assert line.startswith("2: y = model(x)")
+    assert "In A 2: y = model(x.cpu())" in line
+    assert "90 ns → 40 ns" in line
+    assert below.startswith("aten::mm")
+    assert "81 ns → 31 ns" in below
+
+
 def test_the_flame_graph_follows_ranges_and_steps(open_page: Any) -> None:
     page = open_page(Comparison(A, B).report())
     expect(page.get_by_text("CPU time per step, 3 steps of each")).to_be_visible()

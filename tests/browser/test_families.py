@@ -12,6 +12,7 @@ from playwright.sync_api import Position, expect
 
 from gpuprof_widgets.analyses.kernel_families import FAMILIES
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.views.canvas import FAMILY_COLOURS
 from tests.browser.report_page import Open
 from tests.traces import copy, kernel, op, trace_of
 
@@ -68,6 +69,16 @@ def test_a_bar_has_the_colour_of_its_family(open_report: Open) -> None:
         colours = "store.constructor.colours.FAMILIES.map(({colour}) => colour)"
         colour = report.state(colours)[FAMILIES.index(family)]
         assert abs(drawn.astype(int) - np.round(colour)).max() <= 1
+
+
+def test_the_static_picture_has_the_colours_of_the_page(open_report: Open) -> None:
+    report = open_report(small())
+    page = report.state(
+        "store.constructor.colours.FAMILIES.map(({text, colour}) => [text, colour])"
+    )
+    assert [name for name, _ in page] == list(FAMILY_COLOURS)
+    for name, colour in page:
+        assert np.abs(np.array(colour) - 255 * np.array(FAMILY_COLOURS[name])).max() < 1, name
 
 
 def test_families_are_legible_and_have_outlines(open_report: Open) -> None:

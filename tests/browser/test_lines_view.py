@@ -253,6 +253,39 @@ def test_a_heading_chooses_what_the_bars_behind_the_code_show(open_report: Open)
         assert shares == pytest.approx(100 * values / values.max(), abs=0.01)
 
 
+def test_numbers_of_lines_that_ran_too_often_are_bounds_and_say_why(open_report: Open) -> None:
+    source = "%%gpuprofile\nfor x in data:\n    f(x)\nh()"
+    cell = {"label": "Cell [3]", "source": source, "statements": [2, 3, 4], "beyond_limit": [3]}
+    record = trace_of(
+        cell_line(2, "for x in data:", ts=0, dur=900 * MS),
+        cell_line(3, "f(x)", ts=0, dur=100 * MS),
+        cell_line(3, "f(x)", ts=100 * MS, dur=91 * MS),
+        cell_line(4, "h()", ts=900 * MS, dur=100 * MS),
+        lines={"limit": 10_000, "cells": [cell]},
+    )
+    report = open_report(record)
+
+    def told(code: str) -> list[list[Any]]:
+        script = "(cells) => cells.map((cell) => [cell.textContent, cell.getAttribute('title')])"
+        cells: list[list[Any]] = line(report, code).locator("td.number").evaluate_all(script)
+        return [[text.replace("\N{NO-BREAK SPACE}", " "), title] for text, title in cells]
+
+    runs = (
+        "Runs after the first 10,000 were not recorded one by one; "
+        "their time stands with the line around them."
+    )
+    assert told("f(x)") == [["≥ 191 ms 19 %", runs], ["≥ 191 ms", runs], ["≥ 2", runs]]
+    includes = "Includes further runs of line 3."
+    assert told("for x") == [["≤ 709 ms 71 %", includes], ["900 ms", None], ["1", None]]
+    assert told("h()") == [["100 ms 10 %", None], ["100 ms", None], ["1", None]]
+    columns = ["self_ns", "wall_ns", "calls"]
+    assert shown(report, columns) == expected(record, columns)
+    report.state("store.brush([100000000, 150000000])")
+    expect(line(report, "f(x)")).to_contain_text("≥ 50.0")
+    clipped = "(cells) => cells.some((cell) => cell.scrollWidth > cell.clientWidth)"
+    assert not table(report).locator("td.number").evaluate_all(clipped)
+
+
 def test_there_is_no_lines_view_without_lines(open_report: Open) -> None:
     report = open_report(trace_of(op("aten::mm", ts=0, dur=5 * MS)))
     expect(table(report)).to_have_count(0)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.remarks import with_focus, with_remark
+from gpuprof_widgets.views.side_by_side import Heading, Row, standalone_html
 from tests.browser.report_page import Open, Report, too_faint
 from tests.traces import annotation, kernel, op, trace_of
 
@@ -67,6 +68,45 @@ def test_flags_follow_the_view_and_work_by_keyboard(open_report: Open) -> None:
     report.state("store.visible.setv({start: 60e6, end: 70e6})")
     expect(flags(report).first).to_be_hidden()
     expect(flags(report).nth(1)).to_be_hidden()
+
+
+def marks(page: Page) -> list[list[float]]:
+    """Where each band and line of the notes begins, and its width, as shares of the timeline's."""
+    shares: list[list[float]] = page.locator(".flag-lines > div").evaluate_all(
+        """(marks) => marks.map(({offsetLeft, offsetWidth, classList, parentElement}) =>
+            [offsetLeft, classList.contains("stretch") ? offsetWidth : 0]
+                .map((pixels) => Math.round(100 * pixels / parentElement.offsetWidth) / 100))"""
+    )
+    return shares
+
+
+def test_a_range_is_a_band_and_a_moment_a_line(open_report: Open) -> None:
+    report = open_report(noted())
+    expect(flags(report)).to_have_count(2)
+    assert marks(report.page) == [[0.2, 0.3], [0.8, 0]]
+
+
+def test_notes_of_several_runs_stand_over_their_timelines(browser: Browser) -> None:
+    rows = [Row(noted(), "first"), Row(with_remark(small(), "only here", 50 * MS), "second")]
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    try:
+        page.set_content(standalone_html(rows, Heading("Two runs"), html=""))
+        groups = page.get_by_label("Notes on the timeline")
+        expect(groups).to_have_count(2)
+        expect(groups.nth(0).get_by_role("button")).to_have_count(2)
+        expect(groups.nth(1).get_by_role("button")).to_have_text("only here")
+        assert marks(page) == [[0.2, 0.3], [0.8, 0], [0.5, 0]]
+        second = page.get_by_role("application", name="Timeline.").nth(1)
+        flag, tracks = groups.nth(1).bounding_box(), second.bounding_box()
+        assert flag
+        assert tracks
+        assert flag["y"] + flag["height"] <= tracks["y"] + 1
+        groups.nth(0).get_by_role("button").first.click()
+        stores = "Object.values(window.gpuprof.reports)"
+        brushed = page.evaluate(f"{stores}.map((store) => store.window)")
+        assert brushed == [[20 * MS, 50 * MS]] * 2
+    finally:
+        page.close()
 
 
 def label_of(flag: Locator) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -220,6 +221,37 @@ def test_functions_of_cprofile_are_found_in_its_flame_graph(open_report: Open) -
     expect(report.page.get_by_text("1 bar found, 70 % of the time")).to_be_visible()
     box(report).fill("write")
     expect(result(report)).to_have_text("No name matches")
+
+
+def test_functions_that_cprofile_alone_knows_are_found_beside_events(open_report: Open) -> None:
+    calls = calls_of((None, "mm_all", 1, 30), ("mm_all", "augment", 2, 70))
+    report = open_report(replace(step(), calls=calls))
+    source = report.page.get_by_role("combobox", name="Source")
+    source.select_option(label="Python by cProfile (estimate)")
+    before = report.timeline.screenshot()
+    box(report).fill("augment")
+    expect(result(report)).to_have_text("1 function, not on the timeline")
+    expect(report.page.get_by_text("1 bar found, 70 % of the time")).to_be_visible()
+    assert report.timeline.screenshot() == before
+    assert "cProfile" in (result(report).get_attribute("title") or "")
+    box(report).fill("mm")
+    expect(result(report)).to_have_text(
+        "4 events of 3 names · CPU 3.00 ms · GPU 5.00 ms · 1 function, not on the timeline"
+    )
+    expect(report.page.get_by_text("1 bar found, 100 % of the time")).to_be_visible()
+
+
+def test_a_search_without_a_match_lights_nothing_and_dims_nothing(open_report: Open) -> None:
+    report = open_report(step())
+    box(report).fill("gemm")
+    assert len(lit(report)) == 2
+    box(report).fill("gemmx")
+    expect(result(report)).to_have_text("No name matches")
+    assert report.state("store.selection") is None
+    box(report).press("Enter")
+    assert report.state("store.selection") is None
+    box(report).fill("gemm")
+    assert len(lit(report)) == 2
 
 
 def test_one_box_searches_all_traces_of_a_page(open_report: Open, tmp_path: Path) -> None:

@@ -578,6 +578,15 @@ def test_minimap_chooses_what_is_in_view(open_report: Open) -> None:
     assert state(report, "store.window") is None
 
 
+def test_strips_of_the_overview_have_names_and_no_colour_of_a_family(open_report: Open) -> None:
+    report = open_report(trace_of(op("aten::mm", ts=0, dur=100), kernel("sgemm", ts=0, dur=100)))
+    expect(report.page.locator(".strips > span").filter(visible=True)).to_have_text(["CPU", "GPU"])
+    minimap = report.page.get_by_role("application", name="Overview of the whole trace")
+    picture = np.asarray(Image.open(BytesIO(minimap.screenshot())).convert("RGB")).astype(int)
+    red, green, blue = picture[picture.shape[0] * 3 // 4, picture.shape[1] // 2]
+    assert max(red, green, blue) - min(red, green, blue) < 12
+
+
 def test_minimap_of_python_alone_shows_how_deep_its_calls_are(open_report: Open) -> None:
     """One function is around all others, so that something runs all the time."""
     deep = [python(f"level {i}", ts=4 * MS, dur=2 * MS) for i in range(12)]

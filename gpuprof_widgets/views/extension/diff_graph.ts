@@ -7,7 +7,7 @@ import {diff_paint, type Paint} from "./categories"
 import type {Fact} from "./element"
 import {
   change_of, flame_sources, format_change, format_count, format_ns, lay_out, paired_tree, width_in,
-  type DiffMode, type DiffNode, type FlameNode, type FlameSource, type Window,
+  type DiffMode, type DiffNode, type FlameNode, type FlameSource, type NamePair, type Window,
 } from "./engine"
 import {IcicleGraph, IcicleView} from "./icicle"
 import {short_name} from "./paint"
@@ -42,10 +42,11 @@ export class DiffGraphView extends IcicleView<DiffNode> {
     }
   }
 
-  protected facts({total, self, device, calls}: DiffNode): Fact[] {
+  protected facts({was, total, self, device, calls}: DiffNode): Fact[] {
     const pair = ([a, b]: [number, number]): string => `${format_ns(a)} → ${format_ns(b)} (${format_change(b - a)})`
     const count = (value: number): string => Number(value.toPrecision(4)).toLocaleString("en")
-    const facts: Fact[] = [["Total, A → B", pair(total)], ["Self, A → B", pair(self)]]
+    const facts: Fact[] = was.map((name) => ["In A", name])
+    facts.push(["Total, A → B", pair(total)], ["Self, A → B", pair(self)])
     if (device[0] + device[1] > 0) {
       facts.push(["GPU time caused", pair(device)])
     }
@@ -81,6 +82,7 @@ type DiffGraphProps = {
   mode: p.Property<string>
   source: p.Property<string>
   steps: p.Property<[number, number][][]>
+  name_pairs: p.Property<NamePair[]>
 }
 
 export interface DiffGraph extends p.AttrsOf<DiffGraphProps> {}
@@ -100,6 +102,7 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
       mode: [Str, "both"],
       source: [Str, "ops"],
       steps: [List(List(Tuple(Float, Float))), []],
+      name_pairs: [List(Tuple(Str, Str, Str)), []],
     }))
   }
 
@@ -170,7 +173,7 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
         this.steps_compared = this.per_step ? this.count_steps(ranges) : null
         const [a, b] = this.steps_compared ?? [1, 1]
         this.trees = trees
-        this.tree.rebuild(paired_tree(trees[0], trees[1], [1 / a, 1 / b]), this.mode as DiffMode)
+        this.tree.rebuild(paired_tree(trees[0], trees[1], [1 / a, 1 / b], this.name_pairs), this.mode as DiffMode)
         this.forget()
         this.settle(() => this.tree_changed.emit())
       }
@@ -194,7 +197,10 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
 
   get marked(): Set<number> {
     const matches = this.runs.stores.find(({selection}) => selection?.source == "search")?.selection?.matches
-    return new Set(matches == null ? [this.chosen] : this.tree.nodes.flatMap(({id, name}) => id > 0 && matches(name) ? id : []))
+    if (matches == null) {
+      return new Set([this.chosen])
+    }
+    return new Set(this.tree.nodes.flatMap(({id, name, was}) => id > 0 && [name, ...was].some(matches) ? id : []))
   }
 
   pick(id: number, zoom: boolean): void {

@@ -1,7 +1,10 @@
 import {OKABE_ITO} from "./categories"
 import {css, mix, with_contrast} from "./colour"
 import {button, element} from "./element"
-import {cell_text, format_count, line_instances, line_of_row, type Column, type LineRow, type Store, type Window} from "./engine"
+import {
+  cell_text, format_count, line_instances, line_of_row, sign_of, why_inexact,
+  type Column, type LineRow, type LineValue, type Store, type Window,
+} from "./engine"
 import {Panel} from "./panel"
 import {TABLE_CSS, TableView} from "./table"
 import {marked_rows} from "./trace_store"
@@ -11,17 +14,18 @@ const LEGIBLE = 7
 const GUTTER = 40
 /** Pixels that line numbers and code keep at least. */
 const MIN_CODE = 320
+/** Pixels of a time with a sign in front, in any range, and of the share beside it. */
+const SIGNED = 88
+const SHARE = 52
 /** Number of selected events whose lines are looked up. */
 const MOST_LOOKED_UP = 1000
 
 /** A line of a cell, with its numbers if any statement of it was recorded; or a stretch of lines that is left out. */
 type Row = {text: TextLine, cell: number, numbers: LineRow | null}
 
-type Quantity = "calls" | "wall" | "self" | "cpu_self" | "device" | "backward_cpu" | "backward_device" | "wait" | "allocated"
-
 /** A column that can be shown as bars behind the code. */
 type NumberColumn = Column<Row> & {
-  of: Quantity
+  of: LineValue
   /** Whether each is a share of what the lines' values add up to; times in lines are shares of the range. */
   adds_up: boolean
 }
@@ -76,8 +80,13 @@ export class LinesView extends TableView<Row> {
         key: "code", label: "Code", unit: "text", is_code: true, indent: GUTTER, min_width: MIN_CODE,
         value: ({text}) => text.kind == "line" ? text.text : null,
       },
-      ...this.numbers.map((column) => column == this.heat && column.key != "calls" ? {...column, share: this.share_getter(column)} : column),
+      ...this.numbers.map((column) => column == this.heat && column.key != "calls" ? this.with_share(column) : column),
+      {key: "complete", label: "Complete", unit: "text", value: ({numbers}) => numbers == null ? null : is_exact(numbers) ? "yes" : "no", is_hidden: true},
     ]
+  }
+
+  private with_share(column: NumberColumn): NumberColumn {
+    return {...column, share: this.share_getter(column), min_width: column.min_width == null ? undefined : column.min_width + SHARE}
   }
 
   /** The share that the bars behind the code show. */
@@ -87,12 +96,20 @@ export class LinesView extends TableView<Row> {
 
   /** The columns that have anything to say in the whole record; of the backward pass the GPU's, if it has any. */
   private number_columns(): NumberColumn[] {
-    const has = (of: Quantity): boolean => this.whole_numbers.some((row) => row[of] != 0)
+    const has = (of: LineValue): boolean => this.whole_numbers.some((row) => row[of] != 0)
     const shown = QUANTITIES.filter(({of, optional}) => (!optional || has(of)) && !(of == "backward_cpu" && has("backward_device")))
     return shown.map(({of, adds_up, ...column}) => ({
-      unit: "ns", ...column, of, adds_up: adds_up ?? true,
+      unit: "ns", ...column, of, adds_up: adds_up ?? true, min_width: this.whole_numbers.every(is_exact) ? undefined : SIGNED,
       value: ({numbers}) => numbers?.[of] ?? null,
-      text: ({numbers}) => numbers == null ? "" : cell_text(numbers[of] == 0 ? null : numbers[of], column.unit ?? "ns"),
+      text: ({numbers}) => {
+        if (numbers == null) {
+          return ""
+        }
+        const text = cell_text(numbers[of] == 0 ? null : numbers[of], column.unit ?? "ns")
+        const sign = numbers[of] == 0 ? "" : sign_of(numbers, of)
+        return sign == "" ? text : `${sign}\u00a0${text}`
+      },
+      note: ({numbers}) => numbers == null || sign_of(numbers, of) == "" ? null : why_inexact(this.store.data.header.lines!, numbers),
     }))
   }
 
@@ -240,6 +257,11 @@ export class LinesView extends TableView<Row> {
       frame.scrollTop = line.offsetTop + line.offsetHeight - frame.clientHeight
     }
   }
+}
+
+/** Whether all numbers of a line are of all its runs and of no others. */
+function is_exact({is_cut, others}: LineRow): boolean {
+  return !is_cut && others.length == 0
 }
 
 const QUANTITIES: (Pick<NumberColumn, "key" | "of" | "label" | "title"> & {unit?: "bytes" | "count", adds_up?: boolean, optional: boolean})[] = [

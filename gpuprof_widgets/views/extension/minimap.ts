@@ -3,7 +3,8 @@ import type {Context2d} from "@bokehjs/core/util/canvas"
 import {Renderer} from "@bokehjs/models/renderers/renderer"
 
 import {kind_of} from "./categories"
-import {css, outline_of, type RGB} from "./colour"
+import {css, outline_of} from "./colour"
+import {element} from "./element"
 import {REGION_CATEGORIES, type Store, type Window} from "./engine"
 import {undo_key, UNDO_KEYS} from "./journal"
 import {paint_frame} from "./paint"
@@ -11,21 +12,26 @@ import {RangeBand} from "./range_band"
 import {Surface, SurfaceView} from "./surface"
 import {pan_to, TraceStore, view_key, view_wheel, zoom_to, type Selection} from "./trace_store"
 
-type Band = {colour: RGB, shares: Float32Array}
+type Band = {kind: string, shares: Float32Array}
 type Drag = {kind: "move", offset: number} | {kind: "span", fixed: number}
 
 const EDGE = 6
 const MARK_HEIGHT = 6
-const CATEGORY_OF_KIND: Record<string, string> = {cpu: "cpu_op", gpu: "kernel", copy: "gpu_memcpy", python: "python_function"}
+/** Kernels have no colour of their own: on the timeline it is that of their family. */
+const CATEGORY_OF_KIND: Record<string, string> = {cpu: "cpu_op", copy: "gpu_memcpy", python: "python_function"}
+const STRIP_NAMES: Record<string, string> = {cpu: "CPU", gpu: "GPU", copy: "copies", python: "Python"}
 const KINDS_OF_WORK = ["cpu", "gpu", "copy"]
 
 /** The whole trace in one strip: how busy CPU, kernels and copies are, or how deep Python's calls, and which part is in view. */
 export class MinimapView extends SurfaceView {
   declare model: Minimap
 
+  protected override readonly css = STRIPS_CSS
+
   private bands: Band[] = []
   private drag: Drag | null = null
   private range_band: RangeBand | null = null
+  private readonly strip_names = element("div", {class: "strips", "aria-hidden": "true"})
 
   get store(): TraceStore {
     return this.model.store
@@ -102,11 +108,12 @@ export class MinimapView extends SurfaceView {
     for (const track of tracks) {
       measure(data, track, pixels, {start, end}).forEach((share, i) => { shares[i] = Math.max(shares[i], share) })
     }
-    return tracks.length == 0 ? null : {colour: kind_of(CATEGORY_OF_KIND[kind]).colour, shares}
+    return tracks.length == 0 ? null : {kind, shares}
   }
 
   override remove(): void {
     this.range_band?.el.remove()
+    this.strip_names.remove()
     super.remove()
   }
 
@@ -117,11 +124,12 @@ export class MinimapView extends SurfaceView {
 
   protected _paint(ctx: Context2d): void {
     this.range_band ??= new RangeBand(this.store)
-    this.mount(this.range_band.el)
+    this.mount(this.range_band.el, this.strip_names)
     this.place_range()
     const pixels = Math.max(1, Math.floor(this.width))
     if (this.bands[0]?.shares.length != pixels) {
       this.bands = this.compute_bands(pixels)
+      this.name_strips()
     }
     paint_frame(ctx, this.plot_view, (width, height) => {
       this.paint_bands(ctx, height)
@@ -129,6 +137,14 @@ export class MinimapView extends SurfaceView {
       const room = height / this.stores.length
       this.stores.forEach((store, i) => this.paint_marks(ctx, store, i * room, Math.min(MARK_HEIGHT, room / 2)))
     })
+  }
+
+  /** Puts the name of each strip before it; on a page of several traces the timelines below have names. */
+  private name_strips(): void {
+    const {left, top, height} = this.plot_view.frame.bbox
+    this.strip_names.style.cssText = `width:${left}px;top:${top}px;height:${height}px`
+    const names = this.model.stores.length == 0 ? this.bands.map(({kind}) => STRIP_NAMES[kind]) : []
+    this.strip_names.replaceChildren(...names.map((name) => element("span", {}, name)))
   }
 
   /** Marks along the upper edge where events and ranges are selected, also those that are not in view. */
@@ -170,7 +186,8 @@ export class MinimapView extends SurfaceView {
     ctx.fillStyle = css(palette.band)
     ctx.fillRect(0, 0, this.width, height)
     const room = height / Math.max(1, this.bands.length)
-    this.bands.forEach(({colour, shares}, i) => {
+    this.bands.forEach(({kind, shares}, i) => {
+      const colour = kind == "gpu" ? palette.muted : kind_of(CATEGORY_OF_KIND[kind]).colour
       const tall = Array.from(shares, (share) => share == 0 ? 0 : Math.max(1, share * (room - 2)))
       const bottom = (i + 1) * room - 1
       ctx.fillStyle = css(colour)
@@ -268,6 +285,13 @@ export class Minimap extends Renderer {
     }))
   }
 }
+
+const STRIPS_CSS = `
+.strips {
+  position: absolute; left: 0; box-sizing: border-box; padding-right: 8px; display: grid; grid-auto-rows: 1fr; align-items: end; justify-items: end;
+  overflow: hidden; pointer-events: none; font: 10px/13px var(--jp-ui-font-family, system-ui, sans-serif); color: var(--gp-foreground, #212121);
+}
+`
 
 /**
  * Share of each of `bins` equal parts of a range of time during which a track runs anything but annotations,

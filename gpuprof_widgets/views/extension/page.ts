@@ -32,6 +32,7 @@ import {
   page_data, type ComparisonData, type GroupData, type PageData, type ReportData, type ReportStoreData, type StoreData, type TimelinesData,
   type ViewName,
 } from "./page_data"
+import {flags_height} from "./remarks"
 import {GroupHeader, ReportHeader} from "./report_header"
 import {Search} from "./search"
 import {StaticTables} from "./static_tables"
@@ -47,8 +48,6 @@ const SCROLL_BAR = 16
 const MINIMAP_HEIGHT = 46
 const DETAILS_LINE_HEIGHT = 32
 const AXIS_HEIGHT = 26
-/** Pixels above the axis for the flags of notes. */
-const FLAGS_HEIGHT = 20
 const TIMELINE_HEIGHT = 300
 const MEMORY_HEIGHT = 190
 /** Pixels that each trace has in the overview of several. */
@@ -119,14 +118,14 @@ function report({store: data, views, cards}: ReportData): UIElement[] {
 const SEARCHED: ViewName[] = ["timeline", "flame_graph", "op_table"]
 
 function store_of(data: ReportStoreData): TraceStore {
-  const {rows_kept, findings, notes, remarks, focus, sort, functions_sort, start, end} = data
-  const said = {rows_kept, findings, notes, remarks, focus, sort, functions_sort}
+  const {rows_kept, findings, notes, focus, sort, functions_sort, start, end} = data
+  const said = {rows_kept, findings, notes, focus, sort, functions_sort}
   return create(TraceStore, {...trace_of(data), ...said, visible: new Range1d({start, end})})
 }
 
 /** What every page says of a trace, and nothing else that a file may hold. */
-function trace_of({uid, payload, label, frames_of, on_gpu}: StoreData): StoreData {
-  return {uid, payload, label, frames_of, on_gpu}
+function trace_of({uid, payload, label, frames_of, on_gpu, remarks}: StoreData): StoreData {
+  return {uid, payload, label, frames_of, on_gpu, remarks}
 }
 
 /** Each view from top to bottom. */
@@ -140,15 +139,21 @@ const VIEWS: Record<ViewName, (store: TraceStore) => UIElement[]> = {
 }
 
 function timeline_view(store: TraceStore): UIElement[] {
-  const flags = store.remark_lines.length > 0 ? FLAGS_HEIGHT : 0
-  const timeline = create(Timeline, {store, axis_height: AXIS_HEIGHT + flags})
+  const timeline = create(Timeline, {store, axis_height: AXIS_HEIGHT})
   return [
     create(TimelineBar, {store, timeline, ...WIDE}),
     time_plot(store, create(Minimap, {store}), {height: MINIMAP_HEIGHT}),
-    time_plot(store, timeline, {height: TIMELINE_HEIGHT, has_axis: true, min_border_top: flags > 0 ? AXIS_HEIGHT + flags : 0}),
+    timeline_plot(timeline, TIMELINE_HEIGHT),
     create(Details, {store, ...WIDE}),
     follower(store),
   ]
+}
+
+/** A timeline with its axis, where it has one, below the flags of its notes. */
+function timeline_plot(timeline: Timeline, height: number): Plot {
+  const {store, axis_height} = timeline
+  const flags = flags_height(store)
+  return time_plot(store, timeline, {height, has_axis: axis_height > 0, min_border_top: flags > 0 ? axis_height + flags : 0})
 }
 
 /** A second overview with the details in one line, for readers who scrolled on; `stores`: the traces of a page of several. */
@@ -202,7 +207,7 @@ function timelines(data: TimelinesData): UIElement[] {
 function comparison(data: ComparisonData): UIElement[] {
   const group = group_of(data, false)
   const [store] = group.stores
-  const graph = create(DiffGraph, {runs: group, steps: data.steps})
+  const graph = create(DiffGraph, {runs: group, steps: data.steps, name_pairs: data.name_pairs})
   return [
     ...group_header(data, group),
     ...data.has_times ? plot_timelines(group, data.titles, "busy") : [],
@@ -236,7 +241,7 @@ function plot_timelines({stores}: StoreGroup, titles: string[], busy: string): U
     time_plot(first, create(Minimap, {store: first, stores}), {height: Math.max(MINIMAP_HEIGHT, STRIP_HEIGHT * stores.length)}),
     ...timelines.flatMap((timeline, i): UIElement[] => [
       create(TimelineTitle, {store: stores[i], text: titles[i], busy, ...WIDE}),
-      time_plot(stores[i], timeline, {height: room, has_axis: i == 0}),
+      timeline_plot(timeline, room),
     ]),
     follower(first, stores),
   ]

@@ -1,4 +1,4 @@
-import type {TableHeader} from "./engine"
+import type {NamePair, TableHeader} from "./engine"
 import {table} from "./engine/header_check"
 import {demand, either, fields, flag, list, nothing, number, one_of, text, then, tuple, whole, type Check} from "./engine/shapes"
 import type {Remark} from "./remarks"
@@ -14,13 +14,13 @@ export type StoreData = {
   label: string
   frames_of: string
   on_gpu: boolean
+  remarks: Remark[]
 }
 
 export type ReportStoreData = StoreData & {
   rows_kept: boolean
   findings: FindingLine[]
   notes: string[]
-  remarks: Remark[]
   focus: Evidence & {text: string} | null
   sort: string
   functions_sort: string
@@ -45,7 +45,7 @@ export type GroupData = {
 
 export type TimelinesData = GroupData & {kind: "timelines", busy: string, tables: PlainTable[]}
 
-export type ComparisonData = GroupData & {kind: "comparison", has_times: boolean, steps: [number, number][][], tables: TableHeader[]}
+export type ComparisonData = GroupData & {kind: "comparison", has_times: boolean, steps: [number, number][][], name_pairs: NamePair[], tables: TableHeader[]}
 
 export type PageData = ReportData | TimelinesData | ComparisonData
 
@@ -60,13 +60,12 @@ const finding = {...evidence, title: text, text, remedy: text, cost: number, sha
 const card = fields({...evidence, label: text, value: text, detail: text, about: text, panel: text, view: text})
 const remark = fields({text, start: number, end: number})
 
-const store = {uid: text, payload: text, label: text, frames_of: text, on_gpu: flag}
+const store = {uid: text, payload: text, label: text, frames_of: text, on_gpu: flag, remarks: list(remark)}
 const report_store = then<ReportStoreData>(fields({
   ...store,
   rows_kept: flag,
   findings: list(fields(finding)),
   notes: list(text),
-  remarks: list(remark),
   focus: either(nothing, fields({...evidence, text})),
   sort: text,
   functions_sort: text,
@@ -104,7 +103,8 @@ const PAGES: Record<PageData["kind"], Check> = {
   }),
   timelines: group({most: MOST_STORES}, {busy: text, tables: list(plain_table)}),
   comparison: group({length: 2}, {
-    has_times: flag, steps: list(list(tuple(number, number)), {length: 2}), tables: list(delta_table),
+    has_times: flag, steps: list(list(tuple(number, number)), {length: 2}), name_pairs: list(tuple(text, text, text)),
+    tables: list(delta_table),
   }),
 }
 

@@ -103,7 +103,7 @@ const PANEL_CSS = `
   color: var(--fg);
 }
 * { box-sizing: border-box; }
-h2, h3, p, ul, ol { margin: 0; padding: 0; }
+h2, h3, p, ul, ol { margin: 0; padding: 0; overflow-wrap: anywhere; }
 h2 { font-size: 16px; font-weight: 600; }
 h3 { font-size: 13px; font-weight: 600; }
 button, select, input {
@@ -147,4 +147,14 @@ dd { margin: 0; }
 .crumbs { flex: 1 1 480px; display: flex; flex-wrap: wrap; gap: 4px; align-items: center; min-height: 26px; max-width: 100%; }
 .crumbs button { max-width: 260px; }
 .note { color: var(--muted); }
+`
+
+/** What holds a table, which may be wider than the page. */
+export const FRAME_CSS = `
+/* A shadow at the edge behind which there are more columns; the upper layer moves with them and covers it at the end. */
+.frame {
+  overflow-x: auto;
+  background: linear-gradient(to left, var(--bg) 40%, transparent) right / 40px 100% no-repeat local,
+    linear-gradient(to left, rgba(128, 128, 128, 0.6), transparent) right / 16px 100% no-repeat scroll;
+}
 `

@@ -30,12 +30,17 @@ export function go_to_remark(store: TraceStore, {text, start, end}: Remark): voi
   store.called_up.emit(false)
 }
 
+/** Returns the pixels above the axis for the flags of notes. */
+export function flags_height({remark_lines}: TraceStore): number {
+  return remark_lines.length > 0 ? 20 : 0
+}
+
 /** Pixels: notes that are closer to each other share a flag. */
 const LEAST = 18
 const WIDEST = 220
 const GAP = 3
 
-/** The notes of the report's author as flags above the time axis, and lines through the tracks. */
+/** The notes of the report's author as flags above the time axis, and as lines and bands through the tracks. */
 export class RemarkFlags {
   readonly flags = element("div", {class: "flags", role: "group", "aria-label": "Notes on the timeline"})
   readonly lines = element("div", {class: "flag-lines", "aria-hidden": "true"})
@@ -91,8 +96,10 @@ export class RemarkFlags {
       this.notes.set(flag, notes)
       flag.style.cssText = `left:${from}px;max-width:${Math.min(WIDEST, room)}px`
     })
-    const edges = remark_lines.filter(is_seen).flatMap(({start, end}) => start == end ? [start] : [start, end])
-    lines.replaceChildren(...edges.map((ns) => element("div", {style: `left:${x_of(ns, scale)}px`})))
+    lines.replaceChildren(...remark_lines.filter(is_seen).map(({start, end}) => {
+      const [from, to] = [x_of(start, scale), x_of(end, scale)]
+      return element("div", {class: start == end ? "moment" : "stretch", style: `left:${from}px;width:${to - from}px`})
+    }))
   }
 }
 
@@ -112,5 +119,6 @@ export const FLAGS_CSS = `
 .flag:hover { background: var(--gp-band, #eee); }
 .flag:focus-visible { outline: 2px solid var(--gp-accent, #005ea2); outline-offset: 1px; }
 .flag-lines { position: absolute; overflow: hidden; pointer-events: none; }
-.flag-lines > div { position: absolute; top: 0; bottom: 0; border-left: 1px dashed var(--gp-foreground, #212121); }
+.flag-lines > div { position: absolute; top: 0; bottom: 0; box-sizing: border-box; border: dashed var(--gp-foreground, #212121); border-width: 0 0 0 1px; forced-color-adjust: none; }
+.flag-lines > .stretch { border-right-width: 1px; background: color-mix(in srgb, var(--gp-foreground, #212121) 9%, transparent); }
 `

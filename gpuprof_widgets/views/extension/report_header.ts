@@ -178,7 +178,7 @@ const HEADER_CSS = `
 details[open] { flex: 1 0 100%; }
 summary { cursor: pointer; color: var(--muted); }
 details ul { margin: 2px 0 0 18px; color: var(--muted); }
-.remarks-title { font-weight: 600; }
+.remarks-title { font-weight: 600; margin-top: 10px; }
 .remarks { border-left: 3px solid var(--fg); }
 details .findings { margin: 4px 0 0; color: var(--fg); }
 `

@@ -48,6 +48,10 @@ export class Scatter {
       row, x: x.at(number(x_at, row)), y: y.at(number(y_at, row)), name: data.row_name(row),
       radius: most == 0 ? SMALL + 1 : SMALL + (BIG - SMALL) * Math.sqrt(sizes[i] / most),
     })).sort((a, b) => b.radius - a.radius)
+    if (drawn.length == 0) {
+      this.draw_nothing(data.title, width)
+      return
+    }
     const roofs = roof_labels(lines, x, y, right)
     this.el.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`)
     this.el.setAttribute("aria-label", `${data.title}: ${drawn.length} points. Arrow keys step through them, Enter selects.`)
@@ -56,6 +60,14 @@ export class Scatter {
       ...this.dots.map((dot) => this.circle(dot, chosen.has(dot.row))), ...roofs.map(({el}) => el),
       ...this.names(chosen, width, roofs.map(({box}) => box)))
     this.mark()
+  }
+
+  /** Axes without a point would have a scale that means nothing. */
+  private draw_nothing(title: string, width: number): void {
+    const words = "No row has both values here."
+    this.el.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`)
+    this.el.setAttribute("aria-label", `${title}: no points. ${words}`)
+    this.el.replaceChildren(text(words, {x: width / 2, y: HEIGHT / 2, "text-anchor": "middle"}))
   }
 
   private axes(x: LogScale, y: LogScale, x_column: PanelColumn, y_column: PanelColumn, right: number): SVGElement[] {

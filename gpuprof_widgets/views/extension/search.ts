@@ -8,6 +8,7 @@ import {BAR_CSS, Panel, PanelView} from "./panel"
 import type {TraceStore} from "./trace_store"
 
 const ABOUT = "The time in which a match ran. Where several run at once on one thread or stream it counts once; threads and streams are added up."
+const ABOUT_FUNCTIONS = "What cProfile alone recorded has no moments: the flame graph shows it with the source “Python by cProfile”."
 
 /** The search box of the report: what matches is selected in all views and traces. */
 export class SearchView extends PanelView {
@@ -119,13 +120,19 @@ export class SearchView extends PanelView {
     return matcher(this.box.value, this.as_regex)
   }
 
-  /** Selects what matches, in all traces; the view stays where it is. */
+  /** The names of what matches and has no events. */
+  private get functions(): Set<string> {
+    const {test} = this.matcher
+    return new Set(this.stores.flatMap(({data}) => [...matching_calls(data, test)]))
+  }
+
+  /** Selects what matches, in all traces; the view stays where it is. Where nothing matches, there is nothing to tell apart. */
   private light(): void {
     const {value} = this.box
     const {test, error} = this.matcher
     this.store.search = this.text
     this.matches = value == "" || error != null ? null : this.stores.map(({data}) => search(data, test))
-    if (this.matches != null) {
+    if (this.matches != null && (this.matches.some(({rows}) => rows.length > 0) || this.functions.size > 0)) {
       const key = this.text
       this.store.linked.choose(this.matches.map(({rows, labels}) =>
         ({source: "search", row: -1, rows, key, labels, text: `“${value}”`, matches: test})))
@@ -148,7 +155,9 @@ export class SearchView extends PanelView {
 
   private show_totals(): void {
     this.result.textContent = this.matcher.error ?? this.totals_text()
-    this.result.title = this.matches == null ? "" : ABOUT
+    const has_events = this.matches?.some(({rows}) => rows.length > 0) ?? false
+    const has_functions = this.matches != null && this.functions.size > 0
+    this.result.title = [...has_events ? [ABOUT] : [], ...has_functions ? [ABOUT_FUNCTIONS] : []].join(" ")
   }
 
   private totals_text(): string {
@@ -156,13 +165,14 @@ export class SearchView extends PanelView {
     if (matches == null) {
       return ""
     }
-    if (stores.every(({data}) => data.rows == 0)) {
-      const names = new Set(stores.flatMap(({data}) => [...matching_calls(data, this.matcher.test)]))
-      return names.size == 0 ? "No name matches" : format_count(names.size, "function")
+    const {size} = this.functions
+    if (size > 0 && stores.every(({data}) => data.rows == 0)) {
+      return format_count(size, "function") // there is no timeline
     }
     const whole = sum_of_totals(stores.map(({data}, i) => match_totals(data, matches[i].rows, data.whole)))
     const is_ranged = stores.some(({window}) => window != null)
-    return match_text(is_ranged ? sum_of_totals(stores.map(({data, range}, i) => match_totals(data, matches[i].rows, range))) : null, whole)
+    const range = is_ranged ? sum_of_totals(stores.map(({data, range}, i) => match_totals(data, matches[i].rows, range))) : null
+    return match_text(range, whole, size)
   }
 
   private on_box_key(event: KeyboardEvent): void {

@@ -1,7 +1,7 @@
 import type * as p from "@bokehjs/core/properties"
 
 import {element, legend} from "./element"
-import {Panel, PanelView} from "./panel"
+import {FRAME_CSS, Panel, PanelView} from "./panel"
 
 /** Red, green and blue (0 to 255), and how opaque it is (0 to 1). */
 type Colour = [red: number, green: number, blue: number, alpha: number]
@@ -88,13 +88,13 @@ function clamped(value: unknown, most: number): number {
   return Math.max(0, Math.min(Number(value) || 0, most))
 }
 
-const STATIC_TABLES_CSS = `
+const STATIC_TABLES_CSS = `${FRAME_CSS}
 :host { padding: 8px 0; border-top: 1px solid var(--line); }
 section + section { margin-top: 14px; }
-.frame { overflow-x: auto; margin-top: 4px; }
+.frame { margin-top: 4px; }
 table { border-collapse: separate; border-spacing: 0; }
 th, td { padding: 2px 8px; text-align: left; white-space: nowrap; border-bottom: 1px solid var(--line); }
-thead th { font-weight: 600; }
+thead :is(th, .number) { font-weight: 600; white-space: normal; vertical-align: bottom; }
 tbody th { font-weight: 400; }
 th:first-child { position: sticky; left: 0; z-index: 1; background: var(--bg); }
 th.number, td.number { text-align: right; }

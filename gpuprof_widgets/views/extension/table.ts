@@ -5,7 +5,7 @@ import {
   CHANGE_BAR, column_text, fitted, format_count, format_ns, format_share, is_empty, matcher, sorted, to_csv, WIDEST_SHARE, widths_of,
   type Cell, type Column, type Matcher, type Measure, type Order, type Unit, type Width, type Window,
 } from "./engine"
-import {PanelView, selected_text} from "./panel"
+import {FRAME_CSS, PanelView, selected_text} from "./panel"
 
 /** Number of rows that a long table lists; the filter reaches the others. */
 const MOST_ROWS = 1_000
@@ -407,7 +407,7 @@ export abstract class TableView<Row> extends PanelView {
 
   protected bodies(rows: Row[]): HTMLElement[] {
     if (rows.length == 0) {
-      return [element("tbody", {}, element("tr", {}, element("td", {colspan: this.shown_columns.length, class: "muted"}, this.nothing())))]
+      return [element("tbody", {}, element("tr", {}, element("td", {colspan: this.shown_columns.length, class: "muted nothing"}, this.nothing())))]
     }
     return [element("tbody", {}, ...rows.map((row) => this.row_element(row)))]
   }
@@ -562,14 +562,9 @@ function copy_by_selection(text: string, host: ShadowRoot): boolean {
   return copied
 }
 
-export const TABLE_CSS = `
+export const TABLE_CSS = `${FRAME_CSS}
 :host { padding: 8px 0; border-top: 1px solid var(--line); }
-/* A shadow at the edge behind which there are more columns; the upper layer moves with them and covers it at the end. */
-.frame {
-  overflow-x: auto; margin-top: 6px;
-  background: linear-gradient(to left, var(--bg) 40%, transparent) right / 40px 100% no-repeat local,
-    linear-gradient(to left, rgba(128, 128, 128, 0.6), transparent) right / 16px 100% no-repeat scroll;
-}
+.frame { margin-top: 6px; }
 table { border-collapse: separate; border-spacing: 0; table-layout: fixed; }
 th, td { padding: 2px 8px; text-align: left; border-bottom: 1px solid var(--line); height: 24px; }
 th { padding: 0 2px; font-weight: 600; vertical-align: bottom; }
@@ -577,6 +572,7 @@ th, th button { white-space: normal; }
 th button { border: 0; background: none; width: 100%; text-align: inherit; font-weight: 600; padding: 2px 6px; line-height: 1.25; }
 th.number button { text-align: right; }
 td { position: relative; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+td.nothing { overflow: visible; }
 td.number { text-align: right; }
 td.code { font: 12px var(--mono); }
 td.whole, th.whole button { color: var(--muted); }

@@ -15,7 +15,7 @@ import {undo_key, UNDO_KEYS, type Part} from "./journal"
 import {paint_frame, paint_steps} from "./paint"
 import type {Mark} from "./ruler"
 import {RULER_CSS, RulerLine} from "./ruler_line"
-import {FLAGS_CSS, RemarkFlags} from "./remarks"
+import {FLAGS_CSS, flags_height, RemarkFlags} from "./remarks"
 import {paint_ruler} from "./ruler_paint"
 import {bring_into_view} from "./scroll_port"
 import {WheelLatch, type Point} from "./surface"
@@ -110,7 +110,7 @@ export class TimelineView extends TimePlotView {
     const {compact, max_height, axis_height} = this.model
     this.layout_of_tracks = this.laid_out()
     const least = (compact ? 1 : 4) * ROW_HEIGHT
-    this.plot_model.height = Math.min(max_height, Math.max(this.layout_of_tracks.height, least)) + axis_height
+    this.plot_model.height = Math.min(max_height, Math.max(this.layout_of_tracks.height, least)) + axis_height + flags_height(this.store)
     this.gutter.fill(this.layout_of_tracks)
   }
 
@@ -221,8 +221,7 @@ export class TimelineView extends TimePlotView {
     this.each_part(ctx, (part) => this.paint_headings(ctx, part === layout.parts.stuck))
     paint_steps(ctx, store, this.steps, view)
     const ranges = selection?.ranges ?? []
-    const is_of_range = ranges.length > 0 || selection?.source == "finding"
-    const dim = selection != null && selection.source != "timeline" && (selection.rows.length > 0 || !is_of_range)
+    const dim = selection != null && selection.source != "timeline" && selection.rows.length > 0
     this.bars_drawn = 0
     this.each_part(ctx, (part) => {
       this.bars_drawn += painter.bars(ctx, part, view, dim)

@@ -52,6 +52,10 @@ export type LineTable = {
   waits: number[]
   /** labels of calls that waited for the copy that they launched */
   copy_waits: number[]
+  /** number of runs of a line that are recorded at most, 0 where it is not known */
+  limit: number
+  /** index into lines, 1 where it ran more often than that, the lines whose further runs count for it */
+  incomplete: [number, 0 | 1, number[]][]
 }
 
 /** Memory of the devices over time and its big blocks; see views/page_panels.py. Times in ns. */

@@ -1,7 +1,7 @@
 /** Whether a record's header and columns belong together and can be read without end: a file may have been written to harm. */
 
 import type {Columns, Numbers} from "./decode"
-import type {ColumnInfo, Header, TableHeader} from "./header"
+import type {ColumnInfo, Header, LineTable, TableHeader} from "./header"
 import {DamagedData, demand, either, fields, flag, list, nothing, number, one_of, text, then, tuple, values, whole, type Check} from "./shapes"
 
 const MOST_ROWS = 2 ** 27
@@ -64,13 +64,16 @@ export function check_header(header: Header, byte_count: number): void {
       fields({length: whole(0, MOST_ROWS), width: whole(8, 9), encoding: one_of("float")}),
     ), {most: MOST_ARRAYS}),
     calls: either(nothing, list(fields({parent: whole(-1), name: text, calls: number, total_ns: number, self_ns: number, library: flag}))),
-    lines: either(nothing, fields({
-      cells: list(fields({name: text, first: whole(), text: texts})),
-      lines: list(tuple(whole(0), whole(), text)),
-      labels: list(tuple(whole(0, label.length), whole(0), whole(0, 2))),
-      waits: list(whole(0)),
-      copy_waits: list(whole(0)),
-    })),
+    lines: either(nothing, then<LineTable>(
+      fields({
+        cells: list(fields({name: text, first: whole(), text: texts})),
+        lines: list(tuple(whole(0), whole(), text)),
+        waits: list(whole(0)),
+        copy_waits: list(whole(0)),
+        limit: number,
+      }),
+      ({cells, lines}) => line_check(label.length, whole(0, cells.length), whole(0, lines.length)),
+    )),
     module_classes: values(text),
     memory: either(nothing, fields({
       categories: texts,
@@ -109,6 +112,15 @@ function panel_check(position: Check): Check {
     curves: list(fields({name: text, unit, ts: position, value: position, exact: flag})),
     points: either(nothing, fields({x: text, y: text, size: text, lines: list(tuple(numbers, numbers, text))})),
     bars: either(nothing, fields({group: text, part: text, value: text})),
+  })
+}
+
+/** What in a table of lines names its cells and lines. */
+function line_check(labels: number, cell: Check, line: Check): Check {
+  return fields({
+    lines: list(tuple(cell, whole(), text)),
+    labels: list(tuple(whole(0, labels), line, whole(0, 2))),
+    incomplete: list(tuple(line, whole(0, 2), list(line))),
   })
 }
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict"
 import {test} from "node:test"
 
 import type {Header} from "./header"
-import {line_instances, line_of_row, line_owners, line_rows, type LineRow} from "./lines"
+import {line_instances, line_of_row, line_owners, line_rows, sign_of, why_inexact, type LineRow} from "./lines"
 import {covered, rows_of_track, self_times} from "./testing/oracles"
 import {random_integers, row_named, SEEDS, store_of, type Row} from "./testing/traces"
 
@@ -20,6 +20,7 @@ function line_table(label: Header["label"], names: string[], categories: string[
     cells: [{name: "Cell [3]", first: 1, text: []}], lines: NAMES.map((name) => [0, parseInt(name, 10), name.slice(3)]), labels: lines,
     waits: of_category("cuda_runtime").flatMap(([at, name]) => name == "wait" ? [at] : []),
     copy_waits: of_category("cuda_runtime").flatMap(([at, name]) => name == "copy" ? [at] : []),
+    limit: 10_000, incomplete: [],
   }
 }
 
@@ -68,6 +69,31 @@ test("a line and its events find each other", () => {
   assert.deepEqual(Array.from(line_instances(STEP, 1)), [row_named(STEP, FORWARD)])
   const {line: ran, forward} = line_owners(STEP, row_named(STEP, "MmBackward0"))
   assert.deepEqual([STEP.name(ran), STEP.name(forward)], [BACKWARD, FORWARD])
+})
+
+test("numbers of lines that ran too often are at least, those of what they count for at most", () => {
+  const store = store_of([line(HEAD, 0, 100), line(FORWARD, 5, 25), line(BACKWARD, 40, 50)], {
+    unlisted: NAMES, lines: (...made) => ({...line_table(...made)!, incomplete: [[0, 0, [1, 2]], [1, 1, []], [2, 1, [1]]]}),
+  })
+  const rows = line_rows(store, store.whole)
+  const signs = (value: "calls" | "wall" | "self" | "device"): string[] => rows.map((row) => sign_of(row, value))
+  assert.deepEqual([signs("calls"), signs("wall")], [["", "≥", "≥"], ["", "≥", "≥"]])
+  assert.deepEqual([signs("self"), signs("device")], [["≤", "≥", "≈"], ["≤", "≥", "≈"]])
+  const runs = "Runs after the first 10,000 were not recorded one by one; their time stands with the line around them."
+  const words = rows.map((row) => why_inexact(store.header.lines!, row))
+  assert.deepEqual(words, ["Includes further runs of lines 3, 4.", runs, `${runs} Includes further runs of line 3.`])
+  const [head] = line_rows(STEP, STEP.whole)
+  assert.equal(sign_of(head, "self"), "")
+})
+
+test("lines of another cell are named with it, of many only some, and a limit that is not known is not named", () => {
+  const table = STEP.header.lines!
+  const others = [0, 1, 2, 0, 1, 2]
+  const row = {...line_rows(STEP, STEP.whole)[0], is_cut: true, others}
+  const two = {...table, limit: 0, cells: [...table.cells, {name: "helpers.py", first: 1, text: []}], lines: [[1, 2, ""], ...table.lines.slice(1)]}
+  assert.equal(why_inexact(two as typeof table, row),
+    "Later runs were not recorded one by one; their time stands with the line around them. " +
+    "Includes further runs of lines 2 of helpers.py, 3, 4, 2 of helpers.py, 3 and others.")
 })
 
 test("without lines there are no rows", () => {

@@ -32,10 +32,14 @@ export type LineRow = {
   wait: number
   /** releases are not subtracted */
   allocated: number
+  /** ran more often than is recorded */
+  is_cut: boolean
+  /** indices of the lines whose further runs count for it */
+  others: number[]
 }
 
-type Value = Exclude<keyof LineRow, "cell" | "line" | "code">
-type Add = (line: number, key: Value, value: number) => void
+export type LineValue = Exclude<keyof LineRow, "cell" | "line" | "code" | "is_cut" | "others">
+type Add = (line: number, key: LineValue, value: number) => void
 
 /** Returns a row for each line, ran or not, in the order of the header's lines. */
 export function line_rows(store: Store, window: Window): LineRow[] {
@@ -43,8 +47,13 @@ export function line_rows(store: Store, window: Window): LineRow[] {
   if (table == null) {
     return []
   }
-  const rows = table.lines.map(([cell, line, code]): LineRow =>
-    ({cell, line, code, calls: 0, wall: 0, self: 0, cpu_self: 0, device: 0, backward_cpu: 0, backward_device: 0, wait: 0, allocated: 0}))
+  const rows = table.lines.map(([cell, line, code]): LineRow => ({
+    cell, line, code, calls: 0, wall: 0, self: 0, cpu_self: 0, device: 0, backward_cpu: 0, backward_device: 0, wait: 0, allocated: 0,
+    is_cut: false, others: [],
+  }))
+  for (const [line, is_cut, others] of table.incomplete) {
+    Object.assign(rows[line], {is_cut: is_cut == 1, others})
+  }
   const owners = new Owners(store, kept_rows(store, window).state)
   const add: Add = (line, key, value) => {
     if (line >= 0) {
@@ -61,6 +70,26 @@ export function line_rows(store: Store, window: Window): LineRow[] {
     }
   }
   return rows
+}
+
+/** Returns what a line's number is: at least (≥), at most (≤) or about (≈) this much; "" where it is exact (views/page_rows.py). */
+export function sign_of({is_cut, others}: LineRow, value: LineValue): "" | "≥" | "≤" | "≈" {
+  const has_others = others.length > 0 && value != "calls" && value != "wall"
+  return is_cut ? has_others ? "≈" : "≥" : has_others ? "≤" : ""
+}
+
+/** Lines that a sentence names, at most. */
+const MOST_NAMED = 5
+
+/** Says why a line's numbers are not exact. */
+export function why_inexact({limit, cells, lines}: LineTable, {is_cut, others, cell}: LineRow): string {
+  const name = (line: number): string => lines[line][0] == cell ? String(lines[line][1]) : `${lines[line][1]} of ${cells[lines[line][0]].name}`
+  const named = others.slice(0, MOST_NAMED).map(name).join(", ") + (others.length > MOST_NAMED ? " and others" : "")
+  const runs = limit <= 0 ? "Later runs" : `Runs after the first ${limit.toLocaleString("en")}`
+  return [
+    ...is_cut ? [`${runs} were not recorded one by one; their time stands with the line around them.`] : [],
+    ...others.length == 0 ? [] : [`Includes further runs of line${others.length == 1 ? "" : "s"} ${named}.`],
+  ].join(" ")
 }
 
 /** Returns the index of the line (into the header's lines) in which a row ran or was launched, -1 for none. */

@@ -60,16 +60,19 @@ test("steps are found by their own name and by the one that tables show", () => 
 test("a bar that stands for several events counts as many", () => {
   const store = store_of([{name: "add", ts: 0, dur: 5, count: 40}, {name: "add", ts: 7, dur: 5}])
   const totals = match_totals(store, search(store, () => true).rows, store.whole)
-  assert.equal(match_text(null, totals), "41 events of 1 name, drawn as 2 bars · CPU 10\u00a0ns")
+  assert.equal(match_text(null, totals, 0), "41 events of 1 name, drawn as 2 bars · CPU 10\u00a0ns")
 })
 
 test("totals of several traces and of a range read as one sentence", () => {
   const a: MatchTotals = {names: new Set(["add", "mm"]), events: 1000, bars: 1000, cpu: 2e6, gpu: null}
   const b: MatchTotals = {names: new Set(["add"]), events: 92, bars: 92, cpu: 1e6, gpu: 5e6}
   const both = sum_of_totals([a, b])
-  assert.equal(match_text(null, both), "1,092 events of 2 names · CPU 3.00\u00a0ms · GPU 5.00\u00a0ms")
-  assert.equal(match_text(b, both), "92 of 1,092 events in the range · CPU 1.00\u00a0ms · GPU 5.00\u00a0ms")
-  assert.equal(match_text(null, {...a, names: new Set(), events: 0, bars: 0, cpu: null}), "No name matches")
+  assert.equal(match_text(null, both, 0), "1,092 events of 2 names · CPU 3.00\u00a0ms · GPU 5.00\u00a0ms")
+  assert.equal(match_text(b, both, 0), "92 of 1,092 events in the range · CPU 1.00\u00a0ms · GPU 5.00\u00a0ms")
+  const none: MatchTotals = {names: new Set(), events: 0, bars: 0, cpu: null, gpu: null}
+  assert.equal(match_text(null, none, 0), "No name matches")
+  assert.equal(match_text(null, none, 2), "2 functions, not on the timeline")
+  assert.equal(match_text(b, both, 1), "92 of 1,092 events in the range · CPU 1.00\u00a0ms · GPU 5.00\u00a0ms · 1 function, not on the timeline")
 })
 
 test("cProfile's functions are found, its root is none", () => {
@@ -77,4 +80,16 @@ test("cProfile's functions are found, its root is none", () => {
   const store = store_of([], {calls: [call(-1, "all"), call(0, "load"), call(1, "read"), call(0, "read")]})
   assert.deepEqual(matching_calls(store, (name) => /a/.test(name)), new Set(["load", "read"]))
   assert.deepEqual(matching_calls(store_of([]), () => true), new Set())
+})
+
+test("a recorded function is found by its frame's name and by that of tables, and not once more as one of cProfile", () => {
+  const calls: CallNode[] = [{parent: -1, name: "all", calls: 1, total_ns: 5, self_ns: 0, library: false},
+    {parent: 0, name: "train.py:3(step)", calls: 1, total_ns: 5, self_ns: 5, library: false}]
+  const store = store_of([
+    {name: "/home/me/train.py(3): step", ts: 0, dur: 5, track: 1}, {name: "C:\\me\\train.py(3): step", ts: 5, dur: 5, track: 1},
+  ], {kinds: ["cpu", "python"], calls})
+  for (const text of ["train.py:3(step)", "train.py(3): step"]) {
+    assert.equal(search(store, (name) => name.includes(text)).rows.length, 2, text)
+  }
+  assert.deepEqual(matching_calls(store, () => true), new Set())
 })

@@ -23,12 +23,12 @@ export type MatchTotals = {
   gpu: number | null
 }
 
-/** Returns the slices with a matching name, of every category; steps also go by the name that they share in tables. */
+/** Returns the slices with a matching name, of every category; steps and Python functions also go by their names in tables. */
 export function search(store: Store, test: (name: string) => boolean): Matches {
   const {header, label} = store
   const is_match = Uint8Array.from(header.names, (name) => {
-    const merged = merged_name(name)
-    return Number(test(name) || merged != name && test(merged))
+    const listed = listed_name(name)
+    return Number(test(name) || listed != name && test(listed))
   })
   const mask = Uint8Array.from(header.label, ([name]) => is_match[name])
   let count = 0
@@ -44,9 +44,19 @@ export function search(store: Store, test: (name: string) => boolean): Matches {
   return {labels: new Set(header.label.flatMap((_, i) => mask[i] == 1 ? i : [])), rows}
 }
 
-/** Returns the names of cProfile's functions that match: they have no slices. */
-export function matching_calls(store: Store, test: (name: string) => boolean): Set<string> {
-  return new Set(store.header.calls?.slice(1).map(({name}) => name).filter(test))
+/** torch's name of a Python frame: `/home/me/train.py(3): step`. */
+const FRAME = /^(.*)\((\d+)\): (.*)$/s
+
+/** Returns the name of a slice in tables, where Python functions are named as by cProfile: `train.py:3(step)`. */
+function listed_name(name: string): string {
+  const [, file, line, called] = FRAME.exec(name) ?? []
+  return file == null ? merged_name(name) : `${file.replace(/^.*[/\\]/s, "")}:${line}(${called})`
+}
+
+/** Returns the names of the functions that match and that cProfile alone knows: recorded Python frames have slices. */
+export function matching_calls({header: {calls, tracks}}: Store, test: (name: string) => boolean): Set<string> {
+  const has_slices = tracks.some(({kind}) => kind == "python")
+  return new Set(has_slices ? [] : calls?.slice(1).map(({name}) => name).filter(test))
 }
 
 /** Adds up the matches inside a window. A moment at which several of them are open on one thread or stream counts once. */
@@ -77,17 +87,18 @@ export function sum_of_totals(each: MatchTotals[]): MatchTotals {
   }))
 }
 
-/** Returns the totals of a range in words; `whole`: those of the whole trace. */
-export function match_text(range: MatchTotals | null, whole: MatchTotals): string {
+/** Returns the totals of a range in words; `whole`: those of the whole trace; `functions`: how many have no slices. */
+export function match_text(range: MatchTotals | null, whole: MatchTotals, functions: number): string {
+  const beside = functions == 0 ? [] : [`${format_count(functions, "function")}, not on the timeline`]
   if (whole.events == 0) {
-    return "No name matches"
+    return beside[0] ?? "No name matches"
   }
   const {events, bars, cpu, gpu} = range ?? whole
   const all = format_count(whole.events, "event")
   const count = range == null ? `${all} of ${format_count(whole.names.size, "name")}` : `${events.toLocaleString("en")} of ${all} in the range`
   const drawn = bars == events ? "" : `, drawn as ${format_count(bars, "bar")}`
   const times: [string, number | null][] = [["CPU", cpu], ["GPU", gpu]]
-  return [count + drawn, ...times.flatMap(([side, ns]) => ns == null ? [] : `${side} ${format_ns(ns)}`)].join(" · ")
+  return [count + drawn, ...times.flatMap(([side, ns]) => ns == null ? [] : `${side} ${format_ns(ns)}`), ...beside].join(" · ")
 }
 
 type Thread = {on_gpu: boolean, tracks: Int32Array[]}
