@@ -86,7 +86,7 @@ def test_calls_that_vary_wildly_may_be_due_to_threads_where_nothing_is_known_of_
 
 
 INTERRUPTED = (
-    "perhaps because other programs interrupted this one 400 times. Measure again while nothing "
+    "Other programs interrupted this one 400 times, which may be why: measure again while nothing "
     "else runs."
 )
 
@@ -94,11 +94,11 @@ INTERRUPTED = (
 @pytest.mark.parametrize(
     ("durations", "metadata", "remedy"),
     [
-        ((30, 970), {"cpu_use": TAKEN}, f"the other takes 30.0 µs, {INTERRUPTED}"),
+        ((30, 970), {"cpu_use": TAKEN}, f"the other takes 30.0 µs. {INTERRUPTED}"),
         ((30, 970), {"cpu_use": FREE}, "the other takes 30.0 µs: check whether its tensors are "
          "larger, and look at the timeline for what else ran then, on this thread and on others."),
         ((*[10] * 90, *[500] * 10), {"cpu_use": TAKEN, "torch_threads": 2, "cpus": 2},
-         f"take most of that; the median call takes 10.0 µs, {INTERRUPTED}"),
+         f"take most of that; the median call takes 10.0 µs. {INTERRUPTED}"),
         ((*[10] * 90, *[500] * 10), {"cpu_use": FREE, "torch_threads": 2}, "the median call takes "
          "10.0 µs: check whether their tensors are larger, and look at the timeline for what else "
          "ran then."),

@@ -277,7 +277,7 @@ FEW_LONGER = (
     ": check whether their tensors are larger, and look at the timeline for what else ran then."
 )
 INTERRUPTED = (
-    ", perhaps because other programs interrupted this one {times:,} times. Measure again while "
+    ". Other programs interrupted this one {times:,} times, which may be why: measure again while "
     "nothing else runs."
 )
 """In place of the question about sizes where other programs use the CPUs too."""

@@ -288,7 +288,7 @@ export class Minimap extends Renderer {
 
 const STRIPS_CSS = `
 .strips {
-  position: absolute; left: 0; box-sizing: border-box; padding-right: 8px; display: grid; grid-auto-rows: 1fr; align-items: end; justify-items: end;
+  position: absolute; left: 0; box-sizing: border-box; padding-right: 8px; display: grid; grid-auto-rows: 1fr; align-items: center; justify-items: end;
   overflow: hidden; pointer-events: none; font: 10px/13px var(--jp-ui-font-family, system-ui, sans-serif); color: var(--gp-foreground, #212121);
 }
 `
