@@ -289,6 +289,24 @@ def test_a_cause_of_less_than_half_of_the_idle_time_is_a_part_of_it() -> None:
     assert "(300 ns, 30 % of the time); the gap with most of that, 800 ns, lies" in said.text
 
 
+def test_a_gap_of_next_to_nothing_is_no_example_of_a_cause() -> None:
+    record = trace_of(
+        runtime("cudaLaunchKernel", ts=0, dur=1),
+        kernel("a", ts=2, dur=98, launched_by=0),
+        op("aten::cat", ts=100, dur=420),
+        runtime("cudaMalloc", ts=520, dur=200),
+        op("aten::cat", ts=1_001, dur=5),
+        runtime("cudaLaunchKernel", ts=998, dur=1),
+        kernel("b", ts=1_000, dur=100, launched_by=5),
+        op("aten::cat", ts=1_101, dur=5),
+        runtime("cudaLaunchKernel", ts=1_106, dur=1),
+        kernel("c", ts=1_107, dur=100, launched_by=8),
+        calls=calls_of((None, "main", 1, 1000)),
+    )
+    (said,) = device_idle(record)
+    assert (said.start_ns, said.end_ns) == (100, 1_000)
+
+
 def test_time_before_the_first_work_is_all_of_it() -> None:
     """Also what the CPU did then that has a class of its own in the breakdown."""
     record = trace_of(

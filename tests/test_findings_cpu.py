@@ -86,8 +86,8 @@ def test_calls_that_vary_wildly_may_be_due_to_threads_where_nothing_is_known_of_
 
 
 INTERRUPTED = (
-    "Other programs interrupted this one 400 times, which may be why: measure again while nothing "
-    "else runs."
+    "The system interrupted its threads 400 times for other programs, ranks or workers, which may "
+    "be why: measure again while nothing else runs."
 )
 
 
@@ -107,8 +107,8 @@ INTERRUPTED = (
          "check whether its tensors are larger, and look at the timeline for what else ran then, "
          "on this thread and on others."),
         ((970, 30), {"cpu_use": TAKEN}, "the first call may set up a library or its threads. Warm "
-         "up before measuring (--steps with --warmup), and while nothing else runs: other "
-         "programs interrupted this one 400 times."),
+         "up before measuring (--steps with --warmup), and measure while nothing else runs: the "
+         "system interrupted its threads 400 times for other programs, ranks or workers."),
         ((970, 30), {"cpu_use": FREE}, "the first call may set up a library or its threads. Warm "
          "up before measuring (--steps with --warmup), or check whether its tensors are larger."),
         ((60, 40), {"cpu_use": TAKEN}, "One call takes 50.0 µs: smaller sizes or a GPU make it "

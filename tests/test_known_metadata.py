@@ -79,6 +79,14 @@ def test_what_is_of_another_type_is_left_out_and_told(key: str, tmp_path: Path) 
     assert key == "notes" or key not in found
 
 
+@pytest.mark.parametrize("kind", ["call", "frame"])
+def test_the_cost_of_a_call_is_a_number(kind: str, tmp_path: Path) -> None:
+    odd = {"estimate_ns": 5_000_000, f"{kind}s": 100, f"{kind}_cost_ns": "long"}
+    found = load(save(odd_record(overhead=odd), tmp_path / "run.gpuprof"))
+    assert "overhead" not in found.metadata
+    findings(found)
+
+
 def test_half_a_character_is_no_text() -> None:
     record = with_usable_metadata(odd_record(wall_ns="\ud800"))
     assert "halves of characters" in record.metadata["notes"][0]

@@ -180,6 +180,17 @@ def test_a_line_says_which_ops_take_most_of_its_time(rows: list[Row], says: str)
     assert text == f"Line 4 `y = (x @ x).float() + 1` took 80 % of the time (800 ms){says}"
 
 
+def test_of_it_is_said_of_one_time_alone() -> None:
+    """Of a line whose first run took most of its time, and not of the ops as well."""
+    rows = []
+    for ts, dur in ((0, 500), (500, 100), (600, 100)):
+        rows.append(cell_line(4, "y = x @ x", ts=ts * MS, dur=dur * MS))
+        rows.append(op("aten::mm", ts=ts * MS, dur=dur * MS))
+    rows.append(cell_line(5, "rest()", ts=800 * MS, dur=200 * MS))
+    text = only(trace_of(*rows)).text
+    assert text.endswith("took 70 % of the time (700 ms in 3 runs), 500 ms of it in the first.")
+
+
 def test_ops_in_lines_within_a_line_are_not_its_own() -> None:
     rows = [*ops(500), cell_line(8, "y * 2", ts=550 * MS, dur=100 * MS)]
     rows.append(op("aten::mul", ts=550 * MS, dur=100 * MS))

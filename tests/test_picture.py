@@ -12,7 +12,7 @@ from gpuprof_widgets.analyses.compare.tables import Runs
 from gpuprof_widgets.analyses.kernel_families import FAMILIES
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.remarks import with_remark
-from gpuprof_widgets.views.canvas import FAMILY_COLOURS, INK, Canvas, luminance
+from gpuprof_widgets.views.canvas import FAMILY_COLOURS, INK, Canvas, _label_width, luminance
 from gpuprof_widgets.views.comparison import static_html, static_text
 from gpuprof_widgets.views.picture import TIMELINE, drawn, picture_svg
 from gpuprof_widgets.views.side_by_side import Row, page_group, placed, timelines_png
@@ -78,10 +78,19 @@ def test_texts_of_notes_end_where_the_next_begins() -> None:
     for number in range(8):
         record = with_remark(record, f"note {number} says a good deal more", 10 * number * MS)
     canvas = drawn(record, "all")
-    notes = [words for words in canvas.words if str(words["s"]).startswith("note ")]
-    assert [str(words["s"]).endswith("…") for words in notes].count(True) == 7
-    for before, after in pairwise(sorted(float(words["x"]) for words in notes)):
-        assert after > before
+    notes = [(float(words["x"]), str(words["s"])) for words in canvas.words]
+    notes = sorted(note for note in notes if note[1].startswith("note "))
+    assert len(notes) == 8
+    for (x, words), (following, _) in pairwise(notes):
+        assert words.endswith("…")
+        assert x + sum(map(_label_width, words)) <= following
+
+
+def test_of_notes_at_one_place_the_first_is_told() -> None:
+    record = with_remark(with_remark(small(), "first", 20 * MS), "second", (20 * MS, 40 * MS))
+    words = words_of(drawn(record, "all"))
+    assert "first" in words
+    assert "second" not in words
 
 
 @pytest.mark.parametrize("ends", [(0, 0), (100, 100), (0, 100)])

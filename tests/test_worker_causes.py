@@ -348,6 +348,19 @@ def test_a_loader_of_the_main_process_names_the_function_that_takes_long(
     assert said_of(loading(*edges)) == says
 
 
+def test_where_workers_make_the_loop_wait_the_main_process_is_not_the_cause() -> None:
+    """Though the longest single wait is for it: 60 ns in `augment` are not most of 820."""
+    calls = loading(GETS, ("__getitem__", "augment", 1, 60)).calls
+    waits = [annotation(IN_PROCESS, ts=0, dur=100)]
+    waits += [
+        annotation(IN_PROCESS.replace("Single", "Multi"), ts=100 + 90 * n, dur=90) for n in range(8)
+    ]
+    (found,) = FINDINGS["dataloader"](trace_of(*waits, op("end", ts=999, dur=1), calls=calls))
+    assert "(820 ns of " in found.text
+    assert "augment" not in found.text
+    assert "It loads in the main process" not in found.remedy
+
+
 def test_below_what_others_call_too_only_an_estimate_is_known() -> None:
     """`lib_next` took 330 ns for the loader and 20 ns for others, which may have called `make`."""
     edges = [("fetch", "lib_next", 4, 0), ("lib_next", "make", 4, 320), (None, "lib_next", 1, 20)]

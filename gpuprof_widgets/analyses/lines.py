@@ -7,7 +7,7 @@ limit of recorded runs rest; `holder` names the function or module that took mos
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -200,17 +200,30 @@ def lines_beyond_limit(known: CellLines, record: Record) -> dict[Line, set[Line]
     return beyond
 
 
-def lines_within(known: CellLines, trace: Trace, outer: Line, among: set[Line]) -> set[Line]:
-    """Return the line and those ``among`` others that ran directly within it or one of these."""
+def inner_lines(known: CellLines, trace: Trace) -> dict[Line, set[Line]]:
+    """Return the lines that ran directly within each line, where any did."""
     keys = list(zip(known.lines["cell"], known.lines["line"], strict=True))
     line = known.of_slice[known.row]
     parent, _ = links.nest(*_times(trace, known.row))
     inner = np.flatnonzero(parent >= 0)
-    pairs = set(zip(line[inner].tolist(), line[parent[inner]].tolist(), strict=True))
+    within: dict[Line, set[Line]] = {}
+    for inside, around in set(zip(line[inner].tolist(), line[parent[inner]].tolist(), strict=True)):
+        within.setdefault(keys[around], set()).add(keys[inside])
+    return within
+
+
+def lines_within(
+    within: Mapping[Line, set[Line]], outer: Line, among: Collection[Line]
+) -> set[Line]:
+    """Return the line and those ``among`` others that ran directly within it or one of these.
+
+    ``within``: the `inner_lines` of the trace.
+    """
     reached, new = set[Line](), {outer}
     while new:
         reached |= new
-        new = {keys[inside] for inside, around in pairs if keys[around] in new} & among - reached
+        inside = (inner for line in new for inner in within.get(line, ()))
+        new = {line for line in inside if line in among} - reached
     return reached
 
 

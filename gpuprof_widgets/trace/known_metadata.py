@@ -106,6 +106,8 @@ class _Overhead(TypedDict, total=False):
     modules: Number | None
     lines: Number | None
     allocations: Number | None
+    call_cost_ns: Number | None
+    frame_cost_ns: Number | None
 
 
 class _Held(TypedDict):

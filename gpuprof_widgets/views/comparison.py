@@ -39,7 +39,7 @@ from gpuprof_widgets.views.report import (
     three_outputs,
 )
 from gpuprof_widgets.views.side_by_side import Row, page_group, placed, timelines_picture
-from gpuprof_widgets.views.source_table import page_source, static_source, text_source
+from gpuprof_widgets.views.source_table import line_names, page_source, static_source, text_source
 from gpuprof_widgets.views.table import Column, Table
 from gpuprof_widgets.views.table_renderers import html_table, listed, page_table
 
@@ -272,8 +272,7 @@ def _category(row: dict[Any, Any]) -> str:
 def _names(row: dict[Any, Any]) -> list[list[str]]:
     """Return the names that the row's events have in A, and in B."""
     if "code" in row:
-        sides = (row["line_a"], row["code_a"]), (row["line_b"], row["code"])
-        return [[line_name(line, code)] if line >= 0 else [] for line, code in sides]
+        return line_names((row["line_a"], row["code_a"]), (row["line_b"], row["code"]))
     if "name_a" not in row:
         return [[], []]
     return [[name for name in str(row[key]).split("\n") if name] for key in ("name_a", "name_b")]

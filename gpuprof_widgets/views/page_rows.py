@@ -16,6 +16,7 @@ from gpuprof_widgets.analyses.flops import slice_flops
 from gpuprof_widgets.analyses.lines import (
     Line,
     cell_lines,
+    inner_lines,
     line_keys,
     lines_beyond_limit,
     lines_within,
@@ -262,11 +263,9 @@ def incomplete_lines(record: Record) -> dict[Line, IncompleteRuns]:
     """Return the lines that `lines` calls incomplete."""
     known = cell_lines(record.trace)
     cut = lines_beyond_limit(known, record)
+    within = inner_lines(known, record.trace) if cut else {}
     return {
-        line: IncompleteRuns(
-            line in cut,
-            tuple(sorted(lines_within(known, record.trace, line, set(cut)) - {line})),
-        )
+        line: IncompleteRuns(line in cut, tuple(sorted(lines_within(within, line, cut) - {line})))
         for line in sorted(set(cut).union(*cut.values()))
     }
 

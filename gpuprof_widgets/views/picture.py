@@ -150,11 +150,12 @@ def draw_remarks(
         canvas.fill(Box(left, top, right, bottom), (to_rgb(INK), 0.1))
         canvas.fill(Box(left, top - FLAGS_HEIGHT + 2, left + 1, bottom), INK)
         canvas.fill(Box(right, top, right + 1, bottom), INK)
-    following = TIMELINE.right
-    for (left, _), note in reversed(list(zip(edges, notes, strict=True))):
-        box = Box(left + 1, top - FLAGS_HEIGHT, following, top)
-        canvas.label(box, note["text"].replace("`", ""), to_rgb(CARD))
-        following = left
+    first: dict[int, str] = {}
+    for (left, _), note in zip(edges, notes, strict=True):
+        first.setdefault(left, note["text"].replace("`", ""))
+    ends = [*list(first)[1:], TIMELINE.right]
+    for (left, words), end_of_text in zip(first.items(), ends, strict=False):
+        canvas.label(Box(left + 1, top - FLAGS_HEIGHT, end_of_text, top), words, to_rgb(CARD))
 
 
 def shown_lanes(trace: Trace) -> dict[int, list[Level]]:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.compare.line_matching import line_name
 from gpuprof_widgets.analyses.compare.source import CHANGED, source
 from gpuprof_widgets.analyses.compare.tables import ADDED, GONE, SAME, Runs
 from gpuprof_widgets.views.table import Column, Table
@@ -119,7 +120,7 @@ def _indented(code: str) -> str:
 
 def line_names(*sides: tuple[int, str]) -> list[list[str]]:
     """Return the names that a line's events have in each run, by its number (-1: none) and code."""
-    return [[f"{line}: {code.strip()}"] if line >= 0 else [] for line, code in sides]
+    return [[line_name(line, code)] if line >= 0 else [] for line, code in sides]
 
 
 def _near_changes(kinds: pd.Series[str]) -> npt.NDArray[np.bool_]:

@@ -191,7 +191,12 @@ def _signed(record: Record, table: pd.DataFrame) -> tuple[pd.DataFrame, set[str]
         ]
         for key in times
     }
-    signs = {each.sign("self_ns") for each in runs[:HOTTEST]}
+    signs = {
+        each.sign(key)
+        for key in times
+        for each, ns in zip(runs[:HOTTEST], table[key], strict=False)
+        if ns
+    }
     return table.assign(**texts), signs
 
 

@@ -284,6 +284,11 @@ def test_numbers_of_lines_that_ran_too_often_are_bounds_and_say_why(open_report:
     expect(line(report, "f(x)")).to_contain_text("≥ 50.0")
     clipped = "(cells) => cells.some((cell) => cell.scrollWidth > cell.clientWidth)"
     assert not table(report).locator("td.number").evaluate_all(clipped)
+    # Where none of its runs is recorded it may have run all the same.
+    report.state(f"store.brush([{300 * MS}, {400 * MS}])")
+    expect(line(report, "f(x)")).to_contain_text("≥\N{NO-BREAK SPACE}0")
+    assert told("f(x)")[-1] == ["≥ 0", runs]
+    assert told("h()")[-1] == ["–", None]
 
 
 def test_there_is_no_lines_view_without_lines(open_report: Open) -> None:

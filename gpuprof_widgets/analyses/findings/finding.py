@@ -277,12 +277,13 @@ FEW_LONGER = (
     ": check whether their tensors are larger, and look at the timeline for what else ran then."
 )
 INTERRUPTED = (
-    ". Other programs interrupted this one {times:,} times, which may be why: measure again while "
-    "nothing else runs."
+    ". The system interrupted its threads {times:,} times for other programs, ranks or workers, "
+    "which may be why: measure again while nothing else runs."
 )
 """In place of the question about sizes where other programs use the CPUs too."""
 ALSO_INTERRUPTED = (
-    ", and while nothing else runs: other programs interrupted this one {times:,} times."
+    ", and measure while nothing else runs: the system interrupted its threads {times:,} times for "
+    "other programs, ranks or workers."
 )
 THREADS_WAIT = (
     " Threads also wait for one another if there are more of them than free cores "

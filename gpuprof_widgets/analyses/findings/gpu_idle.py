@@ -192,7 +192,8 @@ def _gap_of_cause(gaps: pd.DataFrame, segments: Intervals) -> tuple[pd.Series, s
     Where there is none, the gap with most of them. The gaps are sorted by length.
     """
     caused = intervals.overlap((gaps["start_ns"].to_numpy(), gaps["end_ns"].to_numpy()), segments)
-    mostly = caused >= MOSTLY * gaps["dur_ns"].to_numpy()
+    # A gap of next to nothing is no example, even if all of it is of that cause.
+    mostly = (caused >= MOSTLY * gaps["dur_ns"].to_numpy()) & (caused >= MOSTLY * caused.max())
     if not mostly.any():
         return gaps.iloc[int(caused.argmax())], "the gap with most of that"
     return gaps.iloc[int(mostly.argmax())], "the longest gap" + " of that kind" * (not mostly[0])
@@ -263,7 +264,8 @@ def _main_cause(record: Record, gaps: pd.DataFrame) -> str:
 def _segments_of_cause(record: Record, gaps: pd.DataFrame, cause: str) -> Intervals:
     """Return the idle time of a cause (a key of `WHEN`): the breakdown's where it has a class.
 
-    Time before the first and after the last work is that, whatever the CPU did.
+    The usual latency of a launch counts for launching, not as queued work. Time before the first
+    and after the last work is that, whatever the CPU did.
     """
     device = int(gaps["device"].iloc[0])
     if cause == COLD:
@@ -271,10 +273,12 @@ def _segments_of_cause(record: Record, gaps: pd.DataFrame, cause: str) -> Interv
         return intervals.intersection(_joined(parts), cold_spans(record))
     if cause == LAUNCHING:
         return _joined([segments_of(record, device, LAUNCHING), _on_the_way(record, device)])
+    if cause in (QUEUED, LATE):
+        return intervals.difference(
+            segments_of(record, device, QUEUED), _on_the_way(record, device)
+        )
     if cause in CLASSES:
         return segments_of(record, device, cause)
-    if cause == LATE:
-        return segments_of(record, device, QUEUED)
     if cause in EDGES:
         gaps = gaps[gaps["cause"] == cause]
         return gaps["start_ns"].to_numpy(np.int64), gaps["end_ns"].to_numpy(np.int64)

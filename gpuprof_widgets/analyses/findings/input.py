@@ -58,7 +58,7 @@ OF_TENSORFLOW = (
     "more queue runners), prefetch, or prepare the data beforehand."
 )
 MOST = 0.5
-"""Share of the loading in the main process that a function has at least that is named."""
+"""Share of the waiting that a function has at least that is named."""
 INDEXING = 1 / 3
 """Share of the waiting from which on taking items out of tensors is its cause."""
 STARTED_ANEW = (
@@ -109,9 +109,10 @@ def dataloader(record: Record, *, dataloader_share: float = 0.05) -> list[Findin
         return []
     longest = table.iloc[0]
     because, remedy = _cause(record, table)
-    if "SingleProcess" in longest["name"]:
+    in_process = table["name"].str.contains("SingleProcess")
+    if int(table["dur_ns"][in_process].sum()) >= MOST * waited:
         remedy = _item_by_item(record, waited) or IN_PROCESS
-        because = because or _in_process(record, table)
+        because = because or _in_process(record, waited)
     loader = _loader(longest["name"])
     text = (
         f"{format_share(share)} of the time ({format_ns(waited)} of {format_ns(run)}) went into "
@@ -125,8 +126,8 @@ def dataloader(record: Record, *, dataloader_share: float = 0.05) -> list[Findin
     return [Finding(text, waited, share, *place, rows, remedy, title=title)]
 
 
-def _in_process(record: Record, waited: pd.DataFrame) -> str:
-    """Name the deepest function of the user's that took half of the loading; "" if none did.
+def _in_process(record: Record, waited_ns: int) -> str:
+    """Name the deepest function of the user's that took half of the waiting; "" if none did.
 
     cProfile does not tell when a function ran: of one that others call too, what counts is the time
     for which these leave no room. Of a range of time it knows nothing.
@@ -138,9 +139,8 @@ def _in_process(record: Record, waited: pd.DataFrame) -> str:
         return ""
     else:
         calls = record.calls
-    loading = waited.loc[waited["name"].str.contains("SingleProcess"), "dur_ns"]
     per_step = 1.0 if framed else calls_per_traced_step(record)
-    slow = _slow_below_fetch(calls, float(loading.sum()) * per_step)
+    slow = _slow_below_fetch(calls, waited_ns * per_step)
     if slow is None:
         return ""
     function, ns, is_measured = slow

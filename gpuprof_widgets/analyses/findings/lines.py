@@ -31,6 +31,7 @@ from gpuprof_widgets.analyses.lines import (
     Line,
     cell_lines,
     holder,
+    inner_lines,
     lines,
     lines_beyond_limit,
     lines_within,
@@ -85,8 +86,8 @@ def costliest_line(record: Record, *, line_share: float = 0.2) -> list[Finding]:
     if deepest is None or deepest.is_backward:
         took = f"took {format_share(share)} of the time ({format_ns(cost)}{_runs(top)})"
         mostly = f", mostly in the backward pass of {code(deepest.name)}" if deepest else ""
-        text = f"L{place} {took}{mostly or _in_one_run(record, top)}"
-        text += f"{'' if mostly else _ops(record, top, ', {} of it in')}{_device(top)}."
+        spread = mostly or _in_one_run(record, top) or _ops(record, top, ", {} of it in")
+        text = f"L{place} {took}{spread}{_device(top)}."
         title = _title(ran, top)
     else:
         cost, share = deepest.ns, share_of(deepest.ns, run_ns(record))
@@ -146,7 +147,8 @@ def _at_least(
 ) -> Finding:
     """Report what a line beyond the limit took at least, with such lines within it."""
     line = (top["cell"], top["line"])
-    group = sorted(lines_within(cell_lines(record.trace), record.trace, line, set(beyond)))
+    within = inner_lines(cell_lines(record.trace), record.trace)
+    group = sorted(lines_within(within, line, beyond))
     keys = pd.MultiIndex.from_frame(ran[["cell", "line"]])
     self_ns = int(ran["self_ns"][keys.isin(group)].sum())
     share = min(share_of(self_ns, run_ns(record)), 1.0)

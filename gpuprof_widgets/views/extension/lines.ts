@@ -105,8 +105,10 @@ export class LinesView extends TableView<Row> {
         if (numbers == null) {
           return ""
         }
-        const text = cell_text(numbers[of] == 0 ? null : numbers[of], column.unit ?? "ns")
-        const sign = numbers[of] == 0 ? "" : sign_of(numbers, of)
+        // A line that was cut may have run in a range in which none of its runs is recorded.
+        const is_known = numbers[of] != 0 || of == "calls" && numbers.is_cut
+        const text = cell_text(is_known ? numbers[of] : null, column.unit ?? "ns")
+        const sign = is_known ? sign_of(numbers, of) : ""
         return sign == "" ? text : `${sign}\u00a0${text}`
       },
       note: ({numbers}) => numbers == null || sign_of(numbers, of) == "" ? null : why_inexact(this.store.data.header.lines!, numbers),

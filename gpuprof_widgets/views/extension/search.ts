@@ -23,6 +23,8 @@ export class SearchView extends PanelView {
   private sheet: KeySheet
   /** What matched in each trace; null where nothing is searched for. */
   private matches: Matches[] | null = null
+  /** The names of what matched and has no events. */
+  private functions = new Set<string>()
   private readonly report_key = (event: KeyboardEvent): void => this.on_report_key(event)
 
   private get stores(): TraceStore[] {
@@ -102,6 +104,7 @@ export class SearchView extends PanelView {
       this.write(key)
       this.store.search = key
       this.matches = selections.map((selection) => ({rows: selection?.rows ?? new Int32Array(0), labels: selection?.labels ?? new Set()}))
+      this.functions = this.matching_functions()
       this.show_totals()
     }
     this.steps.update(this.has_steps)
@@ -120,8 +123,7 @@ export class SearchView extends PanelView {
     return matcher(this.box.value, this.as_regex)
   }
 
-  /** The names of what matches and has no events. */
-  private get functions(): Set<string> {
+  private matching_functions(): Set<string> {
     const {test} = this.matcher
     return new Set(this.stores.flatMap(({data}) => [...matching_calls(data, test)]))
   }
@@ -132,6 +134,7 @@ export class SearchView extends PanelView {
     const {test, error} = this.matcher
     this.store.search = this.text
     this.matches = value == "" || error != null ? null : this.stores.map(({data}) => search(data, test))
+    this.functions = this.matches == null ? new Set() : this.matching_functions()
     if (this.matches != null && (this.matches.some(({rows}) => rows.length > 0) || this.functions.size > 0)) {
       const key = this.text
       this.store.linked.choose(this.matches.map(({rows, labels}) =>
@@ -156,7 +159,7 @@ export class SearchView extends PanelView {
   private show_totals(): void {
     this.result.textContent = this.matcher.error ?? this.totals_text()
     const has_events = this.matches?.some(({rows}) => rows.length > 0) ?? false
-    const has_functions = this.matches != null && this.functions.size > 0
+    const has_functions = this.functions.size > 0
     this.result.title = [...has_events ? [ABOUT] : [], ...has_functions ? [ABOUT_FUNCTIONS] : []].join(" ")
   }
 
