@@ -74,7 +74,7 @@ def window(subject: Trace | AnyRecord, t0: int, t1: int) -> Trace | AnyRecord:
 def _window(trace: Trace, t0: int, t1: int, region: int = NONE) -> Trace:
     t0, t1 = _clipped(trace, t0, t1)
     inside = _inside(trace, t0, t1)
-    kept = inside | _owners(trace, inside, region)
+    kept = inside | _owners(trace, inside, region if inside.any() else NONE)
     slices = _cut(trace.slices, kept, inside, t0, t1)
     row = new_rows(kept)
     return replace(
