@@ -86,8 +86,8 @@ def costliest_line(record: Record, *, line_share: float = 0.2) -> list[Finding]:
     if deepest is None or deepest.is_backward:
         took = f"took {format_share(share)} of the time ({format_ns(cost)}{_runs(top)})"
         mostly = f", mostly in the backward pass of {code(deepest.name)}" if deepest else ""
-        spread = mostly or _in_one_run(record, top) or _ops(record, top, ", {} of it in")
-        text = f"L{place} {took}{spread}{_device(top)}."
+        mostly = mostly or _in_one_run(record, top) or _ops(record, top, ", {} of it in")
+        text = f"L{place} {took}{mostly}{_device(top)}."
         title = _title(ran, top)
     else:
         cost, share = deepest.ns, share_of(deepest.ns, run_ns(record))
