@@ -22,6 +22,7 @@ from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.window import window
 from tests import copy_cases
 from tests.test_compilation import CASES as COMPILATION_CASES
+from tests.test_finding_copies import CASES as TENSOR_COPY_CASES
 from tests.test_findings_autograd import CASES as AUTOGRAD_CASES
 from tests.test_findings_blocking import CASES as BLOCKING_CASES
 from tests.test_findings_breakdown import CASES as BREAKDOWN_CASES
@@ -253,6 +254,7 @@ CASES: dict[str, tuple[Record, Record]] = {
     **CPU_CASES,
     **GPU_CASES,
     **TRAINING_CASES,
+    **TENSOR_COPY_CASES,
     **AUTOGRAD_CASES,
     **PATH_CASES,
     **SUSPENDED_CASES,
@@ -574,12 +576,25 @@ def test_a_line_that_nobody_waits_for_is_not_named(took: int, says: bool) -> Non
     assert bool(FINDINGS["lines"](record)) is says
 
 
-def limited(*rows: Row, beyond: list[int]) -> Record:
+def limited(*rows: Row, beyond: list[int], limit: int | None = 10_000) -> Record:
     """A loop at line 3, of which these rows were recorded, until they ran too often."""
     source = {"label": "Cell [3]", "source": "", "beyond_limit": beyond}
     head = cell_line(3, "for i in range(30000):", ts=0, dur=900 * MS)
     after = cell_line(9, "h()", ts=900 * MS, dur=100 * MS)
-    return trace_of(head, *rows, after, lines={"limit": 10_000, "cells": [source]})
+    known = {"cells": [source]} if limit is None else {"cells": [source], "limit": limit}
+    return trace_of(head, *rows, after, lines=known)
+
+
+def test_a_file_that_does_not_say_the_limit_has_its_lines_told_without_it() -> None:
+    short, most = (cell_line(4, "g()", ts=0, dur=ms * MS) for ms in (50, 700))
+    assert only("lines", limited(short, beyond=[4], limit=None)).text == (
+        "Line 3 `for i in range(30000):` took 85 % of the time (850 ms), including that of line 4 "
+        "after its first runs."
+    )
+    assert only("lines", limited(most, beyond=[4], limit=None)).text == (
+        "Line 4 `g()` took at least 70 % of the time (700 ms): it ran more often than is recorded, "
+        "and beyond that its time counts for line 3 (20 % of the time, 200 ms)."
+    )
 
 
 def test_no_line_is_blamed_for_what_ran_in_it_beyond_the_limit() -> None:

@@ -326,6 +326,33 @@ def test_no_line_is_named_where_another_might_have_waited_as_well() -> None:
     assert "line" not in text
 
 
+@pytest.mark.parametrize(
+    ("head", "beyond", "said"),
+    [
+        ("for _ in range(30000):", [5], "line 5 `pause()`"),
+        ("while pause():", [5], "lines 4 and 5"),
+        ("for _ in range(30000):", [], "line 4 `for _ in range(30000):`"),
+    ],
+)
+def test_the_head_of_a_loop_is_not_blamed_for_waits_beyond_the_limit(
+    head: str, beyond: list[int], said: str
+) -> None:
+    source = {"label": "Cell [3]", "source": "", "beyond_limit": beyond}
+    calls = calls_of((None, "<module>", 1, 10 * MS), ("<module>", SLEEP, 30_000, 90 * MS))
+    body = calls.functions["name"] == "<module>"
+    calls.functions.loc[body, ["file", "line"]] = ["Cell [3]", 1]
+    record = trace_of(
+        annotation("Cell [3]", ts=0, dur=200 * MS),
+        cell_line(4, head, ts=0, dur=100 * MS),
+        cell_line(5, "pause()", ts=MS, dur=MS),
+        calls=calls,
+        label="Cell [3]",
+        lines={"limit": 1, "cells": [source]},
+    )
+    text = only(record, "blocking_calls").text
+    assert text.endswith(f"30,000 calls of `time.sleep`, on {said}.")
+
+
 def test_the_costliest_line_is_not_told_of_as_well() -> None:
     rules = [one.rule for one in findings(with_lines(cell_line(5, "y", ts=100 * MS, dur=20 * MS)))]
     assert ("blocking_calls" in rules, "lines" in rules) == (True, False)

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from gpuprof_widgets.analyses.cold_start import is_communication, is_compiling, is_dispatch
-from gpuprof_widgets.analyses.findings import FINDINGS, Finding
+from gpuprof_widgets.analyses.findings import FINDINGS, Finding, findings
 from gpuprof_widgets.capture import environment
 from gpuprof_widgets.capture.environment import cpus, process_state
 from gpuprof_widgets.capture.part import Context
@@ -135,7 +135,7 @@ def of_threads(record: Record) -> list[Finding]:
         ({"cpus": 8, "torch_threads": 8, "world_size": 4}, "This is one of 4 ranks, and each runs "
          "its ops on 8 threads: where they share 8 CPUs", "torch.set_num_threads(2) in each", 3),
         ({"cpus": 2, "torch_threads": 2, "cpu_use": TAKEN}, "the system interrupted its threads "
-         "400 times in 1.00 s of CPU time", "try torch.set_num_threads(1).", 0),
+         "400 times in 1.00 s of CPU time. PyTorch runs", "try torch.set_num_threads(1).", 0),
     ],
 )  # fmt: skip
 def test_threads_that_hold_one_another_up_are_told_once(
@@ -146,6 +146,34 @@ def test_threads_that_hold_one_another_up_are_told_once(
     assert remedy in finding.remedy
     assert finding.cost_ns == cost * 10**6
     assert finding.remedy not in of_ops(alike("aten::mm", **metadata)).remedy
+
+
+@pytest.mark.parametrize(
+    ("queued", "share", "says"),
+    [
+        (400_000_000, 0.4, "of CPU time, and the thread of the run was ready for 8.40 ms (40 %) "
+         "without a CPU. PyTorch runs"),
+        (0, 0.0, "of CPU time. PyTorch runs"),
+        (10**10, 1.0, "without a CPU"),
+        (-5, 0.0, "of CPU time. PyTorch runs"),
+    ],
+)  # fmt: skip
+def test_contention_costs_what_the_run_waited_for_a_cpu(
+    queued: int, share: float, says: str
+) -> None:
+    use = {**TAKEN, "queued_ns": queued}
+    record = alike("aten::mm", cpus=2, torch_threads=2, cpu_use=use)
+    (finding,) = of_threads(record)
+    assert (finding.share, finding.cost_ns) == (share, share * 21_000_000)
+    assert says in finding.text
+    calm = {**use, "preemptions": 49}
+    assert of_threads(alike("aten::mm", cpus=2, torch_threads=2, cpu_use=calm)) == []
+
+
+def test_contention_ranks_by_its_cost() -> None:
+    use = {**TAKEN, "queued_ns": 900_000_000}
+    first = findings(alike("aten::mm", cpus=2, torch_threads=2, cpu_use=use))[0]
+    assert first.title == "Other programs compete for the CPUs"
 
 
 @pytest.mark.parametrize(
@@ -322,7 +350,7 @@ def test_a_recording_knows_its_threads_its_cpus_and_what_it_used() -> None:
     assert told["torch_threads"] == torch.get_num_threads()
     assert 1 <= told["cpus"] <= (os.cpu_count() or 1)
     assert isinstance(told["cpu_bf16"], bool)
-    assert set(told["cpu_use"]) == {"wall_ns", "cpu_ns", "preemptions"}
+    assert set(told["cpu_use"]) - {"queued_ns"} == {"wall_ns", "cpu_ns", "preemptions"}
     assert told["cpu_use"]["wall_ns"] > 0
     assert told["anomaly_mode"] is False
 
@@ -330,13 +358,36 @@ def test_a_recording_knows_its_threads_its_cpus_and_what_it_used() -> None:
 def test_several_windows_add_up_and_a_second_stop_adds_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    moments = iter([(0, 0, 5), (10, 7, 6), (100, 50, 9), (130, 60, 9), (999, 999, 999)])
+    keys = ("wall_ns", "cpu_ns", "preemptions", "queued_ns")
+    counts = ((0, 0, 5, 1), (10, 7, 6, 3), (100, 50, 9, 3), (130, 60, 9, 8), (999, 999, 999, 999))
+    moments = iter([dict(zip(keys, count, strict=True)) for count in counts])
     monkeypatch.setattr("gpuprof_widgets.capture.environment._usage", lambda: next(moments))
     part = process_state(Context(Options(), "x", {}, {}))
     assert "cpu_use" not in part.metadata()
     for turn in (part.start, part.stop, part.start, part.stop, part.stop):
         turn()
-    assert part.metadata()["cpu_use"] == {"wall_ns": 40, "cpu_ns": 17, "preemptions": 1}
+    assert part.metadata()["cpu_use"] == {
+        "wall_ns": 40,
+        "cpu_ns": 17,
+        "preemptions": 1,
+        "queued_ns": 7,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [("500 70 3\n", {"queued_ns": 70}), ("nonsense here", {}), ("1", {}), (None, {})],
+)
+def test_the_wait_for_a_cpu_is_known_where_the_system_counts_it(
+    text: str | None, known: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedstat = tmp_path / "schedstat"
+    if text is not None:
+        schedstat.write_text(text)
+    monkeypatch.setattr(environment, "SCHEDSTAT", schedstat)
+    usage = environment._usage()
+    assert {key: ns for key, ns in usage.items() if key == "queued_ns"} == known
+    assert {"wall_ns", "cpu_ns", "preemptions"} <= set(usage)
 
 
 def test_regions_that_took_no_time_are_not_ranked() -> None:

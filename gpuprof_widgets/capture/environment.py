@@ -25,6 +25,7 @@ from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.known_metadata import Peaks
 
 CGROUPS = Path("/sys/fs/cgroup")
+SCHEDSTAT = Path("/proc/thread-self/schedstat")
 _UNLIMITED = 2**31
 
 
@@ -44,8 +45,8 @@ COPIED_BYTES = {"cuda": 2**30, "cpu": 2**28}
 """Bytes of the copy, many times any cache, by kind of device."""
 ROUNDS = 5
 
-Usage = tuple[int, int, int]
-"""Wall time and CPU time (ns) and involuntary context switches of the process."""
+Usage = dict[str, int]
+"""What of `ProcessState.metadata` the system counts, up to a moment."""
 
 
 def environment() -> dict[str, Any]:
@@ -223,8 +224,8 @@ class ProcessState(Part):
     loses = "no CPU time of the process"
 
     def __init__(self) -> None:
-        self._before: Usage | None = None
-        self._sums = (0, 0, 0)
+        self._before: Usage = {}
+        self._sums: Usage = {}
         self._anomaly_mode = False
 
     def start(self) -> None:
@@ -234,28 +235,44 @@ class ProcessState(Part):
     def stop(self) -> None:
         self._note_anomaly_mode()
         after = _usage()
-        if self._before is not None and after is not None:
-            between = zip(self._sums, self._before, after, strict=True)
-            wall, cpu, preemptions = (known + new - old for known, old, new in between)
-            self._sums = (wall, cpu, preemptions)
-        self._before = None
+        for key, before in self._before.items():
+            if key in after:
+                self._sums[key] = self._sums.get(key, 0) + after[key] - before
+        self._before = {}
 
     def _note_anomaly_mode(self) -> None:
         """Note autograd's anomaly mode, which may be set before the cell or by it."""
         self._anomaly_mode |= torch.is_anomaly_enabled()
 
     def metadata(self) -> dict[str, Any]:
-        """Return ``cpu_use``: wall and CPU time of all threads, and how often one was preempted."""
-        use = dict(zip(("wall_ns", "cpu_ns", "preemptions"), self._sums, strict=True))
-        known = {"cpu_use": use} if self._sums[0] else {}
+        """Return ``cpu_use``: wall and CPU time of all threads, and how often one was preempted.
+
+        On Linux also how long the thread of the run was ready to run and had no CPU, ``queued_ns``.
+        """
+        known = {"cpu_use": dict(self._sums)} if self._sums else {}
         return {"anomaly_mode": self._anomaly_mode, **known}
 
 
-def _usage() -> Usage | None:
-    """Return the usage so far; None on Windows, which does not count it."""
+def _usage() -> Usage:
+    """Return the usage so far; nothing on Windows, which does not count it."""
     if sys.platform == "win32":
-        return None
+        return {}
     import resource
 
     used = resource.getrusage(resource.RUSAGE_SELF)
-    return perf_counter_ns(), round((used.ru_utime + used.ru_stime) * 1e9), used.ru_nivcsw
+    return {
+        "wall_ns": perf_counter_ns(),
+        "cpu_ns": round((used.ru_utime + used.ru_stime) * 1e9),
+        "preemptions": used.ru_nivcsw,
+        **_queued(SCHEDSTAT),
+    }
+
+
+def _queued(schedstat: Path) -> Usage:
+    """Return how long this thread has waited for a CPU, where the system counts it.
+
+    Source: Linux' Documentation/scheduler/sched-stats.rst (/proc/<pid>/schedstat).
+    """
+    with suppress(OSError, ValueError, IndexError):
+        return {"queued_ns": int(schedstat.read_text().split()[1])}
+    return {}

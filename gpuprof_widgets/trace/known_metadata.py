@@ -183,10 +183,14 @@ class _Options(TypedDict, total=False):
     expect: str | None
 
 
-class _CpuUse(TypedDict):
+class _AnyCpuUse(TypedDict):
     wall_ns: Int
     cpu_ns: Int
     preemptions: Int
+
+
+class _CpuUse(_AnyCpuUse, total=False):
+    queued_ns: Int
 
 
 class _Peaks(TypedDict):

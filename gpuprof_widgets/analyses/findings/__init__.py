@@ -10,11 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import wraps
 
+import numpy as np
+
 from gpuprof_widgets.analyses.findings.backward import backward, python_autograd, recomputation
 from gpuprof_widgets.analyses.findings.compilation import compilation
 from gpuprof_widgets.analyses.findings.cpu_ops import cpu_ops
 from gpuprof_widgets.analyses.findings.dispatch import cpu_threads, loop_indexing, optimizer_loops
 from gpuprof_widgets.analyses.findings.finding import (
+    MOST,
     Finding,
     Findings,
     check_limits,
@@ -23,6 +26,7 @@ from gpuprof_widgets.analyses.findings.finding import (
     with_lines,
 )
 from gpuprof_widgets.analyses.findings.gpu_idle import device_idle
+from gpuprof_widgets.analyses.findings.growing_tensors import CATS, growing_cat
 from gpuprof_widgets.analyses.findings.input import dataloader, file_io
 from gpuprof_widgets.analyses.findings.kernels import (
     fp32_matmul,
@@ -58,6 +62,7 @@ from gpuprof_widgets.analyses.findings.recording import (
     overhead,
     step_overhead,
 )
+from gpuprof_widgets.analyses.findings.tensor_copies import COPIES, cpu_copies
 from gpuprof_widgets.analyses.findings.transfers import (
     exposed_communication,
     made_anew,
@@ -131,6 +136,8 @@ FINDINGS: Registry[Rule] = Registry(
         "fp32_matmul": fp32_matmul,
         "matmul_sizes": matmul_sizes,
         "loop_indexing": loop_indexing,
+        "growing_cat": growing_cat,
+        "cpu_copies": cpu_copies,
         "zeroed_gradients": zeroed_gradients,
         "optimizer_loops": optimizer_loops,
         "bias_before_norm": bias_before_norm,
@@ -190,7 +197,7 @@ def _apply_rules(record: Record, limits: Mapping[str, float]) -> list[Finding]:
     ]
     listed = for_its_framework(record, listed)
     listed = exclude_collections(record, listed, **limits_for(exclude_collections, limits))
-    return sorted(with_lines(record, _without_repeats(listed)), key=_rank)
+    return sorted(with_lines(record, _without_repeats(record, listed)), key=_rank)
 
 
 def _rank(finding: Finding) -> tuple[bool, int]:
@@ -198,13 +205,31 @@ def _rank(finding: Finding) -> tuple[bool, int]:
     return finding.rule not in ("expected", "no_kernels"), -finding.cost_ns
 
 
-def _without_repeats(listed: list[Finding]) -> list[Finding]:
-    """Drop Python functions that wait in calls that `synchronising` reports already."""
+MORE_SPECIFIC = {"cpu_copies": COPIES, "growing_cat": CATS}
+"""Rules that say more of some ops than `cpu_ops` and `gpu_ops`, which name the costliest op."""
+
+
+def _without_repeats(record: Record, listed: list[Finding]) -> list[Finding]:
+    """Drop findings of which another says more.
+
+    Python functions that wait in calls that `synchronising` reports, and the costliest op where
+    another rule explains most of its time.
+    """
     reported = {
         row for finding in listed if finding.rule == "synchronising" for row in finding.rows
     }
     return [
         finding
         for finding in listed
-        if finding.rule != "python_waiting" or not reported.intersection(finding.rows)
+        if (finding.rule != "python_waiting" or not reported.intersection(finding.rows))
+        and not _is_explained(record, finding, listed)
     ]
+
+
+def _is_explained(record: Record, finding: Finding, listed: list[Finding]) -> bool:
+    """Whether the costliest op is one of which another rule explains most of the time."""
+    if finding.rule not in ("cpu_ops", "gpu_ops") or not finding.rows:
+        return False
+    name = str(record.trace.index.names_of(np.array(finding.rows[:1]))[0])
+    explained = sum(other.cost_ns for other in listed if name in MORE_SPECIFIC.get(other.rule, ()))
+    return explained > MOST * finding.cost_ns

@@ -332,10 +332,11 @@ RANKS = (
 )
 CONTESTED = (
     "Other programs, ranks or DataLoader workers also used the {cpus_here} of this process: the "
-    "system interrupted its threads {taken:,} times in {used} of CPU time. PyTorch runs each op "
-    "on {threads} threads and waits for the slowest: ops take longer here than they would alone, "
-    "and their times vary more."
+    "system interrupted its threads {taken:,} times in {used} of CPU time{queued}. PyTorch runs "
+    "each op on {threads} threads and waits for the slowest: ops take longer here than they would "
+    "alone, and their times vary more."
 )
+QUEUED = ", and the thread of the run was ready for {queued} ({share}) without a CPU"
 SET = "Call torch.set_num_threads({fewer})."
 SET_IN_EACH = "Call torch.set_num_threads({fewer}) in each rank."
 TRY = (
@@ -353,7 +354,8 @@ def cpu_threads(record: Record, *, cpu_threads_share: float = 0.05) -> list[Find
 
     They do where there are more threads than CPUs, counting the ranks that share these, and where
     other programs use the CPUs too. The real cost is unknown: more threads than CPUs count with the
-    time of the ops, contention with none. Silent where a GPU took part.
+    time of the ops; contention with the time in which the thread of the run was ready and had no
+    CPU, with none where the system did not measure that. Silent where a GPU took part.
 
     ``cpu_threads_share``: Ops that threads share while the threads hold one another up.
     """
@@ -373,12 +375,24 @@ def cpu_threads(record: Record, *, cpu_threads_share: float = 0.05) -> list[Find
         text, remedy = RANKS.format(**words, ranks=ranks), SET_IN_EACH.format(fewer=each)
         cost, title = took, "The ranks use more threads than there are CPUs"
     elif taken := interruptions(record):
+        cost = _queued_ns(record)
+        queued = QUEUED.format(queued=format_ns(cost), share=format_share(share_of(cost, run)))
         words |= {"taken": taken, "used": format_ns(int(record.metadata["cpu_use"]["cpu_ns"]))}
-        text, remedy, cost = CONTESTED.format(**words), TRY.format(fewer=threads // 2), 0
-        title = "Other programs compete for the CPUs"
+        text = CONTESTED.format(**words, queued=queued if cost else "")
+        remedy, title = TRY.format(fewer=threads // 2), "Other programs compete for the CPUs"
     else:
         return []
     return [Finding(text, cost, share_of(cost, run), remedy=remedy, title=title)]
+
+
+def _queued_ns(record: Record) -> int:
+    """Return how long the thread of the run was ready and had no CPU, in ns; 0 if not measured.
+
+    It is known of the whole recording only: a range of it has as large a share.
+    """
+    use = record.metadata["cpu_use"]
+    share = share_of(use.get("queued_ns", 0), use["wall_ns"])
+    return round(min(max(share, 0.0), 1.0) * run_ns(record))
 
 
 def _shared_ns(record: Record) -> int:

@@ -131,13 +131,13 @@ def _beyond_limit(record: Record, ran: pd.DataFrame, top: dict[Any, Any]) -> lis
     if line in beyond:
         return [_at_least(record, ran, top, beyond)]
     within = sorted(inner for inner, around in beyond.items() if line in around)
+    their = "their" if within[1:] else "its"
     self_ns = int(top["self_ns"])
     share = share_of(self_ns, run_ns(record))
     text = (
         f"Line {top['line']}{_where(ran['cell'].nunique(), top)}{statement(top['code'])} took "
         f"{format_share(share)} of the time ({format_ns(self_ns)}), including that of "
-        f"l{_named(within)[1:]} after {'their' if within[1:] else 'its'} first {_limit(record):,} "
-        "runs."
+        f"l{_named(within)[1:]} after {their} first {_runs_kept(record)}."
     )
     return [Finding(text, self_ns, share, title=_title(ran, top), **_place(record, top))]
 
@@ -161,7 +161,7 @@ def _at_least(
     text = (
         f"{_named(group)}{_where(ran['cell'].nunique(), top)}{source} took at least "
         f"{format_share(share)} of the time ({format_ns(self_ns)}): "
-        f"{'they' if group[1:] else 'it'} ran more than {_limit(record):,} times{rest}."
+        f"{'they' if group[1:] else 'it'} ran {_more_often(record)}{rest}."
     )
     alone = len(group) == 1
     title = (
@@ -188,8 +188,21 @@ def _counts_for(record: Record, head: dict[Any, Any], lines_beyond: int) -> str:
     )
 
 
+def _runs_kept(record: Record) -> str:
+    """Return ``10,000 runs``, ``runs`` where the file does not say how many."""
+    return format_count(limit, "run") if (limit := _limit(record)) else "runs"
+
+
+def _more_often(record: Record) -> str:
+    """Return ``more than 10,000 times``, in other words where the file does not say how many."""
+    return (
+        f"more than {limit:,} times" if (limit := _limit(record)) else "more often than is recorded"
+    )
+
+
 def _limit(record: Record) -> int:
-    return int(record.metadata["lines"]["limit"])
+    """Return how many runs of a line are recorded, 0 where the file does not say."""
+    return int(record.metadata["lines"].get("limit", 0))
 
 
 def _where(cells: int, top: dict[Any, Any]) -> str:

@@ -215,22 +215,25 @@ def _called_by(record: Record, top: pd.Series) -> str:
 
 
 def _on_line(record: Record, ns: int) -> str:
-    """Return ``, mostly from line 4 `data.sort()```, if the line is known.
+    """Return ``, mostly from line 4 `data.sort()```, if the line is known."""
+    line = line_that_holds(record, ns)
+    return "" if line < 0 else f", mostly from {line_in_words(record, line)}"
+
+
+def line_in_words(record: Record, line: int) -> str:
+    """Return ``line 4 `data.sort()``` for a row of `lines`.
 
     The head of a loop has the time of lines in it beyond their limit: these are named, and the head
     with them unless it only counts.
     """
-    line = line_that_holds(record, ns)
-    if line < 0:
-        return ""
     table = lines(record)
     inner = lines_counted_for(record, line)
     named = inner if inner and COUNTING.fullmatch(table["code"].iloc[line]) else [line, *inner]
     if len(named) > 1:
         *first, last = table["line"].iloc[sorted(named)]
-        return f", mostly from lines {', '.join(map(str, first))} and {last}"
+        return f"lines {', '.join(map(str, first))} and {last}"
     at = table.iloc[named[0]]
-    return f", mostly from line {at['line']}{statement(str(at['code']))}"
+    return f"line {at['line']}{statement(str(at['code']))}"
 
 
 def _starting_workers(record: Record) -> pd.MultiIndex:

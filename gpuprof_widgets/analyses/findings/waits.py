@@ -31,10 +31,11 @@ from gpuprof_widgets.analyses.findings.finding import (
 from gpuprof_widgets.analyses.findings.python_time import (
     NEARLY,
     PYTHON_SHARE,
+    line_in_words,
     python_ns,
     share_in_words,
 )
-from gpuprof_widgets.analyses.lines import cell_lines, lines
+from gpuprof_widgets.analyses.lines import cell_lines
 from gpuprof_widgets.analyses.owners import forward_of, line_sources, region_around
 from gpuprof_widgets.analyses.python_calls import function_labels, is_cell
 from gpuprof_widgets.analyses.python_time import python_time
@@ -366,9 +367,8 @@ def _is_body(owner: str) -> bool:
 def _on_line(record: Record, row: dict[Any, Any]) -> str:
     if row["line"] < 0:
         return ""
-    line = lines(record).iloc[int(row["line"])]
     by = "on" if is_cell(str(row["owner"])) else "called from"
-    return f", {by} line {line['line']}{statement(str(line['code']))}"
+    return f", {by} {line_in_words(record, int(row['line']))}"
 
 
 def _longest_blocking(record: Record, row: dict[Any, Any]) -> dict[str, Any]:

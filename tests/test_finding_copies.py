@@ -1,0 +1,447 @@
+"""Rules on tensors that are copied on the CPU and that grow by `torch.cat`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import gpuprof_widgets
+from gpuprof_widgets.analyses.findings import FINDINGS, Finding, findings
+from gpuprof_widgets.trace.model import Record
+from tests.traces import (
+    Row,
+    annotation,
+    backward_op,
+    cell_line,
+    kernel,
+    module,
+    op,
+    runtime,
+    trace_of,
+)
+
+MS = 1_000_000
+END = op("aten::mm", ts=99 * MS, dur=MS)
+"""So that the run takes 100 ms."""
+
+
+def said(rule: str, record: Record, **limits: float) -> list[Finding]:
+    return FINDINGS[rule](record, **limits)
+
+
+def clone(ts: int, dur: int, name: str = "aten::clone") -> list[Row]:
+    return [op(name, ts=ts, dur=dur), op("aten::copy_", ts=ts + dur // 4, dur=dur // 2)]
+
+
+def copying(took: int, *more: Row) -> Record:
+    return trace_of(cell_line(3, "y = x.clone()", ts=0, dur=50 * MS), *clone(0, took), *more, END)
+
+
+def growing(took: int, *, rounds: int = 20, sizes: Callable[[int], int] = lambda at: at) -> Record:
+    """So many calls on one line, each with what the one before returned and one more, in ns."""
+    each = took // rounds
+    rows: list[Row] = []
+    for at in range(rounds):
+        start = at * 2 * MS
+        shapes = [[[sizes(at), 8], [1, 8]], []]
+        dur = each if at < rounds - 1 else took - each * (rounds - 1)
+        rows += [
+            cell_line(4, "out = add(out, x)", ts=start, dur=MS),
+            op("aten::cat", ts=start, dur=dur, shapes=shapes, **{"Concrete Inputs": ["", "0"]}),
+        ]
+    return trace_of(*rows, END)
+
+
+def timed(times: list[int], source: str = "out = add(out, x)", **metadata: Any) -> Record:
+    """Calls on one line that take so many ns, without shapes."""
+    rows = [
+        row
+        for at, took in enumerate(times)
+        for row in (
+            cell_line(4, source, ts=at * 2 * MS, dur=MS),
+            op("aten::cat", ts=at * 2 * MS, dur=took),
+        )
+    ]
+    return trace_of(*rows, op("aten::mm", ts=199 * MS, dur=MS), **metadata)
+
+
+CASES = {
+    "cpu_copies": (copying(10 * MS), copying(10 * MS - 1)),
+    "growing_cat": (growing(5 * MS), growing(5 * MS - 1)),
+}
+"""Per rule a trace that fires it and one just below."""
+
+
+@pytest.mark.parametrize("rule", CASES)
+def test_a_rule_fires_from_its_threshold_on(rule: str) -> None:
+    fires, below = CASES[rule]
+    assert len(said(rule, fires)) == 1
+    assert said(rule, below) == []
+
+
+@pytest.mark.parametrize("rule", CASES)
+def test_a_trace_without_anything_says_nothing(rule: str) -> None:
+    assert said(rule, trace_of()) == []
+    assert said(rule, trace_of(kernel("gemm", ts=0, dur=9))) == []
+
+
+class TestCpuCopies:
+    def test_numbers_and_remedy(self) -> None:
+        casts = [clone((30 + 5 * at) * MS, 3 * MS, "aten::to") for at in range(3)]
+        (finding,) = said("cpu_copies", copying(27 * MS, *chain(*casts)))
+        assert finding.text == (
+            "Copying tensors on the CPU took 36.0 ms (36 % of the time), in 4 calls, mostly of "
+            "`aten::clone` (75 %) and `aten::to` (25 %)."
+        )
+        assert (finding.cost_ns, finding.start_ns, finding.end_ns) == (36 * MS, 0, 27 * MS)
+        assert finding.remedy.startswith("A clone is needed only where")
+        assert "Convert tensors once" in finding.remedy
+        assert "reshape" not in finding.remedy
+
+    def test_what_lies_within_a_copy_counts_once(self) -> None:
+        rows = [
+            op(name, ts=at * 20 * MS + start * MS, dur=dur * MS)
+            for at in range(3)
+            for start, dur, name in (
+                (0, 10, "aten::contiguous"),
+                (1, 8, "aten::clone"),
+                (2, 6, "aten::copy_"),
+            )
+        ]
+        (finding,) = said("cpu_copies", trace_of(*rows, END))
+        assert "took 30.0 ms (30 % of the time), in 3 calls of `aten::contiguous`" in finding.text
+        assert "lay it out anew" in finding.remedy
+
+    def test_many_ops_of_which_none_is_most(self) -> None:
+        names = ["clone", "to", "contiguous", "reshape", "flatten", "copy_"] * 3
+        rows = [clone(5 * MS * at, MS, f"aten::{name}") for at, name in enumerate(names)]
+        (finding,) = said("cpu_copies", trace_of(*chain(*rows), END))
+        assert "in 18 calls, the most in `aten::" in finding.text
+        assert finding.remedy
+
+    @pytest.mark.parametrize(("lines", "says"), [([4, 4, 4], True), ([4, 5, 6], False)])
+    def test_casts_count_where_a_line_repeats_them(self, lines: list[int], says: bool) -> None:
+        rows: list[Row] = []
+        for at, number in enumerate(lines):
+            rows.append(cell_line(number, "x = x.float()", ts=at * 20 * MS, dur=9 * MS))
+            rows += clone(at * 20 * MS, 8 * MS, "aten::to")
+        assert bool(said("cpu_copies", trace_of(*rows, END))) is says
+
+    @pytest.mark.parametrize(
+        "rows",
+        [
+            pytest.param(
+                [op("aten::to", ts=20 * at * MS, dur=9 * MS) for at in range(3)],
+                id="a cast to the same format",
+            ),
+            pytest.param(
+                [op("aten::matmul", ts=0, dur=60 * MS), *clone(MS, 50 * MS)], id="of another op"
+            ),
+            pytest.param(
+                [
+                    *backward_op("CloneBackward0", ts=0, dur=60 * MS, sequence=1),
+                    *clone(MS, 50 * MS),
+                ],
+                id="backward",
+            ),
+            pytest.param(
+                [annotation("Optimizer.step#SGD.step", ts=0, dur=60 * MS), *clone(MS, 50 * MS)],
+                id="optimizer",
+            ),
+            pytest.param(
+                [
+                    annotation("enumerate(DataLoader)#_Single.__next__", ts=0, dur=60 * MS),
+                    *clone(MS, 50 * MS),
+                ],
+                id="DataLoader",
+            ),
+            pytest.param(
+                [op("aten::copy_", ts=at * 20_000, dur=19_999) for at in range(4000)],
+                id="single values",
+            ),
+            pytest.param(
+                [
+                    *clone(0, 50 * MS),
+                    runtime("cudaMemcpyAsync", ts=15 * MS, dur=9 * MS),
+                ],
+                id="from a GPU",
+            ),
+        ],
+    )
+    def test_silent(self, rows: list[Row]) -> None:
+        assert said("cpu_copies", trace_of(*rows, END)) == []
+
+    def test_copies_that_a_function_of_the_user_makes_count(self) -> None:
+        record = trace_of(op("Scale", ts=0, dur=60 * MS), *clone(MS, 50 * MS), END)
+        assert len(said("cpu_copies", record)) == 1
+
+    def test_beside_a_gpu_only_what_the_run_waits_for_counts(self) -> None:
+        work = [
+            op("aten::mm", ts=0, dur=MS),
+            runtime("cudaLaunchKernel", ts=0, dur=MS),
+            kernel("gemm", ts=MS, dur=98 * MS, launched_by=1),
+        ]
+        waiting = runtime("cudaDeviceSynchronize", ts=60 * MS, dur=39 * MS)
+        record = trace_of(*work, *clone(2 * MS, 50 * MS), waiting)
+        assert said("cpu_copies", record) == []
+
+    def test_without_recorded_gpu_work_a_copy_may_be_one_to_the_gpu(self) -> None:
+        gpu = [{"index": 0, "name": "NVIDIA A100"}]
+        rows = [*clone(0, 50 * MS), END]
+        assert said("cpu_copies", trace_of(*rows, devices=gpu)) == []
+        assert len(said("cpu_copies", trace_of(*rows, devices=gpu, cuda=True))) == 1
+
+    def test_the_costliest_op_is_not_said_twice(self) -> None:
+        rules = {finding.rule for finding in findings(copying(30 * MS))}
+        assert "cpu_copies" in rules
+        assert "cpu_ops" not in rules
+        others = trace_of(*clone(0, 12 * MS), op("aten::mm", ts=20 * MS, dur=80 * MS))
+        assert {"cpu_copies", "cpu_ops"} <= {finding.rule for finding in findings(others)}
+
+
+class TestGrowingCat:
+    def test_numbers_and_remedy(self) -> None:
+        (finding,) = said("growing_cat", growing(10 * MS))
+        assert finding.text == (
+            "`aten::cat` copied a growing tensor in 20 calls: 10.0 ms, 10 % of the time; it grew "
+            "from 0 to 20 along one dimension, and each call copied all that was there."
+        )
+        assert finding.title == "A tensor grows by `torch.cat` in a loop"
+        assert finding.remedy.startswith("Collect the parts in a list")
+        assert "keys and values" not in finding.remedy
+        (listed,) = [each for each in findings(growing(10 * MS)) if each.rule == "growing_cat"]
+        assert listed.line == ("Cell [3]", 4)
+
+    @pytest.mark.parametrize(
+        ("rounds", "sizes"),
+        [
+            pytest.param(15, lambda at: at, id="few calls"),
+            pytest.param(20, lambda at: 7, id="constant sizes"),
+            pytest.param(20, lambda at: at * 7919 % 31, id="random sizes"),
+            pytest.param(20, lambda at: 20 - at, id="shrinking"),
+            pytest.param(20, lambda at: at % 4, id="short runs"),
+            pytest.param(20, lambda at: at * at, id="lengths of its inputs"),
+        ],
+    )
+    def test_silent_by_shapes(self, rounds: int, sizes: Callable[[int], int]) -> None:
+        assert said("growing_cat", growing(15 * MS, rounds=rounds, sizes=sizes)) == []
+
+    def test_keys_and_values_grow_in_turns(self) -> None:
+        rows: list[Row] = []
+        for token in range(20):
+            for layer in range(4):  # of which two cats grow, and one joins halves
+                start = token * 4 * MS + layer * MS
+                rows.append(module("attention", ts=start, dur=MS))
+                rows += [
+                    op("aten::cat", ts=start + at * MS // 4, dur=MS // 5, shapes=[shapes, []])
+                    for at, shapes in enumerate(
+                        (
+                            [[1, 2, 1, 4], [1, 2, 1, 4]],
+                            [[1, 2, token + 3, 8], [1, 2, 1, 8]],
+                            [[1, 2, token + 3, 8], [1, 2, 1, 8]],
+                        )
+                    )
+                ]
+        (finding,) = said("growing_cat", trace_of(*rows, END))
+        assert "in 160 calls: 32.0 ms" in finding.text
+        assert "from 3 to 23 along one dimension" in finding.text
+        assert "static" in finding.remedy
+
+    def test_a_list_that_grows(self) -> None:
+        rows = [
+            op(
+                "aten::cat",
+                ts=at * 2 * MS,
+                dur=MS,
+                shapes=[[[3, 8]] * (at + 2), []],
+                **{"Concrete Inputs": ["", "-2"]},
+            )
+            for at in range(20)
+        ]
+        assert len(said("growing_cat", trace_of(*rows, END))) == 1
+
+    def test_an_empty_tensor_of_another_rank_to_begin_with(self) -> None:
+        rows = [
+            op("aten::cat", ts=at * 2 * MS, dur=MS, shapes=[[[at, 8] if at else [0], [1, 8]], []])
+            for at in range(20)
+        ]
+        assert len(said("growing_cat", trace_of(*rows, END))) == 1
+
+    @pytest.mark.parametrize(
+        "shapes",
+        [[], [[]], ["x"], [[3, 8]], [[[3, 8], "x"], []], [[[3, 8], [1.5]], []], [[[], []], []], 7],
+    )
+    def test_odd_shapes_raise_nothing(self, shapes: Any) -> None:
+        rows = [op("aten::cat", ts=at * 2 * MS, dur=MS, shapes=shapes) for at in range(20)]
+        odd = {"Concrete Inputs": ["", "x"], "Input type": 3}
+        more = [op("aten::cat", ts=(at + 21) * 2 * MS, dur=MS, **odd) for at in range(20)]
+        assert said("growing_cat", trace_of(*rows, *more, END)) == []
+
+    def test_by_times_where_the_line_appends(self) -> None:
+        times = [MS * at // 40 for at in range(40)]
+        (finding,) = said("growing_cat", timed(times, "self.out = torch.cat((self.out, x), 1)"))
+        assert finding.text == (
+            "`aten::cat` copied a growing tensor in 40 calls: 19.5 ms, 9.8 % of the time; the "
+            "second half of the calls took 3.1 times as long as the first, as each copies all "
+            "that is there."
+        )
+
+    @pytest.mark.parametrize("source", ["f(out, x)", "out = torch.cat([a, x])", ""])
+    def test_by_times_alone_it_is_only_likely(self, source: str) -> None:
+        times = [MS * at // 40 for at in range(40)]
+        (finding,) = said("growing_cat", timed(times, source, options={"shapes": False}))
+        assert finding.title == "Calls of `torch.cat` take longer and longer"
+        assert "took longer and longer in 40 calls" in finding.text
+        assert finding.remedy.startswith("If each call appends")
+        assert finding.remedy.endswith("Record shapes too (`--shapes`) to be sure.")
+
+    @pytest.mark.parametrize(
+        "times",
+        [
+            pytest.param([MS // 2] * 40, id="constant"),
+            pytest.param([0] * 40, id="nothing"),
+            pytest.param([MS * (40 - at) // 40 for at in range(40)], id="warming up"),
+            pytest.param([MS // 4] * 39 + [30 * MS], id="one slow call"),
+            pytest.param([*[MS // 5, MS // 4] * 10, *[MS - 9, MS // 2] * 10], id="a slower half"),
+            pytest.param([MS // 2 + 1000 * at for at in range(40)], id="hardly slower"),
+            pytest.param([MS * at // 15 for at in range(15)], id="few calls"),
+            pytest.param([MS * (at * 17 % 40) // 40 for at in range(40)], id="at random"),
+        ],
+    )
+    def test_silent_by_times(self, times: list[int]) -> None:
+        assert said("growing_cat", timed(times)) == []
+
+    def test_each_run_of_a_loop_begins_anew(self) -> None:
+        rows: list[Row] = []
+        for run in range(3):
+            rows.append(cell_line(3, "for x in data:", ts=run * 60 * MS, dur=59 * MS))
+            for at in range(20):
+                start = run * 60 * MS + at * 2 * MS
+                rows.append(cell_line(4, "out = f(out)", ts=start, dur=MS))
+                rows.append(op("aten::cat", ts=start, dur=MS * at // 20))
+        (finding,) = said("growing_cat", trace_of(*rows))
+        assert "in 60 calls" in finding.text
+
+    def test_two_calls_in_one_round_are_told_apart(self) -> None:
+        rows: list[Row] = []
+        for at in range(20):
+            start = at * 4 * MS
+            rows.append(cell_line(4, "out = f(out)", ts=start, dur=3 * MS))
+            rows.append(op("aten::cat", ts=start, dur=MS))
+            rows.append(op("aten::cat", ts=start + MS, dur=MS * at // 10))
+        (finding,) = said("growing_cat", trace_of(*rows, END))
+        assert "in 20 calls: 19.0 ms" in finding.text
+
+    def test_on_a_gpu_the_time_is_that_of_the_kernels(self) -> None:
+        rows: list[Row] = []
+        for at in range(20):
+            start = at * 4 * MS
+            rows.append(op("aten::cat", ts=start, dur=MS))
+            rows.append(runtime("cudaLaunchKernel", ts=start, dur=9))
+            rows.append(
+                kernel("Cat", ts=start + 9, dur=MS * (at + 1) // 8, launched_by=len(rows) - 1)
+            )
+        (finding,) = said("growing_cat", trace_of(*rows, END))
+        assert "in 20 calls: 26.2 ms on the GPU" in finding.text
+
+    def test_the_costliest_op_is_not_said_twice(self) -> None:
+        assert {"growing_cat", "cpu_ops"} & {f.rule for f in findings(growing(15 * MS))} == {
+            "growing_cat"
+        }
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Threads that wait for one another on a busy machine would take all the time."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+class Cache(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys = torch.zeros(32, 0, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        turned = torch.cat([-x[..., 32:], x[..., :32]], -1)
+        self.keys = torch.cat([self.keys, turned], 1)
+        return self.keys[:, -1:]
+
+
+def clone_and_cast() -> None:
+    h = torch.randn(500, 500)
+    for _ in range(20):
+        h = h.clone().double().float().clone()
+
+
+def lay_out() -> None:
+    h = torch.randn(500, 500)
+    for _ in range(20):
+        h = h.t().contiguous()
+
+
+def append() -> None:
+    out = torch.zeros(0, 64)
+    for _ in range(100):
+        out = torch.cat([out, torch.zeros(100, 64)])
+
+
+def generate() -> None:
+    model, x = nn.Sequential(Cache(), Cache()), torch.randn(32, 1, 64)
+    for _ in range(100):
+        x = model(x)
+
+
+def train() -> None:
+    model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10))
+    optimizer, x = torch.optim.Adam(model.parameters()), torch.randn(256, 64)
+    for _ in range(20):
+        optimizer.zero_grad()
+        joined = torch.cat([x[:128], x[128:]])
+        model(joined.to(torch.float32)).square().mean().backward()
+        optimizer.step()
+
+
+def cast_once() -> None:
+    h = torch.randn(300, 300, dtype=torch.float64).float()
+    weight = torch.randn(300, 300)
+    for _ in range(20):
+        h = torch.tanh(h @ weight)
+
+
+def collect() -> None:
+    torch.cat([torch.zeros(100, 64) for _ in range(100)])
+
+
+def join_alike() -> None:
+    half = torch.randn(500, 64)
+    for _ in range(100):
+        torch.cat([half, half])
+
+
+@pytest.mark.parametrize(
+    ("run", "speaks"),
+    [
+        (clone_and_cast, {"cpu_copies"}),
+        (lay_out, {"cpu_copies"}),
+        (append, {"growing_cat"}),
+        (generate, {"growing_cat"}),
+        *((run, set[str]()) for run in (train, cast_once, collect, join_alike)),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_real_cells(run: Callable[[], None], speaks: set[str]) -> None:
+    """How long copies take depends on the machine: that they are copies does not."""
+    run()
+    with gpuprof_widgets.profile(shapes=True, quiet=True) as profile:
+        run()
+    copies = said("cpu_copies", profile, cpu_copies_share=0.02 if speaks else 0.5)
+    grows = said("growing_cat", profile, growing_cat_share=0.001)
+    assert {*(["cpu_copies"] if copies else []), *(["growing_cat"] if grows else [])} == speaks
