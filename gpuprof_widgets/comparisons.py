@@ -83,7 +83,8 @@ class Comparison:
 
         A line's self time includes its waits for the GPU. Lines are matched by their text and
         order, as in diff; an edited line (``matched`` is "similar") has a's text as ``code_a`` and
-        a's cell as ``cell_a``.
+        a's cell as ``cell_a``. Those of cells whose text is not known in both runs are matched by
+        their number (``matched`` is "number", also of lines that only one run has).
         """
         from gpuprof_widgets.analyses.compare import tables
 

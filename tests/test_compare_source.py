@@ -207,7 +207,7 @@ def test_redacted_lines_are_matched_by_number(a: Record, b: Record, lacking: str
     comparison = Comparison(a, b)
     table = comparison.lines().set_index("line_a")
     assert table.loc[[2, 3, 4, 5], "line_b"].tolist() == [2, 3, 4, 5]
-    assert table.loc[[2, 3, 4, 5], "matched"].tolist() == ["name"] * 4
+    assert table.loc[[2, 3, 4, 5], "matched"].tolist() == ["number"] * 4
     assert table.loc[4, ["a_ns", "b_ns"]].tolist() == [500, 900]
     assert comparison.source().empty
     tree = comparison.call_tree().set_index(["a_ns", "b_ns"])
@@ -259,9 +259,117 @@ def test_cells_without_text_are_those_of_one_name_before_those_of_like_numbers()
     a = two_cells(("Cell [1]", "Cell [3]"), (1, 2, 3, 4, 5, 6), (2, 3))
     b = two_cells(("Cell [4]", "Cell [1]"), (2, 3, 4), (1, 2))
     table = Comparison(a, b).lines()
-    paired = table[table["matched"] != ""]
+    paired = table[(table["line_a"] >= 0) & (table["line_b"] >= 0)]
     cells = set(zip(paired["cell_a"], paired["cell"], strict=True))
     assert cells == {("Cell [1]", "Cell [1]"), ("Cell [3]", "Cell [4]")}
+
+
+def without_text(record: Record, cell: str) -> Record:
+    """The run without the text of one of its cells: its lines have their numbers for names."""
+    slices, args = record.trace.slices, record.trace.args
+    lacks = args["cell"].reindex(slices.index) == cell
+    numbers = args["line"].reindex(slices.index).astype(str)
+    names = slices["name"].astype(object).where(~lacks, numbers).astype("category")
+    return replace(record, trace=replace(record.trace, slices=slices.assign(name=names)))
+
+
+def two_files(cell: dict[int, tuple[str, int]], file: dict[int, tuple[str, int]]) -> Record:
+    """A run of lines (text and time by number) of a cell, and of a file."""
+    rows: list[Row] = []
+    at = 0
+    for name, lines in (("Cell [3]", cell), ("train.py", file)):
+        for number, (code, dur) in lines.items():
+            rows.append(cell_line(number, code, ts=at, dur=dur, cell=name))
+            at += dur
+    return trace_of(*rows)
+
+
+KNOWN_CELL = two_files(
+    {2: ("x = load()", 100), 3: ("y = model(x)", 500), 4: ("print(y)", 400)},
+    {8: ("a = mm(x, x)", 700), 9: ("b = relu(a)", 300), 12: ("return b", 90)},
+)
+KNOWN_CELL_LATER = two_files(
+    {2: ("x = load()", 100), 3: ("z = seed()", 350), 4: ("y = model(x)", 500)},
+    {8: ("a = mm(x, x)", 900), 9: ("b = relu(a)", 300), 10: ("c = 1", 80)},
+)
+
+
+@pytest.mark.parametrize("lacking", ["A", "B", "A and B"])
+def test_only_lines_of_cells_without_text_are_matched_by_number(lacking: str) -> None:
+    """The cell's lines moved, one is new, one is gone; the file's are the same lines or others."""
+    a, b = (
+        without_text(run, "train.py") if name in lacking else run
+        for name, run in (("A", KNOWN_CELL), ("B", KNOWN_CELL_LATER))
+    )
+    table = Comparison(a, b).lines()
+    columns = ["cell", "line_a", "line_b", "matched", "change", "delta_ns"]
+    assert sorted(table[columns].to_numpy().tolist()) == [
+        ["Cell [3]", -1, 3, "", "added", 350],
+        ["Cell [3]", 2, 2, "name", "same", 0],
+        ["Cell [3]", 3, 4, "name", "same", 0],
+        ["Cell [3]", 4, -1, "", "gone", -400],
+        ["train.py", -1, 10, "number", "added", 80],
+        ["train.py", 8, 8, "number", "more", 200],
+        ["train.py", 9, 9, "number", "same", 0],
+        ["train.py", 12, -1, "number", "gone", -90],
+    ]
+    found = {each.title: each.text for each in Comparison(a, b).findings()}
+    where = " and ".join(f"of `train.py` in {name}" for name in lacking.split(" and "))
+    assert found["Some lines are matched by their number"] == (
+        f"The text of the lines {where} is not known, as in a redacted profile: they are matched "
+        "by their number, and what changed in them is not known."
+    )
+    (moved,) = (text for text in found.values() if text.startswith("Lines: "))
+    mm = "a = mm(x, x)" if lacking == "A" else "8"
+    assert moved == (
+        "Lines: `print(y)` −400 ns (gone), `z = seed()` +350 ns (new in B), "
+        f"`{mm}` +200 ns (wall self time of the run)."
+    )
+    runs = Comparison(a, b)._runs
+    (page,) = (table for table in delta_tables(runs) if table["noun"] == "Line")
+    values = dict(zip([column[0] for column in page["columns"]], page["values"], strict=True))
+    words = dict(zip(values["delta_ns"], values["change"], strict=True))
+    assert {ns: words[ns] for ns in (350, -400, 80, -90)} == {
+        350: "new in B",
+        -400: "gone",
+        80: "in B only",
+        -90: "in A only",
+    }
+    assert "z = seed() (new in B)" in static_text(runs)
+    assert "(in A only)" in static_text(runs)
+
+
+def test_a_cell_of_one_run_is_new_unless_one_without_text_may_be_it() -> None:
+    cell = {2: ("x = load()", 100)}
+    first, second = {8: ("a = mm(x, x)", 700)}, {30: ("optimizer.step()", 800)}
+    redacted_there = without_text(two_files(cell, first), "train.py")
+
+    def beside(other: str, *, with_train: bool) -> Record:
+        rows = [cell_line(2, "x = load()", ts=0, dur=100)]
+        if with_train:
+            rows.append(cell_line(8, "a = mm(x, x)", ts=200, dur=700, cell="train.py"))
+        for line, (code, dur) in second.items():
+            rows.append(cell_line(line, code, ts=1000, dur=dur, cell=other))
+        return trace_of(*rows)
+
+    for with_train, how in ((True, ""), (False, "number")):
+        other = beside("other.py", with_train=with_train)
+        for a, b in ((redacted_there, other), (other, redacted_there)):
+            table = Comparison(a, b).lines()
+            assert table.set_index("cell").loc["other.py", "matched"] == how
+
+
+def test_many_cells_without_text_are_counted() -> None:
+    def run(dur: int) -> Record:
+        rows = [cell_line(1, "x = 1", ts=at * 100, dur=dur, cell=f"f{at}.py") for at in range(7)]
+        record = trace_of(*rows)
+        for at in range(1, 7):
+            record = without_text(record, f"f{at}.py")
+        return record
+
+    texts = [each.text for each in Comparison(run(20), run(90)).findings()]
+    named = "`f1.py`, `f2.py`, `f3.py`, `f4.py` and 2 more"
+    assert any(f"lines of {named} in A and of {named} in B is" in text for text in texts)
 
 
 def test_hostile_lines_are_text() -> None:

@@ -12,14 +12,13 @@ from typing import Any
 import pandas as pd
 
 from gpuprof_widgets.analyses.compare import tables
-from gpuprof_widgets.analyses.compare.line_matching import line_name, other_names
+from gpuprof_widgets.analyses.compare.line_matching import NUMBER, line_name, other_names
 from gpuprof_widgets.analyses.compare.measured import QUANTITIES
 from gpuprof_widgets.analyses.compare.paired_tree import CELL_LINE
 from gpuprof_widgets.analyses.compare.sentences import comparison_findings
 from gpuprof_widgets.analyses.compare.source import edits
 from gpuprof_widgets.analyses.compare.tables import (
     ADDED,
-    BY_NUMBER,
     GONE,
     MEASURE,
     NOISE,
@@ -200,21 +199,22 @@ def _calls(table: pd.DataFrame) -> tuple[Column, ...]:
 
 def _marked(table: pd.DataFrame) -> list[str]:
     """Return the names, marked where only one run has them."""
-    marks = _words(table)
     return [
-        f"{name} ({marks[change]})" if change in marks else name
-        for name, change in zip(table["name"], table["change"], strict=True)
+        f"{name} ({word})" if change in (ADDED, GONE) else name
+        for name, change, word in zip(table["name"], table["change"], _words(table), strict=True)
     ]
 
 
-def _words(table: pd.DataFrame) -> dict[str, str]:
-    """Return what the table says of rows that only one run has.
+def _words(table: pd.DataFrame) -> pd.Series[str]:
+    """Return what the table calls the change of each row.
 
     A line that is matched by its number may have moved: it is neither new nor gone.
     """
-    if table.attrs.get(BY_NUMBER):
-        return {ADDED: "in B only", GONE: "in A only"}
-    return {ADDED: "new in B", GONE: "gone"}
+    words = table["change"].replace({ADDED: "new in B", GONE: "gone"})
+    if "matched" not in table:  # classes of time have the same names in both runs
+        return words
+    unsure = table["change"].replace({ADDED: "in B only", GONE: "in A only"})
+    return words.where(table["matched"] != NUMBER, unsure)
 
 
 def delta_tables(runs: Runs) -> list[dict[str, Any]]:
@@ -238,7 +238,7 @@ def _page_delta(key: str, noun: str, title: str, table: pd.DataFrame) -> dict[st
     rows = table.assign(
         ratio=table["b_ns"] / table["a_ns"].where(table["a_ns"] != 0),
         calls_delta=_calls_delta(table),
-        change=table["change"].replace(_words(table)),
+        change=_words(table),
     )
     return {
         **page_table(listed(Table(title, columns, rows, sort="delta_ns"), MOST_ROWS)),

@@ -1,7 +1,8 @@
 """Match the lines of two runs by their text, as diff does; `by_text` and `source` are made of it.
 
 A line that was edited is matched with what it was: of the lines that diff replaces by others, those
-that are alike. Lines whose text is not known, because a run was redacted, are matched by number.
+that are alike. Lines of a cell whose text one of the runs lacks, as where it was redacted, are
+matched by number.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ MOST_EDITS = 4_000_000
 """Pairs of characters beyond which lines that diff replaces by others are not looked at as edits:
 about 0.2 s."""
 MAGIC = "%%gpuprofile"
+NUMBER = "number"
+"""Value of ``matched``: of a cell whose text is not known in both runs."""
 
 
 def by_text(
@@ -39,32 +42,39 @@ def by_text(
 ) -> Pairs:
     """Pair lines (``cell``, ``line``, ``code``) of equal or similar text in the same order.
 
-    Those of a cell whose text one of the runs lacks are paired by number, as "name".
-    Cells are paired by how much of their text is equal, as their numbers change. ``names``:
-    ``cell``, ``code`` and ``line_b`` of b, ``cell_a``, ``code_a`` and ``line_a`` of a, ``matched``.
+    Those of a cell whose text one of the runs lacks are paired by number: all lines of such cells,
+    also those without a counterpart, have "number" as ``matched``. Cells are paired by how much of
+    their text is equal, as their numbers change. ``names``: ``cell``, ``code`` and ``line_b`` of b,
+    ``cell_a``, ``code_a`` and ``line_a`` of a, ``matched``.
     Where a run has no such line its ``line_`` is -1; ``cell`` and ``code`` are a's for lines of a
     alone, ``cell_a`` and ``code_a`` are "" for lines of b alone.
     """
     texts = _texts(a, sources_a), _texts(b, sources_b)
+    cells = _same_cells(*texts)
+    numbered_a, numbered_b = _numbered(*texts, cells)
     partner = {
         (cell_b, b_line): (cell_a, a_line)
-        for cell_a, cell_b in _same_cells(*texts)
+        for cell_a, cell_b in cells
         for a_line, b_line in _line_pairs(texts[0][cell_a], texts[1][cell_b])
     }
     lines_a = list(zip(a["cell"].astype(str), a["line"].astype(int), a["code"], strict=True))
-    rows = [(cell, code, NONE, cell, code, line, ALONE) for cell, line, code in lines_a]
+    rows = [
+        (cell, code, NONE, cell, code, line, NUMBER if cell in numbered_a else ALONE)
+        for cell, line, code in lines_a
+    ]
     place = {(cell, line): row for row, (cell, line, _) in enumerate(lines_a)}
     rows_b = []
     for cell, line, code in zip(
         b["cell"].astype(str), b["line"].astype(int), b["code"], strict=True
     ):
         row = place.get(partner.get((cell, line), ("", NONE)), len(rows))
+        is_numbered = cell in numbered_b
         if row == len(rows):
-            rows.append((cell, code, line, "", "", NONE, ALONE))
+            rows.append((cell, code, line, "", "", NONE, NUMBER if is_numbered else ALONE))
         else:
             cell_a, line_a, code_a = lines_a[row]
             is_edited = code_a and code and code_a.strip() != code.strip()
-            how = SIMILAR if is_edited else EXACT
+            how = NUMBER if is_numbered else SIMILAR if is_edited else EXACT
             rows[row] = (cell, code, line, cell_a, code_a, line_a, how)
         rows_b.append(row)
     columns = ["cell", "code", "line_b", "cell_a", "code_a", "line_a", "matched"]
@@ -111,14 +121,10 @@ def line_text(name: str) -> str:
     return code if separator and number.isdecimal() else name
 
 
-def runs_without_text(a: Record, b: Record) -> str:
-    """Return "A", "B" or "A and B": which runs lack the text of a cell whose lines ran."""
-    lacking = [
-        name
-        for name, run in (("A", a), ("B", b))
-        if any(map(_is_unknown, _texts(cell_lines(run.trace).lines, line_sources(run)).values()))
-    ]
-    return " and ".join(lacking)
+def cells_without_text(run: Record) -> list[str]:
+    """Return the cells whose lines ran and whose text the run lacks, in their order."""
+    texts = _texts(cell_lines(run.trace).lines, line_sources(run))
+    return [cell for cell, lines in texts.items() if _is_unknown(lines)]
 
 
 def source_pairs(a: list[LineSource], b: list[LineSource]) -> list[tuple[Place, Place]]:
@@ -183,6 +189,27 @@ def _same_cells(a: dict[str, CellLines], b: dict[str, CellLines]) -> list[tuple[
                 del free[best]
                 pairs[cell] = best
     return [(pairs[cell], cell) for cell in b if cell in pairs]
+
+
+def _numbered(
+    a: dict[str, CellLines], b: dict[str, CellLines], pairs: list[tuple[str, str]]
+) -> tuple[set[str], set[str]]:
+    """Return the cells of a, and of b, whose text is not known in both runs.
+
+    Beside those of which a run lacks the text, a cell without a counterpart is one of them if the
+    other run has a cell without text that may be it: one that is paired with none of its own name.
+    """
+    numbered: tuple[set[str], set[str]] = (set(), set())
+    for cell_a, cell_b in pairs:
+        if _is_unknown(a[cell_a]) or _is_unknown(b[cell_b]):
+            numbered[0].add(cell_a)
+            numbered[1].add(cell_b)
+    named = {cell_a for cell_a, cell_b in pairs if cell_a == cell_b}
+    for side, (cells, others) in enumerate(((a, b), (b, a))):
+        alone = cells.keys() - {pair[side] for pair in pairs}
+        may_be_there = any(map(_is_unknown, (others[cell] for cell in others.keys() - named)))
+        numbered[side].update(cell for cell in alone if may_be_there or _is_unknown(cells[cell]))
+    return numbered
 
 
 def _equal_lines(a: CellLines, b: CellLines) -> int:

@@ -11,10 +11,10 @@ import pandas as pd
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share, signed_ns
 from gpuprof_widgets.analyses.compare import source, tables
 from gpuprof_widgets.analyses.compare.labels import device_names
+from gpuprof_widgets.analyses.compare.line_matching import NUMBER, cells_without_text
 from gpuprof_widgets.analyses.compare.measured import QUANTITIES, ops, python_recorder
 from gpuprof_widgets.analyses.compare.tables import (
     ADDED,
-    BY_NUMBER,
     GONE,
     MEASURE,
     NOISE,
@@ -198,13 +198,14 @@ def _difference(row: Mapping[Any, Any]) -> str:
 def _coded_lines(table: pd.DataFrame) -> pd.DataFrame:
     """Name lines by their source, redacted ones by their number.
 
-    Where lines are matched by number alone, no line is said to be new or gone.
+    Lines that are matched by number are not said to be new or gone.
     """
     if not len(table):
         return table
     number = table["line_b"].where(table["line_b"] >= 0, table["line_a"]).astype(str)
     named = table.assign(name=table["code"].where(table["code"] != "", number))
-    return named[~named["change"].isin([ADDED, GONE])] if table.attrs[BY_NUMBER] else named
+    may_be_there = (named["matched"] == NUMBER) & named["change"].isin([ADDED, GONE])
+    return named[~may_be_there]
 
 
 def _class_names(table: pd.DataFrame) -> pd.DataFrame:
@@ -232,13 +233,33 @@ def _not_alike(runs: Runs) -> list[Finding]:
 def _lines_by_number(runs: Runs) -> list[Finding]:
     """Say that lines of the same number may not be the same where their text is not known."""
     table = tables.lines(runs, "cpu_self")
-    if not len(table) or not table.attrs[BY_NUMBER]:
+    by_number = table["matched"] == NUMBER
+    lacking = {
+        name: cells
+        for name, run in (("A", runs.a), ("B", runs.b))
+        if (cells := cells_without_text(run))
+    }
+    if not by_number.any():
         return []
+    if by_number.all():
+        text = (
+            f"The text of lines is not known in {' and '.join(lacking)}, as in a redacted profile: "
+            "there lines are matched by their number, and what changed in them is not known."
+        )
+        return [_unlike(text, "Lines are matched by their number")]
+    where = " and ".join(f"of {_cells(cells)} in {name}" for name, cells in lacking.items())
     text = (
-        f"The text of lines is not known in {table.attrs[BY_NUMBER]}, as in a redacted profile: "
-        "there lines are matched by their number, and what changed in them is not known."
+        f"The text of the lines {where} is not known, as in a redacted profile: they are matched "
+        "by their number, and what changed in them is not known."
     )
-    return [_unlike(text, "Lines are matched by their number")]
+    return [_unlike(text, "Some lines are matched by their number")]
+
+
+def _cells(names: list[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
+    named = [*map(code, names[:NAMED]), *more]
+    return " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
 
 
 def _endings(runs: Runs) -> list[Finding]:

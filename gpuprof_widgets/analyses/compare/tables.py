@@ -17,7 +17,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.compare import measured
 from gpuprof_widgets.analyses.compare.labels import run_names
-from gpuprof_widgets.analyses.compare.line_matching import by_text, runs_without_text
+from gpuprof_widgets.analyses.compare.line_matching import by_text
 from gpuprof_widgets.analyses.compare.matching import (
     Pairs,
     by_function,
@@ -73,9 +73,6 @@ ENOUGH_STEPS = 4
 
 PER = "per"
 """Key in a table's ``attrs``: whether its numbers are per "step" or per "run"."""
-
-BY_NUMBER = "by_number"
-"""Key in the ``attrs`` of lines: the runs that lack the text of lines ("A", "A and B"), if any."""
 
 Pairing = Callable[[pd.DataFrame, pd.DataFrame], Pairs]
 
@@ -181,7 +178,6 @@ def _lines(runs: Runs, chosen: str) -> pd.DataFrame:
     a, b = measured.lines(runs.a, chosen), measured.lines(runs.b, chosen)
     sources = line_sources(runs.a), line_sources(runs.b)
     table = deltas(a, b, lambda keys_a, keys_b: by_text(keys_a, keys_b, *sources), runs.steps)
-    table.attrs[BY_NUMBER] = runs_without_text(runs.a, runs.b)
     return _or_lacking(
         _with(table, chosen), "neither run has cell lines: they were recorded without"
     )
