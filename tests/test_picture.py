@@ -14,7 +14,7 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.remarks import with_remark
 from gpuprof_widgets.views.canvas import FAMILY_COLOURS, INK, Canvas, _label_width, luminance
 from gpuprof_widgets.views.comparison import static_html, static_text
-from gpuprof_widgets.views.picture import TIMELINE, drawn, picture_svg
+from gpuprof_widgets.views.picture import TIMELINE, VIEWS, drawn, picture_svg
 from gpuprof_widgets.views.side_by_side import Row, page_group, placed, timelines_png
 from tests.traces import kernel, op, trace_of
 
@@ -86,6 +86,76 @@ def test_texts_of_notes_end_where_the_next_begins() -> None:
         assert x + sum(map(_label_width, words)) <= following
 
 
+def placed_words(canvas: Canvas) -> dict[str, tuple[float, float]]:
+    """Where each text begins, and where it ends if it begins there."""
+    return {
+        (words := str(text["s"])): (float(text["x"]), text["x"] + sum(map(_label_width, words)))
+        for text in canvas.words
+    }
+
+
+def test_a_note_near_the_right_edge_has_its_text_on_the_left_of_its_line() -> None:
+    moment = TIMELINE.left + round(0.99 * (TIMELINE.right - TIMELINE.left))
+    for record in (small(), with_remark(small(), "an earlier note", 30 * MS)):
+        canvas = drawn(with_remark(record, "the end of the run", 99 * MS), "all")
+        left, right = placed_words(canvas)["the end of the run"]
+        assert moment - 8 < right <= moment
+        assert moment in {box.left for box in canvas.boxes[INK]}
+        assert TIMELINE.left < left
+        before = placed_words(canvas).get("an earlier note", (0, 0))
+        assert before[1] <= left
+
+
+def test_a_long_note_leaves_half_to_the_one_near_the_right_edge() -> None:
+    record = with_remark(small(), "a note that says a good deal more than fits here", 80 * MS)
+    record = with_remark(record, "another one that says a good deal as well", 99 * MS)
+    notes = {words: at for words, at in placed_words(drawn(record, "all")).items() if "…" in words}
+    (_, middle), (begins, end) = sorted(notes.values())
+    assert middle <= begins
+    assert end <= TIMELINE.left + round(0.99 * (TIMELINE.right - TIMELINE.left))
+
+
+def test_a_note_that_fits_on_the_right_or_has_less_room_on_the_left_begins_at_its_line() -> None:
+    width = TIMELINE.right - TIMELINE.left
+    fits = drawn(with_remark(small(), "it fits", 90 * MS), "all")
+    assert placed_words(fits)["it fits"][0] > TIMELINE.left + round(0.9 * width)
+    text = "a very long note " * 20
+    long = placed_words(drawn(with_remark(small(), text, 0), "all"))
+    (begins,) = [x for words, (x, _) in long.items() if words.startswith("a very long note")]
+    assert TIMELINE.left < begins < TIMELINE.left + 8
+
+
+def test_of_two_notes_at_the_right_edge_the_first_has_its_text_on_the_left() -> None:
+    record = with_remark(with_remark(small(), "nearly at the end", 98 * MS), "the end", 99 * MS)
+    words = placed_words(drawn(record, "all"))
+    assert words["nearly at the end"][1] <= TIMELINE.left + round(
+        0.98 * (TIMELINE.right - TIMELINE.left)
+    )
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_the_picture_is_as_high_as_what_it_holds(view: str) -> None:
+    calls = [op("aten::mm", ts=100 * n, dur=90) for n in range(3)]
+    nested = [op(f"aten::op{n}", ts=n, dur=1000 - 2 * n) for n in range(40)]
+    kernels = [kernel(f"sgemm_{n}", ts=100 * n, dur=50, stream=n) for n in range(40)]
+    few, many = drawn(trace_of(*calls), view), drawn(trace_of(*nested, *kernels), view)
+    assert few.part.bottom < many.part.bottom <= 660
+    for canvas in (few, many):
+        boxes = [box for boxes in canvas.boxes.values() for box in boxes]
+        texts = [float(words["y"]) for words in canvas.words]
+        lowest = max(*texts, *(box.bottom for box in boxes))
+        assert 5 <= canvas.part.bottom - lowest <= 20
+        assert all(box.top >= canvas.part.top for box in boxes)
+
+
+def test_what_is_not_drawn_is_told_above_the_flame_graph() -> None:
+    nested = [op(f"aten::op{n}", ts=n, dur=1000 - 2 * n) for n in range(40)]
+    height = {str(words["s"]): words["y"] for words in drawn(trace_of(*nested), "all").words}
+    axis, heading = height["0 ns"], height["Flame graph: time by call path"]
+    assert axis < height["not drawn here: nesting below level 6"] < heading
+    assert not any(word.startswith("not drawn") for word in words_of(drawn(small(), "all")))
+
+
 def test_of_notes_at_one_place_the_first_is_told() -> None:
     record = with_remark(with_remark(small(), "first", 20 * MS), "second", (20 * MS, 40 * MS))
     words = words_of(drawn(record, "all"))
@@ -120,5 +190,5 @@ def test_a_comparison_says_which_run_a_note_is_about() -> None:
     noted = with_remark(small(), "the second half is new", (50 * MS, 100 * MS))
     runs = Runs.of(small(), noted, None)
     line = "Note in B, from 50.000 ms to 100.000 ms: the second half is new"
-    assert line in static_html(runs)
+    assert line in static_html(runs).replace("\u00a0", " ")
     assert line in " ".join(static_text(runs).split())

@@ -24,7 +24,7 @@ Cells = list[list[tuple[str, str]]]
 
 def tables_of(run: RankProfiles) -> dict[str, Cells]:
     """The tables by their titles: of each cell the text, and the strength or bar behind it."""
-    html = run._repr_mimebundle_()["text/html"]
+    html = run._repr_mimebundle_()["text/html"].replace("\u00a0", " ")
     found = re.findall(r"<div><strong>([^<]*)</strong></div><table[^>]*>(.*?)</table>", html)
     return {title: [_cells(row) for row in rows.split("</tr>")[:-1]] for title, rows in found}
 

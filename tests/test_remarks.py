@@ -67,7 +67,9 @@ def test_the_tables_without_scripts_list_notes_and_the_place() -> None:
         "The report opens from 1.000 ms to 5.000 ms with 1 event selected",
     ]
     html = static_html(shown)
-    assert "Note from 1.000 ms to 5.000 ms: look at <code>aten::mm</code> &lt;b&gt;" in html
+    assert (
+        "Note from 1.000\u00a0ms to 5.000\u00a0ms: look at <code>aten::mm</code> &lt;b&gt;" in html
+    )
     assert "Note" not in static_text(profile())
 
 

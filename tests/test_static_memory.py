@@ -22,7 +22,7 @@ def test_the_peak_is_a_table_by_category() -> None:
     rows = [line.split() for line in text.splitlines()]
     assert ["before", "the", "record", "3.00", "MiB", "75", "%", "–"] in rows
     assert ["other", "1.00", "MiB", "25", "%", "1"] in rows
-    assert "Peak memory of GPU 0: 4.00 MiB" in static_html(peak_of(MIB))
+    assert "Peak memory of GPU 0: 4.00\u00a0MiB" in static_html(peak_of(MIB))
 
 
 def test_little_memory_is_no_table() -> None:

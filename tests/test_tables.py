@@ -153,7 +153,7 @@ def cells_of_html(table: Table) -> list[list[str]]:
 
         def handle_data(self, data: str) -> None:
             if rows:
-                rows[-1][-1] += data
+                rows[-1][-1] += data.replace("\u00a0", " ")
 
     Cells().feed(html_table(table).split("</table>")[0])
     return rows

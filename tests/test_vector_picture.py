@@ -12,7 +12,7 @@ from PIL import Image
 
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.views.canvas import DPI, colour_of
-from gpuprof_widgets.views.picture import VIEWS, picture_svg
+from gpuprof_widgets.views.picture import VIEWS, drawn, picture_svg
 from tests import hostile
 from tests.export_cases import a_profile
 from tests.traces import op, trace_of
@@ -37,7 +37,7 @@ def tags(root: ElementTree.Element) -> set[str]:
 def test_a_view_as_svg_is_vectors_and_text(view: str, profile: Profile, tmp_path: Path) -> None:
     root = ElementTree.parse(profile.export(tmp_path / "run.svg", what=view)).getroot()
     assert {"title", "path", "text"} <= tags(root)
-    left, top, right, bottom = VIEWS[view]
+    left, top, right, bottom = drawn(profile, view).part
     width, height = (right - left) * POINTS, (bottom - top) * POINTS
     assert list(map(float, root.attrib["viewBox"].split())) == [0, 0, width, height]
     texts = list(root.iter(f"{SVG}text"))
@@ -80,7 +80,7 @@ def test_an_svg_of_the_same_record_is_the_same(profile: Profile) -> None:
 def test_a_view_as_png_is_its_part_of_the_picture(
     view: str, profile: Profile, tmp_path: Path
 ) -> None:
-    box = VIEWS[view]
+    box = drawn(profile, view).part
     with Image.open(profile.export(tmp_path / "run.png", what=view)) as image:
         assert image.size == (box.right - box.left, box.bottom - box.top)
         assert len(image.convert("RGB").getcolors(1 << 20)) > 2

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from itertools import accumulate
+from math import ceil
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -32,13 +33,14 @@ RGB = tuple[float, float, float]
 Colour = str | RGB | tuple[RGB, float]
 """A colour of matplotlib: a word, its channels (0 to 1), or its channels and its opacity."""
 
-WIDTH, HEIGHT = 1200, 660
+WIDTH = 1200
 DPI = 96
 """Pixels an inch as CSS has them: an SVG takes as many pixels of a page as the PNG."""
 INK, MUTED = "#222222", "#555555"
 CARD, BAND = "#ffffff", "#f5f5f5"
 LABEL_PIXELS = 44
 _LABEL_POINTS = 7.3
+_AROUND_LABEL = 5
 
 _OF_THE_SESSION = ("backend", "backend_fallback", "interactive")
 STYLE = {name: rcParamsDefault[name] for name in rcParamsDefault if name not in _OF_THE_SESSION} | {
@@ -141,7 +143,7 @@ class Canvas:
         """Draw the name of a bar, cut to its width, or nothing where it has no room."""
         if box.right - box.left < LABEL_PIXELS or box.bottom - box.top < 11:
             return
-        room = box.right - box.left - 5
+        room = box.right - box.left - _AROUND_LABEL
         ends = list(accumulate(map(_label_width, words[:room])))
         if ends and ends[-1] > room:
             words = words[: bisect(ends, room - _label_width("…"))] + "…"
@@ -189,6 +191,11 @@ class Canvas:
         for words in self.words:
             figure.text(**words, va="center_baseline", parse_math=False, transform=place)
         return figure
+
+
+def label_room(words: str) -> int:
+    """Return the pixels that a box needs for all of its label."""
+    return max(ceil(sum(map(_label_width, words))) + _AROUND_LABEL, LABEL_PIXELS)
 
 
 @cache

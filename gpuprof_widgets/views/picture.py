@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from textwrap import wrap
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +36,6 @@ from gpuprof_widgets.views.canvas import (
     CARD,
     FAMILY_COLOURS,
     FRAMES,
-    HEIGHT,
     INK,
     KINDS,
     MUTED,
@@ -45,17 +45,33 @@ from gpuprof_widgets.views.canvas import (
     Colour,
     colour_of,
     kind_of,
+    label_room,
 )
 from gpuprof_widgets.views.static_tables import function_rows
 from gpuprof_widgets.views.table_renderers import shortened
 
 Ints = npt.NDArray[np.intp]
 
+
+class Across(NamedTuple):
+    """A part of the picture's width, in pixels from its left."""
+
+    left: int
+    right: int
+
+
 TIMELINE = Box(200, 66, 1188, 352)
-FLAME_GRAPH = Box(12, 424, 780, 650)
-TOP_OPS = Box(812, 424, 1188, 650)
+"""Where the tracks are; those of small runs end above its bottom."""
+FLAME_GRAPH = Across(12, 780)
+TOP_OPS = Across(812, 1188)
+AXIS_HEIGHT = 24
 FAMILIES_BELOW = 32
-"""Pixels from the time axis to the legend of the kernels."""
+"""Pixels from the time axis to the legend of the kernels and what is not drawn."""
+LEGEND_HEIGHT = 12
+"""Pixels from the middle of that legend to its end."""
+HEADING_HEIGHT = 28
+MARGIN = 10
+"""Pixels below all views."""
 FLAGS_HEIGHT = 16
 """Pixels above the tracks for the texts of the reader's notes, if there are any."""
 MAX_DEPTH = 6
@@ -63,21 +79,25 @@ MAX_AROUND = 8
 MAX_LEVELS = 28
 SHADES = 8
 """Shades of a colour: the paler a bar, the less of its pixels is covered."""
-FLAME_ROW = 17
-OP_ROW = 25
-TOP_ROWS = (TOP_OPS.bottom - TOP_OPS.top) // OP_ROW
+FLAME_ROW, FLAME_ROWS = 17, 13
+OP_ROW, TOP_ROWS = 25, 9
 
 VIEWS = {
-    "all": Box(0, 0, WIDTH, HEIGHT),
-    "timeline": Box(0, 40, WIDTH, 396),
-    "flame_graph": Box(0, 398, 796, HEIGHT),
-    "ops": Box(800, 398, WIDTH, HEIGHT),
+    "all": Across(0, WIDTH),
+    "timeline": Across(0, WIDTH),
+    "flame_graph": Across(0, 796),
+    "ops": Across(800, WIDTH),
 }
 """The views that a picture can show, and their places on it."""
+ABOVE_LEGEND = 40
+"""Pixels above the legend of the timeline, for the headline."""
 
 
 def picture_png(record: Record, view: str = "all") -> bytes:
-    """Return the picture of the report's views, 1200 by 660 pixels, or of one of `VIEWS`."""
+    """Return the picture of the report's views, or of one of `VIEWS`.
+
+    All are 1200 pixels wide together, and as high as what they hold: 660 pixels at most.
+    """
     return drawn(record, view).png(headline(record))
 
 
@@ -88,18 +108,30 @@ def picture_svg(record: Record, view: str = "all") -> bytes:
 
 def drawn(record: Record, view: str) -> Canvas:
     """Return a canvas with all views, or with one of them."""
-    canvas = Canvas(VIEWS[view])
+    left, right = VIEWS[view]
+    top = ABOVE_LEGEND if view == "timeline" else 0
+    canvas = Canvas(Box(left, top, right, top))
     if view == "all":
         draw_headline(canvas, headline(record))
+    bottom = 0
     if view in ("all", "timeline"):
-        draw_timeline(canvas, record)
+        bottom = draw_timeline(canvas, record)
         draw_legend(canvas, record)
+    if view != "timeline":
+        bottom = draw_below(canvas, record, view, bottom + HEADING_HEIGHT) + MARGIN
+    canvas.part = canvas.part._replace(bottom=bottom)
+    return canvas
+
+
+def draw_below(canvas: Canvas, record: Record, view: str, top: int) -> int:
+    """Draw flame graph and ops side by side, or one of them, and return the lower bottom."""
+    bottoms = []
     if view in ("all", "flame_graph"):
         tree = call_tree(record, source=flame_source(record))
-        draw_flame_graph(canvas, tree, families(record.trace))
+        bottoms.append(draw_flame_graph(canvas, tree, families(record.trace), top))
     if view in ("all", "ops"):
-        draw_top_ops(canvas, record)
-    return canvas
+        bottoms.append(draw_top_ops(canvas, record, top))
+    return max(bottoms)
 
 
 def headline(record: Record) -> str:
@@ -114,10 +146,10 @@ def draw_headline(canvas: Canvas, words: str) -> None:
         canvas.text(12, 16 + 16 * number, line, size=9.9, weight="bold")
 
 
-def draw_timeline(canvas: Canvas, record: Record) -> None:
+def draw_timeline(canvas: Canvas, record: Record) -> int:
     """Draw the tracks from top to bottom, one row of bars per nesting level; then the time axis.
 
-    The notes of the reader stand above them.
+    The notes of the reader stand above them. Return the bottom of all, in pixels.
     """
     trace = record.trace
     lanes = shown_lanes(trace)
@@ -128,8 +160,10 @@ def draw_timeline(canvas: Canvas, record: Record) -> None:
     bottom = draw_levels(canvas, trace, shown, time, top=top, height=height)
     draw_remarks(canvas, remarks(record), time, top=top, bottom=bottom)
     draw_axis(canvas, trace.span_ns, bottom)
-    draw_families(canvas, bottom + FAMILIES_BELOW, record)
-    _draw_omitted(canvas, trace, lanes)
+    below = bottom + FAMILIES_BELOW
+    has_families = draw_families(canvas, below, record)
+    has_omitted = _draw_omitted(canvas, trace, lanes, below)
+    return below + LEGEND_HEIGHT if has_families or has_omitted else bottom + AXIS_HEIGHT
 
 
 def draw_remarks(
@@ -137,7 +171,7 @@ def draw_remarks(
 ) -> None:
     """Draw each note, of a range of time in ns, as a line or a band, with its text above ``top``.
 
-    A text ends where the next one begins; of notes at one place the first has it.
+    Of notes at one place the first has its text there.
     """
     start, end = time
     scale = (TIMELINE.right - TIMELINE.left) / max(end - start, 1)
@@ -153,9 +187,33 @@ def draw_remarks(
     first: dict[int, str] = {}
     for (left, _), note in zip(edges, notes, strict=True):
         first.setdefault(left, note["text"].replace("`", ""))
-    ends = [*list(first)[1:], TIMELINE.right]
-    for (left, words), end_of_text in zip(first.items(), ends, strict=False):
-        canvas.label(Box(left + 1, top - FLAGS_HEIGHT, end_of_text, top), words, to_rgb(CARD))
+    for words, (left, right) in zip(first.values(), remark_places(first), strict=True):
+        canvas.label(Box(left, top - FLAGS_HEIGHT, right, top), words, to_rgb(CARD))
+
+
+def remark_places(texts: Mapping[int, str]) -> list[Across]:
+    """Return where the text of each note has its place; ``texts``: by the pixel of their lines.
+
+    It begins at its line and ends where the next one begins. The last one, where it is too long for
+    the rest of the timeline, ends at its line if it has more room there, and the text before it has
+    half of the room between them or what it needs. If it has not, the one before may do so.
+    """
+    lines = list(texts)
+    needed = [label_room(text) for text in texts.values()]
+    places = list(map(Across, [line + 1 for line in lines], [*lines[1:], TIMELINE.right]))
+    for number in reversed(range(len(lines))):
+        line, (left, right) = lines[number], places[number]
+        if left + needed[number] <= TIMELINE.right:
+            break
+        before = places[number - 1].left if number else TIMELINE.left
+        kept = min(needed[number - 1], (line - before) // 2) if number else 0
+        begins = max(line - needed[number], before + kept)
+        if line - begins > right - left:
+            places[number] = Across(begins, line)
+            if number:
+                places[number - 1] = places[number - 1]._replace(right=begins)
+            break
+    return places
 
 
 def shown_lanes(trace: Trace) -> dict[int, list[Level]]:
@@ -238,7 +296,8 @@ def draw_axis(canvas: Canvas, span_ns: int, top: int) -> None:
         canvas.text(at, top + 14, format_ns(tick), color=MUTED, ha=anchor, size=7.8)
 
 
-def _draw_omitted(canvas: Canvas, trace: Trace, lanes: dict[int, list[Level]]) -> None:
+def _draw_omitted(canvas: Canvas, trace: Trace, lanes: dict[int, list[Level]], y: int) -> bool:
+    """Say at this height what of the tracks is not drawn, and return whether there is anything."""
     dropped = trace.slices["track"].nunique() - len(lanes)
     depth = shown_depth(trace)
     deeper = bool((trace.slices["depth"] >= depth).any())
@@ -246,7 +305,8 @@ def _draw_omitted(canvas: Canvas, trace: Trace, lanes: dict[int, list[Level]]) -
     notes += [f"nesting below level {depth}"] if deeper else []
     if notes:
         words = f"not drawn here: {', '.join(notes)}"
-        canvas.text(TIMELINE.right, 384, words, size=7.3, color=MUTED, ha="right")
+        canvas.text(TIMELINE.right, y, words, size=7.3, color=MUTED, ha="right")
+    return bool(notes)
 
 
 def draw_legend(canvas: Canvas, *records: Record) -> None:
@@ -261,11 +321,15 @@ def draw_legend(canvas: Canvas, *records: Record) -> None:
     _draw_patches(canvas, TIMELINE.left, 54, words)
 
 
-def draw_families(canvas: Canvas, y: int, *records: Record) -> None:
-    """Draw a patch and a word for each family of kernels in the records, at this height."""
+def draw_families(canvas: Canvas, y: int, *records: Record) -> bool:
+    """Draw a patch and a word for each family of kernels in the records, at this height.
+
+    Return whether there is any.
+    """
     present = {family for record in records for family in families(record.trace).values()}
     shown = [(name, colour) for name, colour in FAMILY_COLOURS.items() if name in present]
     _draw_patches(canvas, FLAME_GRAPH.left, y, shown)
+    return bool(shown)
 
 
 def _draw_patches(canvas: Canvas, x: int, y: int, shown: Iterable[tuple[str, Colour]]) -> None:
@@ -276,40 +340,55 @@ def _draw_patches(canvas: Canvas, x: int, y: int, shown: Iterable[tuple[str, Col
         x += 28 + round(len(word) * 5.6)
 
 
-def draw_flame_graph(canvas: Canvas, tree: pd.DataFrame, family: Mapping[str, str]) -> None:
-    """Draw the call tree with its root on top, under a parent the longest child on the left.
+def draw_flame_graph(
+    canvas: Canvas, tree: pd.DataFrame, family: Mapping[str, str], top: int
+) -> int:
+    """Draw the call tree with its root at ``top``, under a parent the longest child on the left.
 
-    Nodes narrower than a pixel are left out. ``family``: of each kernel, by name.
+    Nodes narrower than a pixel are left out. ``family``: of each kernel, by name. Return the
+    bottom, in pixels.
     """
-    canvas.text(FLAME_GRAPH.left, 410, "Flame graph: time by call path", weight="bold", size=8.9)
+    _draw_heading(canvas, FLAME_GRAPH.left, top, "Flame graph: time by call path")
     scale = (FLAME_GRAPH.right - FLAME_GRAPH.left) / max(int(tree["total_ns"].iloc[0]), 1)
-    rows = (FLAME_GRAPH.bottom - FLAME_GRAPH.top) // FLAME_ROW
     beginning = {-1: float(FLAME_GRAPH.left)}  # of the next child of each node
-    for node in tree[(tree["total_ns"] * scale >= 1) & (tree["depth"] < rows)].to_dict("records"):
+    bottom = top
+    shown = tree[(tree["total_ns"] * scale >= 1) & (tree["depth"] < FLAME_ROWS)]
+    for node in shown.to_dict("records"):
         left = beginning[node["node"]] = beginning[node["parent"]]
         right = beginning[node["parent"]] = left + node["total_ns"] * scale
-        top = FLAME_GRAPH.top + FLAME_ROW * node["depth"]
-        box = Box(round(left), top, round(right), top + FLAME_ROW)
+        above = top + FLAME_ROW * node["depth"]
+        box = Box(round(left), above, round(right), above + FLAME_ROW)
         colour = colour_of(node["name"], node["category"], family.get(node["name"], ""))
         gap = int(right - left > 3)
-        canvas.fill(Box(box.left, top, box.right - gap, box.bottom - 1), colour)
+        canvas.fill(Box(box.left, above, box.right - gap, box.bottom - 1), colour)
         canvas.label(box, node["name"], colour)
+        bottom = max(bottom, box.bottom)
+    return bottom
 
 
-def draw_top_ops(canvas: Canvas, record: Record) -> None:
-    """Draw the costliest ops, of Python alone the functions: name, bar, time and share."""
+def draw_top_ops(canvas: Canvas, record: Record, top: int) -> int:
+    """Draw the costliest ops, of Python alone the functions: name, bar, time and share.
+
+    Return the bottom, in pixels.
+    """
     title, table = _costliest(record)
-    canvas.text(TOP_OPS.left, 410, title, weight="bold", size=8.9)
+    _draw_heading(canvas, TOP_OPS.left, top, title)
     rows = table.head(TOP_ROWS)
     largest = max(int(rows["ns"].max()), 1) if len(rows) else 1
-    for number, row in enumerate(rows.to_dict("records")):
-        top = TOP_OPS.top + OP_ROW * number
+    for row in rows.to_dict("records"):
         length = row["ns"] / largest * (TOP_OPS.right - TOP_OPS.left)
         words = f"{format_ns(row['ns'])} · {format_share(row['share'])}"
         canvas.text(TOP_OPS.left, top + 6, shortened(row["name"], 44), size=7.8)
         canvas.text(TOP_OPS.right, top + 6, words, size=7.8, ha="right", color=MUTED)
         bar = Box(TOP_OPS.left, top + 14, TOP_OPS.left + max(round(length), 1), top + 19)
         canvas.fill(bar, KINDS[kind_of(row["category"])][0])
+        top += OP_ROW
+    return top
+
+
+def _draw_heading(canvas: Canvas, left: int, top: int, words: str) -> None:
+    """Draw the heading of a view that begins at ``top``."""
+    canvas.text(left, top - HEADING_HEIGHT // 2, words, weight="bold", size=8.9)
 
 
 def _costliest(record: Record) -> tuple[str, pd.DataFrame]:

@@ -34,7 +34,7 @@ from gpuprof_widgets.views.page import Page, page_uid, report_page
 from gpuprof_widgets.views.picture import headline, picture_png
 from gpuprof_widgets.views.static_tables import static_panels, static_tables
 from gpuprof_widgets.views.table import Table
-from gpuprof_widgets.views.table_renderers import escaped, html_table, text_table, wrapped
+from gpuprof_widgets.views.table_renderers import escaped, html_table, prose, text_table, wrapped
 
 MimeBundle = dict[str, Any]
 
@@ -110,7 +110,7 @@ def three_outputs(
     ``widget`` of an explorer comes before the script, which hides it where it has no kernel.
     """
     script = page_script(page, embed_runtime=embed_runtime, below_widget=widget is not None)
-    below = f'<div>{escaped(picture.caption)}. <span class="gpuprof-trust">{_TRUST}</span></div>'
+    below = f'<div>{prose(picture.caption)}. <span class="gpuprof-trust">{_TRUST}</span></div>'
     return [
         static | {"text/html": _summary_of(page, static["text/html"] + below)},
         {"image/png": picture.base64, "text/plain": ""},
@@ -203,7 +203,7 @@ class Picture:
         alt = escape(printable(f"Timeline of {span}, in which: {self.headline}"))
         return (
             f'<figure><img alt="{alt}" src="data:image/png;base64,{self.base64}">'
-            f"<figcaption>{escaped(self.caption)}</figcaption></figure>"
+            f"<figcaption>{prose(self.caption)}</figcaption></figure>"
         )
 
 
@@ -306,7 +306,7 @@ def html_summary(
     above = "".join(f"<div>{_html_words(remark)}</div>" for remark in remarks)
     items = "".join(f"<li>{_html_finding(finding)}</li>" for finding in findings[:FINDINGS_SHOWN])
     more = "".join(f"<div>{line}</div>" for line in _more(findings, all_in))
-    below = "".join(f"<div>Note: {escaped(note)}.</div>" for note in notes)
+    below = "".join(f"<div>Note: {prose(note)}.</div>" for note in notes)
     shown = f"{above}<ol>{items}</ol>{more}{below}{''.join(tables)}"
     return f'<div class="gpuprof-static">{shown}</div>'
 
@@ -319,7 +319,7 @@ def _html_finding(finding: Finding) -> str:
 def _html_words(words: str) -> str:
     """Return the words escaped; names in backticks become code."""
     return "".join(
-        f"<code>{escaped(part)}</code>" if number % 2 else escaped(part)
+        f"<code>{escaped(part)}</code>" if number % 2 else prose(part)
         for number, part in enumerate(words.split("`"))
     )
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     import rich.table
 
 GAP = "  "
+NO_BREAK = "\u00a0"
+"""A space at which no line ends. Its style may be dropped, so that a cell cannot ask for that."""
 CELL = "padding:1px 8px;vertical-align:top;"
 CODE = "font-family:monospace;white-space:pre-wrap"
 BAR_COLOUR: Colour = (86, 180, 233, 0.4)
@@ -42,6 +44,7 @@ BAR_WIDTH = 260
 """Pixels that a cell with a fill of several colours has at least."""
 TEXT_WIDTH = 79
 
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:[nµm]?s|%|[kKMGT]?i?B|[kMGT]?FLOP)(?![a-z]))")
 _FORMULA_MARK = re.compile(r"[$\\]")
 _MARKDOWN_MARKS = re.compile(r"[\\|<&`*~\[$]|(?<!\w)_|_(?!\w)")
 
@@ -148,9 +151,9 @@ def html_table(table: Table) -> str:
     names = map(_html_name, table.rows[first.key].tolist())
     cells = (_html_cells(table, column) for column in others)
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in zip(names, *cells, strict=True))
-    below = "".join(f"<div>{escaped(note)}</div>" for note in table.notes)
+    below = "".join(f"<div>{prose(note)}</div>" for note in table.notes)
     return (
-        f"<div><strong>{escaped(table.title)}</strong></div>"
+        f"<div><strong>{prose(table.title)}</strong></div>"
         f'<table style="border-collapse:collapse"><tr>{head}</tr>{body}</table>{below}'
     )
 
@@ -186,7 +189,8 @@ def _html_cell(value: Any, column: Column, style: str) -> str:
             f"min-width:80px;background:linear-gradient(to right,"
             f"{rgba(BAR_COLOUR)} {edge},transparent {edge})"
         )
-    return f'<td style="{style}">{escaped(cell_text(value, column.unit))}</td>'
+    text = escaped(cell_text(value, column.unit))
+    return f'<td style="{style}">{text if column.is_text else text.replace(" ", NO_BREAK)}</td>'
 
 
 def _fill_css(fill: Fill) -> str:
@@ -311,6 +315,11 @@ def wrapped(text: str, *, first: str = "", then: str = "") -> list[str]:
     """Return lines of prose below 80 columns, indented by ``first`` and ``then``."""
     shown = printable(text, keep=SOURCE)
     return wrap(shown, TEXT_WIDTH, initial_indent=first, subsequent_indent=then)
+
+
+def prose(text: str) -> str:
+    """Return HTML of words, as `escaped`, in which no line ends between a number and its unit."""
+    return _BEFORE_UNIT.sub(NO_BREAK, escaped(text))
 
 
 def escaped(text: str) -> str:
