@@ -9,12 +9,14 @@ disk, one after the other; PAGE.html may be that of another version. The columns
 - `loading`, `brushing`: ms of the longest task, in which the page does not answer;
 - `range`: ms from a brush until the range is painted, median of 20 brushes of various lengths;
 - `numbers`, `p95`: ms from a brush until all views show its numbers;
-- `bytes`: of the page's process, worker included, per event, less those of a page of one event.
+- `heap`: bytes per event of the page's and its worker's heaps and buffers, less a one-event page's;
+- `process`: the same of the page's process, with what the browser has not yet given back.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import statistics
 import tempfile
@@ -72,7 +74,8 @@ class Costs(NamedTuple):
     range: float
     numbers: float
     p95: float
-    memory: int
+    heap: int
+    process: int
     events: int
 
 
@@ -108,21 +111,51 @@ def measured(browser: Browser, path: Path) -> Costs:
         page.wait_for_timeout(SETTLING_MS / 10)
     ranges, numbers = zip(*brushes, strict=True)
     brushing = page.evaluate(LONGEST_TASK)
-    rows, memory = page.evaluate(ROWS), memory_of(browser, page)
+    rows, heap, process = page.evaluate(ROWS), heap_of(page), process_of(browser, page)
     page.close()
     median = statistics.median
     p95 = sorted(numbers)[round(0.95 * (BRUSHES - 1))]
-    return Costs(there, loading, brushing, median(ranges), median(numbers), p95, memory, rows)
+    return Costs(
+        there, loading, brushing, median(ranges), median(numbers), p95, heap, process, rows
+    )
 
 
-def memory_of(browser: Browser, page: Page) -> int:
+def heap_of(page: Page) -> int:
+    """Bytes of the heaps and buffers of a page and its workers, after garbage was collected."""
+    collect_garbage(page)
+    session = page.context.new_cdp_session(page)
+    answers = [session.send("Runtime.getHeapUsage")]
+    workers: list[str] = []
+    session.on("Target.attachedToTarget", lambda event: workers.append(event["sessionId"]))
+    session.on(
+        "Target.receivedMessageFromTarget",
+        lambda event: answers.append(json.loads(event["message"])["result"]),
+    )
+    session.send(
+        "Target.setAutoAttach",
+        {"autoAttach": True, "waitForDebuggerOnStart": False, "flatten": False},
+    )
+    question = json.dumps({"id": 1, "method": "Runtime.getHeapUsage"})
+    for worker in workers:
+        session.send("Target.sendMessageToTarget", {"sessionId": worker, "message": question})
+    while len(answers) <= len(workers):
+        page.wait_for_timeout(SETTLING_MS / 10)
+    return int(sum(each["usedSize"] + each["backingStorageSize"] for each in answers))
+
+
+def process_of(browser: Browser, page: Page) -> int:
     """Bytes that the process of a page has to itself, after garbage was collected."""
-    for each in (page, *page.workers):
-        each.evaluate("() => { gc(); gc() }")
+    collect_garbage(page)
     page.wait_for_timeout(10 * SETTLING_MS)  # the browser gives free memory back in its own time
     processes = browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
     renderers = [psutil.Process(each["id"]) for each in processes if each["type"] == "renderer"]
     return max(int(renderer.memory_full_info().uss) for renderer in renderers)
+
+
+def collect_garbage(page: Page) -> None:
+    """Have a page and its workers let go of what they need no more."""
+    for each in (page, *page.workers):
+        each.evaluate("() => { gc(); gc() }")
 
 
 def pages(names: list[str], folder: Path) -> dict[str, Path]:
@@ -147,16 +180,15 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
         empty = Path(folder) / "empty.html"
         empty.write_text(standalone_html(training(1)), encoding="utf-8")
-        base = measured(browser, empty).memory
-        print(
-            f"{'page':<32}{'events':>11}" + "".join(f"{name:>9}" for name in Costs._fields[:6]),
-            "   bytes",
-        )
+        base = measured(browser, empty)
+        columns = Costs._fields[:-1]
+        print(f"{'page':<32}{'events':>11}" + "".join(f"{name:>9}" for name in columns))
         for name, path in pages(names, Path(folder)).items():
             costs = measured(browser, path)
-            times = "".join(f"{value:>9.0f}" for value in costs[:6])
-            per_event = (costs.memory - base) / costs.events
-            print(f"{name[-32:]:<32}{costs.events:>11,}{times}{per_event:>9.0f}", flush=True)
+            bytes_beyond = (costs.heap - base.heap, costs.process - base.process)
+            memory = [each / costs.events for each in bytes_beyond]
+            numbers = "".join(f"{value:>9.0f}" for value in [*costs[:6], *memory])
+            print(f"{name[-32:]:<32}{costs.events:>11,}{numbers}", flush=True)
         browser.close()
 
 

@@ -223,6 +223,60 @@ def test_functions_of_cprofile_are_found_in_its_flame_graph(open_report: Open) -
     expect(result(report)).to_have_text("No name matches")
 
 
+def test_enter_shows_functions_that_cprofile_alone_knows_in_their_table(open_report: Open) -> None:
+    """Those found are listed though 39 others take longer, and one of them comes into view."""
+    calls = calls_of(*((None, f"work{at}", 1, 1000 - at) for at in range(39)), (None, "rare", 1, 1))
+    report = open_report(replace(step(), calls=calls))
+    tab = report.page.get_by_role("tab", name="Python functions", exact=True)
+    expect(tab).to_have_attribute("aria-selected", "false")
+    box(report).fill("rare")
+    row = report.page.locator("table[aria-label='Python functions'] tr[aria-selected=true]")
+    expect(row).to_have_count(0)
+    box(report).press("Enter")
+    expect(tab).to_have_attribute("aria-selected", "true")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text("cell.py:40(rare)")
+    expect(row).to_be_in_viewport()
+    expect(box(report)).to_be_focused()
+    box(report).fill("mm")
+    expect(row).to_have_count(0)
+    box(report).fill("work1")
+    expect(row).to_have_count(11)
+    # A click selects one of them, and Enter releases it.
+    row.nth(3).click()
+    expect(row).to_have_count(1)
+    expect(report.selection_text).to_contain_text("has no events on the timeline")
+    row.press("f")  # there is no event to zoom to
+    row.press("Enter")
+    expect(row).to_have_count(0)
+    assert report.state("store.selection") is None
+
+
+def test_enter_shows_functions_of_compared_runs_in_their_table(
+    open_report: Open, tmp_path: Path
+) -> None:
+    a, b = (
+        replace(step(), calls=calls_of((None, "load", 1, 30), (None, "augment", 2, dur)))
+        for dur in (70, 700)
+    )
+    report = open_report(step())
+    path = tmp_path / "comparison.html"
+    path.write_text(Comparison(a, b).report(), encoding="utf-8")
+    page = report.page
+    page.goto(path.as_uri())
+    search = box(report)
+    row = page.get_by_role("table", name="What differs").locator("tr[aria-selected=true]")
+    # By the name of the table, the function is in line 2 of its file; "load" takes as long in both.
+    for text, name in (("cell.py:2", "augment"), ("load", "load")):
+        search.fill(text)
+        search.press("Enter")
+        expect(row).to_have_count(1)
+        expect(row).to_contain_text(name)
+        expect(row).to_be_in_viewport()
+    shown = page.get_by_role("combobox", name="Show").locator("option:checked")
+    expect(shown).to_have_text("Python functions by self time, of the run")
+
+
 def test_functions_that_cprofile_alone_knows_are_found_beside_events(open_report: Open) -> None:
     calls = calls_of((None, "mm_all", 1, 30), ("mm_all", "augment", 2, 70))
     report = open_report(replace(step(), calls=calls))

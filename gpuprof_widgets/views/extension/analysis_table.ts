@@ -2,17 +2,18 @@ import type * as p from "@bokehjs/core/properties"
 
 import {AnalysisTabs} from "./analysis_tabs"
 import {button, element, Tooltip, type Fact} from "./element"
-import {cell_text, format_count, type Cell, type Column, type Order, type PanelColumn, type PanelData, type Window} from "./engine"
+import {cell_text, format_count, panel, PYTHON_PANEL, type Cell, type Column, type Order, type PanelColumn, type PanelData, type Window} from "./engine"
 import {Panel} from "./panel"
 import {Scatter} from "./scatter"
+import {marked_rows} from "./selection"
 import {stacked_bars} from "./stacked_bars"
 import {TABLE_CSS, TableView} from "./table"
-import {marked_rows, reveal, zoom_to, type TraceStore} from "./trace_store"
+import type {TraceStore} from "./trace_store"
+import {reveal, zoom_to} from "./zoom"
 
 /** A row of an analysis, `at` its place in the table, and the values of all rows in the same range by column. */
 type PanelRow = {at: number, values: Cell[][]}
 
-const PYTHON_PANEL = "python_time"
 const DOUBLE_CLICK_MS = 400
 
 /** Bars or points, and the table, of the shown analysis in the brushed range. */
@@ -35,6 +36,7 @@ export class AnalysisTableView extends TableView<PanelRow> {
   override connect_signals(): void {
     super.connect_signals()
     this.connect(this.model.tabs.properties.active.change, () => this.show_table())
+    this.connect(this.store.functions_called, () => this.show_functions())
   }
 
   override remove(): void {
@@ -74,6 +76,15 @@ export class AnalysisTableView extends TableView<PanelRow> {
   protected override tools(): Node[] {
     this.zoom_button = button("Zoom to event", {title: "Zoom to the selected row's longest event; again: to the next longest (f)"}, () => this.jump())
     return [this.zoom_button]
+  }
+
+  /** Shows the functions, with those that were found. */
+  private show_functions(): void {
+    const {store, model: {tabs}} = this
+    if (panel(store.data, PYTHON_PANEL) != null) {
+      tabs.active = PYTHON_PANEL
+      this.call_up()
+    }
   }
 
   /** Shows another analysis, if there is any. */
@@ -173,7 +184,7 @@ export class AnalysisTableView extends TableView<PanelRow> {
   }
 
   protected override is_selectable(_row: PanelRow): boolean {
-    return this.data.has_events
+    return this.data.has_events || is_found_by_name(this.data)
   }
 
   /** Nothing lies below this table. */
@@ -226,7 +237,7 @@ export class AnalysisTableView extends TableView<PanelRow> {
   /** Zooms to the selected row's longest event, and from there to the next longest. */
   private jump(): void {
     const row = this.chosen_here()
-    if (row >= 0) {
+    if (row >= 0 && this.data.has_events) {
       const key = rows_key(this.data, [row])
       const number = this.jumped.key == key ? this.jumped.number + 1 : 0
       this.jumped = {key, number}
@@ -242,11 +253,12 @@ export class AnalysisTableView extends TableView<PanelRow> {
   }
 
   protected override on_row_key({at}: PanelRow, {key}: KeyboardEvent): boolean {
-    if (key == "f") {
+    const jumps = key == "f" && this.data.has_events
+    if (jumps) {
       this.select([at])
       this.jump()
     }
-    return key == "f"
+    return jumps
   }
 }
 
@@ -268,7 +280,7 @@ const MOST_TRIED = 1_000
 function select_rows(store: TraceStore, data: PanelData, panel_rows: number[], text: string): void {
   const rows = Int32Array.from(new Set(panel_rows.flatMap((row) => [...data.slices(row)]))).sort()
   const ranges = panel_rows.flatMap((row) => data.ranges(row)).sort((a, b) => a[0] - b[0])
-  if (rows.length + ranges.length > 0) {
+  if (rows.length + ranges.length > 0 || is_found_by_name(data)) {
     const row_alone = rows.length == 1 && ranges.length == 0 ? rows[0] : -1
     const labels = new Set(Array.from(rows, (slice) => store.data.label[slice]))
     store.choose({source: "panel", row: row_alone, rows, ranges, key: rows_key(data, panel_rows), labels, text})
@@ -302,9 +314,18 @@ function selected_rows(store: TraceStore, data: PanelData): Set<number> {
   if (selection.source == "panel" && selection.key.startsWith(`${data.name} `)) {
     return new Set(selection.key.slice(data.name.length + 1).split(",").map(Number))
   }
+  if (is_found_by_name(data)) {
+    const {matches = () => false} = selection
+    return new Set(Array.from({length: data.length}, (_, row) => row).filter((row) => matches(data.row_name(row))))
+  }
   const slices = marked_rows(selection)
   const holding = data.holding(slices)
   return new Set(holding.length > 0 ? holding : data.holding(caused_on_gpu(store, slices)))
+}
+
+/** Whether the rows are functions that cProfile alone knows: they have no events, and a search finds them by their names. */
+function is_found_by_name({name, has_events}: PanelData): boolean {
+  return name == PYTHON_PANEL && !has_events
 }
 
 /** The GPU work of some ops or launches. */

@@ -1,7 +1,7 @@
 import type * as p from "@bokehjs/core/properties"
 
 import {choice, element} from "./element"
-import {format_count, merged_name, type Cell, type Column, type Order, type Store, type TableHeader} from "./engine"
+import {format_count, listed_name, merged_name, type Cell, type Column, type Order, type Store, type TableHeader} from "./engine"
 import {Panel} from "./panel"
 import {StoreGroup} from "./store_group"
 import {TableView} from "./table"
@@ -23,6 +23,7 @@ export class DeltaTableView extends TableView<number> {
 
   private deltas: Deltas
   private everything = false
+  private shown: HTMLLabelElement
 
   get tables(): Deltas[] {
     return this.model.tables as Deltas[]
@@ -37,6 +38,7 @@ export class DeltaTableView extends TableView<number> {
   override connect_signals(): void {
     super.connect_signals()
     this.connect(this.model.group.selection_changed, () => this.fill())
+    this.connect(this.store.functions_called, () => this.show_functions())
   }
 
   protected get title(): string {
@@ -75,11 +77,22 @@ export class DeltaTableView extends TableView<number> {
       this.everything = every.checked
       this.change_columns()
     })
-    const shown = choice("Show", this.tables.map(({key, title}): [string, string] => [key, title]), this.deltas.key, (key) => {
+    this.shown = choice("Show", this.tables.map(({key, title}): [string, string] => [key, title]), this.deltas.key, (key) => {
       this.deltas = this.tables.find((other) => other.key == key)!
       this.show_table()
     })
-    return [element("label", {class: "choice"}, every, " also noise and the same"), shown]
+    return [element("label", {class: "choice"}, every, " also noise and the same"), this.shown]
+  }
+
+  /** Shows the functions, with those that were found. */
+  private show_functions(): void {
+    const deltas = this.tables.find(({noun}) => noun == "Function")
+    if (deltas != null) {
+      this.deltas = deltas
+      this.shown.querySelector("select")!.value = deltas.key
+      this.show_table()
+      this.call_up()
+    }
   }
 
   protected override is_listed(row: number): boolean {
@@ -106,7 +119,8 @@ export class DeltaTableView extends TableView<number> {
   protected chosen_keys(): Set<string> {
     const selections = this.model.group.stores.map(({selection}) => selection)
     const matches = selections.find((selection) => selection?.source == "search")?.matches
-    const found = matches == null ? [] : this.rows.filter((row) => this.deltas.names[row].flat().some(matches))
+    const is_found = (name: string): boolean => matches != null && (matches(name) || matches(listed_name(name)))
+    const found = this.rows.filter((row) => this.deltas.names[row].flat().some(is_found))
     return new Set([...found.map((row) => this.key_of(row)), ...selections.flatMap((selection) => selection?.source == "table" ? [selection.key] : [])])
   }
 

@@ -5,7 +5,8 @@ import {button, element, with_code, type Fact} from "./element"
 import {chain, format_bytes, format_count, format_ns, format_range, format_share, MODULES, type Link, type Store} from "./engine"
 import {InstanceSteps, STEPS_CSS} from "./instances"
 import {Panel, PanelView} from "./panel"
-import {select_event, type Selection, type TraceStore} from "./trace_store"
+import {select_event, type Selection} from "./selection"
+import type {TraceStore} from "./trace_store"
 
 /** Two lines under the timeline: the range in numbers, and the selection with its owners. */
 export class DetailsView extends PanelView {

@@ -1,4 +1,5 @@
-import type {Selection, TraceStore} from "./trace_store"
+import type {Selection} from "./selection"
+import type {TraceStore} from "./trace_store"
 
 /**
  * The state that a report shares with an `Explorer` in Python (explorer.py): ranges in ns, rows as bytes of int32, and

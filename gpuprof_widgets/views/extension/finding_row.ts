@@ -1,6 +1,6 @@
 import {button, element, with_code} from "./element"
 import {format_ns, format_share} from "./engine"
-import {has_evidence, type FindingLine} from "./trace_store"
+import {has_evidence, type FindingLine} from "./selection"
 
 /** What the buttons of a row do. */
 export type Actions = {show: (finding: FindingLine) => void, show_line: (finding: FindingLine) => void}

@@ -12,7 +12,8 @@ import {
 import {FlameTree} from "./flame_tree"
 import {IcicleGraph, IcicleView} from "./icicle"
 import {short_name} from "./paint"
-import {marked_rows, TraceStore, type Selection} from "./trace_store"
+import {marked_rows, type Selection} from "./selection"
+import {TraceStore} from "./trace_store"
 
 /** How many levels below a node that was brought into view stay visible. */
 const LEVELS_BELOW = 3

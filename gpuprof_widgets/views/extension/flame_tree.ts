@@ -1,6 +1,6 @@
 import {CallTree, has_width} from "./call_tree"
 import {laid_out, merged_labels, PLAIN, type FlameNode, type FlameShape, type FlameTime, type Store} from "./engine"
-import type {Selection} from "./trace_store"
+import type {Selection} from "./selection"
 
 /** The call tree of a range, and its nodes that a search found. */
 export class FlameTree extends CallTree<FlameNode> {

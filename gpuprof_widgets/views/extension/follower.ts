@@ -7,7 +7,8 @@ import {button, element} from "./element"
 import {format_ns, format_range} from "./engine"
 import {InstanceSteps, STEPS_CSS} from "./instances"
 import {Panel, PanelView} from "./panel"
-import {TraceStore, type Selection} from "./trace_store"
+import type {Selection} from "./selection"
+import {TraceStore} from "./trace_store"
 
 /** JupyterLab and nbconvert cut outputs off: it would stick to these frames, not to the notebook. Outputs that scroll stay so. */
 const OUTPUT_FRAMES = `

@@ -1,6 +1,7 @@
 import {button, element} from "./element"
 import {instance_from, next_instance, place_of_instance, type Instance, type Selected} from "./engine"
-import {pan_to, zoom_to, type TraceStore} from "./trace_store"
+import type {TraceStore} from "./trace_store"
+import {pan_to, zoom_to} from "./zoom"
 
 /** Shares of the view's width within which an event keeps the zoom, and how much of its length is shown around it else. */
 const [LEAST, MOST, AROUND] = [1 / 12, 4 / 5, 1.5]

@@ -6,8 +6,8 @@ import {
   type Column, type LineRow, type LineValue, type Store, type Window,
 } from "./engine"
 import {Panel} from "./panel"
+import {marked_rows} from "./selection"
 import {TABLE_CSS, TableView} from "./table"
-import {marked_rows} from "./trace_store"
 
 const LEGIBLE = 7
 /** Pixels of the line numbers. */

@@ -8,7 +8,8 @@ import {byte_ticks, paint_block, paint_grid, paint_peak, paint_reserved, paint_s
 import {paint_frame} from "./paint"
 import type {Point} from "./surface"
 import {TimePlotView} from "./time_plot"
-import {reveal, TraceStore, zoom_to} from "./trace_store"
+import {TraceStore} from "./trace_store"
+import {reveal, zoom_to} from "./zoom"
 
 const HEADROOM = 1.12
 

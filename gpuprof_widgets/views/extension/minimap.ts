@@ -5,14 +5,16 @@ import {Renderer} from "@bokehjs/models/renderers/renderer"
 import {kind_of} from "./categories"
 import {css, outline_of} from "./colour"
 import {element} from "./element"
-import {REGION_CATEGORIES, type Store, type Window} from "./engine"
+import type {ActivityKind} from "./engine"
 import {undo_key, UNDO_KEYS} from "./journal"
 import {paint_frame} from "./paint"
 import {RangeBand} from "./range_band"
+import type {Selection} from "./selection"
 import {Surface, SurfaceView} from "./surface"
-import {pan_to, TraceStore, view_key, view_wheel, zoom_to, type Selection} from "./trace_store"
+import {TraceStore} from "./trace_store"
+import {pan_to, view_key, view_wheel, zoom_to} from "./zoom"
 
-type Band = {kind: string, shares: Float32Array}
+type Band = {kind: ActivityKind, shares: Float32Array}
 type Drag = {kind: "move", offset: number} | {kind: "span", fixed: number}
 
 const EDGE = 6
@@ -20,7 +22,7 @@ const MARK_HEIGHT = 6
 /** Kernels have no colour of their own: on the timeline it is that of their family. */
 const CATEGORY_OF_KIND: Record<string, string> = {cpu: "cpu_op", copy: "gpu_memcpy", python: "python_function"}
 const STRIP_NAMES: Record<string, string> = {cpu: "CPU", gpu: "GPU", copy: "copies", python: "Python"}
-const KINDS_OF_WORK = ["cpu", "gpu", "copy"]
+const KINDS: readonly ActivityKind[] = ["cpu", "gpu", "copy", "python"]
 
 /** The whole trace in one strip: how busy CPU, kernels and copies are, or how deep Python's calls, and which part is in view. */
 export class MinimapView extends SurfaceView {
@@ -29,6 +31,8 @@ export class MinimapView extends SurfaceView {
   protected override readonly css = STRIPS_CSS
 
   private bands: Band[] = []
+  /** the width for which the strips were measured last, or are */
+  private measured = 0
   private drag: Drag | null = null
   private range_band: RangeBand | null = null
   private readonly strip_names = element("div", {class: "strips", "aria-hidden": "true"})
@@ -88,27 +92,32 @@ export class MinimapView extends SurfaceView {
     return low + x / this.width * (high - low)
   }
 
-  /** One strip per kind of track; of several traces one strip each, of the GPU where it has one. Python counts where nothing else ran. */
-  private compute_bands(pixels: number): Band[] {
-    const {stores} = this.model
-    const of = (store: TraceStore, kinds: string[]): Band[] => kinds.flatMap((kind) => this.band(store, kind, pixels) ?? [])
-    if (stores.length == 0) {
-      const bands = of(this.store, KINDS_OF_WORK)
-      return bands.some(({shares}) => shares.some((share) => share > 0)) ? bands : of(this.store, ["python"])
+  /** Has the strips measured anew, and painted then. */
+  private async measure(pixels: number): Promise<void> {
+    this.measured = pixels
+    const bands = await this.bands_of(pixels)
+    if (this.measured == pixels) {
+      this.bands = bands
+      this.name_strips()
+      this.request_paint()
     }
-    return stores.flatMap((store) => of(store, ["gpu", "cpu", "python"]).slice(0, 1))
   }
 
-  /** How busy the tracks of a kind are, how deep Python's calls; of several the most counts in each pixel. */
-  private band({data, bounds}: TraceStore, kind: string, pixels: number): Band | null {
-    const tracks = data.header.tracks.flatMap((track, i) => track.kind == kind ? [i] : [])
-    const [start, end] = bounds.map((ns) => data.tick(ns))
-    const shares = new Float32Array(pixels)
-    const measure = kind == "python" ? call_depth : op_density
-    for (const track of tracks) {
-      measure(data, track, pixels, {start, end}).forEach((share, i) => { shares[i] = Math.max(shares[i], share) })
+  /** One strip per kind of track; of several traces one strip each, of the GPU where it has one. Python counts where nothing else ran. */
+  private async bands_of(pixels: number): Promise<Band[]> {
+    const bands = await Promise.all(this.stores.map((store) => this.bands_of_trace(store, pixels)))
+    if (this.model.stores.length > 0) {
+      return bands.flatMap((of_trace) => ["gpu", "cpu", "python"].flatMap((kind) => of_trace.find((band) => band.kind == kind) ?? []).slice(0, 1))
     }
-    return tracks.length == 0 ? null : {kind, shares}
+    const is_work = ({kind}: Band): boolean => kind != "python"
+    const [work, python] = [bands[0].filter(is_work), bands[0].filter((band) => !is_work(band))]
+    return work.some(({shares}) => shares.some((share) => share > 0)) ? work : python
+  }
+
+  private async bands_of_trace(store: TraceStore, pixels: number): Promise<Band[]> {
+    const [start, end] = store.bounds.map((ns) => store.data.tick(ns))
+    const shares = await store.ask("activity", {kinds: [...KINDS], window: {start, end}, pixels}, this)
+    return KINDS.flatMap((kind, i) => shares[i] == null ? [] : {kind, shares: shares[i]})
   }
 
   override remove(): void {
@@ -127,9 +136,8 @@ export class MinimapView extends SurfaceView {
     this.mount(this.range_band.el, this.strip_names)
     this.place_range()
     const pixels = Math.max(1, Math.floor(this.width))
-    if (this.bands[0]?.shares.length != pixels) {
-      this.bands = this.compute_bands(pixels)
-      this.name_strips()
+    if (this.measured != pixels) {
+      void this.measure(pixels)
     }
     paint_frame(ctx, this.plot_view, (width, height) => {
       this.paint_bands(ctx, height)
@@ -292,43 +300,3 @@ const STRIPS_CSS = `
   overflow: hidden; pointer-events: none; font: 10px/13px var(--jp-ui-font-family, system-ui, sans-serif); color: var(--gp-foreground, #212121);
 }
 `
-
-/**
- * Share of each of `bins` equal parts of a range of time during which a track runs anything but annotations,
- * cell lines and modules: with those around the whole cell it would be busy from end to end.
- */
-function op_density(store: Store, track: number, bins: number, {start, end}: Window = store.whole): Float32Array {
-  const shares = new Float32Array(bins)
-  const width = (end - start) / bins
-  const around = store.category_mask(["user_annotation", "gpu_user_annotation", "nvtx_range", ...REGION_CATEGORIES])
-  let covered = Math.min(start, store.whole.start)
-  for (let row = store.first_row[track]; row < store.first_row[track + 1]; row++) {
-    if (around[store.label[row]] == 0 && store.end[row] > covered) {
-      add(shares, (Math.max(store.ts[row], covered) - start) / width, (store.end[row] - start) / width)
-      covered = store.end[row]
-    }
-  }
-  return shares
-}
-
-/**
- * How many calls are open on a track in each of `bins` equal parts of a range of time, on average, as shares of the
- * most: where one Python function is around all others, a track is busy from end to end.
- */
-function call_depth(store: Store, track: number, bins: number, {start, end}: Window): Float32Array {
-  const depths = new Float32Array(bins)
-  const width = (end - start) / bins
-  for (let row = store.first_row[track]; row < store.first_row[track + 1]; row++) {
-    add(depths, (store.ts[row] - start) / width, (store.end[row] - start) / width)
-  }
-  const most = depths.reduce((high, depth) => Math.max(high, depth), 0)
-  return depths.map((depth) => most > 0 ? depth / most : 0)
-}
-
-/** Spreads an interval, given in bins, over the bins that it touches. */
-function add(shares: Float32Array, from: number, to: number): void {
-  const last = Math.min(shares.length, to)
-  for (let bin = Math.max(0, Math.floor(from)); bin < last; bin++) {
-    shares[bin] += Math.min(bin + 1, to) - Math.max(bin, from)
-  }
-}

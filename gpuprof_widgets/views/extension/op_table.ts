@@ -6,8 +6,8 @@ import {
   type Grouping, type OpRow, type Order, type Recorded, type SelfTimes, type Window,
 } from "./engine"
 import {Panel} from "./panel"
+import {marked_rows} from "./selection"
 import {TableView} from "./table"
-import {marked_rows} from "./trace_store"
 
 const GROUPINGS: [Grouping, string][] = [["name", "name"], ["name_shape", "name and shape"], ["category", "category"]]
 

@@ -2,9 +2,9 @@ import type {NamePair, TableHeader} from "./engine"
 import {table} from "./engine/header_check"
 import {demand, either, fields, flag, list, nothing, number, one_of, text, then, tuple, whole, type Check} from "./engine/shapes"
 import type {Remark} from "./remarks"
+import type {Evidence, FindingLine} from "./selection"
 import type {PlainTable} from "./static_tables"
 import type {Card} from "./summary_cards"
-import type {Evidence, FindingLine} from "./trace_store"
 
 /** A trace, and what is said of it, as views/page.py sends it; times in ns. */
 export type StoreData = {

@@ -67,8 +67,9 @@ function decode_in(worker: Worker, header: Header, bytes: Uint8Array<ArrayBuffer
   return new Promise((resolve, reject) => {
     worker.onerror = ({message}) => reject(new Error(message))
     worker.onmessage = ({data: message}: MessageEvent<FromWorker>) => {
-      if ("columns" in message) {
-        const data = new Store(header, message.columns, message.arrays)
+      if ("decoded" in message) {
+        const {columns, arrays, found} = message.decoded
+        const data = new Store(header, columns, arrays, found)
         resolve({data, answers: new WorkerAnswers(worker, data)})
       } else if ("error" in message) {
         reject(new Error(message.error))

@@ -3,7 +3,9 @@ import type {BBox} from "@bokehjs/core/util/bbox"
 import {button, element} from "./element"
 import {format_moment, format_range} from "./engine"
 import {x_of} from "./paint"
-import {light_up, pan_to, type TraceStore} from "./trace_store"
+import {light_up} from "./selection"
+import type {TraceStore} from "./trace_store"
+import {pan_to} from "./zoom"
 
 /** A note of the report's author, on a range of time or a moment (ns). */
 export type Remark = {text: string, start: number, end: number}

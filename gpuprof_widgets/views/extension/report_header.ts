@@ -7,9 +7,10 @@ import {LinesView} from "./lines"
 import {Panel, PanelView} from "./panel"
 import {go_to_remark, remark_place, type Remark} from "./remarks"
 import {go_to} from "./scroll_port"
+import {has_evidence, light_up, type FindingLine} from "./selection"
 import {StoreGroup} from "./store_group"
 import {CARDS_CSS, jump, summary_cards, view_of, type Card} from "./summary_cards"
-import {has_evidence, light_up, type FindingLine, type TraceStore} from "./trace_store"
+import type {TraceStore} from "./trace_store"
 
 /** Number of findings that are not folded, as in the static part of a report. */
 const FIRST_FINDINGS = 5

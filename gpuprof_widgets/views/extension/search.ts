@@ -8,7 +8,7 @@ import {BAR_CSS, Panel, PanelView} from "./panel"
 import type {TraceStore} from "./trace_store"
 
 const ABOUT = "The time in which a match ran. Where several run at once on one thread or stream it counts once; threads and streams are added up."
-const ABOUT_FUNCTIONS = "What cProfile alone recorded has no moments: the flame graph shows it with the source “Python by cProfile”."
+const ABOUT_FUNCTIONS = "What cProfile alone recorded has no moments: the table of functions lists it, and the flame graph shows it with the source “Python by cProfile”."
 
 /** The search box of the report: what matches is selected in all views and traces. */
 export class SearchView extends PanelView {
@@ -119,6 +119,11 @@ export class SearchView extends PanelView {
     return this.is_lit || this.stores.length > 1 && !this.stores.some(({selection}) => selection?.source == "timeline")
   }
 
+  /** Whether any event matches; functions that cProfile alone knows have none. */
+  private get has_events(): boolean {
+    return this.matches?.some(({rows}) => rows.length > 0) ?? false
+  }
+
   private get matcher(): Matcher {
     return matcher(this.box.value, this.as_regex)
   }
@@ -135,7 +140,7 @@ export class SearchView extends PanelView {
     this.store.search = this.text
     this.matches = value == "" || error != null ? null : this.stores.map(({data}) => search(data, test))
     this.functions = this.matches == null ? new Set() : this.matching_functions()
-    if (this.matches != null && (this.matches.some(({rows}) => rows.length > 0) || this.functions.size > 0)) {
+    if (this.matches != null && (this.has_events || this.functions.size > 0)) {
       const key = this.text
       this.store.linked.choose(this.matches.map(({rows, labels}) =>
         ({source: "search", row: -1, rows, key, labels, text: `“${value}”`, matches: test})))
@@ -158,9 +163,8 @@ export class SearchView extends PanelView {
 
   private show_totals(): void {
     this.result.textContent = this.matcher.error ?? this.totals_text()
-    const has_events = this.matches?.some(({rows}) => rows.length > 0) ?? false
     const has_functions = this.functions.size > 0
-    this.result.title = [...has_events ? [ABOUT] : [], ...has_functions ? [ABOUT_FUNCTIONS] : []].join(" ")
+    this.result.title = [...this.has_events ? [ABOUT] : [], ...has_functions ? [ABOUT_FUNCTIONS] : []].join(" ")
   }
 
   private totals_text(): string {
@@ -181,7 +185,11 @@ export class SearchView extends PanelView {
   private on_box_key(event: KeyboardEvent): void {
     if (event.key == "Enter" && !event.isComposing) {
       this.light_again()
-      step_instance(this.store, event.shiftKey ? -1 : 1)
+      if (this.functions.size > 0 && !this.has_events) {
+        this.store.functions_called.emit()
+      } else {
+        step_instance(this.store, event.shiftKey ? -1 : 1)
+      }
     } else if (event.key == "Escape" && this.box.value != "") {
       this.clear()
     } else {

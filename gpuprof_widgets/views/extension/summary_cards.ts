@@ -6,7 +6,9 @@ import {MemoryBarView} from "./memory_bar"
 import {go_to_peak, memory_of} from "./memory_plot"
 import {OpTableView} from "./op_table"
 import {go_to} from "./scroll_port"
-import {has_evidence, zoom_to, type Evidence, type TraceStore} from "./trace_store"
+import {has_evidence, type Evidence} from "./selection"
+import type {TraceStore} from "./trace_store"
+import {zoom_to} from "./zoom"
 
 /** A figure of the whole record, and what explains it: a tab (`panel`), else a view, with its evidence. */
 export type Card = Evidence & {label: string, value: string, detail: string, about: string, panel: string, view: string}

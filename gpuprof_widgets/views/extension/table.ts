@@ -42,6 +42,8 @@ export abstract class TableView<Row> extends PanelView {
   private listed: Row[] = []
   /** Key of the row that the Tab key reaches. */
   private tab_stop: string | null = null
+  /** Whether the first row that holds the selection is to come onto the screen once the rows are listed. */
+  private calls_up = false
   /** The widths that the columns need; null until they can be measured. */
   private widths: Width[] | null = null
   /** The text that was selected when the mouse was pressed: a drag that selects another one is no click. */
@@ -211,6 +213,12 @@ export abstract class TableView<Row> extends PanelView {
     this.list()
   }
 
+  /** Brings the first row that holds the selection onto the screen. */
+  protected call_up(): void {
+    this.calls_up = true
+    this.list()
+  }
+
   /** Lists the rows of the range anew, and what else is due. They may be there at once, or later. */
   private list(): void {
     const number = ++this.lists
@@ -243,6 +251,10 @@ export abstract class TableView<Row> extends PanelView {
     this.fill()
     if (due.has("columns")) {
       this.on_columns_changed()
+    }
+    if (this.calls_up) {
+      this.calls_up = false
+      this.selectable_lines.find(({ariaSelected}) => ariaSelected == "true")?.scrollIntoView({block: "center"})
     }
   }
 

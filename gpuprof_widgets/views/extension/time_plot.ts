@@ -9,7 +9,8 @@ import {undo_key} from "./journal"
 import {RangeBand} from "./range_band"
 import {Surface, SurfaceView, type Point} from "./surface"
 import type {Palette} from "./theme"
-import {pan_to, view_key, view_wheel, type TraceStore} from "./trace_store"
+import type {TraceStore} from "./trace_store"
+import {pan_to, view_key, view_wheel} from "./zoom"
 
 /** A plot over the time that the timeline shows: it is brushed, moved and zoomed like that. */
 export abstract class TimePlotView extends SurfaceView {

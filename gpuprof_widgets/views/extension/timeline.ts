@@ -18,13 +18,15 @@ import {RULER_CSS, RulerLine} from "./ruler_line"
 import {FLAGS_CSS, flags_height, RemarkFlags} from "./remarks"
 import {paint_ruler} from "./ruler_paint"
 import {bring_into_view} from "./scroll_port"
+import {select_event} from "./selection"
 import {WheelLatch, type Point} from "./surface"
 import {TimePlotView, type Drag} from "./time_plot"
 import {paint_path, TimelinePainter, type View} from "./timeline_paint"
-import {reveal, select_event, TraceStore, zoom_to} from "./trace_store"
+import {TraceStore} from "./trace_store"
 import {
   first_order, folded_at_first, layout_tracks, place_at, ROW_HEIGHT, track_depths, y_of_lane, type Lane, type Lanes, type TrackLayout,
 } from "./tracks"
+import {reveal, zoom_to} from "./zoom"
 
 const HIT_TOLERANCE = 3
 /** Pixels within which the ends of a measurement snap to events. */

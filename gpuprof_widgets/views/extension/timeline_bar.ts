@@ -7,7 +7,7 @@ import {has_path} from "./engine"
 import {BAR_CSS, Panel, PanelView} from "./panel"
 import {Timeline} from "./timeline"
 import {FINDER_CSS, TrackFinder} from "./track_finder"
-import {view_key, zoom_by, zoom_to} from "./trace_store"
+import {view_key, zoom_by, zoom_to} from "./zoom"
 
 const HINT = "Drag for a range · Ctrl + wheel zooms · click an event"
 

@@ -96,7 +96,7 @@ export class TimelinePainter {
       const lane = by_track.get(slices.track)
       const y = lane == null ? NaN : y_of_lane(lane, view.scroll) + slices.depth * lane.row_height
       if (lane != null && y + lane.row_height >= 0 && y <= view.height) {
-        this.marks(ctx, marks_of(slices, store.tick(view.start), store.tick(view.end), view.width), y, lane, view, false)
+        this.marks(ctx, marks_of(store, slices, store.tick(view.start), store.tick(view.end), view.width), y, lane, view, false)
       }
     }
   }

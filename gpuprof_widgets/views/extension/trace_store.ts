@@ -5,7 +5,6 @@ import {Range1d} from "@bokehjs/models/ranges/range1d"
 
 import {FAMILIES, KINDS, paint_of} from "./categories"
 import {contrast, parse_colour} from "./colour"
-import type {Fact} from "./element"
 import * as engine from "./engine"
 import type {Answer, Argument, Question, State, Store, Window} from "./engine"
 import {join, type Kernel, type Teller} from "./explorer"
@@ -14,23 +13,9 @@ import type {KeyedView} from "./keys"
 import {decode_record, type Answers} from "./record"
 import type {Remark} from "./remarks"
 import {Ruler} from "./ruler"
+import {EVIDENCE_MARGIN, same_selection, selection_of, type FindingLine, type Focus, type Selection} from "./selection"
 import {Theme} from "./theme"
-
-/** What something is about: a time range (ns) and events, where it has any; of many events `rows` are the first. */
-export type Evidence = {start: number | null, end: number | null, rows: number[], events: number}
-
-export function has_evidence({start, rows}: Evidence): boolean {
-  return start != null || rows.length > 0
-}
-
-/**
- * A finding: its title, and unfolded its sentence and remedy; what it costs (ns) and the share of the time; the `line` to
- * look at (an index into the header's lines, -1 for none), and the words of the link to it. `of`: the index of its trace
- * among several.
- */
-export type FindingLine = Evidence & {
-  title: string, text: string, remedy: string, cost: number, share: number, line: number, look_at: string, of?: number
-}
+import {zoom_to} from "./zoom"
 
 type Linked = {stores: TraceStore[], choose: (selections: (Selection | null)[]) => void}
 
@@ -99,6 +84,8 @@ export class TraceStore extends Model implements Part {
   keys_called: Signal0<this>
   /** Calls the timeline onto the screen, with what is selected; says whether it takes the focus. */
   called_up: Signal<boolean, this>
+  /** Calls the table of functions onto the screen, with what was found there. */
+  functions_called: Signal0<this>
 
   static {
     this.define<TraceStoreProps>(({Bool, Float, List, Nullable, Ref, Str, Tuple, Unknown}) => ({
@@ -132,6 +119,7 @@ export class TraceStore extends Model implements Part {
     this.was_reset = new Signal0(this, "was_reset")
     this.keys_called = new Signal0(this, "keys_called")
     this.called_up = new Signal(this, "called_up")
+    this.functions_called = new Signal0(this, "functions_called")
     this.journal = new Journal(this)
     this.ruler = new Ruler(this, this.journal)
     this.ready = this.decode()
@@ -329,135 +317,4 @@ function publish(store: TraceStore): void {
     return Object.fromEntries(living.map((store) => [store.uid, store]))
   }
   Object.defineProperty(page, "reports", {configurable: true, get: reports})
-}
-
-/** Shows a range from `start` (ns), at least four ticks long, inside the trace. */
-function show(store: TraceStore, start: number, span: number): void {
-  const [low, high] = store.bounds
-  const width = Math.min(Math.max(span, shortest_span(store)), high - low)
-  const first = Math.min(Math.max(start, low), high - width)
-  store.visible.setv({start: first, end: first + width})
-}
-
-function shortest_span(store: TraceStore): number {
-  return 4 * store.data.header.tick_ns
-}
-
-/** Moves the visible range by a share of its width; it never leaves the trace. */
-export function pan_by(store: TraceStore, share: number): void {
-  const {start, end} = store.visible
-  show(store, start + share * (end - start), end - start)
-}
-
-/** Moves the visible range so that it starts at `start` (ns). */
-export function pan_to(store: TraceStore, start: number): void {
-  show(store, start, store.visible.end - store.visible.start)
-}
-
-/** Zooms by a factor (above 1: closer) around the point at share `at` of the width. */
-export function zoom_by(store: TraceStore, factor: number, at: number = 0.5): void {
-  const {start, end} = store.visible
-  const span = (end - start) / factor
-  const fixed = start + at * (end - start)
-  show(store, fixed - at * Math.max(span, shortest_span(store)), span)
-}
-
-/** Shows a range (ns) with a margin on both sides, as a share of its length. */
-export function zoom_to(store: TraceStore, start: number, end: number, margin: number = 0.05): void {
-  const span = Math.max(end - start, store.data.header.tick_ns)
-  show(store, start - margin * span, span * (1 + 2 * margin))
-}
-
-/** Moves the view only where a range (ns) lies outside of it. */
-export function reveal(store: TraceStore, start: number, end: number): void {
-  const view = store.visible
-  if (end < view.start || start > view.end) {
-    const span = view.end - view.start
-    pan_to(store, end - start > span ? start : (start + end - span) / 2)
-  }
-}
-
-/** Handles the keys that all time axes of the report share; returns false for other keys. */
-export function view_key(store: TraceStore, key: string): boolean {
-  switch (key) {
-    case "ArrowLeft": case "a": pan_by(store, -0.2); return true
-    case "ArrowRight": case "d": pan_by(store, 0.2); return true
-    case "+": case "=": case "w": zoom_by(store, 1.5); return true
-    case "-": case "_": case "s": zoom_by(store, 1 / 1.5); return true
-    case "Home": case "0": zoom_to(store, ...store.bounds, 0); return true
-    default: return false
-  }
-}
-
-/** Zooms with Ctrl at share `at` of the view and moves with Shift, or sideways, over a width in pixels; returns false otherwise. */
-export function view_wheel(store: TraceStore, event: WheelEvent, at: number, width: number): boolean {
-  if (event.ctrlKey || event.metaKey) {
-    zoom_by(store, Math.exp(-event.deltaY / 250), at)
-    return true
-  }
-  if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
-    pan_by(store, (event.deltaX == 0 ? event.deltaY : event.deltaX) / width)
-    return true
-  }
-  return false
-}
-
-/** A selection, described by the view in which it was made; every view shows it in its own way. */
-export type Selection = {
-  source: "timeline" | "flame" | "table" | "lines" | "finding" | "memory" | "panel" | "search" | "explorer"
-  /** The current one of the events: the one that was gone to, -1 for none. */
-  row: number
-  /** All selected events (ascending): the timeline highlights them. */
-  rows: Int32Array
-  /** Ranges that the timeline highlights where there is no row: start and end (ns), and track, -1 for all tracks. */
-  ranges?: [number, number, number][]
-  /** Keeps two selections apart: the key of the table row, the flame node, the event or the finding. */
-  key: string
-  /** The names that are meant (indices into the header's labels). */
-  labels: Set<number>
-  /** The text of the detail line; a finding's has names between backticks. */
-  text: string
-  /** Number of all events that are meant, where `rows` may be the first of them. */
-  events?: number
-  /** Its numbers in the brushed range. */
-  facts?: () => Fact[]
-  /** The test of names of a search. */
-  matches?: (name: string) => boolean
-}
-
-/** On either side of a range that is shown: this part of it. */
-const EVIDENCE_MARGIN = 0.25
-
-/** Zooms to a range, which is brushed, and selects the events. */
-export function light_up(store: TraceStore, evidence: Evidence, text: string): void {
-  const {start, end} = evidence
-  if (start != null && end != null) {
-    store.brush([start, end])
-    zoom_to(store, start, end, EVIDENCE_MARGIN)
-  }
-  store.choose(selection_of(store, evidence, text))
-}
-
-function selection_of(store: TraceStore, {rows, events}: Evidence, text: string): Selection {
-  const labels = new Set(rows.map((row) => store.data.label[row]))
-  return {source: "finding", row: -1, rows: Int32Array.from(rows), key: text, labels, text, events}
-}
-
-type Focus = Evidence & {text: string}
-
-/** Returns the events by which other views mark a selection; of a block of memory the current one. */
-export function marked_rows({source, row, rows}: Selection): Int32Array {
-  return source == "memory" && row >= 0 ? Int32Array.of(row) : rows
-}
-
-function same_selection(a: Selection | null, b: Selection | null): boolean {
-  return a === b || (a != null && b != null && a.source == b.source && a.key == b.key && a.row == b.row)
-}
-
-/** Selects one event of the timeline; -1 selects nothing. */
-export function select_event(store: TraceStore, row: number): void {
-  const {data} = store
-  store.choose(row < 0 ? null : {
-    source: "timeline", row, rows: Int32Array.of(row), key: String(row), labels: new Set([data.label[row]]), text: data.name(row),
-  })
 }

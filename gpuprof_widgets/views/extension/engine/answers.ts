@@ -1,5 +1,6 @@
 /** The questions that the views ask of a record, each of which takes time that grows with the record. */
 
+import {activity, type ActivityKind} from "./activity"
 import {flame, path_instances, row_paths, type FlameSource} from "./flame"
 import {PLAIN, reshaped, type FlameShape} from "./flame_shape"
 import type {Cell} from "./header"
@@ -18,6 +19,8 @@ const QUESTIONS = {
     reshaped(store, flame(store, window, source), shape),
   path_instances: (store: Store, {source, paths}: {source: FlameSource, paths: number[]}) => path_instances(store, source, paths),
   row_paths: (store: Store, {source, rows}: {source: FlameSource, rows: Int32Array}) => row_paths(store, source, rows),
+  activity: (store: Store, {kinds, window, pixels}: {kinds: ActivityKind[], window: Window, pixels: number}) =>
+    kinds.map((kind) => activity(store, kind, window, pixels)),
   lines: (store: Store, {window}: {window: Window}) => line_rows(store, window),
   panel: (store: Store, {window, name}: {window: Window, name: string}): PanelAnswer => {
     const data = panel(store, name)!

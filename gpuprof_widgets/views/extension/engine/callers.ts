@@ -40,7 +40,7 @@ function calling_regions(store: Store, is_region: Uint8Array): Int32Array | null
       }
     }
   }
-  return region
+  return region.some((row) => row >= 0) ? region : null
 }
 
 /**

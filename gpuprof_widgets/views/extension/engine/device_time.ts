@@ -1,6 +1,7 @@
 /** GPU time of a window, by the op or launch that caused it and by device. */
 
-import {Intervals} from "./intervals"
+import {covered, union, type Intervals} from "./intervals"
+import type {Times} from "./rows"
 import {rows_equal_to, type Store, type Window} from "./store"
 
 /** Returns the GPU rows in order: they are few among the CPU rows, and needed for every window. */
@@ -27,7 +28,7 @@ export type Totals = {span: number, devices: DeviceTotals[]}
 export function totals(store: Store, window: Window): Totals {
   const span = window.end - window.start
   const devices = [...device_busy(store)].map(([device, intervals]) => {
-    const busy = intervals.covered(window.start, window.end)
+    const busy = covered(intervals, window.start, window.end)
     return {device, busy: store.ns(busy), idle: store.ns(span - busy)}
   })
   return {span: store.ns(span), devices}
@@ -35,10 +36,24 @@ export function totals(store: Store, window: Window): Totals {
 
 function device_busy(store: Store): Map<number, Intervals> {
   return store.lazily("device_busy", () => {
-    const device_of = (row: number): number => store.header.tracks[store.track[row]].device
-    const rows = gpu_rows(store).slice().sort((a, b) => store.ts[a] - store.ts[b] || a - b)
-    const devices = [...new Set(rows.map(device_of))].sort((a, b) => a - b)
-    return new Map(devices.map((device) =>
-      [device, Intervals.union(store.ts, store.end, rows.filter((row) => device_of(row) == device))]))
+    const rows = new Map<number, Int32Array>()
+    store.header.tracks.forEach(({device}, track) => {
+      const of_track = store.those_on_track(track, gpu_rows(store))
+      if (of_track.length > 0) {
+        rows.set(device, by_start(store.ts, rows.get(device) ?? new Int32Array(0), of_track))
+      }
+    })
+    const devices = [...rows].sort(([a], [b]) => a - b)
+    return new Map(devices.map(([device, of_device]) => [device, union(store.ts, store.end, of_device)]))
   })
+}
+
+/** Merges rows that are each sorted by start, as those of a track are. */
+function by_start(ts: Times, a: Int32Array, b: Int32Array): Int32Array {
+  const rows = new Int32Array(a.length + b.length)
+  for (let i = 0, from_a = 0, from_b = 0; i < rows.length; i++) {
+    const is_next = from_b == b.length || from_a < a.length && ts[a[from_a]] <= ts[b[from_b]]
+    rows[i] = is_next ? a[from_a++] : b[from_b++]
+  }
+  return rows
 }

@@ -131,8 +131,9 @@ class Paths {
     const {store} = this
     const is_merged = source == "merged"
     const ended = is_merged ? gather(store.ended, rows) : null
-    const above = ended == null ? parent_positions(store, rows) : nest(gather(store.began, rows), ended)
     const {end, parent} = nest_rows(rows, store.ts, store.end)
+    const by_nesting = ended == null ? parent_positions(store, rows) : nest(gather(store.began, rows), ended)
+    const above = by_nesting.every((row, i) => row == parent[i]) ? parent : by_nesting
     const caller = ended == null ? above : new Int32Array(rows.length)
     const stack = {root, rows, parent, subtree_end: subtree_ends(end, parent), above, ended, caller, path: new Int32Array(rows.length)}
     for (let i = 0; i < rows.length; i++) {

@@ -1,6 +1,7 @@
 /** The page's engine: decodes the record and answers every question of the views. No DOM, no Bokeh. */
 
 export * from "./header"
+export type {ActivityKind} from "./activity"
 export {answer, type Answer, type Argument, type PanelAnswer, type Question} from "./answers"
 export {decode_header, unpack} from "./decode"
 export type {Asked, FromWorker, ToWorker} from "./worker"
@@ -16,7 +17,7 @@ export {function_of, has_library, PLAIN, reshaped, type FlameFunction, type Flam
 export {
   hit, lanes_of_rows, level_of_detail, marks_of, nearest_edge, tick_of_edge, type Edge, type LaneSlices, type LevelOfDetail,
 } from "./lod"
-export {match_text, match_totals, matching_calls, search, sum_of_totals, type Matches, type MatchTotals} from "./search"
+export {listed_name, match_text, match_totals, matching_calls, search, sum_of_totals, type Matches, type MatchTotals} from "./search"
 export {instance_from, next_instance, place_of_instance, type Instance, type Selected} from "./instances"
 export {compile, matcher, type Matcher} from "./names"
 export {chain, MODULES, type Link, type Role} from "./chain"
@@ -31,7 +32,7 @@ export {
 } from "./format"
 export {bands, merged_labels, merged_name, type Band} from "./names"
 export {Memory, type MemoryBlock, type MemoryDevice} from "./memory"
-export {has_path, PanelData, panel, path_pieces, PATH_PANEL, type PanelColumn, type PanelCurve, type PathPiece} from "./panels"
+export {has_path, PanelData, panel, path_pieces, PATH_PANEL, PYTHON_PANEL, type PanelColumn, type PanelCurve, type PathPiece} from "./panels"
 export {at_time, drawn_steps, fullest_stretch} from "./intervals"
 export {Gestures, History, type State} from "./history"
 export {TrackOrder} from "./track_order"

@@ -1,20 +1,20 @@
 import assert from "node:assert/strict"
 import {test} from "node:test"
 
-import {at_time, drawn_steps, fullest_stretch, Intervals} from "./intervals"
-import {covered, rows_of_track} from "./testing/oracles"
+import {at_time, covered, drawn_steps, fullest_stretch, union} from "./intervals"
+import {covered as covered_by_oracle, rows_of_track} from "./testing/oracles"
 import {random_integers, random_store, SEEDS} from "./testing/traces"
 
 test("a union covers the moments at which any slice is open", () => {
   for (const seed of SEEDS) {
     const store = random_store(seed)
     const rows = rows_of_track(store, 0)
-    const union = Intervals.union(store.ts, store.end, rows)
+    const intervals = union(store.ts, store.end, rows)
     const below = random_integers(seed)
     for (let i = 0; i < 10; i++) {
       const start = below(190)
       const end = start + below(50)
-      assert.equal(union.covered(start, end), covered(store, rows, {start, end}))
+      assert.equal(covered(intervals, start, end), covered_by_oracle(store, rows, {start, end}))
     }
   }
 })

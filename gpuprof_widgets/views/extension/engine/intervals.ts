@@ -41,43 +41,36 @@ export function fullest_stretch(places: ArrayLike<number>, room: number): [numbe
   return [places[best], places[best + most - 1]]
 }
 
-/** Disjoint, sorted intervals with running sums: how much of any range they cover, in O(log n). */
-export class Intervals {
-  private constructor(
-    readonly start: Float64Array,
-    readonly end: Float64Array,
-    /** covered time before each interval */
-    private readonly covered_before: Float64Array,
-  ) {}
+/** Disjoint, sorted intervals, and the time that they cover before each: how much of any range they cover, in O(log n). */
+export type Intervals = Record<"start" | "end" | "covered_before", Float64Array>
 
-  /** Returns the time that the slices of some rows cover together; rows are sorted by start. */
-  static union(ts: ArrayLike<number>, end: ArrayLike<number>, rows: Iterable<number>): Intervals {
-    const starts: number[] = []
-    const ends: number[] = []
-    for (const row of rows) {
-      if (end[row] <= ts[row]) {
-        continue
-      }
-      const last = ends.length - 1
-      if (last >= 0 && ts[row] <= ends[last]) {
-        ends[last] = Math.max(ends[last], end[row])
-      } else {
-        starts.push(ts[row])
-        ends.push(end[row])
-      }
+/** Returns the time that the slices of some rows cover together; rows are sorted by start. */
+export function union(ts: ArrayLike<number>, end: ArrayLike<number>, rows: Iterable<number>): Intervals {
+  const starts: number[] = []
+  const ends: number[] = []
+  for (const row of rows) {
+    if (end[row] <= ts[row]) {
+      continue
     }
-    return new Intervals(Float64Array.from(starts), Float64Array.from(ends), running_sums(starts, ends))
+    const last = ends.length - 1
+    if (last >= 0 && ts[row] <= ends[last]) {
+      ends[last] = Math.max(ends[last], end[row])
+    } else {
+      starts.push(ts[row])
+      ends.push(end[row])
+    }
   }
+  return {start: Float64Array.from(starts), end: Float64Array.from(ends), covered_before: running_sums(starts, ends)}
+}
 
-  /** Returns the covered time of [start, end). */
-  covered(start: number, end: number): number {
-    return this.covered_until(end) - this.covered_until(start)
-  }
+/** Returns the covered time of [start, end). */
+export function covered(intervals: Intervals, start: number, end: number): number {
+  return covered_until(intervals, end) - covered_until(intervals, start)
+}
 
-  private covered_until(time: number): number {
-    const i = first_at_or_after(this.start, time) - 1
-    return i < 0 ? 0 : this.covered_before[i] + Math.min(this.end[i], time) - this.start[i]
-  }
+function covered_until({start, end, covered_before}: Intervals, time: number): number {
+  const i = first_at_or_after(start, time) - 1
+  return i < 0 ? 0 : covered_before[i] + Math.min(end[i], time) - start[i]
 }
 
 function running_sums(starts: number[], ends: number[]): Float64Array {

@@ -3,7 +3,7 @@
 import {backward_ops, calling_lines, cell_lines, INSIDE, kept_rows, OUTSIDE} from "./callers"
 import {gpu_rows} from "./device_time"
 import type {LineTable} from "./header"
-import {Intervals} from "./intervals"
+import {covered, union, type Intervals} from "./intervals"
 import {nest_among, self_times_among, type Among} from "./nest"
 import {listed_rows, memory_rows} from "./op_table"
 import {NONE, type Store, type Window} from "./store"
@@ -199,12 +199,12 @@ function add_lines(store: Store, window: Window, {labels}: LineTable, {kept}: Ow
   }
   const open = store.lazily("open lines", () => new Map(labels.map(([, line]) => [line, covered_by(store, line_instances(store, line))])))
   for (const [line, intervals] of open) {
-    add(line, "wall", store.ns(intervals.covered(window.start, window.end)))
+    add(line, "wall", store.ns(covered(intervals, window.start, window.end)))
   }
 }
 
 function covered_by(store: Store, rows: ArrayLike<number>): Intervals {
-  return Intervals.union(store.ts, store.end, Array.from(rows).sort((a, b) => store.ts[a] - store.ts[b]))
+  return union(store.ts, store.end, Array.from(rows).sort((a, b) => store.ts[a] - store.ts[b]))
 }
 
 function add_ops(store: Store, window: Window, owners: Owners, add: Add): void {
@@ -254,5 +254,5 @@ function add_waits(store: Store, window: Window, table: LineTable, owners: Owner
   }
   table.waits.forEach((label) => store.instances(label).forEach(add_wait))
   table.copy_waits.forEach((label) => store.instances(label).filter(copied).forEach(add_wait))
-  by_line.forEach((rows, line) => add(line, "wait", store.ns(covered_by(store, rows).covered(window.start, window.end))))
+  by_line.forEach((rows, line) => add(line, "wait", store.ns(covered(covered_by(store, rows), window.start, window.end))))
 }

@@ -106,7 +106,7 @@ test("some rows by level are those rows, and marks of all of them are those of t
     lanes.forEach(({track, depth, rows}) => rows.forEach((row) => assert.deepEqual([store.track[row], store.depth[row]], [track, depth])))
     for (const lane of lanes_of_rows(store, Int32Array.from({length: store.rows}, (_, row) => row))) {
       for (const {start, end, pixels} of VIEWS) {
-        assert.deepEqual(marks_of(lane, start, end, pixels), level_of_detail(store, lane.track, lane.depth, start, end, pixels))
+        assert.deepEqual(marks_of(store, lane, start, end, pixels), level_of_detail(store, lane.track, lane.depth, start, end, pixels))
       }
     }
   }

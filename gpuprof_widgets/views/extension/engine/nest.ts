@@ -21,8 +21,11 @@ export function nest(ts: ArrayLike<number>, end: ArrayLike<number>): Int32Array 
   return parent
 }
 
-/** Returns the times of some rows. */
-export function gather<T extends Times>(times: T, rows: ArrayLike<number>): T {
+/** Returns the times of some rows: a view of them where one row follows the other. */
+export function gather<T extends Times>(times: T, rows: Int32Array): T {
+  if (rows.length > 0 && rows.every((row, i) => row == rows[0] + i)) {
+    return times.subarray(rows[0], rows[0] + rows.length) as T
+  }
   const gathered = new (times.constructor as new (length: number) => T)(rows.length)
   for (let i = 0; i < gathered.length; i++) {
     gathered[i] = times[rows[i]]
@@ -39,8 +42,11 @@ export function depths(parent: Int32Array): Uint16Array {
   return depth
 }
 
-/** Returns the latest end of each slice and of everything below it (a child may outlast its parent). */
+/** Returns the latest end of each slice and of everything below it: `end` itself where no child outlasts its parent. */
 export function subtree_ends(end: Times, parent: Int32Array): Times {
+  if (parent.every((above, row) => above < 0 || end[row] <= end[above])) {
+    return end
+  }
   const latest = end.slice()
   for (let row = parent.length - 1; row >= 0; row--) {
     const above = parent[row]

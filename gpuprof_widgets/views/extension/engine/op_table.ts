@@ -135,12 +135,14 @@ function add_gpu_rows(store: Store, window: Window, {state}: Kept, group_of: Gro
 
 /** Returns which of the optional numbers are not zero all over the record. */
 export function recorded(store: Store): Recorded {
-  const memory = memory_rows(store)
-  return {
-    cpu_self_memory: memory.some((row) => cpu_bytes(store, row) != 0),
-    device_self_memory: memory.some((row) => store.device_bytes(row) != 0),
-    flops: store.flop_counts?.some((flops) => flops != 0) ?? false,
-  }
+  return store.lazily("recorded", () => {
+    const memory = memory_rows(store)
+    return {
+      cpu_self_memory: memory.some((row) => cpu_bytes(store, row) != 0),
+      device_self_memory: memory.some((row) => store.device_bytes(row) != 0),
+      flops: store.flop_counts?.some((flops) => flops != 0) ?? false,
+    }
+  })
 }
 
 function cpu_bytes(store: Store, row: number): number {

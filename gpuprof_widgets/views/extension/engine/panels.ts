@@ -336,6 +336,8 @@ class Aggregated {
   }
 }
 
+/** Name of the analysis whose rows are Python functions, which its first column names. */
+export const PYTHON_PANEL = "python_time"
 /** Name of the analysis whose events are the pieces of the critical path. */
 export const PATH_PANEL = "critical_path"
 

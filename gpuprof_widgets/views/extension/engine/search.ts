@@ -1,8 +1,8 @@
 /** Search by name: the slices whose names match, how many they are and how long they took in a time range. */
 
 import {format_count, format_ns} from "./format"
-import {first_at_or_after} from "./intervals"
 import {merged_name} from "./names"
+import {PYTHON_PANEL} from "./panels"
 import type {Store, Window} from "./store"
 
 export type Matches = {
@@ -48,15 +48,21 @@ export function search(store: Store, test: (name: string) => boolean): Matches {
 const FRAME = /^(.*)\((\d+)\): (.*)$/s
 
 /** Returns the name of a slice in tables, where Python functions are named as by cProfile: `train.py:3(step)`. */
-function listed_name(name: string): string {
+export function listed_name(name: string): string {
   const [, file, line, called] = FRAME.exec(name) ?? []
   return file == null ? merged_name(name) : `${file.replace(/^.*[/\\]/s, "")}:${line}(${called})`
 }
 
-/** Returns the names of the functions that match and that cProfile alone knows: recorded Python frames have slices. */
-export function matching_calls({header: {calls, tracks}}: Store, test: (name: string) => boolean): Set<string> {
-  const has_slices = tracks.some(({kind}) => kind == "python")
-  return new Set(has_slices ? [] : calls?.slice(1).map(({name}) => name).filter(test))
+/**
+ * Returns the names of the functions that match and that cProfile alone knows: recorded Python frames have slices. The
+ * call tree leaves out those of little time, which the table of functions has.
+ */
+export function matching_calls({header: {calls, panels, tracks}}: Store, test: (name: string) => boolean): Set<string> {
+  if (calls == null || tracks.some(({kind}) => kind == "python")) {
+    return new Set()
+  }
+  const [listed = []] = panels.find(({name}) => name == PYTHON_PANEL)?.values ?? []
+  return new Set([...calls.slice(1).map(({name}) => name), ...listed.map(String)].filter(test))
 }
 
 /** Adds up the matches inside a window. A moment at which several of them are open on one thread or stream counts once. */
@@ -107,11 +113,11 @@ type Thread = {on_gpu: boolean, tracks: Int32Array[]}
 function threads_of(store: Store, rows: Int32Array): Thread[] {
   const threads = new Map<number, Thread>()
   store.header.tracks.forEach(({lane, device}, track) => {
-    const [first, last] = [track, track + 1].map((at) => first_at_or_after(rows, store.first_row[at]))
-    if (last > first) {
+    const of_track = store.those_on_track(track, rows)
+    if (of_track.length > 0) {
       const thread = threads.get(lane) ?? {on_gpu: device >= 0, tracks: []}
       threads.set(lane, thread)
-      thread.tracks.push(rows.subarray(first, last))
+      thread.tracks.push(of_track)
     }
   })
   return [...threads.values()]

@@ -3,10 +3,14 @@
 import {decode, unpack, type Columns, type Numbers} from "./decode"
 import type {Header} from "./header"
 import {check_columns} from "./header_check"
+import {first_at_or_after} from "./intervals"
 import {category_mask, first_rows, masked, OP_CATEGORIES, rows_of, type Links, type Rows, type Times} from "./rows"
 
 /** A time range [start, end) in ticks. One that reaches the end of the record is closed there. */
 export type Window = {start: number, end: number}
+
+/** Results that take their time, by name. */
+export type Found = Map<string, unknown>
 
 export const NONE = -1
 /** The recorder's own marks on a thread: a cell's statement, a module's forward, its backward. */
@@ -60,7 +64,8 @@ export class Store {
   /** first row of each track, and at the end the number of rows */
   readonly first_row: Uint32Array
 
-  constructor(readonly header: Header, readonly columns: Rows, readonly arrays: Float64Array[] = []) {
+  /** `found`: what another store of the same record has found out, see `hand_over`. */
+  constructor(readonly header: Header, readonly columns: Rows, readonly arrays: Float64Array[] = [], private found: Found = new Map()) {
     Object.assign(this, columns)
     this.rows = header.rows
     this.whole = {start: Math.floor(this.tick(header.start_ns)), end: Math.ceil(this.tick(header.end_ns))}
@@ -182,6 +187,12 @@ export class Store {
     return this.grouped_on_track(track, mask)[1] ?? new Int32Array(0)
   }
 
+  /** Returns those of some rows (ascending) that lie on a track. */
+  those_on_track(track: number, rows: Int32Array): Int32Array {
+    const [first, last] = [track, track + 1].map((at) => first_at_or_after(rows, this.first_row[at]))
+    return rows.subarray(first, last)
+  }
+
   /** Returns all rows of a track, in order. */
   rows_of_track(track: number): Int32Array {
     const first = this.first_row[track]
@@ -228,14 +239,19 @@ export class Store {
     return mask
   }
 
-  private readonly cache = new Map<string, unknown>()
-
   /** Returns a result that is computed when it is first asked for: not every page needs it. */
   lazily<T>(key: string, compute: () => T): T {
-    if (!this.cache.has(key)) {
-      this.cache.set(key, compute())
+    if (!this.found.has(key)) {
+      this.found.set(key, compute())
     }
-    return this.cache.get(key) as T
+    return this.found.get(key) as T
+  }
+
+  /** Returns the results found so far, which this store computes anew if it is asked again. */
+  hand_over(): Found {
+    const {found} = this
+    this.found = new Map()
+    return found
   }
 }
 
