@@ -30,7 +30,8 @@ class Comparison:
     within steps counts, and runs of different lengths compare. Every table has, besides the columns
     that name its rows:
 
-    - ``matched``: "name", "similar" (equal but for numbers, hashes and template arguments), "";
+    - ``matched``: "name", "similar" (equal but for numbers, hashes and template arguments),
+      "number" (of lines, see `lines`), "";
     - ``change``: "added", "gone", "more", "less", "same", or "noise": the medians over the steps
       are no further apart than the steps of one run (with four steps and more the runs also
       overlap);

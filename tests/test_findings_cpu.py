@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -372,6 +373,15 @@ def test_several_windows_add_up_and_a_second_stop_adds_nothing(
         "preemptions": 1,
         "queued_ns": 7,
     }
+
+
+def test_the_wait_of_another_thread_is_not_that_of_the_run() -> None:
+    part = process_state(Context(Options(), "x", {}, {}))
+    part.start()
+    other = Thread(target=part.stop)
+    other.start()
+    other.join()
+    assert set(part.metadata()["cpu_use"]) == {"wall_ns", "cpu_ns", "preemptions"}
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from threading import get_ident
 from time import perf_counter, perf_counter_ns
 from typing import Any
 
@@ -226,15 +227,18 @@ class ProcessState(Part):
     def __init__(self) -> None:
         self._before: Usage = {}
         self._sums: Usage = {}
+        self._thread = 0
         self._anomaly_mode = False
 
     def start(self) -> None:
         self._note_anomaly_mode()
-        self._before = _usage()
+        self._before, self._thread = _usage(), get_ident()
 
     def stop(self) -> None:
         self._note_anomaly_mode()
         after = _usage()
+        if get_ident() != self._thread:
+            after.pop("queued_ns", None)  # it is that of the thread that asks
         for key, before in self._before.items():
             if key in after:
                 self._sums[key] = self._sums.get(key, 0) + after[key] - before

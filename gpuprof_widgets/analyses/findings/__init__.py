@@ -205,8 +205,11 @@ def _rank(finding: Finding) -> tuple[bool, int]:
     return finding.rule not in ("expected", "no_kernels"), -finding.cost_ns
 
 
-MORE_SPECIFIC = {"cpu_copies": COPIES, "growing_cat": CATS}
-"""Rules that say more of some ops than `cpu_ops` and `gpu_ops`, which name the costliest op."""
+MORE_SPECIFIC = {
+    "cpu_ops": {"cpu_copies": COPIES, "growing_cat": CATS},
+    "gpu_ops": {"growing_cat": CATS},
+}
+"""By the rules that name the costliest op: those that say more of some ops."""
 
 
 def _without_repeats(record: Record, listed: list[Finding]) -> list[Finding]:
@@ -228,8 +231,9 @@ def _without_repeats(record: Record, listed: list[Finding]) -> list[Finding]:
 
 def _is_explained(record: Record, finding: Finding, listed: list[Finding]) -> bool:
     """Whether the costliest op is one of which another rule explains most of the time."""
-    if finding.rule not in ("cpu_ops", "gpu_ops") or not finding.rows:
+    more_specific = MORE_SPECIFIC.get(finding.rule)
+    if not more_specific or not finding.rows:
         return False
     name = str(record.trace.index.names_of(np.array(finding.rows[:1]))[0])
-    explained = sum(other.cost_ns for other in listed if name in MORE_SPECIFIC.get(other.rule, ()))
+    explained = sum(other.cost_ns for other in listed if name in more_specific.get(other.rule, ()))
     return explained > MOST * finding.cost_ns

@@ -48,23 +48,28 @@ PARTS = 16
 RANK_CORRELATION = 0.9
 """Spearman's correlation of order and time that shows growth; one jump of all times has 0.75."""
 
-APPENDS = re.compile(r"([\w.]+)\s*=\s*[\w.]*\b(?:cat|concat|concatenate|hstack|vstack)\(.*\b\1\b.*")
-"""A line that appends to a tensor."""
+APPENDS = re.compile(
+    r"(?<![\w.])([\w.]+)\s*=\s*[\w.]*\b(?:cat|concat|concatenate|hstack|vstack)\(.*\b\1\b.*"
+)
+"""A line that appends to a tensor; it is sought in so many characters of the line."""
+SEARCHED = 500
 
 INSTEAD = (
     "ollect the parts in a list and call `torch.cat` once after the loop, or write them into a "
     "tensor of the full size (`out[i] = x`): then nothing is copied again and again."
 )
+COPIED_AGAIN = ", and each call copied all that was there"
 GROWS = "A tensor grows by `torch.cat` in a loop"
-TAKES_LONGER = "Calls of `torch.cat` take longer and longer"
+JOINS_MORE = "`torch.cat` joins more and more from call to call"
 IF_IT_APPENDS = (
     "If each call appends to what the one before returned (`out = torch.cat([out, x])`): c"
 )
 OF_A_CACHE = (
-    " For the keys and values of a model that generates text: a cache of fixed size "
+    " If these are the keys and values of a model that generates text: a cache of fixed size "
     '(`cache_implementation="static"` in Transformers).'
 )
-BY_SHAPES = " Record shapes too (`--shapes`) to be sure."
+DENSE_LAYERS = 64
+"""Layers of the deepest block of a DenseNet, each of which reads what all before it returned."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +87,11 @@ def growing_cat(
     """Fires for tensors that grow by `torch.cat` in a loop, for 5 % of the run or more.
 
     Each call copies all that was collected before: the time grows with the square of the rounds.
-    Where shapes were recorded, nearly all calls must take up what an earlier call in the same place
-    returned; else the calls in one place must take longer and longer. The place is the line, module
-    and Python function. The cost is the time of these calls, on the GPU where they ran there.
+    Where shapes were recorded, nearly all calls must join as much as an earlier call in the same
+    place returned; else the calls in one place must take longer and longer. The place is the line,
+    module and Python function. Only a line whose text appends makes it certain. Silent on layers of
+    a block, each of which reads what all before it returned. The cost is the time of these calls,
+    on the GPU where they ran there.
 
     ``growing_cat_share``: Growing tensors by `torch.cat`, on one line.
     ``growing_cat_calls``: Least number of such calls in one place.
@@ -99,7 +106,11 @@ def growing_cat(
         return []
     table = _placed(record, rows)
     least = max(growing_cat_calls, 2)
-    growths = list(_growths(trace, table.assign(took=took), least))
+    growths = [
+        growth
+        for growth in _growths(trace, table.assign(took=took), least)
+        if not _is_of_layers(trace, rows[growth.at])
+    ]
     if not growths:
         return []
     line = np.append(cell_lines(trace).of_slice, NONE)[line_of(trace)[rows]]
@@ -112,17 +123,16 @@ def growing_cat(
         share = share_of(cost, run)
         if cost < WORTH_NS or share < growing_cat_share:
             continue
-        sure = _appends(record, number) or chosen[0].largest >= 0
+        sure = _appends(record, number)
         where = f"{format_ns(cost)}{' on the GPU' if on_gpu[at].all() else ''}"
-        what = "copied a growing tensor" if sure else "took longer and longer"
+        what = "copied a growing tensor" if sure else "joined more and more"
         text = (
             f"{code(CAT)} {what} in {format_count(len(at), 'call')}: {where}, "
             f"{format_share(share)} of the time; {_grew(chosen, took, sure=sure)}."
         )
-        title = GROWS if sure else TAKES_LONGER
+        title = GROWS if sure else JOINS_MORE
         remedy = f"C{INSTEAD}" if sure else IF_IT_APPENDS + INSTEAD
         remedy += OF_A_CACHE if _in_modules(trace, rows[at]) else ""
-        remedy += BY_SHAPES if not sure and record.metadata.get("options") else ""
         place = slice_range(trace, longest_slice(trace, rows[at]))
         evidence = spread(rows[at])
         found.append(Finding(text, cost, share, *place, evidence, remedy, title=title))
@@ -309,27 +319,37 @@ def _grew(growths: list[Growth], took: Ints, *, sure: bool) -> str:
     by_shape = [growth for growth in growths if growth.largest >= 0]
     if by_shape:
         most = max(by_shape, key=lambda growth: int(took[growth.at].sum()))
-        return (
-            f"it grew from {most.smallest:,} to {most.largest:,} along one dimension, and each "
-            "call copied all that was there"
-        )
+        sizes = f"from {most.smallest:,} to {most.largest:,} along one dimension"
+        return f"{'it' if sure else 'the result'} grew {sizes}{COPIED_AGAIN if sure else ''}"
     first, second = (
         sum(int(took[part].sum()) for part in halves)
         for halves in zip(*(_halves(growth.at) for growth in growths), strict=True)
     )
     times = f"{second / max(first, 1):.1f} times as long as the first"
-    why = ", as each copies all that is there" if sure else ""
-    return f"the second half of the calls took {times}{why}"
+    return f"the second half of the calls took {times}{COPIED_AGAIN if sure else ''}"
 
 
 def _appends(record: Record, line: int) -> bool:
     """Whether a line (a row of `CellLines.lines`) says that it appends to a tensor."""
     source = "" if line < 0 else str(cell_lines(record.trace).lines["code"].iloc[line])
-    return APPENDS.search(source) is not None
+    return APPENDS.search(source[:SEARCHED]) is not None
 
 
 def _halves(at: Rows) -> tuple[Rows, Rows]:
     return at[: len(at) // 2], at[len(at) // 2 :]
+
+
+def _is_of_layers(trace: Trace, rows: Rows) -> bool:
+    """Whether the calls are few in each run of one module, and many of them: those of its layers.
+
+    A cache grows by one or two calls in each run of a module, a loop in a module by many.
+    """
+    run = region_around(trace, "module")[rows]
+    inside = run[run >= 0]
+    if 2 * len(inside) <= len(run):
+        return False
+    calls = float(np.median(np.unique(inside, return_counts=True)[1]))
+    return 2 < calls <= DENSE_LAYERS
 
 
 def _most_common(numbers: npt.NDArray[np.integer]) -> int:

@@ -22,6 +22,7 @@ from gpuprof_widgets.analyses.findings.finding import (
     spread,
 )
 from gpuprof_widgets.analyses.lines import cell_lines
+from gpuprof_widgets.analyses.op_bytes import OUTPUTS, SIMPLE
 from gpuprof_widgets.analyses.owners import line_of
 from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.model import Record, Trace
@@ -39,11 +40,10 @@ LAYOUTS = frozenset({"aten::contiguous", "aten::reshape", "aten::flatten"})
 COPYING = COPIES | CASTS | LAYOUTS
 """Ops that a program calls to copy, or that copy where they must."""
 WRITES = frozenset({"aten::copy_"})
-WRITE_NS = 20_000
-"""Duration of a single `x[i] = y` below which it is overhead that any op has, not copying."""
+"""Writing into another tensor, as `x[i] = y` and `load_state_dict` do, is no needless copy."""
+COMPUTING = frozenset({*SIMPLE, *OUTPUTS}) - WRITES
 ROUNDS = 3
-"""Calls of an op other than `clone` on one line from which on they are repeated: converting data
-once is what is advised."""
+"""Rounds of a loop in which a line copies: copying data once is what is advised."""
 NO_USER = re.compile(r"Optimizer\.\w+#.*|enumerate\(Data(Loader|Pipe)\)#.*")
 """Regions whose copies are not the user's to leave out, or that `dataloader` reports."""
 OF_TORCH = re.compile(r".+::.+")
@@ -56,19 +56,14 @@ REMEDIES = {
     ),
     "cast": (
         CASTS,
-        "Convert tensors once, where the data comes in, not in each round and not back and forth "
-        "between formats.",
+        "Make the data in the format in which it is used (`np.float32`), or convert it once and as "
+        "a whole, not in each round and not back and forth.",
     ),
     "layout": (
         LAYOUTS,
         "`contiguous()`, and `reshape` or `flatten` of a transposed or permuted tensor, lay it out "
         "anew: leave them out where the next op takes it as it is, as most do, or make the data in "
         "the layout in which it is used.",
-    ),
-    "write": (
-        WRITES,
-        "Where results are written into another tensor (`x[i] = y`), let the op write there itself "
-        "(`out=`), or stack the parts once.",
     ),
 }
 """Per kind of copies its ops and what to do."""
@@ -80,8 +75,9 @@ def cpu_copies(record: Record, *, cpu_copies_share: float = 0.1) -> list[Finding
     """Fires where the program's own copies of tensors on the CPU took a tenth of the run or more.
 
     Only the outermost call counts, and only what the program called: not the copies that other ops
-    make for themselves, nor those of the backward pass, an optimizer or a DataLoader. Ops other
-    than `clone` count from three calls on one line on. Copies to or from a GPU are those of other
+    make for themselves, nor those of the backward pass, an optimizer or a DataLoader, nor what is
+    written into another tensor. An op on a line counts if three runs of the line called it, or if
+    the program computed something between its calls. Copies to or from a GPU are those of other
     rules. Where a GPU took part, at most the time on the critical path counts.
 
     ``cpu_copies_share``: Copying tensors on the CPU: clones, casts, other layouts.
@@ -132,17 +128,25 @@ def _copies_of_the_program(trace: Trace) -> Rows:
     launching[outermost[np.flatnonzero(index.is_launch)]] = True
     launching[outermost[index.column("op")[index.gpu]]] = True
     rows = np.unique(outermost[np.flatnonzero(copies)])
-    rows = rows[~launching[rows]]
-    short = index.named(WRITES)[rows] & (index.dur[rows] < WRITE_NS)
-    return _repeated(trace, np.asarray(rows[~short], np.intp))
+    rows = rows[~launching[rows] & ~index.named(WRITES)[rows]]
+    return _repeated(trace, np.asarray(rows, np.intp), outermost[:-1] < 0)
 
 
-def _repeated(trace: Trace, rows: Rows) -> Rows:
-    """Return the clones, and of other ops those that a line calls again and again."""
-    line = np.append(cell_lines(trace).of_slice, NONE)[line_of(trace)[rows]]
-    group, _ = group_rows({"line": line, "name": trace.index.name[rows]})
-    often = np.bincount(group, minlength=1)[group] >= ROUNDS
-    return rows[often | trace.index.named(CLONES)[rows]]
+def _repeated(trace: Trace, rows: Rows, apart: Mask) -> Rows:
+    """Return the calls of those ops that a line calls in round after round.
+
+    ``apart``: slices that lie in no copy.
+    """
+    index = trace.index
+    order = np.lexsort((index.ts, index.track))
+    computed = np.empty(len(trace), np.int64)
+    computed[order] = np.cumsum((index.named(COMPUTING) & apart)[order])
+    execution = line_of(trace)[rows]
+    line = np.append(cell_lines(trace).of_slice, NONE)[execution]
+    group, _ = group_rows({"line": line, "name": index.name[rows]})
+    rounds = pd.DataFrame({"run": execution, "computed": computed[rows]}).groupby(group)
+    often = rounds.transform("nunique").max(axis=1) >= ROUNDS
+    return rows[often.to_numpy(bool)]
 
 
 def _mostly(by_name: pd.Series) -> str:

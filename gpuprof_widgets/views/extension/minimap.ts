@@ -95,11 +95,15 @@ export class MinimapView extends SurfaceView {
   /** Has the strips measured anew, and painted then. */
   private async measure(pixels: number): Promise<void> {
     this.measured = pixels
-    const bands = await this.bands_of(pixels)
-    if (this.measured == pixels) {
-      this.bands = bands
-      this.name_strips()
-      this.request_paint()
+    try {
+      const bands = await this.bands_of(pixels)
+      if (this.measured == pixels) {
+        this.bands = bands
+        this.name_strips()
+        this.request_paint()
+      }
+    } catch {
+      this.measured = 0 // asked again when it is painted next
     }
   }
 
@@ -116,7 +120,7 @@ export class MinimapView extends SurfaceView {
 
   private async bands_of_trace(store: TraceStore, pixels: number): Promise<Band[]> {
     const [start, end] = store.bounds.map((ns) => store.data.tick(ns))
-    const shares = await store.ask("activity", {kinds: [...KINDS], window: {start, end}, pixels}, this)
+    const shares = await store.answers.ask("activity", {kinds: [...KINDS], window: {start, end}, pixels}, this)
     return KINDS.flatMap((kind, i) => shares[i] == null ? [] : {kind, shares: shares[i]})
   }
 
