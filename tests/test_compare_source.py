@@ -268,7 +268,7 @@ def without_text(record: Record, cell: str) -> Record:
     """The run without the text of one of its cells: its lines have their numbers for names."""
     slices, args = record.trace.slices, record.trace.args
     lacks = args["cell"].reindex(slices.index) == cell
-    numbers = args["line"].reindex(slices.index).astype(str)
+    numbers = args["line"].reindex(slices.index).astype("Int64").astype(str)
     names = slices["name"].astype(object).where(~lacks, numbers).astype("category")
     return replace(record, trace=replace(record.trace, slices=slices.assign(name=names)))
 
@@ -320,7 +320,7 @@ def test_only_lines_of_cells_without_text_are_matched_by_number(lacking: str) ->
         "by their number, and what changed in them is not known."
     )
     (moved,) = (text for text in found.values() if text.startswith("Lines: "))
-    mm = "a = mm(x, x)" if lacking == "A" else "8"
+    mm = "a = mm(x, x)" if lacking == "A" else "8 of train.py"
     assert moved == (
         "Lines: `print(y)` −400 ns (gone), `z = seed()` +350 ns (new in B), "
         f"`{mm}` +200 ns (wall self time of the run)."
@@ -337,6 +337,25 @@ def test_only_lines_of_cells_without_text_are_matched_by_number(lacking: str) ->
     }
     assert "z = seed() (new in B)" in static_text(runs)
     assert "(in A only)" in static_text(runs)
+
+
+def test_a_line_without_text_has_its_cell_where_there_are_several() -> None:
+    """A cell that was run again is one, under whatever number."""
+
+    def run(*cells: str, dur: int) -> Record:
+        rows = [
+            cell_line(2, "f(x)", ts=dur * at, dur=dur, cell=cell) for at, cell in enumerate(cells)
+        ]
+        return redacted(trace_of(*rows))
+
+    def most(a: Record, b: Record) -> list[str]:
+        found = [each.title for each in Comparison(a, b).findings()]
+        return [title for title in found if title.startswith("The line ")]
+
+    one = most(run("Cell [1]", dur=100), run("Cell [4]", dur=300))
+    assert one == ["The line `2` changed most in wall self time"]
+    both = run("Cell [1]", "f.py", dur=100), run("Cell [1]", "f.py", dur=300)
+    assert most(*both) == ["The line `2 of Cell [1]` changed most in wall self time"]
 
 
 def test_a_cell_of_one_run_is_new_unless_one_without_text_may_be_it() -> None:

@@ -12,7 +12,13 @@ from typing import Any
 import pandas as pd
 
 from gpuprof_widgets.analyses.compare import tables
-from gpuprof_widgets.analyses.compare.line_matching import NUMBER, line_name, other_names
+from gpuprof_widgets.analyses.compare.line_matching import (
+    NUMBER,
+    line_name,
+    numbered_names,
+    other_names,
+    paired_lines,
+)
 from gpuprof_widgets.analyses.compare.measured import QUANTITIES
 from gpuprof_widgets.analyses.compare.paired_tree import CELL_LINE
 from gpuprof_widgets.analyses.compare.sentences import comparison_findings
@@ -79,6 +85,7 @@ def comparison_page(runs: Runs) -> Page:
     rows = _rows(runs)
     has_times = any(len(row.record.trace) for row in rows)  # cProfile knows no times
     group = page_group(rows)
+    lines = paired_lines(runs.a, runs.b)
     return {
         "kind": "comparison",
         **group,
@@ -86,7 +93,8 @@ def comparison_page(runs: Runs) -> Page:
         "findings": finding_lines(comparison_findings(runs), 0),
         "notes": [],
         "has_times": has_times,
-        "name_pairs": [(CELL_LINE, *pair) for pair in other_names(runs.a, runs.b)],
+        "name_pairs": [(CELL_LINE, *pair) for pair in other_names(lines)],
+        "numbered_lines": numbered_names(lines),
         "steps": [_step_ranges(row.record) for row in placed(rows)],
         "tables": delta_tables(runs),
     }

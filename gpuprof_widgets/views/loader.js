@@ -3,14 +3,14 @@
  * {uid, explorer: whether a widget stands between picture and script, bokeh: version, version: of the runtime, and of
  * {page: data of a report, document: of a figure of the user's} one, gzipped base64, runtime: null or {version, bokeh,
  * extension}: gzipped base64}; a part of the runtime is a script that defines the function `window.gpuprof.part`.
- * `place`: the output; `provided`: the promise of a runtime, where the notebook's is not needed. The static outputs above
- * are the summary, an element with the class `gpuprof-UID`, and a picture.
+ * `place`: the output; `provided`: the promise of a runtime, where the notebook's is not needed; `failed` is called where the
+ * report could not start. The static outputs above are the summary, an element with the class `gpuprof-UID`, and a picture.
  * One runtime serves all reports of a page and version, whichever output carries it. Whatever fails, the static
  * outputs stay as they are and one line on top of them says why.
  * A report lives as long as its element: a front end may take it out of the page and put it back, and what
  * it lets go of is collected as garbage. So nothing here may hold it for good.
  */
-(report, place, provided) => {
+(report, place, provided, failed) => {
   const PAGE = "gpuprof_widgets.Page"
   const MOST_BYTES = 2 ** 29
   const CELL = ".jp-Cell, .cell, .cell_container"
@@ -248,6 +248,7 @@
       }
     } catch (error) {
       clearTimeout(waiting)
+      failed?.()
       console.error(error)
       say(node, await searching, `The interactive views could not start: ${error?.message ?? error}. The summary below holds the main results.`)
     }

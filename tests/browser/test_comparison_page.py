@@ -17,6 +17,7 @@ from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views.encoding import encode
 from gpuprof_widgets.views.side_by_side import Heading, Row, standalone_html
 from tests.browser.engine import Engine, start_engine
+from tests.test_compare_source import without_text
 from tests.traces import annotation, cell_line, kernel, op, python, runtime, trace_of
 
 STEP = 1_000
@@ -116,6 +117,8 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Any]:
     context.close()
 
 
+GRAPH = "[...store.document.all_models].find(({type}) => type.endsWith('.DiffGraph'))"
+
 STORES = "Object.values(window.gpuprof.reports)"
 
 
@@ -184,6 +187,88 @@ def test_an_edited_line_is_one_bar_that_says_what_it_was(open_page: Any) -> None
     assert "90 ns → 40 ns" in line
     assert below.startswith("aten::mm")
     assert "81 ns → 31 ns" in below
+
+
+CHANGES = f"""() => {{
+    const [store] = {STORES}
+    const graph = {GRAPH}
+    return Object.fromEntries(graph.tree.nodes.map((node) => [node.name, graph.change_text(node)]))
+}}"""
+
+
+def changes(page: Page) -> dict[str, str]:
+    """What the bars of the differential flame graph say, by their names."""
+    said: dict[str, str] = page.evaluate(CHANGES)
+    return {name: words.replace("\u00a0", " ") for name, words in said.items()}
+
+
+def test_bars_of_lines_matched_by_number_say_what_the_table_says(open_page: Any) -> None:
+    """The other run may have them elsewhere; those of a cell with its text are new or gone."""
+
+    def run(known: str, at: int, line: int) -> Record:
+        return trace_of(
+            cell_line(at, known, ts=0, dur=20),
+            cell_line(2, "f(x)", ts=20, dur=30, cell="train.py"),
+            cell_line(line, f"line_{line}()", ts=50, dur=40, cell="train.py"),
+            op(f"aten::op{line}", ts=51, dur=9),
+        )
+
+    a = run("x = load()", 20, 3)
+    b = run("print(y, z)", 21, 9)
+    page = open_page(Comparison(without_text(a, "train.py"), b).report())
+    said = changes(page)
+    assert {name: words for name, words in said.items() if name != "all threads"} == {
+        "20: x = load()": "−20 ns gone",
+        "21: print(y, z)": "+20 ns new",
+        "2: f(x)": "=",
+        "3": "−40 ns in A only",
+        "aten::op3": "−9 ns in A only",
+        "9: line_9()": "+40 ns in B only",
+        "aten::op9": "+9 ns in B only",
+    }
+    table = page.get_by_role("table", name="What differs")
+    page.get_by_role("combobox", name="Show").select_option(
+        label="Lines by wall self time of the run"
+    )
+    expect(table.locator("tbody tr", has_text="line_9()")).to_contain_text("in B only")
+
+
+def test_a_tree_that_cannot_be_counted_says_why(open_page: Any) -> None:
+    page = open_page(Comparison(A, B).report())
+    crumbs = page.get_by_label("Zoomed path").first
+    expect(crumbs).to_contain_text("all threads")
+    page.evaluate(
+        f"""() => {{
+            const [store] = {STORES}
+            const {{answers}} = store
+            const ask = answers.ask.bind(answers)
+            answers.ask = (question, ...rest) =>
+                question == "flame" ? Promise.reject(new Error("too deep")) : ask(question, ...rest)
+            store.brush([0, 500])
+            answers.ask = ask
+        }}"""
+    )
+    expect(crumbs.get_by_role("button")).to_have_count(1)
+    expect(crumbs).to_have_text("This range could not be counted: Error: too deep ")
+    page.evaluate(f"{STORES}[0].brush([0, 700])")
+    expect(crumbs).to_contain_text("all threads")
+
+
+def test_the_source_of_the_differences_is_a_step(open_page: Any) -> None:
+    page = open_page(Comparison(A, B).report())
+    source = page.get_by_role("combobox", name="Source")
+    first = source.input_value()
+    names = list(changes(page))
+    page.keyboard.press("Shift")  # a gesture, to which the next change belongs
+    source.select_option("ops" if first == "merged" else "merged")
+    other = list(changes(page))
+    assert other != names
+    graph = page.locator("[role=application][aria-label^='Differential']")
+    graph.press("Backspace")
+    expect(source).to_have_value(first)
+    assert list(changes(page)) == names
+    graph.press("Shift+Backspace")
+    assert list(changes(page)) == other
 
 
 def test_the_flame_graph_follows_ranges_and_steps(open_page: Any) -> None:

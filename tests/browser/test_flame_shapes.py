@@ -134,6 +134,43 @@ def test_a_zoomed_caller_stands_below_its_own_callers(open_report: Open) -> None
     assert report.state(f"[{tree}.top_depth, {tree}.shows(2)]") == [-3, True]
 
 
+def test_the_source_is_a_step_with_the_zoom_and_shape_that_were_there(open_report: Open) -> None:
+    report = open_report(small())
+    page = report.page
+    source = page.get_by_role("combobox", name="Source")
+    sources = source.locator("option").evaluate_all("options => options.map(({value}) => value)")
+    first, second = sources
+    expect(source).to_have_value(first)
+    report.table.get_by_text("aten::linear").click()
+    shape_button(report, "Sandwich").click()
+    sandwich = bars(report)
+    page.keyboard.press("Shift")  # a gesture, to which the next change belongs
+    source.select_option(second)
+    plain = bars(report)
+    assert plain != sandwich
+    report.flame_graph.focus()
+    for key in ("ArrowDown", "ArrowDown", "Enter"):
+        report.flame_graph.press(key)
+    crumbs = page.get_by_label("Zoomed path")
+    zoomed = crumbs.inner_text()
+    page.keyboard.press("Shift")
+    source.select_option(first)
+    report.settle()
+    report.flame_graph.press("Backspace")
+    expect(source).to_have_value(second)
+    assert bars(report) == plain
+    expect(crumbs).to_have_text(zoomed, use_inner_text=True)
+    for _ in range(4):
+        report.flame_graph.press("Backspace")
+        if source.input_value() == first:
+            break
+    assert bars(report) == sandwich
+    expect(shape_button(report, "Sandwich")).to_have_attribute("aria-pressed", "true")
+    report.flame_graph.press("Shift+Backspace")
+    expect(source).to_have_value(second)
+    assert bars(report) == plain
+
+
 def test_hidden_libraries_and_collapsed_recursion(open_report: Open) -> None:
     recursion = trace_of(
         python("tree.py(1): walk", ts=0, dur=100 * MS),

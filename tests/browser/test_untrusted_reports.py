@@ -202,6 +202,25 @@ def test_a_report_of_a_newer_version_asks_for_an_upgrade(watched: Watched, other
     expect(page.locator(".gpuprof-static")).to_be_visible()
 
 
+def test_a_report_that_could_not_start_starts_when_it_is_rendered_again(
+    watched: Watched, other_lab: Lab
+) -> None:
+    written(other_lab.root / "again.ipynb", bundles())
+    page = watched.page
+    page.route("**/static/gpuprof.*.js*", lambda route: route.abort())
+    page.goto(other_lab.url("again.ipynb"))
+    expect(page.locator(".gpuprof-message")).to_contain_text("could not start")
+    page.unroute("**/static/gpuprof.*.js*")
+    page.get_by_role("dialog").get_by_role("button", name="No Kernel").click()
+    page.locator(".jp-CodeCell .cm-content").click()
+    page.keyboard.press("Control+Shift+C")  # a notebook that is trusted now renders all it holds
+    page.keyboard.type("Trust Notebook")
+    page.keyboard.press("Enter")
+    page.get_by_role("dialog").get_by_role("button", name="Trust").click()
+    expect(page.locator(".gpuprof-report[data-complete]")).to_have_count(1)
+    expect(page.locator(".gpuprof-message")).to_have_count(0)
+
+
 def test_no_output_has_to_carry_the_library(watched: Watched, other_lab: Lab) -> None:
     """Reports work alone: none of this notebook's outputs holds BokehJS."""
     written(other_lab.root / "alone.ipynb", bundles(), bundles())

@@ -87,14 +87,18 @@ def by_text(
     )
 
 
-def other_names(a: Record, b: Record) -> list[tuple[str, str]]:
-    """Return the slices' names, of a and of b, of lines that are a pair but have unlike texts.
+def paired_lines(a: Record, b: Record) -> pd.DataFrame:
+    """Return the ``names`` of `by_text` of all lines of two runs."""
+    lines_a, lines_b = (cell_lines(run.trace).lines for run in (a, b))
+    return by_text(lines_a, lines_b, line_sources(a), line_sources(b)).names
+
+
+def other_names(pairs: pd.DataFrame) -> list[tuple[str, str]]:
+    """Return the slices' names, of a and of b, of `paired_lines` whose texts are not alike.
 
     They were edited, or one of the runs lacks their text. A name that lines of several cells have
     is left out if they are not all paired with the same text.
     """
-    lines_a, lines_b = (cell_lines(run.trace).lines for run in (a, b))
-    pairs = by_text(lines_a, lines_b, line_sources(a), line_sources(b)).names
     of_a = pairs[pairs["line_a"] != NONE]
     places = zip(of_a["line_a"], of_a["code_a"], of_a["line_b"], of_a["code"], strict=True)
     names: dict[str, str] = {}
@@ -108,6 +112,18 @@ def other_names(a: Record, b: Record) -> list[tuple[str, str]]:
         for name, of_b in texts.items()
         if len(of_b) == 1 and of_b != {line_text(name)}
     ]
+
+
+def numbered_names(pairs: pd.DataFrame) -> list[str]:
+    """Return the slices' names, in either run, of `paired_lines` that are matched by number."""
+    numbered = pairs[pairs["matched"] == NUMBER]
+    names = [
+        line_name(line, code)
+        for numbers, codes in (("line_a", "code_a"), ("line_b", "code"))
+        for line, code in zip(numbered[numbers], numbered[codes], strict=True)
+        if line != NONE
+    ]
+    return list(dict.fromkeys(names))
 
 
 def line_name(line: int, code: str) -> str:

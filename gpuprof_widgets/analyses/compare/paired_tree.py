@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.call_tree import UNLAUNCHED_CATEGORY, call_tree, flame_source
-from gpuprof_widgets.analyses.compare.line_matching import line_text, other_names
+from gpuprof_widgets.analyses.compare.line_matching import line_text, other_names, paired_lines
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import NONE
 
@@ -62,7 +62,7 @@ def paired_tree(a: Record, b: Record, *, source: str | None = None) -> pd.DataFr
     if len({_has_threads(tree) for tree in trees}) > 1:
         trees = [tree if _has_threads(tree) else _with_thread(tree) for tree in trees]
     union = _Union()
-    names_in_b = dict(other_names(a, b))
+    names_in_b = dict(other_names(paired_lines(a, b)))
     for side, tree in enumerate(trees):
         union.add(side, tree.to_dict("records"), {} if side else names_in_b)
     return union.table()

@@ -196,13 +196,17 @@ def _difference(row: Mapping[Any, Any]) -> str:
 
 
 def _coded_lines(table: pd.DataFrame) -> pd.DataFrame:
-    """Name lines by their source, redacted ones by their number.
+    """Name lines by their source, redacted ones by their number and, of several cells, their cell.
 
     Lines that are matched by number are not said to be new or gone.
     """
     if not len(table):
         return table
     number = table["line_b"].where(table["line_b"] >= 0, table["line_a"]).astype(str)
+    cells_a = table.loc[table["line_a"] >= 0, "cell_a"]
+    cells_b = table.loc[table["line_b"] >= 0, "cell"]
+    if max(cells_a.nunique(), cells_b.nunique()) > 1:
+        number = number + " of " + table["cell"].astype(str)
     named = table.assign(name=table["code"].where(table["code"] != "", number))
     may_be_there = (named["matched"] == NUMBER) & named["change"].isin([ADDED, GONE])
     return named[~may_be_there]

@@ -9,7 +9,7 @@ import {
   change_of, flame_sources, format_change, format_count, format_ns, lay_out, paired_tree, width_in,
   type DiffMode, type DiffNode, type FlameNode, type FlameSource, type NamePair, type Window,
 } from "./engine"
-import {IcicleGraph, IcicleView} from "./icicle"
+import {IcicleGraph, IcicleView, uncounted} from "./icicle"
 import {short_name} from "./paint"
 import {StoreGroup} from "./store_group"
 
@@ -83,6 +83,7 @@ type DiffGraphProps = {
   source: p.Property<string>
   steps: p.Property<[number, number][][]>
   name_pairs: p.Property<NamePair[]>
+  numbered_lines: p.Property<string[]>
 }
 
 export interface DiffGraph extends p.AttrsOf<DiffGraphProps> {}
@@ -103,6 +104,7 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
       source: [Str, "ops"],
       steps: [List(List(Tuple(Float, Float))), []],
       name_pairs: [List(Tuple(Str, Str, Str)), []],
+      numbered_lines: [List(Str), []],
     }))
   }
 
@@ -168,12 +170,18 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
     const ranges = [0, 1].map((side) => this.range(side))
     const source = this.source as FlameSource
     const trees = this.runs.stores.map((store, side) => store.ask("flame", {window: ranges[side], source}, this))
-    const rebuilt = Promise.all(trees).then((trees) => {
+    const listed = Promise.all(trees).then((trees) => {
+      const steps = this.per_step ? this.count_steps(ranges) : null
+      const [a, b] = steps ?? [1, 1]
+      return {trees, steps, nodes: paired_tree(trees[0], trees[1], [1 / a, 1 / b], this.name_pairs)}
+    })
+    const failed = (error: unknown): Awaited<typeof listed> =>
+      ({trees: [[], []], steps: null, nodes: [{...NO_PATH, name: uncounted(error)}]})
+    const rebuilt = listed.catch(failed).then(({trees, steps, nodes}) => {
       if (this.rebuilt === rebuilt) {
-        this.steps_compared = this.per_step ? this.count_steps(ranges) : null
-        const [a, b] = this.steps_compared ?? [1, 1]
+        this.steps_compared = steps
         this.trees = trees
-        this.tree.rebuild(paired_tree(trees[0], trees[1], [1 / a, 1 / b], this.name_pairs), this.mode as DiffMode)
+        this.tree.rebuild(nodes, this.mode as DiffMode)
         this.forget()
         this.settle(() => this.tree_changed.emit())
       }
@@ -187,12 +195,19 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
   }
 
   /** Returns the change as the label shows it: colour alone is not enough. */
-  change_text({total: [a, b], calls}: DiffNode): string {
+  change_text(node: DiffNode): string {
+    const {total: [a, b], calls, nodes} = node
     if (a == b) {
-      return "="
+      return nodes.every((id) => id < 0) ? "" : "="
     }
-    const only = a == 0 && calls[0] == 0 ? " new" : b == 0 && calls[1] == 0 ? " gone" : ""
-    return `${format_change(b - a)}${only}`
+    const [is_new, is_gone] = [a == 0 && calls[0] == 0, b == 0 && calls[1] == 0]
+    const words = !is_new && !is_gone ? "" : this.may_have_moved(node) ? ` in ${is_new ? "B" : "A"} only` : is_new ? " new" : " gone"
+    return `${format_change(b - a)}${words}`
+  }
+
+  /** Whether a path has a line that is matched by its number: the other run may have it elsewhere. */
+  private may_have_moved({id}: DiffNode): boolean {
+    return this.tree.path(id).some(({category, name}) => category == "cell_line" && this.numbered_lines.includes(name))
   }
 
   get marked(): Set<number> {
@@ -245,4 +260,10 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
     const [a, b] = steps.map((count) => format_count(count, "step"))
     return `CPU time per step, ${steps[0] == steps[1] ? `${a} of each` : `${a} of A, ${b} of B`}${whole ? "" : ", selected"}`
   }
+}
+
+/** The root of no tree. */
+const NO_PATH: DiffNode = {
+  id: 0, parent: -1, depth: 0, name: "", was: [], category: "", nodes: [-1, -1], calls: [0, 0], total: [0, 0], self: [0, 0],
+  device: [0, 0], width: 0, x0: 0, x1: 0,
 }

@@ -22,7 +22,9 @@ export abstract class IcicleBarView extends PanelView {
   protected readonly about = element("span", {class: "note"})
   protected readonly crumbs = element("nav", {class: "crumbs", "aria-label": "Zoomed path"})
 
-  abstract get graph(): IcicleGraph<IcicleNode> & {source: string}
+  private source: HTMLSelectElement | null = null
+
+  abstract get graph(): IcicleGraph<IcicleNode>
 
   protected abstract update(): void
 
@@ -33,12 +35,22 @@ export abstract class IcicleBarView extends PanelView {
 
   override connect_signals(): void {
     super.connect_signals()
-    this.connect(this.graph.tree_changed, () => this.update())
+    this.connect(this.graph.tree_changed, () => {
+      if (this.source != null) {
+        this.source.value = this.graph.source
+      }
+      this.update()
+    })
   }
 
   protected source_choice(sources: FlameSource[]): Node[] {
     const options = sources.map((source): [string, string] => [source, SOURCES[source]])
-    return sources.length < 2 ? [] : [choice("Source", options, this.graph.source, (source) => { this.graph.source = source })]
+    if (sources.length < 2) {
+      return []
+    }
+    const chooser = choice("Source", options, this.graph.source, (source) => this.graph.show_source(source))
+    this.source = chooser.querySelector("select")
+    return [chooser]
   }
 }
 

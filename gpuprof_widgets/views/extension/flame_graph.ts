@@ -10,7 +10,7 @@ import {
   UNLAUNCHED, type FlameFunction, type FlameNode, type FlameShape, type FlameSource, type FlameTime, type State,
 } from "./engine"
 import {FlameTree} from "./flame_tree"
-import {IcicleGraph, IcicleView} from "./icicle"
+import {IcicleGraph, IcicleView, uncounted} from "./icicle"
 import {short_name} from "./paint"
 import {marked_rows, type Selection} from "./selection"
 import {TraceStore} from "./trace_store"
@@ -121,7 +121,7 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
   }
 
   private rebuild(): void {
-    const failed = (error: unknown): FlameNode[] => [uncounted(this.tree.nodes[0], error)]
+    const failed = (error: unknown): FlameNode[] => [{...this.tree.nodes[0], ...NOTHING, name: uncounted(error)}]
     const rebuilt = this.list_nodes().catch(failed).then((nodes) => {
       if (this.rebuilt === rebuilt) {
         this.chosen = this.tree.replace(nodes, this.width, {shape: this.shape, chosen: this.chosen})
@@ -136,12 +136,16 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
   /** Shows another tree, in which a selection made elsewhere has other paths. */
   private follow_source(): void {
     this.paths = new Set()
+    this.rebuild()
+    void this.rebuilt.then(() => this.follow_selection())
+  }
+
+  override show_source(source: string): void {
     if (this.shape.view == "around") {
       this.shape = top_down(this.shape)
       this.forget() // call paths are numbered by source
     }
-    this.rebuild()
-    void this.rebuilt.then(() => this.follow_selection())
+    super.show_source(source)
   }
 
   private list_nodes(): Promise<FlameNode[]> {
@@ -182,8 +186,11 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     return {
       marks: [...marks, JSON.stringify(shape)],
       restore: () => {
-        if (shape !== this.shape) {
-          this.shape = source == this.source ? shape : top_down(shape)
+        if (source != this.source) {
+          this.shape = shape
+          this.forget() // call paths are numbered by source
+        } else if (shape !== this.shape) {
+          this.shape = shape
           this.rebuild()
         }
         restore()
@@ -346,8 +353,5 @@ function top_down(shape: FlameShape): FlameShape {
   return shape.view == "around" ? {...shape, view: "down", centre: null} : shape
 }
 
-/** Returns a root that says why there is no tree. */
-function uncounted(root: FlameNode, error: unknown): FlameNode {
-  const none = {calls: 0, total: 0, self: 0, device: 0, device_self: 0}
-  return {...root, ...none, name: `This range could not be counted: ${String(error)}`}
-}
+/** The numbers of a root without a tree. */
+const NOTHING = {calls: 0, total: 0, self: 0, device: 0, device_self: 0}

@@ -34,6 +34,8 @@ export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer impl
 
   /** The store whose theme and journal the icicle has. */
   abstract store: TraceStore
+  /** The `FlameSource` of the tree. */
+  abstract source: string
   /** The outlined nodes. */
   abstract get marked(): Set<number>
   /** Selects a node: all its instances light up on the timeline. */
@@ -71,19 +73,28 @@ export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer impl
   }
 
   remember(): State {
-    const {tree, selected} = this
+    const {tree, selected, source} = this
     const {part} = tree
     const focus = tree.path(tree.focus)
     return {
-      marks: [...focus.map(({category, name}) => `${category}\n${name}`), ...part ?? [null, null]],
-      restore: () => void this.rebuilt.then(() => {
-        tree.focus = tree.follow(focus)
-        tree.part = part
-        this.selected = selected
-        this.chosen = tree.find(selected)
-        this.settle(() => this.tree_changed.emit())
-      }),
+      marks: [source, ...focus.map(({category, name}) => `${category}\n${name}`), ...part ?? [null, null]],
+      restore: () => {
+        this.source = source
+        void this.rebuilt.then(() => {
+          tree.focus = tree.follow(focus)
+          tree.part = part
+          this.selected = selected
+          this.chosen = tree.find(selected)
+          this.settle(() => this.tree_changed.emit())
+        })
+      },
     }
+  }
+
+  /** Shows the tree of another source. */
+  show_source(source: string): void {
+    this.source = source
+    this.store.journal.note()
   }
 
   clear(layer: Layer): boolean {
@@ -293,4 +304,9 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
       default: return undo_key(model.store.journal, event)
     }
   }
+}
+
+/** Returns the name of a root that says why there is no tree. */
+export function uncounted(error: unknown): string {
+  return `This range could not be counted: ${String(error)}`
 }

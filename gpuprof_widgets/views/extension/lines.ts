@@ -7,7 +7,8 @@ import {
 } from "./engine"
 import {Panel} from "./panel"
 import {marked_rows} from "./selection"
-import {TABLE_CSS, TableView} from "./table"
+import {TableView} from "./table"
+import {TABLE_CSS} from "./table_look"
 
 const LEGIBLE = 7
 /** Pixels of the line numbers. */

@@ -19,6 +19,7 @@ import {DeltaTable} from "./delta_table"
 import {Details, TimelineTitle} from "./details"
 import {DiffBar} from "./diff_bar"
 import {DiffGraph} from "./diff_graph"
+import {PYTHON_PANEL} from "./engine"
 import {FlameBar} from "./flame_bar"
 import {FlameGraph} from "./flame_graph"
 import {DetailsLine, Follower} from "./follower"
@@ -57,8 +58,6 @@ const TALLEST = 360
 const LEAST = 96
 /** So many timelines open like that of a single trace; more of them have all tracks folded. */
 const FEW = 2
-/** The tab that is open at first where its order was asked for. */
-const PYTHON_PANEL = "python_time"
 
 const WIDE = {sizing_mode: "stretch_width"} as const
 
@@ -207,7 +206,7 @@ function timelines(data: TimelinesData): UIElement[] {
 function comparison(data: ComparisonData): UIElement[] {
   const group = group_of(data, false)
   const [store] = group.stores
-  const graph = create(DiffGraph, {runs: group, steps: data.steps, name_pairs: data.name_pairs})
+  const graph = create(DiffGraph, {runs: group, steps: data.steps, name_pairs: data.name_pairs, numbered_lines: data.numbered_lines})
   return [
     ...group_header(data, group),
     ...data.has_times ? plot_timelines(group, data.titles, "busy") : [],

@@ -45,7 +45,7 @@ export type GroupData = {
 
 export type TimelinesData = GroupData & {kind: "timelines", busy: string, tables: PlainTable[]}
 
-export type ComparisonData = GroupData & {kind: "comparison", has_times: boolean, steps: [number, number][][], name_pairs: NamePair[], tables: TableHeader[]}
+export type ComparisonData = GroupData & {kind: "comparison", has_times: boolean, steps: [number, number][][], name_pairs: NamePair[], numbered_lines: string[], tables: TableHeader[]}
 
 export type PageData = ReportData | TimelinesData | ComparisonData
 
@@ -104,6 +104,7 @@ const PAGES: Record<PageData["kind"], Check> = {
   timelines: group({most: MOST_STORES}, {busy: text, tables: list(plain_table)}),
   comparison: group({length: 2}, {
     has_times: flag, steps: list(list(tuple(number, number)), {length: 2}), name_pairs: list(tuple(text, text, text)),
+    numbered_lines: list(text),
     tables: list(delta_table),
   }),
 }

@@ -68,6 +68,14 @@ export function marked_rows({source, row, rows}: Selection): Int32Array {
   return source == "memory" && row >= 0 ? Int32Array.of(row) : rows
 }
 
+/** The selected events, those in the visible time range if any are. */
+export function lit_rows({data, selection, visible}: TraceStore): number[] {
+  const rows = selection == null ? [] : selection.row >= 0 ? [selection.row] : [...selection.rows]
+  const [start, end] = [data.tick(visible.start), data.tick(visible.end)]
+  const seen = rows.filter((row) => data.end[row] >= start && data.ts[row] <= end)
+  return seen.length > 0 ? seen : rows
+}
+
 export function same_selection(a: Selection | null, b: Selection | null): boolean {
   return a === b || (a != null && b != null && a.source == b.source && a.key == b.key && a.row == b.row)
 }

@@ -1,24 +1,20 @@
-import {GREW, SHRANK} from "./categories"
-import {css, mix, outline_of, parse_colour, with_contrast} from "./colour"
-import {button, element, regex_button} from "./element"
-import {
-  CHANGE_BAR, column_text, fitted, format_count, format_ns, format_share, is_empty, matcher, sorted, to_csv, WIDEST_SHARE, widths_of,
-  type Cell, type Column, type Matcher, type Measure, type Order, type Unit, type Width, type Window,
-} from "./engine"
-import {FRAME_CSS, PanelView, selected_text} from "./panel"
+import {copy_text} from "./clipboard"
+import {ColumnWidths} from "./column_widths"
+import {button, element} from "./element"
+import {format_count, format_ns, is_empty, sorted, to_csv, type Column, type Order, type Window} from "./engine"
+import {PanelView, selected_text} from "./panel"
+import {RowFilter} from "./row_filter"
+import {RowFocus} from "./row_focus"
+import {cell_element, colour_bars, column_classes, row_style, TABLE_CSS} from "./table_look"
 
 /** Number of rows that a long table lists; the filter reaches the others. */
 const MOST_ROWS = 1_000
-/** Share of the background in the fill of a bar behind text, at least; and the contrast that the text keeps. */
-const PALE = 0.4
-const LEGIBLE = 4.6
 
 /** A table with headings that sort, a filter, keys that walk the rows, a link to the selection, and a copy as CSV. */
 export abstract class TableView<Row> extends PanelView {
   protected readonly css: string = TABLE_CSS
   /** Rows of the range and of the whole trace, in no order. */
   rows: Row[] = []
-  private whole_rows: Row[] = []
   /** What changes with the rows that are being listed. */
   private due = new Set<"table" | "columns">()
   /** Counts the lists that were asked for: an answer that comes after a later one was asked for is of no use. */
@@ -33,26 +29,19 @@ export abstract class TableView<Row> extends PanelView {
   private section: HTMLElement
   private below: HTMLElement
   private more: HTMLButtonElement
-  private search: HTMLInputElement
-  private as_regex = false
-  private filter: Matcher = matcher("", false)
+  private readonly filter = new RowFilter(() => this.fill())
+  private widths: ColumnWidths<Row>
+  private row_focus: RowFocus
   private show_all = false
   /** The rows that pass the filter, in order, and those of them that are listed. */
   private passing: Row[] = []
   private listed: Row[] = []
-  /** Key of the row that the Tab key reaches. */
-  private tab_stop: string | null = null
   /** Whether the first row that holds the selection is to come onto the screen once the rows are listed. */
   private calls_up = false
-  /** The widths that the columns need; null until they can be measured. */
-  private widths: Width[] | null = null
   /** The text that was selected when the mouse was pressed: a drag that selects another one is no click. */
   private pressed_text = ""
   /** The largest change in each column of changes. */
   private largest = new Map<string, number>()
-  private observer: ResizeObserver | null = null
-  /** Pixels of the frame's width: to ask for it after each change would have the browser lay out the page each time. */
-  private room = 0
 
   /** The name of the table. */
   protected abstract get title(): string
@@ -153,13 +142,14 @@ export abstract class TableView<Row> extends PanelView {
   }
 
   override remove(): void {
-    this.observer?.disconnect()
+    this.widths?.remove()
     super.remove()
   }
 
   protected build_content(): Node[] {
     this.status = element("span", {class: "muted", role: "status"})
     this.table = element("table", {})
+    this.row_focus = new RowFocus(this.table, this.shadow_el)
     this.table.addEventListener("keydown", (event) => this.key(event))
     this.frame = element("div", {class: "frame"}, this.table)
     this.below = element("p", {class: "number below"})
@@ -167,34 +157,20 @@ export abstract class TableView<Row> extends PanelView {
       this.show_all = !this.show_all
       this.fill()
     })
-    const tools = element("div", {class: "row push"}, ...this.search_box(), ...this.tools(), button("Copy CSV", {}, () => void this.copy()))
+    const tools = element("div", {class: "row push"}, ...this.filter.els, ...this.tools(), button("Copy CSV", {}, () => void this.copy()))
     const bar = element("div", {class: "row"}, ...this.heading_of_table(), this.status, tools)
-    this.observer?.disconnect()
-    this.observer = new ResizeObserver(() => {
-      this.room = this.frame.clientWidth
-      this.lay_out()
-    })
-    this.observer.observe(this.frame)
+    this.widths?.remove()
+    this.widths = new ColumnWidths(this.table, this.frame)
     this.section = element("section", {}, bar, this.frame, this.below, this.more)
     this.show_table()
     return [this.section]
   }
 
-  private search_box(): Node[] {
-    this.search = element("input", {type: "search", placeholder: "Filter rows", "aria-label": "Filter rows", size: 18})
-    this.search.addEventListener("input", () => this.fill())
-    const regex = regex_button("filter", (as_regex) => {
-      this.as_regex = as_regex
-      this.fill()
-    })
-    return [this.search, regex]
-  }
-
   /** Shows another table: with columns of its own, from its first row. */
   protected show_table(): void {
     this.show_all = false
-    this.tab_stop = null
-    this.search.value = ""
+    this.row_focus.set(null)
+    this.filter.clear()
     this.due.add("table")
     this.change_columns()
   }
@@ -233,7 +209,6 @@ export abstract class TableView<Row> extends PanelView {
     const {due} = this
     this.due = new Set()
     this.rows = rows
-    this.whole_rows = whole
     if (due.has("table")) {
       this.open_table()
     }
@@ -245,7 +220,7 @@ export abstract class TableView<Row> extends PanelView {
       if (!this.shown_columns.some(({key}) => key == this.order?.key)) {
         this.order = this.first_order()
       }
-      this.widths = null
+      this.widths.change(this.shown_columns, listed)
     }
     this.add_up()
     this.fill()
@@ -254,7 +229,7 @@ export abstract class TableView<Row> extends PanelView {
     }
     if (this.calls_up) {
       this.calls_up = false
-      this.selectable_lines.find(({ariaSelected}) => ariaSelected == "true")?.scrollIntoView({block: "center"})
+      this.row_focus.lines.find(({ariaSelected}) => ariaSelected == "true")?.scrollIntoView({block: "center"})
     }
   }
 
@@ -266,7 +241,7 @@ export abstract class TableView<Row> extends PanelView {
   }
 
   private clear_filter(): void {
-    this.search.value = ""
+    this.filter.clear()
     this.fill()
   }
 
@@ -274,9 +249,8 @@ export abstract class TableView<Row> extends PanelView {
     return this.columns.filter(({is_hidden}) => !is_hidden)
   }
 
-  /** The rows that pass the filter, in order; a pattern that is none lets all pass. */
+  /** The rows that pass the filter, in order. */
   private filtered(): Row[] {
-    this.filter = matcher(this.search.value, this.as_regex)
     const texts = this.shown_columns.filter(({unit}) => unit == "text")
     const passes = (row: Row): boolean => !this.is_filtered || texts.some(({value}) => this.filter.test(String(value(row) ?? "")))
     const rows = this.rows.filter((row) => this.is_listed(row) && passes(row))
@@ -285,7 +259,7 @@ export abstract class TableView<Row> extends PanelView {
   }
 
   protected get is_filtered(): boolean {
-    return this.search.value != "" && this.filter.error == null
+    return this.filter.is_on
   }
 
   protected fill(): void {
@@ -294,13 +268,13 @@ export abstract class TableView<Row> extends PanelView {
     }
     const rows = this.filtered()
     const chosen = this.chosen_keys()
-    const focused = this.focused
+    const {focused} = this.row_focus
     this.passing = rows
     this.listed = this.rows_to_list(chosen)
-    this.recolour_bars()
+    colour_bars(this.table, this.store.theme.palette)
     this.table.replaceChildren(
       element("colgroup", {}, ...this.shown_columns.map(() => element("col"))), this.head(), ...this.bodies(this.listed))
-    this.lay_out()
+    this.widths.lay_out()
     this.mark(chosen)
     this.status.textContent = this.filter.error ?? this.summary(rows.length)
     this.below.textContent = this.totals()
@@ -308,30 +282,7 @@ export abstract class TableView<Row> extends PanelView {
     this.more.textContent = this.show_all ? `Show the first ${this.first_rows}`
       : rows.length > MOST_ROWS ? `Show the first ${MOST_ROWS.toLocaleString("en")} of ${format_count(rows.length, "row")}`
       : `Show all ${format_count(rows.length, "row")}`
-    this.restore_focus(focused)
-  }
-
-  private get focused(): HTMLElement | null {
-    const {activeElement} = this.shadow_el
-    return activeElement instanceof HTMLElement && this.table.contains(activeElement) ? activeElement : null
-  }
-
-  /** The focus stays on a row or heading, though it is drawn anew. */
-  private restore_focus(focused: HTMLElement | null): void {
-    const {head} = focused?.dataset ?? {}
-    if (head != null) {
-      this.table.querySelector<HTMLElement>(`[data-head="${head}"]`)?.focus({preventScroll: true})
-    } else if (focused != null) {
-      this.selectable_lines.find(({dataset}) => dataset.key == this.tab_stop)?.focus({preventScroll: true})
-    }
-  }
-
-  private recolour_bars(): void {
-    const {accent, background} = this.store.theme.palette
-    this.table.style.setProperty("--soft", this.soft(css(accent)))
-    for (const [name, colour] of [["--grew", GREW], ["--shrank", SHRANK]] as const) {
-      this.table.style.setProperty(name, css(outline_of(colour, background) ?? colour))
-    }
+    this.row_focus.restore(focused)
   }
 
   private follow_selection(): void {
@@ -357,45 +308,15 @@ export abstract class TableView<Row> extends PanelView {
     return others.length == 0 || this.order != null ? [...all] : this.rows.filter((row) => all.has(row))
   }
 
-  /** Marks the rows that hold the selection. Tab reaches the first of them, unless another row has the focus. */
   private mark(chosen: Set<string>): void {
-    const lines = this.selectable_lines
-    const is_there = lines.some(({dataset}) => dataset.key == this.tab_stop)
-    if (!is_there || !this.table.contains(this.shadow_el.activeElement)) {
-      const line = lines.find(({dataset}) => chosen.has(dataset.key!)) ?? (is_there ? null : lines[0])
-      this.tab_stop = line?.dataset.key ?? (is_there ? this.tab_stop : null)
-    }
-    for (const line of lines) {
-      line.setAttribute("aria-selected", String(chosen.has(line.dataset.key!)))
-      line.tabIndex = line.dataset.key == this.tab_stop ? 0 : -1
-    }
+    this.row_focus.mark(chosen)
     this.on_marked()
-  }
-
-  private get selectable_lines(): HTMLTableRowElement[] {
-    return [...this.table.querySelectorAll<HTMLTableRowElement>("tr[data-key]")]
-  }
-
-  private lay_out(): void {
-    const {room} = this
-    if (room > 0) {
-      this.widths ??= this.measure_columns()
-      const widths = fitted(this.widths, room)
-      this.table.style.width = `${widths.reduce((sum, width) => sum + width, 0)}px`
-      this.table.querySelectorAll("col").forEach((col, at) => { col.style.width = `${widths[at]}px` })
-    }
-  }
-
-  private measure_columns(): Width[] {
-    const measure = measure_in(this.table)
-    this.table.style.setProperty("--share", `${measure(WIDEST_SHARE, "text")}px`)
-    return widths_of(this.shown_columns, this.whole_rows.filter((row) => this.is_listed(row)), measure)
   }
 
   private head(): HTMLElement {
     return element("thead", {}, element("tr", {}, ...this.shown_columns.map((column) => {
       const ignores_range = this.ignores_range(column)
-      return element("th", {scope: "col", class: classes(column, ignores_range), "aria-sort": this.sorting(column)}, this.heading(column, ignores_range))
+      return element("th", {scope: "col", class: column_classes(column, ignores_range), "aria-sort": this.sorting(column)}, this.heading(column, ignores_range))
     })))
   }
 
@@ -427,7 +348,7 @@ export abstract class TableView<Row> extends PanelView {
   protected row_element(row: Row): HTMLTableRowElement {
     const cells = this.shown_columns.map((column) => this.cell(column, row))
     const colour = this.colour_of(row)
-    const line = element("tr", {style: colour == null ? null : `--row:${colour};--soft:${this.soft(colour)}`}, ...cells)
+    const line = element("tr", {style: colour == null ? null : row_style(colour, this.store.theme.palette)}, ...cells)
     if (this.is_selectable(row)) {
       line.dataset.key = this.key_of(row)
       line.addEventListener("mousedown", (event) => {
@@ -439,7 +360,7 @@ export abstract class TableView<Row> extends PanelView {
       line.addEventListener("click", (event) => {
         const text = selected_text(this.shadow_el)
         if (text == "" || text == this.pressed_text) {
-          this.tab_stop = line.dataset.key!
+          this.row_focus.set(line.dataset.key!)
           this.choose(row, event)
         }
       })
@@ -448,26 +369,7 @@ export abstract class TableView<Row> extends PanelView {
   }
 
   protected cell(column: Column<Row>, row: Row): HTMLElement {
-    const {key, unit} = column
-    const value = column.value(row)
-    const words = column_text(column, row)
-    const note = column.note?.(row) ?? null
-    if (unit == "text") {
-      const swatch = column.has_swatch ? [element("span", {class: "swatch"})] : []
-      return element("td", {class: classes(column, false), title: note ?? (words == "" ? null : words)}, ...swatch, words)
-    }
-    const share = value == null || value == 0 ? null : column.share?.(row) ?? null
-    const share_beside = share == null ? [] : [" ", element("span", {class: "share muted"}, format_share(share).replace("less than ", "<"))]
-    const style = bar_style(unit, value, share, this.largest.get(key) ?? 0)
-    const names = [classes(column, this.ignores_range(column)), unit == "change" ? "change" : style == null ? null : "bar"]
-    return element("td", {class: names.filter((name) => name != null).join(" "), title: note, "data-column": key, "data-value": value, style},
-      words, ...share_beside)
-  }
-
-  /** Returns the fill of a bar behind a text: as strong as the text allows. */
-  private soft(colour: string): string {
-    const {background, muted} = this.store.theme.palette
-    return css(with_contrast(mix(parse_colour(colour).rgb, background, PALE), background, muted, LEGIBLE))
+    return cell_element(column, row, this.ignores_range(column), this.largest.get(column.key) ?? 0)
   }
 
   private key(event: KeyboardEvent): void {
@@ -480,15 +382,7 @@ export abstract class TableView<Row> extends PanelView {
   }
 
   private row_key(line: HTMLTableRowElement, row: Row, event: KeyboardEvent): boolean {
-    const lines = this.selectable_lines
-    const at = lines.indexOf(line)
-    const to = {ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: lines.length - 1}[event.key]
-    if (to != null) {
-      const next = lines[Math.max(0, Math.min(to, lines.length - 1))]
-      line.tabIndex = -1
-      next.tabIndex = 0
-      next.focus()
-      this.tab_stop = next.dataset.key!
+    if (this.row_focus.move(line, event.key)) {
       return true
     }
     if (event.key == "Enter" || event.key == " ") {
@@ -520,97 +414,3 @@ export abstract class TableView<Row> extends PanelView {
 function uncounted(error: unknown): string {
   return `These numbers are not of the present range, which could not be counted: ${String(error)}`
 }
-
-function classes({unit, is_code}: {unit: Unit, is_code?: boolean}, ignores_range: boolean): string | null {
-  const names = [unit == "text" ? "" : "number", is_code ? "code" : "", ignores_range ? "whole" : ""].filter((name) => name != "")
-  return names.length == 0 ? null : names.join(" ")
-}
-
-/** Returns the bar behind a number, as long as its share; the bar beside a change begins in the middle. */
-function bar_style(unit: Unit, value: Cell, share: number | null, most: number): string | null {
-  if (typeof value != "number") {
-    return null
-  }
-  if (unit == "change") {
-    const part = most == 0 ? 0 : value / most * 50
-    const [from, to] = [Math.min(50, 50 + part), Math.max(50, 50 + part)]
-    return part == 0 ? null : `--from:${from}%;--to:${to}%;--change:var(${part < 0 ? "--shrank" : "--grew"})`
-  }
-  const part = unit == "share" ? value : share ?? 0
-  return part > 0 ? `--to:max(1px,${100 * Math.min(1, part)}%)` : null
-}
-
-/** Returns a function that measures texts in the fonts of a table on the page. */
-function measure_in(table: HTMLElement): Measure {
-  const style = getComputedStyle(table)
-  const ctx = document.createElement("canvas").getContext("2d")!
-  const page = `${style.fontSize} ${style.fontFamily}`
-  const fonts = {text: page, heading: `600 ${page}`, code: `12px ${style.getPropertyValue("--mono")}`}
-  return (text, font) => {
-    ctx.font = fonts[font]
-    return ctx.measureText(text).width
-  }
-}
-
-/** Copies text, also where the page may not use the clipboard API (as in `file://` pages and iframes). */
-async function copy_text(text: string, host: ShadowRoot): Promise<boolean> {
-  try {
-    await navigator.clipboard.writeText(text)
-    return true
-  } catch {
-    return copy_by_selection(text, host)
-  }
-}
-
-function copy_by_selection(text: string, host: ShadowRoot): boolean {
-  const area = document.createElement("textarea")
-  area.value = text
-  area.style.position = "fixed"
-  area.style.opacity = "0"
-  host.append(area)
-  area.select()
-  const copied = document.execCommand("copy")
-  area.remove()
-  return copied
-}
-
-export const TABLE_CSS = `${FRAME_CSS}
-:host { padding: 8px 0; border-top: 1px solid var(--line); }
-.frame { margin-top: 6px; }
-table { border-collapse: separate; border-spacing: 0; table-layout: fixed; }
-th, td { padding: 2px 8px; text-align: left; border-bottom: 1px solid var(--line); height: 24px; }
-th { padding: 0 2px; font-weight: 600; vertical-align: bottom; }
-th, th button { white-space: normal; }
-th button { border: 0; background: none; width: 100%; text-align: inherit; font-weight: 600; padding: 2px 6px; line-height: 1.25; }
-th.number button { text-align: right; }
-td { position: relative; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-td.nothing { overflow: visible; }
-td.number { text-align: right; }
-td.code { font: 12px var(--mono); }
-td.whole, th.whole button { color: var(--muted); }
-th.whole button { text-decoration: underline dotted; text-underline-offset: 3px; }
-th:first-child, td:first-child { position: sticky; left: 0; z-index: 1; background: var(--bg); }
-td { user-select: text; }
-tr[data-key] { cursor: pointer; }
-tr[data-key]:hover, tr[data-key]:hover td:first-child { background: var(--band); }
-tr[aria-selected=true], tr[aria-selected=true] td:first-child { background: var(--band); }
-tr[aria-selected=true] td:first-child { box-shadow: inset 3px 0 0 var(--accent); }
-tr:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
-/* The first cell stands above the outline of its row. */
-tr:focus-visible td:first-child { box-shadow: inset 3px 2px 0 var(--accent), inset 0 -2px 0 var(--accent); }
-td .swatch { background: var(--row); }
-/* Bars begin at the left of their column, those of changes in the middle of theirs: so they compare. */
-td.bar { background: linear-gradient(var(--soft), var(--soft)) left / var(--to) calc(100% - 4px) no-repeat; }
-td.change {
-  --from: 50%; --to: 50%;
-  background-image: linear-gradient(var(--edge), var(--edge)),
-    linear-gradient(to right, transparent var(--from), var(--change, transparent) var(--from) var(--to), transparent var(--to));
-  background-size: 1px 100%, ${CHANGE_BAR}px calc(100% - 8px);
-  background-position: ${8 + CHANGE_BAR / 2}px 50%, 8px 50%;
-  background-repeat: no-repeat;
-}
-.share { display: inline-block; min-width: var(--share); }
-.below, .more { margin-top: 6px; }
-.below:empty { display: none; }
-input[type=checkbox] { height: auto; vertical-align: -2px; accent-color: var(--accent); }
-`

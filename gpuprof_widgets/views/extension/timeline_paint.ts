@@ -2,27 +2,35 @@ import type {Context2d} from "@bokehjs/core/util/canvas"
 
 import {paint_of, type BarPaint} from "./categories"
 import {css, type RGB} from "./colour"
-import {lanes_of_rows, level_of_detail, marks_of, type LaneSlices, type LevelOfDetail, type PathPiece, type Store} from "./engine"
-import {fill_bar, Labels, short_name, x_of} from "./paint"
+import {
+  bands, lanes_of_rows, level_of_detail, marks_of, path_pieces,
+  type Band, type LaneSlices, type LevelOfDetail, type PathPiece, type Store,
+} from "./engine"
+import {fill_bar, Labels, paint_steps, short_name, x_of} from "./paint"
 import type {Palette} from "./theme"
-import {y_of_lane, type Lane, type Lanes} from "./tracks"
+import type {TraceStore} from "./trace_store"
+import {y_of_lane, type Lane, type Lanes, type TrackLayout} from "./tracks"
 
 /** The visible part: a time range (ns) over a width, and the scrolled distance of the tracks (pixels). */
 export type View = {start: number, end: number, width: number, height: number, scroll: number}
 
 /** x, y, width, height in pixels. */
-type Box = [number, number, number, number]
+export type Box = [number, number, number, number]
 
 const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 
-/** Draws the bars of the timeline at the resolution of the screen. */
+/** Draws the tracks of the timeline at the resolution of the screen. */
 export class TimelinePainter {
   private readonly labels = new Labels(FONT)
   private paints: BarPaint[] = []
   /** The selected rows of the last frame, by track and level. */
   private selected: {rows: Int32Array | null, lanes: LaneSlices[]} = {rows: null, lanes: []}
 
-  constructor(private readonly store: Store) {}
+  private readonly steps: Band[]
+
+  constructor(private readonly store: Store) {
+    this.steps = bands(store).filter(({kind}) => kind == "step")
+  }
 
   recolour(background: RGB): void {
     const {label, names, categories, families} = this.store.header
@@ -33,19 +41,42 @@ export class TimelinePainter {
     return x_of(this.store.ns(tick), view)
   }
 
-  /** Draws all bars, dimmed where something is selected. Returns their number. */
-  bars(ctx: Context2d, {lanes}: Lanes, view: View, dim: boolean): number {
-    let drawn = 0
+  /** Draws all tracks with what is selected on the page. */
+  tracks(ctx: Context2d, layout: TrackLayout, view: View, page: TraceStore): void {
+    const {selection, theme: {palette}} = page
+    each_part(ctx, layout, view, (part) => paint_headings(ctx, layout, part === layout.parts.stuck, view, palette))
+    paint_steps(ctx, page, this.steps, view)
+    const ranges = selection?.ranges ?? []
+    const dim = selection != null && selection.source != "timeline" && selection.rows.length > 0
+    each_part(ctx, layout, view, (part) => {
+      this.bars(ctx, part, view, dim)
+      if (selection != null && dim) {
+        this.highlight(ctx, part, selection.rows, view)
+      }
+      this.ranges(ctx, part, ranges, view, palette)
+      if (page.show_path) {
+        // Lines to tracks that stay on top end at their edge.
+        const lanes = part === layout.parts.stuck ? part : layout
+        paint_path(ctx, this.store, path_pieces(this.store), lanes, view, palette)
+      }
+    })
+    if (layout.stuck > 0) {
+      ctx.fillStyle = css(palette.edge)
+      ctx.fillRect(0, layout.stuck - 2, view.width, 1)
+    }
+  }
+
+  /** Draws all bars, dimmed where something is selected. */
+  private bars(ctx: Context2d, {lanes}: Lanes, view: View, dim: boolean): void {
     this.prepare(ctx)
     for (const lane of lanes) {
       const y = y_of_lane(lane, view.scroll)
       if (y + lane.height >= 0 && y <= view.height) {
         for (let depth = 0; depth < lane.depths; depth++) {
-          drawn += this.level(ctx, lane, depth, view, dim)
+          this.level(ctx, lane, depth, view, dim)
         }
       }
     }
-    return drawn
   }
 
   private prepare(ctx: Context2d): void {
@@ -54,23 +85,22 @@ export class TimelinePainter {
     ctx.textAlign = "left"
   }
 
-  private level(ctx: Context2d, lane: Lane, depth: number, view: View, dim: boolean): number {
+  private level(ctx: Context2d, lane: Lane, depth: number, view: View, dim: boolean): void {
     const y = y_of_lane(lane, view.scroll) + depth * lane.row_height
     if (y + lane.row_height < 0 || y > view.height) {
-      return 0
+      return
     }
     const {store} = this
     const marks = level_of_detail(store, lane.track, depth, store.tick(view.start), store.tick(view.end), view.width)
-    return this.marks(ctx, marks, y, lane, view, dim)
+    this.marks(ctx, marks, y, lane, view, dim)
   }
 
-  private marks(ctx: Context2d, marks: LevelOfDetail, y: number, lane: Lane, view: View, dim: boolean): number {
+  private marks(ctx: Context2d, marks: LevelOfDetail, y: number, lane: Lane, view: View, dim: boolean): void {
     for (let i = 0; i < marks.n; i++) {
       const x0 = this.x_of(marks.x0[i], view)
       const x1 = this.x_of(marks.x1[i], view)
       this.bar(ctx, marks.row[i], x0, x1, y, lane.row_height, dim, marks.merged[i] <= 1)
     }
-    return marks.n
   }
 
   private bar(ctx: Context2d, row: number, x0: number, x1: number, y: number, row_height: number, dim: boolean, named: boolean): void {
@@ -89,7 +119,7 @@ export class TimelinePainter {
   }
 
   /** The selected events in full colour over the others. */
-  highlight(ctx: Context2d, {by_track}: Lanes, rows: Int32Array, view: View): void {
+  private highlight(ctx: Context2d, {by_track}: Lanes, rows: Int32Array, view: View): void {
     const {store} = this
     this.prepare(ctx)
     for (const slices of this.lanes_of(rows)) {
@@ -109,7 +139,7 @@ export class TimelinePainter {
   }
 
   /** Ranges of time that are selected, each on its track or on all of them, at most one per pixel. */
-  ranges(ctx: Context2d, {by_track}: Lanes, ranges: [number, number, number][], view: View, palette: Palette): void {
+  private ranges(ctx: Context2d, {by_track}: Lanes, ranges: [number, number, number][], view: View, palette: Palette): void {
     const last = new Map<number, number>()
     ctx.fillStyle = css(palette.accent)
     for (const [start, end, track] of ranges) {
@@ -143,7 +173,23 @@ export class TimelinePainter {
     return [x0, y_of_lane(lane, view.scroll) + store.depth[row] * lane.row_height, Math.max(x1 - x0, 1), lane.row_height]
   }
 
-  outline(ctx: Context2d, lanes: Lanes, row: number, view: View, palette: Palette): void {
+  /** An event outlined, with curves from what caused it and to what it caused. */
+  links(ctx: Context2d, lanes: Lanes, row: number, view: View, palette: Palette): void {
+    const {store} = this
+    const launch = store.owner[row]
+    if (launch >= 0) {
+      this.arrow(ctx, lanes, launch, row, view, palette)
+    }
+    for (const kernel of store.launched(row)) {
+      this.arrow(ctx, lanes, row, kernel, view, palette)
+    }
+    if (store.forward[row] >= 0) {
+      this.arrow(ctx, lanes, store.forward[row], row, view, palette)
+    }
+    this.outline(ctx, lanes, row, view, palette)
+  }
+
+  private outline(ctx: Context2d, lanes: Lanes, row: number, view: View, palette: Palette): void {
     const box = this.box(lanes, row, view)
     if (box == null) {
       return
@@ -157,7 +203,7 @@ export class TimelinePainter {
   }
 
   /** Draws a curve from an event to one that it caused: from a launch to its kernel, from forward to backward. */
-  arrow(ctx: Context2d, lanes: Lanes, source: number, target: number, view: View, palette: Palette): void {
+  private arrow(ctx: Context2d, lanes: Lanes, source: number, target: number, view: View, palette: Palette): void {
     const from = this.box(lanes, source, view)
     const to = this.box(lanes, target, view)
     if (from == null || to == null) {
@@ -187,6 +233,29 @@ export class TimelinePainter {
   }
 }
 
+/** Draws the tracks that stay on top and those that scroll, each within their own part of the view. */
+function each_part(ctx: Context2d, {stuck, parts}: TrackLayout, {width, height}: View, draw: (part: Lanes) => void): void {
+  for (const [part, top, bottom] of [[parts.scrolled, stuck, height], [parts.stuck, 0, stuck]] as const) {
+    if (bottom > top) {
+      ctx.save()
+      ctx.beginPath()
+      ctx.rect(0, top, width, bottom - top)
+      ctx.clip()
+      draw(part)
+      ctx.restore()
+    }
+  }
+}
+
+function paint_headings(ctx: Context2d, {headings}: TrackLayout, of_stuck: boolean, view: View, palette: Palette): void {
+  ctx.fillStyle = css(palette.band)
+  for (const {top, is_stuck} of headings) {
+    if (is_stuck == of_stuck) {
+      ctx.fillRect(0, is_stuck ? top : top - view.scroll, view.width, 18)
+    }
+  }
+}
+
 /** Shades of Okabe-Ito's vermillion: no bar that can be on the path has it. */
 const LIGHT = "#c23b00"
 const DARK = "#ff8a4d"
@@ -195,7 +264,7 @@ const UNDERLINE = 3
 const APART = 3
 
 /** The critical path: its slices outlined, and thin lines from each to the next on another track. */
-export function paint_path(ctx: Context2d, store: Store, pieces: PathPiece[], {by_track}: Lanes, view: View, palette: Palette): void {
+function paint_path(ctx: Context2d, store: Store, pieces: PathPiece[], {by_track}: Lanes, view: View, palette: Palette): void {
   const colour = palette.dark ? DARK : LIGHT
   const ends = new Map<string, number>()
   const joined = new Map<string, number>()

@@ -19,5 +19,5 @@ declare module "*/loader.cjs" {
     runtime: null
   }
   /** The function that views/loader.js is. */
-  export const show: (report: Report, output: HTMLElement, provided: Promise<object>) => void
+  export const show: (report: Report, output: HTMLElement, provided: Promise<object>, failed: () => void) => void
 }

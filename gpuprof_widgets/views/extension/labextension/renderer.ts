@@ -47,7 +47,8 @@ class RenderedReport extends Widget implements IRenderMime.IRenderer {
     this.shown = script
     try {
       const {show} = await import(/* webpackChunkName: "loader" */ "./loader.cjs")
-      show({...report, bokeh, version: `jupyterlab-${version}`, runtime: null}, this.node, load_runtime())
+      const failed = (): void => { this.shown = "" } // the next rendering tries again
+      show({...report, bokeh, version: `jupyterlab-${version}`, runtime: null}, this.node, load_runtime(), failed)
     } catch (error) {
       this.shown = ""
       console.error(error)
