@@ -126,11 +126,14 @@ def heap_of(page: Page) -> int:
     session = page.context.new_cdp_session(page)
     answers = [session.send("Runtime.getHeapUsage")]
     workers: list[str] = []
+
+    def take(event: dict[str, str]) -> None:
+        message = json.loads(event["message"])
+        if "result" in message:
+            answers.append(message["result"])
+
     session.on("Target.attachedToTarget", lambda event: workers.append(event["sessionId"]))
-    session.on(
-        "Target.receivedMessageFromTarget",
-        lambda event: answers.append(json.loads(event["message"])["result"]),
-    )
+    session.on("Target.receivedMessageFromTarget", take)
     session.send(
         "Target.setAutoAttach",
         {"autoAttach": True, "waitForDebuggerOnStart": False, "flatten": False},
