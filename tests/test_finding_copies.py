@@ -364,6 +364,29 @@ class TestGrowingCat:
             "all that was there."
         )
 
+    @pytest.mark.parametrize(
+        ("source", "says"),
+        [
+            ("out = torch.cat([out, x])", True),
+            ("self.out = cat((x, self.out), dim=1)  # [rows]", True),
+            ("buffer = torch.cat([buffer[1:], x])", False),
+            ("out = torch.cat([out, x])[-100:]", False),
+            ("out = torch.cat([other, x])", False),
+        ],
+    )
+    def test_a_line_that_appends_is_believed_among_other_programs(
+        self, source: str, says: bool
+    ) -> None:
+        """Other programs made calls slower at random, as on two CPUs that four programs shared."""
+        slower = [(at * 7919 % 11) * MS // 40 for at in range(64)]
+        times = [MS // 4 + MS * at // 100 + slower[at] for at in range(64)]
+        found = said("growing_cat", timed(times, source))
+        assert [each.title for each in found] == ["A tensor grows by `torch.cat` in a loop"] * says
+
+    def test_many_short_tensors_on_one_line_are_none_that_grows(self) -> None:
+        times = [MS * (1 + at % 4) // 8 for at in range(64)]
+        assert said("growing_cat", timed(times, "out = torch.cat([out, x])")) == []
+
     @pytest.mark.parametrize("source", ["f(out, x)", "out = torch.cat([a, x])", ""])
     def test_by_times_alone_it_is_only_likely(self, source: str) -> None:
         times = [MS * at // 40 for at in range(40)]

@@ -44,15 +44,22 @@ TIMES_EARLIER = 2
 """Times the time of the first half of the calls that the second half takes where shapes are unknown
 (three times for a tensor that grows from nothing)."""
 PARTS = 16
-"""Parts into which the calls are split by time, of which the median times are compared."""
+"""Parts into which the calls are split by time, of which the quick calls are compared: other
+programs make some calls slower, and none quicker."""
+QUICK = 0.2
+"""Quantile of the times of a part's calls."""
 RANK_CORRELATION = 0.9
 """Spearman's correlation of order and time that shows growth; one jump of all times has 0.75."""
 
 APPENDS = re.compile(
-    r"(?<![\w.])([\w.]+)\s*=\s*[\w.]*\b(?:cat|concat|concatenate|hstack|vstack)\(.*\b\1\b.*"
+    r"(?<![\w.])([\w.]+)\s*=\s*[\w.]*\b(?:cat|concat|concatenate|hstack|vstack)"
+    r"\((?:.*[\[(,])?\s*\1\s*[,\])](?!.*\)\s*\[)"
 )
-"""A line that appends to a tensor; it is sought in so many characters of the line."""
+"""A line that appends to a whole tensor and keeps the whole result; it is sought in so many
+characters of the line."""
 SEARCHED = 500
+CERTAIN_TIMES_EARLIER = 1.5
+"""As `TIMES_EARLIER`, on such a line: it tells a tensor that grows from many short ones."""
 
 INSTEAD = (
     "ollect the parts in a list and call `torch.cat` once after the loop, or write them into a "
@@ -106,14 +113,16 @@ def growing_cat(
         return []
     table = _placed(record, rows)
     least = max(growing_cat_calls, 2)
+    line = np.append(cell_lines(trace).of_slice, NONE)[line_of(trace)[rows]]
+    lines, number = np.unique(line, return_inverse=True)
+    appends = np.array([_appends(record, each) for each in lines.tolist()])[number]
     growths = [
         growth
-        for growth in _growths(trace, table.assign(took=took), least)
+        for growth in _growths(trace, table.assign(took=took, appends=appends), least)
         if not _is_of_layers(trace, rows[growth.at])
     ]
     if not growths:
         return []
-    line = np.append(cell_lines(trace).of_slice, NONE)[line_of(trace)[rows]]
     of_growth = np.array([_most_common(line[growth.at]) for growth in growths])
     found = []
     for number in np.unique(of_growth).tolist():
@@ -205,7 +214,10 @@ def _growths(trace: Trace, table: pd.DataFrame, least: int) -> Iterator[Growth]:
             yield Growth(at, int(group["first"].min()), int(group["out"].max()))
     took = table["took"].to_numpy(np.int64)
     for at in _groups(_turns(table, least), shapes_of < ALIKE, least):
-        yield from (Growth(part) for part in _rounds(table, at, least) if _is_growing(took[part]))
+        is_certain = bool(table["appends"].iloc[at].all())
+        for part in _rounds(table, at, least):
+            if _is_growing(took[part], is_certain=is_certain):
+                yield Growth(part)
 
 
 def _turns(table: pd.DataFrame, least: int) -> dict[str, Any]:
@@ -235,14 +247,20 @@ def _rounds(table: pd.DataFrame, at: Rows, least: int) -> Iterator[Rows]:
     yield at
 
 
-def _is_growing(took: Ints) -> bool:
-    """Whether the times of calls, in order, become longer and longer; single long ones are none."""
+def _is_growing(took: Ints, *, is_certain: bool) -> bool:
+    """Whether the times of calls, in order, become longer and longer; single long ones are none.
+
+    ``is_certain``: the line appends, so that longer calls in the second half are enough.
+    """
     parts = np.array_split(took, min(len(took), PARTS))
-    typical = np.array([np.median(part) for part in parts])
-    half = len(typical) // 2
-    if typical[half:].sum() < TIMES_EARLIER * typical[:half].sum() or not typical.any():
+    quick = np.array([np.quantile(part, QUICK) for part in parts])
+    half = len(quick) // 2
+    times_earlier = CERTAIN_TIMES_EARLIER if is_certain else TIMES_EARLIER
+    if quick[half:].sum() < times_earlier * quick[:half].sum() or not quick.any():
         return False
-    ranks = pd.Series(typical).rank().to_numpy()
+    if is_certain:
+        return True
+    ranks = pd.Series(quick).rank().to_numpy()
     return bool(np.corrcoef(np.arange(len(ranks)), ranks)[0, 1] >= RANK_CORRELATION)
 
 

@@ -181,12 +181,12 @@ const ROLES: Record<Link["role"], string> = {
 const DETAIL_CSS = `
 :host { padding: 6px 0 8px; }
 .range { min-height: 26px; }
-/* Of one height whatever is selected: nothing below moves. */
-.chosen { display: flex; align-items: start; gap: 10px; height: 66px; padding: 0 10px; background: var(--band); border-radius: 4px; }
+/* Of one height whatever is selected, for two rows of causes: nothing below moves. */
+.chosen { display: flex; align-items: start; gap: 10px; height: 84px; padding: 0 10px; background: var(--band); border-radius: 4px; }
 .words { flex: 1; min-width: 0; height: 100%; overflow-y: auto; padding: 4px 0; }
 .chosen .steps { padding: 4px 0; }
 .chain { list-style: none; display: flex; flex-wrap: wrap; gap: 3px 4px; margin-top: 3px; }
-.chain button { max-width: 420px; text-align: left; }
+.chain button { max-width: 300px; text-align: left; }
 .chain button[aria-current] { border-color: var(--accent); }
 .chain li { display: flex; align-items: center; gap: 4px; max-width: 100%; min-width: 0; }
 .chain li + li::before { content: "›"; color: var(--muted); }

@@ -21,9 +21,12 @@ export function chain(store: Store, row: number): Link[] {
   const calls = ops.filter((around) => store.category(around) == "cpu_op")
   const forward = calls.map((call) => store.forward[call]).find((forward) => forward >= 0)
   const lines = line_owners(store, cause)
-  const members: [Role, number | undefined][] = [
+  const outer: [Role, number | undefined][] = [
     ["line", store.category(row) == "cell_line" ? line_owners(store, store.parent[row]).line : lines.line],
     ["annotation", ops.find((around) => store.category(around) == "user_annotation")],
+  ]
+  const members: [Role, number | undefined][] = [
+    ...by_start(store, outer),
     ...frames(store, cause, module_region(store, cause)),
     ["forward line", lines.forward],
     ["forward module", forward == null ? undefined : module_region(store, forward)],
@@ -54,8 +57,12 @@ function frames(store: Store, cause: number, region: number | undefined): [Role,
   const lines = running.filter((frame) => SOURCE_LINE.test(store.name(frame)))
   const module = region ?? running.find((frame) => is_module(store, frame))
   const line = lines.find((frame) => !store.header.library.includes(store.label[frame])) ?? lines[0]
-  const links: [Role, number | undefined][] = [["python", line], ["module", module]]
-  const began = (row: number | undefined): number => row == null ? NONE : store.began[row]
+  return by_start(store, [["python", line], ["module", module]])
+}
+
+/** Sorts what is open at the same time: what began first is around the others. */
+function by_start(store: Store, links: [Role, number | undefined][]): [Role, number | undefined][] {
+  const began = (row: number | undefined): number => row == null || row < 0 ? NONE : store.began[row]
   return links.sort(([, a], [, b]) => began(a) - began(b))
 }
 
