@@ -24,6 +24,7 @@ import gpuprof_widgets
 from gpuprof_widgets.views.report import REPORT_TYPE
 from gpuprof_widgets.views.static_tables import op_rows
 from gpuprof_widgets.views.table import cell_texts
+from gpuprof_widgets.views.table_renderers import NO_BREAK
 from tests.browser.conftest import SCREENSHOTS, Lab
 from tests.browser.report_page import Report, expected_rows
 
@@ -214,9 +215,8 @@ def test_untrusted_copy_shows_findings_table_and_picture(
     plain_lab.use_theme("JupyterLab Dark")
     page.goto(plain_lab.url("received.ipynb"))
     static = page.locator(".gpuprof-static")
-    expect(static.locator("li").first).to_have_text(
-        re.compile(re.escape(profiled.profile.findings()[0].text.replace("`", "")))
-    )
+    sentence = re.escape(profiled.profile.findings()[0].text.replace("`", ""))
+    expect(static.locator("li").first).to_have_text(re.compile(sentence.replace(r"\ ", r"\s")))
     assert shown_table(page) == static_table(profiled.profile)
     picture = page.locator(".jp-OutputArea-output img")
     expect(picture).to_be_visible()
@@ -232,7 +232,7 @@ def shown_table(page: Page) -> list[list[str]]:
     ).last.evaluate(
         "table => Array.from(table.rows, row => Array.from(row.cells, cell => cell.innerText))"
     )
-    return rows
+    return [[cell.replace(NO_BREAK, " ") for cell in row] for row in rows]
 
 
 def static_table(profile: gpuprof_widgets.Profile) -> list[list[str]]:
