@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import settings
 
 from gpuprof_widgets.analyses.compare import sentences
@@ -160,3 +161,12 @@ def no_leftovers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert {name: look() for name, look in LEFTOVERS.items()} == before
     if recorded:
         assert {name: found for name, look in AFTER_RECORDING.items() if (found := look())} == {}
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Threads that wait for one another on a busy machine would take all the time."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

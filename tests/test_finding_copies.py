@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
@@ -450,15 +450,6 @@ class TestGrowingCat:
         }
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Threads that wait for one another on a busy machine would take all the time."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 class Cache(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -559,6 +550,7 @@ def join_alike() -> None:
 QUIET = (train, cast_once, load, average, fill, connect, collect, join_alike)
 
 
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize(
     ("run", "speaks"),
     [

@@ -114,8 +114,8 @@ def growing_cat(
     table = _placed(record, rows)
     least = max(growing_cat_calls, 2)
     line = np.append(cell_lines(trace).of_slice, NONE)[line_of(trace)[rows]]
-    lines, number = np.unique(line, return_inverse=True)
-    appends = np.array([_appends(record, each) for each in lines.tolist()])[number]
+    different, which = np.unique(line, return_inverse=True)
+    appends = np.array([_appends(record, each) for each in different.tolist()])[which]
     growths = [
         growth
         for growth in _growths(trace, table.assign(took=took, appends=appends), least)
