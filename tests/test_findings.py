@@ -344,7 +344,7 @@ def test_communication_that_takes_more_than_any_op_is_named_before_it(
     )  # fmt: skip
     found = only("gpu_ops", record)
     more = ", the most after communication, 51 %" if is_more else ""
-    assert found.text.endswith(f" in 1 call){more}.")
+    assert found.text.endswith(f" of all GPU work){more}.")
     after = " after communication" if is_more else ""
     assert found.title == f"`aten::mm` causes the most GPU work{after}"
 
@@ -518,7 +518,7 @@ def test_dataloader_waits_are_summed_and_the_remedy_fits_the_loader() -> None:
     )
     finding = only("dataloader", record)
     assert finding.text == (
-        "62 % of the time (620 ns of 1.00 µs) went into waiting for the DataLoader, 2 times, the "
+        "62 % of the time (620 ns of 1.00 µs) went into waiting for the DataLoader, in 2 waits, the "
         "longest 400 ns."
     )
     assert "num_workers" in finding.remedy
@@ -643,7 +643,7 @@ def test_without_gpu_the_cpu_ops_are_ranked() -> None:
     )  # fmt: skip
     finding = only("cpu_ops", record)
     assert finding.text == (
-        "`aten::copy_` took 63 % of CPU op time (596 ns in 1 call), then `aten::addmm` 36 %; "
+        "`aten::copy_` took 596 ns in 1 call (60 % of the time, 63 % of CPU op time), then `aten::addmm` 36 %; "
         "PyTorch sees no GPU here."
     )
     assert finding.cost_ns == 596
@@ -654,10 +654,10 @@ def test_without_gpu_the_cpu_ops_are_ranked() -> None:
 @pytest.mark.parametrize(
     ("took", "metadata", "remedy"),
     [
-        (19_999, {}, "One call takes 20.0 µs, much of it overhead that any op has"),
-        (20_000, {"cuda": False}, "One call takes 20.0 µs: smaller sizes"),
+        (19_999, {}, "Its only call takes 20.0 µs, much of it overhead that any op has"),
+        (20_000, {"cuda": False}, "Its only call takes 20.0 µs: smaller sizes"),
         (20_000, {"cuda": True}, "PyTorch sees a GPU: if nothing ran on it"),
-        (20_000, {"framework": "TensorFlow"}, "One call takes 20.0 µs: smaller sizes or a GPU "
+        (20_000, {"framework": "TensorFlow"}, "Its only call takes 20.0 µs: smaller sizes or a GPU "
          "make it shorter."),
     ],
 )  # fmt: skip
@@ -694,12 +694,12 @@ def products(*durations: int, **metadata: Any) -> Record:
          "takes 30.0 µs: the first call may set up a library or its threads. Warm up before "
          "measuring, or"),
         ((500, *[100] * 5), {}, "Most of that is one call of 500 µs; the others take 100 µs each"),
-        ((499, *[100] * 5), {}, "One call takes 100 µs: smaller sizes"),
-        ((60, 40), {}, "One call takes 50.0 µs: smaller sizes"),
-        ((20, 20, 20, 90, 90, 90, 20), {}, "One call takes 20.0 µs: smaller sizes"),
+        ((499, *[100] * 5), {}, "The median call takes 100 µs: smaller sizes"),
+        ((60, 40), {}, "The median call takes 50.0 µs: smaller sizes"),
+        ((20, 20, 20, 90, 90, 90, 20), {}, "The median call takes 20.0 µs: smaller sizes"),
         ((*[10] * 90, *[500] * 10), {}, "A few of the calls, of up to 500 µs, take most of "
          "that; the median call takes 10.0 µs: check whether their tensors are larger"),
-        ((900, *[10] * 99), {}, "One call takes 10.0 µs, much of it overhead that any op has"),
+        ((900, *[10] * 99), {}, "The median call takes 10.0 µs, much of it overhead that any op has"),
     ],
 )  # fmt: skip
 def test_of_a_cpu_op_most_of_which_is_one_call_or_few_it_says_so(
@@ -713,19 +713,19 @@ def test_of_a_cpu_op_most_of_which_is_one_call_or_few_it_says_so(
 def test_what_ran_within_the_calls_of_an_op_does_not_count_for_the_length_of_one() -> None:
     outer = [op("aten::linear", ts=number * 1000, dur=900) for number in range(4)]
     record = trace_of(*outer, op("aten::t", ts=100, dur=700))
-    assert only("cpu_ops", record).remedy.startswith("One call takes 900 ns, much of it")
+    assert only("cpu_ops", record).remedy.startswith("The median call takes 900 ns, much of it")
 
 
 @pytest.mark.parametrize(
     ("took", "parts", "remedy"),
     [
-        (50_000, 30, "One call takes 50.0 µs (20.0 µs itself): smaller sizes"),
+        (50_000, 30, "Its only call takes 50.0 µs (20.0 µs itself): smaller sizes"),
         (
             19_000,
             11,
-            "One call takes 19.0 µs (8.00 µs itself), much of it overhead that any op has",
+            "Its only call takes 19.0 µs (8.00 µs itself), much of it overhead that any op has",
         ),
-        (30_000, 15, "One call takes 30.0 µs: smaller sizes"),
+        (30_000, 15, "Its only call takes 30.0 µs: smaller sizes"),
     ],
 )
 def test_an_op_that_calls_long_ones_is_not_one_of_short_calls(
@@ -908,7 +908,7 @@ def test_a_built_in_function_is_named_with_who_called_it() -> None:
 
 @pytest.mark.parametrize(
     ("calls", "remedy"),
-    [(1_000, "One call takes only 9.00 µs: call it less often"), (900, "Look in it for loops")],
+    [(1_000, "On average a call takes only 9.00 µs: call it less often"), (900, "Look in it for loops")],
 )
 def test_a_function_that_is_called_often_is_to_be_called_less(calls: int, remedy: str) -> None:
     record = trace_of(calls=calls_of((None, "fib", calls, 9_000_000)))
@@ -1526,7 +1526,9 @@ def test_what_an_op_takes_in_the_backward_pass_counts_for_the_line_of_the_forwar
         op("aten::mm", ts=280, dur=45),
     )
     (finding,) = [one for one in findings(record) if one.rule == "cpu_ops"]
-    assert finding.remedy.endswith(" Look at line 4: `z = m(y)`.")
+    assert finding.remedy.endswith(
+        " Look at line 4, whose backward pass that mostly is: `z = m(y)`."
+    )
 
 
 def test_the_line_to_look_at_of_a_gpu_op_is_where_most_of_its_kernels_were_launched() -> None:
@@ -1612,7 +1614,7 @@ def test_many_short_calls_are_to_be_made_fewer_and_compiled_graphs_are_no_op_to_
         )
 
     said = only("backward", many("ExpBackward0", "aten::exp", 20_001))
-    assert said.remedy.startswith("One call takes 20.0 µs, much of it overhead that any op has")
+    assert said.remedy.startswith("On average a call takes 20.0 µs, much of it overhead")
     assert "One call" not in only("backward", many("ExpBackward0", "aten::exp", 20_002)).remedy
     few = only("backward", many("ExpBackward0", "aten::exp", 20_001, calls=9))
     assert "One call" not in few.remedy
@@ -1780,4 +1782,4 @@ def test_a_hostile_name_of_an_op_keeps_its_kernels() -> None:
         runtime("cudaLaunchKernel", ts=1_000, dur=3_000),
         kernel("gemm", ts=5_000, dur=90_000, launched_by=1),
     )
-    assert "caused 100 % of the GPU's work" in only("gpu_ops", record).text
+    assert "100 % of all GPU work" in only("gpu_ops", record).text

@@ -80,6 +80,40 @@ def test_exposed_communication_says_how_much_is_hidden_and_shows_where() -> None
     assert "none of its communication was hidden" in bare.text
 
 
+def test_communication_that_the_run_does_not_wait_for_costs_nothing() -> None:
+    """The CPU launches the next kernel only after the collective has ended: nothing is gained."""
+    rows: list[Row] = []
+    for step in range(5):
+        rows += [
+            op("aten::mm", ts=200 * step, dur=190),
+            runtime("cudaLaunchKernel", ts=200 * step + 10, dur=5),
+            kernel("gemm", ts=200 * step + 20, dur=30, launched_by=4 * step + 1),
+            kernel(NCCL, ts=200 * step + 50, dur=100, launched_by=4 * step + 1),
+        ]
+    record = trace_of(*rows)
+    finding = only(exposed_communication(record))
+    assert finding.text.endswith(
+        "100 ns of it. If it cost nothing, the run would be no shorter, as it waits for something "
+        "else meanwhile."
+    )
+    assert (finding.cost_ns, finding.share) == (0, 0)
+    assert finding.remedy.startswith("First shorten what bounds the run")
+
+
+def test_communication_for_which_the_next_kernel_waits_costs_its_time() -> None:
+    """All is launched at once: kernels and collectives run one after the other."""
+    rows: list[Row] = [op("train", ts=0, dur=100)]
+    for step in range(5):
+        rows.append(runtime("cudaLaunchKernel", ts=10 + 10 * step, dur=5))
+        launch = len(rows) - 1
+        rows.append(kernel("gemm", ts=100 + 200 * step, dur=100, launched_by=launch))
+        rows.append(kernel(NCCL, ts=200 + 200 * step, dur=100, launched_by=launch))
+    finding = only(exposed_communication(trace_of(*rows)))
+    assert finding.cost_ns == 500
+    assert finding.text.endswith("100 ns of it.")
+    assert finding.remedy.startswith("Overlap it with compute")
+
+
 def test_exposed_communication_of_a_cpu_is_named_as_such() -> None:
     record = trace_of(
         op("aten::mm", ts=0, dur=600),
@@ -213,11 +247,11 @@ def test_an_idle_gpu_is_told_of_the_wait_that_emptied_its_queue_and_of_what_came
     """What the CPU did in the gaps was Python; half of them there were because it had waited."""
     assert re.fullmatch(
         r"In 9\d % of the GPU's idle time it waited for the CPU to launch work, mostly in Python\. "
-        r"50 % of the idle time is gaps that began while the CPU waited for the GPU, so that "
-        r"nothing was queued: avoid \.item\(\), .* calls\. Then shorten the Python .*\.",
+        r"Most of it began when the CPU had just waited for the GPU, so that nothing was queued: "
+        r"avoid \.item\(\), .* calls\. Then shorten the Python .*\.",
         emptied(500),
     )
-    assert "began while" not in emptied(499)
+    assert "had just waited" not in emptied(499)
 
 
 @pytest.mark.parametrize(

@@ -277,7 +277,7 @@ IN_PROCESS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
             "Its workers do not keep up",
         ),
         # Workers that go on from an earlier pass start nothing.
-        ([(LOADING, 300), (LOADING, 20)], "2 times, the longest 300 ns", "Its workers do not"),
+        ([(LOADING, 300), (LOADING, 20)], "in 2 waits, the longest 300 ns", "Its workers do not"),
     ],
     ids=["spawned", "started", "slow", "two loaders", "in process", "persistent"],
 )

@@ -122,16 +122,22 @@ def exposed_communication(record: Record) -> Card | None:
     return Card("Exposed communication", share, "share", about, "collectives", detail)
 
 
+NEGLIGIBLE = 0.01
+"""Share of the time below which a wait for input is not worth a card."""
+
+
 def input_wait(record: Record) -> Card | None:
-    """Return the share of the time that went into waiting for the DataLoader."""
+    """Return the share of the time that went into waiting for the DataLoader, from 1 % on."""
     table = waits(record)
     table = table[table["kind"] == "dataloader"]
-    if not len(table):
+    spent = int(table["dur_ns"].sum())
+    share = share_of(spent, run_ns(record))
+    if share < NEGLIGIBLE:
         return None
-    spent, (start, end) = int(table["dur_ns"].sum()), table_range(table.iloc[0])
+    start, end = table_range(table.iloc[0])
     return Card(
         "Input wait",
-        share_of(spent, run_ns(record)),
+        share,
         "share",
         "Share of the time in which the loop waited for its next batch.",
         "timeline",

@@ -176,6 +176,7 @@ def finding_lines(
             "remedy": finding.remedy.partition(f" {LOOK_AT}")[0] if line >= 0 else finding.remedy,
             "line": line,
             "look_at": _look_at(finding),
+            "function": finding.function,
             "cost": finding.cost_ns,
             "share": finding.share,
             "start": finding.start_ns,

@@ -287,6 +287,7 @@ def finding(rows: list[int], *, events: int, start: int | None = 5 * MS) -> dict
         "share": 0.0,
         "line": -1,
         "look_at": "",
+        "function": "",
         "start": start,
         "end": end,
         "rows": rows,

@@ -40,8 +40,8 @@ SHORT_NS = 20_000
 MANY = 10
 """Calls from which on fewer calls are worth a remedy."""
 SHORT = (
-    "One call takes {each}, much of it overhead that any op has, forward or backward: make fewer "
-    "calls, on larger tensors."
+    "On average a call takes {each}, much of it overhead that any op has, forward or backward: "
+    "make fewer calls, on larger tensors."
 )
 WAITED = "The CPU launches nothing while it waits: look for an op whose backward does not wait."
 OTHERWISE = "Look for another op with the same result, whose backward is cheaper."

@@ -23,11 +23,13 @@ from gpuprof_widgets.analyses.findings.dispatch import multiplies_bf16, too_few_
 from gpuprof_widgets.analyses.findings.finding import (
     Finding,
     code,
+    interrupted_by_others,
     kind_of_run,
     longest_slice,
     run_ns,
     share_of,
     slice_range,
+    spread,
     uneven_calls,
 )
 from gpuprof_widgets.analyses.findings.launches import COMPILED, unanswered_launches
@@ -46,10 +48,12 @@ from gpuprof_widgets.trace.schema import WINDOW, WRITTEN_CATEGORY
 Mask = npt.NDArray[np.bool_]
 
 RANKED = 3
-SHORT_CALLS = "One call takes {each}, much of it overhead that any op has: {fewer}."
+SHORT_CALLS = "{call} takes {each}, much of it overhead that any op has: {fewer}."
 FEWER_OR_FUSED = "make fewer calls, on larger tensors, or fuse them (torch.compile)"
 FEWER = "make fewer calls, on larger tensors"
-LONG_CALLS = "One call takes {each}: smaller sizes{narrower} or a GPU make it shorter."
+LONG_CALLS = "{call} takes {each}: smaller sizes{narrower} or a GPU make it shorter."
+ITS_CALL, MEDIAN_CALL = "Its only call", "The median call"
+MEASURED_BESIDE_OTHERS = " Other programs used the CPUs meanwhile: alone it takes less."
 IN_BF16 = ", bfloat16 (in which this CPU multiplies)"
 LAUNCHING = "On the CPU it mostly launches kernels: their time on the GPU is not in this trace."
 UNUSED_GPU = "PyTorch sees a GPU: if nothing ran on it, move model and data there (.to('cuda'))."
@@ -204,9 +208,12 @@ def _finding(
     share, name, cost = self_ns / self_ns.sum(), str(self_ns.index[0]), int(self_ns.iloc[0])
     calls = calls[calls["name"] == name]
     counted = record.trace.slices["count"].to_numpy()[calls["row"]]
+    share_of_run = share_of(cost, run_ns(record))
+    of_run = f"{format_share(share_of_run)} of the time, " if 0 < share_of_run <= 1 else ""
     text = (
-        f"{before}{code(name)} took {format_share(share.iloc[0])} of {whole} "
-        f"({format_ns(cost)} in {format_count(int(counted.sum()), 'call')})"
+        f"{before}{code(name)} took {format_ns(cost)} in "
+        f"{format_count(int(counted.sum()), 'call')} "
+        f"({of_run}{format_share(share.iloc[0])} of {whole})"
     )
     rest = [
         f"{code(str(name))} {format_share(part)}"
@@ -216,12 +223,11 @@ def _finding(
     text += f", then {', '.join(rest)}" if rest else ""
     text += "; PyTorch sees no GPU here." if record.metadata.get("cuda") is False else "."
     remedy = _remedy(record, name, calls[counted > 0])
-    longest = longest_slice(record.trace, calls["row"].to_numpy())
-    start, end = slice_range(record.trace, longest)
+    rows = calls["row"].to_numpy()
+    start, end = slice_range(record.trace, longest_slice(record.trace, rows))
     of_all = "regions" if WRITTEN_CATEGORY in record.trace.args else "CPU ops"
     title = f"{code(name)} takes the most time of all {of_all}"
-    share_of_run = share_of(cost, run_ns(record))
-    return Finding(text, cost, share_of_run, start, end, (longest,), remedy, title=title)
+    return Finding(text, cost, share_of_run, start, end, spread(rows), remedy, title=title)
 
 
 def _remedy(record: Record, name: str, calls: pd.DataFrame) -> str:
@@ -240,8 +246,11 @@ def _remedy(record: Record, name: str, calls: pd.DataFrame) -> str:
     longest = int(self_ns.argmax())
     compiled = COMPILED.fullmatch(name) or record.trace.index.matching(COMPILED).any()
     fuse = FEWER if compiled else FEWER_OR_FUSED
+    call = MEDIAN_CALL if len(calls) > 1 else ITS_CALL
+    beside_others = MEASURED_BESIDE_OTHERS if interrupted_by_others(record) else ""
     if name in VIEWS:
-        return SHORT_CALLS.format(each=format_ns(float(np.median(self_ns))), fewer=fuse)
+        each = format_ns(float(np.median(self_ns)))
+        return SHORT_CALLS.format(call=call, each=each, fewer=fuse) + beside_others
     if remedy := uneven_calls(
         record,
         int(calls["row"].iloc[longest]),
@@ -256,7 +265,7 @@ def _remedy(record: Record, name: str, calls: pd.DataFrame) -> str:
     if median_ns < each_ns / 2:
         each += f" ({format_ns(median_ns)} itself)"
     if each_ns < SHORT_NS:
-        return SHORT_CALLS.format(each=each, fewer=fuse)
+        return SHORT_CALLS.format(call=call, each=each, fewer=fuse) + beside_others
     narrower = IN_BF16 if multiplies_bf16(record, name) else ""
-    long = LONG_CALLS.format(each=each, narrower=narrower)
-    return f"{too_few_threads(record, name)} {long}".lstrip()
+    long = LONG_CALLS.format(call=call, each=each, narrower=narrower)
+    return f"{too_few_threads(record, name)} {long}{beside_others}".lstrip()

@@ -43,12 +43,14 @@ class Finding:
     which findings are ordered; ``share``: of the run's time; ``start_ns``, ``end_ns``: the range to
     look at (None: all); ``rows``: slices to highlight; ``remedy``: what to try, empty where there
     is nothing to do; ``line``: cell and number of the line with most of the evidence, also set by
-    `findings`.
+    `findings`; ``function``: the Python function that it is about, as in the table of functions,
+    where no slices show it.
     """
 
     rule: str = field(default="", kw_only=True)
     title: str = field(default="", kw_only=True)
     line: tuple[str, int] | None = field(default=None, kw_only=True)
+    function: str = field(default="", kw_only=True)
     text: str
     cost_ns: int = 0
     share: float = 0.0
@@ -177,10 +179,13 @@ def _declared(rule: AnyRule) -> dict[str, float]:
 
 
 RULES_ON_OPS = ("cpu_ops", "critical_path", "gpu_ops")
-"""Rules about all calls of an op, of which they highlight the longest."""
+"""Rules about all calls of an op: those behind which a forward op stands count for its line."""
 
 LOOK_AT = "Look at line"
 """How the sentence on the line begins, the last one of a remedy."""
+
+IN_BACKWARD = ", whose backward pass that mostly is"
+"""What follows the number of a line that ran the forward of most of the evidence."""
 
 RULES_ON_BOTH_PASSES = ("python_autograd", "recomputation")
 """Rules whose evidence lies in the backward pass too: the line to change is the forward's."""
@@ -197,7 +202,7 @@ def with_lines(record: Record, findings: Iterable[Finding]) -> list[Finding]:
 def _with_line(trace: Trace, finding: Finding, cell: CellLines) -> Finding:
     if not finding.rows:
         return finding
-    line = _costliest_line(trace, finding, cell)
+    line, is_forward = _costliest_line(trace, finding, cell)
     if line < 0:
         return finding
     name, number, statement = cell.lines.iloc[line][["cell", "line", "code"]]
@@ -205,25 +210,32 @@ def _with_line(trace: Trace, finding: Finding, cell: CellLines) -> Finding:
     if not finding.remedy or (statement and code(statement) in finding.text):
         return finding
     of = f" of {name}" if cell.lines["cell"].nunique() > 1 else ""
+    of += IN_BACKWARD if is_forward else ""
     sentence = f" {LOOK_AT} {number}{of}{f': {code(statement)}' if statement else ''}."
     return replace(finding, remedy=finding.remedy + sentence)
 
 
-def _costliest_line(trace: Trace, finding: Finding, cell: CellLines) -> int:
-    """Return the index in ``cell.lines`` of the line with most of the evidence; -1: in no line."""
-    rows, executions = np.array(finding.rows), line_of(trace)
+def _costliest_line(trace: Trace, finding: Finding, cell: CellLines) -> tuple[int, bool]:
+    """Return the line with most of the evidence, and whether it ran the forward of most of that.
+
+    The line is an index in ``cell.lines``; -1: in no line.
+    """
+    rows, ran_in = np.array(finding.rows), line_of(trace)
+    executions = ran_in
     if finding.rule == "backward":  # the forward op is to change, not the line with `backward()`
         rows = rows[1:]
-    elif finding.rule in RULES_ON_OPS:
-        rows = _rows_of_op(trace, finding)
+    elif finding.rule in (*RULES_ON_OPS, *RULES_ON_BOTH_PASSES):
         behind = line_behind(trace)
         executions = np.where(behind >= 0, behind, executions)
-    elif finding.rule in RULES_ON_BOTH_PASSES:
-        behind = line_behind(trace)
-        executions = np.where(behind >= 0, behind, executions)
+        rows = _rows_of_op(trace, finding) if finding.rule in RULES_ON_OPS else rows
     line = np.append(cell.of_slice, -1)[executions[rows]]
-    spent = np.bincount(line + 1, trace.slices["dur"].to_numpy()[rows])
-    return int(spent.argmax()) - 1
+    dur = trace.slices["dur"].to_numpy()[rows]
+    costliest = int(np.bincount(line + 1, dur).argmax()) - 1
+    if finding.rule not in RULES_ON_OPS:
+        return costliest, False
+    of_line = line == costliest
+    ran_elsewhere = of_line & (ran_in[rows] != executions[rows])
+    return costliest, 2 * int(dur[ran_elsewhere].sum()) > int(dur[of_line].sum())
 
 
 def _rows_of_op(trace: Trace, finding: Finding) -> Rows:
@@ -311,7 +323,7 @@ def uneven_calls(
     """
     if longest_ns < TIMES_OTHERS * other_ns or calls < 2:
         return ""
-    interrupted = _by_others(record)
+    interrupted = interrupted_by_others(record)
     if longest_ns < MOST * all_ns:
         if all_ns < TIMES_OTHERS * other_ns * calls:
             return ""
@@ -338,7 +350,7 @@ def interruptions(record: Record) -> int:
     return preemptions if often and preemptions >= LEAST_PREEMPTIONS else 0
 
 
-def _by_others(record: Record) -> int:
+def interrupted_by_others(record: Record) -> int:
     """Return the same; 0 where threads of its own, more than there are CPUs, are the cause."""
     threads, cpus = (int(record.metadata.get(key) or 0) for key in ("torch_threads", "cpus"))
     return 0 if cpus and threads > cpus else interruptions(record)
@@ -399,13 +411,12 @@ def are_op_names(table: pd.DataFrame) -> npt.NDArray[np.bool_]:
     return np.asarray((table["category"] == "cpu_op").to_numpy(bool) & ~region)
 
 
-def longest_call(record: Record, name: str, category: str) -> Place:
-    """Return the place of the longest call of that name."""
+def calls_of_op(record: Record, name: str) -> Place:
+    """Return the calls of an op, and the range of the longest."""
     slices = record.trace.slices
-    calls = (slices["name"] == name) & (slices["category"] == category)
-    row = longest_slice(record.trace, np.flatnonzero(calls))
-    start, end = slice_range(record.trace, row)
-    return Place(start_ns=start, end_ns=end, rows=(row,))
+    calls = np.flatnonzero((slices["name"] == name) & (slices["category"] == "cpu_op"))
+    start, end = slice_range(record.trace, longest_slice(record.trace, calls))
+    return Place(start_ns=start, end_ns=end, rows=spread(calls))
 
 
 COSTLY = {"stack": "stacks", "shapes": "shapes", "memory": "memory", "flops": "FLOPs"}

@@ -433,12 +433,11 @@ def _idle_share(record: Record, device: int) -> float:
 def _how_it_began(gaps: pd.DataFrame, remedy: str) -> str:
     """Say that gaps mostly began with a wait for the GPU, which emptied its queue; else ""."""
     times = gaps.groupby("cause")["dur_ns"].sum()
-    share = int(times.get("synchronise", 0)) / max(int(times.sum()), 1)
-    if share < MOSTLY:
+    if int(times.get("synchronise", 0)) < MOSTLY * max(int(times.sum()), 1):
         return ""
     return (
-        f". {format_share(share)} of the idle time is gaps that began while the CPU waited for the "
-        f"GPU, so that nothing was queued: {KEEP_FED}. Then {remedy}."
+        ". Most of it began when the CPU had just waited for the GPU, so that nothing was queued: "
+        f"{KEEP_FED}. Then {remedy}."
     )
 
 

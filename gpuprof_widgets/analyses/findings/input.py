@@ -196,9 +196,11 @@ def _counted(waited: pd.DataFrame) -> str:
     The loop waits once more than there are batches, to learn that there are no more.
     """
     starts, longest = _are_starts(waited), waited.iloc[0]
-    times = format_count(len(waited) - int(starts.sum()), "time")
+    waits_for_batches = len(waited) - int(starts.sum())
     if not starts.any():
-        return f"{times}, the longest {format_ns(longest['dur_ns'])}"
+        waits_counted = format_count(waits_for_batches, "wait")
+        return f"in {waits_counted}, the longest {format_ns(longest['dur_ns'])}"
+    times = format_count(waits_for_batches, "time")
     a_start = " (a start)" if starts.iloc[0] and len(waited) > 1 else ""
     return (
         f"{times} for a batch and {format_count(int(starts.sum()), 'time')} for its workers to "

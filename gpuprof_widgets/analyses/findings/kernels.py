@@ -15,7 +15,7 @@ from gpuprof_widgets.analyses.findings.finding import (
     are_op_names,
     code,
     kernel_code,
-    longest_call,
+    calls_of_op,
     of_gpu_work,
     run_ns,
     share_of,
@@ -109,11 +109,12 @@ def gpu_ops(record: Record, *, gpu_op_share: float = 0.1) -> list[Finding]:
     more = more_communication(record, str(top["name"]), cost)
     after = f", the most after communication, {format_share(more)}" if more else ""
     text = (
-        f"{code(top['name'])} caused {format_share(top['device_self_share'])} of the GPU's work "
-        f"({format_ns(cost)} in {format_count(top['calls'], 'call')})"
+        f"{code(top['name'])} caused {format_ns(cost)} of GPU work in "
+        f"{format_count(top['calls'], 'call')} ({format_share(share)} of the time, "
+        f"{format_share(top['device_self_share'])} of all GPU work)"
         f"{after}{_next(table.iloc[1:3], gpu_op_share)}."
     )
-    where = longest_call(record, top["name"], "cpu_op")
+    where = calls_of_op(record, top["name"])
     title = f"{code(top['name'])} causes the most GPU work{' after communication' if more else ''}"
     remedy = _remedy(record, top["name"])
     return [Finding(text, cost, share, remedy=remedy, title=title, **where)]

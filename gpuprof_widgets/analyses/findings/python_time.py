@@ -57,8 +57,8 @@ KEEP = "It starts a process: start it once and keep it (a DataLoader: `persisten
 SHORT_NS = 10_000
 """Duration of a call below which the number of calls is the problem."""
 SHORT_CALLS = (
-    "One call takes only {each}: call it less often, or process many elements per call (ops on "
-    "whole tensors, NumPy)."
+    "On average a call takes only {each}: call it less often, or process many elements per call "
+    "(ops on whole tensors, NumPy)."
 )
 OTHERWISE = (
     "Look in it for loops over elements, which ops on whole tensors can replace, and for work "
@@ -136,7 +136,10 @@ def python_time(record: Record, *, python_share: float = PYTHON_SHARE) -> list[F
         f"({format_ns(cost)}{_in_calls(record, int(top['calls']))}{_called_by(record, top)})."
     )
     title = f"{subject} itself takes long"
-    return [Finding(text, cost, share, remedy=_remedy(record, top), title=title)]
+    function = function_labels(top.to_frame().T)[0]
+    return [
+        Finding(text, cost, share, remedy=_remedy(record, top), title=title, function=function)
+    ]
 
 
 def python_ns(record: Record) -> int:

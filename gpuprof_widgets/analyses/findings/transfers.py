@@ -24,6 +24,7 @@ from gpuprof_widgets.analyses.findings.finding import (
     of_gpu_work,
     run_ns,
     share_of,
+    shorter,
     slice_range,
     table_range,
 )
@@ -32,6 +33,7 @@ from gpuprof_widgets.analyses.gpu_work import COMMUNICATION, COPY, gpu_kinds
 from gpuprof_widgets.analyses.idle import stream_of
 from gpuprof_widgets.analyses.owners import line_of
 from gpuprof_widgets.analyses.streams import could_overlap, streams
+from gpuprof_widgets.analyses.what_if import saved_without_ns
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
@@ -43,6 +45,9 @@ REMEDIES = {
     "on the device (device=x.device).",
 }
 
+
+LITTLE = 0.1
+"""Share of exposed communication: where no more would be saved without it, it bounds nothing."""
 
 TITLES = {
     THERE_AND_BACK: "Data goes between CPU and GPU and straight back",
@@ -230,16 +235,21 @@ def _calls(trace: Trace) -> pd.DataFrame:
     )
 
 
+LATE_RANK = "Where it mostly waits, another rank is late: compare them with gpuprof ranks."
 EXPOSED_COMMUNICATION_REMEDY = (
     "Overlap it with compute (DDP and FSDP do so in the backward pass: smaller buckets begin "
     "earlier, larger ones cost less each), or send less, and less often: bf16, gradient "
-    "accumulation with no_sync(), a compression hook. Where it mostly waits, another rank is "
-    "late: compare them with gpuprof ranks."
+    f"accumulation with no_sync(), a compression hook. {LATE_RANK}"
 )
+BOUND_ELSEWHERE = f"First shorten what bounds the run (its critical path). {LATE_RANK}"
+"""The remedy where shorter communication alone would save little."""
 
 
 def exposed_communication(record: Record, *, communication_share: float = 0.1) -> list[Finding]:
     """Report each GPU (or the CPU, without one) that only communicates for 10 % of the run.
+
+    Its cost is by how much the run would be shorter if a GPU's communication cost nothing, where
+    the critical path tells: a run that its CPU bounds gains nothing from faster communication.
 
     ``communication_share``: Only communicating, on a GPU or a CPU (TB: over 10 % of the step).
     """
@@ -261,16 +271,22 @@ def _exposed_communication_finding(record: Record, row: dict[Any, Any]) -> Findi
     total = intervals.length(intervals.union(ts, ts + record.trace.slices["dur"].to_numpy()[rows]))
     name = str(record.trace.slices["name"].iloc[rows[int(shown.argmax())]])
     hidden, share = _hidden(exposed, total), format_share(row["share"])
+    on_cpu = row["state"] == HOST
+    saved = None if on_cpu else saved_without_ns(record, rows)
+    cost = exposed if saved is None else min(saved, exposed)
+    is_all = cost == exposed
     text = (
         f"{_communicating(row)} for {format_ns(exposed)} ({share} of the time): {hidden} of its "
         "communication was hidden behind compute; the most exposed call is "
-        f"{kernel_code(name)}, {format_ns(int(shown.max()))} of it."
+        f"{kernel_code(name)}, {format_ns(int(shown.max()))} of it"
     )
+    text += "." if is_all else f". If it cost nothing, {shorter(cost, record)}."
     evidence = tuple(rows[np.argsort(-shown, kind="stable")][:EVIDENCE])
     place = (int(start[longest]), int(end[longest]))
-    remedy, on_cpu = EXPOSED_COMMUNICATION_REMEDY, row["state"] == HOST
+    remedy = BOUND_ELSEWHERE if cost <= LITTLE * exposed else EXPOSED_COMMUNICATION_REMEDY
     title = f"{'The CPU' if on_cpu else gpu_name(device)} only communicates, and computes nothing"
-    return Finding(text, exposed, row["share"], *place, evidence, remedy, title=title)
+    cost_share = row["share"] if is_all else share_of(cost, run_ns(record))
+    return Finding(text, cost, cost_share, *place, evidence, remedy, title=title)
 
 
 def _hidden(exposed: int, total: int) -> str:

@@ -349,7 +349,9 @@ def wait_finding(
         f"{calls}{code(called)}{_on_line(record, row)}."
     )
     title = f"{_owner(row)} {does}: {code(called)}"
-    return Finding(text, ns, share, remedy=remedy, title=title, **_longest_blocking(record, row))
+    place = _longest_blocking(record, row)
+    function = "" if place else str(row["owner"])
+    return Finding(text, ns, share, remedy=remedy, title=title, function=function, **place)
 
 
 def _owner(row: dict[Any, Any]) -> str:

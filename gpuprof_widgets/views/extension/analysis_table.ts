@@ -37,7 +37,7 @@ export class AnalysisTableView extends TableView<PanelRow> {
   override connect_signals(): void {
     super.connect_signals()
     this.connect(this.model.tabs.properties.active.change, () => this.show_table())
-    this.connect(this.store.functions_called, () => this.show_functions())
+    this.connect(this.store.functions_called, (name) => this.show_functions(name))
   }
 
   override remove(): void {
@@ -79,13 +79,19 @@ export class AnalysisTableView extends TableView<PanelRow> {
     return [this.zoom_button]
   }
 
-  /** Shows the functions, with those that were found. */
-  private show_functions(): void {
+  /** Shows the functions: the one of this name is selected; "": with those that were found. */
+  private show_functions(name: string): void {
     const {store, model: {tabs}} = this
-    if (panel(store.data, PYTHON_PANEL) != null) {
-      tabs.active = PYTHON_PANEL
-      this.call_up()
+    const data = panel(store.data, PYTHON_PANEL)
+    if (data == null) {
+      return
     }
+    tabs.active = PYTHON_PANEL
+    const row = Array.from({length: data.length}, (_, at) => data.row_name(at)).indexOf(name)
+    if (row >= 0) {
+      select_rows(store, data, [row], data.row_text(row))
+    }
+    this.call_up()
   }
 
   /** Shows another analysis, if there is any. */

@@ -67,7 +67,7 @@ export class DiffBarView extends IcicleBarView {
 
   protected update(): void {
     const {graph} = this
-    this.about.textContent = graph.about
+    this.about.textContent = graph.problem == "" ? graph.about : graph.problem
     for (const mode of this.modes) {
       mode.setAttribute("aria-pressed", String(mode.dataset.mode == graph.mode))
     }

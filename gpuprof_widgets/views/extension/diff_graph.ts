@@ -236,7 +236,7 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
     const key = way.map(({name}) => name).join("\n")
     const rows = await Promise.all(stores.map(async (store, side) => {
       const {paths} = trees[side][node.nodes[side]] ?? {paths: []}
-      return await store.ask("path_instances", {source: this.source as FlameSource, paths}, this)
+      return await this.answer(store.ask("path_instances", {source: this.source as FlameSource, paths}, this))
     }))
     if (node.id > 0 && tree.find(way) == this.chosen) { // no other was picked meanwhile
       this.selected = way

@@ -16,8 +16,9 @@ export function finding_row(finding: FindingLine, actions: Actions, {is_open, ha
   const words = words_of(finding, actions)
   const head = [...has_costs ? [cost(finding)] : [], element("span", {class: "title"}, ...with_code(title))]
   const item = element("li", {}, words.length == 0 ? element("div", {class: "head"}, fold_mark(), ...head) : fold(head))
-  if (has_evidence(finding)) {
-    const about = "Zoom to the time range and highlight the events that this is about"
+  if (has_evidence(finding) || finding.function != "") {
+    const about = has_evidence(finding) ? "Zoom to the time range and highlight the events that this is about"
+      : "Select the function in the table of functions"
     item.append(button("show", {title: about, "aria-label": `show: ${title}`}, () => actions.show(finding)))
   }
   if (words.length > 0) {

@@ -3,7 +3,7 @@ import type * as p from "@bokehjs/core/properties"
 import {CALLER_LEVELS, MAX_LEVELS, type IcicleNode} from "./call_tree"
 import {button, choice, element} from "./element"
 import {
-  flame_sources, format_count, format_ns, format_share, has_library, totals,
+  flame_sources, flame_width, format_count, format_ns, format_share, has_library, totals,
   type FlameShape, type FlameSource, type FlameTime, type FlameView,
 } from "./engine"
 import {FlameGraph} from "./flame_graph"
@@ -136,7 +136,8 @@ export class FlameBarView extends IcicleBarView {
   protected update(): void {
     const {source, width} = this.graph
     this.matches.textContent = this.matches_text()
-    this.about.textContent = source == "cprofile" ? ESTIMATE : this.range_text()
+    const about = source == "cprofile" ? ESTIMATE : this.range_text()
+    this.about.textContent = this.graph.problem == "" ? about : this.graph.problem
     for (const button of this.widths) {
       button.setAttribute("aria-pressed", String(button.dataset.time == width))
       button.disabled = source == "cprofile" && button.dataset.time == "device"
@@ -158,10 +159,12 @@ export class FlameBarView extends IcicleBarView {
   }
 
   private range_text(): string {
-    const {window} = this.store
+    const {store: {window}, graph: {width, tree}} = this
     const {view, centre}: FlameShape = this.graph.shape
     const shape = view == "up" ? "self times of functions, callers below" : view == "around" ? `callers and callees of ${centre!.name}` : ""
-    return `${shape == "" ? "" : `${shape}: `}${this.graph.width == "cpu" ? "CPU time" : this.gpu_time()}, ${window == null ? "whole trace" : `selected range of ${format_ns(window[1] - window[0])}`}`
+    const time = width == "cpu" ? "CPU time" : this.gpu_time()
+    const range = window == null ? "whole trace" : `selected range of ${format_ns(window[1] - window[0])}`
+    return `${shape == "" ? "" : `${shape}: `}${time}, ${range}: ${format_ns(flame_width(tree.nodes[0], width))} in all`
   }
 
   /** Work of several streams or GPUs at once is more than the time in which they were busy. */

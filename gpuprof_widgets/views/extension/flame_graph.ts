@@ -274,7 +274,7 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     const marked = marked_rows(selection)
     const rows = selection.source == "search" ? selection.rows.filter((row) => on_gpu[row] == 1) : marked.length == 1 ? marked : []
     return rows.length == 0 ? new Set()
-      : new Set(await this.store.ask("row_paths", {source: source as FlameSource, rows: Int32Array.from(rows)}, this))
+      : new Set(await this.answer(this.store.ask("row_paths", {source: source as FlameSource, rows: Int32Array.from(rows)}, this)))
   }
 
   private reveal(id: number): void {
@@ -308,7 +308,7 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     const {shape} = tree
     const path = tree.path(node.id)
     const is_root = node.id == 0 && function_of(node) == null
-    const rows = is_root ? null : await store.ask("path_instances", {source: source as FlameSource, paths: node.paths}, this)
+    const rows = is_root ? null : await this.answer(store.ask("path_instances", {source: source as FlameSource, paths: node.paths}, this))
     const called = this.is_caller(node) ? path[this.shape.view == "up" ? 1 : 0] : node
     if (tree.find(path) == this.chosen) { // no other was picked meanwhile
       this.selected = path

@@ -29,6 +29,8 @@ export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer impl
   protected selected: Node[] = []
   /** Comes when the tree is that of the present range, a moment after the range has changed. */
   protected rebuilt: Promise<void> = Promise.resolve()
+  /** Why calls or paths that were asked for last are not shown; "" where they are. */
+  problem = ""
   private is_settling = false
   private prepared: Promise<void> | null = null
 
@@ -66,6 +68,22 @@ export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer impl
     } finally {
       this.is_settling = false
     }
+  }
+
+  /** Returns the answer of the engine; where it fails, nothing, and the heading says why. */
+  protected async answer(asked: Promise<Int32Array>): Promise<Int32Array> {
+    let rows: Int32Array = new Int32Array(0)
+    let problem = ""
+    try {
+      rows = await asked
+    } catch (error) {
+      problem = `The calls could not be found: ${String(error)}`
+    }
+    if (problem != this.problem) {
+      this.problem = problem
+      this.settle(() => this.tree_changed.emit())
+    }
+    return rows
   }
 
   prepare(): Promise<void> {

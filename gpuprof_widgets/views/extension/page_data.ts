@@ -56,7 +56,7 @@ const row = whole(-1, 2 ** 31)
 const moment = whole()
 
 const evidence = {start: optional_number, end: optional_number, rows: list(row), events: whole(0)}
-const finding = {...evidence, title: text, text, remedy: text, cost: number, share: number, line: row, look_at: text}
+const finding = {...evidence, title: text, text, remedy: text, cost: number, share: number, line: row, look_at: text, function: text}
 const card = fields({...evidence, label: text, value: text, detail: text, about: text, panel: text, view: text})
 const remark = fields({text, start: number, end: number})
 

@@ -78,6 +78,10 @@ export class ReportHeaderView extends PanelView {
 
   private show(finding: FindingLine): void {
     const store = this.store_of(finding)
+    if (!has_evidence(finding)) {
+      store.functions_called.emit(finding.function)
+      return
+    }
     light_up(store, finding, finding.text == "" ? finding.title : finding.text)
     store.called_up.emit(false)
   }

@@ -186,7 +186,7 @@ export class SearchView extends PanelView {
     if (event.key == "Enter" && !event.isComposing) {
       this.light_again()
       if (this.functions.size > 0 && !this.has_events) {
-        this.store.functions_called.emit()
+        this.store.functions_called.emit("")
       } else {
         step_instance(this.store, event.shiftKey ? -1 : 1)
       }

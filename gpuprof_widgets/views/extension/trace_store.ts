@@ -84,8 +84,8 @@ export class TraceStore extends Model implements Part {
   keys_called: Signal0<this>
   /** Calls the timeline onto the screen, with what is selected; says whether it takes the focus. */
   called_up: Signal<boolean, this>
-  /** Calls the table of functions onto the screen, with what was found there. */
-  functions_called: Signal0<this>
+  /** Calls the table of functions onto the screen, with the function of this name, with what was found there for "". */
+  functions_called: Signal<string, this>
 
   static {
     this.define<TraceStoreProps>(({Bool, Float, List, Nullable, Ref, Str, Tuple, Unknown}) => ({
@@ -119,7 +119,7 @@ export class TraceStore extends Model implements Part {
     this.was_reset = new Signal0(this, "was_reset")
     this.keys_called = new Signal0(this, "keys_called")
     this.called_up = new Signal(this, "called_up")
-    this.functions_called = new Signal0(this, "functions_called")
+    this.functions_called = new Signal(this, "functions_called")
     this.journal = new Journal(this)
     this.ruler = new Ruler(this, this.journal)
     this.ready = this.decode()
