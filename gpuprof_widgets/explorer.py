@@ -6,7 +6,7 @@ report with Python; without its kernel the plain report is all that there is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from itertools import count
 from typing import Any
@@ -98,6 +98,7 @@ class Explorer(anywidget.AnyWidget):
     ).tag(sync=True)
     _rows = Bytes().tag(sync=True, from_json=lambda buffer, _: bytes(buffer))
     _about = Unicode().tag(sync=True)
+    _is_finding = Bool(help="whether a finding says what is selected").tag(sync=True)
     _uid = Unicode(help="names the reports; what follows the dash, their profile").tag(sync=True)
     _noun = Unicode().tag(sync=True)
     _names = List(Unicode()).tag(sync=True)
@@ -172,9 +173,9 @@ class Explorer(anywidget.AnyWidget):
         place = focus(self.profile)
         if place is not None:
             if place["range_ns"]:
-                self._brush((place["range_ns"][0], place["range_ns"][1]))
+                self._look_at((place["range_ns"][0], place["range_ns"][1]), place["rows"])
             self.selection = place["rows"]
-            self._about = place["about"]
+            self._about, self._is_finding = place["about"], True
 
     @property
     def _whole(self) -> Range:
@@ -214,23 +215,39 @@ class Explorer(anywidget.AnyWidget):
     def selection(self, wanted: Selection) -> None:
         rows = selected_rows(self.profile, wanted)
         with self.hold_sync():
-            self._about = about_selection(wanted)
+            self._about, self._is_finding = about_selection(wanted), False
             self._rows = rows.tobytes()
 
     def show(self, finding: Finding) -> None:
         """Bring a finding onto the screen: its range is brushed and its slices are selected."""
         with self.hold_sync():
             if finding.start_ns is not None and finding.end_ns is not None:
-                self._brush((finding.start_ns, finding.end_ns))
+                self._look_at((finding.start_ns, finding.end_ns), finding.rows)
             self.selection = finding.rows
-            self._about = finding.text
+            self._about, self._is_finding = finding.text, True
         self.send(CALL_UP)
+
+    def _look_at(self, place: Range, rows: Sequence[int]) -> None:
+        """Brush a range and bring it into view; a moment, which has no numbers, with its slices."""
+        start, end = place
+        if end - start > 1:
+            self._brush(place)
+            return
+        self.range = self._whole
+        if rows:
+            slices = self.profile.trace.slices.iloc[list(rows)]
+            start = min(start, int(slices["ts"].min()))
+            end = max(end, int((slices["ts"] + slices["dur"]).max()))
+        self._view((start, end))
 
     def _brush(self, brushed: Range) -> None:
         """Brush a range and bring it into view."""
-        start, end = brushed
-        margin = (end - start) // MARGIN
         self.range = brushed
+        self._view(brushed)
+
+    def _view(self, seen: Range) -> None:
+        start, end = seen
+        margin = (end - start) // MARGIN
         self.visible = (start - margin, end + margin)
 
     def on_change(self, callback: Callback, remove: bool = False) -> None:

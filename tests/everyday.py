@@ -608,4 +608,51 @@ for step in range(32):
         (),
         ("backward", "loop_indexing"),
     ),
+    Everyday(
+        "a history of states that is cloned in every step",
+        """
+import torch
+torch.manual_seed(0)
+state = torch.randn(256, 256)
+history = torch.zeros(40, 256, 256)
+""",
+        """
+for step in range(40):
+    state = torch.tanh(state * 1.01)
+    history[step] = state.clone()
+    before = history.clone()
+    change = (before[step] - state).abs().max()
+""",
+        ("cpu_copies",),
+    ),
+    Everyday(
+        "predictions collected by torch.cat",
+        """
+import torch
+torch.manual_seed(0)
+x = torch.randn(200, 512, 64)
+w = torch.randn(64, 64)
+""",
+        """
+out = torch.empty(0, 64)
+for batch in x:
+    out = torch.cat([out, batch @ w])
+""",
+        ("growing_cat",),
+        ("loop_indexing",),
+    ),
+    Everyday(
+        "heads that are split, transposed and joined again",
+        """
+import torch
+torch.manual_seed(0)
+q, k, v = (torch.randn(4, 8, 128, 64) for _ in range(3))
+""",
+        """
+for _ in range(4):
+    weights = torch.softmax(q @ k.transpose(-2, -1) / 8, -1)
+    out = (weights @ v).transpose(1, 2).reshape(4, 128, 512)
+    q = torch.cat([piece.tanh() for piece in out.split(64, -1)], -1).reshape(4, 8, 128, 64)
+""",
+    ),
 ]

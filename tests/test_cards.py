@@ -71,6 +71,14 @@ def test_the_cards_of_a_training_step() -> None:
     assert names.iloc[list(calls)].tolist() == ["aten::mm"]
 
 
+@pytest.mark.parametrize(("waited", "has_card"), [(10, True), (9, False)])
+def test_a_wait_for_input_of_less_than_a_hundredth_has_no_card(waited: int, has_card: bool) -> None:
+    record = trace_of(
+        annotation(LOADING, ts=0, dur=waited), op("aten::mm", ts=waited, dur=1000 - waited)
+    )
+    assert ("input_wait" in cards(record)) == has_card
+
+
 def test_the_op_after_communication_is_called_so() -> None:
     record = trace_of(
         op("aten::mm", ts=0, dur=9), annotation("nccl:all_reduce", ts=10, dur=5),

@@ -120,6 +120,19 @@ def test_show_brushes_and_selects_what_a_finding_is_about(
     assert sent == [CALL_UP]
 
 
+def test_a_finding_on_a_moment_is_shown_with_its_slices_and_brushes_nothing(
+    explorer: Explorer,
+) -> None:
+    explorer.range = (10, 20)
+    slices = explorer.profile.trace.slices
+    start, dur = (int(slices[column].iloc[2]) for column in ("ts", "dur"))
+    explorer.show(Finding("the peak", start_ns=start + 1, end_ns=start + 2, rows=(2,)))
+    assert explorer.range == explorer._whole
+    first, last = explorer.visible
+    assert first <= start < start + dur <= last
+    assert last - first <= 2 * dur
+
+
 def test_on_change_is_called_after_each_change_until_it_is_removed(explorer: Explorer) -> None:
     seen: list[tuple[tuple[int, int], int]] = []
 

@@ -13,7 +13,8 @@ import torch
 from gpuprof_widgets.analyses.findings import FINDINGS, Finding, findings
 from gpuprof_widgets.analyses.findings.finding import code, function_name
 from gpuprof_widgets.analyses.operators import operators
-from gpuprof_widgets.analyses.python_calls import python_calls
+from gpuprof_widgets.analyses.python_calls import function_labels, python_calls
+from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.options import Options
@@ -518,8 +519,8 @@ def test_dataloader_waits_are_summed_and_the_remedy_fits_the_loader() -> None:
     )
     finding = only("dataloader", record)
     assert finding.text == (
-        "62 % of the time (620 ns of 1.00 µs) went into waiting for the DataLoader, in 2 waits, the "
-        "longest 400 ns."
+        "62 % of the time (620 ns of 1.00 µs) went into waiting for the DataLoader, in 2 waits, "
+        "the longest 400 ns."
     )
     assert "num_workers" in finding.remedy
     assert (finding.start_ns, finding.end_ns) == (0, 400)
@@ -643,8 +644,8 @@ def test_without_gpu_the_cpu_ops_are_ranked() -> None:
     )  # fmt: skip
     finding = only("cpu_ops", record)
     assert finding.text == (
-        "`aten::copy_` took 596 ns in 1 call (60 % of the time, 63 % of CPU op time), then `aten::addmm` 36 %; "
-        "PyTorch sees no GPU here."
+        "`aten::copy_` took 596 ns in 1 call (60 % of the time, 63 % of CPU op time), then "
+        "`aten::addmm` 36 %; PyTorch sees no GPU here."
     )
     assert finding.cost_ns == 596
     assert (finding.start_ns, finding.end_ns) == (400, 1000)
@@ -699,7 +700,7 @@ def products(*durations: int, **metadata: Any) -> Record:
         ((20, 20, 20, 90, 90, 90, 20), {}, "The median call takes 20.0 µs: smaller sizes"),
         ((*[10] * 90, *[500] * 10), {}, "A few of the calls, of up to 500 µs, take most of "
          "that; the median call takes 10.0 µs: check whether their tensors are larger"),
-        ((900, *[10] * 99), {}, "The median call takes 10.0 µs, much of it overhead that any op has"),
+        ((900, *[10] * 99), {}, "The median call takes 10.0 µs, much of it overhead"),
     ],
 )  # fmt: skip
 def test_of_a_cpu_op_most_of_which_is_one_call_or_few_it_says_so(
@@ -908,7 +909,10 @@ def test_a_built_in_function_is_named_with_who_called_it() -> None:
 
 @pytest.mark.parametrize(
     ("calls", "remedy"),
-    [(1_000, "On average a call takes only 9.00 µs: call it less often"), (900, "Look in it for loops")],
+    [
+        (1_000, "On average a call takes only 9.00 µs: call it less often"),
+        (900, "Look in it for loops"),
+    ],
 )
 def test_a_function_that_is_called_often_is_to_be_called_less(calls: int, remedy: str) -> None:
     record = trace_of(calls=calls_of((None, "fib", calls, 9_000_000)))
@@ -995,6 +999,13 @@ def test_a_function_that_calls_what_takes_long_is_not_one_of_short_calls() -> No
     finding = only("python_time", record)
     assert "`cell.py:1(step)` itself took 53 %" in finding.text
     assert finding.remedy.startswith("Look in it for loops")
+
+
+def test_a_finding_on_a_function_names_its_row_in_the_table_of_functions() -> None:
+    record = python_function(500)
+    finding = only("python_time", record)
+    assert finding.function in function_labels(python_time(record))
+    assert finding.rows == ()
 
 
 def test_a_cell_without_any_torch_says_so_and_names_its_python_function() -> None:
@@ -1529,6 +1540,15 @@ def test_what_an_op_takes_in_the_backward_pass_counts_for_the_line_of_the_forwar
     assert finding.remedy.endswith(
         " Look at line 4, whose backward pass that mostly is: `z = m(y)`."
     )
+
+
+def test_all_calls_of_the_costliest_op_are_its_evidence() -> None:
+    record = trace_of(
+        op("aten::mm", ts=0, dur=50), op("aten::add", ts=60, dur=5), op("aten::mm", ts=100, dur=70)
+    )
+    finding = only("cpu_ops", record)
+    assert finding.rows == (0, 2)
+    assert (finding.start_ns, finding.end_ns) == (100, 170)
 
 
 def test_the_line_to_look_at_of_a_gpu_op_is_where_most_of_its_kernels_were_launched() -> None:

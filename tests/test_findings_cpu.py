@@ -247,8 +247,8 @@ def test_what_is_no_op_to_make_faster_does_not_lead(name: str) -> None:
     finding = of_ops(trace_of(*ops, op(name, ts=100_000, dur=900_000)))
     assert finding.text == (
         "No GPU activity was recorded. `aten::mm` took 30.0 µs in 1 call (3.0 % of the time, 60 % "
-        f"of CPU op time), then `aten::add` 40 %. Not counted, as no op computes there: {PLUMBING[name]} 900 µs "
-        f"(`{name}`)."
+        "of CPU op time), then `aten::add` 40 %. Not counted, as no op computes there: "
+        f"{PLUMBING[name]} 900 µs (`{name}`)."
     )
     assert finding.cost_ns == 30_000
     little = of_ops(trace_of(*ops, op(name, ts=100_000, dur=50_000)))
@@ -269,7 +269,9 @@ def test_what_torch_compile_runs_to_compile_is_its_own_and_what_it_compiled_is_n
     assert is_compiling(trace).tolist() == [True, True, False, False]
     assert is_dispatch(trace).tolist() == [False, False, True, False]
     finding = of_ops(trace_of(*rows))
-    assert "`aten::mul` took 200 ns in 1 call (22 % of the time, 100 % of CPU op time)" in finding.text
+    assert (
+        "`aten::mul` took 200 ns in 1 call (22 % of the time, 100 % of CPU op time)" in finding.text
+    )
     assert finding.start_ns == 610
 
 

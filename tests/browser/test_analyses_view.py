@@ -412,3 +412,16 @@ def test_a_key_of_pstats_opens_the_python_functions_in_that_order(
         expect(report.table.locator("th[aria-sort=descending]")).to_contain_text("CPU self")
     report = open_report(record)
     expect(rows(report, "Python functions").first).not_to_be_visible()
+
+
+def test_show_of_a_finding_on_a_function_selects_its_row(open_report: Open) -> None:
+    """cProfile does not say when it ran: the table of functions has it, the timeline does not."""
+    calls = calls_of((None, "main", 1, 20 * MS), ("main", "step", 3, 60 * MS))
+    ops = [op("aten::mm", ts=0, dur=MS), op("aten::add", ts=98 * MS, dur=MS)]
+    report = open_report(trace_of(*ops, calls=calls))
+    report.page.get_by_role("button", name="show: The Python function").click()
+    expect(tab(report, "Python functions")).to_have_attribute("aria-selected", "true")
+    chosen = report.page.locator("tr[aria-selected=true]")
+    expect(chosen).to_contain_text("(step)")
+    expect(chosen).to_be_in_viewport()
+    expect(report.selection_text).to_contain_text("has no events on the timeline")

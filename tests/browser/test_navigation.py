@@ -337,6 +337,19 @@ def test_show_leaves_a_timeline_on_screen_where_it_is(
     assert report.page.evaluate("window.scrollY") == 0
 
 
+def test_show_marks_a_moment_and_brushes_nothing(
+    open_report: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A moment has no numbers: it is shown with its events."""
+    at_a_moment = finding([2, 20], events=2) | {"end": 5 * MS + 1}
+    report = with_finding(open_report, monkeypatch, at_a_moment)
+    report.page.set_viewport_size({"width": 1280, "height": 1200})
+    report.page.get_by_role("button", name="show:").click()
+    assert state(report, "store.window") is None
+    assert is_on_screen(report, 2)
+    expect(report.selection_text).to_contain_text("2 events and 1 time range highlighted")
+
+
 def test_details_hold_the_sentence_of_a_finding(
     open_report: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

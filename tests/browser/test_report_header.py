@@ -17,7 +17,7 @@ from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.views import page as report_data
 from gpuprof_widgets.views import report as static_report
 from gpuprof_widgets.views.cards import cards
-from tests.browser.conftest import SCREENSHOTS, Lab
+from tests.browser.conftest import Lab, Screenshot
 from tests.browser.report_page import Open, Report, too_faint
 from tests.traces import Shared, annotation, block, cell_line, copy, kernel, op, runtime, trace_of
 
@@ -164,13 +164,16 @@ def card(report: Report, label: str) -> Locator:
     return report.page.get_by_role("group", name="Summary").get_by_role("button", name=label)
 
 
-@pytest.fixture
-def still(open_report: Open) -> Report:
-    """The report on a low screen, which scrolls at once."""
-    report = open_report(slow())
+def on_a_low_screen(report: Report) -> Report:
+    """It scrolls at once."""
     report.page.emulate_media(reduced_motion="reduce")
     report.page.set_viewport_size({"width": 1280, "height": 500})
     return report
+
+
+@pytest.fixture
+def still(open_report: Open) -> Report:
+    return on_a_low_screen(open_report(slow()))
 
 
 def test_the_card_of_the_top_op_leads_to_its_row(still: Report) -> None:
@@ -189,6 +192,21 @@ def test_the_card_of_the_gpu_leads_to_the_breakdown(still: Report) -> None:
     expect(tab).to_be_focused()
     expect(still.page.get_by_role("table", name=tab.inner_text())).to_be_in_viewport()
     assert tab.inner_text() == "Breakdown"
+
+
+def test_the_card_of_the_communication_leads_to_the_collectives(open_report: Open) -> None:
+    record = trace_of(
+        op("c10d::allreduce_", ts=0, dur=10 * MS),
+        runtime("cudaLaunchKernel", ts=MS, dur=MS),
+        kernel("ncclDevKernel_AllReduce", ts=20 * MS, dur=50 * MS, stream=20, launched_by=1),
+    )
+    report = on_a_low_screen(open_report(record))
+    card(report, "Exposed communication").click()
+    tab = report.page.get_by_role("tab", selected=True)
+    expect(tab).to_have_text("Collectives")
+    expect(tab).to_be_in_viewport()
+    expect(tab).to_be_focused()
+    expect(report.page.get_by_role("table", name="Collectives")).to_be_in_viewport()
 
 
 def test_the_card_of_the_input_lights_up_the_waits(still: Report) -> None:
@@ -216,7 +234,7 @@ def test_the_card_of_the_time_shows_all_of_it(still: Report) -> None:
 def top_part(page: Page) -> float:
     """Pixels from the title to the end of the search box."""
     first = page.get_by_role("heading", level=2).first.bounding_box()
-    last = page.get_by_role("search").first.bounding_box()
+    last = page.get_by_role("group", name="Search and its result").first.bounding_box()
     assert first is not None
     assert last is not None
     return last["y"] + last["height"] - first["y"]
@@ -239,7 +257,9 @@ def test_the_timeline_is_on_the_first_screen(open_report: Open, shared: Shared, 
         assert page.evaluate("document.documentElement.scrollWidth") <= 900
 
 
-def test_the_timeline_is_on_the_first_screen_in_jupyterlab(browser: Browser, lab: Lab) -> None:
+def test_the_timeline_is_on_the_first_screen_in_jupyterlab(
+    browser: Browser, lab: Lab, screenshot: Screenshot
+) -> None:
     record = slow()
     Profile(record.trace, record.calls, record.metadata).save(str(lab.root / "slow.gpuprof"))
     kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
@@ -251,8 +271,7 @@ def test_the_timeline_is_on_the_first_screen_in_jupyterlab(browser: Browser, lab
     report = Report.wait(page)
     cell = page.locator(".jp-CodeCell .jp-Cell-inputWrapper").first
     cell.evaluate("cell => cell.scrollIntoView({block: 'start'})")
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=SCREENSHOTS / "header_in_jupyterlab.png")
+    screenshot(page, "header_in_jupyterlab")
     assert top_part(page) <= ABOVE_THE_TIMELINE
     tracks = report.timeline.bounding_box()
     assert tracks is not None
@@ -273,7 +292,7 @@ def test_a_high_screen_has_the_first_finding_unfolded(open_report: Open) -> None
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_header_is_legible_and_nothing_moves_under_the_pointer(
-    open_report: Open, scheme: str
+    open_report: Open, screenshot: Screenshot, scheme: str
 ) -> None:
     report = open_report(slow())
     report.use_scheme(scheme)
@@ -281,8 +300,7 @@ def test_the_header_is_legible_and_nothing_moves_under_the_pointer(
         "heads => heads.forEach(head => head.click())"
     )
     assert too_faint(report.page) == []
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    report.page.screenshot(path=SCREENSHOTS / f"header_{scheme}.png")
+    screenshot(report.page, f"header_{scheme}")
     before = report.timeline.bounding_box()
     for each in [card(report, "GPU busy"), rows_of(report).first.get_by_role("button").first]:
         each.hover()

@@ -49,7 +49,7 @@ def box(report: Report) -> Locator:
 
 
 def result(report: Report) -> Locator:
-    return report.page.get_by_role("search").get_by_role("status")
+    return report.page.get_by_role("group", name="Search and its result").get_by_role("status")
 
 
 def lit(report: Report) -> list[str]:
@@ -119,7 +119,9 @@ def test_a_pattern_is_a_regular_expression_on_request(open_report: Open) -> None
     report = open_report(step())
     box(report).fill("^aten::(mm|relu)$")
     expect(result(report)).to_have_text("No name matches")
-    regex = report.page.get_by_role("search").get_by_role("button", name="Regular expression")
+    regex = report.page.get_by_role("group", name="Search and its result").get_by_role(
+        "button", name="Regular expression"
+    )
     regex.click()
     expect(result(report)).to_have_text("3 events of 2 names · CPU 4.00 ms")
     box(report).fill("aten::(")
@@ -157,7 +159,9 @@ def test_slash_focuses_the_box_from_everywhere(open_report: Open, place: str) ->
 def test_enter_walks_the_matches_and_escape_clears(open_report: Open) -> None:
     report = open_report(step())
     box(report).fill("gemm")
-    steps = report.page.get_by_role("search").get_by_role("group", name="Selected events")
+    steps = report.page.get_by_role("group", name="Search and its result").get_by_role(
+        "group", name="Selected events"
+    )
     expect(steps).to_contain_text("– of 2")
     names = ["ampere_sgemm_128x64", "cutlass_GEMM"]
     presses = [("Enter", 0), ("Enter", 1), ("Enter", 0), ("Shift+Enter", 1), ("Shift+Enter", 0)]
@@ -324,7 +328,9 @@ def test_one_box_searches_all_traces_of_a_page(open_report: Open, tmp_path: Path
     shown.select_option(label="Ops by CPU self time of the run")
     row = page.get_by_role("table", name="What differs").locator("tbody tr", has_text="aten::mm")
     expect(row.first).to_have_attribute("aria-selected", "true")
-    steps = page.get_by_role("search").get_by_role("group", name="Selected events")
+    steps = page.get_by_role("group", name="Search and its result").get_by_role(
+        "group", name="Selected events"
+    )
     seen = []
     for place in (1, 2, 3, 1):
         box(report).press("Enter")

@@ -137,9 +137,7 @@ def python_time(record: Record, *, python_share: float = PYTHON_SHARE) -> list[F
     )
     title = f"{subject} itself takes long"
     function = function_labels(top.to_frame().T)[0]
-    return [
-        Finding(text, cost, share, remedy=_remedy(record, top), title=title, function=function)
-    ]
+    return [Finding(text, cost, share, remedy=_remedy(record, top), title=title, function=function)]
 
 
 def python_ns(record: Record) -> int:

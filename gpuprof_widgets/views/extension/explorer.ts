@@ -6,7 +6,7 @@ import type {TraceStore} from "./trace_store"
  * the choices of the views, null where Python has made none. `_uid` names the reports of the profile that is shown.
  */
 export type SharedState = {
-  range: [number, number], visible: [number, number], _rows: DataView, _about: string, _uid: string,
+  range: [number, number], visible: [number, number], _rows: DataView, _about: string, _is_finding: boolean, _uid: string,
 } & {[name in Choice]: string | null}
 
 /** Properties of the store that are traits of the same names. */
@@ -47,6 +47,7 @@ function tell(store: TraceStore, kernel: Kernel): void {
   CHOICES.forEach((name) => kernel.set(name, store[name]))
   if (store.rows_kept && !same_rows(rows_in(kernel), rows_of(store.selection))) {
     kernel.set("_about", store.selection?.text ?? "")
+    kernel.set("_is_finding", store.selection?.source == "finding")
     kernel.set("_rows", bytes_of(rows_of(store.selection)))
   }
   kernel.save_changes()
@@ -146,7 +147,8 @@ function show_rows(store: TraceStore, kernel: Kernel): void {
   if (store.rows_kept && !same_rows(rows, rows_of(store.selection))) {
     const labels = new Set(Array.from(rows, (row) => store.data.label[row]))
     const text = kernel.get("_about")
-    store.choose(rows.length == 0 ? null : {source: "explorer", row: rows.length == 1 ? rows[0] : -1, rows, key: `${text} ${rows.join()}`, labels, text})
+    const source = kernel.get("_is_finding") ? "finding" : "explorer"
+    store.choose(rows.length == 0 ? null : {source, row: rows.length == 1 ? rows[0] : -1, rows, key: `${text} ${rows.join()}`, labels, text})
   }
 }
 

@@ -20,7 +20,7 @@ const SOURCES: Record<FlameSource, string> = {
 export abstract class IcicleBarView extends PanelView {
   protected readonly css = BAR_CSS
   protected readonly about = element("span", {class: "note"})
-  protected readonly crumbs = element("nav", {class: "crumbs", "aria-label": "Zoomed path"})
+  protected readonly crumbs = element("div", {class: "crumbs", role: "group", "aria-label": "Zoomed path"})
 
   private source: HTMLSelectElement | null = null
 

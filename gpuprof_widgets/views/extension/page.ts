@@ -278,7 +278,7 @@ function empty_plot(x_range: Range1d, renderer: Renderer, attributes: Partial<Pl
 function time_axis(): LinearAxis {
   return new LinearAxis({
     formatter: new EngineeringTimeFormatter(),
-    ticker: new BasicTicker({desired_num_ticks: 7}),
+    ticker: new BasicTicker({desired_num_ticks: 7, min_interval: 1}), // times are whole ns
     major_label_policy: new NoOverlap(),
     major_label_text_font_size: "11px",
     major_tick_in: 0,

@@ -71,7 +71,7 @@ export class SearchView extends PanelView {
     this.result = element("span", {class: "number muted", role: "status", "aria-label": "Search result"})
     this.steps = new InstanceSteps(this.store)
     this.steps.update(false)
-    const row = element("div", {class: "row", role: "search"}, element("kbd", {"aria-hidden": "true"}, "/"), this.box, this.regex, this.steps.el, this.result)
+    const row = element("div", {class: "row", role: "group", "aria-label": "Search and its result"}, element("kbd", {"aria-hidden": "true"}, "/"), this.box, this.regex, this.steps.el, this.result)
     this.sheet = new KeySheet(this.store, row)
     return [row, this.sheet.el]
   }

@@ -48,17 +48,43 @@ export const EVIDENCE_MARGIN = 0.25
 
 /** Zooms to a range, which is brushed, and selects the events. */
 export function light_up(store: TraceStore, evidence: Evidence, text: string): void {
-  const {start, end} = evidence
-  if (start != null && end != null) {
-    store.brush([start, end])
-    zoom_to(store, start, end, EVIDENCE_MARGIN)
+  const place = place_of(store, evidence)
+  if (place != null) {
+    store.brush(place.brushed)
+    zoom_to(store, ...place.shown, EVIDENCE_MARGIN)
   }
   store.choose(selection_of(store, evidence, text))
 }
 
-export function selection_of(store: TraceStore, {rows, events}: Evidence, text: string): Selection {
+/**
+ * Returns the range that evidence brushes and the one that shows it, null where it is about no time. A moment, which has no
+ * numbers, is shown with its events.
+ */
+export function place_of(store: TraceStore, evidence: Evidence): {brushed: [number, number] | null, shown: [number, number]} | null {
+  const {start, end, rows} = evidence
+  if (start == null || end == null) {
+    return null
+  }
+  if (!is_moment(store, evidence)) {
+    return {brushed: [start, end], shown: [start, end]}
+  }
+  const {data, visible} = store
+  const half = rows.length > 0 ? 0 : (visible.end - visible.start) / (2 + 4 * EVIDENCE_MARGIN)
+  const starts = rows.map((row) => data.ns(data.ts[row]))
+  const ends = rows.map((row) => data.ns(data.end[row]))
+  return {brushed: null, shown: [Math.min(start - half, ...starts), Math.max(end + half, ...ends)]}
+}
+
+function is_moment(store: TraceStore, {start, end}: Evidence): boolean {
+  return start != null && end != null && end - start <= store.data.header.tick_ns
+}
+
+/** Selects the events, and marks a moment. */
+export function selection_of(store: TraceStore, evidence: Evidence, text: string): Selection {
+  const {start, end, rows, events} = evidence
   const labels = new Set(rows.map((row) => store.data.label[row]))
-  return {source: "finding", row: -1, rows: Int32Array.from(rows), key: text, labels, text, events}
+  const ranges: [number, number, number][] = is_moment(store, evidence) ? [[start!, end!, -1]] : []
+  return {source: "finding", row: -1, rows: Int32Array.from(rows), ranges, key: text, labels, text, events}
 }
 
 export type Focus = Evidence & {text: string}

@@ -7,6 +7,9 @@ import {cell_text, format_share, type Cell, type PanelData} from "./engine"
 const ROOM = 700
 const LETTER = 6.5
 
+/** Bars below each other without a scroll bar, which the keyboard has to reach. */
+const ROWS_WITHOUT_SCROLLING = 15
+
 /** Rows of one group and part are one part of a bar. */
 type Part = {rows: number[], name: string, value: number}
 
@@ -63,7 +66,7 @@ export function stacked_bars(
   const colours = names.filter((name) => used.has(name)).map((name): [string, string] => [css(part_colour(name)), name])
   return most == 0 ? [] : [
     legend(`Colours of ${data.title}`, colours),
-    element("div", {class: "bars", role: "group", "aria-label": `${data.title} as bars`}, ...cells),
+    element("div", {class: "bars", role: "group", "aria-label": `${data.title} as bars`, tabindex: groups.size > ROWS_WITHOUT_SCROLLING ? 0 : null}, ...cells),
   ]
 }
 

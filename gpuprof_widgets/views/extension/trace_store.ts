@@ -13,7 +13,7 @@ import type {KeyedView} from "./keys"
 import {decode_record, type Answers} from "./record"
 import type {Remark} from "./remarks"
 import {Ruler} from "./ruler"
-import {EVIDENCE_MARGIN, same_selection, selection_of, type FindingLine, type Focus, type Selection} from "./selection"
+import {EVIDENCE_MARGIN, place_of, same_selection, selection_of, type FindingLine, type Focus, type Selection} from "./selection"
 import {Theme} from "./theme"
 import {zoom_to} from "./zoom"
 
@@ -152,12 +152,13 @@ export class TraceStore extends Model implements Part {
 
   /** Shows the place at which the report's author wants it to open, from which the views begin. */
   private open(): void {
-    const place = this.focus as Focus | null
-    if (place?.start != null && place.end != null) {
-      this.setv({window: this.clipped([place.start, place.end])}, {silent: true})
-      zoom_to(this, place.start, place.end, EVIDENCE_MARGIN)
+    const focus = this.focus as Focus | null
+    const place = focus == null ? null : place_of(this, focus)
+    if (place != null) {
+      this.setv({window: place.brushed == null ? null : this.clipped(place.brushed)}, {silent: true})
+      zoom_to(this, ...place.shown, EVIDENCE_MARGIN)
     }
-    this.selection = place == null ? null : selection_of(this, place, place.text)
+    this.selection = focus == null ? null : selection_of(this, focus, focus.text)
   }
 
   get finding_lines(): FindingLine[] {
