@@ -972,7 +972,7 @@ def test_what_starts_workers_is_input_and_no_python(
     region: str, also: list[tuple[str | None, str, int, int]], named: str
 ) -> None:
     record = trace_of(annotation(region, ts=0, dur=12 * MS), calls=starting_workers(*also))
-    assert f"The Python function {named} itself" in only("python_time", record).text
+    assert f" function {named} itself" in only("python_time", record).text
 
 
 def test_of_a_range_nothing_is_said_of_functions_that_cprofile_counted() -> None:
@@ -1537,9 +1537,7 @@ def test_what_an_op_takes_in_the_backward_pass_counts_for_the_line_of_the_forwar
         op("aten::mm", ts=280, dur=45),
     )
     (finding,) = [one for one in findings(record) if one.rule == "cpu_ops"]
-    assert finding.remedy.endswith(
-        " Look at line 4, whose backward pass that mostly is: `z = m(y)`."
-    )
+    assert finding.remedy.endswith(" Look at line 4 (mostly its backward pass): `z = m(y)`.")
 
 
 def test_all_calls_of_the_costliest_op_are_its_evidence() -> None:

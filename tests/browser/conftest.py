@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,10 @@ RUN_MS = 300_000
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark the browser tests before pytest deselects by marks."""
+    """Mark the tests before pytest deselects any; `-k screenshots` means those that write one."""
     item.add_marker(pytest.mark.browser)
+    if isinstance(item, pytest.Function) and "screenshot" in item.fixturenames:
+        item.extra_keyword_matches.add("screenshots")
 
 
 @pytest.hookimpl(trylast=True)  # after pytest has grouped the tests by the traces that they share
@@ -96,6 +98,23 @@ def open_report(browser: Browser, tmp_path: Path) -> Iterator[Open]:
     assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
     assert errors == []
     context.close()
+
+
+Screenshot = Callable[[Page, str], None]
+"""What the fixture `screenshot` is: it writes what a page shows, under a name."""
+
+
+@pytest.fixture(scope="session")
+def screenshot() -> Screenshot:
+    """For people to look at: `make screenshots` runs every test that takes it."""
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+
+    def write(page: Page, name: str) -> None:
+        page.mouse.move(5, 5)
+        page.wait_for_timeout(300)
+        page.screenshot(path=SCREENSHOTS / f"{name}.png")
+
+    return write
 
 
 @dataclass(frozen=True)
@@ -255,6 +274,12 @@ def other_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 def plain_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """The JupyterLab of a reader who has not installed our package, and trusts nothing either."""
     yield from serve_lab(tmp_path_factory.mktemp("plain"), has_extension=False)
+
+
+@pytest.fixture(scope="session")
+def notebook7(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Notebook 7 of somebody who has our extension."""
+    yield from serve_lab(tmp_path_factory.mktemp("notebook7"), "notebook")
 
 
 @pytest.fixture

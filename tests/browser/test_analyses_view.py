@@ -414,8 +414,10 @@ def test_a_key_of_pstats_opens_the_python_functions_in_that_order(
     expect(rows(report, "Python functions").first).not_to_be_visible()
 
 
-def test_show_of_a_finding_on_a_function_selects_its_row(open_report: Open) -> None:
-    """cProfile does not say when it ran: the table of functions has it, the timeline does not."""
+def test_show_of_a_finding_on_a_function_selects_its_row(
+    open_report: Open, real_panels: None
+) -> None:
+    """Calls of cProfile have no moments: the table of functions has them, the timeline has not."""
     calls = calls_of((None, "main", 1, 20 * MS), ("main", "step", 3, 60 * MS))
     ops = [op("aten::mm", ts=0, dur=MS), op("aten::add", ts=98 * MS, dur=MS)]
     report = open_report(trace_of(*ops, calls=calls))
@@ -424,4 +426,4 @@ def test_show_of_a_finding_on_a_function_selects_its_row(open_report: Open) -> N
     chosen = report.page.locator("tr[aria-selected=true]")
     expect(chosen).to_contain_text("(step)")
     expect(chosen).to_be_in_viewport()
-    expect(report.selection_text).to_contain_text("has no events on the timeline")
+    expect(report.selection_text).to_contain_text("is not on the timeline")

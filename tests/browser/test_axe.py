@@ -6,14 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
-from playwright.sync_api import Browser
+from nbformat.v4 import new_code_cell, new_notebook
+from playwright.sync_api import Browser, Page, expect
 
 import gpuprof_widgets
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.views.report import standalone_html
-from tests.browser.report_page import Report
+from tests.browser.conftest import Lab
+from tests.browser.report_page import SETTLED, Report
+from tests.browser.test_loader import cell_of, outputs
 from tests.job import STARTS, in_lockstep, saved
+from tests.snapshots import dumped, snapshot, training
 from tests.test_compare_source import A, B
 
 EXTENSION = Path(gpuprof_widgets.__file__).parent / "views" / "extension"
@@ -22,8 +27,14 @@ RECORDED = Path(__file__).parent.parent / "data" / "recorded"
 
 pytestmark = pytest.mark.skipif(not AXE.exists(), reason="npm has not installed axe-core")
 
-VIOLATIONS = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations
+VIOLATIONS = """async (part) => (await axe.run(part, {resultTypes: ["violations"]})).violations
     .flatMap(({id, help, nodes}) => nodes.map(({target}) => `${id}: ${help}: ${target.flat()}`))"""
+
+
+def violations(page: Page, part: str = "html") -> list[str]:
+    page.add_script_tag(path=AXE)
+    found: list[str] = page.evaluate(VIOLATIONS, part)
+    return found
 
 
 def report(folder: Path) -> str:
@@ -44,8 +55,26 @@ def ranks(folder: Path) -> str:
     return gpuprof_widgets.ranks(folder).report()
 
 
+def memory_snapshot(folder: Path) -> str:
+    return standalone_html(load(dumped(snapshot(training()), folder)))
+
+
+def two_reports(folder: Path) -> str:
+    """As a notebook that is exported has them."""
+    record = load(RECORDED / "activation_checkpointing_simulated_gpu.gpuprof")
+    cells = "".join(
+        cell_of(number, label, *outputs(label, runtime=number == 1, of=record))
+        for number, label in enumerate(("first", "second"), start=1)
+    )
+    head = "<meta charset=utf-8><title>Two reports</title>"
+    return f"<!doctype html><html lang=en>{head}<main><h1>Two reports</h1>{cells}</main>"
+
+
+PAGES = [report, comparison, edited, ranks, memory_snapshot, two_reports]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("page_of", [report, comparison, edited, ranks])
+@pytest.mark.parametrize("page_of", PAGES)
 def test_axe_finds_nothing(
     browser: Browser, tmp_path: Path, page_of: Callable[[Path], str], scheme: Any
 ) -> None:
@@ -59,9 +88,10 @@ def test_axe_finds_nothing(
         shown.table.locator("tbody tr").nth(1).click()
         shown.settle()
     else:
-        page.get_by_role("application").nth(2).wait_for()
-    page.add_script_tag(path=AXE)
-    assert page.evaluate(VIOLATIONS) == []
+        live = page.locator(".gpuprof-report[data-complete]")
+        expect(live).to_have_count(2 if page_of is two_reports else 1)
+        page.evaluate(SETTLED)
+    assert violations(page) == []
     page.close()
 
 
@@ -72,6 +102,17 @@ def test_axe_finds_nothing_without_scripts(browser: Browser, tmp_path: Path, sch
     path.write_text(report(tmp_path).split("<script>")[0], encoding="utf-8")
     page = browser.new_page(color_scheme=scheme, bypass_csp=True)
     page.goto(path.as_uri())
-    page.add_script_tag(path=AXE)
-    assert page.evaluate(VIOLATIONS) == []
+    assert violations(page) == []
     page.close()
+
+
+def test_axe_finds_nothing_in_an_explorer_in_jupyterlab(page: Page, lab: Lab) -> None:
+    runs = [str(RECORDED / f"training.rank{rank}.gpuprof") for rank in (0, 1)]
+    source = f"import gpuprof_widgets\n\ngpuprof_widgets.explore(*{runs})"
+    kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
+    notebook = new_notebook(cells=[new_code_cell(source)], metadata={"kernelspec": kernel})
+    nbformat.write(notebook, lab.root / "axe.ipynb")
+    lab.run(page, "axe.ipynb", cells=1)
+    Report.wait(page).settle()
+    expect(page.get_by_role("combobox", name="Profile")).to_be_visible()
+    assert violations(page, ".gpuprof-explorer, .gpuprof-report") == []

@@ -10,7 +10,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, Page, expect
 
 import gpuprof_widgets
-from tests.browser.conftest import SCREENSHOTS, Lab
+from tests.browser.conftest import Lab, Screenshot
 from tests.browser.report_page import Report, expected_rows
 
 NOTEBOOK = "bounded.ipynb"
@@ -38,7 +38,9 @@ def page(browser: Browser) -> Iterator[Page]:
     context.close()
 
 
-def test_the_steps_and_the_findings_are_on_the_page(page: Page, lab: Lab) -> None:
+def test_the_steps_and_the_findings_are_on_the_page(
+    page: Page, lab: Lab, screenshot: Screenshot
+) -> None:
     kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
     notebook = new_notebook(
         cells=[new_code_cell(source) for source in CELLS], metadata={"kernelspec": kernel}
@@ -48,8 +50,7 @@ def test_the_steps_and_the_findings_are_on_the_page(page: Page, lab: Lab) -> Non
     cell = page.locator(".jp-CodeCell").nth(len(CELLS) - 1)
     report = Report.wait(page)
     cell.evaluate("cell => cell.scrollIntoView()")
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=SCREENSHOTS / "bounded_loop.png")
+    screenshot(page, "bounded_loop")
     outputs = cell.locator(".jp-OutputArea")
     more = outputs.get_by_text("more finding").locator("visible=true")
     if more.count():  # how many findings there are is up to the machine

@@ -14,10 +14,11 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from gpuprof_widgets import load
-from tests.browser.conftest import RUN_MS, Lab, serve_lab
+from gpuprof_widgets import Profile, load
+from tests.browser.conftest import RUN_MS, Lab
 from tests.browser.report_page import Report, expected_rows
 from tests.browser.test_jupyterlab import open_without_kernel, save
+from tests.browser.test_views import by_gpu_time
 
 RECORDED = Path(__file__).parents[1] / "data" / "recorded"
 NOTEBOOK = "explored.ipynb"
@@ -77,6 +78,16 @@ RANK_CELLS = [
     "label",
     "explorer.profile_name = 'rank 0'",
 ]
+GPU = "gpu.ipynb"
+GPU_CELLS = [
+    "import gpuprof_widgets, ipywidgets\n"
+    "explorer = gpuprof_widgets.load('gpu.gpuprof').explore()\n"
+    "explorer",
+    "label = ipywidgets.Label()\n"
+    "ipywidgets.dlink((explorer, 'metric'), (label, 'value'), str)\n"
+    "label",
+    "explorer.metric = 'cpu'",
+]
 REPORT_SENT = re.compile(rb'"report": ?"')
 """What a message with a report's script names, and no other message to the page."""
 SMALL_BUDGET = (
@@ -113,11 +124,6 @@ def page(browser: Browser) -> Iterator[Page]:
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     yield context.new_page()
     context.close()
-
-
-@pytest.fixture(scope="module")
-def notebook7(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    yield from serve_lab(tmp_path_factory.mktemp("notebook7"), "notebook")
 
 
 @pytest.mark.parametrize("front_end", ["lab", "notebook7"])
@@ -219,6 +225,23 @@ def test_the_choices_of_page_and_python_are_the_same(page: Page, lab: Lab) -> No
     check_steps(notebook, cell, label)
     check_choices(notebook, cell, label)
     check_profiles(notebook)
+
+
+def test_the_time_that_widths_show_is_chosen_in_page_and_in_python(page: Page, lab: Lab) -> None:
+    record = by_gpu_time()
+    Profile(record.trace, record.calls, record.metadata).save(str(lab.root / "gpu.gpuprof"))
+    write_notebook(lab.root / GPU, GPU_CELLS)
+    lab.open(page, GPU)
+    notebook = Notebook(page)
+    cell = notebook.run(1)
+    label = notebook.run(2).locator(".widget-label")
+    expect(label).to_have_text("cpu")
+    width = cell.get_by_role("group", name="Width")
+    width.get_by_role("button", name="GPU time").click()
+    expect(label).to_have_text("device")
+    notebook.run(3)
+    expect(width.get_by_role("button", pressed=True)).to_have_text("CPU time")
+    expect(label).to_have_text("cpu")
 
 
 def check_steps(notebook: Notebook, cell: Locator, label: Locator) -> None:

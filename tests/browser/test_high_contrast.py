@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, expect
 
 from gpuprof_widgets.views.report import standalone_html
-from tests.browser.conftest import SCREENSHOTS
+from tests.browser.conftest import Screenshot
 from tests.browser.report_page import Report
 from tests.traces import kernel, op, runtime, trace_of
 
@@ -41,7 +41,10 @@ def context(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Browse
 
 
 def test_forced_colours_leave_what_means_something(
-    context: BrowserContext, tmp_path: Path, request: pytest.FixtureRequest
+    context: BrowserContext,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    screenshot: Screenshot,
 ) -> None:
     record = trace_of(
         op("aten::mm", ts=0, dur=9 * MS),
@@ -80,6 +83,4 @@ def test_forced_colours_leave_what_means_something(
     row.click()
     outline = row.evaluate("el => getComputedStyle(el).outlineColor")
     assert outline == highlight
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    scheme = request.node.callspec.params["context"]
-    page.screenshot(path=SCREENSHOTS / f"high-contrast-{scheme}.png")
+    screenshot(page, f"high-contrast-{request.node.callspec.params['context']}")

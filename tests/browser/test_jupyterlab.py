@@ -25,7 +25,7 @@ from gpuprof_widgets.views.report import REPORT_TYPE
 from gpuprof_widgets.views.static_tables import op_rows
 from gpuprof_widgets.views.table import cell_texts
 from gpuprof_widgets.views.table_renderers import NO_BREAK
-from tests.browser.conftest import SCREENSHOTS, Lab
+from tests.browser.conftest import Lab, Screenshot
 from tests.browser.report_page import Report, expected_rows
 
 NOTEBOOK = "profiled.ipynb"
@@ -61,7 +61,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 @pytest.fixture(scope="module")
-def profiled(browser: Browser, lab: Lab) -> Profiled:
+def profiled(browser: Browser, lab: Lab, screenshot: Screenshot) -> Profiled:
     """Run the notebook in JupyterLab by hand, check it while it lives, save it, end its kernel."""
     write_notebook(lab.root / NOTEBOOK)
     context = browser.new_context(viewport={"width": 1280, "height": 900})
@@ -70,6 +70,8 @@ def profiled(browser: Browser, lab: Lab) -> Profiled:
     report = Report.wait(page)
     profile = gpuprof_widgets.load(lab.root / "profile.zip")
     check_report(report, profile)
+    show_cell(page)
+    screenshot(page, "lab-live")
     save(page, lab.root / NOTEBOOK)
     context.close()
     lab.end_kernels()
@@ -80,6 +82,10 @@ def write_notebook(path: Path) -> None:
     kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
     cells = [new_code_cell(source) for source in CELLS]
     nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
+
+
+def show_cell(page: Page) -> None:
+    page.locator(".jp-CodeCell").nth(2).evaluate("cell => cell.scrollIntoView()")
 
 
 def save(page: Page, path: Path) -> None:
@@ -193,7 +199,7 @@ def test_reopened_without_the_extension(profiled: Profiled, page: Page, plain_la
 
 
 def test_untrusted_copy_is_live_where_the_extension_is_installed(
-    profiled: Profiled, page: Page, other_lab: Lab
+    profiled: Profiled, page: Page, other_lab: Lab, screenshot: Screenshot
 ) -> None:
     shutil.copy(profiled.path, other_lab.root / "received.ipynb")
     page.goto(other_lab.url("received.ipynb"))
@@ -205,11 +211,12 @@ def test_untrusted_copy_is_live_where_the_extension_is_installed(
         f"jupyterlab-{gpuprof_widgets.__version__}",
         "stores",
     ]
+    show_cell(page)
     screenshot(page, "lab-untrusted-live")
 
 
 def test_untrusted_copy_shows_findings_table_and_picture(
-    profiled: Profiled, page: Page, plain_lab: Lab
+    profiled: Profiled, page: Page, plain_lab: Lab, screenshot: Screenshot
 ) -> None:
     shutil.copy(profiled.path, plain_lab.root / "received.ipynb")
     plain_lab.use_theme("JupyterLab Dark")
@@ -242,13 +249,15 @@ def static_table(profile: gpuprof_widgets.Profile) -> list[list[str]]:
 
 
 def test_html_export_is_interactive_without_a_network(
-    profiled: Profiled, page: Page, tmp_path: Path
+    profiled: Profiled, page: Page, tmp_path: Path, screenshot: Screenshot
 ) -> None:
     notebook = nbformat.read(profiled.path, as_version=4)
     own = requests_of(page, exported(new_notebook(), tmp_path / "empty.html"))
     ours = requests_of(page, exported(notebook, tmp_path / "profiled.html"))
     assert ours == own, "the report asked the network for something"
     check_report(Report.wait(page), profiled.profile)
+    show_cell(page)
+    screenshot(page, "exported")
 
 
 def exported(notebook: nbformat.NotebookNode, path: Path) -> Path:
@@ -272,7 +281,12 @@ def requests_of(page: Page, file: Path) -> list[str]:
     ("theme", "width"), [("JupyterLab Light", 1280), ("JupyterLab Dark", 1920)]
 )
 def test_screenshots(
-    profiled: Profiled, browser: Browser, lab: Lab, theme: str, width: int
+    profiled: Profiled,
+    browser: Browser,
+    lab: Lab,
+    screenshot: Screenshot,
+    theme: str,
+    width: int,
 ) -> None:
     """Written for people to look at; the machine checks that nothing runs out of the page."""
     lab.use_theme(theme)
@@ -281,15 +295,8 @@ def test_screenshots(
     open_without_kernel(page, lab, NOTEBOOK)
     report = Report.wait(page)
     report.brush(0.3, 0.7)
-    page.locator(".jp-CodeCell").nth(2).evaluate("cell => cell.scrollIntoView()")
+    show_cell(page)
     screenshot(page, f"lab-{width}-{theme.split()[1].lower()}")
     output = page.locator(".jp-OutputArea-child", has=page.locator(".gpuprof-report"))
     assert output.evaluate("area => area.scrollWidth <= area.clientWidth")
     context.close()
-
-
-def screenshot(page: Page, name: str) -> None:
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    page.mouse.move(5, 5)
-    page.wait_for_timeout(300)
-    page.screenshot(path=SCREENSHOTS / f"{name}.png")

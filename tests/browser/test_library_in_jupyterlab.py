@@ -1,4 +1,7 @@
-"""JupyterLab without our extension: where the output with BokehJS was cleared, views live again."""
+"""Outputs that are cleared or replaced in JupyterLab: what was there is let go of.
+
+Without our extension views live again where the output with BokehJS was cleared.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser.conftest import RUN_MS, Lab
+from tests.browser.test_loader import wait_for_stores
 
 NOTEBOOK = "cleared.ipynb"
 CELLS = [
@@ -33,6 +37,13 @@ def run_again(page: Page, cell: Locator, number: int) -> None:
     expect(cell.locator(".jp-InputPrompt")).to_have_text(f"[{number}]:", timeout=RUN_MS)
 
 
+def clear(page: Page, cell: Locator) -> None:
+    cell.locator(".jp-InputPrompt").click()
+    page.get_by_role("menuitem", name="Edit", exact=True).click()
+    page.get_by_role("menuitem", name="Clear Cell Output", exact=True).click()
+    expect(cell.locator(".gpuprof-report")).to_have_count(0)
+
+
 def test_views_live_again_when_the_output_with_the_library_was_cleared(
     browser: Browser, plain_lab: Lab
 ) -> None:
@@ -44,10 +55,7 @@ def test_views_live_again_when_the_output_with_the_library_was_cleared(
     cells = page.locator(".jp-CodeCell")
     expect(operators(cells.nth(1))).to_be_attached()
     expect(operators(cells.nth(2))).to_be_attached()
-    cells.nth(1).locator(".jp-InputPrompt").click()
-    page.get_by_role("menuitem", name="Edit", exact=True).click()
-    page.get_by_role("menuitem", name="Clear Cell Output", exact=True).click()
-    expect(cells.nth(1).locator(".gpuprof-report")).to_have_count(0)
+    clear(page, cells.nth(1))
     with page.expect_response(lambda answer: answer.request.method == "PUT"):
         page.keyboard.press("Control+s")
     page.reload()
@@ -57,4 +65,21 @@ def test_views_live_again_when_the_output_with_the_library_was_cleared(
     run_again(page, cells.nth(2), 4)
     expect(operators(cells.nth(2))).to_be_attached()
     expect(message).to_have_count(0)
+    context.close()
+
+
+def test_reports_of_a_cell_that_runs_again_and_is_cleared_are_let_go(
+    browser: Browser, lab: Lab
+) -> None:
+    write_notebook(lab.root / NOTEBOOK)
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    lab.run(page, NOTEBOOK, cells=2)
+    cell = page.locator(".jp-CodeCell").nth(1)
+    for number in range(3, 8):
+        run_again(page, cell, number)
+        expect(cell.locator(".gpuprof-report[data-complete]")).to_contain_text(f"Cell [{number}]")
+    wait_for_stores(page, 1)
+    clear(page, cell)
+    wait_for_stores(page, 0)
     context.close()

@@ -15,7 +15,7 @@ from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.window import window
-from tests.browser.conftest import SCREENSHOTS, Lab
+from tests.browser.conftest import Lab, Screenshot
 from tests.browser.report_page import Open, Report, too_faint
 from tests.traces import cell_line, kernel, op, runtime, trace_of
 
@@ -320,7 +320,9 @@ def test_the_table_fits_a_narrow_page(open_report: Open) -> None:
     report.page.wait_for_function("document.documentElement.scrollWidth <= 700")
 
 
-def test_a_transformers_lines_and_modules_in_jupyterlab(browser: Browser, lab: Lab) -> None:
+def test_a_transformers_lines_and_modules_in_jupyterlab(
+    browser: Browser, lab: Lab, screenshot: Screenshot
+) -> None:
     kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
     cells = [new_code_cell(source) for source in TRANSFORMER]
     notebook = new_notebook(cells=cells, metadata={"kernelspec": kernel})
@@ -329,8 +331,7 @@ def test_a_transformers_lines_and_modules_in_jupyterlab(browser: Browser, lab: L
     lab.run(page, "lines.ipynb", cells=len(cells))
     report = Report.wait(page)
     table(report).scroll_into_view_if_needed()
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=SCREENSHOTS / "lines.png")
+    screenshot(page, "lines")
     record = load(lab.root / "lines.gpuprof")
     text = table(report).locator(".text").all_text_contents()
     assert text == TRANSFORMER[-1].splitlines()

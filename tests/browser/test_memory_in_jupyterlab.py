@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, expect
 
 import gpuprof_widgets
 from gpuprof_widgets.analyses.columns import format_bytes
-from tests.browser.conftest import SCREENSHOTS, Lab
+from tests.browser.conftest import Lab, Screenshot
 from tests.browser.report_page import Report
 
 NOTEBOOK = "memory.ipynb"
@@ -27,7 +27,9 @@ CELLS = [
 PARAMETERS = 4 * (512 * 1024 + 1024 + 1024 * 512 + 512)
 
 
-def test_a_training_step_shows_its_memory(browser: Browser, lab: Lab) -> None:
+def test_a_training_step_shows_its_memory(
+    browser: Browser, lab: Lab, screenshot: Screenshot
+) -> None:
     cells = [new_code_cell(source) for source in CELLS]
     kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
     notebook = new_notebook(cells=cells, metadata={"kernelspec": kernel})
@@ -52,7 +54,6 @@ def test_a_training_step_shows_its_memory(browser: Browser, lab: Lab) -> None:
     biggest.first.click()
     expect(report.selection_text).to_contain_text(table.nlargest(1, "bytes")["op_name"].iloc[0])
     biggest.first.scroll_into_view_if_needed()
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=SCREENSHOTS / "memory.png")
+    screenshot(page, "memory")
     context.close()
     lab.end_kernels()

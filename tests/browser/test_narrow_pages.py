@@ -16,6 +16,7 @@ from gpuprof_widgets import Profile
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.views.report import standalone_html
+from tests.browser.conftest import Screenshot
 from tests.browser.report_page import BOOT_MS, SETTLED
 from tests.browser.test_memory_view import allocating
 from tests.job import STARTS, in_lockstep, saved
@@ -190,7 +191,7 @@ def opened(page: Page) -> Iterator[str]:
         tab.click()
         expect(tab).to_have_attribute("aria-selected", "true")
         yield tab.inner_text()
-    tables = page.get_by_role("region", name="What differs").get_by_label("Show")
+    tables = page.get_by_role("group", name="What differs").get_by_label("Show")
     for choice in tables.locator("option").all_inner_texts() if tables.count() else ():
         tables.select_option(label=choice)
         yield choice
@@ -219,6 +220,15 @@ def test_nothing_is_cut_or_overlaps_in_a_narrow_window(
     page = show_live(browser, tmp_path / "page.html", page_of(), width, color_scheme=scheme)
     found = {shown: wrong for shown in opened(page) if (wrong := faults(page))}
     assert found == {}
+    page.close()
+
+
+def test_a_report_in_a_narrow_window_for_people_to_look_at(
+    browser: Browser, tmp_path: Path, screenshot: Screenshot
+) -> None:
+    page = show_live(browser, tmp_path / "page.html", report(), 900)
+    assert faults(page) == []
+    screenshot(page, "narrow-900")
     page.close()
 
 

@@ -435,7 +435,7 @@ def test_the_details_that_follow_lead_back_to_the_timeline(open_report: Open) ->
     report = tall_page(open_report)
     scroll_to_table(report)
     report.table.locator("tbody tr", has_text="aten::mm").click()
-    follower(report).get_by_role("button", name="Show on the timeline").press("Enter")
+    follower(report).get_by_role("button", name="Back to the timeline").press("Enter")
     expect(follower(report)).to_have_count(0)
     expect(report.timeline).to_be_focused()
     assert is_on_screen(report, 2)

@@ -74,7 +74,7 @@ def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[[Shown], Locat
         tab = page.get_by_role("tab", name=shown.title, exact=True)
         if tab.count():
             tab.click()
-        region = page.get_by_role("region", name=shown.title)
+        region = page.get_by_role("group", name=shown.title)
         region.locator("tbody tr").first.wait_for()
         return region
 

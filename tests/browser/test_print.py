@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from playwright.sync_api import expect
 
+from tests.browser.conftest import Screenshot
 from tests.browser.report_page import Open
 from tests.traces import kernel, op, runtime, trace_of
 
 
-def test_paper_has_the_static_outputs_and_the_screen_the_live_ones(open_report: Open) -> None:
+def test_paper_has_the_static_outputs_and_the_screen_the_live_ones(
+    open_report: Open, screenshot: Screenshot
+) -> None:
     record = trace_of(
         op("aten::" + 40 * "matmul_of", ts=0, dur=9_000),
         runtime("cudaLaunchKernel", ts=1_000, dur=500),
@@ -28,6 +31,7 @@ def test_paper_has_the_static_outputs_and_the_screen_the_live_ones(open_report: 
     ink = "getComputedStyle(document.querySelector('.gpuprof-static td')).color"
     assert page.evaluate(ink) == "rgb(0, 0, 0)"
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    screenshot(page, "printed")
     assert page.pdf().startswith(b"%PDF")
     page.emulate_media(media="screen")
     expect(live).to_be_visible()

@@ -41,6 +41,13 @@ def watched(browser: Browser) -> Iterator[Watched]:
     context.close()
 
 
+@pytest.fixture(params=["other_lab", "notebook7"])
+def reader(request: pytest.FixtureRequest) -> Lab:
+    """JupyterLab and Notebook 7, in which nobody has run what the tests write."""
+    lab: Lab = request.getfixturevalue(request.param)
+    return lab
+
+
 def bundles() -> list[Json]:
     record = trace_of(
         op("aten::mm", ts=0, dur=9_000),
@@ -162,7 +169,7 @@ def test_data_that_is_no_report_is_refused(watched: Watched, other_lab: Lab) -> 
     assert [url for url in watched.asked if not url.startswith((*own, "data:", "blob:"))] == []
 
 
-def test_hostile_texts_are_shown_as_texts(watched: Watched, other_lab: Lab) -> None:
+def test_hostile_texts_are_shown_as_texts(watched: Watched, reader: Lab) -> None:
     """Each text of a page and of its record, in every place at once."""
     *static, live = bundles()
     data = data_of(live[SCRIPT])
@@ -182,9 +189,9 @@ def test_hostile_texts_are_shown_as_texts(watched: Watched, other_lab: Lab) -> N
         [*static, with_data(live, with_page(lambda page, text=text: attacked(page, text))(data))]
         for text in texts
     ]
-    written(other_lab.root / "texts.ipynb", *cells)
+    written(reader.root / "texts.ipynb", *cells)
     page = watched.page
-    page.goto(other_lab.url("texts.ipynb"))
+    page.goto(reader.url("texts.ipynb"))
     expect(page.locator(".gpuprof-report[data-complete]").first).to_be_visible()
     for number in range(len(texts)):
         cell = page.locator(".jp-CodeCell").nth(number)
@@ -221,11 +228,11 @@ def test_a_report_that_could_not_start_starts_when_it_is_rendered_again(
     expect(page.locator(".gpuprof-message")).to_have_count(0)
 
 
-def test_no_output_has_to_carry_the_library(watched: Watched, other_lab: Lab) -> None:
+def test_no_output_has_to_carry_the_library(watched: Watched, reader: Lab) -> None:
     """Reports work alone: none of this notebook's outputs holds BokehJS."""
-    written(other_lab.root / "alone.ipynb", bundles(), bundles())
+    written(reader.root / "alone.ipynb", bundles(), bundles())
     page = watched.page
-    page.goto(other_lab.url("alone.ipynb"))
+    page.goto(reader.url("alone.ipynb"))
     expect(page.locator(".gpuprof-report[data-complete]")).to_have_count(2)
     expect(page.locator(".gpuprof-message")).to_have_count(0)
     for cell in page.locator(".jp-CodeCell").all():

@@ -234,6 +234,8 @@ def _is_explained(record: Record, finding: Finding, listed: list[Finding]) -> bo
     more_specific = MORE_SPECIFIC.get(finding.rule)
     if not more_specific or not finding.rows:
         return False
-    name = str(record.trace.index.names_of(np.array(finding.rows[:1]))[0])
+    index, row = record.trace.index, finding.rows[0]
+    op = int(index.column("op")[row]) if index.is_gpu[row] else row
+    name = str(index.names_of(np.array([op]))[0])
     explained = sum(other.cost_ns for other in listed if name in more_specific.get(other.rule, ()))
     return explained > MOST * finding.cost_ns

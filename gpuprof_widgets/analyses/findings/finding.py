@@ -184,7 +184,7 @@ RULES_ON_OPS = ("cpu_ops", "critical_path", "gpu_ops")
 LOOK_AT = "Look at line"
 """How the sentence on the line begins, the last one of a remedy."""
 
-IN_BACKWARD = ", whose backward pass that mostly is"
+IN_BACKWARD = " (mostly its backward pass)"
 """What follows the number of a line that ran the forward of most of the evidence."""
 
 RULES_ON_BOTH_PASSES = ("python_autograd", "recomputation")
@@ -239,17 +239,16 @@ def _costliest_line(trace: Trace, finding: Finding, cell: CellLines) -> tuple[in
 
 
 def _rows_of_op(trace: Trace, finding: Finding) -> Rows:
-    """Return all calls of the op that a finding highlights, or for `gpu_ops` what they launched."""
-    slices, row = trace.slices, finding.rows[0]
-    same = (slices["name"] == slices["name"].iloc[row]) & (
-        slices["category"] == slices["category"].iloc[row]
-    )
-    calls = same.to_numpy(bool)
-    if finding.rule != "gpu_ops":
-        return np.flatnonzero(calls)
-    gpu = trace.index.gpu
-    of_the_op = np.append(calls, False)[slices["op"].to_numpy()[gpu]]
-    return np.asarray(gpu[of_the_op], np.intp)
+    """Return all calls of the op that a finding is about, or all that they launched on a GPU."""
+    index, row = trace.index, finding.rows[0]
+    if not index.is_gpu[row]:
+        category = index.column("category")
+        same = index.name == index.name[row]
+        return np.flatnonzero(same & (category == category[row]))
+    op = index.column("op")
+    called = index.names_of(op[[row]]).tolist()
+    of_the_op = np.append(index.named(frozenset(called)), False)[op[index.gpu]]
+    return np.asarray(index.gpu[of_the_op], np.intp)
 
 
 SETTING_UP = "the first calls set up the GPU and load its kernels. Warm up before measuring."
@@ -409,14 +408,6 @@ def are_op_names(table: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """Return a mask of the rows of `operators()` that are ops, not regions."""
     region = np.array([bool(REGION.fullmatch(name)) for name in table["name"]], bool)
     return np.asarray((table["category"] == "cpu_op").to_numpy(bool) & ~region)
-
-
-def calls_of_op(record: Record, name: str) -> Place:
-    """Return the calls of an op, and the range of the longest."""
-    slices = record.trace.slices
-    calls = np.flatnonzero((slices["name"] == name) & (slices["category"] == "cpu_op"))
-    start, end = slice_range(record.trace, longest_slice(record.trace, calls))
-    return Place(start_ns=start, end_ns=end, rows=spread(calls))
 
 
 COSTLY = {"stack": "stacks", "shapes": "shapes", "memory": "memory", "flops": "FLOPs"}

@@ -44,6 +44,10 @@ IN_PROCESS = (
     "It loads in the main process: give it workers (num_workers=2 or more), or prepare the data "
     "beforehand."
 )
+IN_A_FUNCTION = (
+    "Make {function} cheaper, or prepare what it returns beforehand. It runs in the main process: "
+    "workers (num_workers=2 or more) would run it meanwhile."
+)
 ITEM_BY_ITEM = (
     "{share} of that is taking {items} items out of tensors one by one. Take whole batches at "
     "once: `x[indices]`, with indices from `torch.randperm(len(x)).split(batch_size)`."
@@ -110,9 +114,12 @@ def dataloader(record: Record, *, dataloader_share: float = 0.05) -> list[Findin
     longest = table.iloc[0]
     because, remedy = _cause(record, table)
     in_process = table["name"].str.contains("SingleProcess")
+    function = ""
     if int(table["dur_ns"][in_process].sum()) >= MOST * waited:
-        remedy = _item_by_item(record, waited) or IN_PROCESS
-        because = because or _in_process(record, waited)
+        function, took = _in_process(record, waited)
+        because = because or took
+        in_function = IN_A_FUNCTION.format(function=function) if function else IN_PROCESS
+        remedy = _item_by_item(record, waited) or in_function
     loader = _loader(longest["name"])
     text = (
         f"{format_share(share)} of the time ({format_ns(waited)} of {format_ns(run)}) went into "
@@ -122,12 +129,15 @@ def dataloader(record: Record, *, dataloader_share: float = 0.05) -> list[Findin
     if not DATALOADER.fullmatch(longest["name"]):
         remedy = OF_TENSORFLOW
     rows = tuple(table["row"].astype(int))
-    title, place = f"The loop waits for {loader}", table_range(longest)
+    place = table_range(longest)
+    title = f"The loop waits for {loader}{f', mostly in {function}' if function else ''}"
     return [Finding(text, waited, share, *place, rows, remedy, title=title)]
 
 
-def _in_process(record: Record, waited_ns: int) -> str:
-    """Name the deepest function of the user's that took half of the waiting; "" if none did.
+def _in_process(record: Record, waited_ns: int) -> tuple[str, str]:
+    """Name the deepest function of the user's that took half of the waiting, and say how long.
+
+    Both are "" if none did.
 
     cProfile does not tell when a function ran: of one that others call too, what counts is the time
     for which these leave no room. Of a range of time it knows nothing.
@@ -136,17 +146,17 @@ def _in_process(record: Record, waited_ns: int) -> str:
     if framed:
         calls = calls_from_slices(record.trace, str(record.metadata.get("label")))
     elif record.calls is None or WINDOW in record.metadata:
-        return ""
+        return "", ""
     else:
         calls = record.calls
     per_step = 1.0 if framed else calls_per_traced_step(record)
     slow = _slow_below_fetch(calls, waited_ns * per_step)
     if slow is None:
-        return ""
+        return "", ""
     function, ns, is_measured = slow
     label = code(function_labels(calls.functions.iloc[[function]])[0])
     estimated = "" if is_measured and per_step == 1 else "an estimated "
-    return f", mostly in {label} ({estimated}{format_ns(ns / per_step)})"
+    return label, f", mostly in {label} ({estimated}{format_ns(ns / per_step)})"
 
 
 def _slow_below_fetch(calls: Calls, loading_ns: float) -> tuple[int, float, bool] | None:

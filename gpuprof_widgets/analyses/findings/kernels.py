@@ -13,13 +13,15 @@ from gpuprof_widgets.analyses.findings.finding import (
     Finding,
     Place,
     are_op_names,
-    calls_of_op,
     code,
     kernel_code,
+    longest_slice,
     of_gpu_work,
     run_ns,
     share_of,
     shorter,
+    slice_range,
+    spread,
 )
 from gpuprof_widgets.analyses.gpu_work import COMMUNICATION, COPY, MEMSET, gpu_kinds
 from gpuprof_widgets.analyses.operators import operators
@@ -114,7 +116,7 @@ def gpu_ops(record: Record, *, gpu_op_share: float = 0.1) -> list[Finding]:
         f"{format_share(top['device_self_share'])} of all GPU work)"
         f"{after}{_next(table.iloc[1:3], gpu_op_share)}."
     )
-    where = calls_of_op(record, top["name"])
+    where = _gpu_work_of(record.trace, str(top["name"]))
     title = f"{code(top['name'])} causes the most GPU work{' after communication' if more else ''}"
     remedy = _remedy(record, top["name"])
     return [Finding(text, cost, share, remedy=remedy, title=title, **where)]
@@ -130,6 +132,14 @@ def more_communication(record: Record, op: str, op_ns: int) -> float:
     dur = record.trace.index.dur[rows]
     others_ns = int(dur[others].sum())
     return others_ns / int(dur.sum()) if others_ns > op_ns else 0.0
+
+
+def _gpu_work_of(trace: Trace, op: str) -> Place:
+    """Return what an op launched, and the range of the longest: its calls are long elsewhere."""
+    gpu = trace.index.gpu
+    rows = gpu[_launched_by(trace, op, gpu)]
+    start, end = slice_range(trace, longest_slice(trace, rows))
+    return Place(start_ns=start, end_ns=end, rows=spread(rows))
 
 
 def _launched_by(trace: Trace, op: str, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:

@@ -27,6 +27,8 @@ from gpuprof_widgets.analyses.findings.finding import (
     statement,
 )
 from gpuprof_widgets.analyses.findings.gpu_idle import WARM_UP, first_launches
+from gpuprof_widgets.analyses.findings.stalls import REMEDY as STALLED
+from gpuprof_widgets.analyses.findings.stalls import TIMES_USUAL, stalled
 from gpuprof_widgets.analyses.lines import (
     Line,
     cell_lines,
@@ -334,16 +336,17 @@ def critical_path_bound(record: Record, *, critical_path_share: float = 0.05) ->
     op = _worth_most(record, table) if bound else None
     if op is None or op["saved_share"] < critical_path_share:
         return []
+    in_stalls = _in_stalls(record.trace, str(op["name"]))
     text = (
         f"The run is bound by {bound}: {format_share(share)} of its critical path. If "
         f"{code(op['name'])} cost nothing, the run would be {format_share(op['saved_share'])} "
-        f"({format_ns(op['saved_ns'])}) shorter."
+        f"({format_ns(op['saved_ns'])}) shorter.{in_stalls}"
     )
     where = _calls_on_path(record.trace, path, str(op["name"]))
     cost, saved = int(op["saved_ns"]), float(op["saved_share"])
     kernels_sentence = _kernels_sentence(table, critical_path_share)
     if bound == CPU:
-        remedy = f"{_cpu_remedy(record, path)} {kernels_sentence}"
+        remedy = f"{STALLED if in_stalls else _cpu_remedy(record, path)} {kernels_sentence}"
     else:
         remedies = _remedies(record.trace)[bound]
         sentences = (kernels_sentence, remedies, _cpu_part(path, critical_path_share))
@@ -351,6 +354,19 @@ def critical_path_bound(record: Record, *, critical_path_share: float = 0.05) ->
     saving = format_share(saved).replace("less than", "under")  # a title has ten words at most
     title = f"Without {code(op['name'])} the run would be {saving} shorter"
     return [Finding(text, cost, saved, remedy=remedy, title=title, **where)]
+
+
+def _in_stalls(trace: Trace, name: str) -> str:
+    """Say that a few stalled calls have most of an op's time; "" where they have not."""
+    calls = np.flatnonzero(trace.index.named(frozenset({name})) & trace.index.on_tracks("cpu"))
+    dur = trace.index.dur[calls]
+    long = stalled(dur)
+    if 2 * int(dur[long].sum()) <= int(dur.sum()):
+        return ""
+    return (
+        f" Most of its time lies in {int(long.sum()):,} of its {len(calls):,} calls, each at least "
+        f"{TIMES_USUAL} times as long as the median: the CPU stalled there."
+    )
 
 
 def _calls_on_path(trace: Trace, path: pd.DataFrame, name: str) -> Place:

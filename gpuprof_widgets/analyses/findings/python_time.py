@@ -136,8 +136,10 @@ def python_time(record: Record, *, python_share: float = PYTHON_SHARE) -> list[F
         f"({format_ns(cost)}{_in_calls(record, int(top['calls']))}{_called_by(record, top)})."
     )
     title = f"{subject} itself takes long"
-    function = function_labels(top.to_frame().T)[0]
-    return [Finding(text, cost, share, remedy=_remedy(record, top), title=title, function=function)]
+    function, remedy = function_labels(top.to_frame().T)[0], _remedy(record, top)
+    in_cell = is_cell(str(top["file"])) and not _is_body(top)
+    line = (str(top["file"]), int(top["line"])) if in_cell else None
+    return [Finding(text, cost, share, remedy=remedy, title=title, function=function, line=line)]
 
 
 def python_ns(record: Record) -> int:
@@ -185,7 +187,8 @@ def _subject(record: Record, top: pd.Series) -> str:
     if _is_body(top):
         return CELL_BODY
     name = function_name(function_labels(top.to_frame().T)[0])
-    return f"The {function_kind(record)} {code(name)}"
+    kind = "built-in function" if top["file"] == BUILT_IN else function_kind(record)
+    return f"The {kind} {code(name)}"
 
 
 def _is_body(function: pd.Series) -> bool:

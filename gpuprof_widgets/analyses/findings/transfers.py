@@ -235,13 +235,15 @@ def _calls(trace: Trace) -> pd.DataFrame:
     )
 
 
-LATE_RANK = "Where it mostly waits, another rank is late: compare them with gpuprof ranks."
+LATE_RANK = (
+    "Where a collective mostly waits, another rank is late: compare them with gpuprof ranks."
+)
 EXPOSED_COMMUNICATION_REMEDY = (
     "Overlap it with compute (DDP and FSDP do so in the backward pass: smaller buckets begin "
     "earlier, larger ones cost less each), or send less, and less often: bf16, gradient "
     f"accumulation with no_sync(), a compression hook. {LATE_RANK}"
 )
-BOUND_ELSEWHERE = f"First shorten what bounds the run (its critical path). {LATE_RANK}"
+BOUND_ELSEWHERE = f"First shorten what bounds the run: its critical path. {LATE_RANK}"
 """The remedy where shorter communication alone would save little."""
 
 
@@ -280,11 +282,11 @@ def _exposed_communication_finding(record: Record, row: dict[Any, Any]) -> Findi
         "communication was hidden behind compute; the most exposed call is "
         f"{kernel_code(name)}, {format_ns(int(shown.max()))} of it"
     )
-    text += "." if is_all else f". If it cost nothing, {shorter(cost, record)}."
+    text += "." if is_all else f". Without communication {shorter(cost, record)}."
     evidence = tuple(rows[np.argsort(-shown, kind="stable")][:EVIDENCE])
     place = (int(start[longest]), int(end[longest]))
     remedy = BOUND_ELSEWHERE if cost <= LITTLE * exposed else EXPOSED_COMMUNICATION_REMEDY
-    title = f"{'The CPU' if on_cpu else gpu_name(device)} only communicates, and computes nothing"
+    title = f"{'The CPU' if on_cpu else gpu_name(device)} only communicates {share} of the time"
     cost_share = row["share"] if is_all else share_of(cost, run_ns(record))
     return Finding(text, cost, cost_share, *place, evidence, remedy, title=title)
 

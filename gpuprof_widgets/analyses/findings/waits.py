@@ -129,19 +129,23 @@ def _finding(record: Record, group: pd.DataFrame) -> Finding:
     place = (*table_range(longest), tuple(group["row"].astype(int)))
     remedy = _remedy(record.trace, group)
     where = f"in {code(longest['name'])}" if cost else "at no cost"
-    title = f"{who} waits for the GPU {where}"
+    title = f"{who} waits for {'a busy' if _is_busy(group) else 'the'} GPU {where}"
     return Finding(text, cost, share_of(cost, run_ns(record)), *place, remedy, title=title)
+
+
+def _is_busy(group: pd.DataFrame) -> bool:
+    """Whether the GPU was busy during nearly all of these waits."""
+    return bool(group["gpu_busy_ns"].sum() >= ALL_THE_WHILE * group["dur_ns"].sum())
 
 
 def _lost(record: Record, group: pd.DataFrame) -> str:
     """Say that the GPU was busy meanwhile, and what the run lost where that is less."""
     waited, cost = int(group["dur_ns"].sum()), int(group["cost_ns"].sum())
-    busy = int(group["gpu_busy_ns"].sum()) >= ALL_THE_WHILE * waited
-    text = "; the GPU was busy all the while" if busy else ""
+    text = "; the GPU was busy all the while" if _is_busy(group) else ""
     if not cost:
         text += ", and had more to do: the waiting cost nothing"
     elif cost < waited:
-        text += f"{', and' if busy else ';'} without that {shorter(cost, record)}"
+        text += f"{', and' if _is_busy(group) else ';'} without that {shorter(cost, record)}"
     return text
 
 

@@ -106,7 +106,7 @@ export function extent_of({source, rows, ranges = [], events = rows.length}: Sel
     ...rows.length == 0 ? [] : [format_count(events, "event") + first], ...ranges.length == 0 ? [] : [format_count(ranges.length, "time range")],
   ]
   return counts.length > 0 ? `${counts.join(" and ")} highlighted on the timeline`
-    : source == "finding" ? "is about the selected range" : "has no events on the timeline"
+    : source == "finding" ? "is about the selected range" : "is not on the timeline"
 }
 
 /** Returns the duration of an event or the number of events; nothing where a range alone is meant. */

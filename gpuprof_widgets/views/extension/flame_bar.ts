@@ -164,7 +164,10 @@ export class FlameBarView extends IcicleBarView {
     const shape = view == "up" ? "self times of functions, callers below" : view == "around" ? `callers and callees of ${centre!.name}` : ""
     const time = width == "cpu" ? "CPU time" : this.gpu_time()
     const range = window == null ? "whole trace" : `selected range of ${format_ns(window[1] - window[0])}`
-    return `${shape == "" ? "" : `${shape}: `}${time}, ${range}: ${format_ns(flame_width(tree.nodes[0], width))} in all`
+    const sum = flame_width(tree.nodes[0], width)
+    const {start, end} = this.store.range_totals
+    const in_all = width == "cpu" && sum > end - start ? "summed over threads" : "in all"
+    return `${shape == "" ? "" : `${shape}: `}${time}, ${range}: ${format_ns(sum)} ${in_all}`
   }
 
   /** Work of several streams or GPUs at once is more than the time in which they were busy. */

@@ -108,7 +108,7 @@ export class DetailsLineView extends PanelView {
     this.steps = new InstanceSteps(this.store)
     this.show_range()
     this.show_selection()
-    const back = button("Show on the timeline", {title: "Scroll back to the timeline, with what is selected"}, () => this.go_back())
+    const back = button("Back to the timeline", {title: "Scroll back to the timeline, with what is selected"}, () => this.go_back())
     const line = element("div", {class: "line", role: "group", "aria-label": "Range and selection"}, this.range, this.chosen, this.steps.el, back)
     for (const words of [this.range, this.chosen]) {
       words.addEventListener("click", () => this.go_back())

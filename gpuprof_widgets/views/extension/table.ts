@@ -26,7 +26,7 @@ export abstract class TableView<Row> extends PanelView {
   protected table: HTMLTableElement
   protected frame: HTMLElement
   protected status: HTMLElement
-  private section: HTMLElement
+  private whole: HTMLElement
   private below: HTMLElement
   private more: HTMLButtonElement
   private readonly filter = new RowFilter(() => this.fill())
@@ -161,9 +161,9 @@ export abstract class TableView<Row> extends PanelView {
     const bar = element("div", {class: "row"}, ...this.heading_of_table(), this.status, tools)
     this.widths?.remove()
     this.widths = new ColumnWidths(this.table, this.frame)
-    this.section = element("section", {}, bar, this.frame, this.below, this.more)
+    this.whole = element("div", {role: "group"}, bar, this.frame, this.below, this.more)
     this.show_table()
-    return [this.section]
+    return [this.whole]
   }
 
   /** Shows another table: with columns of its own, from its first row. */
@@ -178,7 +178,7 @@ export abstract class TableView<Row> extends PanelView {
   /** Begins with another table, whose rows are there. */
   protected open_table(): void {
     this.order = this.first_order()
-    for (const el of [this.section, this.table]) {
+    for (const el of [this.whole, this.table]) {
       el.setAttribute("aria-label", this.title)
     }
   }
