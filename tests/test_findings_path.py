@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from gpuprof_widgets.analyses.findings import findings
+from gpuprof_widgets.analyses.findings.critical_path import critical_path_bound
 from gpuprof_widgets.analyses.findings.finding import about_one_call
-from gpuprof_widgets.analyses.findings.lines import critical_path_bound
+from gpuprof_widgets.analyses.findings.kernels import gpu_ops
 from gpuprof_widgets.analyses.what_if import what_if
 from gpuprof_widgets.trace.model import Record
 from tests.traces import annotation, kernel, op, runtime, trace_of
@@ -166,9 +168,21 @@ def test_where_the_cpu_bounds_the_run_it_says_what_the_kernels_would_save() -> N
 def test_of_a_busy_gpu_only_its_own_work_counts() -> None:
     """Of the op with the larger kernel, less what its launch and that of the other one take."""
     (said,) = critical_path_bound(gpu_bound())
-    assert said.text.startswith("The run is bound by the GPU's compute: 98 % of its critical path.")
-    assert "`aten::mm`" in said.text
-    assert said.remedy.startswith(
+    assert "The run is bound by the GPU's compute: 98 % of its critical path." in said.text
+    assert said.title == "Without `aten::mm` the run would be 70 % shorter"
+
+
+def test_of_the_op_that_a_busy_gpu_works_for_most_one_finding_says_all() -> None:
+    (said,) = [one for one in findings(gpu_bound()) if "`aten::mm`" in one.title]
+    assert said.rule == "critical_path"
+    assert said.text.startswith("`aten::mm` caused 700 ns of GPU work in 1 call (70 % of the time")
+    assert said.text.endswith("If `aten::mm` cost nothing, the run would be 70 % (700 ns) shorter.")
+    (on_gpu,) = gpu_ops(gpu_bound())
+    assert said.rows == on_gpu.rows
+    assert said.remedy.startswith(on_gpu.remedy)
+    (path,) = critical_path_bound(gpu_bound(), gpu_op_share=0.9)
+    assert path.text.startswith("The run is bound by the GPU's compute")
+    assert path.remedy.startswith(
         "Of the kernels and copies `gemm` would save most if it cost nothing: 68 % (680 ns). "
         "Compute less"
     )
@@ -187,7 +201,7 @@ def half_gpu_bound(python: int) -> Record:
 def test_of_a_run_bound_by_the_gpu_it_says_what_is_the_cpu_s() -> None:
     """It is as much of the run as the GPU was idle, waiting for the CPU."""
     (said,) = critical_path_bound(half_gpu_bound(250))
-    assert said.text.startswith("The run is bound by the GPU's compute: 75 % of its critical path.")
+    assert "The run is bound by the GPU's compute: 75 % of its critical path." in said.text
     assert "But 25 % of the path is the CPU's" in said.remedy
     (said,) = critical_path_bound(half_gpu_bound(49))
     assert "CPU" not in said.remedy

@@ -10,17 +10,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import wraps
 
-import numpy as np
-
 from gpuprof_widgets.analyses.findings.backward import backward, python_autograd, recomputation
 from gpuprof_widgets.analyses.findings.compilation import compilation
 from gpuprof_widgets.analyses.findings.cpu_ops import cpu_ops
+from gpuprof_widgets.analyses.findings.critical_path import critical_path_bound
 from gpuprof_widgets.analyses.findings.dispatch import cpu_threads, loop_indexing, optimizer_loops
 from gpuprof_widgets.analyses.findings.finding import (
     MOST,
     Finding,
     Findings,
     check_limits,
+    costliest_op,
     limits_for,
     thresholds_of,
     with_lines,
@@ -41,7 +41,7 @@ from gpuprof_widgets.analyses.findings.launches import (
     short_kernels,
     unlinked,
 )
-from gpuprof_widgets.analyses.findings.lines import costliest_line, critical_path_bound
+from gpuprof_widgets.analyses.findings.lines import costliest_line
 from gpuprof_widgets.analyses.findings.memory import fragmentation, memory, memory_room
 from gpuprof_widgets.analyses.findings.model import (
     anomaly_detection,
@@ -215,9 +215,10 @@ MORE_SPECIFIC = {
 def _without_repeats(record: Record, listed: list[Finding]) -> list[Finding]:
     """Drop findings of which another says more.
 
-    Python functions that wait in calls that `synchronising` reports, and the costliest op where
-    another rule explains most of its time.
+    Python functions that wait in calls that `synchronising` reports, the costliest op where another
+    rule explains most of its time, and that of the GPU where `critical_path` tells of it too.
     """
+    on_path = {finding.rows for finding in listed if finding.rule == "critical_path"}
     reported = {
         row for finding in listed if finding.rule == "synchronising" for row in finding.rows
     }
@@ -225,6 +226,7 @@ def _without_repeats(record: Record, listed: list[Finding]) -> list[Finding]:
         finding
         for finding in listed
         if (finding.rule != "python_waiting" or not reported.intersection(finding.rows))
+        and (finding.rule != "gpu_ops" or finding.rows not in on_path)
         and not _is_explained(record, finding, listed)
     ]
 
@@ -234,8 +236,6 @@ def _is_explained(record: Record, finding: Finding, listed: list[Finding]) -> bo
     more_specific = MORE_SPECIFIC.get(finding.rule)
     if not more_specific or not finding.rows:
         return False
-    index, row = record.trace.index, finding.rows[0]
-    op = int(index.column("op")[row]) if index.is_gpu[row] else row
-    name = str(index.names_of(np.array([op]))[0])
+    name = costliest_op(record.trace, finding)
     explained = sum(other.cost_ns for other in listed if name in more_specific.get(other.rule, ()))
     return explained > MOST * finding.cost_ns

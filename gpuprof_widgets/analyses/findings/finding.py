@@ -238,6 +238,15 @@ def _costliest_line(trace: Trace, finding: Finding, cell: CellLines) -> tuple[in
     return costliest, 2 * int(dur[ran_elsewhere].sum()) > int(dur[of_line].sum())
 
 
+def costliest_op(trace: Trace, finding: Finding) -> str:
+    """Return the op that a finding of `RULES_ON_OPS` is about; "" where it has no evidence."""
+    if not finding.rows:
+        return ""
+    index, row = trace.index, finding.rows[0]
+    op = int(index.column("op")[row]) if index.is_gpu[row] else row
+    return str(index.names_of(np.array([op]))[0])
+
+
 def _rows_of_op(trace: Trace, finding: Finding) -> Rows:
     """Return all calls of the op that a finding is about, or all that they launched on a GPU."""
     index, row = trace.index, finding.rows[0]
@@ -245,9 +254,8 @@ def _rows_of_op(trace: Trace, finding: Finding) -> Rows:
         category = index.column("category")
         same = index.name == index.name[row]
         return np.flatnonzero(same & (category == category[row]))
-    op = index.column("op")
-    called = index.names_of(op[[row]]).tolist()
-    of_the_op = np.append(index.named(frozenset(called)), False)[op[index.gpu]]
+    called = np.append(index.named(frozenset({costliest_op(trace, finding)})), False)
+    of_the_op = called[index.column("op")[index.gpu]]
     return np.asarray(index.gpu[of_the_op], np.intp)
 
 

@@ -87,12 +87,13 @@ ALMOST_ALL = 0.95
 WIDER_THAN_16_BITS = ("fp64", "fp32", "tf32")
 STANDS_OUT = 1 / 3
 """Share of an op's time from which on one of its kernels is worth naming."""
+GPU_OP_SHARE = 0.1
 OF_THE_RUN = 0.02
 """Share of the run below which the run does not wait for the op's GPU work."""
 
 
 @of_gpu_work
-def gpu_ops(record: Record, *, gpu_op_share: float = 0.1) -> list[Finding]:
+def gpu_ops(record: Record, *, gpu_op_share: float = GPU_OP_SHARE) -> list[Finding]:
     """Fires for the op that launched most GPU time, from a tenth of it and 2 % of the run on.
 
     Communication, which mostly belongs to regions, is no op; it is named where it takes more.

@@ -1,0 +1,210 @@
+"""Finding on what bounds the run: the critical path, and the op without which it is shorter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from gpuprof_widgets.analyses.cold_start import cold_spans
+from gpuprof_widgets.analyses.columns import format_ns, format_share
+from gpuprof_widgets.analyses.critical_path import critical_path
+from gpuprof_widgets.analyses.findings.finding import (
+    Finding,
+    Place,
+    about_one_call,
+    code,
+    costliest_op,
+    kernel_code,
+    longest_slice,
+    slice_range,
+    spread,
+)
+from gpuprof_widgets.analyses.findings.gpu_idle import WARM_UP, first_launches
+from gpuprof_widgets.analyses.findings.kernels import GPU_OP_SHARE, gpu_ops
+from gpuprof_widgets.analyses.findings.stalls import REMEDY as STALLED
+from gpuprof_widgets.analyses.findings.stalls import TIMES_USUAL, stalled
+from gpuprof_widgets.analyses.owners import is_mostly_replayed
+from gpuprof_widgets.analyses.path_graph import KERNEL_DELAY, LAUNCH_DELAY, STREAM_WAIT
+from gpuprof_widgets.analyses.what_if import what_ifs
+from gpuprof_widgets.trace import intervals, links
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.owners import BACKWARD
+from gpuprof_widgets.trace.schema import NONE
+
+CPU, GPU = "the CPU", "the GPU's compute"
+BOUNDS = {
+    CPU: ("python", "cpu op", "runtime"),
+    GPU: ("compute",),
+    "communication": ("communication",),
+    "copies": ("copy", "memset"),
+    "delays between launches and kernels": (LAUNCH_DELAY, KERNEL_DELAY, STREAM_WAIT),
+}
+"""What can bound a run; other rules report waiting for data and for the GPU."""
+
+REMEDIES = {
+    CPU: "Give it less to do: fewer, larger ops (torch.compile, fused or foreach variants), CUDA "
+    "graphs, or a larger batch.",
+    GPU: "Compute less (smaller sizes, nothing twice or in vain), compute in 16 "
+    "instead of 32 bits, or move less data between kernels (torch.compile fuses them).",
+    "communication": "Begin it earlier, so that compute hides it (async_op=True, smaller buckets "
+    "of DDP), or send less and less often (bf16, gradient accumulation).",
+    "copies": "Leave data where it is, or copy it while the GPU computes: from pinned memory, with "
+    "non_blocking=True, on a stream of its own.",
+    "delays between launches and kernels": "The kernels are too short for their launches: use "
+    "larger ones, or CUDA graphs, which launch many at once.",
+}
+REPLAYED = {
+    CPU: "Give it less to do: fewer, larger ops (torch.compile, fused or foreach variants), more "
+    "of the step in one CUDA graph, or a larger batch.",
+    "delays between launches and kernels": "The kernels are very short: use larger ones (larger "
+    "batches, torch.compile), which have fewer such delays.",
+}
+"""The same where CUDA graphs are replayed already."""
+
+PYTHON_BETWEEN = (
+    "Most of that is Python between the ops: shorten it (logging, metrics, loops over tensors), "
+    "or use larger batches."
+)
+ONE_CALL = "Most of that is one call, {name}, of {time}: {advice}"
+FIRST_CALLS = "Most of that is first calls, which load libraries and kernels{launches}: {warm_up}."
+MOST = 0.5
+"""Share of the CPU's part of the path that counts as most of it."""
+
+
+def critical_path_bound(
+    record: Record, *, critical_path_share: float = 0.05, gpu_op_share: float = GPU_OP_SHARE
+) -> list[Finding]:
+    """Fires where the run's bound is known and would be 5 % shorter without one op.
+
+    The saving is that of an op that costs nothing, with what it launches (`what_if`): time that
+    other work hides does not count, unlike in the sums of `gpu_ops` and `cpu_ops`. Where the GPU's
+    compute bounds the run and the op is that of `gpu_ops`, one finding says both.
+
+    ``critical_path_share``: Share of the run that would be saved if an op cost nothing.
+
+    The other threshold is that of `gpu_ops`.
+    """
+    if not len(record.trace.index.gpu):
+        return []
+    path, table = critical_path(record), what_ifs(record)
+    bound, share = _bound(path)
+    op = _worth_most(record, table) if bound else None
+    if op is None or op["saved_share"] < critical_path_share:
+        return []
+    in_stalls = _in_stalls(record.trace, str(op["name"]))
+    text = (
+        f"The run is bound by {bound}: {format_share(share)} of its critical path. If "
+        f"{code(op['name'])} cost nothing, the run would be {format_share(op['saved_share'])} "
+        f"({format_ns(op['saved_ns'])}) shorter.{in_stalls}"
+    )
+    where = _calls_on_path(record.trace, path, str(op["name"]))
+    cost, saved = int(op["saved_ns"]), float(op["saved_share"])
+    saving = format_share(saved).replace("less than", "under")  # a title has ten words at most
+    title = f"Without {code(op['name'])} the run would be {saving} shorter"
+    for on_gpu in gpu_ops(record, gpu_op_share=gpu_op_share) if bound == GPU else []:
+        if costliest_op(record.trace, on_gpu) == op["name"]:
+            text = f"{on_gpu.text} {text}"
+            remedy = f"{on_gpu.remedy} {_cpu_part(path, critical_path_share)}".rstrip()
+            named = replace(on_gpu, text=text, title=title, remedy=remedy)
+            return [replace(named, cost_ns=cost, share=saved)]
+    kernels_sentence = _kernels_sentence(table, critical_path_share)
+    if bound == CPU:
+        remedy = f"{STALLED if in_stalls else _cpu_remedy(record, path)} {kernels_sentence}"
+    else:
+        remedies = _remedies(record.trace)[bound]
+        sentences = (kernels_sentence, remedies, _cpu_part(path, critical_path_share))
+        remedy = " ".join(filter(None, sentences))
+    return [Finding(text, cost, saved, remedy=remedy, title=title, **where)]
+
+
+def _in_stalls(trace: Trace, name: str) -> str:
+    """Say that a few stalled calls have most of an op's time; "" where they have not."""
+    calls = np.flatnonzero(trace.index.named(frozenset({name})) & trace.index.on_tracks("cpu"))
+    dur = trace.index.dur[calls]
+    long = stalled(dur)
+    if 2 * int(dur[long].sum()) <= int(dur.sum()):
+        return ""
+    return (
+        f" Most of its time lies in {int(long.sum()):,} of its {len(calls):,} calls, each at least "
+        f"{TIMES_USUAL} times as long as the median: the CPU stalled there."
+    )
+
+
+def _calls_on_path(trace: Trace, path: pd.DataFrame, name: str) -> Place:
+    """Return the calls of this op that the path goes through, and the range of the longest."""
+    calls = trace.index.named(frozenset({name})) & trace.index.in_category("cpu_op")
+    call = np.append(links.itself_or_ancestor(trace.index.parent, calls), NONE)[path["op"]]
+    rows = np.unique(call[call >= 0]).astype(np.intp)
+    if not len(rows):  # what is on the path is a kernel of that name, whose launch is missing
+        rows = np.flatnonzero(calls)
+    start, end = slice_range(trace, longest_slice(trace, rows))
+    return Place(start_ns=start, end_ns=end, rows=spread(rows))
+
+
+def _cpu_remedy(record: Record, path: pd.DataFrame) -> str:
+    """Return the remedy for the CPU's part: a long call, first calls, Python or ops."""
+    trace = record.trace
+    on_cpu = path[path["kind"].isin(BOUNDS[CPU])]
+    time = on_cpu["dur_ns"]
+    longest = on_cpu.nlargest(1, "dur_ns").iloc[0]
+    if longest["kind"] == "runtime" and longest["dur_ns"] > MOST * time.sum():
+        name, length = code(str(longest["name"])), format_ns(longest["dur_ns"])
+        advice = about_one_call(trace, int(longest["row"]))
+        return ONE_CALL.format(name=name, time=length, advice=advice)
+    segments = (on_cpu["start_ns"].to_numpy(np.int64), on_cpu["end_ns"].to_numpy(np.int64))
+    if intervals.overlap(segments, cold_spans(record)).sum() > MOST * time.sum():
+        return FIRST_CALLS.format(launches=first_launches(record), warm_up=WARM_UP)
+    if time[on_cpu["kind"] == "python"].sum() > MOST * time.sum():
+        return PYTHON_BETWEEN
+    return _remedies(trace)[CPU]
+
+
+def _remedies(trace: Trace) -> dict[str, str]:
+    return REMEDIES | REPLAYED if is_mostly_replayed(trace) else REMEDIES
+
+
+def _kernels_sentence(table: pd.DataFrame, least_share: float) -> str:
+    """Say which kernel or copy would save most; `what_ifs` tries the longest on the path."""
+    tried = table[(table["what"] == "kernel") & (table["saved_ns"] > 0)]
+    if not len(tried):
+        return "Of the kernels and copies none would save anything, even if it cost nothing."
+    most = tried.iloc[0]
+    share, time = format_share(most["saved_share"]), format_ns(most["saved_ns"])
+    if most["saved_share"] < least_share:
+        return f"No kernel or copy would save more than {time} ({share}) if it cost nothing."
+    name = kernel_code(str(most["name"]))
+    return f"Of the kernels and copies {name} would save most if it cost nothing: {share} ({time})."
+
+
+def _cpu_part(path: pd.DataFrame, least_share: float) -> str:
+    """Say how much of a path that is mostly the GPU's is the CPU's; "" where that is little."""
+    on_cpu = path["kind"].isin(BOUNDS[CPU])
+    share = int(path.loc[on_cpu, "dur_ns"].sum()) / max(int(path["dur_ns"].sum()), 1)
+    if share < least_share:
+        return ""
+    return (
+        f"But {format_share(share)} of the path is the CPU's (Python, ops, launches): "
+        "that stays however fast the GPU is."
+    )
+
+
+def _bound(path: pd.DataFrame) -> tuple[str, float]:
+    """Return what takes most of the path, and its share; "" where that is none of `BOUNDS`."""
+    by_kind = path.groupby("kind")["dur_ns"].sum()
+    total = max(int(by_kind.sum()), 1)
+    groups = {name: int(by_kind.reindex(kinds).sum()) for name, kinds in BOUNDS.items()}
+    name = max(groups, key=lambda group: groups[group])
+    others = by_kind.drop([kind for kinds in BOUNDS.values() for kind in kinds], errors="ignore")
+    known = groups[name] > others.max() if len(others) else groups[name] > 0
+    return (name, groups[name] / total) if known else ("", 0.0)
+
+
+def _worth_most(record: Record, table: pd.DataFrame) -> pd.Series | None:
+    """Return the op that saves most, not autograd's slice around a backward op."""
+    slices = record.trace.slices
+    ops = set(slices["name"].to_numpy(object)[record.trace.index.is_op])
+    are_named = [name in ops and not str(name).startswith(BACKWARD) for name in table["name"]]
+    ops_table = table[np.array(are_named, bool)]
+    return ops_table.iloc[0] if len(ops_table) else None
