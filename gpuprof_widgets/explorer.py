@@ -234,11 +234,14 @@ class Explorer(anywidget.AnyWidget):
             self._brush(place)
             return
         self.range = self._whole
+        seen = self.visible[1] - self.visible[0]
         if rows:
             slices = self.profile.trace.slices.iloc[list(rows)]
             start = min(start, int(slices["ts"].min()))
             end = max(end, int((slices["ts"] + slices["dur"]).max()))
-        self._view((start, end))
+            self._view((start, end))
+        else:
+            self.visible = (start - seen // 2, start + seen - seen // 2)
 
     def _brush(self, brushed: Range) -> None:
         """Brush a range and bring it into view."""

@@ -69,7 +69,7 @@ from gpuprof_widgets.analyses.sequences import indexing_loops, sequences
 from gpuprof_widgets.analyses.streams import overlaps, streams
 from gpuprof_widgets.analyses.tensor_cores import capability, products, unaligned
 from gpuprof_widgets.analyses.waits import python_lanes, run_lane, thread_waits, waits
-from gpuprof_widgets.analyses.what_if import what_if, what_ifs
+from gpuprof_widgets.analyses.what_if import saved_without_ns, what_if, what_ifs
 from gpuprof_widgets.analyses.workers import (
     by_worker,
     input_queues,
@@ -165,6 +165,7 @@ ANALYSES: dict[str, Callable[[Record], Any]] = {
     "time_ranges": lambda record: time_ranges(record, "step"),
     "path_times": path_times,
     "cpu_path_ns": lambda record: cpu_path_ns(record, record.trace.index.gpu),
+    "saved_without_ns": lambda record: saved_without_ns(record, record.trace.index.gpu[:1]),
     "gpu_path_saving_ns": lambda record: gpu_path_saving_ns(record, *_half_as_long(record)),
     "critical_path": critical_path,
     "critical_path_by_kind": lambda record: critical_path(record, by="kind"),

@@ -93,8 +93,7 @@ def test_communication_that_the_run_does_not_wait_for_costs_nothing() -> None:
     record = trace_of(*rows)
     finding = only(exposed_communication(record))
     assert finding.text.endswith(
-        "100 ns of it. Without communication the run would be no shorter, as it waits for "
-        "something else meanwhile."
+        "100 ns of it. Without communication the run would be no shorter: the CPU bounds it."
     )
     assert (finding.cost_ns, finding.share) == (0, 0)
     assert finding.remedy.startswith("First shorten what bounds the run")

@@ -98,7 +98,7 @@ def test_of_a_thread_with_nothing_but_instants_it_is_not_known_what_ran(tmp_path
 
 def test_the_finding_names_the_costliest_region(tmp_path: Path) -> None:
     said = " ".join(f"{one.text} {one.remedy}" for one in profile_of(served(), tmp_path).findings())
-    assert "`query` took 400 µs in 20 calls (51 % of the time, 67 % of the time in named" in said
+    assert "`query` took 400 µs in 20 calls (51 % of the time, 67 % of all named regions)" in said
     assert "torch" not in said.lower()
 
 

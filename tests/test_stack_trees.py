@@ -225,7 +225,7 @@ def test_nothing_is_said_of_ops_that_a_sampler_could_not_record() -> None:
 @given(records(), st.sampled_from(["ops", "merged"]))
 def test_what_we_write_opens_with_the_same_stacks_to_the_ns(record: Record, source: str) -> None:
     data = b"".join(collapsed_stacks(call_tree(record, source=source)))
-    assume(data)
+    assume(data and data[:1] not in b"[{")  # what begins as JSON is read as that
     numbers = [line.split()[-2:] for line in data.decode().splitlines()]
     assume(not all(len(two) == 2 and two[0].isdecimal() for two in numbers))
     found = stacks_of(parse(data, FOLDED))

@@ -73,7 +73,10 @@ def _report_store(
     return {
         **page_store(record, payload, label=_label(record), uid=uid),
         "rows_kept": payload.rows_kept,
-        "findings": finding_lines(findings(record), shown_rows, line_places(record)),
+        "findings": [
+            line if PYTHON_PANEL in panels(record) else line | {"function": ""}
+            for line in finding_lines(findings(record), shown_rows, line_places(record))
+        ],
         "notes": [str(note) for note in record.metadata.get("notes", ())],
         "focus": _page_focus(record, shown_rows),
         "sort": sort_key(ops),

@@ -95,7 +95,7 @@ def cpu_ops(
         return [] if of_memory else [Finding(f"T{reason[1:]}.", title=NO_PROFILE)]
     calls = _calls(trace)
     if WRITTEN_CATEGORY in trace.args:  # nothing but the regions that the program marked is known
-        regions = "the time in named regions"
+        regions = "all named regions"
         return [_finding(record, calls, "", regions, cpu_op_share)] if calls["own_ns"].any() else []
     calls = calls[trace.index.is_op[calls["row"]]]
     plumbing = _plumbing(trace)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.cold_start import cold_spans
@@ -12,7 +13,6 @@ from gpuprof_widgets.analyses.columns import format_ns, format_share
 from gpuprof_widgets.analyses.critical_path import critical_path
 from gpuprof_widgets.analyses.findings.finding import (
     Finding,
-    Place,
     about_one_call,
     code,
     costliest_op,
@@ -24,7 +24,7 @@ from gpuprof_widgets.analyses.findings.finding import (
 from gpuprof_widgets.analyses.findings.gpu_idle import WARM_UP, first_launches
 from gpuprof_widgets.analyses.findings.kernels import GPU_OP_SHARE, gpu_ops
 from gpuprof_widgets.analyses.findings.stalls import REMEDY as STALLED
-from gpuprof_widgets.analyses.findings.stalls import TIMES_USUAL, stalled
+from gpuprof_widgets.analyses.findings.stalls import TIMES_USUAL, stalled_ops
 from gpuprof_widgets.analyses.owners import is_mostly_replayed
 from gpuprof_widgets.analyses.path_graph import KERNEL_DELAY, LAUNCH_DELAY, STREAM_WAIT
 from gpuprof_widgets.analyses.what_if import what_ifs
@@ -89,20 +89,24 @@ def critical_path_bound(
     if not len(record.trace.index.gpu):
         return []
     path, table = critical_path(record), what_ifs(record)
-    bound, share = _bound(path)
+    bound, share = bound_of(path)
     op = _worth_most(record, table) if bound else None
     if op is None or op["saved_share"] < critical_path_share:
         return []
-    in_stalls = _in_stalls(record.trace, str(op["name"]))
+    calls = _calls_on_path(record.trace, path, str(op["name"]))
+    in_stalls = _in_stalls(record, calls) if bound == CPU else ""
     text = (
         f"The run is bound by {bound}: {format_share(share)} of its critical path. If "
         f"{code(op['name'])} cost nothing, the run would be {format_share(op['saved_share'])} "
         f"({format_ns(op['saved_ns'])}) shorter.{in_stalls}"
     )
-    where = _calls_on_path(record.trace, path, str(op["name"]))
     cost, saved = int(op["saved_ns"]), float(op["saved_share"])
     saving = format_share(saved).replace("less than", "under")  # a title has ten words at most
-    title = f"Without {code(op['name'])} the run would be {saving} shorter"
+    title = (
+        f"The CPU stalls in {code(op['name'])}, which the run waits for"
+        if in_stalls
+        else f"Without {code(op['name'])} the run would be {saving} shorter"
+    )
     for on_gpu in gpu_ops(record, gpu_op_share=gpu_op_share) if bound == GPU else []:
         if costliest_op(record.trace, on_gpu) == op["name"]:
             text = f"{on_gpu.text} {text}"
@@ -111,40 +115,39 @@ def critical_path_bound(
             return [replace(named, cost_ns=cost, share=saved)]
     kernels_sentence = _kernels_sentence(table, critical_path_share)
     if bound == CPU:
-        remedy = f"{STALLED if in_stalls else _cpu_remedy(record, path)} {kernels_sentence}"
+        remedy = f"{_cpu_remedy(record, path, in_stalls)} {kernels_sentence}"
     else:
         remedies = _remedies(record.trace)[bound]
         sentences = (kernels_sentence, remedies, _cpu_part(path, critical_path_share))
         remedy = " ".join(filter(None, sentences))
-    return [Finding(text, cost, saved, remedy=remedy, title=title, **where)]
+    start, end = slice_range(record.trace, longest_slice(record.trace, calls))
+    return [Finding(text, cost, saved, start, end, spread(calls), remedy, title=title)]
 
 
-def _in_stalls(trace: Trace, name: str) -> str:
-    """Say that a few stalled calls have most of an op's time; "" where they have not."""
-    calls = np.flatnonzero(trace.index.named(frozenset({name})) & trace.index.on_tracks("cpu"))
-    dur = trace.index.dur[calls]
-    long = stalled(dur)
-    if 2 * int(dur[long].sum()) <= int(dur.sum()):
+def _in_stalls(record: Record, calls: npt.NDArray[np.intp]) -> str:
+    """Say that a few stalled ops have most of the time of these calls; "" where they have not."""
+    dur = record.trace.index.dur
+    long = calls[np.isin(calls, stalled_ops(record).row)]
+    if 2 * int(dur[long].sum()) <= int(dur[calls].sum()):
         return ""
     return (
-        f" Most of its time lies in {int(long.sum()):,} of its {len(calls):,} calls, each at least "
+        f" Most of its time lies in {len(long):,} of its {len(calls):,} calls, each at least "
         f"{TIMES_USUAL} times as long as the median: the CPU stalled there."
     )
 
 
-def _calls_on_path(trace: Trace, path: pd.DataFrame, name: str) -> Place:
-    """Return the calls of this op that the path goes through, and the range of the longest."""
+def _calls_on_path(trace: Trace, path: pd.DataFrame, name: str) -> npt.NDArray[np.intp]:
+    """Return the calls of this op that the path goes through."""
     calls = trace.index.named(frozenset({name})) & trace.index.in_category("cpu_op")
     call = np.append(links.itself_or_ancestor(trace.index.parent, calls), NONE)[path["op"]]
     rows = np.unique(call[call >= 0]).astype(np.intp)
     if not len(rows):  # what is on the path is a kernel of that name, whose launch is missing
         rows = np.flatnonzero(calls)
-    start, end = slice_range(trace, longest_slice(trace, rows))
-    return Place(start_ns=start, end_ns=end, rows=spread(rows))
+    return rows
 
 
-def _cpu_remedy(record: Record, path: pd.DataFrame) -> str:
-    """Return the remedy for the CPU's part: a long call, first calls, Python or ops."""
+def _cpu_remedy(record: Record, path: pd.DataFrame, in_stalls: str) -> str:
+    """Return the remedy for the CPU's part: a long call, first calls, stalls, Python or ops."""
     trace = record.trace
     on_cpu = path[path["kind"].isin(BOUNDS[CPU])]
     time = on_cpu["dur_ns"]
@@ -156,6 +159,8 @@ def _cpu_remedy(record: Record, path: pd.DataFrame) -> str:
     segments = (on_cpu["start_ns"].to_numpy(np.int64), on_cpu["end_ns"].to_numpy(np.int64))
     if intervals.overlap(segments, cold_spans(record)).sum() > MOST * time.sum():
         return FIRST_CALLS.format(launches=first_launches(record), warm_up=WARM_UP)
+    if in_stalls:
+        return STALLED
     if time[on_cpu["kind"] == "python"].sum() > MOST * time.sum():
         return PYTHON_BETWEEN
     return _remedies(trace)[CPU]
@@ -190,7 +195,7 @@ def _cpu_part(path: pd.DataFrame, least_share: float) -> str:
     )
 
 
-def _bound(path: pd.DataFrame) -> tuple[str, float]:
+def bound_of(path: pd.DataFrame) -> tuple[str, float]:
     """Return what takes most of the path, and its share; "" where that is none of `BOUNDS`."""
     by_kind = path.groupby("kind")["dur_ns"].sum()
     total = max(int(by_kind.sum()), 1)

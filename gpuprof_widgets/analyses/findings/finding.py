@@ -202,7 +202,7 @@ def with_lines(record: Record, findings: Iterable[Finding]) -> list[Finding]:
 def _with_line(trace: Trace, finding: Finding, cell: CellLines) -> Finding:
     if not finding.rows:
         return finding
-    line, is_forward = _costliest_line(trace, finding, cell)
+    line, in_backward = _costliest_line(trace, finding, cell)
     if line < 0:
         return finding
     name, number, statement = cell.lines.iloc[line][["cell", "line", "code"]]
@@ -210,13 +210,13 @@ def _with_line(trace: Trace, finding: Finding, cell: CellLines) -> Finding:
     if not finding.remedy or (statement and code(statement) in finding.text):
         return finding
     of = f" of {name}" if cell.lines["cell"].nunique() > 1 else ""
-    of += IN_BACKWARD if is_forward else ""
+    of += IN_BACKWARD if in_backward else ""
     sentence = f" {LOOK_AT} {number}{of}{f': {code(statement)}' if statement else ''}."
     return replace(finding, remedy=finding.remedy + sentence)
 
 
 def _costliest_line(trace: Trace, finding: Finding, cell: CellLines) -> tuple[int, bool]:
-    """Return the line with most of the evidence, and whether it ran the forward of most of that.
+    """Return the line with most of the evidence, and whether that is mostly its backward pass.
 
     The line is an index in ``cell.lines``; -1: in no line.
     """

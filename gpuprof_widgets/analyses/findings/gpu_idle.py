@@ -29,6 +29,7 @@ from gpuprof_widgets.analyses.findings.finding import (
     of_gpu_work,
     spread,
 )
+from gpuprof_widgets.analyses.findings.input import dataloader
 from gpuprof_widgets.analyses.findings.stalls import REMEDY as STALLED
 from gpuprof_widgets.analyses.findings.stalls import Stalls, main_stalls
 from gpuprof_widgets.analyses.gpu_work import device_busy
@@ -143,7 +144,8 @@ DEVICE_IDLE_SHARE = 0.05
 def device_idle(record: Record, *, device_idle_share: float = DEVICE_IDLE_SHARE) -> list[Finding]:
     """Report how busy each GPU was; from 5 % idle time on also the cause and a gap.
 
-    The cost is all idle time; the main cause has its own time, and the gap shown is its longest.
+    The cost is all idle time, without that of the DataLoader where `dataloader` has it; the main
+    cause has its own time, and the gap shown is its longest.
 
     ``device_idle_share``: GPU idle time; below it the longest gap is not mentioned.
     """
@@ -165,7 +167,7 @@ def _finding(record: Record, busy: Any, gaps: pd.DataFrame, least_share: float) 
         works = "is busy nearly all the time" if busy.slices else "has nothing to do"
         return Finding(f"{gpu} {text}.", busy.idle_ns, idle_share, title=f"{gpu} {works}")
     main = _main_cause(record, gaps)
-    if main in HOST_REMEDIES and (stalls := main_stalls(record.trace, gaps)):
+    if main in HOST_REMEDIES and (stalls := main_stalls(record, gaps)):
         return _of_stalls(record, busy, f"{gpu} {text}", stalls)
     segments = _segments_of_cause(record, gaps, main)
     caused_ns = intervals.length(segments)
@@ -179,10 +181,11 @@ def _finding(record: Record, busy: Any, gaps: pd.DataFrame, least_share: float) 
         text += (
             f"; the longest of all, {format_ns(longest['dur_ns'])}, lies {_where(record, longest)}"
         )
+    cost = busy.idle_ns - (caused_ns if main == INPUT and dataloader(record) else 0)
     return Finding(
         f"{gpu} {text}.",
-        int(busy.idle_ns),
-        idle_share,
+        int(cost),
+        idle_share * cost / busy.idle_ns,
         int(gap["start_ns"]),
         int(gap["end_ns"]),
         tuple(int(gap[key]) for key in ("before", "after", "cpu") if gap[key] >= 0),
@@ -200,7 +203,7 @@ def _of_stalls(record: Record, busy: Any, text: str, stalls: Stalls) -> Finding:
         1 - busy.busy_share,
         int(longest["start_ns"]),
         int(longest["end_ns"]),
-        spread(np.unique(stalls.calls)),
+        spread(np.unique(stalls.ops.row)),
         STALLED,
         title=f"{gpu_name(busy.device)} is idle, mostly while the CPU stalls",
     )

@@ -116,10 +116,12 @@ def dataloader(record: Record, *, dataloader_share: float = 0.05) -> list[Findin
     in_process = table["name"].str.contains("SingleProcess")
     function = ""
     if int(table["dur_ns"][in_process].sum()) >= MOST * waited:
-        function, took = _in_process(record, waited)
-        because = because or took
+        item_by_item = _item_by_item(record, waited)
+        if not because:
+            function, because = _in_process(record, waited)
+        function = "" if item_by_item else function
         in_function = IN_A_FUNCTION.format(function=function) if function else IN_PROCESS
-        remedy = _item_by_item(record, waited) or in_function
+        remedy = item_by_item or in_function
     loader = _loader(longest["name"])
     text = (
         f"{format_share(share)} of the time ({format_ns(waited)} of {format_ns(run)}) went into "

@@ -26,8 +26,8 @@ from gpuprof_widgets.analyses.findings.launches import REMEDY as LAUNCH_LESS
 from gpuprof_widgets.analyses.findings.launches import UNLINKED_REMEDY as OF_UNLINKED
 from gpuprof_widgets.analyses.findings.memory import STALL_REMEDY
 from gpuprof_widgets.analyses.findings.transfers import EXPOSED_COMMUNICATION_REMEDY as COMMUNICATE
+from gpuprof_widgets.analyses.findings.transfers import LATE_RANK, PEER_REMEDY, PIN_REMEDY
 from gpuprof_widgets.analyses.findings.transfers import ONE_STREAM_REMEDIES as OF_STREAM
-from gpuprof_widgets.analyses.findings.transfers import PEER_REMEDY, PIN_REMEDY
 from gpuprof_widgets.analyses.findings.transfers import REMEDIES as NEEDLESS
 from gpuprof_widgets.analyses.findings.waits import COPY_REMEDIES, FREEING_REMEDY
 from gpuprof_widgets.analyses.gpu_work import COMMUNICATION, COPY
@@ -124,8 +124,7 @@ CUDA_WORDS = {
     FREEING_REMEDY: "Freeing waits for the GPU: keep buffers and reuse them, or free them in the "
     "order of a stream (cudaFreeAsync).",
     COMMUNICATE: "Overlap it with compute: on a stream of its own, in pieces that begin as soon "
-    "as their data is there. Or send less, and less often. Where it mostly waits, another rank is "
-    "late: compare them with gpuprof ranks.",
+    f"as their data is there. Or send less, and less often. {LATE_RANK}",
     OF_STREAM[COPY]: "Copy the next piece on a stream of its own while this one is computed: "
     "pinned memory (cudaMallocHost), cudaMemcpyAsync, and cudaStreamWaitEvent before use.",
     OF_STREAM[COMMUNICATION]: "Give it a stream of its own, and cudaStreamWaitEvent only where "

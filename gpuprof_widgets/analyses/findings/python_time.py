@@ -79,6 +79,9 @@ IN_A_LIBRARY = (
     "always the same, call it once beforehand."
 )
 
+OPERATORS = ", less the ops of operators such as `x[i]`"
+"""What cProfile counts for the function itself: it sees calls, and operators are none."""
+
 CELL_BODY = "The Python of the cell"
 """What a finding calls cProfile's function `<module>` of the cell's first line."""
 
@@ -129,7 +132,8 @@ def python_time(record: Record, *, python_share: float = PYTHON_SHARE) -> list[F
     if share < python_share or cost < WORTH_NS:
         return []
     most = "at most " if in_ops and not top["exact"] else ""
-    apart = ", PyTorch ops not counted" if in_ops else ""
+    without = ", PyTorch ops not counted" if top["exact"] else OPERATORS
+    apart = without if in_ops else ""
     subject = _subject(record, top)
     text = (
         f"{subject} itself took {most}{words}{apart} "
@@ -187,7 +191,8 @@ def _subject(record: Record, top: pd.Series) -> str:
     if _is_body(top):
         return CELL_BODY
     name = function_name(function_labels(top.to_frame().T)[0])
-    kind = "built-in function" if top["file"] == BUILT_IN else function_kind(record)
+    is_built_in = top["file"] == BUILT_IN and record.metadata.get(LANGUAGE) is None
+    kind = "built-in function" if is_built_in else function_kind(record)
     return f"The {kind} {code(name)}"
 
 

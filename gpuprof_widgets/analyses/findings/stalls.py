@@ -1,28 +1,35 @@
-"""Stalls of the CPU: single calls that take far longer than others of their name.
+"""Stalls of the CPU: ops that take far longer than others of their name, for no reason of theirs.
 
 Whatever op runs then is not to blame: something held up its thread, and with it the launches.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.cold_start import cold_spans
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.findings.finding import code
-from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import LAUNCH_CATEGORIES
 
+LAUNCH = re.compile(r"(cuda|hip|cu)\w*Launch\w*")
 TIMES_USUAL = 20
-"""Times the median of its name: a call this much longer stalled."""
+"""Times the median of its kind: an op this much longer stalled."""
 LEAST_CALLS = 5
-"""Calls of a name from which on their median tells what is usual."""
+"""Ops of a kind from which on their median tells what is usual."""
 LEAST_NS = 1_000_000
 """Length of a gap from which on a stall is looked for."""
 MOST = 0.5
-"""Share of a gap in which calls of that name ran, and of all idle time that is mostly stalls."""
+"""Share of a gap in which the stalled op ran, of all idle time that is mostly stalls, and of an op
+that is a first call."""
 REMEDY = (
     "Something held up the thread that launches, whatever op it was in: other programs, ranks or "
     "threads on its CPUs, garbage collection, first calls, or the recording itself. Give each rank "
@@ -31,62 +38,95 @@ REMEDY = (
 
 
 @dataclass(frozen=True)
-class Stalls:
-    """The gaps of a GPU that stalls of the CPU caused, the longest first.
+class StalledOps:
+    """The ops that stalled: their rows, and for each the median duration of its kind in ns."""
 
-    ``gaps``: rows of `idle`; ``calls``: the stalled call in each (a slice); ``usual_ns``: the
-    median duration of its name; ``share``: of all idle time.
+    row: npt.NDArray[np.intp]
+    usual_ns: npt.NDArray[np.float64]
+
+
+@remembered
+def stalled_ops(record: Record) -> StalledOps:
+    """Return the ops that took 20 times the median of their kind.
+
+    Of one kind are ops of one name that all launch GPU work, or all none: on tensors of the CPU an
+    op takes as long as it computes. The first of a kind, and what first calls take time of, is no
+    stall.
     """
+    trace, index = record.trace, record.trace.index
+    row = np.flatnonzero(index.is_op)
+    kinds = pd.DataFrame(
+        {"name": index.name[row], "launches": _launches(trace)[row], "dur": index.dur[row]}
+    )
+    by_kind = kinds.groupby(["name", "launches"])["dur"]
+    usual, calls = by_kind.transform("median"), by_kind.transform("size")
+    long = (calls >= LEAST_CALLS) & (usual > 0) & (kinds["dur"] >= TIMES_USUAL * usual)
+    long &= by_kind.cumcount() > 0
+    cold = intervals.overlap((index.ts[row], index.end[row]), cold_spans(record))
+    chosen = long.to_numpy(bool) & (cold < MOST * index.dur[row])
+    return StalledOps(row[chosen], usual.to_numpy(float)[chosen])
+
+
+def _launches(trace: Trace) -> npt.NDArray[np.bool_]:
+    """Which slices launched GPU work, themselves or in what they called."""
+    launches = np.zeros(len(trace), bool)
+    parent, op = trace.index.parent, trace.index.column("op")[trace.index.gpu]
+    rows = np.unique(op[op >= 0])
+    while len(rows):
+        launches[rows] = True
+        rows = np.unique(parent[rows])
+        rows = rows[rows >= 0]
+        rows = rows[~launches[rows]]
+    return launches
+
+
+@dataclass(frozen=True)
+class Stalls:
+    """The gaps of a GPU (rows of `idle`, the longest first) and the op that stalled in each."""
 
     gaps: pd.DataFrame
-    calls: npt.NDArray[np.intp]
-    usual_ns: npt.NDArray[np.float64]
-    share: float
+    ops: StalledOps
 
     def in_words(self, trace: Trace, span_ns: int) -> str:
-        """Return their number and time, and what stalled in the longest gap."""
+        """Return the number and time of the gaps, and what stalled in the longest."""
         took, longest = int(self.gaps["dur_ns"].sum()), int(self.gaps["dur_ns"].iloc[0])
-        call = int(self.calls[0])
+        name = str(trace.index.names_of(self.ops.row[:1])[0])
         return (
-            f"{format_count(len(self.gaps), 'stall')} of the CPU ({format_ns(took)}, "
-            f"{format_share(took / span_ns)} of the time); in the longest gap, "
-            f"{format_ns(longest)}, {code(str(trace.index.names_of(self.calls[:1])[0]))} took "
-            f"{format_ns(int(trace.index.dur[call]))}, where its median call takes "
-            f"{format_ns(self.usual_ns[0])}"
+            f"{format_count(len(self.gaps), 'gap')} ({format_ns(took)}, "
+            f"{format_share(took / span_ns)} of the time) in which an op on the CPU stalled: in "
+            f"the longest, {format_ns(longest)}, {code(name)} took "
+            f"{format_ns(int(trace.index.dur[self.ops.row[0]]))}, where its median call takes "
+            f"{format_ns(self.ops.usual_ns[0])}"
         )
 
 
-def stalled(dur: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Which of the calls of one name stalled, by their durations."""
-    if len(dur) < LEAST_CALLS:
-        return np.zeros(len(dur), bool)
-    return np.asarray(dur >= TIMES_USUAL * max(float(np.median(dur)), 1), bool)
-
-
-def main_stalls(trace: Trace, gaps: pd.DataFrame) -> Stalls | None:
+def main_stalls(record: Record, gaps: pd.DataFrame) -> Stalls | None:
     """Return the stalls that caused most of a GPU's idle time; None where they did not.
 
-    ``gaps``: those of the GPU, the longest first.
+    ``gaps``: those of the GPU, the longest first. Runtime calls that are no launches take long for
+    reasons of their own (allocations, copies, set-up).
     """
-    long = gaps[(gaps["dur_ns"] >= LEAST_NS) & (gaps["cpu"] >= 0) & (gaps["cpu_share"] >= MOST)]
-    if 2 * int(long["dur_ns"].sum()) <= int(gaps["dur_ns"].sum()):
+    whole, index = int(gaps["dur_ns"].sum()), record.trace.index
+    cpu = gaps["cpu"].to_numpy(np.int64)
+    is_call = np.append(index.in_category(*LAUNCH_CATEGORIES), False)[cpu]
+    launches = np.append(index.matching(LAUNCH), False)[cpu]
+    long = gaps[(gaps["dur_ns"] >= LEAST_NS).to_numpy(bool) & (~is_call | launches)]
+    if int(long["dur_ns"].sum()) <= MOST * whole:
         return None
-    calls, usual = zip(*(_stalled_call(trace, gap) for _, gap in long.iterrows()), strict=True)
-    are_stalls = np.array(calls) >= 0
-    found = long[are_stalls]
-    share = int(found["dur_ns"].sum()) / max(int(gaps["dur_ns"].sum()), 1)
-    if share <= MOST:
+    stalled = stalled_ops(record)
+    at = np.array([_stalled_in(record.trace, stalled, gap) for _, gap in long.iterrows()], int)
+    found = long[at >= 0]
+    if int(found["dur_ns"].sum()) <= MOST * whole:
         return None
-    return Stalls(found, np.array(calls)[are_stalls], np.array(usual)[are_stalls], share)
+    at = at[at >= 0]
+    return Stalls(found, StalledOps(stalled.row[at], stalled.usual_ns[at]))
 
 
-def _stalled_call(trace: Trace, gap: pd.Series) -> tuple[int, float]:
-    """Return the call that stalled during a gap and the median of its name; -1: none did."""
-    index = trace.index
-    same = np.flatnonzero(index.name == index.name[int(gap["cpu"])])
-    dur = index.dur[same]
-    during = (index.ts[same] < gap["end_ns"]) & (index.end[same] > gap["start_ns"])
-    found = np.flatnonzero(stalled(dur) & during)
-    if not len(found):
-        return -1, 0.0
-    return int(same[found[dur[found].argmax()]]), float(np.median(dur))
+def _stalled_in(trace: Trace, stalled: StalledOps, gap: pd.Series) -> int:
+    """Return which of the stalled ops ran most of a gap on its thread, the innermost; -1: none."""
+    index, row = trace.index, stalled.row
+    start = np.maximum(index.ts[row], gap["start_ns"])
+    during = np.minimum(index.end[row], gap["end_ns"]) - start
+    on_thread = index.column("track")[row] == gap["thread"]
+    found = np.flatnonzero(on_thread & (during >= MOST * gap["dur_ns"]))
+    return int(found[index.dur[row[found]].argmin()]) if len(found) else -1

@@ -13,6 +13,8 @@ from gpuprof_widgets.analyses.breakdown import EXPOSED, HOST, breakdown, breakdo
 from gpuprof_widgets.analyses.collectives import collective_calls
 from gpuprof_widgets.analyses.columns import format_bytes, format_count, format_ns, format_share
 from gpuprof_widgets.analyses.copies import EVERY_STEP, THERE_AND_BACK, copies
+from gpuprof_widgets.analyses.critical_path import critical_path
+from gpuprof_widgets.analyses.findings.critical_path import CPU, bound_of
 from gpuprof_widgets.analyses.findings.finding import (
     EVIDENCE,
     Finding,
@@ -244,14 +246,15 @@ EXPOSED_COMMUNICATION_REMEDY = (
     f"accumulation with no_sync(), a compression hook. {LATE_RANK}"
 )
 BOUND_ELSEWHERE = f"First shorten what bounds the run: its critical path. {LATE_RANK}"
+NO_SHORTER = "the run would be no shorter: the CPU bounds it"
 """The remedy where shorter communication alone would save little."""
 
 
 def exposed_communication(record: Record, *, communication_share: float = 0.1) -> list[Finding]:
     """Report each GPU (or the CPU, without one) that only communicates for 10 % of the run.
 
-    Its cost is by how much the run would be shorter if a GPU's communication cost nothing, where
-    the critical path tells: a run that its CPU bounds gains nothing from faster communication.
+    Of a run that its CPU bounds, the cost is by how much it would be shorter without communication:
+    it gains little from a faster one.
 
     ``communication_share``: Only communicating, on a GPU or a CPU (TB: over 10 % of the step).
     """
@@ -274,21 +277,34 @@ def _exposed_communication_finding(record: Record, row: dict[Any, Any]) -> Findi
     name = str(record.trace.slices["name"].iloc[rows[int(shown.argmax())]])
     hidden, share = _hidden(exposed, total), format_share(row["share"])
     on_cpu = row["state"] == HOST
-    saved = None if on_cpu else saved_without_ns(record, rows)
-    cost = exposed if saved is None else min(saved, exposed)
+    cost = exposed if on_cpu else min(_saved_ns(record, exposed), exposed)
     is_all = cost == exposed
     text = (
         f"{_communicating(row)} for {format_ns(exposed)} ({share} of the time): {hidden} of its "
         "communication was hidden behind compute; the most exposed call is "
         f"{kernel_code(name)}, {format_ns(int(shown.max()))} of it"
     )
-    text += "." if is_all else f". Without communication {shorter(cost, record)}."
+    if not is_all:
+        saved = shorter(cost, record) if cost > 0 else NO_SHORTER
+        text += f". Without communication {saved}"
+    text += "."
     evidence = tuple(rows[np.argsort(-shown, kind="stable")][:EVIDENCE])
     place = (int(start[longest]), int(end[longest]))
     remedy = BOUND_ELSEWHERE if cost <= LITTLE * exposed else EXPOSED_COMMUNICATION_REMEDY
     title = f"{'The CPU' if on_cpu else gpu_name(device)} only communicates {share} of the time"
     cost_share = row["share"] if is_all else share_of(cost, run_ns(record))
     return Finding(text, cost, cost_share, *place, evidence, remedy, title=title)
+
+
+def _saved_ns(record: Record, exposed: int) -> int:
+    """Return by how much a run that its CPU bounds would be shorter without communication.
+
+    Of other runs the critical path does not tell: it knows nothing of full launch queues.
+    """
+    bound, _ = bound_of(critical_path(record))
+    rows, kind = gpu_kinds(record.trace)
+    saved = saved_without_ns(record, rows[kind == COMMUNICATION]) if bound == CPU else None
+    return exposed if saved is None else saved
 
 
 def _hidden(exposed: int, total: int) -> str:

@@ -234,10 +234,10 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
     const {tree, trees, runs: {stores}} = this
     const way = tree.path(node.id)
     const key = way.map(({name}) => name).join("\n")
-    const rows = await Promise.all(stores.map(async (store, side) => {
+    const rows = await this.answer(Promise.all(stores.map((store, side) => {
       const {paths} = trees[side][node.nodes[side]] ?? {paths: []}
-      return await this.answer(store.ask("path_instances", {source: this.source as FlameSource, paths}, this))
-    }))
+      return store.ask("path_instances", {source: this.source as FlameSource, paths}, this)
+    })), stores.map(() => new Int32Array(0)))
     if (node.id > 0 && tree.find(way) == this.chosen) { // no other was picked meanwhile
       this.selected = way
       this.runs.choose(stores.map(({data}, side) => {

@@ -165,7 +165,7 @@ export class FlameBarView extends IcicleBarView {
     const time = width == "cpu" ? "CPU time" : this.gpu_time()
     const range = window == null ? "whole trace" : `selected range of ${format_ns(window[1] - window[0])}`
     const sum = flame_width(tree.nodes[0], width)
-    const {start, end} = this.store.range_totals
+    const [start, end] = window ?? this.store.trace_bounds
     const in_all = width == "cpu" && sum > end - start ? "summed over threads" : "in all"
     return `${shape == "" ? "" : `${shape}: `}${time}, ${range}: ${format_ns(sum)} ${in_all}`
   }

@@ -241,6 +241,7 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
   /** Brings into view the nodes of a selection made elsewhere, even where another node is zoomed. */
   private async follow_selection(): Promise<void> {
     const {store: {selection}, source} = this
+    this.problem = ""
     if (selection != null && selection.source != "flame") {
       this.forget()
       const paths = await this.paths_of(selection)
@@ -274,7 +275,7 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     const marked = marked_rows(selection)
     const rows = selection.source == "search" ? selection.rows.filter((row) => on_gpu[row] == 1) : marked.length == 1 ? marked : []
     return rows.length == 0 ? new Set()
-      : new Set(await this.answer(this.store.ask("row_paths", {source: source as FlameSource, rows: Int32Array.from(rows)}, this)))
+      : new Set(await this.answer(this.store.ask("row_paths", {source: source as FlameSource, rows: Int32Array.from(rows)}, this), NO_ROWS))
   }
 
   private reveal(id: number): void {
@@ -296,6 +297,7 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
       return
     }
     this.chosen = id
+    this.problem = ""
     if (zoom) {
       this.tree.focus = id
     }
@@ -308,7 +310,7 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     const {shape} = tree
     const path = tree.path(node.id)
     const is_root = node.id == 0 && function_of(node) == null
-    const rows = is_root ? null : await this.answer(store.ask("path_instances", {source: source as FlameSource, paths: node.paths}, this))
+    const rows = is_root ? null : await this.answer(store.ask("path_instances", {source: source as FlameSource, paths: node.paths}, this), NO_ROWS)
     const called = this.is_caller(node) ? path[this.shape.view == "up" ? 1 : 0] : node
     if (tree.find(path) == this.chosen) { // no other was picked meanwhile
       this.selected = path
@@ -352,6 +354,8 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
 function top_down(shape: FlameShape): FlameShape {
   return shape.view == "around" ? {...shape, view: "down", centre: null} : shape
 }
+
+const NO_ROWS = new Int32Array(0)
 
 /** The numbers of a root without a tree. */
 const NOTHING = {calls: 0, total: 0, self: 0, device: 0, device_self: 0}

@@ -71,19 +71,15 @@ export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer impl
   }
 
   /** Returns the answer of the engine; where it fails, nothing, and the heading says why. */
-  protected async answer(asked: Promise<Int32Array>): Promise<Int32Array> {
-    let rows: Int32Array = new Int32Array(0)
-    let problem = ""
+  protected async answer<T>(asked: Promise<T>, nothing: T): Promise<T> {
+    this.problem = ""
     try {
-      rows = await asked
+      return await asked
     } catch (error) {
-      problem = `The calls could not be found: ${String(error)}`
-    }
-    if (problem != this.problem) {
-      this.problem = problem
+      this.problem = `The calls could not be found: ${String(error)}`
       this.settle(() => this.tree_changed.emit())
+      return nothing
     }
-    return rows
   }
 
   prepare(): Promise<void> {

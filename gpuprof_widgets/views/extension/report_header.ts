@@ -79,6 +79,7 @@ export class ReportHeaderView extends PanelView {
   private show(finding: FindingLine): void {
     const store = this.store_of(finding)
     if (!has_evidence(finding)) {
+      store.brush(null) // cProfile's calls have no moments
       store.functions_called.emit(finding.function)
       return
     }

@@ -65,7 +65,7 @@ export function place_of(store: TraceStore, evidence: Evidence): {brushed: [numb
   if (start == null || end == null) {
     return null
   }
-  if (!is_moment(store, evidence)) {
+  if (!is_moment(evidence)) {
     return {brushed: [start, end], shown: [start, end]}
   }
   const {data, visible} = store
@@ -75,15 +75,16 @@ export function place_of(store: TraceStore, evidence: Evidence): {brushed: [numb
   return {brushed: null, shown: [Math.min(start - half, ...starts), Math.max(end + half, ...ends)]}
 }
 
-function is_moment(store: TraceStore, {start, end}: Evidence): boolean {
-  return start != null && end != null && end - start <= store.data.header.tick_ns
+/** Whether it is about a moment, which findings give as one nanosecond. */
+function is_moment({start, end}: Evidence): boolean {
+  return start != null && end != null && end - start <= 1
 }
 
 /** Selects the events, and marks a moment. */
 export function selection_of(store: TraceStore, evidence: Evidence, text: string): Selection {
   const {start, end, rows, events} = evidence
   const labels = new Set(rows.map((row) => store.data.label[row]))
-  const ranges: [number, number, number][] = is_moment(store, evidence) ? [[start!, end!, -1]] : []
+  const ranges: [number, number, number][] = is_moment(evidence) ? [[start!, end!, -1]] : []
   return {source: "finding", row: -1, rows: Int32Array.from(rows), ranges, key: text, labels, text, events}
 }
 
