@@ -87,6 +87,7 @@ GPU_CELLS = [
     "ipywidgets.dlink((explorer, 'metric'), (label, 'value'), str)\n"
     "label",
     "explorer.metric = 'cpu'",
+    "explorer.show(explorer.findings()[1])",
 ]
 REPORT_SENT = re.compile(rb'"report": ?"')
 """What a message with a report's script names, and no other message to the page."""
@@ -227,7 +228,7 @@ def test_the_choices_of_page_and_python_are_the_same(page: Page, lab: Lab) -> No
     check_profiles(notebook)
 
 
-def test_the_time_that_widths_show_is_chosen_in_page_and_in_python(page: Page, lab: Lab) -> None:
+def test_time_and_finding_are_chosen_in_page_and_in_python(page: Page, lab: Lab) -> None:
     record = by_gpu_time()
     Profile(record.trace, record.calls, record.metadata).save(str(lab.root / "gpu.gpuprof"))
     write_notebook(lab.root / GPU, GPU_CELLS)
@@ -242,6 +243,10 @@ def test_the_time_that_widths_show_is_chosen_in_page_and_in_python(page: Page, l
     notebook.run(3)
     expect(width.get_by_role("button", pressed=True)).to_have_text("CPU time")
     expect(label).to_have_text("cpu")
+    notebook.run(4)
+    said = Report(page).selection_text
+    expect(said.locator("code").first).to_have_text("sgemm")
+    expect(said).not_to_contain_text("`")
 
 
 def check_steps(notebook: Notebook, cell: Locator, label: Locator) -> None:

@@ -27,11 +27,9 @@ from gpuprof_widgets.analyses.findings.finding import (
     gpu_name,
     kernel_code,
     of_gpu_work,
-    spread,
 )
 from gpuprof_widgets.analyses.findings.input import dataloader
-from gpuprof_widgets.analyses.findings.stalls import REMEDY as STALLED
-from gpuprof_widgets.analyses.findings.stalls import Stalls, main_stalls
+from gpuprof_widgets.analyses.findings.stalls import main_stalls, of_stalls
 from gpuprof_widgets.analyses.gpu_work import device_busy
 from gpuprof_widgets.analyses.host_states import (
     CPU_OPS,
@@ -168,7 +166,7 @@ def _finding(record: Record, busy: Any, gaps: pd.DataFrame, least_share: float) 
         return Finding(f"{gpu} {text}.", busy.idle_ns, idle_share, title=f"{gpu} {works}")
     main = _main_cause(record, gaps)
     if main in HOST_REMEDIES and (stalls := main_stalls(record, gaps)):
-        return _of_stalls(record, busy, f"{gpu} {text}", stalls)
+        return of_stalls(record, busy, f"{gpu} {text}", stalls)
     segments = _segments_of_cause(record, gaps, main)
     caused_ns = intervals.length(segments)
     often = "mostly" if caused_ns >= MOSTLY * busy.idle_ns else "partly"
@@ -191,21 +189,6 @@ def _finding(record: Record, busy: Any, gaps: pd.DataFrame, least_share: float) 
         tuple(int(gap[key]) for key in ("before", "after", "cpu") if gap[key] >= 0),
         _remedy(record, gaps, main, caused_ns / busy.idle_ns),
         title=f"{gpu} is idle, {often} {title}",
-    )
-
-
-def _of_stalls(record: Record, busy: Any, text: str, stalls: Stalls) -> Finding:
-    longest = stalls.gaps.iloc[0]
-    return Finding(
-        f"{text} and idle for {format_ns(busy.idle_ns)}, mostly in "
-        f"{stalls.in_words(record.trace, busy.span_ns)}.",
-        int(busy.idle_ns),
-        1 - busy.busy_share,
-        int(longest["start_ns"]),
-        int(longest["end_ns"]),
-        spread(np.unique(stalls.ops.row)),
-        STALLED,
-        title=f"{gpu_name(busy.device)} is idle, mostly while the CPU stalls",
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.cold_start import cold_spans
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
-from gpuprof_widgets.analyses.findings.finding import code
+from gpuprof_widgets.analyses.findings.finding import Finding, code, gpu_name, spread
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Record, Trace
@@ -130,3 +131,19 @@ def _stalled_in(trace: Trace, stalled: StalledOps, gap: pd.Series) -> int:
     on_thread = index.column("track")[row] == gap["thread"]
     found = np.flatnonzero(on_thread & (during >= MOST * gap["dur_ns"]))
     return int(found[index.dur[row[found]].argmin()]) if len(found) else -1
+
+
+def of_stalls(record: Record, busy: Any, before: str, stalls: Stalls) -> Finding:
+    """Return the finding on a GPU (a row of `device_busy`) that waits for stalls."""
+    longest = stalls.gaps.iloc[0]
+    return Finding(
+        f"{before} and idle for {format_ns(busy.idle_ns)}, mostly in "
+        f"{stalls.in_words(record.trace, busy.span_ns)}.",
+        int(busy.idle_ns),
+        1 - busy.busy_share,
+        int(longest["start_ns"]),
+        int(longest["end_ns"]),
+        spread(np.unique(stalls.ops.row)),
+        REMEDY,
+        title=f"{gpu_name(busy.device)} is idle, mostly while the CPU stalls",
+    )
