@@ -80,7 +80,7 @@ def test_a_finding_is_a_row_with_its_cost_that_unfolds(open_report: Open) -> Non
     assert f"{first.cost_ns / MS:.0f}" in rows_of(report).first.locator(".time").inner_text()
     width = rows_of(report).first.locator(".bar").evaluate("bar => bar.style.width")
     assert float(width.removesuffix("%")) == round(100 * first.share, 1)
-    row = head(report, "aten::item waits for the GPU")
+    row = head(report, "aten::item waits for a busy GPU")
     sentence = report.page.get_by_text("waited 360 ms for the GPU").locator("visible=true")
     expect(row).to_have_attribute("aria-expanded", "false")
     expect(sentence).to_have_count(0)

@@ -171,7 +171,9 @@ def _finding(record: Record, busy: Any, gaps: pd.DataFrame, least_share: float) 
     caused_ns = intervals.length(segments)
     often = "mostly" if caused_ns >= MOSTLY * busy.idle_ns else "partly"
     title, when = WHEN[main]
+    is_told_elsewhere = main == INPUT and bool(dataloader(record))
     caused = f"{format_ns(caused_ns)}, {format_share(caused_ns / busy.span_ns)} of the time"
+    caused += ", which has a finding of its own" if is_told_elsewhere else ""
     text += f" and idle for {format_ns(busy.idle_ns)}, {often} {when} ({caused})"
     gap, words = _gap_of_cause(gaps, segments)
     text += f"; {words}, {format_ns(gap['dur_ns'])}, lies {_where(record, gap)}"
@@ -179,7 +181,7 @@ def _finding(record: Record, busy: Any, gaps: pd.DataFrame, least_share: float) 
         text += (
             f"; the longest of all, {format_ns(longest['dur_ns'])}, lies {_where(record, longest)}"
         )
-    cost = busy.idle_ns - (caused_ns if main == INPUT and dataloader(record) else 0)
+    cost = busy.idle_ns - (caused_ns if is_told_elsewhere else 0)
     return Finding(
         f"{gpu} {text}.",
         int(cost),
