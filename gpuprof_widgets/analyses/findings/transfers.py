@@ -246,8 +246,8 @@ EXPOSED_COMMUNICATION_REMEDY = (
     f"accumulation with no_sync(), a compression hook. {LATE_RANK}"
 )
 BOUND_ELSEWHERE = f"First shorten what bounds the run: its critical path. {LATE_RANK}"
-NO_SHORTER = "the run would be no shorter: the CPU bounds it"
 """The remedy where shorter communication alone would save little."""
+NO_SHORTER = "the run would be no shorter: the CPU bounds it"
 
 
 def exposed_communication(record: Record, *, communication_share: float = 0.1) -> list[Finding]:
