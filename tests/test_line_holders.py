@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from types import ModuleType
@@ -268,6 +269,24 @@ class Trainer:
 
     def note(self):
         pass
+
+def build_mask(size):
+    until = time.perf_counter() + 0.009
+    while time.perf_counter() < until:
+        pass
+    return torch.ones(size, size).tril()
+
+class Masked(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mix = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        mask = build_mask(8)
+        until = time.perf_counter() + 0.012
+        while time.perf_counter() < until:
+            pass
+        return self.mix(x * mask)
 """
 
 
@@ -290,6 +309,20 @@ def test_a_recorded_trainer_is_named_by_its_step(trainer: ModuleType, stack: boo
     text = only(record).text
     assert text.startswith("`my_trainer.py:14(step)` took ")
     assert text.endswith("called by line 3 `trainer.run(20)`.")
+
+
+@pytest.mark.parametrize("stack", [False, True])
+def test_a_mask_built_in_each_forward_is_named_beside_the_line_that_calls_the_model(
+    trainer: ModuleType, stack: bool
+) -> None:
+    body = "net = Masked()\nfor x in data:\n    y = net(x)\n    trainer.step()"
+    given = {"Masked": trainer.Masked, "trainer": trainer.Trainer(), "data": [torch.ones(8, 8)] * 9}
+    _, record = recorded(body, given, stack=stack)
+    finding = only(record)
+    assert finding.title.startswith("Line 4 takes the most time, much in `my_trainer.py:")
+    assert "(build_mask)`" in finding.title
+    assert re.search(r", 4\d % of it in `my_trainer.py:\d+\(build_mask\)`\.", finding.text)
+    assert ("(build_mask)` makes tensors anew with `torch.ones`" in finding.remedy) is not stack
 
 
 @pytest.mark.parametrize("stack", [False, True])

@@ -1,13 +1,12 @@
 """The lines of the cell: what each took, launched, waited for and allocated.
 
 `lines` is the table; `cell_lines` gives each slice its line, on which the table, `lines_at` and the
-limit of recorded runs rest; `holder` names the function or module that took most of a line.
+limit of recorded runs rest.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,15 +16,12 @@ import pandas as pd
 from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.operators import allocations, op_rows
 from gpuprof_widgets.analyses.owners import line_behind, line_of, line_sources
-from gpuprof_widgets.analyses.python_calls import function_labels, is_user_code
 from gpuprof_widgets.analyses.reasons import LINES, says_if_empty, unless_recorded
-from gpuprof_widgets.analyses.regions import calls_per_traced_step
 from gpuprof_widgets.analyses.remembered import remembered
-from gpuprof_widgets.analyses.waits import is_synchronising, python_lanes, run_lane
+from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.trace import intervals, links
-from gpuprof_widgets.trace.model import Calls, Record, Trace
-from gpuprof_widgets.trace.pstats import functions_of_frames
-from gpuprof_widgets.trace.schema import MODULE_CATEGORIES, NONE
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import NONE
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
@@ -36,10 +32,6 @@ NUMBERS = (
     *("backward_device_ns", "wait_ns", "allocated_bytes"),
 )
 COLUMNS = ("cell", "line", "code", *NUMBERS, "complete")
-
-MOST = 0.5
-"""Share of a line's self time that a `Holder` has at least."""
-CALLED = re.compile(r"(\w+)\s*\(")
 
 
 @remembered
@@ -297,114 +289,3 @@ def slice_self_times(trace: Trace, row: Rows) -> Ints:
 
 def _times(trace: Trace, row: Rows) -> tuple[Ints, Ints, npt.NDArray[np.int32]]:
     return trace.index.ts[row], trace.index.end[row], trace.index.track[row]
-
-
-@dataclass(frozen=True)
-class Holder:
-    """A function (``trainer.py:40(step)``) or a module, and its time in the line (ns).
-
-    ``is_backward``: the time is that of its backward pass alone.
-    """
-
-    name: str
-    ns: int
-    is_module: bool = False
-    is_backward: bool = False
-
-
-def holder(record: Record, line: int) -> Holder | None:
-    """Return the deepest holder of most of the self time of a line (a row of `lines`), or None.
-
-    Recorded frames and modules have known times. cProfile's calls have none, so that only the time
-    counts that must have been in this line because no other line has room for it.
-    """
-    self_ns = int(lines(record)["self_ns"].iloc[line])
-    candidates = [*_modules(record, line), *_frames(record, line), *_calls(record, line)]
-    holders = [candidate for candidate in candidates if candidate.ns >= MOST * self_ns]
-    return min(holders, key=lambda candidate: candidate.ns, default=None)
-
-
-def _modules(record: Record, line: int) -> Iterator[Holder]:
-    """Yield the modules in the line, except those that the line itself calls by their names."""
-    trace, known = record.trace, cell_lines(record.trace)
-    table = lines(record)
-    cell, number, code = table[["cell", "line", "code"]].iloc[line]
-    in_line = known.lines[(known.lines["cell"] == cell) & (known.lines["line"] == number)].index
-    row = np.flatnonzero(trace.index.in_category(*MODULE_CATEGORIES))
-    row = row[np.isin(np.append(known.of_slice, NONE)[line_of(trace)[row]], in_line)]
-    key, names = pd.factorize(trace.slices["name"].astype(str).to_numpy(object)[row])
-    forward_calls = np.bincount(key, trace.index.in_category("module")[row], len(names))
-    open_ns = _open_ns(trace, row, key, len(names))
-    for name, ns, forward in zip(names, open_ns, forward_calls, strict=True):
-        if not re.search(rf"(?<![\w.]){re.escape(str(name))}\s*\(", code):
-            yield Holder(str(name), int(ns), is_module=True, is_backward=not forward)
-
-
-def _frames(record: Record, line: int) -> Iterator[Holder]:
-    """Yield the user's functions with recorded frames in the line."""
-    if not len(python_lanes(record)):
-        return
-    trace, lane = record.trace, run_lane(record)
-    functions, function = functions_of_frames(trace)
-    lanes = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
-    named = np.append(_may_be_named(record, line, functions), False)[function]
-    row = np.flatnonzero(named & (lanes == lane))
-    row = row[lines_at(record, lane, trace.slices["ts"].to_numpy()[row]) == line]
-    open_ns = _open_ns(trace, row, function[row], len(functions))
-    labels = function_labels(functions)
-    for number in np.flatnonzero(open_ns):
-        yield Holder(labels[number], int(open_ns[number]))
-
-
-def _may_be_named(record: Record, line: int, functions: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Return the user's functions, without those of the line's cell, whose lines are recorded."""
-    in_cell = functions["file"] == lines(record)["cell"].iloc[line]
-    return np.asarray(is_user_code(functions) & ~in_cell.to_numpy(bool), bool)
-
-
-def _open_ns(trace: Trace, row: Rows, key: Ints, size: int) -> Ints:
-    """Return per key how long any of its slices was open (ns)."""
-    times = trace.index.ts[row], trace.index.end[row]
-    return np.asarray(intervals.length_by(key, *times, size), np.int64)
-
-
-def _calls(record: Record, line: int) -> Iterator[Holder]:
-    """Yield functions of cProfile down from the line's calls, while they must hold most of it."""
-    calls = record.calls
-    if calls is None or len(python_lanes(record)):
-        return
-    per_step, self_ns = calls_per_traced_step(record), int(lines(record)["self_ns"].iloc[line])
-    named, labels = _may_be_named(record, line, calls.functions), function_labels(calls.functions)
-    caller, callee = (calls.edges[end].to_numpy() for end in ("caller", "callee"))
-    edge_ns = calls.edges["total_ns"].to_numpy(np.float64)
-    function_ns = calls.functions["total_ns"].to_numpy(np.float64)
-    least_ns = _least_in_line(record, calls, line)
-    seen = np.zeros(len(function_ns), bool)
-    while least_ns.max(initial=0) >= MOST * self_ns * per_step:
-        edge = int(least_ns.argmax())
-        function, ns = callee[edge], min(least_ns[edge], self_ns * per_step)
-        seen[function] = True
-        if named[function]:
-            yield Holder(labels[function], round(ns / per_step))
-        elsewhere = max(function_ns[function] - ns, 0)
-        below = (caller == function) & ~seen[callee]
-        least_ns = np.where(below, np.minimum(edge_ns - elsewhere, ns), 0)
-
-
-def _least_in_line(record: Record, calls: Calls, line: int) -> npt.NDArray[np.float64]:
-    """Return per edge out of the cell's code how much time (ns) must have been in the line.
-
-    That is all of it if only this line names the function, else what the other lines have no room
-    for; never what ran in lines within this one.
-    """
-    table, functions = lines(record), calls.functions
-    cell, wall_ns, self_ns = (table[key].iloc[line] for key in ("cell", "wall_ns", "self_ns"))
-    caller, callee = (calls.edges[end].to_numpy() for end in ("caller", "callee"))
-    in_cell = (functions["file"] == cell).to_numpy(bool)
-    edge_ns = calls.edges["total_ns"].to_numpy(np.float64)
-    called = [set(CALLED.findall(code)) for code in table["code"]]
-    by_others = set().union(*called[:line], *called[line + 1 :])
-    only_here = functions["name"].isin(called[line] - by_others).to_numpy(bool)
-    elsewhere = float(table["self_ns"].sum() - self_ns) * calls_per_traced_step(record)
-    room = edge_ns - np.where(only_here[callee], 0, elsewhere) - float(wall_ns - self_ns)
-    return np.where(in_cell[caller] & ~in_cell[callee], room, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,10 @@ from gpuprof_widgets.analyses.findings.finding import (
     slice_range,
     statement,
 )
+from gpuprof_widgets.analyses.line_holders import Holder, holder
 from gpuprof_widgets.analyses.lines import (
     Line,
     cell_lines,
-    holder,
     inner_lines,
     lines,
     lines_beyond_limit,
@@ -32,6 +33,7 @@ from gpuprof_widgets.analyses.lines import (
     op_times,
 )
 from gpuprof_widgets.analyses.owners import line_of
+from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.trace.model import Record
 
@@ -42,17 +44,28 @@ NAMED, NAMED_SHARE = 3, 0.1
 """How many ops of a line are named at most, and the least share of its time of each."""
 GPU_WORK_SHARE = 0.1
 """Share of a line's time below which its GPU work is not worth mentioning."""
+MAKES_TENSORS = re.compile(
+    r"^<built-in method torch\.(arange|eye|full|linspace|logspace|ones|tensor|zeros)>"
+)
+"""Functions that make the same tensor whenever their arguments are the same."""
+AGAIN = 3
+"""Calls from which on making tensors anew is worth mentioning."""
+MADE_ANEW = (
+    "{function} makes tensors anew with {made_with} in each call: where they are always the same, "
+    "make them once (in `__init__`, with `register_buffer`)."
+)
 
 
 def costliest_line(record: Record, *, line_share: float = 0.2) -> list[Finding]:
     """Fires for the line with most self time, where that is a fifth of the run or more.
 
     A line that only calls is named as the caller of what holds most of its time: the deepest user
-    function or module. Not for the only line that ran, not for a line that waits for the
-    DataLoader, for files or anything but the GPU, which other rules report, and not for the head
-    of a block whose time is in the lines within it. For lines that ran more often than the
-    recorder's limit it says what they took at least, or which line has the rest of their time. Up
-    to three ops are named where ops took half of the line's time.
+    function or module. A function that has a third of its time is named beside the line. Not for
+    the only line that ran, not for a line that waits for the DataLoader, for files or anything but
+    the GPU, which other rules report, and not for the head of a block whose time is in the lines
+    within it. For lines that ran more often than the recorder's limit it says what they took at
+    least, or which line has the rest of their time. Up to three ops are named where ops took half
+    of the line's time.
 
     ``line_share``: The costliest line's own time.
     """
@@ -71,22 +84,58 @@ def costliest_line(record: Record, *, line_share: float = 0.2) -> list[Finding]:
         return _beyond_limit(record, ran, top)
     place = f"ine {top['line']}{_where(ran['cell'].nunique(), top)}{statement(top['code'])}"
     cost = int(top["self_ns"])
-    deepest = holder(record, int(ran.index[most]))
-    if deepest is None or deepest.is_backward:
+    held_by = holder(record, int(ran.index[most]))
+    title = _title(ran, top)
+    if held_by is None or held_by.is_backward or not held_by.has_most:
         took = f"took {format_share(share)} of the time ({format_ns(cost)}{_runs(top)})"
-        mostly = f", mostly in the backward pass of {code(deepest.name)}" if deepest else ""
-        mostly = mostly or _in_one_run(record, top) or _ops(record, top, ", {} of it in")
-        text = f"L{place} {took}{mostly}{_device(top)}."
-        title = _title(ran, top)
+        where = (
+            _held(held_by, cost) or _in_one_run(record, top) or _ops(record, top, ", {} of it in")
+        )
+        text = f"L{place} {took}{where}{_device(top)}."
+        if held_by and not held_by.has_most:
+            title = f"Line {top['line']} takes the most time, much in {code(held_by.name)}"
     else:
-        cost, share = deepest.ns, share_of(deepest.ns, run_ns(record))
-        subject = f"{'Module ' if deepest.is_module else ''}{code(deepest.name)}"
+        cost, share = held_by.ns, share_of(held_by.ns, run_ns(record))
+        subject = f"{'Module ' if held_by.is_module else ''}{code(held_by.name)}"
         took = f"took {format_share(share)} of the time ({format_ns(cost)})"
         text = f"{subject} {took}, called by l{place}{_runs(top)}"
         text += f"{_ops(record, top, '; the line spent {} in')}{_device_of_line(top)}."
         title = f"{subject}, called by line {top['line']}, takes the most time"
-    remedy = WAITED_FOR if _mostly_waits(top) else ""
-    return [Finding(text, cost, share, remedy=remedy, title=title, **_place(record, top))]
+    remedy = WAITED_FOR if _mostly_waits(top) else _made_anew(record, held_by)
+    function = "" if held_by is None or held_by.is_module else held_by.name
+    evidence = _place(record, top)
+    return [Finding(text, cost, share, remedy=remedy, title=title, function=function, **evidence)]
+
+
+def _held(holder: Holder | None, self_ns: int) -> str:
+    """Say in what much of the line's time was, or most of it in a backward pass."""
+    if holder is None:
+        return ""
+    if holder.is_backward:
+        return f", mostly in the backward pass of {code(holder.name)}"
+    return f", {format_share(holder.ns / self_ns)} of it in {code(holder.name)}"
+
+
+def _made_anew(record: Record, holder: Holder | None) -> str:
+    """Return what to do where modules call a function again and again that makes tensors itself.
+
+    It calls functions that make tensors of numbers, and is called by functions named ``forward``.
+    """
+    calls = record.calls
+    if holder is None or holder.is_module or calls is None:
+        return ""
+    functions = calls.functions
+    caller, callee = (calls.edges[end].to_numpy() for end in ("caller", "callee"))
+    is_it = np.array([label == holder.name for label in function_labels(functions)], bool)
+    names = functions["name"].astype(str)
+    by_forward = is_it[callee] & (names == "forward").to_numpy(bool)[caller]
+    if calls.edges["calls"].to_numpy()[by_forward].sum() < AGAIN:
+        return ""
+    made = names.str.extract(MAKES_TENSORS, expand=False).iloc[callee[is_it[caller]]].dropna()
+    if made.empty:
+        return ""
+    made_with = " and ".join(code(f"torch.{name}") for name in sorted(set(made))[:2])
+    return MADE_ANEW.format(function=code(holder.name), made_with=made_with)
 
 
 def _title(ran: pd.DataFrame, top: dict[Any, Any]) -> str:
