@@ -28,7 +28,7 @@ from gpuprof_widgets.trace.schema import MODULE_CATEGORIES, NONE
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
 
-MOST, MUCH = 0.5, 1 / 3
+MOST, MUCH = 0.5, 0.25
 """Shares of a line's self time: what the deepest holder has at least, and what a function has at
 least that is named without having most of it."""
 CALLED = re.compile(r"(\w+)\s*\(")
@@ -55,7 +55,7 @@ def holder(record: Record, line: int) -> Holder | None:
     """Return what holds most of the self time of a line (a row of `lines`), or much of it, or None.
 
     That is the deepest holder of most of it. Where that is a module or none, a function that has a
-    third of the line's time and more tells more. Recorded modules stand for their ``forward``.
+    quarter of the line's time and more tells more. Recorded modules stand for their ``forward``.
 
     Recorded frames and modules have known times. cProfile's calls have none, so that only the time
     counts that must have been in this line (see `_least_in_line`).

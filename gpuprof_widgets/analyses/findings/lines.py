@@ -60,7 +60,7 @@ def costliest_line(record: Record, *, line_share: float = 0.2) -> list[Finding]:
     """Fires for the line with most self time, where that is a fifth of the run or more.
 
     A line that only calls is named as the caller of what holds most of its time: the deepest user
-    function or module. A function that has a third of its time is named beside the line. Not for
+    function or module. A function that has a quarter of its time is named beside the line. Not for
     the only line that ran, not for a line that waits for the DataLoader, for files or anything but
     the GPU, which other rules report, and not for the head of a block whose time is in the lines
     within it. For lines that ran more often than the recorder's limit it says what they took at
@@ -88,9 +88,10 @@ def costliest_line(record: Record, *, line_share: float = 0.2) -> list[Finding]:
     title = _title(ran, top)
     if held_by is None or held_by.is_backward or not held_by.has_most:
         took = f"took {format_share(share)} of the time ({format_ns(cost)}{_runs(top)})"
-        where = (
-            _held(held_by, cost) or _in_one_run(record, top) or _ops(record, top, ", {} of it in")
-        )
+        where = _held(held_by, cost) or _in_one_run(record, top)
+        if held_by and not held_by.has_most:
+            where += _ops(record, top, "; by ops, {} in")
+        where = where or _ops(record, top, ", {} of it in")
         text = f"L{place} {took}{where}{_device(top)}."
         if held_by and not held_by.has_most:
             title = f"Line {top['line']} takes the most time, much in {code(held_by.name)}"
