@@ -83,4 +83,6 @@ def test_forced_colours_leave_what_means_something(
     row.click()
     outline = row.evaluate("el => getComputedStyle(el).outlineColor")
     assert outline == highlight
+    first = row.locator("td").first.evaluate("el => getComputedStyle(el).backgroundImage")
+    assert first.count(highlight) >= 3  # the outline goes on around the cell that stands above it
     screenshot(page, f"high-contrast-{request.node.callspec.params['context']}")

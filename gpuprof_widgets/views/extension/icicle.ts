@@ -72,13 +72,20 @@ export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer impl
 
   /** Returns the answer of the engine; where it fails, nothing, and the heading says why. */
   protected async answer<T>(asked: Promise<T>, nothing: T): Promise<T> {
-    this.problem = ""
+    this.tell("")
     try {
       return await asked
     } catch (error) {
-      this.problem = `The calls could not be found: ${String(error)}`
-      this.settle(() => this.tree_changed.emit())
+      this.tell(`The calls could not be found: ${String(error)}`)
       return nothing
+    }
+  }
+
+  /** Puts a problem, or that there is none any more, into the heading. */
+  private tell(problem: string): void {
+    if (problem != this.problem) {
+      this.problem = problem
+      this.settle(() => this.tree_changed.emit())
     }
   }
 

@@ -106,4 +106,12 @@ td.change {
 .below, .more { margin-top: 6px; }
 .below:empty { display: none; }
 input[type=checkbox] { height: auto; vertical-align: -2px; accent-color: var(--accent); }
+@media (forced-colors: active) {
+  /* The system draws neither shadows nor gradients of ours, unless its colours are taken by name. */
+  tr[data-key]:is([aria-selected=true], :focus-visible) td:first-child {
+    forced-color-adjust: none; color: CanvasText;
+    --ink: linear-gradient(Highlight, Highlight);
+    background: var(--ink) top / 100% 2px no-repeat, var(--ink) bottom / 100% 2px no-repeat, var(--ink) left / 2px 100% no-repeat, Canvas;
+  }
+}
 `
