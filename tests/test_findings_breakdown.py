@@ -9,10 +9,11 @@ import pytest
 from gpuprof_widgets.analyses.breakdown import breakdown
 from gpuprof_widgets.analyses.columns import format_share
 from gpuprof_widgets.analyses.findings import Finding, findings
+from gpuprof_widgets.analyses.findings.communication import exposed_communication
 from gpuprof_widgets.analyses.findings.gpu_idle import device_idle
 from gpuprof_widgets.analyses.findings.input import dataloader
 from gpuprof_widgets.analyses.findings.launches import launch_bound
-from gpuprof_widgets.analyses.findings.transfers import exposed_communication, one_stream
+from gpuprof_widgets.analyses.findings.transfers import one_stream
 from gpuprof_widgets.trace.model import Record
 from tests.traces import Row, annotation, calls_of, copy, kernel, op, runtime, trace_of
 

@@ -6,8 +6,8 @@ import pytest
 
 from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.analyses.findings.critical_path import critical_path_bound
-from gpuprof_widgets.analyses.findings.finding import about_one_call
 from gpuprof_widgets.analyses.findings.kernels import gpu_ops
+from gpuprof_widgets.analyses.findings.uneven_calls import about_one_call
 from gpuprof_widgets.analyses.what_if import what_if
 from gpuprof_widgets.trace.model import Record
 from tests.traces import annotation, kernel, op, runtime, trace_of

@@ -16,12 +16,14 @@ import pandas as pd
 from gpuprof_widgets.analyses.breakdown import EXPOSED, breakdown
 from gpuprof_widgets.analyses.collectives import collective_calls
 from gpuprof_widgets.analyses.columns import format_bytes, format_ns, format_share
+from gpuprof_widgets.analyses.findings.communication import NO_SHORTER, saved_without_communication
 from gpuprof_widgets.analyses.findings.finding import (
     are_op_names,
     function_name,
     gpu_name,
     run_ns,
     share_of,
+    shorter,
     table_range,
 )
 from gpuprof_widgets.analyses.findings.kernels import more_communication
@@ -118,6 +120,9 @@ def exposed_communication(record: Record) -> Card | None:
     table = table[(table["class"] == EXPOSED) & table["device"].isin(at_work)]
     spent, whole = int(table["time_ns"].sum()), int(table["span_ns"].sum())
     about = "Share of the time in which nothing but communication ran, not hidden by compute."
+    saved = saved_without_communication(record)
+    if saved is not None and saved < spent:
+        about += f" Without communication {shorter(saved, record) if saved > 0 else NO_SHORTER}."
     detail, share = format_ns(spent), share_of(spent, whole)
     return Card("Exposed communication", share, "share", about, "collectives", detail)
 

@@ -11,12 +11,12 @@ from dataclasses import replace
 from functools import wraps
 
 from gpuprof_widgets.analyses.findings.backward import backward, python_autograd, recomputation
+from gpuprof_widgets.analyses.findings.communication import exposed_communication
 from gpuprof_widgets.analyses.findings.compilation import compilation
 from gpuprof_widgets.analyses.findings.cpu_ops import cpu_ops
 from gpuprof_widgets.analyses.findings.critical_path import critical_path_bound
 from gpuprof_widgets.analyses.findings.dispatch import cpu_threads, loop_indexing, optimizer_loops
 from gpuprof_widgets.analyses.findings.finding import (
-    MOST,
     Finding,
     Findings,
     check_limits,
@@ -64,7 +64,6 @@ from gpuprof_widgets.analyses.findings.recording import (
 )
 from gpuprof_widgets.analyses.findings.tensor_copies import COPIES, cpu_copies
 from gpuprof_widgets.analyses.findings.transfers import (
-    exposed_communication,
     made_anew,
     needless_copies,
     one_stream,
@@ -238,4 +237,4 @@ def _is_explained(record: Record, finding: Finding, listed: list[Finding]) -> bo
         return False
     name = costliest_op(record.trace, finding)
     explained = sum(other.cost_ns for other in listed if name in more_specific.get(other.rule, ()))
-    return explained > MOST * finding.cost_ns
+    return 2 * explained > finding.cost_ns

@@ -19,8 +19,8 @@ from gpuprof_widgets.analyses.findings.finding import (
     share_of,
     slice_range,
     spread,
-    uneven_calls,
 )
+from gpuprof_widgets.analyses.findings.uneven_calls import uneven_calls
 from gpuprof_widgets.analyses.gpu_work import open_times
 from gpuprof_widgets.analyses.operators import op_rows
 from gpuprof_widgets.trace import intervals, links

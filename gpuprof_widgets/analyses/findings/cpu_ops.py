@@ -23,14 +23,12 @@ from gpuprof_widgets.analyses.findings.dispatch import multiplies_bf16, too_few_
 from gpuprof_widgets.analyses.findings.finding import (
     Finding,
     code,
-    interrupted_by_others,
     kind_of_run,
     longest_slice,
     run_ns,
     share_of,
     slice_range,
     spread,
-    uneven_calls,
 )
 from gpuprof_widgets.analyses.findings.launches import COMPILED, unanswered_launches
 from gpuprof_widgets.analyses.findings.memory import (
@@ -39,6 +37,7 @@ from gpuprof_widgets.analyses.findings.memory import (
     memory,
 )
 from gpuprof_widgets.analyses.findings.model import was_on
+from gpuprof_widgets.analyses.findings.uneven_calls import interrupted_by_others, uneven_calls
 from gpuprof_widgets.analyses.operators import cpu_self, op_rows
 from gpuprof_widgets.analyses.reasons import PYTORCH, recorder_of, which_other_kind
 from gpuprof_widgets.analyses.waits import is_taking

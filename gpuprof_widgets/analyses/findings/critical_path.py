@@ -13,7 +13,6 @@ from gpuprof_widgets.analyses.columns import format_ns, format_share
 from gpuprof_widgets.analyses.critical_path import critical_path
 from gpuprof_widgets.analyses.findings.finding import (
     Finding,
-    about_one_call,
     code,
     costliest_op,
     kernel_code,
@@ -25,6 +24,7 @@ from gpuprof_widgets.analyses.findings.gpu_idle import WARM_UP, first_launches
 from gpuprof_widgets.analyses.findings.kernels import GPU_OP_SHARE, gpu_ops
 from gpuprof_widgets.analyses.findings.stalls import REMEDY as STALLED
 from gpuprof_widgets.analyses.findings.stalls import TIMES_USUAL, stalled_ops
+from gpuprof_widgets.analyses.findings.uneven_calls import about_one_call
 from gpuprof_widgets.analyses.owners import is_mostly_replayed
 from gpuprof_widgets.analyses.path_graph import KERNEL_DELAY, LAUNCH_DELAY, STREAM_WAIT
 from gpuprof_widgets.analyses.what_if import what_ifs

@@ -17,13 +17,13 @@ from gpuprof_widgets.analyses.critical_path import cpu_path_ns
 from gpuprof_widgets.analyses.findings.finding import (
     Finding,
     code,
-    interruptions,
     run_ns,
     share_of,
     shorter,
     slice_range,
     spread,
 )
+from gpuprof_widgets.analyses.findings.uneven_calls import interruptions
 from gpuprof_widgets.analyses.lines import cell_lines
 from gpuprof_widgets.analyses.modules import STEP, kinds, single_tensor_ops
 from gpuprof_widgets.analyses.owners import region_around

@@ -21,7 +21,6 @@ from gpuprof_widgets.analyses.columns import format_ns, format_share
 from gpuprof_widgets.analyses.findings.finding import (
     LATENCY_NS,
     Finding,
-    about_one_call,
     code,
     function_name,
     gpu_name,
@@ -30,6 +29,7 @@ from gpuprof_widgets.analyses.findings.finding import (
 )
 from gpuprof_widgets.analyses.findings.input import dataloader
 from gpuprof_widgets.analyses.findings.stalls import main_stalls, of_stalls
+from gpuprof_widgets.analyses.findings.uneven_calls import about_one_call
 from gpuprof_widgets.analyses.gpu_work import device_busy
 from gpuprof_widgets.analyses.host_states import (
     CPU_OPS,

@@ -16,7 +16,6 @@ from gpuprof_widgets.analyses.critical_path import cpu_path_ns
 from gpuprof_widgets.analyses.findings.finding import (
     EVIDENCE,
     Finding,
-    about_one_call,
     code,
     gpu_name,
     of_gpu_work,
@@ -36,6 +35,7 @@ from gpuprof_widgets.analyses.findings.gpu_idle import (
     longest_call,
     segments_of,
 )
+from gpuprof_widgets.analyses.findings.uneven_calls import about_one_call
 from gpuprof_widgets.analyses.gpu_work import busy_intervals, devices_at_work, gaps_between
 from gpuprof_widgets.analyses.host_states import LAUNCHES, LAUNCHING
 from gpuprof_widgets.analyses.launches import launched_by, launches

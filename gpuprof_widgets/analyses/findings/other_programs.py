@@ -12,7 +12,11 @@ from dataclasses import replace
 
 from gpuprof_widgets.analyses.allocator import ALLOCATING, FREEING
 from gpuprof_widgets.analyses.copies import EVERY_STEP
-from gpuprof_widgets.analyses.findings.finding import BY_NAME, COPYING, Finding
+from gpuprof_widgets.analyses.findings.communication import (
+    EXPOSED_COMMUNICATION_REMEDY as COMMUNICATE,
+)
+from gpuprof_widgets.analyses.findings.communication import LATE_RANK
+from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.gpu_idle import (
     BETWEEN,
     GPU_ALONE,
@@ -25,10 +29,10 @@ from gpuprof_widgets.analyses.findings.launches import BY_OPS, FUSE, GRAPH
 from gpuprof_widgets.analyses.findings.launches import REMEDY as LAUNCH_LESS
 from gpuprof_widgets.analyses.findings.launches import UNLINKED_REMEDY as OF_UNLINKED
 from gpuprof_widgets.analyses.findings.memory import STALL_REMEDY
-from gpuprof_widgets.analyses.findings.transfers import EXPOSED_COMMUNICATION_REMEDY as COMMUNICATE
-from gpuprof_widgets.analyses.findings.transfers import LATE_RANK, PEER_REMEDY, PIN_REMEDY
 from gpuprof_widgets.analyses.findings.transfers import ONE_STREAM_REMEDIES as OF_STREAM
+from gpuprof_widgets.analyses.findings.transfers import PEER_REMEDY, PIN_REMEDY
 from gpuprof_widgets.analyses.findings.transfers import REMEDIES as NEEDLESS
+from gpuprof_widgets.analyses.findings.uneven_calls import BY_NAME, COPYING
 from gpuprof_widgets.analyses.findings.waits import COPY_REMEDIES, FREEING_REMEDY
 from gpuprof_widgets.analyses.gpu_work import COMMUNICATION, COPY
 from gpuprof_widgets.analyses.host_states import LAUNCHING

@@ -1,0 +1,128 @@
+"""Finding on communication that no compute hides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuprof_widgets.analyses.breakdown import EXPOSED, HOST, breakdown, breakdown_segments
+from gpuprof_widgets.analyses.collectives import collective_calls
+from gpuprof_widgets.analyses.columns import format_ns, format_share
+from gpuprof_widgets.analyses.critical_path import critical_path
+from gpuprof_widgets.analyses.findings.critical_path import CPU, bound_of
+from gpuprof_widgets.analyses.findings.finding import (
+    EVIDENCE,
+    Finding,
+    gpu_name,
+    kernel_code,
+    run_ns,
+    share_of,
+    shorter,
+)
+from gpuprof_widgets.analyses.gpu_work import COMMUNICATION, gpu_kinds
+from gpuprof_widgets.analyses.what_if import saved_without_ns
+from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.model import Record
+
+LITTLE = 0.1
+"""Share of exposed communication: where no more would be saved without it, it bounds nothing."""
+LATE_RANK = (
+    "Where a collective mostly waits, another rank is late: compare them with gpuprof ranks."
+)
+EXPOSED_COMMUNICATION_REMEDY = (
+    "Overlap it with compute (DDP and FSDP do so in the backward pass: smaller buckets begin "
+    "earlier, larger ones cost less each), or send less, and less often: bf16, gradient "
+    f"accumulation with no_sync(), a compression hook. {LATE_RANK}"
+)
+BOUND_ELSEWHERE = f"First shorten what bounds the run: its critical path. {LATE_RANK}"
+"""The remedy where shorter communication alone would save little."""
+NO_SHORTER = "the run would be no shorter: the CPU bounds it"
+
+
+def exposed_communication(record: Record, *, communication_share: float = 0.1) -> list[Finding]:
+    """Report each GPU (or the CPU, without one) that only communicates for 10 % of the run.
+
+    Of a run that its CPU bounds, the cost is by how much it would be shorter without communication:
+    it gains little from a faster one.
+
+    ``communication_share``: Only communicating, on a GPU or a CPU (TB: over 10 % of the step).
+    """
+    table = breakdown(record)
+    rows = table[table["class"] == EXPOSED].to_dict("records")
+    rows = [row for row in rows if row["time_ns"] and row["share"] >= communication_share]
+    return [_exposed_communication_finding(record, row) for row in rows]
+
+
+def _exposed_communication_finding(record: Record, row: dict[Any, Any]) -> Finding:
+    device, exposed = int(row["device"]), int(row["time_ns"])
+    segments = breakdown_segments(record)
+    segments = segments[(segments["device"] == device) & (segments["class"] == EXPOSED)]
+    start, end = (segments[f"{edge}_ns"].to_numpy(np.int64) for edge in ("start", "end"))
+    longest = int((end - start).argmax())
+    rows = _communication(record, row)
+    shown = _exposed_ns(record, rows, (start, end))
+    ts = record.trace.slices["ts"].to_numpy()[rows]
+    total = intervals.length(intervals.union(ts, ts + record.trace.slices["dur"].to_numpy()[rows]))
+    name = str(record.trace.slices["name"].iloc[rows[int(shown.argmax())]])
+    hidden, share = _hidden(exposed, total), format_share(row["share"])
+    on_cpu = row["state"] == HOST
+    saved_ns = None if on_cpu else saved_without_communication(record)
+    cost = exposed if saved_ns is None else min(saved_ns, exposed)
+    is_all = cost == exposed
+    text = (
+        f"{_communicating(row)} for {format_ns(exposed)} ({share} of the time): {hidden} of its "
+        "communication was hidden behind compute; the most exposed call is "
+        f"{kernel_code(name)}, {format_ns(int(shown.max()))} of it"
+    )
+    if not is_all:
+        saved = shorter(cost, record) if cost > 0 else NO_SHORTER
+        text += f". Without communication {saved}"
+    text += "."
+    evidence = tuple(rows[np.argsort(-shown, kind="stable")][:EVIDENCE])
+    place = (int(start[longest]), int(end[longest]))
+    remedy = BOUND_ELSEWHERE if cost <= LITTLE * exposed else EXPOSED_COMMUNICATION_REMEDY
+    title = f"{'The CPU' if on_cpu else gpu_name(device)} only communicates {share} of the time"
+    cost_share = row["share"] if is_all else share_of(cost, run_ns(record))
+    return Finding(text, cost, cost_share, *place, evidence, remedy, title=title)
+
+
+def saved_without_communication(record: Record) -> int | None:
+    """Return by how much a run that its CPU bounds would be shorter without communication, in ns.
+
+    None for other runs: the critical path knows nothing of full launch queues.
+    """
+    bound, _ = bound_of(critical_path(record))
+    rows, kind = gpu_kinds(record.trace)
+    return saved_without_ns(record, rows[kind == COMMUNICATION]) if bound == CPU else None
+
+
+def _hidden(exposed: int, total: int) -> str:
+    share = 1 - exposed / total
+    return format_share(share) if share else "none"
+
+
+def _communicating(row: dict[Any, Any]) -> str:
+    if row["state"] == HOST:
+        return "The CPU had a collective in flight and was in no op that computes"
+    return f"{gpu_name(row['device'])} did nothing but communicate"
+
+
+def _communication(record: Record, row: dict[Any, Any]) -> npt.NDArray[np.intp]:
+    """Return the communication slices of the device."""
+    if row["state"] == HOST:
+        calls = collective_calls(record)
+        return np.asarray(calls["row"][calls["device"] == row["device"]], np.intp)
+    rows, kind = gpu_kinds(record.trace)
+    chosen = (record.trace.index.device[rows] == row["device"]) & (kind == COMMUNICATION)
+    return np.asarray(rows[chosen], np.intp)
+
+
+def _exposed_ns(
+    record: Record, rows: npt.NDArray[np.intp], exposed: intervals.Intervals
+) -> npt.NDArray[np.int64]:
+    """Return the time of each slice that no other work hides, in ns."""
+    ts = record.trace.slices["ts"].to_numpy()[rows]
+    dur = record.trace.slices["dur"].to_numpy()[rows]
+    return intervals.overlap((ts, ts + dur), exposed)
