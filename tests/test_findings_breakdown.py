@@ -15,6 +15,7 @@ from gpuprof_widgets.analyses.findings.input import dataloader
 from gpuprof_widgets.analyses.findings.launches import launch_bound
 from gpuprof_widgets.analyses.findings.transfers import one_stream
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.views import cards
 from tests.traces import Row, annotation, calls_of, copy, kernel, op, runtime, trace_of
 
 LOADING = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -98,6 +99,11 @@ def test_communication_that_the_run_does_not_wait_for_costs_nothing() -> None:
     )
     assert (finding.cost_ns, finding.share) == (0, 0)
     assert finding.remedy.startswith("First shorten what bounds the run")
+    card = cards.exposed_communication(record)
+    assert card is not None
+    assert card.about.endswith(
+        "hidden by compute. Without communication the run would be no shorter: the CPU bounds it."
+    )
 
 
 def test_communication_for_which_the_next_kernel_waits_costs_its_time() -> None:
@@ -111,6 +117,9 @@ def test_communication_for_which_the_next_kernel_waits_costs_its_time() -> None:
     finding = only(exposed_communication(trace_of(*rows)))
     assert finding.cost_ns == 500
     assert finding.text.endswith("100 ns of it.")
+    card = cards.exposed_communication(trace_of(*rows))
+    assert card is not None
+    assert card.about.endswith("not hidden by compute.")
     assert finding.remedy.startswith("Overlap it with compute")
 
 
