@@ -19,7 +19,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.operators import INSTANTS
-from gpuprof_widgets.analyses.python_calls import function_labels
+from gpuprof_widgets.analyses.python_calls import calls_modules, function_labels
 from gpuprof_widgets.analyses.reasons import LACKS, NO_TIMES, of_the_whole_run
 from gpuprof_widgets.analyses.regions import names_with_steps_merged
 from gpuprof_widgets.exceptions import OptionError
@@ -294,7 +294,9 @@ def estimated_tree(calls: Calls | None) -> pd.DataFrame:
 
     The root's total is that of all functions. A function that is already on the path is not entered
     again: its time there stays in the self time of the last function entered, and so does that of
-    nodes below a thousandth of all time.
+    nodes below a thousandth of all time. Only torch's functions through which a module calls the
+    next are: there the callees that are not on the path get the time, the longest first, but
+    nowhere more in all than cProfile counted.
     """
     tree = _EstimatedTree()
     tree.add(NONE, "all calls", 0, 0.0)
@@ -347,23 +349,28 @@ def _grow(calls: Calls, tree: _EstimatedTree) -> None:
     total = functions["total_ns"].to_numpy(dtype=np.float64)
     floor = SMALLEST_SHARE * float(functions["self_ns"].sum())
     by_caller = calls.edges.groupby("caller", sort=False)
-    callees = {int(str(caller)): group for caller, group in by_caller}
+    callees = {int(str(caller)): _edges(group) for caller, group in by_caller}
+    passing = set(np.flatnonzero(calls_modules(functions)).tolist())
+    unspent = {(f, callee): ns for f in passing for callee, _, ns in callees.get(f, ())}
     stack: list[tuple[int, int, float, frozenset[int]]] = []
     for root, time, count in _roots(calls):
         if time >= floor:
             node = tree.add(0, labels[root], count, time)
-            stack.append((root, node, time, frozenset([root])))
+            stack.append((root, node, time, frozenset()))
     while stack:
-        function, node, time, path = stack.pop()
+        function, node, time, above = stack.pop()
+        path = above | {function}
         if function not in callees or len(path) >= DEEPEST or total[function] <= 0:
             continue
-        share, left = min(time / total[function], 1.0), time
-        for callee, count, total_ns in _edges(callees[function]):
-            part = min(total_ns * share, left)
-            if callee not in path and part >= floor and part > 0:
+        share, left = 1.0 if function in above else min(time / total[function], 1.0), time
+        for callee, count, total_ns in callees[function]:
+            part = min(total_ns * share, left, unspent.get((function, callee), total_ns))
+            if (callee not in path or callee in passing) and part >= floor and part > 0:
                 left -= part
-                child = tree.add(node, labels[callee], round(count * share), part)
-                stack.append((callee, child, part, path | {callee}))
+                if function in passing:
+                    unspent[function, callee] -= part
+                child = tree.add(node, labels[callee], round(count * part / total_ns), part)
+                stack.append((callee, child, part, path))
 
 
 def _edges(group: pd.DataFrame) -> list[tuple[int, int, float]]:

@@ -17,7 +17,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.lines import cell_lines, lines, lines_at
 from gpuprof_widgets.analyses.owners import line_of
-from gpuprof_widgets.analyses.python_calls import function_labels, is_user_code
+from gpuprof_widgets.analyses.python_calls import calls_modules, function_labels, is_user_code
 from gpuprof_widgets.analyses.regions import calls_per_traced_step
 from gpuprof_widgets.analyses.waits import python_lanes, run_lane
 from gpuprof_widgets.trace import intervals
@@ -32,8 +32,6 @@ MOST, MUCH = 0.5, 0.25
 """Shares of a line's self time: what the deepest holder has at least, and what a function has at
 least that is named without having most of it."""
 CALLED = re.compile(r"(\w+)\s*\(")
-MODULE_CALL = re.compile(r"torch[/\\]nn[/\\]modules[/\\]module\.py$"), "_call_impl"
-"""File and name of the function in which each call of a module runs."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +70,26 @@ def holder(record: Record, line: int) -> Holder | None:
     much = [function for function in functions if MUCH <= function.ns / self_ns < MOST]
     largest = max(much, key=lambda function: function.ns, default=None)
     return deepest if largest is None else replace(largest, has_most=False)
+
+
+def main_callee(record: Record, holder: Holder) -> tuple[pd.DataFrame, float] | None:
+    """Return the library's or built-in function in which a function spent most, and the share.
+
+    The function is a table of one row. None where no such callee has `MOST` of the function's time,
+    and without cProfile.
+    """
+    calls = record.calls
+    if calls is None or holder.is_module:
+        return None
+    functions, edges = calls.functions, calls.edges
+    is_it = np.array([label == holder.name for label in function_labels(functions)], bool)
+    others = ~(is_user_code(functions) | calls_modules(functions))
+    callee = edges["callee"].to_numpy()
+    called = is_it[edges["caller"].to_numpy()] & others[callee]
+    spent = np.bincount(callee[called], edges["total_ns"].to_numpy()[called], len(functions))
+    most, whole = int(spent.argmax()), int(functions["total_ns"].to_numpy()[is_it].sum())
+    share = min(spent[most] / max(whole, 1), 1.0)
+    return (functions.iloc[[most]], share) if share >= MOST else None
 
 
 def _modules(record: Record, line: int) -> Iterator[Holder]:
@@ -158,7 +176,8 @@ def _least_in_line(record: Record, calls: Calls, line: int) -> npt.NDArray[np.fl
     elsewhere = float(table["self_ns"].sum() - self_ns) * per_step
     room = edge_ns - np.where(only_here[callee], 0, elsewhere) - within_ns
     edge_least = np.where(in_cell[caller] & ~in_cell[callee], room, 0)
-    least = np.where(_calls_modules(functions), _in_modules(record, line) * per_step - within_ns, 0)
+    marked = calls_modules(functions) & (functions["name"] == "_call_impl").to_numpy(bool)
+    least = np.where(marked, _in_modules(record, line) * per_step - within_ns, 0)
     while True:
         np.maximum.at(least, callee, edge_least)
         least = np.clip(least, 0, function_ns)
@@ -166,13 +185,6 @@ def _least_in_line(record: Record, calls: Calls, line: int) -> npt.NDArray[np.fl
         if not (below > edge_least).any():
             return least
         edge_least = np.maximum(edge_least, below)
-
-
-def _calls_modules(functions: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Select torch's function in which each call of a module runs."""
-    file, name = MODULE_CALL
-    selected = functions["file"].astype(str).str.contains(file) & (functions["name"] == name)
-    return selected.to_numpy(bool)
 
 
 def _in_modules(record: Record, line: int) -> float:

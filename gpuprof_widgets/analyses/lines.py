@@ -163,6 +163,20 @@ def op_times(record: Record, line: Line) -> pd.Series:
     return pd.Series(own_ns).groupby(trace.index.names_of(ops)).sum()
 
 
+def outermost_op_times(record: Record, line: Line) -> pd.Series:
+    """Return the times (ns) of the ops right in a line that no other op called, by name.
+
+    Without those of the backward pass, which autograd calls.
+    """
+    trace, known = record.trace, cell_lines(record.trace)
+    ops = trace.index.is_op & trace.index.on_tracks("cpu") & (trace.index.column("forward") < 0)
+    inside = np.append(trace.index.op_around, NONE)[trace.index.parent] >= 0
+    row = np.flatnonzero(ops & ~inside)
+    names_it = np.append(_keys(known.lines) == line, False)
+    row = row[names_it[np.append(known.of_slice, NONE)[line_of(trace)[row]]]]
+    return pd.Series(trace.index.dur[row]).groupby(trace.index.names_of(row)).sum()
+
+
 def _keys(table: pd.DataFrame) -> pd.MultiIndex:
     return pd.MultiIndex.from_frame(table[["cell", "line"]])
 

@@ -218,6 +218,23 @@ def _walk(root: int, graph: Graph, seen: list[bool]) -> list[int]:
     return reached
 
 
+MODULE_CALLS = (
+    re.compile(r"(?:^|[/\\])torch[/\\]nn[/\\]modules[/\\]module\.py$"),
+    {
+        "_wrapped_call_impl",
+        "_call_impl",
+    },
+)
+"""File and names of torch's functions in which each call of a module runs."""
+
+
+def calls_modules(functions: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Return which rows are torch's functions in which each call of a module runs."""
+    file, names = MODULE_CALLS
+    selected = functions["file"].astype(str).str.contains(file) & functions["name"].isin(names)
+    return selected.to_numpy(bool)
+
+
 INSTALLED = re.compile(
     r"(?:^|[/\\])(?:site|dist)-packages[/\\]"
     r"|[/\\]lib(?:64)?[/\\]python\d[\d.]*t?[/\\]|[/\\]Python[\d.]+[/\\]Lib[/\\]"

@@ -58,7 +58,7 @@ def choose(report: Report, name: str) -> Locator:
 def test_keys_step_through_the_events_of_a_row_and_keep_them_lit(open_report: Open) -> None:
     report = open_report(training())
     row = choose(report, "sgemm")
-    expect(steps(report)).to_contain_text(f"– of {CALLS}")
+    expect(steps(report)).to_contain_text(f"{CALLS} events")
     view = report.state("[store.visible.start, store.visible.end]")
     for place in (1, 2, 3):
         report.page.keyboard.press(".")

@@ -102,10 +102,11 @@ def critical_path_bound(
     )
     cost, saved = int(op["saved_ns"]), float(op["saved_share"])
     saving = format_share(saved).replace("less than", "under")  # a title has ten words at most
+    where = " on the CPU" if bound == CPU else ""
     title = (
         f"The CPU stalls in {code(op['name'])}, which the run waits for"
         if in_stalls
-        else f"Without {code(op['name'])} the run would be {saving} shorter"
+        else f"{code(op['name'])}{where} costs {saving} of the run"
     )
     for on_gpu in gpu_ops(record, gpu_op_share=gpu_op_share) if bound == GPU else []:
         if costliest_op(record.trace, on_gpu) == op["name"]:

@@ -6,6 +6,7 @@ know them.
 
 from __future__ import annotations
 
+import builtins
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -321,9 +322,11 @@ def kernel_code(name: str) -> str:
 
 
 def function_name(label: str) -> str:
-    """Return a built-in function as users write it, ``Tensor.item``; other labels unchanged."""
+    """Return a built-in function as users write it (``Tensor.item``); other labels unchanged."""
     if match := BUILT_IN_METHOD.match(label):
-        return _OWNERS.get(match["owner"].rsplit(".", 1)[-1], "") + match["name"]
+        owner = match["owner"].rsplit(".", 1)[-1]
+        known = f"{owner}." if hasattr(builtins, owner) else ""
+        return _OWNERS.get(owner, known) + match["name"]
     match = _BUILTIN.match(label)
     return match["name"] if match else label
 

@@ -177,7 +177,8 @@ def _finding(record: Record, busy: Any, gaps: pd.DataFrame, least_share: float) 
     text += f" and idle for {format_ns(busy.idle_ns)}, {often} {when} ({caused})"
     gap, words = _gap_of_cause(gaps, segments)
     text += f"; {words}, {format_ns(gap['dur_ns'])}, lies {_where(record, gap)}"
-    if (longest := gaps.iloc[0])["start_ns"] != gap["start_ns"]:
+    longest = gaps.iloc[0]
+    if longest["start_ns"] != gap["start_ns"] and min(longest["before"], longest["after"]) >= 0:
         text += (
             f"; the longest of all, {format_ns(longest['dur_ns'])}, lies {_where(record, longest)}"
         )

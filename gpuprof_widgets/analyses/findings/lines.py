@@ -16,13 +16,15 @@ from gpuprof_widgets.analyses.findings.finding import (
     Finding,
     Place,
     code,
+    function_name,
     longest_slice,
     run_ns,
     share_of,
     slice_range,
     statement,
 )
-from gpuprof_widgets.analyses.line_holders import Holder, holder
+from gpuprof_widgets.analyses.findings.slow_functions import advice_on
+from gpuprof_widgets.analyses.line_holders import Holder, holder, main_callee
 from gpuprof_widgets.analyses.lines import (
     Line,
     cell_lines,
@@ -31,6 +33,7 @@ from gpuprof_widgets.analyses.lines import (
     lines_beyond_limit,
     lines_within,
     op_times,
+    outermost_op_times,
 )
 from gpuprof_widgets.analyses.owners import line_of
 from gpuprof_widgets.analyses.python_calls import function_labels
@@ -40,6 +43,8 @@ from gpuprof_widgets.trace.model import Record
 WAITING = 0.5
 """Share of a line's time from which on it mostly waits, for work of another line."""
 WAITED_FOR = "What it waits for was launched before: see the lines with much GPU time."
+HALF = 0.5
+"""Share of a line's time from which on an op alone says where it went."""
 NAMED, NAMED_SHARE = 3, 0.1
 """How many ops of a line are named at most, and the least share of its time of each."""
 GPU_WORK_SHARE = 0.1
@@ -88,7 +93,7 @@ def costliest_line(record: Record, *, line_share: float = 0.2) -> list[Finding]:
     title = _title(ran, top)
     if held_by is None or held_by.is_backward or not held_by.has_most:
         took = f"took {format_share(share)} of the time ({format_ns(cost)}{_runs(top)})"
-        where = _held(held_by, cost) or _in_one_run(record, top)
+        where = _held(record, held_by, cost) or _in_one_run(record, top)
         if held_by and not held_by.has_most:
             where += _ops(record, top, "; by ops, {} in")
         where = where or _ops(record, top, ", {} of it in")
@@ -99,31 +104,51 @@ def costliest_line(record: Record, *, line_share: float = 0.2) -> list[Finding]:
         cost, share = held_by.ns, share_of(held_by.ns, run_ns(record))
         subject = f"{'Module ' if held_by.is_module else ''}{code(held_by.name)}"
         took = f"took {format_share(share)} of the time ({format_ns(cost)})"
-        text = f"{subject} {took}, called by l{place}{_runs(top)}"
+        text = f"{subject} {took}, called by l{place}{_runs(top)}{_callee(record, held_by)}"
         text += f"{_ops(record, top, '; the line spent {} in')}{_device_of_line(top)}."
         title = f"{subject}, called by line {top['line']}, takes the most time"
-    remedy = WAITED_FOR if _mostly_waits(top) else _made_anew(record, held_by)
+    remedy = WAITED_FOR if _mostly_waits(top) else _advice(record, held_by)
     function = "" if held_by is None or held_by.is_module else held_by.name
     evidence = _place(record, top)
     return [Finding(text, cost, share, remedy=remedy, title=title, function=function, **evidence)]
 
 
-def _held(holder: Holder | None, self_ns: int) -> str:
+def _held(record: Record, holder: Holder | None, self_ns: int) -> str:
     """Say in what much of the line's time was, or most of it in a backward pass."""
     if holder is None:
         return ""
     if holder.is_backward:
         return f", mostly in the backward pass of {code(holder.name)}"
-    return f", {format_share(holder.ns / self_ns)} of it in {code(holder.name)}"
+    found = main_callee(record, holder)
+    mostly = f" (mostly {_name(found[0])})" if found else ""
+    return f", {format_share(holder.ns / self_ns)} of it in {code(holder.name)}{mostly}"
 
 
-def _made_anew(record: Record, holder: Holder | None) -> str:
+def _callee(record: Record, holder: Holder) -> str:
+    """Say which function the holder called for most of its time."""
+    found = main_callee(record, holder)
+    return f"; {_name(found[0])} has {format_share(found[1])} of that" if found else ""
+
+
+def _name(function: pd.DataFrame) -> str:
+    return code(function_name(function_labels(function)[0]))
+
+
+def _advice(record: Record, holder: Holder | None) -> str:
+    """Return what to do about the function that holds the line's time, or about its callee."""
+    if holder is None or holder.is_module:
+        return ""
+    found = main_callee(record, holder)
+    return (advice_on(found[0])[0] if found else "") or _made_anew(record, holder)
+
+
+def _made_anew(record: Record, holder: Holder) -> str:
     """Return what to do where modules call a function again and again that makes tensors itself.
 
     It calls functions that make tensors of numbers, and is called by functions named ``forward``.
     """
     calls = record.calls
-    if holder is None or holder.is_module or calls is None:
+    if calls is None:
         return ""
     functions = calls.functions
     caller, callee = (calls.edges[end].to_numpy() for end in ("caller", "callee"))
@@ -267,13 +292,19 @@ def _in_one_run(record: Record, top: dict[Any, Any]) -> str:
 def _ops(record: Record, top: dict[Any, Any], words: str) -> str:
     """Name the line's largest ops by self time, where ops and no waiting take most of its time.
 
+    Where none of them has half of it, but an op that calls others does, that one is named.
+
     ``words``: what comes before the first, with room for its share. Ops of several threads at once
     have no share of the line's time.
     """
     self_ns = int(top["self_ns"])
     if _mostly_waits(top) or not self_ns / 2 <= top["cpu_self_ns"] <= self_ns:
         return ""
-    took = op_times(record, (top["cell"], top["line"])).nlargest(NAMED)
+    line = (top["cell"], top["line"])
+    took = op_times(record, line).nlargest(NAMED)
+    if took.max() < HALF * self_ns:  # an op of ops, as `aten::scaled_dot_product_attention`
+        outermost = outermost_op_times(record, line).nlargest(1)
+        took = outermost if outermost.max() >= HALF * self_ns else took
     took = took[took >= NAMED_SHARE * self_ns]
     named = [
         f"{(' {} in' if number else words).format(format_share(ns / self_ns))} {code(str(name))}"

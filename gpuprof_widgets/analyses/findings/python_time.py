@@ -28,6 +28,7 @@ from gpuprof_widgets.analyses.findings.finding import (
     statement,
     table_range,
 )
+from gpuprof_widgets.analyses.findings.slow_functions import advice_on
 from gpuprof_widgets.analyses.gpu_work import open_ns
 from gpuprof_widgets.analyses.lines import line_that_holds, lines, lines_counted_for
 from gpuprof_widgets.analyses.python_calls import function_labels, is_cell, is_user_code
@@ -79,8 +80,8 @@ IN_A_LIBRARY = (
     "always the same, call it once beforehand."
 )
 
-OPERATORS = ", less the ops of operators such as `x[i]`"
-"""What cProfile counts for the function itself: it sees calls, and operators are none."""
+OPERATORS = " cProfile counts the ops of operators such as `x[i]` as its own."
+"""It sees calls, and operators are none; built-in functions use few."""
 
 CELL_BODY = "The Python of the cell"
 """What a finding calls cProfile's function `<module>` of the cell's first line."""
@@ -132,12 +133,13 @@ def python_time(record: Record, *, python_share: float = PYTHON_SHARE) -> list[F
     if share < python_share or cost < WORTH_NS:
         return []
     most = "at most " if in_ops and not top["exact"] else ""
-    without = ", PyTorch ops not counted" if top["exact"] else OPERATORS
-    apart = without if in_ops else ""
+    apart = ", PyTorch ops not counted" if in_ops and top["exact"] else ""
+    operators = OPERATORS if most and top["file"] != BUILT_IN else ""
     subject = _subject(record, top)
     text = (
         f"{subject} itself took {most}{words}{apart} "
         f"({format_ns(cost)}{_in_calls(record, int(top['calls']))}{_called_by(record, top)})."
+        f"{operators}"
     )
     title = f"{subject} itself takes long"
     function, remedy = function_labels(top.to_frame().T)[0], _remedy(record, top)
@@ -172,6 +174,8 @@ def _remedy(record: Record, top: pd.Series) -> str:
         return KEEP
     if small := dispatch_remedy(record, top, int(top["self_ns"])):
         return small
+    if (advice := advice_on(top.to_frame().T)[0]) and record.metadata.get(LANGUAGE) is None:
+        return advice
     each = int(top["total_ns"]) / max(int(top["calls"]), 1)
     if each < SHORT_NS and not record.metadata.get(SAMPLED):
         return SHORT_CALLS.format(each=format_ns(each))

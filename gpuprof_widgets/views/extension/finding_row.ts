@@ -95,7 +95,6 @@ export const FINDINGS_CSS = `
 .words { flex: 0 1 100%; padding: 1px 8px 6px 21px; }
 .words[hidden] { display: none; }
 .words p { max-width: 76em; overflow-wrap: anywhere; }
-.remedy { color: var(--muted); }
 .link { border: 0; padding: 0; background: none; color: var(--accent); text-align: left; text-decoration: underline; text-underline-offset: 2px; }
 .link:hover:not(:disabled) { background: none; text-decoration-thickness: 2px; }
 @media (max-width: 640px) { .cost { grid-template-columns: 0 54px 40px; } .track { visibility: hidden; } }

@@ -1,5 +1,5 @@
 import {button, element} from "./element"
-import {instance_from, next_instance, place_of_instance, type Instance, type Selected} from "./engine"
+import {format_count, instance_from, next_instance, place_of_instance, type Instance, type Selected} from "./engine"
 import type {TraceStore} from "./trace_store"
 import {pan_to, zoom_to} from "./zoom"
 
@@ -61,9 +61,10 @@ export class InstanceSteps {
     const count = selected.reduce((sum, {rows}) => sum + rows.length, 0)
     const current = current_instance(this.store)
     this.el.hidden = !is_shown || count == 0
-    const place = current == null || this.el.hidden ? "–" : place_of_instance(selected, current).toLocaleString("en")
+    const place = current == null || this.el.hidden ? "" : `${place_of_instance(selected, current).toLocaleString("en")} of `
     const is_cut = this.store.linked.stores.some(({selection}) => selection?.events != null && selection.events > selection.rows.length)
-    this.place.textContent = `${place} of ${is_cut ? "the first " : ""}${count.toLocaleString("en")}`
+    const events = place == "" ? format_count(count, "event") : count.toLocaleString("en")
+    this.place.textContent = `${place}${is_cut ? "the first " : ""}${events}`
   }
 }
 
