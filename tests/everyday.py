@@ -218,7 +218,7 @@ ids = torch.tensor([tokenise(text) for text in texts])
 with torch.no_grad():
     vectors = embedding(ids)
 """,
-        ("python_time",),
+        ("lines",),
     ),
     Everyday(
         "many small objects kept, so that the garbage collector runs",

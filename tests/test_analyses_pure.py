@@ -386,7 +386,7 @@ PARTS = {
         "is_beyond_the_range",
     ),
     *("blocked", "blocks_at_peak", "lines_at", "line_that_holds", "holder"),
-    *("lines_counted_for", "op_times"),
+    *("lines_counted_for", "op_times", "outermost_op_times", "main_callee", "calls_modules"),
 }
 """What analyses ask of each other; no table."""
 CALL_TREES = {"call_tree_ops", "call_tree_merged", "call_tree_cprofile"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -14,12 +15,14 @@ from torch.autograd.profiler_util import EventList, FunctionEvent
 
 from gpuprof_widgets.analyses.call_tree import UNLAUNCHED, call_tree
 from gpuprof_widgets.analyses.owners import owners
+from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.profiles import load
 from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
 from gpuprof_widgets.trace.window import window
+from tests.counted import MODULE_CALL, TREES, record_of
 from tests.records import records
 from tests.traces import Shared, annotation, copy, kernel, memory, op, python, runtime, trace_of
 
@@ -496,3 +499,35 @@ def test_a_tree_without_calls_says_so() -> None:
     assert why_empty(call_tree(trace_of())) == (
         "the trace has no calls to make a tree of (source 'ops')"
     )
+
+
+def test_modules_that_call_modules_do_not_end_the_tree_of_cprofile() -> None:
+    """All of them run in one function of torch, which the path enters again and again."""
+    linear = (MODULE_CALL, 1, [("linear", 100, [])])
+    block = (MODULE_CALL, 1, [("block", 10, [("mask", 400, []), linear])])
+    net = (MODULE_CALL, 1, [("net", 10, [block, block])])
+    record, _ = record_of([net], [("step", 500, [])])
+    tree = paths(names(call_tree(record, source="cprofile")), "total_ns")
+    call, inner = MODULE_CALL, f"/<module>/{MODULE_CALL}/net/{MODULE_CALL}/block"
+    assert tree[f"/<module>/{call}/net"] == [2 * 522 + 10]
+    assert tree[inner] == [2 * 511]
+    assert (tree[f"{inner}/mask"], tree[f"{inner}/{call}/linear"]) == ([800], [200])
+
+
+@given(st.lists(st.lists(TREES, min_size=1, max_size=3), min_size=1, max_size=3))
+def test_no_call_has_more_time_in_the_tree_than_cprofile_counted(lines: Any) -> None:
+    record, _ = record_of(*lines)
+    assert record.calls is not None
+    tree = call_tree(record, source="cprofile")
+    labels = function_labels(record.calls.functions)
+    edges = {
+        (labels[edge.caller], labels[edge.callee]): edge.total_ns
+        for edge in record.calls.edges.itertuples()
+    }
+    inner = tree[tree["depth"] > 1]
+    above = tree["name"].to_numpy(object)[inner["parent"]]
+    for (caller, callee), ns in inner.groupby([above, "name"])["total_ns"].sum().items():
+        if MODULE_CALL in caller:
+            assert ns <= edges[caller, callee] + len(tree)  # rounded per node
+    children = tree.iloc[1:].groupby("parent")["total_ns"].sum()
+    assert (children <= tree["total_ns"].iloc[children.index].to_numpy()).all()

@@ -2,110 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprof_widgets.analyses.findings import FINDINGS
+from gpuprof_widgets.analyses.findings import FINDINGS, findings
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.line_holders import _least_in_line
-from gpuprof_widgets.trace.model import Calls, Record
-from tests.traces import Row, annotation, cell_line, module, trace_of
+from gpuprof_widgets.trace.model import Record
+from tests.counted import CELL, MODULE_CALL, TREES, Tree, record_of
 
 MS = 1_000_000
-CELL = "<module>"
-MODULE_CALL = "_call_impl"
-CODE = ["f", "g", "h", "forward", MODULE_CALL]
-FILES = {CELL: "Cell [3]", MODULE_CALL: "/lib/site-packages/torch/nn/modules/module.py"}
-
-Tree = tuple[str, int, list["Tree"]]
-"""A call: its function, ns in the function itself, and the calls in it."""
-
-
-@dataclass
-class Counted:
-    """Counts calls as cProfile does: a recursive call's time counts once, for the outermost."""
-
-    calls: dict[str, int] = field(default_factory=dict)
-    total: dict[str, int] = field(default_factory=dict)
-    self_ns: dict[str, int] = field(default_factory=dict)
-    edges: dict[tuple[str, str], list[int]] = field(default_factory=dict)
-    modules: list[tuple[int, int]] = field(default_factory=list)
-
-    def call(self, tree: Tree, ts: int, open_: tuple[str, ...], edges: tuple[Any, ...]) -> int:
-        """Count the call that starts at ``ts`` and return when it ends."""
-        name, own, inner = tree
-        edge = (open_[-1], name)
-        end = ts + own
-        for part in inner:
-            end = self.call(part, end, (*open_, name), (*edges, edge))
-        self.calls[name] = self.calls.get(name, 0) + 1
-        self.self_ns[name] = self.self_ns.get(name, 0) + own
-        self.total[name] = self.total.get(name, 0) + (end - ts) * (name not in open_)
-        counted = self.edges.setdefault(edge, [0, 0, 0])
-        counted[0] += 1
-        counted[1] += own
-        counted[2] += (end - ts) * (edge not in edges)
-        if name == MODULE_CALL:
-            self.modules.append((ts, end - ts))
-        return end
-
-    def result(self) -> Calls:
-        names = list(self.calls)
-        functions = pd.DataFrame(
-            {
-                "file": [FILES.get(name, "~" if name[0] == "<" else "net.py") for name in names],
-                "line": np.arange(1, len(names) + 1),
-                "name": names,
-                "calls": [self.calls[name] for name in names],
-                "primitive_calls": [self.calls[name] for name in names],
-                "self_ns": [self.self_ns[name] for name in names],
-                "total_ns": [self.total[name] for name in names],
-            }
-        )
-        rows = [
-            (names.index(caller), names.index(callee), counted[0], counted[0], *counted[1:])
-            for (caller, callee), counted in self.edges.items()
-            if caller in names
-        ]
-        columns = ["caller", "callee", "calls", "primitive_calls", "self_ns", "total_ns"]
-        edges = pd.DataFrame(rows, columns=columns).astype(np.int64)
-        return Calls(functions, edges.astype({"caller": np.int32, "callee": np.int32}))
-
-
-def record_of(*lines: list[Tree], code: dict[int, str] | None = None) -> tuple[Record, Any]:
-    """Lines 4, 5 ... of a cell that make these calls; and what each function took in each line."""
-    counted, rows, truth, ts = Counted(), list[Row](), list[dict[str, int]](), 0
-    for number, trees in enumerate(lines, 4):
-        start, before, seen = ts, dict(counted.total), len(counted.modules)
-        for tree in trees:
-            ts = counted.call(tree, ts, (CELL,), ())
-        truth.append({name: ns - before.get(name, 0) for name, ns in counted.total.items()})
-        named = " + ".join(f"{tree[0]}()" for tree in trees if tree[0] != MODULE_CALL)
-        text = (code or {}).get(number, named or "model(x)")
-        rows.append(cell_line(number, text, ts=start, dur=ts - start))
-        rows += [module("net", ts=at, dur=dur) for at, dur in counted.modules[seen:]]
-    counted.calls[CELL], counted.total[CELL], counted.self_ns[CELL] = 1, ts, 0
-    rows = [annotation("Cell [3]", ts=0, dur=ts), *rows]
-    return trace_of(*rows, label="Cell [3]", calls=counted.result()), truth
-
-
-def leaves(names: list[str]) -> st.SearchStrategy[Tree]:
-    return st.tuples(st.sampled_from(names), st.integers(1, 50), st.just([]))
-
-
-TREES = st.recursive(
-    leaves(CODE),
-    lambda inner: st.tuples(
-        st.sampled_from(CODE), st.integers(1, 50), st.lists(inner, min_size=1, max_size=3)
-    ),
-    max_leaves=12,
-)
 
 
 def least_ns(record: Record, line: int) -> dict[str, int]:
@@ -197,3 +106,30 @@ def test_most_of_a_line_is_still_said_of_the_function_itself() -> None:
     assert finding.title == "`net.py:3(window_mask)`, called by line 4, takes the most time"
     assert "makes tensors anew" in finding.remedy
     assert finding.function == "net.py:3(window_mask)"
+
+
+def test_the_library_function_that_has_most_of_a_function_is_named_with_advice() -> None:
+    copying = ("deepcopy", 80 * MS, [])
+    record, _ = record_of([("keep", 10 * MS, [copying])], [("step", 30 * MS, [])])
+    finding = only(record)
+    assert finding.text == (
+        "`net.py:2(keep)` took 75 % of the time (90.0 ms), called by line 4 `keep()`; "
+        "`copy.py:1(deepcopy)` has 89 % of that."
+    )
+    assert finding.remedy.startswith("`copy.deepcopy` copies every object that it reaches")
+
+
+def test_a_function_with_less_than_half_of_another_is_not_named() -> None:
+    copying = ("deepcopy", 40 * MS, [])
+    record, _ = record_of([("keep", 50 * MS, [copying])], [("step", 30 * MS, [])])
+    assert only(record).text.endswith("called by line 4 `keep()`.")
+
+
+def test_the_costliest_function_is_not_told_twice() -> None:
+    """Its remedy goes to the finding on the line, where that has none."""
+    record, _ = record_of([("keep", 90 * MS, [])], [("step", 30 * MS, [])])
+    (alone,) = FINDINGS["python_time"](record)
+    told = {finding.rule: finding for finding in findings(record)}
+    assert "python_time" not in told
+    assert told["lines"].remedy.startswith(alone.remedy)
+    assert "`net.py:1(keep)`" in told["lines"].text
