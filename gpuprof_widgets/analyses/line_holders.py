@@ -31,6 +31,7 @@ Rows = npt.NDArray[np.intp]
 MOST, MUCH = 0.5, 0.25
 """Shares of a line's self time: what the deepest holder has at least, and what a function has at
 least that is named without having most of it."""
+TORCH = re.compile(r"(?:^|[/\\])torch[/\\]")
 CALLED = re.compile(r"(\w+)\s*\(")
 
 
@@ -75,15 +76,16 @@ def holder(record: Record, line: int) -> Holder | None:
 def main_callee(record: Record, holder: Holder) -> tuple[pd.DataFrame, float] | None:
     """Return the library's or built-in function in which a function spent most, and the share.
 
-    The function is a table of one row. None where no such callee has `MOST` of the function's time,
-    and without cProfile.
+    The function is a table of one row; torch's Python code, which only passes on, is none. None
+    where no such callee has `MOST` of the function's time, and without cProfile.
     """
     calls = record.calls
     if calls is None or holder.is_module:
         return None
     functions, edges = calls.functions, calls.edges
     is_it = np.array([label == holder.name for label in function_labels(functions)], bool)
-    others = ~(is_user_code(functions) | calls_modules(functions))
+    torchs = functions["file"].astype(str).str.contains(TORCH).to_numpy(bool)
+    others = ~(is_user_code(functions) | torchs)
     callee = edges["callee"].to_numpy()
     called = is_it[edges["caller"].to_numpy()] & others[callee]
     spent = np.bincount(callee[called], edges["total_ns"].to_numpy()[called], len(functions))

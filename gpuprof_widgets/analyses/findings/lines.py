@@ -36,7 +36,7 @@ from gpuprof_widgets.analyses.lines import (
     outermost_op_times,
 )
 from gpuprof_widgets.analyses.owners import line_of
-from gpuprof_widgets.analyses.python_calls import function_labels
+from gpuprof_widgets.analyses.python_calls import calls_modules, function_labels
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.trace.model import Record
 
@@ -50,7 +50,7 @@ NAMED, NAMED_SHARE = 3, 0.1
 GPU_WORK_SHARE = 0.1
 """Share of a line's time below which its GPU work is not worth mentioning."""
 MAKES_TENSORS = re.compile(
-    r"^<built-in method torch\.(arange|eye|full|linspace|logspace|ones|tensor|zeros)>"
+    r"^<built-in method torch\.(arange|eye|full|linspace|logspace|ones|zeros)>"
 )
 """Functions that make the same tensor whenever their arguments are the same."""
 AGAIN = 3
@@ -143,9 +143,10 @@ def _advice(record: Record, holder: Holder | None) -> str:
 
 
 def _made_anew(record: Record, holder: Holder) -> str:
-    """Return what to do where modules call a function again and again that makes tensors itself.
+    """Return what to do where a function below others is called again and again and makes tensors.
 
-    It calls functions that make tensors of numbers, and is called by functions named ``forward``.
+    It calls functions that make the same tensor of the same arguments, and no modules, as a step
+    of a training would.
     """
     calls = record.calls
     if calls is None:
@@ -154,8 +155,9 @@ def _made_anew(record: Record, holder: Holder) -> str:
     caller, callee = (calls.edges[end].to_numpy() for end in ("caller", "callee"))
     is_it = np.array([label == holder.name for label in function_labels(functions)], bool)
     names = functions["name"].astype(str)
-    by_forward = is_it[callee] & (names == "forward").to_numpy(bool)[caller]
-    if calls.edges["calls"].to_numpy()[by_forward].sum() < AGAIN:
+    is_below = not (names.iloc[caller[is_it[callee]]] == "<module>").any()
+    is_step = calls_modules(functions)[callee[is_it[caller]]].any()
+    if functions["calls"].to_numpy()[is_it].sum() < AGAIN or is_step or not is_below:
         return ""
     made = names.str.extract(MAKES_TENSORS, expand=False).iloc[callee[is_it[caller]]].dropna()
     if made.empty:
