@@ -13,11 +13,12 @@ from gpuprof_widgets.trace.model import Calls, Record
 from tests.traces import Row, annotation, cell_line, module, trace_of
 
 CELL = "<module>"
-MODULE_CALL = "_call_impl"
-CODE = ["f", "g", "h", "forward", MODULE_CALL]
+MODULE_CALL, WRAPPER = "_call_impl", "_wrapped_call_impl"
+CODE = ["f", "g", "h", "forward", MODULE_CALL, WRAPPER]
 FILES = {
     CELL: "Cell [3]",
     MODULE_CALL: "/lib/site-packages/torch/nn/modules/module.py",
+    WRAPPER: "/lib/site-packages/torch/nn/modules/module.py",
     "deepcopy": "/usr/lib/python3.11/copy.py",
 }
 

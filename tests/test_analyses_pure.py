@@ -385,7 +385,7 @@ PARTS = {
         "has_python_alone",
         "is_beyond_the_range",
     ),
-    *("blocked", "blocks_at_peak", "lines_at", "line_that_holds", "holder"),
+    *("blocked", "blocks_at_peak", "lines_at", "line_that_holds", "holders", "selected"),
     *("lines_counted_for", "op_times", "outermost_op_times", "main_callee", "calls_modules"),
 }
 """What analyses ask of each other; no table."""

@@ -60,7 +60,7 @@ def test_its_evidence_is_every_call_on_the_path_and_its_title_the_saving() -> No
         kernel("gemm", ts=110, dur=10, launched_by=2),
     )
     (said,) = critical_path_bound(record)
-    assert said.title == "`aten::mm` on the CPU costs 30 % of the run"
+    assert said.title == "The run waits for `aten::mm` 30 % of the time"
     calls = record.trace.slices.iloc[list(said.rows)]
     assert calls["ts"].tolist() == [100, 300]
     assert (said.start_ns, said.end_ns) == (300, 500)
@@ -169,7 +169,7 @@ def test_of_a_busy_gpu_only_its_own_work_counts() -> None:
     """Of the op with the larger kernel, less what its launch and that of the other one take."""
     (said,) = critical_path_bound(gpu_bound())
     assert "The run is bound by the GPU's compute: 98 % of its critical path." in said.text
-    assert said.title == "`aten::mm` costs 70 % of the run"
+    assert said.title == "The run waits for `aten::mm` 70 % of the time"
 
 
 def test_of_the_op_that_a_busy_gpu_works_for_most_one_finding_says_all() -> None:

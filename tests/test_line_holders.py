@@ -321,7 +321,9 @@ def test_a_mask_built_in_each_forward_is_named_beside_the_line_that_calls_the_mo
     finding = only(record)
     assert finding.title.startswith("Line 4 takes the most time, much in `my_trainer.py:")
     assert "(build_mask)`" in finding.title
-    assert re.search(r", 4\d % of it in `my_trainer.py:\d+\(build_mask\)`\.", finding.text)
+    assert re.search(
+        r", 4\d % of it \([\d.]+ ms\) in `my_trainer.py:\d+\(build_mask\)`\.", finding.text
+    )
     assert ("(build_mask)` makes tensors anew with `torch.ones`" in finding.remedy) is not stack
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuprof_widgets.analyses.call_tree import call_tree
 from gpuprof_widgets.analyses.findings import FINDINGS, findings
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.line_holders import _least_in_line
-from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.model import Calls, Record
 from tests.counted import CELL, MODULE_CALL, TREES, Tree, record_of
+from tests.traces import annotation, calls_of, cell_line, python, trace_of
 
 MS = 1_000_000
 
@@ -75,7 +79,7 @@ def test_a_function_with_a_quarter_of_a_line_of_modules_is_named_with_what_it_ma
     finding = only(masked("window_mask", 36))
     assert finding.title == "Line 4 takes the most time, much in `net.py:3(window_mask)`"
     assert finding.text == (
-        "Line 4 `out = net(x)` took 60 % of the time (90.0 ms), 40 % of it in "
+        "Line 4 `out = net(x)` took 60 % of the time (90.0 ms), 40 % of it (36.0 ms) in "
         "`net.py:3(window_mask)`."
     )
     assert finding.remedy == (
@@ -89,7 +93,8 @@ def test_a_function_with_a_quarter_of_a_line_of_modules_is_named_with_what_it_ma
 
 def test_of_two_functions_with_a_quarter_the_larger_is_named() -> None:
     assert (
-        "40 % of it in `net.py:3(window_mask)`" in only(masked("window_mask", 36, others=24)).text
+        "40 % of it (36.0 ms) in `net.py:3(window_mask)`"
+        in only(masked("window_mask", 36, others=24)).text
     )
 
 
@@ -109,12 +114,12 @@ def test_most_of_a_line_is_still_said_of_the_function_itself() -> None:
 
 
 def test_the_library_function_that_has_most_of_a_function_is_named_with_advice() -> None:
-    copying = ("deepcopy", 80 * MS, [])
-    record, _ = record_of([("keep", 10 * MS, [copying])], [("step", 30 * MS, [])])
+    copying = ("deepcopy", 20 * MS, [])
+    record, _ = record_of([("keep", 10 * MS, 4 * [copying])], [("step", 30 * MS, [])])
     finding = only(record)
     assert finding.text == (
         "`net.py:2(keep)` took 75 % of the time (90.0 ms), called by line 4 `keep()`; "
-        "`copy.py:1(deepcopy)` has 89 % of that."
+        "`copy.deepcopy` has 89 % of that."
     )
     assert finding.remedy.startswith("`copy.deepcopy` copies every object that it reaches")
 
@@ -131,5 +136,80 @@ def test_the_costliest_function_is_not_told_twice() -> None:
     (alone,) = FINDINGS["python_time"](record)
     told = {finding.rule: finding for finding in findings(record)}
     assert "python_time" not in told
-    assert told["lines"].remedy.startswith(alone.remedy)
+    assert told["lines"].remedy.startswith("`net.py:1(keep)`: look in it for loops")
+    assert alone.remedy.startswith("Look in it for loops")
     assert "`net.py:1(keep)`" in told["lines"].text
+
+
+def test_a_function_of_several_lines_keeps_the_finding_on_all_of_it() -> None:
+    lines = [[("f", 25 * MS, [])] for _ in range(4)]
+    told = {finding.rule: finding for finding in findings(record_of(*lines)[0])}
+    assert told["python_time"].share == 1.0
+
+
+def test_what_is_made_once_is_not_made_anew() -> None:
+    record = masked("window_mask", 36)
+    assert record.calls is not None
+    names = record.calls.functions["name"]
+    once = names.iloc[record.calls.edges["callee"]].str.contains("arange|full").to_numpy()
+    edges = record.calls.edges
+    edges = edges.assign(calls=edges["calls"].where(~once, 1))
+    assert not only(replace(record, calls=replace(record.calls, edges=edges))).remedy
+
+
+def test_a_product_is_not_what_to_make_once() -> None:
+    made = [("<built-in method torch.arange>", 1, []), ("<built-in method torch.bmm>", 9 * MS, [])]
+    attention: list[Tree] = [("attend", MS, [*made]) for _ in range(3)]
+    net = modules(*attention, ("<built-in method torch.relu>", 60 * MS, []))
+    record, _ = record_of([net], [("step", 60 * MS, [])], code={4: "out = net(x)"})
+    finding = only(record)
+    assert "in `net.py:3(attend)` (mostly `torch.bmm`)" in finding.text
+    assert not finding.remedy
+
+
+def test_a_line_that_mentions_a_function_may_call_it() -> None:
+    record, _ = record_of(
+        [("f", 10 * MS, []), ("g", 40 * MS, [])],
+        [("f", 90 * MS, [])],
+        code={4: "y = g(f(x))", 5: "list(map(f, xs))"},
+    )
+    assert least_ns(record, 0)["f"] == 10 * MS  # for which line 5 has no room
+    record, _ = record_of(
+        [("f", 10 * MS, [])], [("f", 90 * MS, [])], code={4: "y = f(x)", 5: "loss = mean("}
+    )
+    assert least_ns(record, 0)["f"] == 10 * MS
+
+
+def test_the_module_with_most_of_a_line_stays_the_subject() -> None:
+    inner = modules(("f", 30 * MS, []), ("<built-in method torch.relu>", 60 * MS, []))
+    record, _ = record_of([inner], [("step", 60 * MS, [])], code={4: "trainer.run()"})
+    assert only(record).text == (
+        "Module `net` took 60 % of the time (90.0 ms), called by line 4 `trainer.run()`; 33 % of "
+        "the line in `net.py:1(f)`."
+    )
+
+
+def test_counts_that_cannot_be_end_the_search() -> None:
+    """Files of cProfile may come from anywhere: an edge may have more time than its functions."""
+    record, _ = record_of([("f", 10 * MS, [("g", 40 * MS, [])])], [("step", 20 * MS, [])])
+    assert record.calls is not None
+    row = record.calls.functions["name"].tolist().index("g")
+    edge = {"caller": row, "callee": row, "calls": 1, "primitive_calls": 1, "self_ns": 1}
+    edges = pd.concat(
+        [record.calls.edges, pd.DataFrame([edge | {"total_ns": 2**62}])], ignore_index=True
+    )
+    changed = replace(record, calls=replace(record.calls, edges=edges))
+    assert least_ns(changed, 0)["g"] <= 40 * MS
+    assert len(call_tree(changed, source="cprofile")) < 10
+
+
+def test_frames_beside_calls_without_functions_are_no_obstacle() -> None:
+    rows = [
+        annotation("Cell [3]", ts=0, dur=100 * MS),
+        cell_line(4, "run()", ts=0, dur=80 * MS),
+        cell_line(5, "rest()", ts=80 * MS, dur=20 * MS),
+        python("/home/me/trainer.py(3): run", ts=MS, dur=70 * MS),
+    ]
+    one = calls_of((None, "f", 1, 1))
+    empty = Calls(one.functions.iloc[:0], one.edges.iloc[:0])
+    assert "`trainer.py:3(run)`" in only(trace_of(*rows, label="Cell [3]", calls=empty)).text

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -351,26 +352,34 @@ def _grow(calls: Calls, tree: _EstimatedTree) -> None:
     by_caller = calls.edges.groupby("caller", sort=False)
     callees = {int(str(caller)): _edges(group) for caller, group in by_caller}
     passing = set(np.flatnonzero(calls_modules(functions)).tolist())
-    unspent = {(f, callee): ns for f in passing for callee, _, ns in callees.get(f, ())}
-    stack: list[tuple[int, int, float, frozenset[int]]] = []
+    unspent = {
+        (function, callee): min(ns, total[callee])
+        for function in passing
+        for callee, _, ns in callees.get(function, ())
+        if callee not in passing
+    }
+    stack: list[tuple[int, int, float, tuple[int, ...]]] = []
     for root, time, count in _roots(calls):
         if time >= floor:
             node = tree.add(0, labels[root], count, time)
-            stack.append((root, node, time, frozenset()))
+            stack.append((root, node, time, ()))
     while stack:
         function, node, time, above = stack.pop()
-        path = above | {function}
+        path = (*above, function)
         if function not in callees or len(path) >= DEEPEST or total[function] <= 0:
             continue
         share, left = 1.0 if function in above else min(time / total[function], 1.0), time
+        passed, entered = list(takewhile(passing.__contains__, reversed(path))), []
         for callee, count, total_ns in callees[function]:
             part = min(total_ns * share, left, unspent.get((function, callee), total_ns))
-            if (callee not in path or callee in passing) and part >= floor and part > 0:
+            closed = passed if callee in passing else path
+            if callee not in closed and part >= floor and part > 0:
                 left -= part
-                if function in passing:
+                if (function, callee) in unspent:
                     unspent[function, callee] -= part
                 child = tree.add(node, labels[callee], round(count * part / total_ns), part)
-                stack.append((callee, child, part, path))
+                entered.append((callee, child, part, path))
+        stack.extend(reversed(entered))
 
 
 def _edges(group: pd.DataFrame) -> list[tuple[int, int, float]]:

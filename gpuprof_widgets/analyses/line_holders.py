@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from gpuprof_widgets.analyses.regions import calls_per_traced_step
 from gpuprof_widgets.analyses.waits import python_lanes, run_lane
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Calls, Record, Trace
-from gpuprof_widgets.trace.pstats import functions_of_frames
+from gpuprof_widgets.trace.pstats import FUNCTION_KEY, functions_of_frames
 from gpuprof_widgets.trace.schema import MODULE_CATEGORIES, NONE
 
 Ints = npt.NDArray[np.int64]
@@ -30,31 +30,36 @@ Rows = npt.NDArray[np.intp]
 
 MOST, MUCH = 0.5, 0.25
 """Shares of a line's self time: what the deepest holder has at least, and what a function has at
-least that is named without having most of it."""
+least that is named beside it."""
 TORCH = re.compile(r"(?:^|[/\\])torch[/\\]")
 CALLED = re.compile(r"(\w+)\s*\(")
+BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"))
+
+FunctionKey = tuple[str, int, str]
+Callee = tuple[pd.DataFrame, int]
+"""A function, as a table of one row, and its time (ns)."""
 
 
 @dataclass(frozen=True)
 class Holder:
     """A function (``trainer.py:40(step)``) or a module, and its time in the line (ns).
 
-    ``is_backward``: the time is that of its backward pass alone. ``has_most``: it has `MOST` of the
-    line's self time; else it is a function that has `MUCH` of it.
+    ``function``: file, line and name of a function; None for a module. ``is_backward``: the time is
+    that of a module's backward pass alone.
     """
 
     name: str
     ns: int
-    is_module: bool = False
+    function: FunctionKey | None = None
     is_backward: bool = False
-    has_most: bool = True
 
 
-def holder(record: Record, line: int) -> Holder | None:
-    """Return what holds most of the self time of a line (a row of `lines`), or much of it, or None.
+def holders(record: Record, line: int) -> tuple[Holder | None, Holder | None]:
+    """Return what holds most of the self time of a line (a row of `lines`), and a function in it.
 
-    That is the deepest holder of most of it. Where that is a module or none, a function that has a
-    quarter of the line's time and more tells more. Recorded modules stand for their ``forward``.
+    The first is the deepest holder of most of the time. Where that is a module or none, the second
+    is the function that has a quarter of the line's time or more; recorded modules stand for their
+    ``forward``.
 
     Recorded frames and modules have known times. cProfile's calls have none, so that only the time
     counts that must have been in this line (see `_least_in_line`).
@@ -64,34 +69,46 @@ def holder(record: Record, line: int) -> Holder | None:
     if len(_module_rows(record, line)):
         functions = [function for function in functions if not function.name.endswith("(forward)")]
     candidates = [*_modules(record, line), *functions]
-    holders = [candidate for candidate in candidates if candidate.ns >= MOST * self_ns]
-    deepest = min(holders, key=lambda candidate: candidate.ns, default=None)
-    if deepest is not None and not deepest.is_module:
-        return deepest
-    much = [function for function in functions if MUCH <= function.ns / self_ns < MOST]
-    largest = max(much, key=lambda function: function.ns, default=None)
-    return deepest if largest is None else replace(largest, has_most=False)
+    large = [candidate for candidate in candidates if candidate.ns >= MOST * self_ns]
+    deepest = min(large, key=lambda candidate: candidate.ns, default=None)
+    if deepest is not None and (deepest.function or deepest.is_backward):
+        return deepest, None
+    much = [function for function in functions if MUCH * self_ns <= function.ns < MOST * self_ns]
+    return deepest, max(much, key=lambda function: function.ns, default=None)
 
 
-def main_callee(record: Record, holder: Holder) -> tuple[pd.DataFrame, float] | None:
-    """Return the library's or built-in function in which a function spent most, and the share.
+def main_callee(record: Record, holder: Holder) -> Callee | None:
+    """Return the library's or built-in function that had most of a function's time in the line.
 
-    The function is a table of one row; torch's Python code, which only passes on, is none. None
-    where no such callee has `MOST` of the function's time, and without cProfile.
+    Its time is what it must have had there. None where no callee has `MOST`,
+    and without cProfile. Torch's Python code, and what mostly calls the user's code back, only pass
+    on and do not count.
     """
     calls = record.calls
-    if calls is None or holder.is_module:
+    if calls is None or holder.function is None:
         return None
     functions, edges = calls.functions, calls.edges
-    is_it = np.array([label == holder.name for label in function_labels(functions)], bool)
-    torchs = functions["file"].astype(str).str.contains(TORCH).to_numpy(bool)
-    others = ~(is_user_code(functions) | torchs)
-    callee = edges["callee"].to_numpy()
-    called = is_it[edges["caller"].to_numpy()] & others[callee]
-    spent = np.bincount(callee[called], edges["total_ns"].to_numpy()[called], len(functions))
-    most, whole = int(spent.argmax()), int(functions["total_ns"].to_numpy()[is_it].sum())
-    share = min(spent[most] / max(whole, 1), 1.0)
-    return (functions.iloc[[most]], share) if share >= MOST else None
+    is_it = selected(functions, holder.function)
+    is_users = is_user_code(functions)
+    caller, callee = (edges[end].to_numpy() for end in ("caller", "callee"))
+    edge_ns, size = edges["total_ns"].to_numpy(np.float64), len(functions)
+    function_ns = functions["total_ns"].to_numpy(np.float64)
+    called_back = 2 * np.bincount(caller, edge_ns * is_users[callee], size) > function_ns
+    passes_on = functions["file"].astype(str).str.contains(TORCH).to_numpy(bool) | called_back
+    called = is_it[caller] & ~(is_users | passes_on)[callee]
+    if not called.any():
+        return None
+    spent = np.bincount(callee[called], edge_ns[called], size)
+    most, per_step = int(spent.argmax()), calls_per_traced_step(record)
+    elsewhere = max(function_ns[is_it].sum() - holder.ns * per_step, 0)
+    ns = round(min((spent[most] - elsewhere) / per_step, holder.ns))
+    return (functions.iloc[[most]], ns) if ns >= MOST * holder.ns else None
+
+
+def selected(functions: pd.DataFrame, function: FunctionKey) -> npt.NDArray[np.bool_]:
+    """Return which row of cProfile's functions is this one."""
+    keys = zip(functions["file"], functions["line"], functions["name"], strict=True)
+    return np.array([key == function for key in keys], bool)
 
 
 def _modules(record: Record, line: int) -> Iterator[Holder]:
@@ -104,7 +121,7 @@ def _modules(record: Record, line: int) -> Iterator[Holder]:
     open_ns = _open_ns(trace, row, key, len(names))
     for name, ns, forward in zip(names, open_ns, forward_calls, strict=True):
         if not re.search(rf"(?<![\w.]){re.escape(str(name))}\s*\(", code):
-            yield Holder(str(name), int(ns), is_module=True, is_backward=not forward)
+            yield Holder(str(name), int(ns), is_backward=not forward)
 
 
 def _module_rows(record: Record, line: int) -> Rows:
@@ -129,7 +146,7 @@ def _frames(record: Record, line: int) -> Iterator[Holder]:
     open_ns = _open_ns(trace, row, function[row], len(functions))
     labels = function_labels(functions)
     for number in np.flatnonzero(open_ns):
-        yield Holder(labels[number], int(open_ns[number]))
+        yield Holder(labels[number], int(open_ns[number]), _key(functions, number))
 
 
 def _may_be_named(record: Record, line: int, functions: pd.DataFrame) -> npt.NDArray[np.bool_]:
@@ -153,7 +170,13 @@ def _calls(record: Record, line: int) -> Iterator[Holder]:
     named, labels = _may_be_named(record, line, calls.functions), function_labels(calls.functions)
     least_ns = np.minimum(_least_in_line(record, calls, line), self_ns * per_step)
     for number in np.flatnonzero(named & (least_ns > 0)):
-        yield Holder(labels[number], round(least_ns[number] / per_step))
+        ns = round(least_ns[number] / per_step)
+        yield Holder(labels[number], ns, _key(calls.functions, number))
+
+
+def _key(functions: pd.DataFrame, number: np.intp) -> FunctionKey:
+    file, line, name = (functions[key].iloc[number] for key in FUNCTION_KEY)
+    return file, line, name
 
 
 def _least_in_line(record: Record, calls: Calls, line: int) -> npt.NDArray[np.float64]:
@@ -168,11 +191,9 @@ def _least_in_line(record: Record, calls: Calls, line: int) -> npt.NDArray[np.fl
     cell, wall_ns, self_ns = (table[key].iloc[line] for key in ("cell", "wall_ns", "self_ns"))
     caller, callee = (calls.edges[end].to_numpy() for end in ("caller", "callee"))
     in_cell = (functions["file"] == cell).to_numpy(bool)
-    edge_ns = calls.edges["total_ns"].to_numpy(np.float64)
     function_ns = functions["total_ns"].to_numpy(np.float64)
-    called = [set(CALLED.findall(code)) for code in table["code"]]
-    by_others = set().union(*called[:line], *called[line + 1 :])
-    only_here = functions["name"].isin(called[line] - by_others).to_numpy(bool)
+    edge_ns = np.minimum(calls.edges["total_ns"].to_numpy(np.float64), function_ns[callee])
+    only_here = functions["name"].isin(_named_only_in(table["code"].tolist(), line)).to_numpy(bool)
     per_step = calls_per_traced_step(record)
     within_ns = float(wall_ns - self_ns) * per_step
     elsewhere = float(table["self_ns"].sum() - self_ns) * per_step
@@ -180,13 +201,27 @@ def _least_in_line(record: Record, calls: Calls, line: int) -> npt.NDArray[np.fl
     edge_least = np.where(in_cell[caller] & ~in_cell[callee], room, 0)
     marked = calls_modules(functions) & (functions["name"] == "_call_impl").to_numpy(bool)
     least = np.where(marked, _in_modules(record, line) * per_step - within_ns, 0)
-    while True:
+    for _ in range(len(functions)):
         np.maximum.at(least, callee, edge_least)
         least = np.clip(least, 0, function_ns)
         below = edge_ns - (function_ns - least)[caller]
         if not (below > edge_least).any():
-            return least
+            break
         edge_least = np.maximum(edge_least, below)
+    return least
+
+
+def _named_only_in(code: list[str], line: int) -> set[str]:
+    """Return the functions that this line calls by name and no other line mentions.
+
+    None where another line shows only its first row, for the others may mention them.
+    """
+    others = code[:line] + code[line + 1 :]
+    text = "".join(others)
+    if any(text.count(opened) > text.count(closed) for opened, closed in BRACKETS):
+        return set()
+    mentioned = set().union(*(re.findall(r"\w+", other) for other in others))
+    return set(CALLED.findall(code[line])) - mentioned
 
 
 def _in_modules(record: Record, line: int) -> float:

@@ -120,8 +120,8 @@ def exposed_communication(record: Record) -> Card | None:
     table = table[(table["class"] == EXPOSED) & table["device"].isin(at_work)]
     spent, whole = int(table["time_ns"].sum()), int(table["span_ns"].sum())
     about = "Share of the time in which nothing but communication ran, not hidden by compute."
-    saved = saved_without_communication(record)
-    if saved is not None and saved < spent:
+    saved = saved_without_communication(record) if spent else None
+    if saved is not None and saved < table["time_ns"].max():
         about += f" Without communication {shorter(saved, record) if saved > 0 else NO_SHORTER}."
     detail, share = format_ns(spent), share_of(spent, whole)
     return Card("Exposed communication", share, "share", about, "collectives", detail)

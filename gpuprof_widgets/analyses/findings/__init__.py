@@ -20,9 +20,7 @@ from gpuprof_widgets.analyses.findings.finding import (
     Finding,
     Findings,
     check_limits,
-    code,
     costliest_op,
-    function_name,
     limits_for,
     thresholds_of,
     with_lines,
@@ -43,7 +41,7 @@ from gpuprof_widgets.analyses.findings.launches import (
     short_kernels,
     unlinked,
 )
-from gpuprof_widgets.analyses.findings.lines import costliest_line
+from gpuprof_widgets.analyses.findings.lines import costliest_line, without_functions_in_line
 from gpuprof_widgets.analyses.findings.memory import fragmentation, memory, memory_room
 from gpuprof_widgets.analyses.findings.model import (
     anomaly_detection,
@@ -198,6 +196,7 @@ def _apply_rules(record: Record, limits: Mapping[str, float]) -> list[Finding]:
     ]
     listed = for_its_framework(record, listed)
     listed = exclude_collections(record, listed, **limits_for(exclude_collections, limits))
+    listed = without_functions_in_line(record, listed)
     return sorted(with_lines(record, _without_repeats(record, listed)), key=_rank)
 
 
@@ -217,11 +216,8 @@ def _without_repeats(record: Record, listed: list[Finding]) -> list[Finding]:
     """Drop findings of which another says more.
 
     Python functions that wait in calls that `synchronising` reports, the costliest op where another
-    rule explains most of its time, that of the GPU where `critical_path` tells of it too, and the
-    costliest function where the finding on the costliest line names it, which takes its remedy over
-    if it has none.
+    rule explains most of its time, and that of the GPU where `critical_path` tells of it too.
     """
-    listed = _with_functions_told_once(listed)
     on_path = {finding.rows for finding in listed if finding.rule == "critical_path"}
     reported = {
         row for finding in listed if finding.rule == "synchronising" for row in finding.rows
@@ -233,17 +229,6 @@ def _without_repeats(record: Record, listed: list[Finding]) -> list[Finding]:
         and (finding.rule != "gpu_ops" or finding.rows not in on_path)
         and not _is_explained(record, finding, listed)
     ]
-
-
-def _with_functions_told_once(listed: list[Finding]) -> list[Finding]:
-    by_rule = {finding.rule: finding for finding in listed}
-    line, function = by_rule.get("lines"), by_rule.get("python_time")
-    if line is None or function is None or not function.function:
-        return listed
-    if code(function_name(function.function)) not in line.text:
-        return listed
-    whole = replace(line, remedy=line.remedy or function.remedy)
-    return [whole if each is line else each for each in listed if each is not function]
 
 
 def _is_explained(record: Record, finding: Finding, listed: list[Finding]) -> bool:

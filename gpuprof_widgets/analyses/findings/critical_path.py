@@ -101,12 +101,10 @@ def critical_path_bound(
         f"({format_ns(op['saved_ns'])}) shorter.{in_stalls}"
     )
     cost, saved = int(op["saved_ns"]), float(op["saved_share"])
-    saving = format_share(saved).replace("less than", "under")  # a title has ten words at most
-    where = " on the CPU" if bound == CPU else ""
     title = (
         f"The CPU stalls in {code(op['name'])}, which the run waits for"
         if in_stalls
-        else f"{code(op['name'])}{where} costs {saving} of the run"
+        else f"The run waits for {code(op['name'])} {format_share(saved)} of the time"
     )
     for on_gpu in gpu_ops(record, gpu_op_share=gpu_op_share) if bound == GPU else []:
         if costliest_op(record.trace, on_gpu) == op["name"]:

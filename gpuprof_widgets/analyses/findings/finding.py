@@ -324,9 +324,9 @@ def kernel_code(name: str) -> str:
 def function_name(label: str) -> str:
     """Return a built-in function as users write it (``Tensor.item``); other labels unchanged."""
     if match := BUILT_IN_METHOD.match(label):
-        owner = match["owner"].rsplit(".", 1)[-1]
-        known = f"{owner}." if hasattr(builtins, owner) else ""
-        return _OWNERS.get(owner, known) + match["name"]
+        owner = match["owner"]
+        built_in = f"{owner}." if isinstance(getattr(builtins, owner, None), type) else ""
+        return _OWNERS.get(owner.rsplit(".", 1)[-1], built_in) + match["name"]
     match = _BUILTIN.match(label)
     return match["name"] if match else label
 

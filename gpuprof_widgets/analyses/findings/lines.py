@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,8 @@ from gpuprof_widgets.analyses.findings.finding import (
     slice_range,
     statement,
 )
-from gpuprof_widgets.analyses.findings.slow_functions import advice_on
-from gpuprof_widgets.analyses.line_holders import Holder, holder, main_callee
+from gpuprof_widgets.analyses.findings.slow_functions import advice_in_line, known_names
+from gpuprof_widgets.analyses.line_holders import Callee, Holder, holders, main_callee
 from gpuprof_widgets.analyses.lines import (
     Line,
     cell_lines,
@@ -36,7 +37,7 @@ from gpuprof_widgets.analyses.lines import (
     outermost_op_times,
 )
 from gpuprof_widgets.analyses.owners import line_of
-from gpuprof_widgets.analyses.python_calls import calls_modules, function_labels
+from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.trace.model import Record
 
@@ -49,23 +50,14 @@ NAMED, NAMED_SHARE = 3, 0.1
 """How many ops of a line are named at most, and the least share of its time of each."""
 GPU_WORK_SHARE = 0.1
 """Share of a line's time below which its GPU work is not worth mentioning."""
-MAKES_TENSORS = re.compile(
-    r"^<built-in method torch\.(arange|eye|full|linspace|logspace|ones|zeros)>"
-)
-"""Functions that make the same tensor whenever their arguments are the same."""
-AGAIN = 3
-"""Calls from which on making tensors anew is worth mentioning."""
-MADE_ANEW = (
-    "{function} makes tensors anew with {made_with} in each call: where they are always the same, "
-    "make them once (in `__init__`, with `register_buffer`)."
-)
 
 
 def costliest_line(record: Record, *, line_share: float = 0.2) -> list[Finding]:
     """Fires for the line with most self time, where that is a fifth of the run or more.
 
     A line that only calls is named as the caller of what holds most of its time: the deepest user
-    function or module. A function that has a quarter of its time is named beside the line. Not for
+    function or module, and where that is a function, the one of a library that has most of its
+    time. A function that has a quarter of the line's time is named beside the line. Not for
     the only line that ran, not for a line that waits for the DataLoader, for files or anything but
     the GPU, which other rules report, and not for the head of a block whose time is in the lines
     within it. For lines that ran more often than the recorder's limit it says what they took at
@@ -87,83 +79,89 @@ def costliest_line(record: Record, *, line_share: float = 0.2) -> list[Finding]:
         return []
     if not top["complete"]:
         return _beyond_limit(record, ran, top)
+    holder, beside = holders(record, int(ran.index[most]))
+    function = holder if holder and holder.function else beside
+    callee = main_callee(record, function) if function else None
     place = f"ine {top['line']}{_where(ran['cell'].nunique(), top)}{statement(top['code'])}"
     cost = int(top["self_ns"])
-    held_by = holder(record, int(ran.index[most]))
-    title = _title(ran, top)
-    if held_by is None or held_by.is_backward or not held_by.has_most:
-        took = f"took {format_share(share)} of the time ({format_ns(cost)}{_runs(top)})"
-        where = _held(record, held_by, cost) or _in_one_run(record, top)
-        if held_by and not held_by.has_most:
-            where += _ops(record, top, "; by ops, {} in")
-        where = where or _ops(record, top, ", {} of it in")
-        text = f"L{place} {took}{where}{_device(top)}."
-        if held_by and not held_by.has_most:
-            title = f"Line {top['line']} takes the most time, much in {code(held_by.name)}"
+    if holder is None or holder.is_backward:
+        took = f"L{place} took {format_share(share)} of the time ({format_ns(cost)}{_runs(top)})"
+        text = f"{took}{_of_it(record, top, holder, beside, callee)}."
+        title = _title(ran, top)
+        if beside:
+            title = f"Line {top['line']} takes the most time, much in {code(beside.name)}"
     else:
-        cost, share = held_by.ns, share_of(held_by.ns, run_ns(record))
-        subject = f"{'Module ' if held_by.is_module else ''}{code(held_by.name)}"
-        took = f"took {format_share(share)} of the time ({format_ns(cost)})"
-        text = f"{subject} {took}, called by l{place}{_runs(top)}{_callee(record, held_by)}"
+        subject = f"{'' if holder.function else 'Module '}{code(holder.name)}"
+        also = _of_that(holder, beside, callee, cost)
+        cost, share = holder.ns, share_of(holder.ns, run_ns(record))
+        took = f"{subject} took {format_share(share)} of the time ({format_ns(cost)})"
+        text = f"{took}, called by l{place}{_runs(top)}{also}"
         text += f"{_ops(record, top, '; the line spent {} in')}{_device_of_line(top)}."
         title = f"{subject}, called by line {top['line']}, takes the most time"
-    remedy = WAITED_FOR if _mostly_waits(top) else _advice(record, held_by)
-    function = "" if held_by is None or held_by.is_module else held_by.name
+    advice = advice_in_line(record, function, callee[0] if callee else None) if function else ""
+    remedy = WAITED_FOR if _mostly_waits(top) else advice
+    name = function.name if function else ""
     evidence = _place(record, top)
-    return [Finding(text, cost, share, remedy=remedy, title=title, function=function, **evidence)]
+    return [Finding(text, cost, share, remedy=remedy, title=title, function=name, **evidence)]
 
 
-def _held(record: Record, holder: Holder | None, self_ns: int) -> str:
-    """Say in what much of the line's time was, or most of it in a backward pass."""
-    if holder is None:
-        return ""
-    if holder.is_backward:
-        return f", mostly in the backward pass of {code(holder.name)}"
-    found = main_callee(record, holder)
-    mostly = f" (mostly {_name(found[0])})" if found else ""
-    return f", {format_share(holder.ns / self_ns)} of it in {code(holder.name)}{mostly}"
+def _of_it(
+    record: Record,
+    top: dict[Any, Any],
+    holder: Holder | None,
+    beside: Holder | None,
+    callee: Callee | None,
+) -> str:
+    """Say what much of the line's time was: a function, a backward pass, one run, ops or waits."""
+    if beside:
+        mostly = f" (mostly {code(_known(callee[0]))})" if callee else ""
+        part = f"{format_share(beside.ns / top['self_ns'])} of it ({format_ns(beside.ns)})"
+        where = f", {part} in {code(beside.name)}{mostly}"
+        return f"{where}{_ops(record, top, '; by ops, {} in')}{_device_of_line(top)}"
+    if holder:
+        return f", mostly in the backward pass of {code(holder.name)}{_device(top)}"
+    return f"{_in_one_run(record, top) or _ops(record, top, ', {} of it in')}{_device(top)}"
 
 
-def _callee(record: Record, holder: Holder) -> str:
-    """Say which function the holder called for most of its time."""
-    found = main_callee(record, holder)
-    return f"; {_name(found[0])} has {format_share(found[1])} of that" if found else ""
+def _of_that(holder: Holder, beside: Holder | None, callee: Callee | None, line_ns: int) -> str:
+    """Say which function has much of a module's line, or most of a function's time."""
+    if beside:
+        return f"; {format_share(beside.ns / line_ns)} of the line in {code(beside.name)}"
+    if callee:
+        return f"; {code(_known(callee[0]))} has {format_share(callee[1] / holder.ns)} of that"
+    return ""
 
 
-def _name(function: pd.DataFrame) -> str:
-    return code(function_name(function_labels(function)[0]))
+def _known(function: pd.DataFrame) -> str:
+    return known_names(function)[0]
 
 
-def _advice(record: Record, holder: Holder | None) -> str:
-    """Return what to do about the function that holds the line's time, or about its callee."""
-    if holder is None or holder.is_module:
-        return ""
-    found = main_callee(record, holder)
-    return (advice_on(found[0])[0] if found else "") or _made_anew(record, holder)
+def without_functions_in_line(record: Record, findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings; one on a function goes whose time is mostly that told of in a line.
 
-
-def _made_anew(record: Record, holder: Holder) -> str:
-    """Return what to do where a function below others is called again and again and makes tensors.
-
-    It calls functions that make the same tensor of the same arguments, and no modules, as a step
-    of a training would.
+    The finding on the line takes its remedy over, if it has none.
     """
-    calls = record.calls
-    if calls is None:
-        return ""
-    functions = calls.functions
-    caller, callee = (calls.edges[end].to_numpy() for end in ("caller", "callee"))
-    is_it = np.array([label == holder.name for label in function_labels(functions)], bool)
-    names = functions["name"].astype(str)
-    is_below = not (names.iloc[caller[is_it[callee]]] == "<module>").any()
-    is_step = calls_modules(functions)[callee[is_it[caller]]].any()
-    if functions["calls"].to_numpy()[is_it].sum() < AGAIN or is_step or not is_below:
-        return ""
-    made = names.str.extract(MAKES_TENSORS, expand=False).iloc[callee[is_it[caller]]].dropna()
-    if made.empty:
-        return ""
-    made_with = " and ".join(code(f"torch.{name}") for name in sorted(set(made))[:2])
-    return MADE_ANEW.format(function=code(holder.name), made_with=made_with)
+    listed = list(findings)
+    by_rule = {finding.rule: finding for finding in listed}
+    line, repeated = by_rule.get("lines"), by_rule.get("python_time")
+    if line is None or repeated is None or 2 * _told_ns(record, repeated) < repeated.cost_ns:
+        return listed
+    name, remedy = code(function_name(repeated.function)), repeated.remedy
+    whole = replace(line, remedy=line.remedy or f"{name}: {remedy[:1].lower()}{remedy[1:]}")
+    return [whole if each is line else each for each in listed if each is not repeated]
+
+
+def _told_ns(record: Record, finding: Finding) -> int:
+    """Return how long the function of that finding was in the costliest line, as told of it."""
+    table = lines(record)
+    holder, beside = holders(record, int(table["self_ns"].argmax()))
+    function = holder if holder and holder.function else beside
+    if function is None:
+        return 0
+    if finding.function == function.name:
+        return function.ns
+    callee = main_callee(record, function)
+    return callee[1] if callee and function_labels(callee[0])[0] == finding.function else 0
 
 
 def _title(ran: pd.DataFrame, top: dict[Any, Any]) -> str:
@@ -294,7 +292,8 @@ def _in_one_run(record: Record, top: dict[Any, Any]) -> str:
 def _ops(record: Record, top: dict[Any, Any], words: str) -> str:
     """Name the line's largest ops by self time, where ops and no waiting take most of its time.
 
-    Where none of them has half of it, but an op that calls others does, that one is named.
+    Where none of them has half of it, but an op that calls others does, that one is named; not one
+    in which lines ran, whose time is their own.
 
     ``words``: what comes before the first, with room for its share. Ops of several threads at once
     have no share of the line's time.
@@ -306,7 +305,7 @@ def _ops(record: Record, top: dict[Any, Any], words: str) -> str:
     took = op_times(record, line).nlargest(NAMED)
     if took.max() < HALF * self_ns:  # an op of ops, as `aten::scaled_dot_product_attention`
         outermost = outermost_op_times(record, line).nlargest(1)
-        took = outermost if outermost.max() >= HALF * self_ns else took
+        took = outermost if HALF * self_ns <= outermost.max() <= self_ns else took
     took = took[took >= NAMED_SHARE * self_ns]
     named = [
         f"{(' {} in' if number else words).format(format_share(ns / self_ns))} {code(str(name))}"

@@ -80,7 +80,9 @@ IN_A_LIBRARY = (
     "always the same, call it once beforehand."
 )
 
-OPERATORS = " cProfile counts the ops of operators such as `x[i]` as its own."
+OPERATORS = (
+    " At most, because cProfile counts the ops of operators such as `x[i]` as the function's own."
+)
 """It sees calls, and operators are none; built-in functions use few."""
 
 CELL_BODY = "The Python of the cell"
@@ -174,7 +176,7 @@ def _remedy(record: Record, top: pd.Series) -> str:
         return KEEP
     if small := dispatch_remedy(record, top, int(top["self_ns"])):
         return small
-    if (advice := advice_on(top.to_frame().T)[0]) and record.metadata.get(LANGUAGE) is None:
+    if (advice := advice_on(top)) and record.metadata.get(LANGUAGE) is None:
         return advice
     each = int(top["total_ns"]) / max(int(top["calls"]), 1)
     if each < SHORT_NS and not record.metadata.get(SAMPLED):

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import code, function_name
-from gpuprof_widgets.analyses.python_calls import function_labels, library_names
+from gpuprof_widgets.analyses.line_holders import Holder, selected
+from gpuprof_widgets.analyses.python_calls import calls_modules, function_labels, library_names
+from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.pstats import BUILT_IN
 
 SORTS = (
@@ -22,13 +28,64 @@ ADVICE = {
     "list.remove": "searches the list and moves what follows in each call: use a set, a dict or "
     "`collections.deque`.",
     "list.sort": SORTS,
-    "builtins.sorted": SORTS,
+    "sorted": SORTS,
 }
 
 
-def advice_on(functions: pd.DataFrame) -> list[str]:
-    """Return what to do about each of these functions (``file``, ``line``, ``name``), or ""."""
+MAKES_TENSORS = re.compile(r"^<built-in method torch\.(arange|eye|full|linspace|logspace|ones)>")
+"""Functions that make the same tensor of the same arguments, and seldom a buffer."""
+PRODUCTS = re.compile(r"mm\b|matmul|conv|linear|einsum|softmax|attention")
+"""Names of what computes with the inputs of a model."""
+AGAIN = 3
+"""Calls from which on a function is called again and again."""
+MADE_ANEW = (
+    "{function} makes tensors anew with {made_with} in each call: where they are always the same, "
+    "make them once (in `__init__`, with `register_buffer`)."
+)
+
+
+def known_names(functions: pd.DataFrame) -> list[str]:
+    """Return ``list.index``, ``sorted`` or ``copy.deepcopy`` for functions not of the user."""
     built_in = (functions["file"] == BUILT_IN).tolist()
     pairs = zip(built_in, function_labels(functions), library_names(functions), strict=True)
-    names = [function_name(label) if is_built_in else name for is_built_in, label, name in pairs]
-    return [f"{code(name)} {ADVICE[name]}" if name in ADVICE else "" for name in names]
+    return [
+        function_name(label).removeprefix("builtins.") if is_built_in else name
+        for is_built_in, label, name in pairs
+    ]
+
+
+def advice_on(function: pd.Series) -> str:
+    """Return what to do about a function (a row of `Calls.functions`) called often, or ""."""
+    (name,) = known_names(function.to_frame().T)
+    often = int(function["calls"]) >= AGAIN
+    return f"{code(name)} {ADVICE[name]}" if often and name in ADVICE else ""
+
+
+def advice_in_line(record: Record, holder: Holder, callee: pd.DataFrame | None) -> str:
+    """Return what to do about the function that has much of a line; ``callee``: its main one."""
+    if callee is not None and (advice := advice_on(callee.iloc[0])):
+        return advice
+    calls = record.calls
+    if calls is None or holder.function is None:
+        return ""
+    if callee is not None and PRODUCTS.search(known_names(callee)[0]):
+        return ""
+    return _made_anew(calls, holder.name, selected(calls.functions, holder.function))
+
+
+def _made_anew(calls: Calls, label: str, is_it: npt.NDArray[np.bool_]) -> str:
+    """Return what to do where a function below others makes tensors in each of many calls.
+
+    Not where it calls modules, as a step of a training does.
+    """
+    functions, edges = calls.functions, calls.edges
+    caller, callee = (edges[end].to_numpy() for end in ("caller", "callee"))
+    names, counted = functions["name"].astype(str), functions["calls"].to_numpy()[is_it].sum()
+    from_cell = (names == "<module>").to_numpy(bool)[caller[is_it[callee]]].any()
+    calls_on = calls_modules(functions)[callee[is_it[caller]]].any()
+    if counted < AGAIN or from_cell or calls_on:
+        return ""
+    in_each = is_it[caller] & (edges["calls"].to_numpy() >= counted)
+    made = names.iloc[callee[in_each]].str.extract(MAKES_TENSORS, expand=False).dropna()
+    made_with = " and ".join(code(f"torch.{name}") for name in sorted(set(made))[:2])
+    return MADE_ANEW.format(function=code(label), made_with=made_with) if made_with else ""
