@@ -147,6 +147,22 @@ def test_a_function_of_several_lines_keeps_the_finding_on_all_of_it() -> None:
     assert told["python_time"].share == 1.0
 
 
+def test_a_function_of_which_the_line_does_not_tell_keeps_its_finding() -> None:
+    """A line beyond the recorder's limit is told of alone; a module's line names one function."""
+    record, _ = record_of([("keep", 90 * MS, [])], [("step", 30 * MS, [])])
+    cells = [{"label": "Cell [3]", "source": "", "beyond_limit": [4]}]
+    metadata = {**record.metadata, "lines": {"limit": 10, "cells": cells}}
+    told = {finding.rule: finding for finding in findings(replace(record, metadata=metadata))}
+    assert "took at least" in told["lines"].text
+    assert told["python_time"].function == "net.py:1(keep)"
+    counting = ("<built-in method builtins.sum>", 60 * MS, [])
+    inner = modules(("f", MS, [counting]), ("<built-in method torch.relu>", 90 * MS, []))
+    record, _ = record_of([inner], [("step", 60 * MS, [])], code={4: "trainer.run()"})
+    told = {finding.rule: finding for finding in findings(record)}
+    assert "sum" not in told["lines"].text
+    assert told["python_time"].function == "<built-in method builtins.sum>"
+
+
 def test_what_is_made_once_is_not_made_anew() -> None:
     record = masked("window_mask", 36)
     assert record.calls is not None

@@ -80,9 +80,8 @@ def holders(record: Record, line: int) -> tuple[Holder | None, Holder | None]:
 def main_callee(record: Record, holder: Holder) -> Callee | None:
     """Return the library's or built-in function that had most of a function's time in the line.
 
-    Its time is what it must have had there. None where no callee has `MOST`,
-    and without cProfile. Torch's Python code, and what mostly calls the user's code back, only pass
-    on and do not count.
+    Its time is what it must have had there. None where no callee has `MOST`, and without cProfile.
+    Torch's Python code, and what mostly calls the user's code back, only pass on and do not count.
     """
     calls = record.calls
     if calls is None or holder.function is None:

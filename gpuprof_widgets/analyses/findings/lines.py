@@ -57,12 +57,12 @@ def costliest_line(record: Record, *, line_share: float = 0.2) -> list[Finding]:
 
     A line that only calls is named as the caller of what holds most of its time: the deepest user
     function or module, and where that is a function, the one of a library that has most of its
-    time. A function that has a quarter of the line's time is named beside the line. Not for
-    the only line that ran, not for a line that waits for the DataLoader, for files or anything but
-    the GPU, which other rules report, and not for the head of a block whose time is in the lines
-    within it. For lines that ran more often than the recorder's limit it says what they took at
-    least, or which line has the rest of their time. Up to three ops are named where ops took half
-    of the line's time.
+    time. A function that has a quarter of the line's time is named beside the line. Not for the
+    only line that ran, not for a line that waits for the DataLoader, for files or anything but the
+    GPU, which other rules report, and not for the head of a block whose time is in the lines within
+    it. For lines that ran more often than the recorder's limit it says what they took at least, or
+    which line has the rest of their time. Up to three ops are named where ops took half of the
+    line's time.
 
     ``line_share``: The costliest line's own time.
     """
@@ -144,24 +144,30 @@ def without_functions_in_line(record: Record, findings: Iterable[Finding]) -> li
     listed = list(findings)
     by_rule = {finding.rule: finding for finding in listed}
     line, repeated = by_rule.get("lines"), by_rule.get("python_time")
-    if line is None or repeated is None or 2 * _told_ns(record, repeated) < repeated.cost_ns:
+    if line is None or repeated is None:
+        return listed
+    if 2 * _told_ns(record, line, repeated.function) < repeated.cost_ns:
         return listed
     name, remedy = code(function_name(repeated.function)), repeated.remedy
     whole = replace(line, remedy=line.remedy or f"{name}: {remedy[:1].lower()}{remedy[1:]}")
     return [whole if each is line else each for each in listed if each is not repeated]
 
 
-def _told_ns(record: Record, finding: Finding) -> int:
-    """Return how long the function of that finding was in the costliest line, as told of it."""
-    table = lines(record)
-    holder, beside = holders(record, int(table["self_ns"].argmax()))
+def _told_ns(record: Record, line: Finding, label: str) -> int:
+    """Return how long (ns) a function was in the costliest line; 0 where the finding does not say.
+
+    ``label``: the function, as in the table of functions.
+    """
+    holder, beside = holders(record, int(lines(record)["self_ns"].argmax()))
     function = holder if holder and holder.function else beside
-    if function is None:
+    if function is None or line.function != function.name:
         return 0
-    if finding.function == function.name:
+    if label == function.name:
         return function.ns
     callee = main_callee(record, function)
-    return callee[1] if callee and function_labels(callee[0])[0] == finding.function else 0
+    if callee is None or code(_known(callee[0])) not in line.text:
+        return 0
+    return callee[1] if function_labels(callee[0])[0] == label else 0
 
 
 def _title(ran: pd.DataFrame, top: dict[Any, Any]) -> str:
