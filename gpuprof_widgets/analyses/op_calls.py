@@ -175,6 +175,16 @@ def frame_of(trace: Trace) -> Owners:
     return frame
 
 
+def calling_frame(trace: Trace) -> Owners:
+    """Return per slice the innermost Python frame that called it; -1: none is known.
+
+    GPU work was called where it was launched, a backward op where its forward op was.
+    """
+    launcher = np.where(trace.index.is_gpu, trace.index.launcher, np.arange(len(trace)))
+    source = np.append(_stack_source(trace), NONE)[launcher]
+    return np.asarray(np.append(frame_of(trace), NONE)[source], np.int32)
+
+
 def stack_codes(trace: Trace, depth: int) -> tuple[Owners, list[tuple[str, ...]]]:
     """Return per slice the number of its stack of at most ``depth`` frames, and the stacks.
 

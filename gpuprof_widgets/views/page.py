@@ -18,7 +18,7 @@ from gpuprof_widgets.analyses.columns import (
     sort_key,
 )
 from gpuprof_widgets.analyses.findings import Finding, findings
-from gpuprof_widgets.analyses.findings.finding import LOOK_AT
+from gpuprof_widgets.analyses.findings.places import LOOK_AT
 from gpuprof_widgets.analyses.lines import cell_lines
 from gpuprof_widgets.analyses.python_time import has_python_alone
 from gpuprof_widgets.analyses.reasons import which_other_kind

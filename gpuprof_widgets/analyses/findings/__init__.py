@@ -20,10 +20,8 @@ from gpuprof_widgets.analyses.findings.finding import (
     Finding,
     Findings,
     check_limits,
-    costliest_op,
     limits_for,
     thresholds_of,
-    with_lines,
 )
 from gpuprof_widgets.analyses.findings.gpu_idle import device_idle
 from gpuprof_widgets.analyses.findings.growing_tensors import CATS, growing_cat
@@ -35,10 +33,12 @@ from gpuprof_widgets.analyses.findings.kernels import (
     tensor_cores_idle,
 )
 from gpuprof_widgets.analyses.findings.launches import (
+    MUCH_WITHOUT_OP,
     cold_calls,
     launch_bound,
     no_kernels,
     short_kernels,
+    time_without_op,
     unlinked,
 )
 from gpuprof_widgets.analyses.findings.lines import costliest_line, without_functions_in_line
@@ -50,6 +50,7 @@ from gpuprof_widgets.analyses.findings.model import (
     zeroed_gradients,
 )
 from gpuprof_widgets.analyses.findings.other_programs import for_its_framework
+from gpuprof_widgets.analyses.findings.places import costliest_op, with_places
 from gpuprof_widgets.analyses.findings.python_time import (
     exclude_collections,
     garbage_collection,
@@ -78,7 +79,7 @@ from gpuprof_widgets.analyses.findings.waits import (
 )
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.registry import Registry
-from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.model import Record, Trace
 
 __all__ = ["FINDINGS", "Finding", "findings"]
 
@@ -170,8 +171,9 @@ FINDINGS: Registry[Rule] = Registry(
 def findings(record: Record, **limits: float) -> Findings:
     """Return why the run is slow, in sentences with numbers, the costliest first.
 
-    Ties keep the order of `FINDINGS`. Two rules come before all others: what of ``expect`` did not
-    run, as the user asked for it, and that no GPU work was recorded.
+    Ties keep the order of `FINDINGS`. Three rules come before all others: what of ``expect`` did
+    not run, as the user asked for it, that no GPU work was recorded, and that a tenth of the GPU's
+    time belongs to no op.
 
     The list prints as these sentences. ``limits``: other thresholds than the defaults, by their
     names in docs/findings.md.
@@ -197,12 +199,15 @@ def _apply_rules(record: Record, limits: Mapping[str, float]) -> list[Finding]:
     listed = for_its_framework(record, listed)
     listed = exclude_collections(record, listed, **limits_for(exclude_collections, limits))
     listed = without_functions_in_line(record, listed)
-    return sorted(with_lines(record, _without_repeats(record, listed)), key=_rank)
+    listed = with_places(record, _without_repeats(record, listed))
+    first = _rules_first(record.trace)
+    return sorted(listed, key=lambda finding: (finding.rule not in first, -finding.cost_ns))
 
 
-def _rank(finding: Finding) -> tuple[bool, int]:
-    """Sort key: first what the user asked about and what all else depends on, then by cost."""
-    return finding.rule not in ("expected", "no_kernels"), -finding.cost_ns
+def _rules_first(trace: Trace) -> set[str]:
+    """Return the rules on what the user asked about and what all else depends on."""
+    much = time_without_op(trace) >= MUCH_WITHOUT_OP
+    return {"expected", "no_kernels", *(["unlinked"] if much else [])}
 
 
 MORE_SPECIFIC = {

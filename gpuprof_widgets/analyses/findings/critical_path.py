@@ -14,7 +14,6 @@ from gpuprof_widgets.analyses.critical_path import critical_path
 from gpuprof_widgets.analyses.findings.finding import (
     Finding,
     code,
-    costliest_op,
     kernel_code,
     longest_slice,
     slice_range,
@@ -22,6 +21,7 @@ from gpuprof_widgets.analyses.findings.finding import (
 )
 from gpuprof_widgets.analyses.findings.gpu_idle import WARM_UP, first_launches
 from gpuprof_widgets.analyses.findings.kernels import GPU_OP_SHARE, gpu_ops
+from gpuprof_widgets.analyses.findings.places import costliest_op
 from gpuprof_widgets.analyses.findings.stalls import REMEDY as STALLED
 from gpuprof_widgets.analyses.findings.stalls import TIMES_USUAL, stalled_ops
 from gpuprof_widgets.analyses.findings.uneven_calls import about_one_call

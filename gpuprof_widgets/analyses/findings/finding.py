@@ -1,7 +1,6 @@
 """One finding: a sentence with numbers, its cost, where to look and what to do.
 
-Also what many rules share: their thresholds, the cell line added to each remedy, and names as users
-know them.
+Also what many rules share: their thresholds, and names as users know them.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import builtins
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import wraps
 from inspect import getdoc, signature
@@ -22,8 +21,6 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.blocking import BUILT_IN_METHOD
 from gpuprof_widgets.analyses.columns import format_ns, format_share
-from gpuprof_widgets.analyses.lines import CellLines, cell_lines
-from gpuprof_widgets.analyses.owners import line_behind, line_of
 from gpuprof_widgets.exceptions import OptionError, printable
 from gpuprof_widgets.trace.index import REGION
 from gpuprof_widgets.trace.model import Record, Trace
@@ -175,87 +172,6 @@ def _declared(rule: AnyRule) -> dict[str, float]:
         for parameter in parameters
         if parameter.kind is parameter.KEYWORD_ONLY
     }
-
-
-RULES_ON_OPS = ("cpu_ops", "critical_path", "gpu_ops")
-"""Rules about all calls of an op: those behind which a forward op stands count for its line."""
-
-LOOK_AT = "Look at line"
-"""How the sentence on the line begins, the last one of a remedy."""
-
-IN_BACKWARD = " (mostly its backward pass)"
-"""What follows the number of a line that ran the forward of most of the evidence."""
-
-RULES_ON_BOTH_PASSES = ("python_autograd", "recomputation")
-"""Rules whose evidence lies in the backward pass too: the line to change is the forward's."""
-
-
-def with_lines(record: Record, findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings with the line that has most of the evidence, which remedies name."""
-    cell = cell_lines(record.trace)
-    if not len(cell.row):
-        return list(findings)
-    return [_with_line(record.trace, finding, cell) for finding in findings]
-
-
-def _with_line(trace: Trace, finding: Finding, cell: CellLines) -> Finding:
-    if not finding.rows:
-        return finding
-    line, in_backward = _costliest_line(trace, finding, cell)
-    if line < 0:
-        return finding
-    name, number, statement = cell.lines.iloc[line][["cell", "line", "code"]]
-    finding = replace(finding, line=(str(name), int(number)))
-    if not finding.remedy or (statement and code(statement) in finding.text):
-        return finding
-    of = f" of {name}" if cell.lines["cell"].nunique() > 1 else ""
-    of += IN_BACKWARD if in_backward else ""
-    sentence = f" {LOOK_AT} {number}{of}{f': {code(statement)}' if statement else ''}."
-    return replace(finding, remedy=finding.remedy + sentence)
-
-
-def _costliest_line(trace: Trace, finding: Finding, cell: CellLines) -> tuple[int, bool]:
-    """Return the line with most of the evidence, and whether that is mostly its backward pass.
-
-    The line is an index in ``cell.lines``; -1: in no line.
-    """
-    rows, ran_in = np.array(finding.rows), line_of(trace)
-    executions = ran_in
-    if finding.rule == "backward":  # the forward op is to change, not the line with `backward()`
-        rows = rows[1:]
-    elif finding.rule in (*RULES_ON_OPS, *RULES_ON_BOTH_PASSES):
-        behind = line_behind(trace)
-        executions = np.where(behind >= 0, behind, executions)
-        rows = _rows_of_op(trace, finding) if finding.rule in RULES_ON_OPS else rows
-    line = np.append(cell.of_slice, -1)[executions[rows]]
-    dur = trace.slices["dur"].to_numpy()[rows]
-    costliest = int(np.bincount(line + 1, dur).argmax()) - 1
-    if finding.rule not in RULES_ON_OPS:
-        return costliest, False
-    of_line = line == costliest
-    ran_elsewhere = of_line & (ran_in[rows] != executions[rows])
-    return costliest, 2 * int(dur[ran_elsewhere].sum()) > int(dur[of_line].sum())
-
-
-def costliest_op(trace: Trace, finding: Finding) -> str:
-    """Return the op that a finding of `RULES_ON_OPS` is about; "" where it has no evidence."""
-    if not finding.rows:
-        return ""
-    index, row = trace.index, finding.rows[0]
-    op = int(index.column("op")[row]) if index.is_gpu[row] else row
-    return str(index.names_of(np.array([op]))[0])
-
-
-def _rows_of_op(trace: Trace, finding: Finding) -> Rows:
-    """Return all calls of the op that a finding is about, or all that they launched on a GPU."""
-    index, row = trace.index, finding.rows[0]
-    if not index.is_gpu[row]:
-        category = index.column("category")
-        same = index.name == index.name[row]
-        return np.flatnonzero(same & (category == category[row]))
-    called = np.append(index.named(frozenset({costliest_op(trace, finding)})), False)
-    of_the_op = called[index.column("op")[index.gpu]]
-    return np.asarray(index.gpu[of_the_op], np.intp)
 
 
 class Place(TypedDict):

@@ -357,6 +357,11 @@ def unanswered_launches(trace: Trace) -> npt.NDArray[np.intp]:
     return np.flatnonzero(calls & trace.index.matching(LAUNCHES) & counted)
 
 
+LAUNCHED_BEFORE = (
+    "It was launched before the recording began, for it ran in the first {first}, before all work "
+    "whose launch is known: select the time after it, and call torch.cuda.synchronize() right "
+    "before recording."
+)
 UNLINKED_REMEDY = (
     "Either it was launched before the recording began (call torch.cuda.synchronize() right "
     "before recording), or the recorder dropped the launches: then record fewer steps."
@@ -380,11 +385,37 @@ def unlinked(record: Record, *, unlinked_share: float = 0.02) -> list[Finding]:
     have = "has" if len(loose) == 1 else "have"
     text = (
         f"{format_count(len(loose), 'GPU event')} of {len(gpu):,} "
-        f"({format_share(len(loose) / len(gpu))}) {have} no launch in the trace: the time is "
-        f"counted{_owned(len(loose), without_op)}."
+        f"({format_share(shares[0])}, {format_share(shares[1])} of the GPU's time) {have} no "
+        f"launch in the trace: the time is counted{_owned(len(loose), without_op)}."
     )
     title, rows = "Some GPU work lacks its launch in the trace", tuple(int(row) for row in loose)
-    return [Finding(text, rows=rows, remedy=UNLINKED_REMEDY, title=title)]
+    if (missing := time_without_op(record.trace)) >= MUCH_WITHOUT_OP:
+        text += " So ops, modules and functions cause more GPU time than is shown for them."
+        title = f"{format_share(missing)} of the GPU's time belongs to no op"
+    remedy = _launched_before(record.trace, loose, gpu) or UNLINKED_REMEDY
+    return [Finding(text, rows=rows, remedy=remedy, title=title)]
+
+
+def _launched_before(trace: Trace, loose: npt.NDArray[np.intp], gpu: npt.NDArray[np.intp]) -> str:
+    """Return what to do where all work without a launch ran before all other work; else ""."""
+    others = np.setdiff1d(gpu, loose)
+    end = int(trace.index.end[loose].max())
+    if not len(others) or end > int(trace.index.ts[others].min()):
+        return ""
+    return LAUNCHED_BEFORE.format(first=format_ns(end - trace.start_ns))
+
+
+MUCH_WITHOUT_OP = 0.1
+"""Share of a GPU's time that belongs to no op from which on no op's share can be relied on."""
+
+
+def time_without_op(trace: Trace) -> float:
+    """Return the share of the GPU's time whose op is not known; 0 where no ops were recorded."""
+    index, gpu = trace.index, trace.index.gpu
+    if not index.is_op.any():
+        return 0.0
+    without_op = gpu[(index.column("launch")[gpu] < 0) & (index.column("op")[gpu] < 0)]
+    return share_of(int(index.dur[without_op].sum()), int(index.dur[gpu].sum()))
 
 
 def _owned(events: int, without_op: int) -> str:
