@@ -1250,8 +1250,9 @@ def test_gpu_events_without_launch_are_counted() -> None:
         kernel("a", ts=20, dur=5), kernel("b", ts=30, dur=5),
     )  # fmt: skip
     assert only("unlinked", record).text == (
-        "3 GPU events of 3 (100 %) have no launch in the trace: the time is counted, but no op "
-        "is known for 2 of them."
+        "3 GPU events of 3 (100 %, and 100 % of the GPU's time) have no launch in the trace: the "
+        "time is counted, but no op is known for 2 of them. So ops, modules and functions cause "
+        "more GPU time than is shown for them."
     )
 
 

@@ -10,7 +10,8 @@ import pytest
 from gpuprof_widgets.analyses.cold_start import cold_start
 from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.analyses.findings.finding import code
-from gpuprof_widgets.analyses.findings.launches import launch_bound, unlinked
+from gpuprof_widgets.analyses.findings.launches import launch_bound
+from gpuprof_widgets.analyses.findings.missing_work import unlinked
 from gpuprof_widgets.analyses.findings.other_programs import CUDA_WORDS, MEANS, in_cuda, in_hip
 from gpuprof_widgets.analyses.findings.recording import overhead
 from gpuprof_widgets.analyses.findings.transfers import one_stream
@@ -233,7 +234,9 @@ def test_a_few_unlinked_events_are_not_worth_a_finding() -> None:
     gpu = [kernel("gemm", ts=20 * n + 6, dur=10, launched_by=n) for n in range(99)]
     assert unlinked(trace_of(*rows, *gpu, kernel("gemm", ts=1990, dur=10))) == []
     (finding,) = unlinked(trace_of(*rows, *gpu, kernel("gemm", ts=1990, dur=30)))
-    assert finding.text.startswith("1 GPU event of 100 (1.0 %) has no launch")
+    assert finding.text.startswith(
+        "1 GPU event of 100 (1.0 %, and 2.9 % of the GPU's time) has no launch"
+    )
 
 
 def test_a_real_run_with_one_event_unlinked_of_thousand_is_left_alone(shared: Shared) -> None:

@@ -180,6 +180,7 @@ def finding_lines(
             "line": line,
             "look_at": _look_at(finding),
             "function": finding.function,
+            "is_part": bool(finding.part_of),
             "cost": finding.cost_ns,
             "share": finding.share,
             "start": finding.start_ns,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import wraps
 
 from gpuprof_widgets.analyses.findings.backward import backward, python_autograd, recomputation
-from gpuprof_widgets.analyses.findings.communication import exposed_communication
+from gpuprof_widgets.analyses.findings.communication import broadcast_buffers, exposed_communication
 from gpuprof_widgets.analyses.findings.compilation import compilation
 from gpuprof_widgets.analyses.findings.cpu_ops import cpu_ops
 from gpuprof_widgets.analyses.findings.critical_path import critical_path_bound
@@ -32,23 +32,22 @@ from gpuprof_widgets.analyses.findings.kernels import (
     matmul_sizes,
     tensor_cores_idle,
 )
-from gpuprof_widgets.analyses.findings.launches import (
+from gpuprof_widgets.analyses.findings.launches import cold_calls, launch_bound, short_kernels
+from gpuprof_widgets.analyses.findings.lines import costliest_line, without_functions_in_line
+from gpuprof_widgets.analyses.findings.memory import fragmentation, memory, memory_room
+from gpuprof_widgets.analyses.findings.missing_work import (
     MUCH_WITHOUT_OP,
-    cold_calls,
-    launch_bound,
     no_kernels,
-    short_kernels,
     time_without_op,
     unlinked,
 )
-from gpuprof_widgets.analyses.findings.lines import costliest_line, without_functions_in_line
-from gpuprof_widgets.analyses.findings.memory import fragmentation, memory, memory_room
 from gpuprof_widgets.analyses.findings.model import (
     anomaly_detection,
     bias_before_norm,
     without_no_grad,
     zeroed_gradients,
 )
+from gpuprof_widgets.analyses.findings.one_cause import with_parts
 from gpuprof_widgets.analyses.findings.other_programs import for_its_framework
 from gpuprof_widgets.analyses.findings.places import costliest_op, with_places
 from gpuprof_widgets.analyses.findings.python_time import (
@@ -120,6 +119,7 @@ FINDINGS: Registry[Rule] = Registry(
         "dataloader": dataloader,
         "synchronising": synchronising,
         "exposed_communication": exposed_communication,
+        "broadcast_buffers": broadcast_buffers,
         "one_stream": one_stream,
         "launch_bound": launch_bound,
         "cold_calls": cold_calls,
@@ -171,9 +171,9 @@ FINDINGS: Registry[Rule] = Registry(
 def findings(record: Record, **limits: float) -> Findings:
     """Return why the run is slow, in sentences with numbers, the costliest first.
 
-    Ties keep the order of `FINDINGS`. Three rules come before all others: what of ``expect`` did
-    not run, as the user asked for it, that no GPU work was recorded, and that a tenth of the GPU's
-    time belongs to no op.
+    Ties keep the order of `FINDINGS`; parts of one cause come right after it. Three rules come
+    before all others: what of ``expect`` did not run, as the user asked for it, that no GPU work
+    was recorded, and that a tenth of the GPU's time belongs to no op.
 
     The list prints as these sentences. ``limits``: other thresholds than the defaults, by their
     names in docs/findings.md.
@@ -201,7 +201,8 @@ def _apply_rules(record: Record, limits: Mapping[str, float]) -> list[Finding]:
     listed = without_functions_in_line(record, listed)
     listed = with_places(record, _without_repeats(record, listed))
     first = _rules_first(record.trace)
-    return sorted(listed, key=lambda finding: (finding.rule not in first, -finding.cost_ns))
+    listed = sorted(listed, key=lambda finding: (finding.rule not in first, -finding.cost_ns))
+    return with_parts(record, listed)
 
 
 def _rules_first(trace: Trace) -> set[str]:

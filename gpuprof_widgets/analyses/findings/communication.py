@@ -1,4 +1,4 @@
-"""Finding on communication that no compute hides."""
+"""Findings on communication: what no compute hides, and broadcasts of buffers."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ import numpy.typing as npt
 from gpuprof_widgets.analyses.breakdown import EXPOSED, HOST, breakdown, breakdown_segments
 from gpuprof_widgets.analyses.collectives import collective_calls
 from gpuprof_widgets.analyses.columns import format_ns, format_share
-from gpuprof_widgets.analyses.critical_path import critical_path
+from gpuprof_widgets.analyses.critical_path import cpu_path_ns, critical_path
 from gpuprof_widgets.analyses.findings.critical_path import CPU, bound_of
 from gpuprof_widgets.analyses.findings.finding import (
     EVIDENCE,
     Finding,
+    copies_counted,
     gpu_name,
     kernel_code,
     run_ns,
     share_of,
     shorter,
+    spread,
 )
 from gpuprof_widgets.analyses.gpu_work import COMMUNICATION, gpu_kinds
 from gpuprof_widgets.analyses.what_if import saved_without_ns
 from gpuprof_widgets.trace import intervals
-from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.model import Record, Trace
 
 LITTLE = 0.1
 """Share of exposed communication: where no more would be saved without it, it bounds nothing."""
@@ -126,3 +128,65 @@ def _exposed_ns(
     ts = record.trace.slices["ts"].to_numpy()[rows]
     dur = record.trace.slices["dur"].to_numpy()[rows]
     return intervals.overlap((ts, ts + dur), exposed)
+
+
+DDP_FORWARD = "DistributedDataParallel.forward"
+"""The region of a forward pass of DDP (torch/nn/parallel/distributed.py)."""
+FLATTEN, BROADCAST, COPY = "aten::flatten_dense_tensors", "c10d::broadcast_", "aten::copy_"
+BROADCASTING = frozenset(
+    {FLATTEN, BROADCAST, COPY, "aten::unflatten_dense_tensors", "record_param_comms"}
+)
+"""What DDP does with its buffers before the forward pass (c10d::broadcast_coalesced): it flattens
+them, sends them, and copies what came back into each."""
+BROADCAST_BUFFERS_REMEDY = (
+    "Pass `broadcast_buffers=False` to DistributedDataParallel, if the ranks' buffers may differ "
+    "(as running statistics of batch norm may: save those of one rank) or are equal anyway "
+    "(SyncBatchNorm)."
+)
+
+
+def broadcast_buffers(record: Record, *, broadcast_buffers_share: float = 0.02) -> list[Finding]:
+    """Fires where DDP's broadcasts of buffers before forward passes take 2 % of the run.
+
+    The cost is what the CPU does for them on the critical path: the broadcasts themselves are
+    short, but each buffer is copied by an op of its own.
+
+    ``broadcast_buffers_share``: Broadcasting buffers on the CPU's part of the critical path.
+    """
+    broadcasts = _broadcasts(record.trace)
+    if not broadcasts:
+        return []
+    rows = np.concatenate(broadcasts)
+    cost = cpu_path_ns(record, rows)
+    share = share_of(cost, run_ns(record))
+    if not cost or share < broadcast_buffers_share:
+        return []
+    index = record.trace.index
+    spans = [(int(index.ts[ops[0]]), int(index.end[ops[-1]])) for ops in broadcasts]
+    spent = sum(end - start for start, end in spans)
+    copies = int(np.count_nonzero(index.names_of(rows) == COPY))
+    text = (
+        "`DistributedDataParallel` sent the model's buffers from rank 0 to all ranks before "
+        f"{'the forward pass' if len(spans) == 1 else f'{len(spans):,} forward passes'}, with "
+        f"{copies_counted(copies)} of single tensors: {format_ns(spent)} of the CPU's time; "
+        f"without that {shorter(cost, record)}."
+    )
+    title = "`DistributedDataParallel` broadcasts the buffers before each forward pass"
+    place = max(spans, key=lambda span: span[1] - span[0])
+    return [Finding(text, cost, share, *place, spread(rows), BROADCAST_BUFFERS_REMEDY, title=title)]
+
+
+def _broadcasts(trace: Trace) -> list[npt.NDArray[np.intp]]:
+    """Return the ops of each broadcast of DDP's buffers, in the order in which they ran."""
+    index = trace.index
+    found = []
+    regions = index.named(frozenset({DDP_FORWARD})) & index.on_tracks("cpu")
+    for region in np.flatnonzero(regions):
+        ops = np.flatnonzero((index.parent == region) & ~index.is_launch)
+        names = index.names_of(ops)
+        first = int((names == FLATTEN).argmax())
+        others = np.flatnonzero(~np.isin(names[first:], list(BROADCASTING)))
+        run = slice(first, first + int(others[0]) if len(others) else None)
+        if BROADCAST in names[run]:
+            found.append(ops[run])
+    return found

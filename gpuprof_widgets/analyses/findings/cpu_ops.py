@@ -30,12 +30,13 @@ from gpuprof_widgets.analyses.findings.finding import (
     slice_range,
     spread,
 )
-from gpuprof_widgets.analyses.findings.launches import COMPILED, unanswered_launches
+from gpuprof_widgets.analyses.findings.launches import COMPILED
 from gpuprof_widgets.analyses.findings.memory import (
     ALLOCATOR_STALL_SHARE,
     MEMORY_PEAK_BYTES,
     memory,
 )
+from gpuprof_widgets.analyses.findings.missing_work import unanswered_launches
 from gpuprof_widgets.analyses.findings.model import was_on
 from gpuprof_widgets.analyses.findings.uneven_calls import interrupted_by_others, uneven_calls
 from gpuprof_widgets.analyses.operators import cpu_self, op_rows

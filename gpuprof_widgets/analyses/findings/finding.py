@@ -40,13 +40,15 @@ class Finding:
     look at (None: all); ``rows``: slices to highlight; ``remedy``: what to try, empty where there
     is nothing to do; ``line``: cell and number of the line with most of the evidence, also set by
     `findings`; ``function``: the Python function that it is about, as in the table of functions,
-    where no slices show it.
+    where no slices show it; ``part_of``: the rule of the finding above it of whose cause it tells a
+    part, also set by `findings`.
     """
 
     rule: str = field(default="", kw_only=True)
     title: str = field(default="", kw_only=True)
     line: tuple[str, int] | None = field(default=None, kw_only=True)
     function: str = field(default="", kw_only=True)
+    part_of: str = field(default="", kw_only=True)
     text: str
     cost_ns: int = 0
     share: float = 0.0

@@ -17,18 +17,13 @@ from gpuprof_widgets.analyses.findings.communication import (
 )
 from gpuprof_widgets.analyses.findings.communication import LATE_RANK
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.gpu_idle import (
-    BETWEEN,
-    GPU_ALONE,
-    HOST_REMEDIES,
-    KEEP_FED,
-    REMEDIES,
-)
+from gpuprof_widgets.analyses.findings.gpu_idle import HOST_REMEDIES, KEEP_FED, REMEDIES
+from gpuprof_widgets.analyses.findings.idle_cause import BETWEEN, GPU_ALONE
 from gpuprof_widgets.analyses.findings.kernels import NO_SHAPES, TF32_REMEDY
 from gpuprof_widgets.analyses.findings.launches import BY_OPS, FUSE, GRAPH
 from gpuprof_widgets.analyses.findings.launches import REMEDY as LAUNCH_LESS
-from gpuprof_widgets.analyses.findings.launches import UNLINKED_REMEDY as OF_UNLINKED
 from gpuprof_widgets.analyses.findings.memory import STALL_REMEDY
+from gpuprof_widgets.analyses.findings.missing_work import UNLINKED_REMEDY as OF_UNLINKED
 from gpuprof_widgets.analyses.findings.transfers import ONE_STREAM_REMEDIES as OF_STREAM
 from gpuprof_widgets.analyses.findings.transfers import PEER_REMEDY, PIN_REMEDY
 from gpuprof_widgets.analyses.findings.transfers import REMEDIES as NEEDLESS

@@ -15,7 +15,7 @@ export function finding_row(finding: FindingLine, actions: Actions, {is_open, ha
   const {title} = finding
   const words = words_of(finding, actions)
   const head = [...has_costs ? [cost(finding)] : [], element("span", {class: "title"}, ...with_code(title))]
-  const item = element("li", {}, words.length == 0 ? element("div", {class: "head"}, fold_mark(), ...head) : fold(head))
+  const item = element("li", finding.is_part == true ? {class: "part"} : {}, words.length == 0 ? element("div", {class: "head"}, fold_mark(), ...head) : fold(head))
   if (has_evidence(finding) || finding.function != "") {
     const about = has_evidence(finding) ? "Zoom to the time range and highlight the events that this is about"
       : "Select the function in the table of functions"
@@ -91,6 +91,8 @@ export const FINDINGS_CSS = `
 .track { height: 9px; border: 1px solid var(--edge); border-radius: 2px; background: var(--bg); overflow: hidden; }
 .bar { display: block; height: 100%; min-width: 1px; background: var(--accent); }
 .findings .title { min-width: 0; overflow-wrap: anywhere; line-height: 1.3; padding: 2px 0; }
+.findings .part .title { padding-left: 18px; text-indent: -12px; }
+.findings .part .title::before { content: "↳ "; color: var(--muted); }
 .findings code { font: 12px var(--mono); }
 .words { flex: 0 1 100%; padding: 1px 8px 6px 21px; }
 .words[hidden] { display: none; }

@@ -57,6 +57,7 @@ const moment = whole()
 
 const evidence = {start: optional_number, end: optional_number, rows: list(row), events: whole(0)}
 const finding = {...evidence, title: text, text, remedy: text, cost: number, share: number, line: row, look_at: text, function: text}
+const is_part = {is_part: flag}
 const card = fields({...evidence, label: text, value: text, detail: text, about: text, panel: text, view: text})
 const remark = fields({text, start: number, end: number})
 
@@ -64,7 +65,7 @@ const store = {uid: text, payload: text, label: text, frames_of: text, on_gpu: f
 const report_store = then<ReportStoreData>(fields({
   ...store,
   rows_kept: flag,
-  findings: list(fields(finding)),
+  findings: list(fields(finding, is_part)),
   notes: list(text),
   focus: either(nothing, fields({...evidence, text})),
   sort: text,

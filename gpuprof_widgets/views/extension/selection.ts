@@ -14,10 +14,12 @@ export function has_evidence({start, rows}: Evidence): boolean {
 /**
  * A finding: its title, and unfolded its sentence and remedy; what it costs (ns) and the share of the time; the `line` to
  * look at (an index into the header's lines, -1 for none), and the words of the link to it; the Python `function` that it
- * is about, where no event shows it, else "". `of`: the index of its trace among several.
+ * is about, where no event shows it, else "". `is_part`: of the cause of the finding above it. `of`: the index of its trace
+ * among several.
  */
 export type FindingLine = Evidence & {
-  title: string, text: string, remedy: string, cost: number, share: number, line: number, look_at: string, function: string, of?: number
+  title: string, text: string, remedy: string, cost: number, share: number, line: number, look_at: string, function: string, is_part?: boolean
+  of?: number
 }
 
 /** A selection, described by the view in which it was made; every view shows it in its own way. */
