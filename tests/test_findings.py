@@ -34,6 +34,7 @@ from tests.test_findings_suspended import CASES as SUSPENDED_CASES
 from tests.test_findings_training import CASES as TRAINING_CASES
 from tests.test_findings_work import CASES as WORK_CASES
 from tests.test_garbage_collections import CASES as COLLECTION_CASES
+from tests.test_one_cause import CASES as CAUSE_CASES
 from tests.traces import (
     Row,
     annotation,
@@ -258,6 +259,7 @@ CASES: dict[str, tuple[Record, Record]] = {
     **TENSOR_COPY_CASES,
     **AUTOGRAD_CASES,
     **PATH_CASES,
+    **CAUSE_CASES,
     **SUSPENDED_CASES,
     **WORK_CASES,
     **COLLECTION_CASES,

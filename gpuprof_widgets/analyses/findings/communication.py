@@ -184,6 +184,8 @@ def _broadcasts(trace: Trace) -> list[npt.NDArray[np.intp]]:
     for region in np.flatnonzero(regions):
         ops = np.flatnonzero((index.parent == region) & ~index.is_launch)
         names = index.names_of(ops)
+        if FLATTEN not in names:
+            continue
         first = int((names == FLATTEN).argmax())
         others = np.flatnonzero(~np.isin(names[first:], list(BROADCASTING)))
         run = slice(first, first + int(others[0]) if len(others) else None)

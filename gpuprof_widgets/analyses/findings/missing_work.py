@@ -102,7 +102,7 @@ def unlinked(record: Record, *, unlinked_share: float = 0.02) -> list[Finding]:
     title, rows = "Some GPU work lacks its launch in the trace", tuple(int(row) for row in loose)
     if (missing := time_without_op(record.trace)) >= MUCH_WITHOUT_OP:
         text += " So ops, modules and functions cause more GPU time than is shown for them."
-        title = f"{format_share(missing)} of the GPU's time belongs to no op"
+        title = f"The op is unknown for {format_share(missing)} of GPU time"
     remedy = _launched_before(record.trace, loose, gpu) or UNLINKED_REMEDY
     return [Finding(text, rows=rows, remedy=remedy, title=title)]
 

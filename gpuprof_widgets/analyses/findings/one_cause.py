@@ -35,7 +35,8 @@ def with_parts(record: Record, findings: Iterable[Finding]) -> list[Finding]:
     because = f" It is part of why {gpu_name(device)} is idle: the CPU launches too slowly."
     on_cpu = bound_of(critical_path(record))[0] == CPU
     rules = (*PARTS, "critical_path") if on_cpu else PARTS
-    parts, others = [], []
+    parts: list[Finding] = []
+    others: list[Finding] = []
     for one in listed:
         is_part = one.rule in rules and one.cost_ns < whole.cost_ns
         (parts if is_part else others).append(one)
