@@ -35,6 +35,7 @@ from tests.test_findings_training import CASES as TRAINING_CASES
 from tests.test_findings_work import CASES as WORK_CASES
 from tests.test_garbage_collections import CASES as COLLECTION_CASES
 from tests.test_one_cause import CASES as CAUSE_CASES
+from tests.test_other_lines import CASES as OTHER_LINE_CASES
 from tests.traces import (
     Row,
     annotation,
@@ -260,6 +261,7 @@ CASES: dict[str, tuple[Record, Record]] = {
     **AUTOGRAD_CASES,
     **PATH_CASES,
     **CAUSE_CASES,
+    **OTHER_LINE_CASES,
     **SUSPENDED_CASES,
     **WORK_CASES,
     **COLLECTION_CASES,
@@ -1274,7 +1276,8 @@ def test_findings_come_by_cost() -> None:
 def test_the_numbers_of_findings_are_plain(rule: str) -> None:
     for finding in FINDINGS[rule](CASES[rule][0]):
         said = dataclasses.asdict(finding)
-        assert json.loads(json.dumps(said)) == said | {"rows": list(finding.rows)}
+        as_lists = {"rows": list(finding.rows), "line": finding.line and list(finding.line)}
+        assert json.loads(json.dumps(said)) == said | as_lists
         assert type(finding.share) is float
         assert {type(row) for row in finding.rows} <= {int}
 

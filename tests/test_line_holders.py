@@ -83,7 +83,7 @@ def test_a_function_on_two_lines_counts_for_what_the_other_has_no_room_for() -> 
     assert "`cell.py:4(step)` took 70 %" in finding.text
     rows = [cell_line(6, "run(b)", ts=900 * MS, dur=100 * MS)]
     finding = only(calling(*rows, code="run(a)", other=100, calls=counted(*TRAINER)))
-    assert finding.text.startswith("`cell.py:4(step)` took 50 % of the time (500 ms)")
+    assert finding.text.startswith("`cell.py:4(step)` took at least 50 % of the time (500 ms)")
     rows = [cell_line(6, "run(b)", ts=800 * MS, dur=200 * MS)]
     rows += [cell_line(7, "run(c)", ts=1000 * MS, dur=600 * MS)]
     finding = only(calling(*rows, code="run(a)", calls=counted(*TRAINER)))
@@ -95,7 +95,7 @@ def test_time_in_lines_within_the_line_is_not_what_it_calls() -> None:
     inner = [cell_line(2, "return f(x)", ts=100 * MS, dur=390 * MS)]
     calls = counted((None, "<module>", 1, MS), ("<module>", "run", 1, 600 * MS))
     finding = only(calling(*inner, calls=calls))
-    assert finding.text.startswith("`cell.py:2(run)` took 21 % of the time (210 ms)")
+    assert finding.text.startswith("`cell.py:2(run)` took at least 21 % of the time (210 ms)")
 
 
 def test_functions_of_libraries_are_not_named() -> None:

@@ -45,13 +45,16 @@ class Holder:
     """A function (``trainer.py:40(step)``) or a module, and its time in the line (ns).
 
     ``function``: file, line and name of a function; None for a module. ``is_backward``: the time is
-    that of a module's backward pass alone.
+    that of a module's backward pass alone. ``known``: what to say before the time: "at least "
+    where more of cProfile's time may have been in the line, "about " where cProfile saw more steps
+    than the trace.
     """
 
     name: str
     ns: int
     function: FunctionKey | None = None
     is_backward: bool = False
+    known: str = ""
 
 
 def holders(record: Record, line: int) -> tuple[Holder | None, Holder | None]:
@@ -168,9 +171,12 @@ def _calls(record: Record, line: int) -> Iterator[Holder]:
     per_step, self_ns = calls_per_traced_step(record), int(lines(record)["self_ns"].iloc[line])
     named, labels = _may_be_named(record, line, calls.functions), function_labels(calls.functions)
     least_ns = np.minimum(_least_in_line(record, calls, line), self_ns * per_step)
+    most_ns = np.minimum(calls.functions["total_ns"].to_numpy(np.float64), self_ns * per_step)
     for number in np.flatnonzero(named & (least_ns > 0)):
+        known = "at least " if least_ns[number] < most_ns[number] else ""
+        known = "about " if per_step > 1 else known
         ns = round(least_ns[number] / per_step)
-        yield Holder(labels[number], ns, _key(calls.functions, number))
+        yield Holder(labels[number], ns, _key(calls.functions, number), known=known)
 
 
 def _key(functions: pd.DataFrame, number: np.intp) -> FunctionKey:

@@ -33,7 +33,11 @@ from gpuprof_widgets.analyses.findings.kernels import (
     tensor_cores_idle,
 )
 from gpuprof_widgets.analyses.findings.launches import cold_calls, launch_bound, short_kernels
-from gpuprof_widgets.analyses.findings.lines import costliest_line, without_functions_in_line
+from gpuprof_widgets.analyses.findings.lines import (
+    costliest_line,
+    other_lines,
+    without_functions_in_line,
+)
 from gpuprof_widgets.analyses.findings.memory import fragmentation, memory, memory_room
 from gpuprof_widgets.analyses.findings.missing_work import (
     MUCH_WITHOUT_OP,
@@ -143,6 +147,7 @@ FINDINGS: Registry[Rule] = Registry(
         "bias_before_norm": bias_before_norm,
         "critical_path": critical_path_bound,
         "lines": costliest_line,
+        "other_lines": other_lines,
         "suspended": suspended,
         "gpu_ops": gpu_ops,
         "cpu_ops": cpu_ops,

@@ -1,4 +1,4 @@
-"""Finding on the cell's costliest line."""
+"""Findings on the cell's costliest line, and on others with a function that is slow by nature."""
 
 from __future__ import annotations
 
@@ -79,7 +79,41 @@ def costliest_line(record: Record, *, line_share: float = 0.2) -> list[Finding]:
         return []
     if not top["complete"]:
         return _beyond_limit(record, ran, top)
-    holder, beside = holders(record, int(ran.index[most]))
+    return [_finding(record, ran, most)]
+
+
+def other_lines(record: Record, *, other_line_share: float = 0.1) -> list[Finding]:
+    """Fires for further lines with a function that has a tenth of the run and is slow by nature.
+
+    That is one of `slow_functions.ADVICE`, or one that makes the same tensors in each call.
+
+    ``other_line_share``: The time of the function in the line.
+    """
+    table = lines(record)
+    ran = table[table["wall_ns"] > 0]
+    found = []
+    for number, self_ns in enumerate(ran["self_ns"].to_numpy()):
+        is_small = share_of(self_ns, run_ns(record)) < other_line_share or self_ns < WORTH_NS
+        if is_small or number == int(ran["self_ns"].argmax()) or not ran["complete"].iloc[number]:
+            continue
+        holder, _ = holders(record, int(ran.index[number]))
+        if holder is None or holder.function is None:
+            continue
+        finding = _finding(record, ran, number)
+        if finding.remedy and finding.share >= other_line_share and finding.cost_ns >= WORTH_NS:
+            where = f"{code(holder.name)} in line {ran['line'].iloc[number]}"
+            title = f"{where} takes {format_share(finding.share)} of the time"
+            found.append(replace(finding, title=title))
+    return found
+
+
+def _finding(record: Record, ran: pd.DataFrame, number: int) -> Finding:
+    """Return what the line took, and what holds most or much of that.
+
+    ``number``: among the lines that ``ran``.
+    """
+    top, share = ran.iloc[number].to_dict(), share_of(ran["self_ns"].iloc[number], run_ns(record))
+    holder, beside = holders(record, int(ran.index[number]))
     function = holder if holder and holder.function else beside
     callee = main_callee(record, function) if function else None
     place = f"ine {top['line']}{_where(ran['cell'].nunique(), top)}{statement(top['code'])}"
@@ -94,15 +128,16 @@ def costliest_line(record: Record, *, line_share: float = 0.2) -> list[Finding]:
         subject = f"{'' if holder.function else 'Module '}{code(holder.name)}"
         also = _of_that(holder, beside, callee, cost)
         cost, share = holder.ns, share_of(holder.ns, run_ns(record))
-        took = f"{subject} took {format_share(share)} of the time ({format_ns(cost)})"
+        took = f"{subject} took {holder.known}{format_share(share)} of the time ({format_ns(cost)})"
         text = f"{took}, called by l{place}{_runs(top)}{also}"
         text += f"{_ops(record, top, '; the line spent {} in')}{_device_of_line(top)}."
         title = f"{subject}, called by line {top['line']}, takes the most time"
     advice = advice_in_line(record, function, callee[0] if callee else None) if function else ""
     remedy = WAITED_FOR if _mostly_waits(top) else advice
     name = function.name if function else ""
-    evidence = _place(record, top)
-    return [Finding(text, cost, share, remedy=remedy, title=title, function=name, **evidence)]
+    line = (str(top["cell"]), int(top["line"]))
+    found = Finding(text, cost, share, remedy=remedy, **_place(record, top))
+    return replace(found, title=title, function=name, line=line)
 
 
 def _of_it(
@@ -115,7 +150,8 @@ def _of_it(
     """Say what much of the line's time was: a function, a backward pass, one run, ops or waits."""
     if beside:
         mostly = f" (mostly {code(_known(callee[0]))})" if callee else ""
-        part = f"{format_share(beside.ns / top['self_ns'])} of it ({format_ns(beside.ns)})"
+        share = f"{beside.known}{format_share(beside.ns / top['self_ns'])}"
+        part = f"{share} of it ({format_ns(beside.ns)})"
         where = f", {part} in {code(beside.name)}{mostly}"
         return f"{where}{_ops(record, top, '; by ops, {} in')}{_device_of_line(top)}"
     if holder:
@@ -126,7 +162,8 @@ def _of_it(
 def _of_that(holder: Holder, beside: Holder | None, callee: Callee | None, line_ns: int) -> str:
     """Say which function has much of a module's line, or most of a function's time."""
     if beside:
-        return f"; {format_share(beside.ns / line_ns)} of the line in {code(beside.name)}"
+        share = format_share(beside.ns / line_ns)
+        return f"; {beside.known}{share} of the line in {code(beside.name)}"
     if callee:
         return f"; {code(_known(callee[0]))} has {format_share(callee[1] / holder.ns)} of that"
     return ""
@@ -142,23 +179,30 @@ def without_functions_in_line(record: Record, findings: Iterable[Finding]) -> li
     The finding on the line takes its remedy over, if it has none.
     """
     listed = list(findings)
-    by_rule = {finding.rule: finding for finding in listed}
-    line, repeated = by_rule.get("lines"), by_rule.get("python_time")
-    if line is None or repeated is None:
+    repeated = next((one for one in listed if one.rule == "python_time"), None)
+    if repeated is None:
         return listed
-    if 2 * _told_ns(record, line, repeated.function) < repeated.cost_ns:
+    told = [one for one in listed if one.rule in ("lines", "other_lines") and one.line]
+    told_ns = [_told_ns(record, line, repeated.function) for line in told]
+    if 2 * sum(told_ns) < max(repeated.cost_ns, 1):
         return listed
+    line = told[int(np.argmax(told_ns))]
     name, remedy = code(function_name(repeated.function)), repeated.remedy
     whole = replace(line, remedy=line.remedy or f"{name}: {remedy[:1].lower()}{remedy[1:]}")
     return [whole if each is line else each for each in listed if each is not repeated]
 
 
 def _told_ns(record: Record, line: Finding, label: str) -> int:
-    """Return how long (ns) a function was in the costliest line; 0 where the finding does not say.
+    """Return how long (ns) a function was in a finding's line; 0 where the finding does not say.
 
     ``label``: the function, as in the table of functions.
     """
-    holder, beside = holders(record, int(lines(record)["self_ns"].argmax()))
+    table = lines(record)
+    cell, number = line.line or ("", 0)
+    is_it = ((table["cell"] == cell) & (table["line"] == number)).to_numpy(bool)
+    if not is_it.any():
+        return 0
+    holder, beside = holders(record, int(is_it.argmax()))
     function = holder if holder and holder.function else beside
     if function is None or line.function != function.name:
         return 0
