@@ -15,7 +15,7 @@ from gpuprof_widgets.analyses.findings.communication import broadcast_buffers, e
 from gpuprof_widgets.analyses.findings.compilation import compilation
 from gpuprof_widgets.analyses.findings.cpu_ops import cpu_ops
 from gpuprof_widgets.analyses.findings.critical_path import critical_path_bound
-from gpuprof_widgets.analyses.findings.dispatch import cpu_threads, loop_indexing, optimizer_loops
+from gpuprof_widgets.analyses.findings.dispatch import cpu_threads, loop_indexing
 from gpuprof_widgets.analyses.findings.finding import (
     Finding,
     Findings,
@@ -52,6 +52,7 @@ from gpuprof_widgets.analyses.findings.model import (
     zeroed_gradients,
 )
 from gpuprof_widgets.analyses.findings.one_cause import with_parts
+from gpuprof_widgets.analyses.findings.optimizers import optimizer_loops
 from gpuprof_widgets.analyses.findings.other_programs import for_its_framework
 from gpuprof_widgets.analyses.findings.places import costliest_op, with_places
 from gpuprof_widgets.analyses.findings.python_time import (

@@ -1,4 +1,4 @@
-"""Findings on op overhead: loops that index row by row, optimizers, dispatch, CPU threads."""
+"""Findings on op overhead: loops that index row by row, dispatch, CPU threads."""
 
 from __future__ import annotations
 
@@ -13,19 +13,15 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.collectives import world_size_of
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
-from gpuprof_widgets.analyses.critical_path import cpu_path_ns
 from gpuprof_widgets.analyses.findings.finding import (
     Finding,
     code,
     run_ns,
     share_of,
-    shorter,
-    slice_range,
     spread,
 )
 from gpuprof_widgets.analyses.findings.uneven_calls import interruptions
 from gpuprof_widgets.analyses.lines import cell_lines
-from gpuprof_widgets.analyses.modules import STEP, kinds, single_tensor_ops
 from gpuprof_widgets.analyses.owners import region_around
 from gpuprof_widgets.analyses.regions import calls_per_traced_step
 from gpuprof_widgets.analyses.sequences import indexing_loops
@@ -247,53 +243,6 @@ def _with(loop: pd.Series) -> str:
     """Return the other ops of a round, where all rounds are alike."""
     others = loop["ops"].split(", ")[1:] if loop["alike"] == loop["rounds"] else []
     return f", each with {', '.join(code(op) for op in others)}" if others else ""
-
-
-OPTIMIZER_LOOPS_REMEDY = (
-    "Pass `foreach=True` to the optimizer (the default on GPUs since PyTorch 2.0), or `fused=True` "
-    "where it has it: one launch then updates many tensors."
-)
-
-
-def optimizer_loops(
-    record: Record, *, optimizer_loops_share: float = 0.02, optimizer_loops_ops: int = 20
-) -> list[Finding]:
-    """Fires where an optimizer launched kernels for single tensors, for 2 % of the run's CPU time.
-
-    torch's OptimizerSingleTensorPattern has no threshold. The cost is the ops' CPU time without one
-    of each name per step, as if an op of ``foreach`` took as long as one of them; at most their
-    time on the critical path.
-
-    ``optimizer_loops_share``: Updating one tensor after another (torch: any).
-    ``optimizer_loops_ops``: Least number of ops with a kernel in one optimizer step.
-    """
-    slices = record.trace.slices
-    rows, regions = single_tensor_ops(record.trace)
-    if not len(rows):
-        return []
-    step, number = np.unique(regions, return_counts=True)
-    names = slices["name"].cat.codes.to_numpy()[rows]
-    distinct = len(np.unique(np.stack([regions, names]), axis=1)[0])
-    spent = int(slices["dur"].to_numpy()[rows].sum())
-    cost = spent - spent * distinct // len(rows)
-    cost = min(cost, cpu_path_ns(record, rows))
-    share = share_of(cost, run_ns(record))
-    if share < optimizer_loops_share or number.max() < optimizer_loops_ops:
-        return []
-    optimizers = [code(f"{kind}.step") for kind in kinds(record.trace, STEP, regions)]
-    who = ", ".join(optimizers)
-    steps = format_count(len(step), "step")
-    text = (
-        f"{who} updated one tensor after the other: {number.max():,} ops in one step, each of "
-        f"which launched a kernel, {format_ns(spent)} of the CPU's time in {steps}; without that "
-        f"{shorter(cost, record)}."
-    )
-    most = int(step[number.argmax()])
-    evidence = spread(rows[regions == most])
-    place = slice_range(record.trace, most)
-    subject = f"{who} updates" if len(optimizers) == 1 else "Optimizers update"
-    title = f"{subject} one tensor after the other"
-    return [Finding(text, cost, share, *place, evidence, OPTIMIZER_LOOPS_REMEDY, title=title)]
 
 
 MATRIX_PRODUCTS = frozenset(

@@ -24,6 +24,7 @@ from gpuprof_widgets.analyses.findings.finding import (
     slice_range,
     statement,
 )
+from gpuprof_widgets.analyses.findings.optimizers import advice_on_step
 from gpuprof_widgets.analyses.findings.slow_functions import advice_in_line, known_names
 from gpuprof_widgets.analyses.line_holders import Callee, Holder, holders, main_callee
 from gpuprof_widgets.analyses.lines import (
@@ -133,6 +134,7 @@ def _finding(record: Record, ran: pd.DataFrame, number: int) -> Finding:
         text += f"{_ops(record, top, '; the line spent {} in')}{_device_of_line(top)}."
         title = f"{subject}, called by line {top['line']}, takes the most time"
     advice = advice_in_line(record, function, callee[0] if callee else None) if function else ""
+    advice = advice or advice_on_step(record, _rows(record, top))
     remedy = WAITED_FOR if _mostly_waits(top) else advice
     name = function.name if function else ""
     line = (str(top["cell"]), int(top["line"]))

@@ -18,8 +18,8 @@ export function has_evidence({start, rows}: Evidence): boolean {
  * among several.
  */
 export type FindingLine = Evidence & {
-  title: string, text: string, remedy: string, cost: number, share: number, line: number, look_at: string, function: string, is_part?: boolean
-  of?: number
+  title: string, text: string, remedy: string, cost: number, share: number, line: number, look_at: string, function: string
+  is_part?: boolean, of?: number
 }
 
 /** A selection, described by the view in which it was made; every view shows it in its own way. */
