@@ -60,7 +60,7 @@ def test_its_evidence_is_every_call_on_the_path_and_its_title_the_saving() -> No
         kernel("gemm", ts=110, dur=10, launched_by=2),
     )
     (said,) = critical_path_bound(record)
-    assert said.title == "The run waits for `aten::mm` 30 % of the time"
+    assert said.title == "The run waits for `aten::mm` on the CPU: 30 %"
     calls = record.trace.slices.iloc[list(said.rows)]
     assert calls["ts"].tolist() == [100, 300]
     assert (said.start_ns, said.end_ns) == (300, 500)

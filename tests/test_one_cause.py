@@ -8,6 +8,7 @@ from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.analyses.findings.communication import broadcast_buffers
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
+from gpuprof_widgets.trace.window import window
 from tests.traces import Row, Shared, annotation, copy, kernel, op, runtime, trace_of
 
 MS = 1_000_000
@@ -39,7 +40,9 @@ def test_what_the_cpu_does_to_launch_is_part_of_why_the_gpu_is_idle() -> None:
     assert rules[:3] == ["device_idle", "short_kernels", "critical_path"]
     for part in told[1:3]:
         assert part.part_of == "device_idle"
-        assert part.text.endswith(" It is part of why GPU 0 is idle: the CPU launches too slowly.")
+        assert part.text.endswith(
+            " It is part of why GPU 0 is idle: the CPU launches too slowly. Such parts overlap."
+        )
     assert not told[0].part_of
 
 
@@ -56,8 +59,55 @@ def load_broadcasting() -> Record:
 
 
 def test_a_busy_gpu_has_no_parts() -> None:
-    record = trace_of(*launching(30, gpu=STEP - MS))
-    assert not any(finding.part_of for finding in findings(record))
+    """What is left of its idle time is for launches, but has no finding of its own."""
+    record = trace_of(*launching(60, gpu=STEP - MS // 4))
+    told = findings(record, short_kernels_cost_share=0.0, critical_path_share=0.0)
+    assert any("is busy nearly all the time" in finding.title for finding in told)
+    assert not any(finding.part_of for finding in told)
+
+
+def test_of_several_gpus_the_one_at_work_has_the_parts() -> None:
+    """In a window in which the other has no work."""
+    rows = launching(60, gpu=1000, calls=2)
+    rows.append(kernel("add", ts=1000 * MS, dur=STEP, device=1))
+    told = findings(window(trace_of(*rows), 0, 600 * MS))
+    titles = [finding.title for finding in told]
+    whole = next(at for at, title in enumerate(titles) if title.startswith("GPU 0 is idle"))
+    assert "GPU 1 has nothing to do" in titles
+    parts = [at for at, finding in enumerate(told) if finding.part_of]
+    assert parts == list(range(whole + 1, whole + 1 + len(parts)))
+    assert parts
+
+
+def test_a_gpu_that_waits_after_synchronising_calls_has_no_parts() -> None:
+    """Its queue is empty because the CPU waited, whatever takes long then."""
+    rows: list[Row] = []
+    for step in range(60):
+        start = step * STEP
+        rows += [op(("aten::add", "aten::mul")[step % 2], ts=start, dur=STEP - MS)]
+        rows += [runtime("cudaLaunchKernel", ts=start + 8 * MS, dur=MS // 25)]
+        rows.append(
+            kernel("add", ts=start + 8 * MS + MS // 25, dur=MS // 4, launched_by=len(rows) - 1)
+        )
+        rows.append(runtime("cudaDeviceSynchronize", ts=start + 8 * MS + MS // 10, dur=MS // 2))
+    told = findings(trace_of(*rows))
+    assert "device_idle" in [finding.rule for finding in told]
+    assert not any(finding.part_of for finding in told)
+
+
+def test_stalls_have_no_parts() -> None:
+    """A few ops have most of the idle time: not the many launches."""
+    rows: list[Row] = []
+    start = 0
+    for step in range(200):
+        took = 40 * MS if step % 50 == 49 else MS // 10
+        rows.append(op(("aten::add", "aten::mul")[step % 2], ts=start, dur=took))
+        rows.append(runtime("cudaLaunchKernel", ts=start + took - MS // 20, dur=MS // 50))
+        rows.append(kernel("add", ts=start + took, dur=1000, launched_by=len(rows) - 1))
+        start += took
+    told = findings(trace_of(*rows))
+    assert any("stall" in finding.title for finding in told)
+    assert not any(finding.part_of for finding in told)
 
 
 def test_a_gpu_that_waits_for_python_has_no_parts() -> None:
@@ -91,10 +141,7 @@ def test_a_real_run_of_ddp_that_its_cpu_bounds(shared: Shared) -> None:
 
 
 def small(took: int) -> Record:
-    """One forward pass of DDP in 1000 ns, seven ops of which send the buffers, each in so many ns.
-
-    A further ns of the last op makes the difference.
-    """
+    """One forward pass of DDP in 1000 ns; its last op that sends buffers takes so long."""
     rows: list[Row] = [annotation("DistributedDataParallel.forward", ts=0, dur=900)]
     names = ("aten::flatten_dense_tensors", "c10d::broadcast_", "aten::copy_")
     for number, name in enumerate(names):
@@ -168,7 +215,8 @@ def test_a_tenth_of_the_gpus_time_without_op_is_said_first() -> None:
     first, *others = findings(without_launches(11))
     assert first.rule == "unlinked"
     assert first.title == "The op is unknown for 11 % of GPU time"
-    assert first.text.endswith("cause more GPU time than is shown for them.")
+    later = said(without_launches(11, first=False))["unlinked"]
+    assert later.text.endswith("may cause more GPU time than is shown for them.")
     assert others
     assert findings(without_launches(9))[-1].rule == "unlinked"
     assert findings(without_launches(9))[-1].title == "Some GPU work lacks its launch in the trace"
@@ -180,7 +228,54 @@ def test_where_no_ops_were_recorded_their_shares_mislead_nobody() -> None:
 
 
 def test_work_before_all_launches_was_launched_before_the_recording() -> None:
-    before = said(without_launches(20))["unlinked"].remedy
-    assert "it ran in the first 20.0 ms, before all work whose launch is known" in before
-    after = said(without_launches(20, first=False))["unlinked"].remedy
-    assert after.startswith("Either it was launched before")
+    before = said(without_launches(20))["unlinked"]
+    assert "it ran in the first 20.0 ms, before all work whose launch is known" in before.remedy
+    assert before.text.endswith("but belongs to no op.")
+    after = said(without_launches(20, first=False))["unlinked"]
+    assert after.remedy.startswith("Either it was launched before")
+
+
+def test_work_whose_launch_was_dropped_is_not_said_to_be_from_before() -> None:
+    """Twenty launches, of which only the last has its kernel."""
+    rows: list[Row] = [op("aten::mm", ts=0, dur=200 * MS)]
+    for step in range(20):
+        rows.append(runtime("cudaLaunchKernel", ts=step * STEP, dur=10))
+        launch = len(rows) - 1 if step == 19 else None
+        rows.append(kernel("gemm", ts=step * STEP + 20, dur=5 * MS, launched_by=launch))
+    assert said(trace_of(*rows))["unlinked"].remedy.startswith("Either it was launched before")
+
+
+def test_a_part_of_a_recording_does_not_tell_what_was_before_it() -> None:
+    record = window(without_launches(20), 5 * MS, 100 * MS)
+    assert "unlinked" in said(record)
+    assert said(record)["unlinked"].remedy.startswith("Either it was launched before")
+
+
+def test_a_wait_for_work_from_before_the_recording_is_not_the_runs() -> None:
+    """The same wait for work that the run has launched is."""
+    for launched, told in ((None, False), (1, True)):
+        rows = [
+            op("aten::mm", ts=0, dur=MS),
+            runtime("cudaLaunchKernel", ts=0, dur=10),
+            kernel("gemm", ts=20, dur=20 * MS, launched_by=launched),
+            runtime("cudaDeviceSynchronize", ts=MS, dur=20 * MS),
+            op("aten::mm", ts=30 * MS, dur=20 * MS),
+            runtime("cudaLaunchKernel", ts=31 * MS, dur=10),
+            kernel("gemm", ts=32 * MS, dur=20 * MS, launched_by=5),
+        ]
+        given = [row for row in rows if launched or row is not rows[1]]
+        if not launched:
+            given[-1] = kernel("gemm", ts=32 * MS, dur=20 * MS, launched_by=4)
+        assert ("synchronising" in said(trace_of(*given))) == told
+
+
+def test_a_cuda_program_is_told_in_cudas_words() -> None:
+    record = trace_of(
+        runtime("cudaLaunchKernel", ts=0, dur=10),
+        kernel("gemm", ts=10, dur=20 * MS),
+        kernel("gemm", ts=20 * MS + 10, dur=80 * MS, launched_by=0),
+        recorder="Nsight Systems",
+    )
+    unlinked = said(record)["unlinked"].remedy
+    assert "It was launched before the recording began" in unlinked
+    assert unlinked.endswith("Call cudaDeviceSynchronize() right before recording.")

@@ -8,7 +8,18 @@ from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.analyses.op_calls import calling_frame
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
-from tests.traces import Row, Shared, backward_op, cell_line, kernel, op, python, runtime, trace_of
+from tests.traces import (
+    Row,
+    Shared,
+    backward_op,
+    cell_line,
+    copy,
+    kernel,
+    op,
+    python,
+    runtime,
+    trace_of,
+)
 
 MS = 1_000_000
 PACKAGES = "/opt/conda/lib/python3.11/site-packages/"
@@ -52,15 +63,17 @@ MLP = ("run.py(3): main", "nn.Module: MLP_0", "models/mlp.py(12): forward")
 def test_the_functions_that_cause_a_quarter_and_more_are_named_with_their_modules() -> None:
     record = multiplying((60, (*ATTENTION, *LINEAR)), (30, MLP), (10, ("run.py(9): metric",)))
     assert found(record, "gpu_ops").remedy.endswith(
-        " Look at `Attention.forward` (`model.py:40`), which causes 60 % of it, and at "
-        "`MLP.forward` (`mlp.py:12`), 30 %."
+        " Look at `Attention.forward` (`model.py:40`), with 60 % of the GPU time of `aten::mm`, "
+        "and `MLP.forward` (`mlp.py:12`), with 30 %."
     )
 
 
 def test_calls_of_one_function_add_up_whatever_module_they_ran_for() -> None:
     other = ("run.py(3): main", "nn.Module: MLP_1", "models/mlp.py(12): forward")
     remedy = found(multiplying((50, MLP), (50, other)), "gpu_ops").remedy
-    assert remedy.endswith(" Look at `MLP.forward` (`mlp.py:12`), which causes 100 % of it.")
+    assert remedy.endswith(
+        " Look at `MLP.forward` (`mlp.py:12`), with 100 % of the GPU time of `aten::mm`."
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,11 +89,17 @@ def test_calls_of_one_function_add_up_whatever_module_they_ran_for() -> None:
         ("helpers.py(5): attend", "`attend` (`helpers.py:5`)"),
         (f"{PACKAGES}timm/layers/mlp.py(5): mix", "`mix` (`mlp.py:5`)"),
         (r"C:\code\torchish\mlp.py(5): mix", "`mix` (`mlp.py:5`)"),
+        ("/opt/pytorch/torch/nn/functional.py(5): linear", "`step` (`train.py:7`)"),
+        (r"C:\miniconda3\Lib\contextlib.py(5): inner", "`step` (`train.py:7`)"),
+        ("/opt/lib/python3.12/asyncio/tasks.py(5): run", "`step` (`train.py:7`)"),
+        (f"{PACKAGES}IPython/core/shell.py(5): run_code", "`step` (`train.py:7`)"),
+        ("code/model.py(5): attend", "`attend` (`model.py:5`)"),
+        ("<ipython-input-5-0a1b>(5): attend", "`attend` (`<ipython-input-5-0a1b>:5`)"),
     ],
 )
 def test_a_function_of_torch_or_python_passes_on_to_its_caller(inner: str, named: str) -> None:
     record = multiplying((60, ("train.py(7): step", inner)))
-    assert f"Look at {named}, which causes 100 % of it" in found(record, "gpu_ops").remedy
+    assert f"Look at {named}, with 100 % of the GPU time" in found(record, "gpu_ops").remedy
 
 
 def test_a_function_that_is_called_in_forward_is_not_the_modules_method() -> None:
@@ -119,20 +138,75 @@ def test_a_backward_op_is_caused_where_its_forward_was_called() -> None:
     assert names[frames[names.index("MmBackward0")]] == "model.py(4): attend"
 
 
-def test_a_path_counts_what_the_run_waits_for_not_the_calls() -> None:
-    """`critical_path` shows calls on the CPU; what they launched is what the run waits for."""
+def test_functions_of_two_files_are_two_functions() -> None:
+    frames = (("a/model.py(3): run",), ("b/model.py(3): run",))
+    remedy = found(multiplying((60, frames[0]), (40, frames[1])), "gpu_ops").remedy
+    assert "with 60 % of the GPU time of `aten::mm`, and `run` (`model.py:3`), with 40 %" in remedy
+
+
+def test_an_op_of_the_cpu_is_shared_out_by_its_self_time() -> None:
+    """`nested` has 60 of 95 ms of `aten::add`, but 55 of these in what that calls."""
+    record = trace_of(
+        python("model.py(1): nested", ts=0, dur=60 * MS),
+        op("aten::add", ts=0, dur=60 * MS),
+        op("aten::exp", ts=0, dur=25 * MS),
+        op("aten::log", ts=25 * MS, dur=30 * MS),
+        python("model.py(9): plain", ts=60 * MS, dur=35 * MS),
+        op("aten::add", ts=60 * MS, dur=35 * MS),
+    )
+    remedy = found(record, "cpu_ops").remedy
+    assert remedy.endswith("`plain` (`model.py:9`), with 88 % of the self time of `aten::add`.")
+
+
+def on_path(shared_out: tuple[int, int]) -> Record:
+    """Two calls of `aten::mm` of 10 and 30 ms on the CPU, launching so many ms of GPU work each."""
     rows: list[Row] = []
-    for start, gpu, frames in ((0, 90, MLP), (1, 10, ATTENTION)):
-        rows += called(start, gpu, *frames, at=len(rows))
-    first, second = (row for row in rows if row.category == "kernel")
-    moved = kernel("gemm", ts=first.ts + first.dur, dur=second.dur, launched_by=len(rows) - 2)
-    record = trace_of(*[moved if row is second else row for row in rows])
-    remedy = found(record, "critical_path").remedy
-    assert "`MLP.forward` (`mlp.py:12`), which causes 9" in remedy
+    for start, cpu, gpu, frames in zip(
+        (0, 10), (10, 30), shared_out, (MLP, ATTENTION), strict=True
+    ):
+        rows += [python(name, ts=start * MS, dur=cpu * MS) for name in frames]
+        rows.append(op("aten::mm", ts=start * MS, dur=cpu * MS))
+        rows.append(runtime("cudaLaunchKernel", ts=start * MS + 10, dur=10))
+        at = 20 + (0 if start == 0 else shared_out[0] * MS)
+        rows.append(kernel("gemm", ts=at, dur=gpu * MS, launched_by=len(rows) - 1))
+    return trace_of(*rows, shapes=True)
+
+
+def test_a_path_counts_what_the_run_waits_for_not_the_calls() -> None:
+    """The first call is the shorter one, but its kernel has nine tenths of the path."""
+    remedy = found(on_path((180, 20)), "critical_path").remedy
+    assert "`MLP.forward` (`mlp.py:12`), with 9" in remedy
+
+
+def test_a_wait_is_named_by_the_function_with_most_of_it() -> None:
+    """Without shares: the cost of waits is the GPU's idle time."""
+    rows: list[Row] = []
+    for start, wait, name in ((0, 60, "a.py(1): log"), (100, 30, "b.py(1): plot")):
+        rows.append(python(name, ts=start * MS, dur=wait * MS))
+        rows.append(op("aten::item", ts=start * MS, dur=wait * MS))
+        rows.append(runtime("cudaLaunchKernel", ts=start * MS, dur=10))
+        launched = len(rows) - 1
+        rows.append(runtime("cudaStreamSynchronize", ts=start * MS + 10, dur=wait * MS - 20))
+        rows.append(kernel("gemm", ts=start * MS + 20, dur=wait * MS - 50, launched_by=launched))
+    record = trace_of(*rows, op("aten::mm", ts=150 * MS, dur=MS))
+    assert found(record, "synchronising").remedy.endswith(" Look at `log` (`a.py:1`).")
+
+
+def test_copies_from_pageable_memory_name_no_function() -> None:
+    """What they cost is the CPU's time in calls, which the copies on the GPU do not show."""
+    rows = [
+        python("a.py(1): load", ts=0, dur=30 * MS),
+        op("aten::copy_", ts=0, dur=20 * MS),
+        runtime("cudaMemcpyAsync", ts=0, dur=20 * MS),
+        copy(ts=10, dur=24 * MS, launched_by=2, bytes=2**20),
+        op("aten::mm", ts=20 * MS, dur=10 * MS),
+    ]
+    assert "Look at" not in found(trace_of(*rows), "pageable_copies").remedy
 
 
 def test_the_models_file_is_named_on_a_real_trace(shared: Shared) -> None:
     record = load(shared("tracelens/qwen_h100_stacks_memory.json.gz"))
-    on_path = found(record, "critical_path").remedy
-    assert "Look at `Qwen2MLP.forward` (`modeling_qwen2.py:56`)" in on_path
+    remedy = found(record, "critical_path").remedy
+    assert "Look at `Qwen2MLP.forward` (`modeling_qwen2.py:56`), with 64 %" in remedy
+    assert "16 instead of 32 bits" not in remedy
     assert "`apply_rotary_pos_emb` (`modeling_qwen2.py:68`)" in found(record, "gpu_ops").remedy

@@ -36,8 +36,8 @@ CALLED = re.compile(r"(\w+)\s*\(")
 BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"))
 
 FunctionKey = tuple[str, int, str]
-Callee = tuple[pd.DataFrame, int]
-"""A function, as a table of one row, and its time (ns)."""
+Callee = tuple[pd.DataFrame, int, str]
+"""A function, as a table of one row, its time (ns), and "at least " if that may be more."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,8 @@ def main_callee(record: Record, holder: Holder) -> Callee | None:
     most, per_step = int(spent.argmax()), calls_per_traced_step(record)
     elsewhere = max(function_ns[is_it].sum() - holder.ns * per_step, 0)
     ns = round(min((spent[most] - elsewhere) / per_step, holder.ns))
-    return (functions.iloc[[most]], ns) if ns >= MOST * holder.ns else None
+    known = "at least " if elsewhere and ns < holder.ns else ""
+    return (functions.iloc[[most]], ns, known) if ns >= MOST * holder.ns else None
 
 
 def selected(functions: pd.DataFrame, function: FunctionKey) -> npt.NDArray[np.bool_]:
@@ -174,7 +175,7 @@ def _calls(record: Record, line: int) -> Iterator[Holder]:
     most_ns = np.minimum(calls.functions["total_ns"].to_numpy(np.float64), self_ns * per_step)
     for number in np.flatnonzero(named & (least_ns > 0)):
         known = "at least " if least_ns[number] < most_ns[number] else ""
-        known = "about " if per_step > 1 else known
+        known += "about " if per_step > 1 else ""
         ns = round(least_ns[number] / per_step)
         yield Holder(labels[number], ns, _key(calls.functions, number), known=known)
 

@@ -175,6 +175,7 @@ def frame_of(trace: Trace) -> Owners:
     return frame
 
 
+@remembered
 def calling_frame(trace: Trace) -> Owners:
     """Return per slice the innermost Python frame that called it; -1: none is known.
 

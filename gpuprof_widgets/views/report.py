@@ -71,8 +71,9 @@ Raise it with every change of the data that extensions installed earlier would r
 for an upgrade.
 """
 
-FINDINGS_SHOWN = 5
-"""Findings, the costliest; report_header.ts shows as many, and folds the others."""
+FINDINGS_SHOWN, ROWS_SHOWN = 5, 7
+"""Findings, the costliest, and rows with parts of their causes; report_header.ts shows as many, and
+folds the others."""
 ALL_FINDINGS = "profile.findings()"
 """The call that returns the findings that are not shown as well."""
 
@@ -304,7 +305,7 @@ def html_summary(
     ``all_in``: the call that returns all findings.
     """
     above = "".join(f"<div>{_html_words(remark)}</div>" for remark in remarks)
-    items = "".join(f"<li>{_html_finding(finding)}</li>" for finding in findings[:FINDINGS_SHOWN])
+    items = "".join(f"<li>{_html_finding(finding)}</li>" for finding in _first(findings))
     more = "".join(f"<div>{line}</div>" for line in _more(findings, all_in))
     below = "".join(f"<div>Note: {prose(note)}.</div>" for note in notes)
     shown = f"{above}<ol>{items}</ol>{more}{below}{''.join(tables)}"
@@ -324,12 +325,22 @@ def _html_words(words: str) -> str:
     )
 
 
+def _first(findings: Sequence[Finding]) -> Sequence[Finding]:
+    """Return the findings that are shown: parts of a cause hide no other finding."""
+    wholes = 0
+    for number, finding in enumerate(findings[:ROWS_SHOWN]):
+        wholes += not finding.part_of
+        if wholes > FINDINGS_SHOWN:
+            return findings[:number]
+    return findings[:ROWS_SHOWN]
+
+
 def _more(findings: Sequence[Finding], all_in: str) -> list[str]:
     """Return one line on the findings that are not shown, if there are any.
 
     Nothing can be folded here: nbconvert's sanitiser turns `details` into visible text.
     """
-    more = len(findings) - FINDINGS_SHOWN
+    more = len(findings) - len(_first(findings))
     return [f"{format_count(more, 'more finding')}: {all_in} has all of them"] if more > 0 else []
 
 
@@ -386,7 +397,7 @@ def text_summary(
 ) -> str:
     """Return what `html_summary` shows as plain text: below 80 columns, no escape codes."""
     lines = [line for remark in remarks for line in wrapped(remark)]
-    for finding in findings[:FINDINGS_SHOWN]:
+    for finding in _first(findings):
         lines += wrapped(finding.text, first="* ", then="  ")
         lines += wrapped(finding.remedy, first="  ", then="  ")
     lines += [f"* {line}" for line in _more(findings, all_in)]

@@ -26,6 +26,7 @@ from gpuprof_widgets.analyses.findings.finding import (
 from gpuprof_widgets.analyses.gpu_work import COMMUNICATION, gpu_kinds
 from gpuprof_widgets.analyses.what_if import saved_without_ns
 from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.links import rows_by
 from gpuprof_widgets.trace.model import Record, Trace
 
 LITTLE = 0.1
@@ -178,11 +179,12 @@ def broadcast_buffers(record: Record, *, broadcast_buffers_share: float = 0.02) 
 
 def _broadcasts(trace: Trace) -> list[npt.NDArray[np.intp]]:
     """Return the ops of each broadcast of DDP's buffers, in the order in which they ran."""
-    index = trace.index
+    index, parent = trace.index, trace.index.parent
+    regions = np.append(index.named(frozenset({DDP_FORWARD})) & index.on_tracks("cpu"), False)
+    within = np.flatnonzero(regions[parent] & ~index.is_launch)
     found = []
-    regions = index.named(frozenset({DDP_FORWARD})) & index.on_tracks("cpu")
-    for region in np.flatnonzero(regions):
-        ops = np.flatnonzero((index.parent == region) & ~index.is_launch)
+    for rows in rows_by(parent[within]).values() if len(within) else ():
+        ops = within[rows]
         names = index.names_of(ops)
         if FLATTEN not in names:
             continue

@@ -93,7 +93,7 @@ def cpu_ops(
             allocator_stall_share=allocator_stall_share,
         )
         return [] if of_memory else [Finding(f"T{reason[1:]}.", title=NO_PROFILE)]
-    calls = _calls(trace)
+    calls = cpu_calls(trace)
     if WRITTEN_CATEGORY in trace.args:  # nothing but the regions that the program marked is known
         regions = "all named regions"
         return [_finding(record, calls, "", regions, cpu_op_share)] if calls["own_ns"].any() else []
@@ -132,7 +132,7 @@ def _little_time(record: Record, computing_ns: int) -> str:
     )
 
 
-def _calls(trace: Trace) -> pd.DataFrame:
+def cpu_calls(trace: Trace) -> pd.DataFrame:
     """Return one row per call on the CPU: ``row``, ``name`` and ``own_ns``, its self time."""
     ops, slices = op_rows(trace), trace.slices
     self_ns = np.zeros(len(ops), np.int64)

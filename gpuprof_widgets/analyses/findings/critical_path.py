@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -43,11 +44,14 @@ BOUNDS = {
 }
 """What can bound a run; other rules report waiting for data and for the GPU."""
 
+IN_16_BITS = "compute in 16 instead of 32 bits, "
+OF_16_BITS = re.compile(r"[bhf]f?16|bfloat16|half|hgemm|s16816|e4m3|e5m2|fp8", re.IGNORECASE)
+"""In names of kernels that compute in 16 bits or fewer."""
 REMEDIES = {
     CPU: "Give it less to do: fewer, larger ops (torch.compile, fused or foreach variants), CUDA "
     "graphs, or a larger batch.",
-    GPU: "Compute less (smaller sizes, nothing twice or in vain), compute in 16 "
-    "instead of 32 bits, or move less data between kernels (torch.compile fuses them).",
+    GPU: f"Compute less (smaller sizes, nothing twice or in vain), {IN_16_BITS}or move less data "
+    "between kernels (torch.compile fuses them).",
     "communication": "Begin it earlier, so that compute hides it (async_op=True, smaller buckets "
     "of DDP), or send less and less often (bf16, gradient accumulation).",
     "copies": "Leave data where it is, or copy it while the GPU computes: from pinned memory, with "
@@ -104,6 +108,8 @@ def critical_path_bound(
     title = (
         f"The CPU stalls in {code(op['name'])}, which the run waits for"
         if in_stalls
+        else f"The run waits for {code(op['name'])} on the CPU: {format_share(saved)}"
+        if bound == CPU
         else f"The run waits for {code(op['name'])} {format_share(saved)} of the time"
     )
     for on_gpu in gpu_ops(record, gpu_op_share=gpu_op_share) if bound == GPU else []:
@@ -117,6 +123,8 @@ def critical_path_bound(
         remedy = f"{_cpu_remedy(record, path, in_stalls)} {kernels_sentence}"
     else:
         remedies = _remedies(record.trace)[bound]
+        if OF_16_BITS.search(kernels_sentence):
+            remedies = remedies.replace(IN_16_BITS, "")
         sentences = (kernels_sentence, remedies, _cpu_part(path, critical_path_share))
         remedy = " ".join(filter(None, sentences))
     start, end = slice_range(record.trace, longest_slice(record.trace, calls))

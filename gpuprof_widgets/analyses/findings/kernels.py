@@ -44,8 +44,8 @@ UNKNOWN_WORK = (
     "types, other sizes or another library have a faster one."
 )
 MANY_KERNELS = (
-    "None of its {count} kernels takes a third of that, and their work is not known: check "
-    "whether narrower types, other sizes or another library take less time."
+    "It is spread over {count} kernels, whose work is not known: narrower types or other sizes may "
+    "take less time."
 )
 COPYING = "{share} of that is the copy {kernel}: leave data where it is. {otherwise}"
 TO_OR_FROM_THE_HOST = (

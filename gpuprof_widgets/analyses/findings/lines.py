@@ -95,15 +95,20 @@ def other_lines(record: Record, *, other_line_share: float = 0.1) -> list[Findin
     found = []
     for number, self_ns in enumerate(ran["self_ns"].to_numpy()):
         is_small = share_of(self_ns, run_ns(record)) < other_line_share or self_ns < WORTH_NS
-        if is_small or number == int(ran["self_ns"].argmax()) or not ran["complete"].iloc[number]:
+        if is_small or number == int(ran["self_ns"].argmax()):
+            continue
+        top = ran.iloc[number].to_dict()
+        if not top["complete"] or _mostly_waits(top) or _loads(record, top):
+            continue
+        if _blocks(record, int(ran.index[number]), int(self_ns)):
             continue
         holder, _ = holders(record, int(ran.index[number]))
         if holder is None or holder.function is None:
             continue
         finding = _finding(record, ran, number)
         if finding.remedy and finding.share >= other_line_share and finding.cost_ns >= WORTH_NS:
-            where = f"{code(holder.name)} in line {ran['line'].iloc[number]}"
-            title = f"{where} takes {format_share(finding.share)} of the time"
+            share = "much" if holder.known else format_share(finding.share)
+            title = f"{code(holder.name)} in line {top['line']} takes {share} of the time"
             found.append(replace(finding, title=title))
     return found
 
@@ -167,7 +172,8 @@ def _of_that(holder: Holder, beside: Holder | None, callee: Callee | None, line_
         share = format_share(beside.ns / line_ns)
         return f"; {beside.known}{share} of the line in {code(beside.name)}"
     if callee:
-        return f"; {code(_known(callee[0]))} has {format_share(callee[1] / holder.ns)} of that"
+        share = f"{callee[2]}{format_share(callee[1] / holder.ns)}"
+        return f"; {code(_known(callee[0]))} has {share} of that"
     return ""
 
 

@@ -13,6 +13,7 @@ from gpuprof_widgets.analyses.findings.finding import Finding, code, share_of, s
 from gpuprof_widgets.analyses.host_states import LAUNCHES
 from gpuprof_widgets.analyses.reasons import NSYS, NVPROF, recorder_of
 from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import WINDOW
 
 NAMED = 3  # calls
 OF_HIP = re.compile(r"hip\w+")
@@ -70,9 +71,9 @@ def unanswered_launches(trace: Trace) -> npt.NDArray[np.intp]:
 
 LAUNCHED_BEFORE = (
     "It was launched before the recording began, for it ran in the first {first}, before all work "
-    "whose launch is known: select the time after it, and call torch.cuda.synchronize() right "
-    "before recording."
+    "whose launch is known: select the time after it. "
 )
+SYNCHRONISE = "Call torch.cuda.synchronize() right before recording."
 UNLINKED_REMEDY = (
     "Either it was launched before the recording began (call torch.cuda.synchronize() right "
     "before recording), or the recorder dropped the launches: then record fewer steps."
@@ -100,20 +101,27 @@ def unlinked(record: Record, *, unlinked_share: float = 0.02) -> list[Finding]:
         f"launch in the trace: the time is counted{_owned(len(loose), without_op)}."
     )
     title, rows = "Some GPU work lacks its launch in the trace", tuple(int(row) for row in loose)
+    before = _launched_before(record, loose, gpu)
     if (missing := time_without_op(record.trace)) >= MUCH_WITHOUT_OP:
-        text += " So ops, modules and functions cause more GPU time than is shown for them."
         title = f"The op is unknown for {format_share(missing)} of GPU time"
-    remedy = _launched_before(record.trace, loose, gpu) or UNLINKED_REMEDY
-    return [Finding(text, rows=rows, remedy=remedy, title=title)]
+        if not before:
+            text += " Ops, modules and functions may cause more GPU time than is shown for them."
+    return [Finding(text, rows=rows, remedy=before or UNLINKED_REMEDY, title=title)]
 
 
-def _launched_before(trace: Trace, loose: npt.NDArray[np.intp], gpu: npt.NDArray[np.intp]) -> str:
-    """Return what to do where all work without a launch ran before all other work; else ""."""
-    others = np.setdiff1d(gpu, loose)
-    end = int(trace.index.end[loose].max())
-    if not len(others) or end > int(trace.index.ts[others].min()):
+def _launched_before(record: Record, loose: npt.NDArray[np.intp], gpu: npt.NDArray[np.intp]) -> str:
+    """Return what to do about work that was launched before the recording; "" if it may not be.
+
+    It is that if it ran before all other work, and all launches by then have work in the trace.
+    """
+    trace, index = record.trace, record.trace.index
+    others, end = np.setdiff1d(gpu, loose), int(index.end[loose].max())
+    if WINDOW in record.metadata or not len(others) or end > int(index.ts[others].min()):
         return ""
-    return LAUNCHED_BEFORE.format(first=format_ns(end - trace.start_ns))
+    launches = np.flatnonzero(index.is_launch & index.matching(LAUNCHES) & (index.ts < end))
+    if not np.isin(launches, index.column("launch")[others]).all():
+        return ""
+    return LAUNCHED_BEFORE.format(first=format_ns(end - trace.start_ns)) + SYNCHRONISE
 
 
 MUCH_WITHOUT_OP = 0.1

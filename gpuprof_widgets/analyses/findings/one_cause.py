@@ -15,11 +15,9 @@ from gpuprof_widgets.analyses.host_states import CPU_OPS, LAUNCHING
 from gpuprof_widgets.analyses.idle import idle
 from gpuprof_widgets.trace.model import Record
 
-PARTS = (
-    *("short_kernels", "launch_bound", "optimizer_loops", "zeroed_gradients"),
-    *("broadcast_buffers", "loop_indexing"),
-)
-"""Rules on what the CPU does to launch work; and `critical_path`, if that is mostly the CPU's."""
+PARTS = (*("short_kernels", "launch_bound", "optimizer_loops", "broadcast_buffers"),)
+"""Rules that cost time of the GPU's gaps or of the CPU's path; also `critical_path`, if the CPU has
+most of it."""
 
 
 def with_parts(record: Record, findings: Iterable[Finding]) -> list[Finding]:
@@ -28,11 +26,16 @@ def with_parts(record: Record, findings: Iterable[Finding]) -> list[Finding]:
     That is where a GPU mostly waits for a CPU that prepares launches, and no other GPU works.
     """
     listed = list(findings)
-    whole = next((one for one in listed if one.rule == "device_idle"), None)
     device = _waits_for_launches(record)
-    if whole is None or device is None:
+    if device is None:
         return listed
-    because = f" It is part of why {gpu_name(device)} is idle: the CPU launches too slowly."
+    gpu = gpu_name(device)
+    on_idle = (one for one in listed if one.rule == "device_idle" and one.remedy)
+    whole = next((one for one in on_idle if one.title.startswith(f"{gpu} ")), None)
+    if whole is None:
+        return listed
+    gpu = gpu.replace("The", "the")
+    because = f" It is part of why {gpu} is idle: the CPU launches too slowly. Such parts overlap."
     on_cpu = bound_of(critical_path(record))[0] == CPU
     rules = (*PARTS, "critical_path") if on_cpu else PARTS
     parts: list[Finding] = []

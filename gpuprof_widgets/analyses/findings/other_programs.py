@@ -23,6 +23,7 @@ from gpuprof_widgets.analyses.findings.kernels import NO_SHAPES, TF32_REMEDY
 from gpuprof_widgets.analyses.findings.launches import BY_OPS, FUSE, GRAPH
 from gpuprof_widgets.analyses.findings.launches import REMEDY as LAUNCH_LESS
 from gpuprof_widgets.analyses.findings.memory import STALL_REMEDY
+from gpuprof_widgets.analyses.findings.missing_work import SYNCHRONISE
 from gpuprof_widgets.analyses.findings.missing_work import UNLINKED_REMEDY as OF_UNLINKED
 from gpuprof_widgets.analyses.findings.transfers import ONE_STREAM_REMEDIES as OF_STREAM
 from gpuprof_widgets.analyses.findings.transfers import PEER_REMEDY, PIN_REMEDY
@@ -141,6 +142,7 @@ CUDA_WORDS = {
     "own, beside compute (cudaMemcpyPeerAsync, NCCL).",
     STALL_REMEDY: "Allocate before the timed part and reuse buffers, or take them from a pool "
     "(cudaMallocAsync).",
+    SYNCHRONISE: "Call cudaDeviceSynchronize() right before recording.",
     OF_UNLINKED: "Either it was launched before the recording began (call cudaDeviceSynchronize() "
     "right before recording), or the recorder dropped the launches: then record a shorter part.",
     BY_NAME[ALLOCATING]: "memory is taken from the driver: allocate before the timed part and "

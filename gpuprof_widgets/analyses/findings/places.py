@@ -6,19 +6,24 @@ import re
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
+from importlib.util import find_spec
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuprof_widgets.analyses.columns import format_share
 from gpuprof_widgets.analyses.critical_path import path_times
+from gpuprof_widgets.analyses.findings.cpu_ops import cpu_calls
 from gpuprof_widgets.analyses.findings.finding import Finding, Rows, code, share_of
+from gpuprof_widgets.analyses.line_holders import TORCH
 from gpuprof_widgets.analyses.lines import CellLines, cell_lines
 from gpuprof_widgets.analyses.op_calls import calling_frame
 from gpuprof_widgets.analyses.owners import MODULE_FRAME, line_behind, line_of
+from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.links import itself_or_ancestor
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.pstats import BUILT_IN, function_place
+from gpuprof_widgets.trace.schema import NONE
 
 RULES_ON_OPS = ("cpu_ops", "critical_path", "gpu_ops")
 """Rules about all calls of an op: those behind which a forward op stands count for its line."""
@@ -33,21 +38,25 @@ RULES_ON_BOTH_PASSES = ("python_autograd", "recomputation")
 """Rules whose evidence lies in the backward pass too: the line to change is the forward's."""
 
 
-RULES_ON_CALLS = (
-    *RULES_ON_OPS,
-    *("synchronising", "pageable_copies", "needless_copies", "cpu_copies", "made_anew"),
-    *("growing_cat", "loop_indexing", "fp32_matmul"),
-)
-"""Rules whose evidence is all that costs: their time can be shared out among Python functions."""
+RULES_ON_CALLS = ("synchronising", "cpu_copies", "made_anew", "growing_cat", "loop_indexing")
+"""Rules whose evidence are the calls that take the time: one function may have most of it."""
 
 FUNCTIONS, FUNCTION_SHARE = 2, 0.25
-"""How many functions are named at most, and the least share of the evidence's time of each."""
+"""How many functions are named at most, and the least share of an op's time of each."""
 
-_PACKAGES = re.compile(r"^.*[/\\](?:site|dist)-packages[/\\]")
-_STDLIB = re.compile(
-    r".*[/\\]lib(?:64)?[/\\]python\d[\d.]*t?[/\\].*|.*[/\\]Python[\d.]+[/\\]Lib[/\\].*"
+MOSTLY = 0.5
+"""The least share of the time of other calls."""
+TIME = {
+    "critical_path": "of {op} on the critical path",
+    "cpu_ops": "of the self time of {op}",
+    "gpu_ops": "of the GPU time of {op}",
+}
+"""What the shares are of, by the rule."""
+
+_LIBRARIES = re.compile(
+    r"^.*[/\\](?:(?:site|dist)-packages|lib(?:64)?[/\\]python\d[\d.]*t?|Lib)[/\\]"
 )
-_PASSES_ON = frozenset({*sys.stdlib_module_names, "torch", "gpuprof_widgets"})
+_PASSES_ON = frozenset({"torch", "gpuprof_widgets", "IPython", "ipykernel"})
 """Packages whose functions are on the way from the code that can be changed to an op."""
 
 
@@ -55,7 +64,7 @@ def with_places(record: Record, findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings with where to look, which remedies name at their end.
 
     That is the cell's line with most of the evidence. Where no lines were recorded, but Python's
-    frames, it is the functions that cause a quarter of the evidence's time or more.
+    frames, it is the functions with a quarter of an op's time or more, or with most of the calls'.
     """
     trace, cell = record.trace, cell_lines(record.trace)
     if len(cell.row):
@@ -126,71 +135,120 @@ def _rows_of_op(trace: Trace, finding: Finding) -> Rows:
 
 
 def _with_functions(record: Record, finding: Finding) -> Finding:
-    if finding.rule not in RULES_ON_CALLS or not finding.rows or not finding.remedy:
+    if not finding.rows or not finding.remedy:
         return finding
-    trace, rows = record.trace, np.array(finding.rows)
-    rows = _rows_of_op(trace, finding) if finding.rule in RULES_ON_OPS else rows
-    time = _times(record, finding, rows)
-    frame = _frames_to_change(trace)[calling_frame(trace)[rows]]
-    known = frame >= 0
-    spent: dict[str, int] = {}
-    for name, ns in zip(_functions(trace, frame[known]), time[known].tolist(), strict=True):
-        spent[name] = spent.get(name, 0) + ns
-    shares = {name: share_of(ns, int(time.sum())) for name, ns in spent.items()}
-    named = sorted(shares, key=lambda name: -shares[name])[:FUNCTIONS]
-    named = [name for name in named if shares[name] >= FUNCTION_SHARE]
+    trace = record.trace
+    if finding.rule in RULES_ON_OPS:
+        rows = _rows_of_op(trace, finding)
+        shares = _shares(trace, rows, _times(record, finding, rows))
+        named = [(name, share) for name, share in shares if share >= FUNCTION_SHARE][:FUNCTIONS]
+        whose = TIME["gpu_ops" if trace.index.is_gpu[rows].all() else finding.rule]
+        whose = whose.format(op=code(costliest_op(trace, finding)))
+    elif finding.rule in RULES_ON_CALLS:
+        rows, whose = np.array(finding.rows), ""
+        shares = _shares(trace, rows, trace.index.dur[rows])
+        named = [(name, share) for name, share in shares if share >= MOSTLY][:1]
+    else:
+        return finding
     if not named:
         return finding
-    first, *others = [(name, format_share(shares[name])) for name in named]
-    also = "".join(f", and at {name}, {share}" for name, share in others)
-    sentence = f" Look at {first[0]}, which causes {first[1]} of it{also}."
-    return replace(finding, remedy=finding.remedy + sentence)
+    first, *others = [(name, format_share(share)) for name, share in named]
+    sentence = f" Look at {first[0]}" + (f", with {first[1]} {whose}" if whose else "")
+    sentence += "".join(f", and {name}, with {share}" for name, share in others)
+    return replace(finding, remedy=f"{finding.remedy}{sentence}.")
 
 
 def _times(record: Record, finding: Finding, rows: Rows) -> npt.NDArray[np.int64]:
-    """Return each slice's time in ns, for `critical_path` that of its work on the path."""
+    """Return the time (ns) of each call of the op that a finding is about.
+
+    GPU time if the calls are its GPU work, for `critical_path` the time of the call and of its work
+    on the path, else self time.
+    """
     index = record.trace.index
-    if finding.rule != "critical_path" or index.is_gpu[rows].all():
+    if index.is_gpu[rows].all():
         return np.asarray(index.dur[rows], np.int64)
+    if finding.rule == "cpu_ops":
+        own = np.zeros(len(index), np.int64)
+        calls = cpu_calls(record.trace)
+        own[calls["row"]] = calls["own_ns"]
+        return own[rows]
     selected = np.zeros(len(index), bool)
     selected[rows] = True
-    call = np.append(itself_or_ancestor(index.parent, selected), -1)
+    call = np.append(itself_or_ancestor(index.parent, selected), NONE)
     call[index.gpu] = call[index.launcher[index.gpu]]
     by_call = np.bincount(call[:-1] + 1, path_times(record), len(index) + 1)[1:]
     return np.asarray(by_call[rows], np.int64)
 
 
+def _shares(trace: Trace, rows: Rows, time: npt.NDArray[np.int64]) -> list[tuple[str, float]]:
+    """Return the functions that called these slices, with their shares of the time, most first.
+
+    A function is a frame's file, line and name, and the class of its module if it is its
+    ``forward``.
+    """
+    index = trace.index
+    frame = _frames_to_change(trace)[calling_frame(trace)[rows]]
+    known = frame >= 0
+    kind = np.append(index.name, NONE)[_module_of(trace)[frame[known]]]
+    pairs = np.stack([index.name[frame[known]], kind])
+    distinct, function = np.unique(pairs, axis=1, return_inverse=True)
+    spent: dict[tuple[str, int, str], int] = {}
+    by_function = np.bincount(function.reshape(-1), time[known], distinct.shape[1])
+    for (name, module), ns in zip(distinct.T.tolist(), by_function.tolist(), strict=True):
+        key = _function(index.names[name], index.names[module] if module >= 0 else "")
+        spent[key] = spent.get(key, 0) + int(ns)
+    total = int(time.sum())
+    order = sorted(spent, key=lambda key: -spent[key])
+    return [(_named(*key), share_of(spent[key], total)) for key in order]
+
+
+def _function(frame: str, module: str) -> tuple[str, int, str]:
+    """Return file, line and name of a frame; ``MLP.forward`` where it is a module's ``forward``."""
+    file, line, name = function_place(frame)
+    if module and name == "forward":
+        kind = re.sub(r"_[0-9]+$", "", module.removeprefix(MODULE_FRAME))
+        name = f"{kind}.{name}"
+    return file, line, name
+
+
+def _named(file: str, line: int, name: str) -> str:
+    basename = re.split(r"[/\\]", file)[-1]
+    return f"{code(name)} ({code(f'{basename}:{line}')})"
+
+
+@remembered
 def _frames_to_change(trace: Trace) -> npt.NDArray[np.int32]:
     """Return per slice the innermost frame around it outside torch and Python; the last is -1."""
     index = trace.index
     wanted = np.array([_can_be_changed(function_place(name)[0]) for name in index.names], bool)
     frames = index.on_tracks("python") & wanted[index.name]
-    return np.append(itself_or_ancestor(index.parent, frames), -1).astype(np.int32)
+    return np.append(itself_or_ancestor(index.parent, frames), NONE).astype(np.int32)
+
+
+@remembered
+def _module_of(trace: Trace) -> npt.NDArray[np.int32]:
+    """Return per slice the module whose method it may be: no other frame to change is between."""
+    index = trace.index
+    is_module = index.matching(re.compile(rf"{re.escape(MODULE_FRAME)}.*", re.DOTALL))
+    module = np.append(itself_or_ancestor(index.parent, is_module), NONE)[:-1]
+    caller = _frames_to_change(trace)[index.parent]
+    return np.where(module > caller, module, NONE).astype(np.int32)
 
 
 def _can_be_changed(file: str) -> bool:
     """Whether a file is neither of torch nor of Python, but of the user or a package of models."""
-    if file in (BUILT_IN, "") or file.startswith("<"):
+    if file in (BUILT_IN, "") or (file.startswith("<") and not file.startswith("<ipython-input")):
         return False
-    path = _PACKAGES.sub("", file)
-    if path == file and _STDLIB.fullmatch(file):
+    if TORCH.search(file):
         return False
-    return re.split(r"[/\\]", path)[0].removesuffix(".py") not in _PASSES_ON
+    first, *rest = re.split(r"[/\\]", _LIBRARIES.sub("", file))
+    package = first.removesuffix(".py")
+    return package not in _PASSES_ON and not _is_of_python(package, is_package=bool(rest))
 
 
-def _functions(trace: Trace, frames: npt.NDArray[np.int32]) -> list[str]:
-    """Return each frame as ```MLP.forward` (`model.py:12`)``, with its module's class if known."""
-    index = trace.index
-    is_module = index.matching(re.compile(rf"{re.escape(MODULE_FRAME)}.*", re.DOTALL))
-    around = np.append(itself_or_ancestor(index.parent, is_module), -1)
-    caller = _frames_to_change(trace)[index.parent[frames]]
-    functions = []
-    for frame, outer in zip(frames.tolist(), caller.tolist(), strict=True):
-        file, line, name = function_place(index.names[index.name[frame]])
-        module = int(around[frame])
-        if module >= 0 and module > outer and name == "forward":
-            kind = index.names[index.name[module]].removeprefix(MODULE_FRAME)
-            name = f"{re.sub(r'_[0-9]+$', '', kind)}.{name}"
-        basename = re.split(r"[/\\]", file)[-1]
-        functions.append(f"{code(name)} ({code(f'{basename}:{line}')})")
-    return functions
+def _is_of_python(name: str, *, is_package: bool) -> bool:
+    """Whether the standard library has such a module or package: `code.py`, but no `code/`."""
+    if name not in sys.stdlib_module_names:
+        return False
+    spec = find_spec(name) if is_package else None
+    return not is_package or (spec is not None and spec.submodule_search_locations is not None)

@@ -18,6 +18,10 @@ SORTS = (
     "sorts all elements each time: sort once at the end, insert into what is sorted (`bisect`), "
     "or sort a tensor (`torch.sort`)."
 )
+ELEMENTS = (
+    "makes or looks up one row or element at a time: take all values at once before the loop "
+    "(`frame.to_numpy()`)."
+)
 ADVICE = {
     "copy.deepcopy": "copies every object that it reaches, one by one: copy less often, or only "
     "what changes (a state dict: `{key: value.clone() for key, value in ...}`).",
@@ -29,6 +33,9 @@ ADVICE = {
     "`collections.deque`.",
     "list.sort": SORTS,
     "sorted": SORTS,
+    "pandas.core.series.__getitem__": ELEMENTS,
+    "pandas.core.indexing.__getitem__": ELEMENTS,
+    "pandas.core.frame.iterrows": ELEMENTS,
 }
 
 

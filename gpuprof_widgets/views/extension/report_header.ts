@@ -12,8 +12,8 @@ import {StoreGroup} from "./store_group"
 import {CARDS_CSS, jump, summary_cards, view_of, type Card} from "./summary_cards"
 import type {TraceStore} from "./trace_store"
 
-/** Number of findings that are not folded, as in the static part of a report. */
-const FIRST_FINDINGS = 5
+/** Number of findings that are not folded, and of rows with the parts of their causes, as in the static part of a report. */
+const FIRST_FINDINGS = 5, FIRST_ROWS = 7
 /** Height of the window (pixels) from which on the first finding is unfolded: below it the timeline would leave the screen. */
 const ROOMY = 880
 
@@ -31,8 +31,9 @@ export class ReportHeaderView extends PanelView {
     const has_costs = finding_lines.some(({cost}) => cost > 0)
     const actions: Actions = {show: (finding) => this.show(finding), show_line: (finding) => this.show_line(finding)}
     const items = finding_lines.map((finding, i) => finding_row(finding, actions, {is_open: i == 0 && is_roomy, has_costs}))
-    const findings = element("ul", {class: "findings", "aria-label": "Findings"}, ...items.slice(0, FIRST_FINDINGS))
-    const more = element("div", {class: "more"}, ...this.folded(items.slice(FIRST_FINDINGS)), ...this.note_list())
+    const shown = first_rows(finding_lines)
+    const findings = element("ul", {class: "findings", "aria-label": "Findings"}, ...items.slice(0, shown))
+    const more = element("div", {class: "more"}, ...this.folded(items.slice(shown)), ...this.note_list())
     return [...title, cards, ...this.remark_list(), findings, more]
   }
 
@@ -175,6 +176,12 @@ export class GroupHeader extends ReportHeader {
       notes: [List(Str), []],
     }))
   }
+}
+
+/** How many rows are not folded: the parts of a cause hide no other finding. */
+function first_rows(findings: FindingLine[]): number {
+  const wholes = findings.flatMap(({is_part}, row) => is_part == true ? [] : [row])
+  return Math.min(wholes[FIRST_FINDINGS] ?? findings.length, FIRST_ROWS)
 }
 
 const HEADER_CSS = `
