@@ -251,24 +251,6 @@ def test_a_part_of_a_recording_does_not_tell_what_was_before_it() -> None:
     assert said(record)["unlinked"].remedy.startswith("Either it was launched before")
 
 
-def test_a_wait_for_work_from_before_the_recording_is_not_the_runs() -> None:
-    """The same wait for work that the run has launched is."""
-    for launched, told in ((None, False), (1, True)):
-        rows = [
-            op("aten::mm", ts=0, dur=MS),
-            runtime("cudaLaunchKernel", ts=0, dur=10),
-            kernel("gemm", ts=20, dur=20 * MS, launched_by=launched),
-            runtime("cudaDeviceSynchronize", ts=MS, dur=20 * MS),
-            op("aten::mm", ts=30 * MS, dur=20 * MS),
-            runtime("cudaLaunchKernel", ts=31 * MS, dur=10),
-            kernel("gemm", ts=32 * MS, dur=20 * MS, launched_by=5),
-        ]
-        given = [row for row in rows if launched or row is not rows[1]]
-        if not launched:
-            given[-1] = kernel("gemm", ts=32 * MS, dur=20 * MS, launched_by=4)
-        assert ("synchronising" in said(trace_of(*given))) == told
-
-
 def test_a_cuda_program_is_told_in_cudas_words() -> None:
     record = trace_of(
         runtime("cudaLaunchKernel", ts=0, dur=10),

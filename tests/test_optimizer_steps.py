@@ -13,8 +13,8 @@ from tests.traces import Row, annotation, cell_line, kernel, op, trace_of
 
 MS = 1_000_000
 ADVICE = (
-    "Pass `fused=True` to `Adam`: one op then updates all tensors, on the CPU too (since PyTorch "
-    "2.4)."
+    "It updates one tensor after the other, 20 ops in a step: pass `fused=True` to `Adam`, and one "
+    "op updates all (on the CPU too since PyTorch 2.4)."
 )
 
 
@@ -71,4 +71,5 @@ optimizer.step()"""
     told = advice_on_step(
         record, np.flatnonzero(lines & record.trace.index.in_category("cell_line"))
     )
-    assert told == ("" if fused else ADVICE.replace("Adam", kind))
+    assert bool(told) is not fused
+    assert f"pass `fused=True` to `{kind}`" in told or fused

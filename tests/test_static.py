@@ -577,3 +577,15 @@ def test_the_picture_shows_ops_below_deep_modules() -> None:
     timeline = image[TIMELINE.top : TIMELINE.bottom, TIMELINE.left : TIMELINE.right]
     blue = np.abs(timeline - channels(KINDS["CPU op"][0])).sum(axis=2) < 120
     assert blue.sum() > 5_000
+
+
+def test_parts_of_a_cause_hide_no_other_finding() -> None:
+    """They are shown as well, up to seven findings in all."""
+    whole, part = Finding("Whole."), Finding("Part.", part_of="device_idle")
+    others = [Finding(f"Finding {i}.") for i in range(6)]
+    for summary in (html_summary, text_summary):
+        for parts, shown in ((0, 4), (1, 4), (2, 4), (3, 3)):
+            words = summary([whole, *[part] * parts, *others], [], all_in="run.findings()")
+            assert words.count("Part.") == parts
+            assert [i for i in range(6) if f"Finding {i}." in words] == list(range(shown))
+            assert f"{6 - shown} more findings: run.findings() has all of them" in words

@@ -86,14 +86,15 @@ def advice_on_step(record: Record, rows: npt.NDArray[np.intp], *, least_ops: int
     if 2 * int(index.dur[steps].sum()) <= int(index.dur[rows].sum()):
         return ""
     within[rows], within[steps] = False, True
-    ops = index.is_op & (links.nearest_ancestor(index.parent, within) >= 0)
+    ops = index.is_op & np.append(within, False)[index.parent]
     of_kinds = kinds(record.trace, STEP, steps.astype(np.int32))
     if np.count_nonzero(ops) < least_ops * len(steps) or (ops & index.matching(ON_MANY)).any():
         return ""
     if not set(of_kinds) <= set(FUSED_ON_CPU):
         return ""
     named = " and ".join(code(kind) for kind in of_kinds)
+    each = round(np.count_nonzero(ops) / len(steps))
     return (
-        f"Pass `fused=True` to {named}: one op then updates all tensors, on the CPU too (since "
-        "PyTorch 2.4)."
+        f"It updates one tensor after the other, {each:,} ops in a step: pass `fused=True` to "
+        f"{named}, and one op updates all (on the CPU too since PyTorch 2.4)."
     )

@@ -28,7 +28,7 @@ from gpuprof_widgets.analyses.findings.finding import (
     statement,
     table_range,
 )
-from gpuprof_widgets.analyses.findings.slow_functions import advice_on
+from gpuprof_widgets.analyses.findings.slow_functions import advice_on, known_names
 from gpuprof_widgets.analyses.gpu_work import open_ns
 from gpuprof_widgets.analyses.lines import line_that_holds, lines, lines_counted_for
 from gpuprof_widgets.analyses.python_calls import function_labels, is_cell, is_user_code
@@ -196,8 +196,10 @@ def _in_calls(record: Record, calls: int) -> str:
 def _subject(record: Record, top: pd.Series) -> str:
     if _is_body(top):
         return CELL_BODY
-    name = function_name(function_labels(top.to_frame().T)[0])
-    is_built_in = top["file"] == BUILT_IN and record.metadata.get(LANGUAGE) is None
+    function, in_python = top.to_frame().T, record.metadata.get(LANGUAGE) is None
+    is_users = not in_python or is_user_code(function)[0]
+    name = function_name(function_labels(function)[0]) if is_users else known_names(function)[0]
+    is_built_in = top["file"] == BUILT_IN and in_python
     kind = "built-in function" if is_built_in else function_kind(record)
     return f"The {kind} {code(name)}"
 
