@@ -100,8 +100,7 @@ def synchronising(
     table = table[table["kind"] == "synchronise"]
     table = table.assign(cost_ns=wait_costs(record.trace, table))
     of_backward = forward_of(record.trace)[table["row"]] >= 0
-    not_the_runs = _is_profilers(record, table) | _is_for_earlier_work(record.trace, table)
-    table = table[~of_backward & ~not_the_runs]
+    table = table[~of_backward & ~_is_profilers(record, table)]
     groups = [group for _, group in table.groupby(["op_name", "name"], sort=False)]
     run, least = run_ns(record), synchronising_share
     long = [group for group in groups if share_of(group["dur_ns"].sum(), run) >= least]
@@ -114,19 +113,6 @@ def _is_profilers(record: Record, table: pd.DataFrame) -> Any:
     index = record.trace.index
     ended = index.end[index.is_op & (index.column("count") > 0)]
     return (table["op"] < 0) & (table["start_ns"] >= ended.max(initial=0)) & (len(ended) > 0)
-
-
-def _is_for_earlier_work(trace: Trace, table: pd.DataFrame) -> Any:
-    """Whether a wait ended before all work whose launch is known, but other work ran meanwhile.
-
-    That is work launched before the recording (`missing_work`): the run does not wait like that.
-    """
-    index, gpu = trace.index, trace.index.gpu
-    is_known = index.launcher[gpu] >= 0
-    known, earlier = gpu[is_known], gpu[~is_known]
-    first = index.ts[known].min(initial=trace.end_ns)
-    had_other_work = len(earlier) > 0 and index.ts[earlier].min(initial=trace.end_ns) < first
-    return (table["start_ns"] + table["dur_ns"] <= first) & had_other_work & (len(known) > 0)
 
 
 def _finding(record: Record, group: pd.DataFrame) -> Finding:
