@@ -168,8 +168,8 @@ def test_where_the_cpu_bounds_the_run_it_says_what_the_kernels_would_save() -> N
 def test_of_a_busy_gpu_only_its_own_work_counts() -> None:
     """Of the op with the larger kernel, less what its launch and that of the other one take."""
     (said,) = critical_path_bound(gpu_bound())
-    assert "The run is bound by the GPU's compute: 98 % of its critical path." in said.text
-    assert said.title == "The run waits for `aten::mm` 70 % of the time"
+    assert "The run is bound by the GPU: 98 % of its critical path." in said.text
+    assert said.title == "The GPU bounds the run, `aten::mm` for 70 %"
 
 
 def test_of_the_op_that_a_busy_gpu_works_for_most_one_finding_says_all() -> None:
@@ -181,7 +181,7 @@ def test_of_the_op_that_a_busy_gpu_works_for_most_one_finding_says_all() -> None
     assert said.rows == on_gpu.rows
     assert said.remedy.startswith(on_gpu.remedy)
     (path,) = critical_path_bound(gpu_bound(), gpu_op_share=0.9)
-    assert path.text.startswith("The run is bound by the GPU's compute")
+    assert path.text.startswith("The run is bound by the GPU")
     assert path.remedy.startswith(
         "Of the kernels and copies `gemm` would save most if it cost nothing: 68 % (680 ns). "
         "Compute less"
@@ -201,7 +201,7 @@ def half_gpu_bound(python: int) -> Record:
 def test_of_a_run_bound_by_the_gpu_it_says_what_is_the_cpu_s() -> None:
     """It is as much of the run as the GPU was idle, waiting for the CPU."""
     (said,) = critical_path_bound(half_gpu_bound(250))
-    assert "The run is bound by the GPU's compute: 75 % of its critical path." in said.text
+    assert "The run is bound by the GPU: 75 % of its critical path." in said.text
     assert "But 25 % of the path is the CPU's" in said.remedy
     (said,) = critical_path_bound(half_gpu_bound(49))
     assert "CPU" not in said.remedy

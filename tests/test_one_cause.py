@@ -120,6 +120,34 @@ def test_a_gpu_that_waits_for_python_has_no_parts() -> None:
     assert not any(finding.part_of for finding in findings(trace_of(*rows)))
 
 
+def test_what_bounds_a_run_on_the_gpu_is_no_part() -> None:
+    """The GPU waits for launches at first; then it computes for six times as long."""
+    rows = launching(60, gpu=1000, calls=2)
+    for number in range(12):
+        start = 600 * MS + number * MS
+        rows += [op(f"aten::conv{number}", ts=start, dur=MS)]
+        rows.append(runtime("cudaLaunchKernel", ts=start, dur=MS // 25))
+        began = 601 * MS + number * 300 * MS
+        rows.append(kernel(f"conv{number}", ts=began, dur=300 * MS, launched_by=len(rows) - 1))
+    told = {finding.rule: finding for finding in findings(trace_of(*rows))}
+    assert told["short_kernels"].part_of == "device_idle"
+    assert told["critical_path"].cost_ns < told["device_idle"].cost_ns
+    assert not told["critical_path"].part_of
+
+
+def test_after_its_last_work_a_gpu_waits_for_no_launches() -> None:
+    rows = [*launching(10, gpu=1000), op("aten::mul", ts=100 * MS, dur=400 * MS)]
+    told = {finding.rule: finding for finding in findings(trace_of(*rows))}
+    assert told["critical_path"].cost_ns < told["device_idle"].cost_ns
+    assert not told["critical_path"].part_of
+
+
+def test_a_gpu_that_is_said_to_be_busy_has_no_parts() -> None:
+    told = findings(trace_of(*launching(60, gpu=1000, calls=2)), device_idle_share=1.0)
+    assert "GPU 0 is busy nearly all the time" in [finding.title for finding in told]
+    assert not any(finding.part_of for finding in told)
+
+
 def test_two_gpus_have_no_parts() -> None:
     """Which of them waits for which launches is another question."""
     rows = launching(30, gpu=1000, calls=2)

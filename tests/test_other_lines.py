@@ -10,6 +10,7 @@ from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.analyses.findings.lines import other_lines
 from gpuprof_widgets.trace.model import Record
 from tests.counted import Tree, record_of
+from tests.traces import annotation, calls_of, cell_line, kernel, runtime, trace_of
 
 MS = 1_000_000
 COUNT = "<method 'count' of 'list' objects>"
@@ -80,3 +81,25 @@ def test_a_line_beyond_the_limit_is_not_told_of() -> None:
     cells = [{"label": "Cell [3]", "source": "", "beyond_limit": [5]}]
     limited = replace(record, metadata={**record.metadata, "lines": {"limit": 10, "cells": cells}})
     assert other_lines(limited) == []
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_line_that_waits_for_the_gpu_is_not_told_of(waits: bool) -> None:
+    """Its function takes long because of that."""
+    functions = [(None, "<module>", 1, 880 * MS), ("<module>", "score", 1, 20 * MS)]
+    calls = calls_of(*functions, ("score", COUNT, 10, 100 * MS))
+    in_cell = (calls.functions["name"] == "<module>").map({True: "Cell [3]", False: None})
+    file = in_cell.where(in_cell.notna(), calls.functions["file"]).astype(object)
+    rows = [
+        annotation("Cell [3]", ts=0, dur=1000 * MS),
+        cell_line(4, CODE[4], ts=0, dur=800 * MS),
+        runtime("cudaLaunchKernel", ts=790 * MS, dur=MS),
+        kernel("gemm", ts=795 * MS, dur=100 * MS, launched_by=2),
+        cell_line(5, CODE[5], ts=800 * MS, dur=120 * MS),
+        cell_line(6, CODE[6], ts=920 * MS, dur=80 * MS),
+    ]
+    if waits:
+        rows.append(runtime("cudaStreamSynchronize", ts=801 * MS, dur=95 * MS))
+    calls = replace(calls, functions=calls.functions.assign(file=file))
+    record = trace_of(*rows, label="Cell [3]", calls=calls)
+    assert len(other_lines(record)) == (not waits)

@@ -140,9 +140,8 @@ BROADCASTING = frozenset(
 """What DDP does with its buffers before the forward pass (c10d::broadcast_coalesced): it flattens
 them, sends them, and copies what came back into each."""
 BROADCAST_BUFFERS_REMEDY = (
-    "Pass `broadcast_buffers=False` to DistributedDataParallel, if the ranks' buffers may differ "
-    "(as running statistics of batch norm may: save those of one rank) or are equal anyway "
-    "(SyncBatchNorm)."
+    "Pass `broadcast_buffers=False` to DistributedDataParallel: each rank then keeps buffers of "
+    "its own, such as the running statistics of batch norm (equal anyway with SyncBatchNorm)."
 )
 
 

@@ -34,7 +34,7 @@ from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import BACKWARD
 from gpuprof_widgets.trace.schema import NONE
 
-CPU, GPU = "the CPU", "the GPU's compute"
+CPU, GPU = "the CPU", "the GPU"
 BOUNDS = {
     CPU: ("python", "cpu op", "runtime"),
     GPU: ("compute",),
@@ -110,6 +110,8 @@ def critical_path_bound(
         if in_stalls
         else f"The run waits for {code(op['name'])} on the CPU: {format_share(saved)}"
         if bound == CPU
+        else f"The GPU bounds the run, {code(op['name'])} for {format_share(saved)}"
+        if bound == GPU
         else f"The run waits for {code(op['name'])} {format_share(saved)} of the time"
     )
     for on_gpu in gpu_ops(record, gpu_op_share=gpu_op_share) if bound == GPU else []:

@@ -71,7 +71,7 @@ def unanswered_launches(trace: Trace) -> npt.NDArray[np.intp]:
 
 LAUNCHED_BEFORE = (
     "It was launched before the recording began, for it ran in the first {first}, before all work "
-    "whose launch is known: select the time after it. "
+    "whose launch is known: select the time after it by dragging. "
 )
 SYNCHRONISE = "Call torch.cuda.synchronize() right before recording."
 UNLINKED_REMEDY = (
