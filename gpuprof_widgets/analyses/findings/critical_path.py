@@ -47,6 +47,13 @@ BOUNDS = {
 IN_16_BITS = "compute in 16 instead of 32 bits, "
 OF_16_BITS = re.compile(r"[bhf]f?16|bfloat16|half|hgemm|s16816|e4m3|e5m2|fp8", re.IGNORECASE)
 """In names of kernels that compute in 16 bits or fewer."""
+STALLS, OTHERWISE = "stalls", "otherwise"
+TITLES = {
+    STALLS: "The CPU stalls in {op}, which the run waits for",
+    CPU: "The run waits for {op} on the CPU: {share}",
+    GPU: "The GPU bounds the run, {op} for {share}",
+    OTHERWISE: "The run waits for {op} {share} of the time",
+}
 REMEDIES = {
     CPU: "Give it less to do: fewer, larger ops (torch.compile, fused or foreach variants), CUDA "
     "graphs, or a larger batch.",
@@ -105,15 +112,8 @@ def critical_path_bound(
         f"({format_ns(op['saved_ns'])}) shorter.{in_stalls}"
     )
     cost, saved = int(op["saved_ns"]), float(op["saved_share"])
-    title = (
-        f"The CPU stalls in {code(op['name'])}, which the run waits for"
-        if in_stalls
-        else f"The run waits for {code(op['name'])} on the CPU: {format_share(saved)}"
-        if bound == CPU
-        else f"The GPU bounds the run, {code(op['name'])} for {format_share(saved)}"
-        if bound == GPU
-        else f"The run waits for {code(op['name'])} {format_share(saved)} of the time"
-    )
+    title = TITLES[STALLS if in_stalls else bound if bound in TITLES else OTHERWISE]
+    title = title.format(op=code(op["name"]), share=format_share(saved))
     for on_gpu in gpu_ops(record, gpu_op_share=gpu_op_share) if bound == GPU else []:
         if costliest_op(record.trace, on_gpu) == op["name"]:
             text = f"{on_gpu.text} {text}"
