@@ -86,7 +86,7 @@ def _on_the_way(record: Record, device: int) -> Intervals:
 
 
 def main_cause(record: Record, gaps: pd.DataFrame) -> str:
-    """Return the cause of most of the idle time: a key of `WHEN`."""
+    """Return the cause of most of the idle time: a key of `gpu_idle.WHEN`."""
     device = int(gaps["device"].iloc[0])
     cause = idle_cause(record, device)
     if cause.name == HOST:
@@ -97,7 +97,7 @@ def main_cause(record: Record, gaps: pd.DataFrame) -> str:
 
 
 def segments_of_cause(record: Record, gaps: pd.DataFrame, cause: str) -> Intervals:
-    """Return the idle time of a cause (a key of `WHEN`): the breakdown's where it has a class.
+    """Return the idle time of a cause (a key of `gpu_idle.WHEN`): that of its class, if it has one.
 
     The usual latency of a launch counts for launching, not as queued work. Time before the first
     and after the last work is that, whatever the CPU did.

@@ -15,7 +15,7 @@ from gpuprof_widgets.analyses.host_states import CPU_OPS, LAUNCHING
 from gpuprof_widgets.analyses.idle import idle
 from gpuprof_widgets.trace.model import Record
 
-PARTS = (*("short_kernels", "launch_bound", "optimizer_loops", "broadcast_buffers"),)
+PARTS = ("short_kernels", "launch_bound", "optimizer_loops", "broadcast_buffers")
 """Rules that cost time of the GPU's gaps or of the CPU's path; also `critical_path`, if the CPU has
 most of it."""
 

@@ -1,4 +1,4 @@
-"""Optimizers that update one tensor after the other."""
+"""Finding and advice on optimizers that update one tensor after the other."""
 
 from __future__ import annotations
 
