@@ -45,7 +45,7 @@
             if (el.matches("button, input, select, dialog, kbd")) add_border(el)
             const style = getComputedStyle(el)
             if (el.matches(".swatch")) add_fill(el, [style.backgroundColor, style.boxShadow])
-            if (el.matches(".part")) add_fill(el, [style.backgroundColor, style.borderTopWidth == "1px" ? style.borderTopColor : style.backgroundColor])
+            if (el.matches(".bars .part")) add_fill(el, [style.backgroundColor, style.borderTopWidth == "1px" ? style.borderTopColor : style.backgroundColor])
             if (el.matches("td.change[style]")) add_fill(el, [style.getPropertyValue("--change")])
         }
     }

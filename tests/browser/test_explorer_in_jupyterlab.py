@@ -87,7 +87,7 @@ GPU_CELLS = [
     "ipywidgets.dlink((explorer, 'metric'), (label, 'value'), str)\n"
     "label",
     "explorer.metric = 'cpu'",
-    "explorer.show(explorer.findings()[1])",
+    "explorer.show(explorer.findings()[2])",
 ]
 REPORT_SENT = re.compile(rb'"report": ?"')
 """What a message with a report's script names, and no other message to the page."""
