@@ -20,9 +20,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gpuprof_widgets
 from gpuprof_widgets import Profile
-from notebooks.simulated_gpu import ImaginaryGpu, simulate
 from tests.everyday import CELLS, Everyday
 from tests.shells import loaded
+from tests.simulated_gpu import ImaginaryGpu, simulate
 
 FOLDER = Path(__file__).parents[1] / "tests" / "data" / "recorded"
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import distributed
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset, IterableDataset, default_collate, get_worker_info
 
 ITEM_S = 0.004
@@ -140,3 +141,15 @@ def sum_on_gpu(rank: int) -> None:
     value = torch.ones(1024, device="cuda")
     distributed.all_reduce(value)
     assert value.mean().item() == distributed.get_world_size()
+
+
+def train_on_gpu(rank: int) -> None:
+    """Two steps of a rank that reduces its gradients with the others, if there are any."""
+    torch.manual_seed(0)
+    model = DistributedDataParallel(torch.nn.Linear(2048, 2048).cuda())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.ones(1024, 2048, device="cuda")).sum().backward()
+        optimizer.step()
+    torch.cuda.synchronize()

@@ -280,7 +280,7 @@ def test_a_real_wait_of_463_ms_was_for_nothing_that_the_gpu_did(shared: Shared) 
 
 
 def test_the_wait_for_the_last_result_is_not_to_be_left_out() -> None:
-    """What begins after it is held up; an op that reads a result does so in every step."""
+    """What begins after it is held up, and a result that is read twice could be read once."""
     rows = [
         runtime("cudaLaunchKernel", ts=0, dur=10),
         kernel("gemm", ts=10, dur=9 * MS, launched_by=0),
@@ -290,7 +290,12 @@ def test_the_wait_for_the_last_result_is_not_to_be_left_out() -> None:
     more = [*rows, kernel("gemm", ts=9600 * US, dur=MS, launched_by=3)]
     assert "remove the call" in said(trace_of(*more))["synchronising"].remedy
     reading = [*rows, op("aten::item", ts=15, dur=9 * MS + 10)]
-    assert "Read results less often" in said(trace_of(*reading))["synchronising"].remedy
+    assert "No GPU work came after this call" in said(trace_of(*reading))["synchronising"].remedy
+    again = [
+        runtime("cudaDeviceSynchronize", ts=9300 * US, dur=100 * US),
+        op("aten::item", ts=9290 * US, dur=120 * US),
+    ]
+    assert "Read results less often" in said(trace_of(*reading, *again))["synchronising"].remedy
 
 
 def test_what_was_sent_before_the_result_arrived_is_no_round_trip(shared: Shared) -> None:

@@ -194,7 +194,10 @@ def test_calls_of_the_driver_and_failures_are_allocator_events() -> None:
     assert record.trace.args["Device Free"].tolist() == [12]
     assert memory_curve(record)["reserved_bytes"].tolist() == [2 * 2**20, 2 * 2**20]
     texts = [finding.text for finding in Profile(record.trace, None, record.metadata).findings()]
-    assert "`train.py:12(step)` asked GPU 0 for 1.00 TiB and it was out of memory." in texts
+    assert (
+        "`train.py:12(step)` asked GPU 0 for 1.00 TiB and it was out of memory: 12 B were free."
+        in texts
+    )
 
 
 def test_annotations_are_regions_that_own_what_is_allocated_in_them() -> None:

@@ -273,21 +273,29 @@ def test_table_of_several_threads_equals_key_averages(tmp_path: Path) -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_gpu_times_equal_those_of_key_averages(tmp_path: Path) -> None:
-    """Ops and kernels; runtime calls and GPU-side annotations are counted otherwise there."""
+    """Ops and kernels; runtime calls and GPU-side annotations are counted otherwise there.
+
+    Torch also counts kernels a second time for what CUDA and the recording did amid their launch.
+    """
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
         left = torch.randn(500, 500, device="cuda", requires_grad=True)
         for _ in range(5):
             (left @ left).relu().sum().backward()
         torch.cuda.synchronize()
     profiler.export_chrome_trace(str(tmp_path / "trace.json"))
-    table = operators(load(tmp_path / "trace.json"))
-    columns = ["calls", "cpu_total_ns", "device_total_ns", "device_self_ns"]
+    record = load(tmp_path / "trace.json")
+    table = operators(record)
     assert table.attrs[SELF_TIMES]["GPU"] == printed_totals(profiler.key_averages())["CUDA"]
     ours = table[table["category"].isin(["cpu_op", "kernel", "gpu_memcpy", "gpu_memset"])]
     wanted = {row["name"]: row for row in torchs_rows(profiler.key_averages())}
+    amid = set(record.trace.slices.query("category == 'overhead'")["name"])
+    twice = sum(wanted[name]["device_self_ns"] for name in amid)
     assert (ours["device_self_ns"] > 0).any()
     for row in ours.to_dict("records"):
-        assert [row[c] for c in columns] == [wanted[row["name"]][c] for c in columns]
+        theirs = wanted[row["name"]]
+        for column in ("calls", "cpu_total_ns", "device_self_ns"):
+            assert row[column] == theirs[column]
+        assert 0 <= theirs["device_total_ns"] - row["device_total_ns"] <= twice
 
 
 def test_recordings_hold_what_the_comparison_is_about(run: Run, stacked: Run) -> None:

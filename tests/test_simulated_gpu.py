@@ -1,4 +1,4 @@
-"""The simulated GPU of the sixth notebook: its truth is known, and the analyses find it."""
+"""The simulated GPU: its truth is known, and the analyses find it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gpuprof_widgets import Profile
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.options import Options
-from notebooks.simulated_gpu import LABEL, ImaginaryGpu, simulate
+from tests.simulated_gpu import LABEL, ImaginaryGpu, simulate
 from tests.traces import Row, annotation, op, trace_of
 
 US = 1_000

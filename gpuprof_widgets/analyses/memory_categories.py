@@ -10,7 +10,9 @@ rules decide, the first that applies:
 4. what an optimizer's step left behind is "optimizer state" (SGD's momentum buffers are cloned in
    the first step: ``torch/optim/sgd.py``);
 5. of what was allocated in a backward pass, "gradients" outlive the pass (``AccumulateGrad`` keeps
-   them: ``torch/csrc/autograd/functions/accumulate_grad.h``), the rest is "autograd detail";
+   them: ``torch/csrc/autograd/functions/accumulate_grad.h``), the rest is "autograd detail", and so
+   are blocks of the size of cuBLAS's workspaces that a matrix product keeps and nobody was seen to
+   hold, where gradients were seen (``aten/src/ATen/cuda/CublasHandlePool.cpp``);
 6. what the DataLoader's fetch left behind, and copies to another device or type made outside of any
    module, are "inputs";
 7. what was allocated in a module, or in an op that a backward op belongs to, and lived when the
@@ -79,6 +81,9 @@ CATEGORIES = (
 )
 """In the order in which a plot stacks them, the longest-lived at the bottom."""
 
+MATRIX_PRODUCTS = re.compile(r"aten::(mm|addmm|bmm|baddbmm|addmv|_scaled_mm)(_out)?")
+WORKSPACE_BYTES = (2**25, 2**23 + 2**17)
+"""Of a workspace of cuBLAS on Hopper and on other GPUs, which torch keeps per thread and stream."""
 OPTIMIZER_STEP = re.compile(r"Optimizer\.step#.*")
 COPIES = re.compile(r"aten::(to|_to_copy|pin_memory|cuda)")
 FOREVER = np.iinfo(np.int64).max
@@ -126,6 +131,8 @@ def categories(record: Record, events: MemoryEvents, pieces: Blocks) -> tuple[Te
     else:
         category = _by_rules(trace, events, pieces)
     held = seen(trace, events, pieces, HELD_AS)
+    if (held == GRADIENTS).any():
+        category[(category == GRADIENTS) & _are_workspaces(trace, events, pieces)] = AUTOGRAD_DETAIL
     category = np.where(held != "", held, category)
     of_torch = seen(trace, events, pieces, TORCH_CATEGORY)
     by = np.where(of_torch != "", "torch", "rules").astype(object)
@@ -165,6 +172,14 @@ def _by_rules(trace: Trace, events: MemoryEvents, pieces: Blocks) -> Texts:
     category[where.ended <= where.scope_end] = TEMPORARIES
     category[pieces.begin < 0] = BEFORE
     return category
+
+
+def _are_workspaces(trace: Trace, events: MemoryEvents, pieces: Blocks) -> Mask:
+    """Return which blocks matrix products allocated at the size of a workspace of cuBLAS."""
+    row = np.where(pieces.begin >= 0, events.row[pieces.begin], NONE)
+    op = np.append(trace.slices["parent"].to_numpy(), NONE)[row]
+    product = np.append(trace.index.matching(MATRIX_PRODUCTS), False)[op]
+    return np.asarray(product & np.isin(events.size[pieces.begin], WORKSPACE_BYTES))
 
 
 class _Lifetimes:

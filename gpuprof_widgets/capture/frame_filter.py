@@ -29,6 +29,7 @@ _COUNTED = ["calls", "primitive_calls", "self_ns", "total_ns"]
 _PACKAGE = str(Path(__file__).parent.parent)
 _BUILTIN = "~"
 _DEVICE_CATEGORIES = (*GPU_CATEGORIES, "gpu_user_annotation")
+_OF_THE_WAIT = ("cuda_sync", "overhead")
 
 # In traces torch shortens paths by sys.path, so frames are known by the tail of their file's path.
 _AROUND_USER_CODE = re.compile(
@@ -233,7 +234,8 @@ def without_profiler_slices(
     """Return the trace of what ran in the region of that name, the user's code.
 
     It loses our frames, frames that were open before, and what the region's thread did outside the
-    region (our wait for the device); work that a device finishes later stays. In a notebook it also
+    region (our wait for the device, with what the recording and CUDA noted of it); work that a
+    device finishes later stays. In a notebook it also
     loses the frames of threads that existed before, unless they ran an op or code of a cell in
     ``cells``.
     """
@@ -246,6 +248,7 @@ def without_profiler_slices(
     ts, track = slices["ts"].to_numpy(), slices["track"].to_numpy()
     ended = ts + slices["dur"].to_numpy()
     removed = (track == region["track"]) & ((ts < begin) | (ts >= end))
+    removed |= slices["category"].isin(_OF_THE_WAIT).to_numpy() & (ts >= end)
     removed |= (
         ~slices["category"].isin(_DEVICE_CATEGORIES).to_numpy() & (ended <= begin) & (ts < begin)
     )

@@ -218,12 +218,16 @@ _BUILTIN = re.compile(r"<(?:built-in )?(?:method|function) (?P<name>[\w.]+)>")
 _OWNERS = {"TensorBase": "Tensor.", "Tensor": "Tensor.", "type": "torch."}
 
 
+_COMPILED_GRAPH = re.compile(r"## Call (CompiledFxGraph \w{6})\w* ##")
+"""What torch calls a compiled graph; six of some fifty letters of its hash tell it from others."""
+
+
 def code(name: str) -> str:
     """Put a name in backticks; C++ kernels lose namespace, template arguments and parameters.
 
     A backtick of the name's own, which would end it too early, becomes an apostrophe.
     """
-    short = name
+    short = _COMPILED_GRAPH.sub(r"\1", name)
     if "<" in name or name.startswith("void "):
         readable = _UNNAMED.sub("", name)
         if match := _SIGNATURE.match(readable):

@@ -15,7 +15,7 @@ from gpuprof_widgets.analyses.breakdown import (
     breakdown,
     breakdown_segments,
 )
-from gpuprof_widgets.analyses.cold_start import cold_spans
+from gpuprof_widgets.analyses.cold_start import cold_spans, paid_once, recording_time
 from gpuprof_widgets.analyses.findings.finding import LATENCY_NS
 from gpuprof_widgets.analyses.gpu_work import device_busy
 from gpuprof_widgets.analyses.host_states import CPU_OPS, LAUNCHING, OTHER, PYTHON, RUNTIME
@@ -32,8 +32,10 @@ COLD = "first calls"
 """Ops, launches or other calls in which the CPU loads libraries and kernels."""
 DELAYS = (PYTHON, CPU_OPS, RUNTIME, LAUNCHING)
 """What the CPU did that launches too late."""
+RECORDING = "recording"
+"""The recording asked for memory, in a launch or the op that was to launch."""
 COLD_KINDS = (CPU_OPS, RUNTIME, LAUNCHING)
-"""What first calls can be: ops, calls of the runtime or launches."""
+"""What first calls can be, and what the recording holds up: ops, calls of the runtime, launches."""
 BETWEEN = "between ops"
 """Cause where the CPU was late and the trace does not show why (see `host_states.ran_python`)."""
 EDGES = ("start", "end")
@@ -66,7 +68,9 @@ def idle_cause(record: Record, device: int) -> IdleCause:
     times[LAUNCHING] += on_the_way
     late = {name: times.pop(name) for name in DELAYS}
     cold = {name: cold_ns(record, device, name) for name in COLD_KINDS}
-    late = {name: late[name] - cold.get(name, 0) for name in late} | {COLD: sum(cold.values())}
+    own = {name: _recording_ns(record, device, name) for name in COLD_KINDS}
+    late = {name: late[name] - cold.get(name, 0) - own.get(name, 0) for name in late}
+    late |= {COLD: sum(cold.values()), RECORDING: sum(own.values())}
     causes = {HOST: sum(late.values()), **times}
     cause = max(causes, key=lambda name: causes[name])
     delayed_by = max(late, key=lambda name: late[name])
@@ -103,11 +107,14 @@ def segments_of_cause(record: Record, gaps: pd.DataFrame, cause: str) -> Interva
     and after the last work is that, whatever the CPU did.
     """
     device = int(gaps["device"].iloc[0])
-    if cause == COLD:
+    if cause in (COLD, RECORDING):
+        spans = cold_spans(record) if cause == COLD else recording_time(record.trace)
         parts = [segments_of(record, device, kind) for kind in COLD_KINDS]
-        return intervals.intersection(_joined(parts), cold_spans(record))
-    if cause == LAUNCHING:
-        return _joined([segments_of(record, device, LAUNCHING), _on_the_way(record, device)])
+        return intervals.intersection(_joined(parts), spans)
+    if cause in COLD_KINDS:
+        parts = [intervals.difference(segments_of(record, device, cause), paid_once(record))]
+        parts += [_on_the_way(record, device)] if cause == LAUNCHING else []
+        return _joined(parts)
     if cause in (QUEUED, LATE):
         return intervals.difference(
             segments_of(record, device, QUEUED), _on_the_way(record, device)
@@ -160,6 +167,11 @@ def cold_ns(record: Record, device: int, kind: str) -> int:
     """Return how long a GPU waited for first calls of this kind (`cold_start`), in ns."""
     segments = segments_of(record, device, kind)
     return int(intervals.overlap(segments, cold_spans(record)).sum())
+
+
+def _recording_ns(record: Record, device: int, kind: str) -> int:
+    segments = segments_of(record, device, kind)
+    return int(intervals.overlap(segments, recording_time(record.trace)).sum())
 
 
 @dataclass(frozen=True)

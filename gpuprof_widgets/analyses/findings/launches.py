@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.breakdown import breakdown
-from gpuprof_widgets.analyses.cold_start import cold_spans, cold_start
+from gpuprof_widgets.analyses.cold_start import cold_spans, cold_start, paid_once
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.critical_path import cpu_path_ns
 from gpuprof_widgets.analyses.findings.finding import (
@@ -120,9 +120,9 @@ def short_kernels(
 def _launching_while_idle(record: Record, short: pd.DataFrame) -> int:
     """Return the time (ns) of the launching ops within the gaps of the GPU that they launch on.
 
-    First calls, which load libraries and kernels, do not count: no graph saves these.
+    First calls and the recording's own start do not count: no graph saves these.
     """
-    trace, cold = record.trace, cold_spans(record)
+    trace, once = record.trace, paid_once(record)
     ts, dur = trace.slices["ts"].to_numpy(), trace.slices["dur"].to_numpy()
     waiting = np.flatnonzero(is_synchronising(trace))
     caller = _callers(short)
@@ -131,7 +131,7 @@ def _launching_while_idle(record: Record, short: pd.DataFrame) -> int:
         busy = busy_intervals(trace, int(device))
         if len(busy[0]):
             rows = caller[(short["device"] == device).to_numpy(bool)]
-            launching = difference(union(ts[rows], ts[rows] + dur[rows]), cold)
+            launching = difference(union(ts[rows], ts[rows] + dur[rows]), once)
             start = np.append(busy[0], ts[waiting])
             held = union(start, np.append(busy[1], (ts + dur)[waiting]))
             idle = gaps(held, int(busy[0][0]), int(busy[1][-1]))

@@ -6,7 +6,11 @@ from typing import Any
 
 import pandas as pd
 
-from gpuprof_widgets.analyses.allocator import allocator_events, memory_segments
+from gpuprof_widgets.analyses.allocator import (
+    allocator_events,
+    empties_cache,
+    memory_segments,
+)
 from gpuprof_widgets.analyses.columns import format_bytes, format_count, format_ns, format_share
 from gpuprof_widgets.analyses.findings.finding import (
     Finding,
@@ -15,6 +19,7 @@ from gpuprof_widgets.analyses.findings.finding import (
     share_of,
     table_range,
 )
+from gpuprof_widgets.analyses.findings.waits import EMPTYING_REMEDY
 from gpuprof_widgets.analyses.memory import (
     allocations,
     blocks_at_peak,
@@ -28,14 +33,14 @@ from gpuprof_widgets.analyses.memory_categories import (
     TEMPORARIES,
 )
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.schema import GRADIENTS, OPTIMIZER_STATE, PARAMETERS
+from gpuprof_widgets.trace.schema import GRADIENTS, NONE, OPTIMIZER_STATE, PARAMETERS
 
 WORTH_A_NAME = 0.15  # of the peak
 MOST = 3  # failures told
 
 RETRY_REMEDY = (
-    "The GPU is nearly full: use a smaller batch, activation checkpointing, or "
-    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True where memory is fragmented."
+    "Use less memory: a smaller batch, or activation checkpointing. Where memory is fragmented, "
+    "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
 )
 STALL_REMEDY = (
     "The first steps fill the allocator's cache: warm up before measuring (--warmup). In later "
@@ -140,10 +145,12 @@ def _largest_part(alive: pd.DataFrame, total: int, least_share: float) -> str:
 
 def _failure(record: Record, row: pd.Series) -> Finding:
     size = f" for {format_bytes(row['bytes'])}" if row["bytes"] > 0 else ""
+    free = int(record.trace.args.get("Device Free", pd.Series()).get(row["row"], NONE))
+    room = f": {format_bytes(free)} were free" if free >= 0 else ""
     owner = row["op_name"] or row["line_name"]
     who = code(owner) if owner else "The code"
     start = int(row["start_ns"])
-    text = f"{who} asked {row['device'] or 'the GPU'}{size} and it was out of memory."
+    text = f"{who} asked {row['device'] or 'the GPU'}{size} and it was out of memory{room}."
     cost = max(record.trace.span_ns - start, 0)
     rows, device = (int(row["row"]),), row["device"] or "The GPU"
     title = f"{device} ran out of memory{f' in {who}' if owner else ''}"
@@ -185,7 +192,9 @@ def _stalls(record: Record, events: pd.DataFrame, least_share: float) -> list[Fi
     )
     rows = tuple(int(row) for row in calls["row"])
     title, place = "The driver's calls for GPU memory take time", table_range(longest)
-    return [Finding(text, cost, share, *place, rows, STALL_REMEDY, title=title)]
+    frees = calls.loc[calls["kind"] == "free", "op"]
+    remedy = EMPTYING_REMEDY if empties_cache(record, frees) else STALL_REMEDY
+    return [Finding(text, cost, share, *place, rows, remedy, title=title)]
 
 
 FULL_REMEDY = (

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from gpuprof_widgets.analyses.cold_start import recording_time
 from gpuprof_widgets.analyses.columns import format_bytes, format_count, format_ns, format_share
 from gpuprof_widgets.analyses.findings.compilation import COMPILATION_SHARE, compilation
 from gpuprof_widgets.analyses.findings.finding import (
@@ -19,6 +20,7 @@ from gpuprof_widgets.analyses.findings.finding import (
     share_of,
 )
 from gpuprof_widgets.analyses.regions import UNRECORDED, iterations, usual_steps
+from gpuprof_widgets.trace.intervals import length
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import MODULE_CATEGORIES, NVTX_RANGE, REGION_CATEGORIES
 
@@ -273,6 +275,9 @@ def overhead(
 ) -> list[Finding]:
     """Fires where the recorder estimates its cost at 5 % of the cell's time and 1 ms or more.
 
+    Beside the estimate, which is by events and calls, counts the time in which the recording asked
+    for memory in a launch (`recording_time`).
+
     Not where steps were timed with and without recording: `step_overhead` is more accurate.
 
     ``recording_share``: Of the recorded time: spent on recording.
@@ -281,14 +286,17 @@ def overhead(
     if min(map(len, usual_steps(record))) >= ENOUGH:
         return []
     noted = record.metadata.get("overhead") or {}
-    cost, wall = int(noted.get("estimate_ns") or 0), int(record.metadata.get("wall_ns") or 0)
+    estimate, wall = int(noted.get("estimate_ns") or 0), int(record.metadata.get("wall_ns") or 0)
+    start = length(recording_time(record.trace))
+    cost = estimate + start
     share = min(share_of(cost, wall), 1.0)
     if share < recording_share or cost < recording_least_ns:
         return []
     text = (
         f"Recording {_recorded(record, noted)} took about {format_ns(cost)}, "
-        f"{format_share(share)} of the {kind_of_run(record)}'s {format_ns(wall)}: "
-        f"{_lengthened(noted, cost)} look longer here than they are."
+        f"{format_share(share)} of the {kind_of_run(record)}'s {format_ns(wall)}"
+        f"{f', {format_ns(start)} of it at the first launch' if start else ''}: "
+        f"{_lengthened(noted, estimate)} look longer here than they are."
     )
     without = costly_options(record)
     less = f"less (without {without}), or " if without else ""

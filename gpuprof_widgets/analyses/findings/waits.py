@@ -13,6 +13,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses import blocking as kinds
 from gpuprof_widgets.analyses import operators as rows
+from gpuprof_widgets.analyses.allocator import empties_cache
 from gpuprof_widgets.analyses.blocking import blocked
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.findings.finding import (
@@ -69,6 +70,10 @@ COPY_REMEDIES = {
 FREEING_REMEDY = (
     "Memory ran short, so the allocator freed cached blocks first: use less memory, or set "
     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
+)
+EMPTYING_REMEDY = (
+    "Leave torch.cuda.empty_cache() out of the loop: it waits for the GPU and gives the cached "
+    "memory back to the driver, and the next step has to ask for it again."
 )
 NOT_IN_THE_TRACE = (
     "The trace shows no GPU work during the wait, so the call waited for something else: another "
@@ -127,7 +132,7 @@ def _finding(record: Record, group: pd.DataFrame) -> Finding:
         f"{_mostly_at(record, group)}{_lost(record, group)}."
     )
     place = (*table_range(longest), tuple(group["row"].astype(int)))
-    remedy = _remedy(record.trace, group)
+    remedy = _remedy(record, group)
     where = f"in {code(longest['name'])}" if cost else "at no cost"
     title = f"{who} waits for {'a busy' if _is_busy(group) else 'the'} GPU {where}"
     return Finding(text, cost, share_of(cost, run_ns(record)), *place, remedy, title=title)
@@ -149,17 +154,18 @@ def _lost(record: Record, group: pd.DataFrame) -> str:
     return text
 
 
-def _remedy(trace: Trace, group: pd.DataFrame) -> str:
+def _remedy(record: Record, group: pd.DataFrame) -> str:
     """Return the remedy for the op, else for the copies that took most of the waiting."""
+    trace = record.trace
     waited = int(group["dur_ns"].sum())
     if waited >= LATENCY_NS * len(group) and group["gpu_busy_ns"].sum() < HARDLY * waited:
         return NOT_IN_THE_TRACE
     if FREEING.fullmatch(group["name"].iloc[0]):
-        return FREEING_REMEDY
+        return EMPTYING_REMEDY if empties_cache(record, group["op"]) else FREEING_REMEDY
     began = trace.index.ts[trace.index.gpu].max(initial=0)
     ends = int((group["start_ns"] + group["dur_ns"]).min())
     in_no_op = bool((group["op"] < 0).all())  # an op's result is read in every step, the last too
-    if in_no_op and began < ends:
+    if (in_no_op or len(group) == 1) and began < ends:
         return AT_THE_END
     op = group["op_name"].iloc[0]
     if op in REMEDIES:
