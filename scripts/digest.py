@@ -235,12 +235,20 @@ def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[str
     ]
 
 
+NO_PROFILES = (".md", ".key_averages.json")
+"""How files end that lie beside profiles: texts, and torch's own table of a trace."""
+
+
 def subjects(paths: Iterable[Path]) -> dict[str, tuple[Path, ...]]:
     """The files named, those in the folders named, and the ranks of a job, by what to call them."""
     named: dict[str, tuple[Path, ...]] = {}
     jobs: defaultdict[Path, list[Path]] = defaultdict(list)
     for path in paths:
-        inside = sorted(each for each in path.rglob("*") if each.is_file() and each.suffix != ".md")
+        inside = sorted(
+            each
+            for each in path.rglob("*")
+            if each.is_file() and not each.name.endswith(NO_PROFILES)
+        )
         for file in inside or [path]:
             named[str(file.relative_to(path.parent))] = (file,)
             if re.search(r"rank\d+\.", file.name):

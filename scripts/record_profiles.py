@@ -4,7 +4,8 @@ Cells as people write them every day, with one option or another, some of them o
 simulated GPU; the files are redacted. Run it as
 
     .venv/bin/python -m scripts.record_profiles && .venv/bin/python scripts/digest.py \
-        tests/data/recorded notebooks/data tests/data/*.json* --out tests/digest.json
+        tests/data/recorded tests/data/gpu notebooks/data tests/data/*.json* \
+        --out tests/digest.json
 """
 
 from __future__ import annotations

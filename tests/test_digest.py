@@ -15,9 +15,8 @@ from scripts.digest import differences, digest, subjects
 pytestmark = pytest.mark.slow
 
 DATA = Path(__file__).parent / "data"
-PROFILES = subjects(
-    [DATA / "recorded", DATA.parents[1] / "notebooks" / "data", *DATA.glob("*.json*")]
-)
+RECORDED = [DATA / "recorded", DATA / "gpu", DATA.parents[1] / "notebooks" / "data"]
+PROFILES = subjects([*RECORDED, *DATA.glob("*.json*")])
 KEPT = json.loads(Path(__file__).with_name("digest.json").read_text(encoding="utf-8"))
 
 DRAWN = ("picture",)

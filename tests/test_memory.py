@@ -161,6 +161,32 @@ def test_a_gradient_belongs_to_the_module_of_its_forward_op() -> None:
     assert table.loc[30, "op_name"] == "MmBackward0"
 
 
+@pytest.mark.parametrize(
+    ("op_name", "size", "seen", "category"),
+    [
+        ("aten::mm", 2**25, True, "autograd detail"),
+        ("aten::mm", 2**25, False, "gradients"),
+        ("aten::mm", 2**25 + 512, True, "gradients"),
+        ("aten::sum", 2**25, True, "gradients"),
+    ],
+)
+def test_a_workspace_of_cublas_is_no_gradient_where_gradients_were_seen(
+    op_name: str, size: int, seen: bool, category: str
+) -> None:
+    held = {"Held as": "gradients", "Held by": "fc.weight"} if seen else {}
+    node = "autograd::engine::evaluate_function: MmBackward0"
+    record = trace_of(
+        op(node, ts=50, dur=20),
+        op(op_name, ts=52, dur=10),
+        block(size, at=5, ts=53, device=0),
+        block(64, at=6, ts=54, device=0, **held),
+        op("aten::mul_", ts=80, dur=10),
+    )
+    table = allocations(record).set_index("bytes")
+    assert table.loc[64, "category"] == "gradients"
+    assert table.loc[size, "category"] == category
+
+
 def test_what_a_tensor_was_held_as_comes_before_the_rules_and_torch_before_both() -> None:
     held = {"Held as": "parameters", "Held by": "fc.weight"}
     record = trace_of(
