@@ -101,7 +101,9 @@ class Training:
                 self.step()
         table = run.backward_ops()
         of_drop = table[table["module"] == "patch_drop"].sort_values("wait_ns", ascending=False)
-        if of_drop.empty or not of_drop["wait_ns"].iloc[0]:
+        if of_drop.empty:
+            return "–", 0.0
+        if not of_drop["wait_ns"].iloc[0]:
             return "", 0.0
         return str(of_drop["name"].iloc[0]), float(of_drop["wait_ns"].iloc[0]) / 3e6
 
@@ -129,7 +131,7 @@ def table(rounds: int) -> str:
         scenario = training.scenario
         low, *_, high = statistics.quantiles(times[scenario], n=20)
         where, waits = training.waits_ms()
-        said = f"{waits:.2f} ms in `{where}`" if where else "no"
+        said = f"{waits:.2f} ms in `{where}`" if waits else where or "no"
         lines.append(
             f"| {scenario.name} | {'yes' if scenario.deterministic else 'no'} "
             f"| {statistics.median(times[scenario]):.2f} ms | {low:.2f} to {high:.2f} | {said} |"

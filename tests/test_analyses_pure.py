@@ -379,6 +379,7 @@ PARTS = {
     *(
         "ran_python",
         "cold_spans",
+        "paid_once",
         "host_states",
         "in_hooks",
         "recorder_of",

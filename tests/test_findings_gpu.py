@@ -19,7 +19,7 @@ from gpuprof_widgets.analyses.kernels import counted_gpu_rows
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.window import window
-from tests.traces import Row, Shared, copy, kernel, op, runtime, trace_of
+from tests.traces import Row, Shared, annotation, copy, kernel, op, runtime, trace_of
 
 US, MS = 1_000, 1_000_000
 GRAPHS = re.compile("CUDA graph|launches fewer")
@@ -463,3 +463,17 @@ def test_copies_that_outlast_all_compute_of_a_stream_promise_no_more_than_that()
         kernel("add", ts=400, dur=49),
     )
     assert one_stream(shorter) == []
+
+
+def test_one_emptied_cache_is_not_why_memory_is_asked_for_again_and_again() -> None:
+    asking = [runtime("cudaMalloc", ts=2 * n * MS, dur=1900 * US) for n in range(10)]
+    emptying = [
+        annotation("torch.cuda.empty_cache()", ts=20 * MS, dur=MS),
+        *(runtime("cudaFree", ts=20 * MS + n * 200 * US, dur=100 * US) for n in range(3)),
+    ]
+    work = kernel("gemm", ts=1900 * US, dur=MS, launched_by=0)
+    stalls = said(trace_of(*asking, work, *emptying))["memory"]
+    assert stalls.remedy.startswith("The first steps fill the allocator's cache")
+    again = [runtime("cudaMalloc", ts=(30 + 2 * n) * MS, dur=1900 * US) for n in range(12)]
+    stalls = said(trace_of(*asking, work, *emptying, *again))["memory"]
+    assert stalls.remedy.startswith("Leave torch.cuda.empty_cache() out of the loop")

@@ -162,16 +162,17 @@ def test_a_gradient_belongs_to_the_module_of_its_forward_op() -> None:
 
 
 @pytest.mark.parametrize(
-    ("op_name", "size", "seen", "category"),
+    ("op_name", "size", "seen", "is_kept", "category"),
     [
-        ("aten::mm", 2**25, True, "autograd detail"),
-        ("aten::mm", 2**25, False, "gradients"),
-        ("aten::mm", 2**25 + 512, True, "gradients"),
-        ("aten::sum", 2**25, True, "gradients"),
+        ("aten::mm", 2**25, True, True, "autograd detail"),
+        ("aten::mm", 2**25, True, False, "gradients"),
+        ("aten::mm", 2**25, False, True, "gradients"),
+        ("aten::mm", 2**25 + 512, True, True, "gradients"),
+        ("aten::sum", 2**25, True, True, "gradients"),
     ],
 )
 def test_a_workspace_of_cublas_is_no_gradient_where_gradients_were_seen(
-    op_name: str, size: int, seen: bool, category: str
+    op_name: str, size: int, seen: bool, is_kept: bool, category: str
 ) -> None:
     held = {"Held as": "gradients", "Held by": "fc.weight"} if seen else {}
     node = "autograd::engine::evaluate_function: MmBackward0"
@@ -181,6 +182,7 @@ def test_a_workspace_of_cublas_is_no_gradient_where_gradients_were_seen(
         block(size, at=5, ts=53, device=0),
         block(64, at=6, ts=54, device=0, **held),
         op("aten::mul_", ts=80, dur=10),
+        *([] if is_kept else [block(-size, at=5, ts=95, device=0)]),
     )
     table = allocations(record).set_index("bytes")
     assert table.loc[64, "category"] == "gradients"

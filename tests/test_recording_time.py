@@ -44,11 +44,43 @@ def test_the_gpu_waited_for_the_recording() -> None:
     start, end = recording_time(record.trace)
     assert (start.tolist(), end.tolist()) == ([10 * US], [10 * US + 4 * MS])
     idle = rule(record, "device_idle")
-    assert idle.title == "GPU 0 is idle, mostly while the recording starts"
+    assert idle.title == "GPU 0 is idle, mostly during the recording's own work"
     assert "mostly while the recording asked for memory (4.00 ms, " in idle.text
     assert "mostly in the recording itself" in idle.remedy
     assert "cold_calls" not in {one.rule for one in findings(record)}
     assert len(cold_start(record)) == 0
+
+
+def test_a_launch_outside_of_all_ops_is_held_up_as_well() -> None:
+    """As those of graphs and of Triton: Python ran, as far as the trace tells."""
+    record = trace_of(
+        op("aten::ones", ts=0, dur=10 * US),
+        overhead("Activity Buffer Request", 20 * US, 4 * MS),
+        runtime("cudaGraphLaunch", ts=4100 * US, dur=20 * US),
+        kernel("gemm", ts=4200 * US, dur=100 * US, launched_by=2),
+    )
+    assert "mostly while the recording asked for memory" in rule(record, "device_idle").text
+
+
+def test_a_thread_that_launches_meanwhile_is_not_held_up() -> None:
+    record = trace_of(
+        overhead("Activity Buffer Request", 10 * US, 4 * MS),
+        runtime("cudaLaunchKernel", ts=100 * US, dur=20 * US),
+        kernel("gemm", ts=200 * US, dur=100 * US, launched_by=1),
+    )
+    assert len(recording_time(record.trace)[0]) == 0
+
+
+def test_less_than_half_of_the_idle_time_is_not_blamed_on_the_recording() -> None:
+    record = trace_of(
+        op("aten::copy_", ts=0, dur=900 * US),
+        overhead("Activity Buffer Request", 10 * US, 400 * US),
+        runtime("cudaLaunchKernel", ts=850 * US, dur=20 * US),
+        kernel("copy", ts=880 * US, dur=100 * US, launched_by=2),
+    )
+    idle = rule(record, "device_idle")
+    assert "while PyTorch's ops prepared launches (" in idle.text
+    assert "recording" not in idle.text + idle.remedy
 
 
 def test_loading_a_function_is_a_first_call_that_the_program_pays_for() -> None:
@@ -79,7 +111,7 @@ def test_its_cost_is_told_with_that_of_the_events() -> None:
     record.metadata["overhead"] = {"events": 7, "estimate_ns": 10 * US}
     finding = rule(record, "overhead")
     assert finding.cost_ns == 4 * MS + 10 * US
-    assert ", 4.00 ms of it at the first launch: short ops" in finding.text
+    assert ", 4.00 ms of it while it asked for memory: short ops" in finding.text
 
 
 @pytest.mark.parametrize("category", ["overhead", "cuda_sync"])

@@ -21,7 +21,6 @@ from gpuprof_widgets.analyses.memory_blocks import (
     owning_ops,
 )
 from gpuprof_widgets.analyses.memory_categories import lines_of_stacks, with_stack_lines
-from gpuprof_widgets.analyses.python_calls import python_calls
 from gpuprof_widgets.analyses.reasons import of_the_whole_run, says_if_empty
 from gpuprof_widgets.trace.memory_history import ALLOCATED, AWAITING, FREE
 from gpuprof_widgets.trace.model import Record, Trace
@@ -70,19 +69,6 @@ def allocator_events(record: Record) -> pd.DataFrame:
     table = table.sort_values("start_ns", kind="stable", ignore_index=True)
     table = table.assign(**_owners(trace, table["row"].to_numpy(np.intp)))[list(COLUMNS)]
     return with_stack_lines(table, record)
-
-
-def empties_cache(record: Record, op: pd.Series) -> bool:
-    """Return whether `torch.cuda.empty_cache` made most of these calls of ``cudaFree``.
-
-    It is no op, and a function of that name was recorded: by cProfile, as a frame or in a line.
-    ``op``: the op of each call, -1 outside of all ops.
-    """
-    named = "|".join(map(str, record.trace.slices["name"].cat.categories))
-    functions = () if record.calls is None else python_calls(record)["name"]
-    return 2 * int((op < 0).sum()) > len(op) and (
-        "empty_cache" in named or "empty_cache" in set(functions)
-    )
 
 
 def _events(trace: Trace, rows: Rows, kind: str) -> pd.DataFrame:

@@ -179,7 +179,8 @@ def _are_workspaces(trace: Trace, events: MemoryEvents, pieces: Blocks) -> Mask:
     row = np.where(pieces.begin >= 0, events.row[pieces.begin], NONE)
     op = np.append(trace.slices["parent"].to_numpy(), NONE)[row]
     product = np.append(trace.index.matching(MATRIX_PRODUCTS), False)[op]
-    return np.asarray(product & np.isin(events.size[pieces.begin], WORKSPACE_BYTES))
+    kept = pieces.end < 0
+    return np.asarray(kept & product & np.isin(events.size[pieces.begin], WORKSPACE_BYTES))
 
 
 class _Lifetimes:

@@ -75,10 +75,7 @@ REPLAYING = {
 """The same where CUDA graphs are replayed already."""
 WARM_UP = "warm up before measuring, as this cost is paid once per process"
 
-AT_FIRST_LAUNCH = (
-    "which asks for memory when the first work is launched: record more iterations, so that it "
-    "weighs less"
-)
+OWN_MEMORY = "which asks for memory in some launches: record more iterations, and it weighs less"
 
 HOST_WORDS = {
     PYTHON: "Python",
@@ -122,7 +119,7 @@ WHEN = {
     RUNTIME: ("during calls of the runtime", "during calls of the runtime"),
     LAUNCHING: ("while its work is launched", "while its work was launched or on its way"),
     COLD: ("while first calls load kernels", "while first calls loaded kernels"),
-    RECORDING: ("while the recording starts", "while the recording asked for memory"),
+    RECORDING: ("during the recording's own work", "while the recording asked for memory"),
     INPUT: ("waiting for the DataLoader", "waiting for the DataLoader"),
     SYNCHRONISING: ("after synchronising calls", "after synchronising calls"),
     QUEUED: ("between queued kernels", "between queued kernels"),
@@ -269,7 +266,7 @@ def _host_cause(record: Record, device: int, cause: IdleCause, gaps: pd.DataFram
             call, time = SINGLE_CALL[kind].format(name=name), format_ns(longest.dur_ns)
             return f"{call}, of {time}: {about_one_call(record.trace, longest.row)}"
     if delayed_by == RECORDING:
-        return f"the recording itself, {AT_FIRST_LAUNCH}."
+        return f"the recording itself, {OWN_MEMORY}."
     if delayed_by == COLD:
         return f"first calls, which load libraries and kernels{first_launches(record)}: {WARM_UP}."
     remedies = HOST_REMEDIES | (REPLAYING if is_mostly_replayed(record.trace) else {})

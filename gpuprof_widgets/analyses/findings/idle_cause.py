@@ -33,9 +33,9 @@ COLD = "first calls"
 DELAYS = (PYTHON, CPU_OPS, RUNTIME, LAUNCHING)
 """What the CPU did that launches too late."""
 RECORDING = "recording"
-"""The recording asked for memory, in a launch or the op that was to launch."""
+"""The recording asked for memory, in a launch or in what was to launch."""
 COLD_KINDS = (CPU_OPS, RUNTIME, LAUNCHING)
-"""What first calls can be, and what the recording holds up: ops, calls of the runtime, launches."""
+"""What first calls can be: ops, calls of the runtime or launches."""
 BETWEEN = "between ops"
 """Cause where the CPU was late and the trace does not show why (see `host_states.ran_python`)."""
 EDGES = ("start", "end")
@@ -68,12 +68,15 @@ def idle_cause(record: Record, device: int) -> IdleCause:
     times[LAUNCHING] += on_the_way
     late = {name: times.pop(name) for name in DELAYS}
     cold = {name: cold_ns(record, device, name) for name in COLD_KINDS}
-    own = {name: _recording_ns(record, device, name) for name in COLD_KINDS}
-    late = {name: late[name] - cold.get(name, 0) - own.get(name, 0) for name in late}
-    late |= {COLD: sum(cold.values()), RECORDING: sum(own.values())}
+    own = {name: _recording_ns(record, device, name) for name in DELAYS}
+    late = {name: late[name] - cold.get(name, 0) - own[name] for name in late}
+    late |= {COLD: sum(cold.values())}
+    delayed_by = max(late, key=lambda name: late[name])
+    late[RECORDING] = sum(own.values())
+    if 2 * late[RECORDING] > sum(late.values()):  # nobody can do anything about it
+        delayed_by = RECORDING
     causes = {HOST: sum(late.values()), **times}
     cause = max(causes, key=lambda name: causes[name])
-    delayed_by = max(late, key=lambda name: late[name])
     share = causes[cause] / max(sum(causes.values()), 1)
     return IdleCause(cause, share, delayed_by, late[delayed_by])
 
@@ -107,12 +110,14 @@ def segments_of_cause(record: Record, gaps: pd.DataFrame, cause: str) -> Interva
     and after the last work is that, whatever the CPU did.
     """
     device = int(gaps["device"].iloc[0])
+    own = recording_time(record.trace)
     if cause in (COLD, RECORDING):
-        spans = cold_spans(record) if cause == COLD else recording_time(record.trace)
-        parts = [segments_of(record, device, kind) for kind in COLD_KINDS]
+        kinds, spans = (COLD_KINDS, cold_spans(record)) if cause == COLD else (DELAYS, own)
+        parts = [segments_of(record, device, kind) for kind in kinds]
         return intervals.intersection(_joined(parts), spans)
-    if cause in COLD_KINDS:
-        parts = [intervals.difference(segments_of(record, device, cause), paid_once(record))]
+    if cause in DELAYS:
+        elsewhere = paid_once(record) if cause in COLD_KINDS else own
+        parts = [intervals.difference(segments_of(record, device, cause), elsewhere)]
         parts += [_on_the_way(record, device)] if cause == LAUNCHING else []
         return _joined(parts)
     if cause in (QUEUED, LATE):

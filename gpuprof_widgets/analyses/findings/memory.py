@@ -6,11 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from gpuprof_widgets.analyses.allocator import (
-    allocator_events,
-    empties_cache,
-    memory_segments,
-)
+from gpuprof_widgets.analyses.allocator import allocator_events, memory_segments
 from gpuprof_widgets.analyses.columns import format_bytes, format_count, format_ns, format_share
 from gpuprof_widgets.analyses.findings.finding import (
     Finding,
@@ -19,7 +15,7 @@ from gpuprof_widgets.analyses.findings.finding import (
     share_of,
     table_range,
 )
-from gpuprof_widgets.analyses.findings.waits import EMPTYING_REMEDY
+from gpuprof_widgets.analyses.findings.waits import EMPTYING_REMEDY, empties_cache
 from gpuprof_widgets.analyses.memory import (
     allocations,
     blocks_at_peak,
@@ -192,8 +188,10 @@ def _stalls(record: Record, events: pd.DataFrame, least_share: float) -> list[Fi
     )
     rows = tuple(int(row) for row in calls["row"])
     title, place = "The driver's calls for GPU memory take time", table_range(longest)
-    frees = calls.loc[calls["kind"] == "free", "op"]
-    remedy = EMPTYING_REMEDY if empties_cache(record, frees) else STALL_REMEDY
+    frees = calls[calls["kind"] == "free"]
+    since = calls.loc[calls["start_ns"] >= frees["start_ns"].min(), "dur_ns"].sum()
+    emptied = empties_cache(record, frees["op"]) and 2 * since > cost
+    remedy = EMPTYING_REMEDY if emptied else STALL_REMEDY
     return [Finding(text, cost, share, *place, rows, remedy, title=title)]
 
 

@@ -287,15 +287,15 @@ def overhead(
         return []
     noted = record.metadata.get("overhead") or {}
     estimate, wall = int(noted.get("estimate_ns") or 0), int(record.metadata.get("wall_ns") or 0)
-    start = length(recording_time(record.trace))
-    cost = estimate + start
+    asked = length(recording_time(record.trace))
+    cost = estimate + asked
     share = min(share_of(cost, wall), 1.0)
     if share < recording_share or cost < recording_least_ns:
         return []
     text = (
         f"Recording {_recorded(record, noted)} took about {format_ns(cost)}, "
         f"{format_share(share)} of the {kind_of_run(record)}'s {format_ns(wall)}"
-        f"{f', {format_ns(start)} of it at the first launch' if start else ''}: "
+        f"{f', {format_ns(asked)} of it while it asked for memory' if asked else ''}: "
         f"{_lengthened(noted, estimate)} look longer here than they are."
     )
     without = costly_options(record)

@@ -13,7 +13,6 @@ import pandas as pd
 
 from gpuprof_widgets.analyses import blocking as kinds
 from gpuprof_widgets.analyses import operators as rows
-from gpuprof_widgets.analyses.allocator import empties_cache
 from gpuprof_widgets.analyses.blocking import blocked
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.findings.finding import (
@@ -38,13 +37,13 @@ from gpuprof_widgets.analyses.findings.python_time import (
 )
 from gpuprof_widgets.analyses.lines import cell_lines
 from gpuprof_widgets.analyses.owners import forward_of, line_sources, region_around
-from gpuprof_widgets.analyses.python_calls import function_labels, is_cell
+from gpuprof_widgets.analyses.python_calls import function_labels, is_cell, python_calls
 from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.reasons import is_beyond_the_range
 from gpuprof_widgets.analyses.waits import FREEING, wait_costs, waits
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.schema import SAMPLED
+from gpuprof_widgets.trace.schema import SAMPLED, WINDOW
 
 MOST = 3
 """Findings at most: further ops are rarely worth reading about."""
@@ -59,6 +58,7 @@ REMEDIES = {
     "aten::index": "A boolean mask has to be counted first, so the CPU has to wait: use "
     "torch.where or masked_fill, which keep a fixed shape.",
 }
+READING = ("aten::item", "aten::_local_scalar_dense")
 COPY_REMEDIES = {
     "DtoH": "Keep results on the GPU, or read them less often or later (non_blocking=True needs "
     "pinned memory and a synchronisation before reading).",
@@ -165,14 +165,28 @@ def _remedy(record: Record, group: pd.DataFrame) -> str:
     began = trace.index.ts[trace.index.gpu].max(initial=0)
     ends = int((group["start_ns"] + group["dur_ns"]).min())
     in_no_op = bool((group["op"] < 0).all())  # an op's result is read in every step, the last too
-    if (in_no_op or len(group) == 1) and began < ends:
-        return AT_THE_END
     op = group["op_name"].iloc[0]
+    is_last = op in READING and len(group) == 1 and WINDOW not in record.metadata
+    if (in_no_op or is_last) and began < ends:
+        return AT_THE_END
     if op in REMEDIES:
         return REMEDIES[op]
     copy = str(group.groupby("copy_name")["dur_ns"].sum().idxmax())
     fitting = (remedy for kind, remedy in COPY_REMEDIES.items() if kind in copy)
     return next(fitting, OTHERWISE if len(group) > 1 else ONCE)
+
+
+def empties_cache(record: Record, op: pd.Series) -> bool:
+    """Return whether `torch.cuda.empty_cache` made most of these calls of ``cudaFree``.
+
+    It is no op, and a function of that name was recorded: by cProfile, as a frame or in a line. One
+    call of it is no loop. ``op``: the op of each ``cudaFree``, -1 outside of all ops.
+    """
+    named = "|".join(map(str, record.trace.slices["name"].cat.categories))
+    functions = () if record.calls is None else python_calls(record)["name"]
+    return 2 * int((op < 0).sum()) > len(op) > 1 and (
+        "empty_cache" in named or "empty_cache" in set(functions)
+    )
 
 
 def _mostly_for(trace: Trace, group: pd.DataFrame) -> str:

@@ -3,7 +3,7 @@ import type {PlotView} from "@bokehjs/models/plots/plot"
 
 import type {Paint} from "./categories"
 import {css} from "./colour"
-import {REGION_CATEGORIES, type Band} from "./engine"
+import {kernel_name, REGION_CATEGORIES, type Band} from "./engine"
 import type {TraceStore} from "./trace_store"
 
 /** Draws names into bars: whole, shortened with an ellipsis, or not at all. */
@@ -59,8 +59,11 @@ export function fill_bar(ctx: Context2d, {fill, outline}: Omit<Paint, "ink">, x:
   }
 }
 
-/** Returns the last part of a module's name: `layers.3` of `encoder.layers.3`; the bars around it show the first ones. */
+/** Returns a kernel's own name, and the last part of a module's (`layers.3` of `encoder.layers.3`): the bars around it show the rest. */
 export function short_name(name: string, category: string): string {
+  if (category == "kernel") {
+    return kernel_name(name)
+  }
   return REGION_CATEGORIES.includes(category) && category != "cell_line" ? /[^.]+(\.\d+)*$/.exec(name)?.[0] ?? name : name
 }
 

@@ -53,12 +53,18 @@ export function folded_at_first({header: {tracks}}: Store, depths: number[], com
   return new Set(depths.flatMap((depth, track) => depth > most[track] ? [track] : []))
 }
 
+/** The process under which Kineto puts what the recording did. */
+const RECORDING = "-1"
+
 function heading_of(track: TrackInfo): string {
   if (track.device >= 0) {
     return `GPU ${track.device}`
   }
   if (track.kind == "worker") {
     return WORKERS
+  }
+  if (track.process == RECORDING) {
+    return "Recording itself"
   }
   return track.kind == "other" ? "Other" : `CPU · process ${track.process}`
 }

@@ -19,7 +19,7 @@ export {
 } from "./lod"
 export {listed_name, match_text, match_totals, matching_calls, search, sum_of_totals, type Matches, type MatchTotals} from "./search"
 export {instance_from, next_instance, place_of_instance, type Instance, type Selected} from "./instances"
-export {compile, matcher, type Matcher} from "./names"
+export {compile, kernel_name, matcher, type Matcher} from "./names"
 export {chain, MODULES, type Link, type Role} from "./chain"
 export {totals, type DeviceTotals, type Totals} from "./device_time"
 export {

@@ -7,6 +7,12 @@ export function merged_name(name: string): string {
   return name.startsWith("ProfilerStep#") ? "ProfilerStep*" : name
 }
 
+/** Returns a kernel's own name: without `void`, namespaces, template arguments and parameters. */
+export function kernel_name(name: string): string {
+  const [qualified = ""] = /^[\w:~$]+/.exec(name.replace(/^void /, "").replaceAll(/(\(anonymous namespace\)|<unnamed>)::/g, "")) ?? []
+  return qualified.split("::").at(-1) || name
+}
+
 /** Returns for each label the first one with its category and merged name. */
 export function merged_labels(store: Store): Int32Array {
   return store.lazily("merged_labels", () => {

@@ -5,7 +5,7 @@ import {
   cell_text, format_bandwidth, format_bytes, format_count, format_moment, format_ns, format_range, format_ratio, format_share, format_ticks,
   plain,
 } from "./format"
-import {compile} from "./names"
+import {compile, kernel_name} from "./names"
 
 test("times have three digits and an engineering unit", () => {
   const written: [number, string][] = [
@@ -13,6 +13,19 @@ test("times have three digits and an engineering unit", () => {
     [999_499, "999 µs"], [999_500, "1.00 ms"], [123_456_789, "123 ms"], [5e9, "5.00 s"], [3_600e9, "3600 s"], [-1500, "-1.50 µs"],
   ]
   written.forEach(([ns, text]) => assert.equal(plain(format_ns(ns)), text))
+})
+
+test("a kernel's own name is left of what C++ writes around it", () => {
+  const names = {
+    "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>(int)": "vectorized_elementwise_kernel",
+    "at::cuda::(anonymous namespace)::spin_kernel(long)": "spin_kernel",
+    "void (anonymous namespace)::softmax_warp_forward<float, 11>(float*)": "softmax_warp_forward",
+    sm80_xmma_gemm_f32f32: "sm80_xmma_gemm_f32f32",
+    triton_poi_fused_addmm_gelu_0: "triton_poi_fused_addmm_gelu_0",
+    "<unnamed>::": "<unnamed>::",
+    "": "",
+  }
+  Object.entries(names).forEach(([name, own]) => assert.equal(kernel_name(name), own))
 })
 
 test("a value and its unit stay on one line", () => {
