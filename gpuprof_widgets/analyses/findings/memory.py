@@ -15,7 +15,6 @@ from gpuprof_widgets.analyses.findings.finding import (
     share_of,
     table_range,
 )
-from gpuprof_widgets.analyses.findings.waits import EMPTYING_REMEDY, empties_cache
 from gpuprof_widgets.analyses.memory import (
     allocations,
     blocks_at_peak,
@@ -28,6 +27,7 @@ from gpuprof_widgets.analyses.memory_categories import (
     BEFORE,
     TEMPORARIES,
 )
+from gpuprof_widgets.analyses.python_calls import python_calls
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import GRADIENTS, NONE, OPTIMIZER_STATE, PARAMETERS
 
@@ -41,6 +41,10 @@ RETRY_REMEDY = (
 STALL_REMEDY = (
     "The first steps fill the allocator's cache: warm up before measuring (--warmup). In later "
     "steps sizes that change from step to step keep it growing."
+)
+EMPTYING_REMEDY = (
+    "Leave torch.cuda.empty_cache() out of the loop: it waits for the GPU and gives the cached "
+    "memory back to the driver, and the next step has to ask for it again."
 )
 MOSTLY_OF = {
     ACTIVATIONS: "Activations live until their backward pass: torch.utils.checkpoint recomputes "
@@ -193,6 +197,19 @@ def _stalls(record: Record, events: pd.DataFrame, least_share: float) -> list[Fi
     emptied = empties_cache(record, frees["op"]) and 2 * since > cost
     remedy = EMPTYING_REMEDY if emptied else STALL_REMEDY
     return [Finding(text, cost, share, *place, rows, remedy, title=title)]
+
+
+def empties_cache(record: Record, op: pd.Series) -> bool:
+    """Return whether `torch.cuda.empty_cache` made most of these calls of ``cudaFree``.
+
+    It is no op, and a function of that name was recorded: by cProfile, as a frame or in a line. One
+    call of it is no loop. ``op``: the op of each ``cudaFree``, -1 outside of all ops.
+    """
+    named = "|".join(map(str, record.trace.slices["name"].cat.categories))
+    functions = () if record.calls is None else python_calls(record)["name"]
+    return 2 * int((op < 0).sum()) > len(op) > 1 and (
+        "empty_cache" in named or "empty_cache" in set(functions)
+    )
 
 
 FULL_REMEDY = (

@@ -28,6 +28,7 @@ from gpuprof_widgets.analyses.findings.finding import (
     statement,
     table_range,
 )
+from gpuprof_widgets.analyses.findings.memory import EMPTYING_REMEDY, empties_cache
 from gpuprof_widgets.analyses.findings.python_time import (
     NEARLY,
     PYTHON_SHARE,
@@ -37,7 +38,7 @@ from gpuprof_widgets.analyses.findings.python_time import (
 )
 from gpuprof_widgets.analyses.lines import cell_lines
 from gpuprof_widgets.analyses.owners import forward_of, line_sources, region_around
-from gpuprof_widgets.analyses.python_calls import function_labels, is_cell, python_calls
+from gpuprof_widgets.analyses.python_calls import function_labels, is_cell
 from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.reasons import is_beyond_the_range
 from gpuprof_widgets.analyses.waits import FREEING, wait_costs, waits
@@ -70,10 +71,6 @@ COPY_REMEDIES = {
 FREEING_REMEDY = (
     "Memory ran short, so the allocator freed cached blocks first: use less memory, or set "
     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
-)
-EMPTYING_REMEDY = (
-    "Leave torch.cuda.empty_cache() out of the loop: it waits for the GPU and gives the cached "
-    "memory back to the driver, and the next step has to ask for it again."
 )
 NOT_IN_THE_TRACE = (
     "The trace shows no GPU work during the wait, so the call waited for something else: another "
@@ -174,19 +171,6 @@ def _remedy(record: Record, group: pd.DataFrame) -> str:
     copy = str(group.groupby("copy_name")["dur_ns"].sum().idxmax())
     fitting = (remedy for kind, remedy in COPY_REMEDIES.items() if kind in copy)
     return next(fitting, OTHERWISE if len(group) > 1 else ONCE)
-
-
-def empties_cache(record: Record, op: pd.Series) -> bool:
-    """Return whether `torch.cuda.empty_cache` made most of these calls of ``cudaFree``.
-
-    It is no op, and a function of that name was recorded: by cProfile, as a frame or in a line. One
-    call of it is no loop. ``op``: the op of each ``cudaFree``, -1 outside of all ops.
-    """
-    named = "|".join(map(str, record.trace.slices["name"].cat.categories))
-    functions = () if record.calls is None else python_calls(record)["name"]
-    return 2 * int((op < 0).sum()) > len(op) > 1 and (
-        "empty_cache" in named or "empty_cache" in set(functions)
-    )
 
 
 def _mostly_for(trace: Trace, group: pd.DataFrame) -> str:
