@@ -1,8 +1,8 @@
 """Run all that needs a GPU, in steps, and keep what they print and make in a folder.
 
-For a machine with a GPU, whose time may be short. Nothing has to be installed but torch (2.6 or
-newer, Python 3.11 to 3.13) and what the package imports. A step that succeeded is not run again,
-one that was cut off goes on; each has a log in the folder.
+For a machine with a GPU, whose time may be short. It needs torch (2.6 or newer, Python 3.11 to
+3.13), what the package imports, pytest, hypothesis and timm. A step that succeeded is not run
+again, and the recording of profiles goes on where it was cut off; each step has a log in the folder.
 
     python scripts/prove_on_gpu.py FOLDER                    # all steps
     python scripts/prove_on_gpu.py FOLDER tests profiles     # some of them

@@ -86,7 +86,9 @@ def operators(
     Python functions and GPU-side annotations get no rows (the call tree has the former, whose time
     torch counts in its total and shares; the latter would count GPU time twice), and that memory is
     counted on the op's own thread only. A backward op has the stack of the last forward op with its
-    sequence number, where torch takes the first.
+    sequence number, where torch takes the first. What the recording did amid a launch ("Activity
+    Buffer Request") stays in the op's time, as the trace does not tell its thread; torch takes it
+    off, and counts the kernel launched then once more in it.
     """
     column = sort_column(sort)
     if column.startswith("device") and column.endswith("_ns") and not _kernel_ns(record.trace):
