@@ -2,7 +2,8 @@
 
 For a machine with a GPU, whose time may be short. It needs torch (2.6 or newer, Python 3.11 to
 3.13), what the package imports, pytest, hypothesis and timm. A step that succeeded is not run
-again, and the recording of profiles goes on where it was cut off; each step has a log in the folder.
+again, and the recording of profiles goes on where it was cut off. Each step has
+a log in the folder.
 
     python scripts/prove_on_gpu.py FOLDER                    # all steps
     python scripts/prove_on_gpu.py FOLDER tests profiles     # some of them
