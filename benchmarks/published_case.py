@@ -24,23 +24,12 @@ import torch
 from torch import nn
 
 import gpuprof_widgets
-from tests.published_case import vision_transformer
+from tests.published_case import IndexingPatchDropout, vision_transformer
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LARGE = {"img_size": 224, "patch_size": 16, "embed_dim": 768, "depth": 12, "num_heads": 12}
 SMALL = {"img_size": 64, "patch_size": 8, "embed_dim": 96, "depth": 2, "num_heads": 3}
 SIZE, BATCH = (LARGE, 256) if DEVICE == "cuda" else (SMALL, 8)
-
-
-class IndexingPatchDropout(nn.Module):
-    """The same patches kept, picked by indices rather than gathered."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        prefix, patches = x[:, :1], x[:, 1:]
-        number = patches.shape[1] // 2
-        keep = torch.randn(patches.shape[:2], device=x.device).argsort(dim=1)[:, :number]
-        rows = torch.arange(len(x), device=x.device)[:, None]
-        return torch.cat([prefix, patches[rows, keep]], dim=1)
 
 
 @dataclass(frozen=True)

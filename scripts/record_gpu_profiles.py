@@ -155,11 +155,15 @@ def of_ranks() -> Profile:
 
 
 def main() -> None:
-    """Record what is not there yet, and say how large each has become or why it failed."""
+    """Record what is not there yet, and say how large each has become or why it failed.
+
+    Exits with 1 where one of them failed, so that it is tried again.
+    """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
+    failed = []
 
     def keep(name: str, make: Callable[[Path], object]) -> None:
         path = folder / name
@@ -169,8 +173,9 @@ def main() -> None:
             made = make(path)
             if isinstance(made, Profile):
                 made.save(path, redact=True)
-        except Exception:
+        except Exception:  # whatever one of them meets, the others are still to be recorded
             path.unlink(missing_ok=True)
+            failed.append(name)
             print(f"{name} FAILED\n{traceback.format_exc()}", flush=True)
             return
         size = path.stat().st_size
@@ -186,6 +191,7 @@ def main() -> None:
     if not all((folder / name).exists() for name in names):
         for name, made in zip(names, of_notebook(), strict=True):
             keep(name, lambda _, made=made: made)
+    sys.exit(bool(failed))
 
 
 if __name__ == "__main__":

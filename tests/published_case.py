@@ -47,3 +47,26 @@ class FakeImages(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         return torch.rand(3, self._size, self._size), index % 10
+
+
+class IndexingPatchDropout(torch.nn.Module):
+    """The same patches kept, picked by indices rather than gathered."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        prefix, patches = x[:, :1], x[:, 1:]
+        number = patches.shape[1] // 2
+        keep = torch.rand(patches.shape[:2], device=x.device).argsort(dim=1)[:, :number]
+        rows = torch.arange(len(x), device=x.device)[:, None]
+        return torch.cat([prefix, patches[rows, keep]], dim=1)
+
+
+class Waiting(torch.autograd.Function):
+    """Its backward reads a number from the GPU."""
+
+    @staticmethod
+    def forward(context: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(context: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad * (1 + 0 * grad.sum().item())

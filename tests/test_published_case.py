@@ -21,7 +21,12 @@ from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.page import report_page
 from tests.cells import recorded
-from tests.published_case import FakeImages, vision_transformer
+from tests.published_case import (
+    FakeImages,
+    IndexingPatchDropout,
+    Waiting,
+    vision_transformer,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -131,29 +136,6 @@ def test_indexing_instead_has_no_such_finding() -> None:
     made = profiled(names)
     assert not [one for one in findings(made) if "Gather" in one.text]
     assert "IndexBackward0" in set(backward_ops(made).query("module == 'patch_drop'")["name"])
-
-
-class IndexingPatchDropout(torch.nn.Module):
-    """The same patches kept, picked by indices rather than gathered."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        prefix, patches = x[:, :1], x[:, 1:]
-        number = patches.shape[1] // 2
-        keep = torch.rand(patches.shape[:2], device=x.device).argsort(dim=1)[:, :number]
-        rows = torch.arange(len(x), device=x.device)[:, None]
-        return torch.cat([prefix, patches[rows, keep]], dim=1)
-
-
-class Waiting(torch.autograd.Function):
-    """Its backward reads a number from the GPU."""
-
-    @staticmethod
-    def forward(context: Any, x: torch.Tensor) -> torch.Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(context: Any, grad: torch.Tensor) -> torch.Tensor:
-        return grad * (1 + 0 * grad.sum().item())
 
 
 class WaitingPatchDropout(IndexingPatchDropout):

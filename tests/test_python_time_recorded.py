@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +17,7 @@ from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.edit import NewSlice, with_slices
 from gpuprof_widgets.trace.model import Record
+from tests.published_case import Waiting
 
 BUSY_NS = 3_000_000
 CALLS = 3
@@ -166,19 +166,7 @@ def test_synchronize_is_all_waiting(weights: torch.Tensor, stack: bool) -> None:
 def test_the_caller_of_backward_waits_for_what_its_backward_reads(weights: torch.Tensor) -> None:
     def train() -> None:
         values = weights.clone().requires_grad_()
-        Reading.apply(values @ values).sum().backward()
+        Waiting.apply(values @ values).sum().backward()
 
     table = python_time(recorded(train, stack=True)).set_index("name")
     assert table.loc["train", "total_waiting_ns"] > 0
-
-
-class Reading(torch.autograd.Function):
-    """Its backward reads a number from the GPU."""
-
-    @staticmethod
-    def forward(context: Any, x: torch.Tensor) -> torch.Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(context: Any, grad: torch.Tensor) -> torch.Tensor:
-        return grad * (1 + 0 * grad.sum().item())
