@@ -2,18 +2,22 @@
 
 The events are repeated, each copy later than the one before it and with ids of its own, so that no
 link leads from one copy to another. Steps are numbered on; the head and the metadata stay once.
+With ``--jitter`` no copy has the times of another one, as in a real run: repeated times compress
+to almost nothing.
 
-    python benchmarks/grow.py SOURCE.json.gz TIMES OUT.json.gz
+    python benchmarks/grow.py SOURCE.json.gz TIMES OUT.json.gz [--jitter]
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
+import random
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -115,7 +119,34 @@ def _is_id(key: str, value: Any, strides: Strides) -> bool:
     return key in strides.ids and isinstance(value, int) and value >= strides.ids[key][0]
 
 
-def grown(document: dict[str, Any], times: int) -> Iterator[bytes]:
+NS = Decimal("0.001")
+"""A nanosecond in µs, the unit of the times of a trace."""
+
+
+def jittered(events: Sequence[Event], seed: int) -> list[Event]:
+    """The events, with 50 to 150 % of the time between any two moments at which one starts or ends.
+
+    Nothing changes its place: what began before another event, or within it, still does.
+    """
+    chance = random.Random(seed)
+    moments = sorted({moment for event in events for moment in (event["ts"], _end(event))})
+    gaps = [(after - before) * chance.randint(500, 1_500) for before, after in pairwise(moments)]
+    scale = (moments[-1] - moments[0]) / sum(gaps)
+    moved = [moments[0] + (passed * scale).quantize(NS) for passed in accumulate(gaps, initial=0)]
+    new = dict(zip(moments, moved, strict=True))
+    return [
+        event
+        | {"ts": new[event["ts"]]}
+        | ({"dur": new[_end(event)] - new[event["ts"]]} if "dur" in event else {})
+        for event in events
+    ]
+
+
+def _end(event: Event) -> Decimal:
+    return Decimal(event["ts"] + event.get("dur", 0))
+
+
+def grown(document: dict[str, Any], times: int, *, jitter: bool = False) -> Iterator[bytes]:
     """The file of the larger trace in blocks, laid out as Kineto lays it out."""
     events = document["traceEvents"]
     repeated = [event for event in events if is_repeated(event)]
@@ -126,7 +157,8 @@ def grown(document: dict[str, Any], times: int) -> Iterator[bytes]:
     yield _written(events)
     for number in range(1, times):
         yield b",\n"
-        yield _written([copy_of(event, number, strides) for event in repeated])
+        source = jittered(repeated, number) if jitter else repeated
+        yield _written([copy_of(event, number, strides) for event in source])
     yield b"\n  ]\n}\n"
 
 
@@ -134,11 +166,11 @@ def _written(events: Sequence[Event]) -> bytes:
     return b",\n".join(b"  {\n    %b\n  }" % ENCODER.encode(event)[1:-1] for event in events)
 
 
-def grow(source: Path, times: int, target: Path) -> None:
+def grow(source: Path, times: int, target: Path, *, jitter: bool = False) -> None:
     """Write the trace that has the events of the source so many times; both are gzipped."""
     document = DECODER.decode(gzip.decompress(source.read_bytes()))
     with gzip.open(target, "wb", compresslevel=1) as file:
-        file.writelines(grown(document, times))
+        file.writelines(grown(document, times, jitter=jitter))
 
 
 def main() -> None:
@@ -147,10 +179,11 @@ def main() -> None:
     parser.add_argument("source", type=Path, help="a trace, .json.gz")
     parser.add_argument("times", type=int, help="how many times its events are written")
     parser.add_argument("target", type=Path, help="the .json.gz to write")
+    parser.add_argument("--jitter", action="store_true", help="no copy has the times of another")
     arguments = parser.parse_args()
     if arguments.times < 1:
         parser.error("TIMES is 1 or more")
-    grow(arguments.source, arguments.times, arguments.target)
+    grow(arguments.source, arguments.times, arguments.target, jitter=arguments.jitter)
 
 
 if __name__ == "__main__":

@@ -654,5 +654,32 @@ for _ in range(4):
     out = (weights @ v).transpose(1, 2).reshape(4, 128, 512)
     q = torch.cat([piece.tanh() for piece in out.split(64, -1)], -1).reshape(4, 8, 128, 64)
 """,
+        (),
+        ("written_out_attention",),
+    ),
+    Everyday(
+        "attention written out in training",
+        """
+import torch
+import torch.nn.functional as F
+from torch import nn
+torch.manual_seed(0)
+project, join = nn.Linear(256, 768), nn.Linear(256, 256)
+optimizer = torch.optim.SGD([*project.parameters(), *join.parameters()], lr=0.01)
+causal = torch.ones(256, 256, dtype=torch.bool).tril()
+x = torch.randn(4, 256, 256)
+""",
+        """
+for step in range(4):
+    q, k, v = project(x).view(4, 256, 3, 8, 32).permute(2, 0, 3, 1, 4)
+    scores = q @ k.transpose(-2, -1) / 32 ** 0.5
+    weights = F.dropout(F.softmax(scores.masked_fill(~causal, float("-inf")), dim=-1), 0.1)
+    loss = join((weights @ v).transpose(1, 2).flatten(2)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
+        ("written_out_attention",),
+        ("backward", "made_anew"),
     ),
 ]

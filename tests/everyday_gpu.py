@@ -228,8 +228,8 @@ for _ in range(3):
     mixed = torch.softmax(scores, dim=-1) @ value
 mixed.mean().item()
 """,
-        ("gpu_ops",),
-        ("device_idle", "synchronising", "memory"),
+        ("written_out_attention",),
+        ("gpu_ops", "device_idle", "synchronising", "memory"),
     ),
     Everyday(
         "generation that copies its tokens to Python",

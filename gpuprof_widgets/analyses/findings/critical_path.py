@@ -125,7 +125,7 @@ def critical_path_bound(
         remedy = f"{_cpu_remedy(record, path, in_stalls)} {kernels_sentence}"
     else:
         remedies = _remedies(record.trace)[bound]
-        if OF_16_BITS.search(kernels_sentence):
+        if _is_in_16_bits(path):
             remedies = remedies.replace(IN_16_BITS, "")
         sentences = (kernels_sentence, remedies, _cpu_part(path, critical_path_share))
         remedy = " ".join(filter(None, sentences))
@@ -190,6 +190,13 @@ def _kernels_sentence(table: pd.DataFrame, least_share: float) -> str:
         return f"No kernel or copy would save more than {time} ({share}) if it cost nothing."
     name = kernel_code(str(most["name"]))
     return f"Of the kernels and copies {name} would save most if it cost nothing: {share} ({time})."
+
+
+def _is_in_16_bits(path: pd.DataFrame) -> bool:
+    """Whether half of the path's time on the GPU is that of kernels of 16 bits or fewer."""
+    on_gpu = path[path["kind"].isin(BOUNDS[GPU])]
+    is_narrow = on_gpu["name"].str.contains(OF_16_BITS)
+    return bool(2 * on_gpu.loc[is_narrow, "dur_ns"].sum() >= on_gpu["dur_ns"].sum())
 
 
 def _cpu_part(path: pd.DataFrame, least_share: float) -> str:
