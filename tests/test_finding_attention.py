@@ -37,6 +37,16 @@ def calls(*ops: Names, shapes: Shapes | None = None, thread: int = 100) -> list[
     return rows
 
 
+def attention_of(took: int) -> Record:
+    """A run of 100 ms, in which the softmax between two products takes so long."""
+    inside = op("aten::softmax", ts=MS, dur=took)
+    products = [op("aten::bmm", ts=0, dur=MS), op("aten::bmm", ts=50 * MS, dur=MS)]
+    return trace_of(inside, *products, op("aten::mm", ts=99 * MS, dur=MS))
+
+
+CASES = {"written_out_attention": (attention_of(5 * MS), attention_of(5 * MS - 1))}
+
+
 def names(record: Record, finding: Finding) -> list[str]:
     return [str(name) for name in record.trace.slices["name"].iloc[list(finding.rows)]]
 

@@ -23,6 +23,7 @@ from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.window import window
 from tests import copy_cases
 from tests.test_compilation import CASES as COMPILATION_CASES
+from tests.test_finding_attention import CASES as ATTENTION_CASES
 from tests.test_finding_copies import CASES as TENSOR_COPY_CASES
 from tests.test_findings_autograd import CASES as AUTOGRAD_CASES
 from tests.test_findings_blocking import CASES as BLOCKING_CASES
@@ -229,6 +230,7 @@ def making(took: int, *, calls: int = 3) -> Record:
 
 
 CASES: dict[str, tuple[Record, Record]] = {
+    **ATTENTION_CASES,
     **copy_cases.CASES,
     "memory_room": (full(900), full(899)),
     "fragmentation": (in_pieces(3 * 2**20), in_pieces(3 * 2**20 - 1)),

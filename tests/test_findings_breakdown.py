@@ -412,5 +412,18 @@ def test_waiting_for_data_says_how_long_the_gpu_had_nothing_to_do() -> None:
         kernel("first", ts=0, dur=200),
         kernel("second", ts=610, dur=390, launched_by=1),
     )
-    text = only(dataloader(record)).text
-    assert text.endswith("the longest 400 ns; the GPU had nothing to do for 75 % of that.")
+    said = only(dataloader(record))
+    assert said.text.startswith("40 % of the time (400 ns of 1.00 µs) went into waiting for the ")
+    assert said.text.endswith("400 ns; the GPU had nothing to do for 75 % of that (300 ns).")
+    assert (said.cost_ns, said.share) == (300, 0.3)
+
+
+@pytest.mark.parametrize(("busy_until", "said"), [(449, True), (451, False), (1_000, False)])
+def test_waiting_for_data_costs_nothing_while_the_gpu_has_work(busy_until: int, said: bool) -> None:
+    record = trace_of(
+        annotation(LOADING, ts=100, dur=400),
+        runtime("cudaLaunchKernel", ts=600, dur=5),
+        kernel("first", ts=0, dur=busy_until),
+        kernel("second", ts=1_000, dur=20, launched_by=1),
+    )
+    assert bool(dataloader(record)) == said

@@ -75,9 +75,10 @@ def written_out_attention(
     share = share_of(cost, run)
     by_name = pd.Series(took).groupby(trace.index.names_of(calls)).sum().nlargest(NAMED)
     names = [code(str(name)) for name, ns in by_name.items() if ns > 0]
+    where = " on the GPU" if on_gpu else ""
     text = (
         f"Attention was written out {format_count(len(found), 'time')}: the ops between its two "
-        f"products, mostly {_listed(names)}, took {format_ns(cost)}{' on the GPU' if on_gpu else ''} "
+        f"products, mostly {_listed(names)}, took {format_ns(cost)}{where} "
         f"({format_share(share)} of the time). Each of them reads and writes all scores."
     )
     worst = calls[np.argsort(-took, kind="stable")]

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses import blocking as kinds
-from gpuprof_widgets.analyses.breakdown import breakdown_segments
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.findings.dispatch import in_a_loader
 from gpuprof_widgets.analyses.findings.finding import Finding, code, run_ns, share_of, table_range
@@ -18,7 +17,6 @@ from gpuprof_widgets.analyses.findings.waits import (
     longest_waits,
     wait_finding,
 )
-from gpuprof_widgets.analyses.host_states import INPUT
 from gpuprof_widgets.analyses.python_calls import function_labels, is_user_code
 from gpuprof_widgets.analyses.regions import calls_per_traced_step
 from gpuprof_widgets.analyses.sequences import indexing_loops
@@ -98,9 +96,10 @@ REMEDIES = {
 
 
 def dataloader(record: Record, *, dataloader_share: float = 0.05) -> list[Finding]:
-    """Fires where the DataLoader took 5 % of the run or more.
+    """Fires where waiting for the DataLoader cost 5 % of the run or more.
 
-    It names the user's function that took most of that, in its workers or in the main process,
+    Where the run has GPU work, the waiting costs only what of it no GPU had anything to do. It
+    names the user's function that took most of the waiting, in its workers or in the main process,
     where Python calls were recorded.
 
     ``dataloader_share``: Waiting for the input pipeline (TB: 5 %; XProf: 5 % moderate, 20 % high).
@@ -108,8 +107,10 @@ def dataloader(record: Record, *, dataloader_share: float = 0.05) -> list[Findin
     table = waits(record)
     table = table[table["kind"] == "dataloader"]
     waited, run = int(table["dur_ns"].sum()), run_ns(record)
-    share = share_of(waited, run)
-    if share < dataloader_share or not waited:
+    on_gpu = len(record.trace.index.gpu) > 0
+    cost = _idle_ns(record, table) if on_gpu else waited
+    share = share_of(cost, run)
+    if share < dataloader_share or not cost:
         return []
     longest = table.iloc[0]
     because, remedy = _cause(record, table)
@@ -124,16 +125,16 @@ def dataloader(record: Record, *, dataloader_share: float = 0.05) -> list[Findin
         remedy = item_by_item or in_function
     loader = _loader(longest["name"])
     text = (
-        f"{format_share(share)} of the time ({format_ns(waited)} of {format_ns(run)}) went into "
-        f"waiting for {loader}, {_counted(table)}{because}"
-        f"{_queue_length(record)}{_gpu_idle(record, table)}."
+        f"{format_share(share_of(waited, run))} of the time ({format_ns(waited)} of "
+        f"{format_ns(run)}) went into waiting for {loader}, {_counted(table)}{because}"
+        f"{_queue_length(record)}{_idle_part(record, cost, waited) if on_gpu else ''}."
     )
     if not DATALOADER.fullmatch(longest["name"]):
         remedy = OF_TENSORFLOW
     rows = tuple(table["row"].astype(int))
     place = table_range(longest)
     title = f"The loop waits for {loader}{f', mostly in {function}' if function else ''}"
-    return [Finding(text, waited, share, *place, rows, remedy, title=title)]
+    return [Finding(text, cost, share, *place, rows, remedy, title=title)]
 
 
 def _in_process(record: Record, waited_ns: int) -> tuple[str, str]:
@@ -251,17 +252,20 @@ def _queue_length(record: Record) -> str:
     return f"; {code(first['name'])} held {first['average']:.3g} items on average"
 
 
-def _gpu_idle(record: Record, loading: pd.DataFrame) -> str:
-    """Say for how much of these waits a GPU had nothing to do; "" without GPUs."""
-    idle = breakdown_segments(record)
-    idle = idle[(idle["device"] >= 0) & (idle["class"] == INPUT)]
-    if not len(idle):
-        return ""
+def _idle_ns(record: Record, loading: pd.DataFrame) -> int:
+    """Return how long no GPU had anything to do during these waits."""
+    index = record.trace.index
     waits = intervals.union(loading["start_ns"], loading["start_ns"] + loading["dur_ns"])
-    gpus = [intervals.union(gpu["start_ns"], gpu["end_ns"]) for _, gpu in idle.groupby("device")]
-    most = max(intervals.length(intervals.intersection(waits, gpu)) for gpu in gpus)
-    name = "the GPU" if len(gpus) == 1 else "a GPU"
-    return f"; {name} had nothing to do for {format_share(most / intervals.length(waits))} of that"
+    busy = intervals.union(index.ts[index.gpu], index.end[index.gpu])
+    return intervals.length(waits) - intervals.length(intervals.intersection(waits, busy))
+
+
+def _idle_part(record: Record, idle_ns: int, waited_ns: int) -> str:
+    """Say for how much of the waiting the GPUs had nothing to do."""
+    index = record.trace.index
+    name = "the GPU" if len(np.unique(index.device[index.gpu])) == 1 else "the GPUs"
+    share = format_share(share_of(idle_ns, waited_ns))
+    return f"; {name} had nothing to do for {share} of that ({format_ns(idle_ns)})"
 
 
 def _cause(record: Record, waited: pd.DataFrame) -> tuple[str, str]:
