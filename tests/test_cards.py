@@ -9,6 +9,7 @@ import pytest
 from gpuprof_widgets.analyses.breakdown import breakdown
 from gpuprof_widgets.analyses.columns import format_share
 from gpuprof_widgets.analyses.findings import findings
+from gpuprof_widgets.analyses.findings.finding import code
 from gpuprof_widgets.analyses.gpu_work import device_busy
 from gpuprof_widgets.analyses.memory import memory_curve
 from gpuprof_widgets.analyses.operators import operators
@@ -163,7 +164,7 @@ def test_the_figures_are_those_of_the_analyses(shared_record: Record) -> None:
             assert each.text.startswith(f"{share} of the time (")
     if "top_op" in known:
         table = operators(shared_record)
-        top = table[table["name"] == known["top_op"].detail.strip("`")].iloc[0]
+        top = table[table["name"].map(code) == known["top_op"].detail].iloc[0]
         side = "device" if top["device_self_ns"] else "cpu"
         assert known["top_op"].figure == top[f"{side}_self_share"]
         ops = table[table["category"] == "cpu_op"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -113,7 +115,7 @@ def test_shapes_tell_whether_the_product_takes_the_scores(
 ) -> None:
     types = {"Input type": ["float", "float"]}
     rows = calls(BMM, SOFTMAX, BMM, shapes={1: [scores], 2: product})
-    typed = [op(row.name, ts=row.ts, dur=row.dur, **row.args, **types) for row in rows]
+    typed = [replace(row, args=row.args | types) for row in rows]
     assert bool(said(trace_of(*typed, END), written_out_attention_share=0.0)) == is_attention
 
 

@@ -19,6 +19,7 @@ from gpuprof_widgets.analyses.columns import format_bytes, format_ns, format_sha
 from gpuprof_widgets.analyses.findings.communication import NO_SHORTER, saved_without_communication
 from gpuprof_widgets.analyses.findings.finding import (
     are_op_names,
+    code,
     function_name,
     gpu_name,
     run_ns,
@@ -177,9 +178,9 @@ def top_op(record: Record) -> Card | None:
     name, of = str(top["name"]), OF_ALL[side]
     more = more_communication(record, name, spent) if side == "device" else 0
     after = f"After communication ({format_share(more)}) " if more else ""
-    about = f"{after}`{name}` has most: {format_ns(spent)}, {format_share(share)} of {of}."
+    about = f"{after}{code(name)} has most: {format_ns(spent)}, {format_share(share)} of {of}."
     label, rows = "Top computing op" if more else "Top op", _calls(record, name)
-    return Card(label, share, "share", about, "op_table", f"`{name}`", rows=rows)
+    return Card(label, share, "share", about, "op_table", code(name), rows=rows)
 
 
 def _calls(record: Record, name: str) -> tuple[int, ...]:
