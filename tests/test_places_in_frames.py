@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpuprof_widgets.analyses.findings import Finding, findings
+from gpuprof_widgets.analyses.findings.places import NO_PLACES, lack_of_places
 from gpuprof_widgets.analyses.op_calls import calling_frame
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
+from gpuprof_widgets.views.report import static_text
 from tests.traces import (
     Row,
     Shared,
@@ -117,6 +121,18 @@ def test_nothing_is_named_where_no_function_causes_a_quarter() -> None:
 
 def test_nothing_is_named_without_frames() -> None:
     assert "Look at" not in found(multiplying((60, ())), "gpu_ops").remedy
+
+
+def test_why_nothing_can_be_named_is_said_of_traces_of_torch_alone() -> None:
+    without = multiplying((60, ()), (40, ()))
+    of_ours = replace(without, metadata={"options": {"cprofile": True}})
+    of_others = replace(without, metadata={"recorded_by": "Nsight Systems"})
+    with_lines = trace_of(cell_line(1, "x @ y", ts=0, dur=9), op("aten::mm", ts=0, dur=5))
+    without_ops = trace_of(kernel("gemm", ts=0, dur=5))
+    assert lack_of_places(without) == NO_PLACES
+    for record in (multiplying((60, MLP)), of_ours, of_others, with_lines, without_ops):
+        assert lack_of_places(record) == ""
+    assert "Note: Findings name ops, but no file and line" in static_text(without)
 
 
 def test_the_line_of_a_cell_comes_first() -> None:

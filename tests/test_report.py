@@ -12,6 +12,7 @@ from typing import Any
 import bokeh
 import pytest
 
+from gpuprof_widgets.analyses.findings.places import NO_PLACES
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.views.page import VIEWS, report_page
@@ -84,7 +85,7 @@ def test_store_holds_findings_notes_and_bounds(record: Record) -> None:
     script = script_of(record, sort="cpu_total", embed_runtime=False)
     store = page_of(script)["store"]
     assert store["label"] == MARKUP
-    assert store["notes"] == ["stacks were not recorded"]
+    assert store["notes"] == ["stacks were not recorded", NO_PLACES]
     assert store["sort"] == "cpu_total"
     assert store["on_gpu"] is True
     assert store["findings"]

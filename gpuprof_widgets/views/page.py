@@ -18,7 +18,7 @@ from gpuprof_widgets.analyses.columns import (
     sort_key,
 )
 from gpuprof_widgets.analyses.findings import Finding, findings
-from gpuprof_widgets.analyses.findings.places import LOOK_AT
+from gpuprof_widgets.analyses.findings.places import LOOK_AT, lack_of_places
 from gpuprof_widgets.analyses.lines import cell_lines
 from gpuprof_widgets.analyses.python_time import has_python_alone
 from gpuprof_widgets.analyses.reasons import which_other_kind
@@ -77,13 +77,19 @@ def _report_store(
             line if PYTHON_PANEL in panels(record) else line | {"function": ""}
             for line in finding_lines(findings(record), shown_rows, line_places(record))
         ],
-        "notes": [str(note) for note in record.metadata.get("notes", ())],
+        "notes": page_notes(record),
         "focus": _page_focus(record, shown_rows),
         "sort": sort_key(ops),
         "functions_sort": _functions_column(functions) if PYTHON_PANEL in panels(record) else "",
         "start": trace.start_ns,
         "end": max(trace.end_ns, trace.start_ns + 1),
     }
+
+
+def page_notes(record: Record) -> list[str]:
+    """Return what was lost or not measured, one sentence each."""
+    lost = [str(note) for note in record.metadata.get("notes", ())]
+    return [*lost, *filter(None, [lack_of_places(record)])]
 
 
 def page_store(record: Record, payload: Payload, *, label: str, uid: str = "") -> dict[str, Any]:

@@ -30,7 +30,7 @@ from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.exceptions import printable, printable_values
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.remarks import focus, remarks
-from gpuprof_widgets.views.page import Page, page_uid, report_page
+from gpuprof_widgets.views.page import Page, page_notes, page_uid, report_page
 from gpuprof_widgets.views.picture import headline, picture_png
 from gpuprof_widgets.views.static_tables import static_panels, static_tables
 from gpuprof_widgets.views.table import Table
@@ -346,7 +346,7 @@ def _more(findings: Sequence[Finding], all_in: str) -> list[str]:
 
 def _notes(record: Record) -> list[str]:
     """Return what was lost or not measured, one sentence each."""
-    return [str(note).removesuffix(".") for note in record.metadata.get("notes", ())]
+    return [note.removesuffix(".") for note in page_notes(record)]
 
 
 def _remarks(record: Record) -> list[str]:

@@ -19,6 +19,7 @@ from gpuprof_widgets.analyses.line_holders import TORCH
 from gpuprof_widgets.analyses.lines import CellLines, cell_lines
 from gpuprof_widgets.analyses.op_calls import calling_frame
 from gpuprof_widgets.analyses.owners import MODULE_FRAME, line_behind, line_of
+from gpuprof_widgets.analyses.reasons import PYTORCH, recorder_of
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.links import itself_or_ancestor
 from gpuprof_widgets.trace.model import Record, Trace
@@ -72,6 +73,20 @@ def with_places(record: Record, findings: Iterable[Finding]) -> list[Finding]:
     if trace.index.on_tracks("python").any():
         return [_with_functions(record, finding) for finding in findings]
     return list(findings)
+
+
+NO_PLACES = (
+    "Findings name ops, but no file and line, because the trace has no Python frames: "
+    "torch.profiler records them with with_stack=True"
+)
+
+
+def lack_of_places(record: Record) -> str:
+    """Say why findings on a trace of torch.profiler name no file and line; "" where they may."""
+    index = record.trace.index
+    named = index.in_category("cell_line").any() or index.on_tracks("python").any()
+    of_torch = recorder_of(record) == PYTORCH and "options" not in record.metadata
+    return NO_PLACES if of_torch and index.is_op.any() and not named else ""
 
 
 def _with_line(trace: Trace, finding: Finding, cell: CellLines) -> Finding:
