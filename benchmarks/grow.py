@@ -129,9 +129,9 @@ def jittered(events: Sequence[Event], seed: int) -> list[Event]:
     Nothing changes its place: what began before another event, or within it, still does.
     """
     chance = random.Random(seed)
-    moments = sorted({moment for event in events for moment in (event["ts"], _end(event))})
+    moments = sorted({Decimal(at) for event in events for at in (event["ts"], _end(event))})
     gaps = [(after - before) * chance.randint(500, 1_500) for before, after in pairwise(moments)]
-    scale = (moments[-1] - moments[0]) / sum(gaps)
+    scale = (moments[-1] - moments[0]) / sum(gaps) if gaps else Decimal(1)
     moved = [moments[0] + (passed * scale).quantize(NS) for passed in accumulate(gaps, initial=0)]
     new = dict(zip(moments, moved, strict=True))
     return [

@@ -418,6 +418,17 @@ def test_waiting_for_data_says_how_long_the_gpu_had_nothing_to_do() -> None:
     assert (said.cost_ns, said.share) == (300, 0.3)
 
 
+def test_waits_of_two_threads_at_once_are_one_time_without_work() -> None:
+    record = trace_of(
+        annotation(LOADING, ts=100, dur=400),
+        annotation(LOADING, ts=100, dur=400, thread=101),
+        kernel("work", ts=500, dur=500),
+    )
+    said = only(dataloader(record))
+    assert said.text.endswith("; the GPU had nothing to do for 100 % of that (400 ns).")
+    assert said.cost_ns == 400
+
+
 @pytest.mark.parametrize(("busy_until", "said"), [(449, True), (451, False), (1_000, False)])
 def test_waiting_for_data_costs_nothing_while_the_gpu_has_work(busy_until: int, said: bool) -> None:
     record = trace_of(

@@ -98,6 +98,15 @@ def test_the_recordings_own_start_is_told_with_its_cost() -> None:
     assert finding.cost_ns > 2_474_412
 
 
+@pytest.mark.parametrize(
+    ("cell", "is_advised"),
+    [("attention written out", False), ("a boolean mask in every step", True)],
+)
+def test_16_bits_are_advised_only_where_kernels_have_more(cell: str, is_advised: bool) -> None:
+    remedy = said(of(cell))["critical_path"].remedy
+    assert ("compute in 16 instead of 32 bits" in remedy) == is_advised
+
+
 def test_two_streams_overlap_or_take_turns() -> None:
     """Each spins ten times for two million clocks of the GPU."""
     together = of("two streams side by side").streams()

@@ -11,6 +11,7 @@ from gpuprof_widgets.analyses.findings.places import NO_PLACES, lack_of_places
 from gpuprof_widgets.analyses.op_calls import calling_frame
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
+from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views.report import static_text
 from tests.traces import (
     Row,
@@ -129,8 +130,11 @@ def test_why_nothing_can_be_named_is_said_of_traces_of_torch_alone() -> None:
     of_others = replace(without, metadata={"recorded_by": "Nsight Systems"})
     with_lines = trace_of(cell_line(1, "x @ y", ts=0, dur=9), op("aten::mm", ts=0, dur=5))
     without_ops = trace_of(kernel("gemm", ts=0, dur=5))
+    with_stacks = trace_of(op("aten::mm", ts=0, dur=5, stack="run.py(3): main"))
+    of_range = window(multiplying((60, MLP), (40, ())), 70 * MS, 80 * MS)
     assert lack_of_places(without) == NO_PLACES
-    for record in (multiplying((60, MLP)), of_ours, of_others, with_lines, without_ops):
+    others = (multiplying((60, MLP)), of_ours, of_others, with_lines, without_ops)
+    for record in (*others, with_stacks, of_range):
         assert lack_of_places(record) == ""
     assert "Note: Findings name ops, but no file and line" in static_text(without)
 

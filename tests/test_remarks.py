@@ -70,7 +70,8 @@ def test_the_tables_without_scripts_list_notes_and_the_place() -> None:
     assert (
         "Note from 1.000\u00a0ms to 5.000\u00a0ms: look at <code>aten::mm</code> &lt;b&gt;" in html
     )
-    assert "Note" not in static_text(profile())
+    assert "Note from" not in static_text(profile())
+    assert "Note at" not in static_text(profile())
 
 
 def test_a_focus_takes_what_an_explorer_takes_as_its_selection() -> None:

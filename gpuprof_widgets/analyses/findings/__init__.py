@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import wraps
 
-from gpuprof_widgets.analyses.findings.attention import OF_SCORES, written_out_attention
+from gpuprof_widgets.analyses.findings.attention import written_out_attention
 from gpuprof_widgets.analyses.findings.backward import backward, python_autograd, recomputation
 from gpuprof_widgets.analyses.findings.communication import broadcast_buffers, exposed_communication
 from gpuprof_widgets.analyses.findings.compilation import compilation
@@ -220,8 +220,8 @@ def _rules_first(trace: Trace) -> set[str]:
 
 
 MORE_SPECIFIC = {
-    "cpu_ops": {"cpu_copies": COPIES, "growing_cat": CATS, "written_out_attention": OF_SCORES},
-    "gpu_ops": {"growing_cat": CATS, "written_out_attention": OF_SCORES},
+    "cpu_ops": {"cpu_copies": COPIES, "growing_cat": CATS},
+    "gpu_ops": {"growing_cat": CATS},
 }
 """By the rules that name the costliest op: those that say more of some ops."""
 

@@ -20,7 +20,7 @@ from gpuprof_widgets.analyses.findings.finding import (
     slice_range,
     spread,
 )
-from gpuprof_widgets.analyses.op_calls import distinct_calls
+from gpuprof_widgets.analyses.op_calls import Call, distinct_calls
 from gpuprof_widgets.analyses.owners import forward_of
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
@@ -33,9 +33,14 @@ Mask = npt.NDArray[np.bool_]
 BATCHED = frozenset({"aten::bmm", "aten::baddbmm"})
 """The products of attention: one for each head of each sequence."""
 SOFTMAX = frozenset({"aten::softmax", "aten::_softmax"})
-OF_SCORES = SOFTMAX | {"aten::masked_fill", "aten::masked_fill_"}
-"""Ops of which hardly anything but attention makes costly ones."""
-OTHER_PRODUCTS = frozenset({"aten::mm", "aten::addmm", "aten::convolution"})
+OTHERS = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("mm", "addmm", "convolution", "nll_loss"),
+        *("topk", "sort", "argmax", "multinomial", "one_hot", "cumsum", "gather", "nonzero"),
+    )
+)
+"""Ops that stand within no attention, such as the layers around it and the choices of a gate."""
 MOST_BETWEEN = 24
 """Ops at most between the softmax and a product: scaling, mask, position bias, dropout."""
 NAMED = 3
@@ -57,9 +62,10 @@ def written_out_attention(
     Attention is a batched product, a softmax of it, and a batched product with the result, called
     by the program itself; scaling, masks, biases and dropout may stand between them. Where shapes
     were recorded, the second product has to take what the softmax returns. Silent on
-    `scaled_dot_product_attention` and other single ops, whatever ops these call. The cost is the
-    time of the ops between the products, on the GPU where they ran there, and of their backward
-    ops: the products stay. Source: Dao et al., FlashAttention (2022).
+    `scaled_dot_product_attention` and other single ops, whatever ops these call, and on what
+    checkpoints compute again. The cost is the time of the ops between the products and of their
+    backward ops, on the GPU where the run has GPU work: the products stay. Source: Dao et al.,
+    FlashAttention (2022).
 
     ``written_out_attention_share``: Ops between the products of attention that is written out.
     """
@@ -99,19 +105,20 @@ def _between_products(trace: Trace) -> Iterator[Rows]:
     called &= index.outermost_op == np.arange(len(trace))
     rows = np.flatnonzero(called)
     rows = rows[np.lexsort((index.ts[rows], index.track[rows]))]
-    kinds = {
-        "batched": _calls(trace, index.named(BATCHED)),
-        "other": _calls(trace, index.named(OTHER_PRODUCTS)),
-        "softmax": _calls(trace, softmax),
-    }
-    is_kind = {kind: mask[rows] for kind, mask in kinds.items()}
-    stops = np.flatnonzero(is_kind["batched"] | is_kind["other"] | is_kind["softmax"])
+    is_product, is_softmax, is_other = (
+        _calls(trace, mask)[rows] for mask in (index.named(BATCHED), softmax, index.named(OTHERS))
+    )
+    stops = np.flatnonzero(is_product | is_softmax | is_other)
+    only_product, only_softmax = (
+        one & ~other & ~is_other
+        for one, other in ((is_product, is_softmax), (is_softmax, is_product))
+    )
     for at in range(1, len(stops) - 1):
         first, middle, last = stops[at - 1 : at + 2]
         is_attention = (
-            is_kind["softmax"][middle]
-            and is_kind["batched"][[first, last]].all()
-            and len(set(index.track[rows[[first, last]]].tolist())) == 1
+            only_softmax[middle]
+            and only_product[[first, last]].all()
+            and index.track[rows[first]] == index.track[rows[last]]
             and max(middle - first, last - middle) <= MOST_BETWEEN
         )
         if is_attention:
@@ -132,30 +139,37 @@ def _listed(names: list[str]) -> str:
 
 def _takes_scores(trace: Trace, rows: Rows) -> bool:
     """Whether the last op takes what the softmax returns, as far as recorded shapes tell."""
-    softmax = rows[np.isin(trace.index.names_of(rows), tuple(SOFTMAX))]
-    if not len(softmax):
-        return True
-    calls, number = distinct_calls(trace, np.array([softmax[0], rows[-1]]))
-    scores, product = (calls[each] for each in number.tolist())
-    if not scores.is_tensor(0) or not (product.is_tensor(0) and product.is_tensor(1)):
-        return True
-    matrix = list(scores.shape(0)[-2:])
-    return matrix == list(product.shape(0)[-2:]) or matrix[::-1] == list(product.shape(1)[-2:])
+    index = trace.index
+    below = np.flatnonzero(np.isin(index.outermost_op, rows))
+    softmax = below[index.named(SOFTMAX)[below]]
+    product = below[index.named(BATCHED)[below] & (index.outermost_op[below] == rows[-1])]
+    calls, number = distinct_calls(trace, np.array([softmax[0], product[0]]))
+    scores, taken = (calls[each] for each in number.tolist())
+    matrix = _matrix(scores, 0)
+    operands = [_matrix(taken, at) for at in range(len(taken.dims))]
+    # A product may take them transposed, and `torch.einsum` on either side.
+    return not matrix or not any(operands) or sorted(matrix) in map(sorted, operands)
+
+
+def _matrix(call: Call, at: int) -> list[int]:
+    """Return the last two lengths of an argument; [] where none were recorded."""
+    shape = call.dims[at] if at < len(call.dims) else None
+    lengths = shape[-2:] if isinstance(shape, list | tuple) else ()
+    return list(lengths) if all(isinstance(length, int) for length in lengths) else []
 
 
 def _times(trace: Trace, calls: Rows) -> tuple[Ints, bool]:
-    """Return the time of each call with its backward ops, on the GPU if any of it ran there."""
+    """Return the time of each call with its backward ops, on the GPU where the run has GPU work."""
     index = trace.index
     behind = forward_of(trace)
     caller = np.append(index.outermost_op, NONE)
     of_call = np.full(len(trace) + 1, NONE, np.intp)
     of_call[calls] = np.arange(len(calls))
     forward = of_call[caller[behind]]
-    on_gpu = np.zeros(len(calls) + 1, np.int64)
-    gpu = index.gpu
-    here = of_call[caller[index.column("op")[gpu]]]
-    np.add.at(on_gpu, np.where(here >= 0, here, forward[gpu]), index.dur[gpu])
-    if on_gpu[:-1].any():
+    if len(gpu := index.gpu):
+        on_gpu = np.zeros(len(calls) + 1, np.int64)
+        here = of_call[caller[index.column("op")[gpu]]]
+        np.add.at(on_gpu, np.where(here >= 0, here, forward[gpu]), index.dur[gpu])
         return on_gpu[:-1], True
     took = np.append(index.dur[calls], 0)
     backward = np.flatnonzero(index.is_op & (index.column("forward") >= 0) & (forward >= 0))

@@ -45,7 +45,10 @@ BOUNDS = {
 """What can bound a run; other rules report waiting for data and for the GPU."""
 
 IN_16_BITS = "compute in 16 instead of 32 bits, "
-OF_16_BITS = re.compile(r"[bhf]f?16|bfloat16|half|hgemm|s16816|e4m3|e5m2|fp8", re.IGNORECASE)
+OF_16_BITS = re.compile(
+    r"[bhf]f?16|fp16|half(?!_pixel)|hgemm|[hs]884|h1688|s16816|nvjet_(?:[ht]s[ht]|qq)|e4m3|e5m2|fp8",
+    re.IGNORECASE,
+)
 """In names of kernels that compute in 16 bits or fewer."""
 STALLS, OTHERWISE = "stalls", "otherwise"
 TITLES = {
@@ -125,7 +128,7 @@ def critical_path_bound(
         remedy = f"{_cpu_remedy(record, path, in_stalls)} {kernels_sentence}"
     else:
         remedies = _remedies(record.trace)[bound]
-        if _is_in_16_bits(path):
+        if OF_16_BITS.search(kernels_sentence) or _is_in_16_bits(path):
             remedies = remedies.replace(IN_16_BITS, "")
         sentences = (kernels_sentence, remedies, _cpu_part(path, critical_path_share))
         remedy = " ".join(filter(None, sentences))

@@ -127,7 +127,7 @@ def dataloader(record: Record, *, dataloader_share: float = 0.05) -> list[Findin
     text = (
         f"{format_share(share_of(waited, run))} of the time ({format_ns(waited)} of "
         f"{format_ns(run)}) went into waiting for {loader}, {_counted(table)}{because}"
-        f"{_queue_length(record)}{_idle_part(record, cost, waited) if on_gpu else ''}."
+        f"{_queue_length(record)}{_idle_part(record, table) if on_gpu else ''}."
     )
     if not DATALOADER.fullmatch(longest["name"]):
         remedy = OF_TENSORFLOW
@@ -254,17 +254,21 @@ def _queue_length(record: Record) -> str:
 
 def _idle_ns(record: Record, loading: pd.DataFrame) -> int:
     """Return how long no GPU had anything to do during these waits."""
-    index = record.trace.index
-    waits = intervals.union(loading["start_ns"], loading["start_ns"] + loading["dur_ns"])
+    index, waits = record.trace.index, _times(loading)
     busy = intervals.union(index.ts[index.gpu], index.end[index.gpu])
     return intervals.length(waits) - intervals.length(intervals.intersection(waits, busy))
 
 
-def _idle_part(record: Record, idle_ns: int, waited_ns: int) -> str:
+def _times(loading: pd.DataFrame) -> intervals.Intervals:
+    """Return when at least one of these waits went on."""
+    return intervals.union(loading["start_ns"], loading["start_ns"] + loading["dur_ns"])
+
+
+def _idle_part(record: Record, loading: pd.DataFrame) -> str:
     """Say for how much of the waiting the GPUs had nothing to do."""
-    index = record.trace.index
+    index, idle_ns = record.trace.index, _idle_ns(record, loading)
     name = "the GPU" if len(np.unique(index.device[index.gpu])) == 1 else "the GPUs"
-    share = format_share(share_of(idle_ns, waited_ns))
+    share = format_share(share_of(idle_ns, intervals.length(_times(loading))))
     return f"; {name} had nothing to do for {share} of that ({format_ns(idle_ns)})"
 
 

@@ -24,7 +24,7 @@ from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.links import itself_or_ancestor
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.pstats import BUILT_IN, function_place
-from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.schema import NONE, WINDOW
 
 RULES_ON_OPS = ("cpu_ops", "critical_path", "gpu_ops")
 """Rules about all calls of an op: those behind which a forward op stands count for its line."""
@@ -75,6 +75,7 @@ def with_places(record: Record, findings: Iterable[Finding]) -> list[Finding]:
     return list(findings)
 
 
+STACKS = "Call stack"
 NO_PLACES = (
     "Findings name ops, but no file and line, because the trace has no Python frames: "
     "torch.profiler records them with with_stack=True"
@@ -85,8 +86,9 @@ def lack_of_places(record: Record) -> str:
     """Say why findings on a trace of torch.profiler name no file and line; "" where they may."""
     index = record.trace.index
     named = index.in_category("cell_line").any() or index.on_tracks("python").any()
-    of_torch = recorder_of(record) == PYTORCH and "options" not in record.metadata
-    return NO_PLACES if of_torch and index.is_op.any() and not named else ""
+    with_stacks = named or STACKS in record.trace.args
+    of_torch = recorder_of(record) == PYTORCH and not {"options", WINDOW} & record.metadata.keys()
+    return NO_PLACES if of_torch and index.is_op.any() and not with_stacks else ""
 
 
 def _with_line(trace: Trace, finding: Finding, cell: CellLines) -> Finding:
