@@ -46,8 +46,8 @@ BOUNDS = {
 
 IN_16_BITS = "compute in 16 instead of 32 bits, "
 OF_16_BITS = re.compile(
-    r"[bhf]f?16|fp16|half(?!_pixel)|hgemm|[hs]884|h1688|s16816|nvjet_(?:sm\d+_)?(?:[ht]s[ht]|qq)"
-    r"|e4m3|e5m2|fp8",
+    r"[bhf]f?16|bfloat16|fp16|half(?!_pixel)|hgemm|[hs]884|h1688|s16816"
+    r"|nvjet_(?:sm\d+_)?(?:[ht]s[ht]|qq)|e4m3|e5m2|fp8",
     re.IGNORECASE,
 )
 """In names of kernels that compute in 16 bits or fewer."""
