@@ -70,7 +70,7 @@ def written_out_attention(
     ``written_out_attention_share``: Ops between the products of attention that is written out.
     """
     trace = record.trace
-    found = [rows for rows in _between_products(trace) if _takes_scores(trace, rows)]
+    found = _with_scores(trace, list(_between_products(trace)))
     if not found:
         return []
     calls = np.concatenate([rows[1:-1] for rows in found])
@@ -98,15 +98,14 @@ def _between_products(trace: Trace) -> Iterator[Rows]:
     Only ops that the program calls count, outside of the backward pass.
     """
     index = trace.index
-    softmax = index.named(SOFTMAX) & index.is_op & index.on_tracks("cpu")
-    if not softmax.any() or not index.named(BATCHED).any():
+    if not index.named(SOFTMAX).any() or not index.named(BATCHED).any():
         return
     called = index.is_op & index.on_tracks("cpu") & ~in_backward(trace)
     called &= index.outermost_op == np.arange(len(trace))
     rows = np.flatnonzero(called)
     rows = rows[np.lexsort((index.ts[rows], index.track[rows]))]
     is_product, is_softmax, is_other = (
-        _calls(trace, mask)[rows] for mask in (index.named(BATCHED), softmax, index.named(OTHERS))
+        _first_below(trace, names)[rows] >= 0 for names in (BATCHED, SOFTMAX, OTHERS)
     )
     stops = np.flatnonzero(is_product | is_softmax | is_other)
     only_product, only_softmax = (
@@ -125,29 +124,31 @@ def _between_products(trace: Trace) -> Iterator[Rows]:
             yield rows[first : last + 1]
 
 
-def _calls(trace: Trace, wanted: Mask) -> Mask:
-    """Return which slices are one of the wanted ones, or have one below them."""
-    outermost = trace.index.outermost_op[np.flatnonzero(wanted)]
-    mask = np.zeros(len(trace), bool)
-    mask[outermost[outermost >= 0]] = True
-    return mask
+def _first_below(trace: Trace, names: frozenset[str]) -> Rows:
+    """Return per outermost op the first op of these names, it itself or below it; -1: none."""
+    rows = np.flatnonzero(trace.index.named(names) & trace.index.is_op)[::-1]
+    first = np.full(len(trace), NONE, np.intp)
+    first[trace.index.outermost_op[rows]] = rows  # the last one written is the first
+    return first
 
 
 def _listed(names: list[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
-def _takes_scores(trace: Trace, rows: Rows) -> bool:
-    """Whether the last op takes what the softmax returns, as far as recorded shapes tell."""
-    index = trace.index
-    below = np.flatnonzero(np.isin(index.outermost_op, rows))
-    softmax = below[index.named(SOFTMAX)[below]]
-    product = below[index.named(BATCHED)[below] & (index.outermost_op[below] == rows[-1])]
-    calls, number = distinct_calls(trace, np.array([softmax[0], product[0]]))
-    scores, taken = (calls[each] for each in number.tolist())
+def _with_scores(trace: Trace, found: list[Rows]) -> list[Rows]:
+    """Return those whose last op takes what the softmax returns, as far as recorded shapes tell."""
+    softmax, product = _first_below(trace, SOFTMAX), _first_below(trace, BATCHED)
+    pairs = [(int(softmax[rows].max()), int(product[rows[-1]])) for rows in found]
+    calls, number = distinct_calls(trace, np.array(pairs, np.intp).reshape(-1))
+    scores, taken = ([calls[each] for each in number[at::2].tolist()] for at in (0, 1))
+    return [rows for rows, *pair in zip(found, scores, taken, strict=True) if _fit(*pair)]
+
+
+def _fit(scores: Call, product: Call) -> bool:
+    """Whether a product may take a softmax of these scores; transposed, and on either side."""
     matrix = _matrix(scores, 0)
-    operands = [_matrix(taken, at) for at in range(len(taken.dims))]
-    # A product may take them transposed, and `torch.einsum` on either side.
+    operands = [_matrix(product, at) for at in range(len(product.dims))]
     return not matrix or not any(operands) or sorted(matrix) in map(sorted, operands)
 
 
