@@ -108,7 +108,10 @@ class Patches:
         return timed_put
 
     def _timed_send(self, send: Callable[..., Any]) -> Callable[..., Any]:
-        """Time pickling and sending as one span, in the queue's thread, during the next fetch."""
+        """Time pickling and sending as one span, in the queue's thread, during the next fetch.
+
+        A worker's last span is lost where its process ends before this thread goes on.
+        """
 
         def timed_send(data: Any) -> Any:
             started, batch = getattr(self._pickled, "last", (perf_counter_ns(), -1))
