@@ -14,7 +14,7 @@ from gpuprof_widgets.analyses.findings.finding import (
     WORTH_NS,
     Finding,
     code,
-    longest_slice,
+    listed,
     run_ns,
     share_of,
     slice_range,
@@ -84,11 +84,10 @@ def written_out_attention(
     where = " on the GPU" if on_gpu else ""
     text = (
         f"Attention was written out {format_count(len(found), 'time')}: the ops between its two "
-        f"products, mostly {_listed(names)}, took {format_ns(cost)}{where} "
+        f"products, mostly {listed(names)}, took {format_ns(cost)}{where} "
         f"({format_share(share)} of the time). Each of them reads and writes all scores."
     )
-    worst = calls[np.argsort(-took, kind="stable")]
-    place = slice_range(trace, longest_slice(trace, worst[:1]))
+    place = slice_range(trace, int(calls[took.argmax()]))
     return [Finding(text, cost, share, *place, spread(np.sort(calls)), REMEDY, title=TITLE)]
 
 
@@ -130,10 +129,6 @@ def _first_below(trace: Trace, names: frozenset[str]) -> Rows:
     first = np.full(len(trace), NONE, np.intp)
     first[trace.index.outermost_op[rows]] = rows  # the last one written is the first
     return first
-
-
-def _listed(names: list[str]) -> str:
-    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def _with_scores(trace: Trace, found: list[Rows]) -> list[Rows]:

@@ -201,7 +201,12 @@ def costly_options(record: Record) -> str:
     # With stacks, cProfile does not run: the calls are counted from the frames.
     counted = record.calls is not None and not options.get("stack")
     on += ["cProfile"] if counted else []
-    return " and ".join([", ".join(on[:-1]), on[-1]] if len(on) > 1 else on)
+    return listed(on)
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return words as a list in a sentence: ``a, b and c``."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 LONGEST = 60

@@ -21,6 +21,7 @@ from gpuprof_widgets.analyses.op_calls import calling_frame
 from gpuprof_widgets.analyses.owners import MODULE_FRAME, line_behind, line_of
 from gpuprof_widgets.analyses.reasons import PYTORCH, recorder_of
 from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.trace.gather import CALL_STACK
 from gpuprof_widgets.trace.links import itself_or_ancestor
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.pstats import BUILT_IN, function_place
@@ -75,7 +76,6 @@ def with_places(record: Record, findings: Iterable[Finding]) -> list[Finding]:
     return list(findings)
 
 
-STACKS = "Call stack"
 NO_PLACES = (
     "Findings name ops, but no file and line, because the trace has no Python frames: "
     "torch.profiler records them with with_stack=True"
@@ -86,7 +86,7 @@ def lack_of_places(record: Record) -> str:
     """Say why findings on a trace of torch.profiler name no file and line; "" where they may."""
     index = record.trace.index
     named = index.in_category("cell_line").any() or index.on_tracks("python").any()
-    with_stacks = named or STACKS in record.trace.args
+    with_stacks = named or CALL_STACK in record.trace.args
     of_torch = recorder_of(record) == PYTORCH and not {"options", WINDOW} & record.metadata.keys()
     return NO_PLACES if of_torch and index.is_op.any() and not with_stacks else ""
 
