@@ -85,6 +85,31 @@ def test_report_hides_the_static_outputs_of_its_own_cell_alone(page: Page, tmp_p
     expect(page.get_by_text("printed by broken")).to_be_visible()
 
 
+SEEN_IN_EVERY_TASK = """
+window.seen = new Set()
+const {port1, port2} = new MessageChannel()
+port1.onmessage = () => {
+    const is_read = Object.keys(window.gpuprof?.reports ?? {}).length > 0
+    const has_views = document.querySelector(".gpuprof-report")?.firstElementChild != null
+    window.seen.add(has_views ? "views" : is_read ? "record" : "nothing")
+    if (!has_views) {
+        port2.postMessage(null)
+    }
+}
+port2.postMessage(null)
+"""
+
+
+def test_the_browser_answers_between_building_the_views_and_painting_them(
+    page: Page, tmp_path: Path
+) -> None:
+    page.add_init_script(SEEN_IN_EVERY_TASK)
+    show(page, tmp_path, cell(1, "a", runtime=True))
+    expect(page.locator(".gpuprof-report[data-complete]")).to_have_count(1)
+    page.wait_for_function("window.seen.has('views')")
+    assert page.evaluate("[...window.seen]") == ["nothing", "record", "views"]
+
+
 def test_missing_library_leaves_the_static_part_and_says_what_to_do(
     page: Page, tmp_path: Path
 ) -> None:

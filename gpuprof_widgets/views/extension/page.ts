@@ -4,7 +4,7 @@ import type * as p from "@bokehjs/core/properties"
 import {Document} from "@bokehjs/document"
 import {add_document_standalone} from "@bokehjs/embed/standalone"
 import {LinearAxis} from "@bokehjs/models/axes/linear_axis"
-import {Column} from "@bokehjs/models/layouts/column"
+import {Column, ColumnView} from "@bokehjs/models/layouts/column"
 import {Plot} from "@bokehjs/models/plots/plot"
 import {NoOverlap} from "@bokehjs/models/policies/labeling"
 import {Range1d} from "@bokehjs/models/ranges/range1d"
@@ -66,15 +66,28 @@ function create<M extends HasProps>(type: new (attributes: never) => M, attribut
   return new (type as new (attributes: object) => M)(attributes)
 }
 
+/** Builds the views in one task of the browser and paints them in another, so that it answers in between. */
+export class PageView extends ColumnView {
+  declare model: Page
+
+  override async lazy_initialize(): Promise<void> {
+    await super.lazy_initialize()
+    await new Promise((resolve) => setTimeout(resolve))
+  }
+}
+
 type PageProps = {content: p.Property<string>}
 
 export interface Page extends p.AttrsOf<PageProps> {}
 
 /** A whole report, built from data alone: `content` is JSON, as views/page.py sends it, and may come from anyone. */
 export class Page extends Column {
+  declare __view_type__: PageView
+
   static override __module__ = "gpuprof_widgets"
 
   static {
+    this.prototype.default_view = PageView
     this.define<PageProps>(({Str}) => ({content: [Str, ""]}))
     this.override<Column.Props>({...WIDE, spacing: 0})
   }
