@@ -583,6 +583,8 @@ batch = torch.from_numpy(np.stack(small)).permute(0, 3, 1, 2).float() / 255
 plt.hist(batch.flatten().numpy(), bins=50)
 plt.close()
 """,
+        (),
+        ("garbage_collection",),  # a figure's parts refer to each other
     ),
     Everyday(
         "gradient accumulation with a scheduler",

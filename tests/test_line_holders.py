@@ -265,7 +265,8 @@ class Trainer:
     def step(self):
         until = time.perf_counter() + 0.01
         while time.perf_counter() < until:
-            self.passes += 1
+            for _ in range(500):
+                self.passes += 1
 
     def note(self):
         pass
@@ -273,7 +274,8 @@ class Trainer:
 def build_mask(size):
     until = time.perf_counter() + 0.009
     while time.perf_counter() < until:
-        pass
+        for _ in range(500):
+            pass
     return torch.ones(size, size).tril()
 
 class Masked(torch.nn.Module):
@@ -282,10 +284,13 @@ class Masked(torch.nn.Module):
         self.mix = torch.nn.Linear(8, 8)
 
     def forward(self, x):
+        began = time.perf_counter()
         mask = build_mask(8)
-        until = time.perf_counter() + 0.016
+        ended = time.perf_counter()
+        until = ended + 1.8 * (ended - began)  # however busy the machine is
         while time.perf_counter() < until:
-            pass
+            for _ in range(500):
+                pass
         return self.mix(x * mask)
 """
 
@@ -326,7 +331,9 @@ def test_a_mask_built_in_each_forward_is_named_beside_the_line_that_calls_the_mo
     assert finding.title.startswith("Line 4 takes the most time, much in `my_trainer.py:")
     assert "(build_mask)`" in finding.title
     assert re.search(
-        r", \d\d % of it \([\d.]+ ms\) in `my_trainer.py:\d+\(build_mask\)`\.", finding.text
+        r", \d\d % of it \([\d.]+ ms\) in `my_trainer.py:\d+\(build_mask\)`"
+        r"( \(mostly `Tensor.tril`\))?\.",  # where other programs keep its threads waiting
+        finding.text,
     )
     assert ("(build_mask)` makes tensors anew with `torch.ones`" in finding.remedy) is not stack
 
