@@ -292,8 +292,8 @@ const work = new Work(); for (let i = 0; i < 1000; i++) work.step(22 + i % 3);
 def test_node_s_profile_and_its_recording_of_the_same_run_say_the_same(tmp_path: Path) -> None:
     """Two writers in V8, and two readers of ours: every call has the same name and times.
 
-    V8 samples every millisecond, from a thread that a busy machine may keep waiting: the
-    program therefore computes for some hundreds of them.
+    V8 samples every millisecond, from a thread that a busy machine may keep waiting: so the
+    program computes for some hundreds of milliseconds.
     """
     (tmp_path / "a.js").write_text(PROGRAM)
     told = ["--cpu-prof", "--trace-event-categories", "disabled-by-default-v8.cpu_profiler"]

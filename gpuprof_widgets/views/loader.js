@@ -190,7 +190,7 @@
     const own = {}
     for (const source of sources) {
       run(source, own)
-      await new Promise((resolve) => setTimeout(resolve)) // lets the browser answer before the next
+      await new Promise((resolve) => setTimeout(resolve)) // lets the browser answer in between
     }
     return own.Bokeh
   }

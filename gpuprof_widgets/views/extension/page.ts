@@ -66,7 +66,7 @@ function create<M extends HasProps>(type: new (attributes: never) => M, attribut
   return new (type as new (attributes: object) => M)(attributes)
 }
 
-/** Builds the views in one task of the browser and paints them in another, so that it answers in between. */
+/** Builds the views and paints them in the browser's next task, so that the browser answers in between. */
 export class PageView extends ColumnView {
   declare model: Page
 
@@ -103,8 +103,32 @@ export class Page extends Column {
     const document = new Document()
     document.config.notifications = null  // it would stay in the browser's page when the report leaves it
     document.add_root(page)
-    return add_document_standalone(document, element, [element])
+    const views = await add_document_standalone(document, element, [element])
+    for (const model of page.references()) {
+      if (model instanceof TraceStore) {
+        publish(model)
+      }
+    }
+    return views
   }
+}
+
+/** The stores of the page, which keeps none whose report has left it; all versions of this code on a page share them. */
+type Published = {gpuprof?: {stores?: Set<WeakRef<TraceStore>>}}
+
+/**
+ * Puts a store into `window.gpuprof.reports[uid]`, where explorers find it and from which the browser tests read numbers. Its
+ * views have been painted by then: they could not show before what an explorer chooses.
+ */
+function publish(store: TraceStore): void {
+  const page = (window as Published).gpuprof ??= {}
+  const stores = page.stores ??= new Set()
+  stores.add(new WeakRef(store))
+  const reports = (): Record<string, TraceStore> => {
+    const living = [...stores].map((held) => held.deref()).filter((store) => store != null)
+    return Object.fromEntries(living.map((store) => [store.uid, store]))
+  }
+  Object.defineProperty(page, "reports", {configurable: true, get: reports})
 }
 
 function parts_of(data: PageData): UIElement[] {

@@ -146,7 +146,6 @@ export class TraceStore extends Model implements Part {
     this.setv({payload: ""}, {silent: true})  // the text is of no further use and may be megabytes
     this.open()
     this.journal.start()
-    publish(this)
     return this.data
   }
 
@@ -304,18 +303,3 @@ export class TraceStore extends Model implements Part {
 
 /** Ends the worker of a report that has left the page. */
 const workers = new FinalizationRegistry<Worker>((worker) => worker.terminate())
-
-/** The stores of the page, which keeps none whose report has left it; all versions of this code on a page share them. */
-type Published = {gpuprof?: {stores?: Set<WeakRef<TraceStore>>}}
-
-/** Puts a store into `window.gpuprof.reports[uid]`, where explorers find it and from which the browser tests read numbers. */
-function publish(store: TraceStore): void {
-  const page = (window as Published).gpuprof ??= {}
-  const stores = page.stores ??= new Set()
-  stores.add(new WeakRef(store))
-  const reports = (): Record<string, TraceStore> => {
-    const living = [...stores].map((held) => held.deref()).filter((store) => store != null)
-    return Object.fromEntries(living.map((store) => [store.uid, store]))
-  }
-  Object.defineProperty(page, "reports", {configurable: true, get: reports})
-}
