@@ -34,6 +34,13 @@ def test_an_op_of_the_only_thread_saves_its_time_with_all_in_it() -> None:
     assert saved(on_the_cpu(), "step") == 100
 
 
+def test_time_in_which_nothing_is_known_to_have_run_is_on_the_path_too() -> None:
+    """No op of torch is recorded: the rest of the step need not be Python."""
+    record = trace_of(annotation("step", ts=0, dur=100), op("MatMul", ts=20, dur=30))
+    row = what_if(record, "step").iloc[0]
+    assert row[["time_ns", "path_ns", "saved_ns"]].tolist() == [100, 100, 100]
+
+
 def test_half_as_fast_saves_half() -> None:
     assert saved(on_the_cpu(), "aten::addmm", scale=0.5) == 25
     assert saved(on_the_cpu(), "aten::addmm", scale=1) == 0

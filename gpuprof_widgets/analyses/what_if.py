@@ -16,9 +16,9 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.critical_path import (
-    DELAYS,
     ON_GPU,
     Region,
+    are_delays,
     critical_path,
     graph_of,
     path_range,
@@ -221,7 +221,7 @@ def _table(
     self_ns = ~graph.waiting * (threads.end - threads.start)
     time = group_sums(changes.part[threads.row], self_ns, parts)
     time += group_sums(changes.part[work.row], work.end - work.start, parts)
-    spent = ~path["kind"].isin(DELAYS).to_numpy(bool)
+    spent = ~are_delays(trace, path).to_numpy(bool)
     rows, dur = (path[name].to_numpy(np.int64) for name in ("row", "dur_ns"))
     on_path = group_sums(changes.part[rows], dur * spent, parts)
     new = replayed(graph, changes)
