@@ -18,7 +18,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gpuprof_widgets.capture.module_calls import FILE, LINE, NAME
 from gpuprof_widgets.trace.edit import kept_slices
 from gpuprof_widgets.trace.model import Calls, Trace
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
@@ -35,7 +34,6 @@ _OF_THE_WAIT = ("cuda_sync", "overhead")
 _AROUND_USER_CODE = re.compile(
     r"gpuprof_widgets[/\\](capture[/\\](cell|loop[/\\]steps)|commands[/\\]run"
     r"|integrations[/\\]\w+|magic|profiling)\.py\("
-    rf"|nn[/\\]modules[/\\]module\.py\({LINE}\): {NAME}$"
 )
 """Frames that run the user's code."""
 _RECORDING = re.compile(
@@ -68,14 +66,13 @@ def without_profiler_calls(
     cell's code, the calls by frames that were open then have no caller.
     """
     files = calls.functions["file"]
-    ours = files.str.startswith(_PACKAGE).to_numpy(dtype=bool) | _are_marked_calls(calls.functions)
+    ours = files.str.startswith(_PACKAGE).to_numpy(dtype=bool)
     of_loop = (files == _LOOP_FILE).to_numpy(dtype=bool)
     observers = files.str.match(_OBSERVERS).to_numpy(dtype=bool)
     called_by_await = _called_by(calls, (files == _AWAIT_FILE).to_numpy(dtype=bool))
     awaiting = called_by_await & (files == _BUILTIN).to_numpy(dtype=bool)
     called_by_user = _called_by(calls, of_loop) | _called_by(calls, awaiting)
     calls = _called_past(calls, of_loop)
-    calls = _called_through(calls, ours)
     calls = _less_called_by(calls, ours & ~of_loop, observers)
     functions = calls.functions
     keep = ~ours & (functions["calls"].to_numpy() > 0)
@@ -129,40 +126,6 @@ def _without_caller(calls: Calls) -> Mask:
     unseen = calls.functions["calls"].to_numpy() > seen
     of_kernel = calls.functions["file"].str.contains(_KERNEL).to_numpy(dtype=bool)
     return np.asarray(unseen & ~of_kernel)
-
-
-def _are_marked_calls(functions: pd.DataFrame) -> Mask:
-    """Return our code around the calls of modules, which claims to be in torch's file."""
-    place = (functions["file"] == FILE) & (functions["line"] == LINE) & (functions["name"] == NAME)
-    return place.to_numpy(dtype=bool)
-
-
-def _called_through(calls: Calls, ours: Mask) -> Calls:
-    """Return the calls as if the callers of a module's marked call had called torch's code.
-
-    A marked call makes exactly one call, so the callers share its calls in proportion to theirs.
-    """
-    functions, edges = calls.functions, calls.edges
-    marked = _are_marked_calls(functions)
-    theirs = ~ours & (functions["file"] != _BUILTIN).to_numpy(dtype=bool)
-    callee = edges["callee"].to_numpy()
-    bypassed = marked[edges["caller"]] & theirs[callee]
-    if not bypassed.any():
-        return calls
-    above = edges[marked[edges["callee"]]]
-    merged = [edges[~bypassed]]
-    for row in np.flatnonzero(bypassed):
-        callers = above[above["callee"] == edges["caller"].iloc[row]]
-        share_until = (callers["calls"] / callers["calls"].sum()).cumsum().to_numpy()
-        shares = {
-            column: np.diff(np.rint(share_until * edges[column].iloc[row]), prepend=0).astype(
-                np.int64
-            )
-            for column in _COUNTED
-        }
-        merged.append(callers.assign(callee=int(callee[row]), **shares))
-    sums = pd.concat(merged).groupby(["caller", "callee"], as_index=False, sort=False).sum()
-    return Calls(functions, sums[list(edges.columns)].astype(dict(edges.dtypes)))
 
 
 def _less_called_by(calls: Calls, ours: Mask, observers: Mask) -> Calls:
@@ -369,6 +332,4 @@ def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
 
 def _is_ours(entry: TracebackType) -> bool:
     code = entry.tb_frame.f_code
-    if (code.co_filename, code.co_firstlineno, code.co_name) == (FILE, LINE, NAME):
-        return True
     return code.co_filename.startswith(_PACKAGE + os.sep)

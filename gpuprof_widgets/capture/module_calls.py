@@ -1,79 +1,105 @@
-"""Enter a context manager around every call of an nn.Module, without changing any module.
+"""Open one of torch's regions around every call of an nn.Module, without changing any module.
 
-While it does, `nn.Module._call_impl` has other code, which enters a context manager and runs
-torch's code inside it. torch's global hooks are no alternative: with them torch calls more
-functions, which a profile would show as the user's, and dynamo, which guards on the absence of
-hooks, would compile again. The function object stays the same, so that whoever holds it (a module
-compiled in place does) gets the marks too, and the plain code afterwards.
+While it does, `nn.Module._call_impl` has other code: torch's own, read from its source, between the
+beginning and the end of a region. So there is no further frame or call that a profile, a stack or a
+traceback would show. torch's
+global hooks are no alternative: with them torch calls more functions, which a profile would show as
+the user's, and dynamo, which guards on the absence of hooks, would compile again. The function
+object stays the same, so that whoever holds it (a module compiled in place does) gets the marks
+too, and the plain code afterwards.
 """
 
 from __future__ import annotations
+import __future__
 
+import ast
 import functools
+import inspect
 import sys
+import warnings
 from collections.abc import Callable
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
+from gpuprof_widgets.capture.code import codes_in
+from gpuprof_widgets.exceptions import RecordingError
+
+TorchRegion: Any = torch._C._profiler._RecordFunctionFast
 Entrance = Callable[[], Any]
-"""Makes the context manager around one call of a module."""
+"""Makes the `TorchRegion` around one call of a module."""
 Around = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 _CALL: Any = nn.Module._call_impl
 _PLAIN: CodeType = _CALL.__code__
 
+_FUTURE = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 
-def _marked_call(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Stand in for ``_call_impl``; strings are placeholders, because its globals are torch's."""
-    __tracebackhide__ = True
-    known: Any = "gpuprof:known"
-    first_entrance: Any = "gpuprof:first_entrance"
-    original: Any = "gpuprof:original"
-    with (known(id(self)) or first_entrance(self))():
-        return original(self, *args, **kwargs)
+_KNOWN, _LOCAL = "gpuprof:known", "gpuprof_region"
+# Not the built-in functions themselves, whose calls cProfile would count as the user's.
+_PARTIALS = {
+    "gpuprof:id": functools.partial(id),
+    "gpuprof:begin": functools.partial(TorchRegion.__enter__),
+    "gpuprof:end": functools.partial(TorchRegion.__exit__),
+}
+_AROUND = f"""
+{_LOCAL} = {_KNOWN!r}["gpuprof:id"(self)]()
+"gpuprof:begin"({_LOCAL})
+try:
+    pass
+finally:
+    "gpuprof:end"({_LOCAL}, None, None, None)
+"""
+"""What stands around torch's code; strings are placeholders, because its globals are torch's."""
 
 
-def _line_of_call() -> int:
-    """Return how many lines below its `def` the marked call calls torch's code."""
-    code = _marked_call.__code__
-    return max(line for _, _, line in code.co_lines() if line is not None) - code.co_firstlineno
+class Entrances(dict[int, Entrance]):
+    """The entrances of modules by their `id`; ``first_entrance`` makes that of any other module.
 
+    Subscribed by the marked code alone, where the module is ``self``.
+    """
 
-FILE, LINE, NAME = _PLAIN.co_filename, _PLAIN.co_firstlineno - _line_of_call(), _PLAIN.co_name
-"""Where the marked code claims to stand: tracebacks and warnings repeat the first line of torch's
-own code. Python profiles, and `frame_filter`, tell the two apart by their first lines."""
+    def __init__(self, first_entrance: Callable[[nn.Module], Entrance]) -> None:
+        super().__init__()
+        self._first_entrance = first_entrance
+
+    def __missing__(self, number: int) -> Entrance:
+        return self._first_entrance(sys._getframe(1).f_locals["self"])
+
+    # A code has to be hashable, and so do its constants.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__  # type: ignore[assignment]
 
 
 class ModuleCalls:
-    """Enters a context manager around calls of modules; torch.compile and export do not see it.
+    """Opens regions around calls of modules; torch.compile and torch.export do not see it.
 
-    ``known`` has the entrances of modules by their ``id``; ``first_entrance`` makes that of any
-    other module, and must do so `unseen` by dynamo. While torch compiles or exports, calls are
-    plain. ``compiled`` says whether a graph was made: code in a graph calls no modules.
+    ``known`` has the entrances; it must make new ones `unseen` by dynamo. While torch compiles or
+    exports, calls are plain. ``compiled`` says whether a graph was made: code in a graph calls no
+    modules.
     """
 
     _first: ClassVar[ModuleCalls | None] = None
 
-    def __init__(
-        self, known: dict[int, Entrance], first_entrance: Callable[[nn.Module], Entrance]
-    ) -> None:
+    def __init__(self, known: Entrances) -> None:
         self.compiled = False
-        self._first_entrance = first_entrance
-        original = FunctionType(_PLAIN, _CALL.__globals__, _CALL.__name__)
-        # A code has to be hashable, and so do its constants.
-        self.code = _filled(known.get, first_entrance, original)
+        self._known = known
+        self.code = _PLAIN
         self._active = False
         self._suspensions = 0  # compilations and exports at work
         self._patched: list[tuple[Any, str, Any]] = []
         self._callbacks: list[tuple[Callable[[Any], None], Callable[[Any], None]]] = []
 
     def add(self) -> None:
-        """Begin, unless another one is at work: of two at once the first marks."""
+        """Begin, unless another one is at work: of two at once the first marks.
+
+        Raises a `RecordingError` where torch's source is not there.
+        """
         if ModuleCalls._first not in (None, self):
             return
+        self.code = _marked(self._known)
         ModuleCalls._first = self
         self._active = True
         self._follow_export()
@@ -153,7 +179,7 @@ class ModuleCalls:
         # Between graphs our frames run under dynamo, which would compile them as well.
         skip = _loaded("torch._dynamo.decorators").skip
         skip(FunctionType(self.code, {}))
-        skip(getattr(self._first_entrance, "__func__", self._first_entrance))
+        skip(Entrances.__missing__)
         skip(unseen)
 
         def start(*_: Any) -> None:  # torch 2.6 passes nothing, later versions what they compile
@@ -205,24 +231,55 @@ def unseen(function: Callable[[nn.Module], Entrance], module: nn.Module) -> Entr
         set_eval_frame(before)
 
 
-def _filled(known: Any, first_entrance: Any, original: Any) -> CodeType:
-    """Return the marked code with the objects in place of the placeholders, as torch's own."""
-    objects = {
-        "gpuprof:known": known,
-        "gpuprof:first_entrance": first_entrance,
-        "gpuprof:original": original,
-    }
-    code = _marked_call.__code__
+def _marked(known: Entrances) -> CodeType:
+    """Return torch's code with a region around it."""
+    objects = {_KNOWN: known, **_PARTIALS}
+    code = _marked_by_placeholders()
     return code.replace(
         co_consts=tuple(
             objects.get(constant, constant) if isinstance(constant, str) else constant
             for constant in code.co_consts
-        ),
-        co_filename=FILE,
-        co_firstlineno=LINE,
-        co_name=NAME,
-        co_qualname=_PLAIN.co_qualname,
+        )
     )
+
+
+@functools.cache
+def _marked_by_placeholders() -> CodeType:
+    tree, function = _source()
+    if _compiled(tree) != _PLAIN:
+        raise RecordingError("torch's source has changed on the disk: restart the process")
+    around = ast.parse(_AROUND)
+    for node in ast.walk(around):
+        ast.copy_location(node, function)  # tracebacks and warnings have torch's own lines
+    enclosing: Any = around.body[-1]
+    enclosing.body, function.body = function.body, around.body
+    return _compiled(tree)
+
+
+def _source() -> tuple[ast.Module, ast.FunctionDef]:
+    """Return the syntax of torch's function, alone in its class, and of the file around it."""
+    try:
+        text = inspect.getsource(_CALL)
+    except OSError as error:
+        raise RecordingError("torch's source is not there") from error
+    # The compiler makes other code of a call in an imported module.
+    values = _CALL.__globals__.items()
+    imports = ", ".join(name for name, value in values if isinstance(value, ModuleType))
+    tree = ast.parse(f"import {imports}\nclass Module:\n{text}")
+    ast.increment_lineno(tree, _PLAIN.co_firstlineno - 3)
+    function: Any = tree.body[1].body[0]  # type: ignore[attr-defined]
+    return tree, function
+
+
+def _compiled(tree: ast.Module) -> CodeType:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of code that calls a string
+        code = compile(
+            tree, _PLAIN.co_filename, "exec", _PLAIN.co_flags & _FUTURE, dont_inherit=True
+        )
+    (of_class,) = codes_in(code)
+    (of_function,) = codes_in(of_class)
+    return of_function
 
 
 def _loaded(name: str) -> Any:

@@ -21,11 +21,15 @@ from dataclasses import dataclass
 from types import FrameType, ModuleType
 from typing import Any
 
-import torch
 from torch import jit, nn
 
-from gpuprof_widgets.capture.lines.regions import UNRECORDED
-from gpuprof_widgets.capture.module_calls import Entrance, ModuleCalls, unseen
+from gpuprof_widgets.capture.module_calls import (
+    Entrance,
+    Entrances,
+    ModuleCalls,
+    TorchRegion,
+    unseen,
+)
 from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.trace.backward_spans import backward_spans
@@ -39,9 +43,9 @@ MOST_NAMED = 5
 MOST_ITEMS = 1_000
 """Items of a list, dict or object that are searched for modules."""
 MARKER = "gpuprof:module:"
+_LEFT_OUT = "gpuprof:no module"
 
 _WRAPPER_PACKAGES = ("torch.nn.parallel.", "torch.distributed.")
-_Mark = torch._C._profiler._RecordFunctionFast
 
 _COMPILED = (
     "modules inside a graph of torch.compile have no spans: it calls none of them; "
@@ -82,7 +86,8 @@ class ModuleSpans(Part):
         several = len({name.root for name in names.values() if name.path}) > 1
         self._note(by_root, names, several=several)
         markers = [instance.marker for instance in self._marks.instances]
-        trace = _without(trace, [marker for marker in markers if marker not in names])
+        unwanted = [marker for marker in markers if marker not in names]
+        trace = _without(trace, [_LEFT_OUT, *unwanted])
         for name in names.values():
             self._ran[name.root] = self._ran.get(name.root, 0) + 1
         kinds = {instance.marker: instance.kind for instance in self._marks.instances}
@@ -370,8 +375,8 @@ class ModuleMarks:
         self.instances: list[Instance] = []
         self.replicas = False
         self.failure = ""
-        self._known: dict[int, Entrance] = {}
-        self._calls = ModuleCalls(self._known, self._first_entrance)
+        self._known = Entrances(self._first_entrance)
+        self._calls = ModuleCalls(self._known)
         self._outermost: dict[int, tuple[str, Family]] = {}
 
     @property
@@ -394,13 +399,13 @@ class ModuleMarks:
     def _entrance(self, module: nn.Module) -> Entrance:
         try:
             if self._is_left_out(module):
-                return _unmarked
-            entrance = functools.partial(_Mark, self._new_instance(module).marker)
+                return functools.partial(TorchRegion, _LEFT_OUT)
+            entrance = functools.partial(TorchRegion, self._new_instance(module).marker)
             self._known[id(module)] = entrance
             return entrance
         except Exception as error:  # an error here would reach the user
             self.failure = f"{type(error).__name__}: {error}"
-            return _unmarked
+            return functools.partial(TorchRegion, _LEFT_OUT)
 
     def _is_left_out(self, module: nn.Module) -> bool:
         """Whether it is a replica of DataParallel, or the wrapper of torch.compile."""
@@ -434,10 +439,6 @@ class ModuleMarks:
                 outermost = module if not self._is_left_out(module) else outermost
             frame = frame.f_back
         return outermost
-
-
-def _unmarked() -> Any:
-    return UNRECORDED
 
 
 def _forget(known: dict[int, Entrance], number: int, _: Any) -> None:
