@@ -11,8 +11,11 @@ import functools
 import linecache
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from types import FrameType
 from typing import Any
+
+import numpy as np
 
 from gpuprof_widgets.capture.cell import CellCode, CellTree, applied_rewrite
 from gpuprof_widgets.capture.code import Embedded
@@ -25,6 +28,8 @@ from gpuprof_widgets.capture.lines.sources import (
     SourceFile,
     first_line,
     functions_of_cells,
+    place,
+    place_of,
     source_files,
 )
 from gpuprof_widgets.capture.loop.bound import LoopBound
@@ -93,7 +98,7 @@ class MarkedCode(Part):
             for marks in self.marks
             if any(marker in names for marker, _, _ in marks.markers())
         }
-        return with_regions(trace, dict(self._regions()))
+        return with_regions(_counted(trace, self.marks), dict(self._regions()))
 
     def notes(self) -> list[str]:
         notes = [*self._notes]
@@ -124,13 +129,17 @@ class MarkedCode(Part):
             if code.gave_up:
                 self._notes.append("no cell lines: the cell with regions in it did not compile")
             return
-        self.marks.append(rewrite.marks)
+        self._add(rewrite.marks)
         self.shown.add(rewrite.marks)
         self._swap.add_cell(code, rewrite.marks)
         if rewrite.untouched:
             names = ", ".join(rewrite.untouched)
             self._untouched.update(rewrite.untouched)
             self._notes.append(f"no lines inside of {names}: a compiler reads this code")
+
+    def _add(self, marks: LineMarks) -> None:
+        self.marks.append(marks)
+        marks.plain_of = self._swap.plain_of
 
     def _mark_functions(self) -> None:
         """Mark the functions that users chose, and with stacks those of all cells."""
@@ -154,12 +163,13 @@ class MarkedCode(Part):
         if (bound := applied_rewrite(self._context.code, LoopBound)) is not None:
             bound.watch(file, embedded)
         rewriter = MarkedLines(marks, embedded, file.compiled)
-        for node in nodes:
-            node.body = rewriter.block(node.body)
-        self.marks.append(marks)
+        calls = {place_of(node): rewriter.function(node) for node in nodes}
+        self._add(marks)
         for function, marked in file.codes(embedded):
             self._swap.add(marked, function.__code__, marks)
             self._swap.put(function, marked)
+            if (of_function := calls.get(place(function.__code__))) is not None:
+                of_function.define(function)
 
     def _note_unmarked(self, file: SourceFile) -> None:
         names = ", ".join(
@@ -175,6 +185,17 @@ class MarkedCode(Part):
         for marks in self.marks:
             for marker, line, resumed in marks.markers():
                 yield marker, Region(_name(marks, line), "cell_line", _args(marks, line, resumed))
+
+
+def _counted(trace: Trace, marks: list[LineMarks]) -> Trace:
+    """Return the trace with regions of several rounds counted as these."""
+    rounds = {marker: number for one in marks for marker, number in one.rounds_in().items()}
+    names = trace.slices["name"]
+    number = names.cat.categories.map(lambda name: rounds.get(name, 0)).to_numpy(np.int32)
+    of_slice = number[names.cat.codes.to_numpy()]
+    count = trace.slices["count"].to_numpy()
+    slices = trace.slices.assign(count=np.where(of_slice > 0, of_slice, count))
+    return replace(trace, slices=slices)
 
 
 class LinesWindow(Part):

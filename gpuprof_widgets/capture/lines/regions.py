@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, compress, count, repeat, takewhile
-from operator import attrgetter
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import chain, compress, count, islice, repeat, takewhile
+from operator import attrgetter, length_hint
+from types import CodeType
+from typing import Any, Protocol
 
 from torch._C._profiler import _RecordFunctionFast
 
@@ -63,10 +64,16 @@ class NextRegion(functools.partial[Any]):
 
 
 class LineMark:
-    """The regions of one line, of the first `LIMIT` executions after each `switch_on`."""
+    """The regions of one line, of the first `LIMIT` executions after each `switch_on`.
+
+    ``after`` is called after each ``every`` of them.
+    """
 
     def __init__(self, marker: str, switched_on: set[str]) -> None:
         self.marker = marker
+        self.after: Callable[[], None] | None = None
+        self.every = LIMIT
+        self._left = repeat(marker, LIMIT)
         self._on = switched_on
         self._beyond = count(1)
         # A list of one item: the iterator in the code takes what comes next from here.
@@ -79,11 +86,25 @@ class LineMark:
 
         The regions are called like the marker, or ``name`` for another reader.
         """
-        self._beyond = count(1)
-        markers = takewhile(self._on.__contains__, repeat(self.marker, LIMIT))
+        self._beyond, self._left = count(1), repeat(self.marker, LIMIT)
+        markers = takewhile(self._on.__contains__, self._left)
         names = map({self.marker: name or self.marker}.__getitem__, markers)
         recorded = map(_Recorded, map(_methods, map(_RecordFunctionFast, names)))
-        self._pieces[0] = chain((recorded,), compress(_nothing(), self._beyond))
+        pieces = (recorded,) if self.after is None else self._in_pieces(recorded)
+        self._pieces[0] = chain(pieces, compress(_nothing(), self._beyond))
+
+    def _in_pieces(self, recorded: Iterator[Any]) -> Iterator[Iterable[Any]]:
+        assert self.after is not None
+        number = LIMIT // self.every
+        yield islice(recorded, self.every)
+        for _ in range(number - 1):
+            self.after()
+            yield islice(recorded, self.every)
+
+    @property
+    def runs(self) -> int:
+        """How many executions were recorded since `switch_on`."""
+        return LIMIT - length_hint(self._left)
 
     def ran_beyond(self) -> bool:
         """Whether the line ran more often than is recorded; call once, before switching off."""
@@ -93,6 +114,23 @@ class LineMark:
 def _nothing() -> Iterator[Iterable[Any]]:
     """Return unrecorded executions, first one by one, so that a switch acts at once, then more."""
     return chain(repeat((UNRECORDED,), LIMIT), repeat((UNRECORDED,) * _PIECE))
+
+
+class Repeated(Protocol):
+    """Code that runs without regions from some time on."""
+
+    @property
+    def lost_lines(self) -> Collection[int]:
+        """The lines that may have run without a region since `restart`."""
+
+    def restart(self) -> None:
+        """Begin anew, with a window."""
+
+
+class Counted(Protocol):
+    """What has counted rounds of a loop that ran in one region."""
+
+    plain_rounds: int
 
 
 class LineMarks:
@@ -106,6 +144,9 @@ class LineMarks:
         self._on: set[str] = set()
         self._marks: dict[tuple[int, bool], LineMark] = {}
         self._beyond: set[int] = set()
+        self._rounds: dict[str, tuple[int, Counted]] = {}
+        self.repeated: list[Repeated] = []
+        self.plain_of: Callable[[CodeType], CodeType | None] = lambda code: None
 
     def mark(self, line: int, *, resumed: bool = False) -> LineMark:
         """Return the mark of a line, or that of its ``resumed`` executions."""
@@ -123,13 +164,37 @@ class LineMarks:
         self._on.update(mark.marker for mark in self._marks.values())
         for (line, _), mark in self._marks.items():
             mark.switch_on(name_of(line))
+        for repeated in self.repeated:
+            repeated.restart()
 
     def switch_off(self) -> None:
         """Record nothing from now on, whoever still runs the code."""
         if self._on:
             ran = self._marks.items()
             self._beyond |= {line for (line, _), mark in ran if mark.ran_beyond()}
+            self._beyond.update(*(repeated.lost_lines for repeated in self.repeated))
         self._on.clear()
+
+    @property
+    def are_on(self) -> bool:
+        """Whether lines are being recorded."""
+        return bool(self._on)
+
+    def runs(self, lines: Collection[int]) -> int:
+        """Return how many executions of these lines were recorded since `switch_on`."""
+        return sum(mark.runs for (line, _), mark in self._marks.items() if line in lines)
+
+    def rounds(self, line: int, counted: Counted) -> Any:
+        """Return one region for all further rounds of a loop over this line."""
+        if not self._on:
+            return UNRECORDED
+        marker = f"{self._prefix}:{line}:rounds:{len(self._rounds)}"
+        self._rounds[marker] = line, counted
+        return _Recorded(_methods(_RecordFunctionFast(marker)))
+
+    def rounds_in(self) -> dict[str, int]:
+        """Return for each marker of such a region how many rounds ran in it."""
+        return {marker: counted.plain_rounds for marker, (_, counted) in self._rounds.items()}
 
     def lines(self) -> list[int]:
         """Return the lines on which statements begin, in order."""
@@ -143,6 +208,7 @@ class LineMarks:
         """Yield each marker, its line, and whether it is of resumed executions."""
         for (line, resumed), mark in self._marks.items():
             yield mark.marker, line, resumed
+        yield from ((marker, line, False) for marker, (line, _) in self._rounds.items())
 
     def text(self, line: int) -> str:
         """Return the source of a line, without its indentation."""

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Iterator
+import copy
+import functools
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuprof_widgets.capture.code import COMPREHENSIONS, FUNCTIONS, Embedded
 from gpuprof_widgets.capture.lines.regions import LineMarks
+from gpuprof_widgets.capture.lines.repeated import LEAST, Calls, Loop
 from gpuprof_widgets.capture.lines.suspended import Suspensions
 
+Definition = ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (*FUNCTIONS, ast.ClassDef)
 _WITHOUT_TIME = (ast.Global, ast.Nonlocal, ast.Pass, ast.Break, ast.Continue)
 _BLOCKS = ("body", "orelse", "finalbody")
+
+# Not the built-in function itself, whose call cProfile would count as the user's.
+_iter = functools.partial(iter)
 
 MOST_NESTED = 19
 """How deep blocks may go, ours included: CPython compiles 20."""
@@ -53,6 +60,12 @@ class MarkedLines:
         suspending = self._suspending()
         return self._block([suspending.visit(node) for node in statements], _Around())
 
+    def function(self, node: Definition) -> Calls | None:
+        """Rewrite the body of a function; return its calls, where they are counted."""
+        suspending = self._suspending()
+        node.body = [suspending.visit(part) for part in node.body]
+        return self._function(node)
+
     def last(self, node: ast.expr) -> tuple[ast.expr, Callable[[], Any]]:
         """Rewrite a cell's last expression; also return what to enter around its evaluation.
 
@@ -85,21 +98,76 @@ class MarkedLines:
         suspends = _suspends(node)
         fits = around.depth + 1 + _height(node) <= MOST_NESTED
         marked = fits and suspends != "unseen" and not _is_left_alone(node, around)
-        if node not in self._untouched:
+        if node in self._untouched:
+            inner = node
+        elif marked and suspends == "no" and isinstance(node, ast.For) and _has_rounds(node):
+            inner = self._loop(node, around.inside(node))
+        else:
             self._inner_blocks(node, around.inside(node) if marked else around)
-        return self._marked(node, suspends == "seen", goes_on) if marked else node
+            inner = node
+        return self._marked(node, inner, suspends == "seen", goes_on) if marked else node
 
-    def _marked(self, node: ast.stmt, suspends: bool, goes_on: bool) -> ast.stmt:
+    def _marked(self, node: ast.stmt, inner: ast.stmt, suspends: bool, goes_on: bool) -> ast.stmt:
         if suspends:
             entrance = self._suspensions.next(node.lineno, goes_on=goes_on)
         else:
             entrance = self._marks.mark(node.lineno, resumed=goes_on).next
         item = ast.withitem(self._embedded.call(entrance, at=node), None)
-        return ast.copy_location(ast.With([item], [node]), node)
+        return ast.copy_location(ast.With([item], [inner]), node)
+
+    def _loop(self, node: ast.For, around: _Around) -> ast.stmt:
+        """Rewrite a `for` statement: the rounds with regions, then those without.
+
+        ``with loop.execution(iter(items)):`` around ``for x in loop.marked(): ... else:`` around
+        ``with loop.rest():`` and ``for x in loop.plain(): ...``. A `break` leaves either.
+        """
+        if around.depth + 2 + _height(node) > MOST_NESTED:
+            self._inner_blocks(node, around)
+            return node
+        plain, seen = copy.deepcopy(node), len(self._marks.repeated)
+        self._inner_blocks(node, replace(around, depth=around.depth + 1))
+        lines = _lines_of(plain.body).intersection(self._marks.lines())
+        if not lines:
+            return node
+        inner = [one for one in self._marks.repeated[seen:] if isinstance(one, Loop)]
+        loop = Loop(self._marks, lines, inner, _single_line(plain.body))
+        self._marks.repeated.append(loop)
+
+        def call(method: Callable[..., Any], *arguments: ast.expr) -> ast.expr:
+            return self._embedded.call(method, *arguments, at=node.iter)
+
+        def block(item: ast.expr, inner: ast.stmt) -> ast.stmt:
+            return ast.copy_location(ast.With([ast.withitem(item)], [inner]), node)
+
+        execution = call(loop.execution, call(_iter, node.iter))
+        node.iter, plain.iter = call(loop.marked), call(loop.plain)
+        node.orelse = [block(call(loop.rest), plain)]
+        return block(execution, node)
+
+    def _function(self, node: Definition) -> Calls | None:
+        """Rewrite the body of a function; return its calls, where they are counted."""
+        seen, lines = len(self._marks.repeated), _lines_of(node.body)
+        first = node.body[_docstring_and_future(node.body) :]
+        node.body = self._block(node.body, _Around())
+        lines = lines.intersection(self._marks.lines())
+        if isinstance(node, ast.AsyncFunctionDef) or not first or first[0].lineno not in lines:
+            return None
+        mark = self._marks.mark(first[0].lineno)
+        if mark.after is not None:  # of another function on this line
+            return None
+        inner = [one for one in self._marks.repeated[seen:] if isinstance(one, Loop)]
+        calls = Calls(self._marks, lines, inner)
+        self._marks.repeated.append(calls)
+        mark.after, mark.every = calls.go_on, LEAST
+        return calls
 
     def _inner_blocks(self, node: ast.AST, around: _Around) -> None:
-        if isinstance(node, _SCOPES):
-            inner = _Around(of_class=isinstance(node, ast.ClassDef))
+        if isinstance(node, Definition):
+            if (calls := self._function(node)) is not None:
+                node.decorator_list.append(self._embedded.expression(calls.define, at=node))
+            return
+        if isinstance(node, ast.ClassDef):
+            inner = _Around(of_class=True)
         else:
             inner = replace(around, depth=around.depth + _blocks_of(node))
         for name in _BLOCKS:
@@ -129,6 +197,26 @@ def _is_left_alone(node: ast.stmt, around: _Around) -> bool:
     if around.of_class and isinstance(node, ast.AnnAssign):
         return True
     return isinstance(node, _WITHOUT_TIME) or node.lineno == around.line
+
+
+def _has_rounds(node: ast.For) -> bool:
+    """Whether the body of a loop may be there twice: functions in it would be two functions."""
+    inner = (part for statement in node.body for part in ast.walk(statement))
+    return not node.orelse and not any(
+        isinstance(part, (*_SCOPES, ast.Lambda, *COMPREHENSIONS)) for part in inner
+    )
+
+
+def _single_line(body: list[ast.stmt]) -> int:
+    """Return the line of a body that is one statement without further ones in it, else 0."""
+    is_plain = len(body) == 1 and not any(hasattr(body[0], name) for name in (*_BLOCKS, "cases"))
+    return body[0].lineno if is_plain else 0
+
+
+def _lines_of(statements: Sequence[ast.stmt]) -> frozenset[int]:
+    """Return the lines on which these statements and those in them begin."""
+    nodes = (node for statement in statements for node in ast.walk(statement))
+    return frozenset(node.lineno for node in nodes if isinstance(node, ast.stmt))
 
 
 def _blocks_of(node: ast.AST) -> int:

@@ -56,9 +56,9 @@ class SourceFile:
             return
         like = self.functions[0][0].__code__
         codes = {
-            _place(code): code for code in _all_codes(embedded.filled(_compiled(self.tree, like)))
+            place(code): code for code in _all_codes(embedded.filled(_compiled(self.tree, like)))
         }
-        yield from ((function, codes[_place(function.__code__)]) for function, _ in self.functions)
+        yield from ((function, codes[place(function.__code__)]) for function, _ in self.functions)
 
 
 def functions_of_cells(
@@ -105,7 +105,7 @@ def source_files(
     for file, group in groupby(distinct, key=_file):
         of_file = list(group)
         usable = _usable(of_file, trees[file], compiled)
-        places = [(function, usable.get(_place(function.__code__))) for function in of_file]
+        places = [(function, usable.get(place(function.__code__))) for function in of_file]
         yield SourceFile(
             cell_labels.get(file, Path(file).name),
             trees[file],
@@ -135,22 +135,28 @@ def _usable(
     Those that a compiler reads, or has perhaps read already, are left out.
     """
     definitions = {
-        (node.name, first_line(node)): node
+        place_of(node): node
         for node in ast.walk(tree)
         if isinstance(node, Definition) and node not in compiled
     }
-    plain = {_place(code): code for code in _all_codes(_compiled(tree, functions[0].__code__))}
-    places = [
-        _place(function.__code__)
+    plain = {place(code): code for code in _all_codes(_compiled(tree, functions[0].__code__))}
+    usable = [
+        place(function.__code__)
         for function in functions
-        if plain.get(_place(function.__code__)) == function.__code__
+        if plain.get(place(function.__code__)) == function.__code__
         and not _known_to_dynamo(function)
     ]
-    return {place: definitions[place] for place in places if place in definitions}
+    return {where: definitions[where] for where in usable if where in definitions}
 
 
-def _place(code: CodeType) -> Place:
+def place(code: CodeType) -> Place:
+    """Return the name and the first line of a function's code."""
     return code.co_name, code.co_firstlineno
+
+
+def place_of(node: Definition) -> Place:
+    """Return the `place` of the code that a definition makes."""
+    return node.name, first_line(node)
 
 
 def first_line(node: Definition) -> int:
@@ -226,7 +232,7 @@ class CodeSwap:
             return  # no function has it: searching all objects takes tens of milliseconds
         for candidate in gc.get_objects():
             if type(candidate) is FunctionType and candidate.__code__.co_filename in self._files:
-                plain = self._plain_of(candidate.__code__)
+                plain = self.plain_of(candidate.__code__)
                 if plain is not None:
                     candidate.__code__ = plain
 
@@ -240,13 +246,14 @@ class CodeSwap:
 
     def _read(self, code: CodeType) -> CodeType:
         """Return what torch.compile reads in place of this code."""
-        plain = self._plain_of(code)
+        plain = self.plain_of(code)
         if plain is None:
             return code
         self.compiled[plain.co_qualname] = None
         return plain
 
-    def _plain_of(self, code: CodeType) -> CodeType | None:
+    def plain_of(self, code: CodeType) -> CodeType | None:
+        """Return the plain code of a changed one; None for any other code."""
         known = self._plain.get(id(code))
         if known is not None:
             return known[1]

@@ -1,0 +1,227 @@
+"""Loops and functions that take a moment and run again and again: marked at first, then plain.
+
+A region costs most of a microsecond, which would distort a loop of shorter rounds. So a `for`
+statement gets a second body without regions, in which it goes on (`Loop`), and a function that is
+called as often gets its plain code (`Functions`). The time of their lines then counts for the line
+around them, as beyond the limit of recorded runs. A loop over a single statement loses nothing: all
+its further rounds are one region of that line.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterator
+from itertools import chain, compress, count, islice, repeat
+from operator import length_hint
+from time import perf_counter_ns
+from types import FunctionType
+from typing import Any, Self
+from weakref import WeakSet
+
+from gpuprof_widgets.capture.lines.regions import LIMIT, UNRECORDED, LineMarks
+
+LEAST = 500
+"""Rounds and calls that are recorded in full, however short they are."""
+SHORT_ROUND_NS = 20_000
+"""Shorter rounds of a single statement have one region together: a region each costs 4 %."""
+SHORT_STATEMENT_NS = 1_700
+"""What takes less is Python alone: under the profiler the fastest op takes 2 µs."""
+RUN_NS, LOOP_NS = 800, 4_000
+"""What recording a run of a line adds, and one execution of a loop."""
+
+_KNOW_THEIR_LENGTH = (type(iter(range(0))), type(iter([])), type(iter(())))
+
+
+class Executions:
+    """How often the lines of some code ran, to tell how long they take without their regions."""
+
+    def __init__(self, marks: LineMarks, lines: Collection[int], loops: list[Loop]) -> None:
+        self._marks = marks
+        self.lines = lines
+        self._loops = loops
+        self._before = (0, 0, 0)
+
+    def restart(self) -> None:
+        """Count from now on."""
+        self._before = self._read()
+
+    def are_short(self) -> bool:
+        """Whether the runs since then took so little that they were Python alone; count anew."""
+        now = self._read()
+        ns, runs, executions = (b - a for a, b in zip(self._before, now, strict=True))
+        self._before = now
+        return ns - runs * RUN_NS - executions * LOOP_NS < runs * SHORT_STATEMENT_NS or not runs
+
+    def _read(self) -> tuple[int, int, int]:
+        runs = self._marks.runs(self.lines)
+        return perf_counter_ns(), runs, sum(loop.executions for loop in self._loops)
+
+
+class Loop:
+    """The rounds of one `for` statement, whose body has these lines and loops.
+
+    ``single`` is the only line of a body that is one plain statement, else 0. Rewritten code calls
+    the methods from `execution` on.
+    """
+
+    def __init__(
+        self, marks: LineMarks, lines: Collection[int], inner: list[Loop], single: int
+    ) -> None:
+        self.executions = 0
+        self._marks = marks
+        self._counted = Executions(marks, lines, inner)
+        self._single = single
+        self._running: dict[int, _Execution] = {}
+        self._rounds = 0
+        self._is_short = False  # its rounds are: they run plain
+
+    def __reduce__(self) -> Any:
+        return Loop, (LineMarks("", ""), (), [], 0)
+
+    @property
+    def lost_lines(self) -> Collection[int]:
+        """The lines that ran without a region since `restart`, or may have."""
+        return self._counted.lines if self._is_short and not self._single else ()
+
+    def restart(self) -> None:
+        """Begin anew, with a window."""
+        self.executions, self._rounds, self._is_short = 0, 0, False
+
+    def execution(self, items: Iterator[Any]) -> _Execution:
+        """Return the context manager around one execution of the statement."""
+        return _Execution(items, self._running, id(sys._getframe(1)))
+
+    def marked(self) -> Iterator[Any]:
+        """Return the items of the rounds with regions."""
+        execution = self._running[id(sys._getframe(1))]
+        self.executions += 1
+        self._counted.restart()
+        return chain.from_iterable(map(self._piece, repeat(execution)))
+
+    def rest(self) -> Any:
+        """Return the context manager around all plain rounds."""
+        execution = self._running[id(sys._getframe(1))]
+        if execution.has_ended or not self._single:
+            return UNRECORDED
+        execution.counts_plain_rounds()
+        return self._marks.rounds(self._single, execution)
+
+    def plain(self) -> Iterator[Any]:
+        """Return the items of the plain rounds."""
+        return self._running[id(sys._getframe(1))].plain()
+
+    def _piece(self, execution: _Execution) -> Iterator[Any]:
+        ns = execution.end_piece()
+        if ns and self._marks.are_on:
+            self._rounds += LEAST
+            self._is_short |= self._are_short(ns)
+        if self._is_short or execution.has_ended:
+            raise StopIteration
+        return execution.begin_piece()
+
+    def _are_short(self, ns: int) -> bool:
+        """Whether `LEAST` rounds that took this long are to run plain."""
+        if self._single:
+            return ns < LEAST * SHORT_ROUND_NS or self._rounds >= LIMIT
+        return self._counted.are_short()
+
+
+class _Execution:
+    """One execution of a `for` statement over these items, known by the number of its frame.
+
+    Not by the frame itself, whose variables would live on with it.
+    """
+
+    def __init__(self, items: Iterator[Any], known: dict[int, _Execution], frame: int) -> None:
+        self.has_ended = False
+        """Whether there are no more items."""
+        self.plain_rounds = 0
+        self._items: Iterator[Any] = items
+        self._known = known
+        self._frame = frame
+        self._began = 0
+        self._obtained: Iterator[int] | None = None
+        self._expected = 0
+
+    def __enter__(self) -> Self:
+        self._known[self._frame] = self
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self._known.pop(self._frame, None)
+        if self._expected:
+            self.plain_rounds = self._expected - length_hint(self._items)
+        elif self._obtained is not None:
+            self.plain_rounds = next(self._obtained) - 1
+        self._items = iter(())
+
+    def begin_piece(self) -> Iterator[Any]:
+        """Return the items of the next `LEAST` rounds."""
+        self._obtained, self._began = count(1), perf_counter_ns()
+        return islice(self._counted(self._obtained), LEAST)
+
+    def end_piece(self) -> int:
+        """Note whether items were missing; return how long the rounds took, 0 before the first."""
+        if self._obtained is None:
+            return 0
+        ns = perf_counter_ns() - self._began
+        self.has_ended, self._obtained = next(self._obtained) <= LEAST, None
+        return ns
+
+    def counts_plain_rounds(self) -> None:
+        """Count the rounds that follow, at no cost where the items know how many they are."""
+        if type(self._items) in _KNOW_THEIR_LENGTH:
+            self._expected = length_hint(self._items)
+        else:
+            self._obtained = count(1)
+
+    def plain(self) -> Iterator[Any]:
+        """Return the items of the rounds that follow."""
+        if self.has_ended:
+            return iter(())
+        return self._items if self._obtained is None else self._counted(self._obtained)
+
+    def _counted(self, numbers: Iterator[int]) -> Iterator[Any]:
+        # Unlike zip, compress keeps no item alive until the next one.
+        return compress(self._items, numbers)
+
+
+class Calls:
+    """The calls of a function with marked code, which gets its plain code where they are short."""
+
+    def __init__(self, marks: LineMarks, lines: Collection[int], inner: list[Loop]) -> None:
+        self._marks = marks
+        self._counted = Executions(marks, lines, inner)
+        self._functions: WeakSet[FunctionType] = WeakSet()
+        self._are_short = False
+
+    def __reduce__(self) -> Any:
+        return Calls, (LineMarks("", ""), (), [])
+
+    @property
+    def lost_lines(self) -> Collection[int]:
+        """The lines that may have run without a region since `restart`."""
+        return self._counted.lines if self._are_short else ()
+
+    def restart(self) -> None:
+        """Begin anew, with a window; functions that have their plain code keep it."""
+        self._counted.restart()
+
+    def define(self, function: FunctionType) -> FunctionType:
+        """Return the function, new or marked just now; rewritten code decorates with this."""
+        self._functions.add(function)
+        if self._are_short:
+            self._make_plain(function)
+        return function
+
+    def go_on(self) -> None:
+        """Look at the last `LEAST` calls."""
+        if not self._are_short and self._counted.are_short():
+            self._are_short = True
+            for function in self._functions:
+                self._make_plain(function)
+
+    def _make_plain(self, function: FunctionType) -> None:
+        plain = self._marks.plain_of(function.__code__)
+        if plain is not None:
+            function.__code__ = plain
