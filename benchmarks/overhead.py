@@ -67,11 +67,11 @@ CELLS = {
     "vit": Cell("Vision Transformer, 4 training steps", TRAINING.format(model="vit", steps=4)),
     "python": Cell(
         "1 M iterations of Python in a function",
-        "def spin():\n    n = 0\n    for i in range(1_000_000):\n        n += i\n    return n\n\nspin()",
+        "def spin():\n    n = 0\n    for i in range(1_000_000):\n        n += i\nspin()",
     ),
     "calls": Cell(
         "200,000 small Python calls",
-        "def one():\n    return 1\n\nfor i in range(200_000):\n    one()",
+        "def one():\n    return 1\nfor i in range(200_000):\n    one()",
     ),
     "loader": Cell(
         "a DataLoader with 2 workers, 16 batches",

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -24,6 +25,12 @@ from gpuprof_widgets.trace.model import Record
 _NOTHING = contextlib.nullcontext()
 FIRST_LINE = "%%gpuprofile"
 NUMBER = 7
+
+
+def cells_in(file: str) -> dict[str, str]:
+    """The cells of a file in tests/data, each after a line that names it."""
+    text = (Path(__file__).parent / "data" / file).read_text()
+    return dict(part.split("\n", 1) for part in text.removesuffix("\n").split("# %% ")[1:])
 
 
 @cache

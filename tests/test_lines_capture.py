@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,12 +19,21 @@ from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.links import nearest_ancestor
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.owners import is_engine
-from tests.cells import compiled, line_calls, line_rows, marked, plain, recorded, run, value
+from tests.cells import (
+    cells_in,
+    compiled,
+    line_calls,
+    line_rows,
+    marked,
+    plain,
+    recorded,
+    run,
+    value,
+)
 
 pytestmark = pytest.mark.slow
 
-TEXT = (Path(__file__).parent / "data" / "tricky_cells.txt").read_text()
-CELLS = dict(part.split("\n", 1) for part in TEXT.removesuffix("\n").split("# %% ")[1:])
+CELLS = cells_in("tricky_cells.txt")
 
 
 @pytest.mark.parametrize("cell", CELLS)

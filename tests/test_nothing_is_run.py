@@ -64,6 +64,7 @@ ARGUED = {
     ("capture/cell.py", "eval"): "runs the cell that the user has typed",
     ("capture/cell.py", "compile"): "the same",
     ("capture/lines/sources.py", "compile"): "functions of that cell, with their lines marked",
+    ("capture/module_calls.py", "compile"): "the function of torch that calls modules, marked",
     ("commands/run.py", "compile"): "runs the script that the user has named",
     ("capture/distributed.py", "pickle"): "functions and errors between our own processes",
     ("capture/distributed.py", "pickle.loads"): "what our own rank sent through its pipe",

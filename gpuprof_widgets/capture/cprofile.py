@@ -39,6 +39,7 @@ _POOLS = re.compile(r"(?:^|[/\\])(?:concurrent[/\\]futures|multiprocessing|async
 _COMPILERS = re.compile(r"(?:^|[/\\])torch[/\\]_inductor[/\\]")
 """Code that starts threads to compile, also through a pool: they run no ops either."""
 _MOST_NAMED = 3
+_NO_CALLS: Any = (0, 0, 0.0, 0.0, {})
 
 
 class CallsRecording:
@@ -97,11 +98,7 @@ class CallsRecording:
             return None
         stats: dict[Any, Any] = {}
         for profile in self._profiles:
-            # Not create_stats(), which would end whatever profiler holds the hook now.
-            profile.snapshot_stats()
-            for function, numbers in profile.stats.items():
-                before = stats.get(function)
-                stats[function] = add_func_stats(before, numbers) if before else numbers
+            _add_stats(stats, profile)
         return calls_of_stats(stats)
 
     def _watch_entrance(self) -> None:
@@ -124,6 +121,34 @@ class CallsRecording:
         if self._watching:
             del cProfile.Profile.enable  # the method inherited from the C class shows again
             self._watching = False
+
+
+def _add_stats(stats: dict[Any, Any], profile: cProfile.Profile) -> None:
+    """Add the calls of a profile to those of others, as its `snapshot_stats` states them.
+
+    But of several functions with one name on one line (lambdas; ours, once it has its plain code
+    back) that keeps the last alone, and here they are added up. Not `create_stats`, which would end
+    whatever profiler holds the hook now.
+    """
+    entries = profile.getstats()
+    names: dict[int, Any] = {id(entry.code): cProfile.label(entry.code) for entry in entries}
+    for entry in entries:
+        function = names[id(entry.code)]
+        stats[function] = add_func_stats(stats.get(function, _NO_CALLS), (*_numbers(entry), {}))
+    for entry in entries:
+        for called in entry.calls or ():
+            if (function := names.get(id(called.code))) is not None:
+                callers, caller = stats[function][4], names[id(entry.code)]
+                before = callers.get(caller, (0, 0, 0.0, 0.0))
+                primitive, calls, own, total = _numbers(called)
+                numbers = (calls, primitive, own, total)
+                callers[caller] = tuple(a + b for a, b in zip(before, numbers, strict=True))
+
+
+def _numbers(entry: Any) -> tuple[int, int, float, float]:
+    """Return primitive calls, calls, own time and total time (s)."""
+    calls = entry.callcount
+    return calls - entry.reccallcount, calls, entry.inlinetime, entry.totaltime
 
 
 def hook_is_taken() -> bool:

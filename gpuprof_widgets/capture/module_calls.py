@@ -56,17 +56,17 @@ finally:
 
 
 class Entrances(dict[int, Entrance]):
-    """The entrances of modules by their `id`; ``first_entrance`` makes that of any other module.
+    """The entrances of modules by their `id`; ``make`` makes that of any other, unseen by dynamo.
 
     Subscribed by the marked code alone, where the module is ``self``.
     """
 
-    def __init__(self, first_entrance: Callable[[nn.Module], Entrance]) -> None:
+    def __init__(self, make: Callable[[nn.Module], Entrance]) -> None:
         super().__init__()
-        self._first_entrance = first_entrance
+        self._make = make
 
     def __missing__(self, number: int) -> Entrance:
-        return self._first_entrance(sys._getframe(1).f_locals["self"])
+        return unseen(self._make, sys._getframe(1).f_locals["self"])
 
     # A code has to be hashable, and so do its constants.
     __eq__ = object.__eq__
@@ -76,9 +76,8 @@ class Entrances(dict[int, Entrance]):
 class ModuleCalls:
     """Opens regions around calls of modules; torch.compile and torch.export do not see it.
 
-    ``known`` has the entrances; it must make new ones `unseen` by dynamo. While torch compiles or
-    exports, calls are plain. ``compiled`` says whether a graph was made: code in a graph calls no
-    modules.
+    ``known`` has the entrances. While torch compiles or exports, calls are plain. ``compiled`` says
+    whether a graph was made: code in a graph calls no modules.
     """
 
     _first: ClassVar[ModuleCalls | None] = None

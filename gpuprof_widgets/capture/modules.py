@@ -28,7 +28,6 @@ from gpuprof_widgets.capture.module_calls import (
     Entrances,
     ModuleCalls,
     TorchRegion,
-    unseen,
 )
 from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.part import Context, Part
@@ -375,7 +374,7 @@ class ModuleMarks:
         self.instances: list[Instance] = []
         self.replicas = False
         self.failure = ""
-        self._known = Entrances(self._first_entrance)
+        self._known = Entrances(self._entrance)
         self._calls = ModuleCalls(self._known)
         self._outermost: dict[int, tuple[str, Family]] = {}
 
@@ -392,11 +391,8 @@ class ModuleMarks:
         """Mark no longer; may be called twice."""
         self._calls.remove()
 
-    def _first_entrance(self, module: nn.Module) -> Entrance:
-        """Return the entrance of a module that runs for the first time."""
-        return unseen(self._entrance, module)
-
     def _entrance(self, module: nn.Module) -> Entrance:
+        """Return the entrance of a module that runs for the first time."""
         try:
             if self._is_left_out(module):
                 return functools.partial(TorchRegion, _LEFT_OUT)

@@ -107,7 +107,7 @@ class MarkedCode(Part):
             notes.append(
                 f"no lines inside of {compiled}: torch.compile compiled that code without them"
             )
-        return notes + [_beyond(marks) for marks in self.marks if marks.lines_beyond()]
+        return notes + [note for marks in self.marks for note in _notes_on(marks)]
 
     def metadata(self) -> dict[str, Any]:
         cells = [
@@ -121,7 +121,8 @@ class MarkedCode(Part):
             for marks in self.marks
             if marks in self.shown
         ]
-        return {"lines": {"limit": LIMIT, "cells": cells}} if cells else {}
+        limit = {} if any(marks.short_lines() for marks in self.marks) else {"limit": LIMIT}
+        return {"lines": {**limit, "cells": cells}} if cells else {}
 
     def _take_cell(self, code: CellCode) -> None:
         rewrite = applied_rewrite(code, LinesRewrite)
@@ -260,15 +261,27 @@ def _name(marks: LineMarks, line: int) -> str:
     return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
 
 
-def _beyond(marks: LineMarks) -> str:
-    beyond = marks.lines_beyond()
-    lines = ", ".join(map(str, beyond))
-    which = (
-        f"lines {lines} are recorded for their"
-        if len(beyond) > 1
-        else f"line {lines} is recorded for its"
-    )
-    return f"{marks.label}: {which} first {LIMIT:,} runs only"
+def _notes_on(marks: LineMarks) -> Iterator[str]:
+    short = marks.short_lines()
+    if short:
+        yield (
+            f"{marks.label}: {_are(short)} recorded for {_their(short)} first runs only: further "
+            "regions would have taken longer than what they mark"
+        )
+    beyond = [line for line in marks.lines_beyond() if line not in short]
+    if beyond:
+        yield (
+            f"{marks.label}: {_are(beyond)} recorded for {_their(beyond)} first {LIMIT:,} runs only"
+        )
+
+
+def _are(lines: list[int]) -> str:
+    numbers = ", ".join(map(str, lines))
+    return f"lines {numbers} are" if len(lines) > 1 else f"line {numbers} is"
+
+
+def _their(lines: list[int]) -> str:
+    return "their" if len(lines) > 1 else "its"
 
 
 def lines_rewrite(options: Options) -> LinesRewrite | None:

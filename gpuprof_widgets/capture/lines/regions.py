@@ -144,6 +144,7 @@ class LineMarks:
         self._on: set[str] = set()
         self._marks: dict[tuple[int, bool], LineMark] = {}
         self._beyond: set[int] = set()
+        self._short: set[int] = set()
         self._rounds: dict[str, tuple[int, Counted]] = {}
         self.repeated: list[Repeated] = []
         self.plain_of: Callable[[CodeType], CodeType | None] = lambda code: None
@@ -172,7 +173,7 @@ class LineMarks:
         if self._on:
             ran = self._marks.items()
             self._beyond |= {line for (line, _), mark in ran if mark.ran_beyond()}
-            self._beyond.update(*(repeated.lost_lines for repeated in self.repeated))
+            self._short.update(*(repeated.lost_lines for repeated in self.repeated))
         self._on.clear()
 
     @property
@@ -201,8 +202,12 @@ class LineMarks:
         return sorted({line for line, _ in self._marks})
 
     def lines_beyond(self) -> list[int]:
-        """Return the lines that ran more often than is recorded."""
-        return sorted(self._beyond)
+        """Return the lines that ran more often than is recorded, `short_lines` included."""
+        return sorted(self._beyond | self._short)
+
+    def short_lines(self) -> list[int]:
+        """Return the lines of which fewer runs than `LIMIT` are recorded, as these are short."""
+        return sorted(self._short)
 
     def markers(self) -> Iterator[tuple[str, int, bool]]:
         """Yield each marker, its line, and whether it is of resumed executions."""

@@ -18,9 +18,9 @@ from types import FunctionType
 from typing import Any, Self
 from weakref import WeakSet
 
-from gpuprof_widgets.capture.lines.regions import LIMIT, UNRECORDED, LineMarks
+from gpuprof_widgets.capture.lines.regions import LIMIT, UNRECORDED, LineMark, LineMarks
 
-LEAST = 500
+LEAST = 200
 """Rounds and calls that are recorded in full, however short they are."""
 SHORT_ROUND_NS = 20_000
 """Shorter rounds of a single statement have one region together: a region each costs 4 %."""
@@ -29,7 +29,7 @@ SHORT_STATEMENT_NS = 1_700
 RUN_NS, LOOP_NS = 800, 4_000
 """What recording a run of a line adds, and one execution of a loop."""
 
-_KNOW_THEIR_LENGTH = (type(iter(range(0))), type(iter([])), type(iter(())))
+_KNOW_THEIR_LENGTH: tuple[type, ...] = (type(iter(range(0))), type(iter([])), type(iter(())))
 
 
 class Executions:
@@ -214,7 +214,11 @@ class Calls:
             self._make_plain(function)
         return function
 
-    def go_on(self) -> None:
+    def count_at(self, mark: LineMark) -> None:
+        """Count the calls by the runs of this mark, of the function's first statement."""
+        mark.after, mark.every = self._look, LEAST
+
+    def _look(self) -> None:
         """Look at the last `LEAST` calls."""
         if not self._are_short and self._counted.are_short():
             self._are_short = True

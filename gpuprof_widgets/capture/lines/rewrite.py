@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import functools
+import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from typing import Any
 
 from gpuprof_widgets.capture.code import COMPREHENSIONS, FUNCTIONS, Embedded
 from gpuprof_widgets.capture.lines.regions import LineMarks
-from gpuprof_widgets.capture.lines.repeated import LEAST, Calls, Loop
+from gpuprof_widgets.capture.lines.repeated import Calls, Loop
 from gpuprof_widgets.capture.lines.suspended import Suspensions
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
@@ -133,8 +134,11 @@ class MarkedLines:
         loop = Loop(self._marks, lines, inner, _single_line(plain.body))
         self._marks.repeated.append(loop)
 
+        # Where Python says that what is no iterable is none.
+        place = node.iter if sys.version_info >= (3, 12) else node
+
         def call(method: Callable[..., Any], *arguments: ast.expr) -> ast.expr:
-            return self._embedded.call(method, *arguments, at=node.iter)
+            return self._embedded.call(method, *arguments, at=place)
 
         def block(item: ast.expr, inner: ast.stmt) -> ast.stmt:
             return ast.copy_location(ast.With([ast.withitem(item)], [inner]), node)
@@ -158,7 +162,7 @@ class MarkedLines:
         inner = [one for one in self._marks.repeated[seen:] if isinstance(one, Loop)]
         calls = Calls(self._marks, lines, inner)
         self._marks.repeated.append(calls)
-        mark.after, mark.every = calls.go_on, LEAST
+        calls.count_at(mark)
         return calls
 
     def _inner_blocks(self, node: ast.AST, around: _Around) -> None:

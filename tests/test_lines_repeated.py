@@ -1,0 +1,204 @@
+"""Loops and functions of a moment: they go on without regions, and behave as if nothing were."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuprof_widgets.analyses.lines import lines
+from gpuprof_widgets.capture.lines import repeated
+from gpuprof_widgets.trace.model import Record
+from tests.cells import cells_in, marked, plain, recorded
+
+pytestmark = pytest.mark.slow
+
+TRICKY = cells_in("tricky_cells.txt")
+
+
+@pytest.fixture(params=[1, 2, 3])
+def all_short(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """All rounds and calls are short, after so many of them."""
+    monkeypatch.setattr(repeated, "LEAST", request.param)
+    monkeypatch.setattr(repeated, "SHORT_ROUND_NS", 10**15)
+    monkeypatch.setattr(repeated, "SHORT_STATEMENT_NS", 10**15)
+    return int(request.param)
+
+
+@pytest.fixture
+def none_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No rounds and calls are short, however fast the machine is."""
+    monkeypatch.setattr(repeated, "SHORT_ROUND_NS", 0)
+    monkeypatch.setattr(repeated, "SHORT_STATEMENT_NS", -(10**15))
+
+
+LOOPS = cells_in("loops_and_functions.txt")
+
+
+@pytest.mark.parametrize("cell", LOOPS)
+def test_loops_and_functions_behave_as_they_do_without_us(cell: str, all_short: int) -> None:
+    expected = plain(LOOPS[cell])
+    assert marked(LOOPS[cell]) == expected
+    assert recorded(LOOPS[cell], cprofile=False)[0] == expected
+
+
+@pytest.mark.parametrize("cell", TRICKY)
+@pytest.mark.usefixtures("all_short")
+def test_tricky_cells_behave_as_without_us_where_all_is_short(cell: str) -> None:
+    assert recorded(TRICKY[cell], cprofile=False)[0] == plain(TRICKY[cell])
+
+
+def calls(record: Record) -> dict[int, tuple[int, bool]]:
+    """How often each line ran, and whether its numbers are complete."""
+    table = lines(record)
+    columns = (table[name].tolist() for name in ("line", "calls", "complete"))
+    return {line: (number, complete) for line, number, complete in zip(*columns, strict=True)}
+
+
+ITEMS = {"range": "range(50)", "list": "[0] * 50", "generator": "(i for i in range(50))"}
+
+
+@pytest.mark.parametrize("items", ITEMS.values(), ids=ITEMS)
+def test_further_rounds_of_a_single_line_are_one_region(items: str, all_short: int) -> None:
+    _, record = recorded(f"n = 0\nfor i in {items}:\n    n += 1\nn", cprofile=False)
+    assert calls(record) == {2: (1, True), 3: (1, True), 4: (50, True), 5: (1, True)}
+    spans = record.trace.slices[record.trace.slices["category"] == "cell_line"]
+    assert sorted(spans["count"][spans["count"] > 1]) == [50 - all_short]
+    assert record.metadata["notes"] == []
+
+
+def test_rounds_until_an_error_are_counted() -> None:
+    outcome, record = recorded("for i in range(900):\n    1 / (800 - i)", cprofile=False)
+    assert outcome.error.startswith("ZeroDivisionError")
+    assert calls(record) == {2: (1, True), 3: (801, True)}
+
+
+def test_time_of_further_rounds_of_two_lines_counts_for_the_head(all_short: int) -> None:
+    body = "n = m = 0\nfor i in range(50):\n    n += 1\n    m -= 1\nn, m"
+    _, record = recorded(body, cprofile=False)
+    head, lost = (1, False), (all_short, False)
+    assert calls(record) == {2: (1, True), 3: head, 4: lost, 5: lost, 6: (1, True)}
+    (note,) = record.metadata["notes"]
+    assert note == (
+        "Cell [7]: lines 4, 5 are recorded for their first runs only: further regions would have "
+        "taken longer than what they mark"
+    )
+    assert "limit" not in record.metadata["lines"]
+    wall_ns = lines(record).set_index("line")["wall_ns"]
+    assert wall_ns.sum() <= record.trace.span_ns + wall_ns[[4, 5]].sum()
+
+
+def test_calls_of_a_function_are_recorded_until_they_are_known_to_be_short(all_short: int) -> None:
+    body = "def f(x):\n    y = x + 1\n    return y\nn = 0\nwhile n < 50:\n    n = f(n)\nn"
+    outcome, record = recorded(body, cprofile=False)
+    assert outcome.result == "50"
+    table = calls(record)
+    assert table[3] == (all_short + 1, False)  # the call in which it is seen is recorded as well
+    assert table[7] == (50, False)
+
+
+def test_a_function_has_its_own_code_afterwards(all_short: int) -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    recorded("def f(x):\n    return x + 1\nsum(f(i) for i in range(50))", names, cprofile=False)
+    assert not any("gpuprof" in str(constant) for constant in names["f"].__code__.co_consts)
+    assert names["f"](1) == 2
+
+
+@pytest.mark.usefixtures("none_short")
+def test_long_rounds_have_all_regions() -> None:
+    body = (
+        "n = 0\nfor i in range(2_000):\n    n += 1\n"
+        "def f():\n    return 1\nfor i in range(700):\n    f()"
+    )
+    _, record = recorded(body, cprofile=False)
+    assert calls(record)[4] == (2_000, True)
+    assert calls(record)[6] == (700, True)
+    spans = record.trace.slices[record.trace.slices["category"] == "cell_line"]
+    assert set(spans["count"]) == {1}
+
+
+def test_rounds_with_ops_of_several_lines_keep_their_regions() -> None:
+    """Ops cannot be told apart by line without: two of them take longer than Python alone."""
+    body = (
+        "import torch\nx = torch.ones(100_000)\nfor i in range(300):\n"
+        "    y = x.cumsum(0)\n    z = y.cumsum(0)\n"
+    )
+    _, record = recorded(body, cprofile=False)
+    assert {calls(record)[line] for line in (5, 6)} == {(300, True)}
+
+
+def test_items_live_no_longer_than_without_us(all_short: int) -> None:
+    body = (
+        "import weakref\nclass Item: pass\ndef items():\n"
+        "    for i in range(9):\n        yield Item()\n"
+        "alive = []\nfor item in items():\n    alive.append(weakref.ref(item))\n"
+        "    del item\n    print([one() is None for one in alive])"
+    )
+    assert recorded(body, cprofile=False)[0] == plain(body)
+
+
+def test_an_iterator_dies_with_its_loop(all_short: int) -> None:
+    body = (
+        "import weakref\nclass Items:\n    def __iter__(self):\n        return self\n    n = 0\n"
+        "    def __next__(self):\n        self.n += 1\n        if self.n > 8: raise StopIteration\n"
+        "        return self.n\ndef run():\n    items = Items()\n    for i in items:\n        i\n"
+        "    return weakref.ref(items)\nprint(run()() is None)"
+    )
+    assert recorded(body, cprofile=False)[0].stdout == "True\n"
+
+
+def test_loops_of_several_threads_do_not_mix(all_short: int) -> None:
+    body = (
+        "import threading\ntotals = []\ndef work():\n    total = 0\n    for i in range(2_000):\n"
+        "        total += i\n    totals.append(total)\n"
+        "threads = [threading.Thread(target=work) for _ in range(4)]\n"
+        "for thread in threads: thread.start()\nfor thread in threads: thread.join()\ntotals"
+    )
+    outcome, _ = recorded(body, cprofile=False)
+    assert outcome.result == repr([1_999_000] * 4)
+
+
+@pytest.mark.usefixtures("all_short")
+def test_python_profilers_count_what_they_count_without_lines() -> None:
+    gc.collect()
+    body = (
+        "def f(x):\n    return abs(x)\n"
+        "class C:\n    def __iter__(self):\n        return iter([1] * 9)\n"
+        "for i in range(50):\n    f(i)\nfor i in C():\n    f(i)\n    f(-i)\n"
+    )
+    with_lines, without = (recorded(body, lines=wanted)[1] for wanted in (True, False))
+    assert functions_called(with_lines) == functions_called(without)
+    with_lines, without = (recorded(body, lines=wanted, stack=True)[1] for wanted in (True, False))
+    assert functions_called(with_lines) == functions_called(without)
+
+
+def functions_called(record: Record) -> list[tuple[str, int]]:
+    assert record.calls is not None
+    table = record.calls.functions
+    return sorted(zip(table["name"], table["calls"].astype(int), strict=True))
+
+
+@given(
+    rounds=st.lists(st.integers(0, 9), min_size=1, max_size=4),
+    stop=st.integers(0, 9),
+    lines_in=st.integers(1, 3),
+    kind=st.sampled_from(["range({})", "[0] * {}", "iter([0] * {})", "enumerate([0] * {})"]),
+)
+def test_any_loops_do_what_they_do_without_us(
+    rounds: list[int], stop: int, lines_in: int, kind: str
+) -> None:
+    body = ["seen = []"]
+    for depth, number in enumerate(rounds):
+        body.append(f"{'    ' * depth}for i{depth} in {kind.format(number)}:")
+    indent = "    " * len(rounds)
+    body += [f"{indent}seen.append((i0, {n}))" for n in range(lines_in)]
+    body += [f"{indent}if len(seen) % 10 == {stop}: break", "seen"]
+    expected = plain("\n".join(body))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(repeated, "LEAST", 2)
+        patch.setattr(repeated, "SHORT_ROUND_NS", 10**15)
+        patch.setattr(repeated, "SHORT_STATEMENT_NS", 10**15)
+        assert recorded("\n".join(body), cprofile=False)[0] == expected
