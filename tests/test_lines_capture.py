@@ -12,6 +12,7 @@ import torch
 from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.analyses.modules import modules
 from gpuprof_widgets.capture.lines import regions as lines_regions
+from gpuprof_widgets.capture.lines import repeated
 from gpuprof_widgets.capture.lines import rewrite as lines_rewrite
 from gpuprof_widgets.capture.lines.recording import LinesRewrite
 from gpuprof_widgets.capture.recorder import Recorder
@@ -292,6 +293,7 @@ def test_beyond_its_limit_a_line_runs_unrecorded_and_a_note_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(lines_regions, "LIMIT", 50)
+    monkeypatch.setattr(repeated, "SHORT_STATEMENT_NS", -(10**15))
     outcome, record = recorded("n = 0\nfor i in range(60):\n    n += 1\n    if i < 50: n += 1\nn")
     assert outcome.result == "110"
     assert line_calls(record) == {2: 1, 3: 1, 4: 50, 5: 50, 6: 1}

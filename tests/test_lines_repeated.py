@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -202,3 +203,21 @@ def test_any_loops_do_what_they_do_without_us(
         patch.setattr(repeated, "SHORT_ROUND_NS", 10**15)
         patch.setattr(repeated, "SHORT_STATEMENT_NS", 10**15)
         assert recorded("\n".join(body), cprofile=False)[0] == expected
+
+
+def test_nothing_holds_what_the_cell_defined(all_short: int) -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    body = (
+        "def f(x):\n    for i in range(9):\n        x += i\n    return x\n[f(i) for i in range(9)]"
+    )
+    recorded(body, names, cprofile=False)
+    function = weakref.ref(names["f"])
+    names.clear()
+    gc.collect()
+    assert function() is None
+
+
+def test_functions_of_one_name_on_one_line_are_counted_together() -> None:
+    """Python's own `create_stats` keeps the last of them alone."""
+    _, record = recorded("for f in (lambda: 1), (lambda: 2): f(), f()\n")
+    assert functions_called(record).count(("<lambda>", 4)) == 1

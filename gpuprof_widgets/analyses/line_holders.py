@@ -206,7 +206,12 @@ def _least_in_line(record: Record, calls: Calls, line: int) -> npt.NDArray[np.fl
     room = edge_ns - np.where(only_here[callee], 0, elsewhere) - within_ns
     edge_least = np.where(in_cell[caller] & ~in_cell[callee], room, 0)
     marked = calls_modules(functions) & (functions["name"] == "_call_impl").to_numpy(bool)
-    least = np.where(marked, _in_modules(record, line) * per_step - within_ns, 0)
+    row = _forward_rows(record, line)
+    if len(row) == len(_forward_rows(record)) == int(functions["calls"][marked].sum()):
+        in_modules = function_ns  # their spans end a moment before the calls do
+    else:
+        in_modules = np.full(len(functions), _in_modules(record, row) * per_step)
+    least = np.where(marked, in_modules - within_ns, 0)
     for _ in range(len(functions)):
         np.maximum.at(least, callee, edge_least)
         least = np.clip(least, 0, function_ns)
@@ -230,9 +235,15 @@ def _named_only_in(code: list[str], line: int) -> set[str]:
     return set(CALLED.findall(code[line])) - mentioned
 
 
-def _in_modules(record: Record, line: int) -> float:
-    """Return how long the run's thread was in the forward passes of modules in the line (ns)."""
-    trace, row = record.trace, _module_rows(record, line)
+def _forward_rows(record: Record, line: int | None = None) -> Rows:
+    """Return the forward passes of modules on the run's thread, in the line or anywhere."""
+    trace = record.trace
+    forward = trace.index.in_category("module")
+    row = np.flatnonzero(forward) if line is None else _module_rows(record, line)
     lanes = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
-    row = row[trace.index.in_category("module")[row] & (lanes[row] == run_lane(record))]
-    return float(_open_ns(trace, row, np.zeros(len(row), np.int64), 1)[0])
+    return np.asarray(row[forward[row] & (lanes[row] == run_lane(record))])
+
+
+def _in_modules(record: Record, row: Rows) -> float:
+    """Return how long any of these passes ran (ns)."""
+    return float(_open_ns(record.trace, row, np.zeros(len(row), np.int64), 1)[0])

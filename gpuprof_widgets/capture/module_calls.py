@@ -115,6 +115,7 @@ class ModuleCalls:
         ModuleCalls._first = None
         self._active, self._suspensions = False, 0
         self._unmark()
+        self.code = _PLAIN  # the garbage collector would not see that the other one holds us
         while self._patched:
             owner, name, original = self._patched.pop()
             if original is None:

@@ -21,7 +21,7 @@ from gpuprof_widgets.capture.cell import CellCode, CellTree, applied_rewrite
 from gpuprof_widgets.capture.code import Embedded
 from gpuprof_widgets.capture.lines import chosen
 from gpuprof_widgets.capture.lines.compiled import compiled_definitions
-from gpuprof_widgets.capture.lines.regions import LIMIT, LineMarks
+from gpuprof_widgets.capture.lines.regions import LIMIT, LineMarks, unchanged
 from gpuprof_widgets.capture.lines.rewrite import MarkedLines
 from gpuprof_widgets.capture.lines.sources import (
     CodeSwap,
@@ -84,6 +84,9 @@ class MarkedCode(Part):
 
     def stop(self) -> None:
         self._swap.take()
+        for marks in self.marks:
+            # The garbage collector does not look into codes: they would hold each other for good.
+            marks.plain_of = unchanged
 
     def line_of(self, frame: FrameType) -> tuple[LineMarks, int] | None:
         """Return where a frame of this code is: the marks, and the line of its statement."""

@@ -116,6 +116,10 @@ def _nothing() -> Iterator[Iterable[Any]]:
     return chain(repeat((UNRECORDED,), LIMIT), repeat((UNRECORDED,) * _PIECE))
 
 
+def unchanged(code: CodeType) -> CodeType | None:
+    """Return the plain code in place of this one: None, for there is none to exchange."""
+
+
 class Repeated(Protocol):
     """Code that runs without regions from some time on."""
 
@@ -147,7 +151,7 @@ class LineMarks:
         self._short: set[int] = set()
         self._rounds: dict[str, tuple[int, Counted]] = {}
         self.repeated: list[Repeated] = []
-        self.plain_of: Callable[[CodeType], CodeType | None] = lambda code: None
+        self.plain_of: Callable[[CodeType], CodeType | None] = unchanged
 
     def mark(self, line: int, *, resumed: bool = False) -> LineMark:
         """Return the mark of a line, or that of its ``resumed`` executions."""
