@@ -6,7 +6,7 @@ report with Python; without its kernel the plain report is all that there is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from itertools import count
 from typing import Any
@@ -308,7 +308,7 @@ class Explorer(anywidget.AnyWidget):
         """Show the plain report, with the widget that joins it with Python."""
         runtime_carrier.show(self._outputs, self._text)
 
-    def _outputs(self, embed_runtime: bool) -> list[report.MimeBundle]:
+    def _outputs(self, embed_runtime: bool) -> Iterator[report.MimeBundle]:
         page = self._page()
         self._is_merged = not page["store"]["rows_kept"]
         return report.outputs(

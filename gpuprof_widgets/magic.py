@@ -370,7 +370,7 @@ def _warm_up() -> None:
     record = torch_profiler.warm_up()
     overhead.overhead(dict.fromkeys(overhead.KINDS, 1), Options())
     try:
-        outputs(record, sort=Options().sort, top=Options().top, embed_runtime=True)
+        list(outputs(record, sort=Options().sort, top=Options().top, embed_runtime=True))
     except Exception:
         return  # a cell that cannot be shown will say so
 

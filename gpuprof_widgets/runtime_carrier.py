@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -117,18 +117,15 @@ def cell_display() -> Callable[..., Any] | None:
     return getattr(builtins, "display", None) if running else None
 
 
-def show(outputs: Callable[[bool], list[dict[str, Any]]], text: Callable[[], str]) -> None:
-    """Display ``outputs(whether to embed BokehJS)``; outside a notebook print ``text()``."""
+def show(outputs: Callable[[bool], Iterable[dict[str, Any]]], text: Callable[[], str]) -> None:
+    """Display ``outputs(whether to embed BokehJS)`` one by one; elsewhere print ``text()``."""
     display = cell_display()
     if display is None:
         print(text())
         return
     carrier = followed or RuntimeCarrier()
-    embeds = carrier.is_needed()
-    bundles = outputs(embeds)
-    for bundle in bundles:
+    for bundle in outputs(carrier.is_needed()):
         display(bundle, raw=True)
-    for bundle in bundles:
         if "application/javascript" in bundle:
             carrier.shown(bundle["application/javascript"])
 

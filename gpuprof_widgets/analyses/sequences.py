@@ -291,12 +291,11 @@ def _stretches(
 def _loop(
     trace: Trace, row: npt.NDArray[np.intp], selects: npt.NDArray[np.intp], alike: int
 ) -> dict[str, object]:
-    slices = trace.slices
     length = int(selects[1] - selects[0])
     # The last round ends as the one before it does: what follows may be no part of the loop.
     inside = row[selects[0] : selects[-1] + (length if alike == len(selects) else 1)]
-    ts, dur = (slices[name].to_numpy()[inside] for name in ("ts", "dur"))
-    names = slices["name"].to_numpy(object)[inside[:length]]
+    ts, dur = trace.index.ts[inside], trace.index.dur[inside]
+    names = [trace.index.names[code] for code in trace.index.name[inside[:length]]]
     at = selects - selects[0]
     spent = np.diff(ts[at])
     far_longer = spent > FAR_LONGER * np.quantile(spent, 0.9, method="lower")
@@ -304,7 +303,7 @@ def _loop(
     counted = np.repeat(usual, np.diff(at, append=len(inside)))
     end = int((ts + dur).max())
     return {
-        "ops": ", ".join(str(name) for name in names),
+        "ops": ", ".join(names),
         "rounds": len(selects),
         "alike": alike,
         "start_ns": int(ts[0]),

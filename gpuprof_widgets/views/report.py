@@ -12,7 +12,7 @@ import gzip
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -30,7 +30,7 @@ from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.exceptions import printable, printable_values
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.remarks import focus, remarks
-from gpuprof_widgets.views.page import Page, page_notes, page_uid, report_page
+from gpuprof_widgets.views.page import Page, new_uid, page_notes, page_uid, report_page
 from gpuprof_widgets.views.picture import headline, picture_png
 from gpuprof_widgets.views.static_tables import static_panels, static_tables
 from gpuprof_widgets.views.table import Table
@@ -86,46 +86,57 @@ def outputs(
     embed_runtime: bool,
     page: Page | None = None,
     widget: MimeBundle | None = None,
-) -> list[MimeBundle]:
-    """Return the three outputs of a cell, in the order in which they must be displayed.
+) -> Iterator[MimeBundle]:
+    """Yield the three outputs of a cell, in the order in which they must be displayed.
 
+    Each is made when it is asked for, so that the findings are seen before the views are made.
     ``embed_runtime``: carry BokehJS and our extension; once per notebook is enough. ``page`` and
     ``widget`` are those of an explorer.
     """
-    page = page or report_page(record, sort=sort)
+    uid = page_uid(page) if page else new_uid()
     static = static_bundle(record, sort=sort, top=top)
-    return three_outputs(static, _picture(record), page, embed_runtime=embed_runtime, widget=widget)
+    yield _summary(static, _caption(record.trace.span_ns), uid)
+    yield _picture(record).output
+    page = page or report_page(record, sort=sort, uid=uid)
+    yield from _live(page, embed_runtime, widget)
 
 
 def three_outputs(
-    static: MimeBundle,
-    picture: Picture,
-    page: Page,
-    *,
-    embed_runtime: bool,
-    widget: MimeBundle | None = None,
+    static: MimeBundle, picture: Picture, page: Page, *, embed_runtime: bool
 ) -> list[MimeBundle]:
-    """Return the outputs of a cell: tables without script, picture, and the script.
-
-    A notebook's picture has no alternative text: its caption stands right above it instead. The
-    ``widget`` of an explorer comes before the script, which hides it where it has no kernel.
-    """
-    script = page_script(page, embed_runtime=embed_runtime, below_widget=widget is not None)
-    below = f'<div>{prose(picture.caption)}. <span class="gpuprof-trust">{_TRUST}</span></div>'
+    """Return the outputs of a cell: tables without script, picture, and the script."""
     return [
-        static | {"text/html": _summary_of(page, static["text/html"] + below)},
-        {"image/png": picture.base64, "text/plain": ""},
-        *([] if widget is None else [widget]),
-        {REPORT_TYPE: REPORT_MARK, "application/javascript": script, "text/plain": ""},
+        _summary(static, picture.caption, page_uid(page)),
+        picture.output,
+        *_live(page, embed_runtime),
     ]
 
 
-def _summary_of(page: Page, static: str) -> str:
+def _summary(static: MimeBundle, caption: str, uid: str) -> MimeBundle:
+    """Return the first output, with the caption of the picture that comes right below it.
+
+    A notebook's picture has no alternative text: its caption stands in for that.
+    """
+    below = f'<div>{prose(caption)}. <span class="gpuprof-trust">{_TRUST}</span></div>'
+    return static | {"text/html": _summary_of(uid, static["text/html"] + below)}
+
+
+def _live(
+    page: Page, embed_runtime: bool, widget: MimeBundle | None = None
+) -> Iterator[MimeBundle]:
+    """Yield the script, after the widget of an explorer, which it hides without a kernel."""
+    if widget is not None:
+        yield widget
+    script = page_script(page, embed_runtime=embed_runtime, below_widget=widget is not None)
+    yield {REPORT_TYPE: REPORT_MARK, "application/javascript": script, "text/plain": ""}
+
+
+def _summary_of(uid: str, static: str) -> str:
     """Return the HTML in an element by which the script of its page knows its cell.
 
     It is a class, because sanitisers take ids away.
     """
-    return f'<div class="gpuprof-{page_uid(page)}">{static}</div>'
+    return f'<div class="gpuprof-{uid}">{static}</div>'
 
 
 def page_script(page: Page, *, embed_runtime: bool, below_widget: bool = False) -> str:
@@ -195,7 +206,12 @@ class Picture:
     @property
     def caption(self) -> str:
         """What it shows, without a full stop."""
-        return f"The views as a picture, over {format_ns(self.span_ns)}"
+        return _caption(self.span_ns)
+
+    @property
+    def output(self) -> MimeBundle:
+        """The picture as an output of a cell."""
+        return {"image/png": self.base64, "text/plain": ""}
 
     @property
     def html(self) -> str:
@@ -208,6 +224,10 @@ class Picture:
         )
 
 
+def _caption(span_ns: int) -> str:
+    return f"The views as a picture, over {format_ns(span_ns)}"
+
+
 def _picture(record: Record) -> Picture:
     return Picture(picture_png(record), headline(record), record.trace.span_ns)
 
@@ -218,7 +238,7 @@ def html_page(title: str, static: str, page: Page | None = None) -> str:
     policy = f"{POLICY}; script-src {' '.join(map(_source, (script, *runtime_parts())))}"
     parts = {
         "@TITLE@": escape(printable(title)),
-        "@STATIC@": _summary_of(page, static) if page else static,
+        "@STATIC@": _summary_of(page_uid(page), static) if page else static,
         "@LIVE@": f"{_NO_SCRIPT}<script>{script}</script>" if script else "",
         "@POLICY@": policy,
     }
