@@ -26,7 +26,8 @@ STEPS = {
     "tests": ["-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "-rfE", "--durations=8"],
     "profiles": ["-m", "scripts.record_gpu_profiles", "{folder}/profiles"],
     "published_case": ["-m", "benchmarks.published_case", "--output", "{folder}/published_case.md"],
-    "topics": ["benchmarks/topics.py", "--rounds", "6", "--output", "{folder}/topics-cuda.md"],
+    "overhead": ["-m", "benchmarks.overhead", "--rounds", "3", "--output", "{folder}/overhead.md"],
+    "after": ["-m", "benchmarks.after_the_cell", "--rounds", "1", "--output", "{folder}/after.md"],
 }
 """What each step passes to Python, in the project's folder."""
 

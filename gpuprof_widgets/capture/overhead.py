@@ -5,7 +5,6 @@ from __future__ import annotations
 import cProfile
 import functools
 from collections.abc import Callable, Mapping
-from contextlib import contextmanager
 from time import thread_time_ns
 from typing import Any
 
@@ -17,6 +16,7 @@ from gpuprof_widgets.capture.cprofile import hear_this_thread_only, hook_is_take
 from gpuprof_widgets.capture.lines.regions import LineMark
 from gpuprof_widgets.capture.modules import ModuleMarks
 from gpuprof_widgets.capture.user_profilers import profiler_is_running
+from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES, MEMORY_EVENT
@@ -131,19 +131,15 @@ def _line_cost() -> float:
 def _module_cost() -> float:
     modules: list[nn.Module] = [nn.Identity() for _ in range(REPEATS)]
     plain = _time_of(lambda: _forwards(modules))
-    with _marked():
-        recorded = _time_of(lambda: _forwards(modules))
-    return max(0.0, recorded - plain)
-
-
-@contextmanager
-def _marked() -> Any:
     marks = ModuleMarks()
-    marks.start()
     try:
-        yield
+        marks.start()
+        recorded = _time_of(lambda: _forwards(modules))
+    except RecordingError:  # modules cannot be marked here: none are in the record
+        return 0.0
     finally:
         marks.stop()
+    return max(0.0, recorded - plain)
 
 
 def _time_of(work: Callable[[], None]) -> float:

@@ -1,0 +1,134 @@
+"""The code around calls of modules: torch's own, for a while, and nothing else that anyone sees."""
+
+from __future__ import annotations
+
+import cProfile
+import inspect
+import traceback
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from gpuprof_widgets.capture import module_calls, overhead
+from gpuprof_widgets.capture.modules import ModuleMarks
+from gpuprof_widgets.capture.recorder import Recorder
+from gpuprof_widgets.options import Options
+
+
+class Failing(nn.Module):
+    def forward(self, x: Any) -> Any:
+        warnings.warn("odd", stacklevel=3)
+        raise ValueError(x)
+
+
+@pytest.fixture
+def marks() -> Iterator[ModuleMarks]:
+    made = ModuleMarks()
+    made.start()
+    yield made
+    made.stop()
+
+
+def called(model: nn.Module, x: Any) -> list[tuple[str, int, str, int]]:
+    """The functions that cProfile saw, and how often."""
+    profile = cProfile.Profile()
+    profile.enable()
+    model(x)
+    profile.disable()
+    profile.snapshot_stats()  # type: ignore[attr-defined]
+    stats: dict[Any, Any] = profile.stats  # type: ignore[attr-defined]
+    return sorted((*name, numbers[1]) for name, numbers in stats.items())
+
+
+def test_cprofile_sees_what_it_sees_without_marks() -> None:
+    model, x = nn.Sequential(nn.Linear(3, 3), nn.ReLU()), torch.ones(2, 3)
+    model(x)
+    expected = called(model, x)
+    made = ModuleMarks()
+    made.start()
+    model(x)  # makes the entrances, in our own Python
+    seen = called(model, x)
+    made.stop()
+    assert seen == expected
+
+
+def raised_by(model: nn.Module) -> tuple[list[str], list[tuple[str, int]]]:
+    """The lines of the traceback, and where the warning is said to come from."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            model(1)
+        except ValueError as error:
+            lines = traceback.format_exception(error)
+    return lines[2:], [(one.filename, one.lineno) for one in caught]
+
+
+def test_tracebacks_and_warnings_are_torchs_own_to_the_column(marks: ModuleMarks) -> None:
+    seen = raised_by(Failing())
+    marks.stop()
+    assert raised_by(Failing()) == seen
+    assert not any("gpuprof" in line for line in seen[0] if "tests" not in line)
+
+
+def test_the_code_is_torchs_again_afterwards(marks: ModuleMarks) -> None:
+    plain = module_calls._PLAIN
+    assert nn.Module._call_impl.__code__ is not plain  # type: ignore[attr-defined]
+    marks.stop()
+    assert nn.Module._call_impl.__code__ is plain  # type: ignore[attr-defined]
+
+
+def test_the_marked_code_differs_from_torchs_by_what_we_add() -> None:
+    marked, plain = module_calls._marked_by_placeholders(), module_calls._PLAIN
+    assert set(plain.co_names) == set(marked.co_names)
+    assert set(marked.co_varnames) - set(plain.co_varnames) == {module_calls._LOCAL}
+    assert (marked.co_firstlineno, marked.co_qualname) == (plain.co_firstlineno, plain.co_qualname)
+
+
+@pytest.mark.parametrize("lacks", [OSError("no source"), None])
+def test_without_the_source_of_torch_a_note_says_that_modules_are_missing(
+    lacks: OSError | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = inspect.getsource
+
+    def source(function: Any) -> str:
+        if function is not nn.Module._call_impl:
+            return original(function)
+        if lacks is not None:
+            raise lacks
+        return "    def _call_impl(self, *args, **kwargs):\n        return None\n"
+
+    overhead.trace_costs.cache_clear()
+    module_calls._marked_by_placeholders.cache_clear()
+    monkeypatch.setattr(inspect, "getsource", source)
+    model = nn.Linear(3, 3)
+    recorder = Recorder(Options(cprofile=False), label="run", namespace={"model": model})
+    with recorder:
+        model(torch.ones(1, 3))
+    record = recorder.record()
+    (note,) = record.metadata["notes"]
+    assert note.startswith("no modules: it could not start: torch's source ")
+    assert "aten::linear" in set(record.trace.slices["name"])
+    module_calls._marked_by_placeholders.cache_clear()
+    overhead.trace_costs.cache_clear()
+
+
+class Recursive(nn.Module):
+    def forward(self, x: int) -> int:
+        return x if x == 0 else self(x - 1)
+
+
+def test_a_module_may_call_itself_as_deep_as_without_us(marks: ModuleMarks) -> None:
+    assert Recursive()(200) == 0
+    with pytest.raises(RecursionError):
+        Recursive()(100_000)
+
+
+def test_modules_that_die_leave_no_entrance_for_the_next_of_their_id(marks: ModuleMarks) -> None:
+    for _ in range(50):
+        nn.Identity()(1)
+    assert len(marks._known) <= 1
+    assert len(marks.instances) == 50
