@@ -369,6 +369,7 @@ def _warm_up() -> None:
     torch_profiler.require_torch_profiler()
     record = torch_profiler.warm_up()
     overhead.overhead(dict.fromkeys(overhead.KINDS, 1), Options())
+    overhead.line_and_op_ns()
     try:
         list(outputs(record, sort=Options().sort, top=Options().top, embed_runtime=True))
     except Exception:

@@ -293,7 +293,7 @@ def test_beyond_its_limit_a_line_runs_unrecorded_and_a_note_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(lines_regions, "LIMIT", 50)
-    monkeypatch.setattr(repeated, "SHORT_STATEMENT_NS", -(10**15))
+    monkeypatch.setattr(repeated, "PYTHON_ALONE", -(10**9))
     outcome, record = recorded("n = 0\nfor i in range(60):\n    n += 1\n    if i < 50: n += 1\nn")
     assert outcome.result == "110"
     assert line_calls(record) == {2: 1, 3: 1, 4: 50, 5: 50, 6: 1}

@@ -24,16 +24,16 @@ TRICKY = cells_in("tricky_cells.txt")
 def all_short(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """All rounds and calls are short, after so many of them."""
     monkeypatch.setattr(repeated, "LEAST", request.param)
-    monkeypatch.setattr(repeated, "SHORT_ROUND_NS", 10**15)
-    monkeypatch.setattr(repeated, "SHORT_STATEMENT_NS", 10**15)
+    monkeypatch.setattr(repeated, "MOST_ADDED", 0)
+    monkeypatch.setattr(repeated, "PYTHON_ALONE", 10**9)
     return int(request.param)
 
 
 @pytest.fixture
 def none_short(monkeypatch: pytest.MonkeyPatch) -> None:
     """No rounds and calls are short, however fast the machine is."""
-    monkeypatch.setattr(repeated, "SHORT_ROUND_NS", 0)
-    monkeypatch.setattr(repeated, "SHORT_STATEMENT_NS", -(10**15))
+    monkeypatch.setattr(repeated, "MOST_ADDED", 10**9)
+    monkeypatch.setattr(repeated, "PYTHON_ALONE", -(10**9))
 
 
 LOOPS = cells_in("loops_and_functions.txt")
@@ -200,8 +200,8 @@ def test_any_loops_do_what_they_do_without_us(
     expected = plain("\n".join(body))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(repeated, "LEAST", 2)
-        patch.setattr(repeated, "SHORT_ROUND_NS", 10**15)
-        patch.setattr(repeated, "SHORT_STATEMENT_NS", 10**15)
+        patch.setattr(repeated, "MOST_ADDED", 0)
+        patch.setattr(repeated, "PYTHON_ALONE", 10**9)
         assert recorded("\n".join(body), cprofile=False)[0] == expected
 
 

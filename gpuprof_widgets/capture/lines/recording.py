@@ -34,6 +34,7 @@ from gpuprof_widgets.capture.lines.sources import (
 )
 from gpuprof_widgets.capture.loop.bound import LoopBound
 from gpuprof_widgets.capture.nvtx import emits_nvtx
+from gpuprof_widgets.capture.overhead import line_and_op_ns
 from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.edit import NewSlice, Region, with_regions, with_slices
@@ -218,6 +219,7 @@ class LinesWindow(Part):
     def start(self) -> None:
         self._open = list(self._open_lines())
         for marks in self._code.marks:
+            marks.run_ns, marks.op_ns = line_and_op_ns()
             if self._named:
                 marks.switch_on(functools.partial(_name, marks))
             else:

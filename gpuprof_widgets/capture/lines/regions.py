@@ -151,6 +151,8 @@ class LineMarks:
         self._short: set[int] = set()
         self._rounds: dict[str, tuple[int, Counted]] = {}
         self.repeated: list[Repeated] = []
+        self.run_ns, self.op_ns = 0.0, 0.0
+        """What recording a run of a line adds, and how long the fastest op takes."""
         self.plain_of: Callable[[CodeType], CodeType | None] = unchanged
 
     def mark(self, line: int, *, resumed: bool = False) -> LineMark:

@@ -22,12 +22,13 @@ from gpuprof_widgets.capture.lines.regions import LIMIT, UNRECORDED, LineMark, L
 
 LEAST = 200
 """Rounds and calls that are recorded in full, however short they are."""
-SHORT_ROUND_NS = 20_000
-"""Shorter rounds of a single statement have one region together: a region each costs 4 %."""
-SHORT_STATEMENT_NS = 1_700
-"""What takes less is Python alone: under the profiler the fastest op takes 2 µs."""
-RUN_NS, LOOP_NS = 800, 4_000
-"""What recording a run of a line adds, and one execution of a loop."""
+MOST_ADDED = 0.04
+"""Rounds of a single statement have one region together if a region each would add more."""
+PYTHON_ALONE = 0.6
+"""What takes less than this part of the fastest op runs none."""
+LOOP_RUNS = 5
+"""An execution of a loop with two bodies adds as much as the regions of so many runs."""
+
 
 _KNOW_THEIR_LENGTH: tuple[type, ...] = (type(iter(range(0))), type(iter([])), type(iter(())))
 
@@ -36,25 +37,38 @@ class Executions:
     """How often the lines of some code ran, to tell how long they take without their regions."""
 
     def __init__(self, marks: LineMarks, lines: Collection[int], loops: list[Loop]) -> None:
-        self._marks = marks
         self.lines = lines
+        self._marks = marks
         self._loops = loops
-        self._before = (0, 0, 0)
+        self._began = (0, 0, 0)
+        self._sum = (0, 0, 0)
 
-    def restart(self) -> None:
-        """Count from now on."""
-        self._before = self._read()
+    def forget(self) -> None:
+        """Count anew."""
+        self._sum = (0, 0, 0)
+
+    def begin(self) -> None:
+        """Count from this moment on."""
+        runs = self._marks.runs(self.lines)
+        self._began = perf_counter_ns(), runs, sum(loop.executions for loop in self._loops)
+
+    def end(self) -> None:
+        """Count until this moment, and from it on."""
+        began = self._began
+        self.begin()
+        parts = zip(self._sum, began, self._began, strict=True)
+        self._sum = tuple(total + end - start for total, start, end in parts)  # type: ignore[assignment]
+
+    @property
+    def ns(self) -> int:
+        """The time that was counted."""
+        return self._sum[0]
 
     def are_short(self) -> bool:
-        """Whether the runs since then took so little that they were Python alone; count anew."""
-        now = self._read()
-        ns, runs, executions = (b - a for a, b in zip(self._before, now, strict=True))
-        self._before = now
-        return ns - runs * RUN_NS - executions * LOOP_NS < runs * SHORT_STATEMENT_NS or not runs
-
-    def _read(self) -> tuple[int, int, int]:
-        runs = self._marks.runs(self.lines)
-        return perf_counter_ns(), runs, sum(loop.executions for loop in self._loops)
+        """Whether what ran was Python alone, or all beyond the limit of recorded runs."""
+        ns, runs, loops = self._sum
+        own_ns = ns - (runs + LOOP_RUNS * loops) * self._marks.run_ns
+        return own_ns < runs * PYTHON_ALONE * self._marks.op_ns or not runs
 
 
 class Loop:
@@ -72,7 +86,8 @@ class Loop:
         self._counted = Executions(marks, lines, inner)
         self._single = single
         self._running: dict[int, _Execution] = {}
-        self._rounds = 0
+        self._rounds = 0  # since the last look at how long they take
+        self._recorded = 0
         self._is_short = False  # its rounds are: they run plain
 
     def __reduce__(self) -> Any:
@@ -85,7 +100,9 @@ class Loop:
 
     def restart(self) -> None:
         """Begin anew, with a window."""
-        self.executions, self._rounds, self._is_short = 0, 0, False
+        self.executions, self._recorded, self._is_short = 0, 0, False
+        self._rounds = 0
+        self._counted.forget()
 
     def execution(self, items: Iterator[Any]) -> _Execution:
         """Return the context manager around one execution of the statement."""
@@ -95,7 +112,7 @@ class Loop:
         """Return the items of the rounds with regions."""
         execution = self._running[id(sys._getframe(1))]
         self.executions += 1
-        self._counted.restart()
+        self._counted.begin()
         return chain.from_iterable(map(self._piece, repeat(execution)))
 
     def rest(self) -> Any:
@@ -111,19 +128,26 @@ class Loop:
         return self._running[id(sys._getframe(1))].plain()
 
     def _piece(self, execution: _Execution) -> Iterator[Any]:
-        ns = execution.end_piece()
-        if ns and self._marks.are_on:
-            self._rounds += LEAST
-            self._is_short |= self._are_short(ns)
+        rounds = execution.end_piece()
+        if rounds and self._marks.are_on:
+            self._counted.end()
+            self._rounds += rounds
+            if self._rounds >= LEAST:
+                self._look()
         if self._is_short or execution.has_ended:
             raise StopIteration
         return execution.begin_piece()
 
-    def _are_short(self, ns: int) -> bool:
-        """Whether `LEAST` rounds that took this long are to run plain."""
+    def _look(self) -> None:
+        """Find out whether the rounds since the last look were short."""
+        self._recorded += self._rounds
         if self._single:
-            return ns < LEAST * SHORT_ROUND_NS or self._rounds >= LIMIT
-        return self._counted.are_short()
+            added = self._marks.run_ns * self._rounds / max(self._counted.ns, 1)
+            self._is_short |= added > MOST_ADDED or self._recorded >= LIMIT
+        else:
+            self._is_short |= self._counted.are_short()
+        self._rounds = 0
+        self._counted.forget()
 
 
 class _Execution:
@@ -139,7 +163,6 @@ class _Execution:
         self._items: Iterator[Any] = items
         self._known = known
         self._frame = frame
-        self._began = 0
         self._obtained: Iterator[int] | None = None
         self._expected = 0
 
@@ -157,16 +180,16 @@ class _Execution:
 
     def begin_piece(self) -> Iterator[Any]:
         """Return the items of the next `LEAST` rounds."""
-        self._obtained, self._began = count(1), perf_counter_ns()
+        self._obtained = count(1)
         return islice(self._counted(self._obtained), LEAST)
 
     def end_piece(self) -> int:
-        """Note whether items were missing; return how long the rounds took, 0 before the first."""
+        """Note whether items were missing; return how many there were, 0 before the first piece."""
         if self._obtained is None:
             return 0
-        ns = perf_counter_ns() - self._began
-        self.has_ended, self._obtained = next(self._obtained) <= LEAST, None
-        return ns
+        rounds, self._obtained = next(self._obtained) - 1, None
+        self.has_ended = rounds < LEAST
+        return rounds
 
     def counts_plain_rounds(self) -> None:
         """Count the rounds that follow, at no cost where the items know how many they are."""
@@ -205,7 +228,8 @@ class Calls:
 
     def restart(self) -> None:
         """Begin anew, with a window; functions that have their plain code keep it."""
-        self._counted.restart()
+        self._counted.forget()
+        self._counted.begin()
 
     def define(self, function: FunctionType) -> FunctionType:
         """Return the function, new or marked just now; rewritten code decorates with this."""
@@ -220,10 +244,12 @@ class Calls:
 
     def _look(self) -> None:
         """Look at the last `LEAST` calls."""
+        self._counted.end()
         if not self._are_short and self._counted.are_short():
             self._are_short = True
             for function in self._functions:
                 self._make_plain(function)
+        self._counted.forget()
 
     def _make_plain(self, function: FunctionType) -> None:
         plain = self._marks.plain_of(function.__code__)
