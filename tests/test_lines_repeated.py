@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.capture.lines import repeated
+from gpuprof_widgets.capture.lines.regions import LIMIT, LineMarks
 from gpuprof_widgets.trace.model import Record
 from tests.cells import cells_in, marked, plain, recorded
 
@@ -84,8 +85,8 @@ def test_time_of_further_rounds_of_two_lines_counts_for_the_head(all_short: int)
     assert calls(record) == {2: (1, True), 3: head, 4: lost, 5: lost, 6: (1, True)}
     (note,) = record.metadata["notes"]
     assert note == (
-        "Cell [7]: lines 4, 5 are recorded for their first runs only: further regions would have "
-        "taken longer than what they mark"
+        "Cell [7]: lines 4, 5 are recorded for their first runs only, which were so short that "
+        "marking further ones would have taken longer than these"
     )
     assert "limit" not in record.metadata["lines"]
     wall_ns = lines(record).set_index("line")["wall_ns"]
@@ -221,3 +222,115 @@ def test_functions_of_one_name_on_one_line_are_counted_together() -> None:
     """Python's own `create_stats` keeps the last of them alone."""
     _, record = recorded("for f in (lambda: 1), (lambda: 2): f(), f()\n")
     assert functions_called(record).count(("<lambda>", 4)) == 1
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 2, 3, 4, 6, 7])
+@pytest.mark.parametrize("items", ["range({})", "[0] * {}", "tuple([0] * {})", "iter([0] * {})"])
+def test_rounds_are_counted_however_many_there_are(rounds: int, items: str, all_short: int) -> None:
+    body = f"n = 0\nfor i in {items.format(rounds)}:\n    n += 1\nn"
+    _, record = recorded(body, cprofile=False)
+    assert calls(record)[4] == (rounds, True)
+
+
+def test_rounds_over_a_list_that_grows_are_counted(all_short: int) -> None:
+    _, record = recorded(
+        "q = [0]\nfor i in q:\n    q.extend([i + 1] * (i < 90))\nlen(q)", cprofile=False
+    )
+    assert calls(record)[4] == (91, True)
+
+
+def test_executions_with_few_rounds_are_recorded_in_full() -> None:
+    """They are judged together, once there were enough rounds, and none at all says nothing."""
+    body = (
+        "import time\ndef step(xs):\n    for x in xs:\n        time.sleep(0.001)\n"
+        "        time.sleep(0.001)\nstep([])\nstep([1, 2, 3])\nfor i in range(3):\n"
+        "    time.sleep(0.001)\n"
+    )
+    _, record = recorded(body, cprofile=False)
+    table = calls(record)
+    assert [table[line] for line in (5, 6, 10)] == [(3, True)] * 3
+    assert record.metadata["notes"] == []
+
+
+STEPS = """import gpuprof_widgets
+def f(x):
+    y = x + 1
+    return y
+for i in gpuprof_widgets.steps(range(40), warmup=3, active=3, repeat=2):
+    f(i)
+"""
+
+
+@pytest.mark.usefixtures("none_short")
+def test_functions_keep_their_lines_in_every_window_of_a_loop() -> None:
+    _, record = recorded(STEPS, cprofile=False)
+    table = calls(record)
+    assert [table[line] for line in (4, 5)] == [(6, True)] * 2
+
+
+def test_a_function_is_not_judged_while_nothing_is_recorded(all_short: int) -> None:
+    marks = LineMarks("Cell [1]", "f()")
+    calls_of_f = repeated.Calls(marks, [1], [])
+    marks.repeated.append(calls_of_f)
+    mark = marks.mark(1)
+    calls_of_f.count_at(mark)
+    marks.switch_on()
+    with mark.next():
+        pass
+    marks.switch_off()
+    for _ in range(10 * LIMIT):
+        mark.next()
+    assert calls_of_f.lost_lines == ()
+
+
+def test_a_window_that_begins_while_a_loop_runs_plain_says_what_it_lacks(all_short: int) -> None:
+    body = (
+        "import gpuprof_widgets\nn = 0\n"
+        "for i in gpuprof_widgets.steps(range(60), warmup=0, wait=2, active=8, repeat=2):\n"
+        "    n += 1\n"
+    )
+    _, record = recorded(body, cprofile=False)
+    number, is_complete = calls(record)[5]
+    assert number <= 16
+    assert is_complete is (number == 16)
+
+
+@pytest.mark.parametrize("least", [5, 200])
+def test_threads_may_call_one_function(least: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeated, "LEAST", least)
+    body = (
+        "import sys, threading\nbefore = sys.getswitchinterval()\nsys.setswitchinterval(1e-6)\n"
+        "def f(x):\n    y = x + 1\n    return y\nerrors = []\ndef work():\n    try:\n"
+        "        for i in range(1_200):\n            f(i)\n    except BaseException as error:\n"
+        "        errors.append(repr(error))\n"
+        "threads = [threading.Thread(target=work) for _ in range(8)]\n"
+        "for thread in threads: thread.start()\nfor thread in threads: thread.join()\n"
+        "sys.setswitchinterval(before)\nerrors"
+    )
+    outcome, _ = recorded(body, cprofile=False)
+    assert outcome.result == "[]"
+
+
+def test_regions_of_many_rounds_are_no_more_than_the_limit(
+    all_short: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repeated, "LIMIT", 50)
+    body = "n = k = 0\nwhile k < 500:\n    k += 1\n    for j in range(9):\n        n += j\nn"
+    outcome, record = recorded(body, cprofile=False)
+    assert outcome.result == "18000"
+    assert (record.trace.slices["count"] > 1).sum() == 50
+    assert calls(record)[6][1] is False
+
+
+@pytest.mark.usefixtures("all_short")
+def test_a_recursion_that_goes_on_plain_is_one_for_cprofile() -> None:
+    body = "def fib(n):\n    return n if n < 2 else fib(n - 1) + fib(n - 2)\nfib(15)"
+    tables = []
+    for wanted in (True, False):
+        _, record = recorded(body, lines=wanted)
+        assert record.calls is not None
+        functions = record.calls.functions
+        row = functions[functions["name"] == "fib"].iloc[0]
+        tables.append((int(row["calls"]), int(row["primitive_calls"])))
+        assert row["self_ns"] <= row["total_ns"] <= record.metadata["wall_ns"]
+    assert tables[0] == tables[1] == (1_973, 1)

@@ -126,9 +126,10 @@ class CallsRecording:
 def _add_stats(stats: dict[Any, Any], profile: cProfile.Profile) -> None:
     """Add the calls of a profile to those of others, as its `snapshot_stats` states them.
 
-    But of several functions with one name on one line (lambdas; ours, once it has its plain code
-    back) that keeps the last alone, and here they are added up. Not `create_stats`, which would end
-    whatever profiler holds the hook now.
+    But of several functions with one name on one line (lambdas; a marked function, once it has its
+    plain code back) that keeps the last alone, and here they are added up, as the recursion that
+    they are where one calls the other. Not `create_stats`, which would end whatever profiler holds
+    the hook now.
     """
     entries = profile.getstats()
     names: dict[int, Any] = {id(entry.code): cProfile.label(entry.code) for entry in entries}
@@ -136,11 +137,15 @@ def _add_stats(stats: dict[Any, Any], profile: cProfile.Profile) -> None:
         function = names[id(entry.code)]
         stats[function] = add_func_stats(stats.get(function, _NO_CALLS), (*_numbers(entry), {}))
     for entry in entries:
+        caller = names[id(entry.code)]
         for called in entry.calls or ():
             if (function := names.get(id(called.code))) is not None:
-                callers, caller = stats[function][4], names[id(entry.code)]
-                before = callers.get(caller, (0, 0, 0.0, 0.0))
                 primitive, calls, own, total = _numbers(called)
+                if function == caller and called.code is not entry.code:
+                    repeated: Any = (-primitive, 0, 0.0, -total, {})
+                    stats[function] = add_func_stats(stats[function], repeated)
+                callers = stats[function][4]
+                before = callers.get(caller, (0, 0, 0.0, 0.0))
                 numbers = (calls, primitive, own, total)
                 callers[caller] = tuple(a + b for a, b in zip(before, numbers, strict=True))
 

@@ -21,7 +21,7 @@ from gpuprof_widgets.capture.cell import CellCode, CellTree, applied_rewrite
 from gpuprof_widgets.capture.code import Embedded
 from gpuprof_widgets.capture.lines import chosen
 from gpuprof_widgets.capture.lines.compiled import compiled_definitions
-from gpuprof_widgets.capture.lines.regions import LIMIT, LineMarks, unchanged
+from gpuprof_widgets.capture.lines.regions import LIMIT, LineMarks, no_plain_code
 from gpuprof_widgets.capture.lines.rewrite import MarkedLines
 from gpuprof_widgets.capture.lines.sources import (
     CodeSwap,
@@ -37,7 +37,7 @@ from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.overhead import line_and_op_ns
 from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.options import Options
-from gpuprof_widgets.trace.edit import NewSlice, Region, with_regions, with_slices
+from gpuprof_widgets.trace.edit import NewSlice, Region, kept_slices, with_regions, with_slices
 from gpuprof_widgets.trace.model import Trace
 
 _LONGEST_NAME = 80
@@ -87,7 +87,7 @@ class MarkedCode(Part):
         self._swap.take()
         for marks in self.marks:
             # The garbage collector does not look into codes: they would hold each other for good.
-            marks.plain_of = unchanged
+            marks.plain_of = no_plain_code
 
     def line_of(self, frame: FrameType) -> tuple[LineMarks, int] | None:
         """Return where a frame of this code is: the marks, and the line of its statement."""
@@ -193,14 +193,16 @@ class MarkedCode(Part):
 
 
 def _counted(trace: Trace, marks: list[LineMarks]) -> Trace:
-    """Return the trace with regions of several rounds counted as these."""
-    rounds = {marker: number for one in marks for marker, number in one.rounds_in().items()}
+    """Return the trace with regions of several rounds counted as these, without those of none."""
+    rounds = {marker: n for one in marks for marker, n in one.counted_rounds().items()}
+    if not rounds:
+        return trace
     names = trace.slices["name"]
-    number = names.cat.categories.map(lambda name: rounds.get(name, 0)).to_numpy(np.int32)
-    of_slice = number[names.cat.codes.to_numpy()]
-    count = trace.slices["count"].to_numpy()
-    slices = trace.slices.assign(count=np.where(of_slice > 0, of_slice, count))
-    return replace(trace, slices=slices)
+    of_name = np.array([rounds.get(str(name), -1) for name in names.cat.categories], np.int32)
+    number = of_name[names.cat.codes.to_numpy()]
+    count = np.where(number > 0, number, trace.slices["count"].to_numpy())
+    counted = replace(trace, slices=trace.slices.assign(count=count))
+    return kept_slices(counted, number != 0) if (number == 0).any() else counted
 
 
 class LinesWindow(Part):
@@ -270,8 +272,8 @@ def _notes_on(marks: LineMarks) -> Iterator[str]:
     short = marks.short_lines()
     if short:
         yield (
-            f"{marks.label}: {_are(short)} recorded for {_their(short)} first runs only: further "
-            "regions would have taken longer than what they mark"
+            f"{marks.label}: {_are(short)} recorded for {_their(short)} first runs only, which "
+            "were so short that marking further ones would have taken longer than these"
         )
     beyond = [line for line in marks.lines_beyond() if line not in short]
     if beyond:

@@ -1,8 +1,9 @@
 """Regions around the executions of a line, made and entered by C code alone.
 
-There is no Python frame, and no built-in that a profiler counts: neither cProfile nor torch's
-stacks see them. Rewritten code has them as ``with <LineMark.next>(): statement``. For that reason
-endless iterators of `map`, `chain` and `repeat` make the regions below, not generators.
+Nothing here is a built-in that a profiler counts, and no Python frame, but for one in hundreds of
+runs, which `frame_filter` takes out: neither cProfile nor torch's stacks show them. Rewritten code
+has them as ``with <LineMark.next>(): statement``. For that reason endless iterators of `map`,
+`chain` and `repeat` make the regions below, not generators.
 """
 
 from __future__ import annotations
@@ -90,16 +91,15 @@ class LineMark:
         markers = takewhile(self._on.__contains__, self._left)
         names = map({self.marker: name or self.marker}.__getitem__, markers)
         recorded = map(_Recorded, map(_methods, map(_RecordFunctionFast, names)))
-        pieces = (recorded,) if self.after is None else self._in_pieces(recorded)
-        self._pieces[0] = chain(pieces, compress(_nothing(), self._beyond))
+        first = recorded if self.after is None else islice(recorded, self.every)
+        later = map(self._next_piece, repeat(recorded, LIMIT // self.every - 1))
+        self._pieces[0] = chain((first,), later, compress(_nothing(), self._beyond))
 
-    def _in_pieces(self, recorded: Iterator[Any]) -> Iterator[Iterable[Any]]:
-        assert self.after is not None
-        number = LIMIT // self.every
-        yield islice(recorded, self.every)
-        for _ in range(number - 1):
+    def _next_piece(self, recorded: Iterator[Any]) -> Iterator[Any]:
+        """Return the regions of the next executions; of Python alone, for several threads."""
+        if self.after is not None and self.marker in self._on:
             self.after()
-            yield islice(recorded, self.every)
+        return islice(recorded, self.every)
 
     @property
     def runs(self) -> int:
@@ -116,8 +116,8 @@ def _nothing() -> Iterator[Iterable[Any]]:
     return chain(repeat((UNRECORDED,), LIMIT), repeat((UNRECORDED,) * _PIECE))
 
 
-def unchanged(code: CodeType) -> CodeType | None:
-    """Return the plain code in place of this one: None, for there is none to exchange."""
+def no_plain_code(code: CodeType) -> CodeType | None:
+    """Return the plain code of this one: none is known."""
 
 
 class Repeated(Protocol):
@@ -130,11 +130,8 @@ class Repeated(Protocol):
     def restart(self) -> None:
         """Begin anew, with a window."""
 
-
-class Counted(Protocol):
-    """What has counted rounds of a loop that ran in one region."""
-
-    plain_rounds: int
+    def stop(self) -> None:
+        """End with a window."""
 
 
 class LineMarks:
@@ -149,11 +146,11 @@ class LineMarks:
         self._marks: dict[tuple[int, bool], LineMark] = {}
         self._beyond: set[int] = set()
         self._short: set[int] = set()
-        self._rounds: dict[str, tuple[int, Counted]] = {}
+        self._rounds: dict[str, list[int]] = {}
         self.repeated: list[Repeated] = []
         self.run_ns, self.op_ns = 0.0, 0.0
         """What recording a run of a line adds, and how long the fastest op takes."""
-        self.plain_of: Callable[[CodeType], CodeType | None] = unchanged
+        self.plain_of: Callable[[CodeType], CodeType | None] = no_plain_code
 
     def mark(self, line: int, *, resumed: bool = False) -> LineMark:
         """Return the mark of a line, or that of its ``resumed`` executions."""
@@ -177,6 +174,8 @@ class LineMarks:
     def switch_off(self) -> None:
         """Record nothing from now on, whoever still runs the code."""
         if self._on:
+            for repeated in self.repeated:
+                repeated.stop()
             ran = self._marks.items()
             self._beyond |= {line for (line, _), mark in ran if mark.ran_beyond()}
             self._short.update(*(repeated.lost_lines for repeated in self.repeated))
@@ -187,21 +186,23 @@ class LineMarks:
         """Whether lines are being recorded."""
         return bool(self._on)
 
-    def runs(self, lines: Collection[int]) -> int:
-        """Return how many executions of these lines were recorded since `switch_on`."""
-        return sum(mark.runs for (line, _), mark in self._marks.items() if line in lines)
+    def of_lines(self, lines: Collection[int]) -> list[LineMark]:
+        """Return the marks of these lines."""
+        return [mark for (line, _), mark in self._marks.items() if line in lines]
 
-    def rounds(self, line: int, counted: Counted) -> Any:
-        """Return one region for all further rounds of a loop over this line."""
-        if not self._on:
-            return UNRECORDED
+    def rounds(self, line: int) -> tuple[str, Any]:
+        """Return one region for many rounds of a loop over this line, and its marker."""
         marker = f"{self._prefix}:{line}:rounds:{len(self._rounds)}"
-        self._rounds[marker] = line, counted
-        return _Recorded(_methods(_RecordFunctionFast(marker)))
+        self._rounds[marker] = [line, 0]
+        return marker, _Recorded(_methods(_RecordFunctionFast(marker)))
 
-    def rounds_in(self) -> dict[str, int]:
-        """Return for each marker of such a region how many rounds ran in it."""
-        return {marker: counted.plain_rounds for marker, (_, counted) in self._rounds.items()}
+    def count_rounds(self, marker: str, rounds: int) -> None:
+        """Say how many rounds ran in that region."""
+        self._rounds[marker][1] = rounds
+
+    def counted_rounds(self) -> dict[str, int]:
+        """Return how many rounds ran in each region of several, by its marker."""
+        return {marker: rounds for marker, (_, rounds) in self._rounds.items()}
 
     def lines(self) -> list[int]:
         """Return the lines on which statements begin, in order."""

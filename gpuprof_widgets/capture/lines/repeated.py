@@ -2,13 +2,14 @@
 
 A region costs most of a microsecond, which would distort a loop of shorter rounds. So a `for`
 statement gets a second body without regions, in which it goes on (`Loop`), and a function that is
-called as often gets its plain code (`Functions`). The time of their lines then counts for the line
+called as often gets its plain code (`Calls`). The time of their lines then counts for the line
 around them, as beyond the limit of recorded runs. A loop over a single statement loses nothing: all
 its further rounds are one region of that line.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Collection, Iterator
 from itertools import chain, compress, count, islice, repeat
@@ -29,46 +30,49 @@ PYTHON_ALONE = 0.6
 LOOP_RUNS = 5
 """An execution of a loop with two bodies adds as much as the regions of so many runs."""
 
+_KNOW_THEIR_LENGTH = (type(iter(range(0))), type(iter(())))
+"""Iterators over what cannot change, which know how many items are left."""
+# Not the built-in function itself, whose call cProfile would count as the user's.
+_next = functools.partial(next)
 
-_KNOW_THEIR_LENGTH: tuple[type, ...] = (type(iter(range(0))), type(iter([])), type(iter(())))
 
-
-class Executions:
-    """How often the lines of some code ran, to tell how long they take without their regions."""
+class Pace:
+    """How long some lines take without their regions, from how often they and loops in them ran."""
 
     def __init__(self, marks: LineMarks, lines: Collection[int], loops: list[Loop]) -> None:
         self.lines = lines
+        self.ns = self._runs = self._executions = 0
         self._marks = marks
         self._loops = loops
+        self._of_lines: list[LineMark] | None = None
         self._began = (0, 0, 0)
-        self._sum = (0, 0, 0)
 
     def forget(self) -> None:
         """Count anew."""
-        self._sum = (0, 0, 0)
+        self.ns = self._runs = self._executions = 0
 
     def begin(self) -> None:
         """Count from this moment on."""
-        runs = self._marks.runs(self.lines)
+        if self._of_lines is None:
+            self._of_lines = self._marks.of_lines(self.lines)
+        runs = sum(mark.runs for mark in self._of_lines)
         self._began = perf_counter_ns(), runs, sum(loop.executions for loop in self._loops)
 
     def end(self) -> None:
-        """Count until this moment, and from it on."""
+        """Count until this moment, and on from it."""
         began = self._began
         self.begin()
-        parts = zip(self._sum, began, self._began, strict=True)
-        self._sum = tuple(total + end - start for total, start, end in parts)  # type: ignore[assignment]
+        ns, runs, executions = (b - a for a, b in zip(began, self._began, strict=True))
+        self.ns, self._runs, self._executions = (
+            self.ns + ns,
+            self._runs + runs,
+            self._executions + executions,
+        )
 
-    @property
-    def ns(self) -> int:
-        """The time that was counted."""
-        return self._sum[0]
-
-    def are_short(self) -> bool:
-        """Whether what ran was Python alone, or all beyond the limit of recorded runs."""
-        ns, runs, loops = self._sum
-        own_ns = ns - (runs + LOOP_RUNS * loops) * self._marks.run_ns
-        return own_ns < runs * PYTHON_ALONE * self._marks.op_ns or not runs
+    def is_of_python(self) -> bool:
+        """Whether the runs took so little that they were Python alone."""
+        own_ns = self.ns - (self._runs + LOOP_RUNS * self._executions) * self._marks.run_ns
+        return own_ns < self._runs * PYTHON_ALONE * self._marks.op_ns
 
 
 class Loop:
@@ -83,12 +87,16 @@ class Loop:
     ) -> None:
         self.executions = 0
         self._marks = marks
-        self._counted = Executions(marks, lines, inner)
+        self._lines = lines
+        # Rounds of a single statement are compared with the cost of a region: time is enough.
+        self._pace = Pace(marks, () if single else lines, [] if single else inner)
         self._single = single
         self._running: dict[int, _Execution] = {}
         self._rounds = 0  # since the last look at how long they take
         self._recorded = 0
+        self._regions = 0  # of plain rounds
         self._is_short = False  # its rounds are: they run plain
+        self._is_lost = False  # some rounds left no trace
 
     def __reduce__(self) -> Any:
         return Loop, (LineMarks("", ""), (), [], 0)
@@ -96,32 +104,48 @@ class Loop:
     @property
     def lost_lines(self) -> Collection[int]:
         """The lines that ran without a region since `restart`, or may have."""
-        return self._counted.lines if self._is_short and not self._single else ()
+        return self._lines if self._is_lost or (self._is_short and not self._single) else ()
 
     def restart(self) -> None:
         """Begin anew, with a window."""
-        self.executions, self._recorded, self._is_short = 0, 0, False
-        self._rounds = 0
-        self._counted.forget()
+        self.executions = self._rounds = self._recorded = self._regions = 0
+        self._is_short = False
+        self._is_lost = any(execution.is_plain for execution in list(self._running.values()))
+        self._pace.forget()
+
+    def stop(self) -> None:
+        """End with a window: rounds after it do not count."""
+        for execution in list(self._running.values()):
+            execution.settle()
 
     def execution(self, items: Iterator[Any]) -> _Execution:
         """Return the context manager around one execution of the statement."""
-        return _Execution(items, self._running, id(sys._getframe(1)))
+        return _Execution(items, self._marks, self._running, id(sys._getframe(1)))
 
     def marked(self) -> Iterator[Any]:
         """Return the items of the rounds with regions."""
         execution = self._running[id(sys._getframe(1))]
         self.executions += 1
-        self._counted.begin()
+        if self._is_short:
+            return iter(())
+        self._pace.begin()
         return chain.from_iterable(map(self._piece, repeat(execution)))
 
     def rest(self) -> Any:
         """Return the context manager around all plain rounds."""
         execution = self._running[id(sys._getframe(1))]
-        if execution.has_ended or not self._single:
+        if execution.has_ended:
             return UNRECORDED
-        execution.counts_plain_rounds()
-        return self._marks.rounds(self._single, execution)
+        execution.is_plain = True
+        if not self._single or not self._marks.are_on:
+            return UNRECORDED
+        self._regions += 1
+        if self._regions > LIMIT:
+            self._is_lost = True
+            return UNRECORDED
+        marker, region = self._marks.rounds(self._single)
+        execution.count_plain_rounds(marker)
+        return region
 
     def plain(self) -> Iterator[Any]:
         """Return the items of the plain rounds."""
@@ -130,24 +154,24 @@ class Loop:
     def _piece(self, execution: _Execution) -> Iterator[Any]:
         rounds = execution.end_piece()
         if rounds and self._marks.are_on:
-            self._counted.end()
+            self._pace.end()
             self._rounds += rounds
             if self._rounds >= LEAST:
                 self._look()
         if self._is_short or execution.has_ended:
-            raise StopIteration
+            raise StopIteration  # ends the `map` that calls this
         return execution.begin_piece()
 
     def _look(self) -> None:
         """Find out whether the rounds since the last look were short."""
         self._recorded += self._rounds
         if self._single:
-            added = self._marks.run_ns * self._rounds / max(self._counted.ns, 1)
+            added = self._marks.run_ns * self._rounds / max(self._pace.ns, 1)
             self._is_short |= added > MOST_ADDED or self._recorded >= LIMIT
         else:
-            self._is_short |= self._counted.are_short()
+            self._is_short |= self._pace.is_of_python()
         self._rounds = 0
-        self._counted.forget()
+        self._pace.forget()
 
 
 class _Execution:
@@ -156,15 +180,22 @@ class _Execution:
     Not by the frame itself, whose variables would live on with it.
     """
 
-    def __init__(self, items: Iterator[Any], known: dict[int, _Execution], frame: int) -> None:
+    def __init__(
+        self, items: Iterator[Any], marks: LineMarks, known: dict[int, _Execution], frame: int
+    ) -> None:
         self.has_ended = False
         """Whether there are no more items."""
-        self.plain_rounds = 0
-        self._items: Iterator[Any] = items
+        self.is_plain = False
+        self._left = items if type(items) in _KNOW_THEIR_LENGTH else None
+        # A `for` statement asks an iterator for items alone, never for an iterator again.
+        own = type(items).__module__ in ("builtins", "itertools")
+        self._items = items if own else map(_next, repeat(items))
+        self._marks = marks
         self._known = known
         self._frame = frame
-        self._obtained: Iterator[int] | None = None
+        self._obtained: count[int] | None = None
         self._expected = 0
+        self._marker = ""
 
     def __enter__(self) -> Self:
         self._known[self._frame] = self
@@ -172,11 +203,7 @@ class _Execution:
 
     def __exit__(self, *raised: Any) -> None:
         self._known.pop(self._frame, None)
-        if self._expected:
-            self.plain_rounds = self._expected - length_hint(self._items)
-        elif self._obtained is not None:
-            self.plain_rounds = next(self._obtained) - 1
-        self._items = iter(())
+        self.settle()
 
     def begin_piece(self) -> Iterator[Any]:
         """Return the items of the next `LEAST` rounds."""
@@ -191,12 +218,24 @@ class _Execution:
         self.has_ended = rounds < LEAST
         return rounds
 
-    def counts_plain_rounds(self) -> None:
-        """Count the rounds that follow, at no cost where the items know how many they are."""
-        if type(self._items) in _KNOW_THEIR_LENGTH:
-            self._expected = length_hint(self._items)
+    def count_plain_rounds(self, marker: str) -> None:
+        """Count the rounds in this region, at no cost where the items know how many they are."""
+        self._marker = marker
+        if self._left is not None:
+            self._expected = length_hint(self._left)
         else:
             self._obtained = count(1)
+
+    def settle(self) -> None:
+        """Say how many rounds ran in the region until now, once."""
+        marker, self._marker = self._marker, ""
+        if not marker:
+            return
+        if self._left is not None:
+            self._marks.count_rounds(marker, self._expected - length_hint(self._left))
+        else:
+            assert self._obtained is not None
+            self._marks.count_rounds(marker, next(self._obtained) - 1)
 
     def plain(self) -> Iterator[Any]:
         """Return the items of the rounds that follow."""
@@ -214,7 +253,7 @@ class Calls:
 
     def __init__(self, marks: LineMarks, lines: Collection[int], inner: list[Loop]) -> None:
         self._marks = marks
-        self._counted = Executions(marks, lines, inner)
+        self._pace = Pace(marks, lines, inner)
         self._functions: WeakSet[FunctionType] = WeakSet()
         self._are_short = False
 
@@ -223,13 +262,16 @@ class Calls:
 
     @property
     def lost_lines(self) -> Collection[int]:
-        """The lines that may have run without a region since `restart`."""
-        return self._counted.lines if self._are_short else ()
+        """The lines that may have run without a region."""
+        return self._pace.lines if self._are_short else ()
 
     def restart(self) -> None:
-        """Begin anew, with a window; functions that have their plain code keep it."""
-        self._counted.forget()
-        self._counted.begin()
+        """Begin anew, with a window; functions with their plain code stay without lines."""
+        self._pace.forget()
+        self._pace.begin()
+
+    def stop(self) -> None:
+        """End with a window: nothing has to be settled."""
 
     def define(self, function: FunctionType) -> FunctionType:
         """Return the function, new or marked just now; rewritten code decorates with this."""
@@ -243,13 +285,13 @@ class Calls:
         mark.after, mark.every = self._look, LEAST
 
     def _look(self) -> None:
-        """Look at the last `LEAST` calls."""
-        self._counted.end()
-        if not self._are_short and self._counted.are_short():
+        """Find out whether the last `LEAST` calls were short."""
+        self._pace.end()
+        if not self._are_short and self._pace.is_of_python():
             self._are_short = True
-            for function in self._functions:
+            for function in list(self._functions):
                 self._make_plain(function)
-        self._counted.forget()
+        self._pace.forget()
 
     def _make_plain(self, function: FunctionType) -> None:
         plain = self._marks.plain_of(function.__code__)

@@ -18,6 +18,7 @@ from gpuprof_widgets.capture.lines.suspended import Suspensions
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (*FUNCTIONS, ast.ClassDef)
+_ALIASES: tuple[type, ...] = tuple(filter(None, [getattr(ast, "TypeAlias", None)]))  # 3.12
 _WITHOUT_TIME = (ast.Global, ast.Nonlocal, ast.Pass, ast.Break, ast.Continue)
 _BLOCKS = ("body", "orelse", "finalbody")
 
@@ -101,7 +102,7 @@ class MarkedLines:
         marked = fits and suspends != "unseen" and not _is_left_alone(node, around)
         if node in self._untouched:
             inner = node
-        elif marked and suspends == "no" and isinstance(node, ast.For) and _has_rounds(node):
+        elif marked and suspends == "no" and isinstance(node, ast.For) and _may_be_doubled(node):
             inner = self._loop(node, around.inside(node))
         else:
             self._inner_blocks(node, around.inside(node) if marked else around)
@@ -203,12 +204,15 @@ def _is_left_alone(node: ast.stmt, around: _Around) -> bool:
     return isinstance(node, _WITHOUT_TIME) or node.lineno == around.line
 
 
-def _has_rounds(node: ast.For) -> bool:
-    """Whether the body of a loop may be there twice: functions in it would be two functions."""
+def _may_be_doubled(node: ast.For) -> bool:
+    """Whether the statement may have two bodies, and have them inside of other statements.
+
+    Not with functions in it, which would be two each, nor with what may stand only once in a scope.
+    An ``else`` would have to know whether the items or a `break` ended the loop.
+    """
+    once = (*_SCOPES, ast.Lambda, *COMPREHENSIONS, ast.Global, ast.Nonlocal, *_ALIASES)
     inner = (part for statement in node.body for part in ast.walk(statement))
-    return not node.orelse and not any(
-        isinstance(part, (*_SCOPES, ast.Lambda, *COMPREHENSIONS)) for part in inner
-    )
+    return not node.orelse and not any(isinstance(part, once) for part in inner)
 
 
 def _single_line(body: list[ast.stmt]) -> int:
