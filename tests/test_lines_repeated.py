@@ -270,6 +270,7 @@ def test_functions_keep_their_lines_in_every_window_of_a_loop() -> None:
 
 def test_a_function_is_not_judged_while_nothing_is_recorded(all_short: int) -> None:
     marks = LineMarks("Cell [1]", "f()")
+    marks.run_ns, marks.op_ns = 500.0, 2_000.0
     calls_of_f = repeated.Calls(marks, [1], [])
     marks.repeated.append(calls_of_f)
     mark = marks.mark(1)
