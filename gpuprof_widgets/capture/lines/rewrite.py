@@ -136,7 +136,7 @@ class MarkedLines:
         self._marks.repeated.append(loop)
 
         # Where Python says that what is no iterable is none.
-        place = node.iter if sys.version_info >= (3, 12) else node
+        place = node.iter if sys.version_info >= (3, 13) else node
 
         def call(method: Callable[..., Any], *arguments: ast.expr) -> ast.expr:
             return self._embedded.call(method, *arguments, at=place)
