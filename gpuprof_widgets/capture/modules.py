@@ -16,7 +16,7 @@ import functools
 import re
 import sys
 import weakref
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType, ModuleType
 from typing import Any
@@ -73,6 +73,7 @@ class ModuleSpans(Part):
         self._ran: dict[str, int] = {}
 
     def start(self) -> None:
+        self._marks.prepare(module for _, module in _candidates(self._namespace))
         self._marks.start()
 
     def stop(self) -> None:
@@ -80,16 +81,17 @@ class ModuleSpans(Part):
 
     def refine(self, trace: Trace) -> Trace:
         """Return the trace with the spans of both passes of the wanted modules."""
+        self._marks.note_names(set(trace.slices["name"].cat.categories))
         by_root = families(self._searched_variables())
         names = self._names(by_root)
         several = len({name.root for name in names.values() if name.path}) > 1
         self._note(by_root, names, several=several)
-        markers = [instance.marker for instance in self._marks.instances]
+        markers = [instance.marker for instance in self._marks.ran]
         unwanted = [marker for marker in markers if marker not in names]
         trace = _without(trace, [_LEFT_OUT, *unwanted])
         for name in names.values():
             self._ran[name.root] = self._ran.get(name.root, 0) + 1
-        kinds = {instance.marker: instance.kind for instance in self._marks.instances}
+        kinds = {instance.marker: instance.kind for instance in self._marks.ran}
         regions = {
             marker: Region(
                 name.under(several=several), "module", {"class": kinds[marker], "root": name.root}
@@ -120,7 +122,7 @@ class ModuleSpans(Part):
         }
         names = {
             instance.marker: by_id.get(id(instance.module()), instance.called_as)
-            for instance in self._marks.instances
+            for instance in self._marks.ran
         }
         return {marker: name for marker, name in names.items() if self._is_wanted(name)}
 
@@ -130,7 +132,7 @@ class ModuleSpans(Part):
     def _note(
         self, by_root: dict[str, Family], names: dict[str, ModuleName], *, several: bool
     ) -> None:
-        instances = self._marks.instances
+        instances = self._marks.ran
         ran = {id(instance.module()) for instance in instances if instance.marker in names}
         opaque = {n: kind for family in by_root.values() for n, kind in family.opaque.items()}
         self._notes += self._missing_variables({variable(name.root) for name in names.values()})
@@ -353,14 +355,15 @@ def _attributes(value: Any) -> dict[str, Any]:
     return attributes if type(attributes) is dict else {}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Instance:
-    """A module that ran: its marker, and its name under the outermost module called."""
+    """A module: its marker, its name under the outermost module called, and whether it ran."""
 
     marker: str
     module: weakref.ref[nn.Module]
     kind: str
     called_as: ModuleName
+    has_run: bool
 
 
 class ModuleMarks:
@@ -383,6 +386,31 @@ class ModuleMarks:
         """Whether torch.compile was at work: modules inside a graph have no marks."""
         return self._calls.compiled
 
+    @property
+    def ran(self) -> list[Instance]:
+        """The modules that ran, of those that were prepared as far as `note_names` knows."""
+        return [instance for instance in self.instances if instance.has_run]
+
+    def note_names(self, names: Collection[str]) -> None:
+        """Take note of the names in a trace, by which prepared modules are known to have run."""
+        for instance in self.instances:
+            instance.has_run |= instance.marker in names
+
+    def prepare(self, roots: Iterable[nn.Module]) -> None:
+        """Make the entrances of these modules and all in them: in the cell it would take longer.
+
+        Not of those whose marks another reader has, which must not get names that never run.
+        """
+        if self._named:
+            return
+        for root in roots:
+            paths = family(root).paths
+            for module in _modules_in(root):
+                if id(module) not in self._known and not _is_replica(module):
+                    called_as = ModuleName(type(root).__name__, paths.get(id(module), ""))
+                    if not is_compiled(module):
+                        self._add(module, called_as, has_run=False)
+
     def start(self) -> None:
         """Mark from now on."""
         self._calls.add()
@@ -396,34 +424,36 @@ class ModuleMarks:
         try:
             if self._is_left_out(module):
                 return functools.partial(TorchRegion, _LEFT_OUT)
-            entrance = functools.partial(TorchRegion, self._new_instance(module).marker)
-            self._known[id(module)] = entrance
-            return entrance
+            return self._add(module, self._called_as(module), has_run=True)
         except Exception as error:  # an error here would reach the user
             self.failure = f"{type(error).__name__}: {error}"
             return functools.partial(TorchRegion, _LEFT_OUT)
 
     def _is_left_out(self, module: nn.Module) -> bool:
         """Whether it is a replica of DataParallel, or the wrapper of torch.compile."""
-        is_replica = module.__dict__.get("_is_replica", False)
-        self.replicas |= is_replica
+        self.replicas |= _is_replica(module)
         self._calls.compiled |= is_compiled(module)
-        return is_replica or is_compiled(module)
+        return _is_replica(module) or is_compiled(module)
 
-    def _new_instance(self, module: nn.Module) -> Instance:
+    def _add(self, module: nn.Module, called_as: ModuleName, *, has_run: bool) -> Entrance:
+        number, kind = id(module), type(module).__name__
+        marker = called_as.under(several=True) if self._named else f"{MARKER}{len(self.instances)}"
+        # Forget the id with the module, before another object can have it.
+        gone = weakref.ref(module, functools.partial(_forget, self._known, number))
+        self.instances.append(Instance(marker, gone, kind, called_as, has_run))
+        entrance = functools.partial(TorchRegion, marker)
+        self._known[number] = entrance
+        return entrance
+
+    def _called_as(self, module: nn.Module) -> ModuleName:
+        """Return the name of a running module under the outermost module that runs."""
         number, kind = id(module), type(module).__name__
         outermost = self._outermost_running()
         if outermost is module:
             self._outermost[number] = kind, family(module)
         root, under = self._outermost.get(id(outermost), ("", None))
         path = None if under is None else under.paths.get(number)
-        called_as = ModuleName(kind, "") if path is None else ModuleName(root, path)
-        marker = called_as.under(several=True) if self._named else f"{MARKER}{len(self.instances)}"
-        # Forget the id with the module, before another object can have it.
-        gone = functools.partial(_forget, self._known, number)
-        instance = Instance(marker, weakref.ref(module, gone), kind, called_as)
-        self.instances.append(instance)
-        return instance
+        return ModuleName(kind, "") if path is None else ModuleName(root, path)
 
     def _outermost_running(self) -> nn.Module | None:
         """Return the outermost module that runs on this thread."""
@@ -435,6 +465,24 @@ class ModuleMarks:
                 outermost = module if not self._is_left_out(module) else outermost
             frame = frame.f_back
         return outermost
+
+
+def _is_replica(module: nn.Module) -> bool:
+    """Whether DataParallel made this module, for one call."""
+    return bool(module.__dict__.get("_is_replica", False))
+
+
+def _modules_in(root: nn.Module) -> Iterator[nn.Module]:
+    """Yield the module and those in it, but none in a scripted one; calls none of their methods."""
+    waiting, seen = [root], set[int]()
+    while waiting:
+        module = waiting.pop()
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        yield module
+        if not isinstance(module, jit.ScriptModule):
+            waiting += [child for child in module._modules.values() if child is not None]
 
 
 def _forget(known: dict[int, Entrance], number: int, _: Any) -> None:

@@ -25,7 +25,7 @@ LEAST = 200
 """Rounds and calls that are recorded in full, however short they are."""
 MOST_ADDED = 0.04
 """Rounds of a single statement have one region together if a region each would add more."""
-PYTHON_ALONE = 0.6
+PYTHON_ALONE = 0.85
 """What takes less than this part of the fastest op runs none."""
 LOOP_RUNS = 5
 """An execution of a loop with two bodies adds as much as the regions of so many runs."""
