@@ -11,12 +11,17 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo
 from torch import nn
 
 from gpuprof_widgets.capture import module_calls, overhead
 from gpuprof_widgets.capture.modules import ModuleMarks
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.options import Options
+from tests.cells import recorded
+
+CALL: Any = nn.Module._call_impl
+PLAIN = CALL.__code__
 
 
 class Failing(nn.Module):
@@ -74,13 +79,6 @@ def test_tracebacks_and_warnings_are_torchs_own_to_the_column(marks: ModuleMarks
     assert not any("gpuprof" in line for line in seen[0] if "tests" not in line)
 
 
-def test_the_code_is_torchs_again_afterwards(marks: ModuleMarks) -> None:
-    plain = module_calls._PLAIN
-    assert nn.Module._call_impl.__code__ is not plain  # type: ignore[attr-defined]
-    marks.stop()
-    assert nn.Module._call_impl.__code__ is plain  # type: ignore[attr-defined]
-
-
 def test_the_marked_code_differs_from_torchs_by_what_we_add() -> None:
     marked, plain = module_calls._marked_by_placeholders(), module_calls._PLAIN
     assert set(plain.co_names) == set(marked.co_names)
@@ -132,3 +130,62 @@ def test_modules_that_die_leave_no_entrance_for_the_next_of_their_id(marks: Modu
         nn.Identity()(1)
     assert len(marks._known) <= 1
     assert len(marks.instances) == 50
+
+
+class Raising(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise ValueError("no")
+
+
+def test_the_code_can_be_hashed_as_tools_for_tracebacks_do() -> None:
+    marks = ModuleMarks()
+    marks.start()
+    try:
+        assert CALL.__code__ is not PLAIN
+        assert isinstance(hash(CALL.__code__), int)
+    finally:
+        marks.stop()
+    assert CALL.__code__ is PLAIN
+
+
+def test_of_two_at_once_neither_leaves_its_code_behind() -> None:
+    first, second = ModuleMarks(), ModuleMarks()
+    first.start()
+    second.start()
+    first.stop()
+    second.stop()
+    assert CALL.__code__ is PLAIN
+    handler = torch._dynamo.callback_handler  # type: ignore[attr-defined]
+    assert "clear" not in vars(handler)
+    assert not handler.start_callbacks
+
+
+def test_a_kept_traceback_names_no_file_of_ours() -> None:
+    body = (
+        "try:\n    model(None)\nexcept ValueError:\n    text = traceback.format_exc()\n"
+        "marked = model._call_impl.__code__"
+    )
+    names = {"model": nn.Sequential(Raising()), "traceback": traceback}
+    outcome, _ = recorded(body, names)
+    assert not outcome.error
+    assert names["marked"] is not PLAIN
+    assert "modules/calls" not in str(names["text"])
+    assert "raise ValueError" in str(names["text"])
+
+
+@pytest.mark.parametrize("reset", ["torch._dynamo.reset()", "torch.compiler.reset()"])
+def test_what_is_compiled_after_a_reset_is_compiled_as_without_us(reset: str) -> None:
+    body = f"""
+import torch, torch._dynamo
+{reset}
+model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+model[0].register_forward_hook(lambda *_: None)
+fast = torch.compile(model, backend="eager", fullgraph=True)
+y = fast(torch.ones(1, 2))
+"""
+    outcome, _ = recorded(body)
+    assert not outcome.error
+    handler = torch._dynamo.callback_handler  # type: ignore[attr-defined]
+    assert "clear" not in vars(handler)
+    assert not handler.start_callbacks
+    torch._dynamo.reset()

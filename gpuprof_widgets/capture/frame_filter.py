@@ -46,7 +46,7 @@ _LOOP_FILE = str(Path(_PACKAGE, "capture", "loop", "steps.py"))
 _AWAIT_FILE = str(Path(_PACKAGE, "capture", "lines", "suspended.py"))
 """Runs what a marked line awaits, by built-ins such as `next`: what these call, the user awaits."""
 
-_OBSERVERS = re.compile(re.escape(_PACKAGE) + r"[/\\]capture[/\\](modules|module_calls|memory)\.py")
+_OBSERVERS = re.compile(re.escape(_PACKAGE) + r"[/\\]capture[/\\](module\w+|memory)\.py")
 """Only looks at the user's objects: whatever it calls, directly or not, is ours."""
 
 _KERNEL = re.compile(

@@ -6,28 +6,37 @@ in-place changes of them, adds nodes to the graph and shifts its sequence number
 afterwards from the links between backward and forward ops (see `trace.backward_spans`), which
 changes nothing and is exact to the op.
 
-`ModuleSpans` is the part of the recording, `ModuleMarks` marks the calls, and `families` finds the
-names of the modules in the user's variables.
+`ModuleSpans` is the part of the recording, and `ModuleMarks` marks the calls.
 """
 
 from __future__ import annotations
 
 import functools
-import re
 import sys
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Any
 
-from torch import jit, nn
+from torch import nn
 
 from gpuprof_widgets.capture.module_calls import (
     Entrance,
     Entrances,
     ModuleCalls,
     TorchRegion,
+)
+from gpuprof_widgets.capture.module_names import (
+    Family,
+    ModuleName,
+    families,
+    family,
+    is_compiled,
+    modules_held,
+    modules_in,
+    variable,
+    variables_with_modules,
 )
 from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.part import Context, Part
@@ -39,12 +48,8 @@ EVERY = ("auto", "all")
 """Values of the option ``modules`` that mark all modules."""
 MOST_NAMED = 5
 """Variables that a note names."""
-MOST_ITEMS = 1_000
-"""Items of a list, dict or object that are searched for modules."""
 MARKER = "gpuprof:module:"
 _LEFT_OUT = "gpuprof:no module"
-
-_WRAPPER_PACKAGES = ("torch.nn.parallel.", "torch.distributed.")
 
 _COMPILED = (
     "modules inside a graph of torch.compile have no spans: it calls none of them; "
@@ -73,7 +78,7 @@ class ModuleSpans(Part):
         self._ran: dict[str, int] = {}
 
     def start(self) -> None:
-        self._marks.prepare(module for _, module in _candidates(self._namespace))
+        self._marks.prepare(module for _, module in modules_held(self._namespace))
         self._marks.start()
 
     def stop(self) -> None:
@@ -180,181 +185,6 @@ def _without(trace: Trace, markers: list[str]) -> Trace:
     return kept_slices(trace, ~marked) if marked.any() else trace
 
 
-@dataclass(frozen=True)
-class ModuleName:
-    """The variable of the root module, and the path from there as in `named_modules()`."""
-
-    root: str
-    path: str
-
-    def under(self, *, several: bool) -> str:
-        """Return the path (for the root its variable), behind the variable where that is needed."""
-        if not self.path:
-            return self.root
-        # A bare "0" of an `nn.Sequential` names nothing.
-        return f"{self.root}.{self.path}" if several or self.path[0].isdigit() else self.path
-
-
-@dataclass(frozen=True)
-class Family:
-    """The modules under one root by their ``id``: their paths, and the second path of some."""
-
-    paths: dict[int, str]
-    also: dict[int, str]
-    opaque: dict[int, str]
-    """"compiled" or "scripted" for modules whose calls of other modules cannot be seen."""
-
-    def without(self, others: Collection[int]) -> Family:
-        """Return the family without some of its modules."""
-        parts = (self.paths, self.also, self.opaque)
-        return Family(*({n: text for n, text in part.items() if n not in others} for part in parts))
-
-
-def family(root: nn.Module) -> Family:
-    """Return all modules under this one, in the order and with the paths of `named_modules()`.
-
-    Does not call that method, which a class may override. A module that comes twice keeps its first
-    path; a compiled module and its original have the same path.
-    """
-    modules = Family({}, {}, {})
-    waiting: list[tuple[str, nn.Module]] = [("", root)]
-    while waiting:
-        path, module = waiting.pop()
-        if id(module) in modules.paths:
-            modules.also.setdefault(id(module), path)
-            continue
-        modules.paths[id(module)] = path
-        if isinstance(module, jit.ScriptModule):
-            modules.opaque[id(module)] = "scripted"
-            continue
-        if getattr(module, "_compiled_call_impl", None) is not None:
-            modules.opaque[id(module)] = "compiled"
-        prefix = f"{path}." if path else ""
-        children = [
-            (prefix + name, child) for name, child in module._modules.items() if child is not None
-        ]
-        if is_compiled(module):
-            # Last of all: if the original also has a place of its own, that is its path.
-            waiting[:0] = [(path, child) for _, child in children]
-        else:
-            waiting += reversed(children)
-    return modules
-
-
-def is_compiled(module: nn.Module) -> bool:
-    """Whether the module is the wrapper that `torch.compile` makes; it has the model's name."""
-    return type(module).__name__ == "OptimizedModule" and "_orig_mod" in module._modules
-
-
-def _wrapped(module: nn.Module) -> nn.Module | None:
-    """Return the model inside a wrapper of `torch.compile`, DataParallel or torch.distributed.
-
-    The inner module is still the model, and users know it by its name.
-    """
-    wraps = is_compiled(module) or type(module).__module__.startswith(_WRAPPER_PACKAGES)
-    children = [child for child in module._modules.values() if child is not None]
-    return children[0] if wraps and len(children) == 1 else None
-
-
-def _all_wrapped(module: nn.Module) -> Iterator[nn.Module]:
-    inner = _wrapped(module)
-    while inner is not None:
-        yield inner
-        inner = _wrapped(inner)
-
-
-def families(namespace: Mapping[str, Any]) -> dict[str, Family]:
-    """Return the families of the root modules among the user's variables, by variable.
-
-    Roots are modules that belong to no other one's family. Keys are ``model``, ``models[0]``,
-    ``nets['gen']``, ``trainer.model``. A wrapper leaves its modules to the module that it wraps,
-    where that has a variable of its own.
-    """
-    candidates: dict[int, tuple[str, Family]] = {}
-    wrapped: dict[int, set[int]] = {}
-    for label, module in _candidates(namespace):
-        if id(module) not in candidates:
-            candidates[id(module)] = (label, family(module))
-            wrapped[id(module)] = {id(inner) for inner in _all_wrapped(module)}
-    for root, (label, _) in candidates.items():
-        wrapped[root] = {inner for inner in wrapped[root] if _is_as_near(inner, label, candidates)}
-    left = {
-        root: members.without({n for inner in wrapped[root] for n in candidates[inner][1].paths})
-        for root, (_, members) in candidates.items()
-    }
-    held = {number for root, members in left.items() for number in members.paths if number != root}
-    return {
-        label: left[root]
-        for root, (label, _) in candidates.items()
-        if root not in held or _comes_first(root, candidates)
-    }
-
-
-def _is_as_near(
-    inner: int, wrapper_label: str, candidates: Mapping[int, tuple[str, Family]]
-) -> bool:
-    """Whether a wrapped module is as close to a variable as its wrapper: ``x``, not ``x[0]``."""
-    label = candidates[inner][0] if inner in candidates else ""
-    return bool(label) and (label == variable(label) or wrapper_label != variable(wrapper_label))
-
-
-def variables_with_modules(namespace: Mapping[str, Any]) -> list[str]:
-    """Return the variables that are modules or directly hold some."""
-    return list(dict.fromkeys(variable(label) for label, _ in _candidates(namespace)))
-
-
-def variable(label: str) -> str:
-    """Return the variable in ``trainer.model`` or ``models[0]``."""
-    return re.split(r"[.\[]", label, maxsplit=1)[0]
-
-
-def _comes_first(root: int, candidates: dict[int, tuple[str, Family]]) -> bool:
-    """Whether this is the first variable among modules that hold each other."""
-    _, members = candidates[root]
-    holders = [number for number, (_, other) in candidates.items() if root in other.paths]
-    return holders[0] == root and all(number in members.paths for number in holders)
-
-
-def _candidates(namespace: Mapping[str, Any]) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the variables that are modules, then the modules in lists, dicts and attributes."""
-    variables = [(name, value) for name, value in list(namespace.items()) if _is_users(name)]
-    yield from ((name, value) for name, value in variables if _is_module(value))
-    for name, value in variables:
-        if not _is_module(value):
-            yield from (pair for pair in _inside(name, value) if _is_module(pair[1]))
-
-
-def _is_module(value: Any) -> bool:
-    """Whether it is a module by its type; `isinstance` would ask a lazy proxy, which may raise."""
-    return issubclass(type(value), nn.Module)
-
-
-def _is_users(name: str) -> bool:
-    """Whether it is none of IPython's names (`_`, `_3`, `_i`, `In`, `Out`) for the same values."""
-    return not name.startswith("_") and name not in ("In", "Out")
-
-
-def _inside(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what a value holds one level deep, without running any of the user's code."""
-    kind = type(value)
-    if kind in (list, tuple):
-        yield from ((f"{name}[{n}]", item) for n, item in enumerate(value[:MOST_ITEMS]))
-    elif kind is dict:
-        yield from ((f"{name}[{key!r}]", item) for key, item in [*value.items()][:MOST_ITEMS])
-    elif not issubclass(kind, (type, ModuleType)):
-        attributes = [*_attributes(value).items()][:MOST_ITEMS]
-        yield from ((f"{name}.{key}", item) for key, item in attributes)
-
-
-def _attributes(value: Any) -> dict[str, Any]:
-    """Return an object's attributes, bypassing any `__getattr__` of its class."""
-    try:
-        attributes = object.__getattribute__(value, "__dict__")
-    except Exception:  # none with `__slots__`; a property of that name may raise anything
-        return {}
-    return attributes if type(attributes) is dict else {}
-
-
 @dataclass
 class Instance:
     """A module: its marker, its name under the outermost module called, and whether it ran."""
@@ -405,7 +235,7 @@ class ModuleMarks:
             return
         for root in roots:
             paths = family(root).paths
-            for module in _modules_in(root):
+            for module in modules_in(root):
                 if id(module) not in self._known and not _is_replica(module):
                     called_as = ModuleName(type(root).__name__, paths.get(id(module), ""))
                     if not is_compiled(module):
@@ -470,19 +300,6 @@ class ModuleMarks:
 def _is_replica(module: nn.Module) -> bool:
     """Whether DataParallel made this module, for one call."""
     return bool(module.__dict__.get("_is_replica", False))
-
-
-def _modules_in(root: nn.Module) -> Iterator[nn.Module]:
-    """Yield the module and those in it, but none in a scripted one; calls none of their methods."""
-    waiting, seen = [root], set[int]()
-    while waiting:
-        module = waiting.pop()
-        if id(module) in seen:
-            continue
-        seen.add(id(module))
-        yield module
-        if not isinstance(module, jit.ScriptModule):
-            waiting += [child for child in module._modules.values() if child is not None]
 
 
 def _forget(known: dict[int, Entrance], number: int, _: Any) -> None:
