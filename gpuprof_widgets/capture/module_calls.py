@@ -1,12 +1,11 @@
 """Open one of torch's regions around every call of an nn.Module, without changing any module.
 
 While it does, `nn.Module._call_impl` has other code: torch's own, read from its source, between the
-beginning and the end of a region. So there is no further frame or call that a profile, a stack or a
-traceback would show. torch's
-global hooks are no alternative: with them torch calls more functions, which a profile would show as
-the user's, and dynamo, which guards on the absence of hooks, would compile again. The function
-object stays the same, so that whoever holds it (a module compiled in place does) gets the marks
-too, and the plain code afterwards.
+beginning and the end of a region. So a profile, a stack or a traceback shows no further frame or
+call. torch's global hooks are no alternative: with them torch calls more functions, which a profile
+would show as the user's, and dynamo, which guards on the absence of hooks, would compile again. The
+function object stays the same, so that whoever holds it (a module compiled in place does) gets the
+marks too, and the plain code afterwards.
 """
 
 from __future__ import annotations
@@ -46,13 +45,15 @@ _PARTIALS = {
 }
 _AROUND = f"""
 {_LOCAL} = {_KNOWN!r}["gpuprof:id"(self)]()
-"gpuprof:begin"({_LOCAL})
 try:
-    pass
+    "gpuprof:begin"({_LOCAL})
 finally:
     "gpuprof:end"({_LOCAL}, None, None, None)
 """
-"""What stands around torch's code; strings are placeholders, because its globals are torch's."""
+"""What stands around torch's code; strings are placeholders, because its globals are torch's.
+
+The beginning is inside, for a Ctrl-C that comes during it is raised right after it.
+"""
 
 
 class Entrances(dict[int, Entrance]):
@@ -252,7 +253,8 @@ def _marked_by_placeholders() -> CodeType:
     for node in ast.walk(around):
         ast.copy_location(node, function)  # tracebacks and warnings have torch's own lines
     enclosing: Any = around.body[-1]
-    enclosing.body, function.body = function.body, around.body
+    enclosing.body += function.body
+    function.body = around.body
     return _compiled(tree)
 
 
