@@ -55,7 +55,7 @@ def bundles() -> list[Json]:
         kernel("gemm", ts=3_000, dur=4_000, launched_by=1),
         label="received",
     )
-    return outputs(record, sort="cpu_self", top=5, embed_runtime=False)
+    return list(outputs(record, sort="cpu_self", top=5, embed_runtime=False))
 
 
 def written(path: Path, *cells: list[Json]) -> None:
