@@ -35,6 +35,9 @@ import gpuprof_widgets
 from gpuprof_widgets.capture.torch_profiler import TorchRecording
 from gpuprof_widgets.views import report
 
+HAS_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if HAS_GPU else "cpu"
+ACTIVITIES = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if HAS_GPU else [])]
 CELLS = {
     "20 tiny adds": "for i in range(20):\n    y = x.add(1)",
     "adds, 20,000 slices": "for i in range(4_000):\n    y = x.add(1)",
@@ -50,9 +53,9 @@ def names() -> dict[str, Any]:
     """The user's variables of the cells."""
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(32, 2, 64, batch_first=True)
-    model = nn.Sequential(nn.TransformerEncoder(layer, 4, enable_nested_tensor=False))
+    model = nn.Sequential(nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)).to(DEVICE)
     optimizer = torch.optim.AdamW(model.parameters())
-    batch = torch.rand(4, 16, 32)
+    batch = torch.rand(4, 16, 32, device=DEVICE)
 
     def train(steps: int) -> None:
         for _ in range(steps):
@@ -60,7 +63,7 @@ def names() -> dict[str, Any]:
             model(batch).square().mean().backward()
             optimizer.step()
 
-    return {"x": torch.ones(4, 16), "model": model, "train": train}
+    return {"x": torch.ones(4, 16, device=DEVICE), "model": model, "train": train}
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ class Waits:
 
 def table_of(shell: InteractiveShell, cell: str) -> int:
     """How long torch takes for its table."""
-    with profile(activities=[ProfilerActivity.CPU]) as recording:
+    with profile(activities=ACTIVITIES) as recording:
         exec(cell, shell.user_ns)
     began = process_time_ns()
     recording.key_averages().table(sort_by="cpu_time_total")
@@ -131,8 +134,9 @@ def main() -> None:
         print(lines[-1], file=sys.stderr)
         gpuprof_widgets.last = None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    device = torch.cuda.get_device_name() if HAS_GPU else platform.machine()
     text = (
-        f"{datetime.now(UTC):%Y-%m-%d}, {platform.machine()}, {os.cpu_count()} CPU cores (load "
+        f"{datetime.now(UTC):%Y-%m-%d}, {device}, {os.cpu_count()} CPU cores (load "
         f"average {os.getloadavg()[0]:.1f}), Python {platform.python_version()}, torch "
         f"{torch.__version__}; medians of {arguments.rounds}; the process had {peak:.1f} GiB at "
         "most.\n\n" + "\n".join(lines) + "\n"

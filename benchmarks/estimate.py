@@ -31,7 +31,7 @@ CELLS = {
 }
 OPTIONS: dict[str, dict[str, Any]] = {
     "(none)": {},
-    "--no-cprofile": {"cprofile": False},
+    "--python off": {"python": "off"},
     "--shapes --memory": {"shapes": True, "memory": True},
     "--stack": {"stack": True},
     "all": {"shapes": True, "memory": True, "stack": True},

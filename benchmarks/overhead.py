@@ -33,6 +33,7 @@ from typing import Any
 import torch
 from IPython.core.interactiveshell import InteractiveShell
 from torch import nn
+from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import DataLoader, Dataset
 from traitlets.config import Config
@@ -82,10 +83,11 @@ CELLS = {
 
 @dataclass(frozen=True)
 class Bare:
-    """The recorders alone: ``switches`` are torch.profiler's."""
+    """The recorders alone: ``switches`` and ``sync`` are torch.profiler's."""
 
     switches: tuple[str, ...] = ()
     cprofile: bool = False
+    sync: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,15 +101,19 @@ class Column:
 
 
 COLUMNS = (
-    Column("ops", "--record ops --no-cprofile"),
-    Column("lines", "--record lines --no-cprofile"),
-    Column("modules", "--record modules --no-cprofile"),
+    Column("ops", "--record ops --python off"),
+    Column("lines", "--record lines --python off"),
+    Column("modules", "--record modules --python off"),
     Column("cProfile", "--record ops", Bare(cprofile=True)),
     Column("`%%gpuprofile` as it is", "", Bare(cprofile=True)),
     Column("`--stack`", "--stack", Bare(("with_stack",))),
     Column("`--shapes`", "--shapes", Bare(("record_shapes",), cprofile=True)),
+    Column("`--flops`", "--flops", Bare(("record_shapes",), cprofile=True)),
     Column("`--memory`", "--memory", Bare(("profile_memory",), cprofile=True)),
     Column("`--workers`", "--workers", Bare(cprofile=True), cells=("loader",)),
+    Column(
+        "`--sync`", "--sync", Bare(cprofile=True, sync=True), cells=tuple(CELLS) if HAS_GPU else ()
+    ),
 )
 NOISE = "bare again"
 PLAIN = "not profiled"
@@ -160,7 +166,13 @@ def under(bare: Bare) -> Run:
 
     def run(shell: InteractiveShell, code: str) -> int:
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if HAS_GPU else [])]
-        recording = profile(activities=activities, **dict.fromkeys(bare.switches, True))
+        recording = profile(
+            activities=activities,
+            experimental_config=_ExperimentalConfig(enable_cuda_sync_events=True)
+            if bare.sync
+            else None,
+            **dict.fromkeys(bare.switches, True),
+        )
         calls = cProfile.Profile()
         recording.start()
         if bare.cprofile:

@@ -85,7 +85,7 @@ class Training:
     def waits_ms(self) -> tuple[str, float]:
         """Where in the backward of the patch dropout the CPU waits most, and how long per step."""
         torch.use_deterministic_algorithms(self.scenario.deterministic)
-        with gpuprof_widgets.profile(quiet=True, cprofile=False) as run:
+        with gpuprof_widgets.profile(quiet=True, python="off") as run:
             for _ in range(3):
                 self.step()
         table = run.backward_ops()

@@ -32,8 +32,12 @@ def _further_topics(ctx: click.Context, record: click.Parameter, typed: str) -> 
     return [",".join([*named, topic]) for topic in free]
 
 
+def _choices(ctx: click.Context, parameter: _Parameter, typed: str) -> list[str]:
+    return [choice for choice in parameter.option.choices if choice.startswith(typed)]
+
+
 _VALUES = {"KEY": _sort_keys, "TOPICS": _further_topics}
-"""What completes the value of an option, by its metavar."""
+"""What completes the value of an option, by its metavar; other options have their choices."""
 
 
 class _Parameter(click.Option):
@@ -48,7 +52,7 @@ class _Parameter(click.Option):
             "metavar": f"[={option.metavar}]" if option.bare else option.metavar,
             "default": option.default,
             "show_default": option.default is not None,
-            "shell_complete": _VALUES.get(option.metavar),
+            "shell_complete": _VALUES.get(option.metavar, _choices),
         }
         if option.is_flag:
             kind = {"is_flag": True, "flag_value": not option.default}

@@ -6,7 +6,7 @@ import difflib
 import inspect
 import keyword
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -28,8 +28,9 @@ class Option:
     """A row of the table: one field of `Options`, with all that a front door needs.
 
     ``bare`` is the value of its flag without one, ``none`` the value of its opposite. ``topic`` is
-    its word in ``record``, ``least`` the smallest number that it takes. An option that is not
-    ``lasting`` is for one profile, and `%config` sets no default for it.
+    its word in ``record``, ``least`` the smallest number that it takes, ``choices`` the texts where
+    it does not take any. An option that is not ``lasting`` is for one profile, and `%config` sets
+    no default for it.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Option:
     none: str | None = None
     topic: str = ""
     least: int = 1
+    choices: tuple[str, ...] = ()
     lasting: bool = True
 
     @classmethod
@@ -81,7 +83,7 @@ class Option:
         return f"--{'no-' * no}{self.name.replace('_', '-')}"
 
     def check(self, value: object) -> None:
-        """Raise an `OptionError` for a value of another kind, or too small a number."""
+        """Raise an `OptionError` for another kind, too small a number or a text of no choice."""
         if value is None and self.default is None:
             return
         if not isinstance(value, self.kind) or (self.kind is int and isinstance(value, bool)):
@@ -89,6 +91,12 @@ class Option:
             raise OptionError(f"{self.name} takes {words}, not {value!r}")
         if self.kind is int and isinstance(value, int) and value < self.least:
             raise OptionError(f"{self.name} is at least {self.least}, not {value}")
+        if self.choices and value not in self.choices:
+            *others, last = self.choices
+            raise OptionError(
+                f"{self.name} takes {', '.join(others)} or {last}, not {value!r}."
+                f"{_did_you_mean(str(value), self.choices)}"
+            )
 
 
 def _row(default: Any, help: str, **about: Any) -> Any:
@@ -119,11 +127,18 @@ class ProfileOptions:
     flops: bool = _topic(False, "estimate FLOPs of matmuls and convolutions", topic="flops")
     workers: bool = _topic(False, "record the DataLoader's worker processes", topic="workers")
     nvtx: bool = _topic(False, "emit NVTX ranges for Nsight Systems instead")
-    cprofile: bool = _topic(True, "do not run cProfile")
+    python: str = _topic(
+        "cprofile",
+        "how Python functions are recorded: cprofile counts their calls, sampled reads the stacks "
+        "every 2 ms; or both, or off",
+        metavar="HOW",
+        none="off",
+        choices=("cprofile", "sampled", "both", "off"),
+    )
     record: str | None = _topic(
         None,
-        "record these topics, and what other switches ask for, and nothing else (cProfile apart: "
-        "--no-cprofile)",
+        "record these topics, and what other switches ask for, and nothing else (Python functions "
+        "apart: --python)",
         metavar="TOPICS",
     )
     expect: str | None = _output(
@@ -147,6 +162,16 @@ class ProfileOptions:
     save: str | os.PathLike[str] | None = _output(  # noqa: RUF009, since it is a field
         None, "also save the profile to this file", metavar="PATH", lasting=False
     )
+
+    @property
+    def counts_calls(self) -> bool:
+        """Whether cProfile counts the calls of Python functions."""
+        return self.python in ("cprofile", "both")
+
+    @property
+    def samples_python(self) -> bool:
+        """Whether the stacks of Python functions are sampled."""
+        return self.python in ("sampled", "both")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -319,11 +344,16 @@ def topics_in(record: str) -> set[str]:
     """Return the topics that a text like ``"ops,shapes"`` names, with ``ops`` always among them."""
     words = {name.strip() for name in record.split(",")}
     for name in sorted(words.difference(_WORDS)):
-        close = difflib.get_close_matches(name, TOPICS, n=1)
-        hint = f" Did you mean {close[0]}?" if close else ""
+        hint = _did_you_mean(name, TOPICS)
         known = f"Topics are {', '.join(TOPICS)}; ALL is all of them"
         raise OptionError(f"record knows no topic {name!r}.{hint} {known}")
     return {"ops", *(topic for word in words for topic in _WORDS[word])}
+
+
+def _did_you_mean(word: str, known: Sequence[str]) -> str:
+    """Return a question after the end of a sentence, if one of the known words is like this one."""
+    close = difflib.get_close_matches(word, known, n=1)
+    return f" Did you mean {close[0]}?" if close else ""
 
 
 def _joined(topics: set[str]) -> str:

@@ -38,7 +38,7 @@ def main() -> None:
         return loss.item()
 
     step()
-    with gpuprof_widgets.profile(shapes=True, cprofile=False, name="two training steps") as run:
+    with gpuprof_widgets.profile(shapes=True, python="off", name="two training steps") as run:
         step()
         step()
     run.save(SAMPLE)

@@ -41,7 +41,7 @@ def measured():
 The first one through torch's modules was seen to add 50,000 objects that are no concern of ours.
 """
 
-OPTIONS = ("", "--stack", "--memory --shapes", "--steps 3 --warmup 1", "--no-cprofile", "-q")
+OPTIONS = ("", "--stack", "--memory --shapes", "--steps 3 --warmup 1", "--python off", "-q")
 CELL = """%%gpuprofile {options}
 for batch in batches:
     optimizer.zero_grad()

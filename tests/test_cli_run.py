@@ -383,7 +383,7 @@ def test_what_is_not_given_is_as_in_the_magic(monkeypatch: pytest.MonkeyPatch) -
 
 def flags_with_values() -> Iterator[str]:
     """Every flag of the table, with an example of a value, and every opposite."""
-    examples = {"modules": "=model", "record": "=ops,shapes"}
+    examples = {"modules": "=model", "record": "=ops,shapes", "python": "=sampled"}
     values = {bool: "", int: "=7", str: "=cpu_total"}
     for option in OPTIONS.values():
         if option.name not in OF_NOTEBOOKS:

@@ -85,6 +85,7 @@ def test_the_line_of_the_magic_wins(shell: InteractiveShell) -> None:
         ("GpuProfile.top = 0", "GpuProfile.top: top is at least 1, not 0"),
         ("GpuProfile.top = 'ten'", "'top' trait of a GpuProfile instance expected an int"),
         ("GpuProfile.steps = 0", "GpuProfile.steps: steps is at least 1, not 0"),
+        ("GpuProfile.python = 'of'", "not 'of'. Did you mean off?"),
         ("GpuProfile.sort = 'cpu_slef'", "Did you mean 'cpu_self'?"),
         ("GpuProfile.embed = 'never'", "expected any of ['auto', 'always'], not the str 'never'"),
         ("GpuProfile.record = 'ops,shape'", "GpuProfile.record: record knows no topic 'shape'"),

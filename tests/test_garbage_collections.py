@@ -276,7 +276,7 @@ INTERRUPTED = "import gc\nafter = 0\ngc.collect()\nafter = 1"
 
 
 @pytest.mark.parametrize("phase", ["start", "stop"])
-@pytest.mark.parametrize("options", [{}, {"stack": True}, {"cprofile": False}])
+@pytest.mark.parametrize("options", [{}, {"stack": True}, {"python": "off"}])
 def test_an_interrupt_during_a_collection_arrives_behind_it(
     phase: str,
     options: dict[str, Any],

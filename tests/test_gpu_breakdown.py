@@ -24,7 +24,7 @@ pytestmark = [
 def recorded(work: Callable[[], object]) -> Record:
     """The second run: the first one starts CUDA, cuBLAS and CUPTI."""
     for label in ("warm up", "the run"):
-        with Recorder(Options(cprofile=False), label=label) as recorder:
+        with Recorder(Options(python="off"), label=label) as recorder:
             work()
             torch.cuda.synchronize()
     return recorder.record()

@@ -24,7 +24,7 @@ MATMULS = 20
 def weights() -> torch.Tensor:
     """A matrix on the GPU, with the context, cuBLAS and CUPTI started outside the tests."""
     matrix = torch.ones(2048, 2048, device="cuda")
-    with Recorder(Options(cprofile=False), label="warm up"):
+    with Recorder(Options(python="off"), label="warm up"):
         matrix @ matrix
     return matrix
 
@@ -36,7 +36,7 @@ def queue_matmuls(weights: torch.Tensor) -> None:
 
 
 def record(run: object, *arguments: object, **options: bool) -> Record:
-    with Recorder(Options(cprofile=False, **options), label="the run") as recorder:  # type: ignore[arg-type]
+    with Recorder(Options(python="off", **options), label="the run") as recorder:  # type: ignore[arg-type]
         run(*arguments)  # type: ignore[operator]
     return recorder.record()
 

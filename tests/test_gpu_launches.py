@@ -28,7 +28,7 @@ def record(run: Callable[[], object]) -> Record:
     """What it does the second time: the first starts CUDA and its libraries."""
     run()
     torch.cuda.synchronize()
-    with Recorder(Options(cprofile=False), label="the run") as recorder:
+    with Recorder(Options(python="off"), label="the run") as recorder:
         run()
         torch.cuda.synchronize()
     return recorder.record()

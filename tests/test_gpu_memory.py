@@ -27,7 +27,7 @@ GRANULE = 512
 
 def recorded(run: Callable[[], Any], names: dict[str, Any] | None = None) -> Record:
     torch.ones(1, device="cuda")  # the context is there before
-    options = Options(memory=True, cprofile=False)
+    options = Options(memory=True, python="off")
     with Recorder(options, label="the run", namespace=names) as recorder:
         run()
     return recorder.record()

@@ -138,7 +138,7 @@ def test_a_wrong_call_is_told_without_the_frames_in_which_it_was_found() -> None
 
 
 def test_what_was_asked_for_and_did_not_happen_is_not_advised() -> None:
-    with gpuprof_widgets.profile(quiet=True, memory=True, workers=True, cprofile=False) as run:
+    with gpuprof_widgets.profile(quiet=True, memory=True, workers=True, python="off") as run:
         pass
     assert why_empty(run.memory()) == (
         "the trace has no memory events: they were recorded, and nothing was allocated or released"

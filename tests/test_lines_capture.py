@@ -41,7 +41,7 @@ CELLS = cells_in("tricky_cells.txt")
 def test_a_cell_behaves_as_without_regions(cell: str) -> None:
     expected = plain(CELLS[cell])
     assert marked(CELLS[cell]) == expected
-    outcome, record = recorded(CELLS[cell], cprofile=False)
+    outcome, record = recorded(CELLS[cell], python="off")
     assert outcome == expected
     assert record.metadata["notes"] == []
 
@@ -53,7 +53,7 @@ def test_a_cell_behaves_as_without_regions(cell: str) -> None:
 def test_what_a_cell_shows_of_its_expressions_is_the_same(body: str, interactivity: str) -> None:
     expected = plain(body, interactivity)
     assert marked(body, interactivity) == expected
-    assert recorded(body, interactivity=interactivity, cprofile=False)[0] == expected
+    assert recorded(body, interactivity=interactivity, python="off")[0] == expected
 
 
 def test_a_cell_that_compiles_only_without_regions_runs_without_them(

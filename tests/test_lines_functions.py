@@ -219,7 +219,7 @@ values = decorated(x), fast(x), compiled_model(x), free(x)
 def test_torch_compile_finds_functions_of_the_cell_as_they_were_written() -> None:
     torch._dynamo.reset()  # type: ignore[attr-defined]
     names: dict[str, Any] = {"__name__": "__main__"}
-    outcome, record = recorded(COMPILED, names, cprofile=False)
+    outcome, record = recorded(COMPILED, names, python="off")
     assert outcome.error == ""  # a graph break would be an error
     x = torch.ones(3)
     expected = [x.sin().cos(), x * 2, x + 1, x - 1]
@@ -227,7 +227,7 @@ def test_torch_compile_finds_functions_of_the_cell_as_they_were_written() -> Non
     assert line_calls(record)[17] == 1
     assert not {4, 7, 8, 11, 13, 15} & set(line_calls(record))
     assert any("Net, decorated, helper, inner, passed" in n for n in record.metadata["notes"])
-    _, later = recorded("decorated(x[:2]), fast(x[:2])", names, stack=True, cprofile=False)
+    _, later = recorded("decorated(x[:2]), fast(x[:2])", names, stack=True, python="off")
     assert len(line_rows(later)) == 1
 
 

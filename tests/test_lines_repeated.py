@@ -44,13 +44,13 @@ LOOPS = cells_in("loops_and_functions.txt")
 def test_loops_and_functions_behave_as_they_do_without_us(cell: str, all_short: int) -> None:
     expected = plain(LOOPS[cell])
     assert marked(LOOPS[cell]) == expected
-    assert recorded(LOOPS[cell], cprofile=False)[0] == expected
+    assert recorded(LOOPS[cell], python="off")[0] == expected
 
 
 @pytest.mark.parametrize("cell", TRICKY)
 @pytest.mark.usefixtures("all_short")
 def test_tricky_cells_behave_as_without_us_where_all_is_short(cell: str) -> None:
-    assert recorded(TRICKY[cell], cprofile=False)[0] == plain(TRICKY[cell])
+    assert recorded(TRICKY[cell], python="off")[0] == plain(TRICKY[cell])
 
 
 def calls(record: Record) -> dict[int, tuple[int, bool]]:
@@ -65,7 +65,7 @@ ITEMS = {"range": "range(50)", "list": "[0] * 50", "generator": "(i for i in ran
 
 @pytest.mark.parametrize("items", ITEMS.values(), ids=ITEMS)
 def test_further_rounds_of_a_single_line_are_one_region(items: str, all_short: int) -> None:
-    _, record = recorded(f"n = 0\nfor i in {items}:\n    n += 1\nn", cprofile=False)
+    _, record = recorded(f"n = 0\nfor i in {items}:\n    n += 1\nn", python="off")
     assert calls(record) == {2: (1, True), 3: (1, True), 4: (50, True), 5: (1, True)}
     spans = record.trace.slices[record.trace.slices["category"] == "cell_line"]
     assert sorted(spans["count"][spans["count"] > 1]) == [50 - all_short]
@@ -73,14 +73,14 @@ def test_further_rounds_of_a_single_line_are_one_region(items: str, all_short: i
 
 
 def test_rounds_until_an_error_are_counted() -> None:
-    outcome, record = recorded("for i in range(900):\n    1 / (800 - i)", cprofile=False)
+    outcome, record = recorded("for i in range(900):\n    1 / (800 - i)", python="off")
     assert outcome.error.startswith("ZeroDivisionError")
     assert calls(record) == {2: (1, True), 3: (801, True)}
 
 
 def test_time_of_further_rounds_of_two_lines_counts_for_the_head(all_short: int) -> None:
     body = "n = m = 0\nfor i in range(50):\n    n += 1\n    m -= 1\nn, m"
-    _, record = recorded(body, cprofile=False)
+    _, record = recorded(body, python="off")
     head, lost = (1, False), (all_short, False)
     assert calls(record) == {2: (1, True), 3: head, 4: lost, 5: lost, 6: (1, True)}
     (note,) = record.metadata["notes"]
@@ -95,7 +95,7 @@ def test_time_of_further_rounds_of_two_lines_counts_for_the_head(all_short: int)
 
 def test_calls_of_a_function_are_recorded_until_they_are_known_to_be_short(all_short: int) -> None:
     body = "def f(x):\n    y = x + 1\n    return y\nn = 0\nwhile n < 50:\n    n = f(n)\nn"
-    outcome, record = recorded(body, cprofile=False)
+    outcome, record = recorded(body, python="off")
     assert outcome.result == "50"
     table = calls(record)
     assert table[3] == (all_short + 1, False)  # the call in which it is seen is recorded as well
@@ -104,7 +104,7 @@ def test_calls_of_a_function_are_recorded_until_they_are_known_to_be_short(all_s
 
 def test_a_function_has_its_own_code_afterwards(all_short: int) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
-    recorded("def f(x):\n    return x + 1\nsum(f(i) for i in range(50))", names, cprofile=False)
+    recorded("def f(x):\n    return x + 1\nsum(f(i) for i in range(50))", names, python="off")
     assert not any("gpuprof" in str(constant) for constant in names["f"].__code__.co_consts)
     assert names["f"](1) == 2
 
@@ -115,7 +115,7 @@ def test_long_rounds_have_all_regions() -> None:
         "n = 0\nfor i in range(2_000):\n    n += 1\n"
         "def f():\n    return 1\nfor i in range(700):\n    f()"
     )
-    _, record = recorded(body, cprofile=False)
+    _, record = recorded(body, python="off")
     assert calls(record)[4] == (2_000, True)
     assert calls(record)[6] == (700, True)
     spans = record.trace.slices[record.trace.slices["category"] == "cell_line"]
@@ -128,7 +128,7 @@ def test_rounds_with_ops_of_several_lines_keep_their_regions() -> None:
         "import torch\nx = torch.ones(100_000)\nfor i in range(300):\n"
         "    y = x.cumsum(0)\n    z = y.cumsum(0)\n"
     )
-    _, record = recorded(body, cprofile=False)
+    _, record = recorded(body, python="off")
     assert {calls(record)[line] for line in (5, 6)} == {(300, True)}
 
 
@@ -139,7 +139,7 @@ def test_items_live_no_longer_than_without_us(all_short: int) -> None:
         "alive = []\nfor item in items():\n    alive.append(weakref.ref(item))\n"
         "    del item\n    print([one() is None for one in alive])"
     )
-    assert recorded(body, cprofile=False)[0] == plain(body)
+    assert recorded(body, python="off")[0] == plain(body)
 
 
 def test_an_iterator_dies_with_its_loop(all_short: int) -> None:
@@ -149,7 +149,7 @@ def test_an_iterator_dies_with_its_loop(all_short: int) -> None:
         "        return self.n\ndef run():\n    items = Items()\n    for i in items:\n        i\n"
         "    return weakref.ref(items)\nprint(run()() is None)"
     )
-    assert recorded(body, cprofile=False)[0].stdout == "True\n"
+    assert recorded(body, python="off")[0].stdout == "True\n"
 
 
 def test_loops_of_several_threads_do_not_mix(all_short: int) -> None:
@@ -159,7 +159,7 @@ def test_loops_of_several_threads_do_not_mix(all_short: int) -> None:
         "threads = [threading.Thread(target=work) for _ in range(4)]\n"
         "for thread in threads: thread.start()\nfor thread in threads: thread.join()\ntotals"
     )
-    outcome, _ = recorded(body, cprofile=False)
+    outcome, _ = recorded(body, python="off")
     assert outcome.result == repr([1_999_000] * 4)
 
 
@@ -203,7 +203,7 @@ def test_any_loops_do_what_they_do_without_us(
         patch.setattr(repeated, "LEAST", 2)
         patch.setattr(repeated, "MOST_ADDED", 0)
         patch.setattr(repeated, "PYTHON_ALONE", 10**9)
-        assert recorded("\n".join(body), cprofile=False)[0] == expected
+        assert recorded("\n".join(body), python="off")[0] == expected
 
 
 def test_nothing_holds_what_the_cell_defined(all_short: int) -> None:
@@ -211,7 +211,7 @@ def test_nothing_holds_what_the_cell_defined(all_short: int) -> None:
     body = (
         "def f(x):\n    for i in range(9):\n        x += i\n    return x\n[f(i) for i in range(9)]"
     )
-    recorded(body, names, cprofile=False)
+    recorded(body, names, python="off")
     function = weakref.ref(names["f"])
     names.clear()
     gc.collect()
@@ -228,13 +228,13 @@ def test_functions_of_one_name_on_one_line_are_counted_together() -> None:
 @pytest.mark.parametrize("items", ["range({})", "[0] * {}", "tuple([0] * {})", "iter([0] * {})"])
 def test_rounds_are_counted_however_many_there_are(rounds: int, items: str, all_short: int) -> None:
     body = f"n = 0\nfor i in {items.format(rounds)}:\n    n += 1\nn"
-    _, record = recorded(body, cprofile=False)
+    _, record = recorded(body, python="off")
     assert calls(record)[4] == (rounds, True)
 
 
 def test_rounds_over_a_list_that_grows_are_counted(all_short: int) -> None:
     _, record = recorded(
-        "q = [0]\nfor i in q:\n    q.extend([i + 1] * (i < 90))\nlen(q)", cprofile=False
+        "q = [0]\nfor i in q:\n    q.extend([i + 1] * (i < 90))\nlen(q)", python="off"
     )
     assert calls(record)[4] == (91, True)
 
@@ -246,7 +246,7 @@ def test_executions_with_few_rounds_are_recorded_in_full() -> None:
         "        time.sleep(0.001)\nstep([])\nstep([1, 2, 3])\nfor i in range(3):\n"
         "    time.sleep(0.001)\n"
     )
-    _, record = recorded(body, cprofile=False)
+    _, record = recorded(body, python="off")
     table = calls(record)
     assert [table[line] for line in (5, 6, 10)] == [(3, True)] * 3
     assert record.metadata["notes"] == []
@@ -263,7 +263,7 @@ for i in gpuprof_widgets.steps(range(40), warmup=3, active=3, repeat=2):
 
 @pytest.mark.usefixtures("none_short")
 def test_functions_keep_their_lines_in_every_window_of_a_loop() -> None:
-    _, record = recorded(STEPS, cprofile=False)
+    _, record = recorded(STEPS, python="off")
     table = calls(record)
     assert [table[line] for line in (4, 5)] == [(6, True)] * 2
 
@@ -290,7 +290,7 @@ def test_a_window_that_begins_while_a_loop_runs_plain_says_what_it_lacks(all_sho
         "for i in gpuprof_widgets.steps(range(60), warmup=0, wait=2, active=8, repeat=2):\n"
         "    n += 1\n"
     )
-    _, record = recorded(body, cprofile=False)
+    _, record = recorded(body, python="off")
     number, is_complete = calls(record)[5]
     assert number <= 16
     assert is_complete is (number == 16)
@@ -308,7 +308,7 @@ def test_threads_may_call_one_function(least: int, monkeypatch: pytest.MonkeyPat
         "for thread in threads: thread.start()\nfor thread in threads: thread.join()\n"
         "sys.setswitchinterval(before)\nerrors"
     )
-    outcome, _ = recorded(body, cprofile=False)
+    outcome, _ = recorded(body, python="off")
     assert outcome.result == "[]"
 
 
@@ -317,7 +317,7 @@ def test_regions_of_many_rounds_are_no_more_than_the_limit(
 ) -> None:
     monkeypatch.setattr(repeated, "LIMIT", 50)
     body = "n = k = 0\nwhile k < 500:\n    k += 1\n    for j in range(9):\n        n += j\nn"
-    outcome, record = recorded(body, cprofile=False)
+    outcome, record = recorded(body, python="off")
     assert outcome.result == "18000"
     assert (record.trace.slices["count"] > 1).sum() == 50
     assert calls(record)[6][1] is False

@@ -141,7 +141,7 @@ def test_a_function_that_is_compiled_unseen_makes_the_same_graphs(name: str) -> 
     expected = plain(cell)
     assert not expected.error
     torch._dynamo.reset()
-    outcome, record = recorded(cell, cprofile=False)
+    outcome, record = recorded(cell, python="off")
     assert (outcome.error, outcome.result) == ("", expected.result)
     assert outcome.stdout == expected.stdout
     assert any("torch.compile compiled that code" in note for note in record.metadata["notes"])
@@ -149,7 +149,7 @@ def test_a_function_that_is_compiled_unseen_makes_the_same_graphs(name: str) -> 
 
 def test_what_is_compiled_has_no_lines_and_all_else_has() -> None:
     cell = BEFORE + CELLS["a helper compiles its argument"]
-    _, record = recorded(cell, cprofile=False)
+    _, record = recorded(cell, python="off")
     calls = line_calls(record)
     text = [FIRST_LINE, *cell.splitlines()]
     double, loop = text.index("    y = x * 2") + 1, len(text)
@@ -169,7 +169,7 @@ def double(x):
     return within(x) * 2
 double(torch.ones(3))
 """
-    _, record = recorded(cell, cprofile=False)
+    _, record = recorded(cell, python="off")
     (note,) = [note for note in record.metadata["notes"] if "no lines" in note]
     assert note == "no lines inside of double, within: a compiler reads this code"
 
@@ -179,7 +179,7 @@ def test_nothing_of_dynamo_stays_replaced() -> None:
     from torch._dynamo.variables.functions import UserFunctionVariable
 
     before = convert_frame._compile, UserFunctionVariable.get_code, list(sys.meta_path)
-    recorded(BEFORE + CELLS["a method"], cprofile=False)
+    recorded(BEFORE + CELLS["a method"], python="off")
     assert (convert_frame._compile, UserFunctionVariable.get_code, list(sys.meta_path)) == before
 
 

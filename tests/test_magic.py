@@ -99,7 +99,7 @@ def test_question_mark_shows_the_help(kernel: Kernel) -> None:
         (payload,) = message["content"]["payload"]
         shown.append(payload["data"]["text/plain"])
     for text in shown:
-        assert "--no-cprofile" in text
+        assert "--python HOW" in text
         assert "Example:" in text
 
 
@@ -111,6 +111,7 @@ def test_question_mark_shows_the_help(kernel: Kernel) -> None:
         (" --shapes --sta", "--stack"),
         (" --sort cpu_s", "cpu_self"),
         (" --record ops,li", "lines"),
+        (" --python sa", "sampled"),
     ],
 )
 def test_tab_completes_options(kernel: Kernel, magic: str, typed: str, expected: str) -> None:

@@ -49,7 +49,7 @@ def recorded(
     names: dict[str, Any], run: Callable[[dict[str, Any]], None], **options: Any
 ) -> Record:
     with Recorder(
-        Options(memory=True, cprofile=False, **options), label="run", namespace=names
+        Options(memory=True, python="off", **options), label="run", namespace=names
     ) as recorder:
         run(names)
     return recorder.record()
@@ -195,7 +195,7 @@ def test_a_step_notices_nothing_of_our_failures(monkeypatch: pytest.MonkeyPatch)
 
 def test_without_memory_no_hook_is_there() -> None:
     seen = []
-    with Recorder(Options(cprofile=False), label="run", namespace=training()) as recorder:
+    with Recorder(Options(python="off"), label="run", namespace=training()) as recorder:
         seen.append(len(optimizers._global_optimizer_pre_hooks))
     assert seen == [0]
     assert "memory" not in recorder.record().metadata

@@ -103,7 +103,7 @@ def test_without_the_source_of_torch_a_note_says_that_modules_are_missing(
     module_calls._marked_by_placeholders.cache_clear()
     monkeypatch.setattr(inspect, "getsource", source)
     model = nn.Linear(3, 3)
-    recorder = Recorder(Options(cprofile=False), label="run", namespace={"model": model})
+    recorder = Recorder(Options(python="off"), label="run", namespace={"model": model})
     with recorder:
         model(torch.ones(1, 3))
     record = recorder.record()

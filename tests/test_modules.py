@@ -61,7 +61,7 @@ class Net(nn.Module):
 def record(
     run: Callable[[], object], namespace: Mapping[str, Any] | None = None, **options: Any
 ) -> Record:
-    given = {"lines": False, "cprofile": False} | options
+    given = {"lines": False, "python": "off"} | options
     with Recorder(Options(**given), label="the run", namespace=namespace or {}) as recorder:
         run()
     return recorder.record()

@@ -55,7 +55,7 @@ class Breaking(Net):
 
 
 def recorded(run: Callable[[], Any], modules: str) -> tuple[Any, Record]:
-    options = Options(modules=modules, lines=False, cprofile=False)
+    options = Options(modules=modules, lines=False, python="off")
     with Recorder(options, label="the run") as recorder:
         result = run()
     return result, recorder.record()
@@ -192,7 +192,7 @@ model, x = nn.Sequential(nn.Linear(3, 3), nn.ReLU()), torch.ones(2, 3)
 with warnings.catch_warnings():
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", "Guards may run slower")  # torch's own, on Python 3.13.0
-    with Recorder(Options(lines=False, cprofile=False), label="the run"):
+    with Recorder(Options(lines=False, python="off"), label="the run"):
         compiled = torch.compile(model, backend=backend)
         compiled(x)
     compiled(x)
@@ -252,7 +252,7 @@ def test_a_compiled_model_has_its_variables_name(in_place: bool) -> None:
         model.compile(backend="eager")
     else:
         model = torch.compile(model, backend="eager")
-    options = Options(lines=False, cprofile=False)
+    options = Options(lines=False, python="off")
     with Recorder(options, label="the run", namespace={"model": model}) as recorder:
         model(X)
     made = recorder.record()
@@ -263,7 +263,7 @@ def test_a_compiled_model_has_its_variables_name(in_place: bool) -> None:
 def test_a_model_with_a_compiled_alias_keeps_its_own_name() -> None:
     model = Net()
     names = {"fast": torch.compile(model, backend="eager"), "model": model}
-    options = Options(lines=False, cprofile=False)
+    options = Options(lines=False, python="off")
     with Recorder(options, label="the run", namespace=names) as recorder:
         model(X)
     assert marked(recorder.record()) == ["model", "a", "b"]
@@ -271,7 +271,7 @@ def test_a_model_with_a_compiled_alias_keeps_its_own_name() -> None:
 
 def test_what_a_scripted_module_holds_is_told_to_have_no_spans() -> None:
     script = torch.jit.script(nn.Sequential(nn.Linear(3, 3)))
-    options = Options(lines=False, cprofile=False)
+    options = Options(lines=False, python="off")
     with Recorder(options, label="the run", namespace={"model": script}) as recorder:
         script(X)
     made = recorder.record()

@@ -197,7 +197,7 @@ def test_the_reason_is_true_of_the_trace(record: Profile) -> None:
         ("our own recording", lambda run: run.modules(), "none was called"),
         ("our own recording", lambda run: run.roofline(by="kernel"), "no GPU work"),
         ("our own without cProfile", lambda run: run.roofline(), "(--shapes, shapes=True)"),
-        ("our own without cProfile", lambda run: run.python_calls(), "(--no-cprofile"),
+        ("our own without cProfile", lambda run: run.python_calls(), "(--python off"),
         ("CPU ops", lambda run: run.lines(), "only recordings of gpuprof have them"),
         ("CPU ops", lambda run: run.analyze(side="host", types=["conv"]), "none of the 1 calls"),
         ("CPU ops", lambda run: run.critical_path(region=(0, 0)), "no time in that range"),

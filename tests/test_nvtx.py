@@ -72,7 +72,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
 
 
 def record(run: Callable[[], Any], **options: Any) -> Record:
-    with Recorder(Options(nvtx=True, cprofile=False, **options), label="the run") as recorder:
+    with Recorder(Options(nvtx=True, python="off", **options), label="the run") as recorder:
         run()
     return recorder.record()
 
@@ -208,7 +208,7 @@ def test_modules_are_ranges_under_their_names(cuda: Cuda) -> None:
 def test_lines_of_a_cell_are_ranges_with_their_text(cuda: Cuda) -> None:
     cell = "total = 0\nfor number in range(2):\n    total += number\n"
     with loaded() as shell, torch.profiler.profile(activities=[ProfilerActivity.CPU]) as own:
-        shell.run_cell_magic("gpuprofile", "-q --nvtx --no-cprofile", cell)
+        shell.run_cell_magic("gpuprofile", "-q --nvtx --python off", cell)
     marks = [event.name for event in own.events() if event.name[0].isdigit()]
     loop = "3: for number in range(2):"
     assert marks == ["2: total = 0", loop, *("4: total += number",) * 2]

@@ -96,7 +96,8 @@ def test_a_further_row_of_the_table_is_an_option_everywhere(
     [
         ("--shapes", {"shapes": True}),
         ("--stack --memory --flops", {"stack": True, "memory": True, "flops": True}),
-        ("--no-cprofile", {"cprofile": False}),
+        ("--python sampled", {"python": "sampled"}),
+        ("--no-python", {"python": "off"}),
         ("--sort cpu_total --top 3", {"sort": "cpu_total", "top": 3}),
         ("--top=3", {"top": 3}),
         ("--name 'two words'", {"name": "two words"}),
@@ -152,6 +153,8 @@ def test_what_follows_the_options_is_left_as_it_stands(line: str, statement: str
         ("--top", "Option '--top' requires an argument: --top N"),
         ("--top x", "Invalid value for '--top': 'x' is not a valid integer."),
         ("--top -3", "at least 1, not -3"),
+        ("--python no", r"^python takes cprofile, sampled, both or off, not 'no'\.$"),
+        ("--python=", "python takes cprofile, sampled, both or off, not ''"),
         ("--shapes=yes", "Option '--shapes' does not take a value."),
         ("-o class", "output names a variable, which 'class' cannot be"),
         ("-o run.a", "output names a variable"),
@@ -182,6 +185,8 @@ def test_a_wrong_option_says_what_is_wrong_with_it(line: str, words: str) -> Non
         ({"top": 0}, "at least 1"),
         ({"shapes": 1}, "shapes takes True or False, not 1"),
         ({"name": 3}, "name takes text, not 3"),
+        ({"python": "sample"}, "or off, not 'sample'. Did you mean sampled?"),
+        ({"python": False}, "python takes text, not False"),
         ({"sort": "cpu_slef"}, "Did you mean 'cpu_self'?"),
         ({"save": ""}, "save is the path of a file"),
         ({"record": "stack"}, "no topic 'stack'. Did you mean stacks?"),
@@ -211,7 +216,7 @@ def test_help_lists_every_option_its_default_and_one_example() -> None:
 
 
 def test_help_keeps_the_opposites_back() -> None:
-    for hidden in ("--no-stack", "--cprofile ", "--no-save"):
+    for hidden in ("--no-stack", "--no-python", "--no-save"):
         assert hidden not in help_text()
 
 
@@ -229,6 +234,8 @@ def test_the_default_sort_key_is_one() -> None:
         ("%%gpuprofile --sort ", {"cpu_self"}, {"--top"}),
         ("%%gpuprofile --sort cpu", {"cpu_self"}, {"--top"}),
         ("%%gpuprofile --sort to", {"tottime"}, {"--top"}),
+        ("%%gpuprofile --python ", {"cprofile", "sampled", "both", "off"}, {"--top"}),
+        ("%%gpuprofile --python=o", {"off"}, {"both"}),
         ("%%gpuprofile --top ", set(), {"--sort"}),
         ("%%gpuprofile --top x --so", {"--sort"}, set()),
         ("%%gpuprofile --modules ", {"--shapes"}, {"--modules"}),
@@ -282,7 +289,23 @@ def topics_of(options: Options) -> dict[str, Any]:
 def test_record_names_exactly_what_is_recorded(record: str, expected: dict[str, Any]) -> None:
     options = Options(record=record)
     assert topics_of(options) == expected
-    assert options.cprofile  # not a topic: it has its own switch
+    assert options.counts_calls  # not a topic: Python functions have their own option
+
+
+@pytest.mark.parametrize(
+    ("python", "counts_calls", "samples"),
+    [
+        ("cprofile", True, False),
+        ("sampled", False, True),
+        ("both", True, True),
+        ("off", False, False),
+    ],
+)
+def test_python_functions_are_counted_or_sampled(
+    python: str, counts_calls: bool, samples: bool
+) -> None:
+    options = Options(python=python)
+    assert (options.counts_calls, options.samples_python) == (counts_calls, samples)
 
 
 def test_the_record_that_a_profile_keeps_lists_every_topic_in_one_order() -> None:
@@ -306,7 +329,8 @@ def test_options_that_were_resolved_once_stay_as_they_are() -> None:
         ({"shapes": True}, "", {"shapes": True}),
         ({"shapes": True}, "--no-shapes", {}),
         ({"lines": False}, "--lines", {}),
-        ({"cprofile": False}, "--cprofile", {}),
+        ({"python": "off"}, "--python cprofile", {}),
+        ({"python": "both"}, "--no-python", {"python": "off"}),
         ({"steps": 8}, "--no-steps", {}),
         ({"steps": 8}, "--warmup 5", {"steps": 8, "warmup": 5}),
         ({"top": 30}, "--top 3", {"top": 3}),

@@ -335,7 +335,7 @@ def test_without_threads_nothing_is_told_of_them() -> None:
 
 
 def test_without_cprofile_there_are_no_python_calls() -> None:
-    assert record(cprofile=False).calls is None
+    assert record(python="off").calls is None
 
 
 def test_shapes_are_recorded_on_request() -> None:

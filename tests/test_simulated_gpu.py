@@ -107,7 +107,7 @@ def test_everything_simulated_says_so() -> None:
 def test_of_a_real_recording_the_stream_is_in_order_and_never_before_its_launches() -> None:
     model = torch.nn.Linear(8, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with Recorder(Options(shapes=True, cprofile=False), label="loop") as recorder:
+    with Recorder(Options(shapes=True, python="off"), label="loop") as recorder:
         for _ in range(3):
             optimizer.zero_grad()
             loss = model(torch.rand(3, 8).to("cpu")).sum()

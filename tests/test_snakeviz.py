@@ -258,7 +258,8 @@ def test_recorded_frames_can_be_saved_without_cprofile(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("metadata", "words"),
     [
-        ({"options": {"cprofile": False}}, "recorded without cProfile"),
+        ({"options": {"cprofile": False}}, "recorded without Python functions"),
+        ({"options": {"python": "off"}}, "recorded without Python functions"),
         ({"source": "trace.json"}, r"the trace \(trace.json\) holds neither"),
         (
             {"notes": ["another Python profiler is already running and keeps the Python calls"]},

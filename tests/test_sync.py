@@ -29,7 +29,7 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def record(**options: Any) -> Trace:
-    with Recorder(Options(cprofile=False, **options), label="the run") as recorder:
+    with Recorder(Options(python="off", **options), label="the run") as recorder:
         torch.ones(2)
     return recorder.record().trace
 
@@ -80,7 +80,7 @@ def test_a_gpu_records_its_synchronisations() -> None:
         torch.ones(8, device="cuda")
         torch.cuda.synchronize()
 
-    with Recorder(Options(sync=True, cprofile=False), label="the run") as recorder:
+    with Recorder(Options(sync=True, python="off"), label="the run") as recorder:
         run()
     slices = recorder.record().trace.slices
     assert "Context Sync" in set(slices.loc[slices["category"] == "cuda_sync", "name"])

@@ -261,7 +261,7 @@ def test_cprofile_counts_in_every_worker() -> None:
 
 
 def test_without_cprofile_the_workers_have_none() -> None:
-    profile, _ = recorded(DataLoader(Decoded(4), batch_size=4, num_workers=1), cprofile=False)
+    profile, _ = recorded(DataLoader(Decoded(4), batch_size=4, num_workers=1), python="off")
     assert dict(profile.calls_of_workers) == {}
     assert profile.workers()["items"].tolist() == [4]
 
@@ -450,7 +450,7 @@ def test_workers_that_are_not_recorded_are_mentioned() -> None:
 @pytest.mark.parametrize("workers", [False, True])
 def test_starting_workers_is_the_input_pipeline_and_no_python(workers: bool) -> None:
     profile, _ = recorded(
-        DataLoader(Decoded(4), batch_size=2, num_workers=1), workers=workers, cprofile=False
+        DataLoader(Decoded(4), batch_size=2, num_workers=1), workers=workers, python="off"
     )
     slices = profile.trace.slices
     (start,) = slices[slices["name"] == STARTS_WORKERS].itertuples()
@@ -527,7 +527,7 @@ def test_a_start_that_is_interrupted_leaves_no_region_open(error: type[BaseExcep
             raise error
 
     broken = DataLoader(Interrupted(), num_workers=1, multiprocessing_context="spawn")
-    with gpuprof_widgets.profile(quiet=True, cprofile=False) as run:
+    with gpuprof_widgets.profile(quiet=True, python="off") as run:
         with pytest.raises(error) as caught:
             iter(broken)
         torch.ones(2)
@@ -553,7 +553,7 @@ class OwnLoader(DataLoader[Any]):
 
 def test_iterators_of_the_users_own_are_marked_once_each() -> None:
     profile, came = recorded(
-        OwnLoader(Decoded(4), batch_size=2, num_workers=1), workers=False, cprofile=False
+        OwnLoader(Decoded(4), batch_size=2, num_workers=1), workers=False, python="off"
     )
     assert len(came) == 2
     starts = starts_of(profile)

@@ -196,6 +196,12 @@ _ROWS = (
         peers="cProfile, snakeviz",
     ),
     Analysis(
+        "sampled_lines",
+        "Which lines of my own files take the time, and which only wait for the GPU?",
+        view="sampled lines",
+        peers="scalene, py-spy, pyinstrument",
+    ),
+    Analysis(
         "modules",
         "Which module takes the time, in the forward and the backward pass?",
         view="modules",

@@ -102,8 +102,13 @@ def _why_no_calls(record: Record) -> str:
     notes = [str(note) for note in metadata.get("notes", ()) if "Python calls" in str(note)]
     if notes:
         return notes[0].removeprefix("no Python calls: ")
-    if (metadata.get("options") or {}).get("cprofile") is False:
-        return "it was recorded without cProfile (--no-cprofile); record it again with it"
+    options = metadata.get("options") or {}
+    # Older profiles have a flag in its place.
+    if options.get("python") == "off" or options.get("cprofile") is False:
+        return (
+            "it was recorded without Python functions (--python off); record it again with "
+            "--python cprofile"
+        )
     source = f" ({metadata['source']})" if metadata.get("source") else ""
     return f"the trace{source} holds neither cProfile's nor Python frames; record with either"
 

@@ -56,6 +56,7 @@ MODULES = "the trace has no modules"
 LINES = "the trace has no cell lines"
 FRAMES = "the trace has no Python frames"
 CALLS = "the record has no Python calls: neither cProfile's nor frames"
+SAMPLES = "the trace has no samples of Python"
 BACKWARD = "the trace has no backward op that is linked to its forward op"
 LOOP = "no loop was bounded"
 WORKERS = "no worker process was recorded"
@@ -86,7 +87,11 @@ HOW_TO_RECORD: Mapping[str, Mapping[str, str]] = {
         "decorated with gpuprof_widgets.lines",
         ANYONE: ": only recordings of gpuprof have them",
     },
-    CALLS: {GPUPROF: " (--no-cprofile, cprofile=False)", PYTORCH: " (with_stack)"},
+    CALLS: {GPUPROF: " (--python off, python='off')", PYTORCH: " (with_stack)"},
+    SAMPLES: {
+        GPUPROF: " (--python sampled, python='sampled')",
+        ANYONE: ": only recordings of gpuprof have them",
+    },
     BACKWARD: {PYTORCH: ": record the backward pass too"},
     LOOP: {PYTORCH: " (--steps, or gpuprof_widgets.steps around what it goes through)"},
     WORKERS: {PYTORCH: " (--workers records those of a DataLoader)"},

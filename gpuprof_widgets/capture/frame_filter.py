@@ -1,15 +1,16 @@
 """Take the profiler's frames and the kernel's out of a recording, so that the user's code remains.
 
 `without_profiler_calls` does it for cProfile's calls, `without_profiler_slices` for the trace's
-Python frames, and `remove_profiler_frames` for tracebacks. Our code is known by its files, so the
-patterns below name modules of this package.
+Python frames, `users_frames` for sampled stacks and `remove_profiler_frames` for tracebacks. Our
+code is known by its files, so the patterns below name modules of this package.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping
+import sysconfig
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -295,6 +296,51 @@ def _kept_slices(trace: Trace, keep: Mask) -> Trace:
         end_ns=max(int(end.max()), int(counters["ts"].max()) if len(counters) else 0) - start,
         epoch_ns=trace.epoch_ns + start,
     )
+
+
+_LAUNCHERS = re.compile(r"^<frozen runpy>$|(?:^|[/\\])(?:runpy|ipykernel_launcher)\.py$")
+"""What starts a program, the kernel's or the user's."""
+
+
+def users_frames(files: Sequence[str]) -> list[int]:
+    """Return the positions of the frames of a stack that are the user's, or called by these.
+
+    ``files``: those of the frames, outermost first. What is around the user's code is left out, and
+    so are our frames inside it, with what they call up to the next frame that is no library's.
+    """
+    calls = [f"{file}(" for file in files]
+    around = [
+        place
+        for place, (call, file) in enumerate(zip(calls, files, strict=True))
+        if _AROUND_USER_CODE.search(call) and file != _LOOP_FILE
+    ]
+    first = around[-1] + 1 if around else 0
+    while not around and first < len(files) and _is_below(files[first]):
+        first += 1
+    kept: list[int] = []
+    records = False
+    for place in range(first, len(files)):
+        file = files[place]
+        if file.startswith(_PACKAGE + os.sep):
+            records = bool(_RECORDING.search(calls[place])) and file != _AWAIT_FILE
+        elif not (records and is_installed(file)):
+            records = False
+            kept.append(place)
+    return kept
+
+
+def _is_below(file: str) -> bool:
+    """Whether it is of what runs the kernel, a thread or a program: below all of the user's."""
+    return bool(_KERNEL.search(file) or _LAUNCHERS.search(file)) or file.startswith(_PACKAGE)
+
+
+_LIBRARY = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib"))
+_PACKAGES = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
+
+
+def is_installed(file: str) -> bool:
+    """Whether a code's file is Python's own or an installed package's, or is no file."""
+    return file.startswith(("<", *_LIBRARY)) or bool(_PACKAGES.search(file))
 
 
 def below_profiler_frames(traceback: TracebackType | None) -> TracebackType | None:

@@ -365,7 +365,7 @@ class Recorder:
 
     def _read_calls(self, trace: Trace) -> Calls | None:
         if not self._windows.has_cprofile:
-            return calls_from_slices(trace, self._label) if self._options.cprofile else None
+            return calls_from_slices(trace, self._label) if self._options.counts_calls else None
         calls = self._windows.calls()
         if calls is None:
             return None
@@ -410,7 +410,7 @@ class Recorder:
         notes += self._windows.lost
         notes += [sentence for part in self._all_parts for sentence in part.notes()]
         notes += note_on_threads(calls)
-        if self._options.cprofile and self._options.stack:
+        if self._options.counts_calls and self._options.stack:
             notes.append(
                 "cProfile did not run: the Python calls are counted from the stack's frames"
             )

@@ -24,6 +24,7 @@ from gpuprof_widgets.capture.memory import memory_owners
 from gpuprof_widgets.capture.modules import module_spans
 from gpuprof_widgets.capture.nvtx import nvtx_ranges
 from gpuprof_widgets.capture.part import Context, Part
+from gpuprof_widgets.capture.python_samples import python_samples
 from gpuprof_widgets.capture.torch_profiler import TorchRecording, gpu_events
 from gpuprof_widgets.capture.workers.recording import WorkerStarts, workers
 from gpuprof_widgets.options import Options
@@ -170,7 +171,7 @@ class WindowSeries:
         On Python 3.11 the two fight over one hook; on 3.13 both run, but cProfile was seen to count
         calls twice. The frames are exact, and calls can be counted from them.
         """
-        return self._options.cprofile and not self._options.stack
+        return self._options.counts_calls and not self._options.stack
 
     def begin(self, parts: Sequence[Part], step: int | None, note: Note) -> list[Part]:
         """Start the next window; return the parts that could not start."""
@@ -268,6 +269,7 @@ PARTS: tuple[Callable[[Context], Part | None], ...] = (
     nvtx_ranges,
     expected,
     process_state,
+    python_samples,
 )
 """Makers of the parts, in the order of their start; None where the options ask for no such part."""
 

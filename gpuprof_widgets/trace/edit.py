@@ -43,12 +43,16 @@ class Region:
 
 @dataclass(frozen=True)
 class NewTrack:
-    """A track to add to a trace (see `TRACK_COLUMNS`)."""
+    """A track to add to a trace (see `TRACK_COLUMNS`).
+
+    It goes below the other tracks of its ``lane``; with None it is a lane of its own, at the end.
+    """
 
     kind: str
     label: str
     process: str
     thread: str
+    lane: int | None = None
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,8 @@ def with_slices(
     slices = pd.concat([more, old], ignore_index=True)
     for key in ("name", "category"):
         slices[key] = _joined_texts([pd.Series(text_codes(list(more[key]))), old[key]])
+    tracks, place = _more_tracks(trace.tracks, new_tracks or [])
+    slices["track"] = place[slices["track"].to_numpy()]
     ts, dur = slices["ts"].to_numpy(), slices["dur"].to_numpy()
     order = np.lexsort((-dur, ts, slices["track"].to_numpy()))
     row = np.empty(len(slices), dtype=np.int64)
@@ -123,7 +129,7 @@ def with_slices(
     new_args = [(int(row[number]), new.args) for number, new in enumerate(added)]
     return replace(
         moved,
-        tracks=_more_tracks(trace.tracks, new_tracks or []),
+        tracks=tracks,
         args=_with_args(moved.args, new_args),
         end_ns=max(trace.end_ns, int((ts + dur).max())),
     )
@@ -202,16 +208,27 @@ def _with_args(
     return {key: merged[key] for key in sorted(merged)}
 
 
-def _more_tracks(tracks: pd.DataFrame, new: list[NewTrack]) -> pd.DataFrame:
+def _more_tracks(
+    tracks: pd.DataFrame, new: list[NewTrack]
+) -> tuple[pd.DataFrame, NDArray[np.int32]]:
+    """Return the tracks with the new ones in their places, and the place of each by its number."""
     if not new:
-        return tracks
-    lane = int(tracks["lane"].max()) + 1 if len(tracks) else 0
+        return tracks, np.arange(len(tracks), dtype=np.int32)
+    lanes = tracks["lane"].tolist()
     rank = int(tracks["rank"].iloc[0]) if len(tracks) else NONE
-    rows = [
-        {**vars(track), "lane": lane + number, "device": NONE, "stream": NONE, "rank": rank}
-        for number, track in enumerate(new)
-    ]
-    return with_types(pd.concat([tracks.astype(object), pd.DataFrame(rows)], ignore_index=True))
+    below = list(range(len(tracks)))  # the old track below which each one is
+    rows = []
+    for track in new:
+        beside = [number for number, lane in enumerate(lanes[: len(tracks)]) if lane == track.lane]
+        below.append(beside[-1] if beside else len(tracks))
+        lanes.append(track.lane if beside else max(lanes, default=-1) + 1)
+        of_cpu = {"device": NONE, "stream": NONE, "rank": rank}
+        rows.append({**vars(track), **of_cpu, "lane": lanes[-1]})
+    order = np.argsort(below, kind="stable")
+    place = np.empty(len(order), dtype=np.int32)
+    place[order] = np.arange(len(order))
+    table = pd.concat([tracks.astype(object), pd.DataFrame(rows)], ignore_index=True)
+    return with_types(table.iloc[order].reset_index(drop=True)), place
 
 
 def starts_when_joined(traces: Sequence[Trace]) -> list[int]:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from gpuprof_widgets.trace.dialects.dialect import Parts, kept_flows, taken
 from gpuprof_widgets.trace.events import Events, typed
 from gpuprof_widgets.trace.gather import LONGEST_NS
+from gpuprof_widgets.trace.schema import SAMPLED_LINES
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -91,12 +92,25 @@ def _is_shape(value: Any, depth: int) -> bool:
     return all(_is_shape(item, depth - 1) for item in value)
 
 
+def _are_lines(value: Any) -> bool:
+    """Whether this is `SAMPLED_LINES`: pairs of sizes, the first one's time 0, times growing."""
+    if not isinstance(value, list) or not value:
+        return False
+    if not all(isinstance(pair, list) and len(pair) == 2 for pair in value):
+        return False
+    if not all(_is_size(number) for pair in value for number in pair):
+        return False
+    times = [pair[0] for pair in value]
+    return times[0] == 0 and times == sorted(times)
+
+
 WHOLE = Kind("whole numbers", _is_whole)
 NUMBER = Kind("numbers", _is_number)
 TEXT = Kind("text", _is_text)
 EXTENT = Kind("three sizes", _is_extent)
 TEXTS = Kind("lists of text", _are_texts)
 SHAPES = Kind("shapes", _are_shapes)
+LINES = Kind("lines with their times", _are_lines)
 
 KINDS = {
     **dict.fromkeys(("correlation", "External id", "external id", "Record function id"), WHOLE),
@@ -112,6 +126,7 @@ KINDS = {
     "est. achieved occupancy %": NUMBER,
     **dict.fromkeys(("grid", "block"), EXTENT),
     **dict.fromkeys(("Input Dims", "Input dims", "Input Strides"), SHAPES),
+    SAMPLED_LINES: LINES,
     **dict.fromkeys(("Input type", "Concrete Inputs"), TEXTS),
     **dict.fromkeys(("Call stack", "Module Hierarchy", "Collective name", "dtype"), TEXT),
     **dict.fromkeys(("Process Group Name", "cell", "class", "root", "cuda_sync_kind"), TEXT),

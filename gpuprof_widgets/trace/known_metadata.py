@@ -179,6 +179,14 @@ class _Compilation(TypedDict):
     gave_up: bool
 
 
+class _Samples(TypedDict):
+    by_signal: bool
+    samples: Int
+    interval_ns: Int
+    median_ns: Int
+    code: dict[str, dict[str, str]]
+
+
 class _Options(TypedDict, total=False):
     expect: str | None
 
@@ -225,6 +233,7 @@ TYPES: dict[str, Any] = {
     "recorded_by": str | None,
     "recorder": str | None,
     "sampled": bool | None,
+    "python_samples": _Samples | None,
     "language": str | None,
     "rank": Int | None,
     "world_size": Int | None,

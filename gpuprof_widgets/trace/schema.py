@@ -87,6 +87,10 @@ FRAMEWORK, TENSORFLOW, MEGENGINE = "framework", "TensorFlow", "MegEngine"
 SAMPLED = "sampled"
 """Key in the metadata; true if stacks were sampled, and no calls counted."""
 
+SAMPLED_LINES = "Sampled lines"
+"""Arg of sampled frames of the user's code: pairs of ns since the start of the uncut frame and the
+line in which it was from then on."""
+
 LANGUAGE = "language"
 """Key in the metadata of records whose frames are not all of Python: their language
 ("JavaScript"), "" if unknown."""

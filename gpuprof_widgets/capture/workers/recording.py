@@ -81,7 +81,7 @@ class Workers(Part):
     starts_before_loop = True  # a loop's workers start with it, long before its first window
 
     def __init__(self, context: Context) -> None:
-        self._cprofile = context.options.cprofile
+        self._counts_calls = context.options.counts_calls
         self._cell_labels = context.cell_labels
         self._folder: Path | None = None
         self._process = 0
@@ -100,7 +100,7 @@ class Workers(Part):
         self._process = os.getpid()
         self._began = both_clocks()
         self._loop = worker._worker_loop
-        loop = RecordedLoop(self._loop, str(self._folder), cprofile=self._cprofile)
+        loop = RecordedLoop(self._loop, str(self._folder), cprofile=self._counts_calls)
         worker._worker_loop = loop
 
     def stop(self) -> None:

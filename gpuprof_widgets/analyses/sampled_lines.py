@@ -1,0 +1,183 @@
+"""The lines of the user's own files, by samples of Python's stacks; and how far samples may be off.
+
+A line's time is a number of stretches, each from the middle between two samples to the middle
+between two others: each is off by at most one interval between samples, and calls that are shorter
+than that are found by chance, in proportion to their time. So the standard error of a time is at
+most the interval times the square root of the number of its stretches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.columns import group_sums
+from gpuprof_widgets.analyses.reasons import SAMPLES, says_if_empty, unless_recorded
+from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.analyses.waits import python_lanes, thread_waits
+from gpuprof_widgets.trace import intervals, links
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.pstats import function_place
+from gpuprof_widgets.trace.schema import NONE, SAMPLED_LINES
+
+Ints = npt.NDArray[np.int64]
+
+TIMES = ("self_ns", "self_waiting_ns", "total_ns", "total_waiting_ns")
+COLUMNS = (*("file", "line", "code", "function"), *TIMES, "self_error_ns", "total_error_ns")
+SAMPLING = "python_samples"
+"""Key in the metadata of records with samples of Python: interval, lines of code, ..."""
+STANDARD_ERRORS = 1.96
+"""So many to each side hold 95 % of a normal distribution."""
+
+
+@says_if_empty(unless_recorded(SAMPLES))
+@remembered
+def sampled_lines(record: Record) -> pd.DataFrame:
+    """One row per line of the user's code that samples of Python found, most self time first.
+
+    Columns (times in ns, estimates from samples):
+
+    - ``file`` ("Cell [3]", or the path behind the folder of ``sys.path``), ``line``, ``code`` (its
+      text), ``function``;
+    - ``self_ns``: in the line itself, with the ops and built-in functions that it called;
+      ``total_ns``: also in the Python functions that it called, recursion counted once;
+    - ``self_waiting_ns``, ``total_waiting_ns``: of that, waited for the GPU: the overlap with the
+      waits, whose times are exact;
+    - ``self_error_ns``, ``total_error_ns``: the true time is no further away in 95 % of runs.
+
+    Lines of libraries are part of the line that called them. Threads without ops of the run do not
+    count.
+    """
+    found = stretches(record)
+    if not len(found.lines):
+        return pd.DataFrame(columns=list(COLUMNS))
+    return found.lines.sort_values("self_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """``lines``: the rows of `sampled_lines`, unsorted; ``pieces``: when each was innermost.
+
+    ``pieces`` has ``group`` (row of ``lines``), ``start_ns``, ``end_ns``, ``row`` (the frame).
+    """
+
+    lines: pd.DataFrame
+    pieces: pd.DataFrame
+
+
+@remembered
+def stretches(record: Record) -> Stretches:
+    """Return the lines that samples found, and when."""
+    trace = record.trace
+    frames = _frames(record)
+    places = [function_place(name) for name in trace.index.names_of(frames["row"])]
+    frames = frames.assign(file=[place[0] for place in places], name=[p[2] for p in places])
+    in_line = (frames["line"] > 0).to_numpy()
+    number = np.full(len(frames), NONE, np.int64)
+    keys = frames.loc[in_line, ["file", "line"]]
+    number[in_line] = keys.groupby(["file", "line"], sort=False).ngroup().to_numpy()
+    first = np.unique(number[in_line], return_index=True)[1]
+    lines = frames.loc[in_line].iloc[first].rename(columns={"name": "function"})
+    size = len(lines)
+    ts, end, track = (frames[key].to_numpy() for key in ("ts", "end", "track"))
+    parent, _ = links.nest(ts, end, track)
+    waits = _waits(record)
+    pieces = _pieces(ts, end, track)
+    of_piece = np.append(number, NONE)[pieces["at"]]
+    pieces = pieces.assign(group=of_piece)[of_piece >= 0]
+    spans = pieces["start_ns"].to_numpy(), pieces["end_ns"].to_numpy()
+    outermost = in_line & ~links.below_its_like(parent, number + 1)
+    of_outer, outer = number[outermost], (ts[outermost], end[outermost])
+    numbers = {
+        "self_ns": group_sums(pieces["group"], spans[1] - spans[0], size),
+        "self_waiting_ns": group_sums(pieces["group"], intervals.overlap(spans, waits), size),
+        "total_ns": group_sums(of_outer, outer[1] - outer[0], size),
+        "total_waiting_ns": group_sums(of_outer, intervals.overlap(outer, waits), size),
+        "self_error_ns": sampling_error(np.bincount(pieces["group"], minlength=size), record),
+        "total_error_ns": sampling_error(np.bincount(of_outer, minlength=size), record),
+    }
+    table = lines.assign(code=_code(record, lines), **numbers)[list(COLUMNS)]
+    row = frames["row"].to_numpy()[pieces["at"]]
+    pieces = pieces.assign(row=row)[["group", "start_ns", "end_ns", "row"]]
+    return Stretches(table.reset_index(drop=True), pieces.reset_index(drop=True))
+
+
+def sampling_error(runs: npt.ArrayLike, record: Record) -> Ints:
+    """Return how far the time of so many runs of samples may be off, in ns, in 95 % of cases.
+
+    0 where the record has no samples of ours.
+    """
+    interval = int((record.metadata.get(SAMPLING) or {}).get("interval_ns") or 0)
+    return np.rint(STANDARD_ERRORS * interval * np.sqrt(np.asarray(runs))).astype(np.int64)
+
+
+def _frames(record: Record) -> pd.DataFrame:
+    """Return the stretches of lines, and the frames that have none as one: sorted for nesting.
+
+    Columns: ``row``, ``track``, ``ts``, ``end``, ``line`` (0: none).
+    """
+    trace = record.trace
+    index = trace.index
+    counts = index.on_tracks("python") & _on_lanes(trace, python_lanes(record))
+    known = trace.args.get(SAMPLED_LINES)
+    known = known[counts[known.index.to_numpy()]] if known is not None else None
+    if known is None or not len(known):
+        return pd.DataFrame(columns=["row", "track", "ts", "end", "line"], dtype=np.int64)
+    number = np.array([len(pairs) for pairs in known])
+    row = np.repeat(known.index.to_numpy(), number)
+    pairs = np.array([pair for pairs in known for pair in pairs], np.int64)
+    ts = index.uncut[0][row] + pairs[:, 0]
+    end = np.append(ts[1:], 0)
+    last = np.cumsum(number) - 1
+    end[last] = index.uncut[1][known.index.to_numpy()]
+    ts, end = np.maximum(ts, index.ts[row]), np.minimum(end, index.end[row])
+    others = np.setdiff1d(np.flatnonzero(counts), known.index.to_numpy())
+    table = pd.DataFrame(
+        {
+            "row": np.append(row, others),
+            "ts": np.append(ts, index.ts[others]),
+            "end": np.append(end, index.end[others]),
+            "line": np.append(pairs[:, 1], np.zeros(len(others), np.int64)),
+        }
+    )
+    table = table[table["end"] > table["ts"]]
+    table = table.assign(
+        track=index.track[table["row"]], depth=trace.slices["depth"].to_numpy()[table["row"]]
+    )
+    order = np.lexsort((table["depth"], -table["end"], table["ts"], table["track"]))
+    return table.iloc[order].drop(columns="depth").reset_index(drop=True)
+
+
+def _on_lanes(trace: Trace, lanes: Ints) -> npt.NDArray[np.bool_]:
+    lane = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
+    return np.isin(lane, lanes)
+
+
+def _pieces(ts: Ints, end: Ints, track: Ints) -> pd.DataFrame:
+    """Return ``at``, ``start_ns``, ``end_ns``: when each of these was the innermost of its track."""
+    parts = []
+    for rows in links.rows_by(track).values():
+        edges = intervals.distinct(ts[rows], end[rows])
+        at = links.innermost_open(ts[rows], end[rows], edges[:-1])
+        here = np.append(rows, NONE)[at]
+        parts.append(pd.DataFrame({"at": here, "start_ns": edges[:-1], "end_ns": edges[1:]}))
+    columns = ["at", "start_ns", "end_ns"]
+    pieces = pd.concat(parts) if parts else pd.DataFrame(columns=columns, dtype=np.int64)
+    return pieces[pieces["at"] >= 0].reset_index(drop=True)
+
+
+def _waits(record: Record) -> intervals.Intervals:
+    """Return when the run's threads with Python waited for the GPU."""
+    table = thread_waits(record).table
+    table = table[table["lane"].isin(python_lanes(record)) | table["backward"]]
+    return intervals.union(table["start_ns"], table["end_ns"])
+
+
+def _code(record: Record, lines: pd.DataFrame) -> list[str]:
+    code: dict[str, dict[str, Any]] = (record.metadata.get(SAMPLING) or {}).get("code") or {}
+    places = zip(lines["file"], lines["line"], strict=True)
+    return [str(code.get(str(file), {}).get(str(line), "")) for file, line in places]

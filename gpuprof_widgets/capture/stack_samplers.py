@@ -1,0 +1,225 @@
+"""Read the stacks of the threads every 2 ms: the main thread's by a signal, others' by a thread.
+
+A thread that reads stacks gets Python's lock (the GIL) only where other code lets go of it. PyTorch
+does so in every op: of a loop in which Python took 57 % of the time, between ops of a few µs, a
+thread found Python in 0 % of its samples. A signal interrupts the main thread wherever it is, and
+its handler runs before the next jump or call: 57 %. So the main thread has a timer of its own,
+which needs Linux; elsewhere, and for other threads, a thread reads the stacks, and code between
+ops is found too rarely.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import _thread
+import ctypes
+import os
+import signal
+import sys
+import threading
+from array import array
+from collections.abc import Callable
+from itertools import count
+from time import perf_counter_ns
+from types import CodeType, FrameType
+from typing import Any
+
+INTERVAL_NS = 2_000_000
+
+_CLOCK_MONOTONIC, _TO_THREAD = 1, 4  # CLOCK_MONOTONIC and SIGEV_THREAD_ID of Linux
+_NANOSECONDS = 1_000_000_000
+_SIGNALS_AFTER_FIRST = 11
+"""The number of the signal above SIGRTMIN: debuggers and C libraries take the first of these."""
+_LONGEST_STOP_S = 5.0
+
+
+class Stacks:
+    """Every distinct stack once, with a number of its own, and the codes in them.
+
+    A stack is a tuple, the innermost frame first, of two numbers for each frame: the `id` of its
+    code, and the instruction at which it stood (``f_lasti``).
+    """
+
+    def __init__(self) -> None:
+        self.number: dict[tuple[int, ...], int] = {}
+        self.codes: dict[int, CodeType] = {}
+        self.next_number: Callable[[], int] = count().__next__
+
+
+class ThreadSamples:
+    """The samples of one thread: `FIELDS` numbers for each.
+
+    They are its time (`perf_counter_ns`), the tick at which all threads were read (a thread that
+    did not exist lacks some; always 0 for a timer's samples) and the number of its stack.
+    """
+
+    FIELDS = 3
+
+    def __init__(self) -> None:
+        self.numbers = array("q")
+
+
+class TimerSampler:
+    """Samples the main thread, from which it is started, at a timer's signals.
+
+    The handler is one function that calls only built-in ones: whatever it called would be the
+    user's to a profiler and to dynamo.
+    """
+
+    def __init__(self, stacks: Stacks) -> None:
+        self.samples = ThreadSamples()
+        self.handler = _handler(self.samples, stacks)
+        self._timer: ctypes.c_void_p | None = None
+        self._process = 0
+
+    def start(self) -> bool:
+        """Start, and return whether it could: in Python's main thread, on Linux."""
+        if not _can_signal() or threading.current_thread() is not threading.main_thread():
+            return False
+        number = _number()
+        if _signal.getsignal(number) is not _signal.SIG_DFL:
+            return False
+        timer = ctypes.c_void_p()
+        event = _Event(None, number, _TO_THREAD, threading.get_native_id())
+        if _libc().timer_create(_CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(timer)):
+            return False
+        self._timer, self._process = timer, os.getpid()
+        _signal.signal(number, self.handler)
+        _signal.siginterrupt(number, False)  # calls of the system go on by themselves
+        every = _Time(0, INTERVAL_NS)
+        _libc().timer_settime(timer, 0, ctypes.byref(_Times(every, every)), None)
+        return True
+
+    def stop(self) -> None:
+        """Stop; may be called twice. A forked process has no timer."""
+        timer, self._timer = self._timer, None
+        if timer is None:
+            return
+        if os.getpid() == self._process:
+            _libc().timer_delete(timer)
+        if threading.current_thread() is threading.main_thread():
+            # A last signal came as the timer was deleted, and was handled right after that.
+            _signal.signal(_number(), _signal.SIG_DFL)
+
+
+def _handler(samples: ThreadSamples, stacks: Stacks) -> Callable[[int, FrameType | None], None]:
+    now, add, find = perf_counter_ns, samples.numbers.extend, stacks.number.setdefault
+    keep, next_number = stacks.codes.setdefault, stacks.next_number
+
+    def sample_stack(number: int, frame: FrameType | None) -> None:
+        moment = now()
+        stack: list[int] = []
+        while frame is not None:
+            code = frame.f_code
+            of_code = id(code)
+            keep(of_code, code)
+            stack += (of_code, frame.f_lasti)
+            frame = frame.f_back
+        add((moment, 0, find(tuple(stack), next_number())))  # at once: a next signal may be here
+
+    return sample_stack
+
+
+class ThreadSampler:
+    """Samples from a thread of its own, which `threading` does not know, all threads but some.
+
+    ``handler`` is hidden from dynamo as soon as that is imported.
+    """
+
+    def __init__(self, stacks: Stacks, handler: Any, *, without: int = 0) -> None:
+        self.of_thread: dict[int, ThreadSamples] = {}
+        """The samples by the identifier of the thread (`threading.get_ident`)."""
+        self.native: dict[int, int] = {}
+        """The system's number of each thread that `threading` knows, by its identifier."""
+        self._stacks = stacks
+        self._handler = handler
+        self._without = without
+        self._stopping, self._stopped = _thread.allocate_lock(), _thread.allocate_lock()
+        self._process = 0
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._process = os.getpid()
+        self._stopping.acquire()
+        self._stopped.acquire()
+        _thread.start_new_thread(self._run, ())
+
+    def stop(self) -> None:
+        """Stop, and wait until the thread has ended; may be called twice, and in a fork."""
+        if self._stopping.locked():
+            self._stopping.release()
+            if os.getpid() == self._process and self._stopped.acquire(timeout=_LONGEST_STOP_S):
+                self._stopped.release()
+
+    def _run(self) -> None:
+        me, tick = _thread.get_ident(), 0
+        try:
+            while not self._stopping.acquire(timeout=INTERVAL_NS / _NANOSECONDS):
+                now = perf_counter_ns()
+                for thread, frame in sys._current_frames().items():
+                    if thread not in (me, self._without):
+                        self._add(thread, now, tick, frame)
+                del frame  # which would keep the user's variables alive
+                tick += 1
+                self._hide_from_dynamo()
+        finally:
+            self._stopped.release()
+
+    def _add(self, thread: int, now: int, tick: int, frame: FrameType | None) -> None:
+        samples = self.of_thread.get(thread)
+        if samples is None:
+            samples = self.of_thread[thread] = ThreadSamples()
+            self.native |= {
+                known.ident: known.native_id
+                for known in threading.enumerate()
+                if known.ident is not None and known.native_id is not None
+            }
+        stack: list[int] = []
+        while frame is not None:
+            code = frame.f_code
+            self._stacks.codes.setdefault(id(code), code)
+            stack += (id(code), frame.f_lasti)
+            frame = frame.f_back
+        number = self._stacks.number.setdefault(tuple(stack), self._stacks.next_number())
+        samples.numbers.extend((now, tick, number))
+
+    def _hide_from_dynamo(self) -> None:
+        skip = getattr(sys.modules.get("torch._dynamo.decorators"), "skip", None)
+        if skip is not None and self._handler is not None:
+            skip(self._handler)
+            self._handler = None
+
+
+class _Event(ctypes.Structure):
+    """Linux's ``struct sigevent``, for a signal to one thread."""
+
+    _fields_ = (
+        ("value", ctypes.c_void_p),
+        ("number", ctypes.c_int),
+        ("notify", ctypes.c_int),
+        ("thread", ctypes.c_int),
+        ("rest", ctypes.c_char * 44),
+    )
+
+
+class _Time(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class _Times(ctypes.Structure):
+    _fields_ = (("every", _Time), ("first", _Time))
+
+
+def _can_signal() -> bool:
+    """Whether this system has Linux's timers, laid out as above."""
+    return sys.platform == "linux" and ctypes.sizeof(ctypes.c_long) == 8 and _libc() is not None
+
+
+def _number() -> int:
+    return int(signal.SIGRTMIN) + _SIGNALS_AFTER_FIRST
+
+
+def _libc() -> Any:
+    """Return the C library of this process if it has timers, else None."""
+    library = ctypes.CDLL(None)
+    return library if hasattr(library, "timer_create") else None
