@@ -23,7 +23,7 @@ import random
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -106,6 +106,7 @@ COLUMNS = (
     Column("modules", "--record modules --python off"),
     Column("cProfile", "--record ops", Bare(cprofile=True)),
     Column("`%%gpuprofile` as it is", "", Bare(cprofile=True)),
+    Column("`--python sampled`", "--python sampled"),
     Column("`--stack`", "--stack", Bare(("with_stack",))),
     Column("`--shapes`", "--shapes", Bare(("record_shapes",), cprofile=True)),
     Column("`--flops`", "--flops", Bare(("record_shapes",), cprofile=True)),
@@ -207,8 +208,8 @@ Times = dict[str, dict[str | Bare, list[int]]]
 """The times in each cell under each recording, one per round, in ns."""
 
 
-def measure(cells: Sequence[str], rounds: int) -> Times:
-    """Run every cell under everything, in a random order in each round."""
+def measure(cells: Sequence[str], rounds: int) -> Iterator[Times]:
+    """Run every cell under everything, in a random order, and yield all times after each round."""
     shell = InteractiveShell(config=Config({"HistoryManager": {"enabled": False}}))
     shell.run_line_magic("load_ext", "gpuprof_widgets")
     shell.user_ns.update(names())
@@ -225,8 +226,9 @@ def measure(cells: Sequence[str], rounds: int) -> Times:
                 if number:  # the first round pays for what is slow once
                     times[cell][name].append(time)
         print(f"\rround {number} of {rounds}", end="", file=sys.stderr)
+        if number:
+            yield times
     print(file=sys.stderr)
-    return times
 
 
 def ratio(times: dict[str | Bare, list[int]], one: str | Bare, other: str | Bare) -> str:
@@ -277,11 +279,12 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="file that receives the table as well")
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # threads of ops that wait for each other are the noisiest
-    times = measure(arguments.cells, arguments.rounds)
-    text = f"{header(times, arguments.rounds)}\n\n{table(times)}\n"
+    text = ""
+    for rounds, times in enumerate(measure(arguments.cells, arguments.rounds), 1):
+        text = f"{header(times, rounds)}\n\n{table(times)}\n"
+        if arguments.output is not None:  # after each round, for the next one may be cut off
+            arguments.output.write_text(f"# What recording adds to a cell\n\n{text}")
     print(text)
-    if arguments.output is not None:
-        arguments.output.write_text(f"# What recording adds to a cell\n\n{text}")
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from gpuprof_widgets.analyses.regions import annotations as _annotations
 from gpuprof_widgets.analyses.regions import iterations as _iterations
 from gpuprof_widgets.analyses.regions import steps as _steps
 from gpuprof_widgets.analyses.roofline import roofline as _roofline
+from gpuprof_widgets.analyses.sampled_lines import sampled_lines as _sampled_lines
 from gpuprof_widgets.analyses.sequences import sequences as _sequences
 from gpuprof_widgets.analyses.streams import overlaps as _overlaps
 from gpuprof_widgets.analyses.streams import streams as _streams
@@ -68,6 +69,7 @@ class Analysed(Record):
     steps = _steps
     lines = _lines
     python_time = _python_time
+    sampled_lines = _sampled_lines
     modules = _modules
     annotations = _annotations
     roofline = _roofline

@@ -41,6 +41,12 @@ def _without_cprofile(folder: Path) -> Record:
     return run
 
 
+def _sampled(folder: Path) -> Record:
+    with gpuprof_widgets.profile(quiet=True, python="sampled") as run:
+        torch.ones(8).sum()
+    return run
+
+
 def _of_nothing(folder: Path) -> Record:
     with gpuprof_widgets.profile(quiet=True) as run:
         pass
@@ -69,6 +75,9 @@ RECORDS: dict[str, Made] = {
     "nothing": lambda folder: trace_of(),
     "a file of cProfile": _of_cprofile,
     "Python frames": lambda folder: trace_of(python("train.py(3): step", ts=0, dur=9)),
+    "samples of Python": lambda folder: trace_of(
+        python("train.py(3): step", ts=0, dur=9, **{"Sampled lines": [[0, 4]]}), sampled=True
+    ),
     "a GPU alone": lambda folder: trace_of(
         kernel("gemm", ts=0, dur=5), kernel("relu", ts=7, dur=5)
     ),
@@ -94,6 +103,7 @@ RECORDS: dict[str, Made] = {
     **{name: _of_program(name) for name in of_gpus()},
     "our own recording": _recorded,
     "our own without cProfile": _without_cprofile,
+    "our own of samples": _sampled,
     "our own of nothing": _of_nothing,
     "a range after its end": _after_its_end,
 }

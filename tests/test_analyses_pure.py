@@ -64,6 +64,7 @@ from gpuprof_widgets.analyses.regions import (
 )
 from gpuprof_widgets.analyses.regions import annotations as annotation_times
 from gpuprof_widgets.analyses.roofline import grouped_pieces, roofline, work_pieces
+from gpuprof_widgets.analyses.sampled_lines import sampled_lines, stretches
 from gpuprof_widgets.analyses.selected import selected_rows, selected_slices
 from gpuprof_widgets.analyses.sequences import indexing_loops, sequences
 from gpuprof_widgets.analyses.streams import overlaps, streams
@@ -209,6 +210,8 @@ ANALYSES: dict[str, Callable[[Record], Any]] = {
     "compute_intervals": compute_intervals,
     "exposed_on_cpu": exposed_on_cpu,
     "lines": lines,
+    "sampled_lines": sampled_lines,
+    "stretches": stretches,
     "line_sources": line_sources,
     "workers": workers,
     "by_worker": by_worker,
@@ -237,6 +240,7 @@ def rich() -> Record:
         copy(ts=610, dur=70, bytes=64),
         gpu_annotation("ProfilerStep#1", ts=60, dur=620),
         kernel("stray", ts=700, dur=20, stream=9),
+        python("train.py(7): step", ts=310, dur=90, **{"Sampled lines": [[0, 8], [50, 9]]}),
         calls=calls_of((None, "main", 1, 10), ("main", "step", 3, 800)),
         wall_ns=1000,
         overhead={"events": 13, "estimate_ns": 100},

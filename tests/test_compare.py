@@ -365,14 +365,36 @@ def test_what_made_recordings_unlike_is_said() -> None:
     def run(gpu: str, **options: Any) -> Record:
         return trace_of(op("aten::mm", ts=0, dur=9), devices=[{"name": gpu}], options=options)
 
-    a = run("A100", stack=True, cprofile=True, workers=False, modules="auto", lines=True, sync=True)
-    b = run("H100", stack=False, cprofile=True, workers=True, modules="net", lines=True)
+    python = "cprofile"
+    a = run("A100", stack=True, python=python, workers=False, modules="auto", lines=True, sync=True)
+    b = run("H100", stack=False, python=python, workers=True, modules="net", lines=True)
     texts = [finding.text for finding in Comparison(a, b).findings()]
     assert "A ran on 1 × A100, B on 1 × H100." in texts
     assert (
-        "A and B were recorded with different options (stack in A only, cprofile in B only, "
+        "A and B were recorded with different options (stack in A only, python in B only, "
         "modules auto in A and net in B, workers in B only), which take time too."
     ) in texts
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "differ"),
+    [
+        ({"python": "cprofile"}, {"python": "sampled"}, "python cprofile in A and sampled in B"),
+        ({"python": "off"}, {"python": "both"}, "python in B only"),
+        ({"cprofile": False}, {"python": "sampled"}, "python in B only"),
+        ({"cprofile": True}, {"python": "sampled"}, "python cprofile in A and sampled in B"),
+        ({"cprofile": True}, {"python": "cprofile"}, ""),
+        ({"cprofile": False}, {"python": "off"}, ""),
+        ({"cprofile": True, "stack": True}, {"python": "sampled", "stack": True}, ""),
+    ],
+)
+def test_how_python_was_recorded_may_differ(
+    one: dict[str, Any], other: dict[str, Any], differ: str
+) -> None:
+    a, b = (trace_of(op("aten::mm", ts=0, dur=9), options=given) for given in (one, other))
+    texts = [finding.text for finding in Comparison(a, b).findings() if finding.rule == "unlike"]
+    told = f"A and B were recorded with different options ({differ}), which take time too."
+    assert texts == ([told] if differ else [])
 
 
 def test_every_option_that_a_comparison_looks_at_is_one() -> None:

@@ -162,6 +162,17 @@ def test_built_in_functions_are_paired_whoever_recorded_them(a: str, b: str) -> 
     )
 
 
+def test_samples_of_ours_are_called_so() -> None:
+    ours = {"sampled": True, "python_samples": {"interval_ns": 5}, "options": {}}
+    sampled_run = trace_of(python("train.py(3): step", ts=0, dur=10**9), **ours)
+    counted = by("cProfile", "step")
+    texts = [finding.text for finding in Comparison(sampled_run, counted).findings()]
+    assert any(
+        text.startswith("gpuprof's sampler recorded A's Python functions, cProfile B's: ")
+        for text in texts
+    )
+
+
 def test_built_in_functions_of_one_name_are_told_apart() -> None:
     """Two that a name alone could mean: neither is taken for the other."""
     ours = by("cProfile", "<method 'get' of 'dict' objects>", "<method 'get' of 'Queue' objects>")

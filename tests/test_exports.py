@@ -5,19 +5,25 @@ from __future__ import annotations
 import pstats
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter_ns
 
 import pandas as pd
 import pytest
 from hypothesis import HealthCheck, settings
 
+import gpuprof_widgets
+from gpuprof_widgets.analyses.call_tree import call_tree
 from gpuprof_widgets.exceptions import OptionError, RecordingError
 from gpuprof_widgets.exports import WRITERS, Writer, export
 from gpuprof_widgets.profiles import Profile, load
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.writers.stacks import collapsed_stacks
 from gpuprof_widgets.trace.writers.tables import without_marks
 from tests import hostile
 from tests.command_lines import gpuprof, small_trace
 from tests.export_cases import a_profile, as_ns, events_of
-from tests.traces import calls_of, kernel, trace_of
+from tests.records import assert_same_record
+from tests.traces import annotation, calls_of, kernel, op, python, trace_of
 
 pytestmark = pytest.mark.slow
 
@@ -97,6 +103,58 @@ def test_python_calls_read_back_equal(profile: Profile, tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(back.calls.functions, profile.calls.functions)
     pd.testing.assert_frame_equal(back.calls.edges, profile.calls.edges)
     assert pstats.Stats(str(tmp_path / "run.prof")).total_calls == 4  # type: ignore[attr-defined]
+
+
+def self_times(record: Record) -> dict[str, int]:
+    """Self time by name in the tree that the flame graph shows, without that of whole threads."""
+    tree = call_tree(record)
+    tree = tree[(tree["category"] != "thread") & (tree["self_ns"] > 0)]
+    return {str(name): int(ns) for name, ns in tree.groupby("name")["self_ns"].sum().items()}
+
+
+SAMPLED_RUN = trace_of(
+    annotation("run", ts=0, dur=1_000),
+    python("train.py(1): <module>", ts=0, dur=1_000, **{"Sampled lines": [[0, 3], [400, 4]]}),
+    python("train.py(7): step", ts=100, dur=600, **{"Sampled lines": [[0, 8]]}),
+    python("torch/functional.py(9): einsum", ts=200, dur=200),
+    op("aten::einsum", ts=200, dur=200),  # bounds the function that called it
+    op("aten::mm", ts=450, dur=50),
+    label="run",
+    sampled=True,
+)
+
+
+@pytest.mark.parametrize("ending", ["speedscope.json", "collapsed"])
+def test_samples_read_back_with_the_times_of_the_flame_graph(ending: str, tmp_path: Path) -> None:
+    back = load(export(SAMPLED_RUN, tmp_path / f"run.{ending}"))
+    assert back.metadata["sampled"] is True
+    assert self_times(back) == self_times(SAMPLED_RUN)
+    assert self_times(back)["aten::einsum"] == 200
+    paths = collapsed_stacks(call_tree(back, source="merged"))
+    assert any(
+        "train.py(7): step;torch/functional.py(9): einsum;aten::einsum" in path.decode()
+        for path in paths
+    )
+
+
+def spin(ns: int) -> None:
+    """Take so long in Python alone."""
+    end = perf_counter_ns() + ns
+    while perf_counter_ns() < end:
+        pass
+
+
+def test_a_sampled_recording_is_saved_and_exported_with_all_its_times(tmp_path: Path) -> None:
+    with gpuprof_widgets.profile(quiet=True, python="sampled", name="run") as run:
+        spin(40_000_000)
+    assert any(name.endswith(": spin") for name in self_times(run))
+    assert "spin(40_000_000)" in set(run.sampled_lines()["code"])
+    assert_same_record(load(run.save(tmp_path / "run.gpuprof")), run)
+    for ending in ("speedscope.json", "collapsed"):
+        back = load(run.export(tmp_path / f"run.{ending}"))
+        assert self_times(back) == self_times(run)
+    with pytest.raises(RecordingError, match="this profile was sampled, so that its calls are not"):
+        run.export(tmp_path / "run.prof")
 
 
 def test_a_table_reads_back_equal(profile: Profile, tmp_path: Path) -> None:

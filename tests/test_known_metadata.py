@@ -50,6 +50,7 @@ ODD: dict[str, Any] = {
     "recorded_by": {"a": 1},
     "recorder": 5,
     "sampled": "now and then",
+    "python_samples": {"by_signal": True, "samples": 9, "interval_ns": 5, "code": ["x"]},
     "language": ["JavaScript"],
     "window_ns": {"from": 0},
     "remarks": [{"text": "no time"}],

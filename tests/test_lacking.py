@@ -146,6 +146,37 @@ def test_what_was_asked_for_and_did_not_happen_is_not_advised() -> None:
     assert why_empty(run.workers()).endswith("none started in the recorded code")
 
 
+@pytest.mark.parametrize(
+    ("metadata", "ends"),
+    [
+        ({"options": {"python": "cprofile"}}, "of Python (--python sampled, python='sampled')"),
+        ({"options": {"python": "both"}}, "asked for, and none found a line of your code"),
+        ({}, ": only recordings of gpuprof have them"),
+        ({"recorder": "nvprof"}, ": only recordings of gpuprof have them"),
+    ],
+)
+def test_who_can_sample_is_said(metadata: dict[str, Any], ends: str) -> None:
+    table = ANALYSES["sampled_lines"].function(trace_of(op("mm", ts=0, dur=9), **metadata))
+    assert why_empty(table).startswith("the trace has no samples of Python")
+    assert why_empty(table).endswith(ends)
+
+
+def test_who_sampled_is_not_told_that_python_was_off() -> None:
+    nothing = trace_of(op("mm", ts=0, dur=9), options={"python": "sampled"})
+    for name in ("python_calls", "python_time"):
+        assert why_empty(ANALYSES[name].function(nothing)).endswith(
+            "neither cProfile's nor frames: samples were asked for, and none was taken"
+        )
+
+
+def test_what_our_own_samples_lack_can_be_recorded() -> None:
+    ours = {"sampled": True, "python_samples": {"interval_ns": 5}, "options": {}}
+    record = trace_of(python("train.py(3): step", ts=0, dur=9), **ours)
+    assert why_empty(ANALYSES["memory"].function(record)).endswith("(--memory, memory=True)")
+    others = trace_of(python("train.py(3): step", ts=0, dur=9), sampled=True)
+    assert why_empty(ANALYSES["memory"].function(others)) == "the trace has no memory events"
+
+
 def test_what_a_range_lacks_the_run_may_have() -> None:
     record = trace_of(op("aten::mm", ts=0, dur=9), kernel("gemm", ts=20, dur=9))
     run = Profile(record.trace, record.calls, record.metadata)

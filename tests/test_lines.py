@@ -1,4 +1,4 @@
-"""Cell lines: what each took, launched, waited for and allocated, in exact sums."""
+"""Cell lines: what each took, launched, waited for, allocated and freed, in exact sums."""
 
 from __future__ import annotations
 
@@ -202,7 +202,8 @@ def test_waits_and_allocations_are_those_of_the_innermost_line() -> None:
         memory(2048, ts=17, device=0),
         memory(8, ts=90),
     )
-    assert numbers(lines(record), "wait_ns", "allocated_bytes") == {2: [5, 8], 3: [46, 2560]}
+    columns = ("wait_ns", "allocated_bytes", "freed_bytes")
+    assert numbers(lines(record), *columns) == {2: [5, 8, 0], 3: [46, 2560, 512]}
 
 
 def test_an_annotation_is_no_op_of_its_line() -> None:

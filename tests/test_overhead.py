@@ -49,7 +49,7 @@ def test_each_kind_is_counted_once_and_what_the_gpu_does_not_at_all() -> None:
         python("f", ts=30, dur=9),
         kernel("gemm", ts=50, dur=10),
     ).trace
-    assert measured.counted(trace, calls=7) == {
+    assert measured.counted(trace, calls=7, framed=True) == {
         "event": 3, "line": 0, "module": 0, "allocation": 1, "frame": 1, "call": 7,
     }  # fmt: skip
 

@@ -90,6 +90,7 @@ def test_the_public_methods_of_a_profile() -> None:
         "redacted",
         "report",
         "roofline",
+        "sampled_lines",
         "save",
         "save_pstats",
         "show",

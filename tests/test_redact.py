@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuprof_widgets.analyses.lines import lines
+from gpuprof_widgets.analyses.sampled_lines import sampled_lines
 from gpuprof_widgets.profiles import Profile, load
 from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.trace.model import Record
@@ -52,9 +53,22 @@ METADATA: dict[str, Any] = {
         "the loop `for p in load_passwords():` ran whole",
         r"C:\Users\Alicia\secret\x.py and \\gpu17\share\y.py and ~alicia/secret/z.py",
     ],
+    "python_samples": {
+        "by_signal": True,
+        "samples": 9,
+        "interval_ns": 5,
+        "median_ns": 6,
+        "code": {f"{HOME}/train.py": {"12": "load_passwords()", "13": "hunter2 = 1"}},
+    },
     "devices": [{"index": 0, "name": "NVIDIA H200"}],
     "torch": "2.13.0",
     "steps": {"place": f"{HOME}/train.py:7"},
+}
+
+
+STEP: dict[str, Any] = {
+    "Call stack": f"{HOME}/a.py(1): f",
+    "Sampled lines": [[0, 12], [40, 13]],
 }
 
 
@@ -68,7 +82,7 @@ def telling() -> Record:
     )
     record = trace_of(
         cell_line(1, "load_passwords()", ts=0, dur=100),
-        python(f"{HOME}/train.py(12): step", ts=0, dur=90, **{"Call stack": f"{HOME}/a.py(1): f"}),
+        python(f"{HOME}/train.py(12): step", ts=0, dur=90, **STEP),
         python("/srv/secret/train.py(12): step", ts=10, dur=20),
         python(f"{TORCH}(114): forward", ts=40, dur=20),
         op("aten::mm", ts=45, dur=5, cwd=HOME, note=[{"at": f"{HOME}/b.py", "env": "hunter2"}]),
@@ -138,6 +152,16 @@ def test_a_line_keeps_its_number(telling: Record) -> None:
     assert table["wall_ns"].tolist() == lines(telling)["wall_ns"].tolist()
 
 
+def test_a_sampled_line_keeps_its_number_and_its_times(telling: Record) -> None:
+    before, after = sampled_lines(telling), sampled_lines(redacted(telling))
+    assert before["code"].tolist() == ["hunter2 = 1", "load_passwords()"]
+    assert (after["file"].tolist(), after["line"].tolist()) == (["train.py"] * 2, [13, 12])
+    assert after["code"].tolist() == ["", ""]
+    figures = before.select_dtypes("number")
+    assert (figures["self_error_ns"] > 0).all()
+    pd.testing.assert_frame_equal(after.select_dtypes("number"), figures)
+
+
 def test_what_analyses_need_of_the_metadata_stays(telling: Record) -> None:
     metadata = redacted(telling).metadata
     assert metadata["devices"] == METADATA["devices"]
@@ -149,8 +173,9 @@ def test_what_analyses_need_of_the_metadata_stays(telling: Record) -> None:
         "the loop `…` ran whole",
         "x.py and y.py and z.py",
     ]
+    assert metadata["python_samples"] == {**METADATA["python_samples"], "code": {}}
     kept = {"label", "options", "lines", "notes", "devices", "torch", "steps", "error"}
-    assert set(metadata) == kept
+    assert set(metadata) == kept | {"python_samples"}
 
 
 NUMBERS = ("ts", "dur", "track", "depth", "parent", "count", "launch", "op", "forward", "category")

@@ -1,4 +1,4 @@
-"""The lines of the cell: what each took, launched, waited for and allocated.
+"""The lines of the cell: what each took, launched, waited for, allocated and freed.
 
 `lines` is the table; `cell_lines` gives each slice its line, on which the table, `lines_at` and the
 limit of recorded runs rest.
@@ -29,7 +29,7 @@ Line = tuple[str, int]
 
 NUMBERS = (
     *("calls", "wall_ns", "self_ns", "cpu_self_ns", "device_ns", "backward_cpu_ns"),
-    *("backward_device_ns", "wait_ns", "allocated_bytes"),
+    *("backward_device_ns", "wait_ns", "allocated_bytes", "freed_bytes"),
 )
 COLUMNS = ("cell", "line", "code", *NUMBERS, "complete")
 
@@ -49,8 +49,9 @@ def lines(record: Record) -> pd.DataFrame:
     - ``self_ns``: the same without the lines that ran within it, so that a loop's head has only
       what its body has not: on each thread these add up to the time spent in lines;
     - ``cpu_self_ns``: of that, the time of ops and runtime calls; ``device_ns``: GPU time that it
-      launched itself; ``wait_ns``: waited for the GPU; ``allocated_bytes`` (releases not
-      subtracted; recorded with memory);
+      launched itself; ``wait_ns``: waited for the GPU; ``allocated_bytes`` and
+      ``freed_bytes`` (recorded with memory): it added their difference to what is held, and a
+      ``del x`` frees what other lines allocated;
     - ``backward_cpu_ns``, ``backward_device_ns``: time of the backward ops whose forward op ran in
       it, and of what they launched: once more the time of the line that called ``backward()``, and
       of lines that ran within them, of hooks and of functions that have a backward of their own;
@@ -279,6 +280,7 @@ def _counted(trace: Trace, known: CellLines) -> dict[str, Ints]:
         "backward_device_ns": summed(line_of_forward[gpu], gpu_ns),
         "wait_ns": intervals.length_by(line_of_slice[waits], ts[waits], (ts + dur)[waits], size),
         "allocated_bytes": summed(line_of_slice[memory.row], np.maximum(memory.size, 0)),
+        "freed_bytes": summed(line_of_slice[memory.row], np.maximum(-memory.size, 0)),
     }
 
 

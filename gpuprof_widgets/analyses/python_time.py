@@ -33,6 +33,7 @@ from gpuprof_widgets.analyses.reasons import (
 )
 from gpuprof_widgets.analyses.regions import calls_per_traced_step
 from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.analyses.sampled_lines import sampling_error
 from gpuprof_widgets.analyses.waits import (
     REASONS,
     ThreadWaits,
@@ -55,7 +56,7 @@ COLUMNS = (
     *("self_ns", "self_waiting_ns", "self_python_ns"),
     *("total_ns", "total_waiting_ns", "total_python_ns"),
     *REASONS,
-    "exact",
+    *("exact", "self_error_ns", "total_error_ns"),
 )
 
 
@@ -76,7 +77,9 @@ def python_time(record: Record) -> pd.DataFrame:
       known;
     - ``exact``: the waiting is known from recorded frames (``--stack``), or there was none.
       Samples are never exact. Otherwise it is estimated: the waits of ops are given to the
-      built-in functions that run them, and passed on to the callers by their shares of time.
+      built-in functions that run them, and passed on to the callers by their shares of time;
+    - ``self_error_ns``, ``total_error_ns``: of samples of ours (``--python sampled``), how far the
+      times may be off in 95 % of runs (see `sampled_lines`); else 0.
 
     Where frames were recorded the table follows the window; what cProfile counted stays whole
     (``attrs["whole"]`` says why).
@@ -94,11 +97,27 @@ def python_time(record: Record) -> pd.DataFrame:
     known = framed or (len(record.trace) > 0 and not len(waited.table))
     is_sampled = bool(record.metadata.get(SAMPLED))
     exact = known and not is_sampled
-    table = _table(calls, waits, waited.reasons).assign(exact=exact)[list(COLUMNS)]
+    table = _table(calls, waits, waited.reasons)
+    runs = calls.functions["primitive_calls"]
+    table = table.assign(
+        exact=exact,
+        self_error_ns=sampling_error(_pieces_of(record, calls.functions), record),
+        total_error_ns=sampling_error(runs, record),
+    )[list(COLUMNS)]
     table = table.sort_values("self_ns", ascending=False, kind="stable", ignore_index=True)
     if is_sampled:
         table.attrs[SAMPLED] = True
     return table if framed else of_the_whole_run(table, NO_TIMES)
+
+
+def _pieces_of(record: Record, functions: pd.DataFrame) -> Ints:
+    """Return how many stretches the self time of each function has in recorded frames."""
+    trace, function = record.trace, function_of(record.trace, functions)
+    tracks = trace.tracks
+    is_counted = (tracks["kind"] == "python") & tracks["lane"].isin(python_lanes(record))
+    rows = [trace.index.segments(int(track)).row for track in np.flatnonzero(is_counted)]
+    of_piece = function[np.concatenate(rows)] if rows else function[:0]
+    return np.bincount(of_piece[of_piece >= 0], minlength=len(functions))
 
 
 def has_python_alone(record: Record) -> bool:

@@ -22,6 +22,7 @@ from gpuprof_widgets.trace.schema import (
     FRAMEWORK,
     MEGENGINE,
     SAMPLED,
+    SAMPLING,
     TENSORFLOW,
     WINDOW,
     WRITTEN_CATEGORY,
@@ -105,11 +106,16 @@ HOW_TO_RECORD: Mapping[str, Mapping[str, str]] = {
 Recordings of gpuprof, which are made with torch, fall back to the advice for PyTorch.
 """
 
-ASKED_FOR: Mapping[str, tuple[str, str]] = {
-    MEMORY: ("memory", ": they were recorded, and nothing was allocated or released"),
-    WORKERS: ("workers", ": none started in the recorded code"),
+ASKED_FOR: Mapping[str, tuple[str, tuple[object, ...], str]] = {
+    MEMORY: ("memory", (True,), ": they were recorded, and nothing was allocated or released"),
+    WORKERS: ("workers", (True,), ": none started in the recorded code"),
+    CALLS: ("python", ("sampled",), ": samples were asked for, and none was taken"),
+    SAMPLES: (
+        *("python", ("sampled", "both")),
+        ": they were asked for, and none found a line of your code",
+    ),
 }
-"""Our option that records it, and how the sentence ends if the option was given."""
+"""Our option that records it, the values with which it does, and how the sentence ends then."""
 
 OF_TRACE, OF_RANGE = "the trace has", "this range of the trace has"
 """How a sentence begins for a trace, and for a range: the whole trace may have the data."""
@@ -159,12 +165,13 @@ def says_if_empty(
 def recorder_of(record: Record) -> str:
     """Return the program that recorded, or its framework; "" if unknown.
 
-    PyTorch's traces do not name their program; they are never sampled.
+    PyTorch's traces do not name their program; they are never sampled, except by us.
     """
     metadata = record.metadata
     if metadata.get(FRAMEWORK) in (TENSORFLOW, MEGENGINE):
         return str(metadata[FRAMEWORK])
-    of_torch = "" if WRITTEN_CATEGORY in record.trace.args or metadata.get(SAMPLED) else PYTORCH
+    by_others = metadata.get(SAMPLED) and not metadata.get(SAMPLING)
+    of_torch = "" if WRITTEN_CATEGORY in record.trace.args or by_others else PYTORCH
     return str(metadata.get("recorder") or metadata.get("recorded_by") or of_torch)
 
 
@@ -173,8 +180,8 @@ def not_recorded(record: Record, sentence: str) -> str:
     ends, recorder = HOW_TO_RECORD[sentence], recorder_of(record)
     options = record.metadata.get("options")
     if recorder == PYTORCH and isinstance(options, Mapping):
-        option, of_none = ASKED_FOR.get(sentence, ("", ""))
-        if options.get(option):
+        option, values, of_none = ASKED_FOR.get(sentence, ("", (), ""))
+        if options.get(option) in values:
             return sentence + of_none
         recorder = GPUPROF if GPUPROF in ends else PYTORCH
     elif WINDOW in record.metadata:

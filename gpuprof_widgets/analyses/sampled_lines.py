@@ -22,14 +22,12 @@ from gpuprof_widgets.analyses.waits import python_lanes, thread_waits
 from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.pstats import function_place
-from gpuprof_widgets.trace.schema import NONE, SAMPLED_LINES
+from gpuprof_widgets.trace.schema import NONE, SAMPLED_LINES, SAMPLING
 
 Ints = npt.NDArray[np.int64]
 
 TIMES = ("self_ns", "self_waiting_ns", "total_ns", "total_waiting_ns")
 COLUMNS = (*("file", "line", "code", "function"), *TIMES, "self_error_ns", "total_error_ns")
-SAMPLING = "python_samples"
-"""Key in the metadata of records with samples of Python: interval, lines of code, ..."""
 STANDARD_ERRORS = 1.96
 """So many to each side hold 95 % of a normal distribution."""
 
@@ -55,7 +53,9 @@ def sampled_lines(record: Record) -> pd.DataFrame:
     found = stretches(record)
     if not len(found.lines):
         return pd.DataFrame(columns=list(COLUMNS))
-    return found.lines.sort_values("self_ns", ascending=False, kind="stable", ignore_index=True)
+    return found.lines.sort_values(
+        ["self_ns", "total_ns"], ascending=False, kind="stable", ignore_index=True
+    )
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def stretches(record: Record) -> Stretches:
     """Return the lines that samples found, and when."""
     trace = record.trace
     frames = _frames(record)
-    places = [function_place(name) for name in trace.index.names_of(frames["row"])]
+    places = [function_place(name) for name in trace.index.names_of(frames["row"].to_numpy())]
     frames = frames.assign(file=[place[0] for place in places], name=[p[2] for p in places])
     in_line = (frames["line"] > 0).to_numpy()
     number = np.full(len(frames), NONE, np.int64)
@@ -87,22 +87,22 @@ def stretches(record: Record) -> Stretches:
     parent, _ = links.nest(ts, end, track)
     waits = _waits(record)
     pieces = _pieces(ts, end, track)
-    of_piece = np.append(number, NONE)[pieces["at"]]
-    pieces = pieces.assign(group=of_piece)[of_piece >= 0]
+    of_piece = number[pieces["at"]]
+    pieces, of_piece = pieces[of_piece >= 0], of_piece[of_piece >= 0]
     spans = pieces["start_ns"].to_numpy(), pieces["end_ns"].to_numpy()
     outermost = in_line & ~links.below_its_like(parent, number + 1)
     of_outer, outer = number[outermost], (ts[outermost], end[outermost])
     numbers = {
-        "self_ns": group_sums(pieces["group"], spans[1] - spans[0], size),
-        "self_waiting_ns": group_sums(pieces["group"], intervals.overlap(spans, waits), size),
+        "self_ns": group_sums(of_piece, spans[1] - spans[0], size),
+        "self_waiting_ns": group_sums(of_piece, intervals.overlap(spans, waits), size),
         "total_ns": group_sums(of_outer, outer[1] - outer[0], size),
         "total_waiting_ns": group_sums(of_outer, intervals.overlap(outer, waits), size),
-        "self_error_ns": sampling_error(np.bincount(pieces["group"], minlength=size), record),
+        "self_error_ns": sampling_error(np.bincount(of_piece, minlength=size), record),
         "total_error_ns": sampling_error(np.bincount(of_outer, minlength=size), record),
     }
     table = lines.assign(code=_code(record, lines), **numbers)[list(COLUMNS)]
     row = frames["row"].to_numpy()[pieces["at"]]
-    pieces = pieces.assign(row=row)[["group", "start_ns", "end_ns", "row"]]
+    pieces = pieces.assign(group=of_piece, row=row)[["group", "start_ns", "end_ns", "row"]]
     return Stretches(table.reset_index(drop=True), pieces.reset_index(drop=True))
 
 
@@ -112,7 +112,8 @@ def sampling_error(runs: npt.ArrayLike, record: Record) -> Ints:
     0 where the record has no samples of ours.
     """
     interval = int((record.metadata.get(SAMPLING) or {}).get("interval_ns") or 0)
-    return np.rint(STANDARD_ERRORS * interval * np.sqrt(np.asarray(runs))).astype(np.int64)
+    error = STANDARD_ERRORS * interval * np.sqrt(np.asarray(runs))
+    return np.asarray(np.rint(error), np.int64)
 
 
 def _frames(record: Record) -> pd.DataFrame:
@@ -130,7 +131,8 @@ def _frames(record: Record) -> pd.DataFrame:
     number = np.array([len(pairs) for pairs in known])
     row = np.repeat(known.index.to_numpy(), number)
     pairs = np.array([pair for pairs in known for pair in pairs], np.int64)
-    ts = index.uncut[0][row] + pairs[:, 0]
+    length = index.uncut[1][row] - index.uncut[0][row]
+    ts = index.uncut[0][row] + np.minimum(pairs[:, 0], length)
     end = np.append(ts[1:], 0)
     last = np.cumsum(number) - 1
     end[last] = index.uncut[1][known.index.to_numpy()]
@@ -158,7 +160,7 @@ def _on_lanes(trace: Trace, lanes: Ints) -> npt.NDArray[np.bool_]:
 
 
 def _pieces(ts: Ints, end: Ints, track: Ints) -> pd.DataFrame:
-    """Return ``at``, ``start_ns``, ``end_ns``: when each of these was the innermost of its track."""
+    """Return ``at``, ``start_ns``, ``end_ns``: when each was the innermost of its track."""
     parts = []
     for rows in links.rows_by(track).values():
         edges = intervals.distinct(ts[rows], end[rows])

@@ -382,7 +382,9 @@ class Recorder:
             **environment(),
             "wall_ns": self._windows.wall_ns,
             "stop_ns": self._stop_ns,
-            "overhead": overhead(counted(trace, self._seen_calls), self._options),
+            "overhead": overhead(
+                counted(trace, self._seen_calls, framed=self._options.stack), self._options
+            ),
             "interrupted": isinstance(self._error, _INTERRUPTS),
             "error": self._error_text(),
             "notes": self._all_notes(calls),
@@ -414,6 +416,8 @@ class Recorder:
             notes.append(
                 "cProfile did not run: the Python calls are counted from the stack's frames"
             )
+        if self._options.samples_python and self._options.stack:
+            notes.append("Python was not sampled: the stack's frames are exact")
         return list(dict.fromkeys(notes))
 
 

@@ -97,8 +97,11 @@ class TimerSampler:
             return
         if os.getpid() == self._process:
             _libc().timer_delete(timer)
-        if threading.current_thread() is threading.main_thread():
-            # A last signal came as the timer was deleted, and was handled right after that.
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and _signal.getsignal(_number()) is self.handler:  # else it is the user's now
+            # A last signal came as the timer was deleted, and was handled right after that; one
+            # that a mask holds back would end the process later, and is dropped when ignored.
+            _signal.signal(_number(), _signal.SIG_IGN)
             _signal.signal(_number(), _signal.SIG_DFL)
 
 
@@ -106,16 +109,25 @@ def _handler(samples: ThreadSamples, stacks: Stacks) -> Callable[[int, FrameType
     now, add, find = perf_counter_ns, samples.numbers.extend, stacks.number.setdefault
     keep, next_number = stacks.codes.setdefault, stacks.next_number
 
+    is_at_work = False
+
     def sample_stack(number: int, frame: FrameType | None) -> None:
-        moment = now()
-        stack: list[int] = []
-        while frame is not None:
-            code = frame.f_code
-            of_code = id(code)
-            keep(of_code, code)
-            stack += (of_code, frame.f_lasti)
-            frame = frame.f_back
-        add((moment, 0, find(tuple(stack), next_number())))  # at once: a next signal may be here
+        nonlocal is_at_work
+        if is_at_work:  # a next signal, while a deep stack took longer: each would be deeper still
+            return
+        is_at_work = True
+        try:
+            moment = now()
+            stack: list[int] = []
+            while frame is not None:
+                code = frame.f_code
+                of_code = id(code)
+                keep(of_code, code)
+                stack += (of_code, frame.f_lasti)
+                frame = frame.f_back
+            add((moment, 0, find(tuple(stack), next_number())))
+        finally:
+            is_at_work = False
 
     return sample_stack
 

@@ -43,7 +43,7 @@ KEPT = frozenset(
         *("profiler_spans", "record_shapes", "schema_version", "with_flops", "with_modules"),
         *("compilations", "gc"),
         *("duration_s", "export", "memory_segments", "recorded_by", "recorder", "with_stack"),
-        *("sampled", "language", "window_ns"),
+        *("sampled", "python_samples", "language", "window_ns"),
         *("anomaly_mode", "cpu_bf16", "cpu_use", "cpus", "torch_threads"),
     )
 )
@@ -280,6 +280,8 @@ def _metadata(metadata: Mapping[str, Any], names: _Names) -> dict[str, Any]:
     if isinstance(plain.get("lines"), dict):
         cells = [{**cell, "source": ""} for cell in plain["lines"].get("cells", ())]
         plain["lines"] = {**plain["lines"], "cells": cells}
+    if isinstance(plain.get("python_samples"), dict):
+        plain["python_samples"] = {**plain["python_samples"], "code": {}}
     if isinstance(plain.get("compilations"), list):
         plain["compilations"] = [_compilation(entry) for entry in plain["compilations"]]
     if "notes" in plain:

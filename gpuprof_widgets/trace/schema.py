@@ -87,6 +87,9 @@ FRAMEWORK, TENSORFLOW, MEGENGINE = "framework", "TensorFlow", "MegEngine"
 SAMPLED = "sampled"
 """Key in the metadata; true if stacks were sampled, and no calls counted."""
 
+SAMPLING = "python_samples"
+"""Key in the metadata of records with samples of ours: interval, lines of code, ..."""
+
 SAMPLED_LINES = "Sampled lines"
 """Arg of sampled frames of the user's code: pairs of ns since the start of the uncut frame and the
 line in which it was from then on."""

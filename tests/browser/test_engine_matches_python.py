@@ -321,6 +321,7 @@ LINE_VALUES = {
     "backward_device": "backward_device_ns",
     "wait": "wait_ns",
     "allocated": "allocated_bytes",
+    "freed": "freed_bytes",
 }
 """The numbers of a line as the page and as Python call them."""
 

@@ -23,13 +23,13 @@ from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.pstats import BUILT_IN
-from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.schema import NONE, SAMPLING
 
 Ints = npt.NDArray[np.int64]
 
 NO_OP = "(launched by no recorded op)"
 MEASURES = ("device_self", "cpu_self")
-CPROFILE = "cProfile"
+CPROFILE, SAMPLER = "cProfile", "gpuprof's sampler"
 
 _SELF = {"device_self": "GPU self time", "cpu_self": "CPU self time"}
 QUANTITIES = {
@@ -185,7 +185,9 @@ def functions(record: Record) -> Measured:
 
 def python_recorder(record: Record) -> str:
     """Return which tool recorded the Python functions; "" if unknown."""
-    return recorder_of(record) if len(python_lanes(record)) else CPROFILE
+    if not len(python_lanes(record)):
+        return CPROFILE
+    return SAMPLER if record.metadata.get(SAMPLING) else recorder_of(record)
 
 
 def classes(record: Record, *, per_step: bool) -> Measured:

@@ -50,10 +50,10 @@ OUTSIDE_SHARE = 0.1
 """Share of the time of all ops that, outside of the steps, is worth mentioning."""
 
 RECORDED = (
-    *("stack", "cprofile", "memory", "shapes", "lines", "modules", "workers", "sync", "flops"),
+    *("stack", "python", "memory", "shapes", "lines", "modules", "workers", "sync", "flops"),
 )
 """Options that cost time while a cell runs."""
-OFF = (False, "none", "")
+OFF = (False, "none", "off", "")
 
 
 def comparison_findings(runs: Runs) -> list[Finding]:
@@ -323,9 +323,14 @@ def _options_that_differ(runs: Runs) -> list[str]:
 
 
 def _recorded(run: Record) -> dict[str, Any]:
-    """Return the run's options as they took effect: with stacks, cProfile does not run."""
+    """Return the run's options as they took effect: stacks replace calls and samples of Python.
+
+    An older record has ``cprofile``, true or false, in place of ``python``.
+    """
     options = dict(run.metadata.get("options") or {})
-    return options | ({"cprofile": False} if options.get("stack") else {})
+    if "cprofile" in options:
+        options.setdefault("python", "cprofile" if options["cprofile"] else "off")
+    return options | ({"python": "off"} if options.get("stack") else {})
 
 
 def _recorder_findings(runs: Runs) -> list[Finding]:

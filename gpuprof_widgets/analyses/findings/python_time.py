@@ -35,6 +35,7 @@ from gpuprof_widgets.analyses.python_calls import function_labels, is_cell, is_u
 from gpuprof_widgets.analyses.python_time import python_time as python_time_table
 from gpuprof_widgets.analyses.reasons import is_beyond_the_range
 from gpuprof_widgets.analyses.regions import calls_per_traced_step
+from gpuprof_widgets.analyses.sampled_lines import sampled_lines
 from gpuprof_widgets.analyses.waits import is_synchronising, python_lanes, run_lane
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Calls, Record
@@ -64,6 +65,10 @@ SHORT_CALLS = (
 OTHERWISE = (
     "Look in it for loops over elements, which ops on whole tensors can replace, and for work "
     "that is the same every time and can be done once beforehand."
+)
+IN_LINE = (
+    "Look at that line: it may wait for something, or go through elements one by one, which ops on "
+    "whole tensors can replace."
 )
 IN_C = (
     "It is not written in Python: give it less to do, or call it less often; where its result is "
@@ -140,8 +145,8 @@ def python_time(record: Record, *, python_share: float = PYTHON_SHARE) -> list[F
     subject = _subject(record, top)
     text = (
         f"{subject} itself took {most}{words}{apart} "
-        f"({format_ns(cost)}{_in_calls(record, int(top['calls']))}{_called_by(record, top)})."
-        f"{operators}"
+        f"({format_ns(cost)}{_in_calls(record, int(top['calls']))}{_called_by(record, top)})"
+        f"{_mostly_in_line(record, top)}.{operators}"
     )
     title = f"{subject} itself takes long"
     function, remedy = function_labels(top.to_frame().T)[0], _remedy(record, top)
@@ -178,6 +183,8 @@ def _remedy(record: Record, top: pd.Series) -> str:
         return small
     if (advice := advice_on(top)) and record.metadata.get(LANGUAGE) is None:
         return advice
+    if _mostly_in_line(record, top):
+        return IN_LINE
     each = int(top["total_ns"]) / max(int(top["calls"]), 1)
     if each < SHORT_NS and not record.metadata.get(SAMPLED):
         return SHORT_CALLS.format(each=format_ns(each))
@@ -186,6 +193,15 @@ def _remedy(record: Record, top: pd.Series) -> str:
     if top["file"] == BUILT_IN:
         return IN_C
     return OTHERWISE if is_user_code(top.to_frame().T)[0] else IN_A_LIBRARY
+
+
+def _mostly_in_line(record: Record, top: pd.Series) -> str:
+    """Name the line that has most of the function's own time; "" without samples of lines."""
+    table = sampled_lines(record)
+    table = table[(table["file"] == top["file"]) & (table["function"] == top["name"])]
+    if not len(table) or 2 * table["self_ns"].iloc[0] <= table["self_ns"].sum():
+        return ""
+    return f", mostly in line {table['line'].iloc[0]}{statement(table['code'].iloc[0])}"
 
 
 def _in_calls(record: Record, calls: int) -> str:

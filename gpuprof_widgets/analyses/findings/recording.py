@@ -22,7 +22,12 @@ from gpuprof_widgets.analyses.findings.finding import (
 from gpuprof_widgets.analyses.regions import UNRECORDED, iterations, usual_steps
 from gpuprof_widgets.trace.intervals import length
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.schema import MODULE_CATEGORIES, NVTX_RANGE, REGION_CATEGORIES
+from gpuprof_widgets.trace.schema import (
+    MODULE_CATEGORIES,
+    NVTX_RANGE,
+    REGION_CATEGORIES,
+    SAMPLED,
+)
 
 
 def ending(record: Record) -> list[Finding]:
@@ -300,8 +305,24 @@ def overhead(
     )
     without = costly_options(record)
     less = f"less (without {without}), or " if without else ""
-    remedy = f"Record {less}fewer iterations."
+    remedy = f"Record {less}fewer iterations.{_by_cprofile(record, noted, wall - cost)}"
     return [Finding(text, cost, share, remedy=remedy, title="Recording itself takes time")]
+
+
+CPROFILE_SLOWDOWN = 0.2
+"""Share of a run's own time from which on cProfile's cost is told."""
+
+
+def _by_cprofile(record: Record, noted: Mapping[str, Any], own_ns: int) -> str:
+    """Say by how much cProfile slowed the run, where that is 20 % or more; else ""."""
+    calls, each = int(noted.get("calls") or 0), float(noted.get("call_cost_ns") or 0)
+    slowdown = share_of(round(calls * each), own_ns)
+    if slowdown < CPROFILE_SLOWDOWN or record.metadata.get(SAMPLED):
+        return ""
+    return (
+        f" cProfile slowed it by about {format_share(slowdown)} ({format_count(calls, 'call')} at "
+        f"{format_ns(each)} each): `--python sampled` hardly slows it."
+    )
 
 
 def _lengthened(noted: dict[str, Any], cost: float) -> str:

@@ -98,7 +98,8 @@ def _lane(trace: Trace, rows: np.ndarray[Any, Any], title: str, frames: _Frames)
     slices = trace.slices.iloc[rows]
     ts = slices["ts"].to_numpy()
     end = ts + slices["dur"].to_numpy()
-    order = np.lexsort((-end, ts))
+    is_op = (trace.tracks["kind"].to_numpy() != "python")[slices["track"].to_numpy()]
+    order = np.lexsort((is_op, -end, ts))  # a frame that begins and ends with an op called it
     names, categories = slices["name"].to_numpy(object), slices["category"].to_numpy(object)
     frame = [frames.of_slice(str(names[row]), str(categories[row])) for row in order]
     head = {

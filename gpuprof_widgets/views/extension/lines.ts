@@ -277,7 +277,11 @@ const QUANTITIES: (Pick<NumberColumn, "key" | "of" | "label" | "title"> & {unit?
   {of: "wait", key: "wait_ns", label: "GPU wait", title: "Time in which the line stood still until the GPU was done", optional: true},
   {
     of: "allocated", key: "allocated_bytes", label: "Allocated", unit: "bytes",
-    title: "Bytes that the line itself allocated, releases not subtracted", optional: true,
+    title: "Bytes that the line itself allocated, what it freed not subtracted", optional: true,
+  },
+  {
+    of: "freed", key: "freed_bytes", label: "Freed", unit: "bytes",
+    title: "Bytes that were freed while the line itself ran, whichever line allocated them", optional: true,
   },
   {of: "calls", key: "calls", label: "Calls", unit: "count", title: "How often the line began within the range", optional: false},
 ]

@@ -34,7 +34,12 @@ from gpuprof_widgets.views.panels.kernels import (
     roofline_panel,
     sequences_panel,
 )
-from gpuprof_widgets.views.panels.regions import annotations_panel, modules_panel, python_time_panel
+from gpuprof_widgets.views.panels.regions import (
+    annotations_panel,
+    modules_panel,
+    python_time_panel,
+    sampled_lines_panel,
+)
 from gpuprof_widgets.views.panels.transfers import collectives_panel, copies_panel
 from gpuprof_widgets.views.table import MOST_ROWS, Panel, table_of
 from gpuprof_widgets.views.table_renderers import rows_left_out
@@ -54,6 +59,7 @@ PANELS: dict[str, PanelOf] = {
     "collectives": collectives_panel,
     "modules": modules_panel,
     "python_time": python_time_panel,
+    "sampled_lines": sampled_lines_panel,
     "annotations": annotations_panel,
     "roofline": roofline_panel,
     "allocator": allocator_panel,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -12,6 +14,7 @@ from gpuprof_widgets.analyses.python_time import function_of, python_time
 from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.analyses.regions import annotation_slices
 from gpuprof_widgets.analyses.regions import annotations as by_annotation
+from gpuprof_widgets.analyses.sampled_lines import sampled_lines, stretches
 from gpuprof_widgets.analyses.waits import python_lanes
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.pstats import function_kind
@@ -134,6 +137,7 @@ def annotations_panel(record: Record) -> Panel | None:
     )
 
 
+MOST_EVENTS_OF_LINES = 10_000
 MOST_PIECES = 2_000
 """Pieces for a page that does not have all slices: 15 kB of a notebook."""
 FUNCTION_CALLS = Column("calls", "Calls", "count")
@@ -142,11 +146,18 @@ FUNCTION_TIMES: tuple[Column, ...] = (
     Column("share", "Share", "share", "share", "self_ns"),
     Column("total_ns", "Total", "ns"),
 )
+FUNCTION_ERRORS = (
+    Column("self_error_ns", "Self ±", "ns"),
+    Column("total_error_ns", "Total ±", "ns"),
+)
 FUNCTION_WAITS = (
     Column("self_waiting_ns", "Self, waiting for GPU", "ns"),
     Column("total_waiting_ns", "Total, waiting for GPU", "ns"),
     Column("waited_for", "Waited for", "text"),
 )
+
+
+ERROR_NOTE = "off by no more than ± in 95 % of runs"
 
 
 def python_time_panel(record: Record) -> Panel | None:
@@ -167,6 +178,7 @@ def python_time_panel(record: Record) -> Panel | None:
         share=table["self_ns"] / max(int(table["self_ns"].sum()), 1),
     )
     waits = FUNCTION_WAITS if rows["total_waiting_ns"].any() else ()
+    errors = FUNCTION_ERRORS if rows["total_error_ns"].any() else ()
     frames = _frames(record, table)
     return Panel(
         f"{kind[0].upper()}{kind[1:]}s",
@@ -174,6 +186,7 @@ def python_time_panel(record: Record) -> Panel | None:
             Column("label", "Function", "text"),
             *(() if sampled else (FUNCTION_CALLS,)),
             *FUNCTION_TIMES,
+            *errors,
             *waits,
         ),
         rows,
@@ -212,7 +225,48 @@ def _pieces(record: Record, frames: Ints) -> pd.DataFrame | None:
 def _python_note(table: pd.DataFrame, *, sampled: bool) -> str:
     """Return a note on how the times are known."""
     if sampled:
-        return "From samples: times are estimates, and no calls were counted."
+        error = f", {ERROR_NOTE}" if table["total_error_ns"].any() else ""
+        return f"From samples: times are estimates{error}, and no calls were counted."
     if table["total_waiting_ns"].any() and not table["exact"].all():
         return "By cProfile; what waited for the GPU is estimated (with --stack it is exact)."
     return ""
+
+
+LINE_COLUMNS = (
+    Column("place", "Line", "text"),
+    Column("code", "Code", "text"),
+    Column("function", "Function", "text"),
+    *FUNCTION_TIMES,
+    *FUNCTION_ERRORS,
+)
+
+
+def sampled_lines_panel(record: Record) -> Panel | None:
+    """Return a row per line of the user's code that samples found; its events are its self time."""
+    table = sampled_lines(record)
+    if why_empty(table):
+        return None
+    found = stretches(record)
+    ranks = found.lines[["self_ns", "total_ns"]].rank(method="first", ascending=False).min(axis=1)
+    order = np.argsort(ranks.to_numpy(), kind="stable")
+    rows = found.lines.iloc[order].reset_index(drop=True)
+    group = np.empty(len(order), np.int64)
+    group[order] = np.arange(len(order))
+    rows = rows.assign(
+        place=[
+            f"{Path(file).name}:{line}"
+            for file, line in zip(rows["file"], rows["line"], strict=True)
+        ],
+        share=rows["self_ns"] / max(int(rows["self_ns"].sum()), 1),
+    )
+    return Panel(
+        "Sampled lines",
+        (*LINE_COLUMNS, *(FUNCTION_WAITS[:2] if rows["total_waiting_ns"].any() else ())),
+        rows,
+        found.pieces.assign(group=group[found.pieces["group"]]),
+        notes=(
+            f"Times are estimates, {ERROR_NOTE}; libraries count for the line that called them.",
+        ),
+        sort="self_ns",
+        most_events=MOST_EVENTS_OF_LINES,
+    )

@@ -30,8 +30,9 @@ export type LineRow = {
   backward_device: number
   /** waited for the GPU */
   wait: number
-  /** releases are not subtracted */
+  /** in bytes, as `freed`, which is not subtracted */
   allocated: number
+  freed: number
   /** ran more often than is recorded */
   is_cut: boolean
   /** indices of the lines whose further runs count for it */
@@ -48,7 +49,8 @@ export function line_rows(store: Store, window: Window): LineRow[] {
     return []
   }
   const rows = table.lines.map(([cell, line, code]): LineRow => ({
-    cell, line, code, calls: 0, wall: 0, self: 0, cpu_self: 0, device: 0, backward_cpu: 0, backward_device: 0, wait: 0, allocated: 0,
+    cell, line, code, calls: 0, wall: 0, self: 0, cpu_self: 0, device: 0, backward_cpu: 0, backward_device: 0, wait: 0,
+    allocated: 0, freed: 0,
     is_cut: false, others: [],
   }))
   for (const [line, is_cut, others] of table.incomplete) {
@@ -67,6 +69,7 @@ export function line_rows(store: Store, window: Window): LineRow[] {
   for (const row of memory_rows(store)) {
     if (owners.kept[row] == INSIDE) {
       add(owners.line(row), "allocated", Math.max(store.bytes(row), 0))
+      add(owners.line(row), "freed", Math.max(-store.bytes(row), 0))
     }
   }
   return rows

@@ -1,0 +1,1190 @@
+"""`--python sampled`: what the samples say is true, and the cell runs as without them.
+
+No machine is fast or idle enough to rely on: the code measures itself by the clocks, and what it
+measured is compared with what the samples of the same run say.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import gpuprof_widgets
+from gpuprof_widgets.analyses.sampled_lines import sampled_lines
+from gpuprof_widgets.capture import python_samples, stack_samplers
+from gpuprof_widgets.capture.recorder import Recorder
+from gpuprof_widgets.capture.sampled_frames import (
+    ExactSlices,
+    Frame,
+    Sample,
+    slices_of_samples,
+)
+from gpuprof_widgets.capture.stack_samplers import INTERVAL_NS, ThreadSampler, TimerSampler
+from gpuprof_widgets.capture.torch_profiler import TorchRecording
+from gpuprof_widgets.options import Options
+from gpuprof_widgets.profiles import Profile
+from gpuprof_widgets.trace.archive import save
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.readers import load
+from gpuprof_widgets.trace.schema import SAMPLED, SAMPLED_LINES
+from gpuprof_widgets.trace.window import window
+from tests.cells import cells_in, plain, recorded
+from tests.records import assert_same_record
+from tests.traces import annotation, op, trace_of
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="timers need Linux"),
+]
+
+NUMBER = stack_samplers._number()
+SIGMAS = 4
+BIAS = 0.02
+"""What else a share may be off: signals are handled at the next jump or call."""
+
+
+@dataclass
+class Run:
+    """A recording, the variables of its cell, and the samples of each thread that has a track."""
+
+    record: Record
+    names: dict[str, Any]
+    threads: list[list[Sample]]
+
+    @property
+    def of_main(self) -> list[Sample]:
+        return self.threads[0]
+
+    @property
+    def gaps(self) -> list[int]:
+        """The times between the samples of all threads, the longest first."""
+        pairs = (pair for samples in self.threads for pair in pairwise(samples))
+        return sorted((two.at - one.at for one, two in pairs), reverse=True)
+
+    @property
+    def slack_ns(self) -> int:
+        """How much the start or the end of a function may be off: the longest time without one."""
+        return max(INTERVAL_NS, self.gaps[0])
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], Any]]:
+    """Makes modules of the user's, in a folder that Python imports from."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    made: list[str] = []
+
+    def make(name: str, code: str) -> None:
+        (tmp_path / f"{name}.py").write_text(textwrap.dedent(code).lstrip())
+        made.append(name)
+
+    yield make
+    for name in made:
+        sys.modules.pop(name, None)
+
+
+def run(body: str, **options: Any) -> Run:
+    """Record a cell with samples."""
+    threads: list[list[Sample]] = []
+
+    def noted(samples: list[Sample], track: int, exact: Any, run: Any) -> Any:
+        threads.insert(len(threads) if run is None else 0, samples)
+        return slices_of_samples(samples, track, exact, run)
+
+    names: dict[str, Any] = {"__name__": "__main__", "gpuprof_widgets": gpuprof_widgets}
+    chosen = {"python": "sampled", "lines": False, **options}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(python_samples, "slices_of_samples", noted)
+        outcome, record = recorded(textwrap.dedent(body), names, **chosen)
+    assert outcome.error == ""
+    return Run(record, names, threads)
+
+
+def frames(record: Record) -> Any:
+    """The sampled frames, with ``function`` and ``lane``."""
+    trace = record.trace
+    python = np.flatnonzero(trace.tracks["kind"] == "python")
+    table = trace.slices[trace.slices["track"].isin(python)]
+    lane = trace.tracks["lane"].to_numpy()[table["track"]]
+    function = [str(name).rpartition(": ")[2] for name in table["name"]]
+    return table.assign(function=function, lane=lane)
+
+
+def spent(record: Record, function: str) -> int:
+    """The time in a function that does not call itself."""
+    table = frames(record)
+    return int(table.loc[table["function"] == function, "dur"].sum())
+
+
+def lanes_with(record: Record, function: str) -> set[int]:
+    table = frames(record)
+    return set(table.loc[table["function"] == function, "lane"])
+
+
+def region(trace: Trace) -> Any:
+    """The region of the run."""
+    (row,) = np.flatnonzero(
+        (trace.slices["category"] == "user_annotation") & (trace.slices["name"] == "Cell [7]")
+    )
+    return trace.slices.iloc[row]
+
+
+def run_lane(record: Record) -> int:
+    return int(record.trace.tracks["lane"][region(record.trace)["track"]])
+
+
+BUSY = """
+import time
+def spin(seconds):
+    ended = time.perf_counter() + seconds
+    while time.perf_counter() < ended:
+        pass
+"""
+
+
+# The truth
+
+
+ALTERNATING = """
+import time
+clock = time.perf_counter_ns
+
+def work():
+    total = 0
+    for number in range(300):
+        total += number
+    return total
+
+def alternate(x, duration):
+    began = clock()
+    ended, spent = began + duration, 0
+    while (now := clock()) < ended:
+        work()
+        spent += clock() - now
+        x.add(1)
+    return spent, clock() - began
+"""
+
+
+@pytest.fixture(scope="module")
+def alternating(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Python between short ops, each of which lets go of Python's lock."""
+    folder = tmp_path_factory.mktemp("alternating")
+    (folder / "alternating.py").write_text(ALTERNATING.lstrip())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        done = run("""
+            import torch, alternating
+            in_work, whole = alternating.alternate(torch.rand(2000), 700_000_000)
+        """)
+    sys.modules.pop("alternating", None)
+    return done
+
+
+def test_python_between_short_ops_has_the_share_that_the_clocks_say(alternating: Run) -> None:
+    """A thread that reads stacks finds it in no sample: it runs only where an op lets it."""
+    expected = alternating.names["in_work"] / alternating.names["whole"]
+    found = spent(alternating.record, "work") / spent(alternating.record, "alternate")
+    weights = np.array(alternating.gaps, dtype=float)
+    error = sqrt(expected * (1 - expected) * float(np.square(weights).sum())) / weights.sum()
+    assert 0.05 < expected < 0.95
+    assert abs(found - expected) <= SIGMAS * error + BIAS
+    noted = alternating.record.metadata["python_samples"]
+    assert noted["by_signal"] is True
+    assert noted["interval_ns"] == INTERVAL_NS
+    assert noted["samples"] == len(alternating.of_main)
+    assert alternating.record.metadata[SAMPLED] is True
+
+
+def test_a_time_as_long_as_the_clocks_say_has_an_error_that_is_told(alternating: Run) -> None:
+    table = sampled_lines(alternating.record)
+    assert set(table.loc[table["code"] == "total += number", "function"]) == {"work"}
+    table = table[table["file"] == "alternating.py"].set_index("line")
+    assert (table["code"][14], table["code"][16]) == ("work()", "x.add(1)")
+    in_work = table.loc[table["function"] == "work", "self_ns"].sum()
+    assert in_work == spent(alternating.record, "work")
+    assert table["total_ns"][14] == in_work + table["self_ns"][14]
+    assert (table["total_error_ns"] > 0).all()
+
+
+def test_the_self_times_add_up_to_the_run(alternating: Run) -> None:
+    """No gap and no crossing, except where a sample found nothing of the user's."""
+    trace, table = alternating.record.trace, frames(alternating.record)
+    parents = table.loc[table["parent"][table["parent"] >= 0].tolist()]
+    children = table[table["parent"] >= 0]
+    ends, ends_of_parents = children["ts"] + children["dur"], parents["ts"] + parents["dur"]
+    assert (children["ts"].to_numpy() >= parents["ts"].to_numpy()).all()
+    assert (ends.to_numpy() <= ends_of_parents.to_numpy()).all()
+    below = children.groupby("parent")["dur"].sum().reindex(table.index, fill_value=0)
+    own = table["dur"] - below
+    samples = alternating.of_main
+    without = sum(
+        after.at - before.at
+        for before, one, after in zip(samples, samples[1:], samples[2:], strict=False)
+        if not one.stack
+    )
+    assert (own >= 0).all()
+    assert 0 <= region(trace)["dur"] - int(own.sum()) <= without + 1  # it begins inside
+    assert set(table["lane"]) == {run_lane(alternating.record)}
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.5001, 1.0])
+def test_the_lines_of_two_halves_add_up_to_the_whole(alternating: Run, share: float) -> None:
+    record = alternating.record
+    cut = int(record.trace.start_ns + share * record.trace.span_ns)
+    halves = [window(record, record.trace.start_ns, cut), window(record, cut, record.trace.end_ns)]
+    place = ["file", "line", "function", "code"]
+    columns = ["self_ns", "total_ns"]
+    whole = sampled_lines(record).set_index(place)[columns].sort_index()
+    parts: Any = sum(
+        sampled_lines(half).set_index(place)[columns].reindex(whole.index, fill_value=0)
+        for half in halves
+        if len(sampled_lines(half))
+    )
+    assert (parts == whole).all(axis=None)
+
+
+def test_a_saved_profile_has_the_same_lines(alternating: Run, tmp_path: Path) -> None:
+    save(alternating.record, tmp_path / "run.gpuprof")
+    loaded = load(tmp_path / "run.gpuprof")
+    assert_same_record(loaded, alternating.record)
+    assert sampled_lines(loaded).equals(sampled_lines(alternating.record))
+    again = Profile.load(tmp_path / "run.gpuprof").sampled_lines()
+    assert again["self_ns"].tolist() == sampled_lines(alternating.record)["self_ns"].tolist()
+
+
+def test_sleeps_last_as_long_as_the_clocks_say(modules: Callable[[str, str], Any]) -> None:
+    modules(
+        "napping",
+        """
+        import time
+        def short():
+            time.sleep(0.05)
+        def long():
+            time.sleep(0.15)
+        def measured(function):
+            began = time.perf_counter_ns()
+            function()
+            return time.perf_counter_ns() - began
+        """,
+    )
+    done = run("""
+        import napping
+        took = [napping.measured(one) for one in (napping.short, napping.long)]
+    """)
+    lines = sampled_lines(done.record).set_index(["file", "line"])
+    for function, line, code, took in (
+        ("short", 3, "time.sleep(0.05)", done.names["took"][0]),
+        ("long", 5, "time.sleep(0.15)", done.names["took"][1]),
+    ):
+        row = lines.loc["napping.py", line]
+        assert (row["code"], row["function"]) == (code, function)
+        assert abs(spent(done.record, function) - took) <= 2 * done.slack_ns
+        assert row["self_ns"] == row["total_ns"] == spent(done.record, function)
+
+
+def test_a_call_that_lets_no_signal_in_is_the_time_of_its_line(
+    modules: Callable[[str, str], Any], one_thread: None
+) -> None:
+    """Its samples all come as one, right after it."""
+    modules(
+        "blocking",
+        """
+        import time
+        def around(multiply, x):
+            ended = time.perf_counter() + 0.02
+            while time.perf_counter() < ended:
+                pass
+            y = multiply(x, x)
+            ended = time.perf_counter() + 0.02
+            while time.perf_counter() < ended:
+                pass
+            return y
+        """,
+    )
+    done = run("""
+        import torch, blocking
+        x = torch.rand(2000, 2000)
+        y = blocking.around(torch.mm, x)
+    """)
+    slices = done.record.trace.slices
+    (took,) = slices.loc[slices["name"] == "aten::mm", "dur"]
+    lines = sampled_lines(done.record).set_index(["file", "line"])
+    in_line = lines["self_ns"]["blocking.py", 6]
+    assert took > 5 * INTERVAL_NS
+    assert done.gaps[0] >= took
+    assert abs(in_line - took) <= 2 * max(done.gaps[1], INTERVAL_NS) + INTERVAL_NS
+
+
+RUN = annotation("the run", ts=0, dur=100_000_000)
+MS = 1_000_000
+ONE, OTHER = (Frame("a.py(1): one", 2),), (Frame("a.py(5): other", 6),)
+
+
+def bounds(*rows: Any, at: Any, looks: Any = None, of_run: bool = True) -> list[int]:
+    """Where each of the functions ends that samples at these moments find in turn."""
+    trace = trace_of(RUN, *rows).trace
+    exact = ExactSlices(trace, int(trace.tracks["lane"].iloc[0]))
+    samples = [
+        Sample(int(moment), look, (ONE, OTHER)[number % 2])
+        for number, (moment, look) in enumerate(zip(at, looks or [0] * len(at), strict=True))
+    ]
+    found = slices_of_samples(samples, 1, exact, (0, 100 * MS) if of_run else None)
+    assert [one.name for one in found] == [sample.stack[0].name for sample in samples]
+    assert [one.args[SAMPLED_LINES][0][0] for one in found] == [0] * len(found)
+    return [one.ts + one.dur for one in found]
+
+
+@pytest.mark.parametrize(
+    ("rows", "change"),
+    [
+        ([], 3 * MS),
+        ([op("inside of both", ts=1 * MS, dur=8 * MS)], 3 * MS),
+        ([op("between both", ts=int(2.5 * MS), dur=MS)], 3 * MS),
+        ([op("at the first", ts=MS, dur=int(2.5 * MS))], int(3.5 * MS)),
+        ([op("at the first, short", ts=MS, dur=int(1.2 * MS))], 3 * MS),
+        ([op("at the second", ts=int(2.5 * MS), dur=9 * MS)], int(2.5 * MS)),
+        ([op("at the second, short", ts=int(3.5 * MS), dur=9 * MS)], 3 * MS),
+        (
+            [op("around", ts=MS, dur=9 * MS), op("in it", ts=int(1.5 * MS), dur=2 * MS)],
+            int(3.5 * MS),
+        ),
+        (
+            [op("one", ts=MS, dur=int(1.5 * MS)), op("next", ts=int(2.7 * MS), dur=9 * MS)],
+            int(2.7 * MS),
+        ),
+        (
+            [op("one", ts=MS, dur=int(2.5 * MS)), op("next", ts=int(3.5 * MS), dur=9 * MS)],
+            int(3.5 * MS),
+        ),
+    ],
+    ids=lambda value: "+".join(row.name for row in value) if isinstance(value, list) else "",
+)
+def test_a_change_is_not_inside_of_an_op_that_ran_at_one_sample_alone(
+    rows: list[Any], change: int
+) -> None:
+    assert bounds(*rows, at=(2 * MS, 4 * MS)) == [change, 100 * MS]
+
+
+def test_the_time_without_samples_is_that_of_the_call_that_kept_them_away() -> None:
+    assert bounds(at=(2 * MS, 60 * MS, 62 * MS)) == [3 * MS, 61 * MS, 100 * MS]
+
+
+def test_a_thread_has_a_gap_where_it_did_not_exist() -> None:
+    ends = bounds(at=(2 * MS, 4 * MS, 20 * MS), looks=(0, 1, 9), of_run=False)
+    assert ends == [3 * MS, 5 * MS, 21 * MS]
+
+
+def test_changes_are_within_the_two_samples_whatever_the_ops() -> None:
+    random = np.random.default_rng(1)
+    for _ in range(200):
+        at = np.unique(random.integers(0, 100 * MS, 6))
+        starts = np.sort(random.choice(100 * MS, 12, replace=False))
+        long = np.diff(np.append(starts, 100 * MS))
+        rows = [
+            op("x", ts=int(start), dur=int(random.integers(1, most + 1)))
+            for start, most in zip(starts, long, strict=True)
+        ]
+        ends = bounds(*rows, at=at.tolist())
+        assert all(one <= end <= two for one, end, two in zip(at, ends, at[1:], strict=False))
+        for one, end, two in zip(at, ends, at[1:], strict=False):
+            for row in rows:
+                if row.ts < end < row.ts + row.dur:
+                    at_one, at_two = (row.ts <= moment < row.ts + row.dur for moment in (one, two))
+                    assert at_one == at_two
+
+
+def test_each_run_of_a_line_has_calls_of_its_own(modules: Callable[[str, str], Any]) -> None:
+    modules("spinning", f"{BUSY}\ndef one():\n    spin(0.005)\ndef other():\n    spin(0.003)\n")
+    done = run(
+        """
+        from spinning import one, other
+        for turn in range(10):
+            one()
+            other()
+        """,
+        lines=True,
+    )
+    slices, table = done.record.trace.slices, frames(done.record)
+    for function, code in (("one", "one()"), ("other", "other()")):
+        lines = slices[slices["name"].astype(str).str.endswith(f": {code}")]
+        called = table[table["function"] == function]
+        assert len(called) == len(lines) == 10
+        ends = (called["ts"] + called["dur"]).to_numpy(), (lines["ts"] + lines["dur"]).to_numpy()
+        assert (called["ts"].to_numpy() >= lines["ts"].to_numpy() - done.slack_ns).all()
+        assert (ends[0] <= ends[1] + done.slack_ns).all()
+        assert (called["dur"].to_numpy() <= lines["dur"].to_numpy() + 2 * done.slack_ns).all()
+
+
+# The user's cell comes first
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty times as many samples, so that they come at every place of a short cell."""
+    monkeypatch.setattr(stack_samplers, "INTERVAL_NS", INTERVAL_NS // 20)
+
+
+CELLS = cells_in("tricky_cells.txt") | cells_in("loops_and_functions.txt")
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_cell_behaves_as_without_samples(cell: str, often: None) -> None:
+    expected = plain(CELLS[cell])
+    outcome, _ = recorded(CELLS[cell], python="sampled")
+    assert outcome == expected
+
+
+PATIENT = {
+    "an interrupt during a sleep": """
+        import os, signal, threading, time
+        def nap():
+            time.sleep(30)
+        threading.Timer(0.03, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+        nap()
+    """,
+    "an interrupt of a loop that is caught": """
+        import os, signal, threading
+        threading.Timer(0.03, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            while True:
+                pass
+        except KeyboardInterrupt:
+            caught = True
+    """,
+    "an alarm of its own": """
+        import signal, time
+        rung = []
+        before = signal.signal(signal.SIGALRM, lambda number, frame: rung.append(number))
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        began = time.monotonic()
+        time.sleep(0.05)
+        slept = time.monotonic() - began >= 0.05
+        while not rung:
+            time.sleep(0.01)
+        del began
+        signal.signal(signal.SIGALRM, before)
+    """,
+    "an alarm that raises": """
+        import signal, time
+        def ring(number, frame):
+            raise TimeoutError("rung")
+        before = signal.signal(signal.SIGALRM, ring)
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        try:
+            time.sleep(30)
+        except TimeoutError as error:
+            told = str(error)
+        signal.signal(signal.SIGALRM, before)
+    """,
+    "a timer of its own": """
+        import signal
+        rung = []
+        before = signal.signal(signal.SIGPROF, lambda number, frame: rung.append(number))
+        signal.setitimer(signal.ITIMER_PROF, 0.005, 0.005)
+        while len(rung) < 5:
+            pass
+        after = signal.setitimer(signal.ITIMER_PROF, 0)[1]
+        signal.signal(signal.SIGPROF, before)
+        del rung
+    """,
+    "select and poll": """
+        import os, select, time
+        read, write = os.pipe()
+        began = time.monotonic()
+        nothing = select.select([read], [], [], 0.03)
+        poll = select.poll()
+        poll.register(read)
+        none = poll.poll(30)
+        waited = time.monotonic() - began >= 0.06
+        os.write(write, b"x")
+        ready = select.select([read], [], [], 0.03)[0] == [read]
+        os.close(read); os.close(write)
+        del read, write, poll, began
+    """,
+    "a pipe": """
+        import os, threading
+        read, write = os.pipe()
+        threading.Timer(0.03, os.write, (write, b"told")).start()
+        told = os.read(read, 9)
+        os.close(read); os.close(write)
+        del read, write
+    """,
+    "sockets": """
+        import socket, threading
+        one, other = socket.socketpair()
+        one.settimeout(0.03)
+        try:
+            one.recv(1)
+        except TimeoutError as error:
+            late = str(error)
+        one.settimeout(None)
+        threading.Timer(0.03, other.sendall, (b"told",)).start()
+        told = one.recv(9)
+        one.close(); other.close()
+        del one, other
+    """,
+    "locks and queues": """
+        import queue, threading, time
+        began = time.monotonic()
+        got = threading.Lock().acquire(timeout=0.02), threading.Event().wait(0.03)
+        try:
+            queue.Queue().get(timeout=0.03)
+        except queue.Empty:
+            empty = True
+        waited = time.monotonic() - began >= 0.06
+        del began
+    """,
+    "signals that are waited for": """
+        import os, signal, threading
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+        threading.Timer(0.03, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+        came = signal.sigwaitinfo([signal.SIGUSR1]).si_signo
+        mask = signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    """,
+    "another program": """
+        import subprocess
+        done = subprocess.run(["sh", "-c", "sleep 0.05; echo done; exit 3"], capture_output=True)
+        shown = done.stdout, done.stderr, done.returncode
+        try:
+            subprocess.run(["sleep", "30"], timeout=0.03)
+        except subprocess.TimeoutExpired as error:
+            late = error.cmd
+        import os
+        status = os.system("sleep 0.02; exit 2")
+    """,
+    "its threads": """
+        import threading, time
+        counted = threading.active_count(), sorted(one.name for one in threading.enumerate())
+        thread = threading.Thread(target=time.sleep, args=(0.02,), name="one")
+        thread.start()
+        more = threading.active_count()
+        thread.join()
+        del thread
+    """,
+    "recursion near the limit": """
+        import time
+        def deepest(depth=0):
+            try:
+                return deepest(depth + 1)
+            except RecursionError:
+                return depth
+        def deep(left):
+            if left:
+                return deep(left - 1) + 1
+            ended = time.perf_counter() + 0.01
+            while time.perf_counter() < ended:
+                pass
+            return 0
+        most = deepest() - 30
+        reached = deep(most) == most > 100
+        del most
+    """,
+    "generators": """
+        import time
+        def counting(ended):
+            number = 0
+            try:
+                while time.perf_counter() < ended:
+                    number += 1
+                    yield number
+            finally:
+                print("closed")
+        ended = time.perf_counter() + 0.03
+        increasing = all(one == two for one, two in enumerate(counting(ended), 1))
+        del ended
+    """,
+    "tasks that take turns": """
+        import asyncio
+        turns = []
+        async def take(name, number):
+            for turn in range(number):
+                await asyncio.sleep(0.005)
+                sum(range(20_000))
+            turns.append(name)
+            return name
+        both = await asyncio.gather(take("a", 3), take("b", 3))
+        ran = await asyncio.to_thread(sum, range(100_000))
+        turns.sort()
+    """,
+    "a task that runs into a timeout": """
+        import asyncio
+        try:
+            async with asyncio.timeout(0.02):
+                await asyncio.sleep(60)
+        except TimeoutError:
+            late = True
+        process = await asyncio.create_subprocess_exec("sh", "-c", "sleep 0.02; exit 4")
+        status = await process.wait()
+        del process
+    """,
+    "an error within a long loop": """
+        import time
+        def failing(ended):
+            while time.perf_counter() < ended:
+                pass
+            return [1,
+                    2][3]
+
+        failing(time.perf_counter() + 0.03)
+    """,
+    "a signal beside ours": """
+        import signal, time
+        number = signal.SIGRTMIN + 5
+        rung = []
+        before = signal.signal(number, lambda *_: rung.append(1))
+        time.sleep(0.02)
+        signal.raise_signal(number)
+        signal.signal(number, before)
+    """,
+}
+
+
+@pytest.mark.parametrize("lines", [True, False], ids=["lines", "no lines"])
+@pytest.mark.parametrize("cell", PATIENT)
+def test_a_cell_that_takes_its_time_does_as_well(cell: str, lines: bool, often: None) -> None:
+    body = textwrap.dedent(PATIENT[cell]).strip()
+    expected = plain(body)
+    outcome, record = recorded(body, python="sampled", lines=lines)
+    assert outcome == expected
+    assert record.metadata["python_samples"]["samples"] >= 2
+
+
+def test_a_traceback_of_a_block_has_none_of_our_frames(often: None) -> None:
+    def failing() -> None:
+        with gpuprof_widgets.profile(quiet=True, python="sampled") as profile:
+            kept.append(profile)
+            spin_for(0.02)
+            raise ZeroDivisionError("division by zero")
+
+    kept: list[Profile] = []
+    with pytest.raises(ZeroDivisionError) as caught:
+        failing()
+    assert [entry.name for entry in caught.traceback][1:] == ["failing"]
+    assert kept[0].metadata["error"] == "ZeroDivisionError: division by zero"
+    assert kept[0].metadata["python_samples"]["samples"] >= 2
+
+
+# Nothing is left behind
+
+
+def timers() -> str:
+    file = Path("/proc/self/timers")
+    return file.read_text() if file.exists() else ""
+
+
+def threads_of_system() -> set[str]:
+    return {task.name for task in Path("/proc/self/task").iterdir()}
+
+
+@pytest.fixture
+def nothing_left() -> Iterator[None]:
+    """Of a recording inside; a thread of the system ends some moments after Python's part of it."""
+    recorded("import torch\ntorch.ones(3).sum()", python="sampled")  # libraries start their threads
+    before, switching = threads_of_system(), sys.getswitchinterval()
+    count, running = threading.active_count(), len(sys._current_frames())
+    yield
+    ended = time.monotonic() + 30
+    while threads_of_system() - before and time.monotonic() < ended:
+        time.sleep(0.001)
+    assert threads_of_system() <= before
+    assert signal.getsignal(NUMBER) is signal.SIG_DFL
+    assert NUMBER not in signal.sigpending()
+    assert timers() == ""
+    assert sys.getswitchinterval() == switching
+    assert (threading.active_count(), len(sys._current_frames())) == (count, running)
+
+
+@pytest.mark.parametrize("end", ["", "1 / 0", "raise KeyboardInterrupt", "raise SystemExit(3)"])
+@pytest.mark.parametrize("kind", ["sampled", "both"])
+@pytest.mark.usefixtures("nothing_left")
+def test_nothing_is_left_after_a_recording(end: str, kind: str) -> None:
+    seen: list[Any] = []
+    names = {"look": lambda: seen.append((signal.getsignal(NUMBER), timers()))}
+    recorded(f"{BUSY}\nspin(0.02)\nlook()\n{end}", names, python=kind)
+    ((handler, of_system),) = seen
+    assert callable(handler)
+    assert of_system or not Path("/proc/self/timers").exists()
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_nothing_is_left_where_torch_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("no torch today")
+
+    monkeypatch.setattr(TorchRecording, "start", fail)
+    recorder = Recorder(Options(python="sampled"), label="the run")
+    with recorder:
+        torch.ones(3)
+    with pytest.raises(gpuprof_widgets.GpuprofError, match="no torch today"):
+        recorder.record()
+
+
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.parametrize("sampler", [TimerSampler, ThreadSampler])
+def test_a_sampler_that_cannot_start_costs_the_samples_alone(
+    sampler: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(sampler, "start", fail)
+    outcome, record = recorded(f"{BUSY}\nspin(0.02)", python="sampled")
+    assert outcome.error == ""
+    assert len(frames(record)) == 0
+    assert SAMPLED not in record.metadata
+    (note,) = [note for note in record.metadata["notes"] if "samples" in note]
+    assert note.startswith("no samples of Python: it could not start: RuntimeError: can't start")
+    assert "no samples of Python" in sampled_lines(record).attrs["lacks"]
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_windows_leave_nothing_either() -> None:
+    body = f"""{BUSY}
+for step in gpuprof_widgets.steps(range(9), wait=1, warmup=1, active=1, repeat=2):
+    spin(0.01)
+"""
+    run(body)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_number_that_the_program_uses_is_left_to_it() -> None:
+    """Then a thread samples, as elsewhere."""
+    rung: list[int] = []
+    handler: Any = lambda number, frame: rung.append(number)  # noqa: E731
+    signal.signal(NUMBER, handler)
+    try:
+        done = run(f"{BUSY}\nspin(0.05)")
+        assert signal.getsignal(NUMBER) is handler
+    finally:
+        signal.signal(NUMBER, signal.SIG_DFL)
+    assert rung == []
+    assert done.record.metadata["python_samples"]["by_signal"] is False
+
+
+def test_a_handler_that_the_cell_sets_stays() -> None:
+    done = run(f"""{BUSY}
+import signal
+def mine(number, frame): pass
+signal.signal({NUMBER}, mine)
+spin(0.01)
+""")
+    assert signal.getsignal(NUMBER) is done.names["mine"]
+    signal.signal(NUMBER, signal.SIG_DFL)
+
+
+BLOCKED = f"""
+import signal, time
+from gpuprof_widgets.capture.stack_samplers import Stacks, TimerSampler
+{BUSY}
+sampler = TimerSampler(Stacks())
+assert sampler.start()
+before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+while {NUMBER} not in signal.sigpending():
+    spin(0.002)
+sampler.stop()
+print({NUMBER} in signal.sigpending())
+signal.pthread_sigmask(signal.SIG_SETMASK, before)
+print("alive")
+"""
+
+
+def test_a_last_signal_that_waits_behind_a_mask_is_dropped() -> None:
+    """By default it would end the process, once the mask is gone."""
+    done = subprocess.run([sys.executable, "-c", BLOCKED], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "False\nalive\n"), done.stderr
+
+
+# Threads, processes and tasks
+
+
+AT_WORK = """
+import time
+def grind():
+    ended = time.thread_time() + 0.1
+    while time.thread_time() < ended:
+        pass
+def stroll():
+    ended = time.thread_time() + 0.1
+    while time.thread_time() < ended:
+        pass
+"""
+
+
+def test_a_thread_of_the_cell_has_a_track_with_its_functions() -> None:
+    done = run(f"""{AT_WORK}
+import threading
+thread = threading.Thread(target=grind)
+thread.start()
+thread.join()
+number = str(thread.native_id)
+del thread
+""")
+    record, tracks = done.record, done.record.trace.tracks
+    (lane,) = lanes_with(record, "grind")
+    assert lane != run_lane(record)
+    (track,) = tracks[(tracks["lane"] == lane) & (tracks["kind"] == "python")].to_dict("records")
+    assert track["thread"] == done.names["number"]
+    assert "grind" not in set(sampled_lines(record)["function"])
+    joined = frames(record).loc[lambda table: table["function"] == "join", "lane"]
+    assert set(joined) == {run_lane(record)}
+
+
+def test_a_thread_that_runs_ops_has_its_frames_beside_these() -> None:
+    done = run("""
+        import threading, time, torch
+        def grind():
+            ended = time.thread_time() + 0.1
+            while time.thread_time() < ended:
+                torch.ones(3).sin()
+        torch.ones(3).sin()
+        thread = threading.Thread(target=grind)
+        thread.start()
+        thread.join()
+        del thread
+    """)
+    tracks = done.record.trace.tracks
+    (lane,) = lanes_with(done.record, "grind")
+    assert tracks.loc[tracks["lane"] == lane, "kind"].tolist()[-1] == "python"
+    assert tracks["lane"].tolist() == sorted(tracks["lane"])
+
+
+def test_so_has_a_pool_but_no_thread_that_waits() -> None:
+    idle, at_work, leave = (threading.Event() for _ in range(3))
+    waiting = threading.Thread(target=idle.wait)
+    waiting.start()
+    pool_before: list[Any] = []
+
+    def begin() -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        pool_before.append(ThreadPoolExecutor(1))
+        pool_before[0].submit(at_work.set).result()
+
+    begin()
+    names = {"__name__": "__main__", "before": pool_before[0]}
+    body = f"""{AT_WORK}
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(2) as pool:
+    both = [pool.submit(grind), pool.submit(grind)]
+    kept = before.submit(stroll)
+    done = [one.result() for one in [*both, kept]]
+del both, kept, pool
+"""
+    outcome, record = recorded(body, names, python="sampled", lines=False)
+    idle.set()
+    leave.set()
+    waiting.join()
+    pool_before.pop().shutdown()
+    assert outcome.error == ""
+    of_pool, of_before = lanes_with(record, "grind"), lanes_with(record, "stroll")
+    assert len(of_pool) in (1, 2)
+    assert len(of_before) == 1
+    lanes = set(frames(record)["lane"])
+    assert lanes == {run_lane(record)} | of_pool | of_before
+
+
+def test_a_fork_runs_on_and_its_parent_is_recorded() -> None:
+    done = run(f"""{BUSY}
+import os, warnings
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    child = os.fork()
+if child == 0:
+    spin(0.02)
+    os._exit(7)
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+def behind():
+    began = time.perf_counter_ns()
+    spin(0.03)
+    return time.perf_counter_ns() - began
+took = behind()
+""")
+    assert done.names["status"] == 7
+    assert abs(spent(done.record, "behind") - done.names["took"]) <= 2 * done.slack_ns
+    assert done.record.metadata["python_samples"]["by_signal"] is True
+
+
+def test_processes_of_a_pool_work(modules: Callable[[str, str], Any]) -> None:
+    modules(
+        "pooled",
+        """
+        import time
+        def square(number):
+            ended = time.perf_counter() + 0.004
+            while time.perf_counter() < ended:
+                pass
+            return number * number
+        """,
+    )
+    done = run("""
+        import multiprocessing, pooled, warnings
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            with multiprocessing.get_context("fork").Pool(2) as pool:
+                squares = pool.map(pooled.square, range(8))
+            pool.join()
+        del pool
+    """)
+    assert done.names["squares"] == [number**2 for number in range(8)]
+    assert lanes_with(done.record, "square") == set()
+
+
+def test_the_workers_of_a_data_loader_work() -> None:
+    done = run("""
+        from torch.utils.data import DataLoader
+        from tests.loaders import Decoded
+        batches = [batch[:, 0].tolist() for batch in DataLoader(Decoded(8), 2, num_workers=2)]
+    """)
+    assert done.names["batches"] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert run_lane(done.record) in lanes_with(done.record, "_try_get_data")
+
+
+def test_tasks_that_take_turns_each_have_their_functions() -> None:
+    done = run("""
+        import asyncio, time
+        def spin(seconds):
+            began = time.perf_counter_ns()
+            while time.perf_counter_ns() < began + seconds * 1e9:
+                pass
+            return time.perf_counter_ns() - began
+        async def one():
+            took = 0
+            for turn in range(10):
+                took += spin(0.008)
+                await asyncio.sleep(0)
+            return took
+        async def other():
+            took = 0
+            for turn in range(10):
+                took += spin(0.004)
+                await asyncio.sleep(0)
+            return took
+        took = await asyncio.gather(one(), other())
+    """)
+    table = frames(done.record)
+    assert set(table["lane"]) == {run_lane(done.record)}
+    for function, took in zip(("one", "other"), done.names["took"], strict=True):
+        found = spent(done.record, function)
+        runs = int((table["function"] == function).sum())
+        assert runs >= 1
+        assert abs(found - took) <= SIGMAS * done.slack_ns * sqrt(2 * 10)
+
+
+# Windows, and other options
+
+
+def test_a_bounded_loop_has_the_samples_of_its_steps_alone() -> None:
+    done = run(
+        f"""{BUSY}
+import torch
+def before():
+    spin(0.03)
+def within(x):
+    spin(0.01)
+    (x * 2).sum().backward()
+before()
+x = torch.rand(9, requires_grad=True)
+for step in range(12):
+    within(x)
+""",
+        steps=3,
+        warmup=1,
+    )
+    record = done.record
+    assert [one["first_step"] for one in record.metadata["steps"]["windows"]] == [1]
+    assert done.names["step"] == 3
+    assert lanes_with(record, "before") == set()
+    assert 0 < spent(record, "within") <= record.trace.span_ns
+    assert "within" in set(sampled_lines(record)["function"])
+
+
+def test_windows_are_one_after_the_other() -> None:
+    done = run(f"""{BUSY}
+took = dict()
+def within(step):
+    began = time.perf_counter_ns()
+    spin(0.02)
+    took[step] = time.perf_counter_ns() - began
+for step in gpuprof_widgets.steps(range(9), wait=1, warmup=1, active=2, repeat=2):
+    within(step)
+""")
+    record = done.record
+    windows = record.metadata["steps"]["windows"]
+    assert len(windows) == 2
+    table = frames(record)
+    table = table[table["function"] == "within"]
+    for one in windows:
+        inside = table[(table["ts"] >= one["start_ns"])]
+        inside = inside[inside["ts"] < one["start_ns"] + one["dur_ns"]]
+        took = sum(done.names["took"][one["first_step"] + number] for number in range(2))
+        assert (inside["ts"] + inside["dur"] <= one["start_ns"] + one["dur_ns"]).all()
+        assert abs(int(inside["dur"].sum()) - took) <= 2 * done.slack_ns
+    assert len(set(table["lane"])) == 1
+    assert int((record.trace.tracks["kind"] == "python").sum()) == 1
+
+
+COUNTED = """
+import time
+def inner():
+    return 1
+def outer():
+    return inner() + inner()
+def spin():
+    ended = time.perf_counter() + 0.05
+    while time.perf_counter() < ended:
+        pass
+for _ in range(10):
+    outer()
+spin()
+"""
+
+
+@pytest.mark.parametrize("kind", ["cprofile", "both"])
+def test_both_counts_the_calls_as_cprofile_alone(kind: str) -> None:
+    record = run(COUNTED, python=kind).record
+    assert record.calls is not None
+    functions = record.calls.functions
+    counted = dict(zip(functions["name"], functions["calls"], strict=True))
+    assert (counted["inner"], counted["outer"], counted["spin"]) == (20, 10, 1)
+    assert not functions["file"].str.contains("stack_samplers|python_samples").any()
+    assert not functions["name"].str.contains("setdefault|sample_stack|extend").any()
+    assert (len(frames(record)) > 0) == (kind == "both")
+    assert (SAMPLED_LINES in record.trace.args) == (kind == "both")
+
+
+def test_off_has_neither() -> None:
+    record = run(COUNTED, python="off").record
+    assert record.calls is None
+    assert len(frames(record)) == 0
+    assert not {SAMPLED, "python_samples"} & set(record.metadata)
+    assert "--python sampled" in sampled_lines(record).attrs["lacks"]
+
+
+def test_exact_frames_leave_no_room_for_samples() -> None:
+    record = run(COUNTED, stack=True).record
+    assert int((frames(record)["function"] == "inner").sum()) == 20
+    assert not {SAMPLED, "python_samples"} & set(record.metadata)
+    assert SAMPLED_LINES not in record.trace.args
+
+
+def test_a_run_that_is_too_short_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stack_samplers, "INTERVAL_NS", 3_600 * 10**9)
+    outcome, record = recorded("x = 1", python="sampled")
+    assert outcome.error == ""
+    assert SAMPLED not in record.metadata
+    (note,) = [note for note in record.metadata["notes"] if "sampled" in note]
+    assert note.startswith("Python was not sampled: the run ended before the second sample")
+
+
+def spin_for(seconds: float) -> None:
+    ended = time.perf_counter() + seconds
+    while time.perf_counter() < ended:
+        pass
+
+
+def test_outside_of_the_main_thread_another_thread_samples() -> None:
+    kept: list[Any] = []
+
+    def work() -> None:
+        with gpuprof_widgets.profile(quiet=True, python="sampled") as profile:
+            spin_for(0.2)
+        kept.append(profile)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    (profile,) = kept
+    assert profile.metadata["python_samples"]["by_signal"] is False
+    assert [note for note in profile.metadata["notes"] if "sampled from a second thread" in note]
+    assert "spin_for" in set(profile.sampled_lines()["function"])
+
+
+def test_a_block_has_the_frames_of_the_program_around_it() -> None:
+    with gpuprof_widgets.profile(quiet=True, python="sampled") as profile:
+        spin_for(0.05)
+    table = frames(profile)
+    assert "spin_for" in set(table["function"])
+    assert not table["name"].astype(str).str.contains("gpuprof_widgets").any()
+
+
+# torch.compile
+
+
+COMPILED = f"""{BUSY}
+import torch
+from torch._dynamo.testing import CompileCounter
+from torch._dynamo.utils import counters
+counters.clear()
+counter = CompileCounter()
+def helper(x):
+    y = x.sin()
+    return y + 1
+def breaking(x):
+    y = helper(x)
+    print("broken")
+    return y * 2
+fast, broken = (torch.compile(one, backend=counter) for one in (helper, breaking))
+for size in (2, 3, 4):
+    for _ in range(20):
+        fast(torch.ones(size))
+        broken(torch.ones(size))
+seen = counter.frame_count, counter.op_count, dict(counters["frames"]), dict(counters["stats"])
+broken_at = sorted(counters["graph_break"].values())
+del fast, broken, counter, size, counters
+"""
+
+
+def test_a_compiled_function_is_compiled_as_without_samples(often: None) -> None:
+    torch._dynamo.reset()
+    expected = plain(COMPILED)
+    torch._dynamo.reset()
+    outcome, _ = recorded(COMPILED, python="sampled", lines=False)
+    torch._dynamo.reset()
+    assert (outcome.error, outcome.stdout) == ("", expected.stdout)
+    for name in ("seen", "broken_at"):
+        assert outcome.names[name] == expected.names[name]
+
+
+LATE = """
+import sys
+import torch
+from gpuprof_widgets.capture import stack_samplers
+from gpuprof_widgets.capture.recorder import Recorder
+from gpuprof_widgets.options import Options
+stack_samplers.INTERVAL_NS = 200_000
+code = compile(sys.stdin.read(), "cell", "exec")
+assert "torch._dynamo" not in sys.modules
+recorder = Recorder(Options(python="sampled"), label="the run")
+names = {}
+with recorder:
+    exec(code, names)
+print(names["seen"], names["broken_at"])
+assert recorder.record().metadata["python_samples"]["samples"] > 10
+"""
+
+
+def test_so_it_is_where_dynamo_comes_only_with_the_cell() -> None:
+    torch._dynamo.reset()
+    expected = plain(COMPILED)
+    torch._dynamo.reset()
+    done = subprocess.run(
+        [sys.executable, "-c", LATE], input=COMPILED, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    last = done.stdout.splitlines()[-1]
+    assert last == f"{expected.names['seen']} {expected.names['broken_at']}"
