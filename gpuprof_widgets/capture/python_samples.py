@@ -71,12 +71,12 @@ class PythonSamples(Part):
         is_timed = self._timer.start()
         self._by_signal &= is_timed
         without = self._main if is_timed else 0
-        self._threads = ThreadSampler(self._stacks, self._timer.handler, without=without)
+        self._threads = ThreadSampler(self._stacks, self._timer, without=without)
         self._began = both_clocks()
         self._threads.start()
 
     def stop(self) -> None:
-        for sampler in (self._timer, self._threads):
+        for sampler in (self._threads, self._timer):  # the first one uses the second
             if sampler is not None:
                 sampler.stop()
         self._ended = both_clocks()
@@ -120,10 +120,13 @@ class PythonSamples(Part):
         numbers = iter(samples.numbers)
         found = []
         begin, end = _span(trace, region)
-        for moment, look, stack in zip(numbers, numbers, numbers, strict=True):
-            at = time_of_day(moment, began=self._began, ended=self._ended) - trace.epoch_ns
-            if begin < at < end:
-                found.append(Sample(at, look, names.stack(stack)))
+        for first, last, look, stack in zip(numbers, numbers, numbers, numbers, strict=True):
+            at, until = (
+                time_of_day(moment, began=self._began, ended=self._ended) - trace.epoch_ns
+                for moment in (first, last)
+            )
+            if begin < at and until < end:
+                found.append(Sample(at, until, look, names.stack(stack)))
         return found
 
     def _lane(self, trace: Trace, region: int, thread: int) -> int | None:

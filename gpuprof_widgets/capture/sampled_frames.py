@@ -6,8 +6,9 @@ that found it, with these exceptions, for which exact times are known:
 - An op, a line or a module that ran at only one of two samples bounds the change between them.
 - What a line of a cell or a module called is another call in each run of these, and lies inside of
   them. But where they are too short to be found each time, a sample stands for others too.
-- The next sample after a long call of C comes when that ends, and still shows it. So time without
-  samples is that of the later one.
+- A signal that comes during a call of C is handled when that ends, and still finds it: so this
+  stack lasted from the one to the other. A thread's next look comes when the call lets it, so that
+  time without looks is that of the later one.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from gpuprof_widgets.trace.schema import NONE, SAMPLED_LINES
 from gpuprof_widgets.trace.stack_lanes import CATEGORY
 
 _HALF = INTERVAL_NS // 2
+LONGEST_GAP_NS = 2 * INTERVAL_NS
 _MODULE_CALL = re.compile(r"torch[/\\]nn[/\\]modules[/\\]module\.py\(\d+\): _call_impl$")
 _AROUND_MODULE_CALL = re.compile(r"torch[/\\]nn[/\\]modules[/\\]module\.py\(\d+\): _wrapped_call")
 
@@ -40,9 +42,13 @@ class Frame(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A stack, outermost frame first, at a moment (ns of the trace), and the number of the look."""
+    """A stack, outermost frame first, from a moment to another (ns of the trace).
+
+    ``look``: the number of the look at all threads.
+    """
 
     at: int
+    until: int
     look: int
     stack: tuple[Frame, ...]
 
@@ -59,14 +65,15 @@ def slices_of_samples(
     first, last = samples[0], samples[-1]
     if run is not None:
         # It began and ended in the outermost function, and inside of the region.
-        calls.enter(Sample(run[0], first.look, first.stack[:1]), run[0] + 1)
-        samples = [*samples, Sample(run[1] - 1, last.look, last.stack[:1])]
+        began, ended = run[0], run[1] - 1
+        calls.enter(Sample(began, began, first.look, first.stack[:1]), began + 1)
+        samples = [*samples, Sample(ended, ended, last.look, last.stack[:1])]
     else:
         calls.enter(first, first.at - _HALF)
         samples = samples[1:]
     for sample in samples:
         calls.go_on(sample)
-    calls.end(run[1] if run is not None else last.at + _HALF)
+    calls.end(run[1] if run is not None else last.until + _HALF)
     return calls.found
 
 
@@ -154,7 +161,7 @@ class _Calls:
         self.found: list[NewSlice] = []
         self._track, self._exact = track, exact
         self._open: list[_Call] = []
-        self._before = Sample(0, 0, ())
+        self._before = Sample(0, 0, 0, ())
         self._rows: list[int] = []
 
     def enter(self, sample: Sample, start: int) -> None:
@@ -168,13 +175,15 @@ class _Calls:
         """Go on with the next sample."""
         before, at = self._before, sample.at
         if sample.look - before.look > 1:  # meanwhile the thread did not exist, or ran no Python
-            self.end(before.at + _HALF)
+            self.end(before.until + _HALF)
             self.enter(sample, at - _HALF)
             return
         rows = self._exact.open(at)
-        ended = next((self._exact.end(row) for row in self._rows if row not in rows), before.at)
+        ended = next((self._exact.end(row) for row in self._rows if row not in rows), before.until)
         begun = next((self._exact.start(row) for row in rows if row not in self._rows), at)
-        change = min(max(before.at + min((at - before.at) // 2, _HALF), ended), begun)
+        gap = at - before.until
+        change = before.until + (gap // 2 if gap <= LONGEST_GAP_NS else _HALF)
+        change = min(max(change, ended), max(begun, before.until))
         calls = _placed(sample.stack, rows, self._exact)
         same = 0
         for call, other in zip(self._open, calls, strict=False):

@@ -19,18 +19,27 @@ import sys
 import threading
 from array import array
 from collections.abc import Callable
-from itertools import count
+from itertools import accumulate, count, cycle
+from random import Random
 from time import perf_counter_ns
 from types import CodeType, FrameType
 from typing import Any
 
 INTERVAL_NS = 2_000_000
+"""Mean time between two samples."""
 
-_CLOCK_MONOTONIC, _TO_THREAD = 1, 4  # CLOCK_MONOTONIC and SIGEV_THREAD_ID of Linux
+Handler = Callable[[int, FrameType | None], None]
+
+_CLOCK_MONOTONIC, _TO_THREAD, _ABSOLUTE = 1, 4, 1
+"""CLOCK_MONOTONIC, the clock of `perf_counter_ns`, SIGEV_THREAD_ID and TIMER_ABSTIME of Linux."""
 _NANOSECONDS = 1_000_000_000
 _SIGNALS_AFTER_FIRST = 11
 """The number of the signal above SIGRTMIN: debuggers and C libraries take the first of these."""
 _LONGEST_STOP_S = 5.0
+_GAPS = 4_096
+_LONG_AGO_NS = 250_000_000
+_LONG_WALK_NS, _REST = 100_000, 30
+"""A stack so deep that reading it takes longer is read again after 30 times that time."""
 
 
 class Stacks:
@@ -47,13 +56,12 @@ class Stacks:
 
 
 class ThreadSamples:
-    """The samples of one thread: `FIELDS` numbers for each.
+    """The samples of one thread: four numbers for each.
 
-    They are its time (`perf_counter_ns`), the tick at which all threads were read (a thread that
-    did not exist lacks some; always 0 for a timer's samples) and the number of its stack.
+    They are two times (`perf_counter_ns`) from one of which to the other the thread had this stack,
+    the tick at which all threads were read (a thread that did not exist lacks some; always 0 for a
+    timer's samples) and the number of the stack.
     """
-
-    FIELDS = 3
 
     def __init__(self) -> None:
         self.numbers = array("q")
@@ -62,33 +70,62 @@ class ThreadSamples:
 class TimerSampler:
     """Samples the main thread, from which it is started, at a timer's signals.
 
+    Each signal is sent for the next moment of a plan, in which the time between two is random: a
+    loop whose rounds take as long as a fixed one would be found at the same place every time. The
+    plan does not depend on when a handler ran, which is right after the ops that kept it waiting.
+
     The handler is one function that calls only built-in ones: whatever it called would be the
     user's to a profiler and to dynamo.
     """
 
     def __init__(self, stacks: Stacks) -> None:
         self.samples = ThreadSamples()
-        self.handler = _handler(self.samples, stacks)
+        self.handler: Handler | None = None
+        self._stacks = stacks
         self._timer: ctypes.c_void_p | None = None
+        self._armed = _Times()
         self._process = 0
 
     def start(self) -> bool:
-        """Start, and return whether it could: in Python's main thread, on Linux."""
+        """Start, and return whether it could: in Python's main thread, on Linux.
+
+        Not where each signal also writes a byte to a file, which fills up: asyncio asks for that
+        where the user has a loop handle signals.
+        """
         if not _can_signal() or threading.current_thread() is not threading.main_thread():
             return False
         number = _number()
-        if _signal.getsignal(number) is not _signal.SIG_DFL:
+        wakes = _signal.set_wakeup_fd(-1)
+        if wakes != -1:
+            _signal.set_wakeup_fd(wakes)
+        if wakes != -1 or _signal.getsignal(number) is not _signal.SIG_DFL:
             return False
         timer = ctypes.c_void_p()
         event = _Event(None, number, _TO_THREAD, threading.get_native_id())
         if _libc().timer_create(_CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(timer)):
             return False
         self._timer, self._process = timer, os.getpid()
+        planned = perf_counter_ns() + INTERVAL_NS
+        self._armed.first = _Time(*divmod(planned, _NANOSECONDS))
+        self.handler = _handler(self.samples, self._stacks, planned, timer, self._armed)
         _signal.signal(number, self.handler)
         _signal.siginterrupt(number, False)  # calls of the system go on by themselves
-        every = _Time(0, INTERVAL_NS)
-        _libc().timer_settime(timer, 0, ctypes.byref(_Times(every, every)), None)
+        self._set(planned)
         return True
+
+    def keep_going(self, now: int) -> None:
+        """Send a signal if the last one is long ago: a Ctrl-C may have ended its handler early.
+
+        May be called in any thread, until `stop`.
+        """
+        sent = self._armed.first.seconds * _NANOSECONDS + self._armed.first.nanoseconds
+        is_late = self._timer is not None and now - sent > _LONG_AGO_NS
+        if is_late and _signal.getsignal(_number()) is self.handler:
+            self._set(now)
+
+    def _set(self, at: int) -> None:
+        first = _Time(*divmod(at, _NANOSECONDS))
+        _libc().timer_settime(self._timer, _ABSOLUTE, ctypes.byref(_Times(first=first)), None)
 
     def stop(self) -> None:
         """Stop; may be called twice. A forked process has no timer."""
@@ -105,46 +142,57 @@ class TimerSampler:
             _signal.signal(_number(), _signal.SIG_DFL)
 
 
-def _handler(samples: ThreadSamples, stacks: Stacks) -> Callable[[int, FrameType | None], None]:
+def _handler(
+    samples: ThreadSamples, stacks: Stacks, planned: int, timer: ctypes.c_void_p, armed: _Times
+) -> Handler:
     now, add, find = perf_counter_ns, samples.numbers.extend, stacks.number.setdefault
     keep, next_number = stacks.codes.setdefault, stacks.next_number
-
-    is_at_work = False
+    next_moment = accumulate(cycle(random_gaps()), initial=planned).__next__
+    first, armed_at = armed.first, ctypes.byref(armed)
+    set_time = ctypes.PyDLL(None).timer_settime  # unlike CDLL's it does not let go of the GIL
 
     def sample_stack(number: int, frame: FrameType | None) -> None:
-        nonlocal is_at_work
-        if is_at_work:  # a next signal, while a deep stack took longer: each would be deeper still
-            return
-        is_at_work = True
-        try:
-            moment = now()
-            stack: list[int] = []
-            while frame is not None:
-                code = frame.f_code
-                of_code = id(code)
-                keep(of_code, code)
-                stack += (of_code, frame.f_lasti)
-                frame = frame.f_back
-            add((moment, 0, find(tuple(stack), next_number())))
-        finally:
-            is_at_work = False
+        nonlocal planned
+        began = now()
+        stack: list[int] = []
+        while frame is not None:
+            code = frame.f_code
+            of_code = id(code)
+            keep(of_code, code)
+            stack += (of_code, frame.f_lasti)
+            frame = frame.f_back
+        add((planned, began, 0, find(tuple(stack), next_number())))
+        ended = now()
+        least = ended + (_REST * (ended - began) if ended - began > _LONG_WALK_NS else 0)
+        while planned <= least:
+            planned = next_moment()
+        first.seconds, first.nanoseconds = divmod(planned, _NANOSECONDS)
+        set_time(timer, _ABSOLUTE, armed_at, None)  # last: no other signal may come before
 
     return sample_stack
 
 
-class ThreadSampler:
-    """Samples from a thread of its own, which `threading` does not know, all threads but some.
+def random_gaps() -> list[int]:
+    """Return times between samples in ns, from half of `INTERVAL_NS` to one and a half of it."""
+    random = Random()
+    return [INTERVAL_NS // 2 + random.randrange(INTERVAL_NS) for _ in range(_GAPS)]
 
-    ``handler`` is hidden from dynamo as soon as that is imported.
+
+class ThreadSampler:
+    """Samples from a thread of its own, which `threading` does not know, all threads but one.
+
+    It also keeps a timer's sampler going, and hides its handler from dynamo as soon as that is
+    imported.
     """
 
-    def __init__(self, stacks: Stacks, handler: Any, *, without: int = 0) -> None:
+    def __init__(self, stacks: Stacks, timer: TimerSampler, *, without: int = 0) -> None:
         self.of_thread: dict[int, ThreadSamples] = {}
         """The samples by the identifier of the thread (`threading.get_ident`)."""
         self.native: dict[int, int] = {}
         """The system's number of each thread that `threading` knows, by its identifier."""
         self._stacks = stacks
-        self._handler = handler
+        self._timer = timer
+        self._is_hidden = False
         self._without = without
         self._stopping, self._stopped = _thread.allocate_lock(), _thread.allocate_lock()
         self._process = 0
@@ -165,14 +213,16 @@ class ThreadSampler:
 
     def _run(self) -> None:
         me, tick = _thread.get_ident(), 0
+        gaps = cycle(gap / _NANOSECONDS for gap in random_gaps())
         try:
-            while not self._stopping.acquire(timeout=INTERVAL_NS / _NANOSECONDS):
+            while not self._stopping.acquire(timeout=next(gaps)):
                 now = perf_counter_ns()
                 for thread, frame in sys._current_frames().items():
                     if thread not in (me, self._without):
                         self._add(thread, now, tick, frame)
                 del frame  # which would keep the user's variables alive
                 tick += 1
+                self._timer.keep_going(now)
                 self._hide_from_dynamo()
         finally:
             self._stopped.release()
@@ -193,13 +243,13 @@ class ThreadSampler:
             stack += (id(code), frame.f_lasti)
             frame = frame.f_back
         number = self._stacks.number.setdefault(tuple(stack), self._stacks.next_number())
-        samples.numbers.extend((now, tick, number))
+        samples.numbers.extend((now, now, tick, number))
 
     def _hide_from_dynamo(self) -> None:
         skip = getattr(sys.modules.get("torch._dynamo.decorators"), "skip", None)
-        if skip is not None and self._handler is not None:
-            skip(self._handler)
-            self._handler = None
+        if skip is not None and not self._is_hidden and self._timer.handler is not None:
+            skip(self._timer.handler)
+            self._is_hidden = True
 
 
 class _Event(ctypes.Structure):
