@@ -334,77 +334,83 @@ MS = 1_000_000
 ONE, OTHER = (Frame("a.py(1): one", 2),), (Frame("a.py(5): other", 6),)
 
 
-def bounds(*rows: Any, at: Any, looks: Any = None, of_run: bool = True) -> list[int]:
-    """Where each of the functions ends that samples at these moments find in turn."""
+def found_in(*rows: Any, at: Any, looks: Any = None, of_run: bool = True) -> list[Any]:
+    """Name, start and end (ms) of the functions that samples at these moments (ms) find in turn."""
     trace = trace_of(RUN, *rows).trace
     exact = ExactSlices(trace, int(trace.tracks["lane"].iloc[0]))
     samples = [
-        Sample(int(moment), look, (ONE, OTHER)[number % 2])
+        Sample(round(moment * MS), round(moment * MS), look, (ONE, OTHER)[number % 2])
         for number, (moment, look) in enumerate(zip(at, looks or [0] * len(at), strict=True))
     ]
-    found = slices_of_samples(samples, 1, exact, (0, 100 * MS) if of_run else None)
-    assert [one.name for one in found] == [sample.stack[0].name for sample in samples]
+    found = slices_of_samples(samples, 1, exact, (-1, 100 * MS) if of_run else None)
     assert [one.args[SAMPLED_LINES][0][0] for one in found] == [0] * len(found)
-    return [one.ts + one.dur for one in found]
+    return [(one.name[-3:], one.ts / MS, (one.ts + one.dur) / MS) for one in found]
 
 
 @pytest.mark.parametrize(
-    ("rows", "change"),
+    "rows",
     [
-        ([], 3 * MS),
-        ([op("inside of both", ts=1 * MS, dur=8 * MS)], 3 * MS),
-        ([op("between both", ts=int(2.5 * MS), dur=MS)], 3 * MS),
-        ([op("at the first", ts=MS, dur=int(2.5 * MS))], int(3.5 * MS)),
-        ([op("at the first, short", ts=MS, dur=int(1.2 * MS))], 3 * MS),
-        ([op("at the second", ts=int(2.5 * MS), dur=9 * MS)], int(2.5 * MS)),
-        ([op("at the second, short", ts=int(3.5 * MS), dur=9 * MS)], 3 * MS),
-        (
-            [op("around", ts=MS, dur=9 * MS), op("in it", ts=int(1.5 * MS), dur=2 * MS)],
-            int(3.5 * MS),
-        ),
-        (
-            [op("one", ts=MS, dur=int(1.5 * MS)), op("next", ts=int(2.7 * MS), dur=9 * MS)],
-            int(2.7 * MS),
-        ),
-        (
-            [op("one", ts=MS, dur=int(2.5 * MS)), op("next", ts=int(3.5 * MS), dur=9 * MS)],
-            int(3.5 * MS),
-        ),
+        [],
+        [op("between both", ts=int(2.5 * MS), dur=MS)],
+        [op("at the first", ts=MS, dur=int(2.5 * MS))],
+        [op("at the second", ts=int(2.5 * MS), dur=3 * MS)],
+        [op("around both", ts=MS, dur=20 * MS)],
     ],
-    ids=lambda value: "+".join(row.name for row in value) if isinstance(value, list) else "",
+    ids=lambda rows: rows[0].name if rows else "no op",
 )
-def test_a_change_is_not_inside_of_an_op_that_ran_at_one_sample_alone(
-    rows: list[Any], change: int
-) -> None:
-    assert bounds(*rows, at=(2 * MS, 4 * MS)) == [change, 100 * MS]
+def test_a_function_lasts_to_the_middle_between_two_samples(rows: list[Any]) -> None:
+    assert found_in(*rows, at=(2, 4)) == [("one", 0, 3), ("her", 3, 100)]
 
 
-def test_the_time_without_samples_is_that_of_the_call_that_kept_them_away() -> None:
-    assert bounds(at=(2 * MS, 60 * MS, 62 * MS)) == [3 * MS, 61 * MS, 100 * MS]
+def test_what_was_found_in_a_long_op_lasts_as_long_as_that() -> None:
+    """Even where a sample of what runs outside of it is nearer."""
+    long = op("long", ts=4 * MS, dur=50 * MS)
+    found = [("one", 0, 4), ("her", 4, 54), ("one", 54, 100)]
+    assert found_in(long, at=(3, 6, 60)) == found
+    assert found_in(long, at=(3, 53, 60)) == found
+
+
+def test_what_runs_between_long_ops_stands_for_the_times_when_it_was_not_found() -> None:
+    rows = [op("long", ts=start * MS, dur=8 * MS) for start in (1, 10, 19)]
+    found = found_in(*rows, at=(2, 9.5, 11))  # the second one is between the first two ops
+    assert found[1:5] == [("one", 1, 9), ("her", 9, 10), ("one", 10, 18), ("her", 18, 19)]
 
 
 def test_a_thread_has_a_gap_where_it_did_not_exist() -> None:
-    ends = bounds(at=(2 * MS, 4 * MS, 20 * MS), looks=(0, 1, 9), of_run=False)
-    assert ends == [3 * MS, 5 * MS, 21 * MS]
+    found = found_in(at=(2, 4, 20), looks=(0, 1, 9), of_run=False)
+    assert found == [("one", 1, 3), ("her", 3, 5), ("one", 19, 21)]
 
 
-def test_changes_are_within_the_two_samples_whatever_the_ops() -> None:
-    random = np.random.default_rng(1)
-    for _ in range(200):
-        at = np.unique(random.integers(0, 100 * MS, 6))
-        starts = np.sort(random.choice(100 * MS, 12, replace=False))
-        long = np.diff(np.append(starts, 100 * MS))
-        rows = [
-            op("x", ts=int(start), dur=int(random.integers(1, most + 1)))
-            for start, most in zip(starts, long, strict=True)
-        ]
-        ends = bounds(*rows, at=at.tolist())
-        assert all(one <= end <= two for one, end, two in zip(at, ends, at[1:], strict=False))
-        for one, end, two in zip(at, ends, at[1:], strict=False):
-            for row in rows:
-                if row.ts < end < row.ts + row.dur:
-                    at_one, at_two = (row.ts <= moment < row.ts + row.dur for moment in (one, two))
-                    assert at_one == at_two
+@pytest.mark.parametrize(("op_ms", "python_ms"), [(12, 1.3), (7, 1), (3, 2), (0.5, 0.2), (5, 20)])
+def test_neither_ops_nor_what_runs_between_them_gets_more_than_its_time(
+    op_ms: float, python_ms: float
+) -> None:
+    """The signals that come in an op are handled when it ends."""
+    random, period = np.random.default_rng(7), op_ms + python_ms
+    shares = []
+    for _ in range(30):
+        lengths = random.uniform(0.6, 1.4, (2, round(100 / period) + 2)) * [[python_ms], [op_ms]]
+        edges = np.cumsum(lengths.T.ravel())
+        ends = edges[edges < 99]
+        ops = list(zip(ends[::2], ends[1::2], strict=False))  # after Python, each
+        planned = np.cumsum(random.uniform(1, 3, 200)) + random.uniform(0, 2)
+        samples: list[Sample] = []
+        for moment in planned[planned < ends[-1]]:
+            inside = next((one for one in ops if one[0] <= moment < one[1]), None)
+            at, stack = round(moment * MS), OTHER if inside else ONE
+            if inside and samples and samples[-1].look == round(inside[0] * MS):
+                samples[-1] = samples[-1]._replace(until=at)
+            else:
+                samples.append(Sample(at, at, round(inside[0] * MS) if inside else 0, stack))
+        rows = [op("x", ts=round(a * MS), dur=round((b - a) * MS)) for a, b in ops]
+        trace = trace_of(RUN, *rows).trace
+        exact = ExactSlices(trace, int(trace.tracks["lane"].iloc[0]))
+        found = slices_of_samples(samples, 1, exact, (-1, round(ends[-1] * MS)))
+        in_ops = sum(one.dur for one in found if one.name.endswith("other"))
+        shares.append((in_ops - sum(row.dur for row in rows)) / (ends[-1] * MS))
+    error = 4 * float(np.std(shares)) / sqrt(len(shares))
+    assert abs(float(np.mean(shares))) <= error + 0.003
+    assert error < 0.06
 
 
 def test_each_run_of_a_line_has_calls_of_its_own(modules: Callable[[str, str], Any]) -> None:

@@ -1,34 +1,36 @@
 """Sampled stacks of a thread as slices, joined with the ops, lines and modules of exact times.
 
-A function lasts from halfway before the first to halfway behind the last of the samples in a row
-that found it, with these exceptions, for which exact times are known:
-
-- An op, a line or a module that ran at only one of two samples bounds the change between them.
-- What a line of a cell or a module called is another call in each run of these, and lies inside of
-  them. But where they are too short to be found each time, a sample stands for others too.
-- A signal that comes during a call of C is handled when that ends, and still finds it: so this
-  stack lasted from the one to the other. A thread's next look comes when the call lets it, so that
-  time without looks is that of the later one.
+A sample stands for the time around it, to the middle between it and its neighbours. Ops, lines and
+modules that last longer than the time between two samples are found each time, and their times are
+exact. So each of these has its own samples: what was found inside of it stands for the time that is
+its own, without long ones within it, and for no other. Of shorter lines those of one number have
+their samples together. (To move each end of a function to that of the op beside it would give too
+much time to what has long ops: what runs between them is found now and then, and has to stand for
+the times when it is not.)
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise, takewhile
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.capture.stack_samplers import INTERVAL_NS
 from gpuprof_widgets.trace.edit import NewSlice
+from gpuprof_widgets.trace.intervals import distinct
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE, SAMPLED_LINES
 from gpuprof_widgets.trace.stack_lanes import CATEGORY
 
+LONG_NS = 2 * INTERVAL_NS
+"""Duration from which on an op, a line or a module is long: no two samples are further apart."""
 _HALF = INTERVAL_NS // 2
-LONGEST_GAP_NS = 2 * INTERVAL_NS
 _MODULE_CALL = re.compile(r"torch[/\\]nn[/\\]modules[/\\]module\.py\(\d+\): _call_impl$")
 _AROUND_MODULE_CALL = re.compile(r"torch[/\\]nn[/\\]modules[/\\]module\.py\(\d+\): _wrapped_call")
 
@@ -42,7 +44,7 @@ class Frame(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A stack, outermost frame first, from a moment to another (ns of the trace).
+    """A stack, outermost frame first, at a moment (ns of the trace) and up to another.
 
     ``look``: the number of the look at all threads.
     """
@@ -53,28 +55,65 @@ class Sample(NamedTuple):
     stack: tuple[Frame, ...]
 
 
+class Place(NamedTuple):
+    """Rows of the innermost long slice at a moment, and of the innermost line in it; -1: none."""
+
+    long: int
+    line: int
+
+
+class Piece(NamedTuple):
+    """A stretch of time (ns) and the functions that were open in it, outermost first."""
+
+    start: int
+    end: int
+    calls: Sequence[Call]
+
+
+class Call(NamedTuple):
+    """A function in a sample.
+
+    ``within``: the row of the line or module inside of which it was called; ``around``: that of the
+    module of whose call it is a part; -1 where there is none or that is not known.
+    """
+
+    frame: Frame
+    within: int
+    around: int
+
+    def is_same(self, other: Call) -> bool:
+        """Whether another sample may have found the same call."""
+        pairs = (self.within, other.within), (self.around, other.around)
+        known = all(one == another or NONE in (one, another) for one, another in pairs)
+        return known and self.frame.name == other.frame.name
+
+
 def slices_of_samples(
     samples: Sequence[Sample], track: int, exact: ExactSlices, run: tuple[int, int] | None
 ) -> list[NewSlice]:
     """Return a thread's functions as slices of that track.
 
-    ``run``: start and end of the region of the run, on whose thread the outermost function lasts as
-    long; None for other threads.
+    ``run``: start and end of the region of the run on its thread; None for other threads, which are
+    open from their first to their last look.
     """
-    calls = _Calls(track, exact)
-    first, last = samples[0], samples[-1]
-    if run is not None:
-        # It began and ended in the outermost function, and inside of the region.
-        began, ended = run[0], run[1] - 1
-        calls.enter(Sample(began, began, first.look, first.stack[:1]), began + 1)
-        samples = [*samples, Sample(ended, ended, last.look, last.stack[:1])]
-    else:
-        calls.enter(first, first.at - _HALF)
-        samples = samples[1:]
-    for sample in samples:
-        calls.go_on(sample)
-    calls.end(run[1] if run is not None else last.until + _HALF)
-    return calls.found
+    if run is not None:  # functions begin inside of the region
+        return _slices(_pieces(samples, exact, run[0] + 1, run[1]), track, exact)
+    slices = []
+    for first, last in _spells(samples):
+        of_spell = samples[first:last]
+        begin, end = of_spell[0].at - _HALF, of_spell[-1].until + _HALF
+        slices += _slices(_pieces(of_spell, exact, begin, end), track, exact)
+    return slices
+
+
+def _spells(samples: Sequence[Sample]) -> Iterator[tuple[int, int]]:
+    """Yield from where to where a thread was there at every look."""
+    breaks = [
+        place
+        for place, (one, other) in enumerate(pairwise(samples), 1)
+        if other.look - one.look > 1
+    ]
+    yield from pairwise([0, *breaks, len(samples)])
 
 
 class ExactSlices:
@@ -102,133 +141,169 @@ class ExactSlices:
             row = int(self._parent[row])
         return rows[::-1]
 
+    def place(self, at: int) -> Place:
+        """Return where a moment is."""
+        rows = self.open(at)
+        depth = next((depth for depth in range(len(rows))[::-1] if self.is_long(rows[depth])), NONE)
+        line = next((row for row in rows[:depth:-1] if self._category[row] == "cell_line"), NONE)
+        return Place(rows[depth] if depth >= 0 else NONE, line)
+
+    def changes(self, begin: int, end: int) -> list[int]:
+        """Return all moments between these at which the place may change, and both."""
+        is_long = self._ends[self._rows] - self._ts[self._rows] >= LONG_NS
+        rows = self._rows[is_long | (self._category[self._rows] == "cell_line")]
+        edges = distinct(self._ts[rows], self._ends[rows], [begin, end])
+        inside: list[int] = edges[(edges >= begin) & (edges <= end)].tolist()
+        return inside
+
+    def is_long(self, row: int) -> bool:
+        return bool(self._ends[row] - self._ts[row] >= LONG_NS)
+
     def start(self, row: int) -> int:
         return int(self._ts[row])
 
     def end(self, row: int) -> int:
         return int(self._ends[row])
 
-    def line(self, row: int) -> int:
-        """Return the number of a cell's line."""
-        return int(self._line.get(row, NONE))
-
-    def nothing_begins(self, t0: int, t1: int) -> bool:
-        """Whether no slice begins from ``t0`` on until ``t1``, or there is no such time."""
-        return bisect_left(self._starts, t0) >= bisect_left(self._starts, t1)
+    def is_inside(self, row: int, outer: int) -> bool:
+        """Whether a slice is inside of another one; all are inside of row -1, and none is it."""
+        while row >= 0 and row != outer:
+            row = int(self._parent[row])
+        return row == outer
 
     def of_category(self, rows: Sequence[int], category: str) -> list[int]:
         """Return those of the rows that are of a category."""
         return [row for row in rows if self._category[row] == category]
 
+    def line(self, row: int) -> int:
+        """Return the number of a cell's line."""
+        return int(self._line.get(row, NONE))
 
-class _Call:
-    """A function that is open.
 
-    ``within``: the row of the line or module inside of which it was called; ``around``: that of the
-    module of whose call it is a part; -1 where there is none or that is not known. ``lines``: how
-    long after its start each of its lines began, and which.
+def _pieces(samples: Sequence[Sample], exact: ExactSlices, begin: int, end: int) -> list[Piece]:
+    """Return for all of the time which functions were open, by the rule at the top."""
+
+    def key(place: Place) -> tuple[int, int]:
+        return place.long, exact.line(place.line)
+
+    moments: defaultdict[Any, list[_Moment]] = defaultdict(list)
+    for sample in samples:
+        calls = _placed(sample.stack, exact.open(sample.at), exact)
+        for at in {sample.at, sample.until}:
+            place = exact.place(at)
+            moments[key(place)].append(_Moment(at, calls, place.line))
+    own: defaultdict[Any, list[_Stretch]] = defaultdict(list)
+    for start, stop in pairwise(exact.changes(begin, end)):
+        place = exact.place(start)
+        own[key(place)].append(_Stretch(start, stop, place.line))
+    pieces: list[Piece] = []
+    for (long, line), stretches in own.items():
+        if found := sorted(moments[long, line], key=lambda moment: moment.at):
+            pieces += _shared(stretches, found)
+        else:
+            pieces += [
+                Piece(start, stop, _around(long, start, samples, exact))
+                for start, stop, _ in stretches
+            ]
+    return sorted(pieces, key=lambda piece: piece.start)
+
+
+class _Moment(NamedTuple):
+    """A moment of a sample, and the row of the short line in which it was (-1: none)."""
+
+    at: int
+    calls: Sequence[Call]
+    line: int
+
+
+class _Stretch(NamedTuple):
+    """A stretch of a place's time, and the row of the short line that it is of (-1: none)."""
+
+    start: int
+    stop: int
+    line: int
+
+
+def _around(row: int, at: int, samples: Sequence[Sample], exact: ExactSlices) -> list[Call]:
+    """Return the functions around a long slice, or in it, where no sample came at its own time.
+
+    Another sample of the slice shows them, except for functions that were called further inside.
     """
-
-    def __init__(self, frame: Frame, within: int, around: int) -> None:
-        self.frame, self.within, self.around = frame, within, around
-        self.start = 0
-        self.lines: list[list[int]] = []
-
-    def begin(self, start: int) -> None:
-        self.start = start
-        self.lines = [[0, self.frame.line]] if self.frame.line else []
-
-    def is_same(self, other: _Call) -> bool:
-        """Whether another sample may have found the same call."""
-        pairs = (self.within, other.within), (self.around, other.around)
-        known = all(one == another or NONE in (one, another) for one, another in pairs)
-        return known and self.frame.name == other.frame.name
-
-    def go_on(self, other: _Call, now: int) -> bool:
-        """Go on as another sample found it; return whether it is in another line now."""
-        self.within, self.around = max(self.within, other.within), max(self.around, other.around)
-        line = other.frame.line
-        if not self.lines or self.lines[-1][1] == line:
-            return False
-        self.lines.append([now - self.start, line])
-        return True
+    place = bisect_left(samples, at, key=lambda sample: sample.at)
+    is_next = place < len(samples) and (row < 0 or samples[place].at < exact.end(row))
+    sample = samples[place if is_next or not place else place - 1]
+    calls = _placed(sample.stack, exact.open(sample.at), exact)
+    return list(takewhile(lambda call: call.within < 0 or exact.is_inside(row, call.within), calls))
 
 
-class _Calls:
-    """The open functions of a thread from sample to sample, and those that are ``found``."""
+def _shared(stretches: Sequence[_Stretch], found: Sequence[_Moment]) -> Iterator[Piece]:
+    """Divide the time of a place among its samples, each to the middle to its neighbours.
 
-    def __init__(self, track: int, exact: ExactSlices) -> None:
-        self.found: list[NewSlice] = []
-        self._track, self._exact = track, exact
-        self._open: list[_Call] = []
-        self._before = Sample(0, 0, 0, ())
-        self._rows: list[int] = []
+    The middle is by the time of this place that is between them.
+    """
+    starts = [stretch.start for stretch in stretches]
+    before = list(accumulate((stop - start for start, stop, _ in stretches), initial=0))
 
-    def enter(self, sample: Sample, start: int) -> None:
-        """Begin with a sample, whose functions have been open from ``start`` on."""
-        self._before, self._rows = sample, self._exact.open(sample.at)
-        for call in _placed(sample.stack, self._rows, self._exact):
-            call.begin(start)
-            self._open.append(call)
+    def own_time(at: int) -> int:
+        place = max(bisect_right(starts, at) - 1, 0)
+        return min(before[place] + max(at - starts[place], 0), before[place + 1])
 
-    def go_on(self, sample: Sample) -> None:
-        """Go on with the next sample."""
-        before, at = self._before, sample.at
-        if sample.look - before.look > 1:  # meanwhile the thread did not exist, or ran no Python
-            self.end(before.until + _HALF)
-            self.enter(sample, at - _HALF)
-            return
-        rows = self._exact.open(at)
-        ended = next((self._exact.end(row) for row in self._rows if row not in rows), before.until)
-        begun = next((self._exact.start(row) for row in rows if row not in self._rows), at)
-        gap = at - before.until
-        change = before.until + (gap // 2 if gap <= LONGEST_GAP_NS else _HALF)
-        change = min(max(change, ended), max(begun, before.until))
-        calls = _placed(sample.stack, rows, self._exact)
+    at = [own_time(moment.at) for moment in found]
+    changes = [0, *((one + other) // 2 for one, other in pairwise(at)), before[-1]]
+    place = 0
+    for (start, stop), moment in zip(pairwise(changes), found, strict=True):
+        while start < stop:
+            while before[place + 1] <= start:
+                place += 1
+            stretch, until = stretches[place], min(stop, before[place + 1])
+            shift = stretch.start - before[place]
+            yield Piece(start + shift, until + shift, _in_line(moment, stretch.line))
+            start = until
+
+
+def _in_line(moment: _Moment, line: int) -> Sequence[Call]:
+    """Return the functions of a sample as those of another run of its line."""
+    if NONE in (line, moment.line):
+        return moment.calls
+    return [
+        call._replace(within=line) if call.within == moment.line else call for call in moment.calls
+    ]
+
+
+def _slices(pieces: Sequence[Piece], track: int, exact: ExactSlices) -> list[NewSlice]:
+    """Turn pieces in order of time into slices; a function that goes on is one."""
+    found: list[NewSlice] = []
+    opened: list[tuple[Call, int, list[list[int]]]] = []
+
+    def close(down_to: int, now: int) -> None:
+        for call, start, lines in opened[down_to:]:
+            args = {SAMPLED_LINES: lines} if lines else {}
+            dur = max(now - start, 0)
+            found.append(NewSlice(start, dur, call.frame.name, CATEGORY, track, args))
+        del opened[down_to:]
+
+    for piece in pieces:
         same = 0
-        for call, other in zip(self._open, calls, strict=False):
+        for (call, start, lines), other in zip(opened, piece.calls, strict=False):
             if not call.is_same(other):
                 break
             same += 1
-            if call.go_on(other, change):
+            line = other.frame.line
+            if lines and lines[-1][1] != line:
+                lines.append([piece.start - start, line])
                 break
-        self._close(same, change)
-        start = change
-        for call in calls[same:]:
-            if call.within >= 0 and self._is_known(call.within, start, before=True):
-                start = max(start, self._exact.start(call.within) + 1)
-            call.begin(start)
-            self._open.append(call)
-        self._before, self._rows = sample, rows
-
-    def end(self, now: int) -> None:
-        """End all functions."""
-        self._close(0, now)
-
-    def _close(self, down_to: int, now: int) -> None:
-        end = now
-        for call in self._open[down_to:]:
-            if call.within >= 0 and self._is_known(call.within, end, before=False):
-                end = min(end, self._exact.end(call.within))
-            args = {SAMPLED_LINES: call.lines} if call.lines else {}
-            dur = max(end - call.start, 0)
-            self.found.append(
-                NewSlice(call.start, dur, call.frame.name, CATEGORY, self._track, args)
-            )
-        del self._open[down_to:]
-
-    def _is_known(self, within: int, change: int, *, before: bool) -> bool:
-        """Whether what a line or a module called lies inside of it, and not at the change.
-
-        Of those that are shorter than the time between samples only some are found, and each stands
-        for others too, unless nothing else began in between.
-        """
-        start, end = self._exact.start(within), self._exact.end(within)
-        between = (change, start) if before else (end, change)
-        return end - start >= INTERVAL_NS or self._exact.nothing_begins(*between)
+        close(same, piece.start)
+        start = piece.start
+        for call in piece.calls[same:]:
+            if call.within >= 0 and exact.start(call.within) == start:
+                start += 1  # inside of the line or module, whose times are exact
+            lines = [[0, call.frame.line]] if call.frame.line else []
+            opened.append((call, start, lines))
+    close(0, pieces[-1].end if pieces else 0)
+    return found
 
 
-def _placed(stack: Sequence[Frame], rows: Sequence[int], exact: ExactSlices) -> list[_Call]:
+def _placed(stack: Sequence[Frame], rows: Sequence[int], exact: ExactSlices) -> list[Call]:
     """Return the functions of a stack with the open lines and modules that they belong to.
 
     Every call of a module is one function of torch and one slice, if all modules are recorded.
@@ -243,9 +318,9 @@ def _placed(stack: Sequence[Frame], rows: Sequence[int], exact: ExactSlices) -> 
         if depth and _AROUND_MODULE_CALL.search(stack[depth - 1].name):
             around[depth - 1] = row
     lines = exact.of_category(rows, "cell_line")
-    placed, inside, first = list[_Call](), NONE, 0
+    placed, inside, first = list[Call](), NONE, 0
     for depth, frame in enumerate(stack):
-        placed.append(_Call(frame, inside, around.get(depth, NONE)))
+        placed.append(Call(frame, inside, around.get(depth, NONE)))
         numbers = [exact.line(row) if frame.is_cells else NONE for row in lines[first:]]
         at = max((line for line in numbers if 0 <= line <= frame.line), default=NONE)
         if at >= 0:  # its own statement, behind the heads of loops around that

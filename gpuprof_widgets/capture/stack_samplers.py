@@ -58,9 +58,9 @@ class Stacks:
 class ThreadSamples:
     """The samples of one thread: four numbers for each.
 
-    They are two times (`perf_counter_ns`) from one of which to the other the thread had this stack,
-    the tick at which all threads were read (a thread that did not exist lacks some; always 0 for a
-    timer's samples) and the number of the stack.
+    They are the first and the last planned moment (`perf_counter_ns`) at which the thread had this
+    stack (several where it was in a call that let no signal in), the look at all threads (one that
+    did not exist lacks some; always 0 for a timer's samples) and the number of the stack.
     """
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ def _handler(
 
     def sample_stack(number: int, frame: FrameType | None) -> None:
         nonlocal planned
-        began = now()
+        began, first_moment = now(), planned
         stack: list[int] = []
         while frame is not None:
             code = frame.f_code
@@ -161,10 +161,13 @@ def _handler(
             keep(of_code, code)
             stack += (of_code, frame.f_lasti)
             frame = frame.f_back
-        add((planned, began, 0, find(tuple(stack), next_number())))
+        last_moment = first_moment
+        while planned <= began:
+            last_moment, planned = planned, next_moment()
+        add((first_moment, last_moment, 0, find(tuple(stack), next_number())))
         ended = now()
-        least = ended + (_REST * (ended - began) if ended - began > _LONG_WALK_NS else 0)
-        while planned <= least:
+        rest = _REST * (ended - began) if ended - began > _LONG_WALK_NS else 0
+        while planned <= ended + rest:
             planned = next_moment()
         first.seconds, first.nanoseconds = divmod(planned, _NANOSECONDS)
         set_time(timer, _ABSOLUTE, armed_at, None)  # last: no other signal may come before
