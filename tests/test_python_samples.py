@@ -325,7 +325,7 @@ def test_a_call_that_lets_no_signal_in_is_the_time_of_its_line(
     lines = sampled_lines(done.record).set_index(["file", "line"])
     in_line = lines["self_ns"]["blocking.py", 6]
     assert took > 5 * INTERVAL_NS
-    assert done.gaps[0] >= took
+    assert done.gaps[0] >= took - 2 * INTERVAL_NS
     assert abs(in_line - took) <= 2 * max(done.gaps[1], INTERVAL_NS) + INTERVAL_NS
 
 

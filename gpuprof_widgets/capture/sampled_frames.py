@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.capture.stack_samplers import INTERVAL_NS
+from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.edit import NewSlice
 from gpuprof_widgets.trace.intervals import distinct
 from gpuprof_widgets.trace.model import Trace
@@ -120,19 +121,25 @@ class ExactSlices:
     """The ops, lines and modules of a thread, by the moments at which they are open."""
 
     def __init__(self, trace: Trace, lane: int | None) -> None:
-        tracks = trace.tracks
+        tracks, slices = trace.tracks, trace.slices
         of_thread = ((tracks["kind"] == "cpu") & (tracks["lane"] == lane)).to_numpy()
-        self._rows = np.flatnonzero(of_thread[trace.slices["track"].to_numpy()])
-        self._ts = trace.slices["ts"].to_numpy()
-        self._ends = self._ts + trace.slices["dur"].to_numpy()
-        self._parent = trace.slices["parent"].to_numpy()
-        self._category = trace.slices["category"].to_numpy(object)
+        self._rows = np.flatnonzero(of_thread[slices["track"].to_numpy()])
+        self._ts = slices["ts"].to_numpy()
+        self._ends = self._ts + slices["dur"].to_numpy()
+        self._parent = slices["parent"].to_numpy()
+        self._category = slices["category"].to_numpy(object)
         self._line = trace.args.get("line", pd.Series(dtype=np.int64)).to_dict()
-        self._starts = self._ts[self._rows].tolist()
+        self._starts = self._ts[self._rows]
+        is_long = self._ends - self._ts >= LONG_NS
+        is_line = (slices["category"] == "cell_line").to_numpy()
+        self._changing = self._rows[(is_long | is_line)[self._rows]]
+        self._long = np.append(links.itself_or_ancestor(self._parent, is_long), NONE)
+        line = np.append(links.itself_or_ancestor(self._parent, is_line), NONE)
+        self._short_line = np.where(line > self._long, line, NONE)  # what is inside comes later
 
     def open(self, at: int) -> list[int]:
         """Return the rows of the slices that are open at a moment, the outermost first."""
-        place = bisect_right(self._starts, at) - 1
+        place = int(np.searchsorted(self._starts, at, side="right")) - 1
         row = int(self._rows[place]) if place >= 0 else NONE
         rows = []
         while row >= 0:
@@ -141,23 +148,20 @@ class ExactSlices:
             row = int(self._parent[row])
         return rows[::-1]
 
-    def place(self, at: int) -> Place:
-        """Return where a moment is."""
-        rows = self.open(at)
-        depth = next((depth for depth in range(len(rows))[::-1] if self.is_long(rows[depth])), NONE)
-        line = next((row for row in rows[:depth:-1] if self._category[row] == "cell_line"), NONE)
-        return Place(rows[depth] if depth >= 0 else NONE, line)
+    def places(self, moments: Sequence[int]) -> list[Place]:
+        """Return where these moments are."""
+        times = np.array(moments, np.int64)
+        open_at = links.innermost_open(self._starts, self._ends[self._rows], times)
+        rows = np.append(self._rows, NONE)[open_at]
+        pairs = zip(self._long[rows].tolist(), self._short_line[rows].tolist(), strict=True)
+        return [Place(long, line) for long, line in pairs]
 
     def changes(self, begin: int, end: int) -> list[int]:
         """Return all moments between these at which the place may change, and both."""
-        is_long = self._ends[self._rows] - self._ts[self._rows] >= LONG_NS
-        rows = self._rows[is_long | (self._category[self._rows] == "cell_line")]
+        rows = self._changing
         edges = distinct(self._ts[rows], self._ends[rows], [begin, end])
         inside: list[int] = edges[(edges >= begin) & (edges <= end)].tolist()
         return inside
-
-    def is_long(self, row: int) -> bool:
-        return bool(self._ends[row] - self._ts[row] >= LONG_NS)
 
     def start(self, row: int) -> int:
         return int(self._ts[row])
@@ -165,11 +169,13 @@ class ExactSlices:
     def end(self, row: int) -> int:
         return int(self._ends[row])
 
-    def is_inside(self, row: int, outer: int) -> bool:
-        """Whether a slice is inside of another one; all are inside of row -1, and none is it."""
-        while row >= 0 and row != outer:
+    def around(self, row: int) -> set[int]:
+        """Return the rows of a slice and of all around it."""
+        rows = set()
+        while row >= 0:
+            rows.add(row)
             row = int(self._parent[row])
-        return row == outer
+        return rows
 
     def of_category(self, rows: Sequence[int], category: str) -> list[int]:
         """Return those of the rows that are of a category."""
@@ -187,22 +193,21 @@ def _pieces(samples: Sequence[Sample], exact: ExactSlices, begin: int, end: int)
         return place.long, exact.line(place.line)
 
     moments: defaultdict[Any, list[_Moment]] = defaultdict(list)
-    for sample in samples:
-        calls = _placed(sample.stack, exact.open(sample.at), exact)
-        for at in {sample.at, sample.until}:
-            place = exact.place(at)
-            moments[key(place)].append(_Moment(at, calls, place.line))
+    at = sorted({(at, number) for number, one in enumerate(samples) for at in one[:2]})
+    placed = [_placed(sample.stack, exact.open(sample.at), exact) for sample in samples]
+    for (moment, number), place in zip(at, exact.places([one for one, _ in at]), strict=True):
+        moments[key(place)].append(_Moment(moment, placed[number], place.line))
     own: defaultdict[Any, list[_Stretch]] = defaultdict(list)
-    for start, stop in pairwise(exact.changes(begin, end)):
-        place = exact.place(start)
+    changes = exact.changes(begin, end)
+    for (start, stop), place in zip(pairwise(changes), exact.places(changes[:-1]), strict=True):
         own[key(place)].append(_Stretch(start, stop, place.line))
     pieces: list[Piece] = []
     for (long, line), stretches in own.items():
-        if found := sorted(moments[long, line], key=lambda moment: moment.at):
+        if found := moments.get((long, line)):
             pieces += _shared(stretches, found)
         else:
             pieces += [
-                Piece(start, stop, _around(long, start, samples, exact))
+                Piece(start, stop, _around(long, start, samples, placed, exact))
                 for start, stop, _ in stretches
             ]
     return sorted(pieces, key=lambda piece: piece.start)
@@ -224,16 +229,22 @@ class _Stretch(NamedTuple):
     line: int
 
 
-def _around(row: int, at: int, samples: Sequence[Sample], exact: ExactSlices) -> list[Call]:
+def _around(
+    row: int,
+    at: int,
+    samples: Sequence[Sample],
+    placed: Sequence[Sequence[Call]],
+    exact: ExactSlices,
+) -> list[Call]:
     """Return the functions around a long slice, or in it, where no sample came at its own time.
 
     Another sample of the slice shows them, except for functions that were called further inside.
     """
     place = bisect_left(samples, at, key=lambda sample: sample.at)
     is_next = place < len(samples) and (row < 0 or samples[place].at < exact.end(row))
-    sample = samples[place if is_next or not place else place - 1]
-    calls = _placed(sample.stack, exact.open(sample.at), exact)
-    return list(takewhile(lambda call: call.within < 0 or exact.is_inside(row, call.within), calls))
+    calls = placed[place if is_next or not place else place - 1]
+    rows = exact.around(row)
+    return list(takewhile(lambda call: call.within < 0 or call.within in rows, calls))
 
 
 def _shared(stretches: Sequence[_Stretch], found: Sequence[_Moment]) -> Iterator[Piece]:
@@ -321,11 +332,12 @@ def _placed(stack: Sequence[Frame], rows: Sequence[int], exact: ExactSlices) -> 
     placed, inside, first = list[Call](), NONE, 0
     for depth, frame in enumerate(stack):
         placed.append(Call(frame, inside, around.get(depth, NONE)))
-        numbers = [exact.line(row) if frame.is_cells else NONE for row in lines[first:]]
-        at = max((line for line in numbers if 0 <= line <= frame.line), default=NONE)
-        if at >= 0:  # its own statement, behind the heads of loops around that
-            first += numbers.index(at) + 1
-            inside = max(inside, lines[first - 1])
+        number = 0  # its own statement is behind the heads of the loops around that
+        while frame.is_cells and first < len(lines):
+            line = exact.line(lines[first])
+            if not number < line <= frame.line:
+                break
+            number, inside, first = line, max(inside, lines[first]), first + 1
         if depth in around and depth in calls:
             inside = max(inside, around[depth])
     return placed
