@@ -7,6 +7,7 @@ import cProfile
 import gc
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -140,6 +141,14 @@ def _instrumented(objects: list[Any]) -> list[str]:
     ]
 
 
+TIMERS = Path("/proc/self/timers")  # of Linux
+
+
+def handlers_of_ours() -> list[int]:
+    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    return [number for number, one in handlers.items() if _is_in_package(_file_of(one))]
+
+
 _frozen: list[Any] = []
 _plain: dict[int, CodeType] = {}
 """Codes without anything of ours, which they stay: libraries have a hundred thousand functions."""
@@ -168,6 +177,8 @@ LEFTOVERS: dict[str, Callable[[], Any]] = {
     "the autograd functions": attributes_of(torch.autograd, torch.Tensor),
     "global hooks of modules and optimizers": global_hooks,
     "names of builtins": builtin_names,
+    "handlers of signals": handlers_of_ours,
+    "timers": lambda: TIMERS.read_text() if TIMERS.exists() else "",
     "our recorder": lambda: Active.recorder,
     "threads that run our code": threads_of_ours,
     "child processes": multiprocessing.active_children,
