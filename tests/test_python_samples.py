@@ -100,9 +100,9 @@ def run(body: str, **options: Any) -> Run:
     """Record a cell with samples."""
     threads: list[list[Sample]] = []
 
-    def noted(samples: list[Sample], track: int, exact: Any, run: Any) -> Any:
-        threads.insert(len(threads) if run is None else 0, samples)
-        return slices_of_samples(samples, track, exact, run)
+    def noted(samples: list[Sample], *rest: Any, is_run: bool) -> Any:
+        threads.insert(0 if is_run else len(threads), samples)
+        return slices_of_samples(samples, *rest, is_run=is_run)
 
     names: dict[str, Any] = {"__name__": "__main__", "gpuprof_widgets": gpuprof_widgets}
     chosen = {"python": "sampled", "lines": False, **options}
@@ -329,6 +329,74 @@ def test_a_call_that_lets_no_signal_in_is_the_time_of_its_line(
     assert abs(in_line - took) <= 2 * max(done.gaps[1], INTERVAL_NS) + INTERVAL_NS
 
 
+def test_each_line_has_the_ops_that_it_ran(
+    modules: Callable[[str, str], Any], one_thread: None
+) -> None:
+    """No signal is handled between operators: it waits for the next call, lines later."""
+    modules(
+        "operators",
+        """
+        def several(a, w, times):
+            for _ in range(times):
+                y = a @ a
+                z = y + 1
+                v = w.sum()
+        """,
+    )
+    done = run("""
+        import torch, operators
+        a, w = torch.rand(200, 200), torch.rand(2_000, 100)
+        operators.several(a, w, 1_500)
+    """)
+    slices = done.record.trace.slices
+    took = slices.groupby(slices["name"].astype(str))["dur"].sum()
+    lines = sampled_lines(done.record).set_index(["file", "line"])
+    for line, name in ((3, "aten::matmul"), (4, "aten::add"), (5, "aten::sum")):
+        error = lines["self_error_ns"]["operators.py", line]
+        assert abs(lines["self_ns"]["operators.py", line] - took[name]) <= 3 * error
+
+
+def test_lines_without_calls_share_the_time_between_two_signals(
+    modules: Callable[[str, str], Any],
+) -> None:
+    modules(
+        "plain",
+        """
+        def plain(times):
+            n = 1
+            for i in range(times):
+                n += i
+                n ^= 3
+                n -= 1
+        """,
+    )
+    done = run("import plain\nplain.plain(3_000_000)")
+    lines = sampled_lines(done.record).set_index(["file", "line"])["self_ns"]
+    whole = lines["plain.py"].sum()
+    assert all(0.1 * whole < lines["plain.py", line] < 0.5 * whole for line in (3, 4, 5, 6))
+
+
+def test_two_files_of_one_name_are_kept_apart(tmp_path: Path) -> None:
+    code = "def {}():\n    ended = clock() + 0.03\n    while clock() < ended:\n        pass\n"
+    names: dict[str, Any] = {}
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        path = tmp_path / folder / "same.py"
+        path.write_text(code.format(folder))
+        names[folder] = {"clock": time.perf_counter}
+        exec(compile(path.read_text(), str(path), "exec"), names[folder])
+    with pytest.MonkeyPatch.context() as patch:
+        for folder in ("one", "two"):
+            patch.syspath_prepend(str(tmp_path / folder))
+        with Recorder(Options(python="sampled"), label="the run") as recorder:
+            names["one"]["one"]()
+            names["two"]["two"]()
+    lines = sampled_lines(recorder.record())
+    files = lines.groupby("function")["file"].unique()
+    assert len(files["one"]) == len(files["two"]) == 1
+    assert files["one"][0] != files["two"][0]
+
+
 RUN = annotation("the run", ts=0, dur=100_000_000)
 MS = 1_000_000
 ONE, OTHER = (Frame("a.py(1): one", 2),), (Frame("a.py(5): other", 6),)
@@ -337,12 +405,12 @@ ONE, OTHER = (Frame("a.py(1): one", 2),), (Frame("a.py(5): other", 6),)
 def found_in(*rows: Any, at: Any, looks: Any = None, of_run: bool = True) -> list[Any]:
     """Name, start and end (ms) of the functions that samples at these moments (ms) find in turn."""
     trace = trace_of(RUN, *rows).trace
-    exact = ExactSlices(trace, int(trace.tracks["lane"].iloc[0]))
+    exact = ExactSlices.of_lanes(trace)(int(trace.tracks["lane"].iloc[0]))
     samples = [
-        Sample(round(moment * MS), round(moment * MS), look, (ONE, OTHER)[number % 2])
+        Sample(round(moment * MS), round(moment * MS), look, look, (ONE, OTHER)[number % 2])
         for number, (moment, look) in enumerate(zip(at, looks or [0] * len(at), strict=True))
     ]
-    found = slices_of_samples(samples, 1, exact, (-1, 100 * MS) if of_run else None)
+    found = slices_of_samples(samples, 1, exact, (-1, 100 * MS), is_run=of_run)
     assert [one.args[SAMPLED_LINES][0][0] for one in found] == [0] * len(found)
     return [(one.name[-3:], one.ts / MS, (one.ts + one.dur) / MS) for one in found]
 
@@ -401,11 +469,12 @@ def test_neither_ops_nor_what_runs_between_them_gets_more_than_its_time(
             if inside and samples and samples[-1].look == round(inside[0] * MS):
                 samples[-1] = samples[-1]._replace(until=at)
             else:
-                samples.append(Sample(at, at, round(inside[0] * MS) if inside else 0, stack))
+                look = round(inside[0] * MS) if inside else 0
+                samples.append(Sample(at, at, look, look, stack))
         rows = [op("x", ts=round(a * MS), dur=round((b - a) * MS)) for a, b in ops]
         trace = trace_of(RUN, *rows).trace
-        exact = ExactSlices(trace, int(trace.tracks["lane"].iloc[0]))
-        found = slices_of_samples(samples, 1, exact, (-1, round(ends[-1] * MS)))
+        exact = ExactSlices.of_lanes(trace)(int(trace.tracks["lane"].iloc[0]))
+        found = slices_of_samples(samples, 1, exact, (-1, round(ends[-1] * MS)), is_run=True)
         in_ops = sum(one.dur for one in found if one.name.endswith("other"))
         shares.append((in_ops - sum(row.dur for row in rows)) / (ends[-1] * MS))
     error = 4 * float(np.std(shares)) / sqrt(len(shares))
@@ -428,11 +497,12 @@ def test_each_run_of_a_line_has_calls_of_its_own(modules: Callable[[str, str], A
     for function, code in (("one", "one()"), ("other", "other()")):
         lines = slices[slices["name"].astype(str).str.endswith(f": {code}")]
         called = table[table["function"] == function]
-        assert len(called) == len(lines) == 10
-        ends = (called["ts"] + called["dur"]).to_numpy(), (lines["ts"] + lines["dur"]).to_numpy()
-        assert (called["ts"].to_numpy() >= lines["ts"].to_numpy() - done.slack_ns).all()
-        assert (ends[0] <= ends[1] + done.slack_ns).all()
-        assert (called["dur"].to_numpy() <= lines["dur"].to_numpy() + 2 * done.slack_ns).all()
+        starts, ends = lines["ts"].to_numpy(), (lines["ts"] + lines["dur"]).to_numpy()
+        which = np.searchsorted(starts, (called["ts"] + called["dur"] // 2).to_numpy()) - 1
+        assert len(lines) == 10
+        assert len(set(which)) == len(which) > 0  # a busy machine may have lost some
+        assert (called["ts"].to_numpy() > starts[which]).all()
+        assert ((called["ts"] + called["dur"]).to_numpy() <= ends[which]).all()
 
 
 # The user's cell comes first
@@ -799,7 +869,8 @@ import signal, time
 from gpuprof_widgets.capture.stack_samplers import Stacks, TimerSampler
 {BUSY}
 sampler = TimerSampler(Stacks())
-assert sampler.start()
+sampler.start()
+assert not sampler.lost
 before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
 while {NUMBER} not in signal.sigpending():
     spin(0.002)
@@ -1095,13 +1166,35 @@ def test_a_run_that_is_too_short_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     assert outcome.error == ""
     assert SAMPLED not in record.metadata
     (note,) = [note for note in record.metadata["notes"] if "sampled" in note]
-    assert note.startswith("Python was not sampled: the run ended before")
+    assert note.startswith("Python was not sampled: the run was too short")
 
 
 def spin_for(seconds: float) -> None:
     ended = time.perf_counter() + seconds
     while time.perf_counter() < ended:
         pass
+
+
+def test_a_loop_that_handles_signals_is_not_flooded_with_ours(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Each signal would write a byte into its pipe, which is full after some hundred."""
+    monkeypatch.setattr(stack_samplers, "INTERVAL_NS", INTERVAL_NS // 20)
+    done = run("""
+        import asyncio, signal, time
+        async def main():
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGUSR1, print)
+            ended = time.perf_counter() + 0.2
+            while time.perf_counter() < ended:
+                pass
+            loop.remove_signal_handler(signal.SIGUSR1)
+        asyncio.run(main())
+    """)
+    assert "wakeup" not in capfd.readouterr().err
+    assert not done.record.metadata["python_samples"]["by_signal"]
+    assert [note for note in done.record.metadata["notes"] if "event loop" in note]
+    assert spent(done.record, "main") > 0
 
 
 def test_outside_of_the_main_thread_another_thread_samples() -> None:

@@ -68,7 +68,8 @@ def python_time(record: Record) -> pd.DataFrame:
     Columns (times in ns):
 
     - ``file``, ``line``, ``name``, ``calls``, ``primitive_calls`` (not recursive): where samplers
-      (pyinstrument, py-spy) recorded, no calls but how often samples in a row found the function;
+      (``--python sampled``, pyinstrument, py-spy) recorded, no calls but how often samples in a
+      row found the function;
     - ``self_ns`` (cProfile's tottime) = ``self_waiting_ns`` (stood still in a call that waits for
       the GPU) + ``self_python_ns`` (Python's own, and that of the ops it called);
     - ``total_ns`` (cProfile's cumtime) = ``total_waiting_ns`` + ``total_python_ns``;
@@ -101,7 +102,9 @@ def python_time(record: Record) -> pd.DataFrame:
     runs = calls.functions["primitive_calls"]
     table = table.assign(
         exact=exact,
-        self_error_ns=sampling_error(_pieces_of(record, calls.functions), record),
+        self_error_ns=sampling_error(_pieces_of(record, calls.functions), record)
+        if is_sampled
+        else 0,
         total_error_ns=sampling_error(runs, record),
     )[list(COLUMNS)]
     table = table.sort_values("self_ns", ascending=False, kind="stable", ignore_index=True)

@@ -28,6 +28,7 @@ Ints = npt.NDArray[np.int64]
 
 TIMES = ("self_ns", "self_waiting_ns", "total_ns", "total_waiting_ns")
 COLUMNS = (*("file", "line", "code", "function"), *TIMES, "self_error_ns", "total_error_ns")
+LONGEST_INTERVAL_NS = 1_000_000_000
 STANDARD_ERRORS = 1.96
 """So many to each side hold 95 % of a normal distribution."""
 
@@ -41,14 +42,13 @@ def sampled_lines(record: Record) -> pd.DataFrame:
 
     - ``file`` ("Cell [3]", or the path behind the folder of ``sys.path``), ``line``, ``code`` (its
       text), ``function``;
-    - ``self_ns``: in the line itself, with the ops and built-in functions that it called;
-      ``total_ns``: also in the Python functions that it called, recursion counted once;
+    - ``self_ns``: in the line, with the ops, built-in functions and functions of libraries that
+      it called; ``total_ns``: also in the user's functions that it called, recursion counted once;
     - ``self_waiting_ns``, ``total_waiting_ns``: of that, waited for the GPU: the overlap with the
       waits, whose times are exact;
     - ``self_error_ns``, ``total_error_ns``: the true time is no further away in 95 % of runs.
 
-    Lines of libraries are part of the line that called them. Threads without ops of the run do not
-    count.
+    Threads other than the run's do not count.
     """
     found = stretches(record)
     if not len(found.lines):
@@ -72,25 +72,19 @@ class Stretches:
 @remembered
 def stretches(record: Record) -> Stretches:
     """Return the lines that samples found, and when."""
-    trace = record.trace
-    frames = _frames(record)
-    places = [function_place(name) for name in trace.index.names_of(frames["row"].to_numpy())]
-    frames = frames.assign(file=[place[0] for place in places], name=[p[2] for p in places])
-    in_line = (frames["line"] > 0).to_numpy()
-    number = np.full(len(frames), NONE, np.int64)
-    keys = frames.loc[in_line, ["file", "line"]]
-    number[in_line] = keys.groupby(["file", "line"], sort=False).ngroup().to_numpy()
-    first = np.unique(number[in_line], return_index=True)[1]
-    lines = frames.loc[in_line].iloc[first].rename(columns={"name": "function"})
+    found = _found(record)
+    places = [function_place(name) for name in record.trace.index.names_of(found["row"].to_numpy())]
+    found = found.assign(file=[place[0] for place in places], function=[p[2] for p in places])
+    number = found.groupby(["file", "line"], sort=False).ngroup().to_numpy(np.int64)
+    lines = found.iloc[np.unique(number, return_index=True)[1]]
     size = len(lines)
-    ts, end, track = (frames[key].to_numpy() for key in ("ts", "end", "track"))
+    ts, end, track = (found[key].to_numpy() for key in ("ts", "end", "track"))
     parent, _ = links.nest(ts, end, track)
     waits = _waits(record)
     pieces = _pieces(ts, end, track)
     of_piece = number[pieces["at"]]
-    pieces, of_piece = pieces[of_piece >= 0], of_piece[of_piece >= 0]
     spans = pieces["start_ns"].to_numpy(), pieces["end_ns"].to_numpy()
-    outermost = in_line & ~links.below_its_like(parent, number + 1)
+    outermost = ~links.below_its_like(parent, np.asarray(number, np.int64))
     of_outer, outer = number[outermost], (ts[outermost], end[outermost])
     numbers = {
         "self_ns": group_sums(of_piece, spans[1] - spans[0], size),
@@ -101,7 +95,7 @@ def stretches(record: Record) -> Stretches:
         "total_error_ns": sampling_error(np.bincount(of_outer, minlength=size), record),
     }
     table = lines.assign(code=_code(record, lines), **numbers)[list(COLUMNS)]
-    row = frames["row"].to_numpy()[pieces["at"]]
+    row = found["row"].to_numpy()[pieces["at"]]
     pieces = pieces.assign(group=of_piece, row=row)[["group", "start_ns", "end_ns", "row"]]
     return Stretches(table.reset_index(drop=True), pieces.reset_index(drop=True))
 
@@ -109,24 +103,28 @@ def stretches(record: Record) -> Stretches:
 def sampling_error(runs: npt.ArrayLike, record: Record) -> Ints:
     """Return how far the time of so many runs of samples may be off, in ns, in 95 % of cases.
 
-    0 where the record has no samples of ours.
+    0 where that is not known: where the record has no samples of ours, or some were not taken at
+    signals, so that code between ops is found too rarely.
     """
-    interval = int((record.metadata.get(SAMPLING) or {}).get("interval_ns") or 0)
+    sampling = record.metadata.get(SAMPLING) or {}
+    interval = max(int(sampling.get(key) or 0) for key in ("interval_ns", "median_ns"))
+    if not sampling.get("by_signal") or not 0 < interval < LONGEST_INTERVAL_NS:
+        interval = 0
     error = STANDARD_ERRORS * interval * np.sqrt(np.asarray(runs))
     return np.asarray(np.rint(error), np.int64)
 
 
-def _frames(record: Record) -> pd.DataFrame:
-    """Return the stretches of lines, and the frames that have none as one: sorted for nesting.
+def _found(record: Record) -> pd.DataFrame:
+    """Return the stretches in which frames stood in a line, sorted for nesting.
 
-    Columns: ``row``, ``track``, ``ts``, ``end``, ``line`` (0: none).
+    Columns: ``row`` (of the frame), ``track``, ``ts``, ``end``, ``line``.
     """
     trace = record.trace
     index = trace.index
+    known = trace.args.get(SAMPLED_LINES, pd.Series(dtype=object))
     counts = index.on_tracks("python") & _on_lanes(trace, python_lanes(record))
-    known = trace.args.get(SAMPLED_LINES)
-    known = known[counts[known.index.to_numpy()]] if known is not None else None
-    if known is None or not len(known):
+    known = known[counts[known.index.to_numpy(np.int64)]]
+    if not len(known):
         return pd.DataFrame(columns=["row", "track", "ts", "end", "line"], dtype=np.int64)
     number = np.array([len(pairs) for pairs in known])
     row = np.repeat(known.index.to_numpy(), number)
@@ -137,21 +135,11 @@ def _frames(record: Record) -> pd.DataFrame:
     last = np.cumsum(number) - 1
     end[last] = index.uncut[1][known.index.to_numpy()]
     ts, end = np.maximum(ts, index.ts[row]), np.minimum(end, index.end[row])
-    others = np.setdiff1d(np.flatnonzero(counts), known.index.to_numpy())
-    table = pd.DataFrame(
-        {
-            "row": np.append(row, others),
-            "ts": np.append(ts, index.ts[others]),
-            "end": np.append(end, index.end[others]),
-            "line": np.append(pairs[:, 1], np.zeros(len(others), np.int64)),
-        }
-    )
-    table = table[table["end"] > table["ts"]]
-    table = table.assign(
-        track=index.track[table["row"]], depth=trace.slices["depth"].to_numpy()[table["row"]]
-    )
-    order = np.lexsort((table["depth"], -table["end"], table["ts"], table["track"]))
-    return table.iloc[order].drop(columns="depth").reset_index(drop=True)
+    columns = {"row": row, "track": index.track[row], "ts": ts, "end": end, "line": pairs[:, 1]}
+    depth = trace.slices["depth"].to_numpy()[row]
+    order = np.lexsort((depth, -end, ts, columns["track"]))
+    table = pd.DataFrame(columns).iloc[order]
+    return table[table["end"] > table["ts"]].reset_index(drop=True)
 
 
 def _on_lanes(trace: Trace, lanes: Ints) -> npt.NDArray[np.bool_]:

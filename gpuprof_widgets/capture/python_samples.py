@@ -1,18 +1,18 @@
-"""Python's stacks every 2 ms, as slices on the threads' Python tracks: the option ``python``."""
+"""Samples of Python's stacks, as slices on the threads' Python tracks: the option ``python``."""
 
 from __future__ import annotations
 
+import dis
 import linecache
 import os
 import sys
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from threading import get_ident
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,6 +37,15 @@ from gpuprof_widgets.trace.schema import SAMPLED
 from gpuprof_widgets.trace.stack_lanes import frame_name
 
 _PACKAGES = ("site-packages", "dist-packages")
+LONGEST_TEXT = 200
+GOLDEN_RATIO = 0.618033988749895
+"""Its multiples, less their whole parts, are as even as can be, however many they are."""
+_HANDLING = (
+    *("CALL", "JUMP_BACKWARD", "POP_JUMP_BACKWARD", "RESUME"),
+    *("RETURN_", "RAISE", "RERAISE", "JUMP_FORWARD"),
+)
+"""Instructions at which CPython handles signals, or behind which the next one does not run."""
+_OPERATORS = ("BINARY_", "COMPARE_OP", "UNARY_", "STORE_SUBSCR", "DELETE_SUBSCR", "CALL")
 
 
 def python_samples(context: Context) -> Part | None:
@@ -60,17 +69,16 @@ class PythonSamples(Part):
     def discard(self) -> None:
         self._gaps: list[int] = []
         self._samples = 0
-        self._found = False
+        self._found = self._was_short = False
         self._code: dict[str, dict[int, str]] = defaultdict(dict)
-        self._by_signal = True
+        self._lost: dict[str, None] = {}
 
     def start(self) -> None:
         self._stacks = Stacks()
         self._main, self._before = get_ident(), set(sys._current_frames())
         self._timer = TimerSampler(self._stacks)
-        is_timed = self._timer.start()
-        self._by_signal &= is_timed
-        without = self._main if is_timed else 0
+        self._timer.start()
+        without = 0 if self._timer.lost else self._main
         self._threads = ThreadSampler(self._stacks, self._timer, without=without)
         self._began = both_clocks()
         self._threads.start()
@@ -88,71 +96,90 @@ class PythonSamples(Part):
         region = _region(trace, self._label)
         if region is None:
             return trace
-        samples = dict(self._threads.of_thread)
-        if len(self._timer.samples.numbers):
-            samples[self._main] = self._timer.samples
+        if self._timer.lost:
+            self._lost[self._timer.lost] = None
+        if self._threads.error is not None:
+            self._lost[f"that thread ended early ({self._threads.error!r})"] = None
         names = _FrameNames(self._stacks, self._cell_labels)
+        exact_slices = ExactSlices.of_lanes(trace)
         added, new_tracks = list[NewSlice](), list[NewTrack]()
-        for thread, of_thread in samples.items():
-            found = self._read(of_thread, names, trace, region)
-            is_run = thread == self._main
+        for samples in self._by_thread(self._timer, self._threads):
+            is_run, thread = samples.thread == self._main, samples.thread
+            if not is_run and thread in self._before and not names.are_users(samples):
+                continue
+            lane = self._lane(trace, region, samples)
+            exact = exact_slices(lane)
+            found = self._read(samples, names, exact, trace, region)
             if is_run:
                 self._samples += len(found)
-                self._gaps += [after.at - before.at for before, after in pairwise(found)]
-            elif thread in self._before and not _is_users(found):
-                continue
-            lane = self._lane(trace, region, thread)
-            track = len(trace.tracks) + len(new_tracks)
-            run = _span(trace, region) if is_run else None
+                self._gaps += [after.at - before.until for before, after in pairwise(found)]
             if any(sample.stack for sample in found):
-                added += slices_of_samples(found, track, ExactSlices(trace, lane), run)
-                new_tracks.append(self._track(trace, region, thread, lane))
+                track = len(trace.tracks) + len(new_tracks)
+                span = _span(trace, region)
+                added += slices_of_samples(found, track, exact, span, is_run=is_run)
+                new_tracks.append(self._track(trace, region, samples, lane))
         for file, lines in names.code.items():
             self._code[file] |= lines
         self._timer = self._threads = None
         self._found |= bool(added)
+        self._was_short = not added
         return with_slices(trace, added, new_tracks)
 
+    def _by_thread(self, timer: TimerSampler, threads: ThreadSampler) -> list[ThreadSamples]:
+        """Return the samples of each thread, the run's first and only once."""
+        of_run = timer.samples
+        for samples in threads.samples:
+            if samples.thread == self._main:
+                of_run.numbers.extend(samples.numbers)
+        others = [samples for samples in threads.samples if samples.thread != self._main]
+        return [of_run, *others]
+
     def _read(
-        self, samples: ThreadSamples, names: _FrameNames, trace: Trace, region: int
+        self,
+        samples: ThreadSamples,
+        names: _FrameNames,
+        exact: ExactSlices,
+        trace: Trace,
+        region: int,
     ) -> list[Sample]:
         """Return the samples of a thread in the region."""
-        numbers = iter(samples.numbers)
-        found = []
+        numbers = samples.numbers.tolist()
         begin, end = _span(trace, region)
-        for first, last, look, stack in zip(numbers, numbers, numbers, numbers, strict=True):
-            at, until = (
+        found = []
+        for place in range(0, len(numbers), ThreadSamples.FIELDS):
+            *moments, look, last_look, stack = numbers[place : place + ThreadSamples.FIELDS]
+            at, until, read = (
                 time_of_day(moment, began=self._began, ended=self._ended) - trace.epoch_ns
-                for moment in (first, last)
+                for moment in moments
             )
             if begin < at and until < end:
-                found.append(Sample(at, until, look, names.stack(stack)))
+                frames = names.stack_at(stack, at, read, exact)
+                found.append(Sample(at, until, look, last_look, frames))
         return found
 
-    def _lane(self, trace: Trace, region: int, thread: int) -> int | None:
+    def _lane(self, trace: Trace, region: int, samples: ThreadSamples) -> int | None:
         """Return the lane of a thread's ops; None if it has none."""
-        assert self._threads is not None
         tracks = trace.tracks
         of_run = tracks.iloc[int(trace.slices["track"].iloc[region])]
-        if thread == self._main:
+        if samples.thread == self._main:
             return int(of_run["lane"])
-        native = str(self._threads.native.get(thread, ""))
         same = tracks[
             (tracks["kind"] == "cpu")
             & (tracks["process"] == of_run["process"])
-            & (tracks["thread"] == native)
+            & (tracks["thread"] == str(samples.native))
         ]
         return int(same["lane"].iloc[0]) if len(same) else None
 
-    def _track(self, trace: Trace, region: int, thread: int, lane: int | None) -> NewTrack:
-        assert self._threads is not None
+    def _track(
+        self, trace: Trace, region: int, samples: ThreadSamples, lane: int | None
+    ) -> NewTrack:
         tracks = trace.tracks
         of_run = tracks.iloc[int(trace.slices["track"].iloc[region])]
         if lane is not None:
             beside = tracks[(tracks["lane"] == lane) & (tracks["kind"] == "cpu")].iloc[0]
             process, number, label = beside["process"], beside["thread"], beside["label"]
         else:
-            number = str(self._threads.native.get(thread, thread))
+            number = str(samples.native or samples.thread)
             process, label = of_run["process"], f"thread {number}"
         return NewTrack("python", f"{label} · Python", str(process), str(number), lane)
 
@@ -163,7 +190,7 @@ class PythonSamples(Part):
         return {
             SAMPLED: True,
             "python_samples": {
-                "by_signal": self._by_signal,
+                "by_signal": not self._lost,
                 "samples": self._samples,
                 "interval_ns": INTERVAL_NS,
                 "median_ns": int(np.median(self._gaps or [INTERVAL_NS])),
@@ -176,13 +203,12 @@ class PythonSamples(Part):
 
     def notes(self) -> list[str]:
         """Say where samples are less than they should be."""
-        if not self._found:
-            return ["Python was not sampled: the run ended before the first sample, after 2 ms"]
-        if self._by_signal:
-            return []
+        if self._was_short and not self._found:
+            return ["Python was not sampled: the run was too short for a sample"]
         return [
-            "Python was sampled from a second thread, as timers need Linux and Python's main "
-            "thread: code between ops is found too rarely, and ops too often"
+            f"Python was sampled from a second thread, because {reason}: code between ops is found "
+            "too rarely, and ops too often"
+            for reason in self._lost
         ]
 
 
@@ -198,63 +224,120 @@ def _span(trace: Trace, row: int) -> tuple[int, int]:
     return ts, ts + dur
 
 
-def _is_users(samples: Sequence[Sample]) -> bool:
-    """Whether any of the stacks has code of the user's."""
-    return any(frame.line for sample in samples for frame in sample.stack)
+class _Step(NamedTuple):
+    """An instruction: its line, and whether it may run an op."""
+
+    line: int
+    is_operator: bool
 
 
 class _FrameNames:
     """Names the frames of stacks; ``code`` is the text of the user's lines in them, by file."""
 
-    def __init__(self, stacks: Stacks, cell_labels: Any) -> None:
+    def __init__(self, stacks: Stacks, cell_labels: Mapping[str, str]) -> None:
         self.code: dict[str, dict[int, str]] = defaultdict(dict)
         self._stack_of = {number: stack for stack, number in stacks.number.items()}
         self._codes = stacks.codes
         self._cell_labels = cell_labels
         self._stacks: dict[int, tuple[Frame, ...]] = {}
-        self._lines: dict[int, tuple[list[int], list[int]]] = {}
+        self._frames: dict[tuple[int, int], Frame] = {}
+        self._steps: dict[tuple[int, int], Sequence[_Step]] = {}
+        self._turns: defaultdict[int, int] = defaultdict(int)
+        self._names: dict[str, str] = {}
         folders = {f"{Path(path).absolute()}{os.sep}" for path in sys.path}
         self._folders = sorted(folders, key=len, reverse=True)
 
-    def stack(self, number: int) -> tuple[Frame, ...]:
-        """Return the user's frames of a stack and what they called, outermost first."""
+    def are_users(self, samples: ThreadSamples) -> bool:
+        """Whether any of a thread's stacks has code of the user's."""
+        numbers = set(samples.numbers[ThreadSamples.FIELDS - 1 :: ThreadSamples.FIELDS])
+        return any(frame.line for number in numbers for frame in self._stack(number))
+
+    def stack_at(self, number: int, at: int, read: int, exact: ExactSlices) -> tuple[Frame, ...]:
+        """Return the user's frames of a stack and what they called, outermost first.
+
+        ``at`` and ``read``: when it was to be read, and was. In between the innermost function has
+        gone on to the next call or jump: Python handles signals only there. Its line is that of one
+        of these instructions, by the ops that ran meanwhile, else each in turn.
+        """
+        stack = self._stack(number)
+        code, instruction = self._stack_of[number][:2]
+        if not stack or not stack[-1].line or stack[-1] != self._frames.get((code, instruction)):
+            return stack
+        steps = self._steps_to(code, instruction)
+        operators = [step for step in steps if step.is_operator]
+        if operators and exact.is_in_op(at):
+            later = exact.ops_begun(at, read)
+            step = operators[max(len(operators) - 1 - later, 0)]
+        else:
+            self._turns[number] += 1
+            step = steps[int(self._turns[number] * GOLDEN_RATIO % 1 * len(steps))]
+        if step.line == stack[-1].line:
+            return stack
+        return (*stack[:-1], self._in_line(self._codes[code], stack[-1], step.line))
+
+    def _stack(self, number: int) -> tuple[Frame, ...]:
         if number not in self._stacks:
             numbers = self._stack_of[number]
-            frames = [
-                (self._codes[code], at)
-                for code, at in zip(numbers[::2], numbers[1::2], strict=True)
-            ][::-1]
-            kept = users_frames([code.co_filename for code, _ in frames])
+            frames = list(zip(numbers[::2], numbers[1::2], strict=True))[::-1]
+            kept = users_frames([self._codes[code].co_filename for code, _ in frames])
             self._stacks[number] = tuple(self._frame(*frames[place]) for place in kept)
         return self._stacks[number]
 
-    def _frame(self, code: CodeType, at: int) -> Frame:
+    def _frame(self, number: int, at: int) -> Frame:
+        if (number, at) not in self._frames:
+            self._frames[number, at] = self._named(self._codes[number], at)
+        return self._frames[number, at]
+
+    def _named(self, code: CodeType, at: int) -> Frame:
         path = code.co_filename
         file = self._cell_labels.get(path) or self._shown(path)
-        name = frame_name(code.co_name, file, code.co_firstlineno)
+        frame = Frame(
+            frame_name(code.co_name, file, code.co_firstlineno), 0, path in self._cell_labels
+        )
         if path not in self._cell_labels and is_installed(path):
-            return Frame(name, 0)
-        line = self._line(code, at)
-        if line and line not in self.code[file]:
-            self.code[file][line] = linecache.getline(path, line).strip()
-        return Frame(name, line, path in self._cell_labels)
+            return frame
+        return self._in_line(code, frame, _line(code, at))
+
+    def _in_line(self, code: CodeType, frame: Frame, line: int) -> Frame:
+        path = code.co_filename
+        texts = self.code[self._cell_labels.get(path) or self._shown(path)]
+        if line not in texts:
+            texts[line] = linecache.getline(path, line).strip()[:LONGEST_TEXT]
+        return frame._replace(line=line)
+
+    def _steps_to(self, number: int, at: int) -> Sequence[_Step]:
+        """Return the instructions from after the last at which signals were handled, to this."""
+        if (number, at) not in self._steps:
+            steps: list[_Step] = []
+            for each in dis.get_instructions(self._codes[number]):
+                line = each.positions.lineno if each.positions is not None else None
+                if line is not None:
+                    steps.append(_Step(line, each.opname.startswith(_OPERATORS)))
+                if each.offset >= at:
+                    break
+                if each.opname.startswith(_HANDLING):
+                    steps = []
+            line = _line(self._codes[number], at)
+            self._steps[number, at] = steps or [_Step(line, is_operator=False)]
+        return self._steps[number, at]
 
     def _shown(self, path: str) -> str:
         """Return the path as torch.profiler shows it, from the folder of ``sys.path`` on.
 
-        But packages stay behind ``site-packages``, for they are not the user's, except torch.
+        But packages stay behind ``site-packages``, for they are not the user's, except torch; and
+        of two files that would look the same, the second keeps its whole path.
         """
-        folder = next((folder for folder in self._folders if path.startswith(folder)), "")
-        short = path[len(folder) :]
-        inside = Path(folder).name
-        if inside in _PACKAGES and not short.startswith(f"torch{os.sep}"):
-            return f"{inside}{os.sep}{short}"
-        return short
+        if path not in self._names:
+            folder = next((folder for folder in self._folders if path.startswith(folder)), "")
+            short, inside = path[len(folder) :], Path(folder).name
+            if inside in _PACKAGES and not short.startswith(f"torch{os.sep}"):
+                short = f"{inside}{os.sep}{short}"
+            self._names[path] = path if short in self._names.values() else short
+        return self._names[path]
 
-    def _line(self, code: CodeType, at: int) -> int:
-        """Return the line of an instruction; the function's first one if it has none."""
-        if id(code) not in self._lines:
-            ranges = [(start, line or 0) for start, _, line in code.co_lines()]
-            self._lines[id(code)] = [s for s, _ in ranges], [line for _, line in ranges]
-        starts, lines = self._lines[id(code)]
-        return lines[max(bisect_right(starts, at) - 1, 0)] or code.co_firstlineno
+
+def _line(code: CodeType, at: int) -> int:
+    """Return the line of an instruction; the function's first one if it has none."""
+    ranges = code.co_lines()
+    found = next((line for start, end, line in ranges if start <= at < end), None)
+    return found or code.co_firstlineno

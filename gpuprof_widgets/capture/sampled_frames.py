@@ -14,12 +14,14 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from itertools import accumulate, pairwise, takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from gpuprof_widgets.capture.stack_samplers import INTERVAL_NS
 from gpuprof_widgets.trace import links
@@ -47,12 +49,13 @@ class Frame(NamedTuple):
 class Sample(NamedTuple):
     """A stack, outermost frame first, at a moment (ns of the trace) and up to another.
 
-    ``look``: the number of the look at all threads.
+    ``look`` and ``last_look``: the numbers of the first and the last look at all threads.
     """
 
     at: int
     until: int
     look: int
+    last_look: int
     stack: tuple[Frame, ...]
 
 
@@ -90,19 +93,26 @@ class Call(NamedTuple):
 
 
 def slices_of_samples(
-    samples: Sequence[Sample], track: int, exact: ExactSlices, run: tuple[int, int] | None
+    samples: Sequence[Sample],
+    track: int,
+    exact: ExactSlices,
+    region: tuple[int, int],
+    *,
+    is_run: bool,
 ) -> list[NewSlice]:
-    """Return a thread's functions as slices of that track.
+    """Return a thread's functions as slices of that track, within the region of the run.
 
-    ``run``: start and end of the region of the run on its thread; None for other threads, which are
-    open from their first to their last look.
+    The thread of the run (``is_run``) had functions from its start to its end, others from their
+    first to their last look.
     """
-    if run is not None:  # functions begin inside of the region
-        return _slices(_pieces(samples, exact, run[0] + 1, run[1]), track, exact)
+    first_ns, last_ns = region[0] + 1, region[1]  # functions begin inside of the region
+    if is_run:
+        return _slices(_pieces(samples, exact, first_ns, last_ns), track, exact)
     slices = []
     for first, last in _spells(samples):
         of_spell = samples[first:last]
-        begin, end = of_spell[0].at - _HALF, of_spell[-1].until + _HALF
+        begin = max(of_spell[0].at - _HALF, first_ns)
+        end = min(of_spell[-1].until + _HALF, last_ns)
         slices += _slices(_pieces(of_spell, exact, begin, end), track, exact)
     return slices
 
@@ -112,7 +122,7 @@ def _spells(samples: Sequence[Sample]) -> Iterator[tuple[int, int]]:
     breaks = [
         place
         for place, (one, other) in enumerate(pairwise(samples), 1)
-        if other.look - one.look > 1
+        if other.look - one.last_look > 1
     ]
     yield from pairwise([0, *breaks, len(samples)])
 
@@ -120,22 +130,50 @@ def _spells(samples: Sequence[Sample]) -> Iterator[tuple[int, int]]:
 class ExactSlices:
     """The ops, lines and modules of a thread, by the moments at which they are open."""
 
-    def __init__(self, trace: Trace, lane: int | None) -> None:
-        tracks, slices = trace.tracks, trace.slices
-        of_thread = ((tracks["kind"] == "cpu") & (tracks["lane"] == lane)).to_numpy()
-        self._rows = np.flatnonzero(of_thread[slices["track"].to_numpy()])
+    @classmethod
+    def of_lanes(cls, trace: Trace) -> Callable[[int | None], ExactSlices]:
+        """Return a function that returns those of the thread of a lane; None: of none."""
+        whole = cls(trace)
+        tracks, track = trace.tracks, trace.slices["track"].to_numpy()
+
+        def of_lane(lane: int | None) -> ExactSlices:
+            one = copy(whole)
+            of_thread = ((tracks["kind"] == "cpu") & (tracks["lane"] == lane)).to_numpy()
+            one._select(np.flatnonzero(of_thread[track]))
+            return one
+
+        return of_lane
+
+    def __init__(self, trace: Trace) -> None:
+        slices = trace.slices
         self._ts = slices["ts"].to_numpy()
         self._ends = self._ts + slices["dur"].to_numpy()
         self._parent = slices["parent"].to_numpy()
         self._category = slices["category"].to_numpy(object)
         self._line = trace.args.get("line", pd.Series(dtype=np.int64)).to_dict()
-        self._starts = self._ts[self._rows]
         is_long = self._ends - self._ts >= LONG_NS
         is_line = (slices["category"] == "cell_line").to_numpy()
-        self._changing = self._rows[(is_long | is_line)[self._rows]]
+        is_op = np.append((slices["category"] == "cpu_op").to_numpy(), False)
+        self._changes, self._is_op = is_long | is_line, is_op
+        self._outermost_op = is_op[:-1] & ~is_op[self._parent]
         self._long = np.append(links.itself_or_ancestor(self._parent, is_long), NONE)
         line = np.append(links.itself_or_ancestor(self._parent, is_line), NONE)
         self._short_line = np.where(line > self._long, line, NONE)  # what is inside comes later
+
+    def _select(self, rows: NDArray[np.intp]) -> None:
+        """Select the slices of a thread."""
+        self._rows, self._starts = rows, self._ts[rows]
+        self._changing = rows[self._changes[rows]]
+        self._ops = self._ts[rows[self._outermost_op[rows]]]
+
+    def is_in_op(self, at: int) -> bool:
+        """Whether an op is open at a moment."""
+        return any(self._is_op[row] for row in self.open(at))
+
+    def ops_begun(self, after: int, before: int) -> int:
+        """Return how many ops, outside of others, began between two moments."""
+        first, last = np.searchsorted(self._ops, [after, before], side="right")
+        return int(last - first)
 
     def open(self, at: int) -> list[int]:
         """Return the rows of the slices that are open at a moment, the outermost first."""

@@ -1,4 +1,4 @@
-"""Read the stacks of the threads every 2 ms: the main thread's by a signal, others' by a thread.
+"""Read stacks about every 2 ms: the main thread's at signals, those of others from a thread.
 
 A thread that reads stacks gets Python's lock (the GIL) only where other code lets go of it. PyTorch
 does so in every op: of a loop in which Python took 57 % of the time, between ops of a few µs, a
@@ -19,6 +19,7 @@ import sys
 import threading
 from array import array
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import accumulate, count, cycle
 from random import Random
 from time import perf_counter_ns
@@ -36,6 +37,8 @@ _NANOSECONDS = 1_000_000_000
 _SIGNALS_AFTER_FIRST = 11
 """The number of the signal above SIGRTMIN: debuggers and C libraries take the first of these."""
 _LONGEST_STOP_S = 5.0
+_LOOP_HANDLES_SIGNALS = "each signal wakes an event loop that handles signals"
+"""It does so by a byte in a pipe, which would fill up while the loop is busy."""
 _GAPS = 4_096
 _LONG_AGO_NS = 250_000_000
 _LONG_WALK_NS, _REST = 100_000, 30
@@ -56,15 +59,28 @@ class Stacks:
 
 
 class ThreadSamples:
-    """The samples of one thread: four numbers for each.
+    """The samples of one thread, `FIELDS` numbers for each.
 
-    They are the first and the last planned moment (`perf_counter_ns`) at which the thread had this
-    stack (several where it was in a call that let no signal in), the look at all threads (one that
-    did not exist lacks some; always 0 for a timer's samples) and the number of the stack.
+    They are: the first and the last planned moment at which the thread had this stack (several
+    where it was in a call that let no signal in, or did not move); when it was read; the first and
+    the last look at all threads with this stack (one that did not exist lacks some; 0 for a timer's
+    samples); and the number of the stack. Times are `perf_counter_ns`.
     """
 
-    def __init__(self) -> None:
+    FIELDS = 6
+
+    def __init__(self, thread: int = 0, native: int = 0) -> None:
         self.numbers = array("q")
+        self.thread, self.native = thread, native
+        """Python's and the system's number of the thread; 0: not known."""
+
+    def add(self, now: int, look: int, stack: int) -> None:
+        """Add what a look at all threads found."""
+        numbers = self.numbers
+        if numbers and numbers[-1] == stack and numbers[-2] == look - 1:
+            numbers[-5], numbers[-4], numbers[-2] = now, now, look
+        else:
+            numbers.extend((now, now, now, look, look, stack))
 
 
 class TimerSampler:
@@ -79,39 +95,46 @@ class TimerSampler:
     """
 
     def __init__(self, stacks: Stacks) -> None:
-        self.samples = ThreadSamples()
+        self.samples = ThreadSamples(threading.get_ident())
         self.handler: Handler | None = None
+        self.lost = ""
+        """Why signals cannot sample; "" where they do."""
         self._stacks = stacks
         self._timer: ctypes.c_void_p | None = None
         self._armed = _Times()
         self._process = 0
 
-    def start(self) -> bool:
-        """Start, and return whether it could: in Python's main thread, on Linux.
-
-        Not where each signal also writes a byte to a file, which fills up: asyncio asks for that
-        where the user has a loop handle signals.
-        """
-        if not _can_signal() or threading.current_thread() is not threading.main_thread():
-            return False
-        number = _number()
+    def _why_not(self) -> str:
+        """Return what keeps signals from sampling; "" if nothing does."""
+        if not _can_signal():
+            return "signals sample on Linux alone"
+        if threading.current_thread() is not threading.main_thread():
+            return "signals sample Python's main thread alone"
+        if _signal.getsignal(_number()) is not _signal.SIG_DFL:
+            return f"signal {_number()} has another handler"
         wakes = _signal.set_wakeup_fd(-1)
         if wakes != -1:
             _signal.set_wakeup_fd(wakes)
-        if wakes != -1 or _signal.getsignal(number) is not _signal.SIG_DFL:
-            return False
-        timer = ctypes.c_void_p()
+            return _LOOP_HANDLES_SIGNALS
+        return ""
+
+    def start(self) -> None:
+        """Start; where that is not possible ``lost`` says why."""
+        self.lost = self._why_not()
+        if self.lost:
+            return
+        number, timer = _number(), ctypes.c_void_p()
         event = _Event(None, number, _TO_THREAD, threading.get_native_id())
         if _libc().timer_create(_CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(timer)):
-            return False
+            self.lost = "the system gave no timer"
+            return
         self._timer, self._process = timer, os.getpid()
         planned = perf_counter_ns() + INTERVAL_NS
         self._armed.first = _Time(*divmod(planned, _NANOSECONDS))
-        self.handler = _handler(self.samples, self._stacks, planned, timer, self._armed)
+        self.handler = _handler(self, self._stacks, planned, timer, self._armed)
         _signal.signal(number, self.handler)
-        _signal.siginterrupt(number, False)  # calls of the system go on by themselves
+        _signal.siginterrupt(number, False)  # most calls of the system go on by themselves
         self._set(planned)
-        return True
 
     def keep_going(self, now: int) -> None:
         """Send a signal if the last one is long ago: a Ctrl-C may have ended its handler early.
@@ -119,8 +142,9 @@ class TimerSampler:
         May be called in any thread, until `stop`.
         """
         sent = self._armed.first.seconds * _NANOSECONDS + self._armed.first.nanoseconds
-        is_late = self._timer is not None and now - sent > _LONG_AGO_NS
+        is_late = self._timer is not None and now - sent > _LONG_AGO_NS and not self.lost
         if is_late and _signal.getsignal(_number()) is self.handler:
+            self._armed.first = _Time(*divmod(now, _NANOSECONDS))
             self._set(now)
 
     def _set(self, at: int) -> None:
@@ -143,9 +167,10 @@ class TimerSampler:
 
 
 def _handler(
-    samples: ThreadSamples, stacks: Stacks, planned: int, timer: ctypes.c_void_p, armed: _Times
+    sampler: TimerSampler, stacks: Stacks, planned: int, timer: ctypes.c_void_p, armed: _Times
 ) -> Handler:
-    now, add, find = perf_counter_ns, samples.numbers.extend, stacks.number.setdefault
+    now, add, find = perf_counter_ns, sampler.samples.numbers.extend, stacks.number.setdefault
+    wake = _signal.set_wakeup_fd
     keep, next_number = stacks.codes.setdefault, stacks.next_number
     next_moment = accumulate(cycle(random_gaps()), initial=planned).__next__
     first, armed_at = armed.first, ctypes.byref(armed)
@@ -154,6 +179,11 @@ def _handler(
     def sample_stack(number: int, frame: FrameType | None) -> None:
         nonlocal planned
         began, first_moment = now(), planned
+        wakes = wake(-1)
+        if wakes != -1:
+            wake(wakes)
+            sampler.lost = _LOOP_HANDLES_SIGNALS
+            return
         stack: list[int] = []
         while frame is not None:
             code = frame.f_code
@@ -164,7 +194,7 @@ def _handler(
         last_moment = first_moment
         while planned <= began:
             last_moment, planned = planned, next_moment()
-        add((first_moment, last_moment, 0, find(tuple(stack), next_number())))
+        add((first_moment, last_moment, began, 0, 0, find(tuple(stack), next_number())))
         ended = now()
         rest = _REST * (ended - began) if ended - began > _LONG_WALK_NS else 0
         while planned <= ended + rest:
@@ -185,14 +215,13 @@ class ThreadSampler:
     """Samples from a thread of its own, which `threading` does not know, all threads but one.
 
     It also keeps a timer's sampler going, and hides its handler from dynamo as soon as that is
-    imported.
+    imported. ``error`` is what ended it early.
     """
 
     def __init__(self, stacks: Stacks, timer: TimerSampler, *, without: int = 0) -> None:
-        self.of_thread: dict[int, ThreadSamples] = {}
-        """The samples by the identifier of the thread (`threading.get_ident`)."""
-        self.native: dict[int, int] = {}
-        """The system's number of each thread that `threading` knows, by its identifier."""
+        self.samples: list[ThreadSamples] = []
+        self.error: Exception | None = None
+        self._latest: dict[int, ThreadSamples] = {}
         self._stacks = stacks
         self._timer = timer
         self._is_hidden = False
@@ -205,7 +234,11 @@ class ThreadSampler:
         self._process = os.getpid()
         self._stopping.acquire()
         self._stopped.acquire()
-        _thread.start_new_thread(self._run, ())
+        try:
+            _thread.start_new_thread(self._run, ())
+        except BaseException:
+            self._stopped.release()
+            raise
 
     def stop(self) -> None:
         """Stop, and wait until the thread has ended; may be called twice, and in a fork."""
@@ -215,30 +248,30 @@ class ThreadSampler:
                 self._stopped.release()
 
     def _run(self) -> None:
-        me, tick = _thread.get_ident(), 0
-        gaps = cycle(gap / _NANOSECONDS for gap in random_gaps())
+        me, look = _thread.get_ident(), 0
+        gaps, rest = cycle(random_gaps()), 0
         try:
-            while not self._stopping.acquire(timeout=next(gaps)):
-                now = perf_counter_ns()
+            while not self._stopping.acquire(timeout=max(next(gaps), rest) / _NANOSECONDS):
+                now, without = perf_counter_ns(), self._without
+                if self._timer.lost:
+                    without = 0
                 for thread, frame in sys._current_frames().items():
-                    if thread not in (me, self._without):
-                        self._add(thread, now, tick, frame)
+                    if thread not in (me, without):
+                        self._add(thread, now, look, frame)
                 del frame  # which would keep the user's variables alive
-                tick += 1
+                look += 1
+                rest = _REST * (perf_counter_ns() - now)
                 self._timer.keep_going(now)
                 self._hide_from_dynamo()
+        except Exception as error:
+            self.error = error
         finally:
             self._stopped.release()
 
-    def _add(self, thread: int, now: int, tick: int, frame: FrameType | None) -> None:
-        samples = self.of_thread.get(thread)
-        if samples is None:
-            samples = self.of_thread[thread] = ThreadSamples()
-            self.native |= {
-                known.ident: known.native_id
-                for known in threading.enumerate()
-                if known.ident is not None and known.native_id is not None
-            }
+    def _add(self, thread: int, now: int, look: int, frame: FrameType | None) -> None:
+        samples = self._latest.get(thread)
+        if samples is None or samples.numbers[-2] < look - 1:  # numbers are given again
+            samples = self._samples_of(thread)
         stack: list[int] = []
         while frame is not None:
             code = frame.f_code
@@ -246,13 +279,24 @@ class ThreadSampler:
             stack += (id(code), frame.f_lasti)
             frame = frame.f_back
         number = self._stacks.number.setdefault(tuple(stack), self._stacks.next_number())
-        samples.numbers.extend((now, now, tick, number))
+        samples.add(now, look, number)
+
+    def _samples_of(self, thread: int) -> ThreadSamples:
+        """Return where the samples of a thread go that was not there at the last look."""
+        known = [one.native_id for one in threading.enumerate() if one.ident == thread]
+        native = known[0] or 0 if known else 0
+        samples = self._latest.get(thread)
+        if samples is None or samples.native != native:
+            samples = self._latest[thread] = ThreadSamples(thread, native)
+            self.samples.append(samples)
+        return samples
 
     def _hide_from_dynamo(self) -> None:
         skip = getattr(sys.modules.get("torch._dynamo.decorators"), "skip", None)
         if skip is not None and not self._is_hidden and self._timer.handler is not None:
-            skip(self._timer.handler)
-            self._is_hidden = True
+            with suppress(Exception):  # it may be half imported
+                skip(self._timer.handler)
+                self._is_hidden = True
 
 
 class _Event(ctypes.Structure):

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.blocking import blocked, is_blocking, total_kinds
-from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
+from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share, group_sums
 from gpuprof_widgets.analyses.findings.dispatch import dispatch_remedy
 from gpuprof_widgets.analyses.findings.finding import (
     WORTH_NS,
@@ -35,12 +35,13 @@ from gpuprof_widgets.analyses.python_calls import function_labels, is_cell, is_u
 from gpuprof_widgets.analyses.python_time import python_time as python_time_table
 from gpuprof_widgets.analyses.reasons import is_beyond_the_range
 from gpuprof_widgets.analyses.regions import calls_per_traced_step
-from gpuprof_widgets.analyses.sampled_lines import sampled_lines
+from gpuprof_widgets.analyses.sampled_lines import stretches
 from gpuprof_widgets.analyses.waits import is_synchronising, python_lanes, run_lane
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.pstats import BUILT_IN, FUNCTION_KEY, calls_from_slices, function_kind
 from gpuprof_widgets.trace.schema import LANGUAGE, NONE, SAMPLED, WINDOW
+from gpuprof_widgets.trace.stack_lanes import frame_name
 
 NEARLY = 0.02
 """Share by which Python's time may exceed the run's: their clocks differ a little."""
@@ -196,12 +197,25 @@ def _remedy(record: Record, top: pd.Series) -> str:
 
 
 def _mostly_in_line(record: Record, top: pd.Series) -> str:
-    """Name the line that has most of the function's own time; "" without samples of lines."""
-    table = sampled_lines(record)
-    table = table[(table["file"] == top["file"]) & (table["function"] == top["name"])]
-    if not len(table) or 2 * table["self_ns"].iloc[0] <= table["self_ns"].sum():
+    """Name the line with most of the function's own time, without ops; "" without samples."""
+    index, pieces = record.trace.index, stretches(record).pieces
+    name = frame_name(str(top["name"]), str(top["file"]), int(top["line"]))
+    pieces = pieces[index.names_of(pieces["row"].to_numpy(np.int64)) == name]
+    own: intervals.Intervals = np.empty(0, np.int64), np.empty(0, np.int64)
+    for track in np.unique(index.track[pieces["row"].to_numpy(np.int64)]):
+        parts = index.segments(int(track))
+        is_own = index.names_of(parts.row) == name
+        times = parts.start[is_own], parts.end[is_own]
+        own = intervals.union(*(np.append(a, b) for a, b in zip(own, times, strict=True)))
+    ops = _ops_of_thread(record)
+    own = intervals.difference(own, intervals.union(index.ts[ops], index.end[ops]))
+    spans = pieces["start_ns"].to_numpy(np.int64), pieces["end_ns"].to_numpy(np.int64)
+    lines = stretches(record).lines
+    by_line = group_sums(pieces["group"].to_numpy(), intervals.overlap(spans, own), len(lines))
+    if not len(by_line) or 2 * by_line.max() <= by_line.sum():
         return ""
-    return f", mostly in line {table['line'].iloc[0]}{statement(table['code'].iloc[0])}"
+    line = lines.iloc[int(by_line.argmax())]
+    return f", mostly in line {line['line']}{statement(line['code'])}"
 
 
 def _in_calls(record: Record, calls: int) -> str:

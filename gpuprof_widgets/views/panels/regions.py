@@ -157,7 +157,10 @@ FUNCTION_WAITS = (
 )
 
 
-ERROR_NOTE = "off by no more than ± in 95 % of runs"
+def _estimates(table: pd.DataFrame) -> str:
+    """Return how exact the times of samples are."""
+    known = ", off by no more than ± in 95 % of runs" if table["total_error_ns"].any() else ""
+    return f"times are estimates{known}"
 
 
 def python_time_panel(record: Record) -> Panel | None:
@@ -225,8 +228,7 @@ def _pieces(record: Record, frames: Ints) -> pd.DataFrame | None:
 def _python_note(table: pd.DataFrame, *, sampled: bool) -> str:
     """Return a note on how the times are known."""
     if sampled:
-        error = f", {ERROR_NOTE}" if table["total_error_ns"].any() else ""
-        return f"From samples: times are estimates{error}, and no calls were counted."
+        return f"From samples: {_estimates(table)}, and no calls were counted."
     if table["total_waiting_ns"].any() and not table["exact"].all():
         return "By cProfile; what waited for the GPU is estimated (with --stack it is exact)."
     return ""
@@ -237,7 +239,6 @@ LINE_COLUMNS = (
     Column("code", "Code", "text"),
     Column("function", "Function", "text"),
     *FUNCTION_TIMES,
-    *FUNCTION_ERRORS,
 )
 
 
@@ -261,12 +262,14 @@ def sampled_lines_panel(record: Record) -> Panel | None:
     )
     return Panel(
         "Sampled lines",
-        (*LINE_COLUMNS, *(FUNCTION_WAITS[:2] if rows["total_waiting_ns"].any() else ())),
+        (
+            *LINE_COLUMNS,
+            *(FUNCTION_ERRORS if rows["total_error_ns"].any() else ()),
+            *(FUNCTION_WAITS[:2] if rows["total_waiting_ns"].any() else ()),
+        ),
         rows,
         found.pieces.assign(group=group[found.pieces["group"]]),
-        notes=(
-            f"Times are estimates, {ERROR_NOTE}; libraries count for the line that called them.",
-        ),
+        notes=(f"From samples: {_estimates(rows)}. The time of a library is its caller's.",),
         sort="self_ns",
         most_events=MOST_EVENTS_OF_LINES,
     )
