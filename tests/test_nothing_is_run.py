@@ -74,6 +74,7 @@ ARGUED = {
     ("capture/lines/compiled.py", "exec_module"): "loads TorchDynamo, which the cell imports",
     ("capture/stack_samplers.py", "ctypes"): "sets a timer of the system's for the main thread",
     ("capture/stack_samplers.py", "CDLL"): "the C library that runs already, for that timer",
+    ("capture/stack_samplers.py", "PyDLL"): "the same",
     ("capture/workers/process.py", "marshal"): "what a worker of ours writes down, fast",
     (
         "capture/workers/recording.py",

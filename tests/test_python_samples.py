@@ -663,7 +663,7 @@ PATIENT = {
         def deep(left):
             if left:
                 return deep(left - 1) + 1
-            ended = time.perf_counter() + 0.01
+            ended = time.perf_counter() + 0.15
             while time.perf_counter() < ended:
                 pass
             return 0

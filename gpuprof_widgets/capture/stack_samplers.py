@@ -40,7 +40,7 @@ _LONGEST_STOP_S = 5.0
 _LOOP_HANDLES_SIGNALS = "each signal wakes an event loop that handles signals"
 """It does so by a byte in a pipe, which would fill up while the loop is busy."""
 _GAPS = 4_096
-_LONG_AGO_NS = 250_000_000
+_LONG_AGO_NS = 50_000_000
 _LONG_WALK_NS, _REST = 100_000, 30
 """A stack so deep that reading it takes longer is read again after 30 times that time."""
 
