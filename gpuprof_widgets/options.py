@@ -130,7 +130,7 @@ class ProfileOptions:
     python: str = _topic(
         "cprofile",
         "how Python functions are recorded: cprofile counts their calls, sampled reads the stacks "
-        "every 2 ms; or both, or off",
+        "about every 2 ms; or both, or off",
         metavar="HOW",
         none="off",
         choices=("cprofile", "sampled", "both", "off"),
