@@ -1224,6 +1224,24 @@ def test_only_what_was_recorded_is_to_be_left_out(
     assert only("overhead", record).remedy == remedy
 
 
+@pytest.mark.parametrize(
+    ("calls", "wall", "says"),
+    [
+        (60_000, 10 * MS, "about 6.00 ms of that (60,000 calls at 100 ns each)"),
+        (200_000, 10 * MS, "about 20.0 ms of that"),  # by its estimate, longer than the run
+        (17_000, 10 * MS, "about 1.70 ms of that"),
+        (16_000, 10 * MS, ""),  # 19 % of the run without it
+        (0, 10 * MS, ""),
+    ],
+)
+def test_cprofile_s_own_time_is_told_where_it_is_a_fifth(calls: int, wall: int, says: str) -> None:
+    noted = {"events": 7, "calls": calls, "call_cost_ns": 100.0, "estimate_ns": 2 * MS}
+    record = trace_of(op("aten::mm", ts=0, dur=9), wall_ns=wall, overhead=noted)
+    remedy = only("overhead", record).remedy
+    assert ("--python sampled" in remedy) == bool(says)
+    assert says in remedy
+
+
 def test_overhead_is_said_in_events_and_calls() -> None:
     noted = {"events": 1200, "calls": 1, "estimate_ns": 4 * MS}
     record = trace_of(op("aten::mm", ts=0, dur=9), wall_ns=10 * MS, overhead=noted)

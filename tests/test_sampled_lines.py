@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.analyses.reasons import LACKS
 from gpuprof_widgets.analyses.sampled_lines import COLUMNS, sampled_lines, sampling_error, stretches
 from gpuprof_widgets.profiles import Profile
@@ -109,6 +110,35 @@ def test_a_callback_from_a_library_has_its_own_time() -> None:
         ("train.py", 5): (20, 20),
         ("train.py", 6): (10, 10),
     }
+
+
+@pytest.mark.parametrize(
+    ("lines", "named"),
+    [
+        ([[0, 5], [10, 6]], "mostly in line 6."),
+        ([[0, 5], [30, 6], [60, 7]], ""),  # none has more than half
+        ([[0, 5], [46, 6]], "mostly in line 6."),  # for the other has an op
+        ([[0, 5], [30, 4], [85, 6]], ""),  # the line of the function itself: its call
+    ],
+    ids=["one", "three", "one with an op", "its first"],
+)
+def test_a_finding_names_the_line_that_has_most_of_a_function(
+    lines: list[list[int]], named: str
+) -> None:
+    ms = 1_000_000
+    scaled = [[at * ms, line] for at, line in lines]
+    other = frame("train.py(40): step", ts=92 * ms, dur=8 * ms, lines=[[0, 41]])
+    record = record_of(
+        frame(MAIN, ts=0, dur=100 * ms, lines=[[0, 1]]),
+        frame(STEP, ts=2 * ms, dur=90 * ms, lines=scaled),
+        other,
+        op("aten::mm", ts=3 * ms, dur=5 * ms),
+        dur=100 * ms,
+    )
+    (finding,) = [one for one in findings(record) if one.rule == "python_time"]
+    assert "train.py:4(step)" in finding.text
+    assert ("mostly" in finding.text) == bool(named)
+    assert named in finding.text
 
 
 def test_recursion_counts_once() -> None:

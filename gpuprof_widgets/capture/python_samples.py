@@ -72,6 +72,7 @@ class PythonSamples(Part):
         self._found = self._was_short = False
         self._code: dict[str, dict[int, str]] = defaultdict(dict)
         self._lost: dict[str, None] = {}
+        self._error = ""
 
     def start(self) -> None:
         self._stacks = Stacks()
@@ -99,7 +100,7 @@ class PythonSamples(Part):
         if self._timer.lost:
             self._lost[self._timer.lost] = None
         if self._threads.error is not None:
-            self._lost[f"that thread ended early ({self._threads.error!r})"] = None
+            self._error = f"samples of other threads end early: {self._threads.error!r}"
         names = _FrameNames(self._stacks, self._cell_labels)
         exact_slices = ExactSlices.of_lanes(trace)
         added, new_tracks = list[NewSlice](), list[NewTrack]()
@@ -205,11 +206,12 @@ class PythonSamples(Part):
         """Say where samples are less than they should be."""
         if self._was_short and not self._found:
             return ["Python was not sampled: the run was too short for a sample"]
-        return [
+        notes = [
             f"Python was sampled from a second thread, because {reason}: code between ops is found "
             "too rarely, and ops too often"
             for reason in self._lost
         ]
+        return [*notes, self._error] if self._error else notes
 
 
 def _region(trace: Trace, label: str) -> int | None:

@@ -197,7 +197,10 @@ def _remedy(record: Record, top: pd.Series) -> str:
 
 
 def _mostly_in_line(record: Record, top: pd.Series) -> str:
-    """Name the line with most of the function's own time, without ops; "" without samples."""
+    """Name the line with most of the function's own time, without ops; "" without samples.
+
+    Not its first line, which stands for the call: signals are handled as a function begins.
+    """
     index, pieces = record.trace.index, stretches(record).pieces
     name = frame_name(str(top["name"]), str(top["file"]), int(top["line"]))
     pieces = pieces[index.names_of(pieces["row"].to_numpy(np.int64)) == name]
@@ -215,6 +218,8 @@ def _mostly_in_line(record: Record, top: pd.Series) -> str:
     if not len(by_line) or 2 * by_line.max() <= by_line.sum():
         return ""
     line = lines.iloc[int(by_line.argmax())]
+    if line["line"] == top["line"]:
+        return ""
     return f", mostly in line {line['line']}{statement(line['code'])}"
 
 

@@ -305,22 +305,22 @@ def overhead(
     )
     without = costly_options(record)
     less = f"less (without {without}), or " if without else ""
-    remedy = f"Record {less}fewer iterations.{_by_cprofile(record, noted, wall - cost)}"
+    remedy = f"Record {less}fewer iterations.{_by_cprofile(record, noted, wall)}"
     return [Finding(text, cost, share, remedy=remedy, title="Recording itself takes time")]
 
 
 CPROFILE_SLOWDOWN = 0.2
-"""Share of a run's own time from which on cProfile's cost is told."""
+"""Share of a run's time without cProfile from which on cProfile's cost is told."""
 
 
-def _by_cprofile(record: Record, noted: Mapping[str, Any], own_ns: int) -> str:
-    """Say by how much cProfile slowed the run, where that is 20 % or more; else ""."""
+def _by_cprofile(record: Record, noted: Mapping[str, Any], wall: int) -> str:
+    """Say how long cProfile took, where it slowed the run by 20 % or more; else ""."""
     calls, each = int(noted.get("calls") or 0), float(noted.get("call_cost_ns") or 0)
-    slowdown = share_of(round(calls * each), own_ns)
-    if slowdown < CPROFILE_SLOWDOWN or record.metadata.get(SAMPLED):
+    cost = round(calls * each)
+    if not cost or cost < CPROFILE_SLOWDOWN * (wall - cost) or record.metadata.get(SAMPLED):
         return ""
     return (
-        f" cProfile slowed it by about {format_share(slowdown)} ({format_count(calls, 'call')} at "
+        f" cProfile took about {format_ns(cost)} of that ({format_count(calls, 'call')} at "
         f"{format_ns(each)} each): `--python sampled` hardly slows it."
     )
 
