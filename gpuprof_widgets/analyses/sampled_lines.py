@@ -28,6 +28,7 @@ Ints = npt.NDArray[np.int64]
 
 TIMES = ("self_ns", "self_waiting_ns", "total_ns", "total_waiting_ns")
 COLUMNS = (*("file", "line", "code", "function"), *TIMES, "self_error_ns", "total_error_ns")
+PIECES = ("group", "start_ns", "end_ns", "row")
 LONGEST_INTERVAL_NS = 1_000_000_000
 STANDARD_ERRORS = 1.96
 """So many to each side hold 95 % of a normal distribution."""
@@ -51,8 +52,6 @@ def sampled_lines(record: Record) -> pd.DataFrame:
     Threads other than the run's do not count.
     """
     found = stretches(record)
-    if not len(found.lines):
-        return pd.DataFrame(columns=list(COLUMNS))
     return found.lines.sort_values(
         ["self_ns", "total_ns"], ascending=False, kind="stable", ignore_index=True
     )
@@ -73,6 +72,9 @@ class Stretches:
 def stretches(record: Record) -> Stretches:
     """Return the lines that samples found, and when."""
     found = _found(record)
+    if not len(found):
+        lines = pd.DataFrame(columns=list(COLUMNS))
+        return Stretches(lines, pd.DataFrame(columns=list(PIECES), dtype=np.int64))
     places = [function_place(name) for name in record.trace.index.names_of(found["row"].to_numpy())]
     found = found.assign(file=[place[0] for place in places], function=[p[2] for p in places])
     number = found.groupby(["file", "line"], sort=False).ngroup().to_numpy(np.int64)
@@ -96,7 +98,7 @@ def stretches(record: Record) -> Stretches:
     }
     table = lines.assign(code=_code(record, lines), **numbers)[list(COLUMNS)]
     row = found["row"].to_numpy()[pieces["at"]]
-    pieces = pieces.assign(group=of_piece, row=row)[["group", "start_ns", "end_ns", "row"]]
+    pieces = pieces.assign(group=of_piece, row=row)[list(PIECES)]
     return Stretches(table.reset_index(drop=True), pieces.reset_index(drop=True))
 
 

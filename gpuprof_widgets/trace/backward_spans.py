@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +36,8 @@ def backward_spans(trace: Trace) -> list[NewSlice]:
         return []
     around = _Around(trace, modules, backward)
     spans = [span for rows in _Passes(trace, backward) for span in _spans(rows, around)]
-    return [_as_slice(trace, span) for span in sorted(spans, key=lambda span: span.depth)]
+    spans.sort(key=lambda span: span.depth)
+    return _as_slices(trace, spans)
 
 
 @dataclass
@@ -146,9 +146,17 @@ class _Passes:
         return bool(rises or self._ts[self._forward[row]] >= self._end[last])
 
 
-def _as_slice(trace: Trace, span: _Span) -> NewSlice:
-    args: dict[str, Any] = {
-        key: trace.args[key].get(span.module) for key in ("class", "root") if key in trace.args
-    }
-    name = str(trace.slices["name"].iloc[span.module])
-    return NewSlice(span.start, span.end - span.start, name, "module_backward", span.track, args)
+def _as_slices(trace: Trace, spans: list[_Span]) -> list[NewSlice]:
+    args = {key: trace.args[key].to_dict() for key in ("class", "root") if key in trace.args}
+    names = trace.index.names_of(np.array([span.module for span in spans], np.int64))
+    return [
+        NewSlice(
+            span.start,
+            span.end - span.start,
+            str(name),
+            "module_backward",
+            span.track,
+            {key: values.get(span.module) for key, values in args.items()},
+        )
+        for span, name in zip(spans, names, strict=True)
+    ]

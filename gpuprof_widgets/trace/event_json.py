@@ -30,8 +30,8 @@ Gathered = TypeVar("Gathered")
 Place = tuple[int, int]
 """The first byte of an event, and the one after its last."""
 
-BATCH_BYTES = 2 << 20
-"""With this size, the objects of a batch fit the processor's cache, and memory is reused."""
+BATCH_BYTES = 256 << 10
+"""With this size, the objects of a batch fit the cache of a core: 2 MiB take twice as long."""
 _BATCH_EVENTS = 4096
 """Size of a batch of events that are read one by one."""
 

@@ -160,7 +160,7 @@ class Canvas:
         described = PngInfo()
         described.add_itxt("Title", printable(title))
         file = io.BytesIO()
-        image.save(file, format="png", pnginfo=described, optimize=True)
+        image.save(file, format="png", pnginfo=described)
         return file.getvalue()
 
     def svg(self, title: str) -> bytes:

@@ -130,6 +130,7 @@ def python_time(record: Record, *, python_share: float = PYTHON_SHARE) -> list[F
     self_ns = (table["self_ns"] - labels.map(framed)).where(exact, table["self_python_ns"])
     self_ns = self_ns.clip(0, max(total - in_ops, 0))
     table = table.assign(self_ns=self_ns.astype(np.int64), exact=exact)
+    table = table[table["self_ns"] >= WORTH_NS]
     table = table[~(_is_pytorch(record, table) | is_blocking(table))]
     place = pd.MultiIndex.from_frame(table[FUNCTION_KEY])
     table = table[~(place.isin(_starting_workers(record)) | place.isin(_in_file_io(record)))]
@@ -138,7 +139,7 @@ def python_time(record: Record, *, python_share: float = PYTHON_SHARE) -> list[F
     top = table.sort_values("self_ns", ascending=False, kind="stable").iloc[0]
     cost = int(top["self_ns"])
     share, words = share_in_words(record, cost)
-    if share < python_share or cost < WORTH_NS:
+    if share < python_share:
         return []
     most = "at most " if in_ops and not top["exact"] else ""
     apart = ", PyTorch ops not counted" if in_ops and top["exact"] else ""

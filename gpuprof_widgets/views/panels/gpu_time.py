@@ -263,8 +263,10 @@ def critical_path_panel(record: Record) -> Panel | None:
     The saving of an op belongs to all of its rows together, so it stands in the longest only. The
     table is sorted by it, as the finding goes by it, and then by time.
     """
+    if not len(record.trace.index.gpu):
+        return None
     path = critical_path(record)
-    if not len(path) or not len(record.trace.index.gpu):
+    if not len(path):
         return None
     path = path.assign(label=_path_labels(path))
     grouped = path.groupby(["label", "kind"], sort=False)
