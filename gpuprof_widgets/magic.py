@@ -31,6 +31,7 @@ from gpuprof_widgets.defaults import defaults_of
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.profiling import check, is_recorded, keep, keeper, read
+from gpuprof_widgets.progress import AfterTheCell, place_of_bars
 
 if TYPE_CHECKING:
     from gpuprof_widgets.comparisons import Comparison
@@ -169,6 +170,8 @@ class GpuprofMagics(Magics):
             problems.append(f"the profile could not be {stage}: {type(error).__name__}: {error}")
         except KeyboardInterrupt:
             problems.append(f"interrupted before the profile was {stage}; the cell had ended")
+            if stage != "read":
+                problems[-1] += ", and `gpuprof_widgets.last` is its profile"
         self._name_and_print(profile, problems, options)
 
     def _show(self, profile: Profile, options: Options) -> list[str]:
@@ -233,7 +236,7 @@ class _Recorded:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        with Raised():
+        with Raised(), AfterTheCell(place=place_of_bars(quiet=self._options.quiet)):
             self._reported = True
             with suppress(KeyboardInterrupt):  # what was recorded until then is whole
                 self._recorder.__exit__(kind, error, traceback)

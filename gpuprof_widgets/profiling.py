@@ -20,6 +20,7 @@ from gpuprof_widgets import runtime_carrier
 from gpuprof_widgets.capture.cell import cell_numbers
 from gpuprof_widgets.exceptions import OptionError, RecordingError
 from gpuprof_widgets.options import Options, ProfileOptions, with_keywords
+from gpuprof_widgets.progress import AfterTheCell, place_of_bars
 
 if TYPE_CHECKING:
     from gpuprof_widgets.capture.loop.steps import Steps
@@ -67,14 +68,15 @@ class ProfileRun:
         traceback: TracebackType | None,
     ) -> None:
         recorder, result = self._entered.pop()
-        try:
-            recorder.__exit__(kind, error, traceback)
-        finally:  # a Ctrl-C meanwhile is raised after the stop
-            # While Python ends, after a loop over `steps` that never ended, nobody sees a profile.
-            if not sys.is_finalizing():
-                problems = finish(recorder, self._options, result)
-                recorder.forget()
-                self._show(result, problems)
+        with AfterTheCell(place=place_of_bars(quiet=self._options.quiet)):
+            try:
+                recorder.__exit__(kind, error, traceback)
+            finally:  # a Ctrl-C meanwhile is raised after the stop
+                # While Python ends, after a loop over `steps` that never ended, nobody sees it.
+                if not sys.is_finalizing():
+                    problems = finish(recorder, self._options, result)
+                    recorder.forget()
+                    self._show(result, problems)
 
     def __call__(self, function: Function) -> Function:
         _check_function(function)

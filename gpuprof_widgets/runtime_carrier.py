@@ -5,7 +5,6 @@ BokehJS is embedded once per notebook, and again when that output is gone.
 
 from __future__ import annotations
 
-import builtins
 import json
 import os
 import re
@@ -14,6 +13,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+from gpuprof_widgets.progress import after_the_cell, cell_display
 
 RUNTIME_MARK = re.compile(r'"runtime": \{"version": "\w+"')
 """The part of a script of `report.page_script` that says which BokehJS it holds, if it does."""
@@ -110,24 +111,24 @@ def _notebook_file(namespace: Mapping[str, Any]) -> Path | None:
     return Path(name) if isinstance(name, str) and name.endswith(".ipynb") else None
 
 
-def cell_display() -> Callable[..., Any] | None:
-    """Return IPython's ``display`` while a cell runs, None elsewhere."""
-    # A shell leaves `display` in the builtins for good, but `get_ipython` only while a cell runs.
-    running = hasattr(builtins, "get_ipython")
-    return getattr(builtins, "display", None) if running else None
-
-
 def show(outputs: Callable[[bool], Iterable[dict[str, Any]]], text: Callable[[], str]) -> None:
-    """Display ``outputs(whether to embed BokehJS)`` one by one; elsewhere print ``text()``."""
+    """Display ``outputs(whether to embed BokehJS)`` one by one; elsewhere print ``text()``.
+
+    The first comes in place of the progress bar, if there is one.
+    """
     display = cell_display()
-    if display is None:
-        print(text())
-        return
-    carrier = followed or RuntimeCarrier()
-    for bundle in outputs(carrier.is_needed()):
-        display(bundle, raw=True)
-        if "application/javascript" in bundle:
-            carrier.shown(bundle["application/javascript"])
+    with after_the_cell() as progress:
+        if display is None:
+            words = text()
+            progress.replaced_by({"text/plain": words})  # removes it from the terminal
+            print(words)
+            return
+        carrier = followed or RuntimeCarrier()
+        for bundle in outputs(carrier.is_needed()):
+            if not progress.replaced_by(bundle):
+                display(bundle, raw=True)
+            if "application/javascript" in bundle:
+                carrier.shown(bundle["application/javascript"])
 
 
 followed: RuntimeCarrier | None = None

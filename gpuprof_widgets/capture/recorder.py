@@ -35,6 +35,7 @@ from gpuprof_widgets.capture.window import WindowSeries, parts_for, started
 from gpuprof_widgets.capture.workers.recording import calls_of_workers
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.options import Options
+from gpuprof_widgets.progress import stage
 from gpuprof_widgets.trace.files import without_garbage_collection
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.pstats import calls_from_slices, with_cell_labels
@@ -351,6 +352,7 @@ class Recorder:
 
     def _refined(self, trace: Trace) -> Trace:
         """Return the trace of one window without our own events, refined by the parts."""
+        stage("joining ops, lines and modules")
         trace = without_profiler_slices(
             with_cell_labels(trace, self._cell_labels),
             self._label,

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import Event, get_ident, local
 from time import perf_counter_ns
@@ -27,6 +28,7 @@ from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.capture.user_profilers import Entrances, profiler_is_running
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.options import Options
+from gpuprof_widgets.progress import stage
 from gpuprof_widgets.trace.assemble import empty_trace
 from gpuprof_widgets.trace.chrome_trace import parse_chrome_trace
 from gpuprof_widgets.trace.model import Record, Trace
@@ -210,11 +212,12 @@ def warm_up() -> Record:
 
 def _read(recording: Any) -> Trace:
     """Return the trace of a stopped torch.profiler."""
+    stage("PyTorch writes what it recorded")
     held = Held()
     with held:  # a Ctrl-C would leave the file behind
         path, data = _exported(recording)
     held.pass_on()
-    return parse_chrome_trace(data, path).trace
+    return parse_chrome_trace(data, path, partial(stage, "reading what PyTorch wrote")).trace
 
 
 def _exported(recording: Any) -> tuple[Path, bytes]:

@@ -1,19 +1,16 @@
 """Read the files of many ranks, one after another here, or on the workers of Dask.
 
 `read` reduces each file to a few tables; `light_records` reads those files again whose timelines
-the page shows. `Progress` shows a line meanwhile.
+the page shows.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +18,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.ranks.reduced import ReducedRank, reduced
 from gpuprof_widgets.exceptions import OptionError, TraceError
-from gpuprof_widgets.runtime_carrier import cell_display
+from gpuprof_widgets.progress import Progress
 from gpuprof_widgets.trace.edit import NewSlice, kept_slices, with_slices
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.readers import load
@@ -36,9 +33,6 @@ DASK_RECIPE = (
     "here, one after another)"
 )
 
-PATIENCE_S = 1.0
-WIDTH = 24
-
 MOST_SLICES = 20_000
 """Slices that one rank has on the page: its GPU's, annotations, and the longest of the others."""
 
@@ -47,9 +41,7 @@ WAITING = "cuda_sync"
 
 ANNOTATIONS = ("user_annotation", "gpu_user_annotation", NVTX_RANGE)
 
-Value = TypeVar("Value")
-Show = Callable[[str], None]
-"""Shows a line in place of the one before; "" removes it."""
+Item = TypeVar("Item")
 
 
 def read(files: Sequence[Path], cluster: Any = None) -> list[ReducedRank | TraceError]:
@@ -57,11 +49,21 @@ def read(files: Sequence[Path], cluster: Any = None) -> list[ReducedRank | Trace
 
     ``cluster``: as in `ranks`. Shows its progress if it takes over a second.
     """
-    with Progress(len(files), "ranks read") as progress:
-        if cluster is None:
-            return [progress.counted(read_and_reduce(file)) for file in files]
-        with _client(cluster) as client:
-            return _on_workers(client, files, progress.counted)
+    if cluster is None:
+        return list(counted(map(read_and_reduce, files), len(files), "ranks read"))
+    with _client(cluster) as client:
+        return _on_workers(client, files)
+
+
+def counted(items: Iterable[Item], total: int, noun: str) -> Iterator[Item]:
+    """Yield the items, with a progress bar: "3 of 8 ranks read"."""
+    done = 0
+    with Progress() as progress:
+        for item in items:
+            done += 1
+            progress.reached(done / total, f"{done} of {total} {noun}")
+            yield item
+            del item  # or two records would be in memory
 
 
 def read_and_reduce(file: Path) -> ReducedRank | TraceError:
@@ -72,16 +74,15 @@ def read_and_reduce(file: Path) -> ReducedRank | TraceError:
         return TraceError(str(error))
 
 
-def _on_workers(
-    client: Client, files: Sequence[Path], counted: Callable[[Any], Any]
-) -> list[ReducedRank | TraceError]:
+def _on_workers(client: Client, files: Sequence[Path]) -> list[ReducedRank | TraceError]:
     from distributed import as_completed
 
     # Not remembered between calls: a file may have changed.
     futures = client.map(read_and_reduce, list(files), pure=False)
     try:
-        for future in as_completed(futures, loop=client.loop):  # type: ignore[no-untyped-call]
-            counted(future)
+        done = as_completed(futures, loop=client.loop)  # type: ignore[no-untyped-call]
+        for _ in counted(done, len(files), "ranks read"):
+            pass
         results = client.gather(futures)  # type: ignore[no-untyped-call]
         return [_hinted(r) if isinstance(r, TraceError) else r for r in results]
     finally:
@@ -117,78 +118,6 @@ def _connected(client: type[Client], cluster: Any) -> Client:
         ) from error
 
 
-class Progress:
-    """A counter up to ``total`` that shows a progress bar once a second has passed.
-
-    It shows below a notebook's cell or in a terminal, and elsewhere nowhere.
-    """
-
-    def __init__(
-        self,
-        total: int,
-        noun: str,
-        *,
-        show: Show | None = None,
-        clock: Callable[[], float] = monotonic,
-    ) -> None:
-        self._total, self._noun, self._clock = total, noun, clock
-        self._show = show or _place()
-        self._done, self._shown = 0, False
-        self._began = clock()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Remove the line."""
-        if self._shown:
-            self._show("")
-
-    def counted(self, value: Value) -> Value:
-        """Count one more and return ``value``."""
-        self._done += 1
-        if self._clock() - self._began > PATIENCE_S:
-            filled = WIDTH * self._done // max(self._total, 1)
-            bar = "█" * filled + "░" * (WIDTH - filled)
-            self._show(f"{bar} {self._done} of {self._total} {self._noun}")
-            self._shown = True
-        return value
-
-
-def _place() -> Show:
-    display = cell_display()
-    if display is not None:
-        return _below_the_cell(display)
-    return _in_the_terminal if sys.stderr.isatty() else _nowhere
-
-
-def _below_the_cell(display: Any) -> Show:
-    handle: list[Any] = []
-
-    def show(line: str) -> None:
-        if handle:
-            handle[0].update({"text/plain": line}, raw=True)
-        else:
-            handle.append(display({"text/plain": line}, raw=True, display_id=True))
-
-    return show
-
-
-def _in_the_terminal(line: str) -> None:
-    erase = "\r\x1b[K"
-    sys.stderr.write(f"{erase}{line}")
-    sys.stderr.flush()
-
-
-def _nowhere(line: str) -> None:
-    """Show nothing."""
-
-
 def light_records(
     files: Sequence[Path], waits: Sequence[pd.DataFrame], clocks: Sequence[int]
 ) -> Iterator[Record]:
@@ -197,9 +126,9 @@ def light_records(
     ``waits``: each rank's rows of `waiting`; ``clocks``: the difference of their times to ns since
     the epoch.
     """
-    with Progress(len(files), "timelines read") as progress:
-        for file, table, clock in zip(files, waits, clocks, strict=True):
-            yield progress.counted(light(load(file), table, clock))
+    of_ranks = zip(files, waits, clocks, strict=True)
+    records = (light(load(file), table, clock) for file, table, clock in of_ranks)
+    yield from counted(records, len(files), "timelines read")
 
 
 def light(record: Record, waits: pd.DataFrame, clock_ns: int = 0) -> Record:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,15 @@ def is_json(data: bytes) -> bool:
     return re.match(rb"\s*[{\[]", data) is not None
 
 
-def parse_chrome_trace(data: bytes, path: Path) -> Record:
-    """Return the record of JSON text; metadata and errors name ``path``."""
+def parse_chrome_trace(
+    data: bytes, path: Path, reached: Callable[[float], None] = lambda share: None
+) -> Record:
+    """Return the record of JSON text; metadata and errors name ``path``.
+
+    ``reached`` is told from time to time which share of the text is read.
+    """
     with without_garbage_collection():
-        file = read_events(data, path, Gathered)
+        file = read_events(data, path, partial(Gathered, reached=reached))
         layout = written_layout(file.header)
         if layout is not None:
             return _restored(file, layout, path)

@@ -172,9 +172,11 @@ class Gathered:
     - ``without_stack``: number of events whose stacks were too much text; ``untimed``: of slices
       without a valid time;
     - ``phases``: number of events of each kind other than slices; ``total``: of all events.
+
+    ``reached`` is told after each batch which share of the text is read.
     """
 
-    def __init__(self, file: TraceFile) -> None:
+    def __init__(self, file: TraceFile, reached: Callable[[float], None]) -> None:
         self.header = file.header
         self.others: dict[str, list[Event]] = defaultdict(list)
         self.bound: dict[int, Event] = {}
@@ -194,6 +196,7 @@ class Gathered:
         for batch in file.batches:
             stacks.give(batch)
             self._add(batch)
+            reached(file.read)
         self.left_out, self.mended, self.notes = file.left_out, file.mended, file.notes
         self.without_stack = stacks.left_out
 

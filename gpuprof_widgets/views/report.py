@@ -25,6 +25,7 @@ import bokeh
 from bokeh.document import Document
 from bokeh.models import Column
 
+from gpuprof_widgets import progress
 from gpuprof_widgets.analyses.columns import format_count, format_ns
 from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.exceptions import printable, printable_values
@@ -285,9 +286,24 @@ def _packaged_text(name: str) -> str:
 
 
 def static_bundle(record: Record, *, sort: str = "device_self", top: int = 15) -> dict[str, str]:
-    """Return `static_html` and `static_text` by their MIME types, from the same tables."""
+    """Return `static_html` and `static_text` by their MIME types, from the same tables.
+
+    The findings are shown alone while the tables are made, where that takes long.
+    """
+    progress.stage("looking for findings")
+    findings(record)
+    progress.found(lambda: _found(record))
+    progress.stage("making the tables")
     tables = static_tables(record, sort=sort, top=top)
     return {"text/html": _html(record, tables), "text/plain": _text(record, tables)}
+
+
+def _found(record: Record) -> dict[str, str]:
+    """Return the findings alone by their MIME types."""
+    return {
+        "text/html": _html_findings(record, ()),
+        "text/plain": _text(record, ()),
+    }
 
 
 def static_html(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
@@ -300,11 +316,14 @@ def static_text(record: Record, *, sort: str = "device_self", top: int = 15) -> 
     return _text(record, static_tables(record, sort=sort, top=top))
 
 
-def _html(record: Record, tables: list[Table]) -> str:
-    shown = map(html_table, (*tables, *static_panels(record)))
+def _html(record: Record, tables: Sequence[Table]) -> str:
+    return _html_findings(record, (*tables, *static_panels(record)))
+
+
+def _html_findings(record: Record, tables: Iterable[Table]) -> str:
     return html_summary(
         findings(record),
-        shown,
+        map(html_table, tables),
         remarks=_remarks(record),
         notes=_notes(record),
         all_in=ALL_FINDINGS,
@@ -397,7 +416,7 @@ def _place(start_ns: int, end_ns: int) -> str:
     return f"at {start}" if start_ns == end_ns else f"from {start} to {end}"
 
 
-def _text(record: Record, tables: list[Table]) -> str:
+def _text(record: Record, tables: Sequence[Table]) -> str:
     return text_summary(
         findings(record),
         tables,
