@@ -31,7 +31,6 @@ from gpuprof_widgets.defaults import defaults_of
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.profiling import check, is_recorded, keep, keeper, read
-from gpuprof_widgets.progress import AfterTheCell, place_of_bars
 
 if TYPE_CHECKING:
     from gpuprof_widgets.comparisons import Comparison
@@ -236,12 +235,13 @@ class _Recorded:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        with Raised(), AfterTheCell(place=place_of_bars(quiet=self._options.quiet)):
+        with Raised():
             self._reported = True
             with suppress(KeyboardInterrupt):  # what was recorded until then is whole
                 self._recorder.__exit__(kind, error, traceback)
-            self._magics.report(self._recorder, self._options)
-            self._recorder.forget()
+            with self._recorder.waiting():
+                self._magics.report(self._recorder, self._options)
+                self._recorder.forget()
 
     def end(self) -> None:
         """Report now, if a Ctrl-C came between the end of the cell and `__exit__`."""

@@ -20,7 +20,6 @@ from gpuprof_widgets import runtime_carrier
 from gpuprof_widgets.capture.cell import cell_numbers
 from gpuprof_widgets.exceptions import OptionError, RecordingError
 from gpuprof_widgets.options import Options, ProfileOptions, with_keywords
-from gpuprof_widgets.progress import AfterTheCell, place_of_bars
 
 if TYPE_CHECKING:
     from gpuprof_widgets.capture.loop.steps import Steps
@@ -68,12 +67,12 @@ class ProfileRun:
         traceback: TracebackType | None,
     ) -> None:
         recorder, result = self._entered.pop()
-        with AfterTheCell(place=place_of_bars(quiet=self._options.quiet)):
-            try:
-                recorder.__exit__(kind, error, traceback)
-            finally:  # a Ctrl-C meanwhile is raised after the stop
-                # While Python ends, after a loop over `steps` that never ended, nobody sees it.
-                if not sys.is_finalizing():
+        try:
+            recorder.__exit__(kind, error, traceback)
+        finally:  # a Ctrl-C meanwhile is raised after the stop
+            # While Python ends, after a loop over `steps` that never ended, nobody sees a profile.
+            if not sys.is_finalizing():
+                with recorder.waiting():
                     problems = finish(recorder, self._options, result)
                     recorder.forget()
                     self._show(result, problems)

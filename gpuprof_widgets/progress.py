@@ -1,7 +1,8 @@
 """A progress bar for work of more than a second, below the cell or in the terminal.
 
-In a notebook it is one output, which the result replaces: nothing of it stays in the file. (tqdm's
-bars leave a widget that a reopened notebook cannot show.)
+In a notebook it is an output that is emptied at the end. (tqdm's bars leave a widget, which a
+reopened notebook cannot show.) The result is an output of its own: some front ends do not update
+outputs.
 
     with Progress() as progress:
         for number, file in enumerate(files):
@@ -16,9 +17,11 @@ import builtins
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from time import monotonic
 from types import TracebackType
 from typing import Any, Protocol, Self
+from uuid import uuid4
 
 PATIENCE_S = 1.0
 PAUSE_S = 0.1
@@ -43,21 +46,26 @@ Measured with 500,000 slices of a training step. Before the first, PyTorch stops
 class Place(Protocol):
     """Where a bar is seen."""
 
-    def show(self, bundle: MimeBundle) -> None:
-        """Show this instead of what was shown before; an empty text removes it."""
-
-    def hand_over(self, bundle: MimeBundle) -> bool:
-        """Show the result in the bar's place; False where that is not possible."""
+    def show(self, line: str, above: MimeBundle) -> None:
+        """Show the bar in place of the last one, below what was found; "" removes it."""
 
 
 class Progress:
-    """Shows how far some work is, once a second has passed; removes the bar at its end."""
+    """Shows how far some work is, once a second has passed; removes the bar at its end.
+
+    An error of the bar costs the bar alone. ``waited_s``: what has passed already.
+    """
 
     def __init__(
-        self, *, place: Place | None = None, clock: Callable[[], float] = monotonic
+        self,
+        *,
+        place: Place | None = None,
+        clock: Callable[[], float] = monotonic,
+        waited_s: float = 0.0,
     ) -> None:
         self._place, self._clock = place or place_of_bars(), clock
-        self._began = self._changed = clock()
+        self._began = self._changed = clock() - waited_s
+        self._words = ""
         self._above: MimeBundle = {}
         self._shown = self._ended = False
 
@@ -71,38 +79,45 @@ class Progress:
         traceback: TracebackType | None,
     ) -> None:
         if self._shown:
-            self._place.show(self._above or {"text/plain": ""})
+            self._show("")
 
     def reached(self, share: float, words: str) -> None:
         """Say how far the work is: the share of it that is done, and what is done now."""
         now = self._clock()
-        too_soon = now - self._began <= PATIENCE_S
-        if self._ended or too_soon or (self._shown and now - self._changed < PAUSE_S):
+        drawn = self._shown and words == self._words and now - self._changed < PAUSE_S
+        if self._ended or drawn or now - self._began <= PATIENCE_S:
             return
-        self._changed, self._shown = now, True
+        self._changed, self._words, self._shown = now, words, True
         filled = round(WIDTH * min(max(share, 0.0), 1.0))
         bar = "█" * filled + "░" * (WIDTH - filled)
-        self._place.show(_below(self._above, f"{bar} {words}"))
+        self._show(f"{bar} {words}")
+
+    def _show(self, line: str) -> None:
+        try:
+            self._place.show(line, self._above)
+        except Exception:
+            self._place = _Nowhere()
 
 
 class AfterTheCell(Progress):
-    """Shows how far the `STAGES` are, as `stage` says to the ``current`` one."""
-
-    current: AfterTheCell | None = None
+    """Shows how far the `STAGES` are, as `stage` tells the innermost one of this thread or task."""
 
     def __init__(
-        self, *, place: Place | None = None, clock: Callable[[], float] = monotonic
+        self,
+        *,
+        place: Place | None = None,
+        clock: Callable[[], float] = monotonic,
+        waited_s: float = 0.0,
     ) -> None:
-        super().__init__(place=place, clock=clock)
+        super().__init__(place=place, clock=clock, waited_s=waited_s)
         self._first: float | None = None
-        self._outer: AfterTheCell | None = None
 
     def __enter__(self) -> Self:
-        self._outer, AfterTheCell.current = AfterTheCell.current, self
+        self._token = _current.set(self)
         return self
 
     def __exit__(self, *raised: Any) -> None:
-        AfterTheCell.current = self._outer
+        _current.reset(self._token)
         super().__exit__(*raised)
 
     def stage(self, words: str, done: float = 0.0) -> None:
@@ -119,37 +134,40 @@ class AfterTheCell(Progress):
         if self._clock() - self._began > PATIENCE_S:
             self._above = bundle()
 
-    def replaced_by(self, bundle: MimeBundle) -> bool:
-        """Show a result in place of the bar; False where it has to be displayed by itself.
+    def end(self) -> None:
+        """Remove the bar and what is above it, as the result comes now; no bar comes after that."""
+        was_shown, self._shown, self._ended, self._above = self._shown, False, True, {}
+        if was_shown:
+            self._show("")
 
-        No bar is shown after the first result.
-        """
-        was_shown, self._shown, self._ended = self._shown, False, True
-        return was_shown and self._place.hand_over(bundle)
+
+_current: ContextVar[AfterTheCell | None] = ContextVar("after the cell", default=None)
 
 
 def after_the_cell() -> AbstractContextManager[AfterTheCell]:
     """Return the current `AfterTheCell` if there is one, else one that lasts for the block."""
-    current = AfterTheCell.current
+    current = _current.get()
     return AfterTheCell() if current is None else nullcontext(current)
 
 
 def stage(words: str, done: float = 0.0) -> None:
     """Say which of the `STAGES` is being done, where an `AfterTheCell` shows it."""
-    if AfterTheCell.current is not None:
-        AfterTheCell.current.stage(words, done)
+    current = _current.get()
+    if current is not None:
+        current.stage(words, done)
 
 
 def found(bundle: Callable[[], MimeBundle]) -> None:
     """Show a part of the result where an `AfterTheCell` is shown."""
-    if AfterTheCell.current is not None:
-        AfterTheCell.current.found(bundle)
+    current = _current.get()
+    if current is not None:
+        current.found(bundle)
 
 
 def _below(above: MimeBundle, line: str) -> MimeBundle:
-    """Return the bar below what was found, or alone."""
-    if not above:
-        return {"text/plain": line}
+    """Return the bar below what was found, or one of them alone."""
+    if not above or not line:
+        return above or ({"text/plain": line} if line else {})
     return {
         "text/html": f"{above['text/html']}<pre>{line}</pre>",
         "text/plain": f"{above['text/plain']}\n{line}",
@@ -171,7 +189,14 @@ def place_of_bars(*, quiet: bool = False) -> Place:
     shell = getattr(builtins, "get_ipython", lambda: None)()
     if display is not None and hasattr(shell, "kernel"):
         return _Cell(display)
-    return _Terminal() if sys.stderr.isatty() else _Nowhere()
+    return _Terminal() if _has_terminal() else _Nowhere()
+
+
+def _has_terminal() -> bool:
+    try:
+        return sys.stderr.isatty()
+    except Exception:  # what a program put there may be closed, or know only `write`
+        return False
 
 
 class _Cell:
@@ -179,37 +204,25 @@ class _Cell:
 
     def __init__(self, display: Callable[..., Any]) -> None:
         self._display = display
-        self._handle: Any = None
+        self._id = uuid4().hex
+        self._is_there = False
 
-    def show(self, bundle: MimeBundle) -> None:
-        if self._handle is None:
-            self._handle = self._display(bundle, raw=True, display_id=True)
-        else:
-            self._handle.update(bundle, raw=True)
-
-    def hand_over(self, bundle: MimeBundle) -> bool:
-        self.show(bundle)
-        return True
+    def show(self, line: str, above: MimeBundle) -> None:
+        update, self._is_there = self._is_there, True  # a Ctrl-C may come right after the display
+        self._display(_below(above, line), raw=True, display_id=self._id, update=update)
 
 
 class _Terminal:
     """The last line of the terminal, on stderr."""
 
-    def show(self, bundle: MimeBundle) -> None:
+    def show(self, line: str, above: MimeBundle) -> None:
         erase = "\r\x1b[K"
-        sys.stderr.write(f"{erase}{bundle['text/plain'].rpartition(chr(10))[2]}")
+        sys.stderr.write(f"{erase}{line}")
         sys.stderr.flush()
-
-    def hand_over(self, bundle: MimeBundle) -> bool:
-        self.show({"text/plain": ""})
-        return False
 
 
 class _Nowhere:
     """No place: a log file, or a test."""
 
-    def show(self, bundle: MimeBundle) -> None:
+    def show(self, line: str, above: MimeBundle) -> None:
         """Show nothing."""
-
-    def hand_over(self, bundle: MimeBundle) -> bool:
-        return False

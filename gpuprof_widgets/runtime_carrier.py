@@ -114,19 +114,19 @@ def _notebook_file(namespace: Mapping[str, Any]) -> Path | None:
 def show(outputs: Callable[[bool], Iterable[dict[str, Any]]], text: Callable[[], str]) -> None:
     """Display ``outputs(whether to embed BokehJS)`` one by one; elsewhere print ``text()``.
 
-    The first comes in place of the progress bar, if there is one.
+    A progress bar is shown until the first of them is made.
     """
     display = cell_display()
     with after_the_cell() as progress:
         if display is None:
             words = text()
-            progress.replaced_by({"text/plain": words})  # removes it from the terminal
+            progress.end()
             print(words)
             return
         carrier = followed or RuntimeCarrier()
         for bundle in outputs(carrier.is_needed()):
-            if not progress.replaced_by(bundle):
-                display(bundle, raw=True)
+            progress.end()
+            display(bundle, raw=True)
             if "application/javascript" in bundle:
                 carrier.shown(bundle["application/javascript"])
 

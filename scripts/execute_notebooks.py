@@ -37,7 +37,9 @@ def remove_widgets(notebook: NotebookNode) -> None:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = [
-                output for output in cell.outputs if WIDGET_VIEW not in output.get("data", {})
+                output
+                for output in cell.outputs
+                if output.get("data") != {} and WIDGET_VIEW not in output.get("data", {})
             ]
 
 

@@ -59,7 +59,13 @@ class Outcome:
 
     @property
     def displays(self) -> list[dict[str, Any]]:
-        return [content["data"] for content in self._of("display_data")]
+        """What each display shows in the end, without emptied ones: progress bars that are gone."""
+        shown: dict[Any, dict[str, Any]] = {}
+        for number, message in enumerate(self.messages):
+            if message["msg_type"] in ("display_data", "update_display_data"):
+                content = message["content"]
+                shown[content["transient"].get("display_id", number)] = content["data"]
+        return [data for data in shown.values() if data]
 
     @property
     def result(self) -> str | None:

@@ -22,12 +22,13 @@ MODULES = sorted(path for path in ROOT.rglob("*.py") if "extension" not in path.
 LAYERS = {
     "registry": set(),
     "exceptions": set(),
+    "progress": set(),
     "trace": {"exceptions", "registry"},
     "options": {"exceptions"},
     "option_parsing": {"exceptions", "options", "analyses"},
-    "capture": {"exceptions", "options", "trace"},
+    "capture": {"exceptions", "options", "progress", "trace"},
     "analyses": {"exceptions", "registry", "trace"},
-    "views": {"exceptions", "trace", "analyses"},
+    "views": {"exceptions", "progress", "trace", "analyses"},
     "analysed": {"exceptions", "trace", "analyses"},
     "exports": {"exceptions", "trace", "analyses", "views"},
     "profiles": {
@@ -39,17 +40,18 @@ LAYERS = {
     "comparisons": {"exceptions", "trace", "analyses", "views", "runtime_carrier"},
     "many_ranks": {
         *("exceptions", "trace", "analyses", "views", "profiles", "explorer", "runtime_carrier"),
+        "progress",
     },
     "snakeviz_server": {"exceptions", "trace"},
     "profiling": {
         *("exceptions", "options", "trace", "capture", "analyses", "views", "profiles"),
-        *("run_history", "runtime_carrier"),
+        *("progress", "run_history", "runtime_carrier"),
     },
     "run_history": {
         *("exceptions", "options", "trace", "analyses", "views", "profiles", "comparisons"),
     },
     "profiling_ranks": {"exceptions", "options", "capture", "profiles", "profiling"},
-    "runtime_carrier": set(),
+    "runtime_carrier": {"progress"},
     "defaults": {"exceptions", "options", "profiling"},
     "commands": {
         *("exceptions", "trace", "capture", "analyses", "views", "profiles", "profiling"),

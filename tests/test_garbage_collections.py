@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import _thread
 import dataclasses
 import gc
 import signal
 import sys
 import textwrap
+import time
 from _thread import interrupt_main
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -207,6 +209,22 @@ def test_long_collections_are_placed_on_the_trace_and_in_the_code(
     starts = [one["start_ns"] for one in noted["longest"]]
     assert starts == sorted(starts)
     assert all(one["start_ns"] + one["dur_ns"] <= record.trace.end_ns for one in noted["longest"])
+
+
+def test_one_in_a_thread_without_python_has_no_place_and_is_counted(
+    only_asked: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(garbage_collections, "LONG_NS", 0)
+    dropped: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", dropped.append)
+    with gpuprof_widgets.profile(quiet=True) as run:
+        threads, collections = _thread._count(), gc.get_stats()[2]["collections"]
+        _thread.start_new_thread(gc.collect, ())
+        while gc.get_stats()[2]["collections"] == collections or _thread._count() != threads:
+            time.sleep(0.001)
+    assert dropped == []
+    assert sum(run.metadata["gc"]["collections"]) == 1
+    assert run.metadata["gc"]["longest"] == []
 
 
 @pytest.mark.parametrize("options", [{}, {"stack": True}, {"lines": False}])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import weakref
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,10 @@ import gpuprof_widgets
 from gpuprof_widgets.exceptions import OptionError, TraceError
 from gpuprof_widgets.many_ranks import reading
 from gpuprof_widgets.many_ranks.files import rank_in_name, trace_files
-from gpuprof_widgets.many_ranks.reading import Progress, light
+from gpuprof_widgets.many_ranks.reading import counted, light
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.report import REPORT_TYPE
-from tests.displays import displayed, in_a_cell
+from tests.displays import displayed, with_bars_at_once
 from tests.job import MS, STARTS, collective, computing, in_lockstep, rank_record, saved
 
 pytestmark = pytest.mark.slow
@@ -243,53 +242,33 @@ class TestOneAtATime:
         assert len(kept) == 3
 
 
-class TestProgress:
-    @staticmethod
-    def shown(seconds: Sequence[float]) -> list[str]:
-        times, lines = iter([0.0, *seconds]), list[str]()
-        with Progress(
-            len(seconds), "ranks read", show=lines.append, clock=lambda: next(times)
-        ) as bar:
-            for _ in seconds:
-                bar.counted(None)
-        return lines
+class TestCounted:
+    def test_the_items_come_in_their_order(self) -> None:
+        assert list(counted("abc", 3, "ranks read")) == ["a", "b", "c"]
 
-    def test_within_a_second_it_says_nothing(self) -> None:
-        assert self.shown([0.2, 0.9]) == []
-
-    def test_after_a_second_it_says_how_far_it_is_and_leaves_nothing(self) -> None:
-        first, second, last = self.shown([0.9, 1.1, 2.0])
-        assert first.endswith("2 of 3 ranks read")
-        assert second.endswith("3 of 3 ranks read")
-        assert last == ""
-
-    def test_in_a_notebook_one_output_is_changed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        told: list[str] = []
-
-        class Handle:
-            def update(self, bundle: dict[str, str], raw: bool) -> None:
-                told.append(f"then {bundle['text/plain']}")
-
-        def display(bundle: dict[str, str], raw: bool, display_id: bool) -> Handle:
-            told.append(bundle["text/plain"])
-            return Handle()
-
-        in_a_cell(monkeypatch, display)
-        times = iter([0.0, 2.0, 3.0])
-        with Progress(2, "ranks read", clock=lambda: next(times)) as bar:
-            bar.counted(None)
-            bar.counted(None)
-        assert [line.split("░")[-1].split("█")[-1] for line in told] == [
-            " 1 of 2 ranks read",
-            " 2 of 2 ranks read",
-            "then ",
+    def test_it_says_how_far_it_is_and_leaves_nothing(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        outputs = with_bars_at_once(monkeypatch)
+        assert list(counted("abc", 3, "ranks read")) == ["a", "b", "c"]
+        assert outputs.texts(0) == [
+            f"{'█' * 8}{'░' * 16} 1 of 3 ranks read",
+            f"{'█' * 16}{'░' * 8} 2 of 3 ranks read",
+            f"{'█' * 24} 3 of 3 ranks read",
+            "",
         ]
 
-    def test_where_nobody_looks_it_is_silent(self, capsys: pytest.CaptureFixture[str]) -> None:
-        times = iter([0.0, 2.0])
-        with Progress(1, "ranks read", clock=lambda: next(times)) as bar:
-            bar.counted(None)
-        assert capsys.readouterr() == ("", "")
+    def test_files_are_counted_as_they_are_read(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        outputs = with_bars_at_once(monkeypatch)
+        gpuprof_widgets.ranks(folder)
+        assert [text[25:] for text in outputs.texts(0)] == [
+            "1 of 3 ranks read",
+            "2 of 3 ranks read",
+            "3 of 3 ranks read",
+            "",
+        ]
 
 
 class TestPage:
@@ -345,7 +324,6 @@ class TestPage:
     def test_in_a_notebook_it_leaves_three_outputs(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(reading, "PATIENCE_S", 1e9)
         shown = displayed(monkeypatch)
         gpuprof_widgets.ranks(folder).show()
         assert [sorted(bundle) for bundle in shown] == [

@@ -124,13 +124,14 @@ class GarbageCollections(Part):
         else:
             _add(self._further[generation], ended - since, collected)
         if ended - since >= LONG_NS and len(self._long) < MOST_LONG:
-            frame = sys._getframe(above)
-            self._long.append(
-                _Long(
-                    *(since, ended, generation, collected, get_native_id()),
-                    *(frame.f_code, frame.f_lineno or 0, _during(frame)),
+            with suppress(ValueError):  # a thread that runs built-in code alone has no frame
+                frame = sys._getframe(above)
+                self._long.append(
+                    _Long(
+                        *(since, ended, generation, collected, get_native_id()),
+                        *(frame.f_code, frame.f_lineno or 0, _during(frame)),
+                    )
                 )
-            )
 
     def _heard_after(self, names: dict[str, Any]) -> None:
         """Note what a signal prevented `_heard`, with these local variables, from noting."""

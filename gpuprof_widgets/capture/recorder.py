@@ -20,6 +20,7 @@ from typing import Any, Self
 
 from gpuprof_widgets.capture.cell import CellCode, applied_rewrite
 from gpuprof_widgets.capture.cprofile import note_on_threads
+from gpuprof_widgets.capture.distributed import process_rank
 from gpuprof_widgets.capture.environment import environment
 from gpuprof_widgets.capture.frame_filter import (
     without_profiler_calls,
@@ -35,7 +36,7 @@ from gpuprof_widgets.capture.window import WindowSeries, parts_for, started
 from gpuprof_widgets.capture.workers.recording import calls_of_workers
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.options import Options
-from gpuprof_widgets.progress import stage
+from gpuprof_widgets.progress import AfterTheCell, place_of_bars, stage
 from gpuprof_widgets.trace.files import without_garbage_collection
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.pstats import calls_from_slices, with_cell_labels
@@ -199,6 +200,14 @@ class Recorder:
             text = f"no profile: the recording could not be read: {_one_line(problem)}"
             raise RecordingError(text) from problem
         return Record(trace, calls, metadata, worker_calls)
+
+    def waiting(self) -> AfterTheCell:
+        """Return the progress bar of what comes after the run; of many ranks the first has one."""
+        quiet = self._options.quiet
+        with suppress(Exception):  # the user's process group may be half gone
+            rank = process_rank()
+            quiet |= rank is not None and rank.rank > 0
+        return AfterTheCell(place=place_of_bars(quiet=quiet), waited_s=self._stop_ns / 1e9)
 
     def forget(self) -> None:
         """Free what was recorded, once it is read: a traceback may keep the recorder alive."""
