@@ -198,8 +198,8 @@ def open_all_files() -> Iterator[Callable[[], None]]:
 def test_where_no_file_can_be_opened_the_python_calls_are_kept(
     open_all_files: Callable[[], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    record()  # what is loaded at first takes files, and makes folders
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    record()  # what is loaded at first takes files
     with Recorder(Options(), label="the run") as recorder:
         work()
         open_all_files()
@@ -243,7 +243,7 @@ def test_threads_of_a_pool_are_told_with_who_made_it_work() -> None:
     assert "(by `run` in tests/test_recorder.py)" in note
 
 
-def started_along(*chains: str) -> list[str]:
+def started_along(*chains: str, has_frames: bool = False) -> list[str]:
     """What is told of starts of threads by calls along "file:function > file:function > ..."."""
     edges: list[tuple[str | None, str, int, int]] = []
     for chain in chains:
@@ -252,7 +252,14 @@ def started_along(*chains: str) -> list[str]:
         edges += [(caller, callee, 1, 1) for caller, callee in zip(callers, places, strict=True)]
     calls = calls_of(*edges)
     split = calls.functions["name"].str.split(":", n=1, expand=True)
-    return note_on_threads(Calls(calls.functions.assign(file=split[0], name=split[1]), calls.edges))
+    functions = calls.functions.assign(file=split[0], name=split[1])
+    return note_on_threads(Calls(functions, calls.edges), has_frames=has_frames)
+
+
+@pytest.mark.parametrize("has_frames", [True, False])
+def test_samples_are_advised_where_the_python_of_threads_is_missing(has_frames: bool) -> None:
+    (note,) = started_along("Cell [2]:<module> > threading.py:start", has_frames=has_frames)
+    assert note.endswith("; --python sampled shows their Python functions") != has_frames
 
 
 @pytest.mark.parametrize(

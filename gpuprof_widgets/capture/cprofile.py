@@ -222,8 +222,10 @@ _GATES: dict[tuple[str, ...], Callable[[Any], Callable[..., None]]] = {
 }
 
 
-def note_on_threads(calls: Calls | None) -> list[str]:
+def note_on_threads(calls: Calls | None, *, has_frames: bool) -> list[str]:
     """Return a sentence with the functions that started threads, if any did.
+
+    ``has_frames``: whether samples, or stacks, have the Python of other threads.
 
     They are the callers of ``threading.Thread.start``; cProfile does not know the callers of code
     that was running already when it began.
@@ -237,9 +239,10 @@ def note_on_threads(calls: Calls | None) -> list[str]:
     if len(named) > _MOST_NAMED:
         named = [*named[:_MOST_NAMED], "others"]
     by = f" (by {', '.join(named)})" if named else ""
+    advice = "" if has_frames else "; --python sampled shows their Python functions"
     return [
         f"threads were started{by}: torch's profiler follows only the thread in which it starts, "
-        "so ops and modules of theirs are not in the record"
+        f"so ops and modules of theirs are not in the record{advice}"
     ]
 
 

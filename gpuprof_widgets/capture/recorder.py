@@ -422,7 +422,8 @@ class Recorder:
             notes += self._loop.notes()
         notes += self._windows.lost
         notes += [sentence for part in self._all_parts for sentence in part.notes()]
-        notes += note_on_threads(calls)
+        has_frames = self._options.samples_python or self._options.stack
+        notes += note_on_threads(calls, has_frames=has_frames)
         if self._options.counts_calls and self._options.stack:
             notes.append(
                 "cProfile did not run: the Python calls are counted from the stack's frames"
