@@ -1,14 +1,14 @@
 """A progress bar for work of more than a second, below the cell or in the terminal.
 
-In a notebook it is an output that is emptied at the end. (tqdm's bars leave a widget, which a
-reopened notebook cannot show.) The result is an output of its own: some front ends do not update
-outputs.
+In a notebook it is an output that is emptied at the end. (The bars of tqdm and rich leave a widget,
+which a reopened notebook cannot show.) The result is an output of its own: some front ends do not
+update outputs.
 
     with Progress() as progress:
         for number, file in enumerate(files):
             progress.reached(number / len(files), f"{number} of {len(files)} files read")
 
-What comes after a profiled cell reports to `stage` instead, which is silent without a `Progress`.
+What comes after a profiled cell tells `stage` instead, which is silent outside of `AfterTheCell`.
 """
 
 from __future__ import annotations
@@ -102,15 +102,8 @@ class Progress:
 class AfterTheCell(Progress):
     """Shows how far the `STAGES` are, as `stage` tells the innermost one of this thread or task."""
 
-    def __init__(
-        self,
-        *,
-        place: Place | None = None,
-        clock: Callable[[], float] = monotonic,
-        waited_s: float = 0.0,
-    ) -> None:
-        super().__init__(place=place, clock=clock, waited_s=waited_s)
-        self._first: float | None = None
+    _first: float | None = None
+    """The share at which the first stage began that was told."""
 
     def __enter__(self) -> Self:
         self._token = _current.set(self)

@@ -626,5 +626,7 @@ class TestReport:
         with AfterTheCell() as cell:
             cell.stage(FIRST)
             profile.show()
-        assert before == [f"{ERASED}{'█' * 5}{'░' * 19} {FIRST}{ERASED}"]
+        bars = [(5, FIRST), (18, "looking for findings"), (21, LAST)]
+        lines = [f"{'█' * filled}{'░' * (24 - filled)} {words}" for filled, words in bars]
+        assert before == ["".join(f"{ERASED}{line}" for line in [*lines, ""])]
         assert capsys.readouterr() == ("", "")

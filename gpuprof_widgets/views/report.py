@@ -286,24 +286,23 @@ def _packaged_text(name: str) -> str:
 
 
 def static_bundle(record: Record, *, sort: str = "device_self", top: int = 15) -> dict[str, str]:
-    """Return `static_html` and `static_text` by their MIME types, from the same tables.
+    """Return `static_html` and `static_text` by their MIME types, from the same tables."""
+    tables = _tables(record, sort=sort, top=top)
+    return {"text/html": _html(record, tables), "text/plain": _text(record, tables)}
 
-    The findings are shown alone while the tables are made, where that takes long.
-    """
+
+def _tables(record: Record, *, sort: str, top: int) -> list[Table]:
+    """Return the tables; where that takes long, the findings are shown alone meanwhile."""
     progress.stage("looking for findings")
     findings(record)
     progress.found(lambda: _found(record))
     progress.stage("making the tables")
-    tables = static_tables(record, sort=sort, top=top)
-    return {"text/html": _html(record, tables), "text/plain": _text(record, tables)}
+    return static_tables(record, sort=sort, top=top)
 
 
 def _found(record: Record) -> dict[str, str]:
     """Return the findings alone by their MIME types."""
-    return {
-        "text/html": _html_findings(record, ()),
-        "text/plain": _text(record, ()),
-    }
+    return {"text/html": _html_findings(record, ()), "text/plain": _text(record, ())}
 
 
 def static_html(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
@@ -313,7 +312,7 @@ def static_html(record: Record, *, sort: str = "device_self", top: int = 15) -> 
 
 def static_text(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
     """Return findings and tables as plain text: below 80 columns, no escape codes."""
-    return _text(record, static_tables(record, sort=sort, top=top))
+    return _text(record, _tables(record, sort=sort, top=top))
 
 
 def _html(record: Record, tables: Sequence[Table]) -> str:
