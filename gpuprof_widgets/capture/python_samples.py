@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import dis
 import linecache
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from threading import get_ident
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from gpuprof_widgets.capture.delayed_stacks import DelayedStacks, Stack
 from gpuprof_widgets.capture.frame_filter import is_installed, users_frames
 from gpuprof_widgets.capture.part import Context, Part, both_clocks, time_of_day
 from gpuprof_widgets.capture.sampled_frames import (
@@ -23,6 +23,7 @@ from gpuprof_widgets.capture.sampled_frames import (
     Frame,
     Sample,
     slices_of_samples,
+    without_later_calls,
 )
 from gpuprof_widgets.capture.stack_samplers import (
     INTERVAL_NS,
@@ -38,14 +39,6 @@ from gpuprof_widgets.trace.stack_lanes import frame_name
 
 _PACKAGES = ("site-packages", "dist-packages")
 LONGEST_TEXT = 200
-GOLDEN_RATIO = 0.618033988749895
-"""Its multiples, less their whole parts, are as even as can be, however many they are."""
-_HANDLING = (
-    *("CALL", "JUMP_BACKWARD", "POP_JUMP_BACKWARD", "RESUME"),
-    *("RETURN_", "RAISE", "RERAISE", "JUMP_FORWARD"),
-)
-"""Instructions at which CPython handles signals, or behind which the next one does not run."""
-_OPERATORS = ("BINARY_", "COMPARE_OP", "UNARY_", "STORE_SUBSCR", "DELETE_SUBSCR", "CALL")
 
 
 def python_samples(context: Context) -> Part | None:
@@ -102,15 +95,18 @@ class PythonSamples(Part):
         if self._threads.error is not None:
             self._error = f"samples of other threads end early: {self._threads.error!r}"
         names = _FrameNames(self._stacks, self._cell_labels)
+        stacks = DelayedStacks(self._stacks)
         exact_slices = ExactSlices.of_lanes(trace)
         added, new_tracks = list[NewSlice](), list[NewTrack]()
         for samples in self._by_thread(self._timer, self._threads):
             is_run, thread = samples.thread == self._main, samples.thread
-            if not is_run and thread in self._before and not names.are_users(samples):
+            if not is_run and thread in self._before and not names.are_users(stacks, samples):
                 continue
             lane = self._lane(trace, region, samples)
             exact = exact_slices(lane)
-            found = self._read(samples, names, exact, trace, region)
+            if is_run:
+                self._learn(stacks, self._threads, exact, trace)
+            found = self._read(samples, stacks, names, exact, trace, region)
             if is_run:
                 self._samples += len(found)
                 self._gaps += [after.at - before.until for before, after in pairwise(found)]
@@ -135,9 +131,23 @@ class PythonSamples(Part):
         others = [samples for samples in threads.samples if samples.thread != self._main]
         return [of_run, *others]
 
+    def _time(self, moment: int, trace: Trace) -> int:
+        """Return the time in the trace of a moment of `perf_counter_ns`."""
+        return time_of_day(moment, began=self._began, ended=self._ended) - trace.epoch_ns
+
+    def _learn(
+        self, stacks: DelayedStacks, threads: ThreadSampler, exact: ExactSlices, trace: Trace
+    ) -> None:
+        """Learn from the thread that samples where ops are called."""
+        numbers = threads.of_main.tolist()
+        for moment, stack in zip(numbers[::2], numbers[1::2], strict=True):
+            if op := exact.op(self._time(moment, trace)):
+                stacks.saw_in_op(stack, op)
+
     def _read(
         self,
         samples: ThreadSamples,
+        stacks: DelayedStacks,
         names: _FrameNames,
         exact: ExactSlices,
         trace: Trace,
@@ -149,13 +159,15 @@ class PythonSamples(Part):
         found = []
         for place in range(0, len(numbers), ThreadSamples.FIELDS):
             *moments, look, last_look, stack = numbers[place : place + ThreadSamples.FIELDS]
-            at, until, read = (
-                time_of_day(moment, began=self._began, ended=self._ended) - trace.epoch_ns
-                for moment in moments
-            )
-            if begin < at and until < end:
-                frames = names.stack_at(stack, at, read, exact)
-                found.append(Sample(at, until, look, last_look, frames))
+            at, until, read = (self._time(moment, trace) for moment in moments)
+            if not (begin < at and until < end):
+                continue
+            if until < read:  # by a signal
+                later = stacks.when_planned(stack, exact.op(at), exact.ops_begun(at, read))
+                frames = without_later_calls(names.of(later), at, read, exact)
+            else:
+                frames = names.of(stacks.as_read(stack))
+            found.append(Sample(at, until, look, last_look, frames))
         return found
 
     def _lane(self, trace: Trace, region: int, samples: ThreadSamples) -> int | None:
@@ -226,64 +238,31 @@ def _span(trace: Trace, row: int) -> tuple[int, int]:
     return ts, ts + dur
 
 
-class _Step(NamedTuple):
-    """An instruction: its line, and whether it may run an op."""
-
-    line: int
-    is_operator: bool
-
-
 class _FrameNames:
     """Names the frames of stacks; ``code`` is the text of the user's lines in them, by file."""
 
     def __init__(self, stacks: Stacks, cell_labels: Mapping[str, str]) -> None:
         self.code: dict[str, dict[int, str]] = defaultdict(dict)
-        self._stack_of = {number: stack for stack, number in stacks.number.items()}
         self._codes = stacks.codes
         self._cell_labels = cell_labels
-        self._stacks: dict[int, tuple[Frame, ...]] = {}
+        self._stacks: dict[Stack, tuple[Frame, ...]] = {}
         self._frames: dict[tuple[int, int], Frame] = {}
-        self._steps: dict[tuple[int, int], Sequence[_Step]] = {}
-        self._turns: defaultdict[int, int] = defaultdict(int)
         self._names: dict[str, str] = {}
         folders = {f"{Path(path).absolute()}{os.sep}" for path in sys.path}
         self._folders = sorted(folders, key=len, reverse=True)
 
-    def are_users(self, samples: ThreadSamples) -> bool:
+    def are_users(self, stacks: DelayedStacks, samples: ThreadSamples) -> bool:
         """Whether any of a thread's stacks has code of the user's."""
         numbers = set(samples.numbers[ThreadSamples.FIELDS - 1 :: ThreadSamples.FIELDS])
-        return any(frame.line for number in numbers for frame in self._stack(number))
+        return any(frame.line for number in numbers for frame in self.of(stacks.as_read(number)))
 
-    def stack_at(self, number: int, at: int, read: int, exact: ExactSlices) -> tuple[Frame, ...]:
-        """Return the user's frames of a stack and what they called, outermost first.
-
-        ``at`` and ``read``: when it was to be read, and was. In between the innermost function has
-        gone on to the next call or jump: Python handles signals only there. Its line is that of one
-        of these instructions, by the ops that ran meanwhile, else each in turn.
-        """
-        stack = self._stack(number)
-        code, instruction = self._stack_of[number][:2]
-        if not stack or not stack[-1].line or stack[-1] != self._frames.get((code, instruction)):
-            return stack
-        steps = self._steps_to(code, instruction)
-        operators = [step for step in steps if step.is_operator]
-        if operators and exact.is_in_op(at):
-            later = exact.ops_begun(at, read)
-            step = operators[max(len(operators) - 1 - later, 0)]
-        else:
-            self._turns[number] += 1
-            step = steps[int(self._turns[number] * GOLDEN_RATIO % 1 * len(steps))]
-        if step.line == stack[-1].line:
-            return stack
-        return (*stack[:-1], self._in_line(self._codes[code], stack[-1], step.line))
-
-    def _stack(self, number: int) -> tuple[Frame, ...]:
-        if number not in self._stacks:
-            numbers = self._stack_of[number]
-            frames = list(zip(numbers[::2], numbers[1::2], strict=True))[::-1]
+    def of(self, stack: Stack) -> tuple[Frame, ...]:
+        """Return the user's frames of a stack and what they called, outermost first."""
+        if stack not in self._stacks:
+            frames = list(zip(stack[::2], stack[1::2], strict=True))[::-1]
             kept = users_frames([self._codes[code].co_filename for code, _ in frames])
-            self._stacks[number] = tuple(self._frame(*frames[place]) for place in kept)
-        return self._stacks[number]
+            self._stacks[stack] = tuple(self._frame(*frames[place]) for place in kept)
+        return self._stacks[stack]
 
     def _frame(self, number: int, at: int) -> Frame:
         if (number, at) not in self._frames:
@@ -306,22 +285,6 @@ class _FrameNames:
         if line not in texts:
             texts[line] = linecache.getline(path, line).strip()[:LONGEST_TEXT]
         return frame._replace(line=line)
-
-    def _steps_to(self, number: int, at: int) -> Sequence[_Step]:
-        """Return the instructions from after the last at which signals were handled, to this."""
-        if (number, at) not in self._steps:
-            steps: list[_Step] = []
-            for each in dis.get_instructions(self._codes[number]):
-                line = each.positions.lineno if each.positions is not None else None
-                if line is not None:
-                    steps.append(_Step(line, each.opname.startswith(_OPERATORS)))
-                if each.offset >= at:
-                    break
-                if each.opname.startswith(_HANDLING):
-                    steps = []
-            line = _line(self._codes[number], at)
-            self._steps[number, at] = steps or [_Step(line, is_operator=False)]
-        return self._steps[number, at]
 
     def _shown(self, path: str) -> str:
         """Return the path as torch.profiler shows it, from the folder of ``sys.path`` on.

@@ -150,6 +150,7 @@ class ExactSlices:
         self._ends = self._ts + slices["dur"].to_numpy()
         self._parent = slices["parent"].to_numpy()
         self._category = slices["category"].to_numpy(object)
+        self._name = slices["name"].to_numpy(object)
         self._line = trace.args.get("line", pd.Series(dtype=np.int64)).to_dict()
         is_long = self._ends - self._ts >= LONG_NS
         is_line = (slices["category"] == "cell_line").to_numpy()
@@ -166,9 +167,10 @@ class ExactSlices:
         self._changing = rows[self._changes[rows]]
         self._ops = self._ts[rows[self._outermost_op[rows]]]
 
-    def is_in_op(self, at: int) -> bool:
-        """Whether an op is open at a moment."""
-        return any(self._is_op[row] for row in self.open(at))
+    def op(self, at: int) -> str:
+        """Return the name of the op, outside of others, that is open at a moment; "": none."""
+        row = next((row for row in self.open(at) if self._is_op[row]), None)
+        return "" if row is None else str(self._name[row])
 
     def ops_begun(self, after: int, before: int) -> int:
         """Return how many ops, outside of others, began between two moments."""
@@ -367,15 +369,52 @@ def _placed(stack: Sequence[Frame], rows: Sequence[int], exact: ExactSlices) -> 
         if depth and _AROUND_MODULE_CALL.search(stack[depth - 1].name):
             around[depth - 1] = row
     lines = exact.of_category(rows, "cell_line")
-    placed, inside, first = list[Call](), NONE, 0
+    owners = _owners(stack, [exact.line(row) for row in lines])
+    placed, inside = list[Call](), NONE
     for depth, frame in enumerate(stack):
         placed.append(Call(frame, inside, around.get(depth, NONE)))
-        number = 0  # its own statement is behind the heads of the loops around that
-        while frame.is_cells and first < len(lines):
-            line = exact.line(lines[first])
-            if not number < line <= frame.line:
-                break
-            number, inside, first = line, max(inside, lines[first]), first + 1
+        own = [row for row, owner in zip(lines, owners, strict=False) if owner == depth]
+        inside = max([inside, *own])
         if depth in around and depth in calls:
             inside = max(inside, around[depth])
     return placed
+
+
+def _owners(stack: Sequence[Frame], lines: Sequence[int]) -> list[int]:
+    """Return the depths of the frames that open lines are of, as far as they fit the stack."""
+    owners: list[int] = []
+    for depth, frame in enumerate(stack):
+        number = 0  # its own statement is behind the heads of the loops around that
+        while frame.is_cells and len(owners) < len(lines):
+            line = lines[len(owners)]
+            if not number < line <= frame.line:
+                break
+            number = line
+            owners.append(depth)
+    return owners
+
+
+def without_later_calls(
+    stack: Sequence[Frame], at: int, read: int, exact: ExactSlices
+) -> tuple[Frame, ...]:
+    """Return a stack without what a cell's statement called that began after the moment ``at``.
+
+    ``read``: when the stack was read, which a signal may be some µs late for.
+    """
+    before, after = (
+        [exact.line(row) for row in exact.of_category(exact.open(moment), "cell_line")]
+        for moment in (at, read)
+    )
+    if before == after:
+        return tuple(stack)
+    same = sum(
+        1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False))
+    )
+    owners = _owners(stack, after)
+    if same < len(owners):
+        depth = owners[same]
+    else:  # no other statement has begun; the one that has ended may be of the next function
+        cells = [depth for depth, frame in enumerate(stack) if frame.is_cells]
+        around = owners[-1] if owners else -1
+        depth = next((one for one in cells if one > around), around)
+    return tuple(stack[: depth + 1]) if depth >= 0 else tuple(stack)

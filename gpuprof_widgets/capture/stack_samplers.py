@@ -41,8 +41,11 @@ _LOOP_HANDLES_SIGNALS = "each signal wakes an event loop that handles signals"
 """It does so by a byte in a pipe, which would fill up while the loop is busy."""
 _GAPS = 4_096
 _LONG_AGO_NS = 50_000_000
-_LONG_WALK_NS, _REST = 100_000, 30
-"""A stack so deep that reading it takes longer is read again after 30 times that time."""
+_DEEP, _REST_NS = 2_000, 4_000
+"""A stack of more numbers is read again after so long for each, 30 times what reading takes.
+
+A clock would not do: a garbage collection that the reading sets off may take 0.2 s.
+"""
 
 
 class Stacks:
@@ -195,9 +198,8 @@ def _handler(
         while planned <= began:
             last_moment, planned = planned, next_moment()
         add((first_moment, last_moment, began, 0, 0, find(tuple(stack), next_number())))
-        ended = now()
-        rest = _REST * (ended - began) if ended - began > _LONG_WALK_NS else 0
-        while planned <= ended + rest:
+        rested = now() + (_REST_NS * len(stack) if len(stack) > _DEEP else 0)
+        while planned <= rested:
             planned = next_moment()
         first.seconds, first.nanoseconds = divmod(planned, _NANOSECONDS)
         set_time(timer, _ABSOLUTE, armed_at, None)  # last: no other signal may come before
@@ -214,17 +216,21 @@ def random_gaps() -> list[int]:
 class ThreadSampler:
     """Samples from a thread of its own, which `threading` does not know, all threads but one.
 
-    It also keeps a timer's sampler going, and hides its handler from dynamo as soon as that is
-    imported. ``error`` is what ended it early.
+    Of that one, ``of_main`` has the times at which it let another thread run, mostly in ops, each
+    with the number of its stack: they tell where ops are called, not for how long. The sampler also
+    keeps a timer's sampler going, and hides its handler from dynamo as soon as that is imported.
+    ``error`` is what ended it early.
     """
 
     def __init__(self, stacks: Stacks, timer: TimerSampler, *, without: int = 0) -> None:
         self.samples: list[ThreadSamples] = []
+        self.of_main = array("q")
         self.error: Exception | None = None
         self._latest: dict[int, ThreadSamples] = {}
         self._stacks = stacks
         self._timer = timer
         self._is_hidden = False
+        self._walked = 0
         self._without = without
         self._stopping, self._stopped = _thread.allocate_lock(), _thread.allocate_lock()
         self._process = 0
@@ -252,15 +258,17 @@ class ThreadSampler:
         gaps, rest = cycle(random_gaps()), 0
         try:
             while not self._stopping.acquire(timeout=max(next(gaps), rest) / _NANOSECONDS):
-                now, without = perf_counter_ns(), self._without
+                now, without, self._walked = perf_counter_ns(), self._without, 0
                 if self._timer.lost:
                     without = 0
                 for thread, frame in sys._current_frames().items():
-                    if thread not in (me, without):
+                    if thread == without:
+                        self.of_main.extend((now, self._number(frame)))
+                    elif thread != me:
                         self._add(thread, now, look, frame)
                 del frame  # which would keep the user's variables alive
                 look += 1
-                rest = _REST * (perf_counter_ns() - now)
+                rest = _REST_NS * self._walked if self._walked > _DEEP else 0
                 self._timer.keep_going(now)
                 self._hide_from_dynamo()
         except Exception as error:
@@ -272,14 +280,18 @@ class ThreadSampler:
         samples = self._latest.get(thread)
         if samples is None or samples.numbers[-2] < look - 1:  # numbers are given again
             samples = self._samples_of(thread)
+        samples.add(now, look, self._number(frame))
+
+    def _number(self, frame: FrameType | None) -> int:
+        """Return the number of a thread's stack."""
         stack: list[int] = []
         while frame is not None:
             code = frame.f_code
             self._stacks.codes.setdefault(id(code), code)
             stack += (id(code), frame.f_lasti)
             frame = frame.f_back
-        number = self._stacks.number.setdefault(tuple(stack), self._stacks.next_number())
-        samples.add(now, look, number)
+        self._walked += len(stack)
+        return self._stacks.number.setdefault(tuple(stack), self._stacks.next_number())
 
     def _samples_of(self, thread: int) -> ThreadSamples:
         """Return where the samples of a thread go that was not there at the last look."""
