@@ -32,6 +32,7 @@ from gpuprof_widgets.capture.sampled_frames import (
     Frame,
     Sample,
     slices_of_samples,
+    without_later_calls,
 )
 from gpuprof_widgets.capture.stack_samplers import INTERVAL_NS, ThreadSampler, TimerSampler
 from gpuprof_widgets.capture.torch_profiler import TorchRecording
@@ -44,7 +45,7 @@ from gpuprof_widgets.trace.schema import SAMPLED, SAMPLED_LINES
 from gpuprof_widgets.trace.window import window
 from tests.cells import cells_in, plain, recorded
 from tests.records import assert_same_record
-from tests.traces import annotation, op, trace_of
+from tests.traces import annotation, cell_line, op, trace_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -376,6 +377,125 @@ def test_lines_without_calls_share_the_time_between_two_signals(
     assert all(0.1 * whole < lines["plain.py", line] < 0.5 * whole for line in (3, 4, 5, 6))
 
 
+def test_an_operator_is_the_time_of_its_function(
+    modules: Callable[[str, str], Any], one_thread: None
+) -> None:
+    """Its signals are handled after it: in the next function, or where it has returned to."""
+    modules(
+        "matrices",
+        """
+        def returned(a):
+            return a @ a
+        def more(y):
+            return y + 1
+        def before(a):
+            y = a @ a @ a
+            counted(y)
+        def counted(y):
+            return y.numel()
+        def run(a, times):
+            for _ in range(times):
+                more(returned(a))
+            for _ in range(times):
+                before(a)
+        """,
+    )
+    done = run("""
+        import torch, matrices
+        matrices.run(torch.rand(200, 200), 1_500)
+    """)
+    trace = done.record.trace
+    ops = trace.slices[trace.slices["name"] == "aten::matmul"]
+    assert len(ops) == 4_500
+    for name, took in (
+        ("returned", ops["dur"][:1_500].sum()),
+        ("before", ops["dur"][1_500:].sum()),
+    ):
+        others = trace.span_ns - ops["dur"].sum()  # all else of the run, at most
+        error = SIGMAS * sqrt(took * INTERVAL_NS) + BIAS * trace.span_ns
+        assert took - error <= spent(done.record, name) <= took + others + error
+    lines = sampled_lines(done.record).groupby("function")["self_ns"].sum()
+    assert lines.get("more", 0) + lines.get("counted", 0) <= others + error
+
+
+def test_modules_that_return_operators_have_their_time(one_thread: None) -> None:
+    done = run("""
+        import torch
+        class Square(torch.nn.Module):
+            def forward(self, x):
+                return x @ x
+        class Twice(torch.nn.Module):
+            def forward(self, x):
+                return x * 2
+        square, twice = Square(), Twice()
+        x = torch.rand(200, 200)
+        for _ in range(3_000):
+            y = twice(square(x))
+    """)
+    trace, table = done.record.trace, frames(done.record)
+    took = trace.slices.loc[trace.slices["name"] == "aten::matmul", "dur"].sum()
+    names = table["name"].astype(str)
+    number = names.str.extract(r"\((\d+)\): forward")[0]
+    of_line = table.groupby(number)["dur"].sum()
+    error = SIGMAS * sqrt(took * INTERVAL_NS) + BIAS * trace.span_ns
+    assert of_line.get("5", 0) >= took - error
+    assert of_line.get("8", 0) <= trace.span_ns - took + error
+
+
+def test_small_functions_have_the_time_of_their_instructions(
+    modules: Callable[[str, str], Any],
+) -> None:
+    """Signals are handled only where they begin, and after they have returned."""
+    modules(
+        "small",
+        """
+        def one(i):
+            return i * i + i * 3
+        def other(i):
+            j = [i, i + 1, i + 2]
+            return j[0] + j[2]
+        def run(times):
+            total = 0
+            for i in range(times):
+                total += one(i)
+                total += other(i)
+            return total
+        """,
+    )
+    done = run("import small\nsmall.run(1_500_000)")
+    whole = spent(done.record, "run")
+    one, other = (spent(done.record, name) for name in ("one", "other"))
+    assert min(one, other) > 0.08 * whole
+    assert whole - one - other > 0.08 * whole
+
+
+def test_a_collection_of_garbage_in_the_handler_silences_no_samples() -> None:
+    done = run("""
+        import gc, sys, time
+        collected = []
+        def slow(phase, info):
+            if not collected and sys._getframe(1).f_code.co_name == "sample_stack":
+                collected.append(time.perf_counter() + 0.1)
+                while time.perf_counter() < collected[0]:
+                    pass
+        gc.callbacks.append(slow)
+        gc.set_threshold(10, 1_000_000)
+        began, kept = time.perf_counter(), []
+        while not collected and time.perf_counter() < began + 60:
+            kept.append([])
+        gc.callbacks.remove(slow)
+        gc.set_threshold(700)
+        ended = time.perf_counter() + 0.5
+        while time.perf_counter() < ended:
+            pass
+        after = ended - began
+    """)
+    assert done.names["collected"]
+    of_run = region(done.record.trace)
+    ended = of_run["ts"] + of_run["dur"]
+    assert sum(sample.at > ended - 400_000_000 for sample in done.of_main) > 5
+
+
 def test_two_files_of_one_name_are_kept_apart(tmp_path: Path) -> None:
     code = "def {}():\n    ended = clock() + 0.03\n    while clock() < ended:\n        pass\n"
     names: dict[str, Any] = {}
@@ -480,6 +600,45 @@ def test_neither_ops_nor_what_runs_between_them_gets_more_than_its_time(
     error = 4 * float(np.std(shares)) / sqrt(len(shares))
     assert abs(float(np.mean(shares))) <= error + 0.003
     assert error < 0.06
+
+
+CELL = Frame("Cell [7](1): <module>", 6, is_cells=True)
+INNER = Frame("Cell [7](1): inner", 3, is_cells=True)
+
+
+def rows_of_lines(*lines: tuple[int, int, int]) -> ExactSlices:
+    """The number, start and end (ms) of each."""
+    rows = [cell_line(one, "x", ts=ts * MS, dur=(end - ts) * MS) for one, ts, end in lines]
+    trace = trace_of(RUN, *rows).trace
+    return ExactSlices.of_lanes(trace)(int(trace.tracks["lane"].iloc[0]))
+
+
+@pytest.mark.parametrize(
+    ("at", "read", "stack", "kept"),
+    [
+        (11, 13, [CELL, *ONE], 2),  # both in line 5
+        (9, 11, [CELL, *ONE], 1),  # in the head of the loop, then in line 5
+        (19, 31, [CELL, *ONE], 1),  # in line 5, then in line 6
+        (39, 45, [CELL, *ONE], 1),  # in line 6, then in the head of the loop
+        (1, 9, [CELL, *ONE], 1),  # in none, then in the head
+        (39, 45, [*OTHER, CELL, *ONE], 2),
+        (99, 101, [*OTHER, *ONE], 2),  # no frame of a cell
+        (51, 61, [CELL, INNER, *ONE], 1),  # in line 7, then in a line of what it called
+        (61, 66, [CELL, INNER, *ONE], 2),  # in one line of `inner`, then in none
+        (61, 71, [CELL, INNER, *ONE], 2),  # in one line of `inner`, then in the next
+        (71, 81, [CELL._replace(line=8), *ONE], 1),
+    ],
+)
+def test_what_a_later_line_calls_was_not_there_before(
+    at: int, read: int, stack: list[Frame], kept: int
+) -> None:
+    cell = [one._replace(line=7) if one is CELL and at > 50 else one for one in stack]
+    exact = rows_of_lines(
+        *((4, 5, 49), (5, 10, 20), (6, 30, 40)),
+        *((7, 50, 80), (2, 60, 65), (3, 70, 75), (8, 80, 90)),
+    )
+    found = without_later_calls(cell, at * MS, read * MS, exact)
+    assert found == tuple(cell[:kept])
 
 
 def test_each_run_of_a_line_has_calls_of_its_own(modules: Callable[[str, str], Any]) -> None:

@@ -13,7 +13,7 @@ import os
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from types import CodeType
 from typing import NamedTuple
@@ -35,7 +35,7 @@ _OURS = str(Path(__file__).parent) + os.sep
 """Files whose functions hear of signals and collections: nothing in a user's code calls them."""
 _CACHE, _PRECALL = dis.opmap["CACHE"], dis.opmap.get("PRECALL", -1)
 _MOST_RETURNED, _MOST_STEPS = 8, 100
-"""How many functions may have returned one from the other, and steps to look at."""
+"""How many functions may have returned, each to the next one, and their steps to look at."""
 
 
 class Step(NamedTuple):
@@ -84,7 +84,8 @@ class DelayedStacks:
         steps = self._steps_to(number)
         operators = [step.node for step in steps if step.is_operator]
         if op and operators:
-            place = max(len(operators) - 1 - ops_begun, 0)
+            last = len(operators) - 1
+            place = last - ops_begun if ops_begun <= last else last
             seen = [at for at, node in enumerate(operators) if node in self._in_ops[op]]
             return self._stack(operators[min(seen, key=lambda at: abs(at - place), default=place)])
         self._turns[number] += 1
@@ -131,10 +132,10 @@ class DelayedStacks:
                 instructions = self._of_code(code)
                 found = self._since_handled(parent, code, instructions.place(at), 0)
             elif self._called.get(node):
-                found = iter([*self._returns(node, 0), Step(node, is_operator=True)])
+                found = iter([*self._returns(node, 0), Step(node, True)])
             else:
                 found = self._since_handled(parent, code, place, 0)
-            self._steps[number] = list(islice(found, _MOST_STEPS)) or [Step(node, False)]
+            self._steps[number] = list(found) or [Step(node, False)]
         return self._steps[number]
 
     def _since_handled(self, parent: int, code: int, last: int, depth: int) -> Iterator[Step]:
@@ -158,11 +159,14 @@ class DelayedStacks:
                 yield Step(node, instructions.is_operator[place])
 
     def _returns(self, node: int, depth: int) -> Iterator[Step]:
-        """Yield the last instructions of the functions that were called there."""
+        """Yield the last instructions of the functions that were called there, some of many."""
+        ends = (
+            self._since_handled(node, code, last, depth + 1)
+            for code in list(self._called[node])
+            for last in self._of_code(code).returns
+        )
         if depth < _MOST_RETURNED:
-            for code in list(self._called[node]):
-                for last in self._of_code(code).returns:
-                    yield from self._since_handled(node, code, last, depth + 1)
+            yield from islice(chain.from_iterable(ends), _MOST_STEPS)
 
 
 class _Instructions:
@@ -180,7 +184,7 @@ class _Instructions:
         self.returns = [
             place
             for place, name in enumerate(names)
-            if name.startswith(("RETURN_VALUE", "RETURN_CONST"))
+            if name.startswith(("RETURN_VALUE", "RETURN_CONST", "YIELD_VALUE"))
         ]
         self._names = names
 

@@ -412,7 +412,8 @@ def without_later_calls(
     )
     owners = _owners(stack, after)
     if same < len(owners):
-        depth = owners[same]
+        is_first = same == len(before) and owners[same] not in owners[:same]  # of its function
+        depth = owners[same - 1] if same and is_first else owners[same]
     else:  # no other statement has begun; the one that has ended may be of the next function
         cells = [depth for depth, frame in enumerate(stack) if frame.is_cells]
         around = owners[-1] if owners else -1
