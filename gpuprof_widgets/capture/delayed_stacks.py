@@ -59,15 +59,24 @@ class DelayedStacks:
         self._parts: list[tuple[int, int, int]] = []
         self._called: defaultdict[int, dict[int, None]] = defaultdict(dict)
         self._in_ops: defaultdict[str, set[int]] = defaultdict(set)
-        self._with_op = set[int]()
+        self._long = set[int]()
         self._steps: dict[int, list[Step]] = {}
         self._turns: defaultdict[int, int] = defaultdict(int)
         self._node_of = {number: self._node_of_stack(one) for number, one in self._stack_of.items()}
 
-    def saw_in_op(self, number: int, op: str) -> None:
-        """Take note of a stack that was read while an op of that name ran."""
-        self._in_ops[op].add(self._node_of[number])
-        self._with_op.add(self._node_of[number])
+    def saw(self, number: int, op: str) -> None:
+        """Take note of a stack that was read as its thread let another one run.
+
+        ``op``: the op that was open then, outside of others ("": none). Where no signals are
+        handled, only long code of C lets other threads run: an op, or one of NumPy.
+        """
+        node = self._node_of[number]
+        _, code, at = self._parts[node]
+        instructions = self._of_code(code)
+        if op:
+            self._in_ops[op].add(node)
+        if op or not instructions.handles[instructions.place(at)]:
+            self._long.add(node)
 
     def as_read(self, number: int) -> Stack:
         """Return a stack as it was read."""
@@ -89,7 +98,7 @@ class DelayedStacks:
             seen = [at for at, node in enumerate(operators) if node in self._in_ops[op]]
             return self._stack(operators[min(seen, key=lambda at: abs(at - place), default=place)])
         self._turns[number] += 1
-        nodes = [node for node in operators if node in self._with_op] or [one.node for one in steps]
+        nodes = [node for node in operators if node in self._long] or [one.node for one in steps]
         return self._stack(nodes[int(self._turns[number] * GOLDEN_RATIO % 1 * len(nodes))])
 
     def _stack(self, node: int) -> Stack:

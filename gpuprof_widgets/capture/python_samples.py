@@ -141,8 +141,7 @@ class PythonSamples(Part):
         """Learn from the thread that samples where ops are called."""
         numbers = threads.of_main.tolist()
         for moment, stack in zip(numbers[::2], numbers[1::2], strict=True):
-            if op := exact.op(self._time(moment, trace)):
-                stacks.saw_in_op(stack, op)
+            stacks.saw(stack, exact.op(self._time(moment, trace)))
 
     def _read(
         self,
