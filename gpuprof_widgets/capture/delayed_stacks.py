@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import dis
 import os
+import re
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from types import CodeType
@@ -25,15 +26,16 @@ Stack = tuple[int, ...]
 
 GOLDEN_RATIO = 0.618033988749895
 """Its multiples, less their whole parts, are as even as can be, however many they are."""
-_HANDLING = (
-    *("CALL", "JUMP_BACKWARD", "POP_JUMP_BACKWARD", "RESUME"),
-    *("RETURN_", "RAISE", "RERAISE", "JUMP_FORWARD"),
-)
-"""Instructions at which CPython handles signals, or behind which the next one does not run."""
-_OPERATORS = ("BINARY_", "COMPARE_OP", "UNARY_", "STORE_SUBSCR", "DELETE_SUBSCR", "CALL")
+_HANDLING = re.compile("CALL(?!_INTRINSIC)|JUMP_BACKWARD|RESUME")
+"""Instructions at which CPython handles signals."""
+_LEAVING = re.compile("RETURN_(VALUE|CONST)|RAISE|RERAISE|JUMP_(FORWARD|BACKWARD)")
+"""Instructions behind which the next one does not run."""
+_OPERATORS = re.compile("BINARY_|COMPARE_OP|UNARY_|STORE_S|DELETE_SUBSCR|CALL")
+_END = re.compile("RETURN_(VALUE|CONST)|YIELD_VALUE")
 _OURS = str(Path(__file__).parent) + os.sep
 """Files whose functions hear of signals and collections: nothing in a user's code calls them."""
 _CACHE, _PRECALL = dis.opmap["CACHE"], dis.opmap.get("PRECALL", -1)
+_FEW = 0.1
 _MOST_RETURNED, _MOST_STEPS = 8, 100
 """How many functions may have returned, each to the next one, and their steps to look at."""
 
@@ -43,6 +45,19 @@ class Step(NamedTuple):
 
     node: int
     is_operator: bool
+
+
+class OpsAround(NamedTuple):
+    """The ops at a moment, and from then until a stack was read.
+
+    ``open``: the names of those that were open at the moment and no longer when the stack was read,
+    the innermost first; ``begun``: how many others began meanwhile beside the outermost of these;
+    ``is_near``: whether one begins or ends so close to the moment that its call may be under way.
+    """
+
+    open: Sequence[str] = ()
+    begun: int = 0
+    is_near: bool = False
 
 
 class DelayedStacks:
@@ -58,48 +73,61 @@ class DelayedStacks:
         self._nodes: dict[tuple[int, int, int], int] = {}
         self._parts: list[tuple[int, int, int]] = []
         self._called: defaultdict[int, dict[int, None]] = defaultdict(dict)
-        self._in_ops: defaultdict[str, set[int]] = defaultdict(set)
-        self._long = set[int]()
+        self._in_ops: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        self._with_op, self._long = set[int](), set[int]()
         self._steps: dict[int, list[Step]] = {}
         self._turns: defaultdict[int, int] = defaultdict(int)
         self._node_of = {number: self._node_of_stack(one) for number, one in self._stack_of.items()}
 
-    def saw(self, number: int, op: str) -> None:
-        """Take note of a stack that was read as its thread let another one run.
+    def saw(self, number: int, ops: Sequence[str]) -> None:
+        """Take note of a stack that was read as its thread let another one run, while ops ran.
 
-        ``op``: the op that was open then, outside of others ("": none). Where no signals are
-        handled, only long code of C lets other threads run: an op, or one of NumPy.
+        Where no signals are handled, only long code of C lets others run: an op, or one of NumPy.
         """
         node = self._node_of[number]
         _, code, at = self._parts[node]
         instructions = self._of_code(code)
-        if op:
-            self._in_ops[op].add(node)
-        if op or not instructions.handles[instructions.place(at)]:
+        for op in ops:
+            self._in_ops[op][node] += 1
+        if ops:
+            self._with_op.add(node)
+        elif not instructions.handles[instructions.place(at)]:
             self._long.add(node)
 
     def as_read(self, number: int) -> Stack:
         """Return a stack as it was read."""
         return self._stack_of[number]
 
-    def when_planned(self, number: int, op: str, ops_begun: int) -> Stack:
-        """Return the stack at the moment of a signal.
-
-        ``op``: the op that was open then, outside of others ("": none); ``ops_begun``: how many
-        others began from then until the stack of that number was read.
-        """
+    def when_planned(self, number: int, ops: OpsAround) -> Stack:
+        """Return the stack at the moment of a signal; ``number``: that of the stack as read."""
         if not self._stack_of[number]:
             return ()
         steps = self._steps_to(number)
-        operators = [step.node for step in steps if step.is_operator]
-        if op and operators:
+        nodes = [step.node for step in steps]
+        if ops.open:
+            operators = [place for place, step in enumerate(steps) if step.is_operator]
             last = len(operators) - 1
-            place = last - ops_begun if ops_begun <= last else last
-            seen = [at for at, node in enumerate(operators) if node in self._in_ops[op]]
-            return self._stack(operators[min(seen, key=lambda at: abs(at - place), default=place)])
+            begun = ops.begun if ops.begun <= last else 0  # a call may run many
+            place = operators[last - begun] if operators else len(steps) - 1
+            seen = self._seen(nodes, ops.open)
+            return self._stack(nodes[min(seen, key=lambda at: abs(at - place), default=place)])
+        long = [node for node in nodes if node in self._long]
+        if not long and ops.is_near:
+            long = [node for node in nodes if node in self._with_op]
         self._turns[number] += 1
-        nodes = [node for node in operators if node in self._long] or [one.node for one in steps]
+        nodes = long or nodes
         return self._stack(nodes[int(self._turns[number] * GOLDEN_RATIO % 1 * len(nodes))])
+
+    def _seen(self, nodes: Sequence[int], ops: Sequence[str]) -> list[int]:
+        """Return the places of those nodes that ran the first op that any of them ran.
+
+        What was seen once where others were seen often may be of the op beside it.
+        """
+        for op in ops:
+            counts = [self._in_ops[op][node] for node in nodes]
+            if enough := max(counts) * _FEW:
+                return [place for place, count in enumerate(counts) if count >= enough]
+        return []
 
     def _stack(self, node: int) -> Stack:
         numbers: list[int] = []
@@ -153,16 +181,19 @@ class DelayedStacks:
         Where that one called a function, its last instructions come first.
         """
         instructions = self._of_code(code)
-        first = last
-        while first > 0:
-            before = self._nodes.get((parent, code, instructions.offsets[first - 1]))
-            if before is not None and self._called.get(before):
-                yield from self._returns(before, depth)
-                break
-            if instructions.handles[first - 1]:
-                break
-            first -= 1
-        for place in range(first, last + 1):
+        own, calling, todo = set[int](), dict[int, None](), [last]
+        while todo:
+            place = todo.pop()
+            own.add(place)
+            for before in instructions.before[place]:
+                node = self._nodes.get((parent, code, instructions.offsets[before]), -1)
+                if self._called.get(node):
+                    calling[node] = None
+                elif before not in own and not instructions.handles[before]:
+                    todo.append(before)
+        for node in calling:
+            yield from self._returns(node, depth)
+        for place in sorted(own):
             if instructions.has_line[place]:
                 node = self._node(parent, code, instructions.offsets[place])
                 yield Step(node, instructions.is_operator[place])
@@ -188,14 +219,21 @@ class _Instructions:
         self.has_line = [
             one.positions is not None and one.positions.lineno is not None for one in found
         ]
-        self.is_operator = [name.startswith(_OPERATORS) for name in names]
-        self.handles = [name.startswith(_HANDLING) for name in names]
-        self.returns = [
-            place
-            for place, name in enumerate(names)
-            if name.startswith(("RETURN_VALUE", "RETURN_CONST", "YIELD_VALUE"))
-        ]
+        self.is_operator = [bool(_OPERATORS.match(name)) for name in names]
+        self.handles = [bool(_HANDLING.match(name)) for name in names]
+        self.returns = [place for place, name in enumerate(names) if _END.match(name)]
+        self.before = self._before(found)
+        """The places from which each one is reached, except by jumps back and out of loops."""
         self._names = names
+
+    def _before(self, found: Sequence[dis.Instruction]) -> list[list[int]]:
+        before: list[list[int]] = [[] for _ in found]
+        for place, one in enumerate(found):
+            if place + 1 < len(found) and not _LEAVING.match(one.opname):
+                before[place + 1].append(place)
+            if "JUMP" in one.opname and one.argval > one.offset:
+                before[self.place(one.argval)].append(place)
+        return before
 
     def place(self, at: int) -> int:
         """Return which one is at an offset."""

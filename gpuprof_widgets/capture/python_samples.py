@@ -141,7 +141,7 @@ class PythonSamples(Part):
         """Learn from the thread that samples where ops are called."""
         numbers = threads.of_main.tolist()
         for moment, stack in zip(numbers[::2], numbers[1::2], strict=True):
-            stacks.saw(stack, exact.op(self._time(moment, trace)))
+            stacks.saw(stack, exact.ops(self._time(moment, trace)))
 
     def _read(
         self,
@@ -162,8 +162,8 @@ class PythonSamples(Part):
             if not (begin < at and until < end):
                 continue
             if until < read:  # by a signal
-                later = stacks.when_planned(stack, exact.op(at), exact.ops_begun(at, read))
-                frames = without_later_calls(names.of(later), at, read, exact)
+                planned = stacks.when_planned(stack, exact.ops_around(at, read))
+                frames = without_later_calls(names.of(planned), at, read, exact)
             else:
                 frames = names.of(stacks.as_read(stack))
             found.append(Sample(at, until, look, last_look, frames))

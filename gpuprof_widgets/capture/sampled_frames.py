@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gpuprof_widgets.capture.delayed_stacks import OpsAround
 from gpuprof_widgets.capture.stack_samplers import INTERVAL_NS
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.edit import NewSlice
@@ -34,6 +35,8 @@ from gpuprof_widgets.trace.stack_lanes import CATEGORY
 LONG_NS = 2 * INTERVAL_NS
 """Duration from which on an op, a line or a module is long: no two samples are further apart."""
 _HALF = INTERVAL_NS // 2
+NEAR_NS = 20_000
+"""Time before and after an op within which its call reads arguments and makes results."""
 _MODULE_CALL = re.compile(r"torch[/\\]nn[/\\]modules[/\\]module\.py\(\d+\): _call_impl$")
 _AROUND_MODULE_CALL = re.compile(r"torch[/\\]nn[/\\]modules[/\\]module\.py\(\d+\): _wrapped_call")
 
@@ -156,7 +159,8 @@ class ExactSlices:
         is_line = (slices["category"] == "cell_line").to_numpy()
         is_op = np.append((slices["category"] == "cpu_op").to_numpy(), False)
         self._changes, self._is_op = is_long | is_line, is_op
-        self._outermost_op = is_op[:-1] & ~is_op[self._parent]
+        around = np.append(links.itself_or_ancestor(self._parent, is_op[:-1]), NONE)
+        self._op_around = around[self._parent]
         self._long = np.append(links.itself_or_ancestor(self._parent, is_long), NONE)
         line = np.append(links.itself_or_ancestor(self._parent, is_line), NONE)
         self._short_line = np.where(line > self._long, line, NONE)  # what is inside comes later
@@ -165,17 +169,26 @@ class ExactSlices:
         """Select the slices of a thread."""
         self._rows, self._starts = rows, self._ts[rows]
         self._changing = rows[self._changes[rows]]
-        self._ops = self._ts[rows[self._outermost_op[rows]]]
+        self._ops = rows[self._is_op[rows]]
+        self._op_starts, self._op_ends = self._ts[self._ops], np.sort(self._ends[self._ops])
 
-    def op(self, at: int) -> str:
-        """Return the name of the op, outside of others, that is open at a moment; "": none."""
-        row = next((row for row in self.open(at) if self._is_op[row]), None)
-        return "" if row is None else str(self._name[row])
+    def ops(self, at: int) -> list[str]:
+        """Return the names of the ops that are open at a moment, the innermost first."""
+        return [str(self._name[row]) for row in self.open(at)[::-1] if self._is_op[row]]
 
-    def ops_begun(self, after: int, before: int) -> int:
-        """Return how many ops, outside of others, began between two moments."""
-        first, last = np.searchsorted(self._ops, [after, before], side="right")
-        return int(last - first)
+    def ops_around(self, at: int, read: int) -> OpsAround:
+        """Return the ops at a moment, and until a stack was read."""
+        rows = [row for row in self.open(at) if self._is_op[row]]
+        ended = [row for row in rows if self._ends[row] <= read]
+        around = rows[len(rows) - len(ended) - 1] if len(rows) > len(ended) else NONE
+        starts, ends = self._op_starts, self._op_ends
+        first, last = np.searchsorted(starts, [at, read], side="right")
+        begun = int((self._op_around[self._ops[first:last]] == around).sum())
+        next_start = starts[first] if first < len(starts) else at + NEAR_NS
+        ended_before = int(np.searchsorted(ends, at, side="right"))
+        last_end = ends[ended_before - 1] if ended_before else at - NEAR_NS
+        is_near = bool(next_start - at < NEAR_NS or at - last_end < NEAR_NS)
+        return OpsAround([str(self._name[row]) for row in ended[::-1]], begun, is_near)
 
     def open(self, at: int) -> list[int]:
         """Return the rows of the slices that are open at a moment, the outermost first."""
@@ -399,7 +412,8 @@ def without_later_calls(
 ) -> tuple[Frame, ...]:
     """Return a stack without what a cell's statement called that began after the moment ``at``.
 
-    ``read``: when the stack was read, which a signal may be some µs late for.
+    ``read``: when the stack was read, which may be some µs after its signal. The stack may already
+    be the one at the moment: then it stands in the statement that was open, and stays.
     """
     before, after = (
         [exact.line(row) for row in exact.of_category(exact.open(moment), "cell_line")]
@@ -407,10 +421,14 @@ def without_later_calls(
     )
     if before == after:
         return tuple(stack)
-    same = sum(
-        1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False))
-    )
-    owners = _owners(stack, after)
+    pairs = zip(before, after, strict=False)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    owners, as_planned = _owners(stack, after), _owners(stack, before)
+    if before and len(as_planned) == len(before):
+        innermost = as_planned[-1]
+        line = max(one for one in (*before, *after) if one <= stack[innermost].line)
+        if line == before[-1] and not any(depth > innermost for depth in owners[same:]):
+            return tuple(stack)
     if same < len(owners):
         is_first = same == len(before) and owners[same] not in owners[:same]  # of its function
         depth = owners[same - 1] if same and is_first else owners[same]
