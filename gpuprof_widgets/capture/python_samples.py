@@ -215,13 +215,13 @@ class PythonSamples(Part):
 
     def notes(self) -> list[str]:
         """Say where samples are less than they should be."""
-        if self._was_short and not self._found:
-            return ["Python was not sampled: the run was too short for a sample"]
         notes = [
             f"Python was sampled from a second thread, because {reason}: code between ops is found "
             "too rarely, and ops too often"
             for reason in self._lost
         ]
+        if self._was_short and not self._found:
+            notes = ["Python was not sampled: the run was too short for a sample"]
         return [*notes, self._error] if self._error else notes
 
 

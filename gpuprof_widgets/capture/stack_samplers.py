@@ -29,6 +29,7 @@ from typing import Any
 INTERVAL_NS = 2_000_000
 """Mean time between two samples."""
 
+# `_signal`, because signal's own functions are Python, which a running cProfile would count.
 Handler = Callable[[int, FrameType | None], None]
 
 _CLOCK_MONOTONIC, _TO_THREAD, _ABSOLUTE = 1, 4, 1
