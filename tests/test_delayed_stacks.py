@@ -167,6 +167,14 @@ def test_a_branch_that_was_not_taken_handled_no_signals(written: Written, seen: 
     assert found == written.stack(("branches", "BINARY_OP", 0))
 
 
+def test_a_branch_that_leaves_its_function_leads_nowhere(written: Written) -> None:
+    read = written.add(("branches", "CALL", 1))
+    stacks = DelayedStacks(written.stacks)
+    found = {stacks.when_planned(read, NO_OP) for _ in range(500)}
+    assert written.stack(("branches", "BINARY_OP", 0)) in found
+    assert written.stack(("branches", "RAISE_VARARGS", 0)) not in found
+
+
 def test_what_was_seen_in_an_op_need_be_no_operator(written: Written) -> None:
     """`if x:` waits for the GPU."""
     code = written.codes["truth"]
@@ -200,6 +208,14 @@ def test_ops_in_an_op_have_their_own_places(written: Written) -> None:
     for op, nth in (("aten::mm", 0), ("aten::add", 1)):
         found = stacks.when_planned(read, OpsAround([op, "MyFunction"]))
         assert found == written.stack(("chained", "BINARY_OP", nth))
+
+
+def test_an_op_around_others_is_where_they_are(written: Written) -> None:
+    first, read = written.add(("chained", "BINARY_OP", 0)), written.add(("chained", "CALL", 0))
+    stacks = DelayedStacks(written.stacks)
+    stacks.saw(first, ["aten::mm", "MyFunction"])
+    found = stacks.when_planned(read, OpsAround(["MyFunction"]))
+    assert found == written.stack(("chained", "BINARY_OP", 0))
 
 
 def test_what_was_seen_once_by_mistake_is_no_place(written: Written) -> None:

@@ -26,6 +26,7 @@ import torch
 import gpuprof_widgets
 from gpuprof_widgets.analyses.sampled_lines import sampled_lines
 from gpuprof_widgets.capture import python_samples, stack_samplers
+from gpuprof_widgets.capture.delayed_stacks import OpsAround
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.capture.sampled_frames import (
     ExactSlices,
@@ -668,6 +669,35 @@ def test_neither_ops_nor_what_runs_between_them_gets_more_than_its_time(
     error = 4 * float(np.std(shares)) / sqrt(len(shares))
     assert abs(float(np.mean(shares))) <= error + 0.003
     assert error < 0.06
+
+
+@pytest.mark.parametrize(
+    ("at", "read", "ended", "begun", "is_near"),
+    [
+        (15, 35, ["inner"], 1, False),  # those inside of the op that goes on
+        (15, 55, ["inner"], 2, False),
+        (15, 150, ["inner", "outer"], 0, False),  # none beside the one that has ended
+        (15, 250, ["inner", "outer"], 1, False),
+        (25, 150, ["outer"], 0, False),
+        (15, 18, [], 0, False),
+        (105, 150, [], 0, False),
+        (105, 250, [], 1, False),
+        (199.99, 199.995, [], 0, True),
+        (100.01, 100.02, [], 0, True),
+        (199.9, 199.95, [], 0, False),
+    ],
+)
+def test_ops_around_a_moment_are_told_by_what_goes_on(
+    at: float, read: float, ended: list[str], begun: int, is_near: bool
+) -> None:
+    times = {"outer": (0, 100), "inner": (10, 20), "next": (30, 40), "in it": (31, 33)}
+    times |= {"third": (50, 60), "later": (200, 210)}
+    rows = [op(name, ts=a * MS, dur=(b - a) * MS) for name, (a, b) in times.items()]
+    trace = trace_of(RUN, *rows).trace
+    exact = ExactSlices.of_lanes(trace)(int(trace.tracks["lane"].iloc[0]))
+    found = exact.ops_around(round(at * MS), round(read * MS))
+    assert found == OpsAround(ended, begun, is_near)
+    assert exact.ops(32 * MS) == ["in it", "next", "outer"]
 
 
 CELL = Frame("Cell [7](1): <module>", 6, is_cells=True)
