@@ -31,11 +31,14 @@ _HANDLING = re.compile("CALL(?!_INTRINSIC)|JUMP_BACKWARD|RESUME")
 _LEAVING = re.compile("RETURN_(VALUE|CONST)|RAISE|RERAISE|JUMP_(FORWARD|BACKWARD)")
 """Instructions behind which the next one does not run."""
 _OPERATORS = re.compile("BINARY_|COMPARE_OP|UNARY_|STORE_S|DELETE_SUBSCR|CALL")
+"""Instructions that may run an op, each one of its own as a rule."""
 _END = re.compile("RETURN_(VALUE|CONST)|YIELD_VALUE")
+"""Instructions with which a function returns, or a generator yields."""
 _OURS = str(Path(__file__).parent) + os.sep
 """Files whose functions hear of signals and collections: nothing in a user's code calls them."""
 _CACHE, _PRECALL = dis.opmap["CACHE"], dis.opmap.get("PRECALL", -1)
 _FEW = 0.1
+"""A place with fewer notes on an op than this share of the most noted one's may be a mistake."""
 _MOST_RETURNED, _MOST_STEPS = 8, 100
 """How many functions may have returned, each to the next one, and their steps to look at."""
 

@@ -26,10 +26,11 @@ from time import perf_counter_ns
 from types import CodeType, FrameType
 from typing import Any
 
+# `_signal`, because signal's own functions are Python, which a running cProfile would count.
+
 INTERVAL_NS = 2_000_000
 """Mean time between two samples."""
 
-# `_signal`, because signal's own functions are Python, which a running cProfile would count.
 Handler = Callable[[int, FrameType | None], None]
 
 _CLOCK_MONOTONIC, _TO_THREAD, _ABSOLUTE = 1, 4, 1
