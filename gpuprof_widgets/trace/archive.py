@@ -11,16 +11,17 @@ import gzip
 import json
 import os
 import zipfile
+from copy import copy
 from pathlib import Path
 from typing import IO, Any
 
 from gpuprof_widgets.exceptions import TraceError
-from gpuprof_widgets.trace.chrome_trace import parse_chrome_trace
+from gpuprof_widgets.trace.chrome_trace import complete_record, quick_record
 from gpuprof_widgets.trace.chrome_writer import COMPRESSION, chrome_trace, in_blocks
 from gpuprof_widgets.trace.containers import members
 from gpuprof_widgets.trace.files import without_garbage_collection, write_whole
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.packing import Growth, unpacked
+from gpuprof_widgets.trace.packing import Growth, streamed, unpacked
 from gpuprof_widgets.trace.pstats import dump_pstats, load_calls
 
 TRACE, CALLS, METADATA = "trace.json.gz", "cell.prof", "metadata.json"
@@ -75,13 +76,23 @@ def is_archive(data: bytes) -> bool:
     return METADATA in names and (TRACE in names or ours)
 
 
+def _trace(packed: bytes, path: Path, growth: Growth) -> tuple[Trace, str]:
+    """Return the trace, and a note on bytes behind it ("" if there are none)."""
+    own = copy(growth)
+    record = quick_record(streamed(packed, path, own), path)
+    if record is not None:
+        growth.left = own.left
+        return record.trace, ""
+    text, note = unpacked(packed, path, growth)
+    return complete_record(text, path).trace, note
+
+
 def parse_archive(data: bytes, path: Path) -> Record:
     """Return the record in a saved profile."""
     growth = Growth(path, len(data))
     held = _held(data, path, growth)
     metadata = _metadata(held[METADATA], path)
-    text, note = unpacked(held[TRACE], path, growth)
-    trace = parse_chrome_trace(text, path).trace
+    trace, note = _trace(held[TRACE], path, growth)
     calls = load_calls(held[CALLS], path) if CALLS in held else None
     workers = {
         name.removesuffix(_PSTATS): load_calls(data, path)

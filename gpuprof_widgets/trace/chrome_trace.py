@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,8 +36,12 @@ from gpuprof_widgets.trace.gather import KNOWN_PHASES, MORE_ARGS, Gathered, id_t
 from gpuprof_widgets.trace.known_args import usable_args, with_plausible_times, with_usable_args
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.sampled_lanes import with_sampled_lanes
+from gpuprof_widgets.trace.scanned_events import BLOCK_BYTES, Piece, UnusualError, scanned_file
 from gpuprof_widgets.trace.schema import NONE
 from gpuprof_widgets.trace.trace_events import Event
+
+NOT_QUICK = (UnusualError, UnicodeDecodeError, msgspec.DecodeError, TraceError)
+"""What the quick reader raises where the complete one has to read the file, or name its error."""
 
 
 def is_json(data: bytes) -> bool:
@@ -51,12 +56,37 @@ def parse_chrome_trace(
 
     ``reached`` is told from time to time which share of the text is read.
     """
+    pieces = _pieces(data)
+    return quick_record(pieces, path, reached) or complete_record(data, path, reached)
+
+
+def _pieces(data: bytes) -> Iterator[Piece]:
+    for end in range(BLOCK_BYTES, len(data) + BLOCK_BYTES, BLOCK_BYTES):
+        yield data[end - BLOCK_BYTES : end], min(end / len(data), 1.0)
+
+
+def quick_record(
+    pieces: Iterable[Piece], path: Path, reached: Callable[[float], None] = lambda share: None
+) -> Record | None:
+    """Return the record of JSON text in pieces; None if only `complete_record` can read it."""
+    with without_garbage_collection(), suppress(*NOT_QUICK):
+        file = scanned_file(pieces)
+        return _record_of(Gathered(file, reached), file.size, path)
+    return None
+
+
+def complete_record(
+    data: bytes, path: Path, reached: Callable[[float], None] = lambda share: None
+) -> Record:
+    """Return the record of JSON text as `parse_chrome_trace` does, from any JSON, mended or not."""
     with without_garbage_collection():
         file = read_events(data, path, partial(Gathered, reached=reached))
-        layout = written_layout(file.header)
-        if layout is not None:
-            return _restored(file, layout, path)
-        return _record(file, len(data), path)
+        return _record_of(file, len(data), path)
+
+
+def _record_of(file: Gathered, size: int, path: Path) -> Record:
+    layout = written_layout(file.header)
+    return _record(file, size, path) if layout is None else _restored(file, layout, path)
 
 
 def record_of_events(events: Iterable[Mapping[str, Any]], path: Path) -> Record:

@@ -48,8 +48,8 @@ _OBJECTS = re.compile(rb"\[[\s,]*(?:[{\]]|\Z)")
 _CUT = re.compile(rb"\n  (\},)\n")
 _ANY_CUT = re.compile(rb"(\}\s*,)\s*\{")
 
-_FREE_CONTAINERS = 100_000
-_BYTES_OF_A_CONTAINER = 10
+FREE_CONTAINERS = 100_000
+BYTES_OF_A_CONTAINER = 10
 """A file may have so many lists and objects, and one more per so many bytes. Traces have one per 40
 bytes and more. ``[],`` is 3 bytes in a file and 60 in memory."""
 
@@ -77,7 +77,7 @@ def read_events(data: bytes, path: Path, gather: Callable[[TraceFile], Gathered]
 
 def _check_containers(data: bytes, path: Path) -> None:
     count = data.count(b"{") + data.count(b"[")
-    if count > _FREE_CONTAINERS + len(data) // _BYTES_OF_A_CONTAINER:
+    if count > FREE_CONTAINERS + len(data) // BYTES_OF_A_CONTAINER:
         raise TraceError(
             f"{path}: its {len(data):,} bytes are {count:,} lists and objects, more than any "
             "profiler writes, and may not fit the memory; record again."
@@ -145,13 +145,13 @@ def _decoded(data: bytes, path: Path, notes: Sequence[str] = ()) -> TraceFile:
             f"{bytes(events[:20])!r})."
         )
     if SAMPLES in keys and _OBJECTS.match(keys[SAMPLES]):  # else it is a key of the user
-        file.samples = _events(bytes(keys.pop(SAMPLES)), file)
-    file.header = {key: _any_value(raw) for key, raw in keys.items()}
+        file.samples = decoded_events(bytes(keys.pop(SAMPLES)), file)
+    file.header = {key: any_value(raw) for key, raw in keys.items()}
     file.batches = _batches(events, file)
     return file
 
 
-def _any_value(raw: msgspec.Raw) -> Any:
+def any_value(raw: msgspec.Raw) -> Any:
     """Return the value of this JSON, with numbers beyond all types as text."""
     try:
         return msgspec.json.decode(raw)
@@ -168,10 +168,10 @@ def _batches(text: memoryview, file: TraceFile) -> Iterator[list[Event]]:
     while start:
         cut = _cut(text, start, size)
         if cut is None:
-            yield _events(b"".join((b"[", text[start:])), file)
+            yield decoded_events(b"".join((b"[", text[start:])), file)
             return
         try:
-            batch = _events(b"".join((b"[", text[start : cut.start(1) + 1], b"]")), file)
+            batch = decoded_events(b"".join((b"[", text[start : cut.start(1) + 1], b"]")), file)
         except msgspec.DecodeError:
             size *= 2
             continue
@@ -189,7 +189,8 @@ def _cut(text: memoryview, start: int, size: int) -> re.Match[bytes] | None:
     return _CUT.search(text, at, at + size) or _ANY_CUT.search(text, start + size // 8)
 
 
-def _events(text: bytes, file: TraceFile) -> list[Event]:
+def decoded_events(text: bytes, file: TraceFile) -> list[Event]:
+    """Decode a list of events, mended where a value has a wrong type; the file counts the cases."""
     with suppress(msgspec.ValidationError):  # JSON, but some event has a wrong type in it
         return _EVENTS.decode(text)
     items = _ITEMS.decode(text)

@@ -19,6 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpuprof_widgets.trace.events import Events, from_codes, nanoseconds, text_codes, typed
+from gpuprof_widgets.trace.scanned_events import ScannedFile, ScannedSlices, UnusualError
 from gpuprof_widgets.trace.schema import CATEGORY_ALIASES
 from gpuprof_widgets.trace.trace_events import Event, TraceFile
 
@@ -190,13 +191,18 @@ class Gathered:
         self._dur: list[NDArray[np.int64]] = []
         self._codes = {name: Codes() for name in ("name", "category", "process", "thread")}
         self._args = Args()
+        self._scanned: ScannedSlices | None = None
         self.samples = file.samples
-        self.stack_frames = self.header.pop(STACK_FRAMES, None)
-        stacks = CallStacks(self.stack_frames)
+        stacks = CallStacks(self.header.get(STACK_FRAMES))
         for batch in file.batches:
             stacks.give(batch)
             self._add(batch)
+            if isinstance(file, ScannedFile) and (self.rows or self.untimed):
+                raise UnusualError("slices that only the complete reader knows")
             reached(file.read)
+        self.stack_frames = self.header.pop(STACK_FRAMES, None)
+        if isinstance(file, ScannedFile) and file.slices is not None:
+            self._take(file.slices)
         self.left_out, self.mended, self.notes = file.left_out, file.mended, file.notes
         self.without_stack = stacks.left_out
 
@@ -207,6 +213,8 @@ class Gathered:
 
     def events(self) -> Events:
         """Return the slices and instants as columns; only once, because it frees their parts."""
+        if self._scanned is not None:
+            return self._scanned.events(_category, id_text)
         # The codes take half of the memory if every event has a name or thread of its own.
         codes, self._codes = self._codes, {}
         return Events(
@@ -218,6 +226,14 @@ class Gathered:
             thread=codes.pop("thread").categorical(id_text),
             args=self._args.columns(),
         )
+
+    def _take(self, scanned: ScannedSlices) -> None:
+        """Take the slices of the quick reader, which are all of the file."""
+        self._scanned = scanned
+        self.rows = scanned.rows
+        self.instants = scanned.instants()
+        self.phases += scanned.arrows
+        self.total += scanned.rows + scanned.arrows.total()
 
     def _add(self, batch: list[Event]) -> None:
         self.total += len(batch)

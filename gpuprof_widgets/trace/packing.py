@@ -20,6 +20,11 @@ from typing import Any
 
 import zstandard
 
+try:
+    from isal import isal_zlib as quick_zlib
+except ImportError:  # there is no wheel of it for some processors
+    quick_zlib = zlib
+
 from gpuprof_widgets.exceptions import TraceError
 
 GROWTH = 200
@@ -32,6 +37,7 @@ _ZSTANDARD_WINDOW = 1 << 27
 """Largest window that the zstd program accepts by default."""
 
 _GZIP = 16 + zlib.MAX_WBITS
+_QUICK_GZIP = partial(quick_zlib.decompressobj, _GZIP)
 _PADDING = re.compile(rb"\x00*+")
 _BROKEN = (OSError, zlib.error, lzma.LZMAError, zstandard.ZstdError)
 
@@ -131,6 +137,22 @@ def unpacked(data: bytes, path: Path, growth: Growth | None = None) -> tuple[byt
     return content.getvalue(), behind if left else ""
 
 
+def streamed(data: bytes, path: Path, growth: Growth) -> Iterator[tuple[bytes, float]]:
+    """Yield the content of packed data piece by piece, with the share of the data that is read.
+
+    Raise a `TraceError` where `unpacked` has more to say than the content: for damaged data, a
+    missing end, bytes behind the packed ones, or too much growth.
+    """
+    how, end = packing(data), 0
+    try:
+        for piece, end in _pieces(data, how, growth, _QUICK_GZIP) if how else ():
+            yield piece, end / len(data)
+    except (EOFError, quick_zlib.error, *_BROKEN) as error:
+        raise TraceError(f"{path}: does not unpack ({error})") from error
+    if end < len(data):
+        raise TraceError(f"{path}: {len(data) - end:,} bytes are not packed")
+
+
 def beginning(data: bytes, size: int, growth: Growth) -> bytes:
     """Return up to ``size`` first bytes of packed data, as many as can be unpacked."""
     how, content = packing(data), b""
@@ -142,14 +164,16 @@ def beginning(data: bytes, size: int, growth: Growth) -> bytes:
     return (content or data)[:size]
 
 
-def _pieces(data: bytes, how: Packing, growth: Growth) -> Iterator[tuple[bytes, int]]:
+def _pieces(
+    data: bytes, how: Packing, growth: Growth, gzip: Callable[[], Any] | None = None
+) -> Iterator[tuple[bytes, int]]:
     """Yield the content, part after part, and the end of its packed bytes.
 
-    Raise EOFError if a part has no end.
+    ``gzip`` makes the decompressors of gzip in place of zlib. Raise EOFError if a part has no end.
     """
     at = 0
     while data.startswith(how.magics, at):
-        part = how.part()
+        part = gzip() if gzip and how.name == "gzip" else how.part()
         while not part.eof:
             step = data[at : at + how.step]
             if not step:

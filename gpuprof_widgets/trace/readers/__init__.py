@@ -10,21 +10,30 @@ import os
 import re
 import stat
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.registry import Registry
 from gpuprof_widgets.trace.archive import is_archive, parse_archive
-from gpuprof_widgets.trace.chrome_trace import is_json, parse_chrome_trace
+from gpuprof_widgets.trace.chrome_trace import is_json, parse_chrome_trace, quick_record
 from gpuprof_widgets.trace.containers import Member, container, folder_members, members
 from gpuprof_widgets.trace.databases import is_sqlite, parse_database
 from gpuprof_widgets.trace.event_json import NoTraceError
 from gpuprof_widgets.trace.files import as_utf8, empty, opened, state_of
 from gpuprof_widgets.trace.known_metadata import with_usable_metadata
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.packing import CutOffError, Growth, beginning, packing, unpacked
+from gpuprof_widgets.trace.packing import (
+    CutOffError,
+    Growth,
+    beginning,
+    packing,
+    streamed,
+    unpacked,
+)
 from gpuprof_widgets.trace.pstats import is_pstats, parse_pstats
 from gpuprof_widgets.trace.readers.collapsed import ENDINGS, is_collapsed, parse_collapsed
 from gpuprof_widgets.trace.readers.cpu_profile import is_cpu_profile, parse_cpu_profile
@@ -270,6 +279,9 @@ def _parsed(data: bytes, file: Path, growth: Growth, layers: int) -> Record:
     """Return the record in these bytes, which unpack to no more than ``growth`` allows."""
     if not data:
         raise TraceError(empty(file))
+    record = _read_while_unpacked(data, file, growth)
+    if record is not None:
+        return with_usable_metadata(record)
     notes: list[str] = []
     while packing(data):
         try:
@@ -292,6 +304,48 @@ def _parsed(data: bytes, file: Path, growth: Growth, layers: int) -> Record:
         return with_notes(with_usable_metadata(reader.parse(text, file)), notes)
     except NoTraceError as error:
         raise TraceError(f"{error} {_known()}") from error
+
+
+def _read_while_unpacked(data: bytes, file: Path, growth: Growth) -> Record | None:
+    """Return the record of a packed Chrome trace, of which the memory never holds the whole text.
+
+    None: the content has to be unpacked as a whole, to be recognised, mended or understood.
+    """
+    if not packing(data):
+        return None
+    own = copy(growth)
+    if _reader_of(beginning(data, HEAD_BYTES, copy(growth)), file) is not READERS["chrome"]:
+        return None
+    ends = _Ends()
+    record = quick_record(ends.kept(streamed(data, file, own)), file)
+    if record is None or _reader_of(ends.text, file) is not READERS["chrome"]:
+        return None
+    growth.left = own.left
+    return record
+
+
+class _Ends:
+    """The beginning and end of a text that passes in pieces: by these readers recognise it."""
+
+    def __init__(self) -> None:
+        self._first = b""
+        self._last: deque[bytes] = deque()
+
+    def kept(self, pieces: Iterable[tuple[bytes, float]]) -> Iterator[tuple[bytes, float]]:
+        """Yield the pieces as they come."""
+        size = 0
+        for piece, share in pieces:
+            if len(self._first) < HEAD_BYTES:
+                self._first += piece[: HEAD_BYTES - len(self._first)]
+            self._last.append(piece)
+            size += len(piece)
+            while size - len(self._last[0]) >= HEAD_BYTES:
+                size -= len(self._last.popleft())
+            yield piece, share
+
+    @property
+    def text(self) -> bytes:
+        return self._first + b"".join(self._last)
 
 
 def _reader_of(text: bytes, file: Path) -> Reader | None:
