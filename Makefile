@@ -95,11 +95,13 @@ $(BIN)/python:
 	  { echo "Python 3.11 or newer is needed; say which: make PYTHON=/path/to/python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(RUN): pyproject.toml constraints.txt | $(BIN)/python
+BUILT := pyproject.toml constraints.txt hatch_build.py gpuprof_widgets/trace/event_scanner.c
+
+$(RUN): $(BUILT) | $(BIN)/python
 	$(PIP_INSTALL) -e .
 	@touch $@
 
-$(DEV): pyproject.toml constraints.txt | $(BIN)/python
+$(DEV): $(BUILT) | $(BIN)/python
 	$(PIP_INSTALL) -e '.[dev]'
 	@touch $(RUN) $@
 

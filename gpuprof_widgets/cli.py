@@ -136,7 +136,26 @@ GPUPROF = Commands(
     epilog="\b\nExample:\n  gpuprof run -o run.gpuprof train.py && gpuprof kernels run.gpuprof",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-click.version_option(__version__, message="gpuprof %(version)s")(GPUPROF)
+
+
+def show_version(context: click.Context, option: click.Parameter, is_wanted: bool) -> None:
+    """Print the version, and how this installation reads Chrome traces; then end."""
+    if is_wanted and not context.resilient_parsing:
+        from gpuprof_widgets.trace.scanned_events import is_compiled
+
+        by = "a compiled scanner" if is_compiled() else "Python alone: there was no C compiler"
+        click.echo(f"gpuprof {__version__}\nChrome traces are read by {by}")
+        context.exit()
+
+
+click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=show_version,
+    help="Show the version and exit.",
+)(GPUPROF)
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -19,6 +19,7 @@ CONDA_NAMES = {
     "torch": "pytorch",
     "matplotlib": "matplotlib-base",
     "jupyter-client": "jupyter_client",
+    "isal": "python-isal",  # conda-forge's isal is the library in C
 }
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
@@ -37,7 +38,8 @@ def name_of(requirement: str) -> str:
 
 def conda_spelling(requirement: str) -> str:
     name = name_of(requirement)
-    return CONDA_NAMES.get(name, name) + requirement.removeprefix(name)
+    bound = requirement.removeprefix(name).partition(";")[0]
+    return CONDA_NAMES.get(name, name) + bound
 
 
 def pins() -> dict[str, str]:

@@ -105,6 +105,7 @@ def split_ids(
     owner = {key: name for name, keys in ID_ARGS.items() for key in keys}
     row = np.empty(len(events), dtype=np.int64)
     row[order] = np.arange(len(events))
+    sorted_rows: dict[int, tuple[NDArray[np.intp], pd.Index, pd.Index]] = {}
     args = {}
     for key in sorted(events.args):
         series = events.args[key]
@@ -112,8 +113,13 @@ def split_ids(
             series, rows, numbers = _numbers_in(series)
             ids[owner[key]][rows] = numbers
         if len(series):
-            moved = series.set_axis(pd.Index(row[series.index.to_numpy()], dtype=np.int64))
-            args[key] = moved.sort_index().rename(None)  # a reader's column may have one
+            before = series.index
+            if id(before) not in sorted_rows:
+                rows = row[before.to_numpy()]
+                place = np.argsort(rows, kind="stable")
+                sorted_rows[id(before)] = place, pd.Index(rows[place], dtype=np.int64), before
+            place, index, _ = sorted_rows[id(before)]
+            args[key] = pd.Series(series.to_numpy()[place], index=index, dtype=series.dtype)
     return ids, args
 
 

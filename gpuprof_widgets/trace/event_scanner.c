@@ -608,16 +608,16 @@ static Array *array_of(Scanner *s, int32_t group, int32_t number, int32_t kind) 
     }
 }
 
-/* Returns the bytes of an array, and their number.
+/* Returns the bytes of an array, which are the caller's from now on, and their number.
 
    group 0: an array of all rows; 1: texts of a dictionary; 2: rows of a key, by kind; 3: values. */
-const char *scanner_array(Scanner *s, int32_t group, int32_t number, int32_t kind, int64_t *bytes) {
+char *scanner_take(Scanner *s, int32_t group, int32_t number, int32_t kind, int64_t *bytes) {
     Array *array = array_of(s, group, number, kind);
+    char *data = array->data;
     *bytes = array->length;
-    return array->data;
+    memset(array, 0, sizeof *array);
+    return data;
 }
 
-/* Frees an array that was copied. */
-void scanner_release(Scanner *s, int32_t group, int32_t number, int32_t kind) {
-    release(array_of(s, group, number, kind));
-}
+/* Frees bytes that `scanner_take` returned. */
+void scanner_give_back(char *data) { free(data); }

@@ -236,6 +236,8 @@ class Gathered:
         self.total += scanned.rows + scanned.arrows.total()
 
     def _add(self, batch: list[Event]) -> None:
+        if not batch:
+            return
         self.total += len(batch)
         slices = [event for event in batch if event.ph in SLICES]
         others = [event for event in batch if event.ph not in SLICES]

@@ -80,8 +80,8 @@ def _library() -> ctypes.CDLL | None:
         ("scan", integer, [pointer, pointer, integer, integer, pointer, integer, pointer, pointer]),
         ("value", integer, [pointer, pointer, integer, integer]),
         ("total", integer, [pointer, number]),
-        ("array", pointer, [pointer, number, number, number, pointer]),
-        ("release", None, [pointer, number, number, number]),
+        ("take", pointer, [pointer, number, number, number, pointer]),
+        ("give_back", None, [pointer]),
     ):
         function = getattr(library, f"scanner_{name}")
         function.restype, function.argtypes = result, arguments
@@ -174,16 +174,14 @@ class _Scanner:
         return int(self._library.scanner_total(self._self, what))
 
     def array(self, group: int, number: int, kind: int, dtype: Any) -> NDArray[Any]:
-        """Return an array of the scanner, which frees it."""
+        """Take an array from the scanner, without a copy."""
         length = ctypes.c_int64()
-        place = (self._self, group, number, kind)
-        address = self._library.scanner_array(*place, ctypes.byref(length))
+        address = self._library.scanner_take(
+            self._self, group, number, kind, ctypes.byref(length)
+        )
         if not address:
             return np.empty(0, dtype=dtype)
-        held = (ctypes.c_char * length.value).from_address(address)
-        copied = np.frombuffer(held, dtype=dtype).copy()
-        self._library.scanner_release(*place)
-        return copied
+        return np.asarray(_Taken(self._library, address, length.value)).view(dtype)
 
     @property
     def _address(self) -> int:
@@ -223,6 +221,22 @@ class _Scanner:
         """Raise a UnicodeDecodeError where the text is not UTF-8."""
         if self._decoder.getstate()[0] or not bytes(piece).isascii():
             self._decoder.decode(piece)
+
+
+class _Taken:
+    """Bytes that the scanner has allocated; they are freed with the last array of them."""
+
+    def __init__(self, library: ctypes.CDLL, address: int, length: int) -> None:
+        self._library, self._address = library, address
+        self.__array_interface__ = {
+            "shape": (length,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+        }
+
+    def __del__(self) -> None:
+        self._library.scanner_give_back(self._address)
 
 
 class ScannedSlices:
@@ -272,8 +286,9 @@ class ScannedSlices:
         values[:] = others
         numbers = np.array([type(value) in (int, float) for value in others], dtype=bool)
         keys = self._texts(_ARG_KEYS, _TEXT_LIST)
-        columns = {key: self._arg(number, values, numbers) for number, key in enumerate(keys)}
-        return {key: column for key, column in columns.items() if len(column)}
+        columns = [self._arg(number, values, numbers) for number in range(len(keys))]
+        named = zip(keys, _sharing(columns), strict=True)
+        return {key: column for key, column in named if len(column)}
 
     def _arg(self, key: int, others: NDArray[np.object_], numbers: NDArray[np.bool_]) -> pd.Series:
         """Return the column of a key as `typed` makes it."""
@@ -292,6 +307,16 @@ class ScannedSlices:
         order = np.argsort(joined, kind="stable")
         values = [*whole.tolist(), *real.tolist(), *others[codes].tolist()]
         return typed([values[at] for at in order.tolist()], joined[order].astype(np.int64))
+
+
+def _sharing(columns: Iterable[pd.Series]) -> Iterator[pd.Series]:
+    """Yield the columns; those with the same rows share an index."""
+    known: dict[tuple[int, int, int], pd.Index] = {}
+    for column in columns:
+        rows = column.index.to_numpy()
+        ends = (len(rows), int(rows[0]), int(rows[-1])) if len(rows) else (0, 0, 0)
+        shared = known.setdefault(ends, column.index)
+        yield column.set_axis(shared) if np.array_equal(shared, rows) else column
 
 
 def _series(values: NDArray[Any], rows: NDArray[np.int32]) -> pd.Series:
