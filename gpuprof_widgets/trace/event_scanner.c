@@ -390,9 +390,12 @@ static enum key key_of(Text text) {
 /* Whether the value is one that this key of an event may have; else the event is odd. */
 static int fits(enum key key, Text text) {
     char first = *text.at;
+    int whole = (first == '-' || is_digit(first)) && !memchr(text.at, '.', (size_t)text.length)
+             && !memchr(text.at, 'e', (size_t)text.length)
+             && !memchr(text.at, 'E', (size_t)text.length);
     switch (key) {
     case PH: case CAT: case NAME: case S: return first == '"';
-    case PID: case TID: case ID: return first == '"' || first == '-' || is_digit(first);
+    case PID: case TID: case ID: return first == '"' || whole; /* 1.0 and 1 are one thread */
     case ARGS: return first == '{';
     case FORBIDDEN: return 0;
     default: return 1;

@@ -16,12 +16,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import zstandard
 
 try:
-    from isal import isal_zlib as quick_zlib
+    from isal import isal_zlib
+
+    quick_zlib: ModuleType = isal_zlib
 except ImportError:  # there is no wheel of it for some processors
     quick_zlib = zlib
 

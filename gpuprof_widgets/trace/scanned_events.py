@@ -176,9 +176,7 @@ class _Scanner:
     def array(self, group: int, number: int, kind: int, dtype: Any) -> NDArray[Any]:
         """Take an array from the scanner, without a copy."""
         length = ctypes.c_int64()
-        address = self._library.scanner_take(
-            self._self, group, number, kind, ctypes.byref(length)
-        )
+        address = self._library.scanner_take(self._self, group, number, kind, ctypes.byref(length))
         if not address:
             return np.empty(0, dtype=dtype)
         return np.asarray(_Taken(self._library, address, length.value)).view(dtype)
