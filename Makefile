@@ -9,7 +9,7 @@ RUN := $(VENV)/.installed-run
 DEV := $(VENV)/.installed-dev
 IPYTHON8 := build/ipython8
 
-.PHONY: demo test test-fast fuzz soak audit lab lint format docs extension extension-check notebooks screenshots constraints clean
+.PHONY: demo test test-fast fuzz soak audit bench lab lint format docs extension extension-check notebooks screenshots constraints clean
 
 demo: $(RUN)
 	$(BIN)/python scripts/demo.py
@@ -69,6 +69,22 @@ audit: $(AUDIT)
 $(AUDIT):
 	$(PYTHON) -m venv build/audit
 	build/audit/bin/python -m pip install --quiet pip-audit
+
+# What reading a large trace costs here and with the peers, side by side. It is run by hand, as its
+# peers come from a package index; one that cannot be installed is named as such in the table.
+# Longer, and of another trace: make bench ROUNDS=9 SIZES='1 5' SOURCE=trace.json.gz
+ROUNDS ?= 5
+SIZES ?= 1
+SOURCE ?=
+BENCH := build/bench
+bench: $(RUN) $(BENCH)/hta/.installed $(BENCH)/tensorboard/.installed
+	$(BIN)/python -m benchmarks.large_traces --rounds $(ROUNDS) --sizes $(SIZES) \
+	  $(if $(SOURCE),--source $(SOURCE)) --output benchmarks/results/large_traces.json
+
+$(BENCH)/%/.installed: benchmarks/peers/%.txt constraints.txt | $(BIN)/python
+	$(BIN)/python -m venv $(@D)
+	-$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  -r $< 2> $(@D)/pip.log && touch $@
 
 extension:
 	sh scripts/extension.sh build
