@@ -39,7 +39,7 @@ MACHINE: dict[str, Any] = {
 
 
 def made(events: int) -> MadeTrace:
-    return MadeTrace(Path("/tmp/somewhere/a.json.gz"), "a.json.gz", 9, events, 315_000_000, 16_000)
+    return MadeTrace(Path("somewhere/a.json.gz"), "a.json.gz", 9, events, 315_000_000, 16_000)
 
 
 def figures(*cpu: float, peak: int = 100_000_000) -> Figures:
