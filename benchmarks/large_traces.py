@@ -35,6 +35,8 @@ from benchmarks.routes import ENVIRONMENTS, LOAD, ROUTES, Route
 
 MB = 1e6
 CPU_MODEL = Path("/proc/cpuinfo")
+SCANNER = Path(__file__).parents[1] / "gpuprof_widgets/trace/_event_scanner.so"
+"""Without it gpuprof_widgets reads traces in Python alone."""
 
 
 @dataclass
@@ -157,6 +159,7 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "load_average": round(os.getloadavg()[0], 1),
         "python": platform.python_version(),
+        "compiled_scanner": SCANNER.exists(),
         "versions": {one.title: one.versions() for one in ENVIRONMENTS},
     }
 
@@ -181,7 +184,8 @@ def header(on: dict[str, Any], results: Results, rounds: int) -> str:
     )
     return (
         f"{on['date']}, {on['cpu']}, {on['cores']} CPU cores (load average {on['load_average']}), "
-        f"Python {on['python']}. {versions}.\n\n{traces}. Medians of {rounds} interleaved rounds, "
+        f"Python {on['python']}; gpuprof_widgets {'with' if on['compiled_scanner'] else 'without'} "
+        f"its compiled scanner. {versions}.\n\n{traces}. Medians of {rounds} interleaved rounds, "
         "in brackets the least and the most; ratios to `load`. CPU seconds (user and system) are "
         "those of a process of its own without those of its imports, the peak of its memory is "
         "with them. Commands of `gpuprof` count as whole processes. No peak is below the "

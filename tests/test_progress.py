@@ -31,8 +31,9 @@ from gpuprof_widgets.progress import (
     after_the_cell,
     place_of_bars,
 )
-from gpuprof_widgets.trace import event_json
-from gpuprof_widgets.trace.chrome_trace import parse_chrome_trace
+from gpuprof_widgets.trace import event_json, scanned_events
+from gpuprof_widgets.trace.chrome_trace import complete_record, parse_chrome_trace
+from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views import report
 from gpuprof_widgets.views.report import REPORT_TYPE, static_text
 from tests.displays import in_a_cell, with_bars_at_once
@@ -479,14 +480,16 @@ def chrome_text(count: int) -> bytes:
 
 
 class TestReading:
+    @pytest.mark.parametrize("parse", [parse_chrome_trace, complete_record])
     def test_a_trace_of_several_batches_tells_how_far_it_is(
-        self, monkeypatch: pytest.MonkeyPatch
+        self, parse: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         text, path = chrome_text(300), Path("trace.json")
-        whole = parse_chrome_trace(text, path)
+        whole = parse(text, path)
         monkeypatch.setattr(event_json, "BATCH_BYTES", 1000)
+        monkeypatch.setattr(scanned_events, "BLOCK_BYTES", 1000)
         shares: list[float] = []
-        assert_same_record(parse_chrome_trace(text, path, shares.append), whole)
+        assert_same_record(parse(text, path, shares.append), whole)
         assert len(shares) > 9
         assert shares == sorted(shares)
         assert 0 < shares[0] < 0.1

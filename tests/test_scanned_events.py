@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gpuprof_widgets
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace import packing, readers, scanned_events
 from gpuprof_widgets.trace.chrome_trace import complete_record, parse_chrome_trace, quick_record
@@ -360,6 +361,12 @@ def test_without_the_library_all_is_read_by_the_complete_reader(
     assert not is_compiled()
     assert quick(text) is None
     assert_same_record(parse_chrome_trace(text, PATH), complete_record(text, PATH))
+
+
+def test_the_library_is_part_of_the_package() -> None:
+    """A file that is opened cannot say what is loaded."""
+    folder = Path(gpuprof_widgets.__file__).parent
+    assert scanned_events.LIBRARY.parent == folder / "trace"
 
 
 def test_the_library_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:

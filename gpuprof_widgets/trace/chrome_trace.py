@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -36,7 +36,7 @@ from gpuprof_widgets.trace.gather import KNOWN_PHASES, MORE_ARGS, Gathered, id_t
 from gpuprof_widgets.trace.known_args import usable_args, with_plausible_times, with_usable_args
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.sampled_lanes import with_sampled_lanes
-from gpuprof_widgets.trace.scanned_events import BLOCK_BYTES, Piece, UnusualError, scanned_file
+from gpuprof_widgets.trace.scanned_events import Piece, UnusualError, pieces_of, scanned_file
 from gpuprof_widgets.trace.schema import NONE
 from gpuprof_widgets.trace.trace_events import Event
 
@@ -56,13 +56,7 @@ def parse_chrome_trace(
 
     ``reached`` is told from time to time which share of the text is read.
     """
-    pieces = _pieces(data)
-    return quick_record(pieces, path, reached) or complete_record(data, path, reached)
-
-
-def _pieces(data: bytes) -> Iterator[Piece]:
-    for end in range(BLOCK_BYTES, len(data) + BLOCK_BYTES, BLOCK_BYTES):
-        yield data[end - BLOCK_BYTES : end], min(end / len(data), 1.0)
+    return quick_record(pieces_of(data), path, reached) or complete_record(data, path, reached)
 
 
 def quick_record(

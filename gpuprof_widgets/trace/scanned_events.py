@@ -37,7 +37,7 @@ from gpuprof_widgets.trace.trace_events import Event, Id, TraceFile
 
 LIBRARY = Path(__file__).with_name("_event_scanner.so")
 
-Piece = tuple[bytes | memoryview, float]
+Piece = tuple[bytes, float]
 """A part of the text, and the share of the file that is read with it."""
 
 BLOCK_BYTES = 1 << 20
@@ -215,9 +215,9 @@ class _Scanner:
         self._text, self._start, self._end = text, 0, at
         return True
 
-    def _check_utf8(self, piece: bytes | memoryview) -> None:
+    def _check_utf8(self, piece: bytes) -> None:
         """Raise a UnicodeDecodeError where the text is not UTF-8."""
-        if self._decoder.getstate()[0] or not bytes(piece).isascii():
+        if self._decoder.getstate()[0] or not piece.isascii():
             self._decoder.decode(piece)
 
 
@@ -319,6 +319,12 @@ def _sharing(columns: Iterable[pd.Series]) -> Iterator[pd.Series]:
 
 def _series(values: NDArray[Any], rows: NDArray[np.int32]) -> pd.Series:
     return pd.Series(values, index=pd.Index(rows.astype(np.int64)), dtype=values.dtype)
+
+
+def pieces_of(text: bytes) -> Iterator[Piece]:
+    """Yield a text that is in memory block by block."""
+    for end in range(BLOCK_BYTES, len(text) + BLOCK_BYTES, BLOCK_BYTES):
+        yield text[end - BLOCK_BYTES : end], min(end / len(text), 1.0)
 
 
 @dataclass
