@@ -53,9 +53,10 @@ static void release(Array *array) {
    brackets around it, it is a JSON list. */
 typedef struct {
     Array texts, starts, hashes; /* starts: int64_t; hashes: uint64_t */
+    Array next;                  /* int32_t: the number that came after each, the last time */
     int32_t *slots;              /* number of a text, plus 1; 0: free */
     int64_t mask, count;
-    int32_t last;                /* the number found before, because neighbours are often alike */
+    int32_t last;                /* the number found before */
 } Dictionary;
 
 static uint64_t mixed(uint64_t a, uint64_t b) {
@@ -104,18 +105,20 @@ static int resized(Dictionary *d) {
 
 /* Returns the number of the text; -1 if there is no memory for it. */
 static int32_t number_of(Dictionary *d, Text text, uint64_t seed) {
-    if (d->last < d->count && is_text(d, d->last, text)) return d->last;
+    int32_t *next = d->count ? (int32_t *)d->next.data + d->last : NULL;
+    if (next && is_text(d, *next, text)) return d->last = *next; /* the steps of a run are alike */
     if (2 * d->count >= d->mask && !resized(d)) return -1;
     uint64_t hash = hash_of(text, seed);
     int64_t slot = (int64_t)hash & d->mask;
     for (; d->slots[slot]; slot = (slot + 1) & d->mask) {
         int32_t number = d->slots[slot] - 1;
         if (((uint64_t *)d->hashes.data)[number] == hash && is_text(d, number, text))
-            return d->last = number;
+            return d->last = *next = number;
     }
     int64_t start = d->texts.length;
     if (d->count >= INT32_MAX - 1 || !append(&d->starts, &start, 8) || !append(&d->hashes, &hash, 8)
-        || !append(&d->texts, text.at, text.length) || !append(&d->texts, ",", 1))
+        || !append(&d->texts, text.at, text.length) || !append(&d->texts, ",", 1)
+        || !append(&d->next, &d->last, 4))
         return -1;
     d->slots[slot] = (int32_t)++d->count;
     return d->last = (int32_t)d->count - 1;
@@ -125,6 +128,7 @@ static void clear(Dictionary *d) {
     release(&d->texts);
     release(&d->starts);
     release(&d->hashes);
+    release(&d->next);
     free(d->slots);
     memset(d, 0, sizeof *d);
 }
