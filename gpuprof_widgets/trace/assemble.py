@@ -5,7 +5,8 @@ Every reader ends here, and so do the hand-made traces of the tests.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links
-from gpuprof_widgets.trace.events import EventFlows, Events, FlowEnd, Names, flow_table, text_codes
+from gpuprof_widgets.trace.events import (
+    EventFlows,
+    Events,
+    FlowEnd,
+    Names,
+    flow_table,
+    no_events,
+    text_codes,
+)
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.owners import FlowRows, link_forward, link_launches, link_ops
 from gpuprof_widgets.trace.schema import (
@@ -57,6 +66,7 @@ def assemble(
     start, end = _bounds(events, counters)
     order = np.lexsort((-events.dur, events.ts, track))
     ids, args = split_ids(events, order)
+    events = replace(events, args={})  # they are large, and copied now
     slices = _nested(events, track, order, start, ids)
     flow_rows = _flow_rows(slices, tracks, forward_flows, start)
     slices = _linked(slices, flow_rows)
@@ -74,9 +84,7 @@ def assemble(
 
 def empty_trace() -> Trace:
     """Return a trace without slices, for data without timestamps."""
-    nothing = np.empty(0, dtype=np.int64)
-    no_text = text_codes([])
-    return assemble(Events(nothing, nothing, no_text, no_text, no_text, no_text))
+    return assemble(no_events())
 
 
 def _all_counters(events: Events, written: pd.DataFrame | None) -> pd.DataFrame:
@@ -150,9 +158,9 @@ def _nested(
     track: NDArray[np.int32],
     order: NDArray[np.intp],
     start: int,
-    ids: Mapping[str, NDArray[np.int64]],
+    ids: dict[str, NDArray[np.int64]],
 ) -> pd.DataFrame:
-    """Return the slices table, sorted and nested, without links."""
+    """Return the slices table, sorted and nested, without links; takes the ids out of ``ids``."""
     ts, dur = events.ts[order] - start, events.dur[order]
     track = track[order]
     parent, depth = links.nest(ts, ts + dur, track)
@@ -166,7 +174,7 @@ def _nested(
         "depth": depth,
         "parent": parent,
         "count": np.ones(len(events), dtype=np.int32),
-        **{name: values[order] for name, values in ids.items()},
+        **{name: ids.pop(name)[order] for name in list(ids)},
         **{name: no_row.copy() for name in ("launch", "op", "forward")},
     }
     return pd.DataFrame({name: columns[name] for name in SLICE_COLUMNS}, copy=False)

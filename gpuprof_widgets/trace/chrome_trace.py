@@ -30,7 +30,7 @@ from gpuprof_widgets.trace.chrome_writer import KEY, METADATA, restore, written_
 from gpuprof_widgets.trace.dialects import translated, with_named_regions
 from gpuprof_widgets.trace.dialects.dialect import Parts
 from gpuprof_widgets.trace.event_json import read_events
-from gpuprof_widgets.trace.events import FlowEnd, Names
+from gpuprof_widgets.trace.events import FlowEnd, Names, no_events
 from gpuprof_widgets.trace.files import without_garbage_collection
 from gpuprof_widgets.trace.gather import KNOWN_PHASES, MORE_ARGS, Gathered, id_text, times
 from gpuprof_widgets.trace.known_args import usable_args, with_plausible_times, with_usable_args
@@ -95,17 +95,13 @@ def record_of_events(events: Iterable[Mapping[str, Any]], path: Path) -> Record:
 
 def _record(file: Gathered, size: int, path: Path) -> Record:
     base = _base(file.header)
-    parts = _parts(file)
-    translation = translated(parts, file)
-    if translation is parts:  # no dialect knows the file
-        parts = with_named_regions(on_sub_tracks(with_objects(parts, file)), file)
-    else:
-        parts = on_sub_tracks(translation)
-    parts = with_sampled_lanes(with_usable_args(parts), file, size, path)
+    parts = with_sampled_lanes(with_usable_args(_in_our_terms(file)), file, size, path)
     if not len(parts.events):
         raise TraceError(_nothing(file, path, parts.notes))
+    events = [parts.events]
+    parts = replace(parts, events=no_events())
     trace = assemble(
-        parts.events,
+        events.pop(),  # no one else has the events, so it can free what it has copied
         names=parts.names,
         counters=parts.counters,
         forward_flows=parts.forward_flows,
@@ -118,6 +114,15 @@ def _record(file: Gathered, size: int, path: Path) -> Record:
     metadata = _metadata(file.header, path)
     metadata |= {"profiler_spans": spans, "notes": list(parts.notes), **parts.metadata}
     return Record(trace, None, metadata)
+
+
+def _in_our_terms(file: Gathered) -> Parts:
+    """Return the content of the file as the program means it that wrote the file."""
+    parts = _parts(file)
+    translation = translated(parts, file)
+    if translation is not parts:
+        return on_sub_tracks(translation)
+    return with_named_regions(on_sub_tracks(with_objects(parts, file)), file)
 
 
 def _parts(file: Gathered) -> Parts:

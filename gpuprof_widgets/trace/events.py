@@ -59,6 +59,13 @@ class Events:
         return len(self.ts)
 
 
+def no_events() -> Events:
+    """Return columns without rows."""
+    nothing = np.empty(0, dtype=np.int64)
+    no_text = text_codes([])
+    return Events(nothing, nothing, no_text, no_text, no_text, no_text)
+
+
 @dataclass(frozen=True)
 class EventFlows:
     """Arrows between events: rows of `Events` at both ends, and the kind of each arrow."""
