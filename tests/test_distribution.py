@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -11,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuprof_widgets import __version__
+from gpuprof_widgets import __version__, load
+from gpuprof_widgets.trace.scanned_events import is_compiled
 
 pytestmark = pytest.mark.slow
 
@@ -58,6 +61,68 @@ def test_wheel_holds_the_extension_of_jupyterlab_once(built: Path) -> None:
     assert f"{LABEXTENSION}/{package['jupyterlab']['_build']['load']}" in names
     installer = json.loads(wheel.read(f"{LABEXTENSION}/install.json"))
     assert installer["packageName"] == package["name"] == "gpuprof_widgets"
+
+
+def build_wheel(folder: Path, compiler: str) -> Path:
+    """Build a wheel from a copy of the sources by this compiler, and return its path."""
+    sources = folder / "sources"
+    kept_out = shutil.ignore_patterns("node_modules", "__pycache__", "*.so", "extension")
+    shutil.copytree(ROOT / "gpuprof_widgets", sources / "gpuprof_widgets", ignore=kept_out)
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, sources)
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "--directory", "out"]
+    environment = {**os.environ, "CC": compiler}
+    subprocess.run(command, cwd=sources, check=True, capture_output=True, env=environment)
+    (wheel,) = (sources / "out").iterdir()
+    return wheel
+
+
+def scanners(wheel: Path) -> list[str]:
+    return [name for name in zipfile.ZipFile(wheel).namelist() if "_event_scanner" in name]
+
+
+def test_wheel_without_a_compiler_is_pure(tmp_path: Path) -> None:
+    wheel = build_wheel(tmp_path, "there-is-no-such-compiler")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert scanners(wheel) == []
+
+
+def test_wheel_without_a_compiler_reads_traces(tmp_path: Path) -> None:
+    wheel = build_wheel(tmp_path, "false")
+    installed = tmp_path / "installed"
+    zipfile.ZipFile(wheel).extractall(installed)
+    code = (
+        "import sys, gpuprof_widgets\n"
+        "from gpuprof_widgets.trace.scanned_events import is_compiled\n"
+        "print(gpuprof_widgets.__file__, is_compiled())\n"
+        "print(len(gpuprof_widgets.load(sys.argv[1]).trace.slices))"
+    )
+    trace = ROOT / "tests" / "data" / "gpu" / "torch_profiler_two_steps.json.gz"
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(trace)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == [
+        f"{installed}/gpuprof_widgets/__init__.py False",
+        str(len(load(trace).trace.slices)),
+    ]
+
+
+@pytest.mark.skipif(not is_compiled(), reason="there was no C compiler")
+def test_wheel_carries_the_scanner_for_any_python_of_its_platform(built: Path) -> None:
+    wheel = next(built.glob("*.whl"))
+    assert wheel.name.split("-")[2:4] == ["py3", "none"]
+    assert not wheel.name.endswith("any.whl")
+    assert scanners(wheel) == ["gpuprof_widgets/trace/_event_scanner.so"]
+    sources = tarfile.open(next(built.glob("*.tar.gz"))).getnames()
+    assert [name for name in sources if name.endswith((".so", "event_scanner.c"))] == [
+        f"gpuprof_widgets-{__version__}/gpuprof_widgets/trace/event_scanner.c"
+    ]
 
 
 def test_wheel_carries_the_licence(built: Path) -> None:
