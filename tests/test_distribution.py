@@ -119,7 +119,8 @@ def test_wheel_carries_the_scanner_for_any_python_of_its_platform(built: Path) -
     assert wheel.name.split("-")[2:4] == ["py3", "none"]
     assert not wheel.name.endswith("any.whl")
     assert scanners(wheel) == ["gpuprof_widgets/trace/_event_scanner.so"]
-    sources = tarfile.open(next(built.glob("*.tar.gz"))).getnames()
+    with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
+        sources = archive.getnames()
     assert [name for name in sources if name.endswith((".so", "event_scanner.c"))] == [
         f"gpuprof_widgets-{__version__}/gpuprof_widgets/trace/event_scanner.c"
     ]
