@@ -17,16 +17,19 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
 from gpuprof_widgets.analyses import plain_analyses
 from gpuprof_widgets.exceptions import GpuprofError, TraceError
 from gpuprof_widgets.profiles import Profile
+from gpuprof_widgets.trace import scanned_events
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.readers import parse
 from tests.fuzz_mutations import broken_bytes, broken_value
 from tests.fuzz_seeds import Seed, bad_seeds, seeds
+from tests.records import assert_same_record
 
 FILE = Path("a file")
 LONGEST_S = 20.0
@@ -72,6 +75,12 @@ def check(data: bytes, *, ask: bool = False) -> None:
         _check_words(error)
         return
     check_record(record)
+    with mock.patch.object(scanned_events, "_library", return_value=None):
+        again = parse(data, FILE)
+    try:
+        assert_same_record(record, again)
+    except AssertionError as difference:
+        raise UnsoundError(f"the complete reader reads something else: {difference}") from None
     if ask:
         _check_answers(record)
 
