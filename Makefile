@@ -9,7 +9,7 @@ RUN := $(VENV)/.installed-run
 DEV := $(VENV)/.installed-dev
 IPYTHON8 := build/ipython8
 
-.PHONY: demo test test-fast fuzz soak audit bench lab lint format docs extension extension-check notebooks screenshots constraints clean
+.PHONY: demo test test-fast fuzz sanitize soak audit bench lab lint format docs extension extension-check notebooks screenshots constraints clean
 
 demo: $(RUN)
 	$(BIN)/python scripts/demo.py
@@ -60,6 +60,16 @@ SECONDS ?= 60
 FIRST ?= 0
 fuzz: $(DEV)
 	$(BIN)/python -m tests.fuzz_readers --seconds $(SECONDS) --first $(FIRST)
+
+# The same, with the scanner of traces compiled to stop at any access out of bounds or odd arithmetic.
+sanitize: $(DEV)
+	mkdir -p build
+	cc -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -std=c11 -shared -fPIC \
+	  -o build/sanitized.so gpuprof_widgets/trace/event_scanner.c
+	LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)" \
+	  ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=16 \
+	  $(BIN)/python -m tests.fuzz_readers --scanner build/sanitized.so \
+	  --seconds $(SECONDS) --first $(FIRST)
 
 # Known holes in what is pinned; it asks a public database, so it is run by hand: CI has no network.
 AUDIT := build/audit/bin/pip-audit

@@ -147,8 +147,9 @@ def _demand(holds: bool | np.bool_, what: str) -> None:
 # For a time, in a process apart
 
 
-def _work(first: int, ask: bool, sends: Connection) -> None:
+def _work(first: int, ask: bool, scanner: Path, sends: Connection) -> None:
     """Run cases from this one on, telling each before it begins, and each finding."""
+    scanned_events.LIBRARY = scanner
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for number in range(first, first + CASES_PER_PROCESS):
         seed, data = case(number)
@@ -163,14 +164,16 @@ def _work(first: int, ask: bool, sends: Connection) -> None:
         grown = max(grown, peak)
 
 
-def findings(seconds: float, first: int, ask: bool) -> Iterator[tuple[int, str, str]]:
+def findings(
+    seconds: float, first: int, ask: bool, scanner: Path = scanned_events.LIBRARY
+) -> Iterator[tuple[int, str, str]]:
     """(number, seed, what happened) of each case that did not end as it should."""
     until = time.monotonic() + seconds
     context = multiprocessing.get_context("spawn")
     number, seed = first, ""
     while time.monotonic() < until:
         receives, sends = context.Pipe(duplex=False)
-        worker = context.Process(target=_work, args=(number, ask, sends), daemon=True)
+        worker = context.Process(target=_work, args=(number, ask, scanner, sends), daemon=True)
         worker.start()
         sends.close()
         try:
@@ -199,6 +202,7 @@ def main() -> int:
     words.add_argument("--first", type=int, default=0, help="the number of the first case")
     words.add_argument("--case", type=int, help="run this one alone, here")
     words.add_argument("--ask", action="store_true", help="run every analysis and the page too")
+    words.add_argument("--scanner", type=Path, help="a library, as `make sanitize` compiles it")
     given = words.parse_args()
     if given.case is not None:
         seed, data = case(given.case)
@@ -206,7 +210,8 @@ def main() -> int:
         check(data, ask=given.ask)
         return 0
     found = 0
-    for number, name, told in findings(given.seconds, given.first, given.ask):
+    scanner = given.scanner or scanned_events.LIBRARY
+    for number, name, told in findings(given.seconds, given.first, given.ask, scanner):
         found += 1
         print(f"case {number} ({name}): {told}", flush=True)
     return 1 if found else 0

@@ -16,7 +16,7 @@ from subprocess import PIPE
 
 import pytest
 
-from gpuprof_widgets.trace.readers import parse
+from gpuprof_widgets.trace.chrome_trace import complete_record
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +55,9 @@ def _filled(before: bytes, part: bytes, after: bytes = b"") -> bytes:
 
 
 _KEY = b")\x03z\x01ai\x01\x00\x00\x00z\x01f"
-GOOD = _filled(b'{"traceEvents":[', EVENT + b",", EVENT + b"]}")
+ODD = EVENT.replace(b'"pid":1', b'"pid":1.0')
+"""An event that only the complete reader knows, by which bad files are read as well."""
+GOOD = _filled(b'{"traceEvents":[' + ODD + b",", EVENT + b",", EVENT + b"]}")
 BAD = {
     "objects beside the events": _filled(
         b'{"deviceProperties":[', b"{},", b'{}],"traceEvents":[' + EVENT + b"]}"
@@ -82,6 +84,10 @@ BAD = {
         b"n" * 20_000,
         b",".join(b'"%d":{"name":"a","parent":0}' % n for n in range(1, SIZE // 70)),
         b",".join(b'{"ph":"X","ts":1,"dur":1,"sf":%d}' % n for n in range(1, SIZE // 70)),
+    ),
+    "texts of their own": b"[%s]"
+    % b",".join(
+        EVENT.replace(b"op", b"op%d" % n).replace(b"1}", b'"%d"}' % n) for n in range(SIZE // 100)
     ),
     "pickle of dicts": _filled(b"\x80\x04", b"}", b"."),
     "pickle of tuples": _filled(b"\x80\x04", b"K\x01\x85", b"."),
@@ -144,10 +150,10 @@ MANY = {
 
 
 def _traced_peak(data: bytes) -> int:
-    """Bytes that Python and numpy have at once while they read this."""
+    """Bytes that Python and numpy have at once while the complete reader reads this."""
     tracemalloc.start()
     try:
-        parse(data, Path("trace.json"))
+        complete_record(data, Path("trace.json"))
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
