@@ -595,8 +595,10 @@ int64_t scanner_scan(Scanner *s, const char *text, int64_t start, int64_t end, i
 /* Scans one value at text[start]; returns the place behind it; -1: it is cut off; -2: no JSON. */
 int64_t scanner_value(Scanner *s, const char *text, int64_t start, int64_t end) {
     s->end = text + end;
+    int64_t containers = s->containers;
     const char *at = value(s, text + start, 0);
     if (at && at < s->end) return at - text; /* a number that ends with the block may go on */
+    s->containers = containers;
     return at || s->status == MORE ? -1 : -2;
 }
 

@@ -144,6 +144,7 @@ class _Scanner:
         while True:
             end = self._library.scanner_value(self._self, self._address, self._start, self._end)
             if end >= 0:
+                self._check_containers()
                 value = self._text[self._start : end].tobytes()
                 self._start = end
                 return value
@@ -158,10 +159,10 @@ class _Scanner:
                 self._self, self._address, self._start, self._end,
                 self._odd.ctypes.data, _MOST_ODD, ctypes.byref(count), ctypes.byref(status),
             )  # fmt: skip
+            self._check_containers()  # before what is odd becomes objects of Python
             places = self._odd[: count.value].tolist()
             yield [self._text[first:after].tobytes() for first, after in places]
             self._start = end
-            self._check_containers()
             if status.value == _END:
                 return
             if status.value == _NO_MEMORY:
