@@ -6,9 +6,11 @@ Without one the wheel is pure Python, and traces are read more slowly.
 from __future__ import annotations
 
 import os
+import platform
 import shlex
 import subprocess
 import sysconfig
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +26,23 @@ class CustomBuildHook(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and say in the wheel's tag for which platform."""
         library = Path(self.root) / LIBRARY
-        if not self._compiled(library):
-            library.unlink(missing_ok=True)  # of another source
+        try:
+            self._compile(library)
+        except (OSError, ValueError, subprocess.CalledProcessError) as error:
+            self.app.display_warning(f"Traces will be read in Python: no scanner, {error}")
+            with suppress(OSError):
+                library.unlink()  # of another source
             return
         build_data["artifacts"].append(LIBRARY.as_posix())
         build_data["pure_python"] = False
         # The scanner does not use Python's headers, so one wheel serves all versions of Python.
-        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-        build_data["tag"] = f"py3-none-{platform}"
+        system = sysconfig.get_platform().replace("universal2", platform.machine())
+        build_data["tag"] = f"py3-none-{system.replace('-', '_').replace('.', '_')}"
 
-    def _compiled(self, library: Path) -> bool:
+    def _compile(self, library: Path) -> None:
+        """Compile, then put the new library in the place of an old one, which may be in use."""
         compiler = shlex.split(os.environ.get("CC") or "cc")
-        new = library.with_suffix(f".{os.getpid()}.new")  # a running process may have the old one
+        new = library.with_suffix(f".{os.getpid()}.new")
         command = [*compiler, "-O3", "-std=c11", "-shared", "-fPIC", "-o", str(new)]
-        try:
-            subprocess.run([*command, str(Path(self.root) / SOURCE)], check=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            self.app.display_warning(f"No compiled scanner, as there is no C compiler: {error}")
-            return False
+        subprocess.run([*command, str(Path(self.root) / SOURCE)], check=True)
         new.replace(library)
-        return True

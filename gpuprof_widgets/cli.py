@@ -143,7 +143,7 @@ def show_version(context: click.Context, option: click.Parameter, is_wanted: boo
     if is_wanted and not context.resilient_parsing:
         from gpuprof_widgets.trace.scanned_events import is_compiled
 
-        by = "a compiled scanner" if is_compiled() else "Python alone: there was no C compiler"
+        by = "the compiled scanner" if is_compiled() else "msgspec: there is no compiled scanner"
         click.echo(f"gpuprof {__version__}\nChrome traces are read by {by}")
         context.exit()
 

@@ -56,7 +56,15 @@ def parse_chrome_trace(
 
     ``reached`` is told from time to time which share of the text is read.
     """
-    return quick_record(pieces_of(data), path, reached) or complete_record(data, path, reached)
+    furthest = 0.0
+
+    def reached_at_most(share: float) -> None:
+        nonlocal furthest
+        furthest = max(furthest, share)
+        reached(furthest)
+
+    quick = quick_record(pieces_of(data), path, reached_at_most)
+    return quick or complete_record(data, path, reached_at_most)
 
 
 def quick_record(

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define VERSION 1         /* of the functions at the end, as scanned_events.py calls them */
 #define PADDING 16
 #define MOST_ARGS 128     /* of one event */
 #define MOST_KEYS 1000    /* of args in the file, each of which has a column */
@@ -164,7 +165,7 @@ typedef struct {
     /* while one event is scanned: */
     const char *end;
     enum status status;
-    int odd, count;
+    int odd, count, exponents;
     Arg args[MOST_ARGS];
 } Scanner;
 
@@ -236,6 +237,7 @@ static const char *number(Scanner *s, const char *at, const char **point, int *p
     }
     if ((*at | 32) == 'e') {
         *plain = 0;
+        s->exponents++; /* it may be beyond all floats */
         at++;
         if (*at == '+' || *at == '-') at++;
         if (!(at = digits(s, at))) return NULL;
@@ -447,8 +449,8 @@ static int keep(Scanner *s, const Text *texts, int64_t ts, int64_t dur, char pha
     }
     if (phase != 'X' && !append(&s->arrays[INSTANTS], &row, 4)) return 0;
     if (!append(&s->arrays[TS], &ts, 8) || !append(&s->arrays[DUR], &dur, 8)) return 0;
-    s->rows++;
-    return s->rows < INT32_MAX;
+    s->status = BAD;
+    return ++s->rows < INT32_MAX;
 }
 
 /* Scans one event; returns the place behind it, or NULL with the status. ``s->odd``: it is odd. */
@@ -456,7 +458,7 @@ static const char *event(Scanner *s, const char *at) {
     static const Text NOTHING = {"null", 4};
     Text texts[UNKNOWN + 1] = {{0}};
     unsigned seen = 0;
-    s->odd = s->count = 0;
+    s->odd = s->count = s->exponents = 0;
     s->status = NO_MEMORY;
     if (*at != '{') return stopped(s, at);
     s->containers++;
@@ -464,8 +466,10 @@ static const char *event(Scanner *s, const char *at) {
     while (*at != '}') {
         Text key_text;
         const char *start;
-        int escaped = 0;
+        int escaped = 0, exponents = s->exponents;
         if (!(at = string(s, at, &key_text, &escaped))) return NULL;
+        if (escaped) s->odd = 1; /* it may be any of the known ones */
+        escaped = 0;
         enum key key = key_of(key_text);
         at = after_space(at);
         if (*at != ':') return stopped(s, at);
@@ -483,6 +487,7 @@ static const char *event(Scanner *s, const char *at) {
         if (escaped && key != NAME && key != UNKNOWN) s->odd = 1;
         if (key < FREE && seen & 1u << key) s->odd = 1;
         if (!fits(key, texts[key])) s->odd = 1;
+        if (key == FREE && s->exponents > exponents) s->odd = 1;
         seen |= 1u << key;
         at = after_space(at);
         if (*at == ',') {
@@ -498,7 +503,7 @@ static const char *event(Scanner *s, const char *at) {
         return at;
     }
     char phase = texts[PH].at[1];
-    if (strchr("stf", phase) && launch_arrow(texts[CAT], texts[NAME])) {
+    if (strchr("stf", phase) && launch_arrow(texts[CAT], texts[NAME]) && !s->exponents) {
         s->arrows[(int)phase]++;
         return at;
     }
@@ -516,6 +521,8 @@ static const char *event(Scanner *s, const char *at) {
     if (!texts[TID].length) texts[TID] = NOTHING;
     return keep(s, texts, ts, dur, phase) ? at : NULL;
 }
+
+int32_t scanner_version(void) { return VERSION; }
 
 /* Returns a scanner; NULL if there is no memory. */
 Scanner *scanner_new(uint64_t seed) {
@@ -591,6 +598,9 @@ int64_t scanner_scan(Scanner *s, const char *text, int64_t start, int64_t end, i
         s->expects = 1;
     }
 }
+
+/* Returns the place of the first byte from text[start] on that is no space. */
+int64_t scanner_skip(const char *text, int64_t start) { return after_space(text + start) - text; }
 
 /* Scans one value at text[start]; returns the place behind it; -1: it is cut off; -2: no JSON. */
 int64_t scanner_value(Scanner *s, const char *text, int64_t start, int64_t end) {

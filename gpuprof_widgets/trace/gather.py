@@ -250,7 +250,7 @@ class Gathered:
 
     def _phase(self, written: str) -> str:
         """Return the phase under which to count; of unknown ones, the first few have their own."""
-        few = len(self.phases) < len(KNOWN_PHASES) + _MOST_UNKNOWN_PHASES
+        few = len(self.phases.keys() - KNOWN_PHASES) < _MOST_UNKNOWN_PHASES
         named = written in KNOWN_PHASES or written in self.phases or few
         return written[:_LONGEST_PHASE] if named else _OTHER_PHASES
 

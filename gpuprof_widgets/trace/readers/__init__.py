@@ -56,8 +56,9 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 class Reader:
     """A kind of file: its name, how it is recognised and read, and the programs that write it.
 
-    ``recognises`` gets the content of a file, unpacked and JSON in UTF-8; for a file in a folder or
-    an archive it first gets the beginning (`HEAD_BYTES`). ``parse`` gets all of it and the path,
+    ``recognises`` gets the content of a file, unpacked and JSON in UTF-8; for a file that is packed
+    or in a folder or an archive it first gets the beginning (`HEAD_BYTES`), and for a packed Chrome
+    trace its beginning and end. ``parse`` gets all of it and the path,
     for metadata and errors, and raises a `TraceError` where the content is damaged. Where no reader
     recognises the content, the ``endings`` of the file's name decide. ``is_general``: it recognises
     more than its format, so all others are asked before it.
@@ -279,7 +280,7 @@ def _parsed(data: bytes, file: Path, growth: Growth, layers: int) -> Record:
     """Return the record in these bytes, which unpack to no more than ``growth`` allows."""
     if not data:
         raise TraceError(empty(file))
-    record = _read_while_unpacked(data, file, growth)
+    record = _read_while_unpacked(data, file, growth) if layers else None
     if record is not None:
         return with_usable_metadata(record)
     notes: list[str] = []
@@ -330,17 +331,17 @@ class _Ends:
     def __init__(self) -> None:
         self._first = b""
         self._last: deque[bytes] = deque()
+        self._behind = 0
 
     def kept(self, pieces: Iterable[tuple[bytes, float]]) -> Iterator[tuple[bytes, float]]:
         """Yield the pieces as they come."""
-        size = 0
         for piece, share in pieces:
-            if len(self._first) < HEAD_BYTES:
-                self._first += piece[: HEAD_BYTES - len(self._first)]
-            self._last.append(piece)
-            size += len(piece)
-            while size - len(self._last[0]) >= HEAD_BYTES:
-                size -= len(self._last.popleft())
+            room = HEAD_BYTES - len(self._first)
+            self._first += piece[:room]
+            self._last.append(piece[room:])
+            self._behind += len(piece[room:])
+            while self._behind - len(self._last[0]) >= HEAD_BYTES:
+                self._behind -= len(self._last.popleft())
             yield piece, share
 
     @property
