@@ -58,13 +58,13 @@ def parse_chrome_trace(
     """
     furthest = 0.0
 
-    def reached_at_most(share: float) -> None:
+    def reached_so_far(share: float) -> None:
         nonlocal furthest
         furthest = max(furthest, share)
         reached(furthest)
 
-    quick = quick_record(pieces_of(data), path, reached_at_most)
-    return quick or complete_record(data, path, reached_at_most)
+    quick = quick_record(pieces_of(data), path, reached_so_far)
+    return quick or complete_record(data, path, reached_so_far)
 
 
 def quick_record(

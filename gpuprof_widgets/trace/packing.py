@@ -21,14 +21,14 @@ from typing import Any
 
 import zstandard
 
+from gpuprof_widgets.exceptions import TraceError
+
 try:
     from isal import isal_zlib
 
     quick_zlib: ModuleType = isal_zlib
 except ImportError:  # there is no wheel of it for some processors
     quick_zlib = zlib
-
-from gpuprof_widgets.exceptions import TraceError
 
 GROWTH = 200
 """A file may unpack to this many times its size, with all layers and members."""
