@@ -91,6 +91,11 @@ def test_odd_times_are_left_to_the_complete_reader(number: str) -> None:
     assert_left_to_the_complete_reader(trace(event(), event(dur=number)))
 
 
+def test_durations_that_are_too_long_are_left_to_the_complete_reader() -> None:
+    assert_quick(trace(event(dur="9007199254740.991")))
+    assert_left_to_the_complete_reader(trace(event(), event(dur="9007199254740.992")))
+
+
 @pytest.mark.parametrize(
     "values",
     [
