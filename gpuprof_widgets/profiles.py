@@ -42,7 +42,8 @@ class Profile(Analysed):
 
         The content decides the format, not the name. Several paths, or a folder, are one run: the
         spans of a worker follow one another, and the calls of several ranks or workers (cProfile
-        files) are added up, with each file's in ``calls_of_workers``.
+        files) are added up, with each file's in ``calls_of_workers``. A path may be a URL
+        (``s3://bucket/run/trace.json.gz``). Raises a `TraceError` where nothing can be read.
         """
         from gpuprof_widgets.trace.readers import load as load_record
 
@@ -210,7 +211,8 @@ def load(path: Paths) -> Profile:
     """Open a profile that was saved, or what another profiler wrote (docs/formats.md).
 
     The content decides the format, not the name. Several paths, or a folder, are one run: see
-    `Profile.load`.
+    `Profile.load`. URLs such as ``s3://bucket/run/trace.json.gz`` need ``pip install
+    "gpuprof-widgets[remote]"``.
     """
     return Profile.load(path)
 

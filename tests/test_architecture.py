@@ -65,7 +65,7 @@ FRONT_DOORS = {"magic", "cli", "integrations"}
 BELOW_FRONT_DOORS = set(LAYERS)
 
 LIBRARIES = {
-    "trace": {"numpy", "pandas", "msgspec", "zstandard", "isal"},
+    "trace": {"numpy", "pandas", "msgspec", "zstandard", "isal", "fsspec", "aiohttp"},
     "capture": {"torch", "cProfile", "numpy", "pandas"},
     "analyses": {"numpy", "pandas"},
     "views": {"bokeh", "numpy", "pandas", "matplotlib", "PIL", "rich"},

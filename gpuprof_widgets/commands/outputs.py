@@ -18,6 +18,7 @@ import click
 
 from gpuprof_widgets.exceptions import SOURCE, OptionError, TraceError, printable
 from gpuprof_widgets.trace.files import write_whole
+from gpuprof_widgets.trace.remote import is_url
 from gpuprof_widgets.trace.writers.tables import TABLE_FORMATS
 
 STDIO = "-"
@@ -30,7 +31,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 class InputPath(click.Path):
-    """An input of a command: a file, a folder or a glob of files, or ``-``."""
+    """An input of a command: a file, a folder or a glob of files, a URL of these, or ``-``."""
 
     def __init__(self) -> None:
         super().__init__(allow_dash=True)
@@ -82,9 +83,12 @@ def check_outputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
 
 
 def _states(path: str) -> Iterator[os.stat_result]:
-    """Yield the state of every file that this input stands for."""
+    """Yield the state of every file of this machine that the input stands for."""
+    path = path.removeprefix("file://")
     if path == STDIO:
         yield from _state_of_stdin()
+    elif is_url(path):
+        return
     elif state := _state(path):
         files = _files_in(path) if stat.S_ISDIR(state.st_mode) else [path]
         yield from filter(None, map(_state, files))

@@ -33,6 +33,7 @@ from gpuprof_widgets.commands.traces import (
     window_options,
 )
 from gpuprof_widgets.exceptions import OptionError, printable
+from gpuprof_widgets.trace.remote import path_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,7 +102,7 @@ def view(
 
 def _temporary(trace: str) -> str:
     """Return a file for the browser that stays until the system clears its temporary folder."""
-    stem = Path(trace).name.partition(".")[0] or "gpuprof"
+    stem = path_of(trace).name.partition(".")[0] or "gpuprof"
     return str(Path(tempfile.mkdtemp(prefix="gpuprof-"), f"{stem}.html"))
 
 

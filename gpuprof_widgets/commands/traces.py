@@ -14,6 +14,7 @@ import click
 
 from gpuprof_widgets.commands.outputs import STDIO, InputPath
 from gpuprof_widgets.exceptions import OptionError, printable
+from gpuprof_widgets.trace.remote import shown
 
 if TYPE_CHECKING:
     from gpuprof_widgets.profiles import Profile
@@ -30,7 +31,7 @@ _TIME = re.compile(r"(\d+)(?:\.(\d+))?\s*(ns|us|µs|ms|s|)")
 def trace_argument(
     name: str = "trace", *, metavar: str | None = None
 ) -> Callable[[Decorated], Decorated]:
-    """Return an argument: a file that `gpuprof_widgets.load` opens, or ``-`` for standard input."""
+    """Return an argument: a file or URL that `gpuprof_widgets.load` opens, or ``-`` for stdin."""
     return click.argument(name, type=InputPath(), metavar=metavar)
 
 
@@ -93,9 +94,9 @@ def load(
 
     Notes on unreadable parts go to stderr, with the file's name where it is ``one_of_several``.
     """
-    with progress(f"reading {'standard input' if path == STDIO else path}"):
+    with progress(f"reading {'standard input' if path == STDIO else shown(path)}"):
         profile = _from_stdin() if path == STDIO else _from_file(path)
-    print_notes(profile.metadata.get("notes"), path if one_of_several else "")
+    print_notes(profile.metadata.get("notes"), shown(path) if one_of_several else "")
     return part_of(profile, window, step)
 
 

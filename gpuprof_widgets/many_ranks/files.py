@@ -19,6 +19,8 @@ from gpuprof_widgets.analyses.collectives import SYNCHRONISING, ranks_text
 from gpuprof_widgets.analyses.ranks.matching import SURE, TOLERANCE_NS, links, matched
 from gpuprof_widgets.analyses.ranks.reduced import ReducedRank, joined
 from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.trace import remote
+from gpuprof_widgets.trace.remote import RemotePath, path_of
 from gpuprof_widgets.trace.schema import NONE
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -51,7 +53,7 @@ _AT_THE_END = re.compile(rf"[-_.](\d{{1,3}})(?:{'|'.join(map(re.escape, SUFFIXES
 
 
 def trace_files(paths: Paths) -> list[Path]:
-    """Return the files of these paths, globs and folders, each once, in order of their names.
+    """Return the files of these paths, URLs, globs and folders, each once, in order of their names.
 
     A folder stands for the traces in it (`SUFFIXES`). Raises a `TraceError` where there is none.
     """
@@ -67,31 +69,55 @@ def trace_files(paths: Paths) -> list[Path]:
 
 def _expanded(paths: Paths) -> list[Path]:
     given = [paths] if isinstance(paths, str | os.PathLike) else paths
-    return [Path(path).expanduser() for path in given]
+    return [path_of(path).expanduser() for path in given]
 
 
 def _files_of(path: Path) -> list[Path]:
-    if path.is_dir():
-        inside = [file for file in path.iterdir() if _is_trace(file)]
+    if _is_folder(path):
+        inside = [file for file in _files_in(path) if _is_trace(file)]
         if not inside:
             raise TraceError(
                 f"{path}: no trace in this folder (no {', '.join(SUFFIXES)}); name the folder in "
                 'which they are, or a glob such as "traces/*/*.pt.trace.json"'
             )
         return inside
-    if any(mark in str(path) for mark in "*?[") and not path.exists():
-        root = Path(path.anchor)
-        matching = list(root.glob(str(path.relative_to(root))))
+    if _is_pattern(path):
+        matching = _matching(path)
         if not matching:
             raise TraceError(f"{path}: no file matches; check the pattern and the folder it is in")
-        return [file for file in matching if file.is_file()]
+        return matching
     return [path]
+
+
+def _is_folder(path: Path) -> bool:
+    if isinstance(path, RemotePath):  # asking about every file would take long
+        return not path.name.endswith(SUFFIXES) and remote.is_folder(path)
+    return path.is_dir()
+
+
+def _files_in(folder: Path) -> list[Path]:
+    if isinstance(folder, RemotePath):
+        return [*remote.files_in(folder)]
+    return [file for file in folder.iterdir() if file.is_file()]
+
+
+def _is_pattern(path: Path) -> bool:
+    if isinstance(path, RemotePath):
+        return remote.is_pattern(path)
+    return any(mark in str(path) for mark in "*?[") and not path.exists()
+
+
+def _matching(pattern: Path) -> list[Path]:
+    if isinstance(pattern, RemotePath):
+        return [*remote.matching(pattern)]
+    root = Path(pattern.anchor)
+    return [file for file in root.glob(str(pattern.relative_to(root))) if file.is_file()]
 
 
 def left_out(paths: Paths) -> list[str]:
     """Return notes on other files in the folders: unfinished ones, and those that are no traces."""
-    folders = [path for path in _expanded(paths) if path.is_dir()]
-    files = sorted((f for folder in folders for f in folder.iterdir() if f.is_file()), key=_natural)
+    folders = [path for path in _expanded(paths) if _is_folder(path)]
+    files = sorted((file for folder in folders for file in _files_in(folder)), key=_natural)
     unfinished = filter(None, (_UNFINISHED.fullmatch(file.name) for file in files))
     notes = [
         f"{match['name']} was not finished: its process ended while it wrote {match[0]}"
@@ -106,7 +132,7 @@ def left_out(paths: Paths) -> list[str]:
 
 
 def _is_trace(file: Path) -> bool:
-    return file.is_file() and file.name.endswith(SUFFIXES) and not file.name.startswith(".")
+    return file.name.endswith(SUFFIXES) and not file.name.startswith(".")
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:

@@ -229,10 +229,10 @@ def ranks(paths_or_directory: Paths, *, cluster: Any = None) -> RankProfiles:
     """Compare the ranks of one distributed run: who was late, who waited, who moved data.
 
     ``paths_or_directory``: the folder with the traces of all ranks, a glob
-    (``"run.rank*.gpuprof"``), or their paths: saved profiles, or any format that `load` opens. The
-    rank comes from the trace, else from the file's name. One file is read at a time, and only a few
-    tables of each are kept. cProfile files have no times: they support `RankProfiles.functions`
-    alone.
+    (``"run.rank*.gpuprof"``), or their paths, here or at URLs (``"s3://bucket/run/"``): saved
+    profiles, or any format that `load` opens. The rank comes from the trace, else from the file's
+    name. One file is read at a time, and only a few tables of each are kept. cProfile files have no
+    times: they support `RankProfiles.functions` alone.
 
     In a folder or glob, files that cannot be read are left out, and `RankProfiles.notes` says so;
     of files given one by one, or where none can be read, that is a `TraceError`.

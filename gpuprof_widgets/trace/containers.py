@@ -20,6 +20,7 @@ from pathlib import Path
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.files import beginning_of, cannot
 from gpuprof_widgets.trace.packing import Growth, TooLargeError
+from gpuprof_widgets.trace.remote import RemotePath, content, files_in, size_of
 
 MOST_FILES = 10_000
 """Limit on the files of an archive or folder, because each of them is looked at for a trace."""
@@ -196,6 +197,8 @@ def _guarded(member: Member, kind: Container, path: Path) -> Member:
 def folder_members(folder: Path) -> list[Member]:
     """Return the files in a folder, by name, without pipes, sockets and hidden files."""
     try:
+        if isinstance(folder, RemotePath):
+            return _visible(_remote_member(file) for file in files_in(folder))
         paths = sorted(path for path in folder.iterdir() if path.is_file())
         return _visible(
             Member(path.name, path.stat().st_size, partial(beginning_of, path)) for path in paths
@@ -204,6 +207,11 @@ def folder_members(folder: Path) -> list[Member]:
         raise TraceError(_too_many(folder, "name that")) from None
     except OSError as error:
         raise TraceError(cannot(folder, error)) from error
+
+
+def _remote_member(file: RemotePath) -> Member:
+    size = size_of(file)
+    return Member(file.name, size, lambda most: content(file, most if most < size else None))
 
 
 def _visible(files: Iterator[Member]) -> list[Member]:

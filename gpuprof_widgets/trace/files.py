@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.trace.remote import lost_slash
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOT_REGULAR = (
@@ -83,7 +84,7 @@ def state_of(path: Path) -> os.stat_result:
         return path.stat()
     except FileNotFoundError as error:
         raise TraceError(
-            f"{path}: there is no such file; check the path.{_nearby(path)}"
+            f"{path}: there is no such file; check the path.{_nearby(path) or lost_slash(path)}"
         ) from error
     except OSError as error:
         raise TraceError(cannot(path, error)) from error

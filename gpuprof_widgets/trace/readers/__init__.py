@@ -1,7 +1,7 @@
 """Opening a file of any known kind, recognised by its content.
 
-`READERS` lists the kinds. `load` takes paths, `parse` the content of one file: both unpack it, look
-into archives and ask the readers. Other packages add readers by entry point (`guarded`).
+`READERS` lists the kinds. `load` takes paths and URLs, `parse` the content of one file: both unpack
+it, look into archives and ask the readers. Other packages add readers by entry point (`guarded`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.registry import Registry
+from gpuprof_widgets.trace import remote
 from gpuprof_widgets.trace.archive import is_archive, parse_archive
 from gpuprof_widgets.trace.chrome_trace import is_json, parse_chrome_trace, quick_record
 from gpuprof_widgets.trace.containers import Member, container, folder_members, members
@@ -48,6 +49,7 @@ from gpuprof_widgets.trace.readers.pyinstrument import (
 from gpuprof_widgets.trace.readers.spans import one_record, with_notes
 from gpuprof_widgets.trace.readers.speedscope import is_speedscope, parse_speedscope
 from gpuprof_widgets.trace.readers.unread import advice
+from gpuprof_widgets.trace.remote import RemotePath, common_folder, path_of
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -212,11 +214,13 @@ def load(path: Paths) -> Record:
     """Return the record in this file, which is recognised by its content, not by its name.
 
     A folder, an archive and several paths may hold one trace, the spans of one worker, or files of
-    cProfile, which are added up.
+    cProfile, which are added up. A path may be a URL (`trace.remote`).
     """
     if not isinstance(path, str | os.PathLike):
-        return _of_several([Path(name) for name in path])
-    file = Path(path)
+        return _of_several([path_of(name) for name in path])
+    file = path_of(path)
+    if isinstance(file, RemotePath):
+        return _of_folder(file) if remote.is_folder(file) else parse(remote.content(file), file)
     if stat.S_ISDIR(state_of(file).st_mode):
         return _of_folder(file)
     content = opened(file)
@@ -250,8 +254,12 @@ def _of_several(files: Sequence[Path]) -> Record:
         raise TraceError("no file was named: give the path of one, or of several of one run.")
     if len(files) == 1:
         return load(files[0])
-    folder = Path(os.path.commonpath([file.parent for file in map(Path.absolute, files)]))
-    named = {str(file.absolute().relative_to(folder)): file for file in files}
+    files = [file.absolute() for file in files]
+    folder = common_folder(files)
+    named: dict[str, Path] = {}
+    for file in files:
+        name = str(file).removeprefix(f"{str(folder).rstrip('/')}/")
+        named[name if named.get(name, file) == file else f"{name} ({len(named) + 1})"] = file
     return one_record(
         [Member(name, 0, lambda _: b"") for name in named],
         folder,
@@ -387,7 +395,7 @@ def _of_archive(data: bytes, file: Path, growth: Growth, layers: int) -> Record:
 
 def _inside(archive: Path, member: Member) -> Path:
     """Return the name of a file in an archive for messages; it is no path to open."""
-    return Path(f"{archive}/{member.name.lstrip('/')}")
+    return archive / member.name.lstrip("/")
 
 
 def _check_layers(left: int, file: Path) -> None:
@@ -420,8 +428,9 @@ def _no_trace_among(files: Sequence[Member]) -> str:
 
 
 def _unknown(data: bytes, file: Path) -> str:
+    here = Path(file.name) if isinstance(file, RemotePath) else file  # commands take no URLs
     return f"{file}: " + (
-        advice(data, file)
+        advice(data, here)
         or f"not a kind of file that can be read: it starts with {data[:16]!r}. {_known()}"
     )
 

@@ -1,0 +1,616 @@
+"""Traces at URLs: in memory, in a folder by ``file://``, and from a web server of this machine."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+import re
+import shutil
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+import gpuprof_widgets
+from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.many_ranks.files import trace_files
+from gpuprof_widgets.trace import remote
+from gpuprof_widgets.trace.archive import save
+from gpuprof_widgets.trace.remote import RemotePath, is_url, path_of, shown
+from tests.command_lines import gpuprof, small_trace
+from tests.job import STARTS, in_lockstep, saved
+from tests.records import assert_same_trace
+from tests.traces import op, trace_of
+
+Capsys = pytest.CaptureFixture[str]
+
+SECRET = "s3cr3t"
+JSON = b'{"traceEvents": [{"ph": "X", "name": "work", "ts": 1, "dur": 2, "pid": 1, "tid": 1}]}'
+
+
+class Handler(SimpleHTTPRequestHandler):
+    """Files of a folder and, for some names, answers that go wrong."""
+
+    protocol_version = "HTTP/1.1"
+    asked: list[str]
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        name, _, query = self.path.rpartition("/")[2].partition("?")
+        if name.startswith("signed") and query != f"X-Amz-Signature={SECRET}/+=":
+            self.send_error(403)
+        elif name.startswith("status"):
+            self.send_error(int(name.removeprefix("status")))
+        elif name == "cut.json":
+            self._answer(JSON, length=len(JSON) + 9)
+        elif name == "page.json":
+            self._answer(b"<!DOCTYPE html><p>Log in", kind="text/html")
+        elif name == "packed.json":
+            self._answer(gzip.compress(JSON), encoding="gzip")
+        elif name == "moved.json":
+            self.send_response(302)
+            self.send_header("Location", f"/status500?token={SECRET}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        elif name == "silent.json":
+            time.sleep(1)
+            self.close_connection = True
+        elif self.path.startswith("http://"):  # asked as a proxy
+            self._answer(JSON)
+        else:
+            super().do_GET()
+
+    def _answer(
+        self, body: bytes, *, kind: str = "application/json", encoding: str = "", length: int = -1
+    ) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body) if length < 0 else length))
+        if encoding:
+            self.send_header("Content-Encoding", encoding)
+        self.end_headers()
+        self.wfile.write(body)
+        self.close_connection = length > len(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Print nothing."""
+
+
+@contextmanager
+def serving(folder: Path, asked: list[str]) -> Iterator[str]:
+    handler = type("_Handler", (Handler,), {"asked": asked})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder)))
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def asked() -> list[str]:
+    """The paths that the server was asked for."""
+    return []
+
+
+@pytest.fixture
+def server(tmp_path: Path, asked: list[str]) -> Iterator[str]:
+    """The address of a server of the files in ``tmp_path``."""
+    with serving(tmp_path, asked) as address:
+        yield address
+
+
+@pytest.fixture
+def memory() -> Iterator[Any]:
+    """Fsspec's file system in memory, empty."""
+    system = fsspec.filesystem("memory")
+    system.rm("/", recursive=True) if system.ls("/") else None
+    yield system
+    system.store.clear()
+    system.pseudo_dirs[:] = [""]
+
+
+def copied(system: Any, folder: Path, to: str) -> None:
+    """Copy the files of a folder into memory."""
+    for file in folder.iterdir():
+        system.pipe_file(f"{to}/{file.name}", file.read_bytes())
+
+
+def error_of(*given: Any) -> str:
+    """The message of the error in opening it, whose traceback tells nothing of other packages."""
+    with pytest.raises(TraceError) as caught:
+        gpuprof_widgets.load(*given)
+    printed = "".join(traceback.format_exception(caught.value))
+    assert "aiohttp" not in printed
+    assert SECRET not in printed
+    return str(caught.value)
+
+
+class TestWhatIsAUrl:
+    @pytest.mark.parametrize(
+        "text", ["s3://bucket/a.json", "gs://b", "memory://", "https://h/a?b", "zip://a::s3://b/c"]
+    )
+    def test_a_scheme_with_two_slashes(self, text: str) -> None:
+        assert is_url(text)
+        assert isinstance(path_of(text), RemotePath)
+
+    @pytest.mark.parametrize(
+        "text", ["C:/a.json", "c://a.json", "a:b.json", "./s3://a", "s3:/a", "/a://b", "-"]
+    )
+    def test_other_names_are_files(self, text: str) -> None:
+        assert path_of(text) == Path(text)
+        assert not isinstance(path_of(text), RemotePath)
+        assert shown(text) == text
+
+    def test_a_file_with_such_a_name_opens(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        Path("a:b.json").write_bytes(JSON)
+        assert len(gpuprof_widgets.load("a:b.json").trace) == 1
+
+    @pytest.mark.parametrize(
+        ("url", "text"),
+        [
+            ("https://h/a.json?X-Amz-Signature=s3cr3t/x", "https://h/a.json"),
+            ("https://h/a.json?s3cr3t", "https://h/a.json"),
+            ("https://h/a.json#s3cr3t", "https://h/a.json"),
+            ("https://u:s3cr3t@h:8/a.json", "https://h:8/a.json"),
+            ("https://u:s3c/s3cr3t@h/a.json", "https://h/a.json"),
+            ("https://s3cr3t@h/a@b.json", "https://h/a@b.json"),
+            ("ftp://u:s3cr3t@h/a.json", "ftp://h/a.json"),
+            ("zip://a.json::https://u:s3cr3t@h/a.zip?s3cr3t", "zip://a.json::https://h/a.zip"),
+            ("s3://b/a.json?token=s3cr3t", "s3://b/a.json"),
+            ("abfs://box@account/a.json", "abfs://box@account/a.json"),
+            ("s3://b/rank?.json", "s3://b/rank?.json"),
+            ("s3://b//a.json", "s3://b//a.json"),
+        ],
+    )
+    def test_passwords_and_queries_are_not_shown(self, url: str, text: str) -> None:
+        path = RemotePath.of(url)
+        assert (str(path), path.url) == (text, url)
+        assert path.name == text.rpartition("/")[2]
+        assert SECRET not in repr(path)
+
+    def test_paths_travel_to_other_processes(self) -> None:
+        path = RemotePath.of("https://u:p@h//a.json?token=x")
+        again = pickle.loads(pickle.dumps(path))
+        assert (again, again.url, hash(again)) == (path, path.url, hash(path))
+
+    def test_two_queries_are_two_files(self) -> None:
+        assert RemotePath.of("https://h/get?id=1") != RemotePath.of("https://h/get?id=2")
+
+    def test_what_is_in_it_is_named_by_its_url(self) -> None:
+        assert str(RemotePath.of("s3://b/run") / "a" / "b.json") == "s3://b/run/a/b.json"
+        assert str(RemotePath.of("s3://b/run/") / "a.json") == "s3://b/run/a.json"
+        assert str(RemotePath.of("s3://b/run/a.json").with_suffix(".x")) == "s3://b/run/a.x"
+
+
+class TestLoad:
+    @pytest.mark.parametrize("where", ["memory://a/", "file://", "http://"])
+    @pytest.mark.parametrize("packed", [False, True])
+    def test_it_is_what_the_file_holds(
+        self, tmp_path: Path, memory: Any, server: str, where: str, packed: bool
+    ) -> None:
+        file = tmp_path / ("run.json.gz" if packed else "run.json")
+        file.write_bytes(gzip.compress(JSON) if packed else JSON)
+        memory.pipe_file(f"/a/{file.name}", file.read_bytes())
+        folder = {"file://": f"file://{tmp_path}/", "http://": f"{server}/"}.get(where, where)
+        here, there = gpuprof_widgets.load(file), gpuprof_widgets.load(folder + file.name)
+        assert_same_trace(here.trace, there.trace)
+        assert there.metadata == {**here.metadata, "source": folder + file.name}
+
+    def test_a_saved_profile(self, tmp_path: Path, server: str) -> None:
+        here = gpuprof_widgets.load(small_trace(tmp_path))
+        there = gpuprof_widgets.load(f"{server}/small.gpuprof")
+        assert_same_trace(here.trace, there.trace)
+
+    def test_an_archive_names_the_url_and_its_file(self, tmp_path: Path, memory: Any) -> None:
+        import zipfile
+
+        with zipfile.ZipFile(tmp_path / "run.zip", "w") as archive:
+            archive.writestr("inside/run.json", JSON)
+        copied(memory, tmp_path, "/a")
+        profile = gpuprof_widgets.load("memory://a/run.zip")
+        assert profile.metadata["source"] == "memory://a/run.zip/inside/run.json"
+
+    def test_what_the_server_packs_is_unpacked_by_our_readers(self, server: str) -> None:
+        assert len(gpuprof_widgets.load(f"{server}/packed.json").trace) == 1
+
+    @pytest.mark.parametrize("slash", ["", "/"])
+    def test_a_folder_of_spans(self, tmp_path: Path, memory: Any, slash: str) -> None:
+        for at in (0, 9):
+            text = JSON.replace(b'"ts": 1', f'"ts": {at}'.encode())
+            (tmp_path / f"host_1.{at}.pt.trace.json").write_bytes(text)
+        (tmp_path / "notes.txt").write_text("no trace")
+        (tmp_path / ".hidden.json").write_bytes(JSON)
+        copied(memory, tmp_path, "/a/run")
+        memory.pipe_file("/a/run/below/other.json", JSON)
+        here = gpuprof_widgets.load(tmp_path)
+        there = gpuprof_widgets.load(f"memory://a/run{slash}")
+        assert_same_trace(here.trace, there.trace)
+        assert there.metadata["source"] == f"memory://a/run{slash}"
+        assert there.metadata["notes"] == here.metadata["notes"]
+        assert len(there.trace) == 2
+        listed = gpuprof_widgets.load([f"memory://a/run/{file['source']}" for file in spans(there)])
+        assert_same_trace(here.trace, listed.trace)
+        assert listed.metadata["source"] == "memory://a/run"
+        assert spans(listed) == spans(there)
+
+    def test_a_folder_of_a_web_server(self, tmp_path: Path, server: str) -> None:
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "a b.json").write_bytes(JSON)
+        (tmp_path / "run" / "empty.txt").touch()
+        profile = gpuprof_widgets.load(f"{server}/run/")
+        assert profile.metadata["source"] == f"{server}/run/a%20b.json"
+
+    def test_urls_of_one_name_and_other_queries_are_all_read(
+        self, tmp_path: Path, server: str, asked: list[str]
+    ) -> None:
+        (tmp_path / "get").write_bytes(JSON)
+        with pytest.raises(TraceError, match="taken at the same time"):
+            gpuprof_widgets.load([f"{server}/get?id=1", f"{server}/get?id=2"])
+        assert [path for path in asked if "id" in path] == ["/get?id=1", "/get?id=2"]
+
+    def test_files_here_and_there(self, tmp_path: Path, memory: Any) -> None:
+        (tmp_path / "a.json").write_bytes(JSON)
+        memory.pipe_file("/b.json", JSON.replace(b'"ts": 1', b'"ts": 9'))
+        profile = gpuprof_widgets.load([tmp_path / "a.json", "memory://b.json"])
+        assert profile.metadata["source"] == f"{tmp_path} and elsewhere"
+        assert [span["source"] for span in spans(profile)] == [
+            str(tmp_path / "a.json"),
+            "memory://b.json",
+        ]
+
+    def test_compare_opens_urls(self, memory: Any) -> None:
+        memory.pipe_file("/a.json", JSON)
+        assert gpuprof_widgets.compare("memory://a.json", "memory://a.json")
+
+    def test_nothing_in_a_file_is_fetched(
+        self, tmp_path: Path, server: str, asked: list[str]
+    ) -> None:
+        record = trace_of(op("aten::mm", ts=0, dur=9), source=f"{server}/other.json")
+        save(record, tmp_path / "run.gpuprof")
+        gpuprof_widgets.load(tmp_path / "run.gpuprof").report()
+        assert asked == []
+        gpuprof_widgets.load(f"{server}/run.gpuprof").report()
+        assert asked == ["/run.gpuprof"]
+
+    def test_a_proxy_of_the_environment(
+        self, server: str, asked: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("http_proxy", server)
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        assert len(gpuprof_widgets.load("http://trace.invalid/run.json").trace) == 1
+        assert asked == ["http://trace.invalid/run.json"]
+
+    def test_fsspec_is_configured_by_its_own_settings(
+        self, server: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from fsspec.config import conf
+
+        monkeypatch.setitem(conf, "http", {"headers": {"Authorization": "x"}})
+        options = remote._http_options()
+        assert options["headers"] == {"Accept-Encoding": "identity", "Authorization": "x"}
+
+
+def spans(profile: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = profile.metadata["spans"]
+    return found
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            ("none.json", "there is no such file; check the URL"),
+            ("status403", "no permission to read it; check the credentials"),
+            ("status500", "the server answered with the error 500; try again later"),
+            ("cut.json", "it was cut short on the way; open it again"),
+            ("page.json", "the server answered with a web page"),
+            ("run", "the server answered with a web page.*ends in a slash"),
+            ("run/", "this is a directory, and none of the 0 files"),
+            ("empty.json", "the file is empty"),
+            ("half.json.gz", "the gzip data ends at byte 20"),
+            ("moved.json", "the server answered with the error 500"),
+        ],
+    )
+    def test_of_a_web_server(self, tmp_path: Path, server: str, name: str, message: str) -> None:
+        (tmp_path / "run").mkdir()
+        (tmp_path / "empty.json").touch()
+        (tmp_path / "half.json.gz").write_bytes(gzip.compress(b"no trace" * 99)[:20])
+        error = error_of(f"{server}/{name}")
+        assert error.startswith(f"{server}/{name}: ")
+        assert re.search(message, error)
+        assert "\n" not in error
+
+    def test_a_server_that_says_nothing(self, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(remote, "SILENT_S", 0.1)
+        assert "the server does not answer" in error_of(f"{server}/silent.json")
+
+    def test_a_server_that_is_not_there(self, tmp_path: Path) -> None:
+        with serving(tmp_path, []) as address:
+            pass
+        assert "the server cannot be reached" in error_of(f"{address}/run.json")
+
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            ("none.json", "there is no such file; check the URL"),
+            ("empty.json", "the file is empty"),
+            ("run", "this is a directory, and none of the 1 files in it is a trace"),
+            ("report.nsys-rep", "--output report.sqlite report.nsys-rep"),
+        ],
+    )
+    def test_of_other_schemes(self, memory: Any, name: str, message: str) -> None:
+        memory.pipe_file("/a/empty.json", b"")
+        memory.pipe_file("/a/run/notes.txt", b"no trace")
+        memory.pipe_file("/a/report.nsys-rep", b"?")
+        error = error_of(f"memory://a/{name}")
+        assert error.startswith(f"memory://a/{name}: ")
+        assert message in error
+
+    def test_bytes_that_are_missing(self, memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        memory.pipe_file("/a.json", JSON)
+        monkeypatch.setattr(type(memory), "cat_file", lambda *_, **__: JSON[:-9])
+        error = error_of("memory://a.json")
+        assert f"of {len(JSON)} bytes only {len(JSON) - 9} arrived" in error
+
+    @pytest.mark.parametrize(
+        ("missing", "url", "advice"),
+        [
+            ("fsspec.core", "s3://b/a.json", 'pip install "gpuprof-widgets[remote]"'),
+            ("aiohttp", "https://h.invalid/a.json", 'pip install "gpuprof-widgets[remote]"'),
+            ("s3fs", "s3://b/a.json", "pip install s3fs"),
+            ("gcsfs", "gs://b/a.json", "pip install gcsfs"),
+            ("paramiko", "sftp://h.invalid/a.json", "paramiko"),
+        ],
+    )
+    def test_what_to_install(
+        self, monkeypatch: pytest.MonkeyPatch, missing: str, url: str, advice: str
+    ) -> None:
+        monkeypatch.setitem(sys.modules, missing, None)
+        error = error_of(url)
+        assert error.startswith(f"{url}: ")
+        assert advice in error
+
+    def test_a_url_that_was_made_a_path(self) -> None:
+        assert "as text, not as a Path" in error_of(Path("s3://bucket/run.json"))
+        assert "as text" not in error_of(Path("c:/run.json"))
+
+    def test_an_unknown_scheme(self) -> None:
+        assert "fsspec knows no nonsense://" in error_of("nonsense://b/a.json")
+
+    @pytest.mark.parametrize(
+        ("error", "message"),
+        [
+            (PermissionError("Access Denied"), "no permission"),
+            (type("NoCredentialsError", (Exception,), {})(), "no valid credentials for memory://"),
+            (type("HttpError", (Exception,), {"code": 403})(), "no permission"),
+            (type("IncompleteReadError", (Exception,), {})(), "it was cut short"),
+            (IsADirectoryError(), "this is a directory"),
+            (ConnectionResetError(), "the server cannot be reached"),
+            (KeyError(f"https://h/?token={SECRET}"), "cannot be read (KeyError: 'https://h/')"),
+        ],
+    )
+    def test_of_other_packages(
+        self, memory: Any, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
+    ) -> None:
+        def failing(*_: Any, **__: Any) -> None:
+            raise error
+
+        monkeypatch.setattr(type(memory), "info", failing)
+        assert f"memory://a.json: {message}" in error_of("memory://a.json")
+        monkeypatch.setattr(type(memory), "info", lambda *_, **__: {"type": "file", "size": 1})
+        monkeypatch.setattr(type(memory), "cat_file", failing)
+        assert f"memory://a.json: {message}" in error_of("memory://a.json")
+
+
+class TestSecrets:
+    def test_a_signed_url_opens_and_does_not_show_its_signature(
+        self, tmp_path: Path, server: str, capsys: Capsys
+    ) -> None:
+        (tmp_path / "signed.json").write_bytes(JSON + b"x")  # has a note
+        url = f"{server}/signed.json?X-Amz-Signature={SECRET}/+="
+        profile = gpuprof_widgets.load(url)
+        assert profile.metadata["source"] == f"{server}/signed.json"
+        assert profile.metadata["notes"]
+        texts = [repr(profile), profile.report(), str(profile.metadata)]
+        for words in (("findings", url), ("diff", url, url), ("view", url, "--no-open")):
+            called = gpuprof(capsys, *words)
+            assert called.code == 0
+            texts += [called.out, called.err]
+        shutil.rmtree(Path(called.out.strip()).parent)
+        assert [text for text in texts if SECRET in text] == []
+
+    @pytest.mark.parametrize("name", ["signed.json", "signed/none.json", "status500", "cut.json"])
+    def test_errors_hide_it(self, server: str, name: str) -> None:
+        assert error_of(f"{server}/{name}?token={SECRET}").startswith(f"{server}/{name}: ")
+        with_login = server.replace("://", f"://user:{SECRET}@")
+        assert error_of(f"{with_login}/{name}").startswith(f"{server}/{name}: ")
+
+    def test_unknown_errors_of_other_packages_are_not_quoted(
+        self, monkeypatch: pytest.MonkeyPatch, server: str
+    ) -> None:
+        def failing(*_: Any, **__: Any) -> None:
+            raise KeyError(f"{SECRET} is wrong")
+
+        web = "fsspec.implementations.http.HTTPFileSystem"
+        monkeypatch.setattr(f"{web}._raise_not_found_for_status", failing)
+        assert "cannot be read (KeyError); " in error_of(f"{server}/a.json?token={SECRET}")
+
+
+@pytest.fixture
+def ranks_here(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    saved(folder, in_lockstep(STARTS))
+    return folder
+
+
+class TestRanks:
+    @pytest.mark.parametrize("scheme", ["memory", "file", "http"])
+    @pytest.mark.parametrize("given", ["folder", "glob", "deep", "list"])
+    def test_they_are_those_of_the_folder(
+        self, ranks_here: Path, memory: Any, server: str, scheme: str, given: str
+    ) -> None:
+        copied(memory, ranks_here, "/run")
+        url = {"memory": "memory://run", "file": f"file://{ranks_here}", "http": f"{server}/run"}
+        folder = url[scheme]
+        names = [f"run.rank{number}.gpuprof" for number in (2, 0, 1)]
+        paths: Any = {
+            "folder": f"{folder}/",
+            "glob": f"{folder}/*.rank[0-9].gpuprof",
+            "deep": re.sub("/run$", "/r*/run.rank*", folder),
+            "list": [f"{folder}/{name}" for name in names],
+        }[given]
+        if (scheme, given) == ("http", "deep"):
+            paths = f"{server}/run/run.rank*"
+        here, there = gpuprof_widgets.ranks(ranks_here), gpuprof_widgets.ranks(paths)
+        assert there.numbers == [0, 1, 2]
+        assert [str(file) for file in trace_files(paths)] == [
+            f"{folder}/{name}" for name in sorted(names)
+        ]
+        assert there.stragglers().equals(here.stragglers())
+        assert there.notes == here.notes
+        assert_same_trace(there[1].trace, here[1].trace)
+        assert "rank 2" in there.report()
+
+    def test_signed_urls(self, ranks_here: Path, server: str) -> None:
+        for file in list(ranks_here.iterdir()):
+            file.rename(file.with_name(f"signed.{file.name}"))
+        query = f"?X-Amz-Signature={SECRET}/+="
+        urls = [f"{server}/run/signed.run.rank{number}.gpuprof{query}" for number in range(3)]
+        run = gpuprof_widgets.ranks(urls)
+        assert run.numbers == [0, 1, 2]
+        assert SECRET not in run.report()
+
+    def test_other_files_are_left_out_and_named(self, ranks_here: Path, memory: Any) -> None:
+        (ranks_here / "notes.txt").write_text("no trace")
+        (ranks_here / "rank7.json").write_text("{}")
+        copied(memory, ranks_here, "/run")
+        here, there = gpuprof_widgets.ranks(ranks_here), gpuprof_widgets.ranks("memory://run")
+        assert there.notes == here.notes
+        assert len(there.notes) > 2
+        with pytest.raises(TraceError, match=r"memory://run/rank7\.json: "):
+            gpuprof_widgets.ranks(["memory://run/rank7.json"])
+
+    def test_a_name_with_a_bracket_is_a_file(self, memory: Any) -> None:
+        memory.pipe_file("/run/a[1].json", JSON)
+        assert [*map(str, trace_files("memory://run/a[1].json"))] == ["memory://run/a[1].json"]
+
+    def test_new_files_are_seen(self, ranks_here: Path, memory: Any) -> None:
+        assert len(trace_files(f"file://{ranks_here}")) == 3
+        (ranks_here / "run.rank3.gpuprof").touch()
+        assert len(trace_files(f"file://{ranks_here}")) == 4
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ("memory://run", "no trace in this folder"),
+            ("memory://run/*.json", "no file matches"),
+            ("memory://none/a.json", "there is no such file"),
+            ("HTTP/run/?token=s3cr3t", "no permission|web page|not a kind"),
+            ("HTTP/run/*.json?token=s3cr3t", "with a query .* cannot be listed"),
+            ("zip://*.json::memory://run/a.zip", "of a chain .* cannot be listed"),
+        ],
+    )
+    def test_errors(
+        self, ranks_here: Path, memory: Any, server: str, given: str, message: str
+    ) -> None:
+        import io
+        import zipfile
+
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w") as archive:
+            archive.writestr("a.json", JSON)
+        memory.pipe_file("/run/notes.txt", b"no trace")
+        memory.pipe_file(
+            "/run/a.bin" if given == "memory://run" else "/run/a.zip", packed.getvalue()
+        )
+        with pytest.raises(TraceError, match=message) as caught:
+            gpuprof_widgets.ranks(given.replace("HTTP", server))
+        assert SECRET not in str(caught.value)
+
+    def test_a_page_that_links_elsewhere_leads_nowhere(
+        self, tmp_path: Path, server: str, asked: list[str]
+    ) -> None:
+        (tmp_path / "run").mkdir()
+        links = [f"{server}/other.json", "../up.json", "below/b.json", "a.json?x=1", "a.json"]
+        page = "".join(f"<a href='{link}'>x</a>" for link in links)
+        (tmp_path / "run" / "index.html").write_text(f"<html>{page}http://h.invalid/run/c.json")
+        assert [*map(str, trace_files(f"{server}/run/"))] == [f"{server}/run/a.json"]
+        assert set(asked) == {"/run/"}
+
+
+class TestCommands:
+    def test_findings_view_and_convert(self, tmp_path: Path, memory: Any, capsys: Capsys) -> None:
+        file = small_trace(tmp_path)
+        copied(memory, tmp_path, "/a")
+        url = "memory://a/small.gpuprof"
+        here, there = (gpuprof(capsys, "findings", path) for path in (file, url))
+        assert (there.code, there.out) == (0, here.out)
+        page = tmp_path / "page.html"
+        assert gpuprof(capsys, "view", url, "-o", page).code == 0
+        assert "gemm" in page.read_text()
+        assert gpuprof(capsys, "convert", url, tmp_path / "copy.gpuprof").code == 0
+
+    def test_ranks(self, ranks_here: Path, memory: Any, capsys: Capsys) -> None:
+        copied(memory, ranks_here, "/run")
+        here, there = (
+            gpuprof(capsys, "ranks", path, "--table", "stragglers", "--csv", "-")
+            for path in (ranks_here, "memory://run/*.gpuprof")
+        )
+        assert (there.code, there.out) == (0, here.out)
+
+    def test_an_error_is_one_line(self, memory: Any, capsys: Capsys) -> None:
+        called = gpuprof(capsys, "findings", "memory://a/none.json")
+        assert called.code == 1
+        assert (
+            called.err == "gpuprof: memory://a/none.json: there is no such file; check the URL.\n"
+        )
+
+    def test_the_temporary_page_has_the_name_of_the_trace(
+        self, tmp_path: Path, server: str, capsys: Capsys
+    ) -> None:
+        (tmp_path / "signed.json").write_bytes(JSON)
+        url = f"{server}/signed.json?X-Amz-Signature={SECRET}/+="
+        page = Path(gpuprof(capsys, "view", url, "--no-open").out.strip())
+        assert page.name == "signed.html"
+        shutil.rmtree(page.parent)
+
+    def test_the_input_is_not_overwritten(self, tmp_path: Path, capsys: Capsys) -> None:
+        file = small_trace(tmp_path)
+        before = file.read_bytes()
+        called = gpuprof(capsys, "convert", f"file://{file}", file)
+        assert called.code == 1
+        assert "this is the input" in called.err
+        assert file.read_bytes() == before
+
+    def test_what_exists_here_says_nothing_of_a_url(
+        self, tmp_path: Path, memory: Any, capsys: Capsys
+    ) -> None:
+        memory.pipe_file("/a.json", JSON)
+        target = tmp_path / "out.json"
+        target.touch()
+        assert gpuprof(capsys, "convert", "memory://a.json", target).code == 0
