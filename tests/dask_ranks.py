@@ -26,6 +26,7 @@ def main(folder: Path) -> None:
     ) as cluster:
         assert_same(here, gpuprof_widgets.ranks(folder, cluster=cluster))
         assert_same(here, gpuprof_widgets.ranks(folder, cluster=cluster.scheduler_address))
+        assert_same(here, gpuprof_widgets.ranks(f"file://{folder}", cluster=cluster))
         with distributed.Client(cluster, set_as_default=False) as client:
             assert_same(here, gpuprof_widgets.ranks(folder, cluster=client))
             assert client.status == "running"  # the user's stays open
