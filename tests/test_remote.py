@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import logging
 import pickle
 import re
 import shutil
@@ -424,6 +425,19 @@ class TestErrors:
         monkeypatch.setattr(type(memory), "info", lambda *_, **__: {"type": "file", "size": 1})
         monkeypatch.setattr(type(memory), "cat_file", failing)
         assert f"memory://a.json: {message}" in error_of("memory://a.json")
+
+    def test_other_packages_print_no_tracebacks(
+        self, memory: Any, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+    ) -> None:
+        def failing(*_: Any, **__: Any) -> None:
+            logging.getLogger("gcsfs.retry").error("out of retries")
+            logging.getLogger("ours").error("is printed")
+            raise PermissionError
+
+        monkeypatch.setattr(logging.getLogger(), "handlers", [])
+        monkeypatch.setattr(type(memory), "info", failing)
+        error_of("memory://a.json")
+        assert capsys.readouterr().err == "is printed\n"
 
 
 class TestSecrets:

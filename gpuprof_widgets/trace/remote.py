@@ -7,6 +7,7 @@ other packages as its cause, because these quote URLs with their signatures.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -36,6 +37,8 @@ _PACKAGES = {
     **dict.fromkeys(("az", "abfs", "adl"), "adlfs"),
 }
 """What to install for a scheme; for others fsspec's own message says it."""
+
+_LOGGERS = ("fsspec", "s3fs", "gcsfs", "adlfs", "aiobotocore", "botocore", "aiohttp")
 
 Answer = TypeVar("Answer")
 
@@ -242,9 +245,20 @@ def _file_system(path: RemotePath) -> tuple[Any, str]:
         raise TraceError(
             f'{path}: URLs are opened by fsspec: pip install "gpuprof-widgets[remote]"'
         ) from None
+    _keep_off_stderr()
     system, inside = url_to_fs(path.url, **(_http_options() if _is_http(path) else {}))
     system.invalidate_cache()  # a run that goes on has more files than a minute ago
     return system, inside
+
+
+def _keep_off_stderr() -> None:
+    """Let other packages log tracebacks to the handlers that a program has set up, and no others.
+
+    Python prints what is logged without any handler.
+    """
+    for logger in map(logging.getLogger, _LOGGERS):
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())
 
 
 def _http_options() -> dict[str, Any]:
