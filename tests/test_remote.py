@@ -57,6 +57,8 @@ class Handler(SimpleHTTPRequestHandler):
             self._answer(b"<!DOCTYPE html><p>Log in", kind="text/html")
         elif name == "packed.json":
             self._answer(gzip.compress(JSON), encoding="gzip")
+        elif name == "half_packed.json":
+            self._answer(gzip.compress(b"no trace" * 99)[:20], encoding="gzip")
         elif name == "moved.json":
             self.send_response(302)
             self.send_header("Location", f"/status500?token={SECRET}")
@@ -264,6 +266,10 @@ class TestLoad:
         profile = gpuprof_widgets.load(f"{server}/run/")
         assert profile.metadata["source"] == f"{server}/run/a%20b.json"
 
+    def test_a_query_that_ends_in_a_slash_is_of_a_file(self, tmp_path: Path, server: str) -> None:
+        (tmp_path / "a.json").write_bytes(JSON)
+        assert len(gpuprof_widgets.load(f"{server}/a.json?at=b/").trace) == 1
+
     def test_urls_of_one_name_and_other_queries_are_all_read(
         self, tmp_path: Path, server: str, asked: list[str]
     ) -> None:
@@ -333,6 +339,7 @@ class TestErrors:
             ("run/", "this is a directory, and none of the 0 files"),
             ("empty.json", "the file is empty"),
             ("half.json.gz", "the gzip data ends at byte 20"),
+            ("half_packed.json", "the gzip data ends at byte 20"),
             ("moved.json", "the server answered with the error 500"),
         ],
     )
@@ -376,6 +383,12 @@ class TestErrors:
         monkeypatch.setattr(type(memory), "cat_file", lambda *_, **__: JSON[:-9])
         error = error_of("memory://a.json")
         assert f"of {len(JSON)} bytes only {len(JSON) - 9} arrived" in error
+        memory.pipe_file("/run/a.json", JSON)
+        assert error_of("memory://run").startswith("memory://run/a.json: of ")
+
+    def test_a_beginning_is_no_longer_than_asked(self, tmp_path: Path, server: str) -> None:
+        (tmp_path / "a.json").write_bytes(JSON)  # this server sends all of it whatever is asked
+        assert remote.content(RemotePath.of(f"{server}/a.json"), 5) == JSON[:5]
 
     @pytest.mark.parametrize(
         ("missing", "url", "advice"),
@@ -533,10 +546,26 @@ class TestRanks:
         memory.pipe_file("/run/a[1].json", JSON)
         assert [*map(str, trace_files("memory://run/a[1].json"))] == ["memory://run/a[1].json"]
 
-    def test_new_files_are_seen(self, ranks_here: Path, memory: Any) -> None:
-        assert len(trace_files(f"file://{ranks_here}")) == 3
-        (ranks_here / "run.rank3.gpuprof").touch()
-        assert len(trace_files(f"file://{ranks_here}")) == 4
+    def test_a_folder_is_no_match_of_a_glob(self, memory: Any) -> None:
+        memory.pipe_file("/run/a.json", JSON)
+        memory.pipe_file("/run/b.json/c.json", JSON)
+        assert [*map(str, trace_files("memory://run/*.json"))] == ["memory://run/a.json"]
+
+    def test_listings_are_never_those_of_before(
+        self, memory: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        emptied: list[Any] = []
+        monkeypatch.setattr(type(memory), "invalidate_cache", lambda it, *_: emptied.append(it))
+        memory.pipe_file("/run/a.json", JSON)
+        emptied.clear()
+        trace_files("memory://run")
+        assert emptied
+
+    def test_files_with_the_ending_of_a_trace_are_not_asked_for_twice(
+        self, memory: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(type(memory), "info", None)
+        assert len(trace_files(["memory://run/a.json", "memory://run/b.json"])) == 2
 
     @pytest.mark.parametrize(
         ("given", "message"),
@@ -621,10 +650,13 @@ class TestCommands:
         assert "this is the input" in called.err
         assert file.read_bytes() == before
 
-    def test_what_exists_here_says_nothing_of_a_url(
-        self, tmp_path: Path, memory: Any, capsys: Capsys
+    def test_the_check_of_outputs_asks_no_server(
+        self, ranks_here: Path, server: str, asked: list[str], capsys: Capsys
     ) -> None:
-        memory.pipe_file("/a.json", JSON)
-        target = tmp_path / "out.json"
-        target.touch()
-        assert gpuprof(capsys, "convert", "memory://a.json", target).code == 0
+        page = ranks_here.parent / "page.html"
+        page.touch()
+        trace_files(f"{server}/run/")
+        once = asked.count("/run/")
+        asked.clear()
+        assert gpuprof(capsys, "ranks", f"{server}/run/", "-o", page).code == 0
+        assert asked.count("/run/") == 2 * once  # for the traces, and for what is left out

@@ -184,8 +184,7 @@ def files_in(folder: RemotePath) -> list[RemotePath]:
 
 def is_pattern(path: RemotePath) -> bool:
     """Whether this is a glob, such as ``s3://bucket/run/*.json``, and not the name of a file."""
-    marks = "*[" if _is_http(path) else "*?["  # what follows a ? of http is a query
-    if not any(mark in _without_query(path.url) for mark in marks):
+    if not any(mark in _without_query(path.url) for mark in "*?["):
         return False
     return not _asked(path, lambda system, file: system.exists(file))
 
