@@ -1,4 +1,4 @@
-"""Traces at URLs: in memory, in a folder by ``file://``, and from a web server of this machine."""
+"""Traces at URLs: in memory, and from a web server of this machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ import pytest
 import gpuprof_widgets
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.many_ranks.files import trace_files
-from gpuprof_widgets.trace import remote
+from gpuprof_widgets.trace import containers, remote
 from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.trace.remote import RemotePath, is_url, path_of, shown
 from tests.command_lines import gpuprof, small_trace
@@ -62,6 +62,12 @@ class Handler(SimpleHTTPRequestHandler):
         elif name == "moved.json":
             self.send_response(302)
             self.send_header("Location", f"/status500?token={SECRET}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        elif name in ("away.json", "strange.json"):
+            self.send_response(302)
+            to = {"away.json": f"ftp://h/x?{SECRET}", "strange.json": f"weird:/x?sig={SECRET}"}
+            self.send_header("Location", to[name])
             self.send_header("Content-Length", "0")
             self.end_headers()
         elif name == "silent.json":
@@ -150,7 +156,7 @@ def error_of(*given: Any) -> str:
 
 class TestWhatIsAUrl:
     @pytest.mark.parametrize(
-        "text", ["s3://bucket/a.json", "gs://b", "memory://", "https://h/a?b", "zip://a::s3://b/c"]
+        "text", ["s3://bucket/a.json", "gs://b", "memory://", "HTTPS://h/a?b", "zip://a::s3://b/c"]
     )
     def test_a_scheme_with_two_slashes(self, text: str) -> None:
         assert is_url(text)
@@ -163,6 +169,24 @@ class TestWhatIsAUrl:
         assert path_of(text) == Path(text)
         assert not isinstance(path_of(text), RemotePath)
         assert shown(text) == text
+
+    @pytest.mark.parametrize(
+        ("text", "path"),
+        [
+            ("file:///a/b.json", "/a/b.json"),
+            ("FILE://localhost/a.json", "/a.json"),
+            ("local:///a?b=c.json", "/a?b=c.json"),
+            ("file://a.json", "a.json"),
+        ],
+    )
+    def test_files_of_this_machine_are_files(self, text: str, path: str) -> None:
+        """All that holds for them holds then: pipes are refused, inputs are not overwritten."""
+        assert path_of(text) == Path(path)
+        assert not isinstance(path_of(text), RemotePath)
+
+    def test_the_local_disk_has_none(self) -> None:
+        with pytest.raises(TraceError, match="this is a URL"):
+            RemotePath.of("s3://b/a.json").stat()
 
     def test_a_file_with_such_a_name_opens(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -181,6 +205,9 @@ class TestWhatIsAUrl:
             ("https://u:s3c/s3cr3t@h/a.json", "https://h/a.json"),
             ("https://s3cr3t@h/a@b.json", "https://h/a@b.json"),
             ("ftp://u:s3cr3t@h/a.json", "ftp://h/a.json"),
+            ("ftp://u:p@s3cr3t@h/a.json", "ftp://h/a.json"),
+            ("sftp://u:123/s3cr3t@h/a.json", "sftp://h/a.json"),
+            ("filecache::ftp://u:s3@s3cr3t@h/a", "filecache::ftp://h/a"),
             ("zip://a.json::https://u:s3cr3t@h/a.zip?s3cr3t", "zip://a.json::https://h/a.zip"),
             ("s3://b/a.json?token=s3cr3t", "s3://b/a.json"),
             ("abfs://box@account/a.json", "abfs://box@account/a.json"),
@@ -191,6 +218,8 @@ class TestWhatIsAUrl:
     def test_passwords_and_queries_are_not_shown(self, url: str, text: str) -> None:
         path = RemotePath.of(url)
         assert (str(path), path.url) == (text, url)
+        if url.startswith("http"):
+            assert str(RemotePath.of(url.replace("http", "HTTP"))) == text
         assert path.name == text.rpartition("/")[2]
         assert SECRET not in repr(path)
 
@@ -209,7 +238,7 @@ class TestWhatIsAUrl:
 
 
 class TestLoad:
-    @pytest.mark.parametrize("where", ["memory://a/", "file://", "http://"])
+    @pytest.mark.parametrize("where", ["memory://a/", "http://"])
     @pytest.mark.parametrize("packed", [False, True])
     def test_it_is_what_the_file_holds(
         self, tmp_path: Path, memory: Any, server: str, where: str, packed: bool
@@ -217,7 +246,7 @@ class TestLoad:
         file = tmp_path / ("run.json.gz" if packed else "run.json")
         file.write_bytes(gzip.compress(JSON) if packed else JSON)
         memory.pipe_file(f"/a/{file.name}", file.read_bytes())
-        folder = {"file://": f"file://{tmp_path}/", "http://": f"{server}/"}.get(where, where)
+        folder = f"{server}/" if where == "http://" else where
         here, there = gpuprof_widgets.load(file), gpuprof_widgets.load(folder + file.name)
         assert_same_trace(here.trace, there.trace)
         assert there.metadata == {**here.metadata, "source": folder + file.name}
@@ -269,6 +298,19 @@ class TestLoad:
     def test_a_query_that_ends_in_a_slash_is_of_a_file(self, tmp_path: Path, server: str) -> None:
         (tmp_path / "a.json").write_bytes(JSON)
         assert len(gpuprof_widgets.load(f"{server}/a.json?at=b/").trace) == 1
+
+    def test_files_given_twice_count_once(self, memory: Any, tmp_path: Path) -> None:
+        (tmp_path / "a.json").write_bytes(JSON)
+        given = [str(tmp_path / "a.json")] * 2
+        assert gpuprof_widgets.load(given).metadata == gpuprof_widgets.load(given[0]).metadata
+
+    def test_several_local_files_are_named_as_they_were_given(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        Path("a.json").write_bytes(JSON)
+        Path("bad.json").write_bytes(b"{}")
+        assert gpuprof_widgets.load(["a.json", "bad.json"]).metadata["source"] == "a.json"
 
     def test_urls_of_one_name_and_other_queries_are_all_read(
         self, tmp_path: Path, server: str, asked: list[str]
@@ -410,6 +452,7 @@ class TestErrors:
 
     def test_a_url_that_was_made_a_path(self) -> None:
         assert "as text, not as a Path" in error_of(Path("s3://bucket/run.json"))
+        error_of(Path(f"https://h/a.json?sig={SECRET}"))
         assert "as text" not in error_of(Path("c:/run.json"))
 
     def test_an_unknown_scheme(self) -> None:
@@ -424,7 +467,11 @@ class TestErrors:
             (type("IncompleteReadError", (Exception,), {})(), "it was cut short"),
             (IsADirectoryError(), "this is a directory"),
             (ConnectionResetError(), "the server cannot be reached"),
-            (KeyError(f"https://h/?token={SECRET}"), "cannot be read (KeyError: 'https://h/')"),
+            (KeyError(f"https://h/?token={SECRET}"), "cannot be read (KeyError); check the URL"),
+            (
+                type("TooManyRedirects", (Exception,), {"status": 0})(),
+                "the server redirects without end",
+            ),
         ],
     )
     def test_of_other_packages(
@@ -496,14 +543,13 @@ def ranks_here(tmp_path: Path) -> Path:
 
 
 class TestRanks:
-    @pytest.mark.parametrize("scheme", ["memory", "file", "http"])
+    @pytest.mark.parametrize("scheme", ["memory", "http"])
     @pytest.mark.parametrize("given", ["folder", "glob", "deep", "list"])
     def test_they_are_those_of_the_folder(
         self, ranks_here: Path, memory: Any, server: str, scheme: str, given: str
     ) -> None:
         copied(memory, ranks_here, "/run")
-        url = {"memory": "memory://run", "file": f"file://{ranks_here}", "http": f"{server}/run"}
-        folder = url[scheme]
+        folder = {"memory": "memory://run", "http": f"{server}/run"}[scheme]
         names = [f"run.rank{number}.gpuprof" for number in (2, 0, 1)]
         paths: Any = {
             "folder": f"{folder}/",
@@ -573,9 +619,9 @@ class TestRanks:
             ("memory://run", "no trace in this folder"),
             ("memory://run/*.json", "no file matches"),
             ("memory://none/a.json", "there is no such file"),
-            ("HTTP/run/?token=s3cr3t", "no permission|web page|not a kind"),
             ("HTTP/run/*.json?token=s3cr3t", "with a query .* cannot be listed"),
-            ("zip://*.json::memory://run/a.zip", "of a chain .* cannot be listed"),
+            ("HTTP/r*/a.json", "only the name may be a glob"),
+            ("zip://*.json::memory://run/a.zip", "chains of URLs .* are not read"),
         ],
     )
     def test_errors(
@@ -600,10 +646,36 @@ class TestRanks:
     ) -> None:
         (tmp_path / "run").mkdir()
         links = [f"{server}/other.json", "../up.json", "below/b.json", "a.json?x=1", "a.json"]
+        links += ["%2e%2e", "%2E", "x%2Fy.json", "b.json#c"]
         page = "".join(f"<a href='{link}'>x</a>" for link in links)
         (tmp_path / "run" / "index.html").write_text(f"<html>{page}http://h.invalid/run/c.json")
         assert [*map(str, trace_files(f"{server}/run/"))] == [f"{server}/run/a.json"]
-        assert set(asked) == {"/run/"}
+        assert [*map(str, trace_files(f"{server}/run/*.json"))] == [f"{server}/run/a.json"]
+        assert set(asked) == {"/run/", "/run/*.json"}  # which may be the name of a file
+
+    def test_a_redirect_is_not_quoted(self, server: str) -> None:
+        for name in ("away.json", "strange.json"):
+            assert "cannot be read (" in error_of(f"{server}/{name}")
+
+    @pytest.mark.parametrize("name", ["a::b.json", "a?x=1.json"])
+    def test_names_that_no_url_can_have_are_told(self, memory: Any, name: str) -> None:
+        memory.pipe_file(f"/run/{name}", JSON)
+        memory.pipe_file("/run/c.json", JSON)
+        for given in ("memory://run/", "memory://run/*.json"):
+            with pytest.raises(TraceError, match="a name that no URL can have"):
+                trace_files(given)
+
+    def test_a_folder_with_the_ending_of_a_trace(self, memory: Any) -> None:
+        memory.pipe_file("/run.json/a.json", JSON)
+        assert [*map(str, trace_files("memory://run.json/"))] == ["memory://run.json/a.json"]
+
+    def test_sizes_come_from_the_listing(
+        self, memory: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for number in range(9):
+            memory.pipe_file(f"/run/{number}.txt", b"no trace")
+        monkeypatch.setattr(containers, "size_of", None)
+        assert "none of the 9 files" in error_of("memory://run")
 
 
 class TestCommands:

@@ -18,7 +18,7 @@ import click
 
 from gpuprof_widgets.exceptions import SOURCE, OptionError, TraceError, printable
 from gpuprof_widgets.trace.files import write_whole
-from gpuprof_widgets.trace.remote import is_url
+from gpuprof_widgets.trace.remote import is_url, path_of
 from gpuprof_widgets.trace.writers.tables import TABLE_FORMATS
 
 STDIO = "-"
@@ -84,7 +84,7 @@ def check_outputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
 
 def _states(path: str) -> Iterator[os.stat_result]:
     """Yield the state of every file of this machine that the input stands for."""
-    path = path.removeprefix("file://")
+    path = path if path == STDIO else str(path_of(path))
     if path == STDIO:
         yield from _state_of_stdin()
     elif is_url(path):

@@ -91,7 +91,8 @@ def _files_of(path: Path) -> list[Path]:
 
 def _is_folder(path: Path) -> bool:
     if isinstance(path, RemotePath):  # asking about every file would take long
-        return not path.name.endswith(SUFFIXES) and remote.is_folder(path)
+        is_file = path.name.endswith(SUFFIXES) and not path.url.endswith("/")
+        return not is_file and remote.is_folder(path)
     return path.is_dir()
 
 

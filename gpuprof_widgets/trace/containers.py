@@ -12,10 +12,11 @@ import re
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.files import beginning_of, cannot
@@ -56,6 +57,9 @@ class Member:
     name: str
     size: int
     read: Callable[[int], bytes]
+
+
+Named = TypeVar("Named", Member, RemotePath)
 
 
 @dataclass(frozen=True)
@@ -198,7 +202,7 @@ def folder_members(folder: Path) -> list[Member]:
     """Return the files in a folder, by name, without pipes, sockets and hidden files."""
     try:
         if isinstance(folder, RemotePath):
-            return _visible(_remote_member(file) for file in files_in(folder))
+            return _remote_members(files_in(folder))
         paths = sorted(path for path in folder.iterdir() if path.is_file())
         return _visible(
             Member(path.name, path.stat().st_size, partial(beginning_of, path)) for path in paths
@@ -209,12 +213,17 @@ def folder_members(folder: Path) -> list[Member]:
         raise TraceError(cannot(folder, error)) from error
 
 
-def _remote_member(file: RemotePath) -> Member:
-    size = size_of(file)
+def _remote_members(sizes: Mapping[RemotePath, int | None]) -> list[Member]:
+    """Return the files; the server is asked for sizes that its listing does not say."""
+    return [_remote_member(file, sizes[file]) for file in _visible(sizes)]
+
+
+def _remote_member(file: RemotePath, listed: int | None) -> Member:
+    size = size_of(file) if listed is None else listed
     return Member(file.name, size, lambda most: content(file, most if most < size else None))
 
 
-def _visible(files: Iterator[Member]) -> list[Member]:
+def _visible(files: Iterable[Named]) -> list[Named]:
     """Return the files but hidden ones, such as ``.DS_Store`` and ``__MACOSX/._run.json``."""
     visible = [file for file in files if not _HIDDEN.match(file.name)]
     if len(visible) > MOST_FILES:

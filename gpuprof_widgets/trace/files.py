@@ -83,8 +83,12 @@ def state_of(path: Path) -> os.stat_result:
     try:
         return path.stat()
     except FileNotFoundError as error:
+        if hint := lost_slash(path):  # what follows a question mark may be a signature
+            raise TraceError(
+                f"{str(path).partition('?')[0]}: there is no such file.{hint}"
+            ) from None
         raise TraceError(
-            f"{path}: there is no such file; check the path.{_nearby(path) or lost_slash(path)}"
+            f"{path}: there is no such file; check the path.{_nearby(path)}"
         ) from error
     except OSError as error:
         raise TraceError(cannot(path, error)) from error

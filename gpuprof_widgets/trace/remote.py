@@ -7,13 +7,14 @@ other packages as its cause, because these quote URLs with their signatures.
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
 from itertools import takewhile
 from pathlib import Path, PosixPath
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
+from urllib.parse import unquote
 
 from gpuprof_widgets.exceptions import TraceError
 
@@ -21,14 +22,15 @@ SILENT_S = 60.0
 """Seconds after which a server that sends nothing is given up; a download may take any time."""
 
 _SCHEME = r"[a-z][a-z0-9+.-]+"
-_URL = re.compile(rf"(?:{_SCHEME}::)*{_SCHEME}://")
-_URL_IN_TEXT = re.compile(rf"{_SCHEME}://[^\s'\"<>]+")
-_HTTP = re.compile(r"https?://")
+_URL = re.compile(rf"(?:{_SCHEME}::)*{_SCHEME}://", re.IGNORECASE)
+_LOCAL = re.compile(r"(?:file|local)://(?:localhost(?=/))?", re.IGNORECASE)
+_HTTP = re.compile(r"https?://", re.IGNORECASE)
 _LOGIN_OF_HTTP = re.compile(r"(?<=://)[^/?#]*@")
-_PASSWORD = re.compile(r"(?<=://)[^/?#@:]*:(?!\d*(?:[/?#]|$))[^@]*@")
-"""``user:password@``, even if the password has a slash; ``container@account`` is no secret."""
+_PASSWORD = re.compile(r"(?<=://)[^/?#@]*:.*@", re.DOTALL)
+"""``user:password@``, whatever is in the password; ``container@account`` is no secret."""
 _QUERY = re.compile(r"\?[^/=]*=.*", re.DOTALL)
 _QUERY_OF_HTTP = re.compile(r"[?#].*", re.DOTALL)
+_MARKS = re.compile(r"[*?\[]")
 
 _PACKAGES = {
     **dict.fromkeys(("http", "https"), '"gpuprof-widgets[remote]"'),
@@ -72,6 +74,8 @@ class RemotePath(PosixPath):
     @classmethod
     def of(cls, url: str) -> RemotePath:
         """Return the path of a URL as it was typed."""
+        scheme, colon, rest = url.partition("://")
+        url = f"{scheme.lower()}{colon}{rest}"
         path = cls(shown(url))
         path._url = url
         return path
@@ -80,6 +84,10 @@ class RemotePath(PosixPath):
     def url(self) -> str:
         """The URL to ask for, with everything that was typed."""
         return self._url or re.sub(r"(?<=:)/(?!/)", "//", super().__str__(), count=1)
+
+    def stat(self, *, follow_symlinks: bool = True) -> NoReturn:
+        """Raise a `TraceError`: nothing of the local disk is meant."""
+        raise TraceError(f"{self}: this is a URL, not a file of this machine.")
 
     def absolute(self) -> RemotePath:
         """Return the path: a URL is absolute."""
@@ -102,16 +110,18 @@ class RemotePath(PosixPath):
 
 
 def path_of(given: str | os.PathLike[str]) -> Path:
-    """Return a `RemotePath` for a URL, and a `Path` for anything else."""
+    """Return a `RemotePath` for a URL, and a `Path` for anything else, such as ``file:///a.json``."""
     if isinstance(given, RemotePath):
         return given
     text = str(given)  # a path of universal_pathlib is a URL as well
+    if local := _LOCAL.match(text):
+        return Path(text[local.end() :])
     return RemotePath.of(text) if is_url(text) else Path(given)
 
 
 def lost_slash(path: Path) -> str:
     """Return a hint for ``Path("s3://bucket/run.json")``, whose text is ``s3:/bucket/run.json``."""
-    is_one = re.match(rf"{_SCHEME}:/[^/]", str(path))
+    is_one = re.match(rf"{_SCHEME}:/[^/]", str(path), re.IGNORECASE)
     return " The URL of a trace is given as text, not as a Path." if is_one else ""
 
 
@@ -164,41 +174,68 @@ def size_of(path: RemotePath) -> int:
     return int(len(content(path)) if state.get("size") is None else state["size"])
 
 
-def files_in(folder: RemotePath) -> list[RemotePath]:
-    """Return the files in a folder, by name, without the folders below it.
+def files_in(folder: RemotePath) -> dict[RemotePath, int | None]:
+    """Return the files in a folder, by name, with their sizes in bytes (None: unknown).
 
-    Those of a web server are what its page of the folder links to.
+    Those of a web server are what its page of the folder links to, in that folder.
     """
     _check_listed(folder)
-    found: dict[str, RemotePath] = {}
     inside, entries = _asked(
         folder, lambda system, at: (at.rstrip("/"), system.ls(at, detail=True))
     )
+    found: dict[str, int | None] = {}
     for entry in entries:
         parent, _, name = entry["name"].rpartition("/")
-        elsewhere = _is_http(folder) and (parent != inside or re.search("[?#]", name))
-        if name and entry["type"] != "directory" and not elsewhere:
-            found[name] = RemotePath.of(_in_folder(folder.url, name))
-    return [found[name] for name in sorted(found)]
+        elsewhere = _is_http(folder) and (parent != inside or _leads_away(name))
+        if name and entry["type"] == "file" and not elsewhere:
+            found[name] = entry.get("size")
+    return {_listed(folder, name): found[name] for name in sorted(found)}
+
+
+def _leads_away(name: str) -> bool:
+    """Whether the last part of a link is a query, or leads out of its folder."""
+    plain = unquote(name)
+    return re.search("[?#]", name) is not None or plain in (".", "..") or "/" in plain
+
+
+def _listed(folder: RemotePath, name: str) -> RemotePath:
+    """Return the file of that name in a folder; a `TraceError` if its URL would mean another."""
+    file = RemotePath.of(_in_folder(folder.url, name))
+    if "::" in name or file.url != _without_query(file.url):
+        raise TraceError(
+            f"{folder}: {name!r} in it has a name that no URL can have (:: or ?); name the other "
+            "files one by one."
+        )
+    return file
 
 
 def is_pattern(path: RemotePath) -> bool:
     """Whether this is a glob, such as ``s3://bucket/run/*.json``, and not the name of a file."""
-    if not any(mark in _without_query(path.url) for mark in "*?["):
+    if not _MARKS.search(_without_query(path.url)):
         return False
     return not _asked(path, lambda system, file: system.exists(file))
 
 
 def matching(pattern: RemotePath) -> list[RemotePath]:
-    """Return the files that a glob matches, by name."""
+    """Return the files that a glob matches, by name.
+
+    On a web server only the last part of the URL may have marks: links are not followed.
+    """
     _check_listed(pattern)
+    if _is_http(pattern):
+        folder, _, names = pattern.url.rpartition("/")
+        if _MARKS.search(folder):
+            raise TraceError(f"{pattern}: on a web server only the name may be a glob.")
+        files = files_in(RemotePath.of(f"{folder}/"))
+        return [file for file in files if fnmatchcase(file.name, names)]
     inside, found = _asked(pattern, lambda system, at: (at, system.glob(at, detail=True)))
-    start = re.sub(r"[^/]*\Z", "", re.split(r"[*?\[]", pattern.url, maxsplit=1)[0])
+    start = re.sub(r"[^/]*\Z", "", _MARKS.split(pattern.url, maxsplit=1)[0])
     before = inside[: len(inside) - len(pattern.url) + len(start)]
+    folder_of_all = RemotePath.of(start)
     return [
-        RemotePath.of(start + name.removeprefix(before))
+        _listed(folder_of_all, name.removeprefix(before))
         for name, entry in sorted(found.items())
-        if entry["type"] != "directory"
+        if entry["type"] == "file"
     ]
 
 
@@ -212,15 +249,19 @@ def _in_folder(url: str, name: str) -> str:
 
 def _check_listed(path: RemotePath) -> None:
     """Refuse what `RemotePath.of` could not name the files of."""
-    if "::" in path.url or path.url != _without_query(path.url):
+    if path.url != _without_query(path.url):
         raise TraceError(
-            f"{path}: a folder or glob with a query (?...) or of a chain (::) cannot be listed; "
-            "name its files one by one."
+            f"{path}: a folder or glob with a query (?...) cannot be listed; name its files one by "
+            "one."
         )
 
 
 def _asked(path: RemotePath, ask: Callable[[Any, str], Answer]) -> Answer:
     """Return what ``ask`` gets from the file system and the path in it, or raise a `TraceError`."""
+    if "::" in path.url:
+        raise TraceError(
+            f"{path}: chains of URLs (::) are not read; give the URL of the file or archive itself."
+        )
     try:
         return ask(*_file_system(path))
     except (TraceError, MemoryError):
@@ -255,6 +296,8 @@ def _keep_off_stderr() -> None:
 
     Python prints what is logged without any handler.
     """
+    import logging
+
     for logger in map(logging.getLogger, _LOGGERS):
         if not logger.handlers:
             logger.addHandler(logging.NullHandler())
@@ -284,12 +327,12 @@ def _http_options() -> dict[str, Any]:
 
 def _reason(error: Exception, path: RemotePath) -> str:
     """Return why something at a URL cannot be read, and what to do about it."""
-    scheme = path.url.partition("://")[0].rpartition("::")[2]
+    scheme = path.url.partition("://")[0]
     names = {kind.__name__ for kind in type(error).__mro__}
     status = getattr(error, "status", None) or getattr(error, "code", None)
     if isinstance(error, ImportError):
         package = _PACKAGES.get(scheme)
-        advice = f"pip install {package}" if package else _safe(str(error), path)
+        advice = f"pip install {package}" if package else str(error)
         return f"{scheme}:// needs a package that is not installed: {advice}"
     if isinstance(error, ValueError) and "Protocol not known" in str(error):
         return f"fsspec knows no {scheme}://; check the URL (s3://, gs://, https://, ...)"
@@ -310,11 +353,9 @@ def _reason(error: Exception, path: RemotePath) -> str:
         return "the server does not answer; check host and network, or try again later"
     if isinstance(error, ConnectionError) or names & {"ClientConnectionError", "ConnectionError"}:
         return "the server cannot be reached; check host, port and network"
-    if isinstance(status, int):
+    if "TooManyRedirects" in names:
+        return "the server redirects without end; check the URL"
+    if isinstance(status, int) and status >= 400:
         return f"the server answered with the error {status}; try again later"
-    return f"cannot be read ({type(error).__name__}{_safe(f': {error}', path)}); check the URL"
-
-
-def _safe(text: str, path: RemotePath) -> str:
-    """Return another package's message; "" where it may quote what the URL hides."""
-    return _URL_IN_TEXT.sub(lambda url: shown(url[0]), text) if path.url == str(path) else ""
+    # What it says is left out: it may quote the URL, or another one to which a server redirects.
+    return f"cannot be read ({type(error).__name__}); check the URL"

@@ -254,12 +254,12 @@ def _of_several(files: Sequence[Path]) -> Record:
         raise TraceError("no file was named: give the path of one, or of several of one run.")
     if len(files) == 1:
         return load(files[0])
-    files = [file.absolute() for file in files]
-    folder = common_folder(files)
+    folder = common_folder([file.absolute() for file in files])
     named: dict[str, Path] = {}
-    for file in files:
-        name = str(file).removeprefix(f"{str(folder).rstrip('/')}/")
-        named[name if named.get(name, file) == file else f"{name} ({len(named) + 1})"] = file
+    for file in dict.fromkeys(files):
+        name = str(file.absolute()).removeprefix(f"{str(folder).rstrip('/')}/")
+        is_another = isinstance(file, RemotePath) and name in named  # by its query
+        named[f"{name} ({len(named) + 1})" if is_another else name] = file
     return one_record(
         [Member(name, 0, lambda _: b"") for name in named],
         folder,
