@@ -651,6 +651,9 @@ class TestRanks:
         (tmp_path / "run" / "index.html").write_text(f"<html>{page}http://h.invalid/run/c.json")
         assert [*map(str, trace_files(f"{server}/run/"))] == [f"{server}/run/a.json"]
         assert [*map(str, trace_files(f"{server}/run/*.json"))] == [f"{server}/run/a.json"]
+        assert [*map(str, remote.files_in(RemotePath.of(f"{server}/run/")))] == [
+            f"{server}/run/a.json"
+        ]
         assert set(asked) == {"/run/", "/run/*.json"}  # which may be the name of a file
 
     def test_a_redirect_is_not_quoted(self, server: str) -> None:
