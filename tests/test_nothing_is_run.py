@@ -82,6 +82,7 @@ ARGUED = {
     ): "reads it from a folder that only this user may enter",
     ("capture/workers/recording.py", "marshal.loads"): "the same",
     ("trace/databases/nvprof.py", "subprocess"): "the C++ library's demangler, kept apart",
+    ("trace/remote.py", "urllib"): "its `unquote`, which tells what %2e means and asks nothing",
     ("trace/scanned_events.py", "ctypes"): "calls our own scanner, which is part of the package",
     ("trace/scanned_events.py", "CDLL"): "loads it from the folder of the package",
     ("trace/pstats.py", "marshal"): "writes cProfile's files; `plain_marshal` reads them",
