@@ -357,7 +357,7 @@ def restore(
         end_ns=int(layout["end_ns"]),
         epoch_ns=epoch_ns,
     )
-    _check(trace)
+    check_rows(trace)
     return trace
 
 
@@ -372,8 +372,11 @@ def _restore_categories(events: Events, packed: Mapping[str, Any] | None) -> pd.
     return text_codes(names[codes].tolist())
 
 
-def _check(trace: Trace) -> None:
-    """Check that rows and tracks exist and no slice is its own ancestor: analyses rely on it."""
+def check_rows(trace: Trace) -> None:
+    """Raise `ValueError` unless rows and tracks exist and no slice is its own ancestor.
+
+    Analyses rely on it.
+    """
     slices, rows = trace.slices, len(trace.slices)
     track, ts = slices["track"].to_numpy(), slices["ts"].to_numpy()
     inside = slices["count"].to_numpy() > 0  # owners may lie outside of the window

@@ -229,13 +229,18 @@ def _of_group(group: NDArray[np.int64], over: np.ufunc, values: NDArray[Any]) ->
 
 
 def with_types(columns: Mapping[str, Any] | pd.DataFrame) -> pd.DataFrame:
-    """Return a tracks table of these columns, with the types of `TRACK_COLUMNS`."""
+    """Return a tracks table of these columns, with the types of `TRACK_COLUMNS`.
+
+    Raises `ValueError` for kinds that are none of `TRACK_KINDS`.
+    """
     typed: dict[str, Any] = {}
     column: Any
     for name, column in TRACK_COLUMNS.items():
         values = columns[name]
         values = values.to_numpy() if isinstance(values, pd.Series) else np.asarray(values, object)
         if column == "category":
+            if not set(values) <= set(TRACK_KINDS):
+                raise ValueError("its tracks are of no known kind")
             typed[name] = pd.Categorical(values, categories=pd.Index(TRACK_KINDS, dtype=object))
         else:
             typed[name] = pd.Series(values.astype(column))
