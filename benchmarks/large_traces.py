@@ -3,7 +3,8 @@
 Every route runs in a process of its own, all of them in every round. Counted are the CPU seconds of
 the whole process, less those of a process of the same round that only imports the same packages,
 and the peak of its memory, imports included. The table shows medians, in brackets the least and the
-most of the rounds, and ratios to `gpuprof_widgets.load`. HolisticTraceAnalysis and the TensorBoard
+most of the rounds, and ratios to `gpuprof_widgets.load`; for several sizes another one shows by
+which power of the number of events the CPU seconds grow. HolisticTraceAnalysis and the TensorBoard
 plugin have environments of their own below build/bench, which `make bench` makes; where one cannot
 be installed, or fails, the table says why.
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import resource
@@ -125,6 +127,29 @@ def table(results: Results) -> str:
         row = [cell for _, by_route in results for cell in cells(by_route[route], by_route[LOAD])]
         lines.append(f"| {' | '.join((route.name, *row))} |")
     return "\n".join(lines)
+
+
+def growth(results: Results) -> str:
+    """Return by which power of the number of events each route's CPU seconds grow, as a table.
+
+    That is the slope of a line through the logarithms (least squares); 1 is linear, and a constant
+    part, such as what a command imports, makes it less. "" for traces of one size.
+    """
+    events = [trace.events for trace, _ in results]
+    if len(set(events)) < 2:
+        return ""
+    lines = ["| route | CPU seconds grow with this power of the events |", "| --- | ---: |"]
+    for route in results[0][1]:
+        rounds = [by_route[route].cpu for _, by_route in results]
+        seconds = [statistics.median(each) for each in rounds if each]
+        if len(seconds) == len(rounds) and min(seconds) > 0:
+            lines.append(f"| {route.name} | {slope(events, seconds):.2f} |")
+    return "\n".join(lines)
+
+
+def slope(events: Sequence[int], seconds: Sequence[float]) -> float:
+    """Return the slope of seconds over events in logarithms."""
+    return statistics.linear_regression(map(math.log, events), map(math.log, seconds)).slope
 
 
 def cells(figures: Figures, ours: Figures) -> list[str]:
@@ -241,7 +266,8 @@ def main() -> None:
         on = machine()
         rounds = measure(traces, why, arguments.rounds, arguments.limit)
         for number, results in enumerate(rounds, 1):
-            text = f"{header(on, results, number)}\n\n{table(results)}\n"
+            parts = (header(on, results, number), table(results), growth(results))
+            text = "".join(f"{part}\n\n" for part in parts if part)
             if arguments.output is not None:  # after each round, for the next one may be cut off
                 write(arguments.output, text, record(on, results))
     print(text)
@@ -250,7 +276,7 @@ def main() -> None:
 def write(output: Path, text: str, measured: dict[str, Any]) -> None:
     """Keep the measurements as JSON, and the table beside them."""
     output.write_text(json.dumps(measured, indent=1) + "\n")
-    output.with_suffix(".md").write_text(f"# Reading large traces\n\n{text}")
+    output.with_suffix(".md").write_text(f"# Reading large traces\n\n{text.rstrip()}\n")
 
 
 if __name__ == "__main__":

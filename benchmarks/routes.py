@@ -69,13 +69,15 @@ ENVIRONMENTS = (OURS, HTA, TENSORBOARD)
 class Route:
     """Code that is run with the names FILE, the trace, and FOLDER, where it may write.
 
-    What the ``imports`` cost is not counted. Where there are none, the whole process counts.
+    What the ``imports`` cost is not counted. Where there are none, the whole process counts. What
+    is ``prepared`` in FOLDER, in a process before that, is not counted either.
     """
 
     environment: Environment
     title: str
     job: str
     imports: str = ""
+    prepared: str = ""
 
     @property
     def name(self) -> str:
@@ -84,6 +86,8 @@ class Route:
 
     def usage(self, trace: Path, folder: Path, seconds: float) -> Usage:
         """Run all of it in a process of its own."""
+        if self.prepared:
+            self._run(f"{self.imports}\n{self.prepared}", trace, folder, seconds)
         return self._run(f"{self.imports}\n{self.job}", trace, folder, seconds)
 
     def usage_of_imports(self, trace: Path, folder: Path, seconds: float) -> Usage:
@@ -133,6 +137,13 @@ JSON = Route(
 )
 ROUTES = (
     LOAD,
+    Route(
+        OURS,
+        "`load` of the profile saved from it",
+        "load(FOLDER + '/run.gpuprof')",
+        OUR_IMPORTS,
+        "load(FILE).save(FOLDER + '/run.gpuprof')",
+    ),
     Route(OURS, "`load` and `findings()`", "load(FILE).findings()", OUR_IMPORTS),
     Route(OURS, "`gpuprof findings`", _command("'findings', FILE")),
     Route(

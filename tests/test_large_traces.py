@@ -17,6 +17,7 @@ from benchmarks.large_traces import (
     add_round,
     cpu_model,
     failures,
+    growth,
     header,
     record,
     table,
@@ -79,6 +80,33 @@ def test_traces_stand_side_by_side_and_a_route_that_failed_says_why() -> None:
 def test_without_ours_there_are_no_ratios() -> None:
     by_route = {LOAD: Figures(failure="failed"), PARSE: figures(3.0)}
     assert "| 3.00 (3.00–3.00) |  | 100 (100–100) |  |" in table([(made(100), by_route)])
+
+
+def test_the_power_of_growth_is_that_of_the_events() -> None:
+    seconds = {
+        10_000: (0.5, 2.0, 0.0),
+        100_000: (5.0, 200.0, 1.0),
+        1_000_000: (50.0, 20_000.0, 2.0),
+    }
+    results = [
+        (made(events), {LOAD: figures(linear), COMMAND: figures(square), PARSE: figures(least)})
+        for events, (linear, square, least) in seconds.items()
+    ]
+    _, _, *rows = growth(results).splitlines()
+    assert rows == [
+        "| gpuprof_widgets: `load` | 1.00 |",
+        "| gpuprof_widgets: `gpuprof view` (whole process) | 2.00 |",
+    ]
+
+
+def test_traces_of_one_size_do_not_grow() -> None:
+    assert growth([(made(100), {LOAD: figures(1.0)})]) == ""
+
+
+def test_what_failed_on_a_trace_has_no_growth() -> None:
+    small = {LOAD: figures(1.0), PARSE: figures(3.0)}
+    large = {LOAD: figures(10.0), PARSE: Figures(failure="failed")}
+    assert "Peer" not in growth([(made(100), small), (made(1_000), large)])
 
 
 def test_the_files_say_how_it_was_measured_and_hold_no_path(tmp_path: Path) -> None:
