@@ -149,7 +149,8 @@ def growth(results: Results) -> str:
 
 def slope(events: Sequence[int], seconds: Sequence[float]) -> float:
     """Return the slope of seconds over events in logarithms."""
-    return statistics.linear_regression(map(math.log, events), map(math.log, seconds)).slope
+    logarithms = ([math.log(value) for value in values] for values in (events, seconds))
+    return statistics.linear_regression(*logarithms).slope
 
 
 def cells(figures: Figures, ours: Figures) -> list[str]:
