@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -31,6 +30,7 @@ from gpuprof_widgets.defaults import defaults_of
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.profiling import check, is_recorded, keep, keeper, read
+from gpuprof_widgets.warm_up import IdleWarmUp, require_torch_profiler, warm_up
 
 if TYPE_CHECKING:
     from gpuprof_widgets.comparisons import Comparison
@@ -138,6 +138,7 @@ class GpuprofMagics(Magics):
         from gpuprof_widgets.capture.cell import cell_numbers
         from gpuprof_widgets.capture.recorder import Recorder
 
+        warm_up()
         return Recorder(
             options,
             label=options.name or f"Cell [{number}]",
@@ -299,12 +300,14 @@ class _Installed:
         _carriers[shell] = self.carrier
         self.carrier.namespace = shell.user_ns
         self.carrier.embeds_always = self.magics.defaults.embeds_always
+        self.idle_warm_up = IdleWarmUp()
 
     def put_into(self, shell: InteractiveShell) -> None:
         shell.register_magics(self.magics)
         shell.configurables.append(self.magics.defaults)  # type: ignore[arg-type]
         shell.input_transformers_cleanup.append(self.transformer)
         shell.events.register("pre_run_cell", self.before_cell)
+        shell.events.register("post_run_cell", self.idle_warm_up.after_cell)
         for key in (f"%{NAME}", f"%%{NAME}"):
             shell.set_hook("complete_command", _completions, str_key=key)  # type: ignore[no-untyped-call]
         runtime_carrier.followed = self.carrier
@@ -318,12 +321,15 @@ class _Installed:
         if self.transformer in shell.input_transformers_cleanup:
             shell.input_transformers_cleanup.remove(self.transformer)
         shell.events.unregister("pre_run_cell", self.before_cell)
+        shell.events.unregister("post_run_cell", self.idle_warm_up.after_cell)
+        self.idle_warm_up.cancel()
         for key in (f"%{NAME}", f"%%{NAME}"):
             shell.strdispatchers["complete_command"].strs.pop(key, None)
         runtime_carrier.followed = None
 
     def before_cell(self, info: Any) -> None:
-        """Tell the runtime carrier which cell runs now."""
+        """Tell the runtime carrier which cell runs now, and leave the kernel to it."""
+        self.idle_warm_up.cancel()
         self.carrier.request(_request(self.magics.shell))
 
 
@@ -338,11 +344,11 @@ _installed: WeakKeyDictionary[InteractiveShell, _Installed] = WeakKeyDictionary(
 
 
 def load(shell: InteractiveShell) -> None:
-    """Put the magics into the shell, with the slow imports done now rather than in a cell."""
+    """Put the magics into the shell, which imports torch alone (see `warm_up`)."""
     if shell in _installed:
         return
     try:
-        _warm_up()
+        require_torch_profiler()
     except ImportError as error:
         raise UsageError(
             f"gpuprof_widgets profiles PyTorch, which cannot be imported here ({error}). "
@@ -360,23 +366,6 @@ def unload(shell: InteractiveShell) -> None:
     installed = _installed.pop(shell, None)
     if installed is not None:
         installed.take_out_of(shell)
-
-
-@cache
-def _warm_up() -> None:
-    """Import, start and draw everything once per process, so that the first profile is not slow."""
-    import gpuprof_widgets.run_history  # noqa: F401
-    from gpuprof_widgets.capture import overhead, recorder, torch_profiler  # noqa: F401
-    from gpuprof_widgets.views.report import outputs
-
-    torch_profiler.require_torch_profiler()
-    record = torch_profiler.warm_up()
-    overhead.overhead(dict.fromkeys(overhead.KINDS, 1), Options())
-    overhead.line_and_op_ns()
-    try:
-        list(outputs(record, sort=Options().sort, top=Options().top, embed_runtime=True))
-    except Exception:
-        return  # a cell that cannot be shown will say so
 
 
 def _completions(shell: InteractiveShell, event: Any) -> list[str]:

@@ -53,10 +53,11 @@ LAYERS = {
     "profiling_ranks": {"exceptions", "options", "capture", "profiles", "profiling"},
     "runtime_carrier": {"progress"},
     "defaults": {"exceptions", "options", "profiling"},
+    "warm_up": {"exceptions", "options", "capture", "views", "run_history"},
     "commands": {
         *("exceptions", "trace", "capture", "analyses", "views", "profiles", "profiling"),
         *("comparisons", "many_ranks", "defaults", "exports"),
-        *("options", "option_parsing"),
+        *("options", "option_parsing", "warm_up"),
     },
 }
 """What each layer may import of ours, besides itself."""
@@ -70,6 +71,7 @@ LIBRARIES = {
     "analyses": {"numpy", "pandas"},
     "views": {"bokeh", "numpy", "pandas", "matplotlib", "PIL", "rich"},
     "magic": {"IPython"},
+    "warm_up": {"torch"},
     "explorer": {"anywidget", "bokeh", "ipywidgets", "numpy", "pandas", "traitlets"},
     "chart": {"anywidget", "bokeh", "traitlets"},
     "integrations": {"lightning", "pytorch_lightning", "transformers"},

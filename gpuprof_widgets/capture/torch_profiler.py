@@ -287,12 +287,6 @@ def _experimental(options: Options) -> Any:
     return make(enable_cuda_sync_events=True) if options.sync else make()
 
 
-def require_torch_profiler() -> None:
-    """Raise a `RecordingError` where this build of torch has no profiler."""
-    if not torch.profiler.kineto_available():
-        raise RecordingError("this build of torch has no profiler (Kineto); install one that has")
-
-
 def gpu_events(context: Context) -> GpuEvents | None:
     """Return the part, where torch sees a GPU and records it."""
     if emits_nvtx(context.options) or not torch.cuda.is_available():

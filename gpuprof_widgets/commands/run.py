@@ -94,8 +94,9 @@ def _execute(
 ) -> None:
     """Run the script, report what was recorded, and end as the script ended."""
     from gpuprof_widgets.capture.distributed import process_rank
-    from gpuprof_widgets.capture.torch_profiler import require_torch_profiler, warm_up
+    from gpuprof_widgets.capture.torch_profiler import warm_up
     from gpuprof_widgets.capture.window import rewrites_for
+    from gpuprof_widgets.warm_up import require_torch_profiler
 
     script = script_in_module(name) if is_module else script_in_file(name)
     files = _Files.of(options, page)
