@@ -58,7 +58,6 @@ _NAMES, _CATEGORIES, _PROCESSES, _THREADS, _ARG_KEYS, _OTHER_VALUES = range(6)
 _WHOLE, _FLOAT, _OTHER = range(3)
 _KIND_TYPES = (np.int64, np.float64, np.int32)
 _ARROWS = "stf"
-_LARGEST_EXACT = 2**53
 
 _TEXT_LIST = msgspec.json.Decoder(list[str])
 _ID_LIST = msgspec.json.Decoder(list[Id])
