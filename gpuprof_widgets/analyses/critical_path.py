@@ -6,6 +6,7 @@ that it can be asked for, and how much of the path slices are on.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from difflib import get_close_matches
 
 import numpy as np
@@ -16,9 +17,11 @@ from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.owners import line_of, region_behind
 from gpuprof_widgets.analyses.path_graph import (
     KERNEL_DELAY,
+    KINDS,
     LAUNCH_DELAY,
     STREAM_WAIT,
     UNKNOWN,
+    Path,
     PathGraph,
     followed,
     path_graph,
@@ -32,7 +35,7 @@ from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
 Ints = npt.NDArray[np.int64]
-Texts = npt.NDArray[np.object_]
+Mask = npt.NDArray[np.bool_]
 Region = str | tuple[int, int] | None
 
 COLUMNS = (
@@ -107,20 +110,25 @@ def critical_path(
         raise OptionError(f"the path can be added up by {', '.join(BY)}, not by {by!r}")
     t0, t1 = path_range(record, step, region)
     trace = record.trace
-    whole = (t0, t1) == (trace.start_ns, trace.end_ns)
-    columns = COLUMNS if by is None else (BY[by], *SPLIT)
-    if kind := which_other_kind(trace):
-        return lacking(columns, kind)
-    if not trace.tracks["kind"].isin(["cpu", "python", "gpu", "copy"]).any() and t1 > t0:
-        return lacking(columns, NO_WORK)
-    path = _whole_path(record) if whole else _path(record, graph_of(record, t0, t1))
-    return path if by is None else _added_up(path, BY[by], are_delays(trace, path))
+    if why := _why_no_path(trace, t0, t1):
+        return lacking(COLUMNS if by is None else (BY[by], *SPLIT), why)
+    path = path_between(record, t0, t1)
+    table = _whole_table(record) if _is_whole(trace, t0, t1) else _described(trace, path)
+    return table if by is None else _added_up(table, BY[by], path, are_delays(trace, path))
+
+
+def _why_no_path(trace: Trace, t0: int, t1: int) -> str:
+    has_work = trace.tracks["kind"].isin(["cpu", "python", "gpu", "copy"]).any()
+    return which_other_kind(trace) or ("" if has_work or t1 == t0 else NO_WORK)
+
+
+def _is_whole(trace: Trace, t0: int, t1: int) -> bool:
+    return (t0, t1) == (trace.start_ns, trace.end_ns)
 
 
 def graph_of(record: Record, t0: int, t1: int) -> PathGraph:
     """Return the graph of a range; that of the whole run is remembered."""
-    trace = record.trace
-    whole = (t0, t1) == (trace.start_ns, trace.end_ns)
+    whole = _is_whole(record.trace, t0, t1)
     return _whole_graph(record) if whole else path_graph(record, t0, t1)
 
 
@@ -129,27 +137,36 @@ def _whole_graph(record: Record) -> PathGraph:
     return path_graph(record, record.trace.start_ns, record.trace.end_ns)
 
 
+def path_between(record: Record, t0: int, t1: int) -> Path:
+    """Return the path of a range as arrays; empty where `critical_path` says why there is none."""
+    return whole_path(record) if _is_whole(record.trace, t0, t1) else _path(record, t0, t1)
+
+
 @remembered
-def _whole_path(record: Record) -> pd.DataFrame:
-    return _path(record, _whole_graph(record))
+def whole_path(record: Record) -> Path:
+    """Return the path of the whole run as arrays: less than half the memory of the table."""
+    return _path(record, record.trace.start_ns, record.trace.end_ns)
 
 
-def are_delays(trace: Trace, path: pd.DataFrame) -> pd.Series:
+@remembered
+def _whole_table(record: Record) -> pd.DataFrame:
+    return _described(record.trace, whole_path(record))
+
+
+def are_delays(trace: Trace, path: Path) -> Mask:
     """Return which segments are delays; one of unknown kind on a thread is none."""
-    on_cpu = np.append(trace.index.on_tracks("cpu", "python"), False)[path["row"].to_numpy(np.intp)]
-    delays: pd.Series = path["kind"].isin(DELAYS) & ~on_cpu
-    return delays
+    on_cpu = np.append(trace.index.on_tracks("cpu", "python"), False)[path.row]
+    return np.asarray(path.is_of(*DELAYS) & ~on_cpu, bool)
 
 
-def _added_up(path: pd.DataFrame, key: str, delay: pd.Series) -> pd.DataFrame:
-    on_gpu = path["kind"].isin(ON_GPU)
-    dur = path["dur_ns"]
-    parts = path[[key]].assign(
+def _added_up(table: pd.DataFrame, key: str, path: Path, delay: Mask) -> pd.DataFrame:
+    on_gpu, dur = path.is_of(*ON_GPU), path.dur
+    parts = table[[key]].assign(
         dur_ns=dur,
         segments=1,
-        cpu_ns=dur.where(~on_gpu & ~delay, 0),
-        gpu_ns=dur.where(on_gpu, 0),
-        delay_ns=dur.where(delay, 0),
+        cpu_ns=np.where(on_gpu | delay, 0, dur),
+        gpu_ns=np.where(on_gpu, dur, 0),
+        delay_ns=np.where(delay, dur, 0),
     )
     table = parts.groupby(key, as_index=False, sort=False).sum()
     table["share"] = table["dur_ns"] / max(int(dur.sum()), 1)
@@ -157,49 +174,45 @@ def _added_up(path: pd.DataFrame, key: str, delay: pd.Series) -> pd.DataFrame:
     return table[[key, *SPLIT]]
 
 
-def _path(record: Record, graph: PathGraph) -> pd.DataFrame:
-    pieces = followed(record.trace, graph)
-    empty = np.zeros(0, np.int64)
-    columns = {
-        name: np.concatenate([empty, *getattr(pieces, name)])[::-1]
-        for name in ("start", "end", "row", "track")
-    }
-    kind = np.concatenate([np.zeros(0, object), *pieces.kind])[::-1]
-    return _described(record.trace, *_merged(columns, kind))
+def _path(record: Record, t0: int, t1: int) -> Path:
+    if _why_no_path(record.trace, t0, t1):
+        times, rows = np.empty(0, np.int64), np.empty(0, np.int32)
+        return Path(times, times, rows, rows, np.empty(0, np.int8))
+    return _merged(followed(record.trace, graph_of(record, t0, t1)))
 
 
-def _merged(columns: dict[str, Ints], kind: Texts) -> tuple[dict[str, Ints], Texts]:
-    """Return the segments without empty ones, with equal neighbours merged."""
-    kept = columns["end"] > columns["start"]
-    columns, kind = {name: values[kept] for name, values in columns.items()}, kind[kept]
-    differs = kind[1:] != kind[:-1]
-    for name in ("row", "track"):
-        differs |= columns[name][1:] != columns[name][:-1]
-    first = np.flatnonzero(np.append(True, differs)[: len(kind)])
-    end = columns["end"][np.append(first[1:], len(kind))[: len(first)] - 1]
-    return {name: values[first] for name, values in columns.items()} | {"end": end}, kind[first]
+def _merged(path: Path) -> Path:
+    """Return the path without empty segments, with equal neighbours merged."""
+    path = path.at(np.flatnonzero(path.end > path.start))
+    differs = np.ones(len(path), bool)
+    differs[1:] = False
+    for column in (path.row, path.track, path.kind):
+        differs[1:] |= column[1:] != column[:-1]
+    first = np.flatnonzero(differs)
+    last = np.append(first[1:], len(path))[: len(first)] - 1
+    return replace(path.at(first), end=path.end[last])
 
 
-def _described(trace: Trace, columns: dict[str, Ints], kind: Texts) -> pd.DataFrame:
-    row, track = columns["row"], columns["track"]
-    names, labels = (
-        pd.Series([*texts, ""]).array for texts in (trace.index.names, trace.tracks["label"])
+def _described(trace: Trace, path: Path) -> pd.DataFrame:
+    row = path.row
+    names, labels, kinds = (
+        pd.Series([*texts, ""]).array for texts in (trace.index.names, trace.tracks["label"], KINDS)
     )
     code = np.append(trace.index.name, NONE)
     table = pd.DataFrame(
         {
-            "start_ns": columns["start"],
-            "end_ns": columns["end"],
-            "dur_ns": columns["end"] - columns["start"],
-            "kind": kind,
-            "row": row.astype(np.int32),
+            "start_ns": path.start,
+            "end_ns": path.end,
+            "dur_ns": path.dur,
+            "kind": kinds[path.kind],
+            "row": row,
             "name": names[code[row]],
-            "track": track.astype(np.int32),
-            "thread": labels[track],
+            "track": path.track,
+            "thread": labels[path.track],
         }
     )
     owners = {
-        "op": _op_of(trace),
+        "op": op_around(trace),
         "module": region_behind(trace, "module"),
         "line": line_of(trace),
     }
@@ -209,7 +222,7 @@ def _described(trace: Trace, columns: dict[str, Ints], kind: Texts) -> pd.DataFr
     return table[list(COLUMNS)]
 
 
-def _op_of(trace: Trace) -> npt.NDArray[np.int32]:
+def op_around(trace: Trace) -> npt.NDArray[np.int32]:
     """Return per slice the innermost op that it is, runs in or was launched by; -1 for none."""
     around = trace.index.op_around.copy()
     gpu = trace.index.gpu
@@ -268,10 +281,9 @@ def path_times(record: Record) -> Ints:
 
     The rest of its time is hidden behind other work: shortening that makes no run shorter.
     """
-    path = critical_path(record)
-    if len(path):
-        path = path[(path["row"] >= 0) & ~are_delays(record.trace, path)]
-    return group_sums(path["row"].to_numpy(np.intp), path["dur_ns"], len(record.trace))
+    path = whole_path(record)
+    spent = (path.row >= 0) & ~are_delays(record.trace, path)
+    return group_sums(path.row[spent], path.dur[spent], len(record.trace))
 
 
 def cpu_path_ns(record: Record, rows: npt.NDArray[np.integer]) -> int:

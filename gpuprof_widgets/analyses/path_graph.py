@@ -25,7 +25,9 @@ from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
 Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
+Kinds = npt.NDArray[np.int8]
 
 PYTHON, RUNTIME, SYNCHRONISATION = "python", "runtime", "synchronisation"
 LAUNCH_DELAY, KERNEL_DELAY, UNKNOWN = "launch delay", "kernel-to-kernel delay", "unknown"
@@ -48,19 +50,19 @@ BY_NOTHING, BY_EVENT, BY_STREAM, BY_LAUNCH = -1, 0, 1, 2
 class PathGraph:
     """Threads, GPU slices, and the dependencies between them.
 
-    Per segment: ``segment_kind``, ``waiting`` (its thread waited for others). ``releases``: as in
-    `path_waits.releases`, with ``boundary`` (segment that begins then) and ``source`` (segment of
-    the other thread that begins then, -1). Per GPU slice: ``boundary`` (segment that begins with
-    its launch, -1), ``bound_by``, ``bound_to`` (the slice that it waited for), ``inferred`` (by
-    `stream_waits`, no event tells); ``events``: pairs of slices. ``launch_ns``, ``follow_ns``: the
-    usual delay between a launch and its slice on an idle stream, and between a slice and the one
-    queued behind it. ``between``: what the thread of the run did between its ops, "python" or
-    "unknown".
+    Per segment: ``segment_kind`` (its place in `KINDS`), ``waiting`` (its thread waited for
+    others). ``releases``: as in `path_waits.releases`, with ``boundary`` (segment that begins then)
+    and ``source`` (segment of the other thread that begins then, -1). Per GPU slice: ``boundary``
+    (segment that begins with its launch, -1), ``bound_by``, ``bound_to`` (the slice that it waited
+    for), ``inferred`` (by `stream_waits`, no event tells); ``events``: pairs of slices.
+    ``launch_ns``, ``follow_ns``: the usual delay between a launch and its slice on an idle stream,
+    and between a slice and the one queued behind it. ``between``: what the thread of the run did
+    between its ops, "python" or "unknown".
     """
 
     threads: Threads
     work: GpuWork
-    segment_kind: npt.NDArray[np.object_]
+    segment_kind: Kinds
     waiting: Mask
     releases: pd.DataFrame
     boundary: Ints
@@ -90,7 +92,7 @@ def path_graph(record: Record, t0: int, t1: int) -> PathGraph:
     table = table.assign(boundary=starts, source=np.where(other >= 0, source, NONE))
     delays = _Delays(work, event_waits(trace, work), t0)
     waiting = _waiting(threads, table, boundary)
-    kinds = _before_waiting(segment_kinds(trace, threads, between), threads, waiting)
+    kinds = _before_waiting(segment_kinds(trace, threads, between, KINDS), threads, waiting)
     return PathGraph(
         threads, work, kinds, waiting, table, boundary,
         delays.events, *delays.binding(), delays.inferred,
@@ -127,14 +129,12 @@ def _waiting(threads: Threads, table: pd.DataFrame, boundary: Ints) -> Mask:
     return np.asarray((np.cumsum(change[:-1]) > 0) | _after_last_slice(threads, handovers), bool)
 
 
-def _before_waiting(
-    kinds: npt.NDArray[np.object_], threads: Threads, waiting: Mask
-) -> npt.NDArray[np.object_]:
+def _before_waiting(kinds: Kinds, threads: Threads, waiting: Mask) -> Kinds:
     """Count the time before a call waits as runtime, because it stages a copy."""
     row = threads.row
     then = np.flatnonzero(waiting[1:] & ~waiting[:-1] & (row[1:] == row[:-1]))
     kinds = kinds.copy()
-    kinds[then[kinds[then] == SYNCHRONISATION]] = RUNTIME
+    kinds[then[kinds[then] == KINDS.index(SYNCHRONISATION)]] = KINDS.index(RUNTIME)
     return kinds
 
 
@@ -209,33 +209,69 @@ def _median(delays: Ints) -> int:
     return int(np.median(delays)) if len(delays) else 0
 
 
-@dataclass
-class Pieces:
-    """The stretches of the path, collected from the end to the beginning."""
+@dataclass(frozen=True)
+class Path:
+    """The segments of a critical path in order of time, as arrays.
 
-    start: list[Ints]
-    end: list[Ints]
-    row: list[Ints]
-    track: list[Ints]
-    kind: list[npt.NDArray[np.object_]]
+    ``start``, ``end`` (ns); ``row``: the innermost slice, of a delay the one that was late, -1 for
+    none; ``track``; ``kind``: its place in `KINDS`.
+    """
+
+    start: Ints
+    end: Ints
+    row: Rows
+    track: Rows
+    kind: Kinds
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def dur(self) -> Ints:
+        """Duration of each segment, ns."""
+        return self.end - self.start
+
+    def at(self, places: npt.NDArray[np.intp]) -> Path:
+        """Return the segments at these places."""
+        return Path(
+            self.start[places],
+            self.end[places],
+            self.row[places],
+            self.track[places],
+            self.kind[places],
+        )
+
+    def is_of(self, *kinds: str) -> Mask:
+        """Return which segments have one of these kinds."""
+        return np.array([kind in kinds for kind in KINDS])[self.kind]
+
+
+class _Pieces:
+    """The stretches of the path, collected from the end to the beginning.
+
+    Each is a range of segments of a thread, or a single stretch, whose number counts from the last
+    segment on.
+    """
+
+    def __init__(self, graph: PathGraph, track_of: Rows) -> None:
+        self.graph, self.track_of = graph, track_of
+        self.ranges: list[tuple[int, int]] = []
+        self.singles: list[tuple[int, int, int, int, int]] = []
 
     def add(self, start: int, end: int, row: int, track: int, kind: str) -> None:
         """Add one stretch, unless it is empty."""
         if end > start:
-            numbers = (start, end, row, track)
-            for column, value in zip(
-                (self.start, self.end, self.row, self.track), numbers, strict=True
-            ):
-                column.append(np.array([value], np.int64))
-            self.kind.append(np.array([kind], object))
+            number = len(self.graph.segment_kind) + len(self.singles)
+            self.ranges.append((number, number + 1))
+            self.singles.append((start, end, row, track, KINDS.index(kind)))
 
     def add_delay(self, start: int, end: int, row: int, track: int, kind: str) -> None:
         """Add the delay before a GPU slice; a very long one has an unknown cause."""
         self.add(start, end, row, track, kind if end - start < LONGEST_DELAY_NS else UNKNOWN)
 
-    def add_idle(self, start: int, gpu: int, graph: PathGraph, track_of: Ints, kind: str) -> None:
+    def add_idle(self, start: int, gpu: int, kind: str) -> None:
         """Add the delay on its own stream, less the slices that ran there in the meantime."""
-        work, end = graph.work, int(graph.work.start[gpu])
+        work, track_of, end = self.graph.work, self.track_of, int(self.graph.work.start[gpu])
         overlapping = int(work.running[gpu])
         while overlapping >= 0 and end > start:
             since, row = max(int(work.start[overlapping]), start), int(work.row[overlapping])
@@ -244,17 +280,27 @@ class Pieces:
         row = int(work.row[gpu])
         self.add_delay(start, end, row, int(track_of[row]), kind)
 
-    def add_segments(self, graph: PathGraph, low: int, high: int) -> None:
+    def add_segments(self, low: int, high: int) -> None:
         """Add the segments of a thread from ``low`` until before ``high``."""
-        threads, part = graph.threads, slice(low, high)
-        self.start.append(threads.start[part][::-1])
-        self.end.append(threads.end[part][::-1])
-        self.row.append(threads.row[part][::-1])
-        self.track.append(threads.track[threads.thread[part]][::-1])
-        self.kind.append(graph.segment_kind[part][::-1])
+        self.ranges.append((low, high))
+
+    def path(self) -> Path:
+        """Return the stretches in order of time."""
+        threads = self.graph.threads
+        low, high = np.array(self.ranges, np.intp).reshape(-1, 2)[::-1].T
+        length = high - low
+        number = np.repeat(high - np.cumsum(length), length) + np.arange(length.sum())
+        start, end, row, track, kind = np.array(self.singles, np.int64).reshape(-1, 5).T
+        return Path(
+            np.append(threads.start, start)[number],
+            np.append(threads.end, end)[number],
+            np.append(threads.row, row)[number].astype(np.int32),
+            np.append(threads.track[threads.thread], track)[number].astype(np.int32),
+            np.append(self.graph.segment_kind, kind.astype(np.int8))[number],
+        )
 
 
-def followed(trace: Trace, graph: PathGraph) -> Pieces:
+def followed(trace: Trace, graph: PathGraph) -> Path:
     """Follow the path from the end to the beginning; see `critical_path` for the rules."""
     threads, work = graph.threads, graph.work
     track_of = trace.slices["track"].to_numpy()
@@ -262,7 +308,7 @@ def followed(trace: Trace, graph: PathGraph) -> Pieces:
     by_boundary = np.argsort(released, kind="stable")
     ordered = released[by_boundary]
     gpu, source = (graph.releases[name].to_numpy() for name in ("gpu", "source"))
-    first, pieces = threads.first(), Pieces([], [], [], [], [])
+    first, pieces = threads.first(), _Pieces(graph, track_of)
     at_gpu, at = _last(graph, pieces)
     until = threads.t1  # a slice that overlaps the one that follows it is left at its start
     while at >= 0:
@@ -276,7 +322,7 @@ def followed(trace: Trace, graph: PathGraph) -> Pieces:
                 unclear = by == BY_STREAM and work.launched[at] == NEVER
                 delay = STREAM_WAIT if graph.inferred[at] else KERNEL_DELAY
                 delay = UNKNOWN if unclear else delay
-                pieces.add_idle(int(work.end[to]), at, graph, track_of, delay)
+                pieces.add_idle(int(work.end[to]), at, delay)
                 at = to
             elif by == BY_LAUNCH:
                 at_gpu, at = False, int(graph.boundary[at])
@@ -291,18 +337,18 @@ def followed(trace: Trace, graph: PathGraph) -> Pieces:
         place = int(np.searchsorted(ordered, at, side="right")) - 1
         begin = int(first[thread])
         if place >= 0 and ordered[place] >= begin:
-            pieces.add_segments(graph, int(ordered[place]), at)
+            pieces.add_segments(int(ordered[place]), at)
             release = int(by_boundary[place])
             at_gpu = bool(gpu[release] >= 0)
             at = int(gpu[release] if at_gpu else source[release])
             until = threads.t1
         else:
-            pieces.add_segments(graph, begin, at)
+            pieces.add_segments(begin, at)
             at = NONE
-    return pieces
+    return pieces.path()
 
 
-def _last(graph: PathGraph, pieces: Pieces) -> tuple[bool, int]:
+def _last(graph: PathGraph, pieces: _Pieces) -> tuple[bool, int]:
     """Return what ended last, a GPU slice (True) or a boundary of a thread; the rest is unknown."""
     threads, work = graph.threads, graph.work
     last, gpu = NEVER, NONE

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -185,8 +187,10 @@ def _only_python(trace: Trace, threads: Threads) -> npt.NDArray[np.bool_]:
     return np.append(python & ~are_named_regions(trace), True)[threads.row]
 
 
-def segment_kinds(trace: Trace, threads: Threads, between: str) -> npt.NDArray[np.object_]:
-    """Return the kind of each segment by its innermost slice: a word of `path_graph.KINDS`.
+def segment_kinds(
+    trace: Trace, threads: Threads, between: str, kinds: Sequence[str]
+) -> npt.NDArray[np.int8]:
+    """Return the kind of each segment by its innermost slice: its place in ``kinds``.
 
     ``between``: the kind of segments that are neither op nor call.
     """
@@ -204,5 +208,5 @@ def segment_kinds(trace: Trace, threads: Threads, between: str) -> npt.NDArray[n
         (row >= 0) | backward[threads.thread],  # between its ops: autograd's engine
     ]
     words = ["data loading", "synchronisation", "runtime", between, "cpu op", "unknown"]
-    chosen = np.select(conditions, range(len(conditions)), NONE)
-    return np.asarray(np.array(words, object)[chosen])
+    codes = np.array([kinds.index(word) for word in words], np.int8)
+    return np.asarray(codes[np.select(conditions, range(len(conditions)), NONE)])

@@ -21,7 +21,10 @@ from gpuprof_widgets.analyses.critical_path import (
     are_delays,
     critical_path,
     graph_of,
+    op_around,
+    path_between,
     path_range,
+    whole_path,
 )
 from gpuprof_widgets.analyses.host_states import Threads
 from gpuprof_widgets.analyses.path_graph import (
@@ -29,6 +32,7 @@ from gpuprof_widgets.analyses.path_graph import (
     BY_LAUNCH,
     BY_NOTHING,
     BY_STREAM,
+    Path,
     PathGraph,
 )
 from gpuprof_widgets.analyses.path_streams import NEVER
@@ -88,9 +92,9 @@ def what_if(
     t0, t1 = path_range(record, step, region)
     if not _Named(record.trace, [name]).is_any.all():
         raise OptionError(_unknown(record.trace, name))
-    path = critical_path(record, region=(t0, t1))
+    path = path_between(record, t0, t1)
     if not len(path) and t1 > t0:
-        return lacking(COLUMNS, why_empty(path))
+        return lacking(COLUMNS, why_empty(critical_path(record, region=(t0, t1))))
     return _table(record, path, (t0, t1), [name], scale)
 
 
@@ -101,7 +105,7 @@ def saved_without_ns(record: Record, rows: npt.NDArray[np.intp]) -> int | None:
     what most GPU work had waited, which would begin no earlier in the replay.
     """
     trace = record.trace
-    if not len(critical_path(record)):
+    if not len(whole_path(record)):
         return None
     graph = graph_of(record, trace.start_ns, trace.end_ns)
     if 2 * int((graph.bound_by == BY_NOTHING).sum()) > len(graph.work):
@@ -132,9 +136,9 @@ def _ranked_for_run(record: Record) -> pd.DataFrame:
 
 
 def _ranked(record: Record, t0: int, t1: int) -> pd.DataFrame:
-    path = critical_path(record, region=(t0, t1))
+    path = path_between(record, t0, t1)
     if not len(path):
-        return lacking(COLUMNS, why_empty(path))
+        return lacking(COLUMNS, why_empty(critical_path(record, region=(t0, t1))))
     names = _candidates(record.trace, path)
     if not names:
         return lacking(COLUMNS, "no op and no kernel is on the critical path")
@@ -144,15 +148,15 @@ def _ranked(record: Record, t0: int, t1: int) -> pd.DataFrame:
     )
 
 
-def _candidates(trace: Trace, path: pd.DataFrame) -> list[str]:
+def _candidates(trace: Trace, path: Path) -> list[str]:
     """Return the names with most time on the path: innermost ops, outermost ops, GPU work."""
-    op, row = path["op"].to_numpy(), path["row"].to_numpy()
+    row, op = path.row, np.append(op_around(trace), NONE)[path.row]
     around = np.append(trace.index.outermost_op, NONE)
-    gpu = np.append(trace.index.is_gpu, False)[row] & path["kind"].isin(ON_GPU)
+    gpu = np.append(trace.index.is_gpu, False)[row] & path.is_of(*ON_GPU)
     chosen: list[str] = []
     for rows in (op, around[op], np.where(gpu, row, NONE)):
         name = np.append(trace.index.name, NONE)[rows]
-        time = group_sums(name, path["dur_ns"], len(trace.index.names) + 1)
+        time = group_sums(name, path.dur, len(trace.index.names) + 1)
         by_name = pd.Series(time[:-1], trace.index.names, dtype=np.int64).drop("", errors="ignore")
         chosen += by_name[by_name > 0].sort_index().nlargest(CANDIDATES).index.tolist()
     return list(dict.fromkeys(chosen))
@@ -211,7 +215,7 @@ def _changes(trace: Trace, named: _Named, scale: float) -> Changes:
 
 
 def _table(
-    record: Record, path: pd.DataFrame, span: tuple[int, int], names: Sequence[str], scale: float
+    record: Record, path: Path, span: tuple[int, int], names: Sequence[str], scale: float
 ) -> pd.DataFrame:
     trace, graph, span_ns = record.trace, graph_of(record, *span), span[1] - span[0]
     named = _Named(trace, names)
@@ -221,9 +225,8 @@ def _table(
     self_ns = ~graph.waiting * (threads.end - threads.start)
     time = group_sums(changes.part[threads.row], self_ns, parts)
     time += group_sums(changes.part[work.row], work.end - work.start, parts)
-    spent = ~are_delays(trace, path).to_numpy(bool)
-    rows, dur = (path[name].to_numpy(np.int64) for name in ("row", "dur_ns"))
-    on_path = group_sums(changes.part[rows], dur * spent, parts)
+    spent = ~are_delays(trace, path)
+    on_path = group_sums(changes.part[path.row], path.dur * spent, parts)
     new = replayed(graph, changes)
     counted = named.of[(named.of >= 0) & (trace.index.column("count") > 0)]
     return pd.DataFrame(

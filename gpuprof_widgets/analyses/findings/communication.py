@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gpuprof_widgets.analyses.breakdown import EXPOSED, HOST, breakdown, breakdown_segments
 from gpuprof_widgets.analyses.collectives import collective_calls
 from gpuprof_widgets.analyses.columns import format_ns, format_share
-from gpuprof_widgets.analyses.critical_path import cpu_path_ns, critical_path
+from gpuprof_widgets.analyses.critical_path import cpu_path_ns, whole_path
 from gpuprof_widgets.analyses.findings.critical_path import CPU, bound_of
 from gpuprof_widgets.analyses.findings.finding import (
     EVIDENCE,
@@ -96,7 +96,7 @@ def saved_without_communication(record: Record) -> int | None:
 
     None for other runs: the critical path knows nothing of full launch queues.
     """
-    bound, _ = bound_of(critical_path(record))
+    bound, _ = bound_of(whole_path(record))
     rows, kind = gpu_kinds(record.trace)
     return saved_without_ns(record, rows[kind == COMMUNICATION]) if bound == CPU else None
 

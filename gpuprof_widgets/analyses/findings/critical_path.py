@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.cold_start import cold_spans
-from gpuprof_widgets.analyses.columns import format_ns, format_share
-from gpuprof_widgets.analyses.critical_path import critical_path
+from gpuprof_widgets.analyses.columns import format_ns, format_share, group_sums
+from gpuprof_widgets.analyses.critical_path import op_around, whole_path
 from gpuprof_widgets.analyses.findings.finding import (
     Finding,
     code,
@@ -27,7 +27,15 @@ from gpuprof_widgets.analyses.findings.stalls import REMEDY as STALLED
 from gpuprof_widgets.analyses.findings.stalls import TIMES_USUAL, stalled_ops
 from gpuprof_widgets.analyses.findings.uneven_calls import about_one_call
 from gpuprof_widgets.analyses.owners import is_mostly_replayed
-from gpuprof_widgets.analyses.path_graph import KERNEL_DELAY, LAUNCH_DELAY, STREAM_WAIT
+from gpuprof_widgets.analyses.path_graph import (
+    KERNEL_DELAY,
+    KINDS,
+    LAUNCH_DELAY,
+    PYTHON,
+    RUNTIME,
+    STREAM_WAIT,
+    Path,
+)
 from gpuprof_widgets.analyses.what_if import what_ifs
 from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.model import Record, Trace
@@ -36,7 +44,7 @@ from gpuprof_widgets.trace.schema import NONE
 
 CPU, GPU = "the CPU", "the GPU"
 BOUNDS = {
-    CPU: ("python", "cpu op", "runtime"),
+    CPU: (PYTHON, "cpu op", RUNTIME),
     GPU: ("compute",),
     "communication": ("communication",),
     "copies": ("copy", "memset"),
@@ -103,7 +111,7 @@ def critical_path_bound(
     """
     if not len(record.trace.index.gpu):
         return []
-    path, table = critical_path(record), what_ifs(record)
+    path, table = whole_path(record), what_ifs(record)
     bound, share = bound_of(path)
     op = _worth_most(record, table) if bound else None
     if op is None or op["saved_share"] < critical_path_share:
@@ -129,7 +137,7 @@ def critical_path_bound(
         remedy = f"{_cpu_remedy(record, path, in_stalls)} {kernels_sentence}"
     else:
         remedies = _remedies(record.trace)[bound]
-        if OF_16_BITS.search(kernels_sentence) or _is_in_16_bits(path):
+        if OF_16_BITS.search(kernels_sentence) or _is_in_16_bits(record.trace, path):
             remedies = remedies.replace(IN_16_BITS, "")
         sentences = (kernels_sentence, remedies, _cpu_part(path, critical_path_share))
         remedy = " ".join(filter(None, sentences))
@@ -149,32 +157,33 @@ def _in_stalls(record: Record, calls: npt.NDArray[np.intp]) -> str:
     )
 
 
-def _calls_on_path(trace: Trace, path: pd.DataFrame, name: str) -> npt.NDArray[np.intp]:
+def _calls_on_path(trace: Trace, path: Path, name: str) -> npt.NDArray[np.intp]:
     """Return the calls of this op that the path goes through."""
     calls = trace.index.named(frozenset({name})) & trace.index.in_category("cpu_op")
-    call = np.append(links.itself_or_ancestor(trace.index.parent, calls), NONE)[path["op"]]
+    call = np.append(links.itself_or_ancestor(trace.index.parent, calls), NONE)
+    call = call[np.append(op_around(trace), NONE)[path.row]]
     rows = np.unique(call[call >= 0]).astype(np.intp)
     if not len(rows):  # what is on the path is a kernel of that name, whose launch is missing
         rows = np.flatnonzero(calls)
     return rows
 
 
-def _cpu_remedy(record: Record, path: pd.DataFrame, in_stalls: str) -> str:
+def _cpu_remedy(record: Record, path: Path, in_stalls: str) -> str:
     """Return the remedy for the CPU's part: a long call, first calls, stalls, Python or ops."""
     trace = record.trace
-    on_cpu = path[path["kind"].isin(BOUNDS[CPU])]
-    time = on_cpu["dur_ns"]
-    longest = on_cpu.nlargest(1, "dur_ns").iloc[0]
-    if longest["kind"] == "runtime" and longest["dur_ns"] > MOST * time.sum():
-        name, length = code(str(longest["name"])), format_ns(longest["dur_ns"])
-        advice = about_one_call(trace, int(longest["row"]))
-        return ONE_CALL.format(name=name, time=length, advice=advice)
-    segments = (on_cpu["start_ns"].to_numpy(np.int64), on_cpu["end_ns"].to_numpy(np.int64))
-    if intervals.overlap(segments, cold_spans(record)).sum() > MOST * time.sum():
+    on_cpu = path.is_of(*BOUNDS[CPU])
+    time = np.where(on_cpu, path.dur, 0)
+    most, longest = MOST * time.sum(), int(time.argmax())
+    if path.is_of(RUNTIME)[longest] and time[longest] > most:
+        row, length = int(path.row[longest]), format_ns(time[longest])
+        name = code(str(trace.slices["name"].iloc[row]))
+        return ONE_CALL.format(name=name, time=length, advice=about_one_call(trace, row))
+    segments = (path.start[on_cpu], path.end[on_cpu])
+    if intervals.overlap(segments, cold_spans(record)).sum() > most:
         return FIRST_CALLS.format(launches=first_launches(record), warm_up=WARM_UP)
     if in_stalls:
         return STALLED
-    if time[on_cpu["kind"] == "python"].sum() > MOST * time.sum():
+    if time[path.is_of(PYTHON)].sum() > most:
         return PYTHON_BETWEEN
     return _remedies(trace)[CPU]
 
@@ -196,17 +205,17 @@ def _kernels_sentence(table: pd.DataFrame, least_share: float) -> str:
     return f"Of the kernels and copies {name} would save most if it cost nothing: {share} ({time})."
 
 
-def _is_in_16_bits(path: pd.DataFrame) -> bool:
+def _is_in_16_bits(trace: Trace, path: Path) -> bool:
     """Whether half of the path's time on the GPU is that of kernels of 16 bits or fewer."""
-    on_gpu = path[path["kind"].isin(BOUNDS[GPU])]
-    is_narrow = on_gpu["name"].str.contains(OF_16_BITS)
-    return bool(2 * on_gpu.loc[is_narrow, "dur_ns"].sum() >= on_gpu["dur_ns"].sum())
+    time = np.where(path.is_of(*BOUNDS[GPU]), path.dur, 0)
+    is_narrow = np.array([*(bool(OF_16_BITS.search(name)) for name in trace.index.names), False])
+    narrow = is_narrow[np.append(trace.index.name, NONE)[path.row]]
+    return bool(2 * time[narrow].sum() >= time.sum())
 
 
-def _cpu_part(path: pd.DataFrame, least_share: float) -> str:
+def _cpu_part(path: Path, least_share: float) -> str:
     """Say how much of a path that is mostly the GPU's is the CPU's; "" where that is little."""
-    on_cpu = path["kind"].isin(BOUNDS[CPU])
-    share = int(path.loc[on_cpu, "dur_ns"].sum()) / max(int(path["dur_ns"].sum()), 1)
+    share = int(path.dur[path.is_of(*BOUNDS[CPU])].sum()) / max(int(path.dur.sum()), 1)
     if share < least_share:
         return ""
     return (
@@ -215,14 +224,13 @@ def _cpu_part(path: pd.DataFrame, least_share: float) -> str:
     )
 
 
-def bound_of(path: pd.DataFrame) -> tuple[str, float]:
+def bound_of(path: Path) -> tuple[str, float]:
     """Return what takes most of the path, and its share; "" where that is none of `BOUNDS`."""
-    by_kind = path.groupby("kind")["dur_ns"].sum()
-    total = max(int(by_kind.sum()), 1)
-    groups = {name: int(by_kind.reindex(kinds).sum()) for name, kinds in BOUNDS.items()}
+    time = dict(zip(KINDS, group_sums(path.kind, path.dur, len(KINDS)).tolist(), strict=True))
+    total = max(sum(time.values()), 1)
+    groups = {name: sum(time.pop(kind) for kind in kinds) for name, kinds in BOUNDS.items()}
     name = max(groups, key=lambda group: groups[group])
-    others = by_kind.drop([kind for kinds in BOUNDS.values() for kind in kinds], errors="ignore")
-    known = groups[name] > others.max() if len(others) else groups[name] > 0
+    known = groups[name] > max(time.values())
     return (name, groups[name] / total) if known else ("", 0.0)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from gpuprof_widgets.analyses.critical_path import critical_path
+from gpuprof_widgets.analyses.critical_path import whole_path
 from gpuprof_widgets.analyses.findings.critical_path import CPU, bound_of
 from gpuprof_widgets.analyses.findings.finding import Finding, gpu_name
 from gpuprof_widgets.analyses.findings.idle_cause import HOST, began_with_waits, idle_cause
@@ -36,7 +36,7 @@ def with_parts(record: Record, findings: Iterable[Finding]) -> list[Finding]:
         return listed
     gpu = gpu.replace("The", "the")
     because = f" It is part of why {gpu} is idle: the CPU launches too slowly. Such parts overlap."
-    on_cpu = bound_of(critical_path(record))[0] == CPU
+    on_cpu = bound_of(whole_path(record))[0] == CPU
     rules = (*PARTS, "critical_path") if on_cpu else PARTS
     parts: list[Finding] = []
     others: list[Finding] = []
