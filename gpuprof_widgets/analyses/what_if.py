@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -264,9 +264,14 @@ class Changes:
     def __len__(self) -> int:
         return len(self.scaled)
 
-    def durations(self, dur: Ints, row: Ints) -> Ints:
-        """Return per change the durations of stretches of these slices."""
-        return np.asarray(np.where(self.scaled[:, self.part[row]], self.longer(dur), dur))
+    def durations(self, dur: Ints, row: Ints) -> Iterator[Ints]:
+        """Yield per change the durations of stretches of these slices.
+
+        One after another, because the arrays of all changes at once would be the largest of all.
+        """
+        longer, part = self.longer(dur), self.part[row]
+        for scaled in self.scaled:
+            yield np.where(scaled[part], longer, dur)
 
     def longer(self, dur: Ints) -> Ints:
         """Return scaled durations in whole ns, so that a scale of 1 is exact."""
@@ -412,33 +417,41 @@ class _Streams:
         self.stream, self.slot = work.stream[self.order][first], clocks.slot[place][first]
         self.overlaps = overlaps[first]
 
-        dur = changes.durations((work.end - work.start)[self.order], work.row[self.order])
-        passed = np.cumsum(np.where(overlaps, 0, follow_ns + dur), axis=1)
-        rest = dur - passed
-        launched = clocks.spent[:, place] + launch_ns + rest
-        self.least = np.maximum.reduceat(launched, first, axis=1).T.copy()
-        self.passed = passed[:, self.last].T.copy()
-        self.behind = np.where(self.overlaps, (follow_ns + dur)[:, first], 0).T.copy()
+        source, target, delay = _events(graph)
+        follower = work.followers()
+        after, then = (slices[overlaps[self.rank[follower[0]]]] for slices in follower)
+        overlapping = overlaps[self.rank[then]]
+        again = np.flatnonzero(work.previous != work.before)
+        running = work.previous[again]
+        at = self.rank[np.concatenate([target, then[~overlapping], again])]
+        added = np.concatenate([delay, follow_ns[self.rank[then[~overlapping]]]])
+        arrivals = np.zeros((len(changes), len(at)), np.int64)
+        arrivals[:, : len(added)] = added
+        ended = np.empty((len(changes), np.count_nonzero(overlapping)), np.int64)
+
+        self.least, self.passed, self.behind = (
+            np.empty((len(first), len(changes)), np.int64) for _ in range(3)
+        )
+        durations = changes.durations((work.end - work.start)[self.order], work.row[self.order])
+        shifts = changes.durations(work.start[again] - work.start[running], work.row[running])
+        for change, (dur, into) in enumerate(zip(durations, shifts, strict=True)):
+            passed = np.cumsum(np.where(overlaps, 0, follow_ns + dur))
+            rest = dur - passed
+            launched = clocks.spent[change, place] + launch_ns + rest
+            self.least[:, change] = np.maximum.reduceat(launched, first)
+            self.passed[:, change] = passed[self.last]
+            self.behind[:, change] = np.where(self.overlaps, (follow_ns + dur)[first], 0)
+            arrivals[change] += rest[at]
+            arrivals[change, len(added) :] += into - dur[self.rank[running]]
+            ended[change] = -passed[self.rank[then[overlapping]]]
         self.over = np.full((len(work.names), len(changes)), NEVER)
         """Per stream, the end of all that has ended so far in the replay."""
         self.ends = np.zeros_like(self.least)
-
-        source, target, delay = _events(graph)
-        waits = [(source, target, delay + rest[:, self.rank[target]])]
-        source, target = work.followers()
-        among = overlaps[self.rank[source]]
-        source, target = source[among], target[among]
-        overlapping = overlaps[self.rank[target]]
+        sources = np.concatenate([source, after[~overlapping], running])
+        self.arrivals = self._arrivals(self.rank[sources], at, arrivals)
         self.ended = self._arrivals(
-            [(source[overlapping], target[overlapping], -passed[:, self.rank[target[overlapping]]])]
+            self.rank[after[overlapping]], self.rank[then[overlapping]], ended
         )
-        at = self.rank[target[~overlapping]]
-        waits.append((source[~overlapping], target[~overlapping], follow_ns[at] + rest[:, at]))
-        target = np.flatnonzero(work.previous != work.before)
-        source = work.previous[target]
-        into = changes.durations(work.start[target] - work.start[source], work.row[source])
-        into += rest[:, self.rank[target]] - dur[:, self.rank[source]]
-        self.arrivals = self._arrivals([*waits, (source, target, into)])
 
     def _opens(self, graph: PathGraph, slot: Ints, overlaps: Mask) -> Mask:
         """Return which slices begin a group."""
@@ -451,12 +464,12 @@ class _Streams:
         opens[1:] |= closes[:-1] | (stream[1:] != stream[:-1]) | (slot[1:] != slot[:-1])
         return opens
 
-    def _arrivals(self, waits: list[tuple[Ints, Ints, Ints]]) -> Arrivals:
+    def _arrivals(self, source: Ints, target: Ints, delay: Ints) -> Arrivals:
+        """Return what groups wait for, from pairs of ranks and per change the delay of each."""
         arrivals: Arrivals = {}
-        for source, target, added in waits:
-            groups = (self.group[self.rank[places]].tolist() for places in (source, target))
-            for of, to, ns in zip(*groups, added.T, strict=True):
-                arrivals.setdefault(to, []).append((of, ns))
+        groups = (self.group[ranks].tolist() for ranks in (source, target))
+        for of, to, ns in zip(*groups, delay.T, strict=True):
+            arrivals.setdefault(to, []).append((of, ns))
         return arrivals
 
     def go_on(self, group: int, clocks: _Clocks) -> None:
