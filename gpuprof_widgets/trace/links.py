@@ -33,12 +33,30 @@ def nest(ts: Ints, end: Ints, group: Ints) -> tuple[NDArray[np.int32], NDArray[n
     return parent, depths(parent)
 
 
+NEIGHBOURS = 4
+"""Number of places that are looked at one by one, as the last one above is mostly near."""
+
+
 def last_above(values: Ints, before: Ints, bound: Ints) -> NDArray[np.int32]:
     """Return per query the last place before ``before`` whose value is above ``bound``; else -1.
 
-    With the ends of slices (sorted by start) as values, that is the innermost slice still open. The
-    search goes up and down a pyramid of maxima of 2, 4, 8, ... neighbours, so the number of rounds
-    is the number of levels, however deep the slices nest.
+    With the ends of slices (sorted by start) as values, that is the innermost slice still open.
+    """
+    last = before.astype(np.int32) - 1
+    query = np.flatnonzero(last >= 0)
+    for _ in range(NEIGHBOURS):
+        query = query[values[last[query]] <= bound[query]]
+        last[query] -= 1
+        query = query[last[query] >= 0]
+    if len(query):
+        last[query] = _last_above_by_pyramid(values, last[query].astype(np.intp) + 1, bound[query])
+    return last
+
+
+def _last_above_by_pyramid(values: Ints, before: Ints, bound: Ints) -> NDArray[np.int32]:
+    """Search up and down a pyramid of maxima of 2, 4, 8, ... neighbours.
+
+    So the number of rounds is the number of levels, however deep the slices nest.
     """
     pyramid = [values]
     while len(pyramid[-1]) > 1:
