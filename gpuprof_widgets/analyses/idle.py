@@ -24,7 +24,7 @@ from gpuprof_widgets.analyses.gpu_work import (
     rows_on,
 )
 from gpuprof_widgets.analyses.owners import line_of, module_frame_around, region_behind
-from gpuprof_widgets.analyses.reasons import lacking, says_if_empty
+from gpuprof_widgets.analyses.reasons import LACKS, lacking, says_if_empty
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising, is_taking
 from gpuprof_widgets.exceptions import OptionError
@@ -100,11 +100,17 @@ def idle(
     """
     if by not in BY:
         raise OptionError(f"idle time is by one of {', '.join(BY)}, not by {by!r}")
-    return _of_devices(record) if by == "device" else _of_streams(record.trace, back_to_back_ns)
+    trace = record.trace
+    gaps = device_gaps(record) if by == "device" else _of_streams(trace, back_to_back_ns)
+    if LACKS in gaps.attrs:
+        return gaps
+    names = {column: trace.index.texts_of(gaps[row].to_numpy()) for column, row in NAMES_OF.items()}
+    return gaps.assign(**names)[list(COLUMNS)]
 
 
 @remembered
-def _of_devices(record: Record) -> pd.DataFrame:
+def device_gaps(record: Record) -> pd.DataFrame:
+    """Return the gaps of each GPU as `idle` does, but with rows in place of all names."""
     trace, tables = record.trace, []
     for device in devices(trace):
         rows = rows_on(trace, device)
@@ -112,7 +118,7 @@ def _of_devices(record: Record) -> pd.DataFrame:
         if not len(rows):  # a window within a gap
             table["cause"] = np.full(len(table), "unknown", object)
         tables.append(table)
-    return _longest_first(trace, tables)
+    return _longest_first(tables)
 
 
 def _of_streams(trace: Trace, back_to_back_ns: int) -> pd.DataFrame:
@@ -126,7 +132,7 @@ def _of_streams(trace: Trace, back_to_back_ns: int) -> pd.DataFrame:
         table = _described(trace, gaps).assign(device=device, stream=streams)
         last = _last_elsewhere(table, end[rows], stream)
         tables.append(table.assign(cause=_on_stream(table, last, back_to_back_ns)))
-    return _longest_first(trace, tables)
+    return _longest_first(tables)
 
 
 def _last_elsewhere(table: pd.DataFrame, end: Ints, stream: Ints) -> Ints:
@@ -144,16 +150,11 @@ def _last_elsewhere(table: pd.DataFrame, end: Ints, stream: Ints) -> Ints:
     return np.where(last >= 0, ends[last], np.iinfo(np.int64).min)
 
 
-def _longest_first(trace: Trace, tables: list[pd.DataFrame]) -> pd.DataFrame:
-    """Return the gaps of all tables, the longest first, with the names of the rows in them."""
+def _longest_first(tables: list[pd.DataFrame]) -> pd.DataFrame:
     if not tables:
         return lacking(COLUMNS, NO_GPU)
     table = pd.concat(tables, ignore_index=True)
-    table = table.sort_values("dur_ns", ascending=False, kind="stable", ignore_index=True)
-    names = {
-        column: trace.index.names_of(table[row].to_numpy()) for column, row in NAMES_OF.items()
-    }
-    return table.assign(**names)[list(COLUMNS)]
+    return table.sort_values("dur_ns", ascending=False, kind="stable", ignore_index=True)
 
 
 def stream_of(trace: Trace, rows: npt.NDArray[np.intp]) -> Ints:

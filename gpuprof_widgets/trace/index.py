@@ -142,7 +142,11 @@ class Index:
 
     def texts_of(self, rows: npt.NDArray[np.integer[Any]]) -> pd.Index:
         """Return the names of these slices as an Index for a table, which is faster to build."""
-        return pd.Index([*self.names, ""]).take(np.append(self.name, NONE)[rows])
+        return self._texts.take(np.append(self.name, NONE)[rows])
+
+    @cached_property
+    def _texts(self) -> pd.Index:
+        return pd.Index([*self.names, ""])
 
     def named(self, names: frozenset[str]) -> Mask:
         """Which slices have one of these names."""

@@ -48,7 +48,7 @@ from gpuprof_widgets.analyses.host_states import (
     RUNTIME,
     SYNCHRONISING,
 )
-from gpuprof_widgets.analyses.idle import idle, python_meanwhile
+from gpuprof_widgets.analyses.idle import device_gaps, python_meanwhile
 from gpuprof_widgets.analyses.owners import is_mostly_replayed
 from gpuprof_widgets.analyses.waits import DATALOADER
 from gpuprof_widgets.trace import intervals
@@ -144,7 +144,7 @@ def device_idle(record: Record, *, device_idle_share: float = DEVICE_IDLE_SHARE)
 
     ``device_idle_share``: GPU idle time; below it the longest gap is not mentioned.
     """
-    gaps = idle(record)
+    gaps = device_gaps(record)
     rows = device_busy(record)
     if not rows["slices"].any():  # `cpu_ops` says that no GPU work ran in this range
         return []
@@ -206,11 +206,12 @@ def _gap_of_cause(gaps: pd.DataFrame, segments: Intervals) -> tuple[pd.Series, s
 
 
 def _where(record: Record, gap: Any) -> str:
-    return f"{_place(gap)}{_cpu_meanwhile(record, gap)}"
+    return f"{_place(record, gap)}{_cpu_meanwhile(record, gap)}"
 
 
-def _place(gap: Any) -> str:
-    before, after = (kernel_code(gap[f"{side}_name"]) for side in ("before", "after"))
+def _place(record: Record, gap: Any) -> str:
+    sides = record.trace.index.names_of(np.array([gap["before"], gap["after"]]))
+    before, after = map(kernel_code, sides)
     if gap["before"] < 0:
         return f"before its first work, {after}"
     if gap["after"] < 0:
@@ -221,14 +222,13 @@ def _place(gap: Any) -> str:
 def _cpu_meanwhile(record: Record, gap: Any) -> str:
     """Say what the launching thread did during the gap; its Python frame where it was in no op."""
     mostly = "mostly " if gap["cpu_share"] < 0.9 else ""
-    if gap["cause"] == "dataloader" or DATALOADER.fullmatch(gap["cpu_name"]):
+    (name,) = record.trace.index.names_of(np.array([gap["cpu"]]))
+    if gap["cause"] == "dataloader" or DATALOADER.fullmatch(name):
         return f", while the CPU {mostly}waited for the DataLoader"
     slices = record.trace.slices
     annotated = gap["cpu"] >= 0 and slices["category"].iloc[gap["cpu"]] == "user_annotation"
-    if gap["cpu_name"] and not annotated:
-        ran = code(gap["cpu_name"])
-        if gap["cpu_name"].isdigit():  # a line whose source is redacted
-            ran = f"line {gap['cpu_name']}"
+    if name and not annotated:
+        ran = f"line {name}" if name.isdigit() else code(name)  # a line whose source is redacted
         return f", while the CPU {mostly}ran {ran}"
     frame = python_meanwhile(
         record.trace, int(gap["thread"]), int(gap["start_ns"]), int(gap["end_ns"])
@@ -237,7 +237,7 @@ def _cpu_meanwhile(record: Record, gap: Any) -> str:
         return f", while the CPU ran Python, mostly in {code(function_name(frame))}"
     if not record.trace.index.is_op.any():
         return ""
-    inside = f", inside {code(gap['cpu_name'])}" if annotated else ""
+    inside = f", inside {code(name)}" if annotated else ""
     return f", while the CPU was {mostly}in no PyTorch op{inside}"
 
 

@@ -19,7 +19,7 @@ from gpuprof_widgets.analyses.cold_start import cold_spans, paid_once, recording
 from gpuprof_widgets.analyses.findings.finding import LATENCY_NS
 from gpuprof_widgets.analyses.gpu_work import device_busy
 from gpuprof_widgets.analyses.host_states import CPU_OPS, LAUNCHING, OTHER, PYTHON, RUNTIME
-from gpuprof_widgets.analyses.idle import idle
+from gpuprof_widgets.analyses.idle import device_gaps
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Record, Trace
@@ -83,7 +83,7 @@ def idle_cause(record: Record, device: int) -> IdleCause:
 
 def _on_the_way(record: Record, device: int) -> Intervals:
     """Return the usual latency of launches that were made in a gap."""
-    gaps = idle(record)[["device", "start_ns", "launch_ns"]]
+    gaps = device_gaps(record)[["device", "start_ns", "launch_ns"]]
     gaps = gaps[gaps["device"] == device].sort_values("start_ns")
     start, end = segments_of(record, device, QUEUED)
     at = np.searchsorted(gaps["start_ns"].to_numpy(), start, side="right") - 1

@@ -12,7 +12,7 @@ from gpuprof_widgets.analyses.findings.idle_cause import HOST, began_with_waits,
 from gpuprof_widgets.analyses.findings.stalls import main_stalls
 from gpuprof_widgets.analyses.gpu_work import devices_at_work
 from gpuprof_widgets.analyses.host_states import CPU_OPS, LAUNCHING
-from gpuprof_widgets.analyses.idle import idle
+from gpuprof_widgets.analyses.idle import device_gaps
 from gpuprof_widgets.trace.model import Record
 
 PARTS = ("short_kernels", "launch_bound", "optimizer_loops", "broadcast_buffers")
@@ -50,7 +50,7 @@ def with_parts(record: Record, findings: Iterable[Finding]) -> list[Finding]:
 
 def _waits_for_launches(record: Record) -> int | None:
     """Return the only GPU at work if it is mostly idle for ops and launches; else None."""
-    gaps, at_work = idle(record), devices_at_work(record.trace)
+    gaps, at_work = device_gaps(record), devices_at_work(record.trace)
     if len(at_work) != 1 or not len(gaps):
         return None
     if main_stalls(record, gaps) or began_with_waits(gaps):
