@@ -306,14 +306,13 @@ def threads_of(trace: Trace, label: object, t0: int, t1: int) -> Threads:
     cpu, python = trace.index.on_tracks("cpu") & counted, trace.index.on_tracks("python") & counted
     if not cpu.any():
         cpu = python
-    lane = np.unique(lane_of[cpu])
+    tracks = np.flatnonzero(np.bincount(trace.index.track[cpu]))
+    lane, first = np.unique(trace.tracks["lane"].to_numpy(np.int64)[tracks], return_index=True)
     main = _lane_of_run(trace, label, cpu, lane_of)
     rows = np.flatnonzero(cpu | (python & (lane_of == main)))
     thread = np.searchsorted(lane, lane_of[rows]).astype(np.int64)
     order = np.lexsort((start[rows] - end[rows], start[rows], thread))
     rows, thread = rows[order], thread[order]
-    first_rows = np.flatnonzero(cpu)[np.unique(lane_of[cpu], return_index=True)[1]]
-    track = trace.slices["track"].to_numpy()[first_rows].astype(np.int64)
     at = _on_one_line(t0, t1, thread, start[rows])
     until = _on_one_line(t0, t1, thread, end[rows])
     bounds = np.arange(len(lane), dtype=np.int64) * (t1 - t0 + 1)
@@ -323,7 +322,7 @@ def threads_of(trace: Trace, label: object, t0: int, t1: int) -> Threads:
     at_bound = np.isin(edges, [bounds, bounds + t1 - t0])
     same = (row == np.append(NONE - 1, row[:-1])[: len(row)]) & ~at_bound
     main_thread = int(np.searchsorted(lane, main)) if main in lane else NONE
-    return _threads(t0, t1, edges[~same], row[~same], (lane, track), main_thread)
+    return _threads(t0, t1, edges[~same], row[~same], (lane, tracks[first]), main_thread)
 
 
 def _on_one_line(t0: int, t1: int, thread: npt.ArrayLike, time: npt.ArrayLike) -> Ints:
