@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,15 +106,14 @@ def _unsorted(record: Record, by_shape: bool, stack_depth: int) -> pd.DataFrame:
     memory = allocations(trace)
     loose = memory.row[ops.index[memory.row] < 0]
     counted = np.concatenate([ops.row[ops.host], gpu, loose])
-    values = _concatenate(
-        [
-            _op_values(trace, ops, memory),
-            _gpu_values(trace, gpu),
-            _loose_values(trace, memory, loose),
-        ]
-    )
     groups, labels = _groups(trace, counted, by_shape, stack_depth)
-    table = pd.DataFrame({**labels, **_sums(groups, values, len(labels["name"]))})
+    of_ops, of_gpu, of_loose = np.split(groups, np.cumsum([len(ops), len(gpu)]))
+    values = [
+        (of_ops, _op_values(trace, ops, memory)),
+        (of_gpu, _gpu_values(trace, gpu)),
+        (of_loose, _loose_values(trace, memory, loose)),
+    ]
+    table = pd.DataFrame({**labels, **_sums(values, len(labels["name"]))})
     has_flops = table["flops"].to_numpy() > 0
     has_flops[groups[recorded_work(trace, FLOPS)[counted] >= 0]] = True
     if which_other_kind(trace):  # a memory snapshot: no op allocated what it holds
@@ -169,7 +169,7 @@ def _op_values(trace: Trace, ops: OpRows, memory: Allocations) -> Columns:
 def _gpu_values(trace: Trace, gpu: npt.NDArray[np.intp]) -> Columns:
     dur = trace.slices["dur"].to_numpy()[gpu]
     calls = trace.slices["count"].to_numpy()[gpu]
-    return _zeros(len(gpu)) | {"calls": calls, "device_total_ns": dur, "device_self_ns": dur}
+    return {"calls": calls, "device_total_ns": dur, "device_self_ns": dur}
 
 
 def _loose_values(trace: Trace, memory: Allocations, loose: npt.NDArray[np.intp]) -> Columns:
@@ -177,21 +177,13 @@ def _loose_values(trace: Trace, memory: Allocations, loose: npt.NDArray[np.intp]
     kept = np.isin(memory.row, loose)
     size, on_cpu = memory.size[kept], memory.on_cpu[kept]
     cpu, device = np.where(on_cpu, size, 0), np.where(on_cpu, 0, size)
-    return _zeros(len(loose)) | {
+    return {
         "calls": trace.slices["count"].to_numpy()[loose],
         "cpu_memory_bytes": cpu,
         "cpu_self_memory_bytes": cpu,
         "device_memory_bytes": device,
         "device_self_memory_bytes": device,
     }
-
-
-def _zeros(length: int) -> Columns:
-    return {name: np.zeros(length, np.int64) for name in SUMS}
-
-
-def _concatenate(parts: list[Columns]) -> Columns:
-    return {name: np.concatenate([part[name] for part in parts]) for name in SUMS}
 
 
 def _groups(
@@ -222,8 +214,13 @@ def _groups(
     return groups, labels
 
 
-def _sums(groups: npt.NDArray[np.intp], values: Columns, length: int) -> Columns:
-    return {name: group_sums(groups, column, length) for name, column in values.items()}
+def _sums(parts: Iterable[tuple[npt.NDArray[np.intp], Columns]], length: int) -> Columns:
+    """Return the columns added up by group; those that a part lacks are 0 there."""
+    sums = {name: np.zeros(length, np.int64) for name in SUMS}
+    for groups, values in parts:
+        for name, column in values.items():
+            sums[name] += group_sums(groups, column, length)
+    return sums
 
 
 def _with_unknown(
