@@ -17,7 +17,7 @@ import pandas as pd
 from gpuprof_widgets.analyses.collectives import HANDING_OVER, annotation
 from gpuprof_widgets.analyses.gpu_work import open_times
 from gpuprof_widgets.analyses.kernels import launching_op
-from gpuprof_widgets.analyses.launches import SLOW_CALL_NS, launches
+from gpuprof_widgets.analyses.launches import SLOW_CALL_NS, launch_times
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.intervals import Intervals
@@ -121,9 +121,11 @@ def recording_time(trace: Trace) -> Intervals:
 
 def _first_launches(record: Record) -> tuple[Rows, Ints]:
     """Return the rows of slow first launches, and the median time (ns) of later launches."""
-    table = launches(record)[["category", "launched", "name", "call_ns", "launch"]]
-    table = table[((table["category"] == "kernel") & (table["launched"] == 1)).to_numpy(bool)]
-    first = ~table["name"].duplicated().to_numpy(bool)
+    index = record.trace.index
+    table = launch_times(record)[["row", "launched", "call_ns", "launch"]]
+    kernels = index.in_category("kernel")[table["row"].to_numpy(np.intp)]
+    table = table[kernels & (table["launched"] == 1).to_numpy(bool)]
+    first = ~pd.Series(index.name[table["row"].to_numpy(np.intp)]).duplicated().to_numpy(bool)
     call_ns = table["call_ns"].to_numpy(np.int64)
     later = 0 if first.all() else round(float(np.median(call_ns[~first])))
     cold = first & (call_ns > max(SLOW_CALL_NS, TIMES_LATER * later))
@@ -145,7 +147,7 @@ def _first_ops(trace: Trace) -> tuple[Rows, Ints]:
     The time in which the recording asked for memory is not the op's.
     """
     op = launching_op(trace)[trace.index.gpu]
-    rows = np.unique(op[op >= 0])
+    rows = np.flatnonzero(np.bincount(op[op >= 0]))
     ts, dur = (trace.slices[name].to_numpy(np.int64)[rows] for name in ("ts", "dur"))
     calls = pd.DataFrame({
         "row": rows,

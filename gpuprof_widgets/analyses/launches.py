@@ -52,7 +52,6 @@ SUMMARY_COLUMNS = (
 )
 
 
-@remembered
 def launches(record: Record) -> pd.DataFrame:
     """One row per GPU slice with a launch in the trace, in order of the calls.
 
@@ -72,6 +71,23 @@ def launches(record: Record) -> pd.DataFrame:
     one. GPU slices without a launch have no row; ``attrs["unlinked"]`` is their number. In a window
     all times but ``dur_ns`` are those before the window cut slices.
     """
+    table, index = launch_times(record), record.trace.index
+    if LACKS in table.attrs:
+        return table
+    row = table["row"].to_numpy()
+    kinds, categories = pd.Index(KINDS), pd.Index(index.categories)
+    return table.assign(
+        name=index.texts_of(row),
+        category=categories.take(index.column("category")[row]),
+        kind=kinds.take(kind_codes(record.trace)[row]),
+        launch_name=index.texts_of(table["launch"].to_numpy()),
+        op_name=index.texts_of(table["op"].to_numpy()),
+    )[list(COLUMNS)]
+
+
+@remembered
+def launch_times(record: Record) -> pd.DataFrame:
+    """Return the table of `launches` without its texts, which take most of the memory."""
     trace = record.trace
     rows = counted_gpu_rows(trace)
     linked = rows[trace.slices["launch"].to_numpy()[rows] >= 0]
@@ -115,15 +131,11 @@ def _launch_table(trace: Trace, rows: Rows, on_gpu: Rows) -> pd.DataFrame:
     work_ns = group_sums(call, end[rows] - ts[rows], len(trace))
     columns = {
         "row": rows.astype(np.int32),
-        "name": index.texts_of(rows),
-        "category": pd.Index(index.categories).take(index.column("category")[rows]),
-        "kind": pd.Index(KINDS).take(kind_codes(trace)[rows]),
         "device": index.device[rows],
         "stream": index.stream[rows],
         "start_ns": ts[rows],
         "dur_ns": index.dur[rows],
         "launch": call,
-        "launch_name": index.texts_of(call),
         "thread": index.track[call],
         "call_start_ns": ts[call],
         "call_ns": call_ns,
@@ -133,7 +145,6 @@ def _launch_table(trace: Trace, rows: Rows, on_gpu: Rows) -> pd.DataFrame:
         "queue_ns": queue,
         "pure_latency_ns": waited - queue,
         "op": op,
-        "op_name": index.texts_of(op),
         "short": (work_ns[call] < call_ns) & (call_ns <= SLOW_CALL_NS),
         "slow_call": call_ns > SLOW_CALL_NS,
         "late": waited > LATE_NS,
@@ -225,7 +236,7 @@ def queue_length(record: Record) -> pd.DataFrame:
     counted as -1. In a window, work launched earlier is queued from the window's start; what starts
     after its end is not known.
     """
-    table = launches(record)
+    table = launch_times(record)
     if not len(table):
         return lacking(QUEUE_COLUMNS, why_empty(table))
     table = by_call(table)
@@ -252,7 +263,7 @@ def queues(record: Record) -> pd.DataFrame:
     ``latency_p99_ns``, the sums ``queue_ns`` and ``pure_latency_ns``, and how many were ``short``,
     ``slow_calls`` and ``late``. ``attrs["unlinked"]``: GPU slices whose launch is missing.
     """
-    table, length = launches(record), queue_length(record)
+    table, length = launch_times(record), queue_length(record)
     if not len(table):
         return lacking(SUMMARY_COLUMNS, why_empty(table))
     attrs = {key: table.attrs[key] for key in (UNLINKED, LACKS) if key in table.attrs}

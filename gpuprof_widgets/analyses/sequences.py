@@ -16,7 +16,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.kernels import counted_gpu_rows
-from gpuprof_widgets.analyses.launches import launches
+from gpuprof_widgets.analyses.launches import launch_times
 from gpuprof_widgets.analyses.op_calls import Call, of_calls
 from gpuprof_widgets.analyses.reasons import lacking
 from gpuprof_widgets.exceptions import OptionError
@@ -132,7 +132,7 @@ def _table(record: Record, matches: Occurrences) -> pd.DataFrame:
     calls = np.unique(launch[linked])
     launcher = pd.Series(of_row[linked], index=launch[linked]).groupby(level=0).first()
     launching = end[calls] - ts[calls]
-    of_launches = launches(record)
+    of_launches = launch_times(record)
     short = np.zeros(len(trace), bool)
     short[of_launches["row"].to_numpy(np.intp)] = of_launches["short"].to_numpy(bool)
     _, first = np.unique(matches.group, return_index=True)

@@ -37,7 +37,7 @@ from gpuprof_widgets.analyses.findings.idle_cause import (
 from gpuprof_widgets.analyses.findings.uneven_calls import about_one_call
 from gpuprof_widgets.analyses.gpu_work import busy_intervals, devices_at_work, gaps_between
 from gpuprof_widgets.analyses.host_states import LAUNCHING
-from gpuprof_widgets.analyses.launches import launched_by, launches
+from gpuprof_widgets.analyses.launches import launch_times, launched_by
 from gpuprof_widgets.analyses.owners import graph_launches, is_mostly_replayed
 from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.trace import intervals
@@ -86,7 +86,7 @@ def short_kernels(
     ``short_kernels_cost_share``: Launching short kernels while the GPU is idle (XProf: kernel
         launch 3 %, 15 % high).
     """
-    table = launches(record)
+    table = launch_times(record)
     if not len(table):
         return []
     replays = graph_launches(record.trace)[table["launch"].to_numpy()]
