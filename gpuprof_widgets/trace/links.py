@@ -180,13 +180,13 @@ def nearest_ancestor(parent: Ints, wanted: Mask) -> NDArray[np.int32]:
     """Return the row of the innermost ``wanted`` ancestor (not the slice itself); else -1."""
     if not wanted.any():  # the common case: most categories are absent from a trace
         return np.full(len(parent), NONE, np.int32)
-    ancestor = parent.astype(np.int32)
-    active = np.flatnonzero(ancestor >= 0)
-    while len(active):
-        active = active[~wanted[ancestor[active]]]
-        ancestor[active] = ancestor[ancestor[active]]
-        active = active[ancestor[active] >= 0]
-    return ancestor
+    # Wanted slices, and the end of every path, are their own ancestors: there doubling stops.
+    ancestor = np.append(parent.astype(np.int32), np.int32(NONE))
+    rows = np.flatnonzero(wanted)
+    ancestor[rows] = rows
+    while not np.array_equal(higher := ancestor.take(ancestor), ancestor):
+        ancestor = higher
+    return ancestor.take(parent)
 
 
 def itself_or_ancestor(parent: Ints, wanted: Mask) -> NDArray[np.int32]:
