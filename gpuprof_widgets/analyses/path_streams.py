@@ -276,7 +276,7 @@ def sync_events(trace: Trace) -> pd.DataFrame:
     rows = np.flatnonzero(trace.index.in_category("cuda_sync"))
     return pd.DataFrame(
         {
-            "kind": trace.slices["name"].to_numpy(object)[rows],
+            "kind": trace.index.names_of(rows),
             "correlation": trace.slices["correlation"].to_numpy()[rows],
             "device": arg_numbers(trace, "device", rows, NONE),
             "stream": arg_numbers(trace, "stream", rows, NONE),

@@ -138,11 +138,16 @@ class Index:
     def names_of(self, rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.object_]:
         """Return the names of these slices; "" for -1."""
         texts = np.array([*self.names, ""], object)
-        return np.asarray(texts[np.append(self.name, NONE)[rows]])
+        return np.asarray(texts[self._codes[rows]])
 
     def texts_of(self, rows: npt.NDArray[np.integer[Any]]) -> pd.Index:
         """Return the names of these slices as an Index for a table, which is faster to build."""
-        return self._texts.take(np.append(self.name, NONE)[rows])
+        return self._texts.take(self._codes[rows])
+
+    @cached_property
+    def _codes(self) -> npt.NDArray[np.signedinteger[Any]]:
+        """The code of each slice's name; the last one is for row -1."""
+        return np.append(self.name, self.name.dtype.type(NONE))
 
     @cached_property
     def _texts(self) -> pd.Index:
