@@ -203,7 +203,8 @@ def _at_roof(
     """Return the time in another format, by the ratio of the roofs; half if these are unknown."""
     time = pieces["time_ns"].to_numpy(np.int64)
     known = roof.flops_per_s if roof else {}
-    peak = pieces["dtype"].map(known).to_numpy(float)
+    code, formats = pd.factorize(pieces["dtype"])
+    peak = np.array([*(known.get(each, np.nan) for each in formats), np.nan])[code]
     other = known.get(dtype, np.nan)
     memory = roof.bytes_per_s if roof else np.nan
     flops, moved = pieces["flops"].to_numpy(float), pieces["bytes"].to_numpy(float)

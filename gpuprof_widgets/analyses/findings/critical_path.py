@@ -236,8 +236,8 @@ def bound_of(path: Path) -> tuple[str, float]:
 
 def _worth_most(record: Record, table: pd.DataFrame) -> pd.Series | None:
     """Return the op that saves most, not autograd's slice around a backward op."""
-    slices = record.trace.slices
-    ops = set(slices["name"].to_numpy(object)[record.trace.index.is_op])
+    index = record.trace.index
+    ops = {index.names[code] for code in intervals.distinct(index.name[index.is_op])}
     are_named = [name in ops and not str(name).startswith(BACKWARD) for name in table["name"]]
     ops_table = table[np.array(are_named, bool)]
     return ops_table.iloc[0] if len(ops_table) else None

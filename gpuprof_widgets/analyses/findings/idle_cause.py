@@ -20,6 +20,7 @@ from gpuprof_widgets.analyses.findings.finding import LATENCY_NS
 from gpuprof_widgets.analyses.gpu_work import device_busy
 from gpuprof_widgets.analyses.host_states import CPU_OPS, LAUNCHING, OTHER, PYTHON, RUNTIME
 from gpuprof_widgets.analyses.idle import device_gaps
+from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Record, Trace
@@ -56,6 +57,7 @@ class IdleCause:
     delayed_ns: int
 
 
+@remembered
 def idle_cause(record: Record, device: int) -> IdleCause:
     """Return the main cause; a launch to an idle GPU takes until its work begins there."""
     table = breakdown(record)
@@ -242,6 +244,7 @@ def _idle_share(record: Record, device: int) -> float:
     return 1 - float(table["busy_share"][table["device"] == device].max())
 
 
+@remembered
 def segments_of(record: Record, device: int, kind: str) -> tuple[Ints, Ints]:
     """Return starts and ends of a GPU's time in this class of the breakdown."""
     table = breakdown_segments(record)

@@ -72,10 +72,10 @@ def _launches(trace: Trace) -> npt.NDArray[np.bool_]:
     """Which slices launched GPU work, themselves or in what they called."""
     launches = np.zeros(len(trace), bool)
     parent, op = trace.index.parent, trace.index.column("op")[trace.index.gpu]
-    rows = np.unique(op[op >= 0])
+    rows = intervals.distinct(op[op >= 0])
     while len(rows):
         launches[rows] = True
-        rows = np.unique(parent[rows])
+        rows = intervals.distinct(parent[rows])
         rows = rows[rows >= 0]
         rows = rows[~launches[rows]]
     return launches

@@ -14,7 +14,7 @@ import pandas as pd
 from gpuprof_widgets.analyses import blocking as kinds
 from gpuprof_widgets.analyses import operators as rows
 from gpuprof_widgets.analyses.blocking import blocked
-from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
+from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share, group_sums
 from gpuprof_widgets.analyses.findings.finding import (
     LATENCY_NS,
     WORTH_NS,
@@ -182,10 +182,10 @@ def _mostly_for(trace: Trace, group: pd.DataFrame) -> str:
     stream = trace.tracks["lane"].to_numpy()[index.track]
     gpu = gpu[np.isin(stream[gpu], stream[known["gpu"]])]
     waited = intervals.union(known["start_ns"], known["start_ns"] + known["dur_ns"])
-    codes, at = np.unique(index.name[gpu], return_inverse=True)
-    busy = np.zeros(len(codes), np.int64)
-    np.add.at(busy, at, intervals.overlap((index.ts[gpu], index.end[gpu]), waited))
-    longest = min(index.names[code] for code in codes[busy == busy.max()])
+    name = index.name[gpu]
+    time = intervals.overlap((index.ts[gpu], index.end[gpu]), waited)
+    busy = group_sums(name, time, len(index.names))[name]
+    longest = min(index.names[code] for code in intervals.distinct(name[busy == busy.max()]))
     return f", mostly for {code(longest)}"
 
 
