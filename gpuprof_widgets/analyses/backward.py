@@ -124,7 +124,7 @@ def _owners(trace: Trace, rows: Places, forward: Rows) -> dict[str, object]:
 def _arg(trace: Trace, key: str, rows: Rows, missing: object) -> npt.NDArray[np.object_]:
     """Return an arg of each row, or ``missing`` where it has none or is -1."""
     known = trace.args.get(key, pd.Series(dtype=object)).to_dict()
-    return np.array([known.get(int(row), missing) for row in rows], object)
+    return np.array([known.get(row, missing) for row in rows.tolist()], object)
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,7 @@ class Recomputed:
     end_ns: Ints
 
 
+@remembered
 def recomputed(trace: Trace) -> Recomputed:
     """Return the forward that was computed again in backward ops (activation checkpointing).
 

@@ -156,8 +156,8 @@ def gpu_work(trace: Trace, threads: Threads) -> GpuWork:
     kept = (end > start) & (trace.slices["count"].to_numpy()[rows] > 0)
     order = np.flatnonzero(kept)[np.lexsort((end[kept], start[kept]))]
     rows, kinds, start, end = rows[order], kinds[order], start[order], end[order]
-    tracks = trace.tracks.iloc[trace.slices["track"].to_numpy()[rows]]
-    streams = tracks[["device", "stream"]].reset_index(drop=True)
+    streams = trace.tracks[["device", "stream"]].iloc[trace.index.track[rows]]
+    streams = streams.reset_index(drop=True)
     names = streams.drop_duplicates().sort_values(["device", "stream"], ignore_index=True)
     stream = streams.merge(names.reset_index(), how="left")["index"].to_numpy(np.int64)
     launch = _launchers(trace, rows)
