@@ -195,8 +195,8 @@ def _merged(path: Path) -> Path:
 
 def _described(trace: Trace, path: Path) -> pd.DataFrame:
     row = path.row
-    names, labels, kinds = (
-        pd.Series([*texts, ""]).array for texts in (trace.index.names, trace.tracks["label"], KINDS)
+    names, labels = (
+        pd.Series([*texts, ""]).array for texts in (trace.index.names, trace.tracks["label"])
     )
     code = np.append(trace.index.name, NONE)
     table = pd.DataFrame(
@@ -204,7 +204,7 @@ def _described(trace: Trace, path: Path) -> pd.DataFrame:
             "start_ns": path.start,
             "end_ns": path.end,
             "dur_ns": path.dur,
-            "kind": kinds[path.kind],
+            "kind": np.array(KINDS, object)[path.kind],
             "row": row,
             "name": names[code[row]],
             "track": path.track,

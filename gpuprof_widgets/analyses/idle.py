@@ -104,7 +104,7 @@ def idle(
     gaps = device_gaps(record) if by == "device" else _of_streams(trace, back_to_back_ns)
     if LACKS in gaps.attrs:
         return gaps
-    names = {column: trace.index.texts_of(gaps[row].to_numpy()) for column, row in NAMES_OF.items()}
+    names = {column: trace.index.names_of(gaps[row].to_numpy()) for column, row in NAMES_OF.items()}
     return gaps.assign(**names)[list(COLUMNS)]
 
 
