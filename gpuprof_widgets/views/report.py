@@ -19,11 +19,9 @@ from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import bokeh
-from bokeh.document import Document
-from bokeh.models import Column
 
 from gpuprof_widgets import progress
 from gpuprof_widgets.analyses.columns import format_count, format_ns
@@ -36,6 +34,9 @@ from gpuprof_widgets.views.picture import headline, picture_png
 from gpuprof_widgets.views.static_tables import static_panels, static_tables
 from gpuprof_widgets.views.table import Table
 from gpuprof_widgets.views.table_renderers import escaped, html_table, prose, text_table, wrapped
+
+if TYPE_CHECKING:
+    from bokeh.models import Column
 
 MimeBundle = dict[str, Any]
 
@@ -177,6 +178,9 @@ def _item(figure: Column) -> dict[str, Any]:
     This is `bokeh.embed.json_item` without its search for mistakes; the layout stays in the
     document that is made for it.
     """
+    # Here, because Bokeh's models take 0.3 s to import and our own pages have none of them.
+    from bokeh.document import Document
+
     document = Document(title="")
     document.config.notifications = None  # it would stay in the page when the figure leaves it
     document.add_root(figure)
