@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -271,34 +271,37 @@ def _calls(record: Record) -> list[dict[Hashable, Any]] | None:
 
 def _columns(rows: PageRows, tick_ns: int) -> tuple[list[Mapping[str, Any]], bytes]:
     """Return layout and bytes of the columns, without those that are empty or can be derived."""
+    layout: list[Mapping[str, Any]] = []
+    planes: list[bytes] = []
+    for name, encoding, values in _values(rows, tick_ns):
+        if name in ("ts", "dur", "label") or values.any():
+            width, data = byte_planes(values)
+            layout.append({"name": name, "encoding": encoding, "width": width})
+            planes.append(data)
+    return layout, b"".join(planes)
+
+
+def _values(rows: PageRows, tick_ns: int) -> Iterator[tuple[str, str, Ints]]:
+    """Yield name, encoding and values of each column; all at once, they take much memory."""
     ts, end = _ticks(rows.ts, tick_ns), _ticks(rows.ts + rows.dur, tick_ns)
-    columns: list[tuple[str, str, Ints]] = [
-        ("ts", "delta", _differences(ts, rows.track)),
-        ("dur", "plain", end - ts),
-        ("label", "plain", rows.label),
-        ("owner", "link", _steps(rows.owner)),
-    ]
+    yield "ts", "delta", _differences(ts, rows.track)
+    yield "dur", "plain", end - ts
+    yield "label", "plain", rows.label
+    yield "owner", "link", _steps(rows.owner)
     if not rows.nests(ts, end):
         above = np.where(rows.parent >= 0, np.arange(len(rows)) - rows.parent, 0)
-        columns.append(("parent", "plain", above))
+        yield "parent", "plain", above
     if not rows.op_follows():
-        columns.append(("op", "link", _steps(rows.op)))
-    columns.append(("before", "signed", fold_sign(ts - _ticks(rows.began, tick_ns))))
-    columns.append(("after", "signed", fold_sign(_ticks(rows.ended, tick_ns) - end)))
-    columns.append(("forward", "link", _steps(rows.forward)))
-    columns.append(("shape", "plain", rows.shape + 1))
-    columns.append(("bytes", "signed", fold_sign(rows.bytes)))
-    columns.append(("device_bytes", "signed", fold_sign(rows.device_bytes)))
-    columns.append(("flops", "signed", fold_sign(rows.flops)))
+        yield "op", "link", _steps(rows.op)
+    yield "before", "signed", fold_sign(ts - _ticks(rows.began, tick_ns))
+    yield "after", "signed", fold_sign(_ticks(rows.ended, tick_ns) - end)
+    yield "forward", "link", _steps(rows.forward)
+    yield "shape", "plain", rows.shape + 1
+    yield "bytes", "signed", fold_sign(rows.bytes)
+    yield "device_bytes", "signed", fold_sign(rows.device_bytes)
+    yield "flops", "signed", fold_sign(rows.flops)
     if np.any(rows.count != 1):
-        columns.append(("count", "plain", rows.count))
-    kept = [column for column in columns if column[0] in ("ts", "dur", "label") or column[2].any()]
-    packed = [byte_planes(values) for _, _, values in kept]
-    layout: list[Mapping[str, Any]] = [
-        {"name": name, "encoding": encoding, "width": width}
-        for (name, encoding, _), (width, _) in zip(kept, packed, strict=True)
-    ]
-    return layout, b"".join(planes for _, planes in packed)
+        yield "count", "plain", rows.count
 
 
 def _ticks(ns: Ints, tick_ns: int) -> Ints:
