@@ -311,7 +311,7 @@ def _found(record: Record) -> dict[str, str]:
 
 def static_html(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
     """Return findings and tables as HTML without script, style sheet, id, frame or drawing."""
-    return _html(record, static_tables(record, sort=sort, top=top))
+    return _html(record, _tables(record, sort=sort, top=top))
 
 
 def static_text(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
