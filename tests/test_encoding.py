@@ -7,6 +7,7 @@ import gzip
 import json
 import re
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
 from gpuprof_widgets.trace.window import window
+from gpuprof_widgets.views import encoding
 from gpuprof_widgets.views.encoding import (
     NO_SHAPES,
     TICKS_NS,
@@ -225,6 +227,18 @@ def test_coarse_ticks_keep_callers_and_ops(tick_ns: int) -> None:
     assert np.abs(end * tick_ns - (slices["ts"] + slices["dur"])).max() <= tick_ns // 2
 
 
+@given(records(), st.sampled_from([1, 3, 100, 1_000]), st.tuples(st.floats(0, 1), st.floats(0, 1)))
+def test_rows_nest_where_nesting_them_gives_their_parents(
+    record: Record, tick_ns: int, part: tuple[float, float]
+) -> None:
+    trace = record.trace
+    t0, t1 = (trace.start_ns + round(share * trace.span_ns) for share in sorted(part))
+    rows = page_rows(window(record, t0, max(t1, t0 + 1)).trace)
+    ts, end = rows.ts // tick_ns, (rows.ts + rows.dur) // tick_ns
+    parent, _ = links.nest(ts, end, rows.track)
+    assert rows.nests(ts, end) == np.array_equal(parent, rows.parent)
+
+
 def test_merged_events_keep_totals_callers_and_owners() -> None:
     rows = page_rows(LOOP.trace)
     for longest_ns, slot_ns in (50 * US, 400 * US), (50 * US, 2_000 * US), (60 * US, 40_000 * US):
@@ -343,14 +357,14 @@ def test_every_record_fits_or_says_that_it_does_not(record: Record, budget: int)
 
 
 def test_a_page_that_fits_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[int] = []
-    compress = gzip.compress
+    written: list[bytes] = []
+    packed = encoding._packed
 
-    def noted(data: bytes, *args: Any, **options: Any) -> bytes:
-        written.append(len(data))
-        return compress(data, *args, **options)
+    def noted(parts: Iterable[bytes]) -> bytes:
+        written.append(packed(parts))
+        return written[-1]
 
-    monkeypatch.setattr(gzip, "compress", noted)
+    monkeypatch.setattr(encoding, "_packed", noted)
     size = len(encode(LOOP).text)
     assert len(written) == 1
     encode(LOOP, budget_bytes=size - 1)

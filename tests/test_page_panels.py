@@ -137,6 +137,15 @@ def test_what_columns_aggregate_comes_with_the_events(monkeypatch: pytest.Monkey
     assert arrays[told_events["of"]["rate"]] == [2.0, 0.5, 0.25]
 
 
+def test_of_equally_long_events_the_first_are_among_the_longest() -> None:
+    dur = np.array([5, 2, 7, 5, 5, 9])
+    assert [module._longest(dur, most).tolist() for most in (1, 3, 4)] == [
+        [5],
+        [0, 2, 5],
+        [0, 2, 3, 5],
+    ]
+
+
 def test_of_too_many_events_the_longest_stay_and_no_number_is_wrong(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
