@@ -339,7 +339,7 @@ def documents(draw: st.DrawFn) -> bytes:
 def test_both_readers_give_the_same_record_or_error() -> None:
     compared = 0
 
-    @settings(max_examples=max(100, settings.default.max_examples))  # of few, none may be plain
+    @settings(max_examples=max(100, settings().max_examples))  # of few, none may be plain
     @given(documents(), st.sampled_from([1, 7, 100, 1 << 20]))
     def compare(text: bytes, size: int) -> None:
         nonlocal compared
