@@ -37,6 +37,7 @@ class Registry(MutableMapping[str, Row]):
         self._group = group
         self._checked = checked
         self._rows: dict[str, Row] | None = None
+        self._installed: dict[str, Row] = {}
         self._loading = threading.RLock()
         self._is_loading = False
 
@@ -55,6 +56,11 @@ class Registry(MutableMapping[str, Row]):
     def __delitem__(self, name: str) -> None:
         del self._all()[name]
 
+    @property
+    def is_as_installed(self) -> bool:
+        """Whether every process of this environment has these rows: none was set by hand."""
+        return self._all() == self._installed
+
     def _all(self) -> dict[str, Row]:
         if self._rows is not None:
             return self._rows
@@ -64,7 +70,8 @@ class Registry(MutableMapping[str, Row]):
             if self._rows is None:
                 self._is_loading = True
                 try:
-                    self._rows, problems = self._loaded()
+                    self._installed, problems = self._loaded()
+                    self._rows = dict(self._installed)
                 finally:
                     self._is_loading = False
                 for problem in problems:

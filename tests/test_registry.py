@@ -50,6 +50,18 @@ def with_entry_points(monkeypatch: pytest.MonkeyPatch, **named: str) -> None:
     )
 
 
+def test_rows_set_by_hand_are_in_no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_entry_points(monkeypatch, name="sys:platform")
+    table = Registry("a.group", {"ours": "row"}, text_of)
+    assert table.is_as_installed
+    table["hand"] = "made"
+    assert not table.is_as_installed
+    del table["hand"]
+    assert table.is_as_installed
+    del table["name"]
+    assert not table.is_as_installed
+
+
 def test_rows_of_others_stand_behind_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     with_entry_points(monkeypatch, name="sys:platform", code="sys:byteorder")
     table = Registry("a.group", {"ours": "row"}, text_of)
