@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gpuprof_widgets.capture.environment import measured_peaks
     from gpuprof_widgets.capture.lines import lines
     from gpuprof_widgets.chart import Chart
-    from gpuprof_widgets.many_ranks import ranks
+    from gpuprof_widgets.many_ranks.profiles import ranks
     from gpuprof_widgets.profiles import Profile, compare, explore, load
     from gpuprof_widgets.profiling import profile, steps
     from gpuprof_widgets.profiling_ranks import profile_ranks
@@ -60,7 +60,7 @@ _HOMES = {
     "measured_peaks": "gpuprof_widgets.capture.environment",
     "profile": "gpuprof_widgets.profiling",
     "profile_ranks": "gpuprof_widgets.profiling_ranks",
-    "ranks": "gpuprof_widgets.many_ranks",
+    "ranks": "gpuprof_widgets.many_ranks.profiles",
     "steps": "gpuprof_widgets.profiling",
 }
 

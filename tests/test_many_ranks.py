@@ -14,7 +14,7 @@ import gpuprof_widgets
 from gpuprof_widgets.analyses.ranks.matching import SURE, TOLERANCE_NS
 from gpuprof_widgets.analyses.ranks.reduced import reduced
 from gpuprof_widgets.analyses.ranks.tables import overview
-from gpuprof_widgets.many_ranks import RankProfiles
+from gpuprof_widgets.many_ranks.profiles import RankProfiles
 from tests.job import EPOCH, MS, US, collective, computing, in_lockstep, rank_record, run_of
 from tests.test_analyses_pure import digest
 from tests.traces import Shared, annotation, copy, op

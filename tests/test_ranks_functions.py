@@ -12,8 +12,8 @@ from gpuprof_widgets.analyses.ranks.reduced import joined, reduced
 from gpuprof_widgets.analyses.ranks.tables import functions
 from gpuprof_widgets.cli import main
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.many_ranks import RankProfiles
 from gpuprof_widgets.many_ranks.files import SUFFIXES, rank_in_name
+from gpuprof_widgets.many_ranks.profiles import RankProfiles
 from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.pstats import save_pstats
 from tests.displays import displayed

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import gpuprof_widgets
-from gpuprof_widgets.many_ranks import RankProfiles
+from gpuprof_widgets.many_ranks.profiles import RankProfiles
 from tests.hta_oracle import hta_of_ranks
 from tests.job import MS, US
 from tests.traces import Shared

@@ -10,7 +10,7 @@ from html import unescape
 import pytest
 
 from gpuprof_widgets.analyses.ranks.reduced import joined, reduced
-from gpuprof_widgets.many_ranks import RankProfiles
+from gpuprof_widgets.many_ranks.profiles import RankProfiles
 from gpuprof_widgets.trace.model import Calls
 from gpuprof_widgets.views.ranks_page import page_tables
 from tests.job import MS, collective, compared, computing, in_lockstep, rank_record, run_of

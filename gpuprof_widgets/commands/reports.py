@@ -265,7 +265,7 @@ def ranks(paths: tuple[str, ...], cluster: str | None, **given: Any) -> None:
     Systems, files of cProfile), a glob, or the files.
     """
     check(RANKS_TABLES, **given)
-    from gpuprof_widgets.many_ranks import ranks as read
+    from gpuprof_widgets.many_ranks.profiles import ranks as read
 
     profiles = read(paths[0] if len(paths) == 1 else list(paths), cluster=cluster)
     answer(profiles, notes=profiles.notes, **given)

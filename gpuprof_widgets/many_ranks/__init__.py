@@ -1,7 +1,4 @@
-"""`gpuprof_widgets.ranks(...)`: the ranks of one distributed run, compared."""
+"""`gpuprof_widgets.ranks(...)`, which is in `profiles`: the ranks of one run, compared.
 
-from __future__ import annotations
-
-from gpuprof_widgets.many_ranks.profiles import RankProfiles, ranks
-
-__all__ = ["RankProfiles", "ranks"]
+Nothing is imported here: processes that only read files would import the page as well.
+"""
