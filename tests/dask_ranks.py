@@ -7,12 +7,11 @@ import sys
 from pathlib import Path
 
 import distributed
-import pandas as pd
 import pytest
 
 import gpuprof_widgets
 from gpuprof_widgets.exceptions import TraceError
-from gpuprof_widgets.many_ranks import RankProfiles
+from tests.job import assert_same
 
 WITHIN_S = 240
 """A bound against hanging, shorter than that of the test."""
@@ -35,22 +34,6 @@ def main(folder: Path) -> None:
                 gpuprof_widgets.ranks([*folder.iterdir()], cluster=client)
     faulthandler.cancel_dump_traceback_later()
     print("equal")
-
-
-def assert_same(left: RankProfiles, right: RankProfiles) -> None:
-    """Every table, note and finding is equal."""
-    for name in (
-        "breakdown",
-        "steps",
-        "stragglers",
-        "collectives",
-        "waits",
-        "functions",
-        "alignment",
-    ):
-        pd.testing.assert_frame_equal(getattr(left, name)(), getattr(right, name)())
-    assert left.notes == right.notes
-    assert left.findings() == right.findings()
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from gpuprof_widgets.analyses.ranks.reduced import ReducedRank, reduced
 from gpuprof_widgets.many_ranks.files import job
 from gpuprof_widgets.many_ranks.profiles import RankProfiles
@@ -85,3 +87,19 @@ def saved(folder: Path, records: Sequence[Record], names: Sequence[str] = ()) ->
     """The records as files of that folder."""
     names = names or [f"run.rank{number}.gpuprof" for number in range(len(records))]
     return [save(record, folder / name) for record, name in zip(records, names, strict=True)]
+
+
+def assert_same(left: RankProfiles, right: RankProfiles) -> None:
+    """Every table, note and finding is equal."""
+    for name in (
+        "breakdown",
+        "steps",
+        "stragglers",
+        "collectives",
+        "waits",
+        "functions",
+        "alignment",
+    ):
+        pd.testing.assert_frame_equal(getattr(left, name)(), getattr(right, name)())
+    assert left.notes == right.notes
+    assert left.findings() == right.findings()
