@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -231,8 +232,8 @@ def ranks(paths_or_directory: Paths, *, cluster: Any = None) -> RankProfiles:
     ``paths_or_directory``: the folder with the traces of all ranks, a glob
     (``"run.rank*.gpuprof"``), or their paths, here or at URLs (``"s3://bucket/run/"``): saved
     profiles, or any format that `load` opens. The rank comes from the trace, else from the file's
-    name. One file is read at a time, and only a few tables of each are kept. cProfile files have no
-    times: they support `RankProfiles.functions` alone.
+    name. Large files are read in up to four processes, and only a few tables of each are kept.
+    cProfile files have no times: they support `RankProfiles.functions` alone.
 
     In a folder or glob, files that cannot be read are left out, and `RankProfiles.notes` says so;
     of files given one by one, or where none can be read, that is a `TraceError`.
@@ -261,7 +262,7 @@ class RankProfiles(AnalysedRanks):
         Ranks with Python calls alone have no timeline.
 
         ``timelines``: the ranks to show. By default all of up to 16; of more, those that delayed
-        the others most and those that waited most. Their files are read again, one at a time.
+        the others most and those that waited most. Their files are read again.
         """
         from gpuprof_widgets.views import ranks_page, report, side_by_side
 
@@ -354,11 +355,11 @@ class RankProfiles(AnalysedRanks):
         shifts = self._alignment.set_index("rank")["shift_ns"].to_dict()
         clocks = [shifts[rank] - self._origin_ns for rank in shown]
         waits = [self._waiting[self._waiting["rank"] == rank] for rank in shown]
-        records = light_records(files, waits, clocks)
-        rows = [
-            Row(record, f"rank {rank}", clock + record.trace.epoch_ns)
-            for rank, clock, record in zip(shown, clocks, records, strict=True)
-        ]
+        with closing(light_records(files, waits, clocks)) as records:
+            rows = [
+                Row(record, f"rank {rank}", clock + record.trace.epoch_ns)
+                for rank, clock, record in zip(shown, clocks, records, strict=True)
+            ]
         findings = [
             (entry.finding, shown.index(entry.rank) if entry.rank in shown else 0)
             for entry in self._rank_findings()

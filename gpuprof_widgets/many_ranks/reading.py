@@ -1,14 +1,15 @@
-"""Read the files of many ranks, one after another here, or on the workers of Dask.
+"""Read the files of many ranks: here, in processes beside one another, or on the workers of Dask.
 
 `read` reduces each file to a few tables; `light_records` reads those files again whose timelines
-the page shows.
+the page shows. `in_order` decides whether processes pay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,11 +19,14 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.ranks.reduced import ReducedRank, reduced
 from gpuprof_widgets.exceptions import OptionError, TraceError
+from gpuprof_widgets.many_ranks.processes import DiedError, cores, python, results
 from gpuprof_widgets.progress import Progress
+from gpuprof_widgets.trace import remote
 from gpuprof_widgets.trace.edit import NewSlice, kept_slices, with_slices
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.readers import load
+from gpuprof_widgets.trace.readers import READERS, load
 from gpuprof_widgets.trace.remarks import REMARKS
+from gpuprof_widgets.trace.remote import RemotePath
 from gpuprof_widgets.trace.schema import NVTX_RANGE
 
 if TYPE_CHECKING:
@@ -30,8 +34,18 @@ if TYPE_CHECKING:
 
 DASK_RECIPE = (
     'cluster= needs Dask: pip install "gpuprof-widgets[dask]" (without cluster= the ranks are read '
-    "here, one after another)"
+    "by processes of this machine)"
 )
+
+MOST_PROCESSES = 4
+"""Files that are read at a time: reading one of a million events takes 0.3 GB."""
+
+PAYS_BYTES = 250_000_000
+"""Text from which on several processes are faster: read in a second, of which a start takes 0.4."""
+
+PACKED = (".gz", ".zst", ".bz2", ".xz", ".gpuprof", ".zip")
+PACKED_TIMES = 12
+"""By how much the text of a packed trace is larger than its file, about."""
 
 MOST_SLICES = 20_000
 """Slices that one rank has on the page: its GPU's, annotations, and the longest of the others."""
@@ -42,6 +56,7 @@ WAITING = "cuda_sync"
 ANNOTATIONS = ("user_annotation", "gpu_user_annotation", NVTX_RANGE)
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def read(files: Sequence[Path], cluster: Any = None) -> list[ReducedRank | TraceError]:
@@ -50,9 +65,74 @@ def read(files: Sequence[Path], cluster: Any = None) -> list[ReducedRank | Trace
     ``cluster``: as in `ranks`. Shows its progress if it takes over a second.
     """
     if cluster is None:
-        return list(counted(map(read_and_reduce, files), len(files), "ranks read"))
+        with closing(in_order(read_and_reduce, files)) as ranks:
+            return list(counted(ranks, len(files), "ranks read"))
     with _client(cluster) as client:
         return _on_workers(client, files)
+
+
+def in_order(
+    reads: Callable[..., Result], files: Sequence[Path], *arguments: Sequence[Any]
+) -> Generator[Result | TraceError, None, None]:
+    """Yield what ``reads`` returns for each file, or the error in reading it, in their order.
+
+    ``arguments``: sequences of what it takes besides, as in `map`. The generator has to be closed.
+    """
+    given = list(zip(files, *arguments, strict=True))
+    count = process_count(files)
+    if count < 2:
+        yield from (or_error(reads, *of_file) for of_file in given)
+        return
+    settings = remote.configuration()
+    jobs = [partial(_with_settings, settings, reads, *of_file) for of_file in given]
+    with closing(results(jobs, count)) as done:
+        for (file, *others), result in zip(given, done, strict=True):
+            if isinstance(result, DiedError):
+                yield _died(file, result)
+            elif isinstance(result, TraceError) and isinstance(file, RemotePath):
+                yield or_error(reads, file, *others)  # only this process may know how to open it
+            else:
+                yield result
+
+
+def process_count(files: Sequence[Path]) -> int:
+    """Return how many processes read these files fastest; 1 is this one."""
+    pays = sum(map(_text_bytes, files)) >= PAYS_BYTES
+    if not pays or not python() or not READERS.is_as_installed:
+        return 1
+    return min(cores(), len(files), MOST_PROCESSES)
+
+
+def _text_bytes(file: Path) -> float:
+    """Return about how much text is in a file; any is enough at a URL, which takes long to ask."""
+    if isinstance(file, RemotePath):
+        return PAYS_BYTES
+    with suppress(OSError):  # whoever reads it will say so
+        return file.stat().st_size * (PACKED_TIMES if file.name.endswith(PACKED) else 1)
+    return 0
+
+
+def or_error(reads: Callable[..., Result], file: Path, *arguments: Any) -> Result | TraceError:
+    """Return what is read from one file, or the error in reading it."""
+    try:
+        return reads(file, *arguments)
+    except TraceError as error:
+        return TraceError(str(error))
+
+
+def _with_settings(
+    settings: dict[str, Any], reads: Callable[..., Result], file: Path, *arguments: Any
+) -> Result | TraceError:
+    """Return the same in another process."""
+    remote.configure(settings)
+    return or_error(reads, file, *arguments)
+
+
+def _died(file: Path, error: DiedError) -> TraceError:
+    return TraceError(
+        f"{file}: the process that read it has died twice ({error}), most likely for lack of memory"
+        "; close other programs, or record a shorter run."
+    )
 
 
 def counted(items: Iterable[Item], total: int, noun: str) -> Iterator[Item]:
@@ -66,19 +146,16 @@ def counted(items: Iterable[Item], total: int, noun: str) -> Iterator[Item]:
             del item  # or two records would be in memory
 
 
-def read_and_reduce(file: Path) -> ReducedRank | TraceError:
-    """Return the tables of one file, or the error in reading it; the record is dropped."""
-    try:
-        return reduced(load(file), source=file.name)
-    except TraceError as error:
-        return TraceError(str(error))
+def read_and_reduce(file: Path) -> ReducedRank:
+    """Return the tables of one file; the record is dropped."""
+    return reduced(load(file), source=file.name)
 
 
 def _on_workers(client: Client, files: Sequence[Path]) -> list[ReducedRank | TraceError]:
     from distributed import as_completed
 
     # Not remembered between calls: a file may have changed.
-    futures = client.map(read_and_reduce, list(files), pure=False)
+    futures = client.map(partial(or_error, read_and_reduce), list(files), pure=False)
     try:
         done = as_completed(futures, loop=client.loop)  # type: ignore[no-untyped-call]
         for _ in counted(done, len(files), "ranks read"):
@@ -120,15 +197,23 @@ def _connected(client: type[Client], cluster: Any) -> Client:
 
 def light_records(
     files: Sequence[Path], waits: Sequence[pd.DataFrame], clocks: Sequence[int]
-) -> Iterator[Record]:
-    """Yield the record of each file with what the timelines draw; one is read at a time.
+) -> Generator[Record, None, None]:
+    """Yield the record of each file with what the timelines draw, in the order of the files.
 
     ``waits``: each rank's rows of `waiting`; ``clocks``: the difference of their times to ns since
-    the epoch.
+    the epoch. The generator has to be closed.
     """
-    of_ranks = zip(files, waits, clocks, strict=True)
-    records = (light(load(file), table, clock) for file, table, clock in of_ranks)
-    yield from counted(records, len(files), "timelines read")
+    with closing(in_order(read_light, files, waits, clocks)) as records:
+        for record in counted(records, len(files), "timelines read"):
+            if isinstance(record, TraceError):
+                raise record
+            yield record
+            del record  # or two would be in memory
+
+
+def read_light(file: Path, waits: pd.DataFrame, clock_ns: int) -> Record:
+    """Return what the timelines draw of one file."""
+    return light(load(file), waits, clock_ns)
 
 
 def light(record: Record, waits: pd.DataFrame, clock_ns: int = 0) -> Record:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from itertools import takewhile
@@ -254,6 +255,21 @@ def _check_listed(path: RemotePath) -> None:
             f"{path}: a folder or glob with a query (?...) cannot be listed; name its files one by "
             "one."
         )
+
+
+def configuration() -> dict[str, Any]:
+    """Return what fsspec is configured with in this process, for one that reads its URLs."""
+    config = sys.modules.get("fsspec.config")  # where it was not imported nobody has set anything
+    return dict(config.conf) if config is not None else {}
+
+
+def configure(configuration: dict[str, Any]) -> None:
+    """Configure fsspec as in the process for which this one reads URLs."""
+    if configuration:
+        from fsspec.config import conf
+
+        conf.clear()
+        conf.update(configuration)
 
 
 def _asked(path: RemotePath, ask: Callable[[Any, str], Answer]) -> Answer:
