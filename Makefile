@@ -9,7 +9,7 @@ RUN := $(VENV)/.installed-run
 DEV := $(VENV)/.installed-dev
 IPYTHON8 := build/ipython8
 
-.PHONY: demo test test-fast fuzz sanitize soak audit bench lab lint format docs extension extension-check notebooks screenshots constraints clean
+.PHONY: demo test test-fast fuzz sanitize soak audit bench bench-ranks lab lint format docs extension extension-check notebooks screenshots constraints clean
 
 demo: $(RUN)
 	$(BIN)/python scripts/demo.py
@@ -90,6 +90,12 @@ BENCH := build/bench
 bench: $(RUN) $(BENCH)/hta/.installed $(BENCH)/tensorboard/.installed
 	$(BIN)/python -m benchmarks.large_traces --rounds $(ROUNDS) --sizes $(SIZES) \
 	  $(if $(SOURCE),--source $(SOURCE)) --output benchmarks/results/large_traces.json
+
+# All ranks of a run beside one of them, here and on Dask; of others: make bench-ranks RANKS=FOLDER
+RANKS ?=
+bench-ranks: $(DEV)
+	$(BIN)/python -m benchmarks.many_ranks --rounds $(ROUNDS) $(if $(RANKS),--source $(RANKS)) \
+	  --output benchmarks/results/many_ranks.json
 
 $(BENCH)/%/.installed: benchmarks/peers/%.txt constraints.txt | $(BIN)/python
 	$(BIN)/python -m venv $(@D)

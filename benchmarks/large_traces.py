@@ -33,7 +33,7 @@ from typing import Any
 
 from benchmarks.child_process import ChildError
 from benchmarks.made_traces import SOURCE, MadeTrace, make_traces
-from benchmarks.routes import ENVIRONMENTS, LOAD, ROUTES, Route
+from benchmarks.routes import ENVIRONMENTS, LOAD, ROUTES, Environment, Route
 
 MB = 1e6
 CPU_MODEL = Path("/proc/cpuinfo")
@@ -177,8 +177,8 @@ def ratio(values: Sequence[float], ours: Sequence[float]) -> str:
     return f"{statistics.median(values) / statistics.median(ours):.2f}" if ours else ""
 
 
-def machine() -> dict[str, Any]:
-    """Return when and on what was measured, with the versions of all packages compared."""
+def machine(environments: Sequence[Environment] = ENVIRONMENTS) -> dict[str, Any]:
+    """Return when and on what was measured, with the versions of their packages."""
     return {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "cpu": cpu_model(CPU_MODEL.read_text() if CPU_MODEL.exists() else ""),
@@ -186,7 +186,7 @@ def machine() -> dict[str, Any]:
         "load_average": round(os.getloadavg()[0], 1),
         "python": platform.python_version(),
         "compiled_scanner": SCANNER.exists(),
-        "versions": {one.title: one.versions() for one in ENVIRONMENTS},
+        "versions": {one.title: one.versions() for one in environments},
     }
 
 
@@ -274,10 +274,12 @@ def main() -> None:
     print(text)
 
 
-def write(output: Path, text: str, measured: dict[str, Any]) -> None:
+def write(
+    output: Path, text: str, measured: dict[str, Any], title: str = "Reading large traces"
+) -> None:
     """Keep the measurements as JSON, and the table beside them."""
     output.write_text(json.dumps(measured, indent=1) + "\n")
-    output.with_suffix(".md").write_text(f"# Reading large traces\n\n{text.rstrip()}\n")
+    output.with_suffix(".md").write_text(f"# {title}\n\n{text.rstrip()}\n")
 
 
 if __name__ == "__main__":
