@@ -94,6 +94,7 @@ def wait_unless_quick(file: Path) -> int:
     """The process that reads; only "quick" is ever read."""
     if file.name != "quick":
         wait_forever(file)
+    file.with_suffix(".pid").write_text(str(os.getpid()))
     return os.getpid()
 
 

@@ -257,6 +257,11 @@ class TestReadHere:
         monkeypatch.setattr(processes, "START", "print('another program')")
         self.assert_read_here()
 
+    def test_if_that_program_never_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(processes, "START", "import time; time.sleep(600)")
+        monkeypatch.setattr(processes, "GREETS_WITHIN_S", 0.1)
+        self.assert_read_here()
+
     def test_if_it_cannot_be_asked(self) -> None:
         files = names("a", "b")
         assert list(in_order(lambda file: file.name, files)) == ["a", "b"]
@@ -339,7 +344,7 @@ class TestScripts:
 
     FORCED = (
         "from gpuprof_widgets.many_ranks import reading\n"
-        "reading.PAYS_BYTES, reading.cores = 0, lambda: 2\n"
+        "reading.PAYS_BYTES, reading.cores = 0, lambda: 3\n"
         "from pathlib import Path\n"
         "import sys\n"
         "folder = Path(sys.argv[1])\n"
@@ -395,10 +400,10 @@ class TestScripts:
         assert (traces / "runs").read_text() == "run\n"
 
     WAITING = (
-        "from tests.reading_jobs import wait_forever\n"
-        "files = [folder / 'a', folder / 'b', folder / 'c']\n"
+        "from tests.reading_jobs import wait_unless_quick\n"
+        "files = [folder / 'a', folder / 'b', folder / 'quick']\n"
         "try:\n"
-        "    list(reading.in_order(wait_forever, files))\n"
+        "    list(reading.in_order(wait_unless_quick, files))\n"
         "except KeyboardInterrupt:\n"
         "    print('interrupted')\n"
         "import os\n"
@@ -409,8 +414,8 @@ class TestScripts:
     )
 
     def readers(self, folder: Path) -> list[int]:
-        """The processes that read, once they do."""
-        files = [folder / "a.pid", folder / "b.pid"]
+        """The processes: two that read for good, and one that has read and waits for more."""
+        files = [folder / "a.pid", folder / "b.pid", folder / "quick.pid"]
         assert eventually(lambda: all(file.exists() for file in files))
         return [int(file.read_text()) for file in files]
 
@@ -420,7 +425,6 @@ class TestScripts:
         os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C in a terminal, and Jupyter
         assert process.communicate(timeout=WITHIN_S) == ("interrupted\nno child\n", "")
         assert [reader for reader in readers if is_there(reader)] == []
-        assert not (traces / "c.pid").exists()
 
     def test_they_end_with_the_process_that_asks(
         self, start: Callable[..., Any], traces: Path

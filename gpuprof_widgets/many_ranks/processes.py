@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from subprocess import PIPE, Popen, TimeoutExpired
-from threading import Lock, Thread
+from threading import Lock, Thread, Timer
 from typing import IO, Any, Generic, TypeVar
 
 from gpuprof_widgets.exceptions import GpuprofError
@@ -33,6 +33,7 @@ GREETING = b"gpuprof_widgets is ready\n"
 """What a worker writes before its answers; a line before it is from somebody's sitecustomize."""
 
 START = f"from {__name__} import serve; serve()"
+GREETS_WITHIN_S = 60.0  # another program may never say a word
 PATIENCE_S = 1.0  # for a process whose pipe is closed, before it is killed
 
 _warned: dict[str | tuple[str, type[Warning], int], int] = {}
@@ -191,7 +192,11 @@ class _Worker:
                 process = self._process = _started()
             except OSError as error:  # too many processes, too little memory
                 raise _NotSentError from error
-        if not any(line.endswith(GREETING) for line in _open(process.stdout)):
+        limit = Timer(GREETS_WITHIN_S, process.kill)
+        limit.start()
+        greets = any(line.endswith(GREETING) for line in _open(process.stdout))
+        limit.cancel()
+        if not greets:
             self._may_start = False  # whatever runs there, it is not we
             self._end_of(process)
             raise _NotSentError
