@@ -110,3 +110,8 @@ def header_of_http(file: Path) -> str:
     from fsspec.config import conf
 
     return str(conf["http"]["headers"]["x"])
+
+
+def session_of(file: Path) -> int:
+    """The session of the process, to which a terminal sends its Ctrl-C."""
+    return os.getsid(0)

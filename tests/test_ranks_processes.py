@@ -143,6 +143,9 @@ class TestInOrder:
         assert next(read) == "0"
         read.close()
 
+    def test_a_terminal_s_interrupt_is_for_this_process_alone(self) -> None:
+        assert os.getsid(0) not in in_order(reading_jobs.session_of, names("a", "b"))
+
     def test_noise_does_not_get_into_the_pipes(self, capfd: pytest.CaptureFixture[str]) -> None:
         files = names("a", "b")
         assert list(in_order(reading_jobs.read_noisily, files)) == ["a", "b"]
