@@ -198,6 +198,7 @@ def header(on: dict[str, Any], traces: Sequence[MadeTrace], results: Results, nu
         sum(getattr(trace, what) for trace in traces)
         for what in ("events", "text_bytes", "file_bytes")
     )
+    times = sorted({trace.times for trace in traces})
     faster = quotient(results[DASK[0]], results[DASK[1]])
     of_dask = f" Two workers of Dask are {faster} times as fast as one." if faster else ""
     return (
@@ -205,11 +206,11 @@ def header(on: dict[str, Any], traces: Sequence[MadeTrace], results: Results, nu
         f"Python {on['python']}; gpuprof_widgets {'with' if on['compiled_scanner'] else 'without'} "
         f"its compiled scanner. {versions}.\n\n"
         f"{len(traces)} ranks, {events:,} events, {text / MB:,.0f} MB of text in files of "
-        f"{packed / MB:,.1f} MB (each {traces[0].times} times). Medians of {number} interleaved "
-        "rounds, in brackets the least and the most; ratios to one rank. Wall time of "
-        "`gpuprof_widgets.ranks` without the imports of its process and the start of a cluster; "
-        "the processes of its own start within it. Peaks are at most what all processes took "
-        f"together.{of_dask}"
+        f"{packed / MB:,.1f} MB (small ones {times[0]} to {times[-1]} times). "
+        f"Medians of {number} interleaved rounds, in brackets the least and the most; "
+        "ratios to one rank. Wall time of `gpuprof_widgets.ranks` without the imports of its "
+        "process and the start of a cluster; the processes of its own start within it. Peaks are "
+        f"at most what all processes took together.{of_dask}"
     )
 
 
