@@ -5,22 +5,27 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+import pandas as pd
 import pytest
 import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gpuprof_widgets.analyses.findings import findings
+from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace import archive
 from gpuprof_widgets.trace.archive import COLUMNS, TRACE, save
+from gpuprof_widgets.trace.gather import MOST_KEYS
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.packing import Growth
 from gpuprof_widgets.trace.readers import load
-from gpuprof_widgets.trace.saved_columns import packed_columns, trace_of_columns
+from gpuprof_widgets.trace.saved_columns import trace_of_columns, write_columns
 from gpuprof_widgets.trace.window import window
 from tests.records import assert_same_record, assert_same_trace, records
 from tests.test_archive import a_record
@@ -35,6 +40,12 @@ Arrays = list[np.ndarray[Any, Any]]
 @pytest.fixture(autouse=True)
 def _columns_of_any_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "LEAST_SLICES", 0)
+
+
+def packed_columns(trace: Trace, checksum: int) -> bytes:
+    file = io.BytesIO()
+    write_columns(trace, checksum, file)
+    return file.getvalue()
 
 
 def read(packed: bytes, checksum: int = CHECKSUM) -> Trace | None:
@@ -103,6 +114,7 @@ def test_a_real_trace_and_its_window_load_equal(shared_record: Record, tmp_path:
         found = read(packed_columns(record.trace, CHECKSUM))
         assert found is not None
         assert_same_trace(found, record.trace)
+        assert_same_record(load(save(record, tmp_path / "run.gpuprof")), record)
 
 
 def test_values_that_were_one_object_are_one_again(shared_record: Record) -> None:
@@ -147,6 +159,58 @@ def test_the_json_is_read_where_the_columns_are_broken(tmp_path: Path) -> None:
     for broken in (b"", b"no zstandard", members[COLUMNS][:-9], members[COLUMNS][:40]):
         changed = zipped(members | {COLUMNS: broken}, tmp_path / "changed.gpuprof")
         assert_same_record(load(changed), a_record())
+
+
+def test_the_json_is_read_where_the_columns_do_not_unpack_from_the_zip(tmp_path: Path) -> None:
+    saved = save(a_record(), tmp_path / "run.gpuprof")
+    columns = members_of(saved)[COLUMNS]
+    content = bytearray(saved.read_bytes())
+    content[content.index(columns) + len(columns) // 2] ^= 1
+    saved.write_bytes(content)
+    with pytest.raises(zipfile.BadZipFile, match="Bad CRC-32"):
+        members_of(saved)
+    assert_same_record(load(saved), a_record())
+
+
+def test_columns_alone_are_no_profile(tmp_path: Path) -> None:
+    members = members_of(save(a_record(), tmp_path / "run.gpuprof"))
+    del members[TRACE]
+    with pytest.raises(TraceError, match=r"not a saved profile: trace\.json\.gz is missing"):
+        load(zipped(members, tmp_path / "changed.gpuprof"))
+
+
+def with_arg(values: Any) -> Record:
+    """A record whose first slices have these values as an arg."""
+    record = a_record()
+    series = pd.Series(values, index=np.arange(len(values)))
+    return replace(record, trace=replace(record.trace, args={"odd": series}))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.array(["a", "b"], dtype="str"),
+        pd.Categorical(["a", "b"]),
+        np.array([True, False]),
+        np.array([1, 2], np.uint8),
+        np.array([0.5, 2], np.float32),
+    ],
+)
+def test_args_of_other_types_are_those_of_the_json(tmp_path: Path, values: Any) -> None:
+    saved = save(with_arg(values), tmp_path / "run.gpuprof")
+    found = read(members_of(saved)[COLUMNS], zipfile.ZipFile(saved).getinfo(TRACE).CRC)
+    assert found is not None
+    members = members_of(saved)
+    del members[COLUMNS]
+    assert_same_trace(found, load(zipped(members, tmp_path / "old.gpuprof")).trace)
+
+
+def test_numbers_that_json_does_not_have_are_left_to_it(tmp_path: Path) -> None:
+    record = with_arg(np.array([0.5, np.nan]))
+    saved = save(record, tmp_path / "run.gpuprof")
+    members = members_of(saved)
+    del members[COLUMNS]
+    assert_same_record(load(saved), load(zipped(members, tmp_path / "old.gpuprof")))
 
 
 def column(header: Header, table: str, name: str) -> int:
@@ -218,6 +282,18 @@ def with_rows_twice(header: Header, arrays: Arrays) -> None:
             arrays[place] = np.repeat(arrays[place], 2)
 
 
+def with_many_lists(header: Header, arrays: Arrays) -> None:
+    header["columns"][column(header, "args", "Input Dims")]["values"] = [[[]] * 200_000]
+
+
+def with_many_args(header: Header, arrays: Arrays) -> None:
+    """Many times the first arg."""
+    place = column(header, "args", "Input Dims")
+    for number in range(MOST_KEYS + 1):
+        header["columns"].append(header["columns"][place] | {"name": f"arg {number}"})
+        arrays.append(arrays[place])
+
+
 WRONG: dict[str, Callable[[Header, Arrays], None]] = {
     "another version": in_header(version=2),
     "another checksum": in_header(checksum=CHECKSUM + 1),
@@ -267,7 +343,10 @@ WRONG: dict[str, Callable[[Header, Arrays], None]] = {
     "arg below all values": with_number("args", "Input Dims", -1),
     "arg without rows": with_entry("args", "Input Dims", rows=99),
     "arg of two lengths": shorter("args", "Bytes"),
-    "rows below 32 bits": with_entry("rows", "", type="<f8"),
+    "arg of 32 bits": with_entry("args", "Input Dims", values=None),
+    "rows that are no whole numbers": with_entry("rows", "", type="<f8"),
+    "more lists than any profiler writes": with_many_lists,
+    "more args than are read": with_many_args,
 }
 
 
@@ -311,10 +390,12 @@ def test_what_columns_unpack_to_is_counted() -> None:
 
 
 @given(st.data())
-def test_columns_changed_anywhere_never_break_a_report(data: st.DataObject) -> None:
-    packed = bytearray(packed_columns(a_record().trace, CHECKSUM))
-    for _ in range(data.draw(st.integers(1, 4))):
-        packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
-    trace = read(bytes(packed))
+def test_columns_changed_anywhere_never_break_the_findings(data: st.DataObject) -> None:
+    text, arrays = taken_apart(packed_columns(a_record().trace, CHECKSUM))
+    place = data.draw(st.sampled_from([at for at, array in enumerate(arrays) if array.nbytes]))
+    content = bytearray(arrays[place].tobytes())
+    content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    arrays[place] = np.frombuffer(content, arrays[place].dtype)
+    trace = read(put_together(text, arrays))
     if trace is not None:
-        assert len(trace) == len(a_record().trace)
+        findings(Record(trace))

@@ -25,7 +25,7 @@ from gpuprof_widgets.trace.files import without_garbage_collection, write_whole
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.packing import Growth, quick_zlib, streamed, unpacked
 from gpuprof_widgets.trace.pstats import dump_pstats, load_calls
-from gpuprof_widgets.trace.saved_columns import LEAST_SLICES, packed_columns, trace_of_columns
+from gpuprof_widgets.trace.saved_columns import LEAST_SLICES, trace_of_columns, write_columns
 
 TRACE, CALLS, METADATA = "trace.json.gz", "cell.prof", "metadata.json"
 COLUMNS = "trace.columns.zst"
@@ -49,8 +49,8 @@ def write(record: Record, file: IO[bytes]) -> None:
         _add_trace(archive, record.trace)
         if len(record.trace) >= LEAST_SLICES:
             checksum = archive.getinfo(TRACE).CRC
-            packed = packed_columns(record.trace, checksum)
-            archive.writestr(zipfile.ZipInfo(COLUMNS, _EPOCH), packed)
+            with archive.open(zipfile.ZipInfo(COLUMNS, _EPOCH), "w", force_zip64=True) as member:
+                write_columns(record.trace, checksum, member)
         if record.calls is not None:
             _add(archive, CALLS, dump_pstats(record.calls))
         for worker, calls in record.calls_of_workers.items():
@@ -80,7 +80,7 @@ def is_archive(data: bytes) -> bool:
         names = {member.name for member in members(data, Path(), Growth(Path(), 0))}
     except TraceError:
         return False
-    ours = all(name in (TRACE, METADATA) or name.endswith(_PSTATS) for name in names)
+    ours = all(name in (TRACE, COLUMNS, METADATA) or name.endswith(_PSTATS) for name in names)
     return METADATA in names and (TRACE in names or ours)
 
 
@@ -121,7 +121,15 @@ def parse_archive(data: bytes, path: Path) -> Record:
 
 def _held(data: bytes, path: Path, growth: Growth) -> dict[str, bytes]:
     """Return the content of each file in the archive by its name."""
-    held = {file.name: file.read(file.size) for file in members(data, path, growth)}
+    files = {file.name: file for file in members(data, path, growth)}
+    columns = files.pop(COLUMNS, None)
+    held = {name: file.read(file.size) for name, file in files.items()}
+    if columns is not None:
+        left = growth.left
+        try:
+            held[COLUMNS] = columns.read(columns.size)
+        except TraceError:  # the JSON has it all
+            growth.left = left
     missing = {TRACE, METADATA} - set(held)
     if missing:
         names = ", ".join(sorted(held)[:6]) or "nothing"

@@ -75,9 +75,19 @@ def read_events(data: bytes, path: Path, gather: Callable[[TraceFile], Gathered]
     return gather(_mended_file(text, path, notes))
 
 
+def containers(data: bytes) -> int:
+    """Return the number of lists and objects in JSON, brackets in its texts included."""
+    return data.count(b"{") + data.count(b"[")
+
+
+def most_containers(data: bytes) -> int:
+    """Return how many of them JSON of this size may have: each is many times its text in memory."""
+    return FREE_CONTAINERS + len(data) // BYTES_OF_A_CONTAINER
+
+
 def _check_containers(data: bytes, path: Path) -> None:
-    count = data.count(b"{") + data.count(b"[")
-    if count > FREE_CONTAINERS + len(data) // BYTES_OF_A_CONTAINER:
+    count = containers(data)
+    if count > most_containers(data):
         raise TraceError(
             f"{path}: its {len(data):,} bytes are {count:,} lists and objects, more than any "
             "profiler writes, and may not fit the memory; record again."

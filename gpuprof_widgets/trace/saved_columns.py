@@ -1,7 +1,8 @@
-"""The tables of a trace as columns, beside its JSON in a saved profile, which open 5 times faster.
+"""The tables of a trace as columns, beside its JSON in a saved profile: faster to read than that.
 
-The JSON stays what counts. Columns are only used if they were made from it, by its checksum, and
-if they hold what a trace needs; in any other case, as in files of other versions, the JSON is read.
+The JSON is what counts. Columns are used if they name the checksum of the JSON beside them, so not
+where somebody changed that, and if they hold what a trace needs; in any other case, as in files of
+other versions, the JSON is read.
 
 A zstandard frame holds the length of a header (8 bytes, little-endian), the header, and the arrays
 in its order, as numpy has them in memory. The header is JSON: the checksum, the bounds, the tracks,
@@ -11,10 +12,9 @@ their distinct values. The rows that args belong to come before them, under the 
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 import numpy as np
@@ -23,7 +23,10 @@ import zstandard
 from numpy.typing import NDArray
 
 from gpuprof_widgets.trace.chrome_writer import check_rows
+from gpuprof_widgets.trace.event_json import containers, most_containers
+from gpuprof_widgets.trace.events import typed
 from gpuprof_widgets.trace.files import without_garbage_collection
+from gpuprof_widgets.trace.gather import MOST_KEYS
 from gpuprof_widgets.trace.known_args import usable_args
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.packing import Growth
@@ -48,11 +51,11 @@ _ROWS, _ARGS = "rows", "args"
 _TYPES = ("<i4", "<i8", "<f8")
 _FARTHEST = 2**62
 
-_ODD = (
+_BROKEN = (
     *(LookupError, ValueError, TypeError, AttributeError, OverflowError, EOFError, MemoryError),
     *(RecursionError, zstandard.ZstdError, msgspec.MsgspecError),
 )
-"""Errors on columns that are not as `packed_columns` writes them."""
+"""Errors on columns that are not as `write_columns` writes them, or do not fit the memory."""
 
 
 class _Column(msgspec.Struct, forbid_unknown_fields=True):
@@ -76,8 +79,8 @@ class _Header(msgspec.Struct, forbid_unknown_fields=True):
     columns: list[_Column]
 
 
-def packed_columns(trace: Trace, checksum: int) -> bytes:
-    """Return the columns of this trace; ``checksum`` is the CRC-32 of its packed JSON."""
+def write_columns(trace: Trace, checksum: int, file: IO[bytes]) -> None:
+    """Write the columns of this trace; ``checksum`` is the CRC-32 of its packed JSON."""
     columns = list(_columns(trace))
     header = msgspec.json.encode(
         _Header(
@@ -88,14 +91,12 @@ def packed_columns(trace: Trace, checksum: int) -> bytes:
             columns=[column for column, _ in columns],
         )
     )
-    packed = io.BytesIO()
     compressor = zstandard.ZstdCompressor(level=_LEVEL)
-    with compressor.stream_writer(packed, closefd=False) as file:
-        file.write(len(header).to_bytes(8, "little"))
-        file.write(header)
+    with compressor.stream_writer(file, closefd=False) as packed:
+        packed.write(len(header).to_bytes(8, "little"))
+        packed.write(header)
         for _, array in columns:
-            file.write(array.view(np.uint8).data)
-    return packed.getvalue()
+            packed.write(array.view(np.uint8).data)
 
 
 def _columns(trace: Trace) -> Iterator[tuple[_Column, Array]]:
@@ -113,6 +114,8 @@ def _columns(trace: Trace) -> Iterator[tuple[_Column, Array]]:
             places[id(series.index)] = len(places)
             yield _column(_ROWS, "", series.index.to_numpy(np.int64))
         rows = places[id(series.index)]
+        if series.dtype not in (np.int64, np.float64, object):  # as the JSON gives it back
+            series = typed(series.tolist(), series.index.to_numpy())
         if series.dtype == object:
             numbers, values = _numbered(series.tolist())
             yield _column(_ARGS, key, numbers, values, rows)
@@ -150,7 +153,7 @@ def trace_of_columns(packed: bytes, checksum: int, growth: Growth) -> Trace | No
                 return None
             arrays = [_array(column, file, own) for column in header.columns]
             trace = _trace(header, arrays)
-    except _ODD:
+    except _BROKEN:
         return None
     growth.left = own.left
     return trace
@@ -159,7 +162,10 @@ def trace_of_columns(packed: bytes, checksum: int, growth: Growth) -> Trace | No
 def _header(file: zstandard.ZstdDecompressionReader, growth: Growth) -> _Header:
     size = int.from_bytes(file.read(8), "little")
     growth.count(size)
-    return msgspec.json.decode(file.read(size), type=_Header)
+    text = file.read(size)
+    if containers(text) > most_containers(text):
+        raise ValueError("more lists than any profiler writes")
+    return msgspec.json.decode(text, type=_Header)
 
 
 def _array(column: _Column, file: zstandard.ZstdDecompressionReader, growth: Growth) -> Array:
@@ -215,17 +221,21 @@ def _content(column: _Column, array: Array) -> Array | pd.Categorical:
 
 def _args(columns: Sequence[tuple[_Column, Array]]) -> dict[str, pd.Series]:
     rows = [pd.Index(array) for column, array in columns if column.table == _ROWS]
+    args = [each for each in columns if each[0].table == _ARGS]
+    if len(args) > MOST_KEYS + 1:  # one more has the rest of those that are read from JSON
+        raise ValueError("more args than are read")
     return {
-        column.name: _series(_values(column, array), rows[column.rows])
-        for column, array in columns
-        if column.table == _ARGS
+        column.name: _series(_values(column, array), rows[column.rows]) for column, array in args
     }
 
 
 def _values(column: _Column, array: Array) -> Array:
     """Return the values of an arg, which are of the kind that analyses rely on."""
     values = array
-    if column.values is not None:
+    if column.values is None:
+        if array.dtype == np.int32 or not np.isfinite(array).all():
+            raise ValueError(f"numbers of {column.name} as no trace has them")
+    else:
         _check_numbers(array)
         values = np.empty(len(column.values), object)
         values[:] = column.values
