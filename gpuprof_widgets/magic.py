@@ -30,7 +30,7 @@ from gpuprof_widgets.defaults import defaults_of
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.profiling import check, is_recorded, keep, keeper, read
-from gpuprof_widgets.warm_up import IdleWarmUp, require_torch_profiler, warm_up
+from gpuprof_widgets.warm_up import IdleImports, require_torch_profiler, warm_up
 
 if TYPE_CHECKING:
     from gpuprof_widgets.comparisons import Comparison
@@ -300,14 +300,15 @@ class _Installed:
         _carriers[shell] = self.carrier
         self.carrier.namespace = shell.user_ns
         self.carrier.embeds_always = self.magics.defaults.embeds_always
-        self.idle_warm_up = IdleWarmUp()
+        self.idle = IdleImports()
 
     def put_into(self, shell: InteractiveShell) -> None:
         shell.register_magics(self.magics)
         shell.configurables.append(self.magics.defaults)  # type: ignore[arg-type]
         shell.input_transformers_cleanup.append(self.transformer)
         shell.events.register("pre_run_cell", self.before_cell)
-        shell.events.register("post_run_cell", self.idle_warm_up.after_cell)
+        shell.events.register("pre_run_cell", self.idle.before_cell)
+        shell.events.register("post_run_cell", self.idle.after_cell)
         for key in (f"%{NAME}", f"%%{NAME}"):
             shell.set_hook("complete_command", _completions, str_key=key)  # type: ignore[no-untyped-call]
         runtime_carrier.followed = self.carrier
@@ -321,15 +322,15 @@ class _Installed:
         if self.transformer in shell.input_transformers_cleanup:
             shell.input_transformers_cleanup.remove(self.transformer)
         shell.events.unregister("pre_run_cell", self.before_cell)
-        shell.events.unregister("post_run_cell", self.idle_warm_up.after_cell)
-        self.idle_warm_up.cancel()
+        shell.events.unregister("pre_run_cell", self.idle.before_cell)
+        shell.events.unregister("post_run_cell", self.idle.after_cell)
+        self.idle.cancel()
         for key in (f"%{NAME}", f"%%{NAME}"):
             shell.strdispatchers["complete_command"].strs.pop(key, None)
         runtime_carrier.followed = None
 
     def before_cell(self, info: Any) -> None:
-        """Tell the runtime carrier which cell runs now, and leave the kernel to it."""
-        self.idle_warm_up.cancel()
+        """Tell the runtime carrier which cell runs now."""
         self.carrier.request(_request(self.magics.shell))
 
 

@@ -76,6 +76,8 @@ def jupyterlab(folder: Path) -> Iterator[str]:
     with subprocess.Popen(words, env=environment, stderr=subprocess.DEVNULL) as server:
         try:
             while not (files := [*runtime.glob("jpserver-*.json")]):
+                if server.poll() is not None:
+                    raise SystemExit("JupyterLab did not start")
                 time.sleep(0.2)
             yield json.loads(files[0].read_text())["url"]
         finally:

@@ -53,7 +53,7 @@ LAYERS = {
     "profiling_ranks": {"exceptions", "options", "capture", "profiles", "profiling"},
     "runtime_carrier": {"progress"},
     "defaults": {"exceptions", "options", "profiling"},
-    "warm_up": {"exceptions", "options", "capture", "views", "run_history"},
+    "warm_up": {"exceptions", "options", "trace", "capture", "views", "run_history"},
     "commands": {
         *("exceptions", "trace", "capture", "analyses", "views", "profiles", "profiling"),
         *("comparisons", "many_ranks", "defaults", "exports"),

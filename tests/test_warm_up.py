@@ -1,11 +1,14 @@
-"""The warm-up before the first profile: not in `%load_ext`, not in a cell, but while all wait."""
+"""What the first profile needs is imported and started neither in `%load_ext` nor in a cell."""
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
@@ -14,7 +17,7 @@ from gpuprof_widgets import magic
 from gpuprof_widgets import warm_up as module
 from gpuprof_widgets.capture import torch_profiler
 from gpuprof_widgets.capture.recorder import Recorder
-from gpuprof_widgets.warm_up import IdleWarmUp, warm_up
+from gpuprof_widgets.warm_up import IdleImports
 from tests.kernels import Kernel, loaded_kernel
 
 __all__ = ["loaded_kernel"]
@@ -37,68 +40,104 @@ def shell() -> InteractiveShell:
 
 
 @pytest.fixture
-def warmed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A note for each warm-up."""
+def imported(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A note each time that an idle kernel imports."""
     notes: list[str] = []
-    monkeypatch.setattr(module, "warm_up", lambda: notes.append("warm"))
+    monkeypatch.setattr(module, "import_and_draw", lambda: notes.append("imported"))
     monkeypatch.setattr(module, "IDLE_S", 0)
     return notes
 
 
+@pytest.fixture
+def cold() -> Iterator[None]:
+    """As if nothing had been warmed up yet."""
+    module.warm_up.cache_clear()
+    yield
+    module.warm_up.cache_clear()
+
+
 def test_the_extension_loads_without_what_the_first_profile_needs() -> None:
     ran = subprocess.run([sys.executable, "-c", LOADS], capture_output=True, text=True, check=True)
-    imported, running = ran.stdout.splitlines()
-    assert "gpuprof_widgets" in imported
-    assert not {"pandas", "bokeh", "matplotlib", "sympy", "msgspec"} & set(imported.split())
+    loaded, running = ran.stdout.splitlines()
+    assert "gpuprof_widgets" in loaded
+    assert not {"pandas", "bokeh", "matplotlib", "sympy", "msgspec"} & set(loaded.split())
     assert running == "False"
 
 
-def test_an_idle_loop_warms_up_once(warmed: list[str]) -> None:
+def test_an_idle_loop_imports_once(imported: list[str]) -> None:
     async def cells() -> None:
-        idle = IdleWarmUp()
+        idle = IdleImports()
+        for _ in range(3):
+            idle.after_cell(None)
+            idle.after_cell(None)
+            await asyncio.sleep(0.01)
+
+    asyncio.run(cells())
+    assert imported == ["imported"]
+
+
+def test_the_next_cell_comes_first(imported: list[str]) -> None:
+    async def cells() -> None:
+        idle = IdleImports()
         idle.after_cell(None)
+        idle.before_cell(None)
+        await asyncio.sleep(0.01)
+
+    asyncio.run(cells())
+    assert imported == []
+
+
+def test_nothing_is_imported_within_a_cell_that_runs_another(imported: list[str]) -> None:
+    async def cells() -> None:
+        idle = IdleImports()
+        idle.before_cell(None)
+        idle.before_cell(None)
+        idle.after_cell(None)
+        await asyncio.sleep(0.01)
+        assert imported == []
         idle.after_cell(None)
         await asyncio.sleep(0.01)
 
     asyncio.run(cells())
-    assert warmed == ["warm"]
+    assert imported == ["imported"]
 
 
-def test_the_next_cell_comes_first(warmed: list[str]) -> None:
+def test_nothing_is_imported_in_another_thread(imported: list[str]) -> None:
     async def cells() -> None:
-        idle = IdleWarmUp()
-        idle.after_cell(None)
-        idle.cancel()
+        IdleImports().after_cell(None)
         await asyncio.sleep(0.01)
 
-    asyncio.run(cells())
-    assert warmed == []
+    subshell = threading.Thread(target=asyncio.run, args=(cells(),))
+    subshell.start()
+    subshell.join()
+    assert imported == []
 
 
-def test_a_shell_without_a_loop_does_not_wait(warmed: list[str]) -> None:
-    IdleWarmUp().after_cell(None)
-    assert warmed == []
+def test_a_shell_without_a_loop_does_not_wait(imported: list[str]) -> None:
+    IdleImports().after_cell(None)
+    assert imported == []
 
 
-def test_the_extension_follows_the_cells_and_stops(
-    shell: InteractiveShell, warmed: list[str]
+def test_the_extension_follows_the_cells_until_it_is_unloaded(
+    shell: InteractiveShell, imported: list[str]
 ) -> None:
     async def cells() -> None:
         magic.load(shell)
         shell.events.trigger("post_run_cell", None)
         shell.events.trigger("pre_run_cell", None)
         await asyncio.sleep(0.01)
-        assert warmed == []
-        shell.events.trigger("post_run_cell", None)
-        await asyncio.sleep(0.01)
-        assert warmed == ["warm"]
         shell.events.trigger("post_run_cell", None)
         magic.unload(shell)
         shell.events.trigger("post_run_cell", None)
         await asyncio.sleep(0.01)
+        assert imported == []
+        magic.load(shell)
+        shell.events.trigger("post_run_cell", None)
+        await asyncio.sleep(0.01)
+        magic.unload(shell)
 
     asyncio.run(cells())
-    assert warmed == ["warm"]
+    assert imported == ["imported"]
 
 
 def test_the_first_profile_warms_up_before_it_records(
@@ -122,18 +161,45 @@ def test_the_first_profile_warms_up_before_it_records(
     assert shell.user_ns["x"] == 1
 
 
+@pytest.mark.usefixtures("cold")
 def test_a_warm_up_that_fails_costs_no_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_profiler, "warm_up", lambda: 1 / 0)
-    warm_up.cache_clear()
-    warm_up()
-    warm_up.cache_clear()
+    module.warm_up()
+
+
+@pytest.mark.usefixtures("cold")
+def test_a_ctrl_c_waits_for_the_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+
+    def imports() -> None:
+        signal.raise_signal(signal.SIGINT)
+        order.append("imported")
+
+    monkeypatch.setattr(module, "import_and_draw", imports)
+    monkeypatch.setattr(torch_profiler, "warm_up", lambda: order.append("started"))
+    with pytest.raises(KeyboardInterrupt):
+        module.warm_up()
+    assert order == ["imported", "started"]
+
+
+PREPARED = """
+from torch.profiler import ProfilerActivity, profile, schedule
+users = profile(activities=[ProfilerActivity.CPU], schedule=schedule(wait=1, warmup=1, active=2))
+users.start()
+users.step()
+"""
+"""A profiler of the user's that is about to start, in the cells between."""
 
 
 @pytest.mark.kernel
-def test_a_kernel_warms_up_while_nothing_runs(loaded_kernel: Kernel) -> None:
-    asked = "import sys; 'gpuprof_widgets.views.report' in sys.modules"
+def test_an_idle_kernel_imports_and_disturbs_no_profiler(loaded_kernel: Kernel) -> None:
+    loaded_kernel.run(PREPARED)
+    asked = "import sys; {'torch._inductor', 'gpuprof_widgets.views.report'} <= set(sys.modules)"
     for _ in range(120):
         if loaded_kernel.run(asked).result == "True":
-            return
+            break
         time.sleep(1)
-    pytest.fail("the kernel was idle and did not warm up")
+    else:
+        pytest.fail("the kernel was idle and did not import")
+    ended = "for _ in range(3): users.step()\nusers.stop()\nlen(users.events()) > 0"
+    assert loaded_kernel.run(ended).result == "True"
