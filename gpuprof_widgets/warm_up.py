@@ -30,13 +30,12 @@ def require_torch_profiler() -> None:
 
 @cache
 def import_and_draw() -> None:
-    """Import what recording and showing need, what torch's profiler needs too, and draw a report.
+    """Import what recording and showing need, and draw a report.
 
-    It starts no profiler: at any time the user may have one that is about to start.
+    It leaves torch alone: the user may have a profiler that is about to start, or be about to set a
+    variable that torch.compile reads when it is imported.
     """
     with suppress(Exception):  # what fails here fails again in the first profile, which says so
-        import torch._inductor.config  # noqa: F401
-
         import gpuprof_widgets.run_history  # noqa: F401
         from gpuprof_widgets.capture import overhead, recorder, torch_profiler  # noqa: F401
         from gpuprof_widgets.trace.assemble import empty_trace

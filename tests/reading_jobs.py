@@ -99,9 +99,11 @@ def wait_unless_quick(file: Path) -> int:
 
 
 def fail_or_wait(file: Path) -> str:
-    """Fail, or read until somebody ends the process."""
+    """Fail once the slow file is read, which is until somebody ends that process."""
     if file.name == "slow":
         wait_forever(file)
+    while not file.with_name("slow.pid").exists():
+        time.sleep(0.01)
     return fail(file)
 
 

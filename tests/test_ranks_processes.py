@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
@@ -158,9 +159,21 @@ class TestInOrder:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "sitecustomize.py").write_text("print('hello')\nprint('you', end='')")
-        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
         read = list(in_order(reading_jobs.process_of, names("a", "b")))
         assert os.getpid() not in {process for _, process in read}  # type: ignore[misc]
+
+    def test_a_folder_of_the_path_may_be_called_anything_and_starts_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        odd = tmp_path / "it's: a \\ folder"
+        odd.mkdir()
+        (odd / "sitecustomize.py").write_text(f"open({str(odd / 'ran')!r}, 'w')")
+        (odd / "odd_jobs.py").write_text("def name_of(file):\n    return file.name")
+        monkeypatch.syspath_prepend(odd)
+        read = in_order(importlib.import_module("odd_jobs").name_of, names("a", "b"))
+        assert list(read) == ["a", "b"]
+        assert not (odd / "ran").exists()
 
     def test_warnings_are_shown_here_once(self) -> None:
         with warnings.catch_warnings(record=True) as warned:
@@ -239,6 +252,13 @@ class TestErrors:
         assert "SIGKILL" in str(error)
         assert "memory" in str(error)
 
+    def test_one_that_is_killed_as_it_starts_has_died(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(processes, "START", "import os; os.kill(os.getpid(), 9)")
+        read = list(in_order(reading_jobs.process_of, names("a", "b")))
+        assert ["SIGKILL" in str(error) for error in read] == [True, True]
+
     def test_one_that_ends_without_a_word_has_died(self) -> None:
         read = list(in_order(reading_jobs.die_quietly, names("a", "b")))
         assert ["exit code 0" in str(error) for error in read] == [True, True]
@@ -264,6 +284,19 @@ class TestReadHere:
         monkeypatch.setattr(processes, "START", "import time; time.sleep(600)")
         monkeypatch.setattr(processes, "GREETS_WITHIN_S", 0.1)
         self.assert_read_here()
+
+    def test_but_not_where_another_one_can(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        start, starts = processes._started, iter(range(99))
+
+        def started() -> subprocess.Popen[bytes]:
+            if next(starts):
+                return start()
+            raise OSError("too many processes")
+
+        monkeypatch.setattr(processes, "_started", started)
+        read = list(in_order(reading_jobs.process_of, names(*"abcdef")))
+        assert len({process for _, process in read} - {os.getpid()}) == 1  # type: ignore[misc]
+        assert os.getpid() not in {process for _, process in read}  # type: ignore[misc]
 
     def test_if_it_cannot_be_asked(self) -> None:
         files = names("a", "b")
@@ -338,8 +371,20 @@ class TestNothingIsLeft:
         files = [tmp_path / "value", tmp_path / "slow"]
         with pytest.raises(ValueError, match="no such value"):
             list(in_order(reading_jobs.fail_or_wait, files))
-        slow = tmp_path / "slow.pid"
-        assert not slow.exists() or not is_there(int(slow.read_text()))
+        assert not is_there(int((tmp_path / "slow.pid").read_text()))
+
+    def test_of_an_interpreter_that_starts_another(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        launcher = tmp_path / "python"
+        launcher.write_text(f'#!/bin/sh\n{sys.executable} "$@"\nexit 0\n')
+        launcher.chmod(0o755)
+        monkeypatch.setattr(processes, "python", lambda: str(launcher))
+        read = in_order(reading_jobs.wait_unless_quick, [tmp_path / "quick", tmp_path / "slow"])
+        next(read)
+        assert eventually((tmp_path / "slow.pid").exists)
+        read.close()
+        assert eventually(lambda: not runs(int((tmp_path / "slow.pid").read_text())))
 
 
 class TestScripts:

@@ -45,7 +45,11 @@ class DiedError(Exception):
 
 
 class _NotSentError(Exception):
-    """No process could be started, or the job cannot be pickled."""
+    """No process can be started, or the job cannot be pickled."""
+
+
+class _NoStartError(Exception):
+    """A worker cannot be started, or it is another program."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,10 @@ class _Workers(Generic[Result]):
 
     def __init__(self, count: int) -> None:
         self._all = [_Worker() for _ in range(count)]
-        self._idle: SimpleQueue[_Worker] = SimpleQueue()
+        self._counting = Lock()
+        self._left = count  # those that can be started
+        self._idle: SimpleQueue[_Worker | None] = SimpleQueue()
+        """None stands for all workers, where none is left."""
         for worker in self._all:
             self._idle.put(worker)
 
@@ -140,11 +147,26 @@ class _Workers(Generic[Result]):
             packed = pickle.dumps(job)
         except Exception as error:  # of whatever is in the job
             raise _NotSentError from error
-        worker = self._idle.get()
-        try:
-            return worker.answer(packed)
-        finally:
+        while (worker := self._idle.get()) is not None:
+            try:
+                answer = worker.answer(packed)
+            except _NoStartError:
+                self._leave_out()
+                continue
+            except DiedError:
+                self._idle.put(worker)
+                raise
             self._idle.put(worker)
+            return answer
+        self._idle.put(None)
+        raise _NotSentError
+
+    def _leave_out(self) -> None:
+        """Have the others do its jobs; without others, let all who wait know."""
+        with self._counting:
+            self._left -= 1
+            if not self._left:
+                self._idle.put(None)
 
 
 class _Worker:
@@ -173,8 +195,9 @@ class _Worker:
         """End the process at once, and start no other."""
         with self._starting:
             self._may_start = False
-            if self._process is not None:
-                self._process.kill()
+            process = self._process
+        if process is not None:
+            _kill(process)
 
     def close(self) -> None:
         """Wait for the end of the process, so that the system forgets it; close its pipes."""
@@ -187,31 +210,44 @@ class _Worker:
             if self._process is not None:
                 return self._process
             if not self._may_start:
-                raise _NotSentError
+                raise _NoStartError
             try:
                 process = self._process = _started()
             except OSError as error:  # too many processes, too little memory
-                raise _NotSentError from error
-        limit = Timer(GREETS_WITHIN_S, process.kill)
+                raise _NoStartError from error
+        limit = Timer(GREETS_WITHIN_S, _kill, [process])
         limit.start()
-        greets = any(line.endswith(GREETING) for line in _open(process.stdout))
-        limit.cancel()
-        if not greets:
-            self._may_start = False  # whatever runs there, it is not we
-            self._end_of(process)
-            raise _NotSentError
-        return process
+        try:
+            if any(line.endswith(GREETING) for line in _open(process.stdout)):
+                return process
+        finally:
+            in_time = limit.is_alive()
+            limit.cancel()
+        how = self._end_of(process)
+        if in_time and how.startswith("SIG"):
+            raise DiedError(how)
+        self._may_start = False  # whatever runs there, it is not we
+        raise _NoStartError
 
     def _end_of(self, process: Popen[bytes]) -> str:
         """Say how the process ended that has closed its pipe, and forget it."""
         try:
             code = process.wait(PATIENCE_S)
         except TimeoutExpired:
-            process.kill()
+            _kill(process)
             code = process.wait()
         self.close()
         self._process = None
-        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        with suppress(ValueError):  # a signal without a name
+            return signal.Signals(-code).name
+        return f"exit code {code}"
+
+
+def _kill(process: Popen[bytes]) -> None:
+    """End the process at once, with what it has started."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _open(pipe: IO[bytes] | None) -> IO[bytes]:
@@ -222,15 +258,11 @@ def _open(pipe: IO[bytes] | None) -> IO[bytes]:
 def _started() -> Popen[bytes]:
     """Start a worker that imports what this process would, away from the Ctrl-C of its terminal.
 
-    ``-P``: nothing is imported from the working directory, unless this process does that too.
+    Its path is replaced once it has started, so that no sitecustomize of these folders runs.
+    ``-P``: nor is anything imported from the working directory, unless this process does that too.
     """
-    return Popen(
-        [python(), "-P", "-c", START],
-        stdin=PIPE,
-        stdout=PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path))},
-        start_new_session=True,
-    )
+    imports = f"import sys; sys.path[:] = {[*map(str, sys.path)]!r}; {START}"
+    return Popen([python(), "-P", "-c", imports], stdin=PIPE, stdout=PIPE, start_new_session=True)
 
 
 def serve() -> None:
