@@ -34,7 +34,11 @@ state = (
     "gpuprofile" in ip.magics_manager.magics["cell"],
     "GpuprofMagics" in ip.magics_manager.registry,
     sum("gpuprof" in type(f).__module__ for f in ip.input_transformers_cleanup),
-    sum("gpuprof" in f.__module__ for f in ip.events.callbacks["pre_run_cell"]),
+    sum(
+        "gpuprof" in f.__module__
+        for event in ("pre_run_cell", "post_run_cell")
+        for f in ip.events.callbacks[event]
+    ),
     sum("gpuprofile" in key for key in ip.strdispatchers["complete_command"].strs),
 )
 """
@@ -46,7 +50,7 @@ def installed(kernel: Kernel) -> tuple[object, ...]:
 
 
 def test_unload_takes_everything_out_and_load_puts_it_back_once(kernel: Kernel) -> None:
-    there, gone = (True, True, True, 1, 1, 2), (False, False, False, 0, 0, 0)
+    there, gone = (True, True, True, 1, 3, 2), (False, False, False, 0, 0, 0)
     assert installed(kernel) == there
     for line, expected in (
         ("%unload_ext gpuprof_widgets", gone),
@@ -60,7 +64,8 @@ def test_unload_takes_everything_out_and_load_puts_it_back_once(kernel: Kernel) 
     assert kernel.run("%%gpuprofile -q\n1 + 1").result == "2"
 
 
-def test_the_slow_imports_are_done_when_the_extension_is_loaded(kernel: Kernel) -> None:
+def test_the_slow_imports_are_done_with_the_first_profile(kernel: Kernel) -> None:
+    kernel.run("%%gpuprofile -q\n1 + 1")
     modules = "__import__('sys').modules"
     for name in ("torch", "pandas", "bokeh", "matplotlib.backends.backend_agg"):
         assert kernel.value(f"{name!r} in {modules}"), name

@@ -58,7 +58,7 @@ def test_the_files_say_how_it_was_measured_and_hold_no_path(tmp_path: Path) -> N
     assert "2 ranks, 1,981,771 events, 630 MB of text" in text
     assert "Two workers of Dask are 2.00 times as fast as one." in text
     write(tmp_path / "x.json", text, record(MACHINE, TRACES, RESULTS), TITLE)
-    assert (tmp_path / "x.md").read_text() == f"# {TITLE}\n\n{text}"
+    assert (tmp_path / "x.md").read_text() == f"# {TITLE}\n\n{text}\n"
     kept = json.loads((tmp_path / "x.json").read_text())
     assert kept["routes"]["all ranks"]["seconds"] == [4.5, 4.0, 4.2]
     assert "somewhere" not in (tmp_path / "x.json").read_text()

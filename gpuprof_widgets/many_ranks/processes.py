@@ -276,7 +276,9 @@ def serve() -> None:
         answers.write(GREETING)
         while True:
             answers.flush()
-            answers.write(_packed(_answer(waiting.get())))
+            answer = _packed(_answer(waiting.get()))
+            print(end="", flush=True)  # this process may be killed once it has answered
+            answers.write(answer)
     os._exit(1)  # nobody reads it: a flush at the end would fail again
 
 
