@@ -156,7 +156,7 @@ def profile(function: Callable[..., Any] | None = None, /, **keywords: Any) -> A
     leaves that of each call in ``gpuprof_widgets.last`` and saves each to a file of its own
     (``save="step.gpuprof"``: ``step.gpuprof``, ``step_2.gpuprof``). An exception passes through
     unchanged, and what ran is still recorded. Until the block has ended, or if nothing could be
-    recorded, using ``run`` raises a `RecordingError` that says so. docs/usage.md describes each
+    recorded, using ``run`` raises a `RecordingError` that says so. docs/options.md describes each
     option.
     """
     try:

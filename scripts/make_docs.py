@@ -106,7 +106,7 @@ def writers() -> str:
     return table(("ending", "what is written", "`what=`", "opens in"), rows)
 
 
-# README.md and docs/usage.md
+# docs/options.md
 
 
 def options() -> str:
@@ -167,7 +167,7 @@ TABLES: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
     "FINDINGS": (thresholds, ("docs/findings.md",)),
     "READERS": (readers, ("docs/formats.md",)),
     "WRITERS": (writers, ("docs/formats.md",)),
-    "OPTIONS": (options, ("README.md", "docs/usage.md")),
+    "OPTIONS": (options, ("docs/options.md",)),
 }
 """The table between the marks of each name, and the pages that have it."""
 

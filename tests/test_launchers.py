@@ -93,7 +93,7 @@ class TestRank:
         assert list(VARIABLES) == [launcher.name for launcher in LAUNCHERS]
 
     def test_the_docs_have_the_table(self) -> None:
-        page = (ROOT / "docs" / "usage.md").read_text(encoding="utf-8")
+        page = (ROOT / "docs" / "topics" / "ranks.md").read_text(encoding="utf-8")
         for launcher in LAUNCHERS:
             size = f"`{launcher.world_size}`" if launcher.world_size else "does not say"
             assert f"| `{launcher.rank}` | {size} |" in page
