@@ -9,7 +9,7 @@ RUN := $(VENV)/.installed-run
 DEV := $(VENV)/.installed-dev
 IPYTHON8 := build/ipython8
 
-.PHONY: demo test test-fast fuzz sanitize soak audit bench bench-ranks lab lint format docs extension extension-check notebooks screenshots constraints clean
+.PHONY: demo test test-fast fuzz sanitize soak audit bench bench-ranks lab lint format docs tables extension extension-check notebooks screenshots constraints clean
 
 demo: $(RUN)
 	$(BIN)/python scripts/demo.py
@@ -37,8 +37,15 @@ lint: $(DEV)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-# Tables of README.md and the docs, and the stub of the methods, from the tables of the package.
-docs: $(RUN)
+# The site of the documentation, in build/site: the guides, the notebooks and the reference. A warning
+# is an error, and whatever a page needs is in it.
+docs: $(DEV)
+	rm -rf build/site
+	$(BIN)/sphinx-build -q -E -W --keep-going -c docs/site -d build/doctrees . build/site
+	@echo "The site is built: build/site/index.html"
+
+# The tables of the docs, and the stub of the methods, from the tables of the package.
+tables: $(RUN)
 	$(BIN)/python scripts/make_docs.py
 
 format: $(DEV)

@@ -1,0 +1,37 @@
+"""How the documentation's site is built: ``make docs`` writes it to build/site.
+
+The source folder is the root of the repository, so that links to notebooks and to measured results
+are the same on the site and on GitHub.
+"""
+
+from __future__ import annotations
+
+import gpuprof_widgets
+
+project = "gpuprof_widgets"
+author = "The gpuprof_widgets developers"
+copyright = "the gpuprof_widgets developers"
+version = release = gpuprof_widgets.__version__
+
+root_doc = "docs/index"
+include_patterns = ["docs/**.md", "notebooks/*.ipynb", "benchmarks/results/*.md", "CHANGELOG.md"]
+exclude_patterns = ["build", "**/node_modules"]
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "sphinx_copybutton"]
+myst_enable_extensions = ["deflist"]
+myst_heading_anchors = 4  # as GitHub makes them
+nb_execution_mode = "off"  # notebooks are committed with their outputs, and the tests run them
+suppress_warnings = ["mystnb.unknown_mime_type"]  # reports are in other types as well
+
+default_role = "py:obj"
+autodoc_typehints = "description"
+autodoc_member_order = "bysource"
+copybutton_prompt_text = r"\$ "
+copybutton_prompt_is_regexp = True
+copybutton_only_copy_prompt_lines = True
+
+html_theme = "furo"
+html_title = f"gpuprof_widgets {release}"
+html_static_path = ["static"]
+html_css_files = ["wide.css"]
+html_extra_path = ["start"]
