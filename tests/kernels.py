@@ -117,7 +117,7 @@ class Kernel:
             **variables,
         }
         environment.pop("KINETO_LOG_LEVEL", None)
-        (directory / "cwd").mkdir()
+        (directory / "cwd").mkdir(exist_ok=True)
         (directory / "temporary").mkdir()
         self._state: str | None = None
         self._manager = KernelManager(kernel_name="python3")
