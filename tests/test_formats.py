@@ -28,7 +28,6 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
 GUIDE = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 Capsys = pytest.CaptureFixture[str]
 
 
@@ -50,7 +49,7 @@ IN_WORDS = {
 
 def test_who_tells_what_can_be_read_tells_all() -> None:
     """They are no tables, and the help of all commands is to load no reader."""
-    for text in (str(GPUPROF.help), GUIDE.partition("## ")[0], README):
+    for text in (str(GPUPROF.help), GUIDE.partition("## ")[0]):
         words = " ".join(text.split())
         assert [name for name in READERS if IN_WORDS[name] not in words] == []
 
