@@ -45,8 +45,8 @@ docs: $(DEV)
 	@echo "The site is built: build/site/index.html"
 
 # The tables of the docs, and the stub of the methods, from the tables of the package.
-tables: $(RUN)
-	$(BIN)/python scripts/make_docs.py
+tables: $(DEV)
+	$(BIN)/python -m scripts.make_docs
 
 format: $(DEV)
 	$(BIN)/ruff check --fix

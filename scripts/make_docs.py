@@ -1,6 +1,6 @@
-"""Write what is made from the package's tables anew: tables of the docs, and the methods' stub.
+"""Write what is made from the package anew: tables and pages of the docs, and the methods' stub.
 
-    python scripts/make_docs.py
+    python -m scripts.make_docs
 
 A test compares them, so that no page can go stale.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gpuprof_widgets.analyses import ANALYSES, Analysis
@@ -20,18 +20,11 @@ from gpuprof_widgets.commands.analysis import keywords_of
 from gpuprof_widgets.exports import WRITERS
 from gpuprof_widgets.options import GROUPS, OPTIONS, TOPICS, Option, ProfileOptions, options_of
 from gpuprof_widgets.trace.readers import READERS
+from scripts import make_reference
+from scripts.make_reference import Row, table
 
 ROOT = Path(__file__).parents[1]
 STUB = ROOT / "gpuprof_widgets" / "analysed.pyi"
-
-Row = Iterable[str]
-
-
-def table(headings: Row, rows: Iterable[Row]) -> str:
-    """Return a table of Markdown."""
-    lines = (headings, ["---" for _ in headings], *rows)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
 
 # docs/questions.md
 
@@ -171,6 +164,9 @@ TABLES: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
 }
 """The table between the marks of each name, and the pages that have it."""
 
+WHOLE_PAGES: dict[str, Callable[[], str]] = {"analyses.md": make_reference.analyses}
+"""Pages of the docs that are made as a whole."""
+
 
 def made() -> dict[Path, str]:
     """Return the text of each file as it has to be."""
@@ -179,7 +175,8 @@ def made() -> dict[Path, str]:
         for path in map(ROOT.joinpath, paths):
             page = pages.get(path) or path.read_text(encoding="utf-8")
             pages[path] = _with_table(page, name, text())
-    return pages | {STUB: stub()}
+    whole = {ROOT / "docs" / name: text() for name, text in WHOLE_PAGES.items()}
+    return {**pages, **whole, STUB: stub()}
 
 
 def _with_table(page: str, name: str, text: str) -> str:

@@ -47,12 +47,20 @@ Rows = npt.NDArray[np.intp]
 def allocator_events(record: Record) -> pd.DataFrame:
     """One row per failure, retry and call of the driver for memory, in order of time.
 
-    Columns: ``kind``: "out of memory" (torch's ``[OutOfMemory]``), "retry" (an op freed cached
-    blocks of the GPU and asked again: the time from its first ``cudaFree`` to the end of the next
-    ``cudaMalloc``; seen where memory was recorded), "malloc" or "free" (a ``cudaMalloc`` or
-    ``cudaFree``, which may wait for the GPU); ``row``, ``name``; ``start_ns``, ``dur_ns``;
-    ``device`` and ``bytes`` asked for ("" and -1 where the trace does not tell); ``op``,
-    ``op_name``, ``module_name``, ``line_name``: its owners (-1, "").
+    Columns:
+
+    - ``kind``: "out of memory" (torch's ``[OutOfMemory]``); "retry" (an op freed cached blocks of
+      the GPU and asked again: the time from its first ``cudaFree`` to the end of the next
+      ``cudaMalloc``; needs recorded memory); "malloc" or "free" (a ``cudaMalloc`` or ``cudaFree``,
+      which may wait for the GPU).
+    - ``row``, ``name``: the event.
+    - ``start_ns``, ``dur_ns``: when, and how long.
+    - ``device``: "" if the trace does not tell.
+    - ``bytes``: asked for; -1 if the trace does not tell.
+    - ``op``, ``op_name``, ``module_name``, ``line_name``: its owners; -1 and "" without.
+
+    Source: torch's CUDA caching allocator (``c10/cuda/CUDACachingAllocator.cpp``) retries in this
+    way.
     """
     trace = record.trace
     on_cpu = trace.index.on_tracks("cpu")
@@ -149,12 +157,26 @@ def _owners(trace: Trace, rows: Rows) -> dict[str, Any]:
 def memory_segments(record: Record) -> pd.DataFrame:
     """One row per segment that the allocator held of a GPU's memory, the largest first.
 
-    Columns: ``device``, ``stream``, ``pool`` ("0.0": the usual one; others are of CUDA graphs and
-    MemPools), ``kind`` ("small", "large"), ``expandable``, ``address``; ``bytes`` =
-    ``allocated_bytes`` + ``awaiting_bytes`` (released, but another stream may still use it) +
-    ``free_bytes``, of which ``largest_free_bytes`` is the largest piece; ``rounding_bytes``: how
-    much of what is allocated was not asked for; ``blocks``, ``free_blocks``: their number;
-    ``line_name``: whose line holds most of it ("" where unknown). A window does not cut it.
+    It needs a CUDA memory snapshot. A window does not cut it.
+
+    Formula: ``bytes`` = ``allocated_bytes`` + ``awaiting_bytes`` + ``free_bytes``.
+
+    Columns:
+
+    - ``device``, ``stream``: where the segment belongs.
+    - ``pool``: "0.0": the usual one; others are of CUDA graphs and MemPools.
+    - ``kind``: "small" or "large".
+    - ``expandable``: whether it is an expandable segment.
+    - ``address``: where it begins.
+    - ``bytes``: its size.
+    - ``allocated_bytes``: in use.
+    - ``awaiting_bytes``: released, but another stream may still use it.
+    - ``free_bytes``, ``largest_free_bytes``: free in all, and the largest free piece.
+    - ``rounding_bytes``: how much of what is allocated was not asked for.
+    - ``blocks``, ``free_blocks``: number of blocks, and of free ones.
+    - ``line_name``: the line that holds most of it; "": unknown.
+
+    Source: torch's ``torch.cuda.memory._snapshot()``.
     """
     lines = lines_of_stacks(record)
     segments = record.metadata.get("memory_segments") or []

@@ -70,29 +70,45 @@ def analyze(
 ) -> pd.DataFrame:
     """One row per call of an op, or per name or type of op, with its work and its speed.
 
-    ``side``: whose time counts, "device" (the GPU work that the op launched) or "host". ``by``:
-    "call", "name" (the op at its place in the model) or "type" (the op); ``aggregate``: "sum",
-    "mean", "max" or "min" of a group's times and work. Only calls of these ``types``, whose name
-    begins with what the regular expression ``op_name`` matches, with an input of that
-    ``input_dtype`` ("float", "fp16", "float32", ...), that take from ``min_ns`` to ``max_ns``
-    count. ``order_by``: a column, with or without its unit, or "time"; largest first, or
-    with a ``+`` smallest first. Columns:
-
-    - ``name`` (``layer1.conv1/aten::convolution``; for TensorFlow and MegEngine the node of
-      the graph, where recorded), ``type``; for single calls ``row``;
-    - ``calls``; ``device_self_ns`` or ``host_self_ns``, ``share`` (of all such time of the trace);
-    - ``cumulative_ns`` and ``cumulative_share``: of this row and those above it; with "sum" alone
-      and nothing left out it ends at 1;
-    - ``computation_flops`` and ``memory_bytes`` (what has to be moved at least): <NA> where unknown
-      (of a group: where it is of any of its calls), and for the host where a GPU did the work;
-      ``flops_per_s`` and ``bandwidth_bytes_per_s``: these by the time (NaN: unknown); with "max"
-      and "min" of the calls' own;
-    - ``in_shapes``, ``out_shapes`` (as recorded, else from the rules of `output_shapes`),
-      ``in_dtypes``: of the first call; "" where unknown.
-
     Time and work belong to the outermost op with a formula, else to the innermost op (see
     `roofline`), so that they are of the same call. GPU work that no op of the trace launched, and
     host time outside of any op, have separate rows, so that the shares of all calls add up to one.
+
+    Options:
+
+    - ``side``: whose time counts: "device" (the GPU work that the op launched) or "host".
+    - ``by``: "call", "name" (the op at its place in the model) or "type" (the op).
+    - ``aggregate``: "sum", "mean", "max" or "min" of a group's times and work.
+    - ``types``: only calls of these types.
+    - ``op_name``: only calls whose name begins with what this regular expression matches.
+    - ``input_dtype``: only calls with an input of that format ("float", "fp16", "float32", ...).
+    - ``min_ns``, ``max_ns``: only calls that take from ``min_ns`` to ``max_ns``.
+    - ``order_by``: a column, with or without its unit, or "time"; the largest first, or with a
+      ``+`` the smallest first.
+    - ``top``: rows to keep; None: all.
+
+    Columns:
+
+    - ``name``: ``layer1.conv1/aten::convolution``; for TensorFlow and MegEngine the node of the
+      graph, if recorded.
+    - ``type``: the op.
+    - ``row``: the call, with "call" only.
+    - ``calls``: number of calls.
+    - ``device_self_ns``, ``host_self_ns``: its time on the ``side`` that was chosen.
+    - ``share``: of all such time of the trace.
+    - ``cumulative_ns``: of this row and those above it.
+    - ``cumulative_share``: the same as a share; with "sum" alone and nothing left out it ends at 1.
+    - ``computation_flops``: FLOPs; ``<NA>`` if unknown (of a group: of any of its calls), and for
+      the host where a GPU did the work.
+    - ``flops_per_s``: ``computation_flops`` divided by the time; NaN: unknown. With "max" and "min"
+      of the calls' own.
+    - ``memory_bytes``: bytes that have to be moved at least; ``<NA>`` as above.
+    - ``bandwidth_bytes_per_s``: ``memory_bytes`` divided by the time; NaN: unknown. With "max" and
+      "min" of the calls' own.
+    - ``in_shapes``, ``out_shapes``, ``in_dtypes``: of the first call; output shapes as recorded,
+      else worked out from the inputs; "": unknown.
+
+    Source: MegEngine's ``profile_analyze``; work as in `roofline`.
     """
     _check(side, by, aggregate)
     self_ns = f"{side}_self_ns"

@@ -65,25 +65,34 @@ ONLY_PYTHON = (
 
 
 def attribution(record: Record, level: str) -> pd.DataFrame:
-    """One row per owner at that level ("line", "module", "op", "python"), the costliest first.
+    """One row per owner at that level, the costliest first.
 
-    Backward work belongs to the owner of its forward op. Columns (times in ns):
-
-    - ``name``; ``detail``: the cell of a line, the class of a module;
-    - ``calls``: executions of the line, of the module's forward, of the op or function;
-    - ``cpu_self_ns``: CPU time that it and nothing inside it took, and ``backward_cpu_ns``: the
-      same in the backward pass; times of several threads add up;
-    - ``device_ns``, ``backward_device_ns``: GPU time that it launched itself, in either pass;
-    - ``wait_ns``: waited for the GPU; ``allocated_bytes`` (recorded with memory), both passes;
-    - ``cpu_total_ns``, ``device_total_ns``: both passes, with all that ran inside it.
-
-    In all columns but the totals, each ns and byte of the trace is in exactly one row; the last
-    row, with an empty name, has what belongs to no owner. The owner at level "op" is the innermost
-    op of the forward pass, at level "python" the innermost function with a recorded frame.
+    Backward work belongs to the owner of its forward op. In all columns but the totals, each ns and
+    byte of the trace is in exactly one row; the last row, with an empty name, has what belongs to
+    no owner.
 
     CPU time is time in which a thread ran an op, a call or a region (a step, a line, the cell): it
     is the same at all levels. A recorded frame outside of all of these has none, nor has a thread
     with frames alone, which mostly waits; `python_time` has the time of those.
+
+    Options:
+
+    - ``level``: "line", "module", "op" (the innermost op of the forward pass) or "python" (the
+      innermost function with a recorded frame).
+
+    Columns:
+
+    - ``name``, ``detail``: the owner; the cell of a line, the class of a module.
+    - ``calls``: executions of the line, of the module's forward, of the op or function.
+    - ``cpu_self_ns``, ``backward_cpu_ns``: CPU time that it and nothing inside it took, in the
+      forward and in the backward pass. Times of several threads add up.
+    - ``device_ns``, ``backward_device_ns``: GPU time that it launched itself, in the forward and in
+      the backward pass.
+    - ``wait_ns``: waited for the GPU, both passes.
+    - ``allocated_bytes``: recorded with memory, both passes.
+    - ``cpu_total_ns``, ``device_total_ns``: both passes, with all that ran inside it.
+
+    Source: defined here; backward ops are linked to forward ops as in `backward_ops`.
     """
     if level not in LEVELS:
         raise OptionError(f"unknown level {level!r}: it is one of {', '.join(LEVELS)}.")

@@ -37,13 +37,24 @@ NUMBERS = ["calls", "cpu_ns", "own_ns", "forward_cpu_ns", "device_ns", "wait_ns"
 def backward_ops(record: Record) -> pd.DataFrame:
     """One row per backward op, forward op, module and line, the longest on the CPU first.
 
-    Columns (times in ns): ``name`` (`GatherBackward0`), ``forward`` (`aten::gather`), ``module``
-    and ``line`` in which the forward op ran ("" and -1 where that is not known), ``cell`` of the
-    line; ``calls``; ``cpu_ns``: time on the thread of the backward pass, waits and hooks included;
-    ``own_ns``: that without hooks, collectives, torch.compile's work and a recomputed forward
-    (checkpointing); ``forward_cpu_ns`` of the forward ops; ``device_ns``: GPU time launched;
-    ``wait_ns``: waited for the GPU; ``row``: the longest call. What the engine does itself
-    (`AccumulateGrad`) is in no row.
+    What the engine does itself (``AccumulateGrad``) is in no row.
+
+    Columns:
+
+    - ``name``: ``GatherBackward0``.
+    - ``forward``: its forward op, ``aten::gather``.
+    - ``module``, ``line``, ``cell``: in which the forward op ran; "" and -1: unknown.
+    - ``calls``: of the backward op.
+    - ``cpu_ns``: time on the thread of the backward pass, waits and hooks included.
+    - ``own_ns``: that without hooks, collectives, torch.compile's work and a forward computed again
+      (checkpointing).
+    - ``forward_cpu_ns``: of the forward ops.
+    - ``device_ns``: GPU time launched.
+    - ``wait_ns``: waited for the GPU.
+    - ``row``: the longest call.
+
+    Source: the links between forward and backward ops are Kineto's (``fwdbwd``) and torch's
+    sequence numbers.
     """
     trace = record.trace
     calls = _calls(trace)

@@ -74,46 +74,61 @@ CLASS_OF_STATE: Codes = np.array([CLASSES.index(state) for state in STATES], np.
 def breakdown(record: Record, *, by: str = "device") -> pd.DataFrame:
     """One row per GPU and class (and step): how long; the classes add up to the span exactly.
 
-    ``by``: "device" (the whole trace) or "step" (each step that the profiler's schedule marked, by
-    the CPU's annotation: GPU work that runs later than that counts where it ran). Columns:
-    ``rank`` (-1: unknown), ``device``, ``step`` (-1: the whole), ``state`` ("busy", "idle"; "host"
-    without a GPU), ``class``, ``time_ns``, ``share`` (of the span), ``span_ns``. All classes have
-    their row, also with 0 ns, in the order in which a moment is given to the first that fits:
+    A class says what the CPU did at each moment at which the GPU was idle. How a gap came about as
+    a whole is the ``cause`` in `idle`: a gap that began in a short synchronisation is "synchronise"
+    there from end to end, and here mostly what the CPU did after that.
 
-    - "compute": a kernel runs that is not communication,
-    - "exposed communication", "exposed copy", "memset": these run and nothing before them does,
-    - the GPU is idle, by its next slice, the call that launched that, and what the thread was
-      doing that made the call (where nothing was open on it, e.g. on autograd's: the main thread):
-      "other": nothing followed, or the trace holds no launch of what did (or see the end); where
-      a range lies within the gap, so that neither is known, what the main thread was doing counts;
-      "queued": the launching call had returned, so what remains is the GPU's: launch latency, its
-      time from one kernel to the next, or a wait of which the trace knows nothing;
-      "launching": in the launching call;
-      before it "input pipeline": in a DataLoader's ``__next__`` (in TensorFlow: an op waited for a
-      queue or an iterator, and no other ran);
-      "synchronising": in a call that waits for the GPU, and after it for as long as it had lasted,
-      where the gap began in it: so much earlier would the next launch have come without it;
-      "launching", "runtime calls": in a call that launches something else, or in another one of
-      the runtime or driver (allocating, loading modules); "CPU ops": in an op, or in autograd's
-      engine between two of them, or in a region of a program that we know nothing else of;
-      "Python": in none of these, also suspended in ``await``, if PyTorch's ops or Python's frames,
-      lines or calls are in the record (otherwise it is unknown what ran, which is "other" too);
-      and Python that an op ran, as far as that is known: frames and lines in it, what an
-      ``autograd.Function`` in Python takes itself whose backward ran too, and stretches of 50 us
-      and more of the engine's own time, where cProfile saw that hooks took about as long.
+    Rule: a moment belongs to the first class that fits:
 
-    So a class is what the CPU did at each moment. How a gap came about as a whole is `idle`'s
-    cause: one that began in a short synchronisation is "synchronise" there from end to end, and
-    here mostly what the CPU did after that.
+    - "compute": a kernel runs that is not communication.
+    - "exposed communication", "exposed copy", "memset": these run, and nothing before them in this
+      list does.
+    - Else the GPU is idle. Its next slice, the call that launched that slice, and what the thread
+      that made the call was doing decide. If nothing was open on that thread (as on autograd's),
+      the main thread decides.
+    - "other": nothing followed, or the trace holds no launch of what did. If a range lies within
+      the gap, so that neither is known, what the main thread was doing decides instead.
+    - "queued": the launching call had returned, so the rest is the GPU's: launch latency, its time
+      from one kernel to the next, or a wait that is not in the trace.
+    - "launching": in the launching call, or in a call that launches something else.
+    - "input pipeline": in a DataLoader's ``__next__`` (in TensorFlow: an op waited for a queue or
+      an iterator, and no other op ran).
+    - "synchronising": in a call that waits for the GPU. If the gap began in that call, also after
+      it, for as long as the call had lasted: the next launch would have come that much earlier
+      without it.
+    - "runtime calls": in another call of the runtime or driver (allocating, loading modules).
+    - "CPU ops": in an op, in autograd's engine between two ops, or in a region of a program of
+      which nothing else is known.
+    - "Python": in none of these, also suspended in ``await``, if PyTorch's ops or Python's frames,
+      lines or calls are in the record (if not, it is unknown what ran: "other"). Python that an op
+      ran counts here too, as far as it is known: frames and lines in it, what an
+      ``autograd.Function`` in Python takes itself if its backward ran too, and stretches of 50 µs
+      and more of the engine's own time if cProfile saw that hooks took about as long.
 
-    A record without GPU work has ``device`` -1, and its main thread's time (autograd's where that
-    runs the backward pass) in the same idle classes, but first of all in "exposed communication":
-    a collective of the CPU (gloo) was in flight, and no thread was in an op that computes.
+    Without GPU work ``device`` is -1, and the main thread's time (autograd's while that runs the
+    backward pass) is divided into the idle classes. There "exposed communication" comes first: a
+    collective of the CPU (gloo) was in flight, and no thread was in an op that computes.
 
-    Peers: TraceLens has the same order of busy classes. The TensorBoard plugin puts copies and
-    memsets before communication and so calls communication what is but the rest; it takes the CPU's
-    state from all threads, and knows no `cuda_runtime`. HTA knows compute, not compute and idle,
-    and has the time before the first and after the last GPU slice in no class.
+    Options:
+
+    - ``by``: "device" (the whole trace) or "step" (each step that the profiler's schedule marked,
+      by the CPU's annotation: GPU work that runs after the step ended counts where it ran).
+
+    Columns:
+
+    - ``rank``: -1: unknown.
+    - ``device``: -1: no GPU, the main thread.
+    - ``step``: -1: the whole.
+    - ``state``: "busy", "idle", or "host" without a GPU.
+    - ``class``: see the rule. Every class has a row, also with 0 ns.
+    - ``time_ns``: time in that class.
+    - ``share``: ``time_ns`` / ``span_ns``.
+    - ``span_ns``: length of the trace or step.
+
+    Source: the order of the busy classes is TraceLens'. The TensorBoard plugin puts copies and
+    memsets before communication, takes the CPU's state from all threads, and does not know the
+    category ``cuda_runtime``. HTA knows compute, not compute and idle, and counts the time before
+    the first and after the last GPU slice in no class.
     """
     if by not in BY:
         raise OptionError(f"a breakdown is by one of {', '.join(BY)}, not by {by!r}")

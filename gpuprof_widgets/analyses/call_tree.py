@@ -56,23 +56,34 @@ def call_tree(record: Record, *, source: str | None = None, time: str = "cpu") -
     """One row per path of names, each followed by what is below it, the longest first.
 
     That is what the flame graph draws. The steps of a profiler are one ``ProfilerStep*``, as in the
-    op table.
+    op table. GPU time is that of kernels, copies and memsets, summed over streams and GPUs. What
+    nothing in the tree launched is a child of the root with ``category`` "unlaunched", whose
+    ``calls`` are such slices. So the root has the GPU time of the whole trace, and the self times
+    add up to it.
 
-    ``source``: "ops" (ops, annotations and runtime calls by nesting), "merged" (Python frames and
-    ops nested together), "cprofile" (an estimate: cProfile has no timestamps); None: the flame
-    graph's, which is "merged" with recorded frames, "cprofile" without any op. ``time``: "cpu" or
-    "device", by which the longest is first; with "device" paths that caused no GPU time are left
-    out, and cProfile, which knows of none, is no source.
+    Formula: ``total_ns`` = ``self_ns`` + the totals of the children, exactly.
 
-    Columns: ``node`` (the row), ``parent`` (-1 for the root, row 0), ``depth``, ``name``,
-    ``category`` ("thread" for the level of threads, which is there only if several have any),
-    ``calls``, ``total_ns`` (``self_ns`` and the totals of the children: they add up exactly, widths
-    too), ``self_ns``, ``device_ns`` (GPU time launched by the node and all below it),
-    ``device_self_ns`` (by the node itself).
+    Options:
 
-    GPU time is that of kernels, copies and memsets, summed over streams and GPUs. What nothing in
-    the tree launched is a child of the root, ``category`` "unlaunched", whose ``calls`` are such
-    slices: the root has the GPU time of the whole trace, and the self times add up to it.
+    - ``source``: "ops" (ops, annotations and runtime calls by nesting), "merged" (Python frames and
+      ops nested together) or "cprofile" (an estimate: cProfile has no timestamps). None: the flame
+      graph's, which is "merged" with recorded frames, "cprofile" without any op, else "ops".
+    - ``time``: "cpu" or "device": which time sorts. With "device", paths that caused no GPU time
+      are left out, and "cprofile", which knows of none, is no source.
+
+    Columns:
+
+    - ``node``, ``parent``: number of the row, and of the row above it in the tree; the root is 0
+      and has -1.
+    - ``depth``: its depth in the tree.
+    - ``name``, ``category``: the last name of the path. A level of category "thread" is there only
+      if several threads have any.
+    - ``calls``: number of calls.
+    - ``total_ns``, ``self_ns``: CPU time, with and without what is below.
+    - ``device_ns``, ``device_self_ns``: GPU time launched by the node and all below it, and by the
+      node itself.
+
+    Source: nesting of the recorded slices; with "cprofile" an estimate from the shares of callers.
     """
     source = flame_source(record, time=time) if source is None else source
     if source not in SOURCES:

@@ -102,20 +102,48 @@ CALL_COLUMNS = (
 def collectives(record: Record, *, instances: bool = False) -> pd.DataFrame:
     """One row per operation, data type, message size and group, the longest in total first.
 
-    Columns (ns, bytes, bytes per s): ``name``, ``backend``, ``dtype``, ``bytes`` (of one message;
-    -1: not recorded), ``group``, ``ranks``, ``device``, ``count``, ``total_bytes``, ``total_ns``,
-    ``mean_ns``, ``min_ns``, ``max_ns``, ``exposed_ns`` (not covered by compute; of
-    several at a time the one that began first has it, so that they add up to the exposed time);
-    ``algorithm_bytes_per_s`` (bytes over time), ``bus_bytes_per_s`` (that times what the busiest
-    link carries of a message) and ``best_bus_bytes_per_s`` (of the shortest). Where a size is
-    unknown, ``total_bytes`` is -1 and a bandwidth NaN. The time of one rank holds its waiting for
-    the others, so that bandwidth is a lower bound; the shortest is the nearest to moving data only.
-    `gpuprof_widgets.ranks` tells the two apart.
+    The time of one rank includes its waiting for the others, so a bandwidth is a lower bound; that
+    of the shortest collective is the nearest to moving data only. `gpuprof_widgets.ranks` tells the
+    two apart.
 
-    ``instances``: a row per collective instead, in order of time, with the columns of
-    `collective_calls` and both bandwidths.
+    Formula: ``algorithm_bytes_per_s`` = bytes / time. ``bus_bytes_per_s`` =
+    ``algorithm_bytes_per_s`` × the share of the message on the busiest link: all_reduce 2(n-1)/n;
+    all_gather, reduce_scatter and all_to_all (n-1)/n; broadcast, reduce and point to point 1, with
+    n ranks.
 
-    Sizes and factors are those of nccl-tests (doc/PERFORMANCE.md), see `bus_share`.
+    Options:
+
+    - ``instances``: a row per collective instead, in order of time.
+
+    Columns:
+
+    - ``name``, ``backend``, ``dtype``: the operation as in ``torch.distributed``, "nccl" or "gloo"
+      and so on, and the data type.
+    - ``bytes``: size of one message; -1: not recorded.
+    - ``group``, ``ranks``: ranks of the process group, or its name, and how many; "" and -1:
+      unknown.
+    - ``device``: -1: the CPU.
+    - ``count``: number of collectives.
+    - ``total_bytes``: of all messages; -1: unknown.
+    - ``total_ns``, ``mean_ns``, ``min_ns``, ``max_ns``: durations.
+    - ``exposed_ns``: time not covered by compute. Of several at a time the one that began first has
+      it, so that they add up to the exposed time.
+    - ``algorithm_bytes_per_s``, ``bus_bytes_per_s``: see the formula; NaN: unknown.
+    - ``best_bus_bytes_per_s``: that of the shortest one.
+
+    Columns with ``instances=True``:
+
+    - ``name``, ``backend``, ``dtype``, ``group``, ``ranks``: as above; without a group, ``ranks``
+      are those of the whole job.
+    - ``bytes``, ``in_bytes``, ``out_bytes``: the larger of input and output, and both; -1: unknown.
+    - ``device``: -1: the CPU.
+    - ``start_ns``, ``end_ns``, ``dur_ns``: when it ran.
+    - ``exposed_ns``: as above.
+    - ``sequence``: torch's number of it in its group; -1: not recorded.
+    - ``row``, ``op``: the collective, and the annotation that issued it.
+    - ``algorithm_bytes_per_s``, ``bus_bytes_per_s``: as above.
+
+    Source: nccl-tests (``doc/PERFORMANCE.md``) for sizes and factors.
     """
     calls = collective_calls(record)
     if not len(calls):

@@ -68,25 +68,50 @@ SAME_ORIGIN = ("device", "bytes", "source", "op_name", "module", "line", "python
 def copies(record: Record, *, by: str = "copy") -> pd.DataFrame:
     """One row per copy in order of time, or one per kind of copy or op that issued them.
 
-    ``by``: "copy", "kind" (direction and memory) or "op" (and the op, module, line and Python
-    function). Columns: ``row``, ``name``, ``device``, ``stream``; ``direction`` ("HtoD", "DtoH",
-    "DtoD", "PtoP": from one GPU to another, "HtoH"; "" where the name does not tell), ``source``
-    and ``target`` ("pageable", "pinned", "device", "array", "managed"; "host" for unknown host
-    memory; "" where unknown); ``bytes`` (-1 where unknown); ``start_ns``, ``dur_ns`` (on the
-    GPU), ``bytes_per_s`` (NaN where size or time are not known); ``launch`` (row of the call; -1),
-    ``launch_name``, ``call_ns`` (the CPU's time in it), ``wait_ns`` (and in calls after it that
-    wait for the copy; see `waits`), ``blocking`` (the CPU waited for the copy in either); who
-    issued it: ``op`` (row), ``op_name`` (the op that Python called), ``module``, ``line``,
-    ``python`` (as text; "" where unknown); ``needless``: "", or why it is not needed:
+    A copy is needless
 
     - "there and back": the same number of bytes, 4 KiB or more, goes to the GPU and comes back with
-      no kernel in between, or leaves and returns in the same step with no other in between,
-    - "every step": within a module, with the same size from the same place, in every step: that is
-      no batch but a constant.
+      no kernel in between, or leaves and returns in the same step with no other copy in between,
+    - "every step": it is made within a module, with the same size from the same place, in every
+      step: that is no batch but a constant.
 
-    Grouped: the key columns, ``copies``, ``bytes`` (of those whose size is known, -1 for none),
-    ``dur_ns``, ``bytes_per_s``, ``call_ns``, ``wait_ns`` (sums), ``blocking``, ``needless`` (how
-    many), ``sizes`` (different ones), the most time first.
+    Options:
+
+    - ``by``: "copy"; "kind" (direction and memory); "op" (and the op, module, line and Python
+      function).
+
+    Columns:
+
+    - ``row``, ``name``: the GPU slice.
+    - ``device``, ``stream``: where it ran.
+    - ``direction``: "HtoD", "DtoH", "DtoD", "PtoP" (from one GPU to another), "HtoH"; "" if the
+      name does not tell.
+    - ``source``, ``target``: "pageable", "pinned", "device", "array", "managed"; "host" for unknown
+      host memory; "": unknown.
+    - ``bytes``: size; -1: unknown.
+    - ``start_ns``, ``dur_ns``: on the GPU.
+    - ``bytes_per_s``: ``bytes`` / ``dur_ns``; NaN where one of them is unknown.
+    - ``launch``, ``launch_name``: the call; -1 and "" if unknown.
+    - ``call_ns``: time of the CPU in that call.
+    - ``wait_ns``: time of the CPU in calls after it that wait for the copy (see `waits`).
+    - ``blocking``: the CPU waited for the copy in the call or after it.
+    - ``op``, ``op_name``: the op that Python called.
+    - ``module``, ``line``, ``python``: who issued it, as text; "": unknown.
+    - ``needless``: "", or the reason (see above).
+
+    Columns with ``by="kind"`` and ``by="op"``, the most time first:
+
+    - ``direction``, ``source``, ``target``: as above.
+    - ``op_name``, ``module``, ``line``, ``python``: as above, with "op" only.
+    - ``copies``: number of copies.
+    - ``bytes``: sum of the known sizes; -1: none is known.
+    - ``dur_ns``, ``call_ns``, ``wait_ns``: sums.
+    - ``bytes_per_s``: of the copies of known size.
+    - ``blocking``, ``needless``: how many were so.
+    - ``sizes``: number of different sizes.
+
+    Source: what counts as needless is defined here. That copies of pageable memory block is from
+    the CUDA Runtime API's "API synchronization behavior".
     """
     if by not in GROUPINGS:
         raise OptionError(f"copies are grouped by {', '.join(GROUPINGS)}, not by {by!r}")
@@ -212,13 +237,19 @@ def _grouped(table: pd.DataFrame, keys: tuple[str, ...]) -> pd.DataFrame:
 def copy_bandwidth(record: Record) -> pd.DataFrame:
     """One row per change of a device's bandwidth in one direction, by device, direction and time.
 
-    Columns: ``device``, ``direction`` (see `copies`), ``ts_ns``, ``bytes_per_s`` (from then on; of
-    all copies that run, each moving its bytes evenly over its time), ``copies`` (how many run).
-    Copies of unknown size or without duration are left out.
+    Formula: the sum of ``bytes / duration`` over all copies that run at that time. Copies of
+    unknown size or without duration are left out.
 
-    HTA (get_memory_bw_time_series) counts memsets as well, gives copies without duration one
-    microsecond, and adds up the rounded ``memory bandwidth`` of the file, so that what ought to be
-    0 between two copies is not quite.
+    Columns:
+
+    - ``device``, ``direction``: see `copies`.
+    - ``ts_ns``: time of the change.
+    - ``bytes_per_s``: from then on.
+    - ``copies``: how many run from then on.
+
+    Source: HTA's ``get_memory_bw_time_series``. It counts memsets as well, gives copies without
+    duration one microsecond, and adds up the rounded ``memory bandwidth`` of the file, so that the
+    sum between two copies is not quite 0.
     """
     table = copies(record)
     known = table[table["bytes_per_s"].notna() & (table["dur_ns"] > 0)] if len(table) else table

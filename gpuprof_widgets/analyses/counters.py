@@ -44,15 +44,25 @@ UNITS = (
 def counters(record: Record, *, derived: bool = True) -> pd.DataFrame:
     """One row per change of a counter, by name, series and time.
 
-    Columns: ``ts_ns``; ``name`` ("GPU 0 memory", "Queue length", as the file has it), ``series``
-    ("allocated", "GPU 0 · stream 7", a CUPTI metric; "" where there is only one), ``value`` (from
-    then on; NaN: not measured from then on), ``unit`` ("bytes", "%", "GB/s", "W", ...: what the
-    name says, "" where it says nothing), ``derived`` (worked out here, not recorded).
+    Recorded counters are the file's counter events, the allocator's totals, and the metrics of
+    CUPTI, which hold for the length of their slice.
 
-    Recorded are the file's counter events (the TensorBoard plugin's and HTA's among them), the
-    allocations' totals, and the metrics of CUPTI, which hold for the length of their slice. With
-    ``derived``: the length of each stream's queue (`queue_length`), the bytes per second of each
-    direction (`copy_bandwidth`), each GPU's utilisation and SM efficiency (`gpu_curves`).
+    Options:
+
+    - ``derived``: also list the length of each stream's queue (`queue_length`), the bytes per
+      second of each direction (`copy_bandwidth`), and each GPU's utilisation and SM efficiency (in
+      at most a hundred buckets).
+
+    Columns:
+
+    - ``ts_ns``: time of the change.
+    - ``name``: "GPU 0 memory", "Queue length", or as the file has it.
+    - ``series``: "allocated", "GPU 0 · stream 7", a CUPTI metric; "" if there is only one.
+    - ``value``: from then on; NaN: not measured from then on.
+    - ``unit``: "bytes", "%", "GB/s", "W", ...; "" if the name does not tell.
+    - ``derived``: worked out here, not recorded.
+
+    Source: the file; utilisation and SM efficiency as in PyTorch's TensorBoard plugin.
     """
     trace = record.trace
     tables = [_recorded(trace), _metrics(trace)]

@@ -62,49 +62,75 @@ def critical_path(
 ) -> pd.DataFrame:
     """One row per segment of the critical path in order of time; they tile the range exactly.
 
-    The range is the whole run, a ``step`` (its number in `steps`), or a ``region``: the name of an
-    annotation, line or module (its first occurrence) or a pair of ns. Columns: ``start_ns``,
-    ``end_ns``, ``dur_ns``; ``kind``: "python" (no op ran; "unknown" where Python is not known to
-    have run, see `breakdown`), "cpu op" (or autograd's engine between two of them), "runtime" (a
-    call of CUDA's), "data loading", "synchronisation" (the rest of a call that waits for the GPU,
-    once that was done), "compute", "communication", "copy", "memset", "launch delay" (from the
-    beginning of the launch until the slice began), "kernel-to-kernel delay" (from the end of the
-    slice it waited for), "stream wait (inferred)" (that as well, where no event says so: see below)
-    or "unknown" (no launch is known, or the delay is 1.5 ms or more: something was waited for that
-    is not in the trace, or room on the GPU beside other kernels); ``row``, ``name`` (the innermost
-    slice, of a delay the one that was late; -1 and ""); ``track``, ``thread`` (or stream, its
-    label); ``op``, ``module``, ``line`` (rows of its owners, -1) and ``op_name``, ``module_name``,
-    ``line_name``.
+    The range is the whole run, one step or one region. The path is followed from the end of the
+    range to its beginning, at each point to whatever happened last of what that point had to wait
+    for. It begins with what ends last (GPU work before threads, the thread of the run before
+    others).
 
-    ``by``: "kind", "op", "name", "module" or "line" adds the segments up instead: one row per
-    word, the longest first, with ``dur_ns``, ``share`` (of the range), ``segments``, ``cpu_ns``,
-    ``gpu_ns`` and ``delay_ns`` (which add up to ``dur_ns``).
-
-    The path is followed from the end of the range to its beginning, at each point to whatever
-    happened last of what that point had to wait for. It begins with what ends last (GPU work
-    before threads, the thread of the run before others). A thread goes on by itself, and waits
+    Rule: a thread goes on by itself, and waits
 
     - in a synchronising call for the last GPU slice that ended in it, on the awaited stream or
-      event where ``cuda_sync`` events tell it (``enable_cuda_sync_events`` of torch's profiler);
-    - while another thread runs the backward pass that it called, for that;
-    - where it was idle, for the thread that hands it work;
+      event if ``cuda_sync`` events tell it (``enable_cuda_sync_events`` of torch's profiler),
+    - while another thread runs the backward pass that it called, for that thread,
+    - where it was idle, for the thread that hands it work,
     - on a lane of TensorFlow's executor for the op that ended last before it, on any lane.
 
-    A GPU slice waits for its launch (from the beginning of the call, or where that took long while
-    the stream was idle, as it staged a copy, from the usual delay before the slice; of a graph's
-    replay only what begins it on a stream does), for the slice that it follows on its stream, for
-    an event of another stream (inferred from the times where only cudaStreamWaitEvent was traced),
-    and where all of these were over by more than 20 us, for the slice of another stream that ended
-    at most 20 us before it began (inferred as well); of these it is bound by the one that, with the
-    usual delay of its kind in this trace, let it begin last.
+    A GPU slice waits
 
-    Kernels of a replay overlap the next one by some 100 ns, and branches of a graph may be reported
-    on one stream. There a slice follows the earlier slice of its stream whose end is nearest to its
-    beginning, and the earlier one counts only until the later one begins. If the stream ran a third
-    slice between the two, the path goes through that slice instead of a delay.
+    - for its launch: from the beginning of the call. If the call took long while the stream was
+      idle, as it staged a copy, from the usual delay before the slice. Of a graph's replay only
+      what begins it on a stream waits for the launch,
+    - for the slice that it follows on its stream,
+    - for an event of another stream (inferred from the times if only cudaStreamWaitEvent was
+      traced),
+    - if all of these were over by more than 20 µs, for the slice of another stream that ended at
+      most 20 µs before it began (inferred as well).
 
-    HTA's critical_path_analysis differs on purpose: there idle time of a thread between ops weighs
-    nothing and its path need not cover the run; here it is Python's and every ns is in the path.
+    Of these it is bound by the one that, with the usual delay of its kind in this trace, let it
+    begin last. Kernels of a replay overlap the next one by some 100 ns, and branches of a graph may
+    be reported on one stream. There a slice follows the earlier slice of its stream whose end is
+    nearest to its beginning, and the earlier one counts only until the later one begins. If the
+    stream ran a third slice between the two, the path goes through that slice instead of a delay.
+
+    The kinds of segments are
+
+    - "python": no op ran ("unknown" if Python is not known to have run, see `breakdown`),
+    - "cpu op": an op, or autograd's engine between two ops; "runtime": a call of CUDA's; "data
+      loading",
+    - "synchronisation": the rest of a call that waits for the GPU, once the GPU was done,
+    - "compute", "communication", "copy", "memset": GPU work,
+    - "launch delay": from the beginning of the launch until the slice began,
+    - "kernel-to-kernel delay": from the end of the slice it waited for; "stream wait (inferred)":
+      that as well, if no event says so,
+    - "unknown": no launch is known, or the delay is 1.5 ms or more: something was waited for that
+      is not in the trace, or room on the GPU beside other kernels.
+
+    Options:
+
+    - ``step``: the range is the step of this number (see `steps`).
+    - ``region``: the range is the first annotation, line or module of this name, or a pair of ns.
+    - ``by``: add the segments up, by "kind", "op", "name", "module" or "line".
+
+    Columns:
+
+    - ``start_ns``, ``end_ns``, ``dur_ns``: the segment.
+    - ``kind``: see above.
+    - ``row``, ``name``: the innermost slice, of a delay the one that was late; -1 and "" without.
+    - ``track``, ``thread``: the track, and its label (thread or stream).
+    - ``op``, ``op_name``, ``module``, ``module_name``, ``line``, ``line_name``: its owners; -1 and
+      "" without.
+
+    Columns with ``by``, the longest first:
+
+    - ``kind``, ``op_name``, ``name``, ``module_name``, ``line_name``: the one that was chosen.
+    - ``dur_ns``: on the path.
+    - ``share``: ``dur_ns`` divided by the range.
+    - ``segments``: number of segments.
+    - ``cpu_ns``, ``gpu_ns``, ``delay_ns``: these add up to ``dur_ns``.
+
+    Source: HTA's ``critical_path_analysis``, which differs on purpose: there the idle time of a
+    thread between ops weighs nothing and the path need not cover the run; here it is Python's, and
+    every ns is in the path.
     """
     if by is not None and by not in BY:
         raise OptionError(f"the path can be added up by {', '.join(BY)}, not by {by!r}")

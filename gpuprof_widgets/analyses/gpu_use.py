@@ -33,18 +33,29 @@ Rows = npt.NDArray[np.intp]
 
 
 def gpu_summary(record: Record) -> pd.DataFrame:
-    """One row per GPU that ran kernels, by index: the figures of the TensorBoard plugin.
+    """One row per GPU that ran kernels, by index.
 
-    Columns: ``device``, ``device_name``, ``memory_bytes``, ``compute_capability`` ("8.0") as the
-    file says ("" and -1 where it does not); ``span_ns``: from the start of the first step to the
-    end of the last, or the whole trace where it has no steps; of that: ``kernel_ns`` (at least one
-    kernel ran), ``utilisation`` (its share), ``sm_efficiency`` (the estimated share of SMs at work:
-    blocks per SM of the kernels that run, added up, at most 1, over the span), ``occupancy`` (of
-    one; Kineto's estimate, weighted by duration) and ``tensor_core_share`` (of the kernels' time,
-    by their names; see `tensor_cores`). NaN where the trace does not tell.
+    The span is from the start of the first step to the end of the last, or the whole trace if it
+    has no steps.
 
-    The plugin's tensor core share is that of the whole trace, its others those of the steps; here
-    all are of the same span.
+    Formula: ``utilisation`` = time in which at least one kernel ran / span. ``sm_efficiency`` =
+    mean over the span of min(1, sum of the blocks per SM of the kernels that run).
+
+    Columns:
+
+    - ``device``, ``device_name``: index and name; "" if the file does not say it.
+    - ``memory_bytes``: the GPU's memory; -1 if the file does not say it.
+    - ``compute_capability``: "8.0"; "" if the file does not say it.
+    - ``span_ns``: see above.
+    - ``kernel_ns``: time in which at least one kernel ran.
+    - ``utilisation``: ``kernel_ns`` / ``span_ns``.
+    - ``sm_efficiency``: estimated share of SMs at work; NaN: unknown.
+    - ``occupancy``: Kineto's estimate, mean weighted by duration; NaN: unknown.
+    - ``tensor_core_share``: share of the kernels' time in kernels that use tensor cores, by their
+      names (see `kernels`).
+
+    Source: PyTorch's TensorBoard plugin. Its tensor core share is that of the whole trace and its
+    other figures are those of the steps; here all are of the same span.
     """
     trace, rows = record.trace, _kernel_rows(record.trace)
     if not len(rows):

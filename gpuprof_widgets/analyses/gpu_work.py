@@ -112,10 +112,18 @@ def device_busy(record: Record) -> pd.DataFrame:
 
     A GPU has a row in every window, even where it ran nothing, so that windows add up to the run.
 
-    Columns (ns): ``device``, ``span_ns`` (the whole trace or window), ``busy_ns`` (at least one
-    kernel, copy or memset ran, on whichever stream), ``idle_ns``, ``busy_share``; ``kernel_ns``,
-    ``copy_ns`` and ``memset_ns`` (at least one kernel, copy or memset ran: they may overlap),
-    ``slices``.
+    Columns:
+
+    - ``device``: index of the GPU.
+    - ``span_ns``: the whole trace or window.
+    - ``busy_ns``: at least one kernel, copy or memset ran, on any stream.
+    - ``idle_ns``: ``span_ns`` less ``busy_ns``.
+    - ``busy_share``: ``busy_ns`` / ``span_ns``.
+    - ``kernel_ns``, ``copy_ns``, ``memset_ns``: at least one such slice ran; these may overlap.
+    - ``slices``: number of kernels, copies and memsets.
+
+    Source: defined here. The utilisation of PyTorch's TensorBoard plugin counts kernels alone (see
+    `gpu_summary`).
     """
     trace = record.trace
     rows = [_row(trace, device) for device in devices(trace)]

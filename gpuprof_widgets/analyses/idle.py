@@ -65,38 +65,52 @@ def idle(
 ) -> pd.DataFrame:
     """One row per gap of each GPU (or stream), the longest first.
 
-    The gaps of a GPU add up to `device_busy`'s idle time; those of its streams to the time in which
-    nothing of theirs ran, whatever the others did. ``by``: "device" or "stream". Columns:
-    ``device``, ``stream`` (-1 by device), ``start_ns``, ``end_ns``, ``dur_ns``; ``before``,
-    ``after`` (rows of the GPU slice that ended last before it and of the one that ended the gap, -1
-    at the edges) with their names; ``launch_ns`` (start of the call that launched ``after``, -1 if
-    unknown); ``thread`` (the track that launched it, or that launches most); ``cpu`` (row of a
-    slice, the first of its kind), ``cpu_name`` and ``cpu_share``: what ran longest on that thread
-    during the gap (innermost slice, by name; "" is no slice at all) and for which share of the gap;
-    ``line``, ``module``: the cell line and the module in which that was, in the backward pass the
-    module of the forward op; where these were not recorded the Python frame that ran longest in the
-    gap, and the ``nn.Module`` around it ("" where nothing is known); ``cause``: how the gap came
-    about, one for all of it (what the CPU did from moment to moment of it is `breakdown`'s class:
-    after a short synchronisation mostly "Python" or "CPU ops"), one of
+    The gaps of a GPU add up to the idle time in `device_busy`. Those of its streams add up to the
+    time in which nothing of theirs ran, whatever the others did.
 
-    - "start", "end": before the first and after the last GPU slice,
+    Rule: each gap has one ``cause`` (what the CPU did from moment to moment of it is the class in
+    `breakdown`):
+
+    - "start", "end": it lies before the first or after the last GPU slice.
     - "dataloader": the launching thread was in a DataLoader's ``__next__`` most of the time (in
-      TensorFlow: an op waited for a queue or an iterator),
-    - "synchronise": when it began the launching thread was in a call that waits for the GPU: so
-      nothing was queued behind, whatever the thread did afterwards,
-    - "host": the next slice was launched after the gap had begun: the GPU waited for the CPU,
-    - "device": it was launched before: it waited for other GPU work, an event or its launch,
-    - "unknown": the trace holds no launch of it, as that of a range that lies within the gap.
+      TensorFlow: an op waited for a queue or an iterator).
+    - "synchronise": when the gap began, the launching thread was in a call that waits for the GPU.
+      So nothing was queued behind, whatever the thread did afterwards.
+    - "host": the next slice was launched after the gap had begun: the GPU waited for the CPU.
+    - "device": the next slice was launched before: it waited for other GPU work, an event or its
+      launch.
+    - "unknown": the trace holds no launch of the next slice, as if a range lies within the gap.
+    - "back to back": of streams, "device" shorter than ``back_to_back_ns``: what the GPU takes from
+      one kernel to the next.
+    - "stream": of streams, "device" where work of another stream ended in the gap, less than
+      ``back_to_back_ns`` before the next slice, which waited for it (as far as can be told without
+      recorded events).
 
-    Of a stream's gap, "device" has two more cases: "back to back" (shorter than
-    ``back_to_back_ns``: what the GPU takes from one kernel to the next) and "stream" (work of
-    another stream ended in it, less than that before the next slice: which waited for it, as far
-    as can be told without recorded events).
+    Options:
 
-    HTA's host_wait is "host", "dataloader" and "synchronise" here, its kernel_wait "back to back"
-    and "stream" of its threshold, which is 30: ns by its documentation, us by its code. It leaves
-    out the time before a stream's first and after its last slice, and counts 0 where slices of a
-    stream overlap.
+    - ``by``: "device" or "stream".
+    - ``back_to_back_ns``: see the rule; in ns.
+
+    Columns:
+
+    - ``device``, ``stream``: the stream is -1 by device.
+    - ``start_ns``, ``end_ns``, ``dur_ns``: the gap.
+    - ``before``, ``before_name``: the GPU slice that ended last before it; -1 and "" at the edges.
+    - ``after``, ``after_name``: the GPU slice that ended the gap; -1 and "" at the edges.
+    - ``launch_ns``: start of the call that launched ``after``; -1: unknown.
+    - ``thread``: the track that launched it, else the one that launches most.
+    - ``cpu``, ``cpu_name``: what ran longest on that thread during the gap (innermost slices, by
+      name; the row is the first of them); -1 and "": no slice.
+    - ``cpu_share``: for which share of the gap.
+    - ``line``, ``module``: the cell line and the module in which that was; in the backward pass the
+      module of the forward op. If these were not recorded, the Python frame that ran longest in the
+      gap, and the ``nn.Module`` around it. "": unknown.
+    - ``cause``: see the rule.
+
+    Source: HTA's ``get_idle_time_breakdown``. Its host_wait is "host", "dataloader" and
+    "synchronise" here, its kernel_wait is "back to back" and "stream" with its threshold, which is
+    30 (ns by its documentation, µs by its code). It leaves out the time before a stream's first and
+    after its last slice, and counts 0 where slices of a stream overlap.
     """
     if by not in BY:
         raise OptionError(f"idle time is by one of {', '.join(BY)}, not by {by!r}")

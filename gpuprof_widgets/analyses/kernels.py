@@ -47,21 +47,34 @@ BLOCKS_PER_SM, OCCUPANCY = "blocks per SM", "est. achieved occupancy %"
 def kernels(record: Record, *, by: str = "name") -> pd.DataFrame:
     """One row per kernel, copy and memset by name, the longest in total first.
 
-    ``by``: "name"; "geometry" (by name, op, grid, block, registers and shared memory); "kind".
-    Columns: ``name``, ``category``, ``kind`` (compute, communication, copy, memset); ``calls``;
-    times in ns: ``total_ns``, ``average_ns``, ``min_ns``, ``max_ns``, ``p50_ns``, ``p90_ns``,
-    ``p99_ns``, ``std_ns``, ``covered_ns`` (time in which at least one of them ran, per device) and
-    ``share`` (covered time as a share of the time the devices were busy: never over one, where
-    streams overlap the sum of all shares may be); ``op_name`` (the op that launched most of the
-    time, as far as ops are known; "" without) and ``ops`` (how many different ones); ``grid``,
-    ``block`` ("x, y, z"; "" where calls differ), ``registers`` (per thread), ``shared_memory``
-    (bytes per block; both the largest, -1 where unknown), ``blocks_per_sm`` and ``occupancy`` (of
-    one, Kineto's estimate; means weighted by duration, NaN where unknown);
-    ``tensor_cores`` (by the kernel's name, see `tensor_cores`) and ``eligible_share`` (of the time:
-    launched by ops whose work tensor cores can do).
+    Options:
 
-    As in the TensorBoard plugin, except that means leave out calls with unknown values, which the
-    plugin takes for 0. HTA adds up the shares of sums, which pass 100 % where streams overlap.
+    - ``by``: "name"; "geometry" (by name, op, grid, block, registers and shared memory); "kind".
+
+    Columns:
+
+    - ``name``, ``category``: the name, and Kineto's category.
+    - ``kind``: "compute", "communication", "copy" or "memset".
+    - ``calls``: how often it ran.
+    - ``total_ns``, ``average_ns``, ``min_ns``, ``max_ns``, ``p50_ns``, ``p90_ns``, ``p99_ns``,
+      ``std_ns``: sum, mean, extremes, percentiles and standard deviation of the durations.
+    - ``covered_ns``: time in which at least one of them ran, per device.
+    - ``share``: ``covered_ns`` divided by the time in which the devices were busy. It is never over
+      one, but where streams overlap the shares may add up to more than one.
+    - ``op_name``: the op that launched most of the time; "" if no op is known.
+    - ``ops``: number of different ops that launched it.
+    - ``eligible_share``: share of its time launched by ops whose work tensor cores can do.
+    - ``grid``, ``block``: "x, y, z"; "" where calls differ.
+    - ``registers``: per thread, the largest; -1: unknown.
+    - ``shared_memory``: bytes per block, the largest; -1: unknown.
+    - ``blocks_per_sm``: mean, weighted by duration; NaN: unknown.
+    - ``occupancy``: Kineto's estimate, mean weighted by duration; NaN: unknown.
+    - ``tensor_cores``: whether it uses tensor cores, by its name: as in the TensorBoard plugin,
+      with flash attention and the kernels of Hopper and AMD's GPUs added.
+
+    Source: the kernel view of PyTorch's TensorBoard plugin. Unlike there, means leave out calls
+    with unknown values, which the plugin takes for 0. HTA adds up the shares of sums, which exceed
+    100 % where streams overlap.
     """
     if by not in GROUPINGS:
         raise OptionError(f"kernels are grouped by {', '.join(GROUPINGS)}, not by {by!r}")

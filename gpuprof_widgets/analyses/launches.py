@@ -55,21 +55,36 @@ SUMMARY_COLUMNS = (
 def launches(record: Record) -> pd.DataFrame:
     """One row per GPU slice with a launch in the trace, in order of the calls.
 
-    Columns (times in ns): ``row`` (of the GPU slice), ``name``, ``category``, ``kind``, ``device``,
-    ``stream``, ``start_ns``, ``dur_ns``; ``launch`` (row of the call), ``launch_name``, ``thread``
-    (its track), ``call_start_ns``, ``call_ns`` (the call's duration), ``launched`` (GPU slices that
-    this call launched: many for a CUDA graph); ``from_call_ns`` (from the call's start to the GPU's
-    start; negative only where their clocks disagree), ``latency_ns`` (from the call's end to the
-    GPU's start, 0 where the GPU began within the call) = ``queue_ns`` (earlier work of the stream
-    had not ended) + ``pure_latency_ns`` (the rest: the way to the GPU, or a wait for an event);
-    ``op``, ``op_name`` (`kernels.launching_op`; -1, "" without). Flags: ``short`` (all that the
-    call launched took less time than the call, and the call was not slow), ``slow_call`` (took over
-    50 µs), ``late`` (latency over 100 µs).
+    GPU slices are kernels, copies and memsets. Those without a launch have no row;
+    ``attrs["unlinked"]`` is their number. In a window all times but ``dur_ns`` are those before the
+    window cut slices.
 
-    ``latency_ns``, ``short`` and the cutoffs are HTA's (get_cuda_kernel_launch_stats); unlike HTA,
-    calls of any name count (driver, graph and AMD's launches), and all work of a graph counts as
-    one. GPU slices without a launch have no row; ``attrs["unlinked"]`` is their number. In a window
-    all times but ``dur_ns`` are those before the window cut slices.
+    Formula: ``latency_ns`` = ``queue_ns`` + ``pure_latency_ns``, from the end of the call to the
+    start on the GPU (0 where the GPU began within the call).
+
+    Columns:
+
+    - ``row``, ``name``, ``category``: the GPU slice.
+    - ``kind``: "compute", "communication", "copy" or "memset".
+    - ``device``, ``stream``: where it ran.
+    - ``start_ns``, ``dur_ns``: when, and how long.
+    - ``launch``, ``launch_name``: the call that launched it.
+    - ``thread``: track of the call.
+    - ``call_start_ns``, ``call_ns``: start and duration of the call.
+    - ``launched``: GPU slices that this call launched; many for a CUDA graph.
+    - ``from_call_ns``: from the start of the call to the start on the GPU; negative only where
+      their clocks disagree.
+    - ``latency_ns``: from the end of the call to the start on the GPU.
+    - ``queue_ns``: of that, earlier work of the stream had not ended.
+    - ``pure_latency_ns``: the rest: the way to the GPU, or a wait for an event.
+    - ``op``, ``op_name``: the op that launched it; -1 and "" without one.
+    - ``short``: all that the call launched took less time than the call, and the call was not slow.
+    - ``slow_call``: the call took over 50 µs.
+    - ``late``: the latency is over 100 µs.
+
+    Source: HTA's ``get_cuda_kernel_launch_stats``: ``latency_ns``, ``short`` and the cutoffs.
+    Unlike there, calls of any name count (driver, graph and AMD's launches), and all work of a
+    graph counts as one.
     """
     table, index = launch_times(record), record.trace.index
     if LACKS in table.attrs:
@@ -226,15 +241,22 @@ def _module_frame_names(trace: Trace, frame: Rows) -> npt.NDArray[np.object_]:
 def queue_length(record: Record) -> pd.DataFrame:
     """One row per change of a stream's queue: how much launched work had not started.
 
-    Columns: ``device``, ``stream``, ``ts_ns``, ``length`` (kernels, copies, memsets and graphs from
-    here on): it rises by one at the start of each launch call and falls by one when the call's work
-    (a graph's first kernel) starts. It is never negative and ends at 0.
+    Formula: the length rises by one at the start of each launch call, and falls by one when the
+    call's work (a graph's first kernel) starts. It is never negative and ends at 0.
 
-    HTA (get_queue_length_time_series) has a row per launch and per start, also where several fall
-    on one moment, and knows calls by eight names; here all calls with work on a GPU count. Work
-    that began before its call, where clocks disagree, is queued for no time instead of being
-    counted as -1. In a window, work launched earlier is queued from the window's start; what starts
-    after its end is not known.
+    In a window, work launched earlier is queued from the window's start; what starts after its end
+    is not known.
+
+    Columns:
+
+    - ``device``, ``stream``: the queue.
+    - ``ts_ns``: time of the change.
+    - ``length``: kernels, copies, memsets and graphs in the queue from then on.
+
+    Source: HTA's ``get_queue_length_time_series``. It has a row per launch and per start, also
+    where several fall on one moment, and knows calls by eight names; here all calls with work on a
+    GPU count. Work that began before its call, where clocks disagree, is queued for no time; HTA
+    counts it as -1.
     """
     table = launch_times(record)
     if not len(table):
@@ -256,12 +278,22 @@ def queue_length(record: Record) -> pd.DataFrame:
 def queues(record: Record) -> pd.DataFrame:
     """One row per stream on which work was launched, by device and stream.
 
-    Columns: ``device``, ``stream``, ``launches``; of the queue (see `queue_length`): ``longest``,
-    ``average`` (over the trace's time), ``waiting_ns`` (at least one launch had not started),
-    ``full_ns`` and ``full_share`` (1,024 or more outstanding: the CPU is blocked; HTA's
-    get_time_spent_blocked_on_full_queue); of its launches (ns; see `launches`): ``latency_p50_ns``,
-    ``latency_p99_ns``, the sums ``queue_ns`` and ``pure_latency_ns``, and how many were ``short``,
-    ``slow_calls`` and ``late``. ``attrs["unlinked"]``: GPU slices whose launch is missing.
+    Columns:
+
+    - ``device``, ``stream``: the queue.
+    - ``launches``: number of launches.
+    - ``longest``, ``average``: length of the queue (see `queue_length`); the average is over the
+      trace's time.
+    - ``waiting_ns``: time in which at least one launch had not started.
+    - ``full_ns``: time in which 1,024 or more launches were outstanding: then the CPU is blocked.
+    - ``full_share``: ``full_ns`` divided by the trace's time.
+    - ``latency_p50_ns``, ``latency_p99_ns``: percentiles of the latency (see `launches`).
+    - ``queue_ns``, ``pure_latency_ns``: sums over the launches (see `launches`).
+    - ``short``, ``slow_calls``, ``late``: how many launches were so (see `launches`).
+
+    ``attrs["unlinked"]`` is the number of GPU slices whose launch is missing.
+
+    Source: HTA's ``get_time_spent_blocked_on_full_queue`` for ``full_ns``.
     """
     table, length = launch_times(record), queue_length(record)
     if not len(table):

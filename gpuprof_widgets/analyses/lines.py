@@ -39,26 +39,31 @@ COLUMNS = ("cell", "line", "code", *NUMBERS, "complete")
 def lines(record: Record) -> pd.DataFrame:
     """One row per line of the recorded cells in which a statement begins, in their order.
 
-    Columns (times in ns):
-
-    - ``cell`` ("Cell [3]", or the file of a decorated function), ``line`` (as the editor counts,
-      the ``%%`` line is 1), ``code``;
-    - ``calls``: how often it was begun (``a(); b()`` is begun once, a loop's head once before all
-      its rounds); ``wall_ns``: time in which any of its statements was open, without that in which
-      ``await`` or ``yield`` suspended its function;
-    - ``self_ns``: the same without the lines that ran within it, so that a loop's head has only
-      what its body has not: on each thread these add up to the time spent in lines;
-    - ``cpu_self_ns``: of that, the time of ops and runtime calls; ``device_ns``: GPU time that it
-      launched itself; ``wait_ns``: waited for the GPU; ``allocated_bytes`` and
-      ``freed_bytes`` (recorded with memory): it added their difference to what is held, and a
-      ``del x`` frees what other lines allocated;
-    - ``backward_cpu_ns``, ``backward_device_ns``: time of the backward ops whose forward op ran in
-      it, and of what they launched: once more the time of the line that called ``backward()``, and
-      of lines that ran within them, of hooks and of functions that have a backward of their own;
-    - ``complete``: False for a line that ran more often than is recorded, and for the line around
-      it, for which what runs beyond the limit counts.
-
     The threads of the backward pass count for the line that called it.
+
+    Columns:
+
+    - ``cell``: "Cell [3]", or the file of a decorated function.
+    - ``line``, ``code``: the line as the editor counts (the ``%%`` line is 1), and its text.
+    - ``calls``: how often it was begun (``a(); b()`` is begun once, a loop's head once before all
+      its rounds).
+    - ``wall_ns``: time in which any of its statements was open, without the time in which ``await``
+      or ``yield`` suspended its function.
+    - ``self_ns``: the same without the lines that ran within it, so that a loop's head has only
+      what its body has not. On each thread these add up to the time spent in lines.
+    - ``cpu_self_ns``: of that, the time of ops and runtime calls.
+    - ``device_ns``: GPU time that it launched itself.
+    - ``backward_cpu_ns``, ``backward_device_ns``: time of the backward ops whose forward op ran in
+      the line, and of what they launched. This time is also in the line that called ``backward()``,
+      and in lines that ran within the backward ops: those of hooks, and of functions that have a
+      backward of their own.
+    - ``wait_ns``: waited for the GPU.
+    - ``allocated_bytes``, ``freed_bytes``: recorded with memory. The line added their difference to
+      what is held; a ``del x`` frees what other lines allocated.
+    - ``complete``: False for a line that ran more often than is recorded (10,000 times), and for
+      the line around it, whose time includes what ran beyond the limit.
+
+    Source: measured by the recorder.
     """
     trace = record.trace
     known = cell_lines(trace)

@@ -105,16 +105,23 @@ def no_memory_events(record: Record) -> str:
 def allocations(record: Record) -> pd.DataFrame:
     """One row per block of memory that lived during the record, in order of time.
 
-    Columns: ``device`` ("CPU", "GPU 0"); ``start_ns`` (-1: it was there before the record) and
-    ``end_ns`` (its release; -1: it lived on past the record); ``bytes``; ``category``
-    ("parameters", "gradients", "optimizer state", "inputs", "activations", "autograd detail",
-    "temporaries", "other", "before the record") and ``classified_by`` ("torch" or "rules", see
-    `memory_categories`); ``tensor`` (the parameter, gradient or state that held it, "" if unknown);
-    the owners ``op`` (the outermost), ``module`` and ``line``, each as a slice row and
-    ``..._name`` (-1, ""): for the backward pass those of the forward op, in a memory snapshot
-    names only, from its stacks; ``address`` (-1 in traces of torch 1.8, where a release ends the
-    latest block of its size); ``row`` and ``release``: the instants that allocated and released it
-    (-1: none).
+    Columns:
+
+    - ``device``: "CPU", "GPU 0".
+    - ``start_ns``: -1: it was there before the record.
+    - ``end_ns``: its release; -1: it lived on past the record.
+    - ``bytes``: its size.
+    - ``category``: "parameters", "gradients", "optimizer state", "inputs", "activations", "autograd
+      detail", "temporaries", "other" or "before the record".
+    - ``classified_by``: "torch", if torch's memory profiler told the category, or "rules".
+    - ``tensor``: the parameter, gradient or state that held it; "": unknown.
+    - ``op``, ``op_name``, ``module``, ``module_name``, ``line``, ``line_name``: its owners (of the
+      ops the outermost); -1 and "" without. For the backward pass those of the forward op; in a
+      memory snapshot names only, from its stacks.
+    - ``address``: -1 in traces of torch 1.8, where a release ends the latest block of its size.
+    - ``row``, ``release``: the instants that allocated and released it; -1: none.
+
+    Source: the categories of torch's memory profiler (``torch/profiler/_memory_profiler.py``).
     """
     trace = record.trace
     events = memory_events(trace)
@@ -210,12 +217,18 @@ def _bytes_from_before(trace: Trace) -> dict[str, int]:
 def memory_curve(record: Record) -> pd.DataFrame:
     """One row per allocation or release: what the device held after it, as torch counted it.
 
-    Columns: ``device``, ``ts_ns``, ``allocated_bytes``, ``reserved_bytes`` (-1 if unknown, as for
-    the CPU). The CPU's allocated bytes count from the first memory event on; older memory counts
-    only if it is released in the record.
+    The CPU's allocated bytes count from the first memory event on; older memory counts only if it
+    is released in the record. A trace without allocations may have totals of reserved bytes (Nsight
+    Systems): then there is one row per change of these, with ``allocated_bytes`` -1.
 
-    A trace without allocations may have totals of reserved bytes (Nsight Systems): then there is
-    one row per change of these, with ``allocated_bytes`` -1.
+    Columns:
+
+    - ``device``: "GPU 0", "CPU".
+    - ``ts_ns``: time of the allocation or release.
+    - ``allocated_bytes``: from then on; -1: unknown.
+    - ``reserved_bytes``: from then on; -1: unknown, as for the CPU.
+
+    Source: torch's ``[memory]`` events, with torch's own totals.
     """
     events = memory_events(record.trace)
     if not len(events):
@@ -238,10 +251,20 @@ def memory_curve(record: Record) -> pd.DataFrame:
 def memory_peak(record: Record) -> pd.DataFrame:
     """What was alive when each device held most: a row per category and owner, biggest first.
 
-    Columns: ``device``; ``ts_ns``, ``allocated_bytes`` and ``reserved_bytes``: the time and totals
-    of the peak (-1: unknown); ``category``; ``line_name``, ``module_name``, ``op_name``: who
-    allocated it ("" if unknown); ``bytes``, ``share`` (of the total) and ``blocks``. The bytes of a
-    device add up to its total: memory without a known owner is "before the record".
+    The bytes of a device add up to its total: memory without a known owner is "before the record".
+
+    Columns:
+
+    - ``device``: "GPU 0", "CPU".
+    - ``ts_ns``: time of the peak.
+    - ``allocated_bytes``, ``reserved_bytes``: totals at the peak; -1: unknown.
+    - ``category``: see `allocations`.
+    - ``line_name``, ``module_name``, ``op_name``: who allocated it; "": unknown.
+    - ``bytes``: size of these blocks together.
+    - ``share``: ``bytes`` / ``allocated_bytes``.
+    - ``blocks``: number of these blocks.
+
+    Source: torch's totals; categories as in `allocations`.
     """
     events, peaks = _peaks(record)
     parts = [_peak(device, events, *peak) for device, peak in peaks.items()]
@@ -308,18 +331,23 @@ def alive_after(event: int, pieces: Blocks, rows: int) -> Any:
 def memory(record: Record) -> pd.DataFrame:
     """One row per device and op, the one that allocated most by itself first.
 
-    See also `memory_curve` (over time), `allocations` (every block) and `memory_peak` (what was
-    alive at the peak). Columns (bytes):
-
-    - ``device`` ("GPU 0", "CPU"), ``name``, ``calls`` (of the op, whether it allocated or not);
-    - ``size_increase_bytes``: allocated less released in the op and all that it calls,
-      ``self_size_increase_bytes``: while it was the innermost op;
-    - ``allocations``, ``self_allocations``: their number; ``allocation_bytes``,
-      ``self_allocation_bytes``: their sum, whatever was released.
-
     Memory outside of any op is in the row ``[memory]``, in a memory snapshot in a row for each line
-    that allocated or released it; so the selfs of a device add up to everything. As in `operators`,
-    only an op's own thread counts, and an op that only calls itself counts once.
+    that allocated or released it. So the selfs of a device add up to everything. As in `operators`,
+    only an op's own thread counts, and an op that only calls itself counts once. See also
+    `memory_curve` (over time), `allocations` (every block) and `memory_peak` (what was alive at the
+    peak).
+
+    Columns:
+
+    - ``device``: "GPU 0", "CPU".
+    - ``name``: the op.
+    - ``calls``: of the op, whether it allocated or not.
+    - ``size_increase_bytes``: allocated less released, in the op and all that it calls.
+    - ``self_size_increase_bytes``: the same while it was the innermost op.
+    - ``allocations``, ``self_allocations``: number of allocations, with and without what it calls.
+    - ``allocation_bytes``, ``self_allocation_bytes``: their sum, whatever was released.
+
+    Source: the memory view of PyTorch's TensorBoard plugin.
     """
     trace = record.trace
     events = memory_events(trace)

@@ -56,20 +56,28 @@ PASSES = {
 def modules(record: Record) -> pd.DataFrame:
     """One row per module, as a tree: parents before their children, in the order they first ran.
 
-    From the modules that were recorded (``model.encoder.0``), else from the ``nn.Module`` frames of
-    a trace with stacks, whose modules have numbers for names (``Conv2d_3``). Columns (times in ns):
+    The modules are those that were recorded (``model.encoder.0``), else the ``nn.Module`` frames of
+    a trace with stacks, whose modules have numbers for names (``Conv2d_3``). The selfs are those of
+    ``attribution("module")``. They add up, with the last row, which has no name, to all there is.
 
-    - ``name``, ``class``; ``parent``: row of this table, -1 at the top (where a module is called by
-      several others, the one that called it first); ``depth``; ``calls`` of its forward;
-    - ``cpu_self_ns``, ``device_self_ns``: of the forward pass, outside of the modules within it;
-      ``backward_cpu_self_ns``, ``backward_device_self_ns``: the same in the backward pass;
-      ``cpu_total_ns``, ``device_total_ns``, ``backward_cpu_total_ns``,
-      ``backward_device_total_ns``: with those within it. The four selfs are those of
-      ``attribution("module")`` and add up with the last row, without a name, to all there is;
-    - ``wait_ns``: waited for the GPU, both passes;
-    - ``flops``, ``backward_flops``: of the module and those within it (`flops_of`);
-    - ``allocated_bytes``, ``allocated_total_bytes``: both passes, without and with those within;
-    - ``row``: the slice of its first call (-1: none).
+    Columns:
+
+    - ``name``, ``class``: the module.
+    - ``parent``: row of this table; -1 at the top. If several modules call it, the one that called
+      it first.
+    - ``depth``: its depth in the tree.
+    - ``calls``: of its forward.
+    - ``cpu_self_ns``, ``device_self_ns``: forward pass, outside of the modules within it.
+    - ``backward_cpu_self_ns``, ``backward_device_self_ns``: the same in the backward pass.
+    - ``cpu_total_ns``, ``device_total_ns``, ``backward_cpu_total_ns``,
+      ``backward_device_total_ns``: with the modules within it.
+    - ``wait_ns``: waited for the GPU, both passes.
+    - ``flops``, ``backward_flops``: of the module and those within it, counted as in `roofline`.
+    - ``allocated_bytes``, ``allocated_total_bytes``: both passes, without and with the modules
+      within it.
+    - ``row``: the slice of its first call; -1: none.
+
+    Source: defined here.
     """
     trace = record.trace
     if not (trace.index.in_category(*MODULE_CATEGORIES) | module_frames(trace)).any():

@@ -65,31 +65,48 @@ def operators(
 ) -> pd.DataFrame:
     """One row per op, annotation, runtime call, kernel and copy, the costliest first.
 
-    ``by_shape`` also groups by input shapes, ``stack_depth`` by the innermost n Python frames;
-    ``sort`` is one of `SORT_KEYS` or a key of torch; without any device time, ``device_self``
-    sorts by ``cpu_self``. Columns (times in ns, sizes in bytes, shares of one):
+    Self time is the time of an op without the ops that it calls; total time is with them. An op's
+    GPU time is that of the kernels, copies and memsets that it launched, and these have rows of
+    their own as well: do not add up GPU times over all rows.
 
-    - ``name``, ``category``, with ``by_shape`` ``input_shapes``, with ``stack_depth`` ``stack``;
-    - ``calls``; ``cpu_total_ns``, ``cpu_self_ns``, ``cpu_average_ns``, ``cpu_self_share``,
-      ``cpu_total_share`` (torch's "CPU total %"): both of the self times of all rows together;
-    - ``device_total_ns``, ``device_self_ns``, ``device_average_ns``, ``device_self_share``: GPU
-      time launched by the op (self) and all below it (total); of a kernel or copy its own;
+    Options:
+
+    - ``by_shape``: also group by input shapes.
+    - ``stack_depth``: also group by the innermost n Python frames.
+    - ``sort``: a column without its unit (``cpu_total``), or one of torch's keys
+      (``self_cuda_time_total``). Without any GPU time, "device_self" sorts by "cpu_self".
+    - ``top``: rows to keep; None: all.
+
+    Columns:
+
+    - ``name``, ``category``: the name, and Kineto's category (``cpu_op``, ``kernel``, ...).
+    - ``input_shapes``: with ``by_shape``.
+    - ``stack``: with ``stack_depth``. A backward op has the stack of its forward op.
+    - ``calls``: number of calls.
+    - ``cpu_total_ns``, ``cpu_self_ns``: CPU time, with and without the ops that it calls.
+    - ``cpu_average_ns``: ``cpu_total_ns`` / ``calls``.
+    - ``device_total_ns``, ``device_self_ns``: GPU time launched by the op and all below it, and by
+      the op itself; of a kernel or copy its own.
+    - ``device_average_ns``: ``device_total_ns`` / ``calls``.
+    - ``cpu_self_share``, ``cpu_total_share``: of the CPU self time of all rows; torch's "Self CPU
+      %" and "CPU total %".
+    - ``device_self_share``: of the time of all kernels, copies and memsets.
     - ``cpu_memory_bytes``, ``cpu_self_memory_bytes``, ``device_memory_bytes``,
-      ``device_self_memory_bytes``: allocated less released (<NA>: no memory was recorded);
-      ``flops``: as torch estimates them, from the recorded shapes, or as the program counted them
-      (<NA> where neither can be told; torch says 0).
+      ``device_self_memory_bytes``: allocated less released, on the op's own thread; ``<NA>``: no
+      memory was recorded.
+    - ``flops``: as torch estimates them from the input shapes, or as the program counted them;
+      ``<NA>`` where neither is known (torch says 0).
 
-    ``attrs["self_times"]``: the self time of all rows (ns), by "CPU" and, where the trace has GPU
-    tracks, "GPU": torch's "Self CPU time total" and "Self CUDA time total". The GPU's is that of
-    kernels, copies and memsets: their ops have the same time once more.
+    ``attrs["self_times"]`` has the self time of all rows in ns, by "CPU" and, if the trace has GPU
+    tracks, "GPU": torch's "Self CPU time total" and "Self CUDA time total".
 
-    Equal to torch's table, ``ProfilerStep*`` and merged repeats (`OpRows`) included, except that
-    Python functions and GPU-side annotations get no rows (the call tree has the former, whose time
-    torch counts in its total and shares; the latter would count GPU time twice), and that memory is
-    counted on the op's own thread only. A backward op has the stack of the last forward op with its
-    sequence number, where torch takes the first. What the recording did amid a launch ("Activity
-    Buffer Request") stays in the op's time, as the trace does not tell its thread; torch takes it
-    off, and counts the kernel launched then once more in it.
+    Source: torch's ``key_averages()``. The table is equal to it, ``ProfilerStep*`` and merged
+    repeats included, with these exceptions. Python functions get no rows (the call tree has them;
+    torch counts their time in its total and shares), nor do GPU-side annotations (they would count
+    GPU time twice). Memory counts on the op's own thread only. A backward op has the stack of the
+    last forward op with its sequence number, torch takes the first. What the recording did amid a
+    launch ("Activity Buffer Request") stays in the op's time, because the trace does not tell its
+    thread; torch takes it off, and counts the kernel launched then once more in it.
     """
     column = sort_column(sort)
     if column.startswith("device") and column.endswith("_ns") and not _kernel_ns(record.trace):

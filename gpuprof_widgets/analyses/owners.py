@@ -54,11 +54,22 @@ ROLES = {
 def owners(record: Record, row: int) -> pd.DataFrame:
     """The chain of owners of one slice, the outermost first, the slice itself last.
 
-    Columns: ``role`` (python, line, module, annotation, forward, captured, op, launch, gpu or the
-    slice's category), ``row``, ``name``. Of the Python frames, the innermost one and the innermost
-    ``nn.Module`` are listed. The chain follows a backward op to its forward op (role "forward"),
-    to the lines and modules in which that ran and to its Python frame, and the work of a replayed
-    graph to the ops and regions in which it was captured (role "captured").
+    Of the Python frames, the innermost one and the innermost ``nn.Module`` are listed. The chain
+    follows a backward op to its forward op (role "forward"), to the lines and modules in which that
+    ran and to its Python frame. It follows the work of a replayed graph to the ops and regions in
+    which it was captured (role "captured"), if the trace holds the capture.
+
+    Options:
+
+    - ``row``: the slice: its row in ``trace.slices``.
+
+    Columns:
+
+    - ``role``: "python", "line", "module", "annotation", "forward", "captured", "op", "launch",
+      "gpu" or the slice's category.
+    - ``row``, ``name``: the owner.
+
+    Source: Kineto's correlation and external ids, and nesting by time.
     """
     slices = record.trace.slices
     if not len(slices):

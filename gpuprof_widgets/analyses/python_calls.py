@@ -53,10 +53,18 @@ def _why_none(record: Record) -> str:
 def python_calls(record: Record) -> pd.DataFrame:
     """One row per Python function, the largest self time first; empty without cProfile.
 
-    Columns: ``file``, ``line``, ``name``, ``calls`` (all), ``primitive_calls`` (not recursive),
-    ``self_ns`` (cProfile's tottime), ``self_per_call_ns`` (by ``calls``), ``total_ns`` (its
-    cumtime), ``total_per_call_ns`` (by ``primitive_calls``, as pstats divides). A window does not
-    cut it (``attrs["whole"]`` says why).
+    A window does not cut it (``attrs["whole"]`` says why).
+
+    Columns:
+
+    - ``file``, ``line``, ``name``: the function.
+    - ``calls``, ``primitive_calls``: all calls, and those that are not recursive.
+    - ``self_ns``: cProfile's tottime.
+    - ``self_per_call_ns``: ``self_ns`` / ``calls``.
+    - ``total_ns``: cProfile's cumtime.
+    - ``total_per_call_ns``: ``total_ns`` / ``primitive_calls``.
+
+    Source: Python's cProfile and pstats.
     """
     if record.calls is None:
         return pd.DataFrame(columns=list(COLUMNS))

@@ -65,25 +65,32 @@ COLUMNS = (
 def python_time(record: Record) -> pd.DataFrame:
     """One row per Python function, the largest self time first; empty without Python calls.
 
-    Columns (times in ns):
-
-    - ``file``, ``line``, ``name``, ``calls``, ``primitive_calls`` (not recursive): where samplers
-      (``--python sampled``, pyinstrument, py-spy) recorded, no calls but how often samples in a
-      row found the function;
-    - ``self_ns`` (cProfile's tottime) = ``self_waiting_ns`` (stood still in a call that waits for
-      the GPU) + ``self_python_ns`` (Python's own, and that of the ops it called);
-    - ``total_ns`` (cProfile's cumtime) = ``total_waiting_ns`` + ``total_python_ns``;
-    - ``waited_for`` (the kernel or copy after which most of its waiting was over),
-      ``launched_by`` (the op), ``launched_at`` (the cell line, as "Cell [3]:12"); "" where not
-      known;
-    - ``exact``: the waiting is known from recorded frames (``--stack``), or there was none.
-      Samples are never exact. Otherwise it is estimated: the waits of ops are given to the
-      built-in functions that run them, and passed on to the callers by their shares of time;
-    - ``self_error_ns``, ``total_error_ns``: of samples of ours (``--python sampled``), how far the
-      times may be off in 95 % of runs (see `sampled_lines`); else 0.
-
-    Where frames were recorded the table follows the window; what cProfile counted stays whole
+    If frames were recorded, the table follows the window. What cProfile counted stays whole
     (``attrs["whole"]`` says why).
+
+    Formula: ``self_ns`` = ``self_waiting_ns`` + ``self_python_ns``, and ``total_ns`` =
+    ``total_waiting_ns`` + ``total_python_ns``.
+
+    Columns:
+
+    - ``file``, ``line``, ``name``: the function.
+    - ``calls``, ``primitive_calls``: all calls, and those that are not recursive. If samplers
+      recorded (``--python sampled``, pyinstrument, py-spy), how often samples in a row found the
+      function.
+    - ``self_ns``: cProfile's tottime.
+    - ``self_waiting_ns``: of that, it stood still in a call that waits for the GPU.
+    - ``self_python_ns``: the rest: Python's own time, and that of the ops it called.
+    - ``total_ns``, ``total_waiting_ns``, ``total_python_ns``: the same for cProfile's cumtime.
+    - ``waited_for``: the kernel or copy after which most of its waiting was over; "": unknown.
+    - ``launched_by``, ``launched_at``: the op that launched it, and the cell line, as "Cell
+      [3]:12"; "": unknown.
+    - ``exact``: the waiting is known from recorded frames (``--stack``), or there was none. Samples
+      are never exact. Otherwise it is estimated: the waits of ops are given to the built-in
+      functions that run them, and passed on to the callers by their shares of time.
+    - ``self_error_ns``, ``total_error_ns``: for samples by ``--python sampled``, how far the times
+      may be off in 95 % of runs (see `sampled_lines`); else 0.
+
+    Source: Python's cProfile for times and calls; the division of the waits is defined here.
     """
     framed = len(python_lanes(record)) > 0
     label = str(record.metadata.get("label"))

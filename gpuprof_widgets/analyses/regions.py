@@ -48,25 +48,30 @@ COLUMNS = (
 def annotations(record: Record) -> pd.DataFrame:
     """One row per annotation by name, the one with most GPU time first, then CPU time.
 
-    All steps are one ``ProfilerStep*``. Kineto writes an annotation on the CPU and again on every
-    stream that it launched to; here that is one call (pytorch issue 130730: a sum over both counts
-    its time twice). Columns (times in ns):
-
-    - ``name``, ``calls``; ``cpu_total_ns``: open on its thread, nested ones of its name once;
-      ``cpu_self_ns``: without the annotations within it;
-    - ``device_busy_ns``: time in which the GPU ran anything launched within it (per device,
-      overlapping streams once); ``device_self_busy_ns``: without the annotations within it;
-    - ``kernel_ns``, ``kernel_self_ns``: the same as a sum over kernels, copies and memsets, and
-      ``kernels`` their number; self adds up over the annotations to all that any launched;
-    - ``gpu_span_ns``: from the first to the last of them on each stream, pauses included, as Kineto
-      writes it on the GPU and HTA adds it up; 0 if the trace has none;
-    - ``row``: the longest call.
-
-    Work of the backward pass, launched from autograd's thread, belongs to the annotation open on
-    the thread that called it; Kineto's GPU side leaves it out. NVTX ranges that were started and
+    All steps are one ``ProfilerStep*``. Work of the backward pass, launched from autograd's thread,
+    belongs to the annotation open on the thread that called it. NVTX ranges that were started and
     ended by number have rows of their own and cause no work. If the trace has only the GPU side,
     work within an annotation's span on its stream belongs to it, ``calls`` are the most on any
     stream, and the CPU columns are 0.
+
+    Columns:
+
+    - ``name``, ``calls``: the annotation, and how often it was opened.
+    - ``cpu_total_ns``: open on its thread; nested ones of its name count once.
+    - ``cpu_self_ns``: without the annotations within it.
+    - ``device_busy_ns``: time in which the GPU ran anything launched within it (per device,
+      overlapping streams count once).
+    - ``device_self_busy_ns``: without the annotations within it.
+    - ``kernel_ns``, ``kernel_self_ns``: the same as a sum over kernels, copies and memsets. The
+      selfs add up over the annotations to all that any launched.
+    - ``kernels``: number of these kernels, copies and memsets.
+    - ``gpu_span_ns``: from the first to the last of them on each stream, pauses included, as Kineto
+      writes it on the GPU and HTA adds it up; 0 if the trace has none.
+    - ``row``: the longest call.
+
+    Source: Kineto writes an annotation on the CPU and again on every stream that it launched to;
+    here that is one call (a sum over both counts its time twice: pytorch issue 130730). Kineto's
+    GPU side leaves out the backward pass.
     """
     trace = record.trace
     annotated, is_of_the_host = _annotated(trace)
@@ -251,11 +256,19 @@ NO_STEPS = "the trace has no steps: the profiler ran without a schedule"
 @says_if_empty("the trace has no steps: nothing is marked as ProfilerStep#")
 @remembered
 def steps(record: Record) -> pd.DataFrame:
-    """One row per step, in order of time.
+    """One row per step that the profiler's schedule marked, in order of time.
 
-    Columns: ``step`` (its number), ``row``, ``start_ns``, ``end_ns``, ``dur_ns``, ``gpu_busy_ns``
-    (any GPU busy between start and end). A step is annotated on the CPU and again on each stream:
-    the CPU's counts; the streams' stand in only where the CPU has none.
+    A step is annotated on the CPU and again on each stream. The CPU's annotation counts; the
+    streams' stand in only if the CPU has none.
+
+    Columns:
+
+    - ``step``: its number.
+    - ``row``: its annotation.
+    - ``start_ns``, ``end_ns``, ``dur_ns``: when it ran.
+    - ``gpu_busy_ns``: time between its start and its end in which any GPU was busy.
+
+    Source: torch's ``ProfilerStep#`` annotations, as in PyTorch's TensorBoard plugin.
     """
     trace = record.trace
     names = trace.slices["name"].cat.categories
@@ -309,13 +322,19 @@ UNRECORDED = ("wait", "warmup")
 
 @says_if_empty(unless_recorded(LOOP))
 def iterations(record: Record) -> pd.DataFrame:
-    """One row per iteration of the loop that was bounded; none where no loop was.
+    """One row per iteration of the loop that was bounded; none if no loop was.
 
-    Columns: ``step`` (counted from 0, the number of its ``ProfilerStep#``), ``kind`` ("wait",
-    "warmup", "recorded", or "cprofile" where only cProfile still ran), ``dur_ns`` (from the fetch
-    of its item to the end of its body, with its part of the waits for the device around the
-    window), ``complete`` (False where the loop was left in the middle of it). A window does not
-    cut it (``attrs["whole"]`` says why).
+    A window does not cut it (``attrs["whole"]`` says why).
+
+    Columns:
+
+    - ``step``: counted from 0, the number of its ``ProfilerStep#``.
+    - ``kind``: "wait", "warmup", "recorded", or "cprofile" while only cProfile still ran.
+    - ``dur_ns``: from the fetch of its item to the end of its body, with its part of the waits for
+      the device around the window.
+    - ``complete``: False if the loop was left in the middle of it.
+
+    Source: measured by the recorder, whether or not the iteration was recorded.
     """
     noted: dict[str, Any] = record.metadata.get("steps") or {}
     rows: list[dict[str, Any]] = noted.get("iterations") or []

@@ -60,29 +60,50 @@ COMPUTE_BOUND, MEMORY_BOUND = "compute", "memory"
 def roofline(record: Record, *, by: str = "op", peaks: Peaks | None = None) -> pd.DataFrame:
     """One row per op and number format with its work, speed and roof, the longest in total first.
 
-    ``by``: "op", "shape" (op and input shapes) or "kernel". ``peaks`` of the device: by default
-    those measured in the run, else those of its data sheet; without either, speed and intensity
-    are still known. ``attrs["note"]`` says where the peaks come from, how many rows are above the
-    roof and for what share of the time no bytes are known; ``attrs["peaks"]`` has the peaks.
+    Work belongs to the outermost op with a formula, else to the innermost op. Among several kernels
+    of one call it is divided by their time. On a GPU all compute kernels are in one row each; those
+    of no op are in a row without a name. On a CPU only ops whose work is known are listed.
+
+    Formula: ``intensity`` = ``flops`` / ``bytes``. Time at the roof = max(``flops`` /
+    ``peak_flops_per_s``, ``bytes`` / ``peak_bytes_per_s``). ``roof_share`` = time at the roof /
+    ``time_ns``. An op is bound by compute if ``intensity`` × ``peak_bytes_per_s`` >
+    ``peak_flops_per_s``, else by memory.
+
+    Options:
+
+    - ``by``: "op", "shape" (op and input shapes) or "kernel".
+    - ``peaks``: of the device; None: those measured in the run, else those of its data sheet.
+      Without either, speed and intensity are still known.
+
     Columns:
 
-    - ``name``; with "shape" ``input_shapes``; with "kernel" ``op`` (the one that took most of it);
-      ``dtype`` ("fp16", ...; "tf32" where a kernel's name says so; "" for none of them);
-    - ``calls`` of the op, or of the kernel; ``time_ns``: of its compute kernels (several streams
-      add up), on a record without any GPU work CPU time of the op and what it calls;
-    - ``flops`` (`flops_of`; of sums, differences, products and quotients one per element of
-      the result), ``bytes`` that have to be moved at least (`op_bytes`; -1 where that is unknown)
-      and ``bytes_counted``: "inputs and outputs", "inputs" or "" (some calls are unknown);
-    - ``flops_per_s``, ``bytes_per_s``: of that time; ``intensity``: FLOPs per byte (NaN: unknown);
-    - ``peak_flops_per_s`` of the format and ``peak_bytes_per_s`` of the device (NaN: unknown);
-    - ``bound``: "compute" or "memory", by the roof above the intensity; "memory" for ops that only
-      move data or do a few steps per number; "" where it cannot be told;
-    - ``roof_share``: the share of ``time_ns`` that this work would take at the roof; over one where
-      a cache saves accesses to memory, or where indices name the same rows again and again.
+    - ``name``: the op, or the kernel with "kernel".
+    - ``input_shapes``: with "shape" only.
+    - ``op``: with "kernel" only: the op that took most of its time.
+    - ``dtype``: "fp16", ...; "tf32" if a kernel's name says so; "" for none of them.
+    - ``calls``: of the op, or of the kernel.
+    - ``time_ns``: of its compute kernels (several streams add up); without any GPU work, CPU time
+      of the op and what it calls.
+    - ``flops``: of products of matrices, convolutions, attention and their backward ops, from the
+      recorded shapes; of sums, differences, products and quotients one per element of the result.
+    - ``bytes``: that have to be moved at least: every input is read once, every output written
+      once; -1: unknown.
+    - ``bytes_counted``: "inputs and outputs", "inputs", or "" (some calls are unknown).
+    - ``flops_per_s``: ``flops`` / ``time_ns``; NaN: unknown.
+    - ``bytes_per_s``: ``bytes`` / ``time_ns``; NaN: unknown.
+    - ``intensity``: FLOPs per byte; NaN: unknown.
+    - ``peak_flops_per_s``: of the device in that format; NaN: unknown.
+    - ``peak_bytes_per_s``: of the device; NaN: unknown.
+    - ``bound``: "compute" or "memory"; "memory" for ops that only move data or do a few steps per
+      number; "" if it cannot be told.
+    - ``roof_share``: share of ``time_ns`` that this work would take at the roof. Over one if a
+      cache saves accesses to memory, or if indices name the same rows again and again.
 
-    Work belongs to the outermost op with a formula, else to the innermost op; among several kernels
-    of one call it is divided by their time. On a GPU all compute kernels are in one row; those of
-    no op in one without a name. On a CPU only ops whose work is known are listed.
+    ``attrs["note"]`` says where the peaks come from, how many rows are above the roof, and for what
+    share of the time no bytes are known. ``attrs["peaks"]`` has the peaks.
+
+    Source: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for
+    multicore architectures", Communications of the ACM, 2009. Peaks: the makers' data sheets.
     """
     if by not in GROUPINGS:
         raise OptionError(f"a roofline is by one of {', '.join(GROUPINGS)}, not {by!r}.")

@@ -39,17 +39,25 @@ STANDARD_ERRORS = 1.96
 def sampled_lines(record: Record) -> pd.DataFrame:
     """One row per line of the user's code that samples of Python found, most self time first.
 
-    Columns (times in ns, estimates from samples):
+    All times are estimates from samples. Only the thread of the run counts.
 
-    - ``file`` ("Cell [3]", or the path behind the folder of ``sys.path``), ``line``, ``code`` (its
-      text), ``function``;
-    - ``self_ns``: in the line, with the ops, built-in functions and functions of libraries that
-      it called; ``total_ns``: also in the user's functions that it called, recursion counted once;
+    Formula: error = 1.96 × interval between samples × √(number of stretches of the line). A stretch
+    lasts from the middle between two samples to the middle between two others, so each is off by at
+    most one interval.
+
+    Columns:
+
+    - ``file``: "Cell [3]", or the path behind the folder of ``sys.path``.
+    - ``line``, ``code``, ``function``: number and text of the line, and its function.
+    - ``self_ns``: in the line, with the ops, built-in functions and functions of libraries that it
+      called.
+    - ``total_ns``: also in the user's functions that it called, recursion counted once.
     - ``self_waiting_ns``, ``total_waiting_ns``: of that, waited for the GPU: the overlap with the
-      waits, whose times are exact;
-    - ``self_error_ns``, ``total_error_ns``: the true time is no further away in 95 % of runs.
+      waits, whose times are exact.
+    - ``self_error_ns``, ``total_error_ns``: in 95 % of runs the true time is no further away; 0:
+      unknown.
 
-    Threads other than the run's do not count.
+    Source: the error is the standard error of sampling, 1.96 times for 95 %.
     """
     found = stretches(record)
     return found.lines.sort_values(

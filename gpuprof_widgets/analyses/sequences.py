@@ -58,20 +58,34 @@ def sequences(
 ) -> pd.DataFrame:
     """One row per op and sequence of GPU work that its calls launched, the most time first.
 
-    ``op``: a part of the names of the ops to look under (those that lie in no other such op);
-    without one, the outermost op of each kernel. ``length``: GPU slices that a call has to launch
-    at least; ``top``: rows at most. Columns: ``op_name``, ``sequence`` (the names of kernels,
-    copies and memsets by their start, with arrows between), ``kernels`` (how many), ``calls`` (of
-    the op with this very sequence), ``total_ns`` (of the GPU), ``average_ns`` (per call),
-    ``launching_ns`` (CPU time in the launch calls: what fusing could spare), ``op_ns`` (of the op's
-    calls on the CPU), ``average_until_launch_ns`` (per call, from the op's start to its first
-    launch call) and ``average_until_start_ns`` (from there to the start on the GPU; both NaN where
-    launches are missing), ``first`` (row of the first call), ``short_kernels`` (share that is
-    shorter than its launch; see `launches`).
+    Options:
 
-    HTA (get_frequent_cuda_kernel_sequences) looks only at the calls on the lowest depth at which
-    the name occurs, and sorts by count; here every call counts, wherever it is. The two means are
-    those of its get_aten_op_kernels_and_delay.
+    - ``op``: a part of the names of the ops to look under (an op within another such op does not
+      count); None: the outermost op of each kernel.
+    - ``length``: number of GPU slices that a call has to launch at least.
+    - ``top``: rows at most.
+
+    Columns:
+
+    - ``op_name``: the op.
+    - ``sequence``: the names of kernels, copies and memsets in order of their start, with arrows
+      between.
+    - ``kernels``: number of GPU slices in the sequence.
+    - ``calls``: calls of the op with this very sequence.
+    - ``total_ns``, ``average_ns``: GPU time of all calls, and per call.
+    - ``launching_ns``: CPU time in the launch calls: what fusing the kernels could save.
+    - ``op_ns``: CPU time of the op's calls.
+    - ``average_until_launch_ns``: per call, from the op's start to its first launch call; NaN where
+      launches are missing.
+    - ``average_until_start_ns``: per call, from there to the start on the GPU; NaN where launches
+      are missing.
+    - ``first``: row of the first call.
+    - ``short_kernels``: share of the GPU slices that are shorter than their launch (see
+      `launches`).
+
+    Source: HTA's ``get_frequent_cuda_kernel_sequences``, and ``get_aten_op_kernels_and_delay`` for
+    the two means. HTA looks only at calls on the lowest depth at which the name occurs, and sorts
+    by count; here every call counts.
     """
     if length < 1:
         raise OptionError(f"a sequence has at least one kernel, not {length}")

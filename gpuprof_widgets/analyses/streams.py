@@ -58,18 +58,41 @@ ONE_STREAM = "no GPU worked on more than one stream: there are no pairs"
 def streams(record: Record, *, by: str = "stream") -> pd.DataFrame:
     """How busy each stream was and how much of that beside others; the busiest first.
 
-    ``by`` "stream": one row per stream. Columns (ns): ``device``, ``stream``, ``calls``,
-    ``busy_ns`` (at least one of its slices ran), ``busy_share`` (of the trace); ``compute_ns``,
-    ``communication_ns``, ``copy_ns``, ``memset_ns`` (a slice of that kind ran on it);
-    ``alone_ns`` (no other stream of the GPU was busy) + ``shared_ns`` = ``busy_ns``;
-    ``serialised_ns``: communication and copies (except DtoD) on a stream that also computes, while
-    no stream computed: a stream works in order, so they could not overlap with its own compute.
-    This is measured time, not possible gain: traces do not tell whether any compute was independent
-    of them. ``start_ns``, ``end_ns``: its first and last work.
+    Options:
 
-    ``by`` "pair": ``device``, ``stream``, ``other``, ``overlap_ns`` (both were busy), ``share`` (of
-    the less busy one's time). ``by`` "concurrency": ``device``, ``active`` (number of busy streams,
-    from 0 on), ``time_ns``, ``share``: these add up to the trace.
+    - ``by``: "stream" (a row per stream), "pair" (a row per two streams) or "concurrency" (a row
+      per number of busy streams).
+
+    Columns:
+
+    - ``device``, ``stream``: the stream.
+    - ``calls``: number of its GPU slices.
+    - ``busy_ns``: at least one of its slices ran.
+    - ``busy_share``: ``busy_ns`` divided by the trace's time.
+    - ``compute_ns``, ``communication_ns``, ``copy_ns``, ``memset_ns``: a slice of that kind ran on
+      it.
+    - ``alone_ns``, ``shared_ns``: of ``busy_ns``, no other stream of the GPU was busy, or another
+      one was; they add up to ``busy_ns``.
+    - ``serialised_ns``: communication and copies (except DtoD) on a stream that also computes,
+      while no stream computed. A stream works in order, so they could not overlap with its own
+      compute. This is measured time, not possible gain: traces do not tell whether any compute was
+      independent of them.
+    - ``start_ns``, ``end_ns``: its first and last work.
+
+    Columns with ``by="pair"``:
+
+    - ``device``, ``stream``, ``other``: the two streams.
+    - ``overlap_ns``: both were busy.
+    - ``share``: ``overlap_ns`` divided by the time of the less busy one.
+
+    Columns with ``by="concurrency"``:
+
+    - ``device``: the GPU.
+    - ``active``: number of busy streams, from 0 on.
+    - ``time_ns``: time with that many; these add up to the trace's time.
+    - ``share``: ``time_ns`` divided by the trace's time.
+
+    Source: defined here; the times are unions of intervals.
     """
     if by not in BY:
         raise OptionError(f"streams are counted by one of {', '.join(BY)}, not by {by!r}")
@@ -221,11 +244,26 @@ OVERLAP_NO_GPU = "the trace has no GPU work: nothing could overlap"
 def overlaps(record: Record, *, by: str = "device") -> pd.DataFrame:
     """One row per GPU (and step): total times of each kind of work, and how much was hidden.
 
-    Columns (ns): ``rank``, ``device``, ``step`` (-1: the whole), ``span_ns``, ``busy_ns``,
-    ``idle_ns``; ``compute_ns``, ``communication_ns``, ``copy_ns``, ``memset_ns``: at least one
-    such slice ran (they may overlap); ``communication_overlapped_ns``, ``copy_overlapped_ns``:
-    while compute ran as well; ``communication_overlapped_share``, ``copy_overlapped_share``: of
-    all communication and copies (HTA's comm/comp overlap; 0 where there is none).
+    Formula: ``communication_overlapped_share`` = time in which communication and compute ran / time
+    in which communication ran; the same for copies.
+
+    Options:
+
+    - ``by``: "device" (the whole trace) or "step" (each step).
+
+    Columns:
+
+    - ``rank``, ``device``: -1: unknown.
+    - ``step``: -1: the whole.
+    - ``span_ns``, ``busy_ns``, ``idle_ns``: length of the trace or step, and how much of it the GPU
+      was busy and idle.
+    - ``compute_ns``, ``communication_ns``, ``copy_ns``, ``memset_ns``: at least one such slice ran;
+      these may overlap.
+    - ``communication_overlapped_ns``, ``copy_overlapped_ns``: of that, compute ran as well.
+    - ``communication_overlapped_share``, ``copy_overlapped_share``: of all communication and all
+      copies; 0 where there is none.
+
+    Source: HTA's ``get_comm_comp_overlap``.
     """
     if by not in OVERLAP_BY:
         raise OptionError(f"overlaps are by one of {', '.join(OVERLAP_BY)}, not by {by!r}")

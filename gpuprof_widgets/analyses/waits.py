@@ -81,14 +81,24 @@ COLUMNS = (
 def waits(record: Record) -> pd.DataFrame:
     """One row per synchronising call or DataLoader wait, the longest first.
 
-    Ops in which TensorFlow takes a batch from a queue or an iterator count as its DataLoader.
-    Columns: ``kind`` ("synchronise" or "dataloader"), ``row``, ``name``, ``start_ns``, ``dur_ns``
-    (waited); ``op``, ``op_name``: the outermost op in which the call was made (``aten::item``; -1
-    and "" where it was made outside of any); ``gpu_busy_ns``: how much of the wait some GPU was
-    busy; ``gpu``, ``gpu_name``: the GPU slice that ended last before the wait did, other than the
-    copy that the call asked for (-1, "" where none ran meanwhile); ``copy``, ``copy_name``: the
-    copy that the call launched, else the last one that its innermost op launched before it (-1, ""
-    without). The last five are for synchronising calls.
+    Ops in which TensorFlow takes a batch from a queue or an iterator count as DataLoader waits. The
+    last five columns are for synchronising calls.
+
+    Columns:
+
+    - ``kind``: "synchronise" or "dataloader".
+    - ``row``, ``name``: the call.
+    - ``start_ns``, ``dur_ns``: when it waited, and how long.
+    - ``op``, ``op_name``: the outermost op in which the call was made (``aten::item``); -1 and ""
+      where it was made outside of any.
+    - ``gpu_busy_ns``: how much of the wait some GPU was busy.
+    - ``gpu``, ``gpu_name``: the GPU slice that ended last before the wait did, other than the copy
+      that the call asked for; -1 and "" where none ran meanwhile.
+    - ``copy``, ``copy_name``: the copy that the call launched, else the last one that its innermost
+      op launched before it; -1 and "" without.
+
+    Source: the calls that wait are those of the CUDA Runtime and Driver API; DataLoader waits are
+    torch's ``enumerate(DataLoader)`` annotations.
     """
     trace = record.trace
     synchronising = np.flatnonzero(is_synchronising(trace))

@@ -67,25 +67,40 @@ def what_if(
 ) -> pd.DataFrame:
     """How long the run would take if ``name`` took ``scale`` times as long: one row.
 
-    Columns: ``name``, ``what`` ("op" or Python "function", each with all that runs in it and all
-    GPU work launched in it; or "kernel", GPU work of that name alone), ``scale``, ``calls``,
-    ``time_ns`` (its CPU and GPU time in the range), ``path_ns`` (of that, on the critical path),
-    ``span_ns`` (of the range, as recorded), ``new_span_ns``, ``saved_ns``, ``saved_share`` (of the
-    span).
+    The graph of `critical_path` is replayed forwards with the changed durations. A scale of 1 gives
+    exactly the recorded span, and a larger scale never a shorter one. Not modelled are other
+    effects of a faster op (a full launch queue, clocks, cache, contention of streams for the GPU).
 
-    The graph of `critical_path` is replayed forwards with the changed durations:
+    Rule:
 
-    - a thread's own time (of its ops, calls, Python) lasts as long as recorded, times the scale if
-      it belongs to the changed slices; a wait lasts until its cause has ended;
-    - a GPU slice begins when its launch, the slices that ended before it on its stream and the
-      events it waits for allow it. The cause that bound it has the recorded delay, the others have
+    - A thread's own time (of its ops, calls, Python) lasts as long as recorded, times the scale if
+      it belongs to the changed slices; a wait lasts until its cause has ended.
+    - A GPU slice begins when its launch, the slices that ended before it on its stream and the
+      events it waits for allow it. The cause that bound it has the recorded delay. The others have
       the usual delay of their kind in this trace (a median), or the recorded one if shorter. A
-      slice that overlaps the one that it follows begins as far into that as recorded;
-    - the delay between the end of GPU work and the return of the call that waits for it stays.
+      slice that overlaps the one that it follows begins as far into that as recorded.
+    - The delay between the end of GPU work and the return of the call that waits for it stays.
 
-    So a scale of 1 gives exactly the recorded span, and a larger scale never a shorter one. Not
-    modelled are other effects of a faster op (a full launch queue, clocks, cache, contention of
-    streams for the GPU). The range is as in `critical_path`.
+    Options:
+
+    - ``name``: of an op, a kernel or a Python function.
+    - ``scale``: factor for its time; 0: it costs nothing.
+    - ``step``, ``region``: the range, as in `critical_path`.
+
+    Columns:
+
+    - ``name``: as given.
+    - ``what``: "op" or Python "function", each with all that runs in it and all GPU work launched
+      in it; or "kernel", GPU work of that name alone.
+    - ``scale``: as given.
+    - ``calls``: number of its calls in the range.
+    - ``time_ns``: its CPU and GPU time in the range.
+    - ``path_ns``: of that, on the critical path.
+    - ``span_ns``, ``new_span_ns``: length of the range as recorded, and with the change.
+    - ``saved_ns``: the difference.
+    - ``saved_share``: ``saved_ns`` / ``span_ns``.
+
+    Source: defined here, on the graph of `critical_path`.
     """
     if not 0 <= scale <= LARGEST_SCALE:
         raise OptionError(f"a scale is 0 (no time at all) to {LARGEST_SCALE:,}, not {scale}")
@@ -119,10 +134,25 @@ def saved_without_ns(record: Record, rows: npt.NDArray[np.intp]) -> int | None:
 def what_ifs(record: Record, *, step: int | None = None, region: Region = None) -> pd.DataFrame:
     """What each of the likeliest ops and kernels would save if it cost nothing, the most first.
 
-    Columns and rules as in `what_if`: ``name``, ``what``, ``scale`` (0), ``calls``, ``time_ns``,
-    ``path_ns``, ``span_ns``, ``new_span_ns``, ``saved_ns``, ``saved_share``. It tries the eight
-    ops, the eight ops called by Python and the eight kernels or copies that take most of the
-    critical path.
+    It tries the eight ops, the eight ops called by Python and the eight kernels or copies that take
+    most of the critical path. The rule is that of `what_if`, with ``scale`` 0.
+
+    Options:
+
+    - ``step``, ``region``: the range, as in `critical_path`.
+
+    Columns:
+
+    - ``name``, ``what``: see `what_if`.
+    - ``scale``: 0.
+    - ``calls``: number of its calls in the range.
+    - ``time_ns``, ``path_ns``: its CPU and GPU time in the range, and how much of that is on the
+      critical path.
+    - ``span_ns``, ``new_span_ns``: length of the range as recorded, and without it.
+    - ``saved_ns``: the difference.
+    - ``saved_share``: ``saved_ns`` / ``span_ns``.
+
+    Source: defined here, on the graph of `critical_path`.
     """
     t0, t1 = path_range(record, step, region)
     if (t0, t1) == (record.trace.start_ns, record.trace.end_ns):

@@ -46,12 +46,19 @@ _NAME = re.compile(r"worker(\d+)\.pid(\d+)")
 
 @says_if_empty(unless_recorded(WORKERS))
 def workers(record: Record) -> pd.DataFrame:
-    """One row per worker process, in the order in which they started; empty where none is recorded.
+    """One row per worker process, in the order in which they started; empty if none is recorded.
 
-    Columns (times in ns): ``worker`` (its number in its loader), ``pid``, ``batches``, ``items``;
-    ``fetch_ns`` (making batches, of which ``item_ns`` getting the items and ``collate_ns`` putting
-    them together), ``put_ns`` (pickling and sending them, in a thread of its own beside the next
-    fetch), ``idle_ns`` (waiting to be told what to load next).
+    Columns:
+
+    - ``worker``: its number in its loader.
+    - ``pid``: its process.
+    - ``batches``, ``items``: how many it made.
+    - ``fetch_ns``: making batches.
+    - ``item_ns``, ``collate_ns``: of that, getting the items and putting them together.
+    - ``put_ns``: pickling and sending batches, in a thread of its own beside the next fetch.
+    - ``idle_ns``: waiting to be told what to load next.
+
+    Source: measured in the worker processes, with ``--workers``.
     """
     trace = record.trace
     process = processes(trace)
@@ -104,6 +111,21 @@ def worker_calls(record: Record, worker: int) -> pd.DataFrame:
 
     A loader starts its workers anew for every pass unless they are persistent: the processes with
     this number are added up. A window does not cut it.
+
+    Options:
+
+    - ``worker``: its number in its loader.
+
+    Columns:
+
+    - ``file``, ``line``, ``name``: the function.
+    - ``calls``, ``primitive_calls``: all calls, and those that are not recursive.
+    - ``self_ns``: cProfile's tottime.
+    - ``self_per_call_ns``: ``self_ns`` / ``calls``.
+    - ``total_ns``: cProfile's cumtime.
+    - ``total_per_call_ns``: ``total_ns`` / ``primitive_calls``.
+
+    Source: Python's cProfile, with ``--workers``.
     """
     calls_by_worker = by_worker(record)
     if worker not in calls_by_worker:
@@ -316,12 +338,19 @@ OF_QUEUE = re.compile(
 def input_queues(record: Record) -> pd.DataFrame:
     """One row per queue or iterator from which the run took its input, the emptiest first.
 
-    Columns: ``name`` (its node, or the counter's name); ``source``: "ops" (TensorFlow's, that take
-    from it and put into it) or "counter"; ``taken``, ``put``: number of such ops (-1 for a
-    counter); ``empty_ns``, ``empty_share`` (of the trace's time): how long ops waited to take, or
-    the counter was 0; ``least``, ``average``, ``most``: items in it, over the time (NaN: unknown).
-    From ops these are known if the trace has both sides, moving one item each; the items there at
-    the start are unknown and counted as few as possible.
+    The items of a queue are known from ops only if the trace has both sides, moving one item each.
+    The items there at the start are unknown and counted as few as possible.
+
+    Columns:
+
+    - ``name``: its node in the graph, or the counter's name.
+    - ``source``: "ops" (TensorFlow's, that take from it and put into it) or "counter".
+    - ``taken``, ``put``: number of such ops; -1 for a counter.
+    - ``empty_ns``: how long ops waited to take, or the counter was 0.
+    - ``empty_share``: ``empty_ns`` divided by the trace's time.
+    - ``least``, ``average``, ``most``: items in it, over the time; NaN: unknown.
+
+    Source: defined here.
     """
     trace = record.trace
     rows = [*_queues_by_counters(trace), *_queues_by_ops(trace)]

@@ -10,13 +10,15 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from textwrap import fill
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 import click
 
 from gpuprof_widgets.analyses import ANALYSES, Analysis
+from gpuprof_widgets.analyses.docstrings import OPTIONS, items_of, meanings_of, paragraphs_of
 from gpuprof_widgets.commands.outputs import FORMATS, Writing, export, export_options
 from gpuprof_widgets.commands.traces import (
     Time,
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 
 ROWS = 20
 """Rows that are printed unless ``--top`` says otherwise; files get all."""
+
+WIDTH = 96
+"""Columns of a list in the help, as in the docstrings."""
 
 _TOP = f"rows to keep (printed: {ROWS} if not given; files: all)"
 
@@ -164,18 +169,34 @@ def show_or_export(
 
 
 def _help(analysis: Analysis) -> str:
-    """Return the question and the analysis' docstring."""
-    return f"{analysis.question}\n\n{help_of(analysis.function.__doc__ or '')}"
+    """Return the question and the analysis' docstring.
+
+    What its options mean stands at these, below the docstring.
+    """
+    function = analysis.function
+    paragraphs = paragraphs_of(function)
+    if f"{OPTIONS}:" in paragraphs:
+        at = paragraphs.index(f"{OPTIONS}:")
+        keywords = keywords_of(function)
+        arguments = [
+            fill(f"- {', '.join(names)}: {meaning}", WIDTH, subsequent_indent="  ")
+            for names, meaning in items_of(paragraphs[at + 1]).items()
+            if any(keywords[name].default is inspect.Parameter.empty for name in names)
+        ]
+        paragraphs[at : at + 2] = ["Arguments:", "\n".join(arguments)] if arguments else []
+    return f"{analysis.question}\n\n{help_of(paragraphs)}"
 
 
-def help_of(docstring: str) -> str:
+def help_of(paragraphs: Sequence[str]) -> str:
     """Return a docstring for click: lists keep their lines, names lose their backticks."""
-    text = re.sub(r"`+([^`]+)`+", r"\1", inspect.cleandoc(docstring))
-    paragraphs = text.split("\n\n")
     return "\n\n".join(
         f"\b\n{paragraph}" if re.match(r"[-*] |\|", paragraph) else paragraph
-        for paragraph in paragraphs
+        for paragraph in map(_without_backticks, paragraphs)
     )
+
+
+def _without_backticks(text: str) -> str:
+    return re.sub(r"`+([^`]+)`+", r"\1", text)
 
 
 def keywords_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -192,16 +213,19 @@ def options_of(function: Callable[..., Any]) -> list[click.Parameter]:
     from gpuprof_widgets.analyses.added import option_kinds  # loads numpy
 
     kinds = option_kinds(function)
+    meanings = meanings_of(function, OPTIONS)
     options = (
-        option_of(parameter, kinds[name])
+        option_of(parameter, kinds[name], _without_backticks(meanings.get(name, "")))
         for name, parameter in keywords_of(function).items()
         if name not in SHARED
     )
     return [option for option in options if option is not None]
 
 
-def option_of(parameter: inspect.Parameter, kind: Any) -> click.Parameter | None:
+def option_of(parameter: inspect.Parameter, kind: Any, meaning: str = "") -> click.Parameter | None:
     """Return the option or argument of one keyword by its type; None if it cannot be typed.
+
+    ``meaning``: a sentence for its help.
 
     Raises `TypeError` if such a keyword has no default either.
     """
@@ -213,8 +237,10 @@ def option_of(parameter: inspect.Parameter, kind: Any) -> click.Parameter | None
             raise TypeError(f"a command line has no option of type {kind} for {name}")
         return click.Argument([name], type=plain)
     if isinstance(default, bool):
-        return click.Option([f"{flag}/--no-{flag[2:]}", name], default=default)
-    help_text = None if default in (None, "") else f"default: {default}"
+        both = f"{flag}/--no-{flag[2:]}"
+        return click.Option([both, name], default=default, help=meaning.removesuffix("."))
+    default_text = "" if default in (None, "") else f"default: {default}"
+    help_text = "; ".join(filter(None, (meaning.removesuffix("."), default_text))) or None
     if plain is None:
         return None
     return click.Option([flag, name], type=plain, default=default, help=help_text)

@@ -1,0 +1,130 @@
+"""The pages of reference have everything that there is, and nothing that there is not."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from gpuprof_widgets import Profile, exceptions
+from gpuprof_widgets.analyses import ANALYSES
+from gpuprof_widgets.analyses.docstrings import COLUMNS, OPTIONS, lists_of, meanings_of
+from gpuprof_widgets.commands.analysis import keywords_of
+from scripts import make_reference
+from tests.command_lines import gpuprof
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "tests" / "data"
+
+RECORDS = (
+    "gpu/ddp_with_nccl.gpuprof",
+    "gpu/out_of_memory.pickle",
+    "recorded/a_dataloader_with_workers.gpuprof",
+)
+"""Together they have rows for most analyses; an empty table has all of its columns too."""
+
+WAYS: dict[str, tuple[dict[str, Any], ...]] = {
+    "operators": ({}, {"by_shape": True}, {"stack_depth": 1}),
+    "copies": ({}, {"by": "kind"}, {"by": "op"}),
+    "streams": ({}, {"by": "pair"}, {"by": "concurrency"}),
+    "critical_path": ({}, *({"by": by} for by in ("kind", "op", "name", "module", "line"))),
+    "roofline": ({}, {"by": "shape"}, {"by": "kernel"}),
+    "analyze": ({}, {"side": "host", "by": "type"}),
+    "collectives": ({}, {"instances": True}),
+    "attribution": ({"level": "module"},),
+    "owners": ({"row": 0},),
+    "worker_calls": ({"worker": 0},),
+    "what_if": ({"name": "aten::mm"},),
+}
+"""The options of each analysis that change its columns."""
+
+PAGE = (ROOT / "docs" / "analyses.md").read_text(encoding="utf-8")
+ITEM = re.compile(r"^\| ((?:`\w+`(?:, )?)+) \|", re.MULTILINE)
+
+
+@pytest.fixture(scope="module", params=RECORDS)
+def profile(request: pytest.FixtureRequest) -> Profile:
+    return Profile.load(DATA / request.param)
+
+
+def section(name: str) -> str:
+    _, _, rest = PAGE.partition(f"\n## `{name}()`\n")
+    return rest.partition("\n## ")[0]
+
+
+def listed(name: str, heading: str) -> set[str]:
+    """The names in the tables below such headings of a section."""
+    tables = re.findall(rf"^\*\*{heading}.*\n\n((?:\|.*\n)+)", section(name), re.MULTILINE)
+    items = (item for table in tables for item in ITEM.findall(table))
+    return {word for item in items for word in re.findall(r"\w+", item)}
+
+
+def tables(profile: Profile, name: str) -> Iterator[pd.DataFrame]:
+    for options in WAYS.get(name, ({},)):
+        try:
+            yield ANALYSES[name].function(profile, **options)
+        except exceptions.OptionError:
+            assert name in ("worker_calls", "what_if", "owners")  # what is asked for is not there
+
+
+@pytest.mark.parametrize("name", ANALYSES.ours)
+def test_every_column_is_described_and_every_described_column_is_there(
+    profile: Profile, name: str
+) -> None:
+    there = {str(column) for table in tables(profile, name) for column in table.columns}
+    described = listed(name, COLUMNS)
+    assert described
+    assert not there or there == described
+
+
+def test_the_records_have_the_columns_of_all_analyses() -> None:
+    whole = [Profile.load(DATA / path) for path in RECORDS]
+    silent = {
+        name for name in ANALYSES.ours if not any(list(tables(profile, name)) for profile in whole)
+    }
+    assert silent == {"worker_calls"}  # no record here has any; it returns what python_calls does
+    assert listed("worker_calls", COLUMNS) == listed("python_calls", COLUMNS)
+
+
+@pytest.mark.parametrize("name", ANALYSES.ours)
+def test_every_option_is_described(name: str) -> None:
+    assert listed(name, OPTIONS) == set(keywords_of(ANALYSES[name].function))
+
+
+@pytest.mark.parametrize("name", ANALYSES.ours)
+def test_columns_of_one_item_have_one_unit(name: str) -> None:
+    for items in lists_of(ANALYSES[name].function, COLUMNS).values():
+        for names in items:
+            assert len({make_reference.unit_of(column) for column in names}) == 1, names
+
+
+@pytest.mark.parametrize("name", ANALYSES.ours)
+def test_every_section_says_where_it_comes_from_and_how_to_ask(name: str) -> None:
+    text = section(name)
+    assert text.count("\n**Source:** ") == 1
+    assert f"`profile.{name}(" in text
+    assert f"`gpuprof {name} trace.json.gz" in text
+    assert f"*{ANALYSES[name].question}*" in text
+
+
+def test_names_in_docstrings_are_those_of_analyses() -> None:
+    for name, row in ANALYSES.ours.items():
+        docstring = inspect.getdoc(row.function) or ""
+        names = set(re.findall(r"(?<!`)`([^`]+)`(?!`)", docstring))
+        assert names <= {*ANALYSES.ours, *make_reference.ELSEWHERE}, name
+
+
+def test_options_are_described_in_the_help_of_their_commands(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shown = " ".join(gpuprof(capsys, "idle", "--help").out.split())
+    assert shown.count("Options:") == 1
+    meaning = meanings_of(ANALYSES["idle"].function, OPTIONS)["by"].removesuffix(".")
+    assert f"--by TEXT {meaning}; default: device" in shown
+    shown = " ".join(gpuprof(capsys, "attribution", "--help").out.split())
+    assert 'Arguments: - level: "line", "module", "op"' in shown
