@@ -13,19 +13,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gpuprof_widgets.analyses import ANALYSES, Analysis
-from gpuprof_widgets.analyses.findings import FINDINGS, findings
-from gpuprof_widgets.analyses.findings.finding import thresholds_of
-from gpuprof_widgets.analyses.ranks.findings import FINDINGS as OF_RANKS
+from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.commands.analysis import keywords_of
 from gpuprof_widgets.exports import WRITERS
 from gpuprof_widgets.options import GROUPS, OPTIONS, TOPICS, Option, ProfileOptions, options_of
 from gpuprof_widgets.trace.readers import READERS
-from scripts import make_reference
+from scripts import make_findings, make_reference
 from scripts.make_reference import Row, table
 
 ROOT = Path(__file__).parents[1]
-STUB = ROOT / "gpuprof_widgets" / "analysed.pyi"
-
 # docs/questions.md
 
 OTHER_QUESTIONS = (
@@ -70,16 +66,6 @@ def _question(row: Analysis) -> Row:
     method = f"`{row.name}({', '.join(needed)})`"
     command = f"`gpuprof {HAND_WRITTEN.get(row.name, words)}`"
     return row.question, method, command, row.view or row.tab, row.peers
-
-
-# docs/findings.md
-
-
-def thresholds() -> str:
-    """Return the table of all thresholds of findings."""
-    declared = thresholds_of(*FINDINGS.values(), *OF_RANKS.values())
-    rows = ((f"`{name}`", str(each.default), each.meaning) for name, each in declared.items())
-    return table(("threshold", "default", "what it is"), rows)
 
 
 # docs/formats.md
@@ -157,26 +143,32 @@ def stub() -> str:
 
 TABLES: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
     "ANALYSES": (questions, ("docs/questions.md",)),
-    "FINDINGS": (thresholds, ("docs/findings.md",)),
     "READERS": (readers, ("docs/formats.md",)),
     "WRITERS": (writers, ("docs/formats.md",)),
     "OPTIONS": (options, ("docs/options.md",)),
 }
 """The table between the marks of each name, and the pages that have it."""
 
-WHOLE_PAGES: dict[str, Callable[[], str]] = {"analyses.md": make_reference.analyses}
-"""Pages of the docs that are made as a whole."""
+WHOLE: dict[str, Callable[[], str]] = {
+    "docs/analyses.md": make_reference.analyses,
+    "docs/findings.md": make_findings.page,
+    "gpuprof_widgets/analysed.pyi": stub,
+}
+"""The files that are made as a whole."""
+
+PATHS = (*dict.fromkeys(path for _, paths in TABLES.values() for path in paths), *WHOLE)
+"""All files that are made, or have a part that is."""
 
 
-def made() -> dict[Path, str]:
-    """Return the text of each file as it has to be."""
-    pages: dict[Path, str] = {}
+def made(path: str) -> str:
+    """Return the text of that file as it has to be."""
+    if path in WHOLE:
+        return WHOLE[path]()
+    page = (ROOT / path).read_text(encoding="utf-8")
     for name, (text, paths) in TABLES.items():
-        for path in map(ROOT.joinpath, paths):
-            page = pages.get(path) or path.read_text(encoding="utf-8")
-            pages[path] = _with_table(page, name, text())
-    whole = {ROOT / "docs" / name: text() for name, text in WHOLE_PAGES.items()}
-    return {**pages, **whole, STUB: stub()}
+        if path in paths:
+            page = _with_table(page, name, text())
+    return page
 
 
 def _with_table(page: str, name: str, text: str) -> str:
@@ -187,5 +179,5 @@ def _with_table(page: str, name: str, text: str) -> str:
 
 
 if __name__ == "__main__":
-    for path, text in made().items():
-        path.write_text(text, encoding="utf-8")
+    for path in PATHS:
+        (ROOT / path).write_text(made(path), encoding="utf-8")

@@ -1,10 +1,10 @@
-"""The pages that are made as a whole: docs/analyses.md and docs/findings.md. See make_docs.py."""
+"""docs/analyses.md: a section per analysis, from its docstring and signature. See make_docs.py."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from textwrap import fill
 
@@ -80,12 +80,15 @@ OF_VIEWS = "the-analyses"
 
 WIDTH = 120
 
+LEADS = ("Formula", "Rule", "Cost", "Source", OPTIONS, COLUMNS)
+"""First words of paragraphs that are written in bold."""
+
 
 def analyses() -> str:
     """Return docs/analyses.md: a section per analysis of ours."""
     index = " · ".join(f"[`{name}`](#{name})" for name in ANALYSES.ours)
     sections = map(_analysis, ANALYSES.ours.values())
-    return "\n\n".join([GENERATED, ANALYSES_INTRO, _wrapped(index), *sections]) + "\n"
+    return "\n\n".join([GENERATED, ANALYSES_INTRO, wrapped(index), *sections]) + "\n"
 
 
 def _analysis(row: Analysis) -> str:
@@ -107,9 +110,9 @@ def _body(row: Analysis) -> Iterator[str]:
             rows = ((_code(names), _units(names), _cell(text)) for names, text in items)
             yield table(("column", "unit", "meaning"), rows)
         elif paragraph.startswith("- "):
-            yield "\n".join(_filled(item, "  ") for item in re.split(r"\n(?=- )", paragraph))
+            yield "\n".join(filled(item, indent="  ") for item in re.split(r"\n(?=- )", paragraph))
         else:
-            yield _filled(re.sub(r"^(\w[^.]*?:)(?=\s|$)", _in_bold, paragraph))
+            yield filled(bold_lead(paragraph))
         above = paragraph
 
 
@@ -127,12 +130,6 @@ def _cell(text: str) -> str:
     return markdown(text[:1].upper() + text[1:])
 
 
-def _in_bold(found: re.Match[str]) -> str:
-    lead = found[1]
-    first = lead.split()[0].strip(":")
-    return f"**{lead}**" if first in ("Formula", "Rule", "Source", OPTIONS, COLUMNS) else lead
-
-
 def _where(row: Analysis) -> str:
     """Return where the answer is shown: method, command, view, and more about it."""
     keywords = keywords_of(row.function).values()
@@ -148,7 +145,7 @@ def _where(row: Analysis) -> str:
         parts.append(f"view: {', '.join(map(_view, shown.split(', ')))}")
     if row.name in MORE:
         parts.append(f"more: {MORE[row.name]}")
-    return _filled(" · ".join(parts))
+    return wrapped(" · ".join(parts))
 
 
 def _view(name: str) -> str:
@@ -187,22 +184,42 @@ def unit_of(column: str) -> str:
     return next((UNIT_NAMES.get(unit, unit) for end, unit in ENDINGS if column.endswith(end)), "")
 
 
-def markdown(text: str) -> str:
-    """Return a paragraph of a docstring in Markdown: names of analyses become links."""
-    return re.sub(r"(?<!`)`([\w.]+)`(?!`)", _linked, text).replace("``", "`").replace("|", r"\|")
+Target = Callable[[str], str]
+"""The link for a name in single backticks; "" if there is none."""
 
 
-def _linked(found: re.Match[str]) -> str:
-    name = found[1]
-    target = f"#{name}" if name in ANALYSES.ours else ELSEWHERE.get(name)
-    return f"[`{name}`]({target})" if target else f"`{name}`"
+def linked_to(name: str, page: str = "") -> str:
+    """Return the link to an analysis on docs/analyses.md, or to what explains another name."""
+    return f"{page}#{name}" if name in ANALYSES.ours else ELSEWHERE.get(name, "")
 
 
-def _filled(paragraph: str, indent: str = "") -> str:
+def markdown(text: str, target: Target = linked_to) -> str:
+    """Return text of a docstring in Markdown: names that have a target become links."""
+
+    def linked(found: re.Match[str]) -> str:
+        name = found[1]
+        return f"[`{name}`]({target(name)})" if target(name) else f"`{name}`"
+
+    return re.sub(r"(?<!`)`([\w.]+)`(?!`)", linked, text).replace("``", "`").replace("|", r"\|")
+
+
+def bold_lead(paragraph: str) -> str:
+    """Return the paragraph with ``Source:`` and the like in bold."""
+    return re.sub(r"^(\w[^.]*?:)(?=\s|$)", _in_bold, paragraph)
+
+
+def _in_bold(found: re.Match[str]) -> str:
+    lead = found[1]
+    return f"**{lead}**" if lead.split()[0].strip(":") in LEADS else lead
+
+
+def filled(paragraph: str, target: Target = linked_to, indent: str = "") -> str:
     """Return the paragraph of a docstring in Markdown, in lines of at most `WIDTH` characters."""
-    return _wrapped(markdown(" ".join(paragraph.split())), indent)
+    return wrapped(markdown(" ".join(paragraph.split()), target), indent)
 
 
-def _wrapped(text: str, indent: str = "") -> str:
-    wide = {"break_long_words": False, "break_on_hyphens": False}
-    return fill(text, WIDTH, subsequent_indent=indent, **wide)
+def wrapped(text: str, indent: str = "") -> str:
+    """Return the text in lines of at most `WIDTH` characters."""
+    return fill(
+        text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )

@@ -25,7 +25,7 @@ from gpuprof_widgets.analyses.ranks.findings import FINDINGS as OF_RANKS
 from gpuprof_widgets.registry import Registry
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.page import SHOWN_ROWS
-from scripts import make_docs
+from scripts import make_findings
 from tests.command_lines import gpuprof
 from tests.traces import kernel, op, trace_of
 
@@ -115,7 +115,7 @@ def test_its_threshold_can_be_typed(
 
 def test_its_threshold_is_in_the_table_of_the_docs(rule: str) -> None:
     meaning = "Slices from which on a trace is large, whatever they are."
-    assert f"| `many_slices_least` | 10 | {meaning} |" in make_docs.thresholds()
+    assert f"| `many_slices_least` | 10 | {meaning} |" in make_findings.thresholds()
 
 
 def test_another_package_adds_a_finding(added: Callable[[str], Registry[Any]]) -> None:

@@ -13,9 +13,18 @@ import pytest
 
 from gpuprof_widgets import Profile, exceptions
 from gpuprof_widgets.analyses import ANALYSES
-from gpuprof_widgets.analyses.docstrings import COLUMNS, OPTIONS, lists_of, meanings_of
+from gpuprof_widgets.analyses.docstrings import (
+    COLUMNS,
+    OPTIONS,
+    lists_of,
+    meanings_of,
+    paragraphs_of,
+)
+from gpuprof_widgets.analyses.findings import FINDINGS
+from gpuprof_widgets.analyses.findings.finding import thresholds_of
+from gpuprof_widgets.analyses.ranks.findings import FINDINGS as OF_RANKS
 from gpuprof_widgets.commands.analysis import keywords_of
-from scripts import make_reference
+from scripts import make_findings, make_reference
 from tests.command_lines import gpuprof
 
 ROOT = Path(__file__).parents[1]
@@ -128,3 +137,30 @@ def test_options_are_described_in_the_help_of_their_commands(
     assert f"--by TEXT {meaning}; default: device" in shown
     shown = " ".join(gpuprof(capsys, "attribution", "--help").out.split())
     assert 'Arguments: - level: "line", "module", "op"' in shown
+
+
+FINDINGS_PAGE = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", [*FINDINGS.ours, *OF_RANKS])
+def test_every_rule_has_a_section_with_its_cost_and_an_example(name: str) -> None:
+    _, _, rest = FINDINGS_PAGE.partition(f"\n### `{name}`\n")
+    text = rest.partition("\n### ")[0]
+    assert text.count("\n**Cost:** ") == 1
+    assert text.count("\nExample, ") == 1
+    finding, _ = make_findings.example(name)
+    assert f"> **{finding.title}**" in text
+    words = " ".join(text.replace("\n> ", " ").split())
+    assert " ".join(finding.text.split()) in words
+    assert " ".join(finding.remedy.split()) in words
+    for limit in thresholds_of({**FINDINGS.ours, **OF_RANKS}[name]):
+        assert f"\n| `{limit}` | " in text
+
+
+def test_rules_are_explained_by_the_names_of_rules_and_analyses() -> None:
+    known = {*FINDINGS.ours, *OF_RANKS, *ANALYSES.ours}
+    for name, rule in {**FINDINGS.ours, **OF_RANKS}.items():
+        prose = "\n\n".join(
+            each for each in paragraphs_of(rule) if not make_findings.OF_THRESHOLDS.match(each)
+        )
+        assert set(re.findall(r"(?<!`)`([^`]+)`(?!`)", prose)) <= known, name

@@ -57,15 +57,18 @@ REMEDY = (
 def written_out_attention(
     record: Record, *, written_out_attention_share: float = 0.05
 ) -> list[Finding]:
-    """Fires where what lies between the two products of attention took 5 % of the run or more.
+    """Fires if what lies between the two products of attention took 5 % of the run or more.
 
     Attention is a batched product, a softmax of it, and a batched product with the result, called
-    by the program itself; scaling, masks, biases and dropout may stand between them. Where shapes
-    were recorded, the second product has to take what the softmax returns. Silent on
-    `scaled_dot_product_attention` and other single ops, whatever ops these call, and on what
-    checkpoints compute again. The cost is the time of the ops between the products and of their
-    backward ops, on the GPU where the run has GPU work: the products stay. Source: Dao et al.,
-    FlashAttention (2022).
+    by the program itself; scaling, masks, biases and dropout may stand between them. If shapes were
+    recorded, the second product has to take what the softmax returns. Silent on
+    ``scaled_dot_product_attention`` and other single ops, whatever ops these call, and on what
+    checkpoints compute again.
+
+    Cost: the time of the ops between the products and of their backward ops, on the GPU if the run
+    has GPU work. The products stay.
+
+    Source: Dao et al., FlashAttention (2022).
 
     ``written_out_attention_share``: Ops between the products of attention that is written out.
     """

@@ -108,6 +108,9 @@ def backward(
 
     Runs without a GPU also get those that are known to cost far more on a GPU.
 
+    Cost: the time of the op alone (without hooks, collectives, compilation and a forward computed
+    again), or the time that it waited for the GPU.
+
     ``backward_share``: Least share of a backward op that is named.
     ``backward_large_share``: Of the backward pass: an op that takes this much is named by itself.
     ``backward_ratio``: Ratio to the time of its forward op; about two is usual.
@@ -263,7 +266,9 @@ RECOMPUTATION_REMEDY = (
 
 
 def recomputation(record: Record, *, recomputation_share: float = 0.05) -> list[Finding]:
-    """Fires where recomputing the forward takes 5 % of the run: on the GPU, if there is one.
+    """Fires if recomputing the forward takes 5 % of the run: on the GPU, if there is one.
+
+    Cost: the GPU time of the recomputed ops, without a GPU their CPU time.
 
     ``recomputation_share``: Recomputing the forward in the backward pass (activation
         checkpointing).
@@ -325,7 +330,8 @@ PYTHON_AUTOGRAD_REMEDY = (
 def python_autograd(record: Record, *, python_autograd_share: float = 0.05) -> list[Finding]:
     """Report each custom function that takes 5 % of the run outside of ops and runtime calls.
 
-    Where a GPU works, only time in which it is idle counts: Python beside a busy GPU costs nothing.
+    Cost: the time of its forward and backward outside of ops and runtime calls. If a GPU works,
+    only the time in which it is idle: Python beside a busy GPU costs nothing.
 
     ``python_autograd_share``: The Python of a custom `torch.autograd.Function`, without the ops
         that it calls.

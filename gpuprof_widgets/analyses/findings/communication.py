@@ -47,8 +47,8 @@ NO_SHORTER = "the run would be no shorter: the CPU bounds it"
 def exposed_communication(record: Record, *, communication_share: float = 0.1) -> list[Finding]:
     """Report each GPU (or the CPU, without one) that only communicates for 10 % of the run.
 
-    Of a run that its CPU bounds, the cost is by how much it would be shorter without communication:
-    it gains little from a faster one.
+    Cost: the time in which nothing but communication ran. If the CPU bounds the run, by how much
+    the run would be shorter without communication: it gains little from a faster one.
 
     ``communication_share``: Only communicating, on a GPU or a CPU (TB: over 10 % of the step).
     """
@@ -146,10 +146,10 @@ BROADCAST_BUFFERS_REMEDY = (
 
 
 def broadcast_buffers(record: Record, *, broadcast_buffers_share: float = 0.02) -> list[Finding]:
-    """Fires where DDP's broadcasts of buffers before forward passes take 2 % of the run.
+    """Fires if DDP's broadcasts of buffers before forward passes take 2 % of the run.
 
-    The cost is what the CPU does for them on the critical path: the broadcasts themselves are
-    short, but each buffer is copied by an op of its own.
+    Cost: what the CPU does for them on the critical path. The broadcasts themselves are short, but
+    each buffer is copied by an op of its own.
 
     ``broadcast_buffers_share``: Broadcasting buffers on the CPU's part of the critical path.
     """

@@ -162,9 +162,11 @@ class _Reason:
 
 
 def compilation(record: Record, *, compilation_share: float = COMPILATION_SHARE) -> list[Finding]:
-    """Fires where torch.compile took 5 % of the run, or gave up on a function.
+    """Fires if torch.compile took 5 % of the run, or gave up on a function.
 
     A function given up (``recompile_limit``) runs uncompiled from then on.
+
+    Cost: the time of the compilations.
 
     ``compilation_share``: Compiling (torch.compile).
     """

@@ -72,11 +72,13 @@ def cpu_ops(
     memory_peak_bytes: int = MEMORY_PEAK_BYTES,
     allocator_stall_share: float = ALLOCATOR_STALL_SHARE,
 ) -> list[Finding]:
-    """Fires where no GPU work was recorded; not for files of profilers that know Python alone.
+    """Fires if no GPU work was recorded; not for files of profilers that know Python alone.
 
     Collectives, torch.compile's own work and dispatch to Python are no ops to make faster: they are
-    named where they took more than all ops. For a memory snapshot it says that it is one, unless
-    its memory is worth a finding.
+    named if they took more than all ops. For a memory snapshot it says that it is one, unless its
+    memory is worth a finding.
+
+    Cost: the CPU self time of the costliest op.
 
     ``cpu_op_share``: Of the CPU op time: least share of the second and third op that are named.
     ``cpu_ops_share``: All ops on the CPU; below it none of them is named.

@@ -99,11 +99,12 @@ MOST = 0.5
 def critical_path_bound(
     record: Record, *, critical_path_share: float = 0.05, gpu_op_share: float = GPU_OP_SHARE
 ) -> list[Finding]:
-    """Fires where the run's bound is known and would be 5 % shorter without one op.
+    """Fires if the run's bound is known and would be 5 % shorter without one op.
 
-    The saving is that of an op that costs nothing, with what it launches (`what_if`): time that
-    other work hides does not count, unlike in the sums of `gpu_ops` and `cpu_ops`. Where the GPU's
-    compute bounds the run and the op is that of `gpu_ops`, one finding says both.
+    Time that other work hides does not count, unlike in the sums of `gpu_ops` and `cpu_ops`. If the
+    GPU's compute bounds the run and the op is that of `gpu_ops`, one finding says both.
+
+    Cost: what the run would save if the op cost nothing, with what it launches (`what_if`).
 
     ``critical_path_share``: Share of the run that would be saved if an op cost nothing.
 

@@ -189,11 +189,14 @@ TRAINING = re.compile(rf"{EVALUATE}.*|Optimizer\.(step|zero_grad)#.*")
 def loop_indexing(
     record: Record, *, loop_indexing_rounds: int = 10, loop_indexing_share: float = 0.01
 ) -> list[Finding]:
-    """Fires where the same short ops follow `aten::select` ten times in a row, for 1 % of the run.
+    """Fires if the same short ops follow ``aten::select`` ten times in a row, for 1 % of the run.
 
-    torch's ForLoopIndexingPattern (10 repeats). Rounds that are not alike must be 100. A training
-    loop, which takes one batch per step, does not count; `dataloader` reports loops in a
-    DataLoader. The cost is the loop's time except for one round.
+    Rounds that are not alike must be 100. A training loop, which takes one batch per step, does not
+    count; `dataloader` reports loops in a DataLoader.
+
+    Cost: the loop's time except for one round.
+
+    Source: torch's ForLoopIndexingPattern (10 repeats).
 
     ``loop_indexing_rounds``: Least rounds of a loop that indexes row by row (torch: 10).
     ``loop_indexing_share``: Time in such loops, except for one round of each.
@@ -299,12 +302,14 @@ FEWER_THAN_CPUS = (
 
 
 def cpu_threads(record: Record, *, cpu_threads_share: float = 0.05) -> list[Finding]:
-    """Fires where threads hold one another up in ops that take 5 % of the run or more.
+    """Fires if threads hold one another up in ops that take 5 % of the run or more.
 
-    They do where there are more threads than CPUs, counting the ranks that share these, and where
-    other programs use the CPUs too. The real cost is unknown: more threads than CPUs count with the
-    time of the ops; contention with the time in which the thread of the run was ready and had no
-    CPU, with none where the system did not measure that. Silent where a GPU took part.
+    They do if there are more threads than CPUs, counting the ranks that share these, and if other
+    programs use the CPUs too. Silent if a GPU took part.
+
+    Cost: the real cost is unknown. With more threads than CPUs it is the time of the ops. With
+    contention it is the time in which the thread of the run was ready and had no CPU; 0 if the
+    system did not measure that.
 
     ``cpu_threads_share``: Ops that threads share while the threads hold one another up.
     """

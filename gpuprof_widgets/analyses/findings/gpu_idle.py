@@ -139,8 +139,9 @@ DEVICE_IDLE_SHARE = 0.05
 def device_idle(record: Record, *, device_idle_share: float = DEVICE_IDLE_SHARE) -> list[Finding]:
     """Report how busy each GPU was; from 5 % idle time on also the cause and a gap.
 
-    The cost is all idle time, without that of the DataLoader where `dataloader` has it; the main
-    cause has its own time, and the gap shown is its longest.
+    Cost: all idle time of the GPU, without the time in which it waited for the DataLoader if
+    `dataloader` reports that. The main cause has its own time in the sentence, and the gap shown is
+    its longest.
 
     ``device_idle_share``: GPU idle time; below it the longest gap is not mentioned.
     """

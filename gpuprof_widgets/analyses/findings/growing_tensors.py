@@ -91,14 +91,15 @@ class Growth:
 def growing_cat(
     record: Record, *, growing_cat_share: float = 0.05, growing_cat_calls: int = 16
 ) -> list[Finding]:
-    """Fires for tensors that grow by `torch.cat` in a loop, for 5 % of the run or more.
+    """Fires for tensors that grow by ``torch.cat`` in a loop, for 5 % of the run or more.
 
-    Each call copies all that was collected before: the time grows with the square of the rounds.
-    Where shapes were recorded, nearly all calls must join as much as an earlier call in the same
-    place returned; else the calls in one place must take longer and longer. The place is the line,
-    module and Python function. Only a line whose text appends makes it certain. Silent on layers of
-    a block, each of which reads what all before it returned. The cost is the time of these calls,
-    on the GPU where they ran there.
+    Each call copies all that was collected before: the time grows with the square of the rounds. If
+    shapes were recorded, nearly all calls must join as much as an earlier call in the same place
+    returned; else the calls in one place must take longer and longer. The place is the line, module
+    and Python function. Only a line whose text appends makes it certain. Silent on layers of a
+    block, each of which reads what all before it returned.
+
+    Cost: the time of these calls, on the GPU if they ran there.
 
     ``growing_cat_share``: Growing tensors by `torch.cat`, on one line.
     ``growing_cat_calls``: Least number of such calls in one place.

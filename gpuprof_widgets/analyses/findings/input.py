@@ -96,11 +96,13 @@ REMEDIES = {
 
 
 def dataloader(record: Record, *, dataloader_share: float = 0.05) -> list[Finding]:
-    """Fires where waiting for the DataLoader cost 5 % of the run or more.
+    """Fires if waiting for the DataLoader cost 5 % of the run or more.
 
-    Where the run has GPU work, the waiting costs only what of it no GPU had anything to do. It
-    names the user's function that took most of the waiting, in its workers or in the main process,
-    where Python calls were recorded.
+    It names the user's function that took most of the waiting, in its workers or in the main
+    process, if Python calls were recorded.
+
+    Cost: the time of the waits; if the run has GPU work, only the part in which no GPU had anything
+    to do.
 
     ``dataloader_share``: Waiting for the input pipeline (TB: 5 %; XProf: 5 % moderate, 20 % high).
     """
@@ -377,6 +379,8 @@ def file_io(record: Record, *, file_io_share: float = 0.05) -> list[Finding]:
     """Report at most two user functions that read or wrote files for 5 % of the run and 1 ms.
 
     Opening, decoding and unpickling count as reading.
+
+    Cost: the time of these calls.
 
     ``file_io_share``: Reading and writing files.
     """

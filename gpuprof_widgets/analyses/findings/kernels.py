@@ -96,7 +96,9 @@ OF_THE_RUN = 0.02
 def gpu_ops(record: Record, *, gpu_op_share: float = GPU_OP_SHARE) -> list[Finding]:
     """Fires for the op that launched most GPU time, from a tenth of it and 2 % of the run on.
 
-    Communication, which mostly belongs to regions, is no op; it is named where it takes more.
+    Communication, which mostly belongs to regions, is no op; it is named if it takes more.
+
+    Cost: the GPU time that the op launched itself.
 
     ``gpu_op_share``: Of all GPU time: least share of an op that is named.
     """
@@ -254,11 +256,15 @@ def fp32_matmul(
     fp32_matmul_share: float = FP32_MATMUL_SHARE,
     precision_saving_share: float = PRECISION_SAVING_SHARE,
 ) -> list[Finding]:
-    """Fires where products in plain fp32 took 5 % of the GPU's time on an Ampere or newer GPU.
+    """Fires if products in plain fp32 took 5 % of the GPU's time on an Ampere or newer GPU.
 
-    torch's FP32MatMulPattern reads the setting, which no trace holds: here the kernels' names tell
-    (`tensor_cores`). Convolutions use TF32 by default. The cost is what the products on the
-    critical path would save in TF32, at the same share of the roofline.
+    Convolutions use TF32 by default.
+
+    Cost: what the products on the critical path would save in TF32, at the same share of the
+    roofline.
+
+    Source: torch's FP32MatMulPattern. It reads the setting, which no trace holds: here the names of
+    the kernels tell.
 
     ``fp32_matmul_share``: Of GPU time: matrix products in full fp32 on a GPU with TF32 (torch:
         any).
@@ -321,11 +327,15 @@ def tensor_cores_idle(
     fp32_matmul_share: float = FP32_MATMUL_SHARE,
     precision_saving_share: float = PRECISION_SAVING_SHARE,
 ) -> list[Finding]:
-    """Fires where no kernel used tensor cores and ops that could took 10 % of the GPU's time.
+    """Fires if no kernel used tensor cores and ops that could took 10 % of the GPU's time.
 
-    TB: compute capability 7 or more, tensor core time 0, eligible ops; XProf: idle tensor cores
-    from 10 % on. `fp32_matmul` reports products in plain fp32 on newer GPUs. The cost is what the
-    ops on the critical path would save in 16 bits, at the same share of the roofline.
+    `fp32_matmul` reports products in plain fp32 on newer GPUs.
+
+    Cost: what the ops on the critical path would save in 16 bits, at the same share of the
+    roofline.
+
+    Source: TB reports compute capability 7 or more, tensor core time 0 and eligible ops; XProf
+    reports idle tensor cores from 10 % on.
 
     ``tensor_cores_share``: Of GPU time: ops that could use tensor cores, if nothing does (XProf: 10
         %; TB: any).
@@ -378,11 +388,12 @@ def matmul_sizes(
     matmul_sizes_share: float = 0.02,
     precision_saving_share: float = PRECISION_SAVING_SHARE,
 ) -> list[Finding]:
-    """Fires where products in 16 bits with a size that is no multiple of 8 took 2 % of GPU time.
+    """Fires if products in 16 bits with a size that is no multiple of 8 took 2 % of GPU time.
 
-    torch's MatMulDimInFP16Pattern, without sizes along which memory does not run (`unaligned`). The
-    cost is half of their time on the critical path: an estimate, as products of odd sizes reach
-    about half the speed.
+    Cost: half of their time on the critical path: an estimate, as products of odd sizes reach about
+    half the speed.
+
+    Source: torch's MatMulDimInFP16Pattern, without sizes along which memory does not run.
 
     ``matmul_sizes_share``: Of GPU time: 16-bit products whose sizes are no multiples of 8 (torch:
         any).

@@ -71,14 +71,14 @@ def short_kernels(
     short_kernels_least: int = SHORT_KERNELS_LEAST,
     short_kernels_cost_share: float = SHORT_KERNELS_COST_SHARE,
 ) -> list[Finding]:
-    """Fires where half of the launches, at least ten, outlast what they launch, for 3 % of the run.
+    """Fires if half of the launches, at least ten, outlast what they launch, for 3 % of the run.
 
     The replay of a graph is one launch, and never counts: another graph would not save it.
 
-    The cost is the CPU time of the launching ops (of the calls, where no op is known), as a graph
-    saves both, but only while the GPU is idle between its first and its last work: while it is
-    busy, a slow launch costs nothing. Waiting for the GPU does not count, and the cost is at most
-    the time of these ops on the critical path.
+    Cost: the CPU time of the launching ops (of the calls, if no op is known), as a graph saves
+    both, but only while the GPU is idle between its first and its last work: while it is busy, a
+    slow launch costs nothing. Waiting for the GPU does not count. The cost is at most the time of
+    these ops on the critical path.
 
     ``short_kernels_share``: Share of GPU slices that are shorter than their launch (HTA shows every
         one).
@@ -197,7 +197,9 @@ def launch_bound(
     """Report each GPU that waits for its launches for 15 % of the run.
 
     First launches of kernels, which load them, do not count: fewer launches would not save them.
-    Not where `short_kernels` reports the kernels that cause it, or `device_idle` a single launch.
+    Not if `short_kernels` reports the kernels that cause it, or `device_idle` a single launch.
+
+    Cost: the time in which the GPU was idle and the CPU was in calls that launch work.
 
     ``launching_share``: GPU idle between the launch call and the kernel (XProf: kernel launch 3 %,
         15 % high).
@@ -267,7 +269,9 @@ def cold_calls(
 ) -> list[Finding]:
     """Report each GPU that was idle for 5 % of the run while first calls were made.
 
-    Not where `device_idle` puts most of the GPU's idle time down to them.
+    Not if `device_idle` puts most of the GPU's idle time down to them.
+
+    Cost: the GPU's idle time during first calls.
 
     ``cold_calls_share``: GPU idle while first calls load libraries and kernels.
 

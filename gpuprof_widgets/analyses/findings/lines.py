@@ -54,16 +54,17 @@ GPU_WORK_SHARE = 0.1
 
 
 def costliest_line(record: Record, *, line_share: float = 0.2) -> list[Finding]:
-    """Fires for the line with most self time, where that is a fifth of the run or more.
+    """Fires for the line with most self time, if that is a fifth of the run or more.
 
     A line that only calls is named as the caller of what holds most of its time: the deepest user
-    function or module, and where that is a function, the one of a library that has most of its
-    time. A function that has a quarter of the line's time is named beside the line. Not for the
-    only line that ran, not for a line that waits for the DataLoader, for files or anything but the
-    GPU, which other rules report, and not for the head of a block whose time is in the lines within
-    it. For lines that ran more often than the recorder's limit it says what they took at least, or
-    which line has the rest of their time. Up to three ops are named where ops took half of the
-    line's time.
+    function or module, and if that is a function, the one of a library that has most of its time. A
+    function that has a quarter of the line's time is named beside the line. Not for the only line
+    that ran, not for a line that waits for the DataLoader, for files or anything but the GPU, which
+    other rules report, and not for the head of a block whose time is in the lines within it. For
+    lines that ran more often than the recorder's limit it says what they took at least, or which
+    line has the rest of their time. Up to three ops are named if ops took half of the line's time.
+
+    Cost: the line's self time, or that of the function or module that is named.
 
     ``line_share``: The costliest line's own time.
     """
@@ -86,7 +87,11 @@ def costliest_line(record: Record, *, line_share: float = 0.2) -> list[Finding]:
 def other_lines(record: Record, *, other_line_share: float = 0.1) -> list[Finding]:
     """Fires for further lines with a function that has a tenth of the run and is slow by nature.
 
-    That is one of `slow_functions.ADVICE`, or one that makes the same tensors in each call.
+    Functions that are slow by nature are for instance ``list.count`` or ``copy.deepcopy``: the
+    remedy says what to call instead. A function that makes the same tensors in each call counts
+    too.
+
+    Cost: the time of the function in the line.
 
     ``other_line_share``: The time of the function in the line.
     """

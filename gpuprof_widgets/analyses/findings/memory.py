@@ -72,6 +72,9 @@ def memory(
 ) -> list[Finding]:
     """Report the peak of the fullest device, and failures, retries and stalls of the allocator.
 
+    Cost: 0 for the peak; the time of the driver's calls and retries; for a request that failed, the
+    time from then to the end of the run.
+
     ``memory_peak_bytes``: Peak below which nothing is said about memory.
     ``memory_block_share``: Of the peak: one block that is not a parameter.
     ``allocator_stall_share``: Time in cudaMalloc and cudaFree.
@@ -233,9 +236,11 @@ def memory_room(
 ) -> list[Finding]:
     """Report each GPU whose memory was nearly full, or whose reserved memory was largely unused.
 
-    Fires where the most that was reserved (or allocated, if the trace has nothing else) is
-    ``memory_full_share`` of the device's memory, and where at the allocated peak
+    Fires if the most that was reserved (or allocated, if the trace has nothing else) is
+    ``memory_full_share`` of the device's memory, and if at the allocated peak
     ``memory_unused_share`` of the reserved memory was free, if that is also a tenth of the device.
+
+    Cost: none.
 
     ``memory_full_share``: Of the device's memory (TB: 90 %).
     ``memory_unused_share``: Of the memory that PyTorch has reserved: unused when most was
@@ -305,9 +310,11 @@ def fragmentation(
 ) -> list[Finding]:
     """Report each GPU of a memory snapshot whose free memory was in pieces that were too small.
 
-    Fires where ``memory_unused_share`` of the reserved memory was free (at least
+    Fires if ``memory_unused_share`` of the reserved memory was free (at least
     ``memory_peak_bytes``), and no piece would hold the request that failed, or else the largest
     block that was ever allocated: pieces that would are what the allocator keeps for reuse.
+
+    Cost: none.
 
     The thresholds are those of `memory` and `memory_room`.
     """

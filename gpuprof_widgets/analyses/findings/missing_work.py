@@ -35,9 +35,11 @@ UNDER_NSYS = "Record with nsys profile --trace=cuda; if you did, {held}."
 
 
 def no_kernels(record: Record) -> list[Finding]:
-    """Fires where the trace has calls that launch GPU work, but no GPU work.
+    """Fires if the trace has calls that launch GPU work, but no GPU work.
 
     Not for a range in which the GPU did nothing, of a trace that has GPU work elsewhere.
+
+    Cost: none. This finding comes before all others.
     """
     trace = record.trace
     rows = unanswered_launches(trace)
@@ -81,7 +83,9 @@ UNLINKED_REMEDY = (
 
 
 def unlinked(record: Record, *, unlinked_share: float = 0.02) -> list[Finding]:
-    """Fires where 2 % of the GPU's events or of their time lack a launch; it costs nothing.
+    """Fires if 2 % of the GPU's events or of their time lack a launch.
+
+    Cost: none. If a tenth of the GPU's time belongs to no op, this finding comes before all others.
 
     ``unlinked_share``: Of GPU events, or of their time: without a launch in the trace.
     """

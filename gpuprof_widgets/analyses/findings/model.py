@@ -37,9 +37,11 @@ REMEDY = (
 
 
 def anomaly_detection(record: Record) -> list[Finding]:
-    """Fires where anomaly mode was on at start or end of the recording, or left its checks.
+    """Fires if anomaly mode was on at start or end of the recording, or left its checks.
 
     It debugs: a NaN check per backward op, a stack per forward op.
+
+    Cost: the time of the NaN checks.
     """
     if not was_on(record):
         return []
@@ -94,6 +96,8 @@ def without_no_grad(record: Record, *, without_no_grad_ops: int = 50) -> list[Fi
 
     Not for a range of a run, nor for one that ended early: its backward pass may come later.
 
+    Cost: an estimate, 1 µs per op that autograd noted.
+
     ``without_no_grad_ops``: Ops that autograd recorded for a backward pass that did not run.
     """
     trace = record.trace
@@ -146,9 +150,11 @@ ZEROED_GRADIENTS_REMEDY = (
 
 
 def zeroed_gradients(record: Record, *, zeroed_gradients_share: float = 0.005) -> list[Finding]:
-    """Fires where filling gradients with zeros in ``zero_grad`` took 0.5 % of the run's CPU time.
+    """Fires if filling gradients with zeros in ``zero_grad`` took 0.5 % of the run's CPU time.
 
-    torch's GradNotSetToNonePattern has no threshold. The cost is the time of the ops that fill.
+    Cost: the time of the ops that fill.
+
+    Source: torch's GradNotSetToNonePattern, which has no threshold.
 
     ``zeroed_gradients_share``: Filling gradients with zeros (torch: any).
     """
@@ -178,10 +184,12 @@ BIAS_BEFORE_NORM_REMEDY = (
 
 
 def bias_before_norm(record: Record, *, bias_before_norm_calls: int = 1) -> list[Finding]:
-    """Fires where at least one convolution with a bias has a batch normalisation right behind it.
+    """Fires if at least one convolution with a bias has a batch normalisation right behind it.
 
-    torch's Conv2dBiasFollowedByBatchNorm2dPattern. The cost is the time of adding the bias, where
-    that is a separate op (the useless sum of its gradient is not counted).
+    Cost: the time of adding the bias, if that is a separate op. The useless sum of its gradient is
+    not counted.
+
+    Source: torch's Conv2dBiasFollowedByBatchNorm2dPattern.
 
     ``bias_before_norm_calls``: Convolutions with a bias right before BatchNorm (torch: any).
     """

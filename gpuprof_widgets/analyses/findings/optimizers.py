@@ -29,11 +29,12 @@ OPTIMIZER_LOOPS_REMEDY = (
 def optimizer_loops(
     record: Record, *, optimizer_loops_share: float = 0.02, optimizer_loops_ops: int = 20
 ) -> list[Finding]:
-    """Fires where an optimizer launched kernels for single tensors, for 2 % of the run's CPU time.
+    """Fires if an optimizer launched kernels for single tensors, for 2 % of the run's CPU time.
 
-    torch's OptimizerSingleTensorPattern has no threshold. The cost is the ops' CPU time without one
-    of each name per step, as if an op of ``foreach`` took as long as one of them; at most their
-    time on the critical path.
+    Cost: the ops' CPU time without one of each name per step, as if an op of ``foreach`` took as
+    long as one of them; at most their time on the critical path.
+
+    Source: torch's OptimizerSingleTensorPattern, which has no threshold.
 
     ``optimizer_loops_share``: Updating one tensor after another (torch: any).
     ``optimizer_loops_ops``: Least number of ops with a kernel in one optimizer step.

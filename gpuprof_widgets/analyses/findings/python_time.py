@@ -115,6 +115,8 @@ def python_time(record: Record, *, python_share: float = PYTHON_SHARE) -> list[F
     only wait do not count. Recorded frames tell which function the ops are in; without frames a
     function gets at most the Python time outside of all ops, and a range of time has no finding.
 
+    Cost: the function's own time in Python.
+
     ``python_share``: Time of a Python function: of the run, or of Python's time without idle
         threads if the run's is not known.
     """
@@ -408,11 +410,13 @@ CALLED = (
 
 
 def garbage_collection(record: Record, *, gc_share: float = 0.05) -> list[Finding]:
-    """Fires where garbage collection took 5 % of the run and 1 ms; not for a range of time.
+    """Fires if garbage collection took 5 % of the run and 1 ms; not for a range of time.
 
-    It says where the code called `gc.collect` for most of that. Long collections during imports and
+    It says if the code called ``gc.collect`` for most of that. Long collections during imports and
     compilations, which happen once, do not count. A single collection that is not full is chance:
     objects made before the run caused it as well.
+
+    Cost: the time of the collections.
 
     ``gc_share``: Time in Python's garbage collector.
     """

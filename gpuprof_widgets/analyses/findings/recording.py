@@ -31,7 +31,10 @@ from gpuprof_widgets.trace.schema import (
 
 
 def ending(record: Record) -> list[Finding]:
-    """Fires where the recorder noted an interruption or an error."""
+    """Fires if the recorder noted an interruption or an error.
+
+    Cost: the time until then. There is no remedy: the sentence says that the profile ends there.
+    """
     error = record.metadata.get("error")
     if record.metadata.get("interrupted"):
         short = outcome = "was interrupted"
@@ -53,8 +56,10 @@ _FRAME = re.compile(r"\): (?P<name>.*)$")
 def expected(record: Record) -> list[Finding]:
     """Fires for every name of ``expect`` that did not run.
 
-    A name is that of an annotation, an op, a module (its last part or its class is enough) or,
-    where Python functions were recorded, one of these.
+    A name is that of an annotation, an op, a module (its last part or its class is enough) or, if
+    Python functions were recorded, one of these.
+
+    Cost: none. This finding comes before all others.
     """
     options: dict[str, Any] = record.metadata.get("options") or {}
     names = [name.strip() for name in (options.get("expect") or "").split(",") if name.strip()]
@@ -126,6 +131,8 @@ def one_off(
 
     Also for compilations after the warm-up, which are part of the recorded times.
 
+    Cost: 0 for what was in the warm-up, which is not recorded; the time of compilations after it.
+
     ``first_step_ratio``: Ratio to the median step from which on the first step did one-off work.
 
     The other threshold is that of `compilation`.
@@ -193,9 +200,11 @@ PYTHON_FUNCTIONS = "Python functions, and what waits for them,"
 
 
 def step_overhead(record: Record, *, step_slowdown: float = 1.1) -> list[Finding]:
-    """Fires where the recorded steps of a bounded loop took 1.1 times as long or more.
+    """Fires if the recorded steps of a bounded loop took 1.1 times as long or more.
 
-    Also where that is unknown: there are too few steps of either kind, or their times vary more.
+    Also if that is unknown: there are too few steps of either kind, or their times vary more.
+
+    Cost: the difference of the medians, times the number of recorded steps; 0 if unknown.
 
     ``step_slowdown``: Ratio to the time of unrecorded steps; any few steps differ by less.
     """
@@ -278,12 +287,12 @@ _KINDS = {
 def overhead(
     record: Record, *, recording_share: float = 0.05, recording_least_ns: int = 1_000_000
 ) -> list[Finding]:
-    """Fires where the recorder estimates its cost at 5 % of the cell's time and 1 ms or more.
+    """Fires if the recorder estimates its cost at 5 % of the cell's time and 1 ms or more.
 
-    Beside the estimate, which is by events and calls, counts the time in which the recording asked
-    for memory in a launch (`recording_time`).
+    Not if steps were timed with and without recording: `step_overhead` is more accurate.
 
-    Not where steps were timed with and without recording: `step_overhead` is more accurate.
+    Cost: the estimate, by events and calls, and the time in which the recording asked for memory in
+    a launch.
 
     ``recording_share``: Of the recorded time: spent on recording.
     ``recording_least_ns``: Least time spent on recording, whatever its share.

@@ -72,13 +72,15 @@ NAMED_SHARE = 0.2
 
 
 def cpu_copies(record: Record, *, cpu_copies_share: float = 0.1) -> list[Finding]:
-    """Fires where the program's own copies of tensors on the CPU took a tenth of the run or more.
+    """Fires if the program's own copies of tensors on the CPU took a tenth of the run or more.
 
     Only the outermost call counts, and only what the program called: not the copies that other ops
     make for themselves, nor those of the backward pass, an optimizer or a DataLoader, nor what is
     written into another tensor. An op on a line counts if three runs of the line called it, or if
     the program computed something between its calls. Copies to or from a GPU are those of other
-    rules. Where a GPU took part, at most the time on the critical path counts.
+    rules.
+
+    Cost: the time of these copies; if a GPU took part, at most that on the critical path.
 
     ``cpu_copies_share``: Copying tensors on the CPU: clones, casts, other layouts.
     """

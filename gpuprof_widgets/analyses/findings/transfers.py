@@ -49,7 +49,7 @@ TITLES = {
 def needless_copies(record: Record, *, needless_copies_share: float = 0.01) -> list[Finding]:
     """Report each reason (see `copies`) whose needless copies took 1 % of the run or more.
 
-    A copy costs its time on the GPU, or the CPU's wait for it where that is longer.
+    Cost: the time of each copy on the GPU, or the CPU's wait for it if that is longer.
 
     ``needless_copies_share``: Copies there and straight back, or of the same constant in every
         step.
@@ -112,11 +112,14 @@ def pageable_copies(
     pageable_copies_share: float = 0.02,
     synchronising_share: float = SYNCHRONISING_SHARE,
 ) -> list[Finding]:
-    """Fires where calls that copy from pageable memory to a GPU took 2 % of the run or more.
+    """Fires if calls that copy from pageable memory to a GPU took 2 % of the run or more.
 
-    The runtime first copies such data into pinned memory of its own, within the call (CUDA Runtime
-    API, "API synchronization behavior"; `nsys analyze`: cuda_memcpy_async). Not for copies whose
-    waits `synchronising` has reported.
+    Not for copies whose waits `synchronising` has reported.
+
+    Cost: the time of the calls, and of waits after them for these copies.
+
+    Source: the runtime first copies such data into pinned memory of its own, within the call (CUDA
+    Runtime API, "API synchronization behavior"; ``nsys analyze``: cuda_memcpy_async).
 
     ``pageable_copies_share``: Calls that copy from pageable memory (nsys lists every one:
         cuda_memcpy_async).
@@ -178,6 +181,8 @@ def made_anew(
     Only the outermost calls on cell lines that ran three times or more count: elsewhere nothing
     shows that they are repeated.
 
+    Cost: the CPU time of these calls.
+
     ``made_anew_share``: Making a constant tensor in each round of a loop.
     ``made_anew_rounds``: Least executions of the line that makes it.
     """
@@ -238,8 +243,8 @@ ONE_STREAM_REMEDIES = {
 def one_stream(record: Record, *, one_stream_share: float = 0.05) -> list[Finding]:
     """Report each stream on which copies and communication hold up compute for 5 % of the run.
 
-    The cost is the most that overlap could save, at most the stream's compute: the trace does not
-    show whether any compute was independent of them.
+    Cost: the most that overlap could save, at most the stream's compute. The trace does not show
+    whether any compute was independent of the copies.
 
     ``one_stream_share``: Copies and communication that run alone on the stream that also computes.
     """
@@ -311,7 +316,9 @@ PEER_REMEDY = (
 
 @of_gpu_work
 def peer_copies(record: Record, *, peer_copies_share: float = 0.02) -> list[Finding]:
-    """Fires where copies between GPUs took 2 % of the run or more.
+    """Fires if copies between GPUs took 2 % of the run or more.
+
+    Cost: the time of these copies.
 
     ``peer_copies_share``: Copies from GPU to GPU.
     """

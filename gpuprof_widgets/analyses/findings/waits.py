@@ -93,8 +93,10 @@ def synchronising(
 ) -> list[Finding]:
     """Report at most three ops whose waits took 2 % of the run or more, by their cost.
 
-    The cost is the GPU's idle time that they cause (`wait_costs`): waiting for a GPU that is busy,
-    and has more work queued, costs nothing. `backward` reports the waits of backward ops.
+    `backward` reports the waits of backward ops.
+
+    Cost: the GPU's idle time that the waits cause: by how much the run would be shorter without
+    them, at most. Waiting for a GPU that is busy, and has more work queued, costs nothing.
 
     ``synchronising_share``: Waiting for the GPU in calls of one op.
     """
@@ -223,6 +225,8 @@ def python_waiting(
 ) -> list[Finding]:
     """Report at most two functions with 10 % of the Python time that mostly waited.
 
+    Cost: the time in which they waited for the GPU.
+
     ``python_waiting_share``: Of a function's own time: waiting for the GPU.
 
     The other threshold is that of `python_time`.
@@ -309,6 +313,8 @@ def blocking_calls(record: Record, *, blocking_share: float = 0.1) -> list[Findi
 
     Only on the run's own thread; other rules report waits for the GPU, for a DataLoader, in
     ``await`` and for files.
+
+    Cost: the time of the waits.
 
     ``blocking_share``: Calls that wait for a timer, the network, another process or thread.
     """
@@ -402,7 +408,9 @@ _AWAIT = re.compile(r"\bawait\b")
 
 
 def suspended(record: Record, *, suspended_share: float = 0.1) -> list[Finding]:
-    """Fires where ``await`` suspended the code for a tenth of the run: no line, no op ran.
+    """Fires if ``await`` suspended the code for a tenth of the run: no line, no op ran.
+
+    Cost: the time in which it was suspended.
 
     ``suspended_share``: Suspended in ``await``, while no line and no op ran.
     """

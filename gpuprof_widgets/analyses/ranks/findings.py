@@ -71,6 +71,8 @@ def waiting_for_others(
 ) -> list[RankFinding]:
     """Report how long the ranks waited for each other, from 5 % of the run on.
 
+    Cost: the time that the average rank waited.
+
     ``rank_waiting_share``: Time that the average rank waits for others (TB: communication over 10
         %).
     """
@@ -111,6 +113,8 @@ def _delay_remedy(table: pd.DataFrame) -> str:
 
 def stragglers(compared: Compared, *, straggler_share: float = 0.05) -> list[RankFinding]:
     """Report at most three ranks that held up all others for 5 % of the run or more.
+
+    Cost: how long after the second to last rank it came to its collectives, in all.
 
     ``straggler_share``: Time by which one rank holds up all others (`ranks`; HTA names the two
         latest).
@@ -204,9 +208,11 @@ def _place(idle_class: str) -> str:
 
 
 def slow_functions(compared: Compared, *, rank_function_share: float = 0.05) -> list[RankFinding]:
-    """Report at most three functions in which the ranks differ; not where collectives tell more.
+    """Report at most three functions in which the ranks differ; not if collectives tell more.
 
     The spread must be 5 % of the slowest rank's time in Python.
+
+    Cost: the spread: the time of the slowest rank less that of the fastest.
 
     ``rank_function_share``: Of a rank's time in Python: how much longer it is in one function than
         the fastest rank.
