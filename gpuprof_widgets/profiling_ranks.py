@@ -49,10 +49,11 @@ def profile_ranks(
     """Run ``fn(rank, *args)`` in ``nprocs`` processes of one group, and record each of them.
 
     Returns the profile of rank 0; ``metadata["rank_files"]`` has the paths of all:
-    ``run.rank0.gpuprof``, ... for ``save="run"``. ``options`` are those of `profile()`; unless
-    ``quiet`` that of rank 0 is shown. An exception of a rank ends the others and is raised here.
-    With gloo the ranks are forked, so that functions of a notebook work, and have one CPU thread
-    each; with nccl, or once CUDA is in use here, they are spawned, and ``fn`` has to be importable.
+    ``run.rank0.gpuprof``, ... for ``save="run"``. The other keywords are those of `profile`; unless
+    ``quiet`` the profile of rank 0 is shown. An exception of a rank ends the others and is raised
+    here. With gloo the ranks are forked, so that functions of a notebook work, and have one CPU
+    thread each; with nccl, or once CUDA is in use here, they are spawned, and ``fn`` has to be
+    importable.
     """
     from gpuprof_widgets.capture.distributed import (
         Group,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
+import gpuprof_widgets
 from gpuprof_widgets import Profile, exceptions
 from gpuprof_widgets.analyses import ANALYSES
 from gpuprof_widgets.analyses.docstrings import (
@@ -164,3 +166,46 @@ def test_rules_are_explained_by_the_names_of_rules_and_analyses() -> None:
             each for each in paragraphs_of(rule) if not make_findings.OF_THRESHOLDS.match(each)
         )
         assert set(re.findall(r"(?<!`)`([^`]+)`(?!`)", prose)) <= known, name
+
+
+API_PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+DIRECTIVE = re.compile(r"^\.\. auto\w+:: ([\w.]+)((?:\n   :.*)*)", re.MULTILINE)
+
+
+def test_every_public_name_is_on_the_page_of_the_api() -> None:
+    shown = {name for name, _ in DIRECTIVE.findall(API_PAGE)}
+    public = {f"gpuprof_widgets.{name}" for name in gpuprof_widgets.__all__}
+    assert public - shown == {"gpuprof_widgets.__version__"}
+    assert "`gpuprof_widgets.__version__`" in API_PAGE
+
+
+OF_TRAINERS = "gpuprof_widgets.integrations."
+"""What cannot be imported without its framework."""
+
+
+def test_the_callbacks_of_the_page_are_there() -> None:
+    shown = [name for name, _ in DIRECTIVE.findall(API_PAGE) if name.startswith(OF_TRAINERS)]
+    for name in shown:
+        *module, callback = name.split(".")
+        source = ROOT.joinpath(*module).with_suffix(".py").read_text(encoding="utf-8")
+        assert f"class {callback}(" in source
+    assert len(shown) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [row for row in DIRECTIVE.findall(API_PAGE) if not row[0].startswith(OF_TRAINERS)],
+)
+def test_what_the_page_of_the_api_shows_is_there(name: str, options: str) -> None:
+    shown = shown_object(name)
+    for members in re.findall(r":(?:exclude-)?members: (.+)", options):
+        for member in members.split(", "):
+            assert hasattr(shown, member) or member in getattr(shown, "__dataclass_fields__", {})
+
+
+def shown_object(name: str) -> Any:
+    home, _, last = name.rpartition(".")
+    try:
+        return getattr(import_module(home), last)
+    except ModuleNotFoundError:
+        return getattr(shown_object(home), last)
