@@ -18,7 +18,7 @@ from tests.readers_world import make_files
 def with_outputs(page: Page, files: Path, directory: Path) -> str:
     """Return the page's text with what its commands print today."""
     lines = page.text.splitlines(keepends=True)
-    reader = Reader(directory, files, page.name)
+    reader = Reader(directory, files, page)
     try:
         shown = list(outputs(page, reader))
     finally:

@@ -26,7 +26,7 @@ import yaml
 from markdown_it import MarkdownIt
 
 from tests.kernels import ROOT, Kernel, Outcome, plain
-from tests.readers_world import BEFORE, PRELUDE
+from tests.readers_world import BEFORE, PRELUDE, TORCHVISION, USES_TORCHVISION
 
 COLUMNS = 100
 """Of the terminal in which the ``console`` blocks are shown."""
@@ -107,7 +107,7 @@ def pages() -> list[Page]:
 class Reader:
     """Somebody with a terminal and, from the first cell on, a notebook, both in one folder."""
 
-    def __init__(self, directory: Path, files: Path, page: str) -> None:
+    def __init__(self, directory: Path, files: Path, page: Page) -> None:
         self.folder = directory / "cwd"
         self._directory = directory
         self._page = page
@@ -121,8 +121,8 @@ class Reader:
             "BROWSER": "true",  # the program: it shows nothing and says that all went well
             "PATH": os.pathsep.join([str(binaries), os.environ["PATH"]]),
         }
-        if page in BEFORE:
-            self.cell(BEFORE[page])
+        if page.name in BEFORE:
+            self._notebook()
 
     def cell(self, code: str) -> Outcome:
         """Run a cell of the notebook."""
@@ -131,8 +131,10 @@ class Reader:
     def _notebook(self) -> Kernel:
         if self._kernel is None:
             self._kernel = Kernel(None, self._directory, **self._variables)
-            before = self._kernel.run(PRELUDE)
-            assert before.status == "ok", before.traceback
+            uses = USES_TORCHVISION.search(self._page.text)
+            for code in (PRELUDE, TORCHVISION if uses else "", BEFORE.get(self._page.name, "")):
+                before = self._kernel.run(code)
+                assert before.status == "ok", f"{self._page.name}: {before.traceback}"
             # Every expression of a cell is shown then, so that none can be empty unseen.
             self._kernel.run("%config InteractiveShell.ast_node_interactivity = 'all'")
         return self._kernel

@@ -6,6 +6,7 @@ scripts/record_readers_files.py has recorded the rest, in tests/data/reader.
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -60,7 +61,48 @@ for epoch in range(parser.parse_args().epochs):
 """
 """train.py."""
 
-BEFORE: dict[str, str] = {}
+USES_TORCHVISION = re.compile(r"^(from|import) (lightning|transformers|timm)\b", re.MULTILINE)
+TORCHVISION = """\
+from tests.published_case import declare_missing_operators
+
+declare_missing_operators()
+"""
+"""Before pages with packages that import it: our torch has no CUDA, torchvision's wheels have."""
+
+TRAINERS = """\
+from lightning import LightningModule
+from transformers import TrainingArguments
+
+
+class Classifier(LightningModule):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def training_step(self, batch, number):
+        images, labels = batch
+        return loss_fn(self.model(images), labels)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+class Transformer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+
+    def forward(self, x, labels):
+        return {"loss": (self.layer(x) - labels).square().mean(), "logits": labels}
+
+
+lightning_module, transformer = Classifier(model), Transformer()
+texts = [{"x": torch.ones(4), "labels": torch.ones(1)} for _ in range(200)]
+args = TrainingArguments("output", report_to=[], save_strategy="no", disable_tqdm=True)
+"""
+"""A module for Lightning's Trainer; a model, arguments and items for Hugging Face's."""
+
+BEFORE: dict[str, str] = {"docs/topics/loops.md": TRAINERS}
 """What a page needs beside that, by its path in the repository: the code of one more cell."""
 
 

@@ -37,6 +37,9 @@ Class = TypeVar("Class")
 LACKS = "lacks"
 """Key in a table's ``attrs``: one sentence on what the trace lacks."""
 
+NOTE = "note"
+"""Key in a table's ``attrs``: what one has to know to read its rows."""
+
 WHOLE = "whole"
 """Key in a table's ``attrs``: why a time range cannot be cut out of it, in a few words."""
 
@@ -240,7 +243,7 @@ class _LikeAnyTable(type(pd.DataFrame)):  # type: ignore[misc]
 
 
 class TableWithReason(pd.DataFrame, metaclass=_LikeAnyTable):
-    """A DataFrame that shows ``attrs["lacks"]``, in print and in a notebook.
+    """A DataFrame that shows ``attrs["lacks"]`` and its note, in print and in a notebook.
 
     Tables made from it are plain DataFrames if they have rows.
     """
@@ -269,8 +272,9 @@ def _derived_table(*args: Any, **kwargs: Any) -> pd.DataFrame:
 
 
 def _sentence(table: pd.DataFrame) -> str:
-    why = printable(why_empty(table)).removesuffix(".")
-    return f"{'Note' if len(table) else 'Empty'}: {why}." if why else ""
+    why, note = why_empty(table), str(table.attrs.get(NOTE, "")) if len(table) else ""
+    told = "; ".join(printable(text).removesuffix(".") for text in (why, note) if text)
+    return f"{'Note' if len(table) else 'Empty'}: {told}." if told else ""
 
 
 def why_empty(table: pd.DataFrame) -> str:
@@ -279,8 +283,8 @@ def why_empty(table: pd.DataFrame) -> str:
 
 
 def with_reason(result: Result) -> Result:
-    """Return the result; if it is a table with a reason, as a `TableWithReason`."""
-    if isinstance(result, pd.DataFrame) and why_empty(result):
+    """Return the result; if it is a table with a reason or a note, as a `TableWithReason`."""
+    if isinstance(result, pd.DataFrame) and (why_empty(result) or result.attrs.get(NOTE)):
         table: Any = TableWithReason(result)
         table.attrs.update(result.attrs)
         return table  # type: ignore[no-any-return]

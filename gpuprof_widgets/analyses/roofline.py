@@ -25,7 +25,7 @@ from gpuprof_widgets.analyses.gpu_work import COMPUTE, gpu_kinds
 from gpuprof_widgets.analyses.op_bytes import BOTH, INPUTS, NOTHING, bytes_of, elements_of
 from gpuprof_widgets.analyses.op_calls import SHAPE_KEYS, Call, distinct_calls, of_calls, shape_text
 from gpuprof_widgets.analyses.operators import INSTANTS
-from gpuprof_widgets.analyses.reasons import SHAPES, lacking, not_recorded
+from gpuprof_widgets.analyses.reasons import NOTE, SHAPES, lacking, not_recorded
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import links
@@ -121,7 +121,7 @@ def roofline(record: Record, *, by: str = "op", peaks: Peaks | None = None) -> p
     table = _table(record, by, roof)
     if not len(table):
         return lacking(_columns(by), NO_KERNELS if on_gpu else NO_WORK)
-    table.attrs["note"] = "; ".join(
+    table.attrs[NOTE] = "; ".join(
         [_note(device_name(record, device), roof, on_gpu), *_doubts(table)]
     )
     table.attrs["peaks"] = roof.as_dict() if roof else None

@@ -133,7 +133,7 @@ def show_or_export(
     """
     from gpuprof_widgets.analyses.columns import heading
     from gpuprof_widgets.analyses.operators import self_time_lines
-    from gpuprof_widgets.analyses.reasons import LACKS, NOBODY, why_empty
+    from gpuprof_widgets.analyses.reasons import LACKS, NOBODY, NOTE, why_empty
     from gpuprof_widgets.commands.printing import (
         print_table,
         sort_columns,
@@ -152,7 +152,7 @@ def show_or_export(
     # Where the trace lacks the data, a single row without an owner would say nothing.
     shown = table.head(0 if lacks else ROWS if top is None else top)
     lines = self_time_lines(table)
-    lines += [str(table.attrs[key]) for key in (LACKS, "note") if key in table.attrs]
+    lines += [str(table.attrs[key]) for key in (LACKS, NOTE) if key in table.attrs]
     if not len(table) and not lacks:
         lines.append("no rows: the trace has nothing of that kind")
     if len(shown) < len(table) and top is None and not lacks:

@@ -12,7 +12,7 @@ from gpuprof_widgets.analyses.findings.finding import code
 from gpuprof_widgets.analyses.gpu_use import UTILISATION, gpu_curves, gpu_summary
 from gpuprof_widgets.analyses.kernels import counted_gpu_rows, kernels
 from gpuprof_widgets.analyses.launches import UNLINKED, by_call, launches, queue_length, queues
-from gpuprof_widgets.analyses.reasons import why_empty
+from gpuprof_widgets.analyses.reasons import NOTE, why_empty
 from gpuprof_widgets.analyses.roofline import grouped_pieces, roofline
 from gpuprof_widgets.analyses.sequences import ARROW, LENGTH, occurrences, sequences
 from gpuprof_widgets.trace.known_metadata import Peaks
@@ -329,7 +329,7 @@ def roofline_panel(record: Record) -> Panel | None:
     table = roofline(record, by=ROOFLINE_BY)
     if why_empty(table) or not (table["bytes"] > 0).any():
         return None
-    note, peaks = table.attrs["note"], table.attrs["peaks"]
+    note, peaks = table.attrs[NOTE], table.attrs["peaks"]
     worked = table[(table["flops"] > 0) | (table["bytes"] > 0)]
     rows = worked.head(MOST_OPS).reset_index(drop=True)
     rows["bytes"] = rows["bytes"].where(rows["bytes"] >= 0, np.nan)
