@@ -26,6 +26,7 @@ suppress_warnings = ["mystnb.unknown_mime_type"]  # reports are in other types a
 default_role = "py:obj"
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
+autodoc_mock_imports = ["lightning", "transformers"]  # only their callbacks' base classes are used
 copybutton_prompt_text = r"\$ "
 copybutton_prompt_is_regexp = True
 copybutton_only_copy_prompt_lines = True
