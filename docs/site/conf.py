@@ -24,7 +24,8 @@ nb_execution_mode = "off"  # notebooks are committed with their outputs, and the
 suppress_warnings = ["mystnb.unknown_mime_type"]  # reports are in other types as well
 
 default_role = "py:obj"
-autodoc_typehints = "description"
+autodoc_typehints_format = "short"
+python_maximum_signature_line_length = 90
 autodoc_member_order = "bysource"
 autodoc_mock_imports = ["lightning", "transformers"]  # only their callbacks' base classes are used
 copybutton_prompt_text = r"\$ "
