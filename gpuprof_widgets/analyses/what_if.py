@@ -83,7 +83,7 @@ def what_if(
 
     Options:
 
-    - ``name``: of an op, a kernel or a Python function.
+    - ``name``: name of an op, a kernel or a Python function.
     - ``scale``: factor for its time; 0: it costs nothing.
     - ``step``, ``region``: the range, as in `critical_path`.
 
