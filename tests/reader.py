@@ -30,7 +30,8 @@ from tests.readers_world import BEFORE, PRELUDE, TORCHVISION, USES_TORCHVISION
 
 COLUMNS = 100
 """Of the terminal in which the ``console`` blocks are shown."""
-TIMEOUT_S = 120
+TIMEOUT_S = 300
+"""For a block of a shell; several blocks run side by side in CI."""
 NOT_RUN = re.compile(r"<!-- not run: (?P<reason>\S.*?) -->\s*")
 DIRECTIVE = re.compile(r"\{(?!code)[\w-]+\}.*")
 """What Sphinx reads, such as a table of contents; ``{code-block}`` would hide code from us."""
@@ -118,6 +119,7 @@ class Reader:
         binaries = Path(sys.executable).parent
         self._variables = {
             "HOME": str(home),
+            "OMP_NUM_THREADS": "1",  # threads that wait for one another would take all the time
             "BROWSER": "true",  # the program: it shows nothing and says that all went well
             "PATH": os.pathsep.join([str(binaries), os.environ["PATH"]]),
         }
@@ -174,7 +176,7 @@ def outputs(page: Page, reader: Reader) -> Iterator[tuple[Block, str]]:
         elif block.language == "python":
             _run_cell(block, reader)
         elif block.language == "sh":
-            done = reader.shell("bash", "-e", "-c", block.code)
+            done = _in_shell(block, reader, "bash", "-e", "-c", block.code)
             if done.returncode:
                 raise block.fails(f"exits with {done.returncode}:\n{done.stdout}\n")
         else:
@@ -184,11 +186,18 @@ def outputs(page: Page, reader: Reader) -> Iterator[tuple[Block, str]]:
 def _replayed(block: Block, reader: Reader) -> str:
     shown = ""
     for command in commands(block):
-        done = reader.shell("bash", "-c", command)
+        done = _in_shell(block, reader, "bash", "-c", command)
         if done.returncode and not done.stdout:
             raise block.fails(f"exits with {done.returncode} at `{command}`")
         shown += f"$ {command}\n{done.stdout}"
     return shown
+
+
+def _in_shell(block: Block, reader: Reader, *command: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return reader.shell(*command)
+    except subprocess.TimeoutExpired:
+        raise block.fails(f"takes more than {TIMEOUT_S} s") from None
 
 
 def commands(block: Block) -> list[str]:
