@@ -1,4 +1,4 @@
-"""Record notebooks/data/two_steps.zip, the trace that the second notebook opens.
+"""Record notebooks/data/two_steps.zip, the trace of the examples in docs/command_line.md.
 
 Two training steps of a small network, with input shapes and without cProfile, whose file names
 would be those of the recording machine. Run it as .venv/bin/python scripts/record_sample.py
