@@ -21,6 +21,12 @@ def outputs_of(notebook: NotebookNode) -> list[NotebookNode]:
     return [output for cell in notebook.cells if "outputs" in cell for output in cell.outputs]
 
 
+def texts_of(notebook: NotebookNode) -> list[str]:
+    """What cells showed, as text."""
+    shown = (output.get("data", {}) for output in outputs_of(notebook))
+    return [data["text/plain"] for data in shown if "text/plain" in data]
+
+
 def mime_types(notebook: NotebookNode) -> set[str]:
     return {mime for output in outputs_of(notebook) for mime in output.get("data", ())}
 
@@ -113,9 +119,13 @@ def test_seventh_notebook_draws_the_owners_of_the_range_that_it_brushes() -> Non
     printed = "".join(output.text for output in outputs_of(notebook) if "text" in output)
     # 3 convolutions in 5 steps; the longer ones are 7 unless two took the same time.
     assert re.search(r"15 were selected, now the \d longer ones are", printed)
-    *_, answer = (output.data for output in outputs_of(notebook) if "data" in output)
+    *_, answer, gained = texts_of(notebook)
     owners = r"(?m)^(model[.\d\w]*|\(no owner\)) +\d+\.\d+ +\d+\.\d+$"
-    assert len(re.findall(owners, answer["text/plain"])) == 3
+    assert len(re.findall(owners, answer)) == 3
+    assert re.search(r"ms are in vain, most in model\.", printed)
+    before, after = re.findall(r"(?m)^(?:as it was|frozen) +\d+\.\d+ +(\d+\.\d+)$", gained)
+    assert float(before) > 0.0
+    assert float(after) == 0.0
 
 
 @pytest.mark.kernel
@@ -142,8 +152,8 @@ def test_eighth_notebook_names_what_holds_the_memory_and_lowers_the_peak() -> No
     assert "ops for a backward pass, but none ran" in printed
     assert "run it under torch.inference_mode() or torch.no_grad()" in printed
     assert re.search(r"Peak memory 80\.2 MiB .*most from `model\.0`, `6: loss = ", printed)
-    *_, table = (output.data["text/plain"] for output in outputs_of(notebook) if "data" in output)
-    rows = re.findall(r"(?m)^(?:losses kept|loss\.item\(\)|inference_mode) +(\S+) +(\d+)$", table)
+    peak = r"(?m)^(?:losses kept|loss\.item\(\)|inference_mode) +(\S+) +(\d+)$"
+    rows = re.findall(peak, texts_of(notebook)[-1])
     assert rows == [("80.21", "20"), ("8.03", "2"), ("2.00", "1")]
 
 
