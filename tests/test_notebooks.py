@@ -78,7 +78,7 @@ def test_third_notebook_names_module_op_and_line_and_repairs_them() -> None:
     # Among all findings: on a busy machine the page may hold costlier ones in its place.
     assert "`GatherBackward0` of `patch_drop` (forward `aten::gather`, line 5)" in found[1]
     assert "with indexing: nothing on a gather" in printed
-    assert "whole step (ms): the median is" in printed  # how much shorter depends on the machine
+    assert re.search(r"whole step \(ms\): .* by indexing: (noise|\d+% less)", printed)
 
 
 @pytest.mark.kernel
