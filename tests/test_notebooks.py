@@ -42,6 +42,10 @@ def test_demo_runs_the_first_notebook_and_prints_why_it_is_slow() -> None:
         path = ROOT / "build" / f"01_first_profile{suffix}"
         assert f"{path}\n" in done.stdout
         assert path.stat().st_size > 0
+    shown = texts_of(nbformat.read(ROOT / "build" / "01_first_profile.ipynb", as_version=4))
+    if sys.platform == "linux":  # where the workers of a notebook's class can be forked
+        (workers,) = (text for text in shown if "collate" in text)
+        assert re.findall(r"(?m)^\d +(\d) +3 +192 ", workers) == ["0", "1"]
 
 
 @pytest.mark.kernel
