@@ -19,7 +19,7 @@ import click
 from gpuprof_widgets import __version__
 from gpuprof_widgets.analyses import ANALYSES
 from gpuprof_widgets.commands.analysis import command_of
-from gpuprof_widgets.exceptions import GpuprofError, printable
+from gpuprof_widgets.exceptions import GpuprofError, in_words, missing_package, printable
 
 SIGPIPE_STATUS = 141
 """Exit code of a process that a closed pipe has ended, as in a shell: 128 + SIGPIPE."""
@@ -171,6 +171,11 @@ def main(words: Sequence[str] | None = None) -> int:
         return error.exit_code
     except GpuprofError as error:
         print(f"gpuprof: {printable(str(error))}", file=sys.stderr)
+        return 1
+    except ModuleNotFoundError as error:
+        if missing_package(error) is None:
+            raise
+        print(f"gpuprof: {printable(in_words(error))}", file=sys.stderr)
         return 1
     except click.Abort:  # an interrupted script has printed its traceback by now
         # The interpreter then ends by the signal, so that a shell's loop ends as well.

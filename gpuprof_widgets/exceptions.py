@@ -1,6 +1,7 @@
 """The errors that the package raises, and text made safe to print.
 
 An error may quote names from a file, so `printable` lives here: it writes out control characters.
+So does `in_words`, which says what to install where an import fails.
 
 GpuprofError
 ├── TraceError      a file that cannot be read as a trace or profile (also a ValueError)
@@ -16,6 +17,32 @@ from unicodedata import category
 LINES = "\n"
 SOURCE = "\n\t"
 """Characters that `printable` keeps in text of several lines, and in source code."""
+
+
+INSTALLED_AS = {
+    "IPython": "ipython",
+    "PIL": "pillow",
+    "jupyter_client": "jupyter-client",
+}
+"""What pip calls the packages whose module has another name."""
+
+
+def missing_package(error: BaseException) -> str | None:
+    """Return what pip calls the package whose absence raised the error; None of another error.
+
+    A module that a package lacks is another error: the package is there, in a wrong version.
+    """
+    if not isinstance(error, ModuleNotFoundError) or not error.name or "." in error.name:
+        return None
+    return INSTALLED_AS.get(error.name, error.name)
+
+
+def in_words(error: BaseException, *, install: str = "pip install") -> str:
+    """Return the error with its type; for a package that is missing, the command to type."""
+    package = missing_package(error)
+    if package is None:
+        return f"{type(error).__name__}: {error}"
+    return f"{package} is not installed: type `{install} {package}`"
 
 
 def printable(text: str, *, keep: str = "") -> str:

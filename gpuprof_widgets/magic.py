@@ -27,7 +27,7 @@ from IPython.display import display
 from gpuprof_widgets import option_parsing, runtime_carrier
 from gpuprof_widgets.capture.interrupts import Raised
 from gpuprof_widgets.defaults import defaults_of
-from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.exceptions import OptionError, in_words, missing_package
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.profiling import check, is_recorded, keep, keeper, read
 from gpuprof_widgets.warm_up import IdleImports, require_torch_profiler, warm_up
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from gpuprof_widgets.profiles import Profile
 
 NAME = "gpuprofile"
+INSTALL = "%pip install"
+"""What installs a package into the environment of the kernel."""
 
 
 @magics_class
@@ -99,6 +101,10 @@ class GpuprofMagics(Magics):
             check(options)
         except OptionError as error:
             raise UsageError(f"%{'%' * over_cell}{NAME}: {error}") from None
+        except ModuleNotFoundError as error:
+            if missing_package(error) is None:
+                raise
+            raise UsageError(in_words(error, install=INSTALL)) from error
         if over_cell and statement:
             raise UsageError(f"%%{NAME} takes only options on its line, not {statement!r}")
         if not over_cell and not statement:
@@ -167,7 +173,8 @@ class GpuprofMagics(Magics):
                 stage = "shown"
                 problems += self._show(profile, options)
         except Exception as error:
-            problems.append(f"the profile could not be {stage}: {type(error).__name__}: {error}")
+            reason = in_words(error, install=INSTALL)
+            problems.append(f"the profile could not be {stage}: {reason}")
         except KeyboardInterrupt:
             problems.append(f"interrupted before the profile was {stage}; the cell had ended")
             if stage != "read":
@@ -351,15 +358,21 @@ def load(shell: InteractiveShell) -> None:
     try:
         require_torch_profiler()
     except ImportError as error:
-        raise UsageError(
-            f"gpuprof_widgets profiles PyTorch, which cannot be imported here ({error}). "
-            "Type `%pip install torch`, restart the kernel and load the extension again"
-        ) from error
+        raise UsageError(_why_torch_fails(error)) from error
     try:
         _installed[shell] = _Installed(shell)
     except OptionError as error:
         raise UsageError(f"the configuration of this kernel is wrong: {error}") from None
     _installed[shell].put_into(shell)
+
+
+def _why_torch_fails(error: ImportError) -> str:
+    """Say what to do about a torch that cannot be imported: something it needs may be missing."""
+    start = f"gpuprof_widgets profiles PyTorch, which cannot be imported here ({error})."
+    package = missing_package(error)
+    if package is None:
+        return f"{start} It is installed, but broken: see what `import torch` says in a new kernel"
+    return f"{start} Type `{INSTALL} {package}`, restart the kernel and load the extension again"
 
 
 def unload(shell: InteractiveShell) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 from gpuprof_widgets import runtime_carrier
 from gpuprof_widgets.capture.cell import cell_numbers
-from gpuprof_widgets.exceptions import OptionError, RecordingError
+from gpuprof_widgets.exceptions import OptionError, RecordingError, in_words
 from gpuprof_widgets.options import Options, ProfileOptions, with_keywords
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class ProfileRun:
             try:
                 result.show(sort=self._options.sort, top=self._options.top)
             except Exception as error:
-                problems = [*problems, f"the profile could not be shown: {error}"]
+                problems = [*problems, f"the profile could not be shown: {in_words(error)}"]
         if quiet and self._options.save is None:
             return
         for problem in problems:

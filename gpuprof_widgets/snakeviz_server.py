@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import webbrowser
+from importlib.util import find_spec
 from pathlib import Path
 
 from gpuprof_widgets.exceptions import RecordingError
@@ -75,6 +76,8 @@ class SnakevizServer:
 
 def show_in_snakeviz(calls: Calls, *, name: str) -> SnakevizServer | None:
     """Open snakeviz in a tab of the local browser; without one, print where the file is."""
+    if find_spec("snakeviz") is None:
+        raise RecordingError("snakeviz is not installed: type `pip install snakeviz`")
     browser = local_browser()
     if browser is None:
         path = prof_file(calls, name=name)

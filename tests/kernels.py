@@ -28,12 +28,14 @@ print({
     "ast": list(map(repr, _ip.ast_transformers)),
     "input": [getattr(f, "__name__", type(f).__name__) for f in _ip.input_transformers_cleanup],
     "threads": sorted(t.name for t in _t.enumerate() if "HistorySaving" not in t.name),
-    "cwd": _o.getcwd(), "files": sorted(_o.listdir()), "builtins": sorted(vars(_b)),
+    "cwd": _o.getcwd(), "files": sorted(_o.listdir()),
+    "builtins": sorted(n for n in vars(_b) if not n.startswith("__pybind11_internals_")),
     "torch": (_p._is_profiler_enabled, _p._prepare_profiler.__name__, _p._enable_profiler.__name__),
     "cprofile": "enable" in vars(_c.Profile),
 })
 """
-"""Prints what a cell must leave as it found it (IPython itself restarts its history's thread)."""
+"""Prints what a cell must leave as it found it (IPython itself restarts its history's thread, and
+the compiled parts of matplotlib 3.9 keep a name among the builtins)."""
 
 
 @dataclass

@@ -24,7 +24,7 @@ import click
 from gpuprof_widgets.capture.cell import CellCode, CellTree, Codes, Rewrite, rewritten_code
 from gpuprof_widgets.capture.frame_filter import remove_profiler_frames
 from gpuprof_widgets.commands.outputs import check_outputs
-from gpuprof_widgets.exceptions import OptionError, printable_lines
+from gpuprof_widgets.exceptions import OptionError, in_words, printable_lines
 from gpuprof_widgets.option_parsing import RecordingCommand, options_given
 from gpuprof_widgets.options import Options
 
@@ -235,7 +235,7 @@ def _report(recorder: Recorder, options: Options, files: _Files, stderr: IO[str]
             if not options.quiet:
                 print(_words(profile, options), *kept, sep="\n", file=stderr)
         except Exception as error:
-            problems.append(f"the profile could not be shown: {type(error).__name__}: {error}")
+            problems.append(f"the profile could not be shown: {in_words(error)}")
     for problem in problems:
         print(f"gpuprof: {problem}", file=stderr)
 
