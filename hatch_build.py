@@ -1,15 +1,19 @@
-"""Compiles the scanner of Chrome traces into the wheel, where there is a C compiler.
+"""Compiles the scanner of Chrome traces into the wheel; leaves outputs of notebooks out of the sdist.
 
-Without one the wheel is pure Python, and traces are read more slowly.
+Without a C compiler the wheel is pure Python, and traces are read more slowly. The notebooks are
+committed with what they put out, live views of 0.7 MB and more each, which nothing is built from.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shlex
+import shutil
 import subprocess
 import sysconfig
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,11 +24,43 @@ SOURCE = Path("gpuprof_widgets/trace/event_scanner.c")
 LIBRARY = SOURCE.with_name("_event_scanner.so")
 
 
+def without_outputs(notebook: str) -> str:
+    """Return the text of a notebook as it was before any cell of it ran."""
+    content = json.loads(notebook)
+    for cell in content["cells"]:
+        if cell["cell_type"] == "code":
+            cell["outputs"], cell["execution_count"] = [], None
+    return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+
+
 class CustomBuildHook(BuildHookInterface[Any]):
-    """Compiles before the files of the wheel are collected; for editable installs in place."""
+    """Works before the files of a wheel or of an sdist are collected."""
+
+    _bare: Path | None = None
+    """The folder of the notebooks without outputs, while an sdist is built."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, and say in the wheel's tag for which platform."""
+        """Prepare what the target needs beside the files of the repository."""
+        if self.target_name == "sdist":
+            self._leave_out_outputs(build_data)
+        else:
+            self._compile_for_wheel(build_data)
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove the notebooks without outputs again."""
+        if self._bare is not None:
+            shutil.rmtree(self._bare)
+
+    def _leave_out_outputs(self, build_data: dict[str, Any]) -> None:
+        """Put copies into the sdist, which pyproject.toml makes exclude the notebooks themselves."""
+        self._bare = Path(tempfile.mkdtemp())
+        for path in sorted(Path(self.root).glob("notebooks/*.ipynb")):
+            copy = self._bare / path.name
+            copy.write_text(without_outputs(path.read_text("utf-8")), "utf-8")
+            build_data["force_include"][str(copy)] = f"notebooks/{path.name}"
+
+    def _compile_for_wheel(self, build_data: dict[str, Any]) -> None:
+        """Compile, and say in the wheel's tag for which platform; editable installs in place."""
         library = Path(self.root) / LIBRARY
         try:
             self._compile(library)
