@@ -4,12 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 EXTENSION := gpuprof_widgets/views/extension
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# What the tests need that run in other environments than that of `make test`.
+TEST_TOOLS := hypothesis nbformat pytest tqdm
+# What an installation is made from.
+BUILT := pyproject.toml constraints.txt hatch_build.py gpuprof_widgets/trace/event_scanner.c
 # pip leaves these stamps behind, so that a second run installs nothing.
 RUN := $(VENV)/.installed-run
 DEV := $(VENV)/.installed-dev
 IPYTHON8 := build/ipython8
 
-.PHONY: demo test test-fast fuzz sanitize soak audit bench bench-ranks lab lint format docs tables extension extension-check notebooks screenshots constraints clean
+.PHONY: demo test test-fast package-check lower-bounds pythons fuzz sanitize soak audit bench bench-ranks lab lint format docs tables extension extension-check notebooks screenshots constraints constraints-lowest clean
 
 demo: $(RUN)
 	$(BIN)/python scripts/demo.py
@@ -23,6 +27,33 @@ test: $(DEV) $(IPYTHON8)/.installed
 test-fast: $(DEV)
 	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile \
 	  -m 'not kernel and not browser and not slow' --hypothesis-profile fast
+
+# Wheel and sdist, installed into an empty environment and used there; whoever changes the packaging.
+package-check: $(DEV)
+	$(BIN)/python scripts/check_package.py
+
+# The lowest versions that pyproject.toml allows, with the tests of what users meet first. torch is
+# the oldest that has a CPU build on the package index; where there are others, or there is room for
+# 6 GB of CUDA: make lower-bounds TORCH=2.6.0
+TORCH ?=
+LOWEST := build/lowest
+lower-bounds: $(LOWEST)/.installed$(TORCH)
+	$(LOWEST)/bin/python -m pytest -q -W ignore::DeprecationWarning -m 'not browser' \
+	  tests/test_magic.py tests/test_cell.py tests/test_recorder.py tests/test_readers.py \
+	  tests/test_findings.py tests/test_cli.py tests/test_cli_files.py tests/test_table_files.py
+
+$(LOWEST)/.installed$(TORCH): $(BUILT) constraints-lowest.txt
+	rm -rf $(LOWEST)
+	$(PYTHON) -m venv $(LOWEST)
+	sed -e '' $(if $(TORCH),-e '/^sympy==/d' -e 's/^torch==.*/torch==$(TORCH)/') constraints-lowest.txt \
+	  > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  -c $(LOWEST)/constraints.txt -e '.[dask,parquet,remote]' $(TEST_TOOLS)
+	@touch $@
+
+# A few tests on every Python that pyproject.toml names and that is found here.
+pythons:
+	sh scripts/other_pythons.sh
 
 # A hundred profiled cells in one kernel, some interrupted: fails where anything is left behind.
 CELLS ?= 100
@@ -61,6 +92,18 @@ constraints:
 	  build/constraints/bin/python -m pip freeze --exclude gpuprof-widgets | sed 's/+[^+]*$$//'; \
 	} > constraints.txt
 	rm -rf build/constraints
+
+constraints-lowest:
+	rm -rf build/constraints
+	$(PYTHON) -m venv build/constraints
+	build/constraints/bin/python -m pip install --quiet packaging
+	build/constraints/bin/python scripts/lowest_versions.py > build/lowest_versions.txt
+	build/constraints/bin/python -m pip install --quiet -r build/lowest_versions.txt $(TEST_TOOLS)
+	{ echo '# The lowest versions that pyproject.toml allows, and what comes with them:' \
+	    '`make constraints-lowest`.'; \
+	  build/constraints/bin/python -m pip freeze | sed 's/+[^+]*$$//'; \
+	} > constraints-lowest.txt
+	rm -rf build/constraints build/lowest_versions.txt
 
 # Broken files of every format through the readers; longer by hand: make fuzz SECONDS=3600 FIRST=10000
 SECONDS ?= 60
@@ -133,8 +176,6 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed; say which: make PYTHON=/path/to/python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-
-BUILT := pyproject.toml constraints.txt hatch_build.py gpuprof_widgets/trace/event_scanner.c
 
 $(RUN): $(BUILT) | $(BIN)/python
 	$(PIP_INSTALL) -e .
