@@ -51,9 +51,11 @@ $(LOWEST)/.installed$(TORCH): $(BUILT) constraints-lowest.txt
 	  -c $(LOWEST)/constraints.txt -e '.[dask,parquet,remote]' $(TEST_TOOLS)
 	@touch $@
 
-# A few tests on every Python that pyproject.toml names and that is found here.
-pythons:
-	sh scripts/other_pythons.sh
+# A few tests on every Python that pyproject.toml names and that is found here. Where only a torch with
+# CUDA is to be had for one, its tests go without torch; make pythons CUDA=1 installs it (5 GB each).
+CUDA ?=
+pythons: $(RUN)
+	CUDA='$(CUDA)' TEST_TOOLS='$(TEST_TOOLS)' sh scripts/other_pythons.sh
 
 # A hundred profiled cells in one kernel, some interrupted: fails where anything is left behind.
 CELLS ?= 100

@@ -1,4 +1,4 @@
-"""Compiles the scanner of Chrome traces into the wheel; leaves outputs of notebooks out of the sdist.
+"""Compiles the scanner of traces into the wheel; leaves outputs of notebooks out of the sdist.
 
 Without a C compiler the wheel is pure Python, and traces are read more slowly. The notebooks are
 committed with what they put out, live views of 0.7 MB and more each, which nothing is built from.
@@ -52,7 +52,7 @@ class CustomBuildHook(BuildHookInterface[Any]):
             shutil.rmtree(self._bare)
 
     def _leave_out_outputs(self, build_data: dict[str, Any]) -> None:
-        """Put copies into the sdist, which pyproject.toml makes exclude the notebooks themselves."""
+        """Put copies into the sdist: pyproject.toml excludes the notebooks themselves."""
         self._bare = Path(tempfile.mkdtemp())
         for path in sorted(Path(self.root).glob("notebooks/*.ipynb")):
             copy = self._bare / path.name

@@ -29,7 +29,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 sources = (
     "%load_ext gpuprof_widgets",
-    "%%gpuprofile\\nimport torch\\nx = torch.ones(64, 64)\\nfor _ in range(5):\\n    x = x @ x\\nx.shape",
+    "%%gpuprofile\\nimport torch\\nx = torch.ones(64, 64)\\nfor _ in range(5): x = x @ x\\nx.shape",
     "import gpuprof_widgets, sys; print(gpuprof_widgets.__file__, sys.prefix)",
 )
 notebook = new_notebook(cells=[new_code_cell(source) for source in sources])
@@ -51,14 +51,14 @@ def main() -> None:
 
 
 def build(sources: Path, folder: Path, *targets: str) -> None:
-    """Build with the build backend that is pinned: no environment is made, nothing is downloaded."""
+    """Build with the backend that is installed: no environment is made, nothing is downloaded."""
     options = [word for target in targets for word in ("--target", target)]
     command = [sys.executable, "-m", "hatchling", "build", *options, "--directory", str(folder)]
     run(command, sources)
 
 
 def check_sdist(sdist: Path, wheel: Path) -> None:
-    """It is small, its notebooks have no outputs, and it builds the wheel that the checkout does."""
+    """It is small, its notebooks have no outputs, and it builds the wheel of the checkout."""
     size = sdist.stat().st_size
     expect(size < LARGEST_SDIST, f"{sdist.name} has {size:,} bytes: what came in?")
     with tarfile.open(sdist) as archive:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import tomllib
 from collections.abc import Iterator
 from importlib.metadata import distribution
@@ -13,6 +14,10 @@ import yaml
 from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
+from trove_classifiers import classifiers
+
+import gpuprof_widgets
 
 ROOT = Path(__file__).parents[1]
 CONDA_NAMES = {
@@ -21,6 +26,8 @@ CONDA_NAMES = {
     "jupyter-client": "jupyter_client",
     "isal": "python-isal",  # conda-forge's isal is the library in C
 }
+FOR_USERS = ("dask", "parquet", "remote")
+OLDEST_CPU_TORCH = "2.13.0"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 OTHERS = [
@@ -53,7 +60,76 @@ def test_conda_installs_the_dependencies_of_the_project() -> None:
     assert conda[0] == f"python{PROJECT['requires-python']}"
     assert conda[1] == "pip"
     assert sorted(conda[2:]) == sorted(map(conda_spelling, PROJECT["dependencies"]))
-    assert pip == {"pip": ["-e .[test]"]}
+    assert pip == {"pip": ["-e ."]}
+
+
+def test_the_lowest_versions_are_those_of_pyproject() -> None:
+    """But for torch, whose lowest version has no build without CUDA on a package index."""
+    lines = (ROOT / "constraints-lowest.txt").read_text().splitlines()
+    pinned = {
+        canonicalize_name(name): Version(version)
+        for name, version in (line.split("==") for line in lines if not line.startswith("#"))
+    }
+    users = [*PROJECT["dependencies"], *(one for extra in FOR_USERS for one in EXTRAS[extra])]
+    bounds = {
+        canonicalize_name(one.name): Version(bound.version)
+        for one in map(Requirement, users)
+        for bound in one.specifier
+    }
+    bounds["torch"] = Version(OLDEST_CPU_TORCH)
+    assert {name: pinned[name] for name in bounds} == bounds
+    scripts = runpy.run_path(str(ROOT / "scripts" / "lowest_versions.py"))
+    assert (scripts["FOR_USERS"], scripts["OLDEST_CPU_TORCH"]) == (FOR_USERS, OLDEST_CPU_TORCH)
+
+
+def test_every_address_of_the_project_is_in_its_repository() -> None:
+    repository = PROJECT["urls"]["Repository"]
+    assert set(PROJECT["urls"]) == {
+        *("Homepage", "Documentation", "Repository", "Issues", "Changelog"),
+    }
+    named = [
+        *(ROOT / name for name in ("CITATION.cff", "SECURITY.md", "CODE_OF_CONDUCT.md")),
+        *sorted((ROOT / ".github").rglob("*.yml")),
+    ]
+    texts = [*PROJECT["urls"].values(), *(path.read_text() for path in named)]
+    found = {
+        url for text in texts for url in re.findall(r"https://github\.com/[\w.-]+/[\w.-]+", text)
+    }
+    assert found == {repository}
+
+
+def test_the_citation_is_of_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == gpuprof_widgets.__version__
+    assert citation["license"] == PROJECT["license"]
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    assert f"## [{citation['version']}] - {citation['date-released']}\n" in changelog
+
+
+def test_the_changelog_has_a_date_for_each_version() -> None:
+    headings = re.findall("(?m)^## (.*)$", (ROOT / "CHANGELOG.md").read_text())
+    assert headings[0] == "[Unreleased]"
+    for heading in headings[1:]:
+        assert re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", heading), heading
+
+
+def test_the_classifiers_exist_and_name_the_pythons_that_ci_runs() -> None:
+    assert set(PROJECT["classifiers"]) <= classifiers
+    named = {one.split(" :: ")[-1] for one in PROJECT["classifiers"] if ":: Python :: 3." in one}
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    assert set(workflow["jobs"]["all"]["strategy"]["matrix"]["python"]) == named
+    script = (ROOT / "scripts" / "other_pythons.sh").read_text()
+    assert f"versions='{' '.join(sorted(named))}'" in script
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml")))
+def test_issue_forms_ask_for_versions(path: Path) -> None:
+    form = yaml.safe_load(path.read_text())
+    assert set(form) == {"name", "description", "labels", "body"}
+    by_id = {field["id"]: field for field in form["body"]}
+    assert len(by_id) == len(form["body"])
+    assert by_id["versions"]["validations"] == {"required": True}
+    assert all(field["attributes"]["label"] for field in form["body"])
 
 
 def test_constraints_pin_torch_without_a_local_version() -> None:
