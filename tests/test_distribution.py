@@ -135,7 +135,25 @@ def test_wheel_carries_the_licence(built: Path) -> None:
 def test_sdist_holds_sources_and_build_of_the_extension(built: Path) -> None:
     with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames()}
+    assert names >= {"CITATION.cff", "SECURITY.md", "constraints-lowest.txt", "tests/kernels.py"}
     sources = ("index.ts", "labextension/renderer.ts", "labextension/build.sh")
     assert names >= {*NEEDED, "gpuprof_widgets/labextension/package.json", "tests/traces.py"}
     assert names >= {f"gpuprof_widgets/views/extension/{name}" for name in sources}
     assert not [name for name in names if "node_modules" in name]
+
+
+def test_sdist_holds_the_notebooks_without_their_outputs(built: Path) -> None:
+    committed = {path.name: path for path in (ROOT / "notebooks").glob("*.ipynb")}
+    with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
+        packed = {
+            Path(name).name: json.loads(archive.extractfile(name).read())  # type: ignore[union-attr]
+            for name in archive.getnames()
+            if name.endswith(".ipynb")
+        }
+    assert packed.keys() == committed.keys()
+    for name, notebook in packed.items():
+        original = json.loads(committed[name].read_text())
+        for bare, cell in zip(notebook["cells"], original["cells"], strict=True):
+            assert not bare.get("outputs")
+            assert bare.get("execution_count") is None
+            assert (bare["source"], bare["id"]) == (cell["source"], cell["id"])
