@@ -2,8 +2,8 @@
 
     python scripts/readme_screenshot.py
 
-The profile is one of tests/data/gpu. It was saved redacted, so the source of its cell comes from the
-table of the cells that were recorded.
+The profile is one of tests/data/gpu. It was saved redacted, so the source of its cell comes from
+the table of the cells that were recorded.
 """
 
 from __future__ import annotations

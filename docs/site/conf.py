@@ -10,7 +10,7 @@ import gpuprof_widgets
 
 project = "gpuprof_widgets"
 author = "The gpuprof_widgets developers"
-copyright = "the gpuprof_widgets developers"
+project_copyright = "the gpuprof_widgets developers"
 version = release = gpuprof_widgets.__version__
 
 root_doc = "docs/index"
