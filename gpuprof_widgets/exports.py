@@ -285,7 +285,9 @@ def writer_for(path: str | os.PathLike[str]) -> Writer:
     writer = writer_named(path)
     if writer is None:
         known = ", ".join(_by_ending())
-        raise OptionError(f"{os.fspath(path)}: what to write is said by its end: {known}")
+        raise OptionError(
+            f"{os.fspath(path)}: the end of its name has to say what to write: {known}"
+        )
     return writer
 
 
@@ -339,8 +341,8 @@ def part_of(writer: Writer, what: str | None, path: str | os.PathLike[str]) -> s
     if not parts:
         choosing = ", ".join(end for end, other in _by_ending().items() if other.parts())
         raise OptionError(
-            f"{os.fspath(path)}: of {writer.name} there is nothing to choose, such as {what!r}; "
-            f"there is of {choosing}"
+            f"{os.fspath(path)}: {writer.name} has no parts to choose, such as {what!r}; "
+            f"{choosing} have"
         )
     close = difflib.get_close_matches(what, parts, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""

@@ -137,12 +137,12 @@ class ProfileOptions:
     )
     record: str | None = _topic(
         None,
-        "record these topics, and what other switches ask for, and nothing else (Python functions "
-        "apart: --python)",
+        "record only these topics, and what other switches ask for (for Python functions: "
+        "--python)",
         metavar="TOPICS",
     )
     expect: str | None = _output(
-        None, "regions that should run: say which did not", metavar="NAMES"
+        None, "regions that should run: report those that did not", metavar="NAMES"
     )
     sort: str = _output(
         "device_self",
@@ -198,7 +198,7 @@ class Options(ProfileOptions):
     )
     steps: int | None = _loop(
         None,
-        "bound the loop: record this many iterations, not the whole cell, then end it",
+        "record this many iterations of the loop, not the whole cell, and then end the loop",
         metavar="N",
     )
     warmup: int = _loop(
@@ -207,12 +207,12 @@ class Options(ProfileOptions):
     wait: int = _loop(0, "unrecorded iterations before the warm-up", metavar="N", least=0)
     repeat: int = _loop(1, "times to wait, warm up and record", metavar="N")
     cprofile_steps: int | None = _loop(
-        None, "iterations that cProfile records, if more", metavar="N"
+        None, "iterations that cProfile records, if more than --steps", metavar="N"
     )
-    keep_going: bool = _loop(False, "then let the loop run to its end, unrecorded")
+    keep_going: bool = _loop(False, "do not end the loop: let it run on, unrecorded")
     every: int | None = _loop(
         None,
-        "with --keep-going: record again every so many iterations, each to a file of its own",
+        "with --keep-going: record again every N iterations, each time to a separate file",
         metavar="N",
         lasting=False,
     )
@@ -227,7 +227,7 @@ class Options(ProfileOptions):
             if value is not None and not _is_variable(value):
                 raise OptionError(f"{name} names a variable, which {value!r} cannot be")
         if self.compare and self.explore is not None:
-            raise OptionError("compare and explore both stand in the report's place: give one")
+            raise OptionError("compare and explore both replace the report: give only one")
         if self.save == "":
             raise OptionError("save is the path of a file, not an empty text")
         if not self.modules:
@@ -239,16 +239,14 @@ class Options(ProfileOptions):
 
     def _check_every(self, every: int) -> None:
         if not self.keep_going:
-            raise OptionError("every is for a loop that goes on: give --keep-going as well")
+            raise OptionError("every needs a loop that goes on: give --keep-going as well")
         if self.save is None:
-            raise OptionError(
-                "every saves each recording to a file of its own: give --save as well"
-            )
+            raise OptionError("every saves each recording to a separate file: give --save as well")
         cycle = self.wait + self.warmup + max(self.steps or 1, self.cprofile_steps or 0)
         if every < self.repeat * cycle:
             raise OptionError(
-                f"every is at least the {self.repeat * cycle} iterations that are waited, warmed "
-                f"up and recorded each time, not {every}"
+                f"every is at least {self.repeat * cycle} iterations, not {every}: so many are "
+                "waited, warmed up and recorded each time"
             )
 
     def _resolve_topics(self, wanted: set[str]) -> None:

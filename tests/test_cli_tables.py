@@ -107,7 +107,7 @@ def test_rows_of_the_trace_go_first_where_there_is_no_room(monkeypatch: pytest.M
     monkeypatch.setenv("COLUMNS", "36")
     lines = piped(table_of("void gemm<" + "float, " * 40, "aten::mm"))
     assert lines[0].split() == ["name", "calls", "total", "share"]
-    assert lines[-1] == "not shown for want of room: row (--csv - has all)"
+    assert lines[-1] == "not shown for lack of room: row (--csv - has all)"
 
 
 def test_what_is_empty_goes_first_and_how_often_and_how_long_last(
@@ -117,7 +117,7 @@ def test_what_is_empty_goes_first_and_how_often_and_how_long_last(
     monkeypatch.setenv("COLUMNS", "46")
     lines = piped(table)
     assert lines[0].split() == ["name", "row", "calls", "total", "share", "std"]
-    assert lines[-1] == "not shown for want of room: empty (--csv - has all)"
+    assert lines[-1] == "not shown for lack of room: empty (--csv - has all)"
     monkeypatch.setenv("COLUMNS", "30")
     assert piped(table)[0].split() == ["name", "calls", "total"]
 

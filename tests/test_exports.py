@@ -196,7 +196,9 @@ def test_a_range_outside_of_the_trace_is_refused(
 
 
 def test_another_name_or_part_is_refused_in_words(profile: Profile, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match=r"run\.xlsx: what to write is said by its end: \.gpup"):
+    with pytest.raises(
+        OptionError, match=r"run\.xlsx: the end of its name has to say what .*\.gpup"
+    ):
         profile.export(tmp_path / "run.xlsx")
     with pytest.raises(
         OptionError, match=r"there is no 'kernel' to write\. Did you mean 'kernels'"
@@ -256,7 +258,7 @@ def test_convert_takes_a_part_a_range_and_redacts(
         (("run.json", "--range", "1us:3us"), "a range has a name and two times"),
         (("run.json", "--range", "a=3us:1us"), "a range ends after its start"),
         (("run.csv", "--what", "kernel"), "Did you mean 'kernels'?"),
-        (("-", "--what", "kernels"), "there is nothing to choose"),
+        (("-", "--what", "kernels"), "has no parts to choose"),
     ],
 )
 def test_convert_refuses_before_it_reads(

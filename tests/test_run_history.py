@@ -292,5 +292,5 @@ def test_the_magic_compares_a_cell_with_its_previous_run(
 
 
 def test_it_cannot_compare_and_explore_in_one_place() -> None:
-    with pytest.raises(OptionError, match="compare and explore both stand in the report's place"):
+    with pytest.raises(OptionError, match="compare and explore both replace the report"):
         gpuprof_widgets.options.Options(compare=True, explore="explorer")

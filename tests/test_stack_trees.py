@@ -339,7 +339,7 @@ BAD_STACKS = {
     "huge": (b"a;b 3\na;b " + b"9" * 5000 + b"\n", "line 2 .* the number 9+"),
     "huge together": (b"a;b %d\n" % 2**61 * 2, "up to line 2 add up to"),
     "nothing": (b"a;b 0\n", "without a number above 0"),
-    "two runs": (b"a;b 3 4\na;c 1 0\n", "two runs differ in .*gpuprof diff A B"),
+    "two runs": (b"a;b 3 4\na;c 1 0\n", "difference of two runs .*gpuprof diff A B"),
 }
 
 

@@ -68,7 +68,7 @@ class Seconds(Time):
     help="one part (default: summary and device; without a GPU, host)",
 )
 @click.option("--show-host", is_flag=True, help="the host's part as well")
-@click.option("--copy-time", is_flag=True, help="nothing more: the summary always has it")
+@click.option("--copy-time", is_flag=True, help="changes nothing: the summary always has it")
 @click.option(
     "--top-end-key",
     type=click.Choice(["end", "kern"]),

@@ -113,7 +113,7 @@ def _install(name: str, prefix: str | None, kernel: dict[str, Any]) -> str:
     kernels = Path(prefix, "share/jupyter/kernels") if prefix else Path(manager.user_kernel_dir)
     there = kernels / name / "kernel.json"
     if there.exists() and json.dumps(MARK).strip("{}") not in there.read_text(errors="replace"):
-        raise OptionError(f"{name} is another kernel: choose a name of its own by --name")
+        raise OptionError(f"{name} is another kernel: choose another name by --name")
     with tempfile.TemporaryDirectory(prefix="gpuprof-") as source:
         Path(source, "kernel.json").write_text(json.dumps(kernel, indent=1) + "\n")
         try:

@@ -112,7 +112,7 @@ def print_table(table: Table, *, file: IO[str] | None = None) -> None:
             _write(console, text_lines(shown))
         if left_out := [c.label for c in table.columns if c not in shown.columns]:
             names = ", ".join(left_out)
-            notes.append(f"not shown for want of room: {names} (--csv - has all)")
+            notes.append(f"not shown for lack of room: {names} (--csv - has all)")
     for note in notes:
         _print_note(console, note)
 

@@ -233,8 +233,8 @@ def _check_one_run(data: bytes, path: Path) -> None:
     lines = _stack_lines(data)
     if lines and all(map(_TWO_NUMBERS.fullmatch, lines)):
         raise TraceError(
-            f"{path}: collapsed stacks with two numbers in every line: that is what two runs "
-            "differ in (difffolded.pl), and no run. Open the files of the runs, and compare these: "
+            f"{path}: collapsed stacks with two numbers in every line: the difference of two runs "
+            "(difffolded.pl), not a run. Open the files of both runs and compare them: "
             "gpuprof diff A B."
         )
 
