@@ -85,8 +85,8 @@ def test_time_of_further_rounds_of_two_lines_counts_for_the_head(all_short: int)
     assert calls(record) == {2: (1, True), 3: head, 4: lost, 5: lost, 6: (1, True)}
     (note,) = record.metadata["notes"]
     assert note == (
-        "Cell [7]: lines 4, 5 are recorded for their first runs only, which were so short that "
-        "marking further ones would have taken longer than these"
+        "Cell [7]: lines 4, 5 are recorded for their first runs only, because marking a run "
+        "would take longer than the run itself"
     )
     assert "limit" not in record.metadata["lines"]
     wall_ns = lines(record).set_index("line")["wall_ns"]

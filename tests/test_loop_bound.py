@@ -191,7 +191,7 @@ def test_the_first_of_several_loops_is_bounded_and_named(kernel: Kernel) -> None
     assert steps(kernel) == [2, 3, 4, 5]
     (note,) = notes(kernel)
     assert "the loop of line 3 was bounded" in note
-    assert "line 4 ran as it is written" in note
+    assert "line 4 ran unchanged" in note
     assert kernel.value(f"{LAST}.metadata['steps']['place']") == "line 3"
 
 

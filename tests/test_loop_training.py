@@ -242,7 +242,7 @@ def test_of_two_training_loops_the_first_is_bounded_and_the_second_runs_as_writt
     assert steps(record) == [2, 3, 4, 5]
     (note,) = record.metadata["notes"]
     assert "line 5 was bounded and recorded" in note
-    assert "line 8 ran as it is written" in note
+    assert "line 8 ran unchanged" in note
 
 
 MAIN = """
@@ -726,8 +726,8 @@ def test_a_loop_that_runs_again_is_said_to_run_as_written() -> None:
     assert batches(outcome) == 6 + 10 * BATCHES
     (note,) = record.metadata["notes"]
     assert note == (
-        "the loop of line 7 was bounded and recorded; when it ran again it did so as it is "
-        "written, unrecorded"
+        "the loop of line 7 was bounded and recorded; its later runs were neither bounded nor "
+        "recorded"
     )
 
 

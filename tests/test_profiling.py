@@ -201,7 +201,7 @@ def test_of_another_thread_nobody_says_that_the_first_recording_has_it_all() -> 
         thread.start()
         thread.join()
     assert "aten::sum" not in ops(outer)
-    assert "in another thread or task, and only one at a time can be" in repr(inner[0])
+    assert "in another thread or task, and there can be only one at a time" in repr(inner[0])
 
 
 def test_of_a_task_beside_it_a_recording_has_not_all_but_of_one_within_it() -> None:

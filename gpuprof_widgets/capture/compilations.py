@@ -24,8 +24,8 @@ _CODE = re.compile(r"\s+# ")
 """Between a guard and the line of code that it is for."""
 
 _ONLY_LAST = (
-    f"torch tells the last {MOST_KEPT} compilations alone: of those before, what they were for and "
-    "why they had to be done again is not known"
+    f"torch keeps only the last {MOST_KEPT} compilations: the functions and reasons of earlier "
+    "compilations are not known"
 )
 
 

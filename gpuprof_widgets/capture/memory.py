@@ -119,7 +119,7 @@ class MemoryOwners(Part):
 
     def notes(self) -> list[str]:
         """Return that an optimizer could not be read: its step must not fail because of us."""
-        text = f"whose gradients and optimizer state are, is not known: {self._failure}"
+        text = f"the owners of gradients and optimizer state are not known: {self._failure}"
         return [text] if self._failure else []
 
     def metadata(self) -> dict[str, Any]:

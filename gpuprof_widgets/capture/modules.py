@@ -52,7 +52,7 @@ MARKER = "gpuprof:module:"
 _LEFT_OUT = "gpuprof:no module"
 
 _COMPILED = (
-    "modules inside a graph of torch.compile have no spans: it calls none of them; "
+    "modules inside a torch.compile graph have no spans, because the graph does not call them; "
     "their ops are linked to lines and forward ops"
 )
 _SCRIPTED = "modules inside a scripted module have no spans: they call no hooks"

@@ -48,15 +48,15 @@ _NESTED = (
 )
 _ELSEWHERE = (
     "another gpuprof profile is being recorded in this process, in another thread or task, and "
-    "only one at a time can be; this one recorded nothing"
+    "there can be only one at a time; this one recorded nothing"
 )
 _FORKED = (
     "this process was forked from one that is being recorded; until it leaves the recorded block, "
     "nothing is recorded here"
 )
 _ONE_LOOP = (
-    "gpuprof_widgets.steps records one loop of a recording: a further one, inside or after it, "
-    "ended after its iterations too, but unrecorded"
+    "gpuprof_widgets.steps records one loop per recording: another loop, inside or after it, "
+    "also ended after its iterations, but was not recorded"
 )
 _NOT_BOUND = "--steps could not bound the loop of this cell: it ran whole and is recorded whole"
 _WORK_CATEGORIES = ("cpu_op", *GPU_CATEGORIES)

@@ -272,8 +272,8 @@ def _notes_on(marks: LineMarks) -> Iterator[str]:
     short = marks.short_lines()
     if short:
         yield (
-            f"{marks.label}: {_are(short)} recorded for {_their(short)} first runs only, which "
-            "were so short that marking further ones would have taken longer than these"
+            f"{marks.label}: {_are(short)} recorded for {_their(short)} first runs only, because "
+            "marking a run would take longer than the run itself"
         )
     beyond = [line for line in marks.lines_beyond() if line not in short]
     if beyond:

@@ -27,8 +27,8 @@ from gpuprof_widgets.capture.part import Active
 from gpuprof_widgets.options import Options
 
 _EXPLICIT = (
-    "the code bounds a loop itself, with gpuprof_widgets.steps or a callback: that one was "
-    "recorded, and --steps bounded none"
+    "the code bounds a loop itself, with gpuprof_widgets.steps or a callback: that loop was "
+    "recorded, and --steps bounded no loop"
 )
 _BY_HAND = "`for item in gpuprof_widgets.steps(items)`"
 
@@ -303,13 +303,13 @@ class LoopBound:
         others = [site for site in alike if self._is_candidate(site)]
         if not others and ran in self._later:
             return [
-                f"the loop of {ran.place} was bounded and recorded; when it ran again it did so as "
-                "it is written, unrecorded"
+                f"the loop of {ran.place} was bounded and recorded; its later runs were neither "
+                "bounded nor recorded"
             ]
         if not others:
             return []
         places = ", ".join(dict.fromkeys(site.place for site in others))
         return [
-            f"the loop of {ran.place} was bounded and recorded; that of {places} ran as it is "
-            f"written: to choose another, write {_BY_HAND} there"
+            f"the loop of {ran.place} was bounded and recorded; the loop of {places} ran "
+            f"unchanged: to choose another loop, write {_BY_HAND} there"
         ]

@@ -70,8 +70,8 @@ class UnseenLoop:
             return []
         if self._can_end:
             return [
-                f"the loop over {self._counted} was ended; a further one, such as the next epoch, "
-                f"runs as it is written, unrecorded; to end that as well, {_BY_HAND}"
+                f"the loop over {self._counted} was ended; later loops, such as the next epoch, "
+                f"run to their end and are not recorded; to end them as well, {_BY_HAND}"
             ]
         return [
             f"the loop over {self._counted} could not be ended and ran on, unrecorded; to end it, "

@@ -47,8 +47,8 @@ Span = tuple[str, int, int, int, int, int]
 """Name, start, end (ns of `perf_counter_ns`), batch, item (for a fetch: how many), index."""
 
 _STARTED_BEFORE = (
-    "the DataLoader's workers were started before this recording, so they are not in it; those "
-    "that start while it runs are"
+    "the DataLoader's workers were started before this recording, so they are not in it; only "
+    "workers that start during the recording are"
 )
 
 
