@@ -73,8 +73,8 @@ def test_the_page_says_how_many_of_its_tracks_it_has(many: Record) -> None:
     assert isinstance(header["tracks"], list)
     assert len(header["tracks"]) == MOST_TRACKS
     assert header["notes"] == [
-        "Of 1,201 tracks this page has 1,000, those of GPUs and the busiest ones; its views and "
-        "tables count these alone. The findings, the commands and the analyses in Python count all."
+        "This page has 1,000 of 1,201 tracks: those of GPUs and the busiest. Its views and tables "
+        "count only these. The findings, the commands and the analyses in Python count all tracks."
     ]
     assert not payload.rows_kept, "findings number the rows of the whole record"
     assert all(

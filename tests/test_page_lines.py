@@ -70,17 +70,17 @@ def test_the_static_tables_say_which_times_of_lines_are_bounds() -> None:
         "2: for y in x: ≤ 40.0 ms 36 % 60.0 ms",
         "3: f(y) ≥ 20.0 ms 18 % ≥ 20.0 ms",
         "4: g() 10.0 ms 9.1 % 10.0 ms",
-        "≥: of its first runs alone, for it ran more often than is recorded.",
-        "≤: with further runs of lines within it, not recorded one by one.",
+        "≥: of its first runs only, because it ran more often than is recorded.",
+        "≤: with further runs of lines within it, which are not recorded one by one.",
     ]
     assert rows(limited(2, 3)) == [
         "1: for x in xs: ≤ 40.0 ms 36 % 100 ms",
         "2: for y in x: ≈ 40.0 ms 36 % ≥ 60.0 ms",
         "3: f(y) ≥ 20.0 ms 18 % ≥ 20.0 ms",
         "4: g() 10.0 ms 9.1 % 10.0 ms",
-        "≥: of its first runs alone, for it ran more often than is recorded.",
-        "≤: with further runs of lines within it, not recorded one by one.",
-        "≈: of its first runs alone, with further runs of lines within it.",
+        "≥: of its first runs only, because it ran more often than is recorded.",
+        "≤: with further runs of lines within it, which are not recorded one by one.",
+        "≈: of its first runs only, with further runs of lines within it.",
     ]
     assert "≥ 20.0 ms</td>" in static_html(limited(3)).replace("\N{NO-BREAK SPACE}", " ")
     assert not set("≥≤≈") & set(static_text(limited()) + static_html(limited()))

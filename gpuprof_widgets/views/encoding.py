@@ -63,8 +63,8 @@ GZIP = 16 + zlib.MAX_WBITS
 TICKS_NS = (1, 100, 1_000)
 """Resolutions of the page's clock, tried in this order until the text fits."""
 
-NO_SHAPES = "The shapes of inputs are left out, for the page would still be too large with them."
-TOO_LARGE = "This page is larger than {} all the same: names, paths and tables alone take more."
+NO_SHAPES = "The shapes of inputs are left out, because the page would be too large with them."
+TOO_LARGE = "This page is still larger than {}: names, paths and tables alone take more."
 
 NEAR = 64
 """Events are merged over stretches of so many times the longest of them."""

@@ -337,9 +337,9 @@ def hidden_tracks_note(shown: Record, record: Record) -> tuple[str, ...]:
     if shown is record:
         return ()
     return (
-        f"Of {len(record.trace.tracks):,} tracks this page has {len(shown.trace.tracks):,}, those "
-        "of GPUs and the busiest ones; its views and tables count these alone. The findings, the "
-        "commands and the analyses in Python count all.",
+        f"This page has {len(shown.trace.tracks):,} of {len(record.trace.tracks):,} tracks: those "
+        "of GPUs and the busiest. Its views and tables count only these. The findings, the "
+        "commands and the analyses in Python count all tracks.",
     )
 
 

@@ -85,9 +85,9 @@ LINES_WHERE_RECORDED = (
     Column("wait_ns", "GPU wait", "ns"),
 )
 SIGNS = {
-    AT_LEAST: f"{AT_LEAST}: of its first runs alone, for it ran more often than is recorded.",
-    AT_MOST: f"{AT_MOST}: with further runs of lines within it, not recorded one by one.",
-    ABOUT: f"{ABOUT}: of its first runs alone, with further runs of lines within it.",
+    AT_LEAST: f"{AT_LEAST}: of its first runs only, because it ran more often than is recorded.",
+    AT_MOST: f"{AT_MOST}: with further runs of lines within it, which are not recorded one by one.",
+    ABOUT: f"{ABOUT}: of its first runs only, with further runs of lines within it.",
 }
 """What the signs before numbers of lines mean."""
 WAITING_SHARE = Column("waiting_share", "share", "share")

@@ -126,7 +126,7 @@ def _free_sentence(device: str, segments: pd.DataFrame) -> str:
     reserved, free = int(segments["bytes"].sum()), int(segments["free_bytes"].sum())
     return (
         f"When the snapshot was taken, {device} had {format_bytes(reserved)} reserved in "
-        f"{format_count(len(segments), 'segment')}; {format_bytes(free)} of it "
-        f"({format_share(free / max(reserved, 1))}) were free, the largest piece "
+        f"{format_count(len(segments), 'segment')}. {format_bytes(free)} of it "
+        f"({format_share(free / max(reserved, 1))}) was free, in pieces of up to "
         f"{format_bytes(int(segments['largest_free_bytes'].max()))}."
     )

@@ -177,8 +177,8 @@ def idle_panel(record: Record) -> Panel | None:
         events,
         notes=(
             "Gaps in which no stream of the GPU had anything to do.",
-            "The cause is how a gap came about (synchronise: the CPU had just waited for the GPU, "
-            "so nothing was queued); what the CPU did from moment to moment of it is in Breakdown.",
+            "Each gap has one cause: how it began (synchronise: the CPU had just waited for the "
+            "GPU, so nothing was queued). Breakdown says what the CPU did at each moment of it.",
         ),
         sort="time_ns",
         bars=Bars("where", "cause", "time_ns"),
@@ -287,10 +287,10 @@ def critical_path_panel(record: Record) -> Panel | None:
         rows,
         events.assign(group=place[grouped.ngroup().to_numpy()]),
         notes=(
-            "The chain of work that made the run as long as it is; what is not on it could be "
-            "slower for free.",
+            "The chain of work that sets the length of the run. Work that is not on it could take "
+            "longer at no cost.",
             "The last column replays the run without the op and all that it launched: once per op, "
-            "for all its rows together. What two ops would save need not add up.",
+            "for all its rows together. The savings of two ops need not add up.",
         ),
         sort="saved_ns",
         bars=Bars("", "kind", "time_ns"),

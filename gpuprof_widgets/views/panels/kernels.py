@@ -188,8 +188,9 @@ def sequences_panel(record: Record) -> Panel | None:
         rows[[column.key for column in SEQUENCE_COLUMNS]],
         _sequence_events(record, table),
         notes=(
-            f"Outermost ops that launch {LENGTH} or more kernels in a call, by what they launch: "
-            "fused to one, they are launched once and pass no intermediate results through memory.",
+            f"Outermost ops that launch {LENGTH} or more kernels in a call, grouped by what they "
+            "launch. A fused kernel needs one launch, and passes no intermediate results through "
+            "memory.",
         ),
         sort="gpu_ns",
     )

@@ -55,11 +55,14 @@ def modules_panel(record: Record) -> Panel | None:
         return None
     named = table[table["name"] != ""]
     rows = named.loc[_costliest(named)]
-    notes = ["With the modules within, but for self; the backward pass by its forward ops."]
+    notes = [
+        "Times include inner modules, except self. The backward pass counts for the modules of its "
+        "forward ops."
+    ]
     if len(rows) < len(named):
         notes.append(f"The costliest {len(rows)} of {len(named):,} modules.")
     if (rows["depth"] > DEEPEST).any():
-        notes.append(f"Those more than {DEEPEST} deep are indented as if they were {DEEPEST} deep.")
+        notes.append(f"Modules more than {DEEPEST} levels deep are indented like level {DEEPEST}.")
     indented = [
         INDENT * min(depth, DEEPEST) + name
         for depth, name in zip(rows["depth"], rows["name"], strict=True)
@@ -111,7 +114,7 @@ ANNOTATION_COLUMNS = (
     Column("cpu_self_ns", "CPU self", "ns"),
 )
 GPU_COLUMNS = ("device_busy_ns", "kernel_ns", "kernel_self_ns", "kernels")
-GPU_NOTE = "GPU work is what was launched within it, counted once; self without those within."
+GPU_NOTE = "GPU work is all that a region launched, counted once. Self leaves out inner regions."
 
 
 def annotations_panel(record: Record) -> Panel | None:
@@ -230,7 +233,7 @@ def _python_note(table: pd.DataFrame, *, sampled: bool) -> str:
     if sampled:
         return f"From samples: {_estimates(table)}, and no calls were counted."
     if table["total_waiting_ns"].any() and not table["exact"].all():
-        return "By cProfile; what waited for the GPU is estimated (with --stack it is exact)."
+        return "From cProfile. Waiting for the GPU is estimated (with --stack it is exact)."
     return ""
 
 

@@ -108,8 +108,8 @@ COLLECTIVE_COLUMNS = (
     Column("bus_bytes", "Over the bus", "bytes", "sum", "bus_bytes"),
 )
 COLLECTIVE_NOTE = (
-    "The time of one rank holds its waiting for the others, so that its bandwidth is a lower "
-    "bound; gpuprof_widgets.ranks(...) compares the ranks of a run and tells the two apart."
+    "The time of one rank includes waiting for other ranks, so its bandwidth is a lower bound. "
+    "gpuprof_widgets.ranks(...) compares the ranks of a run and separates the two."
 )
 
 
