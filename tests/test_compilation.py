@@ -100,7 +100,7 @@ def test_running_what_was_compiled_is_no_compilation(shared: Shared) -> None:
 
 def test_a_trace_alone_tells_how_often_and_how_long() -> None:
     (finding,) = said(compiling(500))
-    assert finding.text == "`torch.compile` compiled 1 time, in 500 ns of 1.00 µs (50 %)."
+    assert finding.text == ("`torch.compile` compiled 1 time, which took 500 ns of 1.00 µs (50 %).")
     assert (finding.cost_ns, finding.start_ns, finding.end_ns) == (500, 0, 500)
     assert finding.rows == (0,)
     assert finding.remedy.startswith("TORCH_LOGS=recompiles tells")
@@ -123,7 +123,7 @@ SIZES = [
 
 REASONS: dict[str, tuple[str, str]] = {
     "tensor 'x' size mismatch at index 1. expected 8, actual 16": (
-        "as the size of `x` in dimension 1 changed (8, 16)", "mark_dynamic"),
+        "because the size of `x` in dimension 1 changed (8, 16)", "mark_dynamic"),
     "2 <= x.size()[0]": ("the size of `x` in dimension 0 left the range", "mark_dynamic"),
     "tensor 'x' rank mismatch. expected 1, actual 2": ("number of dimensions of `x` changed (1, 2)",
         "one number of dimensions"),
@@ -144,7 +144,7 @@ REASONS: dict[str, tuple[str, str]] = {
         "another backend", "outside of the loop"),
     'Duplicate tensors found: ["a", "b"]': ("the same tensor", "different tensors"),
     "something of a later torch": ("(`something of a later torch`)", "TORCH_LOGS=recompiles"),
-    "": ("it recompiled `f` (Cell [3], line 4).", "TORCH_LOGS=recompiles"),
+    "": ("It recompiled `f` (Cell [3], line 4).", "TORCH_LOGS=recompiles"),
 }  # fmt: skip
 
 
@@ -163,23 +163,25 @@ def test_many_sizes_and_the_limit_are_one_sentence() -> None:
     )
     (finding,) = said(compiling(500, listed(again=False), *SIZES, last))
     assert finding.text == (
-        "`torch.compile` compiled 8 times, in 500 ns of 1.00 µs (50 %): it recompiled `f` "
-        "(Cell [3], line 4) 7 times, as the size of `x` in dimension 0 changed (3, 4, 5, "
-        "6, …); at its limit (`recompile_limit`) it gave up on `f`, which runs uncompiled since "
-        "then."
+        "`torch.compile` compiled 8 times, which took 500 ns of 1.00 µs (50 %). It recompiled "
+        "`f` (Cell [3], line 4) 7 times, because the size of `x` in dimension 0 changed (3, 4, "
+        "5, 6, …). At its limit (`recompile_limit`) it gave up on `f`, which has run uncompiled "
+        "since then."
     )
 
 
 def test_what_is_given_up_is_told_however_little_compiling_took() -> None:
     last = listed(reason="n == 8", gave_up=True)
-    assert "runs uncompiled since" in said(compiling(1, last))[0].text
+    assert "has run uncompiled since" in said(compiling(1, last))[0].text
     assert said(compiling(1, listed(reason="n == 8"))) == []
 
 
 def test_the_costliest_reason_stands_first_and_others_are_counted() -> None:
     record = compiling(500, *SIZES, listed(reason="n == 1", dur_ns=900, function="g"))
     (finding,) = said(record)
-    assert "it recompiled `g` (Cell [3], line 4), as the value of `n` changed (1)" in finding.text
+    assert (
+        "It recompiled `g` (Cell [3], line 4), because the value of `n` changed (1)" in finding.text
+    )
     assert "(7 more for other reasons)" in finding.text
 
 
@@ -187,15 +189,15 @@ def test_first_compilations_are_one_off_costs() -> None:
     first = [listed(again=False), listed(again=False, function="g", dur_ns=30)]
     (finding,) = said(compiling(500, *first))
     assert finding.text.endswith(
-        ", each function for the first time, the longest `g` (Cell [3], line 4)."
+        " It compiled each function for the first time; `g` (Cell [3], line 4) took longest."
     )
-    assert finding.remedy.startswith("The first compilation of a function is paid once: warm up")
+    assert finding.remedy.startswith("The first compilation of a function is paid once. Warm up")
 
 
 def test_hooks_of_the_recording_are_not_blamed_on_the_user() -> None:
     hooks = listed(reason="len(G['torch_nn_modules_module']._global_forward_hooks) == 0")
     (finding,) = said(compiling(500, hooks))
-    assert "1 time as hooks of modules changed, perhaps those of the recording" in finding.text
+    assert "1 time because hooks of modules changed, perhaps those of the recording" in finding.text
     assert "the length of" not in finding.text
     (finding,) = said(compiling(500, {**hooks, "gave_up": True}))
     assert "the length of" not in finding.text
@@ -257,7 +259,7 @@ def test_a_storm_of_sizes_is_recorded_and_said() -> None:
         assert before - MS <= one["start_ns"] <= begun + MS  # what comes first has no region
     (finding,) = FINDINGS["compilation"](record, compilation_share=0)
     assert "compiled 8 times" in finding.text
-    assert "7 times, as the size of `x` in dimension 0 changed (3, 4, 5, 6, …)" in finding.text
+    assert "7 times, because the size of `x` in dimension 0 changed (3, 4, 5, 6, …)" in finding.text
     assert "it gave up on `f`, which runs uncompiled since" in finding.text
     assert "mark_dynamic" in finding.remedy
 
@@ -317,7 +319,7 @@ def test_no_more_than_torch_still_knows_is_told_and_that_is_noted() -> None:
     utils._compilation_metrics.extend([dataclasses.replace(known[0]) for _ in range(MOST_KEPT + 1)])
     listening.stop()
     assert len(utils.get_compilation_metrics()) == MOST_KEPT
-    assert "the last 64 compilations alone" in listening.notes()[0]
+    assert "only the last 64 compilations" in listening.notes()[0]
 
 
 def test_a_torch_that_tells_nothing_gives_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -294,11 +294,12 @@ def test_findings_on_copies_say_how_much_and_where() -> None:
         "% of the time), mostly in `aten::to`."
     )
     assert finding(there_and_back(took=10), "needless_copies") == (
-        "8.00 KiB went between CPU and GPU and straight back, in 2 copies: 10 ns, 1.0 % of the "
-        "time."
+        "8.00 KiB went between CPU and GPU and straight back, in 2 copies. This took 10 ns (1.0 "
+        "% of the time)."
     )
     assert finding(in_every_step(10), "needless_copies") == (
-        "The same 64 B are copied to the GPU in every step of `mask`: 10 ns, 1.0 % of the time."
+        "Every step copies the same 64 B to the GPU, mostly in `mask`. This took 10 ns (1.0 % of "
+        "the time)."
     )
     assert finding(between_gpus(took=20), "peer_copies") == (
         "1 copy from GPU to GPU (64 B) took 20 ns (2.0 % of the time)."
@@ -344,7 +345,7 @@ def test_the_op_around_a_short_launch_counts_but_not_its_waiting() -> None:
     (said,) = [one for one in findings(trace_of(*rows)) if one.rule == "short_kernels"]
     per_op = 60 - 10 - 5  # without the wait and the kernel
     assert said.cost_ns == 20 * per_op - 25 - 20  # between the first kernel and the last
-    assert "20 of them made by `aten::add`" in said.text
+    assert "`aten::add` made 20 of them" in said.text
 
 
 def test_launching_short_kernels_costs_nothing_while_the_gpu_is_busy() -> None:

@@ -58,7 +58,10 @@ def forwards(names: tuple[str, ...], *, own_ns: int = 40 * MS, **given: Any) -> 
 def test_small_ops_are_to_be_fused(names: tuple[str, ...], means: str, frames: bool) -> None:
     remedy = said(forwards(names, frames=frames)).remedy
     count = len(names)
-    assert remedy == f"It is mostly the dispatch of {count} small ops per call: fuse them {means}."
+    assert (
+        remedy
+        == f"That time is mostly the dispatch of {count} small ops per call: fuse them {means}."
+    )
 
 
 @pytest.mark.parametrize("frames", [False, True])

@@ -114,11 +114,11 @@ class TestCpuCopies:
         casts = in_rounds("aten::to", 3 * MS, ts=40 * MS)
         (finding,) = said("cpu_copies", copying(27 * MS, *casts))
         assert finding.text == (
-            "Copying tensors on the CPU took 36.0 ms (36 % of the time), in 6 calls, mostly of "
+            "Copying tensors on the CPU took 36.0 ms (36 % of the time) in 6 calls, mostly of "
             "`aten::clone` (75 %) and `aten::to` (25 %)."
         )
         assert (finding.cost_ns, finding.start_ns, finding.end_ns) == (36 * MS, 4 * MS, 29 * MS)
-        assert finding.remedy.startswith("A clone is needed only where")
+        assert finding.remedy.startswith("A clone is needed only if")
         assert "Make the data in the format in which it is used" in finding.remedy
         assert "reshape" not in finding.remedy
 
@@ -134,8 +134,8 @@ class TestCpuCopies:
             )
         ]
         (finding,) = said("cpu_copies", trace_of(*rows, END))
-        assert "took 30.0 ms (30 % of the time), in 3 calls of `aten::contiguous`" in finding.text
-        assert "lay it out anew" in finding.remedy
+        assert "took 30.0 ms (30 % of the time) in 3 calls of `aten::contiguous`" in finding.text
+        assert "into another layout" in finding.remedy
 
     def test_many_ops_of_which_none_is_most(self) -> None:
         names = ["clone", "to", "type_as", "contiguous", "reshape", "flatten"]
@@ -249,8 +249,9 @@ class TestGrowingCat:
     def test_numbers_and_remedy(self) -> None:
         (finding,) = said("growing_cat", growing(10 * MS))
         assert finding.text == (
-            "`aten::cat` copied a growing tensor in 20 calls: 10.0 ms, 10 % of the time; it grew "
-            "from 0 to 20 along one dimension, and each call copied all that was there."
+            "`aten::cat` copied a growing tensor in 20 calls, which took 10.0 ms (10 % of the "
+            "time). The tensor grew from 0 to 20 along one dimension, and each call copied all "
+            "of it."
         )
         assert finding.title == "A tensor grows by `torch.cat` in a loop"
         assert finding.remedy.startswith("Collect the parts in a list")
@@ -263,8 +264,8 @@ class TestGrowingCat:
         (finding,) = said("growing_cat", growing(10 * MS, source="y = f(mark, x[:n])"))
         assert finding.title == "`torch.cat` joins more and more from call to call"
         assert finding.text == (
-            "`aten::cat` joined more and more in 20 calls: 10.0 ms, 10 % of the time; the result "
-            "grew from 0 to 20 along one dimension."
+            "`aten::cat` joined more and more in 20 calls, which took 10.0 ms (10 % of the "
+            "time). The result grew from 0 to 20 along one dimension."
         )
         assert finding.remedy.startswith("If each call appends")
 
@@ -321,7 +322,7 @@ class TestGrowingCat:
                     )
                 ]
         (finding,) = said("growing_cat", trace_of(*rows, END))
-        assert "in 160 calls: 32.0 ms" in finding.text
+        assert "in 160 calls, which took 32.0 ms" in finding.text
         assert "from 3 to 23 along one dimension" in finding.text
         assert "static" in finding.remedy
 
@@ -359,9 +360,9 @@ class TestGrowingCat:
         times = [MS * at // 40 for at in range(40)]
         (finding,) = said("growing_cat", timed(times, "self.out = torch.cat((self.out, x), 1)"))
         assert finding.text == (
-            "`aten::cat` copied a growing tensor in 40 calls: 19.5 ms, 9.8 % of the time; the "
-            "second half of the calls took 3.1 times as long as the first, and each call copied "
-            "all that was there."
+            "`aten::cat` copied a growing tensor in 40 calls, which took 19.5 ms (9.8 % of the "
+            "time). The second half of the calls took 3.1 times as long as the first half, as "
+            "each call copied the whole tensor."
         )
 
     @pytest.mark.parametrize(
@@ -430,7 +431,7 @@ class TestGrowingCat:
             rows.append(op("aten::cat", ts=start, dur=MS))
             rows.append(op("aten::cat", ts=start + MS, dur=MS * at // 10))
         (finding,) = said("growing_cat", trace_of(*rows, END))
-        assert "in 20 calls: 19.0 ms" in finding.text
+        assert "in 20 calls, which took 19.0 ms" in finding.text
 
     def test_on_a_gpu_the_time_is_that_of_the_kernels(self) -> None:
         rows: list[Row] = []
@@ -442,7 +443,7 @@ class TestGrowingCat:
                 kernel("Cat", ts=start + 9, dur=MS * (at + 1) // 8, launched_by=len(rows) - 1)
             )
         (finding,) = said("growing_cat", trace_of(*rows, END))
-        assert "in 20 calls: 26.2 ms on the GPU" in finding.text
+        assert "in 20 calls, which took 26.2 ms on the GPU" in finding.text
 
     def test_the_costliest_op_is_not_said_twice(self) -> None:
         assert {"growing_cat", "cpu_ops"} & {f.rule for f in findings(growing(15 * MS))} == {

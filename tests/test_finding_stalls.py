@@ -43,7 +43,7 @@ def test_a_gpu_that_waits_for_a_few_long_calls_waits_for_stalls() -> None:
     finding = idle(record)
     assert finding.title == "GPU 0 is idle, mostly while the CPU stalls"
     assert "mostly in 2 gaps (" in finding.text
-    assert finding.text.endswith("`aten::add` took 9.00 ms, where its median call takes 20.0 µs.")
+    assert finding.text.endswith("`aten::add` took 9.00 ms; its median call takes 20.0 µs.")
     dur = record.trace.index.dur
     assert sorted(dur[list(finding.rows)].tolist()) == [4_000 * US, 9_000 * US]
     assert finding.end_ns - finding.start_ns == pytest.approx(9 * MS, rel=0.01)
@@ -115,10 +115,10 @@ def test_calls_that_are_slow_for_reasons_of_their_own_are_no_stalls() -> None:
 def test_an_op_that_would_save_much_because_it_stalled_says_so() -> None:
     (finding,) = FINDINGS["critical_path"](launching(*[20] * 20, 9_000, *[20] * 20))
     assert finding.text.endswith(
-        "Most of its time lies in 1 of its 41 calls, each at least 20 times as long as the "
-        "median: the CPU stalled there."
+        "Most of its time lies in 1 of its 41 calls, in which the CPU stalled: each took at least "
+        "20 times as long as the median call."
     )
     assert finding.title == "The CPU stalls in `aten::add`, which the run waits for"
-    assert finding.remedy.startswith("Something held up the thread")
+    assert finding.remedy.startswith("The op is not to blame: something held up")
     (steady,) = FINDINGS["critical_path"](launching(*[200] * 40))
     assert "stalled" not in steady.text

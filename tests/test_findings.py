@@ -295,35 +295,35 @@ def test_an_idle_gpu_names_its_longest_gap_and_what_surrounds_it() -> None:
     )
     finding = only("device_idle", record)
     assert finding.text == (
-        "GPU 0 was busy 31 % of 1.24 ms and idle for 860 µs, mostly while PyTorch's ops prepared "
-        "launches (680 µs, 55 % of the time); the longest gap, 595 µs, lies between `gemm` and "
-        "`Memcpy HtoD`, while the CPU ran `aten::copy_`."
+        "GPU 0 was busy 31 % of 1.24 ms. It was idle for 860 µs, mostly while PyTorch's ops "
+        "prepared launches (680 µs, 55 % of the time). The longest gap (595 µs) lies between "
+        "`gemm` and `Memcpy HtoD`. The CPU ran `aten::copy_` meanwhile."
     )
     assert finding.cost_ns == 1_240_000 - 380_000
     assert (finding.start_ns, finding.end_ns) == (395_000, 990_000)
     named = record.trace.slices["name"].iloc[list(finding.rows)]
     assert named.tolist() == ["gemm", "Memcpy HtoD", "aten::copy_"]
-    assert finding.remedy.startswith("In 80 % of the GPU's idle time it waited for the CPU")
+    assert finding.remedy.startswith("In 80 % of its idle time, the GPU waited for the CPU")
 
 
 def test_a_busy_gpu_is_said_to_be_busy_without_a_gap() -> None:
     assert only("device_idle", idle_gpu(951)).text == "GPU 0 was busy 95 % of 1.00 µs."
-    assert "after its last work, `gemm`" in only("device_idle", idle_gpu(950)).text
+    assert "after the GPU's last work, `gemm`" in only("device_idle", idle_gpu(950)).text
 
 
 @pytest.mark.parametrize(
     ("meanwhile", "words"),
     [
-        ([annotation(LOADING, ts=105, dur=690)], "while the CPU waited for the DataLoader"),
+        ([annotation(LOADING, ts=105, dur=690)], "The CPU waited for the DataLoader meanwhile"),
         (
             [annotation("forward", ts=105, dur=690), op("aten::cat", ts=0, dur=1)],
-            "while the CPU was in no PyTorch op, inside `forward`",
+            "The CPU was in no PyTorch op meanwhile, inside `forward`",
         ),
-        ([op("aten::cat", ts=0, dur=1)], "while the CPU was in no PyTorch op"),
-        ([op("aten::cat", ts=105, dur=400)], "while the CPU mostly ran `aten::cat`"),
+        ([op("aten::cat", ts=0, dur=1)], "The CPU was in no PyTorch op meanwhile"),
+        ([op("aten::cat", ts=105, dur=400)], "The CPU mostly ran `aten::cat` meanwhile"),
         (
             [python("m.py(1): main", ts=0, dur=1000), python("m.py(7): tidy", ts=200, dur=590)],
-            "while the CPU ran Python, mostly in `m.py(7): tidy`",
+            "The CPU ran Python meanwhile, mostly in `m.py(7): tidy`",
         ),
     ],
 )  # fmt: skip
@@ -336,7 +336,7 @@ def test_a_gap_says_what_the_cpu_did(meanwhile: list[object], words: str) -> Non
         *meanwhile,  # type: ignore[arg-type]
     )
     text = only("device_idle", record).text
-    assert text.endswith(f"lies between `first` and `second`, {words}.")
+    assert text.endswith(f"lies between `first` and `second`. {words}.")
 
 
 @pytest.mark.parametrize(("all_reduce", "is_more"), [(41, True), (40, False)])
@@ -350,7 +350,7 @@ def test_communication_that_takes_more_than_any_op_is_named_before_it(
         kernel("ncclKernel_AllReduce", ts=50, dur=all_reduce, stream=20, launched_by=1),
     )  # fmt: skip
     found = only("gpu_ops", record)
-    more = ", the most after communication, 51 %" if is_more else ""
+    more = ". Only communication takes more (51 %)" if is_more else ""
     assert found.text.endswith(f" of all GPU work){more}.")
     after = " after communication" if is_more else ""
     assert found.title == f"`aten::mm` causes the most GPU work{after}"
@@ -378,8 +378,8 @@ def test_synchronising_calls_say_who_waited_for_what() -> None:
     finding = only("synchronising", record)
     assert finding.text == (
         "`aten::item` waited 412 ns for the GPU (41 % of the time), in 2 calls of "
-        "`cudaStreamSynchronize`, mostly for `gemm`; the GPU was busy all the while, and without "
-        "that the run would be at most 137 ns (14 %) shorter."
+        "`cudaStreamSynchronize`, mostly for `gemm`. The GPU was busy all that time. Without "
+        "these waits, the run would be at most 137 ns (14 %) shorter."
     )
     in_the_first = 5 + (505 - 395)  # until it returned, and until the next wait
     assert finding.cost_ns == in_the_first + 22  # the second: all, as the GPU has no work then
@@ -436,7 +436,7 @@ def test_waiting_beside_a_busy_gpu_costs_nothing() -> None:
     )  # fmt: skip
     finding = only("synchronising", record)
     assert (finding.cost_ns, finding.share) == (0, 0)
-    assert "; the GPU was busy all the while, and had more to do" in finding.text
+    assert ". The GPU was busy all that time and had more work queued" in finding.text
 
 
 @pytest.mark.parametrize("waits_itself", [True, False])
@@ -473,7 +473,7 @@ def test_a_wait_is_for_what_the_gpu_was_busy_with_not_for_what_ended_last() -> N
         copy("Memset (Device)", ts=360, dur=20, category="gpu_memset"),
         op("end", ts=900, dur=100),
     )  # fmt: skip
-    assert "`cudaStreamSynchronize`, mostly for `gemm`;" in only("synchronising", record).text
+    assert "`cudaStreamSynchronize`, mostly for `gemm`." in only("synchronising", record).text
 
 
 def test_memory_given_back_while_the_gpu_works_is_a_wait_with_its_remedy() -> None:
@@ -525,8 +525,8 @@ def test_dataloader_waits_are_summed_and_the_remedy_fits_the_loader() -> None:
     )
     finding = only("dataloader", record)
     assert finding.text == (
-        "62 % of the time (620 ns of 1.00 µs) went into waiting for the DataLoader, in 2 waits, "
-        "the longest 400 ns."
+        "The run waited for the DataLoader 62 % of the time (620 ns of 1.00 µs), in 2 waits of "
+        "up to 400 ns."
     )
     assert "num_workers" in finding.remedy
     assert (finding.start_ns, finding.end_ns) == (0, 400)
@@ -545,8 +545,8 @@ def test_the_costliest_line_is_no_head_of_a_loop_and_says_what_its_gpu_work_took
     )
     finding = only("lines", record)
     assert finding.text == (
-        "Line 3 `loss.backward('x')` took 61 % of the time (610 ms in 2 runs); "
-        "its GPU work took 420 ms."
+        "Line 3 `loss.backward('x')` took 61 % of the time (610 ms in 2 runs). Its GPU work "
+        "took 420 ms."
     )
     assert (finding.start_ns, finding.end_ns, finding.cost_ns) == (0, 310 * MS, 610 * MS)
     names = record.trace.slices["name"].iloc[list(finding.rows)]
@@ -561,7 +561,7 @@ def test_a_line_that_waited_says_so_and_a_single_line_says_nothing() -> None:
     assert FINDINGS["lines"](trace_of(*waiting)) == []
     found = only("lines", trace_of(*waiting, cell_line(4, "y", ts=900 * MS, dur=100 * MS)))
     assert found.text.endswith("(900 ms), 800 ms of it waiting for the GPU.")
-    assert found.remedy.startswith("What it waits for was launched before")
+    assert found.remedy.startswith("It waits for GPU work that was launched before")
 
 
 @pytest.mark.parametrize(("waited", "says"), [(449, True), (450, False)])
@@ -599,8 +599,8 @@ def test_a_file_that_does_not_say_the_limit_has_its_lines_told_without_it() -> N
         "after its first runs."
     )
     assert only("lines", limited(most, beyond=[4], limit=None)).text == (
-        "Line 4 `g()` took at least 70 % of the time (700 ms): it ran more often than is recorded, "
-        "and beyond that its time counts for line 3 (20 % of the time, 200 ms)."
+        "Line 4 `g()` took at least 70 % of the time (700 ms). It ran more often than is "
+        "recorded. Beyond that, its time counts for line 3 (20 % of the time, 200 ms)."
     )
 
 
@@ -615,14 +615,14 @@ def test_no_line_is_blamed_for_what_ran_in_it_beyond_the_limit() -> None:
     most = cell_line(4, "g()", ts=0, dur=700 * MS)
     finding = only("lines", limited(most, beyond=[4]))
     assert finding.text == (
-        "Line 4 `g()` took at least 70 % of the time (700 ms): it ran more than 10,000 times, and "
-        "beyond that its time counts for line 3 (20 % of the time, 200 ms)."
+        "Line 4 `g()` took at least 70 % of the time (700 ms). It ran more than 10,000 times. "
+        "Beyond that, its time counts for line 3 (20 % of the time, 200 ms)."
     )
     assert (finding.cost_ns, finding.end_ns) == (700 * MS, 700 * MS)
     assert only("lines", limited(most, beyond=[9])).text.startswith("Line 4 `g()` took 70 %")
     assert only("lines", limited(beyond=[3])).text == (
-        "Line 3 `for i in range(30000):` took at least 90 % of the time (900 ms): it ran more than "
-        "10,000 times."
+        "Line 3 `for i in range(30000):` took at least 90 % of the time (900 ms). It ran more "
+        "than 10,000 times."
     )
 
 
@@ -631,13 +631,13 @@ def test_lines_of_a_recursion_beyond_the_limit_took_together_what_cannot_be_told
     test = cell_line(4, "if n < 2:", ts=100 * MS, dur=60 * MS)
     finding = only("lines", limited(*calls, test, beyond=[4, 5]))
     assert finding.text == (
-        "Lines 4 and 5 took at least 90 % of the time (900 ms): they ran more than 10,000 times, "
-        "and beyond that their time counts for line 3 (0 % of the time, 0 ns)."
+        "Lines 4 and 5 took at least 90 % of the time (900 ms). They ran more than 10,000 "
+        "times. Beyond that, their time counts for line 3 (0 % of the time, 0 ns)."
     )
     aside = cell_line(4, "if n < 2:", ts=897 * MS, dur=3 * MS)
     calls = [cell_line(5, "return f(n - 1)", ts=n * MS, dur=(896 - 2 * n) * MS) for n in range(4)]
     assert only("lines", limited(*calls, aside, beyond=[4, 5])).text.startswith(
-        "Line 5 `return f(n - 1)` took at least 90 % of the time (896 ms): it ran"
+        "Line 5 `return f(n - 1)` took at least 90 % of the time (896 ms). It ran"
     )
 
 
@@ -650,8 +650,8 @@ def test_without_gpu_the_cpu_ops_are_ranked() -> None:
     )  # fmt: skip
     finding = only("cpu_ops", record)
     assert finding.text == (
-        "`aten::copy_` took 596 ns in 1 call (60 % of the time, 63 % of CPU op time), then "
-        "`aten::addmm` 36 %; PyTorch sees no GPU here."
+        "`aten::copy_` took 596 ns in 1 call (60 % of the time, 63 % of CPU op time). Next: "
+        "`aten::addmm` (36 %). PyTorch sees no GPU here."
     )
     assert finding.cost_ns == 596
     assert (finding.start_ns, finding.end_ns) == (400, 1000)
@@ -661,9 +661,9 @@ def test_without_gpu_the_cpu_ops_are_ranked() -> None:
 @pytest.mark.parametrize(
     ("took", "metadata", "remedy"),
     [
-        (19_999, {}, "Its only call takes 20.0 µs, much of it overhead that any op has"),
+        (19_999, {}, "Its only call takes 20.0 µs, much of it the overhead of any op"),
         (20_000, {"cuda": False}, "Its only call takes 20.0 µs: smaller sizes"),
-        (20_000, {"cuda": True}, "PyTorch sees a GPU: if nothing ran on it"),
+        (20_000, {"cuda": True}, "PyTorch sees a GPU. If nothing ran on it"),
         (20_000, {"framework": "TensorFlow"}, "Its only call takes 20.0 µs: smaller sizes or a GPU "
          "make it shorter."),
     ],
@@ -690,23 +690,24 @@ def products(*durations: int, **metadata: Any) -> Record:
 @pytest.mark.parametrize(
     ("durations", "metadata", "remedy"),
     [
-        ((970, 30, 40), {}, "Most of that is one call of 970 µs; the others take 35.0 µs each: "
-         "the first call may set up a library or its threads. Warm up before measuring (--steps "
-         "with --warmup)"),
-        ((970, 30, 40), WARMED_UP, "Most of that is one call of 970 µs; the others take 35.0 µs "
-         "each: check whether its tensors are larger, and look at the timeline"),
-        ((30, 970), {}, "Most of that is one call of 970 µs; the other takes 30.0 µs: "
-         "check whether its tensors are larger, and look at the timeline"),
-        ((970, 30), {"framework": "TensorFlow"}, "Most of that is one call of 970 µs; the other "
-         "takes 30.0 µs: the first call may set up a library or its threads. Warm up before "
+        ((970, 30, 40), {}, "One call took most of that time (970 µs); the others take 35.0 µs "
+         "each. The first call may set up a library or its threads: warm up before measuring "
+         "(--steps with --warmup)"),
+        ((970, 30, 40), WARMED_UP, "One call took most of that time (970 µs); the others take "
+         "35.0 µs each. Check whether its tensors are larger, and look at the timeline"),
+        ((30, 970), {}, "One call took most of that time (970 µs); the other takes 30.0 µs. Check "
+         "whether its tensors are larger, and look at the timeline"),
+        ((970, 30), {"framework": "TensorFlow"}, "One call took most of that time (970 µs); the "
+         "other takes 30.0 µs. The first call may set up a library or its threads: warm up before "
          "measuring, or"),
-        ((500, *[100] * 5), {}, "Most of that is one call of 500 µs; the others take 100 µs each"),
+        ((500, *[100] * 5), {}, "One call took most of that time (500 µs); the others take 100 µs "
+         "each"),
         ((499, *[100] * 5), {}, "The median call takes 100 µs: smaller sizes"),
         ((60, 40), {}, "The median call takes 50.0 µs: smaller sizes"),
         ((20, 20, 20, 90, 90, 90, 20), {}, "The median call takes 20.0 µs: smaller sizes"),
-        ((*[10] * 90, *[500] * 10), {}, "A few of the calls, of up to 500 µs, take most of "
-         "that; the median call takes 10.0 µs: check whether their tensors are larger"),
-        ((900, *[10] * 99), {}, "The median call takes 10.0 µs, much of it overhead"),
+        ((*[10] * 90, *[500] * 10), {}, "A few calls (of up to 500 µs) took most of that time; "
+         "the median call takes 10.0 µs. Check whether their tensors are larger"),
+        ((900, *[10] * 99), {}, "The median call takes 10.0 µs, much of it the overhead"),
     ],
 )  # fmt: skip
 def test_of_a_cpu_op_most_of_which_is_one_call_or_few_it_says_so(
@@ -730,7 +731,7 @@ def test_what_ran_within_the_calls_of_an_op_does_not_count_for_the_length_of_one
         (
             19_000,
             11,
-            "Its only call takes 19.0 µs (8.00 µs itself), much of it overhead that any op has",
+            "Its only call takes 19.0 µs (8.00 µs itself), much of it the overhead of any op",
         ),
         (30_000, 15, "Its only call takes 30.0 µs: smaller sizes"),
     ],
@@ -752,8 +753,8 @@ def test_an_op_that_calls_long_ones_is_not_one_of_short_calls(
         (
             {"cuda": False, "wall_ns": 12_000_000, "execution_count": 3},
             [
-                "No PyTorch op ran in this cell, which took 12.0 ms: there is nothing of PyTorch "
-                "to explain."
+                "No PyTorch op ran in this cell, which took 12.0 ms. There is nothing of "
+                "PyTorch to explain."
             ],
         ),
     ],
@@ -768,10 +769,14 @@ def test_that_nothing_of_a_gpu_was_recorded_is_said_where_it_could_have_been(
 @pytest.mark.parametrize(
     ("flops_peak", "bytes_peak", "remedy"),
     [
-        (1e15, 1.5e12, "It mostly moves data, at 80 % of the GPU's memory bandwidth: fuse it"),
-        (2.5e13, 1.5e13, "It computes at 80 % of the GPU's peak in fp32: only less work makes"),
-        (1e14, 1.5e13, "It computes at 20 % of the GPU's peak in fp32: larger batches or sizes"),
-        (1e15, 1.0e12, "It mostly moves data, and faster than the GPU's memory could (120 %"),
+        (1e15, 1.5e12, "It mostly moves data, at 80 % of the GPU's memory bandwidth. Fuse it"),
+        (2.5e13, 1.5e13, "It computes at 80 % of the GPU's peak in fp32. Only less work makes"),
+        (
+            1e14,
+            1.5e13,
+            "It computes at 20 % of the GPU's peak in fp32. Use larger batches or sizes",
+        ),
+        (1e15, 1.0e12, "It mostly moves data, at 120 % of the GPU's memory bandwidth: part"),
     ],
 )
 def test_the_costliest_op_is_held_against_the_roof(
@@ -779,7 +784,7 @@ def test_the_costliest_op_is_held_against_the_roof(
 ) -> None:
     finding = only("gpu_ops", roofed(flops_peak, bytes_peak))
     assert finding.remedy.startswith(remedy)
-    assert finding.remedy.endswith(", or compute in 16 bits.")
+    assert finding.remedy.endswith(" Or compute in 16 bits.")
 
 
 @pytest.mark.parametrize(
@@ -788,12 +793,12 @@ def test_the_costliest_op_is_held_against_the_roof(
         (
             1e17,
             3e15,
-            "It reaches less than 0.1 % of what the GPU's memory bandwidth allows: ",
+            "It reaches less than 0.1 % of the GPU's memory bandwidth. ",
         ),
         (
             1.6e13,
             1.5e13,
-            "By its shapes it would compute at 125 % of the GPU's peak in fp32, which",
+            "By its shapes, it would compute at 125 % of the GPU's peak in fp32, which",
         ),
     ],
 )
@@ -815,8 +820,8 @@ def test_formats_of_eight_bits_are_not_to_be_widened() -> None:
     )
     said = only("gpu_ops", record).remedy
     assert said == (
-        "It computes at 20 % of the GPU's peak in int8: larger batches or sizes fill the GPU "
-        "better."
+        "It computes at 20 % of the GPU's peak in int8. Use larger batches or sizes, which fill "
+        "the GPU better."
     )
 
 
@@ -829,7 +834,7 @@ def test_what_is_known_of_a_part_of_an_op_is_said_of_that_part() -> None:
         peaks=Peaks("GPU", {"fp32": 1e14}, 1.5e13, "hand-made").as_dict(),
     )  # fmt: skip
     said = only("gpu_ops", record).remedy
-    assert said.startswith("For 80 % of its time (1 call in fp32) it computes at 20 % of the GPU")
+    assert said.startswith("For 80 % of its time (1 call in fp32), it computes at 20 % of the GPU")
 
 
 def test_without_shapes_no_roof_is_known() -> None:
@@ -845,16 +850,18 @@ def test_of_an_op_of_unknown_work_the_longest_kernel_is_named() -> None:
         kernel("scan_up(int, float*)", ts=80, dur=20, launched_by=0),
     )
     said = only("gpu_ops", record).remedy
-    assert said.startswith("75 % of that is the kernel `scan_down`, whose work is not known")
+    assert said.startswith(
+        "The kernel `scan_down` takes 75 % of that time, and its work is not known"
+    )
 
 
 def test_of_many_kernels_alike_none_is_named() -> None:
     kernels = [kernel(f"k{i}(int)", ts=10 + 10 * i, dur=9, launched_by=0) for i in range(4)]
     few = trace_of(op("mine::x", ts=0, dur=9, shapes=[[100]]), *kernels[:3])
     many = trace_of(op("mine::x", ts=0, dur=9, shapes=[[100]]), *kernels)
-    assert "33 % of that is the kernel `k0`" in only("gpu_ops", few).remedy
+    assert "The kernel `k0` takes 33 % of that time" in only("gpu_ops", few).remedy
     said = only("gpu_ops", many).remedy
-    assert said.startswith("It is spread over 4 kernels, whose work is not known")
+    assert said.startswith("The time is spread over 4 kernels, whose work is not known")
 
 
 @pytest.mark.parametrize(
@@ -863,21 +870,21 @@ def test_of_many_kernels_alike_none_is_named() -> None:
         (
             "Memcpy HtoD (Pageable -> Device)",
             "gpu_memcpy",
-            "80 % of that is the copy `Memcpy HtoD (Pageable -> Device)`: leave data where it is. "
-            "Or copy it while the GPU computes: pinned memory, non_blocking=True, a stream of its "
-            "own.",
+            "The copy `Memcpy HtoD (Pageable -> Device)` takes 80 % of that time: leave data "
+            "where it is. Or copy it while the GPU computes: use pinned memory, "
+            "non_blocking=True and a separate stream.",
         ),
         (
             "Memcpy DtoD (Device -> Device)",
             "gpu_memcpy",
-            "80 % of that is the copy `Memcpy DtoD (Device -> Device)`: leave data where it is. "
-            "Views and ops in place need none.",
+            "The copy `Memcpy DtoD (Device -> Device)` takes 80 % of that time: leave data "
+            "where it is. Views and ops in place need no copy.",
         ),
         (
             "Memset (Device)",
             "gpu_memset",
-            "80 % of that is `Memset (Device)`: do not initialise what is overwritten anyway "
-            "(torch.empty).",
+            "`Memset (Device)` takes 80 % of that time: do not initialise what is overwritten "
+            "anyway (torch.empty).",
         ),
     ],
 )
@@ -914,7 +921,7 @@ def test_a_built_in_function_is_named_with_who_called_it() -> None:
 @pytest.mark.parametrize(
     ("calls", "remedy"),
     [
-        (1_000, "On average a call takes only 9.00 µs: call it less often"),
+        (1_000, "On average a call takes only 9.00 µs. Call it less often"),
         (900, "Look in it for loops"),
     ],
 )
@@ -1047,8 +1054,8 @@ def test_ops_of_operators_are_not_the_time_of_a_python_function() -> None:
     finding = only("python_time", operators_of_two_functions())
     assert finding.text == (
         "The Python function `cell.py:1(f)` itself took at most 50 % of the time (50.0 ms in 1 "
-        "call). At most, because cProfile counts the ops of operators such as `x[i]` as the "
-        "function's own."
+        "call). The real time may be shorter, because cProfile counts the ops of operators such "
+        "as `x[i]` as the function's own."
     )
     busy = op("aten::mm", ts=80 * MS, dur=15 * MS)
     assert only("python_time", operators_of_two_functions(busy)).cost_ns == 35 * MS
@@ -1100,9 +1107,9 @@ def test_a_function_that_cprofile_blames_says_what_it_waited_for() -> None:
     record = waiting_for_a_matmul()
     finding = only("python_waiting", record)
     assert finding.text == (
-        "`Tensor.item` took 412 ms (82 % of the time): an estimated 395 ms of it (79 % of the "
-        "time) was waiting for the GPU, mostly for `sgemm_128x64`, launched by `aten::mm` at line "
-        "12."
+        "`Tensor.item` took 412 ms (82 % of the time). It waited for the GPU for an estimated "
+        "395 ms of that (79 % of the time), mostly for `sgemm_128x64`, launched by `aten::mm` "
+        "at line 12."
     )
     assert (finding.cost_ns, finding.share) == (395 * MS, 0.79)
     assert (finding.start_ns, finding.end_ns) == (25 * MS, 420 * MS)
@@ -1115,7 +1122,10 @@ def test_with_recorded_frames_the_wait_is_no_estimate() -> None:
         python("<built-in method item of Tensor object at 0x7f>", ts=19 * MS, dur=412 * MS),
     ]
     text = only("python_waiting", waiting_for_a_matmul(*frames)).text
-    assert text.startswith("`Tensor.item` took 412 ms (82 % of the time): 395 ms of it (79 %")
+    assert text.startswith(
+        "`Tensor.item` took 412 ms (82 % of the time). It waited for the GPU for 395 ms of that "
+        "(79 %"
+    )
     assert FINDINGS["python_time"](waiting_for_a_matmul(*frames))[0].cost_ns == 83 * MS
 
 
@@ -1193,24 +1203,24 @@ def test_an_error_and_an_interruption_come_first() -> None:
     cell = {"wall_ns": 2_000_000, "execution_count": 4}
     failed = findings(trace_of(*rows, error="ValueError: no such file", **cell))
     assert failed[0].text == (
-        "The cell raised ValueError: no such file after 2.00 ms: this profile ends there."
+        "The cell raised ValueError: no such file after 2.00 ms. This profile ends there."
     )
     sentence = findings(trace_of(*rows, error="RuntimeError: it is lost.", wall_ns=2_000_000))
-    assert sentence[0].text.startswith("The run raised RuntimeError: it is lost after 2.00 ms:")
+    assert sentence[0].text.startswith("The run raised RuntimeError: it is lost after 2.00 ms. ")
     stopped = findings(trace_of(*rows, interrupted=True, error="KeyboardInterrupt"))
-    assert stopped[0].text == "The run was interrupted after 900 ns: this profile ends there."
+    assert stopped[0].text == "The run was interrupted after 900 ns. This profile ends there."
 
 
 @pytest.mark.parametrize(
     ("options", "calls", "remedy"),
     [
         ({}, False, "Record fewer iterations."),
-        ({"stack": True}, False, "Record less (without stacks), or fewer iterations."),
-        ({"stack": True}, True, "Record less (without stacks), or fewer iterations."),
+        ({"stack": True}, False, "Record fewer iterations, or record less (without stacks)."),
+        ({"stack": True}, True, "Record fewer iterations, or record less (without stacks)."),
         (
             {"shapes": True, "memory": True, "stack": False},
             True,
-            "Record less (without shapes, memory and cProfile), or fewer iterations.",
+            "Record fewer iterations, or record less (without shapes, memory and cProfile).",
         ),
     ],
 )
@@ -1227,7 +1237,7 @@ def test_only_what_was_recorded_is_to_be_left_out(
 @pytest.mark.parametrize(
     ("calls", "wall", "says"),
     [
-        (60_000, 10 * MS, "about 6.00 ms of that (60,000 calls at 100 ns each)"),
+        (60_000, 10 * MS, "about 6.00 ms of that time (60,000 calls at 100 ns each)"),
         (200_000, 10 * MS, "about 20.0 ms of that"),  # by its estimate, longer than the run
         (17_000, 10 * MS, "about 1.70 ms of that"),
         (16_000, 10 * MS, ""),  # 19 % of the run without it
@@ -1246,7 +1256,7 @@ def test_overhead_is_said_in_events_and_calls() -> None:
     noted = {"events": 1200, "calls": 1, "estimate_ns": 4 * MS}
     record = trace_of(op("aten::mm", ts=0, dur=9), wall_ns=10 * MS, overhead=noted)
     assert only("overhead", record).text.startswith(
-        "Recording 1,200 events and 1 Python call took about 4.00 ms, 40 % of the run's 10.0 ms:"
+        "Recording 1,200 events and 1 Python call took about 4.00 ms (40 % of the run's 10.0 ms)."
     )
 
 
@@ -1255,14 +1265,14 @@ def test_overhead_is_said_in_events_and_calls() -> None:
     [
         ({"calls": 2001, "call_cost_ns": 1000.0}, "Python functions, and what waits for them, "),
         ({"frames": 2001, "frame_cost_ns": 1000.0}, "Python functions, and what waits for them, "),
-        ({"calls": 2000, "call_cost_ns": 1000.0}, "short ops "),
-        ({"calls": 9_999_999}, "short ops "),  # of an older version, without costs
+        ({"calls": 2000, "call_cost_ns": 1000.0}, "Short ops "),
+        ({"calls": 9_999_999}, "Short ops "),  # of an older version, without costs
     ],
 )
 def test_what_is_recorded_most_looks_longer(noted: dict[str, Any], says: str) -> None:
     noted = {"events": 7, "estimate_ns": 4 * MS, **noted}
     record = trace_of(op("aten::mm", ts=0, dur=9), wall_ns=10 * MS, overhead=noted)
-    assert only("overhead", record).text.endswith(f": {says}look longer here than they are.")
+    assert only("overhead", record).text.endswith(f" {says}look longer here than they are.")
 
 
 def test_gpu_events_without_launch_are_counted() -> None:
@@ -1272,9 +1282,9 @@ def test_gpu_events_without_launch_are_counted() -> None:
         kernel("a", ts=20, dur=5), kernel("b", ts=30, dur=5),
     )  # fmt: skip
     assert only("unlinked", record).text == (
-        "3 GPU events of 3 (100 %, and 100 % of the GPU's time) have no launch in the trace: the "
-        "time is counted, but no op is known for 2 of them. Ops, modules and functions may cause "
-        "more GPU time than is shown for them."
+        "3 GPU events of 3 (100 %, and 100 % of the GPU's time) have no launch in the trace. "
+        "Their time is counted, but no op is known for 2 of them. Ops, modules and functions "
+        "may cause more GPU time than their rows show."
     )
 
 
@@ -1354,8 +1364,8 @@ def test_recorded_steps_are_compared_with_unrecorded_ones_without_the_first() ->
     )  # fmt: skip
     finding = only("step_overhead", record)
     assert finding.text == (
-        "Profiling made a step 1.4x slower: the median is 121 µs in 3 recorded steps, 86.0 µs in "
-        "5 unrecorded ones before."
+        "Profiling made a step 1.4x slower. The median of 3 recorded steps is 121 µs; that of 5 "
+        "unrecorded steps before is 86.0 µs."
     )
     assert finding.cost_ns == 3 * (121_000 - 86_000)
 
@@ -1366,8 +1376,8 @@ def test_steps_that_differ_more_among_themselves_tell_no_slowdown() -> None:
         ("recorded", 70_000), ("recorded", 121_000), ("recorded", 400_000),
     )  # fmt: skip
     assert only("step_overhead", record).text == (
-        "It is not known how much profiling slows a step: step times vary too much, 70.0 µs to "
-        "400 µs in 3 recorded steps, 60.0 µs to 90.0 µs in 3 unrecorded ones before."
+        "It is not known how much profiling slows a step, because step times vary too much: "
+        "70.0 µs to 400 µs in 3 recorded steps, 60.0 µs to 90.0 µs in 3 unrecorded steps before."
     )
 
 
@@ -1381,7 +1391,7 @@ def test_few_unrecorded_steps_tell_no_slowdown_where_a_recorded_one_was_as_fast(
     )  # fmt: skip
     text = only("step_overhead", record).text
     assert ("made a step 1.5x slower" in text) is tells
-    assert ("vary too much, 5 ns to 160 ns" in text) is not tells
+    assert ("vary too much: 5 ns to 160 ns" in text) is not tells
 
 
 def test_steps_that_all_took_longer_tell_a_slowdown_however_uneven() -> None:
@@ -1435,10 +1445,10 @@ def test_one_off_costs_are_listed() -> None:
         cudnn_benchmark=True, after_warmup={"graphs": 0, "compile_ns": 0},
     )  # fmt: skip
     assert only("one_off", record).text == (
-        "One-off costs in warm-up, which the recording leaves out: the first step took 5.00 ms, "
-        "4.00 ms more than the warm-up's others; torch.compile compiled 2 graphs in 3.00 ms; "
-        "CUDA's allocator reserved 3.00 GiB more; CUDA's allocator freed its cached memory and "
-        "retried 1 time; cuDNN tries its algorithms on new shapes "
+        "The warm-up had one-off costs, which the recording leaves out: the first step took "
+        "5.00 ms, 4.00 ms more than the other steps of the warm-up; torch.compile compiled 2 "
+        "graphs in 3.00 ms; CUDA's allocator reserved 3.00 GiB more; CUDA's allocator freed its "
+        "cached memory and retried 1 time; cuDNN tried its algorithms on new shapes "
         "(torch.backends.cudnn.benchmark is on)."
     )
 
@@ -1495,7 +1505,7 @@ def test_what_cprofile_counted_did_run() -> None:
 
 def test_without_python_functions_a_missing_name_may_be_one() -> None:
     assert only("expected", expecting("checkpoint")).text == (
-        "`checkpoint` did not run in what was recorded, as far as can be told: Python functions "
+        "`checkpoint` did not run in what was recorded, as far as is known: Python functions "
         "were not recorded."
     )
 
@@ -1505,15 +1515,15 @@ def test_a_guard_in_the_source_says_how_often_it_runs() -> None:
     guards = {"checkpoint": {"every": 1500, "line": 12}}
     record = expecting("checkpoint", steps=steps, guards=guards)
     assert only("expected", record).text == (
-        "`checkpoint` did not run in these 8 steps; it runs every 1,500 (line 12)."
+        "`checkpoint` did not run in these 8 steps. Line 12 runs it only every 1,500 iterations."
     )
 
 
 def test_a_wait_in_the_backward_pass_names_module_op_and_line() -> None:
     finding = only("backward", backward_waiting(120))
     assert finding.text == (
-        "`GatherBackward0` of `patch_drop` (forward `aten::gather`, line 4) waited 120 ns for the "
-        "GPU in 1 call: 40 % of the backward pass."
+        "`GatherBackward0` of `patch_drop` (forward `aten::gather`, line 4) waited 120 ns for "
+        "the GPU in 1 call (40 % of the backward pass)."
     )
     assert (finding.cost_ns, finding.share) == (120, 0.12)
     assert (finding.start_ns, finding.end_ns) == (200, 500)
@@ -1598,15 +1608,15 @@ def said_of_gather(record: Record) -> list[str]:
 
 def test_a_large_part_of_the_backward_pass_is_said_where_no_gpu_works() -> None:
     assert said_of_gather(backward_on_cpu(252)) == [
-        "`GatherBackward0` of `patch_drop` (forward `aten::gather`) took 250 ns: 25 % of the "
-        "backward pass."
+        "`GatherBackward0` of `patch_drop` (forward `aten::gather`) took 250 ns (25 % of the "
+        "backward pass)."
     ]
     assert said_of_gather(backward_on_cpu(251)) == []
 
 
 def test_a_backward_op_out_of_proportion_to_its_forward_is_said() -> None:
     (text,) = said_of_gather(backward_on_cpu(102, forward=20))
-    assert text.endswith("took 100 ns: 10 % of the backward pass, 5 times its forward.")
+    assert text.endswith("took 100 ns (10 % of the backward pass), 5 times as long as its forward.")
     assert said_of_gather(backward_on_cpu(102, forward=21)) == []
     assert said_of_gather(backward_on_cpu(101, forward=1)) == []  # below 10 % of the backward pass
 
@@ -1617,9 +1627,9 @@ def test_no_cheaper_op_is_looked_for_in_place_of_a_product() -> None:
         *backward_op("AddmmBackward0", ts=500, dur=400, sequence=3),
     )
     finding = only("backward", record)
-    assert finding.text.endswith("100 % of the backward pass, 20 times its forward.")
+    assert finding.text.endswith("100 % of the backward pass), 20 times as long as its forward.")
     assert finding.remedy.startswith(
-        "The gradients of input and weight are a product or convolution each"
+        "The backward computes the gradients of input and weight: two products"
     )
 
 
@@ -1633,7 +1643,7 @@ def test_of_a_backward_op_most_of_which_is_one_call_no_smaller_sizes_are_asked_f
         )
     ]
     assert only("backward", trace_of(*calls)).remedy.startswith(
-        "Most of that is one call of 400 ns; the others take 25 ns each: the first call may"
+        "One call took most of that time (400 ns); the others take 25 ns each. The first call may"
     )
 
 
@@ -1659,7 +1669,7 @@ def test_many_short_calls_are_to_be_made_fewer_and_compiled_graphs_are_no_op_to_
         )
 
     said = only("backward", many("ExpBackward0", "aten::exp", 20_001))
-    assert said.remedy.startswith("On average a call takes 20.0 µs, much of it overhead")
+    assert said.remedy.startswith("On average a call takes 20.0 µs, much of it the overhead")
     longer = only("backward", many("ExpBackward0", "aten::exp", 20_002))
     assert "On average a call" not in longer.remedy
     few = only("backward", many("ExpBackward0", "aten::exp", 20_001, calls=9))
@@ -1674,10 +1684,20 @@ JIT = "torch::jit::(anonymous namespace)::DifferentiableGraphBackward"
 @pytest.mark.parametrize(
     ("name", "forward", "tells", "remedy"),
     [
-        ("CumsumBackward0", "aten::cumsum", "4 times its forward.", "Look for another op"),
+        (
+            "CumsumBackward0",
+            "aten::cumsum",
+            "4 times as long as its forward.",
+            "Look for another op",
+        ),
         ("ViewBackward0", "aten::view", "", ""),
         ("NllLossBackward0", "aten::nll_loss_forward", "", "That is usual for its forward op"),
-        ("EmbeddingBackward0", "aten::embedding", "4 times its forward.", "It fills a gradient as"),
+        (
+            "EmbeddingBackward0",
+            "aten::embedding",
+            "4 times as long as its forward.",
+            "It fills a gradient as",
+        ),
         ("CopyBackwards", "aten::detach_", "", ""),
         (JIT, "aten::mm", "", "Run it once with the environment variable PYTORCH_JIT=0"),
     ],
@@ -1693,8 +1713,8 @@ def test_what_is_no_whole_forward_gives_no_ratio(
         *backward_op("ExpBackward0", ts=1500, dur=20, sequence=4),
     )
     (said,) = FINDINGS["backward"](record, backward_ratio=4)
-    assert "took 400 ns: 95 % of the backward pass" in said.text
-    assert said.text.endswith(tells or "of the backward pass.")
+    assert "took 400 ns (95 % of the backward pass)" in said.text
+    assert said.text.endswith(tells or "of the backward pass).")
     assert said.remedy.startswith(remedy)
     assert bool(said.remedy) == bool(remedy)
     by_ratio_alone = FINDINGS["backward"](record, backward_ratio=4, backward_large_share=1)
@@ -1708,14 +1728,14 @@ def test_a_graph_of_torchscript_is_not_linked_with_its_last_op() -> None:
         op("end", ts=990, dur=10),
     )
     assert only("backward", record).text == (
-        "`DifferentiableGraphBackward` (all ops of a graph of TorchScript) took 398 ns: 100 % of "
-        "the backward pass."
+        "`DifferentiableGraphBackward` (all ops of a TorchScript graph) took 398 ns (100 % of "
+        "the backward pass)."
     )
 
 
 def test_what_sorts_on_a_gpu_is_foreseen_with_deterministic_algorithms_alone() -> None:
     (text,) = said_of_gather(backward_on_cpu(10, deterministic=True))
-    assert "took 10 ns: 1.0 % of the backward pass. On a GPU" in text
+    assert "took 10 ns (1.0 % of the backward pass). On a GPU" in text
     assert said_of_gather(backward_on_cpu(10, deterministic=False)) == []
 
 
@@ -1749,8 +1769,8 @@ def test_a_gpu_whose_reserved_memory_lies_idle_is_told() -> None:
     rows = [block(280, at=1, ts=3, device=0, allocated=280, reserved=400)]
     record = trace_of(op("aten::empty", ts=0, dur=9), *rows, devices=devices)
     assert only("memory_room", record).text == (
-        "Of the 400 B that PyTorch had reserved on GPU 0 when most was allocated, "
-        "120 B (30 %) were not in use."
+        "PyTorch had reserved 400 B on GPU 0 when most was allocated. 120 B (30 %) of that was "
+        "not in use."
     )
     rows = [block(281, at=1, ts=3, device=0, allocated=281, reserved=400)]
     assert (
@@ -1785,7 +1805,8 @@ def test_what_an_op_of_the_backward_pass_makes_is_no_users_tensor() -> None:
 def test_what_a_line_makes_is_counted_once_and_named() -> None:
     finding = only("made_anew", making(took=24))
     assert finding.text == (
-        "`aten::zeros` made a tensor anew in 3 calls on line 3: 24 ns, 2.4 % of the time."
+        "`aten::zeros` on line 3 made a new tensor in each of 3 calls. This took 24 ns (2.4 % "
+        "of the time)."
     )
     assert finding.cost_ns == 24
 

@@ -71,15 +71,15 @@ def test_exposed_communication_says_how_much_is_hidden_and_shows_where() -> None
     record = communicating(150)
     finding = only(exposed_communication(record))
     assert finding.text == (
-        "GPU 0 did nothing but communicate for 150 ns (15 % of the time): 25 % of its "
-        "communication was hidden behind compute; the most exposed call is "
-        "`ncclDevKernel_AllReduce_Sum_f32_RING_LL`, 150 ns of it."
+        "For 150 ns (15 % of the time), GPU 0 did nothing but communicate. Compute hid 25 % of "
+        "its communication. The most exposed call is `ncclDevKernel_AllReduce_Sum_f32_RING_LL` "
+        "(150 ns)."
     )
     assert (finding.cost_ns, finding.share) == (150, 0.15)
     assert (finding.start_ns, finding.end_ns) == (850, 1000)
     assert names(record, finding) == [NCCL]
     bare = only(exposed_communication(communicating(150, hidden=0)))
-    assert "none of its communication was hidden" in bare.text
+    assert "Compute hid none of its communication" in bare.text
 
 
 def test_communication_that_the_run_does_not_wait_for_costs_nothing() -> None:
@@ -95,10 +95,10 @@ def test_communication_that_the_run_does_not_wait_for_costs_nothing() -> None:
     record = trace_of(*rows)
     finding = only(exposed_communication(record))
     assert finding.text.endswith(
-        "100 ns of it. Without communication the run would be no shorter: the CPU bounds it."
+        "(100 ns). Without communication, the run would be no shorter: the CPU bounds it."
     )
     assert (finding.cost_ns, finding.share) == (0, 0)
-    assert finding.remedy.startswith("First shorten what bounds the run")
+    assert finding.remedy.startswith("First shorten the critical path")
     card = cards.exposed_communication(record)
     assert card is not None
     assert card.about.endswith(
@@ -116,11 +116,11 @@ def test_communication_for_which_the_next_kernel_waits_costs_its_time() -> None:
         rows.append(kernel(NCCL, ts=200 + 200 * step, dur=100, launched_by=launch))
     finding = only(exposed_communication(trace_of(*rows)))
     assert finding.cost_ns == 500
-    assert finding.text.endswith("100 ns of it.")
+    assert finding.text.endswith("(100 ns).")
     card = cards.exposed_communication(trace_of(*rows))
     assert card is not None
     assert card.about.endswith("not hidden by compute.")
-    assert finding.remedy.startswith("Overlap it with compute")
+    assert finding.remedy.startswith("Overlap communication with")
 
 
 def test_exposed_communication_of_a_cpu_is_named_as_such() -> None:
@@ -131,9 +131,9 @@ def test_exposed_communication_of_a_cpu_is_named_as_such() -> None:
     )
     finding = only(exposed_communication(record))
     assert finding.text == (
-        "The CPU had a collective in flight and was in no op that computes for 300 ns (30 % of "
-        "the time): 25 % of its communication was hidden behind compute; the most exposed call is "
-        "`gloo:all_reduce`, 300 ns of it."
+        "For 300 ns (30 % of the time), the CPU had a collective in flight and was in no op "
+        "that computes. Compute hid 25 % of its communication. The most exposed call is "
+        "`gloo:all_reduce` (300 ns)."
     )
     assert (finding.cost_ns, finding.start_ns, finding.end_ns) == (300, 600, 900)
     assert names(record, finding) == ["gloo:all_reduce"]
@@ -147,9 +147,9 @@ def test_copies_on_the_stream_that_computes_are_named_with_what_they_could_save(
     record = one_after_the_other(200)
     finding = only(one_stream(record))
     assert finding.text == (
-        "Stream 7 of GPU 0 computes and moves data in turns: for 200 ns (20 % of the time) "
-        "nothing was computed while 1 copy ran on it; the longest is `Memcpy HtoD (Pageable -> "
-        "Device)`."
+        "Stream 7 of GPU 0 computes and moves data in turns. For 200 ns (20 % of the time), "
+        "nothing was computed while 1 copy ran on this stream. The longest is `Memcpy HtoD "
+        "(Pageable -> Device)`."
     )
     assert (finding.cost_ns, finding.start_ns, finding.end_ns) == (200, 800, 1000)
     assert "torch.cuda.Stream()" in finding.remedy
@@ -174,7 +174,7 @@ def test_collectives_on_the_computing_stream_have_a_remedy_of_their_own() -> Non
         op("train", ts=0, dur=1000), kernel("gemm", ts=0, dur=800), kernel(NCCL, ts=800, dur=200)
     )
     finding = only(one_stream(record))
-    assert "1 collective ran on it" in finding.text
+    assert "1 collective ran on this stream" in finding.text
     assert "async_op=True" in finding.remedy
 
 
@@ -183,7 +183,7 @@ def test_waiting_for_launches_shows_the_calls() -> None:
     finding = only(launch_bound(record))
     assert finding.text == (
         "GPU 0 waited 300 ns (30 % of the time) while the CPU was in the calls that launch its "
-        "work, 10 times, the longest 30 ns."
+        "work. This happened 10 times, for up to 30 ns."
     )
     assert set(names(record, finding)) == {"cudaLaunchKernel"}
     assert "CUDA graphs" in finding.remedy
@@ -197,7 +197,7 @@ def test_a_single_slow_launch_is_warming_up_and_told_once() -> None:
     )
     said = {finding.rule: finding for finding in findings(record)}
     assert "launch_bound" not in said
-    assert "mostly in one launch, of 650 ns" in said["device_idle"].remedy
+    assert "went into one launch (650 ns)" in said["device_idle"].remedy
     assert "Warm up" in said["device_idle"].remedy
     assert "fewer" not in said["device_idle"].remedy
 
@@ -255,8 +255,9 @@ def emptied(synchronised: int) -> str:
 def test_an_idle_gpu_is_told_of_the_wait_that_emptied_its_queue_and_of_what_came_then() -> None:
     """What the CPU did in the gaps was Python; half of them there were because it had waited."""
     assert re.fullmatch(
-        r"In 9\d % of the GPU's idle time it waited for the CPU to launch work, mostly in Python\. "
-        r"Most of it began when the CPU had just waited for the GPU, so that nothing was queued: "
+        r"In 9\d % of its idle time, the GPU waited for the CPU to launch work\. Most of that time "
+        r"went into Python\. Most of the idle time began when the CPU had just waited for the GPU, "
+        r"so nothing was queued: "
         r"avoid \.item\(\), .* calls\. Then shorten the Python .*\.",
         emptied(500),
     )
@@ -266,22 +267,22 @@ def test_an_idle_gpu_is_told_of_the_wait_that_emptied_its_queue_and_of_what_came
 @pytest.mark.parametrize(
     ("cpu", "words"),
     [
-        ([], "the CPU to launch work, mostly in Python: shorten the Python"),
-        ([op("aten::copy_", ts=100, dur=700)], "mostly in PyTorch's ops: use larger batches"),
+        ([], "the CPU to launch work. Most of that time went into Python: shorten the Python"),
+        ([op("aten::copy_", ts=100, dur=700)], "went into PyTorch's ops: use larger batches"),
         (
             [runtime("cudaMalloc", ts=ts, dur=340) for ts in (100, 460)],
-            "mostly in calls of the runtime: set up",
+            "went into calls of the runtime: set up",
         ),
         (
             [runtime("cudaMalloc", ts=100, dur=700)],
-            "mostly in one call of the runtime, `cudaMalloc`, of 700 ns: the allocator had no",
+            "went into one call of the runtime, `cudaMalloc` (700 ns): the allocator had no",
         ),
         (
             [runtime("cudaLaunchKernel", ts=ts, dur=340) for ts in (100, 460)],
-            "mostly in the launches themselves and their way to the GPU: launch less",
+            "went into the launches themselves and their way to the GPU: launch less",
         ),
-        ([runtime("cudaLaunchKernel", ts=100, dur=700)], "mostly in one launch, of 700 ns: other"),
-        ([annotation(LOADING, ts=100, dur=700)], "it waited for the DataLoader"),
+        ([runtime("cudaLaunchKernel", ts=100, dur=700)], "went into one launch (700 ns): other"),
+        ([annotation(LOADING, ts=100, dur=700)], "the GPU waited for the DataLoader"),
         ([runtime("cudaDeviceSynchronize", ts=-600, dur=750)], "the CPU had just waited for it"),
     ],
 )
@@ -312,10 +313,10 @@ def test_idle_time_is_told_with_the_time_of_its_main_cause_as_the_breakdown_has_
     assert said.title == "GPU 0 is idle, mostly while PyTorch's ops prepare launches"
     assert said.cost_ns == 2 + 202 + 200 + 300
     assert said.text == (
-        f"GPU 0 was busy 30 % of 1.00 µs and idle for {said.cost_ns} ns, mostly while PyTorch's "
-        f"ops prepared launches ({ops_ns} ns, {format_share(table['share']['CPU ops'])} of the "
-        "time); the longest gap of that kind, 202 ns, lies between `gemm` and `gemm`, while the "
-        "CPU ran `aten::copy_`."
+        f"GPU 0 was busy 30 % of 1.00 µs. It was idle for {said.cost_ns} ns, mostly while "
+        f"PyTorch's ops prepared launches ({ops_ns} ns, "
+        f"{format_share(table['share']['CPU ops'])} of the time). The longest gap of that kind "
+        "(202 ns) lies between `gemm` and `gemm`. The CPU ran `aten::copy_` meanwhile."
     )
     assert (said.start_ns, said.end_ns) == (100, 302)
 
@@ -324,7 +325,7 @@ def test_a_cause_of_less_than_half_of_the_idle_time_is_a_part_of_it() -> None:
     """No gap is mostly of the titled cause's kind: it is the end's, and not told twice."""
     (said,) = device_idle(slow_ops(tail=500))
     assert said.title == "GPU 0 is idle, mostly after its last work"
-    assert "mostly after its last work (500 ns, 42 % of the time); the longest gap, " in said.text
+    assert "mostly after its last work (500 ns, 42 % of the time). The longest gap (" in said.text
     rows = [
         runtime("cudaLaunchKernel", ts=898, dur=1), kernel("first", ts=0, dur=100),
         kernel("second", ts=900, dur=100, launched_by=0), op("aten::cat", ts=100, dur=300),
@@ -332,7 +333,7 @@ def test_a_cause_of_less_than_half_of_the_idle_time_is_a_part_of_it() -> None:
     ]  # fmt: skip
     (said,) = device_idle(trace_of(*rows, calls=calls_of((None, "main", 1, 1000))))
     assert said.title == "GPU 0 is idle, partly while PyTorch's ops prepare launches"
-    assert "(300 ns, 30 % of the time); the gap with most of that, 800 ns, lies" in said.text
+    assert "(300 ns, 30 % of the time). The gap with most of that time (800 ns) lies" in said.text
 
 
 def test_a_gap_of_next_to_nothing_is_no_example_of_a_cause() -> None:
@@ -362,8 +363,10 @@ def test_time_before_the_first_work_is_all_of_it() -> None:
     )
     (said,) = device_idle(record)
     assert said.title == "GPU 0 is idle, mostly before its first work"
-    assert "mostly before its first work (900 ns, 90 % of the time); the longest gap" in said.text
-    assert said.remedy.startswith("In 100 % of the GPU's idle time its first work had not come yet")
+    assert "mostly before its first work (900 ns, 90 % of the time). The longest gap" in said.text
+    assert said.remedy.startswith(
+        "In 100 % of its idle time, the GPU had not received its first work"
+    )
 
 
 def test_what_was_queued_waited_for_the_gpu_itself() -> None:
@@ -378,7 +381,9 @@ def test_the_way_to_an_idle_gpu_is_part_of_launching() -> None:
         rows.append(runtime("cudaLaunchKernel", ts=10 * number + 2, dur=2))
         rows.append(kernel("add", ts=10 * number + 9, dur=1, launched_by=len(rows) - 1))
     (said,) = device_idle(trace_of(*rows))
-    assert "it waited for the CPU to launch work, mostly in the launches themselves" in said.remedy
+    assert (
+        "waited for the CPU to launch work. Most of that time went into the launches themselves"
+    ) in said.remedy
     assert "from one kernel to the next" not in said.remedy
 
 
@@ -391,7 +396,7 @@ def test_work_that_begins_long_after_its_launch_is_put_down_to_no_launch() -> No
     )
     said = {finding.rule: finding for finding in findings(record)}
     assert "launch_bound" not in said
-    assert "did not begin, and the trace does not show why" in said["device_idle"].remedy
+    assert "did not begin it. The trace does not show why" in said["device_idle"].remedy
 
 
 def test_of_a_cpu_that_was_not_recorded_nothing_is_said() -> None:
@@ -400,7 +405,7 @@ def test_of_a_cpu_that_was_not_recorded_nothing_is_said() -> None:
         *(kernel("k", ts=500 * n + 10, dur=50, launched_by=n) for n in range(3)),
     )
     (said,) = device_idle(record)
-    assert "whose ops are not in the trace: record them as well" in said.remedy
+    assert "whose ops are not in the trace. Record them as well" in said.remedy
     assert "Python" not in said.remedy
     assert "PyTorch op" not in said.text
 
@@ -413,8 +418,10 @@ def test_waiting_for_data_says_how_long_the_gpu_had_nothing_to_do() -> None:
         kernel("second", ts=610, dur=390, launched_by=1),
     )
     said = only(dataloader(record))
-    assert said.text.startswith("40 % of the time (400 ns of 1.00 µs) went into waiting for the ")
-    assert said.text.endswith("400 ns; the GPU had nothing to do for 75 % of that (300 ns).")
+    assert said.text.startswith("The run waited for the DataLoader 40 % of the time (400 ns of ")
+    assert said.text.endswith(
+        "in 1 wait. The GPU had nothing to do for 75 % of that time (300 ns)."
+    )
     assert (said.cost_ns, said.share) == (300, 0.3)
 
 
@@ -425,7 +432,7 @@ def test_waits_of_two_threads_at_once_are_one_time_without_work() -> None:
         kernel("work", ts=500, dur=500),
     )
     said = only(dataloader(record))
-    assert said.text.endswith("; the GPU had nothing to do for 100 % of that (400 ns).")
+    assert said.text.endswith(". The GPU had nothing to do for 100 % of that time (400 ns).")
     assert said.cost_ns == 400
 
 

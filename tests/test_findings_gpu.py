@@ -75,11 +75,11 @@ FIRST = [(name, 4 * MS) for name, _ in AGAIN]
 def test_first_launches_that_load_kernels_are_warmed_up_and_not_captured() -> None:
     found = said(launching([*FIRST, *AGAIN]))
     assert found["device_idle"].remedy.endswith(
-        "mostly in first calls, which load libraries and kernels (10 were the first launch of a "
-        "kernel, of up to 4.00 ms, where a later one takes 10.0 µs): warm up before measuring, as "
-        "this cost is paid once per process."
+        "went into first calls, which load libraries and kernels (10 first launches of a kernel "
+        "took up to 4.00 ms; a later one takes 10.0 µs). Warm up before measuring: this cost is "
+        "paid once per process."
     )
-    assert "Most of that is first calls, which load" in found["critical_path"].remedy
+    assert "Most of the CPU's time is first calls, which load" in found["critical_path"].remedy
     assert not GRAPHS.search(remedies(launching([*FIRST, *AGAIN])))
     assert not found.keys() & {"launch_bound", "short_kernels", "cold_calls"}  # it is said once
 
@@ -98,7 +98,7 @@ def test_of_launches_that_bind_the_run_the_first_ones_do_not_count() -> None:
     record = launching([("gemm", 4 * MS), *[("gemm", 60 * US)] * 200], after=25 * US)
     (finding,) = launch_bound(record)
     assert finding.cost_ns == 200 * 60 * US
-    assert "200 times, the longest 60.0 µs." in finding.text
+    assert "200 times, for up to 60.0 µs." in finding.text
     calls = record.trace.slices["dur"].iloc[list(finding.rows)]
     assert set(calls) == {60 * US}
 
@@ -116,7 +116,7 @@ def test_a_first_op_that_sets_its_library_up_is_cold_as_well() -> None:
     (call,) = cold_start(record).to_dict("records")
     assert (call["kind"], call["dur_ns"], call["later_ns"]) == ("first op", 40 * MS, 100 * US)
     assert (
-        "first calls, which load libraries and kernels: warm" in said(record)["device_idle"].remedy
+        "first calls, which load libraries and kernels. Warm" in said(record)["device_idle"].remedy
     )
     longer = replace(rows[-3], dur=30 * MS)
     late = trace_of(*rows[:-3], longer, *rows[-2:])
@@ -149,7 +149,7 @@ def test_a_real_cold_start_is_one(shared: Shared) -> None:
     part = window(record, first, first + 400 * MS)
     found = said(part)
     assert "launch_bound" not in found
-    assert "(8 were the first launch of a kernel, of up to 62.5 ms" in found["device_idle"].remedy
+    assert "(8 first launches of a kernel took up to 62.5 ms" in found["device_idle"].remedy
     whole = said(window(record, first, record.trace.end_ns))
     assert whole["cold_calls"].cost_ns > 200 * MS
 
@@ -170,20 +170,20 @@ def test_launches_without_their_kernels_are_told_and_no_gpu_is_advised() -> None
     first, *_ = findings(record)
     assert first.rule == "no_kernels"
     assert first.text.startswith(
-        "The trace has 10 launches of GPU work (`cudaLaunchKernel` 10) but not the work itself"
+        "The trace has 10 launches of GPU work (`cudaLaunchKernel` 10), but not the work itself"
     )
     assert "ProfilerActivity.CUDA" in first.remedy
     assert "ERR_NVGPUCTRPERM" in first.remedy
     found = said(record)
     assert found.keys() == {"no_kernels", "cpu_ops"}  # nothing on the GPU's time
     assert found["cpu_ops"].text.startswith("`aten::mm` took 520 µs in 10 calls")
-    assert "their time on the GPU is not in this trace" in found["cpu_ops"].remedy
+    assert "Their time on the GPU is not in this trace" in found["cpu_ops"].remedy
 
 
 @pytest.mark.parametrize(
     ("metadata", "name", "words"),
     [
-        ({"recorder": "Nsight Systems"}, "cudaLaunchKernel", "nsys profile --trace=cuda; if you"),
+        ({"recorder": "Nsight Systems"}, "cudaLaunchKernel", "nsys profile --trace=cuda. If you"),
         ({}, "hipLaunchKernel", "held roctracer"),
         ({}, "cuLaunchKernel", "held CUPTI"),
     ],
@@ -252,7 +252,7 @@ def test_a_cell_of_imports_is_told_in_one_quiet_line() -> None:
     assert overhead(record) == []
     (finding,) = findings(record)
     assert finding.text == (
-        "No PyTorch op ran in this cell, which took 100 µs: there is nothing of PyTorch to explain."
+        "No PyTorch op ran in this cell, which took 100 µs. There is nothing of PyTorch to explain."
     )
     assert (finding.cost_ns, finding.remedy) == (0, "")
 
@@ -286,11 +286,11 @@ def test_the_wait_for_the_last_result_is_not_to_be_left_out() -> None:
         kernel("gemm", ts=10, dur=9 * MS, launched_by=0),
         runtime("cudaDeviceSynchronize", ts=20, dur=9 * MS), op("end", ts=9500 * US, dur=10),
     ]  # fmt: skip
-    assert "No GPU work came after this call" in said(trace_of(*rows))["synchronising"].remedy
+    assert "no GPU work came after it" in said(trace_of(*rows))["synchronising"].remedy
     more = [*rows, kernel("gemm", ts=9600 * US, dur=MS, launched_by=3)]
     assert "remove the call" in said(trace_of(*more))["synchronising"].remedy
     reading = [*rows, op("aten::item", ts=15, dur=9 * MS + 10)]
-    assert "No GPU work came after this call" in said(trace_of(*reading))["synchronising"].remedy
+    assert "no GPU work came after it" in said(trace_of(*reading))["synchronising"].remedy
     again = [
         runtime("cudaDeviceSynchronize", ts=9300 * US, dur=100 * US),
         op("aten::item", ts=9290 * US, dur=120 * US),
@@ -456,7 +456,7 @@ def test_copies_that_outlast_all_compute_of_a_stream_promise_no_more_than_that()
     )
     (finding,) = one_stream(record)
     assert (finding.cost_ns, finding.share) == (60, 0.06)
-    assert "for 400 ns (40 % of the time) nothing was computed" in finding.text
+    assert "For 400 ns (40 % of the time), nothing was computed" in finding.text
     shorter = trace_of(
         op("train", ts=0, dur=1000),
         copy("Memcpy HtoD (Pinned -> Device)", ts=0, dur=400),

@@ -42,12 +42,12 @@ def gpu_bound() -> Record:
 def test_it_says_what_bounds_the_run_and_what_the_op_is_worth() -> None:
     (said,) = critical_path_bound(cpu_bound(200))
     assert said.text == (
-        "The run is bound by the CPU: 100 % of its critical path. "
-        "If `aten::mm` cost nothing, the run would be 20 % (200 ns) shorter."
+        "The run is bound by the CPU (100 % of its critical path). If `aten::mm` cost nothing, "
+        "the run would be 20 % (200 ns) shorter."
     )
     assert (said.cost_ns, said.share, said.start_ns, said.end_ns) == (200, 0.2, 100, 300)
-    assert said.remedy.startswith("Most of that is Python between the ops")
-    assert said.remedy.endswith("none would save anything, even if it cost nothing.")
+    assert said.remedy.startswith("Most of the CPU's time is Python between the ops")
+    assert said.remedy.endswith("No kernel or copy would save anything, even if it cost nothing.")
 
 
 def test_its_evidence_is_every_call_on_the_path_and_its_title_the_saving() -> None:
@@ -68,7 +68,7 @@ def test_its_evidence_is_every_call_on_the_path_and_its_title_the_saving() -> No
 
 def test_ops_that_take_the_cpu_s_time_should_be_fewer() -> None:
     (said,) = critical_path_bound(cpu_bound(600))
-    assert said.remedy.startswith("Give it less to do: fewer, larger ops (torch.compile")
+    assert said.remedy.startswith("Give the CPU less to do: fewer, larger ops (torch.compile")
 
 
 def one_call(took: int) -> Record:
@@ -86,10 +86,10 @@ def test_one_long_call_is_warmed_up_not_fused() -> None:
     """More than half of the CPU's part of the path: no batch size changes it."""
     (said,) = critical_path_bound(one_call(9_000))
     assert said.remedy.startswith(
-        "Most of that is one call, `cudaDeviceGetStreamPriorityRange`, of 9.00 µs: "
+        "Most of the CPU's time is one call of `cudaDeviceGetStreamPriorityRange` (9.00 µs): "
     )
     (less,) = critical_path_bound(one_call(90))
-    assert less.remedy.startswith("Give it less to do: fewer, larger ops")
+    assert less.remedy.startswith("Give the CPU less to do: fewer, larger ops")
 
 
 def amid_the_run(name: str, *, launches: str = "") -> Record:
@@ -130,7 +130,7 @@ def test_a_long_call_amid_the_run_is_told_of_by_what_it_is(
 def test_the_finding_on_the_path_says_it_too() -> None:
     (told,) = critical_path_bound(amid_the_run("cudaHostAlloc"))
     assert told.remedy.startswith(
-        "Most of that is one call, `cudaHostAlloc`, of 9.00 µs: it pins CPU memory"
+        "Most of the CPU's time is one call of `cudaHostAlloc` (9.00 µs): it pins CPU memory"
     )
 
 
@@ -157,19 +157,19 @@ def test_where_the_cpu_bounds_the_run_it_says_what_the_kernels_would_save() -> N
     record = cpu_bound_beside(400)
     saved = int(what_if(record, "void at::native::elementwise_kernel<4, Add>(int)")["saved_ns"][0])
     (said,) = critical_path_bound(record)
-    assert said.text.startswith("The run is bound by the CPU: 56 % of its critical path.")
+    assert said.text.startswith("The run is bound by the CPU (56 % of its critical path).")
     assert saved == 399
     assert said.remedy.endswith(
-        "Of the kernels and copies `elementwise_kernel` would save most if it cost nothing: "
-        "28 % (399 ns)."
+        "Of all kernels and copies, `elementwise_kernel` would save the most if it cost "
+        "nothing: 28 % (399 ns)."
     )
 
 
 def test_of_a_busy_gpu_only_its_own_work_counts() -> None:
     """Of the op with the larger kernel, less what its launch and that of the other one take."""
     (said,) = critical_path_bound(gpu_bound())
-    assert "The run is bound by the GPU: 98 % of its critical path." in said.text
-    assert said.title == "The GPU bounds the run, `aten::mm` for 70 %"
+    assert "The run is bound by the GPU (98 % of its critical path)." in said.text
+    assert said.title == "The GPU bounds the run: `aten::mm` costs 70 %"
 
 
 def test_of_the_op_that_a_busy_gpu_works_for_most_one_finding_says_all() -> None:
@@ -183,8 +183,8 @@ def test_of_the_op_that_a_busy_gpu_works_for_most_one_finding_says_all() -> None
     (path,) = critical_path_bound(gpu_bound(), gpu_op_share=0.9)
     assert path.text.startswith("The run is bound by the GPU")
     assert path.remedy.startswith(
-        "Of the kernels and copies `gemm` would save most if it cost nothing: 68 % (680 ns). "
-        "Compute less"
+        "Of all kernels and copies, `gemm` would save the most if it cost nothing: 68 % (680 "
+        "ns). Compute less"
     )
 
 
@@ -201,8 +201,8 @@ def half_gpu_bound(python: int) -> Record:
 def test_of_a_run_bound_by_the_gpu_it_says_what_is_the_cpu_s() -> None:
     """It is as much of the run as the GPU was idle, waiting for the CPU."""
     (said,) = critical_path_bound(half_gpu_bound(250))
-    assert "The run is bound by the GPU: 75 % of its critical path." in said.text
-    assert "But 25 % of the path is the CPU's" in said.remedy
+    assert "The run is bound by the GPU (75 % of its critical path)." in said.text
+    assert "A faster GPU would not shorten the 25 % of the path that the CPU takes" in said.remedy
     (said,) = critical_path_bound(half_gpu_bound(49))
     assert "CPU" not in said.remedy
 

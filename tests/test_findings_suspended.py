@@ -42,8 +42,8 @@ def test_it_names_the_line_that_awaited_and_the_longest_time() -> None:
     again = cell_line(3, SLEEPS, ts=900 * MS, dur=MS, resumed=1)
     (finding,) = suspended(awaiting(*pieces(3, SLEEPS, until=500), again))
     assert finding.text == (
-        "The code was suspended in `await` for 889 ms (89 % of the time), in line 3 "
-        "`await asyncio.sleep(`: no line and no op ran meanwhile."
+        "The code was suspended in `await` for 889 ms (89 % of the time), in line 3 `await "
+        "asyncio.sleep(`. No line and no op ran meanwhile."
     )
     assert (finding.start_ns, finding.end_ns) == (10 * MS, 500 * MS)
     assert "asyncio.gather" in finding.remedy

@@ -80,7 +80,10 @@ def test_a_rule_fires_from_its_threshold_on(rule: str) -> None:
 class TestZeroedGradients:
     def test_numbers(self) -> None:
         (finding,) = said("zeroed_gradients", zeroing(100))
-        assert "`SGD.zero_grad` filled gradients with zeros: 1 op in 1 call, 100 ns" in finding.text
+        assert (
+            "`SGD.zero_grad` filled gradients with zeros, with 1 op in 1 call. This took 100 ns"
+            in finding.text
+        )
         assert (finding.cost_ns, finding.start_ns, finding.end_ns) == (100, 0, 500)
         assert "set_to_none=True" in finding.remedy
 
@@ -100,7 +103,7 @@ class TestZeroedGradients:
 class TestOptimizerLoops:
     def test_numbers(self) -> None:
         (finding,) = said("optimizer_loops", updating(30, 1500))
-        assert "`Adam.step` updated one tensor after the other: 30 ops" in finding.text
+        assert "`Adam.step` updated one tensor after the other. One step ran 30 ops" in finding.text
         assert finding.cost_ns == 1500 - 50
         assert "the run would be at most 1.45 µs (14 %) shorter" in finding.text
         assert len(finding.rows) == 30

@@ -123,7 +123,7 @@ def test_odd_sizes_cost_no_more_than_the_run_waits_for() -> None:
     assert said("matmul_sizes", trace_of(*rows, *beside(500), devices=[A100])) == []
     (waited_for,) = said("matmul_sizes", odd(500))
     assert waited_for.cost_ns == 250
-    assert "at twice the speed the run would be at most 250 ns" in waited_for.text
+    assert "At twice the speed, the run would be at most 250 ns" in waited_for.text
 
 
 class TestTensorCoresIdle:
@@ -156,7 +156,9 @@ class TestTensorCoresIdle:
 
     def test_what_the_run_does_not_wait_for_costs_nothing(self) -> None:
         (waited_for,) = said("tensor_cores_idle", idle_cores(500))
-        assert waited_for.text.endswith("with them the run would be at most 250 ns (25 %) shorter.")
+        assert waited_for.text.endswith(
+            "With tensor cores, the run would be at most 250 ns (25 %) shorter."
+        )
         assert said("tensor_cores_idle", hidden_cores(500)) == []
 
     def test_16_bits_that_missed_them_are_not_told_to_use_16_bits(self) -> None:

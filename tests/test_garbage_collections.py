@@ -79,8 +79,8 @@ def test_the_finding_has_times_collections_and_the_line() -> None:
 def test_collections_that_the_code_asked_for_are_said_to_be_so() -> None:
     asked = calls_of((None, "step", 9, 1 * MS), ("step", COLLECT, 9, 80 * MS))
     (finding,) = said(dataclasses.replace(collecting(90 * MS), calls=asked))
-    assert ": the code called `gc.collect()` 9 times, mostly in `build`" in finding.text
-    assert finding.remedy.startswith("Take it out of the loop")
+    assert ". The code called `gc.collect()` 9 times, mostly in `build`" in finding.text
+    assert finding.remedy.startswith("Take `gc.collect()` out of the loop")
     fewer = calls_of((None, "step", 9, 1 * MS), ("step", COLLECT, 9, 45 * MS))
     (finding,) = said(dataclasses.replace(collecting(90 * MS), calls=fewer))
     assert "gc.collect()`" not in finding.text
@@ -124,7 +124,7 @@ def test_the_function_in_which_they_started_is_not_blamed(own: int, left: int | 
     told = said(dataclasses.replace(record, metadata=record.metadata), "python_time")
     assert [one.cost_ns for one in told] == ([] if left is None else [left])
     if own == 110:
-        assert told[0].text.endswith(", 90.0 ms of it collecting garbage.")
+        assert told[0].text.endswith(" Garbage collection took 90.0 ms of that time.")
 
 
 def test_nor_is_the_cell_itself() -> None:
@@ -247,7 +247,7 @@ def test_calls_of_collect_are_told_from_a_recorded_cell(
     monkeypatch.setattr(sys.modules[garbage_collection.__module__], "WORTH_NS", 0)
     _, record = recorded("import gc\nfor _ in range(4):\n    gc.collect()", **options)
     (finding,) = garbage_collection(record, gc_share=0.0)
-    assert "the code called `gc.collect()` 4 times" in finding.text
+    assert "The code called `gc.collect()` 4 times" in finding.text
     assert record.metadata["gc"]["collections"][2] == 4
 
 

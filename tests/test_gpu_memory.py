@@ -107,4 +107,4 @@ def test_out_of_memory_is_a_row_a_count_and_a_finding() -> None:
     failed = failed[failed["kind"] == "out of memory"]
     assert len(failed) == 1
     assert record.metadata["memory"]["out_of_memory"] == 1
-    assert any("was out of memory" in finding.text for finding in memory_findings(record))
+    assert any("ran out of memory" in finding.text for finding in memory_findings(record))

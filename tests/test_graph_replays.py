@@ -189,7 +189,7 @@ def test_what_runs_beside_graphs_is_not_told_to_use_graphs() -> None:
             rows.append(kernel("add", ts=at + 750 + 100 * one, dur=5, launched_by=len(rows) - 1))
     said = findings(trace_of(*rows))
     (short,) = (finding for finding in said if finding.rule == "short_kernels")
-    assert "outside of the graphs" in short.remedy
+    assert "outside of the CUDA graphs" in short.remedy
     for finding in said:
         assert "reduce-overhead" not in finding.remedy
         assert "(torch.compile, CUDA graphs" not in finding.remedy
@@ -227,7 +227,7 @@ def test_a_real_gpu_that_begins_late_is_not_waiting_for_launches(name: str, shar
     said = findings(load(shared(f"tracelens/{name}.json.gz")))
     assert "launch_bound" not in {finding.rule for finding in said}
     (idle,) = (finding for finding in said if finding.rule == "device_idle")
-    assert "the trace does not show why" in idle.remedy
+    assert "The trace does not show why" in idle.remedy
 
 
 def test_a_real_trace_of_the_gpu_alone_says_nothing_of_python(shared: Shared) -> None:

@@ -213,8 +213,8 @@ def test_ops_on_several_threads_at_once_have_no_share_of_the_line() -> None:
 def test_a_function_that_is_named_leaves_the_ops_to_the_line_that_calls_it() -> None:
     text = only(calling(*ops(450, 200), module("head", ts=0, dur=790 * MS))).text
     assert text == (
-        "Module `head` took 79 % of the time (790 ms), called by line 4 `trainer.run()`; the line "
-        "spent 56 % in `aten::mm`, 25 % in `aten::copy_`."
+        "Module `head` took 79 % of the time (790 ms), called by line 4 `trainer.run()`. The "
+        "line spent 56 % of its time in `aten::mm`, 25 % in `aten::copy_`."
     )
 
 
@@ -335,7 +335,7 @@ def test_a_mask_built_in_each_forward_is_named_beside_the_line_that_calls_the_mo
         r"( \(mostly `Tensor.tril`\))?\.",  # where other programs keep its threads waiting
         finding.text,
     )
-    assert ("(build_mask)` makes tensors anew with `torch.ones`" in finding.remedy) is not stack
+    assert ("(build_mask)` makes new tensors with `torch.ones`" in finding.remedy) is not stack
 
 
 @pytest.mark.parametrize("stack", [False, True])

@@ -313,7 +313,7 @@ class TestStragglers:
             )
         )
         (text,) = (one.text for one in run.findings() if one.rule == "stragglers")
-        assert "in the longest delay, 6.00 ms, it was in one `aten::view` for 8.00 ms" in text
+        assert "In the longest delay (6.00 ms), it was in one `aten::view` for 8.00 ms" in text
         table = run.collectives(per_rank=True).query("collective == 1")
         assert table["lead_name_ns"].tolist() == [1 * MS, 8 * MS, 2 * MS]
 
@@ -341,11 +341,11 @@ class TestStragglers:
         return {one.rule: one.text for one in run_of(*in_lockstep(starts, moving=200)).findings()}
 
     def test_the_rule_fires_from_five_percent_on(self) -> None:
-        assert "collectives, in total 50 ns after the second to last" in self.told(50)["stragglers"]
+        assert "In total, it came 50 ns after the second to last" in self.told(50)["stragglers"]
         assert "stragglers" not in self.told(49)
 
     def test_waiting_is_told_from_five_percent_on(self) -> None:
-        assert "the average rank waited" in self.told(75)["waiting_for_others"]
+        assert "The average rank spent" in self.told(75)["waiting_for_others"]
         assert "waiting_for_others" not in self.told(74)
 
     def test_its_range_is_that_of_the_longest_delay(self) -> None:

@@ -361,7 +361,7 @@ def test_out_of_memory_is_a_row_and_a_finding() -> None:
         "aten::mm",
     )
     (finding,) = memory_findings(record)
-    assert "`aten::mm` asked GPU 0 for 3.00 MiB" in finding.text
+    assert "GPU 0 ran out of memory when `aten::mm` asked for 3.00 MiB." in finding.text
 
 
 def retrying(reserved_after: int) -> Record:
@@ -408,8 +408,8 @@ def test_the_peak_is_a_finding_with_its_categories_and_their_largest_owner() -> 
     )
     (finding,) = memory_findings(record)
     assert finding.text == (
-        "Peak memory 10.0 MiB at 51 ns: 60 % activations (most from `encoder.mlp`, "
-        "`7: loss.backward()`), 40 % gradients; one block alone is 6.00 MiB, allocated in "
+        "Peak memory was 10.0 MiB, at 51 ns: 60 % activations (most from `encoder.mlp`, `7: "
+        "loss.backward()`), 40 % gradients. One block alone is 6.00 MiB, allocated in "
         "`aten::linear`."
     )
     names = record.trace.slices["name"]
@@ -439,7 +439,7 @@ def test_what_is_released_after_the_peak_but_in_its_moment_is_a_part_of_it() -> 
     )
     (finding,) = memory_findings(record)
     assert memory_peak(record)["bytes"].tolist() == [10 * MIB, 6 * MIB]
-    assert "one block alone is 10.0 MiB, allocated in `aten::second`" in finding.text
+    assert "One block alone is 10.0 MiB, allocated in `aten::second`" in finding.text
     names = record.trace.slices["name"]
     assert [names[row] for row in finding.rows] == ["aten::second", "aten::first"]
 
@@ -499,4 +499,4 @@ def test_of_several_devices_the_fullest_gpu_is_told_of() -> None:
     rows = [block(9 * MIB, at=1, ts=1), block(3 * MIB, at=2, ts=2, device=1)]
     rows.append(block(2 * MIB, at=3, ts=3, device=0))
     (finding,) = memory_findings(trace_of(op("aten::empty", ts=0, dur=9), *rows))
-    assert finding.text.startswith("Peak memory of GPU 1 3.00 MiB at 2 ns")
+    assert finding.text.startswith("Peak memory of GPU 1 was 3.00 MiB, at 2 ns")

@@ -94,8 +94,8 @@ def _as_torch(size: int) -> str:
 def test_pieces_that_do_not_do_are_found_with_what_was_asked_for() -> None:
     (finding,) = FINDINGS["fragmentation"](read(in_pieces()))
     assert finding.text == (
-        "Of the 4.00 MiB that PyTorch had reserved on GPU 0 when the snapshot was taken, 2.00 MiB "
-        "(50 %) were free, in 8 pieces of at most 256 KiB, and 1.00 MiB were requested in vain."
+        "PyTorch had reserved 4.00 MiB on GPU 0 when the snapshot was taken. 2.00 MiB (50 %) of "
+        "that was free, in 8 pieces of at most 256 KiB. A request for 1.00 MiB failed."
     )
     assert "expandable_segments" in finding.remedy
 
@@ -106,7 +106,9 @@ def test_pieces_that_do_not_hold_what_the_run_once_had_are_found() -> None:
     for address in [gpu.allocate(MIB // 4) for _ in range(16)][1::2]:
         gpu.release(address)
     (finding,) = FINDINGS["fragmentation"](read(gpu))
-    assert "in 8 pieces of at most 256 KiB, and the largest block was 1.00 MiB." in finding.text
+    assert (
+        "in 8 pieces of at most 256 KiB. The largest allocated block was 1.00 MiB." in finding.text
+    )
 
 
 def test_many_free_pieces_that_hold_anything_are_no_fragmentation() -> None:

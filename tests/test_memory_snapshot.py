@@ -195,7 +195,7 @@ def test_calls_of_the_driver_and_failures_are_allocator_events() -> None:
     assert memory_curve(record)["reserved_bytes"].tolist() == [2 * 2**20, 2 * 2**20]
     texts = [finding.text for finding in Profile(record.trace, None, record.metadata).findings()]
     assert (
-        "`train.py:12(step)` asked GPU 0 for 1.00 TiB and it was out of memory: 12 B were free."
+        "GPU 0 ran out of memory when `train.py:12(step)` asked for 1.00 TiB. 12 B were free."
         in texts
     )
 
@@ -388,7 +388,7 @@ def test_its_findings_are_of_memory_and_no_time_is_broken_down() -> None:
         assert why_empty(profile.breakdown()) == SNAPSHOT
     assert said == [
         ["This is a CUDA memory snapshot"],
-        ["Peak memory of GPU 0 1.00 MiB at 1.00 µs"],
+        ["Peak memory of GPU 0 was 1.00 MiB, at 1.00 µs"],
     ]
 
 

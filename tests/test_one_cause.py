@@ -41,7 +41,8 @@ def test_what_the_cpu_does_to_launch_is_part_of_why_the_gpu_is_idle() -> None:
     for part in told[1:3]:
         assert part.part_of == "device_idle"
         assert part.text.endswith(
-            " It is part of why GPU 0 is idle: the CPU launches too slowly. Such parts overlap."
+            " This is one part of why GPU 0 is idle: the CPU launches its work too slowly. Such "
+            "parts overlap, so do not add them up."
         )
     assert not told[0].part_of
 
@@ -206,8 +207,8 @@ def test_broadcasts_of_buffers_are_told_with_their_copies() -> None:
     (finding,) = broadcast_buffers(record)
     assert finding.text == (
         "`DistributedDataParallel` sent the model's buffers from rank 0 to all ranks before 4 "
-        "forward passes, with 20 copies of single tensors: 32.0 ms of the CPU's time; without that "
-        "the run would be at most 32.0 ms (40 %) shorter."
+        "forward passes, with 20 copies of single tensors. This took 32.0 ms of the CPU's time. "
+        "Without it, the run would be at most 32.0 ms (40 %) shorter."
     )
     assert (finding.start_ns, finding.end_ns) == (0, 8 * MS)
     assert len(finding.rows) == 32
@@ -244,7 +245,7 @@ def test_a_tenth_of_the_gpus_time_without_op_is_said_first() -> None:
     assert first.rule == "unlinked"
     assert first.title == "The op is unknown for 11 % of GPU time"
     later = said(without_launches(11, first=False))["unlinked"]
-    assert later.text.endswith("may cause more GPU time than is shown for them.")
+    assert later.text.endswith("may cause more GPU time than their rows show.")
     assert others
     assert findings(without_launches(9))[-1].rule == "unlinked"
     assert findings(without_launches(9))[-1].title == "Some GPU work lacks its launch in the trace"
@@ -260,7 +261,7 @@ def test_work_before_all_launches_was_launched_before_the_recording() -> None:
     assert "it ran in the first 20.0 ms, before all work whose launch is known" in before.remedy
     assert before.text.endswith("but belongs to no op.")
     after = said(without_launches(20, first=False))["unlinked"]
-    assert after.remedy.startswith("Either it was launched before")
+    assert after.remedy.startswith("This work may have been launched before")
 
 
 def test_work_whose_launch_was_dropped_is_not_said_to_be_from_before() -> None:
@@ -270,13 +271,15 @@ def test_work_whose_launch_was_dropped_is_not_said_to_be_from_before() -> None:
         rows.append(runtime("cudaLaunchKernel", ts=step * STEP, dur=10))
         launch = len(rows) - 1 if step == 19 else None
         rows.append(kernel("gemm", ts=step * STEP + 20, dur=5 * MS, launched_by=launch))
-    assert said(trace_of(*rows))["unlinked"].remedy.startswith("Either it was launched before")
+    assert said(trace_of(*rows))["unlinked"].remedy.startswith(
+        "This work may have been launched before"
+    )
 
 
 def test_a_part_of_a_recording_does_not_tell_what_was_before_it() -> None:
     record = window(without_launches(20), 5 * MS, 100 * MS)
     assert "unlinked" in said(record)
-    assert said(record)["unlinked"].remedy.startswith("Either it was launched before")
+    assert said(record)["unlinked"].remedy.startswith("This work may have been launched before")
 
 
 def test_a_cuda_program_is_told_in_cudas_words() -> None:
@@ -287,5 +290,5 @@ def test_a_cuda_program_is_told_in_cudas_words() -> None:
         recorder="Nsight Systems",
     )
     unlinked = said(record)["unlinked"].remedy
-    assert "It was launched before the recording began" in unlinked
+    assert "This work was launched before the recording began" in unlinked
     assert unlinked.endswith("Call cudaDeviceSynchronize() right before recording.")

@@ -84,7 +84,7 @@ def test_the_finding_names_module_op_and_line(on_cpu: Record) -> None:
     finding = of_gather(on_cpu)
     expected = f"`GatherBackward0` of `patch_drop` (forward `aten::gather`, line {FORWARD_LINE})"
     assert finding.text.startswith(expected)
-    assert "Index instead" in finding.remedy
+    assert "Use indexing instead" in finding.remedy
 
 
 def test_its_cost_is_the_time_of_the_backward_op(on_cpu: Record) -> None:
@@ -102,7 +102,7 @@ def test_the_report_says_it_and_shows_where(on_cpu: Record) -> None:
     longest = engine.loc[engine["dur"].idxmax()]
     assert (line["start"], line["end"]) == (longest["ts"], longest["ts"] + longest["dur"])
     assert longest.name in line["rows"]
-    assert "Index instead" in line["remedy"]
+    assert "Use indexing instead" in line["remedy"]
 
 
 def test_the_backward_op_is_attributed_to_forward_op_module_and_line(on_cpu: Record) -> None:

@@ -154,7 +154,7 @@ def test_a_loop_is_recorded_again_and_again_each_time_to_a_file_of_its_own(
     [
         ({"every": 50}, "give --keep-going"),
         ({"every": 50, "keep_going": True}, "give --save"),
-        ({"every": 9, "keep_going": True, "save": "run.gpuprof"}, "at least the 11 iterations"),
+        ({"every": 9, "keep_going": True, "save": "run.gpuprof"}, "at least 11 iterations"),
     ],
 )
 def test_what_every_needs_is_said(given: dict[str, Any], text: str) -> None:
@@ -602,8 +602,8 @@ def test_compilation_after_the_warm_up_is_a_finding(compiler: None) -> None:
     assert last().metadata["steps"]["one_off"]["after_warmup"]["graphs"] == 1
     (finding,) = [one for one in last().findings() if one.rule == "compilation"]
     assert not any("still compiled" in one.text for one in last().findings())
-    assert "it recompiled `compiled` (" in finding.text
-    assert ", as the size of `x` in dimension 0 changed (3, 4)." in finding.text
+    assert "It recompiled `compiled` (" in finding.text
+    assert ", because the size of `x` in dimension 0 changed (3, 4)." in finding.text
     assert finding.cost_ns > 0
 
 

@@ -415,7 +415,7 @@ def test_a_real_step_on_a_gpu(shared: Shared) -> None:
 def test_the_one_slow_launch_of_the_real_step_is_told_once(shared: Shared) -> None:
     """Its first product loads the kernels; no call of the runtime is in the trace, only ops."""
     said = {one.rule: one for one in findings(load(shared(GPU_STEP)))}
-    assert "mostly in one launch, of 112 ms: the first launch" in said["device_idle"].remedy
+    assert "went into one launch (112 ms): the first launch" in said["device_idle"].remedy
     assert "launch_bound" not in said
 
 

@@ -83,8 +83,8 @@ def test_a_function_with_a_quarter_of_a_line_of_modules_is_named_with_what_it_ma
         "`net.py:3(window_mask)`."
     )
     assert finding.remedy == (
-        "`net.py:3(window_mask)` makes tensors anew with `torch.arange` and `torch.full` in each "
-        "call: where they are always the same, make them once (in `__init__`, with "
+        "`net.py:3(window_mask)` makes new tensors with `torch.arange` and `torch.full` in each "
+        "call. If they are always the same, make them once (in `__init__`, with "
         "`register_buffer`)."
     )
     assert finding.function == "net.py:3(window_mask)"
@@ -109,7 +109,7 @@ def test_forward_and_smaller_functions_are_not_named(inner: str, share: int) -> 
 def test_most_of_a_line_is_still_said_of_the_function_itself() -> None:
     finding = only(masked("window_mask", 60))
     assert finding.title == "`net.py:3(window_mask)`, called by line 4, takes the most time"
-    assert "makes tensors anew" in finding.remedy
+    assert "makes new tensors" in finding.remedy
     assert finding.function == "net.py:3(window_mask)"
 
 
@@ -118,8 +118,8 @@ def test_the_library_function_that_has_most_of_a_function_is_named_with_advice()
     record, _ = record_of([("keep", 10 * MS, 4 * [copying])], [("step", 30 * MS, [])])
     finding = only(record)
     assert finding.text == (
-        "`net.py:2(keep)` took 75 % of the time (90.0 ms), called by line 4 `keep()`; "
-        "`copy.deepcopy` has 89 % of that."
+        "`net.py:2(keep)` took 75 % of the time (90.0 ms), called by line 4 `keep()`. "
+        "`copy.deepcopy` took 89 % of that time."
     )
     assert finding.remedy.startswith("`copy.deepcopy` copies every object that it reaches")
 
@@ -200,8 +200,8 @@ def test_the_module_with_most_of_a_line_stays_the_subject() -> None:
     inner = modules(("f", 30 * MS, []), ("<built-in method torch.relu>", 60 * MS, []))
     record, _ = record_of([inner], [("step", 60 * MS, [])], code={4: "trainer.run()"})
     assert only(record).text == (
-        "Module `net` took 60 % of the time (90.0 ms), called by line 4 `trainer.run()`; 33 % of "
-        "the line in `net.py:1(f)`."
+        "Module `net` took 60 % of the time (90.0 ms), called by line 4 `trainer.run()`. "
+        "`net.py:1(f)` took 33 % of the line's time."
     )
 
 

@@ -142,7 +142,7 @@ def test_a_run_without_recorded_workers_says_nothing_of_them() -> None:
 )
 def test_the_finding_ends_with_the_cause(rows: list[Row], because: str, remedy: str) -> None:
     (found,) = FINDINGS["dataloader"](waits_of(*rows))
-    assert found.text.endswith(f"the longest 400 ns, {because}")
+    assert found.text.endswith(f", in 1 wait, {because}")
     assert remedy in found.remedy
     assert (found.cost_ns, found.start_ns, found.end_ns) == (400, 100, 500)
 
@@ -221,7 +221,7 @@ def test_one_worker_alone_is_no_outlier() -> None:
 
 @pytest.mark.parametrize(
     ("passes", "remedy"),
-    [(1, "They started once"), (3, "Its workers start anew for every pass over the data")],
+    [(1, "The workers started once"), (3, "The workers start again for every pass over the data")],
 )
 def test_workers_that_take_long_to_start_are_told_without_being_recorded(
     passes: int, remedy: str
@@ -248,36 +248,36 @@ IN_PROCESS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
         # A worker that is spawned imports during the first wait.
         (
             [(STARTS_WORKERS, 20), (LOADING, 300), (LOADING, 20), (LOADING, 30)],
-            "3 times for a batch and 1 time for its workers to start, the longest 300 ns, "
-            "mostly for its workers to start and send their first batch",
-            "They started once",
+            "3 times for a batch and 1 time for its workers to start, for up to 300 ns, mostly "
+            "for its workers to start and send their first batch",
+            "The workers started once",
         ),
         (
             [(STARTS_WORKERS, 300), (LOADING, 20), (LOADING, 20)],
-            "2 times for a batch and 1 time for its workers to start, the longest 300 ns "
-            "(a start), mostly for its workers to start",
-            "They started once",
+            "2 times for a batch and 1 time for its workers to start, for up to 300 ns (a "
+            "start), mostly for its workers to start",
+            "The workers started once",
         ),
         (
             [(STARTS_WORKERS, 20), (LOADING, 80), (LOADING, 90), (LOADING, 90)],
-            "3 times for a batch and 1 time for its workers to start, the longest 90 ns",
-            "Its workers do not keep up",
+            "3 times for a batch and 1 time for its workers to start, for up to 90 ns",
+            "The workers of the DataLoader do not keep up",
         ),
         # Two loaders at once: each has its own first batch.
         (
             [(STARTS_WORKERS, 9), (STARTS_WORKERS, 9), *[(LOADING, ns) for ns in (90, 90, 80, 80)]],
-            "4 times for a batch and 2 times for its workers to start, the longest 90 ns, "
-            "mostly for its workers to start and send their first batch",
-            "Its workers start anew",
+            "4 times for a batch and 2 times for its workers to start, for up to 90 ns, mostly "
+            "for its workers to start and send their first batch",
+            "The workers start again",
         ),
         # What the main process loads meanwhile is no worker's first batch.
         (
             [(STARTS_WORKERS, 20), (IN_PROCESS, 90), (LOADING, 90), (LOADING, 95)],
-            "3 times for a batch and 1 time for its workers to start, the longest 95 ns",
-            "Its workers do not keep up",
+            "3 times for a batch and 1 time for its workers to start, for up to 95 ns",
+            "The workers of the DataLoader do not keep up",
         ),
         # Workers that go on from an earlier pass start nothing.
-        ([(LOADING, 300), (LOADING, 20)], "in 2 waits, the longest 300 ns", "Its workers do not"),
+        ([(LOADING, 300), (LOADING, 20)], "in 2 waits of up to 300 ns", "The workers of the"),
     ],
     ids=["spawned", "started", "slow", "two loaders", "in process", "persistent"],
 )
@@ -290,9 +290,9 @@ def test_the_first_batch_of_workers_is_part_of_their_start(
         for (name, dur), end in zip(waits, ends, strict=True)
     ]
     (found,) = FINDINGS["dataloader"](trace_of(op("end", ts=990, dur=10), *rows))
-    assert found.text.endswith(f"waiting for the DataLoader, {said}.")
+    assert found.text.endswith(f"), {said}.")
     assert found.remedy.startswith(remedy)
-    assert ("import or load until then" in found.remedy) == said.endswith("first batch")
+    assert ("what they import or load first" in found.remedy) == said.endswith("first batch")
 
 
 FETCHING = "site-packages/torch/utils/data/_utils/fetch.py"
@@ -313,10 +313,10 @@ def loading(*edges: tuple[str | None, str, int, int], **given: Any) -> Record:
 def said_of(record: Record) -> str:
     (found,) = FINDINGS["dataloader"](record)
     _, is_named, function = found.title.partition(", mostly in ")
-    begins = f"Make {function} cheaper" if is_named else "It loads in the main process"
+    begins = f"Make {function} cheaper" if is_named else "The DataLoader loads in the main process"
     assert found.remedy.startswith(begins)
     assert (f"mostly in {function} (" in found.text) == bool(is_named)
-    return found.text.removesuffix(".").partition("the longest 400 ns")[2]
+    return found.text.removesuffix(".").partition(", in 1 wait")[2]
 
 
 GETS = ("fetch", "__getitem__", 4, 10)

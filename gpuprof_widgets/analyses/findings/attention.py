@@ -47,10 +47,11 @@ NAMED = 3
 
 TITLE = "Attention is written out: its scores go through memory"
 REMEDY = (
-    "`torch.nn.functional.scaled_dot_product_attention`, with `is_causal=True` or `attn_mask=` for "
-    "a mask, does all of it in one op, which on most inputs never writes the scores to memory. "
-    "Modules call it if told so: `need_weights=False` for `nn.MultiheadAttention`, "
-    '`attn_implementation="sdpa"` for Transformers. It returns no weights.'
+    "Use `torch.nn.functional.scaled_dot_product_attention`, with `is_causal=True` or "
+    "`attn_mask=` for a mask. It does all of this in one op, which on most inputs never writes the "
+    "scores to memory. It returns no weights. Some modules call it on request: "
+    "`nn.MultiheadAttention` with `need_weights=False`, and Transformers with "
+    '`attn_implementation="sdpa"`.'
 )
 
 
@@ -86,9 +87,9 @@ def written_out_attention(
     names = [code(str(name)) for name, ns in by_name.items() if ns > 0]
     where = " on the GPU" if on_gpu else ""
     text = (
-        f"Attention was written out {format_count(len(found), 'time')}: the ops between its two "
+        f"Attention was written out {format_count(len(found), 'time')}. The ops between its two "
         f"products, mostly {listed(names)}, took {format_ns(cost)}{where} "
-        f"({format_share(share)} of the time). Each of them reads and writes all scores."
+        f"({format_share(share)} of the time). Each of these ops reads and writes all scores."
     )
     place = slice_range(trace, int(calls[took.argmax()]))
     return [Finding(text, cost, share, *place, spread(np.sort(calls)), REMEDY, title=TITLE)]

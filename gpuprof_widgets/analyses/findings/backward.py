@@ -29,9 +29,10 @@ from gpuprof_widgets.trace.model import Record, Trace
 MOST = 3  # findings
 
 REMEDIES = {
-    "GatherBackward0": "Index instead, as in x[rows, indices]: it is cheaper in both passes.",
-    "EmbeddingBackward0": "It fills a gradient as large as the whole table: use "
-    "`nn.Embedding(..., sparse=True)` with `torch.optim.SparseAdam` or SGD, whose gradient has "
+    "GatherBackward0": "Use indexing instead, as in x[rows, indices]: it is cheaper in both "
+    "passes.",
+    "EmbeddingBackward0": "It fills a gradient as large as the whole table. Use "
+    "`nn.Embedding(..., sparse=True)` with `torch.optim.SparseAdam` or SGD: then the gradient has "
     "only the rows that were used.",
 }
 MOSTLY = 0.9
@@ -40,24 +41,24 @@ SHORT_NS = 20_000
 MANY = 10
 """Calls from which on fewer calls are worth a remedy."""
 SHORT = (
-    "On average a call takes {each}, much of it overhead that any op has, forward or backward: "
+    "On average a call takes {each}, much of it the overhead of any op, forward or backward: "
     "make fewer calls, on larger tensors."
 )
-WAITED = "The CPU launches nothing while it waits: look for an op whose backward does not wait."
-OTHERWISE = "Look for another op with the same result, whose backward is cheaper."
+WAITED = "The CPU launches nothing while it waits. Look for an op whose backward does not wait."
+OTHERWISE = "Look for another op with the same result and a cheaper backward."
 OF_A_GRAPH = (
-    "Run it once with the environment variable PYTORCH_JIT=0: without TorchScript each op of the "
-    "graph is recorded by itself."
+    "Run it once with the environment variable PYTORCH_JIT=0. Without TorchScript, each op of the "
+    "graph is recorded separately."
 )
-OF_A_FUNCTION = "It is the backward of a custom autograd function: see which ops in it take long."
+OF_A_FUNCTION = "It is the backward of a custom autograd function. See which ops in it take long."
 OF_A_PRODUCT = (
-    "The gradients of input and weight are a product or convolution each, about as large as the "
-    "forward's: smaller sizes{narrower} make all three shorter."
+    "The backward computes the gradients of input and weight: two products or convolutions, each "
+    "about as large as the forward. Smaller sizes{narrower} make all three shorter."
 )
-IN_BF16 = " or bfloat16 (in which this CPU multiplies)"
+IN_BF16 = " or bfloat16 (which this CPU multiplies in hardware)"
 IN_PROPORTION = (
-    "That is usual for its forward op: what makes the forward cheaper, such as smaller sizes, "
-    "makes this cheaper too."
+    "That is usual for its forward op. Whatever makes the forward cheaper, such as smaller sizes, "
+    "makes the backward cheaper too."
 )
 
 ONE_VALUE_PER_ROW = frozenset({"aten::nll_loss_forward", "aten::nll_loss2d_forward"})
@@ -164,9 +165,9 @@ def _finding(record: Record, op: pd.Series, whole: int, ratio: float) -> Finding
         return _waiting(record, op, whole)
     cost, times = int(op["own_ns"]), op["own_ns"] / max(int(op["forward_cpu_ns"]), 1)
     times = times if _has_whole_forward(record, op.to_frame().T)[0] else 0
-    text = f"{_who(op)} took {format_ns(cost)}: "
-    text += f"{format_share(share_of(cost, whole))} of the backward pass"
-    text += f", {times:.0f} times its forward." if times >= ratio else "."
+    text = f"{_who(op)} took {format_ns(cost)} "
+    text += f"({format_share(share_of(cost, whole))} of the backward pass)"
+    text += f", {times:.0f} times as long as its forward." if times >= ratio else "."
     title = (
         "takes far longer than its forward" if times >= ratio else "takes much of the backward pass"
     )
@@ -211,8 +212,8 @@ def _remedy(record: Record, op: pd.Series, *, odd: bool) -> str:
 def _waiting(record: Record, op: pd.Series, whole: int) -> Finding:
     cost, calls = int(op["wait_ns"]), format_count(int(op["calls"]), "call")
     text = (
-        f"{_who(op)} waited {format_ns(cost)} for the GPU in {calls}: "
-        f"{format_share(share_of(cost, whole))} of the backward pass."
+        f"{_who(op)} waited {format_ns(cost)} for the GPU in {calls} "
+        f"({format_share(share_of(cost, whole))} of the backward pass)."
     )
     remedy, title = REMEDIES.get(op["name"], WAITED), f"{_name(op)} waits for the GPU"
     return _at(record, op, Finding(text, cost, remedy=remedy, title=title))
@@ -221,9 +222,9 @@ def _waiting(record: Record, op: pd.Series, whole: int) -> Finding:
 def _foreseen_finding(record: Record, op: pd.Series, whole: int) -> Finding:
     cost = int(op["cpu_ns"])
     text = (
-        f"{_who(op)} took {format_ns(cost)}: {format_share(share_of(cost, whole))} of the backward "
-        "pass. On a GPU, deterministic algorithms make it sort, and in many versions of PyTorch "
-        "the CPU waits for it."
+        f"{_who(op)} took {format_ns(cost)} ({format_share(share_of(cost, whole))} of the backward "
+        "pass). On a GPU, deterministic algorithms make it sort. In many versions of PyTorch, the "
+        "CPU waits for that."
     )
     title = f"{_name(op)} would be slow on a GPU"
     return _at(record, op, Finding(text, cost, remedy=REMEDIES[op["name"]], title=title))
@@ -244,7 +245,7 @@ def _name(op: pd.Series) -> str:
 def _who(op: pd.Series) -> str:
     """Return an op and its origin: `GatherBackward0` of `drop` (forward `aten::gather`, line 1)."""
     if MANY_OPS in op["name"]:
-        return f"{_name(op)} (all ops of a graph of TorchScript)"
+        return f"{_name(op)} (all ops of a TorchScript graph)"
     line = f", line {op['line']}" if op["line"] >= 0 else ""
     return f"{_name(op)} (forward {code(op['forward'])}{line})"
 
@@ -259,9 +260,9 @@ def _at(record: Record, op: pd.Series, finding: Finding) -> Finding:
 
 
 RECOMPUTATION_REMEDY = (
-    "Where memory allows, checkpoint fewer blocks, or only those whose forward is cheap for the "
-    "memory that it would keep (torch.utils.checkpoint; create_selective_checkpoint_contexts "
-    "keeps the results of a block's costly ops)."
+    "Where memory allows, checkpoint fewer blocks. Checkpoint those that need much memory and "
+    "little compute. torch.utils.checkpoint.create_selective_checkpoint_contexts keeps the results "
+    "of a block's costly ops."
 )
 
 
@@ -287,9 +288,9 @@ def recomputation(record: Record, *, recomputation_share: float = 0.05) -> list[
     longest = int((again.end_ns - again.start_ns).argmax())
     text = (
         f"The backward pass recomputes the forward in {format_count(len(again.node), 'op')}, such "
-        f"as {code(names.iloc[longest])} (activation checkpointing): {format_ns(cost)}, "
-        f"{format_share(share_of(cost, whole))} of {'GPU time' if len(gpu) else 'that pass'}. That "
-        "is the price of the memory it saves."
+        f"as {code(names.iloc[longest])} (activation checkpointing). This took {format_ns(cost)} "
+        f"({format_share(share_of(cost, whole))} of {'GPU time' if len(gpu) else 'that pass'}). It "
+        "is the price of the memory that checkpointing saves."
     )
     place = (int(again.start_ns[longest]), int(again.end_ns[longest]))
     rows = spread(again.rows)
@@ -321,9 +322,9 @@ OF_TORCH = frozenset(
 users cannot rewrite: checkpoints, hooks, passing tensors on."""
 
 PYTHON_AUTOGRAD_REMEDY = (
-    "That is Python, and calls that are no PyTorch ops. Write it in differentiable PyTorch ops, "
-    "whose backward needs no Python, or compile it (torch.compile); else call it less often, on "
-    "larger tensors."
+    "That time is Python, and calls that are no PyTorch ops. Write the function in differentiable "
+    "PyTorch ops, whose backward needs no Python, or compile it (torch.compile). Otherwise call it "
+    "less often, on larger tensors."
 )
 
 

@@ -32,14 +32,14 @@ from gpuprof_widgets.trace.model import Record, Trace
 LITTLE = 0.1
 """Share of exposed communication: where no more would be saved without it, it bounds nothing."""
 LATE_RANK = (
-    "Where a collective mostly waits, another rank is late: compare them with gpuprof ranks."
+    "Where a collective mostly waits, another rank is late: compare the ranks with gpuprof ranks."
 )
 EXPOSED_COMMUNICATION_REMEDY = (
-    "Overlap it with compute (DDP and FSDP do so in the backward pass: smaller buckets begin "
-    "earlier, larger ones cost less each), or send less, and less often: bf16, gradient "
-    f"accumulation with no_sync(), a compression hook. {LATE_RANK}"
+    "Overlap communication with compute, as DDP and FSDP do in the backward pass (smaller buckets "
+    "begin earlier; larger buckets have less overhead). Or send less, and less often (bf16, "
+    f"gradient accumulation with no_sync(), a compression hook). {LATE_RANK}"
 )
-BOUND_ELSEWHERE = f"First shorten what bounds the run: its critical path. {LATE_RANK}"
+BOUND_ELSEWHERE = f"First shorten the critical path, which bounds the run. {LATE_RANK}"
 """The remedy where shorter communication alone would save little."""
 NO_SHORTER = "the run would be no shorter: the CPU bounds it"
 
@@ -75,14 +75,13 @@ def _exposed_communication_finding(record: Record, row: dict[Any, Any]) -> Findi
     cost = exposed if saved_ns is None else min(saved_ns, exposed)
     is_all = cost == exposed
     text = (
-        f"{_communicating(row)} for {format_ns(exposed)} ({share} of the time): {hidden} of its "
-        "communication was hidden behind compute; the most exposed call is "
-        f"{kernel_code(name)}, {format_ns(int(shown.max()))} of it"
+        f"For {format_ns(exposed)} ({share} of the time), {_communicating(row)}. Compute hid "
+        f"{hidden} of its communication. The most exposed call is {kernel_code(name)} "
+        f"({format_ns(int(shown.max()))})."
     )
     if not is_all:
         saved = shorter(cost, record) if cost > 0 else NO_SHORTER
-        text += f". Without communication {saved}"
-    text += "."
+        text += f" Without communication, {saved}."
     evidence = tuple(rows[np.argsort(-shown, kind="stable")][:EVIDENCE])
     place = (int(start[longest]), int(end[longest]))
     remedy = BOUND_ELSEWHERE if cost <= LITTLE * exposed else EXPOSED_COMMUNICATION_REMEDY
@@ -108,8 +107,8 @@ def _hidden(exposed: int, total: int) -> str:
 
 def _communicating(row: dict[Any, Any]) -> str:
     if row["state"] == HOST:
-        return "The CPU had a collective in flight and was in no op that computes"
-    return f"{gpu_name(row['device'])} did nothing but communicate"
+        return "the CPU had a collective in flight and was in no op that computes"
+    return f"{gpu_name(row['device']).replace('The', 'the')} did nothing but communicate"
 
 
 def _communication(record: Record, row: dict[Any, Any]) -> npt.NDArray[np.intp]:
@@ -140,8 +139,8 @@ BROADCASTING = frozenset(
 """What DDP does with its buffers before the forward pass (c10d::broadcast_coalesced): it flattens
 them, sends them, and copies what came back into each."""
 BROADCAST_BUFFERS_REMEDY = (
-    "Pass `broadcast_buffers=False` to DistributedDataParallel: each rank then keeps buffers of "
-    "its own, such as the running statistics of batch norm (equal anyway with SyncBatchNorm)."
+    "Pass `broadcast_buffers=False` to DistributedDataParallel. Then each rank keeps its own "
+    "buffers, such as the running statistics of batch norm (equal anyway with SyncBatchNorm)."
 )
 
 
@@ -168,8 +167,8 @@ def broadcast_buffers(record: Record, *, broadcast_buffers_share: float = 0.02) 
     text = (
         "`DistributedDataParallel` sent the model's buffers from rank 0 to all ranks before "
         f"{'the forward pass' if len(spans) == 1 else f'{len(spans):,} forward passes'}, with "
-        f"{copies_counted(copies)} of single tensors: {format_ns(spent)} of the CPU's time; "
-        f"without that {shorter(cost, record)}."
+        f"{copies_counted(copies)} of single tensors. This took {format_ns(spent)} of the CPU's "
+        f"time. Without it, {shorter(cost, record)}."
     )
     title = "`DistributedDataParallel` broadcasts the buffers before each forward pass"
     place = max(spans, key=lambda span: span[1] - span[0])

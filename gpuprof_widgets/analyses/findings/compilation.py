@@ -25,15 +25,15 @@ WORTH_SHARE = 0.2
 """Share of all compilation time from which on the first compilations get a remedy."""
 
 IN_WARM_UP = (
-    "The first compilation of a function is paid once: warm up before measuring (--steps with "
-    "--warmup), or keep the compiled code from run to run (TORCHINDUCTOR_CACHE_DIR on a disk that "
-    "stays)."
+    "The first compilation of a function is paid once. Warm up before measuring (--steps with "
+    "--warmup), or keep the compiled code from run to run (TORCHINDUCTOR_CACHE_DIR on a permanent "
+    "disk)."
 )
 LONGER = "Warm up longer (--warmup): the recorded steps include one-off costs."
 ASK_TORCH = "TORCH_LOGS=recompiles tells why it compiled again."
 DYNAMIC = (
     "Compile once for all sizes: `torch._dynamo.mark_dynamic(tensor, dimension)` before the first "
-    "call, or `torch.compile(..., dynamic=True)`; or pad to a few sizes."
+    "call, or `torch.compile(..., dynamic=True)`. Or pad to a few sizes."
 )
 
 RECORDING = re.compile(r"_(?:forward|backward)\w*_hooks|_global_hook|gpuprof_widgets")
@@ -158,7 +158,7 @@ class _Reason:
             dim=groups.get("dim"),
             values=_values(self.matches),
         )
-        return f", as {cause}"
+        return f", because {cause}"
 
 
 def compilation(record: Record, *, compilation_share: float = COMPILATION_SHARE) -> list[Finding]:
@@ -184,8 +184,8 @@ def compilation(record: Record, *, compilation_share: float = COMPILATION_SHARE)
     times_text = format_count(max(len(rows), len(listed)) - len(given_up), "time")
     text = (
         f"`torch.compile` compiled {times_text}, "
-        f"in {format_ns(spent)} of {format_ns(run_ns(record))} ({format_share(share)})"
-        f"{_explanation(reasons, repeated, by_recording, listed)}{_gave_up(given_up)}."
+        f"which took {format_ns(spent)} of {format_ns(run_ns(record))} ({format_share(share)})."
+        f"{_explanation(reasons, repeated, by_recording, listed)}{_gave_up(given_up)}"
     )
     remedy = _remedy(record, reasons, listed)
     start, end = (int(times[0][0]), int(times[1][-1])) if len(times[0]) else (None, None)
@@ -237,18 +237,21 @@ def _explanation(
     if reasons:
         most = reasons[0]
         times = "" if len(most.compilations) == 1 else f" {len(most.compilations):,} times"
-        text = f": it recompiled {_function(most.compilations[0])}{times}{most.words}"
+        text = f" It recompiled {_function(most.compilations[0])}{times}{most.words}"
         if others := len(repeated) - len(by_recording) - len(most.compilations):
             text += f" ({others:,} more for other reasons)"
+        text += "."
     elif listed and not by_recording:
-        longest = max(listed, key=lambda entry: int(entry["dur_ns"]))
-        of = "" if len(listed) == 1 else "the longest "
-        text = f": {of}{_function(longest)}, for the first time"
+        longest = _function(max(listed, key=lambda entry: int(entry["dur_ns"])))
+        text = f" It compiled {longest} for the first time."
         if len(listed) > 1:
-            text = f", each function for the first time, the longest {_function(longest)}"
+            text = f" It compiled each function for the first time; {longest} took longest."
     if by_recording:
         times = format_count(len(by_recording), "time")
-        text += f"; {times} as hooks of modules changed, perhaps those of the recording"
+        text += (
+            f" It recompiled {times} because hooks of modules changed, perhaps those of the "
+            "recording."
+        )
     return text
 
 
@@ -256,8 +259,12 @@ def _gave_up(given_up: list[Listed]) -> str:
     if not given_up:
         return ""
     names = list(dict.fromkeys(map(_function_alone, given_up)))
-    text = f"; at its limit (`recompile_limit`) it gave up on {' and '.join(names[:MOST_VALUES])}"
-    return f"{text}, which {'runs' if len(names) == 1 else 'run'} uncompiled since then"
+    given_up_names = " and ".join(names[:MOST_VALUES])
+    have = "has" if len(names) == 1 else "have"
+    return (
+        f" At its limit (`recompile_limit`) it gave up on {given_up_names}, which {have} run "
+        "uncompiled since then."
+    )
 
 
 def _remedy(record: Record, reasons: list[_Reason], listed: list[Listed]) -> str:

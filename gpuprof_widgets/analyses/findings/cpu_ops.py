@@ -48,16 +48,18 @@ from gpuprof_widgets.trace.schema import WINDOW, WRITTEN_CATEGORY
 Mask = npt.NDArray[np.bool_]
 
 RANKED = 3
-SHORT_CALLS = "{call} takes {each}, much of it overhead that any op has: {fewer}."
+SHORT_CALLS = "{call} takes {each}, much of it the overhead of any op: {fewer}."
 FEWER_OR_FUSED = "make fewer calls, on larger tensors, or fuse them (torch.compile)"
 FEWER = "make fewer calls, on larger tensors"
 LONG_CALLS = "{call} takes {each}: smaller sizes{narrower} or a GPU make it shorter."
 ITS_CALL, MEDIAN_CALL = "Its only call", "The median call"
-MEASURED_BESIDE_OTHERS = " Other programs used the CPUs meanwhile: alone it takes less."
-IN_BF16 = ", bfloat16 (in which this CPU multiplies)"
-LAUNCHING = "On the CPU it mostly launches kernels: their time on the GPU is not in this trace."
-UNUSED_GPU = "PyTorch sees a GPU: if nothing ran on it, move model and data there (.to('cuda'))."
-DEBUGGING = "Autograd's anomaly mode was on, which makes forward ops longer: switch it off first."
+MEASURED_BESIDE_OTHERS = (
+    " Other programs used the CPUs at the same time. Without them, it takes less."
+)
+IN_BF16 = ", bfloat16 (which this CPU multiplies in hardware)"
+LAUNCHING = "On the CPU it mostly launches kernels. Their time on the GPU is not in this trace."
+UNUSED_GPU = "PyTorch sees a GPU. If nothing ran on it, move model and data there (.to('cuda'))."
+DEBUGGING = "Autograd's anomaly mode was on, which makes forward ops longer. Switch it off first."
 NO_PROFILE = "A memory snapshot has no times"
 IN_A_REGION = "Mark regions within it to see what takes the time."
 
@@ -128,9 +130,8 @@ def _little_time(record: Record, computing_ns: int) -> str:
     kind = kind_of_run(record)
     return (
         f"PyTorch's ops took {format_ns(computing_ns)} of this {kind}'s {format_ns(took)} "
-        f"({format_share(share_of(computing_ns, took))}); ops of threads that the {kind} "
-        "starts are not "
-        "recorded."
+        f"({format_share(share_of(computing_ns, took))}). Ops of threads that the {kind} starts "
+        "are not recorded."
     )
 
 
@@ -164,7 +165,7 @@ def _other_time(calls: pd.DataFrame, plumbing: Kinds, least_ns: int) -> str:
         if kind_ns > least_ns:
             took[f"{kind} {format_ns(kind_ns)} ({code(str(by_name.idxmax()))})"] = kind_ns
     names = ", ".join(sorted(took, key=lambda text: -took[text]))
-    return f" Not counted, as no op computes there: {names}." if names else ""
+    return f" This leaves out time in which no op computes: {names}." if names else ""
 
 
 def _is_of_python_alone(record: Record) -> bool:
@@ -195,7 +196,7 @@ def _no_op_sentence(record: Record) -> str:
     if took := int(metadata.get("wall_ns") or 0):
         thing = "run" if metadata.get("execution_count") is None else "cell"
         return (
-            f"No PyTorch op ran in this {thing}, which took {format_ns(took)}: there is nothing of "
+            f"No PyTorch op ran in this {thing}, which took {format_ns(took)}. There is nothing of "
             "PyTorch to explain."
         )
     op = "PyTorch op" if recorder_of(record) == PYTORCH else "op"
@@ -218,12 +219,12 @@ def _finding(
         f"({of_run}{format_share(share.iloc[0])} of {whole})"
     )
     rest = [
-        f"{code(str(name))} {format_share(part)}"
+        f"{code(str(name))} ({format_share(part)})"
         for name, part in share.iloc[1:RANKED].items()
         if part >= least_share
     ]
-    text += f", then {', '.join(rest)}" if rest else ""
-    text += "; PyTorch sees no GPU here." if record.metadata.get("cuda") is False else "."
+    text += f". Next: {' and '.join(rest)}." if rest else "."
+    text += " PyTorch sees no GPU here." if record.metadata.get("cuda") is False else ""
     remedy = _remedy(record, name, calls[counted > 0])
     rows = calls["row"].to_numpy()
     start, end = slice_range(record.trace, longest_slice(record.trace, rows))

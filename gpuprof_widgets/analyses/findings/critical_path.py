@@ -63,35 +63,37 @@ STALLS, OTHERWISE = "stalls", "otherwise"
 TITLES = {
     STALLS: "The CPU stalls in {op}, which the run waits for",
     CPU: "The run waits for {op} on the CPU: {share}",
-    GPU: "The GPU bounds the run, {op} for {share}",
+    GPU: "The GPU bounds the run: {op} costs {share}",
     OTHERWISE: "The run waits for {op} {share} of the time",
 }
 REMEDIES = {
-    CPU: "Give it less to do: fewer, larger ops (torch.compile, fused or foreach variants), CUDA "
-    "graphs, or a larger batch.",
-    GPU: f"Compute less (smaller sizes, nothing twice or in vain), {IN_16_BITS}or move less data "
+    CPU: "Give the CPU less to do: fewer, larger ops (torch.compile, fused or foreach variants), "
+    "CUDA graphs, or a larger batch.",
+    GPU: f"Compute less (smaller sizes, no result twice or unused), {IN_16_BITS}or move less data "
     "between kernels (torch.compile fuses them).",
-    "communication": "Begin it earlier, so that compute hides it (async_op=True, smaller buckets "
-    "of DDP), or send less and less often (bf16, gradient accumulation).",
+    "communication": "Begin communication earlier, so that compute hides it (async_op=True, "
+    "smaller buckets of DDP), or send less and less often (bf16, gradient accumulation).",
     "copies": "Leave data where it is, or copy it while the GPU computes: from pinned memory, with "
-    "non_blocking=True, on a stream of its own.",
+    "non_blocking=True, on a separate stream.",
     "delays between launches and kernels": "The kernels are too short for their launches: use "
-    "larger ones, or CUDA graphs, which launch many at once.",
+    "larger kernels, or CUDA graphs, which launch many at once.",
 }
 REPLAYED = {
-    CPU: "Give it less to do: fewer, larger ops (torch.compile, fused or foreach variants), more "
-    "of the step in one CUDA graph, or a larger batch.",
-    "delays between launches and kernels": "The kernels are very short: use larger ones (larger "
-    "batches, torch.compile), which have fewer such delays.",
+    CPU: "Give the CPU less to do: fewer, larger ops (torch.compile, fused or foreach variants), "
+    "more of the step in one CUDA graph, or a larger batch.",
+    "delays between launches and kernels": "The kernels are very short: use larger kernels "
+    "(larger batches, torch.compile), which have fewer such delays.",
 }
 """The same where CUDA graphs are replayed already."""
 
 PYTHON_BETWEEN = (
-    "Most of that is Python between the ops: shorten it (logging, metrics, loops over tensors), "
-    "or use larger batches."
+    "Most of the CPU's time is Python between the ops: shorten it (logging, metrics, loops over "
+    "tensors), or use larger batches."
 )
-ONE_CALL = "Most of that is one call, {name}, of {time}: {advice}"
-FIRST_CALLS = "Most of that is first calls, which load libraries and kernels{launches}: {warm_up}."
+ONE_CALL = "Most of the CPU's time is one call of {name} ({time}): {advice}"
+FIRST_CALLS = (
+    "Most of the CPU's time is first calls, which load libraries and kernels{launches}. {warm_up}."
+)
 MOST = 0.5
 """Share of the CPU's part of the path that counts as most of it."""
 
@@ -120,7 +122,7 @@ def critical_path_bound(
     calls = _calls_on_path(record.trace, path, str(op["name"]))
     in_stalls = _in_stalls(record, calls) if bound == CPU else ""
     text = (
-        f"The run is bound by {bound}: {format_share(share)} of its critical path. If "
+        f"The run is bound by {bound} ({format_share(share)} of its critical path). If "
         f"{code(op['name'])} cost nothing, the run would be {format_share(op['saved_share'])} "
         f"({format_ns(op['saved_ns'])}) shorter.{in_stalls}"
     )
@@ -153,8 +155,8 @@ def _in_stalls(record: Record, calls: npt.NDArray[np.intp]) -> str:
     if 2 * int(dur[long].sum()) <= int(dur[calls].sum()):
         return ""
     return (
-        f" Most of its time lies in {len(long):,} of its {len(calls):,} calls, each at least "
-        f"{TIMES_USUAL} times as long as the median: the CPU stalled there."
+        f" Most of its time lies in {len(long):,} of its {len(calls):,} calls, in which the CPU "
+        f"stalled: each took at least {TIMES_USUAL} times as long as the median call."
     )
 
 
@@ -197,13 +199,16 @@ def _kernels_sentence(table: pd.DataFrame, least_share: float) -> str:
     """Say which kernel or copy would save most; `what_ifs` tries the longest on the path."""
     tried = table[(table["what"] == "kernel") & (table["saved_ns"] > 0)]
     if not len(tried):
-        return "Of the kernels and copies none would save anything, even if it cost nothing."
+        return "No kernel or copy would save anything, even if it cost nothing."
     most = tried.iloc[0]
     share, time = format_share(most["saved_share"]), format_ns(most["saved_ns"])
     if most["saved_share"] < least_share:
         return f"No kernel or copy would save more than {time} ({share}) if it cost nothing."
     name = kernel_code(str(most["name"]))
-    return f"Of the kernels and copies {name} would save most if it cost nothing: {share} ({time})."
+    return (
+        f"Of all kernels and copies, {name} would save the most if it cost nothing: "
+        f"{share} ({time})."
+    )
 
 
 def _is_in_16_bits(trace: Trace, path: Path) -> bool:
@@ -220,8 +225,8 @@ def _cpu_part(path: Path, least_share: float) -> str:
     if share < least_share:
         return ""
     return (
-        f"But {format_share(share)} of the path is the CPU's (Python, ops, launches): "
-        "that stays however fast the GPU is."
+        f"A faster GPU would not shorten the {format_share(share)} of the path that the CPU takes "
+        "(Python, ops, launches)."
     )
 
 

@@ -44,7 +44,7 @@ again."""
 SMALL_NS = 100_000
 """Duration of the median op above which its dispatch does not matter."""
 
-REMEDY = "It is mostly the dispatch of {count} small ops per call: fuse them ({means})."
+REMEDY = "That time is mostly the dispatch of {count} small ops per call: fuse them ({means})."
 TORCH_COMPILE = "`torch.compile`"
 
 
@@ -174,7 +174,7 @@ def _of_lines(trace: Trace, ops: Rows, calls: int, name: str) -> list[Rows]:
 
 LOOP_INDEXING_REMEDY = (
     "Index all rows at once: slices, boolean masks, `torch.gather`, `torch.where` or broadcasting "
-    "do in one call what the loop does in one per row."
+    "need one call where the loop needs one call per row."
 )
 UNLIKE_ROUNDS = 10
 """Times as many rounds are needed where rounds are not alike, to be sure that it is a loop."""
@@ -275,18 +275,18 @@ THREADED = MATRIX_PRODUCTS | frozenset(
 """Ops whose work torch splits among threads (at::parallel_for in ATen/native, or BLAS)."""
 
 MORE_THAN_CPUS = (
-    "PyTorch runs each op on {threads} threads, but this process may use only {cpus_here}: "
-    "threads wait for one another, in ops that took {took}."
+    "PyTorch runs each op on {threads} threads, but this process may use only {cpus_here}. "
+    "Threads wait for one another in ops that took {took}."
 )
 RANKS = (
-    "This is one of {ranks} ranks, and each runs its ops on {threads} threads: where they share "
-    "{cpus_here}, threads wait for one another, here in ops that took {took}."
+    "This is one of {ranks} ranks, and each runs its ops on {threads} threads. If the ranks share "
+    "{cpus_here}, threads wait for one another. Ops that are affected took {took}."
 )
 CONTESTED = (
-    "Other programs, ranks or DataLoader workers also used the {cpus_here} of this process: the "
+    "Other programs, ranks or DataLoader workers also used the {cpus_here} of this process. The "
     "system interrupted its threads {taken:,} times in {used} of CPU time{queued}. PyTorch runs "
-    "each op on {threads} threads and waits for the slowest: ops take longer here than they would "
-    "alone, and their times vary more."
+    "each op on {threads} threads and waits for the slowest. So ops take longer here than they "
+    "would alone, and their times vary more."
 )
 QUEUED = ", and the thread of the run was ready for {queued} ({share}) without a CPU"
 SET = "Call torch.set_num_threads({fewer})."
@@ -296,7 +296,7 @@ TRY = (
     "torch.set_num_threads({fewer})."
 )
 FEWER_THAN_CPUS = (
-    "PyTorch runs each op on {threads}, but this process may use {cpus_here}: call "
+    "PyTorch runs each op on {threads}, but this process may use {cpus_here}. Call "
     "torch.set_num_threads({cpus})."
 )
 

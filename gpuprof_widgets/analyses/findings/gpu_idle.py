@@ -73,9 +73,11 @@ REPLAYING = {
     LAUNCHING: "capture more in one graph, or use larger batches",
 }
 """The same where CUDA graphs are replayed already."""
-WARM_UP = "warm up before measuring, as this cost is paid once per process"
+WARM_UP = "Warm up before measuring: this cost is paid once per process"
 
-OWN_MEMORY = "which asks for memory in some launches: record more iterations, and it weighs less"
+OWN_MEMORY = (
+    "which asks for memory in some launches. Record more iterations, so that it weighs less"
+)
 
 HOST_WORDS = {
     PYTHON: "Python",
@@ -83,7 +85,10 @@ HOST_WORDS = {
     RUNTIME: "calls of the runtime",
     LAUNCHING: "the launches themselves and their way to the GPU",
 }
-SINGLE_CALL = {RUNTIME: "one call of the runtime, {name}", LAUNCHING: "one launch"}
+SINGLE_CALL = {
+    RUNTIME: "one call of the runtime, {name} ({time})",
+    LAUNCHING: "one launch ({time})",
+}
 """How the finding names a single call that took most of the time."""
 
 KEEP_FED = "avoid .item(), .cpu(), printing tensors and other synchronising calls"
@@ -93,25 +98,26 @@ MOSTLY = 0.5
 
 
 REMEDIES = {
-    INPUT: "it waited for the DataLoader: give it workers (num_workers) and pin_memory=True, and "
-    "do costly transforms beforehand.",
-    SYNCHRONISING: f"the CPU had just waited for it, so that nothing was queued: {KEEP_FED}.",
-    QUEUED: "its next work had been launched already: that is the GPU's own delay from one kernel "
-    "to the next. Use fewer, longer kernels.",
-    LATE: "its next work had been launched already but did not begin, and the trace does not show "
-    "why: work that is not in it, another program on the GPU, another GPU that it waited for, or "
-    "CPU and GPU clocks that disagree.",
-    "start": "its first work had not come yet: move set-up, data and warm-up out of the timed "
+    INPUT: "waited for the DataLoader. Give the DataLoader workers (num_workers) and "
+    "pin_memory=True, and do costly transforms beforehand.",
+    SYNCHRONISING: f"had nothing queued, because the CPU had just waited for it: {KEEP_FED}.",
+    QUEUED: "had its next work queued already: this is the GPU's own delay from one kernel to the "
+    "next. Use fewer, longer kernels.",
+    LATE: "had its next work queued, but did not begin it. The trace does not show why. Possible "
+    "reasons: work that is not in the trace, another program on this GPU, a wait for another GPU, "
+    "or clocks of CPU and GPU that disagree.",
+    "start": "had not received its first work yet: move set-up, data and warm-up out of the timed "
     "part.",
-    "end": "its last work was done: end the recording there, or let the CPU do the rest while the "
-    "GPU works.",
-    BETWEEN: "it waited for the CPU, which was in no op and in no call that the trace shows: "
-    "record Python frames (--stack, with_stack=True) to see where it was.",
-    GPU_ALONE: "it waited for the CPU, whose ops are not in the trace: record them as well "
+    "end": "had finished its last work: end the recording there, or let the CPU do the rest while "
+    "the GPU works.",
+    BETWEEN: "waited for the CPU, which was in no op and in no call that the trace shows. Record "
+    "Python frames (--stack, with_stack=True) to see where it was.",
+    GPU_ALONE: "waited for the CPU, whose ops are not in the trace. Record them as well "
     "(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]).",
-    "unknown": "the trace does not show why: it lacks the launches of the next work. Record the "
-    "CPU as well, from before the first launch.",
+    "unknown": "waited for work whose launches are not in the trace, which does not show why. "
+    "Record the CPU as well, from before the first launch.",
 }
+"""What the GPU did in its idle time by the main cause, and what to do about it."""
 
 WHEN = {
     PYTHON: ("while Python runs between ops", "while Python ran between ops"),
@@ -157,11 +163,11 @@ def device_idle(record: Record, *, device_idle_share: float = DEVICE_IDLE_SHARE)
 
 def _finding(record: Record, busy: Any, gaps: pd.DataFrame, least_share: float) -> Finding:
     busy_share = format_share(busy.busy_share)
-    gpu, text = gpu_name(busy.device), f"was busy {busy_share} of {format_ns(busy.span_ns)}"
+    gpu, text = gpu_name(busy.device), f"was busy {busy_share} of {format_ns(busy.span_ns)}."
     idle_share = 1 - busy.busy_share
     if not busy.slices or not len(gaps) or idle_share < least_share:
         works = "is busy nearly all the time" if busy.slices else "has nothing to do"
-        return Finding(f"{gpu} {text}.", busy.idle_ns, idle_share, title=f"{gpu} {works}")
+        return Finding(f"{gpu} {text}", busy.idle_ns, idle_share, title=f"{gpu} {works}")
     main = main_cause(record, gaps)
     if main in HOST_REMEDIES and (stalls := main_stalls(record, gaps)):
         return of_stalls(record, busy, f"{gpu} {text}", stalls)
@@ -171,18 +177,19 @@ def _finding(record: Record, busy: Any, gaps: pd.DataFrame, least_share: float) 
     title, when = WHEN[main]
     is_told_elsewhere = main == INPUT and bool(dataloader(record))
     caused = f"{format_ns(caused_ns)}, {format_share(caused_ns / busy.span_ns)} of the time"
-    caused += ", which has a finding of its own" if is_told_elsewhere else ""
-    text += f" and idle for {format_ns(busy.idle_ns)}, {often} {when} ({caused})"
+    caused += "; see the finding on the DataLoader" if is_told_elsewhere else ""
+    text += f" It was idle for {format_ns(busy.idle_ns)}, {often} {when} ({caused})."
     gap, words = _gap_of_cause(gaps, segments)
-    text += f"; {words}, {format_ns(gap['dur_ns'])}, lies {_where(record, gap)}"
+    text += f" {words} ({format_ns(gap['dur_ns'])}) lies {_where(record, gap)}."
     longest = gaps.iloc[0]
     if longest["start_ns"] != gap["start_ns"] and min(longest["before"], longest["after"]) >= 0:
         text += (
-            f"; the longest of all, {format_ns(longest['dur_ns'])}, lies {_where(record, longest)}"
+            f" The longest gap of all ({format_ns(longest['dur_ns'])}) lies "
+            f"{_where(record, longest)}."
         )
     cost = busy.idle_ns - (caused_ns if is_told_elsewhere else 0)
     return Finding(
-        f"{gpu} {text}.",
+        f"{gpu} {text}",
         int(cost),
         idle_share * cost / busy.idle_ns,
         int(gap["start_ns"]),
@@ -202,8 +209,8 @@ def _gap_of_cause(gaps: pd.DataFrame, segments: Intervals) -> tuple[pd.Series, s
     # A gap of next to nothing is no example, even if all of it is of that cause.
     mostly = (caused >= MOSTLY * gaps["dur_ns"].to_numpy()) & (caused >= MOSTLY * caused.max())
     if not mostly.any():
-        return gaps.iloc[int(caused.argmax())], "the gap with most of that"
-    return gaps.iloc[int(mostly.argmax())], "the longest gap" + " of that kind" * (not mostly[0])
+        return gaps.iloc[int(caused.argmax())], "The gap with most of that time"
+    return gaps.iloc[int(mostly.argmax())], "The longest gap" + " of that kind" * (not mostly[0])
 
 
 def _where(record: Record, gap: Any) -> str:
@@ -214,9 +221,9 @@ def _place(record: Record, gap: Any) -> str:
     sides = record.trace.index.names_of(np.array([gap["before"], gap["after"]]))
     before, after = map(kernel_code, sides)
     if gap["before"] < 0:
-        return f"before its first work, {after}"
+        return f"before the GPU's first work, {after}"
     if gap["after"] < 0:
-        return f"after its last work, {before}"
+        return f"after the GPU's last work, {before}"
     return f"between {before} and {after}"
 
 
@@ -225,21 +232,21 @@ def _cpu_meanwhile(record: Record, gap: Any) -> str:
     mostly = "mostly " if gap["cpu_share"] < 0.9 else ""
     (name,) = record.trace.index.names_of(np.array([gap["cpu"]]))
     if gap["cause"] == "dataloader" or DATALOADER.fullmatch(name):
-        return f", while the CPU {mostly}waited for the DataLoader"
+        return f". The CPU {mostly}waited for the DataLoader meanwhile"
     slices = record.trace.slices
     annotated = gap["cpu"] >= 0 and slices["category"].iloc[gap["cpu"]] == "user_annotation"
     if name and not annotated:
         ran = f"line {name}" if name.isdigit() else code(name)  # a line whose source is redacted
-        return f", while the CPU {mostly}ran {ran}"
+        return f". The CPU {mostly}ran {ran} meanwhile"
     frame = python_meanwhile(
         record.trace, int(gap["thread"]), int(gap["start_ns"]), int(gap["end_ns"])
     )
     if frame:
-        return f", while the CPU ran Python, mostly in {code(function_name(frame))}"
+        return f". The CPU ran Python meanwhile, mostly in {code(function_name(frame))}"
     if not record.trace.index.is_op.any():
         return ""
     inside = f", inside {code(name)}" if annotated else ""
-    return f", while the CPU was {mostly}in no PyTorch op{inside}"
+    return f". The CPU was {mostly}in no PyTorch op meanwhile{inside}"
 
 
 def _remedy(record: Record, gaps: pd.DataFrame, main: str, share: float) -> str:
@@ -250,11 +257,11 @@ def _remedy(record: Record, gaps: pd.DataFrame, main: str, share: float) -> str:
     device = int(gaps["device"].iloc[0])
     cause = idle_cause(record, device)
     if cause.name == HOST:
-        why, share_of_cause = "it waited for the CPU to launch work, mostly in ", cause.share
-        why += _host_cause(record, device, cause, gaps)
+        why, share_of_cause = "waited for the CPU to launch work. ", cause.share
+        why += f"Most of that time went into {_host_cause(record, device, cause, gaps)}"
     else:
         why, share_of_cause = REMEDIES[main], share
-    return f"In {format_share(share_of_cause)} of the GPU's idle time {why}"
+    return f"In {format_share(share_of_cause)} of its idle time, the GPU {why}"
 
 
 def _host_cause(record: Record, device: int, cause: IdleCause, gaps: pd.DataFrame) -> str:
@@ -264,12 +271,12 @@ def _host_cause(record: Record, device: int, cause: IdleCause, gaps: pd.DataFram
         longest = longest_call(record, *segments_of(record, device, kind))
         if longest.is_most and 2 * longest.dur_ns > cause.delayed_ns:
             name = code(str(record.trace.slices["name"].iloc[longest.row]))
-            call, time = SINGLE_CALL[kind].format(name=name), format_ns(longest.dur_ns)
-            return f"{call}, of {time}: {about_one_call(record.trace, longest.row)}"
+            call = SINGLE_CALL[kind].format(name=name, time=format_ns(longest.dur_ns))
+            return f"{call}: {about_one_call(record.trace, longest.row)}"
     if delayed_by == RECORDING:
         return f"the recording itself, {OWN_MEMORY}."
     if delayed_by == COLD:
-        return f"first calls, which load libraries and kernels{first_launches(record)}: {WARM_UP}."
+        return f"first calls, which load libraries and kernels{first_launches(record)}. {WARM_UP}."
     remedies = HOST_REMEDIES | (REPLAYING if is_mostly_replayed(record.trace) else {})
     return HOST_WORDS[delayed_by] + (
         _how_it_began(gaps, remedies[delayed_by]) or f": {remedies[delayed_by]}."
@@ -283,11 +290,11 @@ def first_launches(record: Record) -> str:
     if not len(cold):
         return ""
     usual = int(cold["later_ns"].iloc[0])
-    later = f", where a later one takes {format_ns(usual)}" if usual else ""
+    later = f"; a later one takes {format_ns(usual)}" if usual else ""
     longest = format_ns(int(cold["dur_ns"].max()))
     if len(cold) == 1:
-        return f" (one was the first launch of a kernel, of {longest}{later})"
-    return f" ({len(cold):,} were the first launch of a kernel, of up to {longest}{later})"
+        return f" (the first launch of a kernel took {longest}{later})"
+    return f" ({len(cold):,} first launches of a kernel took up to {longest}{later})"
 
 
 def _how_it_began(gaps: pd.DataFrame, remedy: str) -> str:
@@ -295,6 +302,6 @@ def _how_it_began(gaps: pd.DataFrame, remedy: str) -> str:
     if not began_with_waits(gaps):
         return ""
     return (
-        ". Most of it began when the CPU had just waited for the GPU, so that nothing was queued: "
-        f"{KEEP_FED}. Then {remedy}."
+        ". Most of the idle time began when the CPU had just waited for the GPU, so nothing was "
+        f"queued: {KEEP_FED}. Then {remedy}."
     )

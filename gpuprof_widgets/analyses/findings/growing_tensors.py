@@ -63,16 +63,16 @@ CERTAIN_TIMES_EARLIER = 1.5
 
 INSTEAD = (
     "ollect the parts in a list and call `torch.cat` once after the loop, or write them into a "
-    "tensor of the full size (`out[i] = x`): then nothing is copied again and again."
+    "tensor of the full size (`out[i] = x`). Then nothing is copied again and again."
 )
-COPIED_AGAIN = ", and each call copied all that was there"
+COPIED_AGAIN = ", and each call copied all of it"
 GROWS = "A tensor grows by `torch.cat` in a loop"
 JOINS_MORE = "`torch.cat` joins more and more from call to call"
 IF_IT_APPENDS = (
-    "If each call appends to what the one before returned (`out = torch.cat([out, x])`): c"
+    "If each call appends to the result of the call before (`out = torch.cat([out, x])`), c"
 )
 OF_A_CACHE = (
-    " If these are the keys and values of a model that generates text: a cache of fixed size "
+    " If these are the keys and values of a model that generates text, use a cache of fixed size "
     '(`cache_implementation="static"` in Transformers).'
 )
 DENSE_LAYERS = 64
@@ -137,8 +137,8 @@ def growing_cat(
         where = f"{format_ns(cost)}{' on the GPU' if on_gpu[at].all() else ''}"
         what = "copied a growing tensor" if sure else "joined more and more"
         text = (
-            f"{code(CAT)} {what} in {format_count(len(at), 'call')}: {where}, "
-            f"{format_share(share)} of the time; {_grew(chosen, took, sure=sure)}."
+            f"{code(CAT)} {what} in {format_count(len(at), 'call')}, which took {where} "
+            f"({format_share(share)} of the time). {_grew(chosen, took, sure=sure)}."
         )
         title = GROWS if sure else JOINS_MORE
         remedy = f"C{INSTEAD}" if sure else IF_IT_APPENDS + INSTEAD
@@ -339,13 +339,15 @@ def _grew(growths: list[Growth], took: Ints, *, sure: bool) -> str:
     if by_shape:
         most = max(by_shape, key=lambda growth: int(took[growth.at].sum()))
         sizes = f"from {most.smallest:,} to {most.largest:,} along one dimension"
-        return f"{'it' if sure else 'the result'} grew {sizes}{COPIED_AGAIN if sure else ''}"
+        whose = "The tensor" if sure else "The result"
+        return f"{whose} grew {sizes}{COPIED_AGAIN if sure else ''}"
     first, second = (
         sum(int(took[part].sum()) for part in halves)
         for halves in zip(*(_halves(growth.at) for growth in growths), strict=True)
     )
-    times = f"{second / max(first, 1):.1f} times as long as the first"
-    return f"the second half of the calls took {times}{COPIED_AGAIN if sure else ''}"
+    times = f"{second / max(first, 1):.1f} times as long as the first half"
+    again = ", as each call copied the whole tensor" if sure else ""
+    return f"The second half of the calls took {times}{again}"
 
 
 def _appends(record: Record, line: int) -> bool:

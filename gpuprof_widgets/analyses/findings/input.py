@@ -39,24 +39,24 @@ FETCH = re.compile(r"(?:^|[/\\])torch[/\\]utils[/\\]data[/\\]_utils[/\\]fetch\.p
 """Where the DataLoader gets a batch from its dataset."""
 COMPREHENSION = re.compile(r"<(?:list|set|dict)comp>|<genexpr>")
 IN_PROCESS = (
-    "It loads in the main process: give it workers (num_workers=2 or more), or prepare the data "
-    "beforehand."
+    "The DataLoader loads in the main process. Give it workers (num_workers=2 or more), or prepare "
+    "the data beforehand."
 )
 IN_A_FUNCTION = (
-    "Make {function} cheaper, or prepare what it returns beforehand. It runs in the main process: "
-    "workers (num_workers=2 or more) would run it meanwhile."
+    "Make {function} cheaper, or prepare what it returns beforehand. It runs in the main process. "
+    "Workers (num_workers=2 or more) would run it beside the loop."
 )
 ITEM_BY_ITEM = (
-    "{share} of that is taking {items} items out of tensors one by one. Take whole batches at "
+    "Taking {items} items out of tensors one by one is {share} of that. Take whole batches at "
     "once: `x[indices]`, with indices from `torch.randperm(len(x)).split(batch_size)`."
 )
 WITH_WORKERS = (
-    "Its workers do not keep up: give it more of them, persistent_workers=True, a larger "
-    "prefetch_factor, or lighter transforms. Record them too (--workers) to see what takes long "
-    "in them."
+    "The workers of the DataLoader do not keep up. Try more workers, persistent_workers=True, a "
+    "larger prefetch_factor, or lighter transforms. Record the workers too (--workers) to see what "
+    "takes long in them."
 )
 OF_TENSORFLOW = (
-    "What fills the queue does not keep up: read and transform in parallel (num_parallel_calls, "
+    "The input pipeline does not keep up. Read and transform in parallel (num_parallel_calls, "
     "more queue runners), prefetch, or prepare the data beforehand."
 )
 MOST = 0.5
@@ -64,32 +64,32 @@ MOST = 0.5
 INDEXING = 1 / 3
 """Share of the waiting from which on taking items out of tensors is its cause."""
 STARTED_ANEW = (
-    "Its workers start anew for every pass over the data: persistent_workers=True keeps them."
+    "The workers start again for every pass over the data: persistent_workers=True keeps them."
 )
 STARTED_ONCE = (
-    "They started once: in a longer run that matters less, and persistent_workers=True keeps them "
-    "for the next pass over the data. A process that imports and receives less starts faster."
+    "The workers started once, which matters less in a longer run. persistent_workers=True keeps "
+    "them for the next pass over the data. A worker that imports and receives less starts faster."
 )
-UNTIL_THEN = "Record them too (--workers) to see whether they import or load until then."
+UNTIL_THEN = "Record the workers too (--workers) to see what they import or load first."
 REMEDIES = {
     "items": (
-        "Its workers do not keep up: give it more of them (num_workers), or make an item cheaper: "
+        "The workers do not keep up. Use more workers (num_workers), or make an item cheaper: "
         "prepare it once beforehand, or transform whole batches on the GPU."
     ),
     "collate": (
-        "Make collating cheaper: items of equal shape as tensors, no Python loop in collate_fn, "
-        "or larger pieces per item."
+        "Make collating cheaper: use tensors of equal shape as items, no Python loop in "
+        "collate_fn, or larger pieces per item."
     ),
     "put": (
-        "Send less from the workers: tensors (they travel in shared memory) instead of lists and "
-        "other objects, and small types (uint8), to be converted on the GPU."
+        "Send less from the workers. Send tensors, which travel in shared memory, instead of lists "
+        "and other objects. Send small types (uint8), and convert them on the GPU."
     ),
     "idle": (
         "Let the workers prefetch more (prefetch_factor), and look at what the main process does "
         "with a batch before the loop has it (unpickling, pin_memory)."
     ),
     "ending": (
-        "Its workers end with every pass over the data: persistent_workers=True keeps them."
+        "The workers end after every pass over the data: persistent_workers=True keeps them."
     ),
 }
 """What to try, by what the workers did while the loop waited."""
@@ -127,9 +127,9 @@ def dataloader(record: Record, *, dataloader_share: float = 0.05) -> list[Findin
         remedy = item_by_item or in_function
     loader = _loader(longest["name"])
     text = (
-        f"{format_share(share_of(waited, run))} of the time ({format_ns(waited)} of "
-        f"{format_ns(run)}) went into waiting for {loader}, {_counted(table)}{because}"
-        f"{_queue_length(record)}{_idle_part(record, table) if on_gpu else ''}."
+        f"The run waited for {loader} {format_share(share_of(waited, run))} of the time "
+        f"({format_ns(waited)} of {format_ns(run)}), {_counted(table)}{because}."
+        f"{_queue_length(record)}{_idle_part(record, table) if on_gpu else ''}"
     )
     if not DATALOADER.fullmatch(longest["name"]):
         remedy = OF_TENSORFLOW
@@ -214,12 +214,14 @@ def _counted(waited: pd.DataFrame) -> str:
     waits_for_batches = len(waited) - int(starts.sum())
     if not starts.any():
         waits_counted = format_count(waits_for_batches, "wait")
-        return f"in {waits_counted}, the longest {format_ns(longest['dur_ns'])}"
+        if waits_for_batches == 1:
+            return f"in {waits_counted}"
+        return f"in {waits_counted} of up to {format_ns(longest['dur_ns'])}"
     times = format_count(waits_for_batches, "time")
     a_start = " (a start)" if starts.iloc[0] and len(waited) > 1 else ""
     return (
         f"{times} for a batch and {format_count(int(starts.sum()), 'time')} for its workers to "
-        f"start, the longest {format_ns(longest['dur_ns'])}{a_start}"
+        f"start, for up to {format_ns(longest['dur_ns'])}{a_start}"
     )
 
 
@@ -251,7 +253,7 @@ def _queue_length(record: Record) -> str:
     if not len(queues):
         return ""
     first = queues.iloc[0]
-    return f"; {code(first['name'])} held {first['average']:.3g} items on average"
+    return f" {code(first['name'])} held {first['average']:.3g} items on average."
 
 
 def _idle_ns(record: Record, loading: pd.DataFrame) -> int:
@@ -269,9 +271,9 @@ def _times(loading: pd.DataFrame) -> intervals.Intervals:
 def _idle_part(record: Record, loading: pd.DataFrame) -> str:
     """Say for how much of the waiting the GPUs had nothing to do."""
     index, idle_ns = record.trace.index, _idle_ns(record, loading)
-    name = "the GPU" if len(np.unique(index.device[index.gpu])) == 1 else "the GPUs"
+    name = "The GPU" if len(np.unique(index.device[index.gpu])) == 1 else "The GPUs"
     share = format_share(share_of(idle_ns, intervals.length(_times(loading))))
-    return f"; {name} had nothing to do for {share} of that ({format_ns(idle_ns)})"
+    return f" {name} had nothing to do for {share} of that time ({format_ns(idle_ns)})."
 
 
 def _cause(record: Record, waited: pd.DataFrame) -> tuple[str, str]:
@@ -335,12 +337,12 @@ SHORTLY = {kinds.READ: "reads files", kinds.WRITE: "writes files"}
 
 ONCE = "Read it once, before the loop, and keep it in memory."
 IN_WORKERS = (
-    "Read each once and keep it in memory, or read ahead in the workers of a DataLoader "
+    "Read each file once and keep it in memory, or read ahead in the workers of a DataLoader "
     "(`num_workers`)."
 )
 ONE_TABLE = (
-    "Keep it as Parquet (`to_parquet`, `read_parquet`), which reads faster, or read only the "
-    "columns that are used (`usecols`)."
+    "Keep the table as Parquet (`to_parquet`, `read_parquet`), which reads faster, or read only "
+    "the columns that are used (`usecols`)."
 )
 FILE_IO_REMEDIES = (
     (
@@ -369,8 +371,8 @@ FILE_IO_REMEDIES = (
 """What to do, by the kind of access and the function that was called."""
 
 REMEDY_BY_KIND = {
-    kinds.READ: f"{ONCE} If each step reads it anew, let the workers of a DataLoader read ahead "
-    "(`num_workers`).",
+    kinds.READ: f"{ONCE} If each step has to read other data, let the workers of a DataLoader "
+    "read ahead (`num_workers`).",
     kinds.WRITE: "Write less often and more at once, or from another thread.",
 }
 

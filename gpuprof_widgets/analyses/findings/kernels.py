@@ -40,43 +40,47 @@ NO_SHAPES = (
     "Record shapes (--shapes) to see how close that comes to what the GPU can do (roofline)."
 )
 UNKNOWN_WORK = (
-    "{share} of that is the kernel {kernel}, whose work is not known: check whether narrower "
-    "types, other sizes or another library have a faster one."
+    "The kernel {kernel} takes {share} of that time, and its work is not known. Check whether "
+    "narrower types, other sizes or another library have a faster kernel."
 )
 MANY_KERNELS = (
-    "It is spread over {count} kernels, whose work is not known: narrower types or other sizes may "
-    "take less time."
+    "The time is spread over {count} kernels, whose work is not known. Narrower types or other "
+    "sizes may take less time."
 )
-COPYING = "{share} of that is the copy {kernel}: leave data where it is. {otherwise}"
+COPYING = "The copy {kernel} takes {share} of that time: leave data where it is. {otherwise}"
 TO_OR_FROM_THE_HOST = (
-    "Or copy it while the GPU computes: pinned memory, non_blocking=True, a stream of its own."
+    "Or copy it while the GPU computes: use pinned memory, non_blocking=True and a separate stream."
 )
-ON_GPUS = "Views and ops in place need none."
-SETTING = "{share} of that is {kernel}: do not initialise what is overwritten anyway (torch.empty)."
+ON_GPUS = "Views and ops in place need no copy."
+SETTING = (
+    "{kernel} takes {share} of that time: do not initialise what is overwritten anyway "
+    "(torch.empty)."
+)
 MOVES_DATA = (
-    "{it} mostly moves data, at {share} of the GPU's memory bandwidth: fuse it with the ops before "
-    "and after it, which then move less{narrower}."
+    "{it} mostly moves data, at {share} of the GPU's memory bandwidth. Fuse it with the ops before "
+    "and after it, so that they move less.{narrower}"
 )
 CACHED = (
-    "{it} mostly moves data, and faster than the GPU's memory could ({share} of its bandwidth), "
-    "as part of it is in a cache: only less work makes it shorter{narrower}."
+    "{it} mostly moves data, at {share} of the GPU's memory bandwidth: part of the data comes from "
+    "a cache. Only less work makes it shorter.{narrower}"
 )
 NEAR_THE_PEAK = (
-    "{it} computes at {share} of the GPU's peak in {dtype}: only less work makes it "
-    "shorter{narrower}."
+    "{it} computes at {share} of the GPU's peak in {dtype}. Only less work makes it "
+    "shorter.{narrower}"
 )
 FAR_FROM_THE_PEAK = (
-    "{it} computes at {share} of the GPU's peak in {dtype}: larger batches or sizes fill the GPU "
-    "better{narrower}."
+    "{it} computes at {share} of the GPU's peak in {dtype}. Use larger batches or sizes, which "
+    "fill the GPU better.{narrower}"
 )
 FAR_FROM_THE_BANDWIDTH = (
-    "{it} reaches {share} of what the GPU's memory bandwidth allows: too little work at a time to "
-    "fill the GPU, or kernels that do not suit these sizes. Use larger batches or sizes, or merge "
-    "many calls into one."
+    "{it} reaches {share} of the GPU's memory bandwidth. Each call has too little work to fill the "
+    "GPU, or its kernels do not suit these sizes. Use larger batches or sizes, or merge many calls "
+    "into one."
 )
 OVER_THE_PEAK = (
-    "By its shapes {it} would compute at {share} of the GPU's peak in {dtype}, which cannot be: "
-    "its kernels do less than that (sparse, or another algorithm), or in a faster format."
+    "By its shapes, {it} would compute at {share} of the GPU's peak in {dtype}, which is "
+    "impossible. Its kernels do less work than that (sparse, or another algorithm), or compute in "
+    "a faster format."
 )
 NEAR = 0.6
 """Share of the peak that good kernels for large products reach."""
@@ -112,7 +116,7 @@ def gpu_ops(record: Record, *, gpu_op_share: float = GPU_OP_SHARE) -> list[Findi
     if share < OF_THE_RUN:
         return []
     more = more_communication(record, str(top["name"]), cost)
-    after = f", the most after communication, {format_share(more)}" if more else ""
+    after = f". Only communication takes more ({format_share(more)})" if more else ""
     text = (
         f"{code(top['name'])} caused {format_ns(cost)} of GPU work in "
         f"{format_count(top['calls'], 'call')} ({format_share(share)} of the time, "
@@ -165,7 +169,7 @@ def _remedy(record: Record, name: str) -> str:
         return _unknown_work_remedy(kernels)
     longest = known.iloc[0]
     dtype = str(longest["dtype"])
-    narrower = ", or compute in 16 bits" if dtype in WIDER_THAN_16_BITS else ""
+    narrower = " Or compute in 16 bits." if dtype in WIDER_THAN_16_BITS else ""
     share, it = format_share(longest["roof_share"]), _part(longest, of_op)
     text = _against_the_roof(longest).format(it=it, share=share, dtype=dtype, narrower=narrower)
     return text[0].upper() + text[1:]
@@ -213,7 +217,7 @@ def _part(row: pd.Series, of_op: pd.DataFrame) -> str:
         return "it"
     calls = format_count(row["calls"], "call")
     in_format = f" in {row['dtype']}" if row["dtype"] else ""
-    return f"for {format_share(share)} of its time ({calls}{in_format}) it"
+    return f"for {format_share(share)} of its time ({calls}{in_format}), it"
 
 
 def _against_the_roof(row: pd.Series) -> str:
@@ -232,17 +236,17 @@ def _next(rest: pd.DataFrame, least_share: float) -> str:
     """Name the ops that come next, where they matter too."""
     matter = rest[rest["device_self_share"] >= least_share]
     named = [
-        f"{code(name)} {format_share(share)}"
+        f"{code(name)} ({format_share(share)})"
         for name, share in zip(matter["name"], matter["device_self_share"], strict=True)
     ]
-    return f"; then {', '.join(named)}" if named else ""
+    return f". Next: {' and '.join(named)}" if named else ""
 
 
 VOLTA, AMPERE = 7, 8
 """Major compute capabilities: the first with tensor cores, the first with TF32 and bfloat16."""
 TF32_REMEDY = (
     "`torch.set_float32_matmul_precision('high')` lets products of fp32 run on tensor cores as "
-    "TF32, with 10 instead of 23 bits of mantissa; autocast to bfloat16 saves more."
+    "TF32, which has 10 instead of 23 bits of mantissa. Autocast to bfloat16 saves more."
 )
 
 FP32_MATMUL_SHARE = 0.05
@@ -287,7 +291,7 @@ def fp32_matmul(
     longest = str(pieces["time_ns"].groupby(by).sum().idxmax())
     text = (
         f"Matrix products in full fp32 took {format_ns(time)} ({format_share(time / whole)} of the "
-        f"GPU's time), mostly {code(longest)}; in TF32, which this GPU has, they would take about "
+        f"GPU's time), mostly {code(longest)}. In TF32, which this GPU has, they would take about "
         f"{format_ns(int(pieces['in_tf32_ns'].sum()))}, and {shorter(saved, record)}."
     )
     title = "Matrix products run in full fp32, not in TF32"
@@ -310,7 +314,7 @@ def place_of(pieces: pd.DataFrame) -> Place:
 
 
 IN_HALF = (
-    "The inputs have 16 bits already: give the products sizes that are multiples of 8, and check "
+    "The inputs have 16 bits already. Give the products sizes that are multiples of 8, and check "
     "whether a library without tensor cores was chosen."
 )
 IN_FLOAT = (
@@ -358,9 +362,9 @@ def tensor_cores_idle(
         return []
     longest = str(eligible.groupby("op")["time_ns"].sum().idxmax())
     text = (
-        f"No kernel used the tensor cores, although ops that could took {format_ns(time)} "
-        f"({format_share(time / whole)} of the GPU's time), mostly {code(longest)}; with them "
-        f"{shorter(saved, record)}."
+        f"No kernel used the tensor cores. Ops that could use them took {format_ns(time)} "
+        f"({format_share(time / whole)} of the GPU's time), mostly {code(longest)}. With tensor "
+        f"cores, {shorter(saved, record)}."
     )
     in_half = bool(eligible["dtype"].isin(HALVES).mean() > 0.5)
     remedy = _half_precision_remedy(in_half, major)
@@ -416,7 +420,7 @@ def matmul_sizes(
     text = (
         f"Matrix products in 16 bits with sizes that are no multiples of 8 took {format_ns(time)} "
         f"({format_share(time / whole)} of the GPU's time), mostly {code(str(longest['op']))} of "
-        f"`{longest['input_shapes']}`; at twice the speed {shorter(cost, record)}."
+        f"`{longest['input_shapes']}`. At twice the speed, {shorter(cost, record)}."
     )
     title, place = "Matrix products have sizes that are no multiples of 8", place_of(pieces)
     return [Finding(text, cost, share, **place, remedy=MATMUL_SIZES_REMEDY, title=title)]

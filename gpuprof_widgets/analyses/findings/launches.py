@@ -48,12 +48,12 @@ from gpuprof_widgets.trace.owners import EVALUATE
 FUSE = "torch.compile fuses chains of small ops into one kernel. "
 GRAPH = (
     'Use mode="reduce-overhead" of torch.compile, or torch.cuda.make_graphed_callables, to launch '
-    "a whole stretch as one CUDA graph; larger batches make the kernels longer."
+    "many kernels as one CUDA graph. Larger batches make the kernels longer."
 )
 BY_OPS = "ran the ops that launch them"
 OUTSIDE_GRAPHS = (
-    "These ran outside of the graphs that are replayed: capture them as well, or run them less "
-    "often."
+    "These kernels ran outside of the CUDA graphs that are replayed: capture them as well, or run "
+    "them less often."
 )
 COMPILED = re.compile(r"CompiledFunction|Torch-Compiled Region.*|## Call CompiledFxGraph.*")
 """Ops of torch.compile, which has fused already what it could."""
@@ -103,10 +103,10 @@ def short_kernels(
     gpu, call = (float(short[key].median()) for key in ("dur_ns", "call_ns"))
     text = (
         f"{len(short):,} of {calls:,} launches ({format_share(len(short) / calls)}) took longer "
-        f"than the kernel or copy that they launched ({format_ns(call)} against {format_ns(gpu)} "
-        f"at the median){_mostly(record.trace, short)}: for {format_ns(idle)} "
-        f"({format_share(share_of(idle, run_ns(record)))} of the time) the GPU had nothing to do "
-        f"while the CPU {BY_OPS}; if they were launched at once, {shorter(cost, record)}."
+        f"than the kernel or copy that they launched (median {format_ns(call)} against "
+        f"{format_ns(gpu)}).{_mostly(record.trace, short)} The GPU had nothing to do for "
+        f"{format_ns(idle)} ({format_share(share_of(idle, run_ns(record)))} of the time) while the "
+        f"CPU {BY_OPS}. If all were launched at once, {shorter(cost, record)}."
     )
     stretch = _longest_stretch(table)
     rows = spread((short if len(short) <= EVIDENCE else stretch)["row"].to_numpy())
@@ -170,16 +170,16 @@ def _mostly(trace: Trace, short: pd.DataFrame) -> str:
     shown = code(op.removeprefix(EVALUATE))
     modules = owners.loc[(owners["op_name"] == op).to_numpy(bool), "module"].unique()
     where = f" in {code(modules[0])}" if len(modules) == 1 and modules[0] else ""
-    return f", {int(by.max()):,} of them made by {shown}{where}"
+    return f" {shown}{where} made {int(by.max()):,} of them."
 
 
 REPLAYED = (
-    "CUDA graphs replay most of it already: capture more in one graph, or use larger batches, so "
-    "that a replay keeps the GPU busy for longer than its launch takes."
+    "CUDA graphs replay most of the work already. Capture more in one graph, or use larger "
+    "batches, so that a replay keeps the GPU busy for longer than its launch takes."
 )
 REMEDY = (
     'Launch less: CUDA graphs (torch.compile with mode="reduce-overhead", or '
-    "torch.cuda.make_graphed_callables) replay a whole step with one call; fused and foreach "
+    "torch.cuda.make_graphed_callables) replay a whole step with one call. Fused and foreach "
     "optimizers and larger batches need fewer kernels."
 )
 
@@ -243,7 +243,7 @@ def _finding(record: Record, row: dict[Any, Any]) -> Finding:
     text = (
         f"{gpu_name(device)} waited {format_ns(int(row['time_ns']))} "
         f"({format_share(row['share'])} of the time) while the CPU was in the calls that launch "
-        f"its work, {format_count(int(late.sum()), 'time')}, the longest "
+        f"its work. This happened {format_count(int(late.sum()), 'time')}, for up to "
         f"{format_ns(longest.dur_ns)}."
     )
     place = longest.start_ns, longest.end_ns, tuple(gaps.launch[late][order])
@@ -253,7 +253,7 @@ def _finding(record: Record, row: dict[Any, Any]) -> Finding:
 
 def _remedy(trace: Trace, longest: LongestCall) -> str:
     if longest.is_most:
-        return f"Most of it is a single call: {about_one_call(trace, longest.row)}"
+        return f"Most of that time is a single call: {about_one_call(trace, longest.row)}"
     return REPLAYED if is_mostly_replayed(trace) else REMEDY
 
 

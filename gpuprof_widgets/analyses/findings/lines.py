@@ -44,7 +44,7 @@ from gpuprof_widgets.trace.model import Record
 
 WAITING = 0.5
 """Share of a line's time from which on it mostly waits, for work of another line."""
-WAITED_FOR = "What it waits for was launched before: see the lines with much GPU time."
+WAITED_FOR = "It waits for GPU work that was launched before: see the lines with much GPU time."
 HALF = 0.5
 """Share of a line's time from which on an op alone says where it went."""
 NAMED, NAMED_SHARE = 3, 0.1
@@ -131,7 +131,7 @@ def _finding(record: Record, ran: pd.DataFrame, number: int) -> Finding:
     cost = int(top["self_ns"])
     if holder is None or holder.is_backward:
         took = f"L{place} took {format_share(share)} of the time ({format_ns(cost)}{_runs(top)})"
-        text = f"{took}{_of_it(record, top, holder, beside, callee)}."
+        text = f"{took}{_of_it(record, top, holder, beside, callee)}"
         title = _title(ran, top)
         if beside:
             title = f"Line {top['line']} takes the most time, much in {code(beside.name)}"
@@ -141,7 +141,8 @@ def _finding(record: Record, ran: pd.DataFrame, number: int) -> Finding:
         cost, share = holder.ns, share_of(holder.ns, run_ns(record))
         took = f"{subject} took {holder.known}{format_share(share)} of the time ({format_ns(cost)})"
         text = f"{took}, called by l{place}{_runs(top)}{also}"
-        text += f"{_ops(record, top, '; the line spent {} in')}{_device_of_line(top)}."
+        text += f".{_ops(record, top, ' The line spent {} of its time in', end='.')}"
+        text += _device_of_line(top)
         title = f"{subject}, called by line {top['line']}, takes the most time"
     advice = advice_in_line(record, function, callee[0] if callee else None) if function else ""
     advice = advice or advice_on_step(record, _rows(record, top))
@@ -165,7 +166,8 @@ def _of_it(
         share = f"{beside.known}{format_share(beside.ns / top['self_ns'])}"
         part = f"{share} of it ({format_ns(beside.ns)})"
         where = f", {part} in {code(beside.name)}{mostly}"
-        return f"{where}{_ops(record, top, '; by ops, {} in')}{_device_of_line(top)}"
+        ops = _ops(record, top, " Its ops spent {} of its time in", end=".")
+        return f"{where}.{ops}{_device_of_line(top)}"
     if holder:
         return f", mostly in the backward pass of {code(holder.name)}{_device(top)}"
     return f"{_in_one_run(record, top) or _ops(record, top, ', {} of it in')}{_device(top)}"
@@ -175,10 +177,10 @@ def _of_that(holder: Holder, beside: Holder | None, callee: Callee | None, line_
     """Say which function has much of a module's line, or most of a function's time."""
     if beside:
         share = format_share(beside.ns / line_ns)
-        return f"; {beside.known}{share} of the line in {code(beside.name)}"
+        return f". {code(beside.name)} took {beside.known}{share} of the line's time"
     if callee:
         share = f"{callee[2]}{format_share(callee[1] / holder.ns)}"
-        return f"; {code(_known(callee[0]))} has {share} of that"
+        return f". {code(_known(callee[0]))} took {share} of that time"
     return ""
 
 
@@ -284,11 +286,11 @@ def _at_least(
     rest = ""
     if head is not None:
         of_head = ran[keys == head].iloc[0].to_dict()
-        rest = f", and {_counts_for(record, of_head, len(group))}"
+        rest = f" {_counts_for(record, of_head, len(group))}."
     text = (
         f"{_named(group)}{_where(ran['cell'].nunique(), top)}{source} took at least "
-        f"{format_share(share)} of the time ({format_ns(self_ns)}): "
-        f"{'they' if group[1:] else 'it'} ran {_more_often(record)}{rest}."
+        f"{format_share(share)} of the time ({format_ns(self_ns)}). "
+        f"{'They' if group[1:] else 'It'} ran {_more_often(record)}.{rest}"
     )
     alone = len(group) == 1
     title = (
@@ -310,8 +312,9 @@ def _named(numbered: list[Line]) -> str:
 def _counts_for(record: Record, head: dict[Any, Any], lines_beyond: int) -> str:
     self_ns = int(head["self_ns"])
     return (
-        f"beyond that {'their' if lines_beyond > 1 else 'its'} time counts for line {head['line']} "
-        f"({format_share(share_of(self_ns, run_ns(record)))} of the time, {format_ns(self_ns)})"
+        f"Beyond that, {'their' if lines_beyond > 1 else 'its'} time counts for line "
+        f"{head['line']} ({format_share(share_of(self_ns, run_ns(record)))} of the time, "
+        f"{format_ns(self_ns)})"
     )
 
 
@@ -352,14 +355,14 @@ def _in_one_run(record: Record, top: dict[Any, Any]) -> str:
     return f", {format_ns(int(spent[longest]))} of it in {which}"
 
 
-def _ops(record: Record, top: dict[Any, Any], words: str) -> str:
+def _ops(record: Record, top: dict[Any, Any], words: str, end: str = "") -> str:
     """Name the line's largest ops by self time, where ops and no waiting take most of its time.
 
     Where none of them has half of it, but an op that calls others does, that one is named; not one
     in which lines ran, whose time is their own.
 
-    ``words``: what comes before the first, with room for its share. Ops of several threads at once
-    have no share of the line's time.
+    ``words``: what comes before the first, with room for its share; ``end``: what comes after the
+    last. Ops of several threads at once have no share of the line's time.
     """
     self_ns = int(top["self_ns"])
     if _mostly_waits(top) or not self_ns / 2 <= top["cpu_self_ns"] <= self_ns:
@@ -374,25 +377,26 @@ def _ops(record: Record, top: dict[Any, Any], words: str) -> str:
         f"{(' {} in' if number else words).format(format_share(ns / self_ns))} {code(str(name))}"
         for number, (name, ns) in enumerate(took.items())
     ]
-    return ",".join(named)
+    return ",".join(named) + (end if named else "")
 
 
 def _device(top: dict[Any, Any]) -> str:
     """Say how long the line waited for the GPU, or how long its GPU work took."""
     device, self_ns = int(top["device_ns"]), int(top["self_ns"])
     if _mostly_waits(top):
-        return f", {format_ns(int(top['wait_ns']))} of it waiting for the GPU"
-    return f"; its GPU work took {format_ns(device)}" if device >= GPU_WORK_SHARE * self_ns else ""
+        return f", {format_ns(int(top['wait_ns']))} of it waiting for the GPU."
+    much = device >= GPU_WORK_SHARE * self_ns
+    return f". Its GPU work took {format_ns(device)}." if much else "."
 
 
 def _device_of_line(top: dict[Any, Any]) -> str:
     """Say the same where the sentence is about a function or module that the line called."""
     device, self_ns = int(top["device_ns"]), int(top["self_ns"])
     if _mostly_waits(top):
-        return f"; the line waited {format_ns(int(top['wait_ns']))} for the GPU"
+        return f" The line waited {format_ns(int(top['wait_ns']))} for the GPU."
     if device < GPU_WORK_SHARE * self_ns:
         return ""
-    return f"; the GPU work of the line took {format_ns(device)}"
+    return f" The GPU work of the line took {format_ns(device)}."
 
 
 def _mostly_waits(top: dict[Any, Any]) -> bool:

@@ -35,27 +35,27 @@ WORTH_A_NAME = 0.15  # of the peak
 MOST = 3  # failures told
 
 RETRY_REMEDY = (
-    "Use less memory: a smaller batch, or activation checkpointing. Where memory is fragmented, "
-    "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
+    "Use less memory: a smaller batch, or activation checkpointing. If memory is fragmented, set "
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
 )
 STALL_REMEDY = (
     "The first steps fill the allocator's cache: warm up before measuring (--warmup). In later "
-    "steps sizes that change from step to step keep it growing."
+    "steps, the cache only grows if sizes change from step to step."
 )
 EMPTYING_REMEDY = (
-    "Leave torch.cuda.empty_cache() out of the loop: it waits for the GPU and gives the cached "
+    "Leave torch.cuda.empty_cache() out of the loop. It waits for the GPU and gives the cached "
     "memory back to the driver, and the next step has to ask for it again."
 )
 MOSTLY_OF = {
-    ACTIVATIONS: "Activations live until their backward pass: torch.utils.checkpoint recomputes "
-    "them, autocast halves them.",
-    PARAMETERS: "Parameters take half the memory in bf16; FSDP spreads them over the GPUs.",
-    GRADIENTS: "Gradients are as large as the parameters: optimizer.zero_grad() after each step "
-    "frees them, FSDP spreads them over the GPUs.",
-    OPTIMIZER_STATE: "Adam keeps two values per parameter: SGD keeps one at most; FSDP and "
+    ACTIVATIONS: "Activations live until their backward pass. torch.utils.checkpoint recomputes "
+    "them, and autocast halves them.",
+    PARAMETERS: "Parameters take half the memory in bf16. FSDP spreads them over the GPUs.",
+    GRADIENTS: "Gradients are as large as the parameters. optimizer.zero_grad() after each step "
+    "frees them, and FSDP spreads them over the GPUs.",
+    OPTIMIZER_STATE: "Adam keeps two values per parameter, and SGD one at most. FSDP and "
     "ZeroRedundancyOptimizer spread them over the GPUs.",
-    TEMPORARIES: "Temporaries are freed after their op: run the op with the largest in parts (of "
-    "the batch or sequence), or in place.",
+    TEMPORARIES: "Temporaries are freed after their op. Run the op with the largest temporaries in "
+    "parts (of the batch or sequence), or in place.",
 }
 """What to do about a GPU's peak that is mostly one category."""
 
@@ -100,8 +100,8 @@ def _peak(record: Record, least_bytes: int, block_share: float) -> list[Finding]
     alive = alive[alive["row"] >= 0]  # those whose allocation was recorded
     where = "memory" if device == "CPU" else f"memory of {device}"
     text = (
-        f"Peak {where} {format_bytes(total)} at {format_ns(moment)}: "
-        f"{_categories(rows)}{_largest_part(alive, total, block_share)}."
+        f"Peak {where} was {format_bytes(total)}, at {format_ns(moment)}: "
+        f"{_categories(rows)}.{_largest_part(alive, total, block_share)}"
     )
     sizes = rows.groupby("category")["bytes"].sum()
     most = str(sizes.idxmax()) if device != "CPU" and 2 * sizes.max() > total else ""
@@ -125,7 +125,7 @@ def _categories(rows: pd.DataFrame) -> str:
 
 
 def _as_word(category: str) -> str:
-    return "from before the record" if category == BEFORE else category
+    return "from before the recording" if category == BEFORE else category
 
 
 def _owner(rows: pd.DataFrame) -> str:
@@ -143,19 +143,20 @@ def _largest_part(alive: pd.DataFrame, total: int, least_share: float) -> str:
         return ""
     top = alive.iloc[0]
     by = f", allocated in {code(top['op_name'])}" if top["op_name"] else ""
-    return f"; one block alone is {format_bytes(top['bytes'])}{by}"
+    return f" One block alone is {format_bytes(top['bytes'])}{by}."
 
 
 def _failure(record: Record, row: pd.Series) -> Finding:
-    size = f" for {format_bytes(row['bytes'])}" if row["bytes"] > 0 else ""
+    size = f" for {format_bytes(row['bytes'])}" if row["bytes"] > 0 else " for memory"
     free = int(record.trace.args.get("Device Free", pd.Series()).get(row["row"], NONE))
-    room = f": {format_bytes(free)} were free" if free >= 0 else ""
+    room = f". {format_bytes(free)} were free" if free >= 0 else ""
     owner = row["op_name"] or row["line_name"]
     who = code(owner) if owner else "The code"
     start = int(row["start_ns"])
-    text = f"{who} asked {row['device'] or 'the GPU'}{size} and it was out of memory{room}."
-    cost = max(record.trace.span_ns - start, 0)
     rows, device = (int(row["row"]),), row["device"] or "The GPU"
+    asking = f"{who} asked" if owner else "the code asked"
+    text = f"{device} ran out of memory when {asking}{size}{room}."
+    cost = max(record.trace.span_ns - start, 0)
     title = f"{device} ran out of memory{f' in {who}' if owner else ''}"
     return Finding(text, cost, 0.0, start, start + 1, rows, RETRY_REMEDY, title=title)
 
@@ -190,7 +191,7 @@ def _stalls(record: Record, events: pd.DataFrame, least_share: float) -> list[Fi
     who = f" in {code(longest['op_name'])}" if longest["op_name"] else ""
     text = (
         f"{format_count(len(calls), 'driver call')} for GPU memory took {format_ns(cost)} "
-        f"({format_share(share)} of the time), the longest {code(longest['name'])}{who} "
+        f"({format_share(share)} of the time). The longest, {code(longest['name'])}{who}, took "
         f"{format_ns(longest['dur_ns'])}."
     )
     rows = tuple(int(row) for row in calls["row"])
@@ -216,11 +217,11 @@ def empties_cache(record: Record, op: pd.Series) -> bool:
 
 
 FULL_REMEDY = (
-    "The next larger batch or longer sequence fails: use a smaller batch, activation "
-    "checkpointing (torch.utils.checkpoint) or autocast to make room."
+    "A larger batch or a longer sequence may fail. To make room, use a smaller batch, activation "
+    "checkpointing (torch.utils.checkpoint) or autocast."
 )
 FRAGMENTED_REMEDY = (
-    "The free pieces are too small for the next request: set "
+    "The free pieces are too small for the next request. Set "
     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or keep sizes the same from step to step."
 )
 
@@ -290,8 +291,8 @@ def _fragmented(
     if share < least_share or unused < least_bytes:
         return []
     text = (
-        f"Of the {format_bytes(peak['reserved_bytes'])} that PyTorch had reserved on {device} when "
-        f"most was allocated, {format_bytes(unused)} ({format_share(share)}) were not in use."
+        f"PyTorch had reserved {format_bytes(peak['reserved_bytes'])} on {device} when most was "
+        f"allocated. {format_bytes(unused)} ({format_share(share)}) of that was not in use."
     )
     title = f"Much of the memory reserved on {device} is unused"
     return [_at(peak, text, FRAGMENTED_REMEDY, title)]
@@ -349,11 +350,11 @@ def _fragmentation_text(device: str, segments: pd.DataFrame, requested: int, wan
     free, reserved = int(segments["free_bytes"].sum()), int(segments["bytes"].sum())
     size = format_bytes(wanted)
     needed = (
-        f"and {size} were requested in vain" if requested else f"and the largest block was {size}"
+        f"A request for {size} failed" if requested else f"The largest allocated block was {size}"
     )
     return (
-        f"Of the {format_bytes(reserved)} that PyTorch had reserved on {device} when the snapshot "
-        f"was taken, {format_bytes(free)} ({format_share(free / reserved)}) were free, in "
+        f"PyTorch had reserved {format_bytes(reserved)} on {device} when the snapshot was taken. "
+        f"{format_bytes(free)} ({format_share(free / reserved)}) of that was free, in "
         f"{format_count(int(segments['free_blocks'].sum()), 'piece')} of at most "
-        f"{format_bytes(int(segments['largest_free_bytes'].max()))}, {needed}."
+        f"{format_bytes(int(segments['largest_free_bytes'].max()))}. {needed}."
     )

@@ -31,7 +31,7 @@ ROCTRACER = PROFILER_BUSY.format(
     permission="in a container: --device=/dev/kfd --device=/dev/dri",
 )
 NO_KERNELS_REMEDY = "Either ProfilerActivity.CUDA was not among the activities, or {held}."
-UNDER_NSYS = "Record with nsys profile --trace=cuda; if you did, {held}."
+UNDER_NSYS = "Record with nsys profile --trace=cuda. If you did, {held}."
 
 
 def no_kernels(record: Record) -> list[Finding]:
@@ -49,9 +49,9 @@ def no_kernels(record: Record) -> list[Finding]:
     counted = ", ".join(f"{code(str(name))} {count:,}" for name, count in names.head(NAMED).items())
     counts = "1 launch" if len(rows) == 1 else f"{len(rows):,} launches"
     text = (
-        f"The trace has {counts} of GPU work ({counted}) but not the work itself: how long kernels "
-        "and copies took is not known, and an op's time is only that of the CPU, which launches "
-        "them."
+        f"The trace has {counts} of GPU work ({counted}), but not the work itself. It does not "
+        "show how long kernels and copies took. The time of an op is only the time of the CPU, "
+        "which launches them."
     )
     held = ROCTRACER if all(OF_HIP.fullmatch(str(name)) for name in names.index) else CUPTI
     by_nsight = recorder_of(record) in (NSYS, NVPROF)
@@ -72,13 +72,13 @@ def unanswered_launches(trace: Trace) -> npt.NDArray[np.intp]:
 
 
 LAUNCHED_BEFORE = (
-    "It was launched before the recording began, for it ran in the first {first}, before all work "
-    "whose launch is known: select the time after it by dragging. "
+    "This work was launched before the recording began: it ran in the first {first}, before all "
+    "work whose launch is known. Select the time after it by dragging. "
 )
 SYNCHRONISE = "Call torch.cuda.synchronize() right before recording."
 UNLINKED_REMEDY = (
-    "Either it was launched before the recording began (call torch.cuda.synchronize() right "
-    "before recording), or the recorder dropped the launches: then record fewer steps."
+    "This work may have been launched before the recording began: call torch.cuda.synchronize() "
+    "right before recording. Or the recorder dropped the launches: record fewer steps."
 )
 
 
@@ -102,14 +102,14 @@ def unlinked(record: Record, *, unlinked_share: float = 0.02) -> list[Finding]:
     text = (
         f"{format_count(len(loose), 'GPU event')} of {len(gpu):,} "
         f"({format_share(shares[0])}, and {format_share(shares[1])} of the GPU's time) {have} no "
-        f"launch in the trace: the time is counted{_owned(len(loose), without_op)}."
+        f"launch in the trace. Their time is counted{_owned(len(loose), without_op)}."
     )
     title, rows = "Some GPU work lacks its launch in the trace", tuple(int(row) for row in loose)
     before = _launched_before(record, loose, gpu)
     if (missing := time_without_op(record.trace)) >= MUCH_WITHOUT_OP:
         title = f"The op is unknown for {format_share(missing)} of GPU time"
         if not before:
-            text += " Ops, modules and functions may cause more GPU time than is shown for them."
+            text += " Ops, modules and functions may cause more GPU time than their rows show."
     return [Finding(text, rows=rows, remedy=before or UNLINKED_REMEDY, title=title)]
 
 

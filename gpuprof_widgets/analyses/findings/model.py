@@ -31,8 +31,8 @@ UNIQUE_CHECK = frozenset(("aten::_is_any_true",))
 """The check that users cannot call themselves."""
 
 REMEDY = (
-    "Switch it off once the NaN is found: torch.autograd.set_detect_anomaly(False), no "
-    "detect_anomaly() around it."
+    "Switch it off when the NaN is found: call torch.autograd.set_detect_anomaly(False), or remove "
+    "detect_anomaly()."
 )
 
 
@@ -48,13 +48,13 @@ def anomaly_detection(record: Record) -> list[Finding]:
     checks, gradients = _checks(record.trace)
     cost = int(record.trace.index.dur[checks].sum())
     share = share_of(cost, run_ns(record))
-    text = "Autograd's anomaly mode was on: "
+    text = "Autograd's anomaly mode was on."
     if gradients:
         text += (
-            f"it looked for NaN in {format_count(gradients, 'gradient')} of the backward pass, "
-            f"which took {format_ns(cost)} ({format_share(share)} of the time), and "
+            f" It looked for NaN in {format_count(gradients, 'gradient')} of the backward pass, "
+            f"which took {format_ns(cost)} ({format_share(share)} of the time)."
         )
-    text += "it noted the Python stack of each forward op, which counts as time of that op."
+    text += " It recorded the Python stack of each forward op, which counts as time of that op."
     rows, title = spread(checks), "Autograd's anomaly mode was on"
     return [Finding(text, cost, share, rows=rows, remedy=REMEDY, title=title)]
 
@@ -86,8 +86,8 @@ TRAINS = re.compile(r"Optimizer\.(step|zero_grad)#.*")
 """Regions of an optimizer: then the run trains, even if the backward pass is not in the trace."""
 
 WITHOUT_NO_GRAD_REMEDY = (
-    "If this is evaluation, run it under torch.inference_mode() or torch.no_grad(); eval() alone "
-    "does not stop it. If its backward pass runs elsewhere, leave it as it is."
+    "If this is evaluation, run it under torch.inference_mode() or torch.no_grad(): eval() alone "
+    "does not stop autograd. If the backward pass runs elsewhere, leave it as it is."
 )
 
 
@@ -108,9 +108,9 @@ def without_no_grad(record: Record, *, without_no_grad_ops: int = 50) -> list[Fi
     if noted < without_no_grad_ops:
         return []
     text = (
-        f"Autograd recorded at least {noted:,} ops for a backward pass, but none ran: that takes a "
-        "microsecond or two per op, and keeps what the backward pass would need in memory for as "
-        "long as their results are in use."
+        f"Autograd recorded at least {noted:,} ops for a backward pass, but no backward pass ran. "
+        "This takes a microsecond or two per op. It also keeps tensors for the backward pass in "
+        "memory while the results of the ops are in use."
     )
     cost = noted * NOTING_NS
     share = share_of(cost, run_ns(record))
@@ -144,8 +144,9 @@ def _noted(trace: Trace) -> tuple[int, tuple[int, ...]]:
 
 
 ZEROED_GRADIENTS_REMEDY = (
-    "`optimizer.zero_grad(set_to_none=True)`, the default since PyTorch 2.0: the gradients' memory "
-    "is free until the backward pass, which then writes them instead of adding to zeros."
+    "Call `optimizer.zero_grad(set_to_none=True)`, the default since PyTorch 2.0. Then the memory "
+    "of the gradients is free until the backward pass, which writes them instead of adding to "
+    "zeros."
 )
 
 
@@ -166,8 +167,8 @@ def zeroed_gradients(record: Record, *, zeroed_gradients_share: float = 0.005) -
     optimizers = [code(f"{kind}.zero_grad") for kind in kinds(record.trace, ZERO_GRAD, regions)]
     who = ", ".join(optimizers)
     text = (
-        f"{who} filled gradients with zeros: {format_count(len(rows), 'op')} in "
-        f"{format_count(len(np.unique(regions)), 'call')}, {format_ns(cost)} "
+        f"{who} filled gradients with zeros, with {format_count(len(rows), 'op')} in "
+        f"{format_count(len(np.unique(regions)), 'call')}. This took {format_ns(cost)} "
         f"({format_share(share)} of the time)."
     )
     place = slice_range(record.trace, int(regions[0]))
@@ -178,8 +179,8 @@ def zeroed_gradients(record: Record, *, zeroed_gradients_share: float = 0.005) -
 
 ADDING = re.compile(r"aten::add_?")
 BIAS_BEFORE_NORM_REMEDY = (
-    "Build the convolution with `bias=False`: BatchNorm subtracts the mean, and the bias with it, "
-    "and has a bias of its own."
+    "Build the convolution with `bias=False`. BatchNorm subtracts the mean, and the bias with it. "
+    "It adds its own bias."
 )
 
 
@@ -199,11 +200,11 @@ def bias_before_norm(record: Record, *, bias_before_norm_calls: int = 1) -> list
         return []
     cost = _adding(trace, rows)
     names = sorted({str(name) for name in trace.slices["name"].to_numpy(object)[rows]})
-    spent = f"; adding it took {format_ns(cost)}" if cost else ""
+    spent = f" Adding the bias took {format_ns(cost)}." if cost else ""
     text = (
         f"The bias of {format_count(len(rows), 'convolution call')} "
         f"({', '.join(code(name) for name in names)}) has no effect: BatchNorm "
-        f"follows{_modules(trace, rows)}{spent}."
+        f"follows{_modules(trace, rows)}.{spent}"
     )
     share, place = share_of(cost, run_ns(record)), slice_range(trace, int(rows[0]))
     title = "Convolutions have a bias that BatchNorm cancels"

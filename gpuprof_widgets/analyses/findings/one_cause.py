@@ -35,7 +35,10 @@ def with_parts(record: Record, findings: Iterable[Finding]) -> list[Finding]:
     if whole is None:
         return listed
     gpu = gpu.replace("The", "the")
-    because = f" It is part of why {gpu} is idle: the CPU launches too slowly. Such parts overlap."
+    because = (
+        f" This is one part of why {gpu} is idle: the CPU launches its work too slowly. Such parts "
+        "overlap, so do not add them up."
+    )
     on_cpu = bound_of(whole_path(record))[0] == CPU
     rules = (*PARTS, "critical_path") if on_cpu else PARTS
     parts: list[Finding] = []

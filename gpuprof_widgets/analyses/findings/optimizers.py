@@ -56,9 +56,9 @@ def optimizer_loops(
     who = ", ".join(optimizers)
     steps = format_count(len(step), "step")
     text = (
-        f"{who} updated one tensor after the other: {number.max():,} ops in one step, each of "
-        f"which launched a kernel, {format_ns(spent)} of the CPU's time in {steps}; without that "
-        f"{shorter(cost, record)}."
+        f"{who} updated one tensor after the other. One step ran {number.max():,} ops, each of "
+        f"which launched a kernel. This took {format_ns(spent)} of the CPU's time in {steps}. "
+        f"Without it, {shorter(cost, record)}."
     )
     most = int(step[number.argmax()])
     evidence = spread(rows[regions == most])

@@ -45,10 +45,10 @@ OF_PYTORCH = re.compile(r"\b(at|aten|c10|torch)::|\btorch\b")
 """PyTorch's C++ namespaces or its Python package, in names of ops and kernels."""
 OF_HIP = re.compile(r"hip[A-Z]\w*")
 UNDER_NSYS = {
-    REMEDIES[GPU_ALONE]: "it waited for the CPU, whose ops are not in the trace: mark them as "
-    "well (torch.autograd.profiler.emit_nvtx(), and nsys profile --trace=cuda,nvtx).",
-    REMEDIES[BETWEEN]: "it waited for the CPU, which was in no op and in no call that the trace "
-    "shows: sample Python (nsys profile --python-sampling=true) to see where it was.",
+    REMEDIES[GPU_ALONE]: "waited for the CPU, whose ops are not in the trace. Mark them as well "
+    "(torch.autograd.profiler.emit_nvtx(), and nsys profile --trace=cuda,nvtx).",
+    REMEDIES[BETWEEN]: "waited for the CPU, which was in no op and in no call that the trace "
+    "shows. Sample Python (nsys profile --python-sampling=true) to see where it was.",
     NO_SHAPES: NO_SHAPES.replace("--shapes", "emit_nvtx(record_shapes=True)"),
     " (--warmup)": "",
     " (--steps with --warmup)": "",
@@ -114,8 +114,8 @@ CUDA_WORDS = {
     "give each kernel more to do",
     KEEP_FED: "avoid synchronising calls (cudaDeviceSynchronize, cudaStreamSynchronize, "
     "cudaMemcpy where cudaMemcpyAsync would do)",
-    REMEDIES[GPU_ALONE]: "it waited for the CPU, which was in no call of CUDA's: what it did is "
-    "not in the trace. Add NVTX ranges around the program's phases, or sample the CPU, to see it.",
+    REMEDIES[GPU_ALONE]: "waited for the CPU, which was in no call of CUDA. The trace does not "
+    "show what it did: add NVTX ranges around the program's phases, or sample the CPU.",
     COPY_REMEDIES["DtoH"]: "Keep results on the GPU, or read them less often or later: with "
     "cudaMemcpyAsync into pinned memory (cudaMallocHost), and a synchronisation before reading.",
     COPY_REMEDIES["HtoD (Pageable"]: "Copy from pinned memory (cudaMallocHost) with "
@@ -123,32 +123,33 @@ CUDA_WORDS = {
     COPY_REMEDIES["HtoD (Pinned"]: "Its memory is pinned already: cudaMemcpyAsync suffices.",
     FREEING_REMEDY: "Freeing waits for the GPU: keep buffers and reuse them, or free them in the "
     "order of a stream (cudaFreeAsync).",
-    COMMUNICATE: "Overlap it with compute: on a stream of its own, in pieces that begin as soon "
-    f"as their data is there. Or send less, and less often. {LATE_RANK}",
-    OF_STREAM[COPY]: "Copy the next piece on a stream of its own while this one is computed: "
+    COMMUNICATE: "Overlap communication with compute: use a separate stream, and send pieces as "
+    f"soon as their data is there. Or send less, and less often. {LATE_RANK}",
+    OF_STREAM[COPY]: "Copy the next piece on a separate stream while this one is computed: use "
     "pinned memory (cudaMallocHost), cudaMemcpyAsync, and cudaStreamWaitEvent before use.",
-    OF_STREAM[COMMUNICATION]: "Give it a stream of its own, and cudaStreamWaitEvent only where "
-    "the result is needed.",
+    OF_STREAM[COMMUNICATION]: "Run communication on a separate stream, and call "
+    "cudaStreamWaitEvent only where the result is needed.",
     LAUNCH_LESS: "Launch less: a CUDA graph (cudaStreamBeginCapture) replays a whole step with one "
-    "call; fused kernels, and more work for each, need fewer launches.",
-    FUSE + GRAPH: "Fuse kernels, or give each more to do; a CUDA graph (cudaStreamBeginCapture) "
-    "launches a whole stretch with one call.",
+    "call. Fused kernels, and more work for each kernel, need fewer launches.",
+    FUSE + GRAPH: "Fuse kernels, or give each kernel more to do. A CUDA graph "
+    "(cudaStreamBeginCapture) launches many kernels with one call.",
     PIN_REMEDY: "Copy from pinned memory (cudaMallocHost, or cudaHostRegister once) with "
-    "cudaMemcpyAsync on a stream; then the CPU goes on and the copy runs beside kernels.",
+    "cudaMemcpyAsync on a stream. Then the CPU goes on, and the copy runs beside kernels.",
     TF32_REMEDY: "cublasSetMathMode(handle, CUBLAS_TF32_TENSOR_OP_MATH) lets products of fp32 run "
-    "on tensor cores as TF32, with 10 instead of 23 bits of mantissa.",
+    "on tensor cores as TF32, which has 10 instead of 23 bits of mantissa.",
     NEEDLESS[EVERY_STEP]: "Copy it once, and keep it in the GPU's memory from step to step.",
-    PEER_REMEDY: "Keep data that is used together on one GPU, or exchange it on a stream of its "
-    "own, beside compute (cudaMemcpyPeerAsync, NCCL).",
+    PEER_REMEDY: "Keep data that is used together on one GPU, or exchange it on a separate stream, "
+    "beside compute (cudaMemcpyPeerAsync, NCCL).",
     STALL_REMEDY: "Allocate before the timed part and reuse buffers, or take them from a pool "
     "(cudaMallocAsync).",
     SYNCHRONISE: "Call cudaDeviceSynchronize() right before recording.",
-    OF_UNLINKED: "Either it was launched before the recording began (call cudaDeviceSynchronize() "
-    "right before recording), or the recorder dropped the launches: then record a shorter part.",
-    BY_NAME[ALLOCATING]: "memory is taken from the driver: allocate before the timed part and "
+    OF_UNLINKED: "This work may have been launched before the recording began: call "
+    "cudaDeviceSynchronize() right before recording. Or the recorder dropped the launches: record "
+    "a shorter part.",
+    BY_NAME[ALLOCATING]: "memory is taken from the driver. Allocate before the timed part and "
     "reuse buffers, or take them from a pool (cudaMallocAsync).",
-    BY_NAME[FREEING]: "memory is returned to the driver: keep buffers and reuse them.",
-    BY_NAME[COPYING]: "the CPU launches nothing until it returns: copy from pinned memory "
+    BY_NAME[FREEING]: "memory is returned to the driver. Keep buffers and reuse them.",
+    BY_NAME[COPYING]: "the CPU launches nothing until it returns. Copy from pinned memory "
     "(cudaMallocHost) with cudaMemcpyAsync, and less often.",
     BY_OPS: "launched them",
 }

@@ -60,34 +60,27 @@ KEEP = "It starts a process: start it once and keep it (a DataLoader: `persisten
 SHORT_NS = 10_000
 """Duration of a call below which the number of calls is the problem."""
 SHORT_CALLS = (
-    "On average a call takes only {each}: call it less often, or process many elements per call "
+    "On average a call takes only {each}. Call it less often, or process many elements per call "
     "(ops on whole tensors, NumPy)."
 )
 OTHERWISE = (
-    "Look in it for loops over elements, which ops on whole tensors can replace, and for work "
-    "that is the same every time and can be done once beforehand."
+    "Look in it for loops over elements, which ops on whole tensors can replace. Look also for "
+    "work that is the same every time, and do it once beforehand."
 )
 IN_LINE = (
-    "Look at that line: it may wait for something, or go through elements one by one, which ops on "
-    "whole tensors can replace."
+    "Look at that line: it may wait for something. Or it goes through elements one by one, which "
+    "ops on whole tensors can replace."
 )
-IN_C = (
-    "It is not written in Python: give it less to do, or call it less often; where its result is "
-    "always the same, call it once beforehand."
-)
-
 IN_ANY_LANGUAGE = (
-    "Give it less to do, or call it less often; where its result is always the same, call it once "
+    "Give it less to do, or call it less often. Where its result is always the same, call it once "
     "beforehand."
 )
-
-IN_A_LIBRARY = (
-    "It belongs to a library: give it less to do, or call it less often; where its result is "
-    "always the same, call it once beforehand."
-)
+IN_C = f"It is not written in Python. {IN_ANY_LANGUAGE}"
+IN_A_LIBRARY = f"It belongs to a library. {IN_ANY_LANGUAGE}"
 
 OPERATORS = (
-    " At most, because cProfile counts the ops of operators such as `x[i]` as the function's own."
+    " The real time may be shorter, because cProfile counts the ops of operators such as `x[i]` as "
+    "the function's own."
 )
 """It sees calls, and operators are none; built-in functions use few."""
 
@@ -399,13 +392,13 @@ COLLECT = re.compile(r"^<built-in (?:method gc\.collect|function collect)>$")
 """`gc.collect`, as cProfile and as torch's frames call it."""
 
 AUTOMATIC = (
-    "It scans all objects again and again as new ones are made: call `gc.freeze()` once data and "
-    "model are loaded, or `gc.disable()` before the loop and `gc.collect()` now and then; keep "
-    "fewer Python objects (tensors and NumPy arrays in place of lists and dicts)."
+    "It scans all objects again and again as new objects are made. Call `gc.freeze()` when data "
+    "and model are loaded. Or call `gc.disable()` before the loop, and `gc.collect()` now and "
+    "then. Keep fewer Python objects: use tensors and NumPy arrays instead of lists and dicts."
 )
 CALLED = (
-    "Take it out of the loop: objects are freed when nothing refers to them, and a collection "
-    "frees only cycles. To free GPU memory, `del` what holds the tensors."
+    "Take `gc.collect()` out of the loop. Objects are freed when nothing refers to them: a "
+    "collection frees only cycles. To free GPU memory, `del` the objects that hold the tensors."
 )
 
 
@@ -438,7 +431,7 @@ def garbage_collection(record: Record, *, gc_share: float = 0.05) -> list[Findin
     explicit, explicit_ns = _explicit_collections(record)
     remedy = CALLED if 2 * explicit_ns > spent else AUTOMATIC
     if remedy == CALLED:
-        text += f": the code called `gc.collect()` {format_count(explicit, 'time')}"
+        text += f". The code called `gc.collect()` {format_count(explicit, 'time')}"
     text += f"{_mostly_where(noted, spent)}."
     subject = "Calls of `gc.collect()` take" if remedy == CALLED else "Garbage collection takes"
     return [Finding(text, spent, share, *_longest(noted), remedy=remedy, title=f"{subject} time")]
@@ -513,5 +506,5 @@ def _without_collections(record: Record, finding: Finding, least_share: float) -
     share = finding.share * share_of(left, finding.cost_ns)
     if left < WORTH_NS or share < least_share:
         return None
-    text = f"{finding.text[:-1]}, {format_ns(within)} of it collecting garbage."
+    text = f"{finding.text} Garbage collection took {format_ns(within)} of that time."
     return replace(finding, text=text, cost_ns=left, share=share)

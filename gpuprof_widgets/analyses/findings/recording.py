@@ -44,7 +44,7 @@ def ending(record: Record) -> list[Finding]:
     else:
         return []
     cost = int(record.metadata.get("wall_ns") or run_ns(record))
-    text = f"The {kind_of_run(record)} {outcome} after {format_ns(cost)}: this profile ends there."
+    text = f"The {kind_of_run(record)} {outcome} after {format_ns(cost)}. This profile ends there."
     return [Finding(text, cost, 1.0, title=f"The {kind_of_run(record)} {short}")]
 
 
@@ -105,12 +105,14 @@ def _missing(record: Record, name: str) -> Finding:
     where = f"these {format_count(steps, 'step')}" if steps > 1 else "what was recorded"
     text = f"{code(name)} did not run in {where}"
     guard = (record.metadata.get("guards") or {}).get(name)
-    remedy = "What it costs is not in this profile: widen the window, or profile it on its own."
+    remedy = "Its cost is not in this profile: record more steps, or profile it on its own."
     if guard:
-        text += f"; it runs every {guard['every']:,} (line {guard['line']})"
+        text += f". Line {guard['line']} runs it only every {guard['every']:,} iterations"
     elif not _has_functions(record):
-        text += ", as far as can be told: Python functions were not recorded"
-        remedy = "Record them (with cProfile or --stack), or name a record_function region."
+        text += ", as far as is known: Python functions were not recorded"
+        remedy = (
+            "Record Python functions (with cProfile or --stack), or name a record_function region."
+        )
     return Finding(
         f"{text}.", remedy=remedy, title=f"{code(name)} did not run in what was recorded"
     )
@@ -141,7 +143,7 @@ def one_off(
     costs = [*_first_step(record, first_step_ratio), *_costs(noted)]
     findings = []
     if costs:
-        text = f"One-off costs in warm-up, which the recording leaves out: {'; '.join(costs)}."
+        text = f"The warm-up had one-off costs, which the recording leaves out: {'; '.join(costs)}."
         findings.append(Finding(text, title="One-off costs fell into the warm-up"))
     late = noted.get("after_warmup") or {}
     # `compilation` says what was compiled, and why.
@@ -152,7 +154,9 @@ def one_off(
             f"warm-up, in {format_ns(cost)}: the recorded steps include one-off costs."
         )
         share = min(share_of(cost, record.trace.span_ns), 1.0)
-        remedy = "Warm up longer (--warmup), or find what changes from step to step: shapes, flags."
+        remedy = (
+            "Warm up longer (--warmup), or find what changes from step to step (shapes or flags)."
+        )
         title = "`torch.compile` still compiled after the warm-up"
         findings.append(Finding(text, cost, share, remedy=remedy, title=title))
     return findings
@@ -168,7 +172,7 @@ def _first_step(record: Record, ratio: float) -> Iterator[str]:
     first = int(table["dur_ns"].iloc[0])
     if not len(others) or first < ratio * float(others.median()):
         return
-    kind = "the warm-up's others" if len(plain) else "the recorded ones"
+    kind = "the other steps of the warm-up" if len(plain) else "the recorded steps"
     yield (
         f"the first step took {format_ns(first)}, {format_ns(first - float(others.median()))} more "
         f"than {kind}"
@@ -185,7 +189,7 @@ def _costs(noted: Mapping[str, Any]) -> Iterator[str]:
         retries = format_count(noted["alloc_retries"], "time")
         yield f"CUDA's allocator freed its cached memory and retried {retries}"
     if noted.get("cudnn_benchmark"):
-        yield "cuDNN tries its algorithms on new shapes (torch.backends.cudnn.benchmark is on)"
+        yield "cuDNN tried its algorithms on new shapes (torch.backends.cudnn.benchmark is on)"
 
 
 ENOUGH = 2
@@ -195,7 +199,7 @@ LEAST_UNRECORDED = 5
 
 MORE_STEPS = "Run more steps: a longer --warmup, and more --steps."
 UNKNOWN = "Profiling's own cost is unknown"
-SHORT_OPS = "short ops"
+SHORT_OPS = "Short ops"
 PYTHON_FUNCTIONS = "Python functions, and what waits for them,"
 
 
@@ -223,9 +227,9 @@ def step_overhead(record: Record, *, step_slowdown: float = 1.1) -> list[Finding
         return [Finding(text, remedy=MORE_STEPS, title=title)]
     cost = round((during - before) * len(recorded))
     text = (
-        f"Profiling made a step {share_of(during, before):.1f}x slower: the median is "
-        f"{format_ns(during)} in {format_count(len(recorded), 'recorded step')}, "
-        f"{format_ns(before)} in {format_count(len(plain), 'unrecorded one')} before."
+        f"Profiling made a step {share_of(during, before):.1f}x slower. The median of "
+        f"{format_count(len(recorded), 'recorded step')} is {format_ns(during)}; that of "
+        f"{format_count(len(plain), 'unrecorded step')} before is {format_ns(before)}."
     )
     share = min(share_of(cost, int(recorded.sum())), 1.0)
     title = "Profiling makes the steps slower"
@@ -234,11 +238,11 @@ def step_overhead(record: Record, *, step_slowdown: float = 1.1) -> list[Finding
 
 def _remedy(record: Record) -> str:
     without = costly_options(record)
-    less = f"; record less (without {without}) for times nearer to the truth" if without else ""
+    less = f" Record less (without {without}) for times nearer to the truth." if without else ""
     noted = record.metadata.get("overhead") or {}
     lengthened = _lengthened(noted, float(noted.get("estimate_ns") or 0))
-    look = f"{lengthened[:1].upper()}{lengthened[1:]} look slower than they are"
-    return f"{look}{', long ones hardly' if lengthened == SHORT_OPS else ''}{less}."
+    long = "; long ops hardly do" if lengthened == SHORT_OPS else ""
+    return f"{lengthened} look slower than they are{long}.{less}"
 
 
 def _is_noise(plain: pd.Series, recorded: pd.Series) -> bool:
@@ -256,9 +260,9 @@ def _is_noise(plain: pd.Series, recorded: pd.Series) -> bool:
 
 def _too_uneven(plain: pd.Series, recorded: pd.Series) -> str:
     return (
-        "It is not known how much profiling slows a step: step times vary too much, "
+        "It is not known how much profiling slows a step, because step times vary too much: "
         f"{_range(recorded)} in {format_count(len(recorded), 'recorded step')}, {_range(plain)} in "
-        f"{format_count(len(plain), 'unrecorded one')} before."
+        f"{format_count(len(plain), 'unrecorded step')} before."
     )
 
 
@@ -268,9 +272,9 @@ def _range(times: pd.Series) -> str:
 
 def _too_few(plain: int, recorded: int) -> str:
     return (
-        "It is not known how much profiling slows a step: that takes "
-        f"{format_count(ENOUGH, 'step')} of either kind after the loop's first, but there are "
-        f"{plain} unrecorded and {recorded} recorded."
+        "It is not known how much profiling slows a step. To know it takes "
+        f"{format_count(ENOUGH, 'recorded step')} and {ENOUGH} unrecorded steps after the loop's "
+        f"first step, but there are {recorded} recorded and {plain} unrecorded."
     )
 
 
@@ -307,14 +311,14 @@ def overhead(
     if share < recording_share or cost < recording_least_ns:
         return []
     text = (
-        f"Recording {_recorded(record, noted)} took about {format_ns(cost)}, "
-        f"{format_share(share)} of the {kind_of_run(record)}'s {format_ns(wall)}"
-        f"{f', {format_ns(asked)} of it while it asked for memory' if asked else ''}: "
+        f"Recording {_recorded(record, noted)} took about {format_ns(cost)} "
+        f"({format_share(share)} of the {kind_of_run(record)}'s {format_ns(wall)})."
+        f"{f' {format_ns(asked)} of that went into asking for memory.' if asked else ''} "
         f"{_lengthened(noted, estimate)} look longer here than they are."
     )
     without = costly_options(record)
-    less = f"less (without {without}), or " if without else ""
-    remedy = f"Record {less}fewer iterations.{_by_cprofile(record, noted, wall)}"
+    less = f", or record less (without {without})" if without else ""
+    remedy = f"Record fewer iterations{less}.{_by_cprofile(record, noted, wall)}"
     return [Finding(text, cost, share, remedy=remedy, title="Recording itself takes time")]
 
 
@@ -329,8 +333,9 @@ def _by_cprofile(record: Record, noted: Mapping[str, Any], wall: int) -> str:
     if not cost or cost < CPROFILE_SLOWDOWN * (wall - cost) or record.metadata.get(SAMPLED):
         return ""
     return (
-        f" cProfile took about {format_ns(cost)} of that ({format_count(calls, 'call')} at "
-        f"{format_ns(each)} each): `--python sampled` hardly slows it."
+        f" cProfile took about {format_ns(cost)} of that time ({format_count(calls, 'call')} at "
+        f"{format_ns(each)} each). `--python sampled` takes samples instead, which hardly slows "
+        f"the {kind_of_run(record)}."
     )
 
 

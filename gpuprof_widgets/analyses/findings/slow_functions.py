@@ -15,22 +15,22 @@ from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.pstats import BUILT_IN
 
 SORTS = (
-    "sorts all elements each time: sort once at the end, insert into what is sorted (`bisect`), "
+    "sorts all elements each time. Sort once at the end, insert into the sorted list (`bisect`), "
     "or sort a tensor (`torch.sort`)."
 )
 ELEMENTS = (
-    "makes or looks up one row or element at a time: take all values at once before the loop "
+    "makes or looks up one row or element at a time. Take all values at once before the loop "
     "(`frame.to_numpy()`)."
 )
 ADVICE = {
-    "copy.deepcopy": "copies every object that it reaches, one by one: copy less often, or only "
-    "what changes (a state dict: `{key: value.clone() for key, value in ...}`).",
-    "list.index": "searches the list from its start in each call: a dict made once finds the "
+    "copy.deepcopy": "copies every object that it reaches, one by one. Copy less often, or copy "
+    "only what changes (a state dict: `{key: value.clone() for key, value in ...}`).",
+    "list.index": "searches the list from its start in each call. Make a dict once: it finds the "
     "position at once.",
-    "list.count": "goes through the whole list in each call: count all at once "
+    "list.count": "goes through the whole list in each call. Count all elements at once "
     "(`collections.Counter`).",
-    "list.remove": "searches the list and moves what follows in each call: use a set, a dict or "
-    "`collections.deque`.",
+    "list.remove": "searches the list in each call, and moves all elements that follow. Use a set, "
+    "a dict or `collections.deque`.",
     "list.sort": SORTS,
     "sorted": SORTS,
     "pandas.core.series.__getitem__": ELEMENTS,
@@ -46,8 +46,8 @@ PRODUCTS = re.compile(r"mm\b|matmul|conv|linear|einsum|softmax|attention")
 AGAIN = 3
 """Calls from which on a function is called again and again."""
 MADE_ANEW = (
-    "{function} makes tensors anew with {made_with} in each call: where they are always the same, "
-    "make them once (in `__init__`, with `register_buffer`)."
+    "{function} makes new tensors with {made_with} in each call. If they are always the same, make "
+    "them once (in `__init__`, with `register_buffer`)."
 )
 
 

@@ -32,9 +32,9 @@ MOST = 0.5
 """Share of a gap in which the stalled op ran, of all idle time that is mostly stalls, and of an op
 that is a first call."""
 REMEDY = (
-    "Something held up the thread that launches, whatever op it was in: other programs, ranks or "
-    "threads on its CPUs, garbage collection, first calls, or the recording itself. Give each rank "
-    "CPUs of its own, warm up for longer, and record again."
+    "The op is not to blame: something held up the thread that launches. Possible reasons: other "
+    "programs, ranks or threads on its CPUs, garbage collection, first calls, or the recording "
+    "itself. Give each rank separate CPUs, warm up for longer, and record again."
 )
 
 
@@ -94,9 +94,9 @@ class Stalls:
         name = str(trace.index.names_of(self.ops.row[:1])[0])
         return (
             f"{format_count(len(self.gaps), 'gap')} ({format_ns(took)}, "
-            f"{format_share(took / span_ns)} of the time) in which an op on the CPU stalled: in "
-            f"the longest, {format_ns(longest)}, {code(name)} took "
-            f"{format_ns(int(trace.index.dur[self.ops.row[0]]))}, where its median call takes "
+            f"{format_share(took / span_ns)} of the time) in which an op on the CPU stalled. In "
+            f"the longest gap ({format_ns(longest)}), {code(name)} took "
+            f"{format_ns(int(trace.index.dur[self.ops.row[0]]))}; its median call takes "
             f"{format_ns(self.ops.usual_ns[0])}"
         )
 
@@ -137,7 +137,7 @@ def of_stalls(record: Record, busy: Any, before: str, stalls: Stalls) -> Finding
     """Return the finding on a GPU (a row of `device_busy`) that waits for stalls."""
     longest = stalls.gaps.iloc[0]
     return Finding(
-        f"{before} and idle for {format_ns(busy.idle_ns)}, mostly in "
+        f"{before} It was idle for {format_ns(busy.idle_ns)}, mostly in "
         f"{stalls.in_words(record.trace, busy.span_ns)}.",
         int(busy.idle_ns),
         1 - busy.busy_share,

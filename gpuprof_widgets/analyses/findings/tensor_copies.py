@@ -51,19 +51,19 @@ OF_TORCH = re.compile(r".+::.+")
 REMEDIES = {
     "clone": (
         CLONES,
-        "A clone is needed only where either of the two is changed in place afterwards: leave it "
-        "out elsewhere.",
+        "A clone is needed only if the clone or its original is changed in place afterwards. Leave "
+        "out the other clones.",
     ),
     "cast": (
         CASTS,
-        "Make the data in the format in which it is used (`np.float32`), or convert it once and as "
-        "a whole, not in each round and not back and forth.",
+        "Make the data in the format in which it is used (`np.float32`), or convert all of it "
+        "once. Do not convert it in each iteration, or back and forth.",
     ),
     "layout": (
         LAYOUTS,
-        "`contiguous()`, and `reshape` or `flatten` of a transposed or permuted tensor, lay it out "
-        "anew: leave them out where the next op takes it as it is, as most do, or make the data in "
-        "the layout in which it is used.",
+        "`contiguous()` copies a transposed or permuted tensor into another layout. So do "
+        "`reshape` and `flatten` of such a tensor. Leave them out if the next op takes the tensor "
+        "as it is, as most ops do. Or make the data in the layout in which it is used.",
     ),
 }
 """Per kind of copies its ops and what to do."""
@@ -101,7 +101,7 @@ def cpu_copies(record: Record, *, cpu_copies_share: float = 0.1) -> list[Finding
     by_name = pd.Series(trace.index.dur[rows]).groupby(trace.index.names_of(rows)).sum()
     by_name = by_name.sort_values(ascending=False, kind="stable") / by_name.sum()
     text = (
-        f"Copying tensors on the CPU took {format_ns(cost)} ({format_share(share)} of the time), "
+        f"Copying tensors on the CPU took {format_ns(cost)} ({format_share(share)} of the time) "
         f"in {format_count(len(rows), 'call')}{_mostly(by_name)}."
     )
     place = slice_range(trace, longest_slice(trace, rows))

@@ -33,10 +33,10 @@ from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
 REMEDIES = {
-    THERE_AND_BACK: "Leave the data where it is needed next: do on the GPU what the CPU did in "
-    "between, or copy only the result.",
-    EVERY_STEP: "Copy it once: register_buffer in the module moves it with the model, or create it "
-    "on the device (device=x.device).",
+    THERE_AND_BACK: "Leave the data where it is needed next: do the work of the CPU on the GPU, or "
+    "copy only the result.",
+    EVERY_STEP: "Copy the data once: use register_buffer, which moves it with the module, or "
+    "create it on the device (device=x.device).",
 }
 
 
@@ -68,8 +68,8 @@ def _finding(record: Record, table: pd.DataFrame, why: str) -> Finding:
     if not len(table):
         return Finding("")
     longest = table.iloc[int(cost.argmax())]
-    took = f"{format_ns(total)}, {format_share(share)} of the time"
-    text = f"{_needless_text(table, why)}{_mostly(table, cost)}: {took}."
+    took = f"{format_ns(total)} ({format_share(share)} of the time)"
+    text = f"{_needless_text(table, why)}{_mostly(table, cost)}. This took {took}."
     rows, remedy = tuple(table["row"]), REMEDIES[why]
     return Finding(text, total, share, *table_range(longest), rows, remedy, title=TITLES[why])
 
@@ -86,7 +86,7 @@ def _needless_text(table: pd.DataFrame, reason: str) -> str:
         count = copies_counted(len(table))
         return f"{size} went between CPU and GPU and straight back, in {count}"
     each = format_bytes(int(table["bytes"].iloc[0])) if table["bytes"].nunique() == 1 else size
-    return f"The same {each} are copied to the GPU in every step"
+    return f"Every step copies the same {each} to the GPU"
 
 
 def _mostly(table: pd.DataFrame, cost: npt.NDArray[np.int64]) -> str:
@@ -94,14 +94,13 @@ def _mostly(table: pd.DataFrame, cost: npt.NDArray[np.int64]) -> str:
     by = table.assign(cost=cost).groupby(["op_name", "module"])["cost"].sum()
     place: Any = by.idxmax()
     op, module = place
-    words = [f", mostly in {code(op)}"] if op else []
-    words += [f" of {code(module)}"] if module else []
-    return "".join(words)
+    words = " of ".join(code(name) for name in (op, module) if name)
+    return f", mostly in {words}" if words else ""
 
 
 PIN_REMEDY = (
-    "Copy from pinned memory: pin_memory=True in the DataLoader (or .pin_memory() once), and "
-    ".to(device, non_blocking=True); then the CPU goes on and the copy runs beside kernels."
+    "Copy from pinned memory: use pin_memory=True in the DataLoader (or .pin_memory() once), and "
+    ".to(device, non_blocking=True). Then the CPU goes on, and the copy runs beside kernels."
 )
 
 
@@ -168,8 +167,8 @@ ALWAYS_THE_SAME = frozenset(
 """Factories whose result depends on their arguments alone: no random numbers, no user data."""
 
 MADE_ANEW_REMEDY = (
-    "Make it once before the loop (register_buffer in a module), and zero_() or copy_() into it "
-    "where it changes."
+    "Make the tensor once before the loop (register_buffer in a module). Where it changes, use "
+    "zero_() or copy_()."
 )
 
 
@@ -198,11 +197,12 @@ def made_anew(
         return []
     longest = most.iloc[int(most["dur_ns"].to_numpy().argmax())]
     text = (
-        f"{code(longest['name'])} made a tensor anew in {format_count(len(most), 'call')} on line "
-        f"{longest['line']}: {format_ns(cost)}, {format_share(share)} of the time."
+        f"{code(longest['name'])} on line {longest['line']} made a new tensor in each of "
+        f"{format_count(len(most), 'call')}. This took {format_ns(cost)} "
+        f"({format_share(share)} of the time)."
     )
     place = (*table_range(longest), tuple(most["row"]))
-    title = f"{code(longest['name'])} makes a tensor anew on line {longest['line']}"
+    title = f"{code(longest['name'])} makes new tensors on line {longest['line']}"
     return [Finding(text, cost, share, *place, MADE_ANEW_REMEDY, title=title)]
 
 
@@ -232,10 +232,10 @@ def _calls(trace: Trace) -> pd.DataFrame:
 
 
 ONE_STREAM_REMEDIES = {
-    COPY: "Copy the next batch on a stream of its own while this one is computed: pinned memory "
+    COPY: "Copy the next batch on a separate stream while this one is computed: use pinned memory "
     "(pin_memory=True), non_blocking=True, a torch.cuda.Stream() and wait_stream() before use.",
-    COMMUNICATION: "Give it a stream of its own: asynchronous collectives (async_op=True, and "
-    "wait() only where the result is needed), as DDP and FSDP do.",
+    COMMUNICATION: "Run communication on a separate stream: use asynchronous collectives "
+    "(async_op=True, and wait() only where the result is needed), as DDP and FSDP do.",
 }
 
 
@@ -266,9 +266,9 @@ def _one_stream_finding(record: Record, row: dict[Any, Any]) -> Finding:
     alone_share = alone / max(record.trace.span_ns, 1)
     device = gpu_name(row["device"]).replace("The", "the")
     text = (
-        f"Stream {row['stream']} of {device} computes and moves data in turns: for "
-        f"{format_ns(alone)} ({format_share(alone_share)} of the time) nothing was computed while "
-        f"{_count_moving(kinds)} ran on it; the longest is "
+        f"Stream {row['stream']} of {device} computes and moves data in turns. For "
+        f"{format_ns(alone)} ({format_share(alone_share)} of the time), nothing was computed while "
+        f"{_count_moving(kinds)} ran on this stream. The longest is "
         f"{code(str(slices['name'].iloc[longest]))}."
     )
     evidence = tuple(rows[np.argsort(-dur, kind="stable")][:EVIDENCE])
@@ -305,8 +305,9 @@ DATA_PARALLEL = re.compile(
 """What torch.nn.DataParallel leaves in a trace (the first is the TensorBoard plugin's sign)."""
 
 PARALLEL = (
-    "torch.nn.DataParallel scatters inputs and gathers outputs and gradients in each step: "
-    "DistributedDataParallel, with one process per GPU, exchanges only gradients, during backward."
+    "torch.nn.DataParallel scatters inputs and gathers outputs and gradients in each step. Use "
+    "DistributedDataParallel, with one process per GPU: it exchanges only gradients, during "
+    "backward."
 )
 PEER_REMEDY = (
     "Keep tensors that are used together on one GPU, or exchange them with torch.distributed, "

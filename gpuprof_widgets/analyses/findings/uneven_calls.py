@@ -21,42 +21,42 @@ BY_NAME = {
     re.compile(r"cu(Module|Library)(Load|GetFunction|GetKernel)\w*"): "it loads kernels. Warm up "
     "before measuring.",
     re.compile(r"cudaHostAlloc|cudaMallocHost|hipHost(Malloc|Alloc)|cuMem(HostAlloc|AllocHost)\w*|"
-    r"(cuda|hip)HostRegister|cuMemHostRegister\w*"): "it pins CPU memory, which is slow: pin a "
+    r"(cuda|hip)HostRegister|cuMemHostRegister\w*"): "it pins CPU memory, which is slow. Pin a "
     "buffer once and reuse it.",
     ALLOCATING: "the allocator had no cached block of this size. Warm up before measuring, and "
     "keep sizes the same from step to step.",
-    FREEING: "it returns memory to the driver: keep it cached (do not call "
-    "torch.cuda.empty_cache()), and use less where it runs short.",
-    COPYING: "the CPU launches nothing until it returns: copy from pinned memory with "
+    FREEING: "it returns memory to the driver. Keep memory cached (do not call "
+    "torch.cuda.empty_cache()), and use less memory if it runs short.",
+    COPYING: "the CPU launches nothing until it returns. Copy from pinned memory with "
     "non_blocking=True, and less often.",
-    re.compile(r"(cuda|hip|cu)\w*Launch\w*"): "other launches take microseconds: look at the "
+    re.compile(r"(cuda|hip|cu)\w*Launch\w*"): "other launches take microseconds. Look at the "
     "timeline for what else ran then, on this thread and on others.",
 }  # fmt: skip
 OTHERWISE = "move it before the timed part, or call it less often, if you can."
 
-MOSTLY_ONE = "Most of that is one call of {longest}; {others}{why}"
+MOSTLY_ONE = "One call took most of that time ({longest}); {others}{why}"
 FIRST_CALL = (
-    "the first call may set up a library or its threads. Warm up before measuring (--steps with "
+    "The first call may set up a library or its threads: warm up before measuring (--steps with "
     "--warmup)"
 )
 SETTING_A_LIBRARY_UP = f"{FIRST_CALL}, or check whether its tensors are larger."
 LONGER_THAN_OTHERS = (
-    "check whether its tensors are larger, and look at the timeline for what else ran then, on "
+    "Check whether its tensors are larger, and look at the timeline for what else ran then, on "
     "this thread and on others."
 )
 MOSTLY_FEW = (
-    "A few of the calls, of up to {longest}, take most of that; the median call takes {other}{why}"
+    "A few calls (of up to {longest}) took most of that time; the median call takes {other}{why}"
 )
 FEW_LONGER = (
-    ": check whether their tensors are larger, and look at the timeline for what else ran then."
+    ". Check whether their tensors are larger, and look at the timeline for what else ran then."
 )
 INTERRUPTED = (
-    ". The system interrupted its threads {times:,} times for other programs, ranks or workers, "
-    "which may be why: measure again while nothing else runs."
+    ". The system interrupted its threads {times:,} times for other programs, ranks or workers. "
+    "That may be the reason: measure again while nothing else runs."
 )
 """In place of the question about sizes where other programs use the CPUs too."""
 ALSO_INTERRUPTED = (
-    ", and measure while nothing else runs: the system interrupted its threads {times:,} times for "
+    ". Measure while nothing else runs: the system interrupted its threads {times:,} times for "
     "other programs, ranks or workers."
 )
 THREADS_WAIT = (
@@ -98,9 +98,9 @@ def uneven_calls(
         others = f"the other takes {format_ns(other_ns)}"
     if not _is_warmed_up(record) and _is_first(record.trace, row):
         tail = f"{FIRST_CALL}{ALSO_INTERRUPTED.format(times=interrupted)}"
-        why = f": {tail if interrupted else SETTING_A_LIBRARY_UP}"
+        why = f". {tail if interrupted else SETTING_A_LIBRARY_UP}"
     else:
-        why = INTERRUPTED.format(times=interrupted) if interrupted else f": {LONGER_THAN_OTHERS}"
+        why = INTERRUPTED.format(times=interrupted) if interrupted else f". {LONGER_THAN_OTHERS}"
     return MOSTLY_ONE.format(longest=format_ns(longest_ns), others=others, why=why)
 
 

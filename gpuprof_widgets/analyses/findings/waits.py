@@ -53,10 +53,11 @@ ALL_THE_WHILE = 0.95
 
 REMEDIES = {
     "aten::item": "Read results less often: add up on the GPU and call .item() once per epoch.",
-    "aten::_local_scalar_dense": "Read results less often: .item(), float() and printing wait.",
-    "aten::nonzero": "The shape of its result depends on data, so the CPU has to wait for it: use "
+    "aten::_local_scalar_dense": "Read results less often: .item(), float() and printing wait for "
+    "the GPU.",
+    "aten::nonzero": "The shape of its result depends on data, so the CPU has to wait for it. Use "
     "torch.where or a mask of fixed shape.",
-    "aten::index": "A boolean mask has to be counted first, so the CPU has to wait: use "
+    "aten::index": "The CPU has to wait until the elements of a boolean mask are counted. Use "
     "torch.where or masked_fill, which keep a fixed shape.",
 }
 READING = ("aten::item", "aten::_local_scalar_dense")
@@ -69,7 +70,7 @@ COPY_REMEDIES = {
 }
 """What to do about a wait for a copy, by its direction and the kind of memory in its name."""
 FREEING_REMEDY = (
-    "Memory ran short, so the allocator freed cached blocks first: use less memory, or set "
+    "Memory ran short, so the allocator freed cached blocks first. Use less memory, or set "
     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
 )
 NOT_IN_THE_TRACE = (
@@ -77,8 +78,8 @@ NOT_IN_THE_TRACE = (
     "process on this GPU, another GPU or rank, or work from before the recording."
 )
 AT_THE_END = (
-    "No GPU work came after this call, which waits for the results: only less work before it "
-    "makes the wait shorter."
+    "This call waits for the final results: no GPU work came after it. Only less GPU work before "
+    "it makes the wait shorter."
 )
 HARDLY = 0.1
 """Share of the waiting below which the GPU was not what the call waited for."""
@@ -128,7 +129,7 @@ def _finding(record: Record, group: pd.DataFrame) -> Finding:
     text = (
         f"{who} waited {format_ns(waited)} for the GPU ({format_share(share)} of the time), "
         f"in {calls} of {code(longest['name'])}{_mostly_for(record.trace, group)}"
-        f"{_mostly_at(record, group)}{_lost(record, group)}."
+        f"{_mostly_at(record, group)}.{_lost(record, group)}"
     )
     place = (*table_range(longest), tuple(group["row"].astype(int)))
     remedy = _remedy(record, group)
@@ -145,12 +146,12 @@ def _is_busy(group: pd.DataFrame) -> bool:
 def _lost(record: Record, group: pd.DataFrame) -> str:
     """Say that the GPU was busy meanwhile, and what the run lost where that is less."""
     waited, cost = int(group["dur_ns"].sum()), int(group["cost_ns"].sum())
-    text = "; the GPU was busy all the while" if _is_busy(group) else ""
+    busy = "was busy all that time" if _is_busy(group) else ""
     if not cost:
-        text += ", and had more to do: the waiting cost nothing"
-    elif cost < waited:
-        text += f"{', and' if _is_busy(group) else ';'} without that {shorter(cost, record)}"
-    return text
+        busy += " and " if busy else ""
+        return f" The GPU {busy}had more work queued: the waiting cost nothing."
+    text = f" The GPU {busy}." if busy else ""
+    return text + (f" Without these waits, {shorter(cost, record)}." if cost < waited else "")
 
 
 def _remedy(record: Record, group: pd.DataFrame) -> str:
@@ -215,8 +216,8 @@ FUNCTIONS = 2
 """Functions that a rule reports at most."""
 
 PYTHON_WAITING_REMEDY = (
-    "Making this function faster gains nothing: shorten the GPU's work before it, or read its "
-    "result later."
+    "A faster function would gain nothing. Shorten the GPU's work before it, or read its result "
+    "later."
 )
 
 
@@ -251,9 +252,8 @@ def _python_waiting_finding(record: Record, row: dict[Any, Any]) -> Finding:
     estimated = "" if row["exact"] else "an estimated "
     name = code(function_name(label))
     text = (
-        f"{name} took {format_ns(self_ns)} "
-        f"({of_all}): {estimated}{format_ns(waited)} of it ({words}) was waiting for the GPU"
-        f"{_waited_for(record, row)}."
+        f"{name} took {format_ns(self_ns)} ({of_all}). It waited for the GPU for "
+        f"{estimated}{format_ns(waited)} of that ({words}){_waited_for(record, row)}."
     )
     title, place = f"{name} mostly waits for the GPU", _longest(record, row["waited_for"])
     return Finding(text, waited, share, remedy=PYTHON_WAITING_REMEDY, title=title, **place)
@@ -301,8 +301,8 @@ BLOCKING_CALLS_REMEDIES = {
     "thread.",
     kinds.PROCESS: "Do other work while it runs and wait for it at the end, start it once and "
     "keep it, or split its work among more processes.",
-    kinds.THREAD: "Look at what that thread does meanwhile: run it in the cell itself to see its "
-    "ops and its Python.",
+    kinds.THREAD: "Look at what that thread does meanwhile: run its code in the cell itself to see "
+    "its ops and its Python.",
     kinds.INPUT: "Ask before the timed part.",
     kinds.PIPE: "Look at what is at its other end, or do other work meanwhile.",
 }
@@ -428,8 +428,8 @@ def suspended(record: Record, *, suspended_share: float = 0.1) -> list[Finding]:
     of = f" of {top['cell']}" if len(record.metadata["lines"]["cells"]) > 1 else ""
     text = (
         f"The code was suspended in `await` for {format_ns(cost)} ({format_share(share)} of the "
-        f"time), {part}in line {top['line']}{of}{statement(str(top['code']))}: "
-        "no line and no op ran meanwhile."
+        f"time), {part}in line {top['line']}{of}{statement(str(top['code']))}. "
+        "No line and no op ran meanwhile."
     )
     longest = table.iloc[int(table["dur_ns"].argmax())].to_dict()
     start, end = longest["end_ns"] - longest["dur_ns"], longest["end_ns"]

@@ -21,26 +21,26 @@ MOST = 3
 COMPUTE, INPUT, IDLE = "compute_ns", "input_ns", "idle_ns"
 
 REMEDIES = {
-    COMPUTE: "It has more to compute than the others: give all ranks batches of one size (sequence "
-    "lengths, experts, uneven shards), and see whether its processor is shared, throttled or "
+    COMPUTE: "It has more to compute than the others. Give all ranks batches of one size (sequence "
+    "lengths, experts, uneven shards), and check whether its processor is shared, throttled or "
     "older.",
-    INPUT: "Its input pipeline is slower: give its DataLoader as many workers as the others, and "
-    "all ranks shards of one size on equally fast storage.",
-    IDLE: "Its GPU had nothing to do: its CPU is late. Look for what this rank alone does "
-    "(logging, checkpoints, metrics), for other processes on its cores, and for garbage "
-    "collection. Where an op that does next to nothing takes that long, its thread was stopped: "
-    "another process or Python thread had its core or lock.",
+    INPUT: "Its input pipeline is slower. Give its DataLoader as many workers as the others have. "
+    "Give all ranks shards of one size, on equally fast storage.",
+    IDLE: "Its GPU had nothing to do, because its CPU is late. Look for work that this rank alone "
+    "does (logging, checkpoints, metrics), for other processes on its cores, and for garbage "
+    "collection. If an op with next to no work takes that long, its thread was stopped: another "
+    "process or Python thread had its core or lock.",
 }
 SHORTLY = {COMPUTE: "it computes more", INPUT: "its input is late", IDLE: "its GPU is idle"}
 """The cause in a title."""
 CPU_REMEDY = (
-    "It was in no op meanwhile: look for what this rank alone does in Python, for reading its "
-    "data, and for other processes on its cores."
+    "It was in no op meanwhile. Look for Python that this rank alone runs, for reading data, and "
+    "for other processes on its cores."
 )
 FUNCTION_REMEDY = (
     "Look for what makes that rank differ: uneven shards, work that it does alone (logging, "
-    "checkpoints), other processes on its cores. Where the function waits for other ranks it is "
-    "the other way round: the rank with the least time in it is late."
+    "checkpoints), other processes on its cores. If the function waits for other ranks, then the "
+    "rank with the least time in it is late."
 )
 IDLE_CLASSES = ("input pipeline", "synchronising", "Python", "CPU ops", "runtime calls")
 """Classes of the breakdown for what the CPU did while its GPU had nothing to do."""
@@ -84,7 +84,7 @@ def waiting_for_others(
     if not ranks or share < rank_waiting_share:
         return []
     text = (
-        f"In {format_ns((waited + moving) // ranks)} of collectives the average rank waited "
+        f"The average rank spent {format_ns((waited + moving) // ranks)} in collectives. It waited "
         f"{format_ns(each)} for other ranks ({format_share(share)} of the run) and moved data for "
         f"{format_ns(moving // ranks)}."
     )
@@ -104,9 +104,9 @@ def _delay_remedy(table: pd.DataFrame) -> str:
     if needed <= max(1, len(table) // 3):
         named = [f"rank {rank}" for rank in table["rank"].tolist()[:needed]]
         share = format_share(sum(parts[:needed]))
-        return f"{share} of the delay is due to {' and '.join(named)}."
+        return f"{' and '.join(named).capitalize()} caused {share} of the delay."
     return (
-        "The ranks take turns in coming last: look for work of uneven length (sequence lengths, "
+        "The ranks take turns in coming last. Look for work of uneven length (sequence lengths, "
         "data loading, garbage collection) rather than for one slow machine."
     )
 
@@ -130,9 +130,9 @@ def _straggler(compared: Compared, row: Any) -> RankFinding:
     on_gpu = bool((compared.waiting["device"] >= 0).any())
     of_all = format_count(row.collectives, "collective")
     text = (
-        f"Rank {row.rank} came last to {row.last:,} of {of_all}, in total "
-        f"{format_ns(row.delay_ns)} after the second to last ({format_share(share)} of the run); "
-        f"the others waited {format_ns(row.caused_wait_ns)} for it together. "
+        f"Rank {row.rank} came last to {row.last:,} of {of_all}. In total, it came "
+        f"{format_ns(row.delay_ns)} after the second to last ({format_share(share)} of the run). "
+        f"The others together waited {format_ns(row.caused_wait_ns)} for it. "
         f"{_cause_words(compared, row, cause, on_gpu)}."
     )
     delayed = compared.collectives[compared.collectives["last_rank"] == row.rank]
@@ -154,15 +154,15 @@ def _range_of_largest(collectives: pd.DataFrame, key: str) -> tuple[int, int]:
 def _cause_words(compared: Compared, row: Any, cause: str, on_gpu: bool) -> str:
     """Say what the rank did in most of the delay."""
     part = int(getattr(row, cause))
-    of_it = "Meanwhile" if part > 0.99 * row.delay_ns else f"In {_share(part, row)} of that"
+    of_it = "Meanwhile" if part > 0.99 * row.delay_ns else f"In {_share(part, row)} of that time"
     if cause == COMPUTE:
-        return f"{of_it} it computed more than the others"
+        return f"{of_it}, it computed more than the others"
     if cause == INPUT:
-        return f"{of_it} it waited for its input pipeline longer than the others"
+        return f"{of_it}, it waited for its input pipeline longer than the others"
     if not on_gpu:
-        return f"{of_it} it was in no op"
+        return f"{of_it}, it was in no op"
     idle = _idle_in(compared.breakdown, row.rank)
-    return f"{of_it} its GPU was idle{idle}{_worst_delay(compared, row.rank)}"
+    return f"{of_it}, its GPU was idle{idle}{_worst_delay(compared, row.rank)}"
 
 
 def _worst_delay(compared: Compared, rank: int) -> str:
@@ -175,7 +175,7 @@ def _worst_delay(compared: Compared, rank: int) -> str:
     if stretch < 0.25 * worst["delay_ns"]:
         return ""
     return (
-        f"; in the longest delay, {format_ns(worst['delay_ns'])}, it was in one {code(name)} for "
+        f". In the longest delay ({format_ns(worst['delay_ns'])}), it was in one {code(name)} for "
         f"{format_ns(stretch)}"
     )
 
@@ -237,7 +237,7 @@ def _slow_function(row: Any, self_ns: npt.NDArray[np.int64], rank_ns: int) -> Ra
     )
     text = (
         f"{code(label)} itself took {format_ns(self_ns.max())} on rank {row.slowest_rank}, "
-        f"{format_ns(self_ns.min())} on rank {row.fastest_rank}{middle}; the difference is "
+        f"{format_ns(self_ns.min())} on rank {row.fastest_rank}{middle}. The difference is "
         f"{format_share(share)} of rank {row.slowest_rank}'s time in Python."
     )
     title = f"{code(label)} takes longest on rank {row.slowest_rank}"
