@@ -35,13 +35,13 @@ class Finding:
     """One reason why the run is slow, or one thing to know about its profile.
 
     ``rule``: the key in `FINDINGS`, set by `findings`; ``title``: what costs, in ten words at most;
-    ``text``: a few short sentences, both with names in backticks; ``cost_ns``: the time it stands for, by
-    which findings are ordered; ``share``: of the run's time; ``start_ns``, ``end_ns``: the range to
-    look at (None: all); ``rows``: slices to highlight; ``remedy``: what to try, empty where there
-    is nothing to do; ``line``: cell and number of the line with most of the evidence, also set by
-    `findings`; ``function``: the Python function that it is about, as in the table of functions,
-    where no slices show it; ``part_of``: the rule of the finding above it of whose cause it tells a
-    part, also set by `findings`.
+    ``text``: a few short sentences, both with names in backticks; ``cost_ns``: the time it stands
+    for, by which findings are ordered; ``share``: of the run's time; ``start_ns``, ``end_ns``: the
+    range to look at (None: all); ``rows``: slices to highlight; ``remedy``: what to try, empty
+    where there is nothing to do; ``line``: cell and number of the line with most of the evidence,
+    also set by `findings`; ``function``: the Python function that it is about, as in the table of
+    functions, where no slices show it; ``part_of``: the rule of the finding above it of whose cause
+    it tells a part, also set by `findings`.
     """
 
     rule: str = field(default="", kw_only=True)
