@@ -176,6 +176,16 @@ def test_what_is_given_up_is_told_however_little_compiling_took() -> None:
     assert said(compiling(1, listed(reason="n == 8"))) == []
 
 
+def test_a_run_that_only_gave_up_compiled_nothing() -> None:
+    last = listed(reason="n == 8", gave_up=True)
+    (finding,) = said(compiling(500, last))
+    assert finding.text == (
+        "`torch.compile` compiled nothing, which took 500 ns of 1.00 µs (50 %). It would have "
+        "recompiled `f` (Cell [3], line 4), because the value of `n` changed (8). At its limit "
+        "(`recompile_limit`) it gave up on `f`, which has run uncompiled since then."
+    )
+
+
 def test_the_costliest_reason_stands_first_and_others_are_counted() -> None:
     record = compiling(500, *SIZES, listed(reason="n == 1", dur_ns=900, function="g"))
     (finding,) = said(record)
@@ -260,7 +270,7 @@ def test_a_storm_of_sizes_is_recorded_and_said() -> None:
     (finding,) = FINDINGS["compilation"](record, compilation_share=0)
     assert "compiled 8 times" in finding.text
     assert "7 times, because the size of `x` in dimension 0 changed (3, 4, 5, 6, …)" in finding.text
-    assert "it gave up on `f`, which runs uncompiled since" in finding.text
+    assert "it gave up on `f`, which has run uncompiled since" in finding.text
     assert "mark_dynamic" in finding.remedy
 
 

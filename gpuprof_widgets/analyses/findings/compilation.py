@@ -181,9 +181,10 @@ def compilation(record: Record, *, compilation_share: float = COMPILATION_SHARE)
     by_recording = [entry for entry in repeated if RECORDING.search(entry["reason"])]
     of_the_code = [entry for entry in repeated or given_up if not RECORDING.search(entry["reason"])]
     reasons = _reasons(of_the_code)
-    times_text = format_count(max(len(rows), len(listed)) - len(given_up), "time")
+    compiled = max(len(rows), len(listed)) - len(given_up)
+    what = f"compiled {format_count(compiled, 'time')}" if compiled else "compiled nothing"
     text = (
-        f"`torch.compile` compiled {times_text}, "
+        f"`torch.compile` {what}, "
         f"which took {format_ns(spent)} of {format_ns(run_ns(record))} ({format_share(share)})."
         f"{_explanation(reasons, repeated, by_recording, listed)}{_gave_up(given_up)}"
     )
@@ -237,8 +238,9 @@ def _explanation(
     if reasons:
         most = reasons[0]
         times = "" if len(most.compilations) == 1 else f" {len(most.compilations):,} times"
-        text = f" It recompiled {_function(most.compilations[0])}{times}{most.words}"
-        if others := len(repeated) - len(by_recording) - len(most.compilations):
+        verb = "recompiled" if repeated else "would have recompiled"
+        text = f" It {verb} {_function(most.compilations[0])}{times}{most.words}"
+        if others := sum(len(reason.compilations) for reason in reasons[1:]):
             text += f" ({others:,} more for other reasons)"
         text += "."
     elif listed and not by_recording:
