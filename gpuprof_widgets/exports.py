@@ -341,8 +341,8 @@ def part_of(writer: Writer, what: str | None, path: str | os.PathLike[str]) -> s
     if not parts:
         choosing = ", ".join(end for end, other in _by_ending().items() if other.parts())
         raise OptionError(
-            f"{os.fspath(path)}: {writer.name} has no parts to choose, such as {what!r}; "
-            f"{choosing} have"
+            f"{os.fspath(path)}: of {writer.name} no parts can be chosen, such as {what!r}; "
+            f"only of {choosing}"
         )
     close = difflib.get_close_matches(what, parts, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""

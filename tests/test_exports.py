@@ -204,7 +204,7 @@ def test_another_name_or_part_is_refused_in_words(profile: Profile, tmp_path: Pa
         OptionError, match=r"there is no 'kernel' to write\. Did you mean 'kernels'"
     ):
         profile.export(tmp_path / "run.csv", what="kernel")
-    with pytest.raises(OptionError, match="of a Chrome trace, for Perfetto there is nothing to"):
+    with pytest.raises(OptionError, match="of a Chrome trace, for Perfetto no parts can be"):
         profile.export(tmp_path / "run.json", what="kernels")
 
 
@@ -258,7 +258,7 @@ def test_convert_takes_a_part_a_range_and_redacts(
         (("run.json", "--range", "1us:3us"), "a range has a name and two times"),
         (("run.json", "--range", "a=3us:1us"), "a range ends after its start"),
         (("run.csv", "--what", "kernel"), "Did you mean 'kernels'?"),
-        (("-", "--what", "kernels"), "has no parts to choose"),
+        (("-", "--what", "kernels"), "no parts can be chosen"),
     ],
 )
 def test_convert_refuses_before_it_reads(

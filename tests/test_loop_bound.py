@@ -306,7 +306,7 @@ def test_a_region_that_is_expected_and_did_not_run_is_a_finding(kernel: Kernel) 
     assert outcome.status == "ok"
     found = f"[f.text for f in {LAST}.findings() if f.rule == 'expected']"
     assert kernel.value(found) == [
-        "`checkpoint` did not run in these 4 steps; it runs every 500 (line 7).",
+        "`checkpoint` did not run in these 4 steps. Line 7 runs it only every 500 iterations.",
         "`validate` did not run in these 4 steps.",
     ]
 

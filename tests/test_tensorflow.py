@@ -232,7 +232,7 @@ def test_the_finding_names_the_op_that_waited_and_no_workers() -> None:
         {CPU: [node("QueueDequeueV2", "q", ts=0, dur=90), node("Add", "a", ts=95, dur=5)]}
     )
     (finding,) = [one for one in findings(record) if one.rule == "dataloader"]
-    assert "waiting for its input (`QueueDequeueV2`)" in finding.text
+    assert "waited for its input (`QueueDequeueV2`)" in finding.text
     assert "workers" not in finding.text + finding.remedy
 
 
