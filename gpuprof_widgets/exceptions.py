@@ -11,6 +11,7 @@ GpuprofError
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 from unicodedata import category
 
@@ -22,7 +23,12 @@ SOURCE = "\n\t"
 INSTALLED_AS = {
     "IPython": "ipython",
     "PIL": "pillow",
+    "cv2": "opencv-python",
+    "dateutil": "python-dateutil",
     "jupyter_client": "jupyter-client",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+    "zmq": "pyzmq",
 }
 """What pip calls the packages whose module has another name."""
 
@@ -30,9 +36,12 @@ INSTALLED_AS = {
 def missing_package(error: BaseException) -> str | None:
     """Return what pip calls the package whose absence raised the error; None of another error.
 
-    A module that a package lacks is another error: the package is there, in a wrong version.
+    A module that a package lacks is another error: the package is there, in a wrong version. So is
+    a module of Python itself, such as ``_sqlite3``, which this Python was built without.
     """
     if not isinstance(error, ModuleNotFoundError) or not error.name or "." in error.name:
+        return None
+    if error.name in sys.stdlib_module_names or error.name.startswith("_"):
         return None
     return INSTALLED_AS.get(error.name, error.name)
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "build" / "package"
-LARGEST_SDIST = 7_000_000
-"""Bytes: 5.8 MB are the sources, their tests and the traces of these."""
+LARGEST_SDIST = 8_000_000
+"""Bytes: 6.6 MB are the sources, their tests and the traces of these."""
 
 NOTEBOOK = """
 import os, sys

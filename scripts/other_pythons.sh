@@ -17,7 +17,7 @@ absent=
 found() {
     for python in "$(command -v "python$1" || true)" \
         "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"$1".*/bin/python; do
-        if [ -x "$python" ] && "$python" -c 'import venv' 2>/dev/null; then
+        if [ -x "$python" ] && "$python" -c 'import ensurepip, venv' 2>/dev/null; then
             echo "$python"
             return
         fi
@@ -35,7 +35,7 @@ print_all() {
     for trace in $traces; do
         for command in $commands; do
             COLUMNS=100 "$1/bin/gpuprof" "$command" "$trace" \
-                > "$2/$command.$(basename "$trace").txt" 2>&1 || true
+                > "$2/$command.$(basename "$trace").txt" 2>&1
         done
     done
 }

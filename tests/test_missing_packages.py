@@ -125,3 +125,14 @@ def test_a_module_that_a_package_lacks_is_not_a_missing_package() -> None:
     error = ModuleNotFoundError("No module named 'torch.new'", name="torch.new")
     assert missing_package(error) is None
     assert in_words(error) == "ModuleNotFoundError: No module named 'torch.new'"
+
+
+@pytest.mark.parametrize("name", ["_sqlite3", "lzma", "torch._C"])
+def test_what_pip_does_not_install_is_not_to_be_installed(name: str) -> None:
+    error = ModuleNotFoundError(f"No module named {name!r}", name=name)
+    assert missing_package(error) is None
+    assert in_words(error) == f"ModuleNotFoundError: No module named {name!r}"
+
+
+def test_a_package_with_another_name_than_its_module_is_named_as_pip_does() -> None:
+    assert missing_package(ModuleNotFoundError("no", name="yaml")) == "pyyaml"

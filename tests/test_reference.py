@@ -14,7 +14,7 @@ import pytest
 
 import gpuprof_widgets
 from gpuprof_widgets import Profile, exceptions
-from gpuprof_widgets.analyses import ANALYSES
+from gpuprof_widgets.analyses import ANALYSES, Analysis
 from gpuprof_widgets.analyses.docstrings import (
     COLUMNS,
     OPTIONS,
@@ -25,7 +25,8 @@ from gpuprof_widgets.analyses.docstrings import (
 from gpuprof_widgets.analyses.findings import FINDINGS
 from gpuprof_widgets.analyses.findings.finding import thresholds_of
 from gpuprof_widgets.analyses.ranks.findings import FINDINGS as OF_RANKS
-from gpuprof_widgets.commands.analysis import keywords_of
+from gpuprof_widgets.commands.analysis import command_of, keywords_of
+from gpuprof_widgets.trace.model import Record
 from scripts import make_findings, make_reference
 from tests.command_lines import gpuprof
 
@@ -139,6 +140,30 @@ def test_options_are_described_in_the_help_of_their_commands(
     assert f"--by TEXT {meaning}; default: device" in shown
     shown = " ".join(gpuprof(capsys, "attribution", "--help").out.split())
     assert 'Arguments: - level: "line", "module", "op"' in shown
+
+
+@pytest.mark.parametrize(
+    ("docstring", "kept"),
+    [
+        (None, "Which ops?"),
+        ("", "Which ops?"),
+        ("A row per op.\n\nOptions:", "Options:"),
+        ("A row per op.\n\nOptions:\n\nThe limit is in ns.", "The limit is in ns."),
+        ("A row per op.\n\nOptions:\n- ``limit_ns``: ns.", "A row per op."),
+        ("A row per op.\n\nOptions:\n\n- ``gone``: No longer there.", "A row per op."),
+        ("A row per op.\n\nOptions:\n\n- ``word``: What to find.", "- word: What to find."),
+        ("Parameters\n----------\nword : str", "word : str"),
+    ],
+)
+def test_any_docstring_of_another_package_is_a_help(
+    docstring: str | None, kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def short_ops(record: Record, word: str, *, limit_ns: int = 5) -> pd.DataFrame:
+        return record.trace.slices.head(limit_ns).query("name == @word")
+
+    short_ops.__doc__ = docstring
+    monkeypatch.setitem(ANALYSES, "short_ops", Analysis(short_ops, "Which ops?", example="x"))
+    assert kept in str(command_of("short_ops").help)
 
 
 FINDINGS_PAGE = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")

@@ -272,7 +272,7 @@ def _derived_table(*args: Any, **kwargs: Any) -> pd.DataFrame:
 
 
 def _sentence(table: pd.DataFrame) -> str:
-    why, note = why_empty(table), str(table.attrs.get(NOTE, "")) if len(table) else ""
+    why, note = why_empty(table), _note(table) if len(table) else ""
     told = "; ".join(printable(text).removesuffix(".") for text in (why, note) if text)
     return f"{'Note' if len(table) else 'Empty'}: {told}." if told else ""
 
@@ -282,9 +282,13 @@ def why_empty(table: pd.DataFrame) -> str:
     return str(table.attrs.get(LACKS, ""))
 
 
+def _note(table: pd.DataFrame) -> str:
+    return str(table.attrs.get(NOTE, ""))
+
+
 def with_reason(result: Result) -> Result:
     """Return the result; if it is a table with a reason or a note, as a `TableWithReason`."""
-    if isinstance(result, pd.DataFrame) and (why_empty(result) or result.attrs.get(NOTE)):
+    if isinstance(result, pd.DataFrame) and (why_empty(result) or _note(result)):
         table: Any = TableWithReason(result)
         table.attrs.update(result.attrs)
         return table  # type: ignore[no-any-return]

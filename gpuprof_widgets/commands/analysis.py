@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 import click
 
 from gpuprof_widgets.analyses import ANALYSES, Analysis
-from gpuprof_widgets.analyses.docstrings import OPTIONS, items_of, meanings_of, paragraphs_of
+from gpuprof_widgets.analyses.docstrings import OPTIONS, lists_of, meanings_of, paragraphs_of
 from gpuprof_widgets.commands.outputs import FORMATS, Writing, export, export_options
 from gpuprof_widgets.commands.traces import (
     Time,
@@ -173,16 +173,18 @@ def _help(analysis: Analysis) -> str:
 
     What its options mean stands at these, below the docstring.
     """
-    function = analysis.function
-    paragraphs = paragraphs_of(function)
-    if f"{OPTIONS}:" in paragraphs:
-        at = paragraphs.index(f"{OPTIONS}:")
-        keywords = keywords_of(function)
+    paragraphs = paragraphs_of(analysis.function)
+    keywords = keywords_of(analysis.function).items()
+    needed = {name for name, given in keywords if given.default is inspect.Parameter.empty}
+    for above, items in lists_of(analysis.function, OPTIONS).items():
+        if not items:
+            continue  # prose below the heading stays
         arguments = [
             fill(f"- {', '.join(names)}: {meaning}", WIDTH, subsequent_indent="  ")
-            for names, meaning in items_of(paragraphs[at + 1]).items()
-            if any(keywords[name].default is inspect.Parameter.empty for name in names)
+            for names, meaning in items.items()
+            if needed.intersection(names)
         ]
+        at = paragraphs.index(above)
         paragraphs[at : at + 2] = ["Arguments:", "\n".join(arguments)] if arguments else []
     return f"{analysis.question}\n\n{help_of(paragraphs)}"
 
