@@ -6,8 +6,10 @@ for each in `ANALYSES`.
 
 from __future__ import annotations
 
+import atexit
 import difflib
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -178,10 +180,28 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"gpuprof: {printable(in_words(error))}", file=sys.stderr)
         return 1
     except click.Abort:  # an interrupted script has printed its traceback by now
-        # The interpreter then ends by the signal, so that a shell's loop ends as well.
         sys.excepthook = lambda *_: None
+        _INTERRUPTED.append(True)
         raise KeyboardInterrupt from None
     return result if isinstance(result, int) else 0
+
+
+_INTERRUPTED: list[bool] = []
+
+
+@atexit.register  # before torch registers its handlers: the last one to run
+def _end_by_the_signal() -> None:
+    """End the process by SIGINT if its script was interrupted, so that a shell's loop ends as well.
+
+    Python does so by itself, but not if an exit handler evaluates code, and torch's imports
+    ``tabulate`` where that is installed.
+    """
+    ended_so = getattr(sys, "last_type", None) is KeyboardInterrupt  # nobody caught it
+    if _INTERRUPTED and ended_so and os.name == "posix":
+        sys.stdout.flush()
+        sys.stderr.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 def _drop_output() -> None:

@@ -98,7 +98,9 @@ def test_a_profile_is_exported_by_the_longest_ending(ending: str, tmp_path: Path
     assert path.read_bytes() == b"a"
     with pytest.raises(OptionError, match=r"no 'c' to write\. There are: a, b"):
         profile.export(path, what="c")
-    with pytest.raises(OptionError, match=r"is said by its end: .*, \.toy, \.toy\.json"):
+    with pytest.raises(
+        OptionError, match=r"the end of its name has to say what to write: .*, \.toy, \.toy\.json"
+    ):
         profile.export(tmp_path / "run.play")
 
 

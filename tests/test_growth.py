@@ -264,7 +264,7 @@ def test_modules_are_indented_so_far_and_the_note_says_so() -> None:
     assert flat is not None
     indents = [label.count(modules_shown.INDENT) for label in deep.rows["label"]]
     assert max(indents) == modules_shown.DEEPEST
-    assert f"more than {modules_shown.DEEPEST} deep" in " ".join(deep.notes)
+    assert f"more than {modules_shown.DEEPEST} levels deep" in " ".join(deep.notes)
     assert "deep" not in " ".join(flat.notes)
 
 

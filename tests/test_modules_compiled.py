@@ -166,7 +166,7 @@ def test_a_note_says_that_a_graph_calls_no_modules() -> None:
     compiled: Any = torch.compile(Net(), backend="eager")
     _, made = recorded(lambda: compiled(X), "auto")
     (note,) = made.metadata["notes"]
-    assert note.startswith("modules inside a graph of torch.compile have no spans")
+    assert note.startswith("modules inside a torch.compile graph have no spans")
 
 
 def test_modules_beside_a_compiled_one_are_marked() -> None:

@@ -18,7 +18,7 @@ from tests.browser.report_page import Open, Report
 DATA = Path(__file__).parents[1] / "data" / "gpu"
 WITH_PARTS = "a_step_of_many_small_kernels"
 WITHOUT_PARTS = "matrix_products_in_32_bits"
-BECAUSE = "It is part of why GPU 0 is idle"
+BECAUSE = "This is one part of why GPU 0 is idle"
 ROWS = ".findings:not(.remarks) > li"
 MARKS = "titles => titles.map(title => getComputedStyle(title, '::before').content)"
 ARROW = """title => {

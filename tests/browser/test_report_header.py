@@ -92,7 +92,9 @@ def test_a_finding_is_a_row_with_its_cost_that_unfolds(open_report: Open) -> Non
     row.press("Space")
     expect(sentence).to_have_count(1)
     words = report.page.locator(f"#{row.get_attribute('aria-controls')}")
-    expect(words).to_contain_text("No GPU work came after this call")
+    expect(words).to_contain_text(
+        "This call waits for the final results: no GPU work came after it"
+    )
 
 
 def test_what_costs_nothing_has_no_bar(open_report: Open) -> None:
