@@ -168,7 +168,7 @@ screenshots: $(DEV)
 	sh scripts/find_chromium.sh
 	$(BIN)/python -m pytest tests/browser -k screenshots
 	$(BIN)/python scripts/demo.py
-	$(BIN)/python scripts/readme_screenshot.py
+	$(BIN)/python -m scripts.readme_screenshot
 
 clean:
 	rm -rf build dist $(VENV) $(EXTENSION)/node_modules $(EXTENSION)/build

@@ -35,7 +35,11 @@ print_all() {
     for trace in $traces; do
         for command in $commands; do
             COLUMNS=100 "$1/bin/gpuprof" "$command" "$trace" \
-                > "$2/$command.$(basename "$trace").txt" 2>&1
+                > "$2/$command.$(basename "$trace").txt" 2>&1 || {
+                echo "$1: gpuprof $command $trace failed:"
+                cat "$2/$command.$(basename "$trace").txt"
+                exit 1
+            }
         done
     done
 }

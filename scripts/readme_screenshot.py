@@ -1,6 +1,6 @@
 """Write the README's picture and animation: the report of a cell that was recorded on an H200.
 
-    python scripts/readme_screenshot.py
+    python -m scripts.readme_screenshot
 
 The profile is one of tests/data/gpu. It was saved redacted, so the source of its cell comes from
 the table of the cells that were recorded.
@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,10 +18,9 @@ from PIL import Image
 from playwright.sync_api import Locator, Page, sync_playwright
 
 import gpuprof_widgets
+from tests.everyday_gpu import GPU_CELLS
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
-from tests.everyday_gpu import GPU_CELLS  # noqa: E402
 
 PROFILE = ROOT / "tests" / "data" / "gpu" / "the_loss_read_in_every_step.gpuprof"
 CELL = "the loss read in every step"
