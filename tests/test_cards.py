@@ -156,12 +156,12 @@ def test_the_figures_are_those_of_the_analyses(shared_record: Record) -> None:
         told = [each for each in findings(shared_record) if each.rule == "exposed_communication"]
         for each in told[:1]:
             share = format_share(known["exposed_communication"].figure)
-            assert f"({share} of the time): " in each.text
+            assert f"({share} of the time), " in each.text
     if "input_wait" in known:
         told = [each for each in findings(shared_record) if each.rule == "dataloader"]
         for each in told:
             share = format_share(known["input_wait"].figure)
-            assert each.text.startswith(f"{share} of the time (")
+            assert f" {share} of the time (" in each.text
     if "top_op" in known:
         table = operators(shared_record)
         top = table[table["name"].map(code) == known["top_op"].detail].iloc[0]
