@@ -561,7 +561,34 @@ def test_a_line_that_waited_says_so_and_a_single_line_says_nothing() -> None:
     assert FINDINGS["lines"](trace_of(*waiting)) == []
     found = only("lines", trace_of(*waiting, cell_line(4, "y", ts=900 * MS, dur=100 * MS)))
     assert found.text.endswith("(900 ms), 800 ms of it waiting for the GPU.")
-    assert found.remedy.startswith("It waits for GPU work that was launched before")
+    assert found.remedy.startswith("`cudaStreamSynchronize` makes it wait. The trace shows no GPU")
+
+
+@pytest.mark.parametrize(
+    ("name", "begins", "ends"),
+    [
+        ("aten::index", "`aten::index` makes it wait. The CPU has to", "keep a fixed shape."),
+        ("aten::item", "`aten::item` waits for GPU work that was launched before", "per epoch."),
+        ("mine", "`mine` waits for GPU work that was launched before", "with much GPU time."),
+    ],
+)
+def test_a_line_that_waits_names_the_op_that_makes_it(name: str, begins: str, ends: str) -> None:
+    record = trace_of(
+        cell_line(2, "y = f(x)", ts=0, dur=100 * MS),
+        op("aten::mm", ts=0, dur=2 * MS),
+        runtime("cudaLaunchKernel", ts=MS, dur=5),
+        kernel("gemm", ts=2 * MS, dur=800 * MS, launched_by=2),
+        cell_line(3, "y[mask]", ts=100 * MS, dur=800 * MS),
+        op(name, ts=110 * MS, dur=780 * MS),
+        runtime(SYNC, ts=120 * MS, dur=700 * MS),
+        op("aten::add", ts=830 * MS, dur=20 * MS),
+        runtime("cudaLaunchKernel", ts=840 * MS, dur=5),
+        kernel("add", ts=850 * MS, dur=10 * MS, launched_by=8),
+    )
+    found = only("lines", record)
+    assert found.line == ("Cell [3]", 3)
+    assert found.remedy.startswith(begins)
+    assert found.remedy.endswith(ends)
 
 
 @pytest.mark.parametrize(("waited", "says"), [(449, True), (450, False)])

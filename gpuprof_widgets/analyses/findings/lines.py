@@ -26,6 +26,7 @@ from gpuprof_widgets.analyses.findings.finding import (
 )
 from gpuprof_widgets.analyses.findings.optimizers import advice_on_step
 from gpuprof_widgets.analyses.findings.slow_functions import advice_in_line, known_names
+from gpuprof_widgets.analyses.findings.waits import remedy_of_line
 from gpuprof_widgets.analyses.line_holders import Callee, Holder, holders, main_callee
 from gpuprof_widgets.analyses.lines import (
     Line,
@@ -44,7 +45,6 @@ from gpuprof_widgets.trace.model import Record
 
 WAITING = 0.5
 """Share of a line's time from which on it mostly waits, for work of another line."""
-WAITED_FOR = "It waits for GPU work that was launched before: see the lines with much GPU time."
 HALF = 0.5
 """Share of a line's time from which on an op alone says where it went."""
 NAMED, NAMED_SHARE = 3, 0.1
@@ -146,7 +146,7 @@ def _finding(record: Record, ran: pd.DataFrame, number: int) -> Finding:
         title = f"{subject}, called by line {top['line']}, takes the most time"
     advice = advice_in_line(record, function, callee[0] if callee else None) if function else ""
     advice = advice or advice_on_step(record, _rows(record, top))
-    remedy = WAITED_FOR if _mostly_waits(top) else advice
+    remedy = remedy_of_line(record, _rows(record, top)) if _mostly_waits(top) else advice
     name = function.name if function else ""
     line = (str(top["cell"]), int(top["line"]))
     found = Finding(text, cost, share, remedy=remedy, **_place(record, top))

@@ -98,8 +98,10 @@ def _with_line(trace: Trace, finding: Finding, cell: CellLines) -> Finding:
     if line < 0:
         return finding
     name, number, statement = cell.lines.iloc[line][["cell", "line", "code"]]
-    finding = replace(finding, line=(str(name), int(number)))
-    if not finding.remedy or (statement and code(statement) in finding.text):
+    place = (str(name), int(number))
+    is_told = finding.line == place or (statement and code(statement) in finding.text)
+    finding = replace(finding, line=place)
+    if not finding.remedy or is_told:
         return finding
     of = f" of {name}" if cell.lines["cell"].nunique() > 1 else ""
     of += IN_BACKWARD if in_backward else ""

@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses import blocking as kinds
@@ -37,7 +38,7 @@ from gpuprof_widgets.analyses.findings.python_time import (
     share_in_words,
 )
 from gpuprof_widgets.analyses.lines import cell_lines
-from gpuprof_widgets.analyses.owners import forward_of, line_sources, region_around
+from gpuprof_widgets.analyses.owners import forward_of, line_of, line_sources, region_around
 from gpuprof_widgets.analyses.python_calls import function_labels, is_cell
 from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.reasons import is_beyond_the_range
@@ -61,6 +62,7 @@ REMEDIES = {
     "torch.where or masked_fill, which keep a fixed shape.",
 }
 READING = ("aten::item", "aten::_local_scalar_dense")
+LAUNCHED_BEFORE = "waits for GPU work that was launched before: see the lines with much GPU time."
 COPY_REMEDIES = {
     "DtoH": "Keep results on the GPU, or read them less often or later (non_blocking=True needs "
     "pinned memory and a synchronisation before reading).",
@@ -174,6 +176,29 @@ def _remedy(record: Record, group: pd.DataFrame) -> str:
     copy = str(group.groupby("copy_name")["dur_ns"].sum().idxmax())
     fitting = (remedy for kind, remedy in COPY_REMEDIES.items() if kind in copy)
     return next(fitting, OTHERWISE if len(group) > 1 else ONCE)
+
+
+def remedy_of_line(record: Record, rows: npt.NDArray[np.intp]) -> str:
+    """Return what makes a line wait for the GPU, and what to do about it.
+
+    ``rows``: the executions of the line. That is the call with most of its waiting, as in
+    `synchronising`: an op whose result depends on data makes the line wait itself, others wait for
+    what was launched before.
+    """
+    table = waits(record)
+    within = np.isin(line_of(record.trace)[table["row"]], rows)
+    table = table[(table["kind"] == "synchronise") & within]
+    if not len(table):
+        return f"It {LAUNCHED_BEFORE}"
+    groups = [group for _, group in table.groupby(["op_name", "name"], sort=False)]
+    group = max(groups, key=lambda group: int(group["dur_ns"].sum()))
+    op, remedy = group["op_name"].iloc[0], _remedy(record, group)
+    who = code(op or group["name"].iloc[0])
+    if remedy in (OTHERWISE, ONCE, AT_THE_END):
+        return f"{who} {LAUNCHED_BEFORE}"
+    if op in READING or remedy in COPY_REMEDIES.values():
+        return f"{who} {LAUNCHED_BEFORE} {remedy}"
+    return f"{who} makes it wait. {remedy}"
 
 
 def _mostly_for(trace: Trace, group: pd.DataFrame) -> str:
