@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from gpuprof_widgets.analyses.findings.places import NO_PLACES
 from gpuprof_widgets.commands import traces
 from gpuprof_widgets.commands.reports import SHOWN
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.archive import save
 from tests.command_lines import gpuprof, small_trace
 from tests.records import assert_same_record, assert_same_trace
-from tests.traces import calls_of, op, trace_of
+from tests.traces import calls_of, cell_line, op, trace_of
 
 pytestmark = pytest.mark.slow
 
@@ -132,6 +133,17 @@ def test_findings_are_those_of_the_profile(trace: Path, capsys: Capsys) -> None:
         assert " ".join(one.remedy.split()) in words
     first = gpuprof(capsys, "findings", trace).out
     assert every.startswith(first.removesuffix(f"{len(found) - SHOWN} more: --all\n"))
+
+
+def test_findings_without_lines_say_why_once_and_not_among_them(
+    trace: Path, tmp_path: Path, capsys: Capsys
+) -> None:
+    called = gpuprof(capsys, "findings", trace)
+    assert called.err == f"Note: {NO_PLACES}.\n"
+    assert "no file and line" not in called.out
+    with_lines = tmp_path / "lines.gpuprof"
+    save(trace_of(cell_line(1, "x @ y", ts=0, dur=9), op("aten::mm", ts=0, dur=5)), with_lines)
+    assert gpuprof(capsys, "findings", with_lines).err == ""
 
 
 def test_a_limit_is_another_threshold(trace: Path, capsys: Capsys) -> None:

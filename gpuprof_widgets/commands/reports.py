@@ -128,6 +128,7 @@ def findings(
     step: int | None,
 ) -> None:
     """Say why TRACE is slow, the costliest first, each with what to do about it."""
+    from gpuprof_widgets.analyses.findings.places import lack_of_places
     from gpuprof_widgets.commands.printing import print_text
 
     thresholds = dict(map(_threshold, limits))
@@ -139,6 +140,7 @@ def findings(
     if len(shown) < len(ranked):
         lines.append(f"{len(ranked) - len(shown)} more: --all")
     print_text("\n".join(lines or ["nothing stands out"]))
+    print_notes([note for note in [lack_of_places(profile)] if note])
 
 
 def _threshold(text: str) -> tuple[str, float]:
