@@ -31,10 +31,11 @@ from gpuprof_widgets.views.page_panels import panels
 from gpuprof_widgets.views.table_renderers import listed, page_table
 from scripts import make_docs
 from tests.command_lines import TIMEOUT_S, gpuprof, small_trace
+from tests.reader import Page
 from tests.traces import op, trace_of
 
 ROOT = Path(__file__).parents[1]
-EXTENDING = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+EXTENDING = Page("extending.md", (ROOT / "docs" / "extending.md").read_text(encoding="utf-8"))
 
 
 def text_of(name: str, row: object, package: str) -> str:
@@ -344,11 +345,11 @@ def test_the_names_that_are_taken_are_those_of_profiles_and_commands() -> None:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the package of docs/extending.md, as pip would have installed it."""
     folder = tmp_path_factory.mktemp("site")
-    blocks = re.findall(r"```python\n(.*?)```", EXTENDING, re.DOTALL)
-    analysis, finding, reader = blocks[::2]  # the others try them by hand
+    code = [block.code for block in EXTENDING.blocks if block.language == "python"]
+    analysis, finding, reader = code[::2]  # the others try them by hand
     (folder / "my_rules.py").write_text(f"{analysis}\n{finding}")
     (folder / "my_formats.py").write_text(reader)
-    (points,) = re.findall(r"```toml\n(.*?)```", EXTENDING, re.DOTALL)
+    (points,) = (block.code for block in EXTENDING.blocks if block.language == "toml")
     groups = tomllib.loads(points)["project"]["entry-points"]
     about = folder / "my_package-1.0.dist-info"
     about.mkdir()
