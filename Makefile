@@ -169,6 +169,7 @@ screenshots: $(DEV)
 	$(BIN)/python -m pytest tests/browser -k screenshots
 	$(BIN)/python scripts/demo.py
 	$(BIN)/python -m scripts.readme_screenshot
+	$(BIN)/python -m scripts.guide_pictures
 
 clean:
 	rm -rf build dist $(VENV) $(EXTENSION)/node_modules $(EXTENSION)/build

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import zipfile
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
 DATA = f"gpuprof_widgets-{__version__}.data"
 LABEXTENSION = f"{DATA}/data/share/jupyter/labextensions/gpuprof_widgets"
+LINK = re.compile(r"\]\(([^)]+)\)")
 NEEDED = (
     "gpuprof_widgets/py.typed",
     "gpuprof_widgets/trace/databases/cuda_calls.csv",
@@ -124,6 +127,22 @@ def test_wheel_carries_the_scanner_for_any_python_of_its_platform(built: Path) -
     assert [name for name in sources if name.endswith((".so", "event_scanner.c"))] == [
         f"gpuprof_widgets-{__version__}/gpuprof_widgets/trace/event_scanner.c"
     ]
+
+
+def test_the_links_of_the_readme_work_away_from_its_files(built: Path) -> None:
+    wheel = zipfile.ZipFile(next(built.glob("*.whl")))
+    (metadata,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    about = message_from_bytes(wheel.read(metadata))
+    assert about["Description-Content-Type"] == "text/markdown"
+    shown, written = str(about.get_payload()), (ROOT / "README.md").read_text(encoding="utf-8")
+    addresses = LINK.findall(shown)
+    assert len(addresses) == len(LINK.findall(written)) > 20
+    repository = "https://github.com/gpuprof/gpuprof_widgets"
+    kind = {True: f"{repository}/raw/main/", False: f"{repository}/blob/main/"}
+    own = [address for address in addresses if address.startswith(repository)]
+    paths = [address.removeprefix(kind["/images/" in address]) for address in own]
+    assert all((ROOT / path.partition("#")[0]).is_file() for path in paths)
+    assert [address for address in addresses if not address.startswith(("https://", "#"))] == []
 
 
 def test_wheel_carries_the_licence(built: Path) -> None:
