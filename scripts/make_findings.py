@@ -32,7 +32,7 @@ INTRO = """\
 # Findings and their thresholds
 
 `profile.findings()` and `gpuprof findings TRACE` say why a run is slow, in sentences, the costliest
-first ([command_line.md](command_line.md#gpuprof-findings)). Each comes from a rule, which reports
+first ([Command line](command_line.md#gpuprof-findings)). Each comes from a rule, which reports
 once a threshold is exceeded; another package can [add rules](extending.md#a-finding).
 
 A finding has

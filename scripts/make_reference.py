@@ -33,7 +33,7 @@ ANALYSES_INTRO = """\
 
 Each analysis answers one question about a profile. It is a method of `Profile` that returns a
 DataFrame, and a command of the same name that prints the table or writes it to a file
-([command_line.md](command_line.md)). [questions.md](questions.md) lists them by question. Other
+([Command line](command_line.md)). The page [Questions](questions.md) lists them by question. Other
 packages can [add analyses](extending.md#an-analysis).
 
 - Times are nanoseconds since the trace's start, sizes are bytes, and a share of 0.1 is 10 %.
@@ -41,11 +41,11 @@ packages can [add analyses](extending.md#an-analysis).
   refers to rows of [`trace.slices`](record.md#traceslices-what-ran-when); -1 means none.
 - On the command line an option is a flag: `by="kind"` is `--by kind`.
 - Device means GPU. A slice is an event with a duration: an op, a call, a kernel, a copy.
-- An empty table says what the trace lacks ([record.md](record.md#analyses)).
+- An empty table says what the trace lacks ([What a profile holds](record.md#analyses)).
 
 Some tables are not of one profile: those of [two runs](topics/comparing.md) and of
 [many ranks](topics/ranks.md#ranks). `findings()` is a list of sentences:
-[findings.md](findings.md)."""
+[Findings](findings.md)."""
 
 MORE = {
     "allocations": "[Memory](topics/memory.md)",
