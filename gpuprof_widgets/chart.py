@@ -14,10 +14,10 @@ from gpuprof_widgets.views.page import new_uid
 
 
 class Chart(anywidget.AnyWidget):
-    """A Bokeh figure among widgets, drawn by the BokehJS that the reports have: without a network.
+    """A Bokeh figure as a widget, drawn by the reports' own BokehJS, without a network.
 
-    Set ``figure`` to draw another one in its place. That BokehJS has plots, glyphs and tools, but
-    none of Bokeh's own widgets and tables.
+    Set ``figure`` to draw another figure in its place. The reports' BokehJS has plots, glyphs and
+    tools, but not Bokeh's widgets and tables.
     """
 
     _esm = files("gpuprof_widgets.views") / "chart.js"

@@ -24,28 +24,33 @@ if TYPE_CHECKING:
 @with_reasons
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
-    """Run ``a`` (before) and run ``b`` (after); a difference is b less a.
+    """Run ``a`` (before) against run ``b`` (after); every difference is b minus a.
 
-    ``per``: "step" or "run"; None takes steps where both runs have any. Per step, only the time
-    within steps counts, and runs of different lengths compare. Every table has, besides the columns
-    that name its rows:
+    ``per`` is "step" or "run". By default it is "step" if both runs have steps. Per step, only the
+    time within steps counts, so runs of different lengths can be compared.
 
-    - ``matched``: "name", "similar" (equal but for numbers, hashes and template arguments),
-      "number" (of lines, see `lines`), "";
-    - ``change``: "added", "gone", "more", "less", "same", or "noise": the medians over the steps
-      are no further apart than the steps of one run (with four steps and more the runs also
-      overlap);
+    Each table has columns that name its rows, and most have these:
+
+    - ``matched``: how the row's two sides were paired: "name", "similar" (equal but for numbers,
+      hashes and template arguments), "number" (lines by their numbers, see `lines`), or "" (only
+      one run has the row);
+    - ``change``: "added", "gone", "more", "less", "same" or "noise". It is "noise" if the medians
+      over the steps are no further apart than ``spread_ns``; with four or more steps in each run,
+      the steps of the two runs also have to overlap;
     - ``calls_a``, ``calls_b``, ``calls_delta``, ``a_ns``, ``b_ns``, ``delta_ns`` (ns, self times):
-      average per step, or of the run; ``share``: the difference as a share of all of a;
-    - ``median_a_ns``, ``median_b_ns``, ``spread_ns`` (over the steps: the interquartile range, or
-      the whole range where that is 0; NaN with fewer than two);
-    - ``total_a_ns``, ``total_b_ns``: exact sums over all that is compared.
+      the average per step, or the sum of the run;
+    - ``share``: the difference as a share of the total of a;
+    - ``median_a_ns``, ``median_b_ns``: over the steps; ``spread_ns``: the interquartile range over
+      the steps of the run in which it is larger, or the whole range where that is 0. All three are
+      NaN if whole runs are compared, or if a run has fewer than two steps;
+    - ``total_a_ns``, ``total_b_ns``: exact sums of what is compared.
 
-    Rows are sorted by how much they moved the total; the differences add up to its difference.
-    A cell that ran again under another number counts as the same cell, such as ``Cell [3 → 4]``.
+    Rows are sorted by how much they moved the total, and their differences add up to its
+    difference. A cell that ran again under another number counts as the same cell, such as
+    ``Cell [3 → 4]``.
 
-    ``earlier``: how long other runs of a's code took, by which `findings` tell noise (as
-    `gpuprof_widgets.history` knows it).
+    ``earlier``: how long other runs of a's code took, from which `findings` tells what is noise
+    (`gpuprof_widgets.history` fills it in).
     """
 
     a: Record
@@ -60,8 +65,8 @@ class Comparison:
     def ops(self, *, measure: str | None = None) -> pd.DataFrame:
         """One row per op, annotation and runtime call: ``name``, ``category`` and the numbers.
 
-        ``measure``: "device_self" (GPU time that it launched) or "cpu_self"; None takes the GPU's
-        where both runs have any. ``name_a`` and ``name_b``: what either run calls it.
+        ``measure`` is "device_self" (the GPU time that it launched) or "cpu_self"; by default it is
+        the GPU's if both runs have GPU time. ``name_a`` and ``name_b`` are the names in each run.
         """
         from gpuprof_widgets.analyses.compare import tables
 
@@ -74,29 +79,33 @@ class Comparison:
         return tables.kernels(self._runs)
 
     def modules(self, *, measure: str | None = None) -> pd.DataFrame:
-        """One row per module: ``name``, ``detail`` (its class) and the numbers, both passes."""
+        """One row per module: ``name``, ``detail`` (its class) and the numbers.
+
+        Times include the forward and the backward pass. ``measure``: as for `ops`.
+        """
         from gpuprof_widgets.analyses.compare import tables
 
         return tables.modules(self._runs, measure)
 
     def lines(self, *, measure: str | None = None) -> pd.DataFrame:
-        """One row per line: ``cell``, ``code``, ``line_a``, ``line_b`` (-1: not there), numbers.
+        """One row per line: ``cell``, ``code``, ``line_a``, ``line_b`` and the numbers.
 
-        A line's self time includes its waits for the GPU. Lines are matched by their text and
-        order, as in diff; an edited line (``matched`` is "similar") has a's text as ``code_a`` and
-        a's cell as ``cell_a``. Those of cells whose text is not known in both runs are matched by
-        their number (``matched`` is "number", also of lines that only one run has).
+        ``line_a`` or ``line_b`` is -1 if the run has no such line. Lines are matched by their text
+        and order, as in diff. An edited line (``matched`` is "similar") has a's text as ``code_a``
+        and a's cell as ``cell_a``. If the text of a cell is not known in both runs, its lines are
+        matched by number: ``matched`` is then "number", even for lines that only one run has. A
+        line's self time includes its waits for the GPU. ``measure``: as for `ops`.
         """
         from gpuprof_widgets.analyses.compare import tables
 
         return tables.lines(self._runs, measure)
 
     def source(self) -> pd.DataFrame:
-        """Return every line of the cells that both runs have, in the order of the text.
+        """One row per line of the cells that both runs have, in the order of the text.
 
-        Columns: ``cell`` (b's), ``line_a``, ``code_a``, ``line_b``, ``code_b`` (-1 and "" where a
-        run has no such line), ``source`` ("same", "changed", "added", "gone"), ``a_ns``, ``b_ns``
-        (wall self times as of `lines`, NaN where the run recorded none) and ``delta_ns``.
+        Columns: ``cell`` (b's), ``line_a``, ``code_a``, ``line_b``, ``code_b`` (-1 and "" if a run
+        has no such line), ``source`` ("same", "changed", "added", "gone"), ``a_ns``, ``b_ns`` (wall
+        self times as in `lines`, NaN if the run recorded none) and ``delta_ns``.
         """
         from gpuprof_widgets.analyses.compare.source import source
 
@@ -105,8 +114,8 @@ class Comparison:
     def functions(self) -> pd.DataFrame:
         """One row per Python function (see `python_time`): ``name`` and the numbers, per run.
 
-        Without the columns of calls where a sampler recorded either run. ``name_a`` and ``name_b``:
-        the function's place in each run, as ``src/train.py(12): step``.
+        ``name_a`` and ``name_b`` are the function's place in each run, such as
+        ``src/train.py(12): step``. If a sampler recorded either run, there are no columns of calls.
         """
         from gpuprof_widgets.analyses.compare import tables
 
@@ -119,7 +128,7 @@ class Comparison:
         return tables.classes(self._runs)
 
     def steps(self) -> pd.DataFrame:
-        """One row per pair of steps in their order; of runs without steps, one of the runs.
+        """One row per pair of steps, in order; without steps, one row for the two runs.
 
         Columns (ns): ``step_a``, ``step_b`` (-1: none), ``change``, ``a_ns``, ``b_ns``,
         ``delta_ns``, ``gpu_busy_a_ns``, ``gpu_busy_b_ns``.
@@ -129,12 +138,12 @@ class Comparison:
         return tables.steps(self._runs)
 
     def call_tree(self, *, source: str | None = None) -> pd.DataFrame:
-        """One row per path of names in either run: what the differential flame graph draws.
+        """One row per call path in either run: what the differential flame graph draws.
 
-        ``source``: as for `Profile.call_tree`; None takes "ops" where both runs have any, else the
+        ``source``: as for `Profile.call_tree`; by default "ops" if both runs have ops, else the
         source of a's flame graph.
 
-        Sums over the whole runs (ns). Columns: ``node``, ``parent``, ``depth``, ``name``,
+        Times are sums over the whole runs (ns). Columns: ``node``, ``parent``, ``depth``, ``name``,
         ``category``, ``calls_a``, ``calls_b``, ``a_ns``, ``b_ns``, ``delta_ns``, ``self_a_ns``,
         ``self_b_ns``, ``device_a_ns``, ``device_b_ns``, ``width_ns``.
         """
@@ -143,14 +152,17 @@ class Comparison:
         return paired_tree(self._runs.a, self._runs.b, source=source)
 
     def findings(self) -> Findings:
-        """Return what differs, in sentences: the whole first, then what made the difference."""
+        """Return what differs, in sentences: first the whole run, then what made the difference."""
         from gpuprof_widgets.analyses.compare.sentences import comparison_findings
         from gpuprof_widgets.analyses.findings.finding import Findings
 
         return Findings(comparison_findings(self._runs))
 
     def report(self) -> str:
-        """Return timelines, differential flame graph and tables as one HTML page, for a mail."""
+        """Return the comparison as one HTML page that needs no network.
+
+        It has both timelines, the differential flame graph and the tables.
+        """
         from gpuprof_widgets.views.comparison import standalone_html
 
         return standalone_html(self._runs)

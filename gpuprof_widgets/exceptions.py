@@ -98,11 +98,11 @@ class GpuprofError(Exception):
 
 
 class TraceError(GpuprofError, ValueError):
-    """A file cannot be read: the message names the file, the place, and what to do."""
+    """A file cannot be read; the message names the file and the place, and says what to do."""
 
 
 class OptionError(GpuprofError, ValueError):
-    """An option is unknown or has a value it cannot take."""
+    """An option does not exist, or it has a value that it cannot take."""
 
 
 class RecordingError(GpuprofError, RuntimeError):

@@ -65,11 +65,11 @@ CALL_UP = "call up"
 class Explorer(anywidget.AnyWidget):
     """A report in step with Python; times are ns since the trace's start.
 
-    ``profiles`` are functions that return the profiles by their names; one of them is shown at a
-    time, at first the first. ``noun`` says what they are, "Profile" or "Rank".
+    ``profiles`` maps names to functions that return a profile. One profile is shown at a time, at
+    first the first one. ``noun`` is what the page calls them: "Profile" or "Rank".
 
-    What the page shows are traits: set, observe and link them as those of any widget. Every
-    analysis is a method that answers for the range, as in ``explorer.operators()``.
+    What the page shows are traits: set, observe and link them like those of any widget. Every
+    analysis is a method that answers for the brushed range, as in ``explorer.operators()``.
     """
 
     _esm = files("gpuprof_widgets.views") / "explorer.js"
@@ -184,7 +184,7 @@ class Explorer(anywidget.AnyWidget):
 
     @property
     def window(self) -> Analysed:
-        """The profile of the range: `Profile.window` of it, or the whole profile."""
+        """The profile of the brushed range (`Profile.window`); without one, the whole profile."""
         if self.range not in self._windows:
             self._windows = {self._whole: self.profile}
             self._windows[self.range] = window(self.profile, *self.range)
@@ -201,13 +201,16 @@ class Explorer(anywidget.AnyWidget):
 
     @property
     def selection(self) -> pd.DataFrame:
-        """The selected slices, one per row, with their numbers in the trace as the index.
+        """The selected slices, one per row, with their row numbers in the trace as the index.
 
         Columns: ``name``, ``category``, ``op``, ``kernel``, ``module``, ``line``, ``track``,
-        ``start_ns``, ``duration_ns`` (`analyses.selected.selected_slices`). Set it to the numbers
-        of slices, to a table that has them as its index, or to a query of these columns, as in
-        ``explorer.selection = "op == 'aten::mm' and duration_ns > 1_000_000"``; ``None`` selects
-        nothing. Raises an `OptionError` for numbers that no slice has.
+        ``start_ns``, ``duration_ns`` (`analyses.selected.selected_slices`).
+
+        Set it to row numbers of slices, to a table that has them as its index, or to a query of
+        these columns, as in
+        ``explorer.selection = "op == 'aten::mm' and duration_ns > 1_000_000"``. ``None`` selects
+        nothing. Raises an `OptionError` for numbers that no slice has, and for a query that cannot
+        be evaluated.
         """
         return selected_slices(self.profile, np.frombuffer(self._rows, np.int32))
 
@@ -219,7 +222,7 @@ class Explorer(anywidget.AnyWidget):
             self._rows = rows.tobytes()
 
     def show(self, finding: Finding) -> None:
-        """Bring a finding onto the screen: its range is brushed and its slices are selected."""
+        """Show a finding in the page: brush its range and select its slices."""
         with self.hold_sync():
             if finding.start_ns is not None and finding.end_ns is not None:
                 self._look_at((finding.start_ns, finding.end_ns), finding.rows)
@@ -256,7 +259,7 @@ class Explorer(anywidget.AnyWidget):
     def on_change(self, callback: Callback, remove: bool = False) -> None:
         """Call ``callback(explorer)`` after every change of the range or the selection.
 
-        With ``remove`` it is no longer called.
+        ``remove`` takes the callback out again.
         """
         self._callbacks.register_callback(callback, remove=remove)
 

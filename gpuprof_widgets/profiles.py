@@ -30,20 +30,26 @@ if TYPE_CHECKING:
 class Profile(Analysed):
     """One profiled run: ``trace``, ``calls`` (None without cProfile) and ``metadata``.
 
-    ``calls_of_workers`` has the calls in the DataLoader's worker processes, where recorded, or
-    those of each cProfile file where several were opened.
+    ``calls_of_workers`` has the calls in the DataLoader's worker processes, if they were recorded.
+    If several cProfile files were opened, it has the calls of each file.
 
-    A profile never changes: methods return new values. Times are ns since the trace's start.
+    A profile never changes: methods such as `window` return a new one. Times are ns since the
+    trace's start.
     """
 
     @classmethod
     def load(cls, path: Paths) -> Self:
-        """Open a profile that was saved, or what another profiler wrote (docs/formats.md).
+        """Open a saved profile, or a file that another profiler wrote (docs/formats.md).
 
-        The content decides the format, not the name. Several paths, or a folder, are one run: the
-        spans of a worker follow one another, and the calls of several ranks or workers (cProfile
-        files) are added up, with each file's in ``calls_of_workers``. A path may be a URL
-        (``s3://bucket/run/trace.json.gz``). Raises a `TraceError` where nothing can be read.
+        The content decides the format, not the name. ``path`` may be a URL
+        (``s3://bucket/run/trace.json.gz``).
+
+        Several paths, or a folder, are opened as one run. The spans of one worker are joined, one
+        after another. cProfile files of several ranks or workers are added up, and
+        ``calls_of_workers`` has the calls of each file. Traces of several ranks cannot be joined:
+        `gpuprof_widgets.ranks` compares them.
+
+        Raises a `TraceError` if nothing can be read, or if the files do not belong together.
         """
         from gpuprof_widgets.trace.readers import load as load_record
 
@@ -51,9 +57,10 @@ class Profile(Analysed):
         return cls(record.trace, record.calls, record.metadata, record.calls_of_workers)
 
     def save(self, path: str | os.PathLike[str], *, redact: bool = False) -> Path:
-        """Write everything to one zip of open formats, whole or not at all; returns its path.
+        """Save the profile as one zip of open formats, and return its path.
 
-        ``redact``: leave out what identifies its author and machine (see `redacted`).
+        The file is written whole or not at all. ``redact`` leaves out what identifies its author
+        and machine (see `redacted`).
         """
         from gpuprof_widgets.trace.archive import save
 
@@ -67,34 +74,47 @@ class Profile(Analysed):
         ranges: Mapping[str, tuple[int, int]] | None = None,
         redact: bool = False,
     ) -> Path:
-        """Export the profile; the end of the file's name selects the format. Returns the path.
+        """Export the profile in the format that the file's ending selects, and return the path.
 
-        ``.gpuprof`` (all, as `save`), ``.json``, ``.json.gz`` (for Perfetto), ``.speedscope.json``,
-        ``.collapsed`` (for flamegraph.pl), ``.prof``, ``.csv``, ``.parquet``, ``.html``, ``.png``,
-        ``.svg``. ``what``: of a table the analysis ("kernels"; default "operators"), of a picture
-        the view ("timeline", "flame_graph", "ops"; default all), of stacks the source ("ops",
-        "merged", "cprofile"; default the flame graph's), or "device": stacks by the GPU time (ns)
-        that they caused, also of a ``.speedscope.json``. ``ranges``: names and times (ns) of ranges
-        that get a track of their own. ``redact``: see `redacted`.
+        The endings are ``.gpuprof`` (everything, as `save`), ``.json`` and ``.json.gz`` (for
+        Perfetto), ``.speedscope.json``, ``.collapsed`` (for flamegraph.pl), ``.prof``, ``.csv``,
+        ``.parquet``, ``.html``, ``.png`` and ``.svg``.
 
-        Raises a `RecordingError` where the profile has nothing that the format holds; warns of a
-        table without rows, with the reason.
+        ``what`` chooses a part:
+
+        - of a table, the analysis, such as "kernels"; by default "operators";
+        - of a picture, the view: "timeline", "flame_graph" or "ops"; by default all;
+        - of ``.collapsed``, the source of the stacks: "ops", "merged" or "cprofile"; by default
+          that of the flame graph;
+        - of ``.collapsed`` and ``.speedscope.json``, "device": stacks by the GPU time (ns) that
+          they caused.
+
+        ``ranges``: names of ranges with their times (ns); they get a separate track. ``redact``:
+        see `redacted`.
+
+        Raises a `RecordingError` if the profile has nothing that the format can hold. Warns if a
+        table has no rows, and says why.
         """
         from gpuprof_widgets.exports import export
 
         return export(self.redacted() if redact else self, path, what=what, ranges=ranges)
 
     def redacted(self) -> Self:
-        """Return the profile without names of host and user, paths, source code and secrets.
+        """Return a copy to share, without what identifies you or your machine.
 
-        Names of ops, functions, modules and annotations stay, and so do all times.
+        Removed are names of hosts and users, folders in paths, source code, error messages,
+        passwords and tokens, and most metadata. Names of ops, functions, modules and annotations
+        stay, and so do all times.
         """
         from gpuprof_widgets.trace.redact import redacted
 
         return redacted(self)
 
     def save_pstats(self, path: str | os.PathLike[str]) -> Path:
-        """Write the Python calls as a ``.prof`` for pstats and snakeviz; returns the path."""
+        """Write the Python calls to a ``.prof`` file for pstats and snakeviz, and return its path.
+
+        Raises a `RecordingError` if no calls were counted.
+        """
         from gpuprof_widgets.analyses.python_calls import recorded_calls
         from gpuprof_widgets.trace.pstats import save_pstats
 
@@ -103,8 +123,9 @@ class Profile(Analysed):
     def snakeviz(self) -> SnakevizServer | None:
         """Show the Python calls in snakeviz, in a tab of the local browser.
 
-        Returns the server, with ``url`` and ``close()``; it ends with the interpreter at the
-        latest. Where no local browser can be reached, prints the path of the ``.prof`` instead.
+        Returns the server, with ``url`` and ``close()``. The server ends with the interpreter at
+        the latest. If no local browser can be reached, the path of a ``.prof`` file is printed
+        instead. Raises a `RecordingError` if no calls were counted.
         """
         from gpuprof_widgets.analyses.python_calls import recorded_calls
         from gpuprof_widgets.snakeviz_server import show_in_snakeviz
@@ -115,18 +136,19 @@ class Profile(Analysed):
     def window(self, t0: int, t1: int) -> Self:
         """Return the profile of the range [t0, t1) ns; slices are cut at its edges.
 
-        An op outside the range stays, with no calls and no CPU time, if it launched GPU work inside
-        it. The Python calls stay whole: cProfile has no timestamps.
+        An op outside the range stays, with no calls and no CPU time, if GPU work that it launched
+        is inside the range. The Python calls stay whole, because cProfile has no timestamps.
         """
         from gpuprof_widgets.trace.window import window
 
         return window(self, t0, t1)
 
     def note(self, text: str, at: int | tuple[int, int]) -> Self:
-        """Return the profile with a note at a moment or over a range of time (ns).
+        """Return the profile with a note at a time, or over a range of time (``at``, in ns).
 
-        Its reports list it above the findings and flag it on the timeline; a saved profile keeps
-        it, a redacted copy does not. Raises an `OptionError` for times outside of the trace.
+        Its reports list the note above the findings and flag it on the timeline. A saved profile
+        keeps the note; a redacted copy does not. Raises an `OptionError` for an empty text and for
+        times outside of the trace.
         """
         from gpuprof_widgets.trace.remarks import with_remark
 
@@ -137,13 +159,17 @@ class Profile(Analysed):
         range: tuple[int, int] | None = None,
         selection: Selection | Finding = None,
     ) -> Self:
-        """Return the profile whose reports open at a place: a range (ns) and selected slices.
+        """Return the profile with a place at which its reports open: a range and selected slices.
 
-        The range is brushed and in view, the slices are lit up, as if the reader had selected them.
-        ``selection``: a finding, whose range is the default; numbers of slices; a table that has
-        them as its index; or a query such as ``"op == 'aten::copy_'"`` (columns:
-        `Explorer.selection`). The numbers of a window's slices are its own: `window` takes the
-        place away. Raises an `OptionError` for what the trace does not have.
+        A report then opens with the range (ns) brushed and in view and the slices lit up, as if the
+        reader had selected them. ``selection`` is one of these:
+
+        - a finding, whose range is used unless ``range`` is given;
+        - row numbers of slices, or a table with them as its index;
+        - a query such as ``"op == 'aten::copy_'"`` (columns: `Explorer.selection`).
+
+        `window` numbers the slices anew and so drops the place. Raises an `OptionError` for a range
+        or slices that the trace does not have, and for a query that no slice matches.
         """
         from gpuprof_widgets.analyses.findings import Finding
         from gpuprof_widgets.analyses.selected import about_selection, selected_rows
@@ -163,12 +189,15 @@ class Profile(Analysed):
     ) -> Comparison:
         """Compare this run (a) with another one (b): what differs, and which differences are noise.
 
-        ``other``: a profile or a file; ``per``: "step" or "run" (see `Comparison`).
+        ``other`` is a profile or a file; ``per`` is "step" or "run" (see `Comparison`).
         """
         return compare(self, other, per=per)
 
     def report(self, *, sort: str = "device_self", top: int = 15) -> str:
-        """Return the linked views as one HTML page, which needs no network, to write or mail."""
+        """Return the linked views as one HTML page that needs no network.
+
+        ``sort`` and ``top``: as the options of `profile` (docs/options.md).
+        """
         from gpuprof_widgets.views.report import standalone_html
 
         return standalone_html(self, sort=sort, top=top)
@@ -184,7 +213,7 @@ class Profile(Analysed):
         )
 
     def explore(self, *, sort: str = "device_self", top: int = 15) -> Explorer:
-        """Return the linked views as a widget whose range and selection are Python's as well."""
+        """Return the linked views as a widget whose range and selection Python can read and set."""
         return explore(self, sort=sort, top=top)
 
     def _ipython_display_(self) -> None:
@@ -208,11 +237,11 @@ class Profile(Analysed):
 
 
 def load(path: Paths) -> Profile:
-    """Open a profile that was saved, or what another profiler wrote (docs/formats.md).
+    """Open a saved profile, or a file that another profiler wrote (docs/formats.md).
 
-    The content decides the format, not the name. Several paths, or a folder, are one run: see
-    `Profile.load`. URLs such as ``s3://bucket/run/trace.json.gz`` need ``pip install
-    "gpuprof-widgets[remote]"``.
+    The content decides the format, not the name. Several paths, or a folder, are opened as one run:
+    see `Profile.load`. URLs such as ``s3://bucket/run/trace.json.gz`` need
+    ``pip install "gpuprof-widgets[remote]"``. Raises a `TraceError` if nothing can be read.
     """
     return Profile.load(path)
 
@@ -223,9 +252,10 @@ def compare(
     *,
     per: str | None = None,
 ) -> Comparison:
-    """Compare run a (before) with run b (after), profiles or files: what differs, what is noise.
+    """Compare run a (before) with run b (after): what differs, and which differences are noise.
 
-    ``per``: "step" or "run"; None takes steps where both have any.
+    ``a`` and ``b`` are profiles or files. ``per`` is "step" or "run"; by default it is "step" if
+    both runs have steps.
     """
     from gpuprof_widgets.comparisons import Comparison
 
@@ -237,7 +267,7 @@ def explore(
 ) -> Explorer:
     """Return a widget that shows one of these profiles or files at a time.
 
-    What is brushed and selected in the page is known in Python, and can be set there (`Explorer`).
+    Python can read and set what is brushed and selected in the page (see `Explorer`).
     """
     from gpuprof_widgets.explorer import Explorer
 
@@ -278,8 +308,8 @@ FIELDS = frozenset(field.name for field in fields(Profile))
 class Unrecorded(Profile):
     """A profile of a block that has not ended yet, or of which nothing could be recorded.
 
-    Any use of it raises a `RecordingError` with the reason, ``why``. `become` gives it its content;
-    from then on it is a `Profile` like any other.
+    Any use of it raises a `RecordingError` with the reason, ``why``. `become` fills it; from then
+    on it is a `Profile` like any other.
     """
 
     why: str

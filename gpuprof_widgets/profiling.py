@@ -151,13 +151,14 @@ def _takes(table: Callable[Keywords, ProfileOptions]) -> Callable[[Any], _Profil
 def profile(function: Callable[..., Any] | None = None, /, **keywords: Any) -> Any:
     """Record a block (as a context manager) or every call of a function (as a decorator).
 
-    Shows the profile at the end unless ``quiet`` (the views in a notebook, a printed summary
-    elsewhere). ``with profile() as run`` leaves the `Profile` in ``run``; a decorated function
-    leaves that of each call in ``gpuprof_widgets.last`` and saves each to a file of its own
-    (``save="step.gpuprof"``: ``step.gpuprof``, ``step_2.gpuprof``). An exception passes through
-    unchanged, and what ran is still recorded. Until the block has ended, or if nothing could be
-    recorded, using ``run`` raises a `RecordingError` that says so. docs/options.md describes each
-    option.
+    At the end the profile is shown, unless ``quiet``: in a notebook as views, elsewhere as printed
+    text. ``with profile() as run`` assigns the `Profile` to ``run``. A decorated function leaves
+    the profile of each call in ``gpuprof_widgets.last``. With ``save``, it saves each call to a
+    separate file: ``save="step.gpuprof"`` writes ``step.gpuprof``, then ``step_2.gpuprof``.
+
+    An exception passes through unchanged, and what ran before it is still recorded. Using ``run``
+    raises a `RecordingError` until the block has ended, and afterwards if nothing could be
+    recorded. docs/options.md describes each option.
     """
     try:
         inspect.signature(profile).bind(function, **keywords)
@@ -185,15 +186,18 @@ def steps(
     """Record some iterations of a loop after a warm-up, then end the loop.
 
     Put it around the loop's items, as in ``for batch in gpuprof_widgets.steps(loader):``.
+    ``async for`` works as well.
 
-    ``wait`` and then ``warmup`` iterations run unrecorded, ``active`` ones are recorded, each as a
-    step; all of that ``repeat`` times. cProfile records ``cprofile`` iterations, if that is more.
-    Then the loop ends as if there were no more items. With ``keep_going`` it runs to its own end,
-    unrecorded, and with ``every`` it is recorded again after that many iterations, each time into
-    another file (``save="run.gpuprof"``: ``run_step5003.gpuprof``).
+    First ``wait`` and then ``warmup`` iterations run unrecorded. Then ``active`` iterations are
+    recorded, each as a step. All of that is done ``repeat`` times, and then the loop ends as if
+    there were no more items. ``cprofile`` lets cProfile record more iterations than ``active``.
 
-    Inside a recording, only these iterations are recorded. Elsewhere the loop makes a profile,
-    shows it and leaves it in ``gpuprof_widgets.last``. ``async for`` works as well.
+    With ``keep_going`` the loop runs to its own end, unrecorded. With ``every`` as well, it is
+    recorded again every so many iterations, each time into another file: ``save="run.gpuprof"``
+    writes ``run_step3.gpuprof``, ``run_step5003.gpuprof``, ...
+
+    In a profiled cell or block, only these iterations are recorded. Elsewhere the loop makes a
+    profile of its own, shows it and leaves it in ``gpuprof_widgets.last``.
     """
     from gpuprof_widgets.capture.loop.iterations import Schedule
     from gpuprof_widgets.capture.loop.steps import Steps

@@ -48,11 +48,13 @@ def profile_ranks(
 ) -> Profile:
     """Run ``fn(rank, *args)`` in ``nprocs`` processes of one group, and record each of them.
 
-    Returns the profile of rank 0; ``metadata["rank_files"]`` has the paths of all:
-    ``run.rank0.gpuprof``, ... for ``save="run"``. The other keywords are those of `profile`; unless
-    ``quiet`` the profile of rank 0 is shown. An exception of a rank ends the others and is raised
-    here. With gloo the ranks are forked, so that functions of a notebook work, and have one CPU
-    thread each; with nccl, or once CUDA is in use here, they are spawned, and ``fn`` has to be
+    Returns the profile of rank 0. Its ``metadata["rank_files"]`` has the paths of all profiles:
+    ``run.rank0.gpuprof``, ... for ``save="run"``. With ``quiet=False`` the profile of rank 0 is
+    shown. The other keywords are those of `profile`. If a rank raises an exception, the other ranks
+    are ended, and the exception is raised here.
+
+    With gloo on Linux the ranks are forked, so functions of a notebook work, and each rank has one
+    CPU thread. With nccl, or once this process uses CUDA, they are spawned, and ``fn`` has to be
     importable.
     """
     from gpuprof_widgets.capture.distributed import (

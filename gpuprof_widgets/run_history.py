@@ -52,7 +52,8 @@ _WORDS = re.compile(r"\w+|\S")
 class Figures:
     """How long a run took: ``time_ns`` is the median of its ``steps``, or the span without steps.
 
-    ``gpu_busy_ns``: in which any GPU was busy; -1 without a GPU.
+    ``span_ns`` is the length of the trace. ``gpu_busy_ns`` is the time in which any GPU was busy;
+    it is -1 without a GPU.
     """
 
     time_ns: int
@@ -82,8 +83,8 @@ class Figures:
 class Run:
     """One recorded run: its ``number`` (the first is 1), and what is known of it.
 
-    Runs of one ``cell`` have the same number there. ``profile`` is None once the history had to let
-    it go; ``figures`` stay.
+    Runs of the same cell have the same number in ``cell``. ``profile`` is None once the history has
+    freed it; ``figures`` stay.
     """
 
     def __init__(self, number: int, profile: Profile, cell_id: str, execution: int) -> None:
@@ -143,8 +144,9 @@ def _ending(profile: Profile) -> str:
 class History(Sequence[Run]):
     """The runs of this process, the oldest first; it displays as a table with a row per cell.
 
-    It keeps the figures of the last 100 runs, and of these the profiles of the last 20, as long as
-    they have no more than a million slices together (the last one is kept whatever its size).
+    It keeps the figures of the last 100 runs. It keeps up to 20 profiles with up to a million
+    slices together, and frees the oldest ones first, but the last run of each cell after all
+    others. The profile recorded last is kept whatever its size.
     """
 
     def __init__(self) -> None:
@@ -216,14 +218,14 @@ class History(Sequence[Run]):
             run.let_go()
 
     def of_cell(self, run: Run) -> list[Run]:
-        """Return the runs of the same cell that reached their end, the oldest first."""
+        """Return the runs of this run's cell that reached their end, the oldest first."""
         return [other for other in self._runs if other.cell == run.cell and not other.ended]
 
     def compare(self, run: Run | None = None) -> Comparison:
         """Compare a run (b), by default the last one, with the previous run of its cell (a).
 
-        How long further runs of a's code took tells noise from change. Raises an `OptionError`
-        where there is nothing to compare with.
+        The times of earlier runs of a's code tell noise from change. Raises an `OptionError` if
+        there is nothing to compare with.
         """
         if run is None and not self._runs:
             raise OptionError("there is nothing to compare: the history has no runs")
@@ -256,10 +258,10 @@ class History(Sequence[Run]):
         """Return one row per run.
 
         Columns: ``run``, ``cell`` (the same for runs of one cell), ``label``, ``created``,
-        ``ended`` ("" at its end, else how), ``time_ns`` (of the median step, or of the run),
-        ``per`` ("step" or "run"), ``steps``, ``span_ns``, ``gpu_busy_ns`` (-1 without a GPU),
-        ``change`` (share of the time of the cell's previous run; NaN for none), ``kept`` (whether
-        its profile is), ``source``.
+        ``ended`` (how it ended, "" if it reached its end), ``time_ns`` (of the median step, or of
+        the run), ``per`` ("step" or "run"), ``steps``, ``span_ns``, ``gpu_busy_ns`` (-1 without a
+        GPU), ``change`` (from the cell's previous run, as a share of its time; NaN without one),
+        ``kept`` (whether its profile is still there), ``source``.
         """
         rows = [
             {

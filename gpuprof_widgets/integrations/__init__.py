@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class TrainingSteps:
-    """Records some steps of each training, and says when it has recorded enough of them.
+    """Records some steps of each training, and says when enough are recorded.
 
-    The keywords are those of `gpuprof_widgets.steps`, which checks them at once.
+    The keywords are those of `gpuprof_widgets.steps`; they are checked at once.
     """
 
     def __init__(self, **keywords: Any) -> None:

@@ -20,9 +20,10 @@ except ImportError:
 class GpuprofCallback(Callback):
     """Records some of the batches that `Trainer.fit` trains on, then asks the trainer to stop.
 
-    The keywords are those of `gpuprof_widgets.steps`. A step is a training batch, from the end of
-    the one before or of a validation on, so that it covers the fetch. Lightning goes on unrecorded
-    where ``min_epochs`` or ``min_steps`` demand it, and validates once more when it stops.
+    The keywords are those of `gpuprof_widgets.steps`. A step is one training batch. It begins at
+    the end of the last batch or validation, or at the start of an epoch, so it includes fetching
+    the batch. Lightning trains on, unrecorded, if ``min_epochs`` or ``min_steps`` demand it. It
+    validates once more when it stops.
     """
 
     def __init__(self, **keywords: Any) -> None:

@@ -22,8 +22,10 @@ except ImportError as error:
 class GpuprofCallback(TrainerCallback):
     """Records some of the steps of `Trainer.train`, then asks the trainer to stop.
 
-    The keywords are those of `gpuprof_widgets.steps`. A step is one of the optimizer's, from the
-    end of the one before, of an evaluation or of saving on, so that it covers the fetch.
+    The keywords are those of `gpuprof_widgets.steps`. A step is one optimizer step. It begins at
+    the end of the last step, evaluation or saving, or at the start of an epoch, so it includes
+    fetching the batches. Pass the callback in ``Trainer(callbacks=[...])``; one that is added later
+    raises an `OptionError` when training begins.
     """
 
     def __init__(self, **keywords: Any) -> None:

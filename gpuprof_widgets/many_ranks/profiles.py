@@ -84,20 +84,20 @@ class AnalysedRanks:
         """One row per step and rank: its length, and its part without waiting for other ranks.
 
         Columns (ns): ``step``, ``rank``, ``start_ns``, ``end_ns``, ``dur_ns``, ``waited_ns``,
-        ``own_ns``, ``imbalance`` (own time over the median of the ranks, less 1), ``compute_ns``,
-        ``gpu_busy_ns``. Without marked steps the whole run is step -1.
+        ``own_ns``, ``imbalance`` (own time divided by the median of the ranks, minus 1),
+        ``compute_ns``, ``gpu_busy_ns``. Without marked steps the whole run is step -1.
         """
         return self._with_reason(
             steps_of(self.job.timed, self._waiting, self._alignment, self._origin_ns)
         )
 
     def stragglers(self) -> pd.DataFrame:
-        """One row per rank, the one that delayed the others most first.
+        """One row per rank; the rank that delayed the others most comes first.
 
-        Columns (times in ns): ``rank``, ``collectives``, ``last`` (in how many it came last),
-        ``delay_ns`` (sum of its delays after the second to last rank) = ``compute_ns`` +
-        ``input_ns`` + ``idle_ns`` (how it spent the delay), ``caused_wait_ns``, ``waited_ns``,
-        ``transfer_ns``.
+        Columns (times in ns): ``rank``, ``collectives``, ``last`` (how often it came last),
+        ``delay_ns`` (by how much it came after the second to last rank, in total), ``compute_ns``,
+        ``input_ns``, ``idle_ns`` (how it spent the delay; they add up to it), ``caused_wait_ns``,
+        ``waited_ns``, ``transfer_ns``.
         """
         return self._with_reason(stragglers(self.job.timed, self._waiting))
 
@@ -105,11 +105,13 @@ class AnalysedRanks:
         """One row per collective over all ranks, in order of time.
 
         Columns (ns): ``collective``, ``name``, ``backend``, ``dtype``, ``bytes``, ``group``,
-        ``ranks``, ``present``, ``start_ns``, ``latest_ns`` (the last rank begins), ``end_ns``,
-        ``skew_ns`` (latest less first start), ``transfer_ns`` (end less latest start),
+        ``ranks``, ``present``, ``start_ns``, ``latest_ns`` (when the last rank begins), ``end_ns``,
+        ``skew_ns`` (latest minus first start), ``transfer_ns`` (end minus latest start),
         ``waited_ns``, ``first_rank``, ``last_rank``, ``delay_ns``, ``algorithm_bytes_per_s``,
-        ``bus_bytes_per_s`` (of the transfer). ``per_rank``: one row per collective and rank
-        instead, whose ``dur_ns`` is ``wait_ns`` + ``transfer_ns`` exactly.
+        ``bus_bytes_per_s`` (of the transfer).
+
+        ``per_rank`` returns one row per collective and rank instead, whose ``dur_ns`` is exactly
+        ``wait_ns`` + ``transfer_ns``.
         """
         table = self._waiting if per_rank else self._collectives
         return self._with_reason(table.copy(), self._why_no_collectives)
@@ -123,33 +125,34 @@ class AnalysedRanks:
         return self._with_reason(who_waits_for_whom(self._waiting), why)
 
     def alignment(self) -> pd.DataFrame:
-        """One row per rank: its clock's offset from the first one's, by ends of collectives.
+        """One row per rank: its clock's offset from the first rank's, from the ends of collectives.
 
         Columns (ns): ``rank``, ``host``, ``collectives``, ``offset_ns``, ``spread_ns``,
-        ``impossible``, ``shift_ns`` (what its times were moved by; 0 where the clocks agree).
+        ``impossible`` (collectives that would have ended before some rank began), ``shift_ns`` (by
+        which its times were moved; 0 if the clocks agree).
         """
         return self._with_reason(self._alignment.copy())
 
     def functions(self) -> pd.DataFrame:
-        """One row per Python function; those in whose self time the ranks differ most come first.
+        """One row per Python function; those whose self times differ most by rank come first.
 
-        Columns (ns): ``file``, ``line``, ``name``, ``ranks`` (that ran it), ``self_spread_ns``
-        (slowest less fastest rank), ``slowest_rank``, ``fastest_rank``, ``total_spread_ns``; then
-        ``rank0_self_ns``, ... and ``rank0_total_ns``, ... of each rank that ran under cProfile.
+        Columns (ns): ``file``, ``line``, ``name``, ``ranks`` (how many ran it), ``self_spread_ns``
+        (slowest minus fastest rank), ``slowest_rank``, ``fastest_rank``, ``total_spread_ns``; then
+        ``rank0_self_ns``, ... and ``rank0_total_ns``, ... for each rank that ran under cProfile.
         """
         return self._functions.copy()
 
     def findings(self, **limits: float) -> Findings:
         """Return which ranks are waited for, in sentences with numbers, the costliest first.
 
-        Time ranges are on the common clock. ``limits``: ``straggler_share``,
-        ``rank_waiting_share``, ``rank_function_share``; see docs/findings.md.
+        Their time ranges are on the common clock. ``limits`` sets thresholds: ``straggler_share``,
+        ``rank_waiting_share``, ``rank_function_share`` (see docs/findings.md).
         """
         return Findings(entry.finding for entry in self._rank_findings(**limits))
 
     @property
     def span_ns(self) -> int:
-        """Time from the first begin to the last end of any rank; 0 for Python calls alone."""
+        """Time from the first start to the last end of any rank; 0 for Python calls alone."""
         return max((end for _, end in self._spans), default=0) - self._origin_ns
 
     @cached_property
@@ -229,18 +232,19 @@ class AnalysedRanks:
 def ranks(paths_or_directory: Paths, *, cluster: Any = None) -> RankProfiles:
     """Compare the ranks of one distributed run: who was late, who waited, who moved data.
 
-    ``paths_or_directory``: the folder with the traces of all ranks, a glob
-    (``"run.rank*.gpuprof"``), or their paths, here or at URLs (``"s3://bucket/run/"``): saved
-    profiles, or any format that `load` opens. The rank comes from the trace, else from the file's
-    name. Large files are read in up to four processes, and only a few tables of each are kept.
-    cProfile files have no times: they support `RankProfiles.functions` alone.
+    ``paths_or_directory`` is the folder with the traces of all ranks, a glob
+    (``"run.rank*.gpuprof"``), or the paths of the files. URLs work as well
+    (``"s3://bucket/run/"``). The files are saved profiles, or of any format that `load` opens. The
+    rank is read from the trace, else from the file's name. cProfile files have no timestamps, so
+    they only support `RankProfiles.functions`.
 
-    In a folder or glob, files that cannot be read are left out, and `RankProfiles.notes` says so;
-    of files given one by one, or where none can be read, that is a `TraceError`.
+    In a folder or a glob, files that cannot be read are left out, and `RankProfiles.notes` says so.
+    Raises a `TraceError` if none can be read, or if one of several given files cannot be read.
 
-    ``cluster``: a ``distributed.Client``, a Dask cluster or the address of a scheduler: its workers
-    then read and reduce the files, which they have to see at the same paths (``pip install
-    "gpuprof-widgets[dask]"``).
+    Large files are read in up to four processes, and only a few tables of each are kept. With
+    ``cluster``, the workers of a Dask cluster read and reduce the files; they have to see them at
+    the same paths. It is a ``distributed.Client``, a Dask cluster or the address of a scheduler
+    (``pip install "gpuprof-widgets[dask]"``).
     """
     files = trace_files(paths_or_directory)
     one_by_one = not isinstance(paths_or_directory, str | os.PathLike)
@@ -253,16 +257,15 @@ class RankProfiles(AnalysedRanks):
     """The ranks of one run on one clock, which starts (0 ns) with the first of their traces.
 
     ``notes`` lists what is odd: missing ranks, copies, clocks that differ. ``ranks[3]`` reads the
-    profile of rank 3 again. The value never changes.
+    profile of rank 3 from its file again. A `RankProfiles` never changes.
     """
 
     def report(self, *, timelines: Sequence[int] | None = None) -> str:
         """Return the page as one HTML file that needs no network: linked timelines, and tables.
 
-        Ranks with Python calls alone have no timeline.
-
-        ``timelines``: the ranks to show. By default all of up to 16; of more, those that delayed
-        the others most and those that waited most. Their files are read again.
+        ``timelines``: the ranks whose timelines are shown. By default these are all ranks if there
+        are up to 16; else those that delayed the others most and those that waited most. Their
+        files are read again. Ranks with only Python calls have no timeline.
         """
         from gpuprof_widgets.views import ranks_page, report, side_by_side
 
@@ -297,9 +300,9 @@ class RankProfiles(AnalysedRanks):
         runtime_carrier.show(outputs, lambda: ranks_page.ranks_text(tables))
 
     def explore(self, *, sort: str = "device_self", top: int = 15) -> Explorer:
-        """Return the report of one rank at a time as a widget: see `gpuprof_widgets.explore`.
+        """Return a widget with the report of one rank at a time (see `gpuprof_widgets.explore`).
 
-        Where a rank is chosen its file is read again.
+        When a rank is chosen, its file is read again.
         """
         from gpuprof_widgets.explorer import Explorer
 
@@ -320,7 +323,7 @@ class RankProfiles(AnalysedRanks):
         return len(self.job.ranks)
 
     def __getitem__(self, rank: int) -> Profile:
-        """Read the profile of that rank again (of several files the first)."""
+        """Read the profile of that rank again; if the rank has several files, the first one."""
         if rank not in self.job.files:
             raise OptionError(f"there is no rank {rank}: there are {ranks_text(self.numbers)}")
         return load(self.job.files[rank][0])

@@ -92,11 +92,11 @@ def _record_of(file: Gathered, size: int, path: Path) -> Record:
 
 
 def record_of_events(events: Iterable[Mapping[str, Any]], path: Path) -> Record:
-    """Return the record of events in the Chrome format, with times in µs: for readers of others.
+    """Return the record of events in the Chrome format, with times in µs.
 
-    All events of the format are allowed, such as slices (``{"ph": "X", "name": ..., "ts": ...,
-    "dur": ..., "pid": ..., "tid": ...}``), counters and the names of threads, in any order.
-    Metadata and errors name ``path``.
+    Readers of other packages may use it. All events of the format are allowed, such as slices
+    (``{"ph": "X", "name": ..., "ts": ..., "dur": ..., "pid": ..., "tid": ...}``), counters and the
+    names of threads, in any order. Metadata and errors name ``path``.
     """
     return parse_chrome_trace(b"[%b]" % b",".join(map(msgspec.json.encode, events)), path)
 

@@ -21,10 +21,10 @@ from gpuprof_widgets.trace.index import Index
 class Trace:
     """Slices, tracks, counters and flows on one clock (int64 ns since the trace's start).
 
-    ``slices`` is sorted by track, then start, then longest first, then file order, and its index is
-    the row number that every link (``parent``, ``launch``, ``op``, ``forward``, flows) refers to.
-    ``args`` holds all other values of the events: per key a Series whose index is the slice row.
-    ``start_ns`` and ``end_ns`` bound the trace: for a window these are the window's.
+    ``slices`` is sorted by track, then start, then longest first, then file order. Its index is the
+    row number that every link (``parent``, ``launch``, ``op``, ``forward``, flows) refers to.
+    ``args`` holds all other values of the events: for each key a Series whose index is the slice's
+    row. ``start_ns`` and ``end_ns`` are the bounds of the trace, or of the window.
     """
 
     slices: pd.DataFrame

@@ -21,10 +21,11 @@ chosen: WeakSet[FunctionType] = WeakSet()
 
 
 def lines(function: Function) -> Function:
-    """Show the lines of a function in profiles, also of an earlier cell or of a module.
+    """Show the lines of a function in profiles, even if an earlier cell or a module defines it.
 
-    A decorator: ``@gpuprof_widgets.lines``. It returns the function itself, whose code is changed
-    only while a profile records.
+    Use it as a decorator: ``@gpuprof_widgets.lines``. It returns the function itself, whose code is
+    changed only while a profile is recorded. Raises an `OptionError` for anything but a function
+    that was written in Python with ``def``.
     """
     inner: Any = getattr(function, "__func__", function)  # of classmethod and staticmethod
     inner = inspect.unwrap(inner) if callable(inner) else inner

@@ -58,12 +58,12 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 class Reader:
     """A kind of file: its name, how it is recognised and read, and the programs that write it.
 
-    ``recognises`` gets the content of a file, unpacked and JSON in UTF-8; for a file that is packed
-    or in a folder or an archive it first gets the beginning (`HEAD_BYTES`), and for a packed Chrome
-    trace its beginning and end. ``parse`` gets all of it and the path,
-    for metadata and errors, and raises a `TraceError` where the content is damaged. Where no reader
+    ``recognises`` gets the content of a file, unpacked, with JSON in UTF-8. For a file that is
+    packed, in a folder or in an archive it first gets only the beginning (`HEAD_BYTES`), and for a
+    packed Chrome trace the beginning and the end. ``parse`` gets the whole content, and the path
+    for metadata and errors; it raises a `TraceError` if the content is damaged. If no reader
     recognises the content, the ``endings`` of the file's name decide. ``is_general``: it recognises
-    more than its format, so all others are asked before it.
+    more than its own format, so all others are asked first.
     """
 
     name: str
