@@ -201,7 +201,7 @@ def _views() -> Sequence[str]:
     return list(VIEWS)
 
 
-_ANALYSIS = "the analysis (operators)"
+_ANALYSIS = "the analysis (default: operators)"
 _VIEW = "the view (all, timeline, flame_graph or ops)"
 
 WRITERS = {
@@ -217,7 +217,7 @@ WRITERS = {
         _speedscope,
         "speedscope",
         _lanes_or_stacks,
-        "all, or device: by GPU time",
+        "all, or device (by GPU time)",
     ),
     "chrome": Writer(
         "a Chrome trace, for Perfetto",
@@ -237,7 +237,7 @@ WRITERS = {
         _collapsed,
         "flamegraph.pl, inferno, speedscope",
         _sources,
-        "the source (flame_graph, ops, merged or cprofile), or device: by GPU time",
+        "the source (flame_graph, ops, merged or cprofile), or device (by GPU time)",
     ),
     "pstats": Writer(
         "the Python calls, for pstats and snakeviz",
@@ -268,7 +268,7 @@ WRITERS = {
         "any browser, offline",
     ),
     "png": Writer("a picture of the views", (".png",), _png, "anything", _views, _VIEW),
-    "svg": Writer("the same, of vectors and text", (".svg",), _svg, "anything", _views, _VIEW),
+    "svg": Writer("the same, as vectors and text", (".svg",), _svg, "anything", _views, _VIEW),
 }
 """Every format that a record can be written in; the longest ending that fits a name decides."""
 

@@ -17,7 +17,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 GROUPS = {
     "topics": "What is recorded",
-    "loop": "A bounded, warmed-up window of the loop that trains",
+    "loop": "A bounded, warmed-up window of the training loop",
     "output": "What is shown and kept",
 }
 """The groups in which help lists the options, with the heading of each."""
@@ -25,12 +25,12 @@ GROUPS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """A row of the table: one field of `Options`, with all that a front door needs.
+    """A row of the table: one field of `Options`, with all that its flag, its help and docs need.
 
     ``bare`` is the value of its flag without one, ``none`` the value of its opposite. ``topic`` is
-    its word in ``record``, ``least`` the smallest number that it takes, ``choices`` the texts where
-    it does not take any. An option that is not ``lasting`` is for one profile, and `%config` sets
-    no default for it.
+    its word in ``record``, ``least`` the smallest number that it takes, ``choices`` the texts that
+    it takes (empty: any text). An option that is not ``lasting`` is for one profile, and `%config`
+    sets no default for it.
     """
 
     name: str
@@ -114,7 +114,7 @@ class ProfileOptions:
     stack: bool = _topic(False, "record Python frames and source lines", topic="stacks")
     modules: str = _topic(
         "auto",
-        "mark the nn.Modules of all variables, or of these; auto: where there are any; "
+        "mark the calls of nn.Modules: of all that run (auto, all), or of these variables; "
         "--no-modules: none",
         topic="modules",
         metavar="NAMES",
@@ -126,31 +126,33 @@ class ProfileOptions:
     sync: bool = _topic(False, "record CUDA's synchronisation events", topic="sync")
     flops: bool = _topic(False, "estimate FLOPs of matmuls and convolutions", topic="flops")
     workers: bool = _topic(False, "record the DataLoader's worker processes", topic="workers")
-    nvtx: bool = _topic(False, "emit NVTX ranges for Nsight Systems instead")
+    nvtx: bool = _topic(
+        False, "emit NVTX ranges for Nsight Systems, instead of using torch.profiler"
+    )
     python: str = _topic(
         "cprofile",
         "how Python functions are recorded: cprofile counts their calls, sampled reads the stacks "
-        "about every 2 ms; or both, or off",
+        "about every 2 ms, both does both, off neither",
         metavar="HOW",
         none="off",
         choices=("cprofile", "sampled", "both", "off"),
     )
     record: str | None = _topic(
         None,
-        "record only these topics, and what other switches ask for (for Python functions: "
+        "record only these topics and those that other switches add (for Python functions, see "
         "--python)",
         metavar="TOPICS",
     )
     expect: str | None = _output(
-        None, "regions that should run: report those that did not", metavar="NAMES"
+        None, "regions that should run; a finding names those that did not", metavar="NAMES"
     )
     sort: str = _output(
         "device_self",
-        "column that sorts the op table, or pstats' key for Python functions",
+        "column that sorts the op table, or a key of pstats that sorts the Python functions",
         metavar="KEY",
     )
     top: int = _output(
-        15, "rows of the op table in the static output; the live table has them all", metavar="N"
+        15, "rows of the op table in the static output; the live table has all rows", metavar="N"
     )
     name: str | None = _output(
         None,
@@ -207,7 +209,7 @@ class Options(ProfileOptions):
     wait: int = _loop(0, "unrecorded iterations before the warm-up", metavar="N", least=0)
     repeat: int = _loop(1, "times to wait, warm up and record", metavar="N")
     cprofile_steps: int | None = _loop(
-        None, "iterations that cProfile records, if more than --steps", metavar="N"
+        None, "iterations that cProfile records, if these are more than --steps", metavar="N"
     )
     keep_going: bool = _loop(False, "do not end the loop: let it run on, unrecorded")
     every: int | None = _loop(

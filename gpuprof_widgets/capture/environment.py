@@ -137,12 +137,13 @@ def _device(index: int) -> dict[str, Any]:
 def measured_peaks(
     device: str | None = None, *, dtypes: Sequence[str] | None = None, seconds: float = 0.1
 ) -> Peaks:
-    """Measure how fast this device multiplies matrices and copies, for ``roofline(peaks=...)``.
+    """Measure how fast this device multiplies matrices and copies memory, for ``roofline``.
 
-    ``device``: torch's name for it; by default the GPU, or the CPU without one. ``dtypes``: number
-    formats ("fp32", "bf16", ...), by default all but the slow ones; formats that the device cannot
-    multiply are left out. ``seconds``: duration of each of a few rounds. The best round counts,
-    because the others were disturbed. A copy reads and writes, so its bytes count twice.
+    Pass the result as ``roofline(peaks=...)``. ``device``: torch's name for it; by default the GPU,
+    or the CPU without one. ``dtypes``: number formats ("fp32", "bf16", ...), by default all but the
+    slow ones; formats that the device cannot multiply are left out. ``seconds``: duration of each
+    of a few rounds. The best round counts, because the others were disturbed. A copy reads and
+    writes, so its bytes count twice.
 
     Raises an `OptionError` for an unknown number format.
     """

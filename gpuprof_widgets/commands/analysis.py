@@ -41,7 +41,7 @@ ROWS = 20
 WIDTH = 96
 """Columns of a list in the help, as in the docstrings."""
 
-_TOP = f"rows to keep (printed: {ROWS} if not given; files: all)"
+_TOP = f"rows to keep (default: {ROWS} if printed, all in a file)"
 
 COUNTS = ("calls", "primitive_calls")
 """Columns that are not printed of a sampled run, where they count samples instead of calls."""
@@ -56,7 +56,7 @@ def command_of(name: str) -> click.Command:
     example = filter(None, (name, "trace.json.gz", analysis.example))
 
     @trace_argument()
-    @click.option("--sort", metavar="KEY", help="column to sort by; +KEY: rising, -KEY: falling")
+    @click.option("--sort", metavar="KEY", help="sort column; +KEY: ascending, -KEY: descending")
     @click.option("--top", type=click.IntRange(min=1), metavar="N", help=_TOP)
     @window_options
     @export_options

@@ -37,52 +37,63 @@ class Seconds(Time):
 )
 @trace_argument()
 @click.option(
-    "-t", "--top", type=click.IntRange(min=0), metavar="N", help=f"rows (default {ROWS}); 0: all"
+    "-t", "--top", type=click.IntRange(min=0), metavar="N", help=f"rows (default {ROWS}; 0: all)"
 )
 @click.option("--type", "types", multiple=True, metavar="OP", help="only this op; may be repeated")
-@click.option("--opr-name", "op_name", metavar="REGEX", help="only ops whose name begins so")
 @click.option(
-    "--input-dtype", metavar="DTYPE", help="only ops with such an input, as fp16 or float"
+    "--opr-name", "op_name", metavar="REGEX", help="only ops whose name matches from its start"
+)
+@click.option(
+    "--input-dtype", metavar="DTYPE", help="only ops with an input of this type (fp16, float, ...)"
 )
 @click.option(
     "--aggregate-by",
     type=click.Choice(["type", "name"]),
-    help="a row per op, or op in its module (of a graph: its node)",
+    help="a row per op (type), or per op at its place in the model (name)",
 )
 @click.option(
-    "--aggregate", type=click.Choice(["sum", "mean", "max", "min"]), help="how (default: sum)"
+    "--aggregate",
+    type=click.Choice(["sum", "mean", "max", "min"]),
+    help="how the calls of a row are combined (default: sum)",
 )
 @click.option(
     "--order-by",
     default="time",
     metavar="[+-]COLUMN",
-    help="largest first, or with + smallest first (default: time)",
+    help="sort by this column, largest first; +COLUMN: smallest first (default: time)",
 )
 @click.option(
-    "--min-time", "min_ns", type=Seconds(), help="only calls that take as long, as 10us or 1e-5 (s)"
+    "--min-time",
+    "min_ns",
+    type=Seconds(),
+    help="only calls that take at least this long, such as 10us or 1e-5 (seconds)",
 )
-@click.option("--max-time", "max_ns", type=Seconds(), help="only calls that take no longer")
+@click.option("--max-time", "max_ns", type=Seconds(), help="only calls that take at most this long")
 @click.option(
     "--print-only",
     type=click.Choice(["summary", "device", "host"]),
-    help="one part (default: summary and device; without a GPU, host)",
+    help="print only this part (default: summary and device; without a GPU, summary and host)",
 )
-@click.option("--show-host", is_flag=True, help="the host's part as well")
-@click.option("--copy-time", is_flag=True, help="changes nothing: the summary always has it")
+@click.option("--show-host", is_flag=True, help="print the host's part as well")
+@click.option("--copy-time", is_flag=True, help="has no effect: the summary always has it")
 @click.option(
     "--top-end-key",
     type=click.Choice(["end", "kern"]),
     default="end",
-    help="end: the whole time of an op; kern is answered by `gpuprof launches`",
+    help="end: times end with the kernel; for kern, see `gpuprof launches`",
 )
-@click.option("--dump-only-opr", is_flag=True, help="only names and types, a line each, to diff")
-@click.option("--confluence", "--wiki", is_flag=True, help="tables as Confluence and Markdown")
+@click.option(
+    "--dump-only-opr", is_flag=True, help="print only names and types, one op per line, to diff"
+)
+@click.option(
+    "--confluence", "--wiki", is_flag=True, help="print tables that wikis and Markdown take"
+)
 @window_options
 @export_options
 def analyze(**given: Any) -> None:
-    """Ops of TRACE one by one, or added up: time, work, speed and shapes.
+    """List or aggregate the ops of TRACE: time, work, speed and shapes.
 
-    Device self time is the GPU work that an op launched, host self time its CPU time; FLOPs and
+    Device self time is the GPU work that an op launched. Host self time is its CPU time. FLOPs and
     bytes come from recorded shapes (--shapes).
     """
     from gpuprof_widgets.analyses.reasons import why_empty

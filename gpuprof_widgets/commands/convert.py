@@ -38,8 +38,8 @@ def _help() -> str:
     width = max(len(endings) for endings, _ in rows)
     lines = "\n".join(f"{endings:{width}}  {name}" for endings, name in rows)
     return (
-        "Write SOURCE as TARGET, in the format that the end of its name says.\n\n"
-        f"\b\n{lines}\n\nTo standard output (-) goes {CHROME_TRACE.name}."
+        "Convert SOURCE to TARGET; the ending of TARGET chooses the format.\n\n"
+        f"\b\n{lines}\n\nIf TARGET is -, standard output gets {CHROME_TRACE.name}."
     )
 
 
@@ -48,7 +48,7 @@ def _choices() -> str:
     endings: dict[str, list[str]] = defaultdict(list)
     for writer in WRITERS.values():
         endings[writer.choice].append(writer.endings[0])
-    return "; ".join(f"of {', '.join(endings[words])} {words}" for words in endings if words)
+    return "; ".join(f"for {', '.join(endings[words])}: {words}" for words in endings if words)
 
 
 def _say(note: str) -> None:
@@ -69,10 +69,16 @@ def _say(note: str) -> None:
 @click.argument("target", type=OutputFile())
 @click.option("--what", metavar="NAME", help=_choices())
 @click.option(
-    "--range", "ranges", type=NamedRange(), multiple=True, help="mark this range on a track"
+    "--range",
+    "ranges",
+    type=NamedRange(),
+    multiple=True,
+    help="mark this range on a separate track; may be repeated",
 )
 @click.option(
-    "--redact", is_flag=True, help="without host name, user paths, environment and source code"
+    "--redact",
+    is_flag=True,
+    help="leave out host and user names, folders, environment and source code",
 )
 @window_options
 def convert(

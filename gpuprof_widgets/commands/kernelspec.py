@@ -67,13 +67,20 @@ def kernel_json(command: Sequence[str], display_name: str) -> dict[str, Any]:
     flag_value="nsys",
     required=True,
     metavar="[PATH]",
-    help="install a kernel that starts under this nsys (without PATH: the one that is found)",
+    help="the nsys that starts the kernel (without PATH: the one that the shell finds)",
 )
 @click.option("--name", default=NAME, show_default=True, help="name of the kernel")
-@click.option("--display-name", default="Python 3 (Nsight Systems)", metavar="TEXT")
-@click.option("--user", is_flag=True, help="for this user, in every environment")
 @click.option(
-    "--prefix", metavar="PATH", help="in PATH/share/jupyter/kernels (default: this environment)"
+    "--display-name",
+    default="Python 3 (Nsight Systems)",
+    metavar="TEXT",
+    help="name that Jupyter shows",
+)
+@click.option("--user", is_flag=True, help="install for this user, in every environment")
+@click.option(
+    "--prefix",
+    metavar="PATH",
+    help="install in PATH/share/jupyter/kernels (default: this environment)",
 )
 @click.argument("nsys_options", nargs=-1, metavar="[-- NSYS_OPTION]...")
 def kernelspec(
@@ -86,7 +93,7 @@ def kernelspec(
 ) -> None:
     """Install a Jupyter kernel that runs under Nsight Systems.
 
-    NSYS_OPTION: further options of `nsys profile`, or others in place of ours.
+    NSYS_OPTION: an option of `nsys profile`, in addition to ours or in place of one of them.
     """
     if user and prefix is not None:
         raise click.UsageError("give one of --user and --prefix")

@@ -87,7 +87,7 @@ def view(
     window: tuple[int, int] | None,
     step: int | None,
 ) -> None:
-    """Write the linked views of TRACE as one HTML page, which needs no server and no network."""
+    """Write the linked views of TRACE as one HTML page that needs no server and no network."""
     profile = load(trace, window, step)
     with progress("drawing"):
         page = profile.report().encode()
@@ -116,9 +116,11 @@ def _temporary(trace: str) -> str:
     "limits",
     multiple=True,
     metavar="NAME=VALUE",
-    help="another threshold than the customary one; may be repeated",
+    help="change a threshold (docs/findings.md lists them); may be repeated",
 )
-@click.option("--all", "every", is_flag=True, help=f"all of them, not the first {SHOWN}")
+@click.option(
+    "--all", "every", is_flag=True, help=f"print all findings, not just the first {SHOWN}"
+)
 @window_options
 def findings(
     trace: str,
@@ -127,7 +129,7 @@ def findings(
     window: tuple[int, int] | None,
     step: int | None,
 ) -> None:
-    """Say why TRACE is slow, the costliest first, each with what to do about it."""
+    """Say why TRACE is slow: the costliest reason first, each with what to do about it."""
     from gpuprof_widgets.analyses.findings.places import lack_of_places
     from gpuprof_widgets.commands.printing import print_text
 
@@ -183,8 +185,10 @@ def report_options(tables: Sequence[str]) -> Callable[[Decorated], Decorated]:
             help="write the page with all views here; -: to standard output",
         ),
         click.option("--table", type=click.Choice(tables), help="print one table instead"),
-        click.option("--sort", metavar="KEY", help="column to sort the table by; +KEY: rising"),
-        click.option("--top", type=click.IntRange(min=1), metavar="N", help="rows to keep of it"),
+        click.option("--sort", metavar="KEY", help="column that sorts the table; +KEY: ascending"),
+        click.option(
+            "--top", type=click.IntRange(min=1), metavar="N", help="rows of the table to keep"
+        ),
         export_options,
     )
 
@@ -238,11 +242,14 @@ def answer(report: Report, *, notes: Sequence[str] = (), **given: Any) -> None:
 @click.option(
     "--per",
     type=click.Choice(["step", "run"]),
-    help="compare an average step, or the whole runs (default: steps where both have any)",
+    help="compare an average step, or the whole runs (default: step, if both runs have steps)",
 )
 @report_options(DIFF_TABLES)
 def diff(before: str, after: str, per: str | None, **given: Any) -> None:
-    """Compare two runs: what is added, gone, more, less, or noise. Differences are B less A."""
+    """Compare two runs: what was added, is gone, takes more, takes less, or is noise.
+
+    A is before, B is after; differences are B minus A.
+    """
     check(DIFF_TABLES, **given)
     from gpuprof_widgets.comparisons import Comparison
 
@@ -263,8 +270,8 @@ def diff(before: str, after: str, per: str | None, **given: Any) -> None:
 def ranks(paths: tuple[str, ...], cluster: str | None, **given: Any) -> None:
     """Compare the ranks of one run: who was late, who waited, who moved data.
 
-    PATHS: the folder with the files of all ranks (profiles, traces, databases of nvprof and Nsight
-    Systems, files of cProfile), a glob, or the files.
+    PATHS: the folder with the files of all ranks, a glob, or the files. They are profiles, traces,
+    databases of nvprof and Nsight Systems, or files of cProfile.
     """
     check(RANKS_TABLES, **given)
     from gpuprof_widgets.many_ranks.profiles import ranks as read

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     "target",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="save the profile (.gpuprof), its report (.html), or what else convert writes; in the "
-    "name %r, %h and %p are rank, host and process",
+    help="save the profile (.gpuprof), its report (.html) or another format of convert; in the "
+    "name, %r is the rank, %h the host and %p the process",
 )
 @click.argument("script", type=click.Path())
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
@@ -59,9 +59,9 @@ def run(
 ) -> None:
     """Record SCRIPT as python would run it, and say why it is slow.
 
-    Its arguments, its output and its exit code are as without gpuprof; findings and ops are
-    printed on stderr at the end. The options of the recording are those of %%gpuprofile; --steps
-    bounds the loop that trains, in main() or another module as well.
+    SCRIPT runs with its own arguments; its output and exit code are the same as without gpuprof. At
+    the end, findings and ops are printed on stderr. The recording options are those of
+    %%gpuprofile. --steps bounds the training loop, even if it is in main() or in another module.
     """
     page = target if target is not None and _is_export(target) else None
     if target is not None and page is None:

@@ -37,8 +37,8 @@ def trace_argument(
 
 def window_options(command: Decorated) -> Decorated:
     """Add ``--window`` and ``--step``, which select a part of the trace."""
-    window = click.option("--window", type=Window(), help="only this range, as 1.5ms:3ms")
-    step = click.option("--step", type=int, metavar="N", help="only the step of this number")
+    window = click.option("--window", type=Window(), help="only this range, such as 1.5ms:3ms")
+    step = click.option("--step", type=int, metavar="N", help="only the step with this number")
     return window(step(command))
 
 
