@@ -22,7 +22,7 @@ class Analysed(Record):
     findings = explained(findings)
 
     def __getattr__(self, name: str) -> Any:
-        """Return an analysis of another package, which may import this class."""
+        """Return an analysis that another package adds; that package may import this class."""
         if name.startswith("_") or name not in ANALYSES:
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self

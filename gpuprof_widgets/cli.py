@@ -93,7 +93,7 @@ class Commands(click.Group):
     def shell_complete(
         self, ctx: click.Context, incomplete: str
     ) -> list[click.shell_completion.CompletionItem]:
-        """Return the names of commands that begin so, without loading any."""
+        """Return the names of commands that start with what is typed, without loading any."""
         from click.shell_completion import CompletionItem
 
         helps = {name: analysis.question for name, analysis in ANALYSES.items()}
@@ -106,7 +106,7 @@ class Commands(click.Group):
         return items + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; a reader of its output, such as head, may stop reading."""
+        """Run the command; a program that reads its output, such as head, may stop reading."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()

@@ -24,17 +24,17 @@ def _trait(option: Option) -> TraitType[Any, Any]:
 
 
 class Defaults(Configurable):
-    """What a cell is profiled with where the line of its `%%gpuprofile` does not say otherwise."""
+    """The options of a cell, unless the line of its `%%gpuprofile` sets them."""
 
     embed = Enum(
         ("auto", "always"),
         "auto",
-        help="outputs that hold the views' JavaScript library (0.5 MB): auto: one per notebook, "
-        "and another one when that is gone; always: each",
+        help="which outputs hold the views' JavaScript library (0.5 MB): auto: one per notebook, "
+        "and another when that one is gone; always: every output",
     ).tag(config=True)
 
     def embeds_always(self) -> bool:
-        """Return whether each output, of `.show()` too, is to hold the library of the views."""
+        """Return whether every output, of `.show()` too, holds the library of the views."""
         return bool(self.embed == "always")
 
     def options(self) -> Options:

@@ -34,10 +34,10 @@ INSTALLED_AS = {
 
 
 def missing_package(error: BaseException) -> str | None:
-    """Return what pip calls the package whose absence raised the error; None of another error.
+    """Return pip's name of the package whose absence raised the error; None for another error.
 
     A module that a package lacks is another error: the package is there, in a wrong version. So is
-    a module of Python itself, such as ``_sqlite3``, which this Python was built without.
+    a module of Python itself, such as ``_sqlite3``, if this Python was built without it.
     """
     if not isinstance(error, ModuleNotFoundError) or not error.name or "." in error.name:
         return None

@@ -81,11 +81,10 @@ _parameter = cache(_Parameter)
 
 
 class RecordingCommand(click.Command):
-    """A command with the options of a recording, which end where the words of the code begin.
+    """A command with the options of a recording; they end where the code begins.
 
-    Its values have the options that were given, by the names of `Options`. An option of the table
-    is left out where the command has another one with its flags, and those that are named by
-    ``without``.
+    Its values are the options that were given, under their names in `Options`. It leaves out
+    options that are named by ``without``, and those whose flags another option of the command has.
     """
 
     allow_interspersed_args = False

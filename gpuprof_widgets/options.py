@@ -83,7 +83,7 @@ class Option:
         return f"--{'no-' * no}{self.name.replace('_', '-')}"
 
     def check(self, value: object) -> None:
-        """Raise an `OptionError` for another kind, too small a number or a text of no choice."""
+        """Raise an `OptionError` for another type, too small a number or an unknown word."""
         if value is None and self.default is None:
             return
         if not isinstance(value, self.kind) or (self.kind is int and isinstance(value, bool)):

@@ -313,7 +313,10 @@ def is_recorded(profile: Profile) -> bool:
 
 
 def keeper(options: Options) -> Callable[[Record], None] | None:
-    """Return what saves each record of a loop that is recorded again and again; it may raise."""
+    """Return the function that saves each record of a loop that is recorded repeatedly.
+
+    The function may raise an exception.
+    """
     if options.every is None:
         return None
 

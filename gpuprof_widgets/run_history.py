@@ -121,7 +121,7 @@ class Run:
         return Figures.of(self.profile)
 
     def let_go(self) -> None:
-        """Free the profile, and keep its figures."""
+        """Free the profile, but keep its figures."""
         if self.profile is not None:
             _ = self.figures
             self.profile = None
@@ -170,8 +170,9 @@ class History(Sequence[Run]):
     def add(self, profile: Profile, *, cell_id: str = "", execution: int | None = None) -> Run:
         """Keep a run.
 
-        ``cell_id`` is the front end's name of the cell, which outlives its edits; ``execution``
-        numbers the executions of cells, None for one of its own.
+        ``cell_id`` is the front end's id of the cell, which does not change when the cell is
+        edited. ``execution`` numbers the executions of cells; None gives the run a number of its
+        own.
         """
         self._recorded += 1
         own = -self._recorded
@@ -384,9 +385,10 @@ def _signed_share(change: float) -> str:
 
 
 def sparkline(runs: Sequence[Run]) -> str:
-    """Return a bar per run, as high as its share of the longest: the bars begin at zero.
+    """Return a bar per run, as high as its share of the longest; the bars begin at zero.
 
-    Runs that did not reach their end, or whose time is that of another thing, have a mark.
+    Runs that did not reach their end have a mark instead. So have runs that are timed per step if
+    the last run is timed as a whole, or the other way round.
     """
     per = runs[-1].figures.per
     times = [run.figures.time_ns for run in runs if not run.ended and run.figures.per == per]

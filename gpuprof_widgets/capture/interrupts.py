@@ -128,11 +128,11 @@ class Held:
 
 
 class RaisedAfterwards:
-    """Raises an error that a signal raised in a callback in the code after it, not to lose it.
+    """Raises a signal's error after the callback that would have swallowed it.
 
-    Python handles a signal as the next function begins. After a long garbage collection that is
-    the collector's callback, which cannot catch an error before its first line: Python passes it
-    to `sys.unraisablehook` and goes on. The signal's handler is no place to prevent that:
+    Python handles a signal as the next function begins. After a long garbage collection that is the
+    collector's callback, which cannot catch an error before its first line: Python passes it to
+    `sys.unraisablehook` and goes on. The signal's handler is no place to prevent that:
     `asyncio.run`, for one, takes any handler but Python's own for the user's. ``again`` is called
     with the local variables of the callback, whose code is ``code``.
     """

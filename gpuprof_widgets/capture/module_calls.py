@@ -93,7 +93,7 @@ class ModuleCalls:
         self._callbacks: list[tuple[Callable[[Any], None], Callable[[Any], None]]] = []
 
     def add(self) -> None:
-        """Begin, unless another one is at work: of two at once the first marks.
+        """Start to mark calls, unless another `ModuleCalls` already does: only one marks at a time.
 
         Raises a `RecordingError` where torch's source is not there.
         """

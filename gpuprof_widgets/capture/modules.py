@@ -218,7 +218,7 @@ class ModuleMarks:
 
     @property
     def ran(self) -> list[Instance]:
-        """The modules that ran, of those that were prepared as far as `note_names` knows."""
+        """The modules that ran; a prepared module counts if `note_names` has seen its marker."""
         return [instance for instance in self.instances if instance.has_run]
 
     def note_names(self, names: Collection[str]) -> None:
@@ -227,9 +227,10 @@ class ModuleMarks:
             instance.has_run |= instance.marker in names
 
     def prepare(self, roots: Iterable[nn.Module]) -> None:
-        """Make the entrances of these modules and all in them: in the cell it would take longer.
+        """Make the entrances of these modules and of all modules in them, before the cell runs.
 
-        Not of those whose marks another reader has, which must not get names that never run.
+        In the cell it would take longer. Modules whose marks are for another reader are left out:
+        it must not get names of modules that never run.
         """
         if self._named:
             return

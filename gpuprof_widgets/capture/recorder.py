@@ -202,7 +202,7 @@ class Recorder:
         return Record(trace, calls, metadata, worker_calls)
 
     def waiting(self) -> AfterTheCell:
-        """Return the progress bar of what comes after the run; of many ranks the first has one."""
+        """Return the progress bar for after the run; of several ranks, only the first has one."""
         quiet = self._options.quiet
         with suppress(Exception):  # the user's process group may be half gone
             rank = process_rank()

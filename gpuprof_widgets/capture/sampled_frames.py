@@ -135,7 +135,10 @@ class ExactSlices:
 
     @classmethod
     def of_lanes(cls, trace: Trace) -> Callable[[int | None], ExactSlices]:
-        """Return a function that returns those of the thread of a lane; None: of none."""
+        """Return a function that takes a lane and returns the exact slices of its thread.
+
+        For None they are empty.
+        """
         whole = cls(trace)
         tracks, track = trace.tracks, trace.slices["track"].to_numpy()
 
@@ -210,7 +213,7 @@ class ExactSlices:
         return [Place(long, line) for long, line in pairs]
 
     def changes(self, begin: int, end: int) -> list[int]:
-        """Return all moments between these at which the place may change, and both."""
+        """Return both moments, and all moments between them at which the place may change."""
         rows = self._changing
         edges = distinct(self._ts[rows], self._ends[rows], [begin, end])
         inside: list[int] = edges[(edges >= begin) & (edges <= end)].tolist()

@@ -216,12 +216,12 @@ def random_gaps() -> list[int]:
 
 
 class ThreadSampler:
-    """Samples from a thread of its own, which `threading` does not know, all threads but one.
+    """Samples all threads but one, from a thread of its own that `threading` does not know.
 
-    Of that one, ``of_main`` has the times at which it let another thread run, mostly in ops, each
-    with the number of its stack: they tell where ops are called, not for how long. The sampler also
-    keeps a timer's sampler going, and hides its handler from dynamo as soon as that is imported.
-    ``error`` is what ended it early.
+    Of that one thread, ``of_main`` has the times at which it let another thread run, mostly in ops,
+    each with the number of its stack: they tell where ops are called, not for how long. The sampler
+    also keeps a timer's sampler going, and hides its handler from dynamo as soon as that is
+    imported. ``error`` is what ended it early.
     """
 
     def __init__(self, stacks: Stacks, timer: TimerSampler, *, without: int = 0) -> None:

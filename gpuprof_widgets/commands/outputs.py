@@ -63,11 +63,11 @@ def _values(ctx: click.Context, kind: type[click.Path]) -> list[str]:
 
 
 def check_outputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
-    """Raise an `OptionError` where one of the outputs exists and must not be replaced.
+    """Raise an `OptionError` if an output exists and must not be replaced.
 
-    That is an input (under any name: a link, another spelling of its path), a file without any
-    permission to write, which root could replace all the same, and anything but a regular file,
-    such as ``/dev/stdout``: a file would take its place.
+    These must not be replaced: an input (under any name, such as a link or another spelling of its
+    path), a file that nobody may write (root could replace it all the same), and anything but a
+    regular file, such as ``/dev/stdout``.
     """
     existing = [(path, state) for path in outputs if path != STDIO and (state := _state(path))]
     if not existing:

@@ -78,12 +78,12 @@ def python() -> str:
 
 
 def results(jobs: Sequence[Job[Result]], count: int) -> Generator[Result | DiedError, None, None]:
-    """Yield the result of each job, in their order, done by so many processes.
+    """Yield the results of the jobs in order, done by ``count`` processes.
 
     An exception of a job is raised here, and its warnings are shown. A job whose process dies is
-    done again when all others are done, because memory may have run out; where that process dies
-    too, its result is a `DiedError`. What cannot be sent to a process is done here. Closed early,
-    the generator ends the processes at once.
+    done again after all others, because memory may have run out. If that process dies too, its
+    result is a `DiedError`. A job that cannot be sent to a process is done here. If the generator
+    is closed early, it ends the processes at once.
     """
     with _Workers[Result](count) as workers:
         futures = [workers.submit(job) for job in jobs]

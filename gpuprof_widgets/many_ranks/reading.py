@@ -85,7 +85,7 @@ def in_order(
 ) -> Generator[Result | TraceError, None, None]:
     """Yield what ``reads`` returns for each file, or the error in reading it, in their order.
 
-    ``arguments``: sequences of what it takes besides, as in `map`. The generator has to be closed.
+    ``arguments``: sequences of its further arguments, as in `map`. The generator has to be closed.
     """
     given = list(zip(files, *arguments, strict=True))
     count = process_count(files)
@@ -105,7 +105,7 @@ def in_order(
 
 
 def process_count(files: Sequence[Path]) -> int:
-    """Return how many processes read these files fastest; 1 is this one."""
+    """Return how many processes read these files fastest; 1 means only this process."""
     pays = sum(map(_text_bytes, files)) >= PAYS_BYTES
     if not pays or not python() or not READERS.is_as_installed:
         return 1

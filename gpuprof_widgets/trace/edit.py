@@ -106,9 +106,9 @@ def _recoded(category: pd.Series, rows: NDArray[np.intp], became: list[Region]) 
 def with_slices(
     trace: Trace, added: list[NewSlice], new_tracks: list[NewTrack] | None = None
 ) -> Trace:
-    """Add slices, and nest the trace anew; an added slice is outside an old one of the same times.
+    """Add slices, and nest the trace anew; of equal times, the added slice is the outer one.
 
-    The trace's end moves where needed; times before its start are an error of the caller.
+    The trace's end moves where needed. Times before its start are an error of the caller.
     """
     if not added:
         return trace

@@ -286,9 +286,9 @@ DTYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 class Peaks:
     """The peak rates of a device: the roofs of a roofline.
 
-    ``flops_per_s``: by number format (`DTYPES`) for dense data, where a multiplication and an
+    ``flops_per_s``: FLOP/s of dense data by number format (`DTYPES`). A multiplication and an
     addition count as two; a missing format is unknown. ``bytes_per_s``: to and from its memory.
-    ``source``: origin of the figures (a data sheet, or "measured").
+    ``source``: where the figures come from (a data sheet, or "measured").
     """
 
     device: str

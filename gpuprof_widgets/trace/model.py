@@ -70,7 +70,7 @@ class Calls:
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """One run: its trace, its Python calls (None where cProfile did not run) and metadata.
+    """One run: its trace, its Python calls (None if cProfile did not run) and its metadata.
 
     ``calls_of_workers``: cProfile's result in each recorded worker process of a DataLoader, by the
     worker's name ("worker2.pid1234").

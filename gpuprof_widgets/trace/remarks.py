@@ -59,7 +59,7 @@ def with_focus(
 ) -> AnyRecord:
     """Return the record whose reports open with a range (ns) brushed and slices selected.
 
-    Raises an `OptionError` for a range that is none, or lies outside of the trace.
+    Raises an `OptionError` for bounds that are not a range, or that lie outside of the trace.
     """
     bounds = None if range_ns is None else list(_bounds(record, range_ns))
     if bounds and bounds[0] == bounds[1]:

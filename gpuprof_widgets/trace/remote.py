@@ -149,7 +149,7 @@ def is_folder(path: RemotePath) -> bool:
 
 
 def content(path: RemotePath, size: int | None = None) -> bytes:
-    """Return the bytes of a file, or its first ``size``; a `TraceError` says why it cannot."""
+    """Return the bytes of a file, or its first ``size``; a `TraceError` says why it failed."""
     if size is not None:
         part: bytes = _asked(path, lambda system, file: system.cat_file(file, start=0, end=size))
         return part[:size]  # a web server may send all of it

@@ -51,12 +51,12 @@ def window(subject: AnyRecord, t0: int, t1: int) -> AnyRecord: ...
 def window(subject: Trace | AnyRecord, t0: int, t1: int) -> Trace | AnyRecord:
     """Return the part of a trace or record in [t0, t1) ns; bounds are clipped to the trace.
 
-    Slices are cut at the edges. Owners outside the range of slices inside it stay, with dur 0 and
-    count 0: the launches and ops of GPU slices, the forward ops of backward ops, the cell line and
-    the annotation that called the backward pass, their Python frames, the region of the run, and
-    all ancestors of these. Windows that tile the trace add up to it; the last one includes the
-    moment of its end. The metadata of a record name the window, unless it is the whole. Bounds that
-    are no range raise an `OptionError`.
+    Slices are cut at the edges. The owners of slices inside the range stay, even if they are
+    outside it: they get dur 0 and count 0. Owners are the launches and ops of GPU slices, the
+    forward ops of backward ops, the cell line and the annotation that called the backward pass,
+    their Python frames, the region of the run, and all ancestors of these. Windows that tile the
+    trace add up to it; the last one includes the moment of its end. The metadata of a record name
+    the window, unless it is the whole. Raises an `OptionError` for bounds that are not a range.
     """
     if isinstance(subject, Trace):
         return _window(subject, t0, t1)
@@ -223,7 +223,7 @@ def _shifted(trace: Trace, by_ns: int) -> Trace:
 def with_ranges(trace: Trace, ranges: Mapping[str, tuple[int, int]]) -> Trace:
     """Add these ranges, by name (ns on the trace's clock), as slices on a track of their own.
 
-    A range outside the trace raises an `OptionError`.
+    Raises an `OptionError` for a range outside of the trace.
     """
     for name, (start, end) in ranges.items():
         if not trace.start_ns <= start < end <= trace.end_ns:

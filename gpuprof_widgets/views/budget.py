@@ -32,10 +32,10 @@ def least_merged(
     unmerged_size: int,
     budget: int,
 ) -> Page:
-    """Return the page with the least merging that fits; the one with the most if none fits.
+    """Return the page with the least merging that fits; if none fits, the one with the most.
 
-    ``merged`` makes the page on which events of at most so many ns are merged; ``unmerged_size`` is
-    above the budget. The page takes `ENOUGH` of the budget, unless `TRIES` do not find such a one.
+    ``merged`` makes the page on which events of up to the given ns are merged; ``unmerged_size`` is
+    above the budget. The page takes `ENOUGH` of the budget, unless `TRIES` do not find such a page.
     """
     large, small = Sized(1, unmerged_size), None
     longest_ns = isqrt(span_ns)

@@ -113,7 +113,7 @@ def cpu_in_ops(record: Record) -> Card | None:
 
 
 def exposed_communication(record: Record) -> Card | None:
-    """Return the share of the time in which GPUs only communicated; without any, the CPU."""
+    """Return the share of the time in which GPUs only communicated; without a GPU, the CPU."""
     if not len(collective_calls(record)):
         return None
     table = breakdown(record)

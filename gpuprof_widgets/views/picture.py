@@ -343,7 +343,7 @@ def _draw_patches(canvas: Canvas, x: int, y: int, shown: Iterable[tuple[str, Col
 def draw_flame_graph(
     canvas: Canvas, tree: pd.DataFrame, family: Mapping[str, str], top: int
 ) -> int:
-    """Draw the call tree with its root at ``top``, under a parent the longest child on the left.
+    """Draw the call tree with its root at ``top``; the longest child of each node is leftmost.
 
     Nodes narrower than a pixel are left out. ``family``: of each kernel, by name. Return the
     bottom, in pixels.

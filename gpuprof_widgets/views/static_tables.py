@@ -108,7 +108,10 @@ MOST_NUMBERS = 4
 
 
 def static_tables(record: Record, *, sort: str, top: int) -> list[Table]:
-    """Return lines, Python functions that waited or that ``sort`` asks for, peak memory and ops."""
+    """Return the tables of lines, of Python functions, of peak memory and of ops.
+
+    Python functions are there if they waited, or if ``sort`` asks for them.
+    """
     ops, functions = report_keys(sort)
     if has_python_alone(record):
         ops, functions = functions or ops, ""

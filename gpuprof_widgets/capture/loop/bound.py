@@ -135,7 +135,7 @@ class LoopBound:
         )
 
     def watches(self, site: LoopSite) -> bool:
-        """Whether a loop that starts now may be the one to count, or stands around it."""
+        """Whether a loop that starts now may be the one to count, or one around it."""
         if site.excluded or not self.is_here:
             return False
         if self._over:

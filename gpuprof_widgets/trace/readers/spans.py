@@ -50,8 +50,8 @@ def one_record(
 ) -> Record:
     """Return the record of the traces in a folder or archive, if they are all of one worker.
 
-    Notes name the files that cannot be read; if none can, that is a `TraceError`. So are traces of
-    several workers, with the names of the files and ``advice``.
+    Notes name the files that cannot be read. Raises a `TraceError` if none can be read, or if the
+    traces are of several workers; the latter names the files and gives ``advice``.
     """
     _check_names(members, source, advice)
     spans: list[Span] = []
