@@ -92,8 +92,8 @@ class Profile(Analysed):
         ``ranges``: names of ranges with their times (ns); they get a separate track. ``redact``:
         see `redacted`.
 
-        Raises a `RecordingError` if the profile has nothing that the format can hold. Warns if a
-        table has no rows, and says why.
+        Raises an `OptionError` for an unknown ending or ``what``, and a `RecordingError` if the
+        profile has nothing that the format can hold. Warns if a table has no rows, and says why.
         """
         from gpuprof_widgets.exports import export
 
@@ -102,7 +102,7 @@ class Profile(Analysed):
     def redacted(self) -> Self:
         """Return a copy to share, without what identifies you or your machine.
 
-        Removed are names of hosts and users, folders in paths, source code, error messages,
+        It leaves out names of hosts and users, folders in paths, source code, error messages,
         passwords and tokens, and most metadata. Names of ops, functions, modules and annotations
         stay, and so do all times.
         """
@@ -113,7 +113,7 @@ class Profile(Analysed):
     def save_pstats(self, path: str | os.PathLike[str]) -> Path:
         """Write the Python calls to a ``.prof`` file for pstats and snakeviz, and return its path.
 
-        Raises a `RecordingError` if no calls were counted.
+        Raises a `RecordingError` if no calls were recorded, as when stacks were only sampled.
         """
         from gpuprof_widgets.analyses.python_calls import recorded_calls
         from gpuprof_widgets.trace.pstats import save_pstats
@@ -125,7 +125,8 @@ class Profile(Analysed):
 
         Returns the server, with ``url`` and ``close()``. The server ends with the interpreter at
         the latest. If no local browser can be reached, the path of a ``.prof`` file is printed
-        instead. Raises a `RecordingError` if no calls were counted.
+        instead. Raises a `RecordingError` if no calls were recorded, as when stacks were only
+        sampled.
         """
         from gpuprof_widgets.analyses.python_calls import recorded_calls
         from gpuprof_widgets.snakeviz_server import show_in_snakeviz

@@ -53,9 +53,9 @@ def profile_ranks(
     shown. The other keywords are those of `profile`. If a rank raises an exception, the other ranks
     are ended, and the exception is raised here.
 
-    With gloo on Linux the ranks are forked, so functions of a notebook work, and each rank has one
-    CPU thread. With nccl, or once this process uses CUDA, they are spawned, and ``fn`` has to be
-    importable.
+    With gloo on Linux the ranks are forked, unless this process has used CUDA: functions of a
+    notebook work, and each rank has one CPU thread. Otherwise the ranks are spawned, and ``fn`` has
+    to be importable.
     """
     from gpuprof_widgets.capture.distributed import (
         Group,

@@ -125,7 +125,7 @@ class AnalysedRanks:
         return self._with_reason(who_waits_for_whom(self._waiting), why)
 
     def alignment(self) -> pd.DataFrame:
-        """One row per rank: its clock's offset from the first rank's, from the ends of collectives.
+        """One row per rank: its clock's offset from the first rank's, by the ends of collectives.
 
         Columns (ns): ``rank``, ``host``, ``collectives``, ``offset_ns``, ``spread_ns``,
         ``impossible`` (collectives that would have ended before some rank began), ``shift_ns`` (by
@@ -239,7 +239,8 @@ def ranks(paths_or_directory: Paths, *, cluster: Any = None) -> RankProfiles:
     they only support `RankProfiles.functions`.
 
     In a folder or a glob, files that cannot be read are left out, and `RankProfiles.notes` says so.
-    Raises a `TraceError` if none can be read, or if one of several given files cannot be read.
+    In a list, all files have to be readable. Raises a `TraceError` if they are not, if none can be
+    read, or if the files are not of one run.
 
     Large files are read in up to four processes, and only a few tables of each are kept. With
     ``cluster``, the workers of a Dask cluster read and reduce the files; they have to see them at
