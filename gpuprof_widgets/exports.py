@@ -108,7 +108,7 @@ def _speedscope(record: Record, part: str, file: IO[bytes]) -> None:
     workers = {f"cProfile, {name}": calls for name, calls in record.calls_of_workers.items()}
     trees = {name: estimated_tree(calls) for name, calls in (counted | workers).items()}
     if not trees and not (record.trace.slices["dur"] > 0).any():
-        raise RecordingError("this profile has neither slices that last nor Python calls")
+        raise RecordingError("this profile has neither slices with a duration nor Python calls")
     file.writelines(speedscope(record.trace, trees, name=label, sampled=sampled))
 
 
@@ -286,7 +286,7 @@ def writer_for(path: str | os.PathLike[str]) -> Writer:
     if writer is None:
         known = ", ".join(_by_ending())
         raise OptionError(
-            f"{os.fspath(path)}: the end of its name has to say what to write: {known}"
+            f"{os.fspath(path)}: the end of the name chooses the format; end it in one of {known}"
         )
     return writer
 
@@ -341,8 +341,8 @@ def part_of(writer: Writer, what: str | None, path: str | os.PathLike[str]) -> s
     if not parts:
         choosing = ", ".join(end for end, other in _by_ending().items() if other.parts())
         raise OptionError(
-            f"{os.fspath(path)}: of {writer.name} no parts can be chosen, such as {what!r}; "
-            f"only of {choosing}"
+            f"{os.fspath(path)}: this format has no parts to choose, such as {what!r}; "
+            f"only these have parts: {choosing}"
         )
     close = difflib.get_close_matches(what, parts, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""

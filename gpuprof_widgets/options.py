@@ -227,7 +227,7 @@ class Options(ProfileOptions):
         for name in ("output", "explore"):
             value = getattr(self, name)
             if value is not None and not _is_variable(value):
-                raise OptionError(f"{name} names a variable, which {value!r} cannot be")
+                raise OptionError(f"{name} takes the name of a variable, not {value!r}")
         if self.compare and self.explore is not None:
             raise OptionError("compare and explore both replace the report: give only one")
         if self.save == "":
@@ -247,8 +247,8 @@ class Options(ProfileOptions):
         cycle = self.wait + self.warmup + max(self.steps or 1, self.cprofile_steps or 0)
         if every < self.repeat * cycle:
             raise OptionError(
-                f"every is at least {self.repeat * cycle} iterations, not {every}: so many are "
-                "waited, warmed up and recorded each time"
+                f"every is at least {self.repeat * cycle} iterations, not {every}: waiting, "
+                "warm-up and recording take that many each time"
             )
 
     def _resolve_topics(self, wanted: set[str]) -> None:

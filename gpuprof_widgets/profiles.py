@@ -182,7 +182,7 @@ class Profile(Analysed):
             return with_focus(self, range or of_finding, selection.rows, selection.text)
         rows = selected_rows(self, selection).tolist()
         if isinstance(selection, str) and not rows:
-            raise OptionError(f"no slice of the trace answers the query {selection!r}")
+            raise OptionError(f"no slice of the trace matches the query {selection!r}")
         return with_focus(self, range, rows, about_selection(selection))
 
     def compare(
@@ -302,7 +302,7 @@ def _opened(run: Record | Paths) -> Record:
     return load(run)
 
 
-NOT_ENDED = "the block of this profile has not ended yet: its content is there from its end on"
+NOT_ENDED = "the block of this profile has not ended yet: read the profile after the block"
 FIELDS = frozenset(field.name for field in fields(Profile))
 
 

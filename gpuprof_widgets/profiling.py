@@ -227,7 +227,7 @@ def _check_function(function: Any) -> None:
     """Raise an `OptionError` for a function whose calls cannot be recorded."""
     if not callable(function) or isinstance(function, type):
         raise OptionError(
-            f"profile decorates a function, which {function!r} is not; options have names, "
+            f"profile decorates a function, not {function!r}; give options by name, "
             "as in profile(top=20) or profile(save='step.zip')"
         )
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):

@@ -74,7 +74,7 @@ def profile_ranks(
             "profile_ranks records its own processes: call it outside of a profiled block or cell"
         )
     if not callable(fn):
-        raise OptionError(f"profile_ranks runs a function fn(rank, *args), which {fn!r} is not")
+        raise OptionError(f"profile_ranks runs a function fn(rank, *args), not {fn!r}")
     if not isinstance(nprocs, int) or nprocs < 1:
         raise OptionError(f"nprocs is a number of processes, at least 1, not {nprocs!r}")
     OPTIONS["quiet"].check(quiet)

@@ -85,11 +85,11 @@ class Registry(MutableMapping[str, Row]):
             package = point.module if point.dist is None else point.dist.name
             try:
                 if point.name in rows:
-                    raise TypeError(f"there is a {point.name} already")
+                    raise TypeError(f"the name {point.name} is taken")
                 rows[point.name] = self._checked(point.name, point.load(), package)
             except Exception as error:  # other people's code may raise anything
                 problems.append(
-                    f"{package} adds {point.name} to {self._group} by {point.value}, which is left "
-                    f"out: {type(error).__name__}: {error}"
+                    f"the entry point {point.name} of {package} ({point.value}, in {self._group}) "
+                    f"was left out: {type(error).__name__}: {error}"
                 )
         return rows, problems

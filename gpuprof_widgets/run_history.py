@@ -232,7 +232,7 @@ class History(Sequence[Run]):
             raise OptionError("there is nothing to compare: the history has no runs")
         b = run or self._runs[-1]
         if b.ended:
-            raise OptionError(f"a run with nothing to compare ({b.ended}) is shown by itself")
+            raise OptionError(f"this run ({b.ended}) has nothing to compare: it is shown by itself")
         before = [other for other in self.of_cell(b) if other.number < b.number]
         if not before:
             raise OptionError(

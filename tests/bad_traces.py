@@ -56,7 +56,7 @@ LEFT_OUT = r"1 of 2 events are not well-formed and were left out"
 UNTIMED = r"1 of 2 events have no valid ts or dur and were left out"
 CUT = r"ends at byte [\d,]+, in or after event \d.*cut off"
 PLACE = r"the text is not JSON at byte [\d,]+ \(.+\): its events were read one by one"
-TOO_DEEP = r"nested deeper than any trace"
+TOO_DEEP = r"nested deeper than in any trace"
 
 THREE = ("a", "b", "c")
 WHOLE = trace(event("a"), event("b", ts=20), event("c", ts=30))
@@ -112,7 +112,7 @@ NOT_JSON = {
     "a header that is not JSON": Bad(
         WHOLE.replace(b'"schemaVersion": 1', b'"host" "a"'),
         THREE,
-        (PLACE, r"what stands beside the events is not JSON: it was not read"),
+        (PLACE, r"the text around the events is not JSON, and was not read"),
     ),
     "an unescaped quote in the header": Bad(
         WHOLE.replace(b'"schemaVersion": 1', b'"host": "a"b"'), THREE, (PLACE,)
@@ -239,7 +239,7 @@ PAIRS = {
     "slices that cross": Bad(
         trace(event("a", cat="x"), event("b", cat="x", ts=12)),
         ("a", "b"),
-        (r"1 of 2 slices cross others of their thread: on sub-tracks",),
+        (r"1 of 2 slices cross others of their thread, and are on sub-tracks",),
     ),
 }
 
@@ -278,7 +278,9 @@ WRONG_TYPES = {
         (r"1 of 1 values of 'correlation' are not whole numbers",),
     ),
     "a rank beyond 64 bits": Bad(
-        trace(event("a"), distributedInfo={"rank": 10**30}), ("a",), ('"distributedInfo" is not',)
+        trace(event("a"), distributedInfo={"rank": 10**30}),
+        ("a",),
+        ('"distributedInfo" of the file is malformed',),
     ),
     "a device beyond 64 bits": Bad(
         trace(event("a", cat="kernel", pid=0, tid=7, args={"device": 10**30, "stream": "x"})),
@@ -287,7 +289,9 @@ WRONG_TYPES = {
     ),
     "a base time beyond 64 bits": Bad(trace(event("a"), baseTimeNanoseconds=10**40), ("a",)),
     "devices that are none": Bad(
-        trace(event("a"), deviceProperties={"id": 0}), ("a",), ('"deviceProperties" is not',)
+        trace(event("a"), deviceProperties={"id": 0}),
+        ("a",),
+        ('"deviceProperties" of the file is malformed',),
     ),
 }
 
@@ -328,7 +332,7 @@ OTHERS = {
     "events of nothing": Bad(b"[" + b"{}," * 200_000 + b"{}]", error="200,002 lists and objects"),
     "our own trace, changed": Bad(
         trace(event("a"), gpuprof_widgets={"version": 1, "rows": 1, "columns": {}}),
-        error=r"not as it was written.*: it was changed since",
+        error=r"was changed since it was saved\.",
     ),
 }
 

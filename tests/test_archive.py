@@ -212,7 +212,7 @@ def test_a_zip_of_something_else_is_named(tmp_path: Path) -> None:
 def test_a_zip_that_is_cut_off_is_named(tmp_path: Path) -> None:
     path = save(a_record(), tmp_path / "run.zip")
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(TraceError, match="its list of files, which is its end, is missing"):
+    with pytest.raises(TraceError, match="the list of files at its end is missing"):
         load(path)
 
 
@@ -224,8 +224,8 @@ WRONG_METADATA = {
     b"[]": "holds a list, not an object",
     b"null": "holds null, not an object",
     b'"x"': "holds a text, not an object",
-    b"{}": 'is not as it was written: "format_version" is missing',
-    b'{"format_version": 1}': 'is not as it was written: "metadata" is missing',
+    b"{}": 'is wrong: "format_version" is missing',
+    b'{"format_version": 1}': 'is wrong: "metadata" is missing',
     b'{"format_version": "1", "metadata": {}}': '"format_version" is a text',
     b'{"format_version": -5, "metadata": {}}': '"format_version" is -5',
     b'{"format_version": 0, "metadata": {}}': '"format_version" is 0',
@@ -259,7 +259,7 @@ def test_what_stands_behind_the_trace_is_told(tmp_path: Path) -> None:
 
 def test_columns_that_are_missing_are_told_without_words_of_python(tmp_path: Path) -> None:
     wrong = {"traceEvents": [], "gpuprof_widgets": {"version": 1, "rows": 0}}
-    with pytest.raises(TraceError, match=r'"gpuprof_widgets" is not as it was written: it was'):
+    with pytest.raises(TraceError, match=r'"gpuprof_widgets" key was changed since it was saved\.'):
         load(spoiled(tmp_path, trace=gzip.compress(json.dumps(wrong).encode())))
 
 

@@ -90,7 +90,7 @@ def test_an_input_is_never_overwritten(words: str, name: str, trace: Path, capsy
     called = gpuprof(capsys, *WORDS[words](source, target))
     assert (called.code, called.out) == (1, "")
     assert (
-        called.err == f"gpuprof: {target}: this is the input, which is not overwritten; "
+        called.err == f"gpuprof: {target}: this is the input, and is not overwritten; "
         "name another\n"
     )
     assert source.read_bytes() == before
@@ -131,7 +131,7 @@ def test_what_is_no_regular_file_is_not_replaced(trace: Path, capsys: Capsys) ->
     pipe = trace.parent / "pipe"
     os.mkfifo(pipe)
     called = gpuprof(capsys, "kernels", trace, "--csv", pipe)
-    assert (called.code, "no regular file" in called.err) == (1, True)
+    assert (called.code, "not a regular file" in called.err) == (1, True)
     assert pipe.is_fifo()
 
 

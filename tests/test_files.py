@@ -55,7 +55,7 @@ def test_a_link_that_leads_to_itself_is_named(tmp_path: Path) -> None:
 
 
 def test_a_path_that_is_none_is_named() -> None:
-    with pytest.raises(TraceError, match="this is no path"):
+    with pytest.raises(TraceError, match="this is not a path"):
         load("trace\0.json")
     assert "File name too long" in refused("x" * 5_000)
 
@@ -215,7 +215,7 @@ def test_what_does_not_fit_the_memory_is_an_error(
         raise MemoryError
 
     reading_while(monkeypatch, no_memory)
-    with pytest.raises(TraceError, match="does not fit the memory of this machine"):
+    with pytest.raises(TraceError, match="does not fit in the memory of this machine"):
         load(trace)
 
 

@@ -99,7 +99,8 @@ def test_a_profile_is_exported_by_the_longest_ending(ending: str, tmp_path: Path
     with pytest.raises(OptionError, match=r"no 'c' to write\. There are: a, b"):
         profile.export(path, what="c")
     with pytest.raises(
-        OptionError, match=r"the end of its name has to say what to write: .*, \.toy, \.toy\.json"
+        OptionError,
+        match=r"the end of the name chooses the format; end it in one of .*, \.toy, \.toy\.json",
     ):
         profile.export(tmp_path / "run.play")
 

@@ -76,7 +76,7 @@ def test_what_is_of_another_type_is_left_out_and_told(key: str, tmp_path: Path) 
     assert found["mine"] == [1]
     *before, told = found["notes"]
     assert before == ([] if key == "notes" else ["a note"])
-    assert told.startswith(f'what the file has under "{key}" is not as it is written there (')
+    assert told.startswith(f'the metadata "{key}" of the file is malformed (')
     assert key == "notes" or key not in found
 
 
@@ -90,7 +90,7 @@ def test_the_cost_of_a_call_is_a_number(kind: str, tmp_path: Path) -> None:
 
 def test_half_a_character_is_no_text() -> None:
     record = with_usable_metadata(odd_record(wall_ns="\ud800"))
-    assert "halves of characters" in record.metadata["notes"][0]
+    assert "broken Unicode" in record.metadata["notes"][0]
     assert "wall_ns" not in record.metadata
 
 
@@ -122,7 +122,7 @@ def test_what_other_programs_write_is_as_it_should_be() -> None:
     for seed in seeds():
         if "metadata" not in seed.name:
             notes = parse(seed.data, Path("seed")).metadata["notes"]
-            assert not any("what the file has under" in note for note in notes), seed.name
+            assert not any("of the file is malformed" in note for note in notes), seed.name
 
 
 def test_a_memory_snapshot_is_as_it_should_be(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_memory_snapshot_is_as_it_should_be(tmp_path: Path) -> None:
     record = load(snapshots.dumped(content, tmp_path))
     assert record.metadata["memory_segments"]
     assert record.metadata["memory"]
-    assert not any("what the file has under" in note for note in record.metadata["notes"])
+    assert not any("of the file is malformed" in note for note in record.metadata["notes"])
 
 
 def test_metadata_may_be_null() -> None:

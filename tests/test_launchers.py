@@ -280,7 +280,7 @@ def test_a_rank_does_not_write_over_its_script(gpuprof: Calls, script: str, tmp_
     (tmp_path / "job.rank1.gpuprof").symlink_to(tmp_path / script)
     env = launched("Open MPI", 1, 2)
     done = gpuprof("run", "-o", "job.gpuprof", script, cwd=tmp_path, env=env)
-    assert "job.rank1.gpuprof: this is the input, which is not overwritten" in done.stderr
+    assert "job.rank1.gpuprof: this is the input, and is not overwritten" in done.stderr
     assert done.returncode == 1
 
 

@@ -216,7 +216,7 @@ def test_a_quiet_explorer_is_the_variable_alone(kernel: Kernel) -> None:
 def test_the_explorer_cannot_be_what_is_no_variable(kernel: Kernel) -> None:
     outcome = kernel.run("%%gpuprofile --explore=1x\nran_for_explorer = True")
     assert outcome.status == "error"
-    assert "explore names a variable, which '1x' cannot be" in outcome.stderr
+    assert "explore takes the name of a variable, not '1x'" in outcome.stderr
 
 
 def test_three_outputs_and_bokehjs_only_in_the_first(kernel: Kernel) -> None:

@@ -521,9 +521,7 @@ def test_times_that_are_none_are_counted_and_left_out() -> None:
         device={},
     )
     assert record.trace.slices["dur"].tolist() == [10**9]
-    assert record.metadata["notes"] == [
-        "3 of 4 times of operators are no valid ones and were left out"
-    ]
+    assert record.metadata["notes"] == ["3 of 4 times of operators are not valid and were left out"]
 
 
 @pytest.mark.parametrize(

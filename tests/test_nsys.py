@@ -428,7 +428,7 @@ def test_warnings_of_nsight_systems_are_passed_on() -> None:
         made.add("DIAGNOSTIC_EVENT", timestamp=1, severity=level, text=text)
     said = made.record().metadata["notes"]
     assert said[0] == "Nsight Systems: events were lost"
-    assert said[-1] == "Nsight Systems warned of 2 things more"
+    assert said[-1] == "Nsight Systems: 2 more warnings"
     assert len(said) == 6
 
 

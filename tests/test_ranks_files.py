@@ -107,7 +107,7 @@ class TestWhichIsWhose:
         saved(tmp_path, [rank_record(-1, *rows)] * 2, ["rank1.gpuprof", "rank0.gpuprof"])
         run = gpuprof_widgets.ranks(tmp_path)
         assert run.numbers == [0, 1]
-        assert any("taken from the names" in note for note in run.notes)
+        assert any("taken from the file names" in note for note in run.notes)
         assert sorted(run.breakdown()["rank"].unique()) == [0, 1]
 
     def test_their_order_where_neither_says(self, tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ class TestWhichIsWhose:
         saved(tmp_path, [rank_record(-1, *rows)] * 2, ["a.gpuprof", "b.gpuprof"])
         run = gpuprof_widgets.ranks(tmp_path)
         assert run.numbers == [0, 1]
-        assert any("in the order of these" in note for note in run.notes)
+        assert any("in the order of their names" in note for note in run.notes)
 
     def test_traces_that_all_say_rank_0_cannot_all_be_it(self, tmp_path: Path) -> None:
         """As torch writes them where the process group is made after the profiler ends."""
@@ -123,7 +123,7 @@ class TestWhichIsWhose:
         saved(tmp_path, records, [f"rank{number}.gpuprof" for number in (0, 1, 2)])
         run = gpuprof_widgets.ranks(tmp_path)
         assert run.numbers == [0, 1, 2]
-        assert any("all traces say that they are of rank 0" in note for note in run.notes)
+        assert any("all traces say rank 0" in note for note in run.notes)
 
     def test_one_of_several_that_does_not_say(self, tmp_path: Path) -> None:
         rows = [collective(0, 1000)]
@@ -206,7 +206,7 @@ class TestWhichIsWhose:
         run = gpuprof_widgets.ranks(folder)
         assert isinstance(run[1], gpuprof_widgets.Profile)
         assert run[1].metadata["rank"] == 1
-        with pytest.raises(OptionError, match="there are 0-2"):
+        with pytest.raises(OptionError, match="the ranks are 0-2"):
             run[3]
 
 
@@ -310,7 +310,7 @@ class TestPage:
     def test_other_timelines_can_be_chosen(self, folder: Path) -> None:
         run = gpuprof_widgets.ranks(folder)
         assert len(run.report(timelines=[1])) < len(run.report())
-        with pytest.raises(OptionError, match="there are the ranks 0-2"):
+        with pytest.raises(OptionError, match="the ranks are 0-2"):
             run.report(timelines=[5])
 
     def test_without_a_notebook_it_is_printed(

@@ -134,7 +134,7 @@ class TestCallsAlone:
         (folder / "run.1.prof").unlink()
         run = gpuprof_widgets.ranks(folder)
         assert run.numbers == [0, 2]
-        assert "of 3 ranks 2 are there: rank 1 is missing" in run.notes
+        assert "2 of 3 ranks are there: rank 1 is missing" in run.notes
         assert repr(run) == "<RankProfiles: 2 ranks (0,2), Python calls alone>"
 
     def test_tables_of_times_are_empty_and_say_why(self, folder: Path) -> None:
@@ -192,7 +192,7 @@ class TestCallsAlone:
     def test_timelines_that_there_are_not_cannot_be_chosen(self, folder: Path) -> None:
         saved(folder, in_lockstep({0: [0], 1: [0]}))
         run = gpuprof_widgets.ranks(folder)
-        with pytest.raises(OptionError, match=r"timelines=\[2\]: there are the ranks 0-1"):
+        with pytest.raises(OptionError, match=r"timelines=\[2\]: the ranks are 0-1"):
             run.report(timelines=[2])
 
     def test_the_command_writes_them_as_csv(self, folder: Path, capsys: Capsys) -> None:
@@ -247,7 +247,7 @@ class TestFolders:
             (folder / name).write_text("no trace")
         run = gpuprof_widgets.ranks(folder)
         assert (
-            "job.py, report.html, slurm-1.out and 1 more are no traces, by the name, and left out"
+            "job.py, report.html, slurm-1.out and 1 more were left out: no trace has such a name"
             in (run.notes)
         )
 

@@ -103,7 +103,7 @@ def test_one_that_cannot_say_what_it_recognises_is_named_once_and_left_out(
     use: Callable[..., None],
 ) -> None:
     use(recognises=fail)
-    with pytest.warns(UserWarning, match="toy-reader cannot say .*: KeyError: 'no such field'"):
+    with pytest.warns(UserWarning, match="toy-reader failed to tell .*: KeyError: 'no such field'"):
         assert len(parse(kineto("aten::mm"), Path("x")).trace) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -123,8 +123,8 @@ def test_one_that_fails_is_an_error_that_names_file_and_package(use: Callable[..
     ("error", "words"),
     [
         (TraceError("run.toy: the second row has no name"), "^run.toy: the second row has no name"),
-        (RecursionError(), "nested deeper than any trace"),
-        (MemoryError(), "does not fit the memory of this machine"),
+        (RecursionError(), "nested deeper than in any trace"),
+        (MemoryError(), "does not fit in the memory of this machine"),
     ],
 )
 def test_its_own_words_and_what_any_reader_may_raise_stay(

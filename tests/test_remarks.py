@@ -43,9 +43,9 @@ def test_notes_stand_in_the_order_of_time_and_the_profile_stays_as_it_was() -> N
     [
         ("", 1, "a note has a text"),
         (None, 1, "a note has a text"),
-        ("x", 11 * MS, "no part of the trace, which is from 0 to 10,000,000"),
-        ("x", (5, 4), "no part of the trace"),
-        ("x", -1, "no part of the trace"),
+        ("x", 11 * MS, "not within the trace, which is from 0 to 10,000,000"),
+        ("x", (5, 4), "not within the trace"),
+        ("x", -1, "not within the trace"),
         ("x", 1.5, "neither a moment nor a range"),
         ("x", (1, 2, 3), "neither a moment nor a range"),
         ("x", "12", "neither a moment nor a range"),
@@ -93,13 +93,13 @@ def test_a_focus_on_nothing_that_is_there_is_an_error() -> None:
     for odd in ([2**70], ["aten::mm"], [1.7], 5):
         with pytest.raises(OptionError, match="is no selection"):
             profile().focus(selection=odd)  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="no slice of the trace answers"):
+    with pytest.raises(OptionError, match="no slice of the trace matches"):
         profile().focus(selection="op == 'zzz'")
     with pytest.raises(OptionError, match="cannot be answered"):
         profile().focus(selection="nonsense ==")
-    with pytest.raises(OptionError, match="no part of the trace"):
+    with pytest.raises(OptionError, match="not within the trace"):
         profile().focus((0, 11 * MS))
-    with pytest.raises(OptionError, match="a range has a length"):
+    with pytest.raises(OptionError, match="a range must end after its start"):
         profile().focus((5, 5))
 
 

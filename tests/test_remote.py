@@ -424,9 +424,9 @@ class TestErrors:
         memory.pipe_file("/a.json", JSON)
         monkeypatch.setattr(type(memory), "cat_file", lambda *_, **__: JSON[:-9])
         error = error_of("memory://a.json")
-        assert f"of {len(JSON)} bytes only {len(JSON) - 9} arrived" in error
+        assert f"only {len(JSON) - 9} of {len(JSON)} bytes arrived" in error
         memory.pipe_file("/run/a.json", JSON)
-        assert error_of("memory://run").startswith("memory://run/a.json: of ")
+        assert error_of("memory://run").startswith("memory://run/a.json: only ")
 
     def test_a_beginning_is_no_longer_than_asked(self, tmp_path: Path, server: str) -> None:
         (tmp_path / "a.json").write_bytes(JSON)  # this server sends all of it whatever is asked

@@ -143,7 +143,7 @@ def test_runs_that_did_not_reach_their_end_are_left_out() -> None:
     history.add(profile(1_000, count=1, source=CODE), cell_id="a")
     history.add(profile(10, count=2, source=CODE, error="ValueError: 3"), cell_id="a")
     history.add(profile(20, count=3, source=CODE, interrupted=True), cell_id="a")
-    with pytest.raises(OptionError, match=r"nothing to compare \(interrupted\)"):
+    with pytest.raises(OptionError, match=r"this run \(interrupted\) has nothing to compare"):
         history.compare()
     history.add(profile(900, count=4, source=CODE), cell_id="a")
     assert history.compare().a is history[0].profile
@@ -246,7 +246,7 @@ def test_a_run_without_a_trace_has_no_time() -> None:
     history.add(Profile(trace_of().trace, None, {"cell_source": CODE}), cell_id="a")
     assert [run.ended for run in history] == ["", "no trace"]
     assert "no trace" in repr(history)
-    with pytest.raises(OptionError, match=r"nothing to compare \(no trace\)"):
+    with pytest.raises(OptionError, match=r"this run \(no trace\) has nothing to compare"):
         history.compare()
 
 
@@ -284,7 +284,8 @@ def test_the_magic_compares_a_cell_with_its_previous_run(
         shell.run_cell(cell + "\nraise ValueError", store_history=True)
         out, err = capsys.readouterr()
         assert (
-            "--compare: a run with nothing to compare (raised ValueError) is shown by itself" in err
+            "--compare: this run (raised ValueError) has nothing to compare: it is shown by itself"
+            in err
         )
     assert gpuprof_widgets.history[-2].profile is not None
     assert [run.ended for run in gpuprof_widgets.history] == ["", "raised ValueError"]

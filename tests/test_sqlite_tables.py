@@ -80,7 +80,7 @@ def test_a_file_that_was_cut_off_says_where(share: float) -> None:
     data = a_run().bytes()
     kept = int(len(data) * share)
     said = refused(data[:kept])
-    assert f"ends at byte {kept:,}, but its header tells of {len(data):,} bytes" in said
+    assert f"ends at byte {kept:,}, but its header says {len(data):,} bytes" in said
     assert "Copy it again, or export it again" in said
 
 
@@ -114,7 +114,7 @@ def test_a_database_of_no_profiler_is_told_by_its_tables(tables: list[str], foun
         for table in tables:
             connection.execute(f"CREATE TABLE {table} (x)")
         said = refused(connection.serialize())
-    assert f"of no profiler that is known: its tables are {found}." in said
+    assert f"not of a known profiler: its tables are {found}." in said
     assert "nsys export --type sqlite" in said
 
 
@@ -234,7 +234,7 @@ def test_many_tables_with_long_names_fill_no_page() -> None:
     notes = made.record().metadata["notes"]
     assert len(notes) == 13
     assert max(map(len, notes)) < 120
-    assert notes[-1] == "88 tables more are not read"
+    assert notes[-1] == "88 more tables are not read"
     made.without("StringIds")
     assert len(refused(made.bytes())) < 900
 

@@ -258,7 +258,7 @@ def test_stacks_by_gpu_time_hold_all_of_it(record: Record) -> None:
 
 def test_a_profile_of_nothing_says_so(tmp_path: Path) -> None:
     for nothing in (trace_of(), trace_of(op("instant", ts=0, dur=0))):
-        with pytest.raises(RecordingError, match="neither slices that last nor Python calls"):
+        with pytest.raises(RecordingError, match="neither slices with a duration nor Python calls"):
             Profile(nothing.trace).export(tmp_path / "nothing.speedscope.json")
     assert not list(tmp_path.iterdir())
 

@@ -67,7 +67,7 @@ def test_text_beyond_all_measure_is_left_out_and_counted(monkeypatch: pytest.Mon
     )
     assert stacks(record) == ["main", "step;main", None, "step;main"]
     assert record.metadata["notes"] == [
-        "1 stacks were not read, as there is too much text in those before"
+        "1 stacks were not read, because those before them hold too much text"
     ]
 
 

@@ -200,7 +200,7 @@ def test_calls_out_of_turn_are_mended_and_counted() -> None:
         ["len", 4000, 4000],
         ["/home/me/train.py(9): step", 5000, 3000],
     ]
-    assert record.metadata["notes"] == ["4 calls begin or end out of turn and were mended"]
+    assert record.metadata["notes"] == ["4 calls begin or end out of order and were mended"]
 
 
 def test_nanoseconds_stay_exact() -> None:
@@ -217,7 +217,7 @@ BAD = {
     "frame too high": ([evented([("O", 3, 0), ("C", 3, 1)])], "names frame 3, but the file has"),
     "frame below 0": ([sampled([[-1]], [1])], "names frame -1"),
     "text as time": ([evented([("O", 0, "now")])], r"got `str` - at `\$\.profiles\[0\]\.events"),  # type: ignore[list-item]
-    "endless": ([evented([("O", 0, 0)], endValue=1e300)], "a time of 1e.?300 is none"),
+    "endless": ([evented([("O", 0, 0)], endValue=1e300)], "the time 1e.?300 is too large"),
     "weights missing": ([sampled([[0], [1]], [1])], "2 samples and 1 weights"),
     "bytes": ([sampled([[0]], [1], unit="bytes")], "measure bytes"),
     "no time": ([sampled([[0]], [0])], "without any time"),

@@ -209,7 +209,7 @@ def test_lines_are_stacks_whose_numbers_add_up() -> None:
     assert label == "all stacks · totals, not in order of time"
     assert record.metadata["language"] == ""
     notes = record.metadata["notes"]
-    assert "when anything ran is not in the file" in notes[0]
+    assert "the file does not say when they ran" in notes[0]
     assert "does not say what its numbers count: each 1 is shown as 1 ns" in notes[1]
     assert record.metadata["sampled"] is True
 

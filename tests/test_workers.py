@@ -441,7 +441,7 @@ def test_of_very_many_items_the_first_are_kept_and_it_says_so(
 def test_workers_that_are_not_recorded_are_mentioned() -> None:
     profile, _ = recorded(DataLoader(Decoded(4), batch_size=2, num_workers=1), workers=False)
     (note,) = profile.metadata["notes"]
-    assert note == "the DataLoader's worker processes are not recorded: --workers does"
+    assert note == "the DataLoader's worker processes are not recorded: --workers records them"
     assert len(profile.workers()) == 0
     alone, _ = recorded(DataLoader(Decoded(4), batch_size=2), workers=False)
     assert alone.metadata["notes"] == []

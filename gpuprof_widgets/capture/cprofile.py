@@ -242,7 +242,7 @@ def note_on_threads(calls: Calls | None, *, has_frames: bool) -> list[str]:
     advice = "" if has_frames else "; --python sampled shows their Python functions"
     return [
         f"threads were started{by}: torch's profiler follows only the thread in which it starts, "
-        f"so ops and modules of theirs are not in the record{advice}"
+        f"so their ops and modules are not in the record{advice}"
     ]
 
 

@@ -195,7 +195,7 @@ class Rank(Part):
     end, or not be there yet at the start.
     """
 
-    loses = "no rank"
+    loses = "the rank is not known"
 
     def __init__(self) -> None:
         self._rank: ProcessRank | None = None

@@ -28,7 +28,7 @@ _nvtx: Any = torch.cuda.nvtx
 _NO_CUDA = "no NVTX ranges: torch sees no CUDA device; the cell was recorded as without --nvtx"
 _INSTEAD = "no ops: with --nvtx they are NVTX ranges for Nsight Systems, and torch.profiler is off"
 _NO_NSYS = (
-    "this kernel does not seem to run under nsys, so that nothing has recorded the NVTX ranges; "
+    "this kernel does not seem to run under nsys, so nothing recorded the NVTX ranges; "
     "`gpuprof kernelspec --nsys` installs one that does"
 )
 _NOT_OURS = "no NVTX ranges of ops: your own torch.profiler is running"

@@ -112,9 +112,9 @@ class TimerSampler:
     def _why_not(self) -> str:
         """Return what keeps signals from sampling; "" if nothing does."""
         if not _can_signal():
-            return "signals sample on Linux alone"
+            return "signals can sample only on Linux"
         if threading.current_thread() is not threading.main_thread():
-            return "signals sample Python's main thread alone"
+            return "signals can sample only Python's main thread"
         if _signal.getsignal(_number()) is not _signal.SIG_DFL:
             return f"signal {_number()} has another handler"
         wakes = _signal.set_wakeup_fd(-1)

@@ -155,7 +155,9 @@ class TorchRecording:
         try:
             return with_torch_categories(trace, self._profile)
         except Exception as error:
-            self.lost = self.lost or f"torch could not classify the memory, our rules do: {error}"
+            self.lost = self.lost or (
+                f"torch could not classify the memory ({error}), so gpuprof_widgets did"
+            )
             return trace
 
     def forget(self) -> None:

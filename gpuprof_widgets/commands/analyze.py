@@ -128,11 +128,11 @@ def _keywords(
 ) -> dict[str, Any]:
     if top_end_key == "kern":
         raise click.UsageError(
-            "how long each kernel waited after its launch is in `gpuprof launches TRACE` "
+            "`gpuprof launches TRACE` shows how long each kernel waited after its launch "
             "(queue); the times here end with the kernel (--top-end-key end)"
         )
     if aggregate is not None and aggregate_by is None:
-        raise click.UsageError("--aggregate adds up what --aggregate-by type or name groups")
+        raise click.UsageError("--aggregate needs groups: add --aggregate-by type or name")
     return {**rest, "by": aggregate_by or "call", "aggregate": aggregate or "sum"}
 
 

@@ -75,9 +75,11 @@ def check_outputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
     read = [state for path in inputs for state in _states(path)]
     for path, state in existing:
         if any(os.path.samestat(state, input_state) for input_state in read):
-            raise OptionError(f"{path}: this is the input, which is not overwritten; name another")
+            raise OptionError(f"{path}: this is the input, and is not overwritten; name another")
         if not stat.S_ISREG(state.st_mode):
-            raise OptionError(f"{path}: this is no regular file; name one, or - if it can be piped")
+            raise OptionError(
+                f"{path}: this is not a regular file; name one, or - if the output can be piped"
+            )
         if not state.st_mode & 0o222:
             raise OptionError(f"{path}: this file is read-only; name another, or make it writable")
 
@@ -163,4 +165,6 @@ def _for_terminal(data: bytes) -> bytes:
     try:
         return printable(data.decode(), keep=SOURCE).encode()
     except UnicodeDecodeError:
-        raise OptionError("this is not for a terminal: name a file, or pipe it on") from None
+        raise OptionError(
+            "the output is binary, not for a terminal: name a file, or pipe it"
+        ) from None

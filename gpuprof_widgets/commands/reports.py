@@ -204,9 +204,7 @@ def check(tables: Sequence[str], **given: Any) -> None:
     """Raise a usage error before anything is read, if options are for a table that is not named."""
     asked = [name for name in ("sort", "top", *FORMATS) if given[name] is not None]
     if asked and given["table"] is None:
-        raise click.UsageError(
-            f"--{asked[0]} is of a table: say which by --table {'|'.join(tables)}"
-        )
+        raise click.UsageError(f"--{asked[0]} needs a table: add --table {'|'.join(tables)}")
 
 
 def answer(report: Report, *, notes: Sequence[str] = (), **given: Any) -> None:

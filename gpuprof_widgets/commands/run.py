@@ -320,7 +320,7 @@ def script_in_module(name: str) -> Script:
     spec = _spec_to_run(name)
     source = spec.loader.get_source(spec.name) if isinstance(spec.loader, InspectLoader) else None
     if source is None or spec.origin is None:
-        raise OptionError(f"{name} has no Python source that could be run")
+        raise OptionError(f"{name} has no Python source to run")
     names = {
         "__file__": spec.origin,
         "__cached__": spec.cached,

@@ -57,7 +57,7 @@ class Window(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
         if not colon or t0 is None or t1 is None:
             self.fail("a range is two times of the trace, as 1500:3000 (ns) or 1.5ms:3ms")
         if t0 >= t1:
-            self.fail(f"a range ends after its start, which {value} does not")
+            self.fail(f"the end of a range must be after its start, unlike in {value}")
         return t0, t1
 
 

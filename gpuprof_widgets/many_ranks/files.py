@@ -127,8 +127,9 @@ def left_out(paths: Paths) -> list[str]:
     others = [f.name for f in files if not f.name.startswith(".") and not _is_trace(f)]
     if others:
         more = f" and {len(others) - NAMED:,} more" if len(others) > NAMED else ""
-        are = "is no trace" if len(others) == 1 else "are no traces"
-        notes.append(f"{', '.join(others[:NAMED])}{more} {are}, by the name, and left out")
+        were = "was" if len(others) == 1 else "were"
+        named = ", ".join(others[:NAMED])
+        notes.append(f"{named}{more} {were} left out: no trace has such a name")
     return notes
 
 
@@ -218,11 +219,11 @@ def _numbered(parts: Sequence[Part], say: Callable[[str], None]) -> list[Part]:
     known = {part.rank for _, part in parts}
     names = [rank_in_name(path) for path, _ in parts]
     if known == {NONE}:
-        return _by_name_or_order(parts, names, "the traces do not say which rank they are of", say)
+        return _by_name_or_order(parts, names, "the traces do not say their rank", say)
     if NONE in known:
         return _with_the_free_numbers(parts, names, say)
     if len(known) == 1 and len(parts) > 1 and _at_one_time(parts):
-        why = f"all traces say that they are of rank {known.pop()}, and were taken at one time"
+        why = f"all traces say rank {known.pop()}, and they overlap in time"
         return _by_name_or_order(parts, names, why, say)
     return list(parts)
 
@@ -238,12 +239,12 @@ def _by_name_or_order(
     parts: Sequence[Part], names: Sequence[int | None], why: str, say: Callable[[str], None]
 ) -> list[Part]:
     if all(name is not None for name in names):
-        say(f"{why}: that was taken from the names of the files")
+        say(f"{why}: the ranks are taken from the file names")
         return _with_ranks(parts, [name for name in names if name is not None])
     say(
-        f"{why}, nor do their names: they were numbered in the order of these (run.rank3.prof "
-        "would say it; torch writes the rank where the process group exists when the profiler "
-        "stops)"
+        f"{why}, and not every file name has a rank: the files were numbered in the order of "
+        "their names (name them like run.rank3.prof; torch writes the rank where the process group "
+        "exists when the profiler stops)"
     )
     return _with_ranks(parts, range(len(parts)))
 
@@ -268,7 +269,7 @@ def _with_the_free_numbers(
             fits = name is not None and (part.has_calls_alone or name not in taken)
             rank = name if name is not None and fits else free
             taken.add(rank)
-            say(f"{path.name} does not say its rank: it was taken for rank {rank}")
+            say(f"{path.name} does not say its rank, and was taken for rank {rank}")
         result.append((path, _as_rank(part, rank)))
     return result
 
@@ -326,15 +327,15 @@ def _note_missing(job: Job, say: Callable[[str], None]) -> None:
     missing = sorted(set(range(expected)) - set(numbers))
     if missing:
         noun, verb = ("rank", "is") if len(missing) == 1 else ("ranks", "are")
-        waited = ", and whoever waited for one of them seems to have moved data meanwhile"
+        waited = "; time that others waited for a missing rank counts as moving data"
         say(
-            f"of {expected} ranks {len(numbers)} are there: {noun} {ranks_text(missing)} {verb} "
+            f"{len(numbers)} of {expected} ranks are there: {noun} {ranks_text(missing)} {verb} "
             f"missing{waited if job.timed else ''}"
         )
     without: dict[str, list[int]] = defaultdict(list)
     for rank in job.ranks:
         if rank.has_calls_alone and job.timed:
-            without["Python calls alone, which have no times, and no timeline"].append(rank.rank)
+            without["Python calls alone, without times, so without a timeline"].append(rank.rank)
         elif not len(rank.collectives) and job.timed:
             without[rank.lacks].append(rank.rank)
     for lack, ranks in without.items():
@@ -356,9 +357,9 @@ def check_one_run(ranks: Sequence[ReducedRank]) -> None:
     strangers = [rank for rank in ranks if rank.rank not in known]
     if strangers:
         raise TraceError(
-            f"these are not traces of one run: {_when(ranks[0])}, {_when(strangers[0])}, and no "
-            "collective ties them; give the traces that all ranks of one run recorded together, "
-            'such as "run/*rank*.json.gz"'
+            f"these are not traces of one run: {_when(ranks[0])}, {_when(strangers[0])}, and "
+            "their collectives do not line up; give the traces that all ranks of one run recorded "
+            'together, such as "run/*rank*.json.gz"'
         )
 
 

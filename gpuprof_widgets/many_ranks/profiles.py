@@ -49,7 +49,7 @@ TIMELINES = 16
 
 NOTHING = "no rank has GPU work or CPU ops: there is nothing to break down"
 CALLS_ALONE = (
-    "these files hold Python calls alone, which say how long and not when: see the table functions"
+    "these files hold Python calls alone: how long they took, not when; see the table functions"
 )
 
 
@@ -326,7 +326,7 @@ class RankProfiles(AnalysedRanks):
     def __getitem__(self, rank: int) -> Profile:
         """Read the profile of that rank again; if the rank has several files, the first one."""
         if rank not in self.job.files:
-            raise OptionError(f"there is no rank {rank}: there are {ranks_text(self.numbers)}")
+            raise OptionError(f"there is no rank {rank}: the ranks are {ranks_text(self.numbers)}")
         return load(self.job.files[rank][0])
 
     def __repr__(self) -> str:
@@ -376,9 +376,7 @@ class RankProfiles(AnalysedRanks):
         if wanted is not None:
             unknown = sorted(set(wanted) - set(timed))
             if unknown or not wanted:
-                raise OptionError(
-                    f"timelines={list(wanted)}: there are the ranks {ranks_text(timed)}"
-                )
+                raise OptionError(f"timelines={list(wanted)}: the ranks are {ranks_text(timed)}")
             return list(dict.fromkeys(wanted))
         if len(timed) <= TIMELINES:
             return timed
@@ -390,12 +388,12 @@ class RankProfiles(AnalysedRanks):
 
     def _timeline_notes(self, shown: Sequence[int]) -> list[str]:
         notes = [
-            "what a collective waited for the last rank is drawn in the colour of synchronisation, "
-            f"and does not count as {BUSY}"
+            "the time that a collective waited for the last rank has the colour of "
+            f"synchronisation, and does not count as {BUSY}"
         ]
         if len(shown) < len(self):
             notes.append(
-                f"of {len(self)} ranks the timelines of {len(shown)} are shown "
+                f"the timelines of {len(shown)} of {len(self)} ranks are shown "
                 f"({ranks_text(list(shown))}); timelines=[...] chooses others"
             )
         several = [rank for rank in shown if len(self.job.files[rank]) > 1]
@@ -406,8 +404,8 @@ class RankProfiles(AnalysedRanks):
         most = max(rank.slices for rank in self.job.ranks)
         if most > MOST_SLICES:
             notes.append(
-                f"a timeline has the {MOST_SLICES:,} slices of its rank that are on a GPU, "
-                "annotations, or the longest; ranks[n] has all of them"
+                f"a timeline has at most {MOST_SLICES:,} slices of its rank: GPU work and "
+                "annotations first, then the longest others; ranks[n] has all of them"
             )
         return notes
 

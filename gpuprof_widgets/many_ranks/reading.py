@@ -139,8 +139,8 @@ def _with_settings(
 
 def _died(file: Path, error: DiedError) -> TraceError:
     return TraceError(
-        f"{file}: the process that read it has died twice ({error}), most likely for lack of memory"
-        "; close other programs, or record a shorter run."
+        f"{file}: the process that read it died twice ({error}), most likely for lack of memory; "
+        "close other programs, or record a shorter run."
     )
 
 
@@ -207,7 +207,7 @@ def _kept_memory() -> Iterator[None]:
 
 def _hinted(error: TraceError) -> TraceError:
     """Return the error with its likely cause: a worker on another machine does not see the file."""
-    return TraceError(f"{error} (A worker of the cluster read it: all have to see the files.)")
+    return TraceError(f"{error} (A worker of the cluster read it: every worker must see them.)")
 
 
 @contextmanager

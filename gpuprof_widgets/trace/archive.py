@@ -152,10 +152,10 @@ def _metadata(data: bytes, path: Path) -> dict[str, Any]:
     for key, expected in (("format_version", "a whole number"), ("metadata", "an object")):
         kind = _kind(about[key]) if key in about else "missing"
         if kind != expected:
-            raise TraceError(_changed(path, f'is not as it was written: "{key}" is {kind}'))
+            raise TraceError(_changed(path, f'is wrong: "{key}" is {kind}'))
     version = about["format_version"]
     if version < 1:
-        raise TraceError(_changed(path, f'is not as it was written: "format_version" is {version}'))
+        raise TraceError(_changed(path, f'is wrong: "format_version" is {version}'))
     if version > FORMAT_VERSION:
         raise TraceError(
             f"{path}: saved in format {version}, this version reads up to {FORMAT_VERSION}: "

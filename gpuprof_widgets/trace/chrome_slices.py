@@ -242,7 +242,10 @@ def on_sub_tracks(parts: Parts) -> Parts:
     codes = events.thread.codes.astype(np.int32)
     codes[moved] = threads + place.reshape(-1)
     names = _sub_track_names(parts, moved, extra, [added[p] for p in place.reshape(-1).tolist()])
-    note = f"{len(moved):,} of {len(events):,} slices cross others of their thread: on sub-tracks"
+    note = (
+        f"{len(moved):,} of {len(events):,} slices cross others of their thread, and are on "
+        "sub-tracks"
+    )
     return replace(
         parts,
         events=replace(events, thread=from_codes(codes, [*texts, *added])),

@@ -166,8 +166,8 @@ def _restored(file: Gathered, layout: Mapping[str, Any], path: Path) -> Record:
         trace = restore(replace(events, args=args), counters, layout, _base(file.header))
     except (LookupError, ValueError, TypeError, AttributeError, OverflowError, zlib.error) as error:
         raise TraceError(
-            f'{path}: what stands under "{KEY}" is not as it was written{_reason(error)}: it was '
-            "changed since. Save it again, or remove that key to have it read as any other trace."
+            f'{path}: its "{KEY}" key was changed since it was saved{_reason(error)}. '
+            "Save it again, or remove that key to have it read as any other trace."
         ) from error
     saved = layout.get(METADATA)
     metadata = saved if isinstance(saved, dict) else _metadata(file.header, path) | {"notes": []}
@@ -189,7 +189,7 @@ def _notes(file: Gathered) -> list[str]:
     counted = [
         (file.left_out, f"of {events:,} events are not well-formed and were left out"),
         (file.mended, f"of {events:,} events are not well-formed and were mended"),
-        (file.without_stack, "stacks were not read, as there is too much text in those before"),
+        (file.without_stack, "stacks were not read, because those before them hold too much text"),
         (file.untimed, f"of {slices:,} events have no valid ts or dur and were left out"),
         (file.rare_keys, f"rare keys of args are kept together, as {MORE_ARGS!r}"),
     ]

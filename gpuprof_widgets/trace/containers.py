@@ -81,7 +81,7 @@ def _zip_files(data: bytes, growth: Growth) -> Iterator[Member]:
         raise _TooManyFilesError
     source = io.BytesIO(data)
     if not zipfile.is_zipfile(source):
-        raise zipfile.BadZipFile("its list of files, which is its end, is missing: it was cut off")
+        raise zipfile.BadZipFile("the list of files at its end is missing: it was cut off")
     archive = zipfile.ZipFile(source)
     for info in archive.infolist():
         if not info.is_dir():
@@ -233,6 +233,6 @@ def _visible(files: Iterable[Named]) -> list[Named]:
 
 def _too_many(where: Path, advice: str) -> str:
     return (
-        f"{where}: holds more than {MOST_FILES:,} files, and a trace is looked for among so many "
-        f"at most. Find the file with the trace: {advice}."
+        f"{where}: holds more than {MOST_FILES:,} files, too many to look for a trace among them. "
+        f"Find the file with the trace: {advice}."
     )

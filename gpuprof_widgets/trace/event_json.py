@@ -90,7 +90,7 @@ def _check_containers(data: bytes, path: Path) -> None:
     if count > most_containers(data):
         raise TraceError(
             f"{path}: its {len(data):,} bytes are {count:,} lists and objects, more than any "
-            "profiler writes, and may not fit the memory; record again."
+            "profiler writes, and may not fit in memory; record again."
         )
 
 
@@ -296,7 +296,7 @@ def _mended_header(before: bytes, after: bytes, file: TraceFile) -> dict[str, An
                 keys.pop("traceEvents", None)
                 file.notes += filter(None, [note])
                 return keys
-    file.notes.append("what stands beside the events is not JSON: it was not read")
+    file.notes.append("the text around the events is not JSON, and was not read")
     return {}
 
 

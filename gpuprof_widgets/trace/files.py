@@ -21,7 +21,7 @@ from gpuprof_widgets.trace.remote import lost_slash
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOT_REGULAR = (
-    (stat.S_ISSOCK, "a socket, which no trace is read from; name a file"),
+    (stat.S_ISSOCK, "a socket, not a file; name a file"),
     (stat.S_ISFIFO, "a pipe; read it through standard input: gpuprof view - < PIPE"),
     (stat.S_ISCHR, "a device, not a file; name a file, or - for standard input"),
     (stat.S_ISBLK, "a disk, not a file; name a file"),
@@ -93,7 +93,7 @@ def state_of(path: Path) -> os.stat_result:
     except OSError as error:
         raise TraceError(cannot(path, error)) from error
     except ValueError as error:  # the path has a zero byte
-        raise TraceError(f"{str(path)!r}: this is no path ({error}); check it.") from error
+        raise TraceError(f"{str(path)!r}: this is not a path ({error}); check it.") from error
 
 
 def empty(path: Path) -> str:
@@ -110,8 +110,8 @@ def cannot(path: Path, error: OSError) -> str:
     """Return the message for a file that the system does not let us read."""
     if isinstance(error, PermissionError):
         return (
-            f"{path}: no permission to read it; ask its owner, or look at it with ls -l and change "
-            "that with chmod."
+            f"{path}: no permission to read it; ask its owner, or change its permissions "
+            "with chmod."
         )
     if error.errno == errno.ELOOP:
         return f"{path}: a link that leads to itself; name the file itself."
@@ -134,7 +134,7 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Any], object]) ->
             _write_and_rename(target.resolve(), write)
     except OSError as error:
         advice = (
-            "make room there, or name a file elsewhere; what was there before is as it was."
+            "make room there, or name a file elsewhere; a file that was there before is unchanged."
             if error.errno in _NO_ROOM
             else "name a file in a folder that exists and that you may write to."
         )

@@ -255,7 +255,7 @@ def with_usable_metadata(record: Record) -> Record:
     notes = [] if "notes" in wrong else record.metadata.get("notes", [])
     usable = {key: value for key, value in record.metadata.items() if key not in wrong}
     left_out = [
-        f'what the file has under "{key}" is not as it is written there ({why}) and was left out'
+        f'the metadata "{key}" of the file is malformed ({why}) and was left out'
         for key, why in wrong.items()
     ]
     return replace(record, metadata={**usable, "notes": [*notes, *left_out]})
@@ -270,9 +270,9 @@ def _wrong(metadata: Mapping[str, Any]) -> dict[str, str]:
         try:
             msgspec.convert(metadata[key], expected)
         except msgspec.ValidationError:
-            wrong[key] = "another type, or a key is missing"
+            wrong[key] = "wrong type, or a key is missing"
         except UnicodeEncodeError:
-            wrong[key] = "halves of characters"
+            wrong[key] = "broken Unicode"
         except RecursionError:
             wrong[key] = "nested too deeply"
     return wrong
@@ -303,7 +303,9 @@ class Peaks:
                 f"no such number format: {', '.join(unknown)}; there are {', '.join(DTYPES)}."
             )
         if not all(value > 0 for value in (self.bytes_per_s, *self.flops_per_s.values())):
-            raise OptionError(f"peaks are above zero: {dict(self.flops_per_s)}, {self.bytes_per_s}")
+            raise OptionError(
+                f"peaks must be above zero: {dict(self.flops_per_s)}, {self.bytes_per_s}"
+            )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the peaks as plain values, as in metadata and in a table's ``attrs``."""

@@ -63,7 +63,7 @@ def with_focus(
     """
     bounds = None if range_ns is None else list(_bounds(record, range_ns))
     if bounds and bounds[0] == bounds[1]:
-        raise OptionError("a range has a length: its end lies after its start")
+        raise OptionError("a range must end after its start")
     return _with(record, FOCUS, Focus(range_ns=bounds, rows=sorted(rows), about=about))
 
 
@@ -115,6 +115,6 @@ def _bounds(record: Record, moments: Sequence[int]) -> tuple[int, int]:
         ) from error
     if not first <= start <= end <= last:
         raise OptionError(
-            f"{start:,} to {end:,} ns is no part of the trace, which is from {first:,} to {last:,}"
+            f"{start:,} to {end:,} ns is not within the trace, which is from {first:,} to {last:,}"
         )
     return start, end

@@ -164,7 +164,7 @@ def content(path: RemotePath, size: int | None = None) -> bytes:
     state = _asked(path, _state) or {}
     if len(data) < (state.get("size") or 0):
         raise TraceError(
-            f"{path}: of {state['size']:,} bytes only {len(data):,} arrived; open it again."
+            f"{path}: only {len(data):,} of {state['size']:,} bytes arrived; open it again."
         )
     return data
 

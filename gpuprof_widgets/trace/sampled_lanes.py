@@ -164,11 +164,11 @@ def _add_profiles(events: Sequence[Event], lanes: _Lanes) -> None:
             continue
         lanes.add(thread, lane, JAVASCRIPT)
         if broken:
-            lanes.notes.append(f"{named} was read up to a chunk that is broken: {broken}")
+            lanes.notes.append(f"{named} was read up to a broken chunk: {broken}")
         if unknown := _unknown(profile):
             lanes.notes.append(
-                f"{unknown:,} of {len(profile.samples):,} samples of {named} are of a node that "
-                "the file has not: nothing is shown there"
+                f"{unknown:,} of {len(profile.samples):,} samples of {named} name a node that "
+                "the file lacks: nothing is shown there"
             )
 
 
@@ -258,7 +258,7 @@ def _add_samples(
         lane = lane_of_tree_samples(kind, stacks.tree, steps, starts, lanes.room, lanes.path)
         lanes.add(thread, lane)
     counted = [
-        (without, "have no stack, or one whose frames the file has not or that call one another"),
+        (without, "have no stack, or one whose frames are missing or call one another in a circle"),
         (untimed, "have no valid ts"),
         (alone, "are the only ones of their thread, so that it is not known how long they lasted"),
     ]

@@ -30,8 +30,8 @@ NO_ORDER = "totals, not in order of time"
 
 NO_UNIT = (
     "the file does not say what its numbers count: each 1 is shown as 1 ns, which is right for "
-    "what gpuprof_widgets wrote; of others they are samples, mostly, and shares alone mean "
-    "something"
+    "files that gpuprof_widgets wrote; in most other files each 1 is a sample, and only the shares "
+    "mean something"
 )
 """The note on a file of stacks whose numbers have no unit."""
 

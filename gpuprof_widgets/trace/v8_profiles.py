@@ -78,10 +78,10 @@ def check_whole(profile: CpuProfile) -> None:
     for place, node in enumerate(profile.nodes):
         for other in [*(node.children or ()), *([] if node.parent is None else [node.parent])]:
             if other not in known:
-                raise BrokenProfileError(f"nodes[{place}] names the node {other}, which it has not")
+                raise BrokenProfileError(f"nodes[{place}] names the node {other}, which is missing")
     for place, sample in enumerate(profile.samples):
         if sample not in known:
-            raise BrokenProfileError(f"samples[{place}] names the node {sample}, which it has not")
+            raise BrokenProfileError(f"samples[{place}] names the node {sample}, which is missing")
 
 
 def lane_of_profile(
@@ -145,7 +145,7 @@ def _ns(microseconds: Sequence[Number]) -> Ints:
         rough = np.array(microseconds, dtype=np.float64) * 1000
         length = np.abs(rough).sum()
     if not length < LONGEST_NS:
-        raise BrokenProfileError("its times are none: in ns they add up to more than 2**62")
+        raise BrokenProfileError("its times are too large: in ns they add up to more than 2**62")
     if all(type(each) is int for each in microseconds):
         return np.array(microseconds, dtype=np.int64) * 1000
     return np.rint(rough).astype(np.int64)

@@ -228,8 +228,8 @@ def with_ranges(trace: Trace, ranges: Mapping[str, tuple[int, int]]) -> Trace:
     for name, (start, end) in ranges.items():
         if not trace.start_ns <= start < end <= trace.end_ns:
             raise OptionError(
-                f"the range {name!r} from {start:,} to {end:,} ns is none of the trace, which is "
-                f"from {trace.start_ns:,} to {trace.end_ns:,} ns"
+                f"the range {name!r} from {start:,} to {end:,} ns is not within the trace, which "
+                f"is from {trace.start_ns:,} to {trace.end_ns:,} ns"
             )
     if not ranges:
         return trace

@@ -116,7 +116,7 @@ def _events(panel: Panel, length: int) -> tuple[pd.DataFrame | None, str]:
     left_out = len(listed) - len(longest)
     note = (
         f"The {left_out:,} shortest events are left out, "
-        "so that all numbers are those of the whole run."
+        "so the numbers stay those of the whole run when a range is brushed."
     )
     return panel.events.iloc[listed[longest]], note
 

@@ -31,7 +31,7 @@ def lines(function: Function) -> Function:
     inner = inspect.unwrap(inner) if callable(inner) else inner
     if not isinstance(inner, FunctionType) or inner.__name__ == "<lambda>":
         raise OptionError(
-            f"lines marks a function written in Python with def, which {function!r} is not; "
+            f"lines marks a function written in Python with def, not {function!r}; "
             "to see the lines of a class, mark its methods"
         )
     chosen.add(inner)

@@ -141,7 +141,7 @@ class UnseenLoop:
                 label = self._cell_labels.get(file, Path(file).name)
                 return f"{label}, line {frame.f_lineno}"
             frame = frame.f_back
-        return "code that is not known"
+        return "unknown code"
 
 
 def _sampler_of(iterator: Any) -> Any:

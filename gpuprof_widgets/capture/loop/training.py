@@ -375,7 +375,7 @@ def expected(context: Context) -> ExpectedRegions | None:
 class ExpectedRegions(Part):
     """Puts the guards of the expected names into the metadata."""
 
-    loses = "no word on how often what is expected runs"
+    loses = "how often the expected regions should run is not known"
 
     def __init__(self, guards: Guards) -> None:
         self._guards = guards

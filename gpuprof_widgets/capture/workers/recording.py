@@ -60,7 +60,7 @@ def workers(context: Context) -> Part:
 class UnrecordedWorkers(Part):
     """Notes that a run loaded its data in other processes, which are not recorded."""
 
-    loses = "no word on the DataLoader's workers"
+    loses = "whether DataLoader workers ran is not known"
 
     def __init__(self) -> None:
         self._seen = False
@@ -70,7 +70,7 @@ class UnrecordedWorkers(Part):
         return trace
 
     def notes(self) -> list[str]:
-        note = "the DataLoader's worker processes are not recorded: --workers does"
+        note = "the DataLoader's worker processes are not recorded: --workers records them"
         return [note] if self._seen else []
 
 
@@ -172,7 +172,7 @@ def loads_with_workers(trace: Trace) -> bool:
 class WorkerStarts(Part):
     """Marks the time that ``iter(loader)`` takes to start processes, as input pipeline."""
 
-    loses = "no word on how long DataLoader workers took to start"
+    loses = "how long DataLoader workers took to start is not known"
 
     def __init__(self, context: Context) -> None:
         self._patch: _InRegion | None = None

@@ -42,7 +42,7 @@ def parse_database(data: bytes, path: Path) -> Record:
             if kind.recognises(database):
                 return record_of(kind.read(database), path)
         raise TraceError(
-            f"{path}: an SQLite file, but of no profiler that is known: its tables are "
+            f"{path}: an SQLite file, but not of a known profiler: its tables are "
             f"{_listed(database.tables)}. What can be read: {'; '.join(k.name for k in KINDS)}."
         )
 

@@ -117,7 +117,7 @@ def warnings(reading: Reading) -> list[str]:
     pairs = zip(rows["severity"].tolist(), rows.texts["text"].tolist(), strict=True)
     texts = list(dict.fromkeys(text for level, text in pairs if level in serious and text))
     more = len(texts) - MOST_WARNINGS
-    rest = [f"Nsight Systems warned of {more:,} things more"] if more > 0 else []
+    rest = [f"Nsight Systems: {more:,} more warnings"] if more > 0 else []
     return [
         f"Nsight Systems: {shorten(text, LONGEST_WARNING)}" for text in texts[:MOST_WARNINGS]
     ] + rest

@@ -116,7 +116,7 @@ class Reading:
         rows = {name: database.count(name) for name in events if name not in self._read}
         notes = [f"{_short(name)} is not read ({n:,} rows)" for name, n in rows.items() if n]
         more = len(notes) - MOST_NOTES
-        rest = [f"{more:,} tables more are not read"] if more > 0 else []
+        rest = [f"{more:,} more tables are not read"] if more > 0 else []
         return notes[:MOST_NOTES] + rest
 
 

@@ -203,7 +203,7 @@ def _check_length(data: bytes, path: Path) -> None:
     expected = max(page * int.from_bytes(data[28:32], "big"), _HEADER)
     if len(data) < expected:
         raise TraceError(
-            f"{path}: the SQLite file ends at byte {len(data):,}, but its header tells of "
+            f"{path}: the SQLite file ends at byte {len(data):,}, but its header says "
             f"{expected:,} bytes: it was cut off while it was written or copied. "
             "Copy it again, or export it again."
         )

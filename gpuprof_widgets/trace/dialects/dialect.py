@@ -258,7 +258,7 @@ def tensors_of(
     tensors = [tensor for life in _lives(file, is_tensor) if (tensor := tensor_of(life))]
     count = sum(map(is_tensor, file.others["N"]))
     left = count - len(tensors)
-    note = f"{left:,} of {count:,} tensors have {lacking}, and no part in the memory views"
+    note = f"{left:,} of {count:,} tensors have {lacking}, and are not in the memory views"
     return tensors, [note] if left else []
 
 

@@ -19,7 +19,7 @@ from gpuprof_widgets.trace.gather import Gathered
 METADATA = "viztracer_metadata"
 CALLS = ("FEE", "fee")  # function entry and exit
 OVERFLOW = (
-    "VizTracer's buffer was full: it has the last calls alone, and those before are lost "
+    "VizTracer's buffer was full: only the last calls are here, and those before are lost "
     "(record with a larger --tracer_entries)"
 )
 

@@ -90,8 +90,8 @@ class _Guard:
             if not self.has_failed:
                 self.has_failed = True
                 warnings.warn(
-                    f"{self.package} cannot say whether a file is {self.reader.name}, so that none "
-                    f"is taken for one: {type(error).__name__}: {error}",
+                    f"{self.package} failed to tell whether a file is {self.reader.name}, so no "
+                    f"file is read as one: {type(error).__name__}: {error}",
                     stacklevel=2,
                 )
             return False
@@ -239,12 +239,12 @@ def parse(data: bytes, file: Path) -> Record:
         return _parsed(data, file, Growth(file, len(data)), LAYERS)
     except RecursionError as error:
         raise TraceError(
-            f"{file}: something in it is nested deeper than any trace; record again."
+            f"{file}: something in it is nested deeper than in any trace; record again."
         ) from error
     except MemoryError as error:
         raise TraceError(
-            f"{file}: what its {len(data):,} bytes hold does not fit the memory of this machine; "
-            "record a shorter run, or open it on a larger one."
+            f"{file}: the content of its {len(data):,} bytes does not fit in the memory of this "
+            "machine; record a shorter run, or open it on a larger one."
         ) from error
 
 

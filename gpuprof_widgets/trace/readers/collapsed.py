@@ -178,8 +178,9 @@ def _stacks(data: bytes, austin: bool, path: Path) -> tuple[_Stacks, int, int]:
                 cut_line = number
                 continue
             raise TraceError(
-                f"{path}: line {number:,} of collapsed stacks is not names with semicolons between "
-                f"them, a blank and a number: {_shown(line)}. Write the file again, or remove it."
+                f"{path}: line {number:,} is not a collapsed stack, which is names with semicolons "
+                f"between them, a space and a number: {_shown(line)}. Write the file again, or "
+                "remove the line."
             )
         value = _value(match["number"], number, path) * unit
         total += value
@@ -199,7 +200,7 @@ def _stacks(data: bytes, austin: bool, path: Path) -> tuple[_Stacks, int, int]:
 
 
 def _notes(*, austin: bool, decimals: int, cut_line: int) -> list[str]:
-    notes = ["stacks laid out side by side: when anything ran is not in the file"]
+    notes = ["the stacks are laid out side by side: the file does not say when they ran"]
     if not austin:
         notes.append(NO_UNIT)
     notes.append("calls are not counted")
@@ -244,7 +245,7 @@ def _value(text: bytes, line: int, path: Path) -> float:
     if not 0 <= number < LONGEST_NS:
         raise TraceError(
             f"{path}: line {line:,} of collapsed stacks has the number {text[:SHOWN].decode()}, "
-            "where one from 0 on was expected (in ns below 2**62). Write the file again."
+            "where 0 or more was expected (in ns below 2**62). Write the file again."
         )
     return int(number) if number == int(number) else number
 

@@ -82,5 +82,5 @@ def _early(profile: CpuProfile) -> list[str]:
     for delta in profile.deltas:
         now += delta
         early += now < 0
-    note = f"{early:,} samples were taken before the start that the file tells"
+    note = f"{early:,} samples were taken before the start time in the file"
     return [note] if early else []

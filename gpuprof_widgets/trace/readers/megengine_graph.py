@@ -112,8 +112,8 @@ def parse_megengine_graph(data: bytes, path: Path) -> Record:
     if not profile.host and not profile.device:
         raise TraceError(
             f"{path}: a MegEngine profile without the time of any operator: it names "
-            f"{len(profile.operators):,} operators and has {profile.left_out:,} times that are "
-            "none. Run the graph at least once before you take its profile."
+            f"{len(profile.operators):,} operators, and {profile.left_out:,} of its times are not "
+            "valid. Run the graph at least once before you take its profile."
         )
     shift = _device_shift_ns(profile)
     slices = [*_host_slices(profile), *_device_slices(profile, shift)]
@@ -322,10 +322,10 @@ def _events(slices: Sequence[_Slice]) -> Events:
 
 def _notes(profile: GraphProfile, shift: int) -> list[str]:
     times = len(profile.host) + len(profile.device) + profile.left_out
-    left_out = f"{profile.left_out:,} of {times:,} times of operators are no valid ones"
+    left_out = f"{profile.left_out:,} of {times:,} times of operators are not valid"
     clocks = (
-        f"the devices' times are {shift / 1000:,.0f} us later than in the file, which has them on "
-        "another clock: so that nothing begins before its operator's turn"
+        f"the devices' times were moved {shift / 1000:,.0f} us later, because the file has them on "
+        "another clock: nothing may begin before its operator's turn"
     )
     return [
         *([f"{left_out} and were left out"] if profile.left_out else []),

@@ -164,12 +164,12 @@ def _notes(content: Content, histories: list[History], wrong: int, loose: int) -
         ),
         (wrong, "segments, blocks or entries are not well-formed and were left out"),
         (loose, "annotations have only a start or an end and were left out"),
-        (gone, "blocks were released unseen: when, the history does not tell"),
+        (gone, "blocks were released, but the history does not say when"),
     ]
     notes = [f"{count:,} {words}" for count, words in counted if count]
     if not total:
         notes.append(
-            "the snapshot has no history, only what was there when it was taken: for one call "
+            "the snapshot has no history, only what was there when it was taken: to get one, call "
             "torch.cuda.memory._record_memory_history() before the work"
         )
     elif not any(history.has_times for history in histories):

@@ -101,8 +101,8 @@ def _session_frame(frame: str) -> str:
 def _ns(seconds: float, kind: _Kind, path: Path) -> int:
     if not 0 <= seconds < LONGEST_S:
         raise TraceError(
-            f"{path}: {kind.name} with a time of {seconds!r} s, where seconds from 0 "
-            f"on were expected. {kind.again}."
+            f"{path}: {kind.name} with a time of {seconds!r} s, where 0 s or more "
+            f"was expected. {kind.again}."
         )
     return round(seconds * 1e9)
 
@@ -180,7 +180,7 @@ def parse_pyinstrument_tree(data: bytes, path: Path) -> Record:
             f"{head.sample_count:,} samples). Record something that takes longer."
         )
     notes = [
-        "a call tree, laid out side by side: when anything ran is not in the file",
+        "the calls are laid out side by side: the file does not say when they ran",
         "recorded by samples: calls are not counted, times are estimates, rounded to the µs",
     ]
     if stretched:

@@ -174,7 +174,7 @@ def _ns(value: Number, unit: float, path: Path) -> int:
     ns = value * unit
     if not abs(ns) < LONGEST_NS:
         raise TraceError(
-            f"{path}: a time of {value!r} is none (in ns it is beyond 2**62). Export it again."
+            f"{path}: the time {value!r} is too large (in ns it is beyond 2**62). Export it again."
         )
     return round(ns)
 
@@ -183,7 +183,7 @@ def _notes(file: _File, timed: list[_Evented | _Sampled], lanes: list[Lane]) -> 
     untimed = len(file.profiles) - len(timed)
     counted = [
         (untimed, f"of {len(file.profiles):,} profiles do not measure time and were left out"),
-        (sum(lane.repaired for lane in lanes), "calls begin or end out of turn and were mended"),
+        (sum(lane.repaired for lane in lanes), "calls begin or end out of order and were mended"),
     ]
     notes = [f"{count:,} {words}" for count, words in counted if count]
     if all(profile.unit in COUNTS for profile in timed):
