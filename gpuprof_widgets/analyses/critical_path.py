@@ -271,7 +271,7 @@ def path_range(record: Record, step: int | None, region: Region) -> tuple[int, i
         raise OptionError(f"a time range has to start before it ends, not [{t0}, {t1}) ns")
     if t1 < trace.start_ns or t0 > trace.end_ns:
         raise OptionError(
-            f"[{t0}, {t1}) ns is no part of the trace, which is [{trace.start_ns}, "
+            f"[{t0}, {t1}) ns is not within the trace, which is [{trace.start_ns}, "
             f"{trace.end_ns}) ns"
         )
     low, high = (min(max(int(t), trace.start_ns), trace.end_ns) for t in (t0, t1))
