@@ -99,7 +99,7 @@ def measured(browser: Browser, path: Path) -> Costs:
     page.set_default_timeout(TIMEOUT_MS)
     page.add_init_script(NOTE_TASKS)
     page.goto(path.as_uri(), wait_until="commit")
-    page.locator("table[aria-label=Operators] tbody tr").first.wait_for()
+    page.locator("table[aria-label='Op table'] tbody tr").first.wait_for()
     there = page.evaluate("performance.now()")
     page.wait_for_timeout(SETTLING_MS)
     loading = page.evaluate(LONGEST_TASK)

@@ -89,7 +89,7 @@ def test_the_op_after_communication_is_called_so() -> None:
     top = cards(record)["top_op"]
     assert (top.label, top.value, top.detail) == ("Top computing op", "40 %", "`aten::mm`")
     assert top.about == (
-        "After communication (60 %) `aten::mm` has most: 40 ns, 40 % of the GPU time of all "
+        "After communication (60 %) `aten::mm` has the most: 40 ns, 40 % of the GPU time of all "
         "kernels, copies and memsets."
     )
 
@@ -97,7 +97,7 @@ def test_the_op_after_communication_is_called_so() -> None:
 def test_the_share_of_the_top_op_is_of_annotations_too() -> None:
     record = trace_of(annotation("step", ts=0, dur=100), op("aten::mm", ts=0, dur=60))
     assert cards(record)["top_op"].about == (
-        "`aten::mm` has most: 60 ns, 60 % of the CPU self time of all rows of the op table, "
+        "`aten::mm` has the most: 60 ns, 60 % of the CPU self time of all rows of the op table, "
         "annotations and runtime calls included."
     )
 

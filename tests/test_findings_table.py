@@ -146,7 +146,7 @@ def test_what_is_no_rule_is_left_out_of_the_table(
     name: str, added: Callable[[str], Registry[Any]]
 ) -> None:
     table = added(name)
-    with pytest.warns(UserWarning, match=f"adds {name} .* is left out: TypeError"):
+    with pytest.warns(UserWarning, match=f"the entry point {name} of .* was left out: TypeError"):
         assert list(table) == list(FINDINGS)
 
 

@@ -102,7 +102,7 @@ def test_kernels_say_who_launched_them_and_whether_they_use_tensor_cores() -> No
         ["Memcpy HtoD (Pageable -> Device)", 1, 10, "", "aten::to"],
         ["stray", 1, 5, "", ""],
     ]
-    assert " ".join(panel.notes).startswith("GPU 0: 43 % a kernel ran")
+    assert " ".join(panel.notes).startswith("GPU 0: a kernel ran 43 % of the time")
 
 
 def test_launches_have_the_queues_as_curves() -> None:

@@ -341,7 +341,7 @@ class TestPage:
         assert len(shown) == 16
         assert {11, 0} <= set(shown)
         page = run.report(timelines=[11])
-        assert "Who waits for whom: the longest" in page
+        assert "Who waits for whom: the 12 longest waits" in page
 
     def test_its_representation_says_what_there_is(self, folder: Path) -> None:
         assert repr(gpuprof_widgets.ranks(folder)).startswith(

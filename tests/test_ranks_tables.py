@@ -113,14 +113,14 @@ def test_ranks_that_cost_next_to_nothing_are_left_out() -> None:
 
 def test_of_many_ranks_the_longest_waits_are_listed() -> None:
     run = run_of(*in_lockstep({n: [900 if n == 19 else 10 * n] for n in range(20)}))
-    first = texts(tables_of(run)["Who waits for whom: the longest 12"])[:2]
-    assert first == [["Rank", "waits for", "in all", "of all waiting"],
+    first = texts(tables_of(run)["Who waits for whom: the 12 longest waits"])[:2]
+    assert first == [["Rank", "Waits for", "Time", "Share of waiting"],
                      ["0", "19", "900 ns", "5.8 %"]]  # fmt: skip
 
 
 def test_of_more_ranks_than_fit_those_awaited_most_are_shown() -> None:
     run = run_of(*in_lockstep({n: [9000 if n == 69 else n] for n in range(70)}))
-    title = "Time of each rank (the 64 of 70 that were awaited most)"
+    title = "Time of each rank (the 64 of 70 that others waited for most)"
     assert [row[0] for row in texts(tables_of(run)[title])[-2:]] == ["62", "69"]
     assert title in run._repr_mimebundle_()["text/plain"]
 
@@ -139,7 +139,7 @@ def test_without_steps_all_is_one_also_of_ranks_of_several_files() -> None:
     )
     run = compared([joined(list(parts)) for parts in zip(early, late, strict=True)])
     assert run.steps()["step"].tolist() == [-1, -1, -1, -1]
-    (row,) = texts(tables_of(run)["Time in each step, less waiting for other ranks"])[1:]
+    (row,) = texts(tables_of(run)["Time in each step, without waiting for other ranks"])[1:]
     assert row == ["all", "100 µs", "100 µs"]
 
 

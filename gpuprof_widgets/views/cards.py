@@ -78,7 +78,7 @@ def recorded_time(record: Record) -> Card | None:
     if which_other_kind(record.trace):
         return None
     if spent := run_ns(record):
-        about = "From the first event to the last: shares of the time are shares of this."
+        about = "From the first event to the last. All shares of the time are shares of this."
         return Card("Recorded time", spent, "ns", about, "timeline")
     if spent := python_ns(record):
         return Card("Python time", spent, "ns", "Time of all Python functions.", "python_time")
@@ -120,7 +120,7 @@ def exposed_communication(record: Record) -> Card | None:
     at_work = devices_at_work(record.trace) or [NONE]
     table = table[(table["class"] == EXPOSED) & table["device"].isin(at_work)]
     spent, whole = int(table["time_ns"].sum()), int(table["span_ns"].sum())
-    about = "Share of the time in which nothing but communication ran, not hidden by compute."
+    about = "Share of the time in which communication ran and no compute hid it."
     saved = saved_without_communication(record) if spent else None
     if saved is not None and saved < table["time_ns"].max():
         about += f" Without communication {shorter(saved, record) if saved > 0 else NO_SHORTER}."
@@ -178,7 +178,7 @@ def top_op(record: Record) -> Card | None:
     name, of = str(top["name"]), OF_ALL[side]
     more = more_communication(record, name, spent) if side == "device" else 0
     after = f"After communication ({format_share(more)}) " if more else ""
-    about = f"{after}{code(name)} has most: {format_ns(spent)}, {format_share(share)} of {of}."
+    about = f"{after}{code(name)} has the most: {format_ns(spent)}, {format_share(share)} of {of}."
     label, rows = "Top computing op" if more else "Top op", _calls(record, name)
     return Card(label, share, "share", about, "op_table", code(name), rows=rows)
 
@@ -196,7 +196,7 @@ def top_function(record: Record) -> Card | None:
         return None
     (label,) = function_labels(table.head(1))
     spent, name = int(table["self_ns"].iloc[0]), function_name(label)
-    about = f"`{name}` has most self time of all Python functions."
+    about = f"`{name}` has the most self time of all Python functions."
     return Card("Top function", spent, "ns", about, "python_time", f"`{name}`")
 
 
@@ -208,7 +208,7 @@ def peak_memory(record: Record) -> Card | None:
     peak: pd.Series = rows.iloc[0]
     device, size = str(peak["device"]), int(peak["allocated_bytes"])
     where = "the CPU" if device == "CPU" else device
-    about = f"The most that was allocated on {where} at once."
+    about = f"The most memory that was allocated on {where} at once."
     return Card("Peak memory", size, "bytes", about, "memory", device)
 
 

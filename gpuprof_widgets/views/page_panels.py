@@ -115,8 +115,8 @@ def _events(panel: Panel, length: int) -> tuple[pd.DataFrame | None, str]:
     longest = _longest(end - start, min(LONGEST, panel.most_events))
     left_out = len(listed) - len(longest)
     note = (
-        f"The {left_out:,} shortest events are left out, "
-        "so the numbers stay those of the whole run when a range is brushed."
+        f"The {left_out:,} shortest events are left out, so the numbers stay those of the whole "
+        "trace when a range is brushed."
     )
     return panel.events.iloc[listed[longest]], note
 

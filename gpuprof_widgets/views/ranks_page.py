@@ -36,7 +36,7 @@ ALL_FINDINGS = "run.findings()"
 WORTH_A_COLUMN = 0.01  # of a rank's time, or of all waiting
 WORTH_A_ROW = 0.001  # of the slowest rank's time in Python
 RANKS_MOST = 64
-"""Ranks in the first table; of more those that were awaited most."""
+"""Ranks in the first table; of more those that others waited for most."""
 MATRIX_MOST = 16
 """Ranks of which the matrix of waits is shown; of more the longest waits are listed."""
 LISTED = 12
@@ -49,18 +49,18 @@ HEAT = (213, 94, 0)
 RANK = Column("name", "Rank")
 WAITS = (
     RANK,
-    Column("waits_for", "waits for"),
-    Column("wait_ns", "in all", "ns"),
-    Column("share", "of all waiting", "share"),
+    Column("waits_for", "Waits for"),
+    Column("wait_ns", "Time", "ns"),
+    Column("share", "Share of waiting", "share"),
 )
 COLLECTIVES = (
     Column("name", "Collective"),
     Column("bytes", "Message", "bytes"),
     Column("group", "Group"),
     Column("count", "Count", "count"),
-    Column("skew_ns", "Skew in all", "ns"),
+    Column("skew_ns", "Total skew", "ns"),
     Column("transfer_ns", "Moving data", "ns"),
-    Column("usual_ns", "each, median", "ns"),
+    Column("usual_ns", "Moving data, median", "ns"),
     Column("bus_bytes_per_s", "Bus bandwidth", "bytes/s"),
 )
 SLOWEST_AND_FASTEST = (
@@ -147,7 +147,9 @@ def _ranks_table(tables: RanksTables) -> Table:
     ranks, longest = len(tables.overview), _longest(tables)
     awaited = tables.stragglers.head(RANKS_MOST)[["rank", "last", "delay_ns"]]
     rows = tables.overview.merge(awaited, on="rank")
-    left_out = f" (the {len(rows)} of {ranks} that were awaited most)" if len(rows) < ranks else ""
+    left_out = (
+        f" (the {len(rows)} of {ranks} that others waited for most)" if len(rows) < ranks else ""
+    )
     columns = (
         RANK,
         Column("span_ns", "Time", "ns"),
@@ -234,7 +236,7 @@ def _waits_table(tables: RanksTables) -> Table | None:
         return None
     if len(ranks) > MATRIX_MOST:
         rows = waits.head(LISTED).astype({"rank": str, "waits_for": str})
-        title = f"Who waits for whom: the longest {len(rows)}"
+        title = f"Who waits for whom: the {len(rows)} longest waits"
         return Table(title, WAITS, rows.rename(columns={"rank": "name"}))
     of_cause = waits.groupby("waits_for")["share"].sum()
     causes = of_cause.index[of_cause >= WORTH_A_COLUMN]
@@ -278,7 +280,7 @@ def _steps_table(tables: RanksTables) -> Table | None:
     spread = table.groupby("step")["own_ns"].agg(np.ptp).sort_values(ascending=False)
     chosen = sorted(spread.index[:STEPS_MOST])
     left_out = "" if len(chosen) == len(spread) else f" ({len(chosen)} of {len(spread)})"
-    title = f"Time in each step, less waiting for other ranks{left_out}"
+    title = f"Time in each step, without waiting for other ranks{left_out}"
     last = table.drop_duplicates(["step", "rank"], keep="last")
     times, imbalance = (
         last.pivot(index="step", columns="rank", values=key)

@@ -49,7 +49,7 @@ class Report:
 
     @property
     def table(self) -> Locator:
-        return self.page.locator("table[aria-label=Operators]").first
+        return self.page.locator("table[aria-label='Op table']").first
 
     @property
     def timeline(self) -> Locator:

@@ -122,7 +122,7 @@ def test_a_double_click_zooms_to_the_longest_event_and_the_button_to_the_next(
     assert state(report, visible) == [0, 4 * MS]  # the gemm of 2 ms, and as much around it
     report.page.get_by_role("button", name="Zoom to event").click()
     assert state(report, visible) == [3.5 * MS, 5.5 * MS]
-    expect(report.page.get_by_text("gemm: event 2 of 2, the longest first")).to_be_visible()
+    expect(report.page.get_by_text("gemm: event 2 of 2, longest first")).to_be_visible()
 
 
 def test_keys_walk_the_rows_and_select(open_report: Open) -> None:
@@ -162,7 +162,7 @@ def test_a_brush_computes_the_columns_of_python_anew(open_report: Open) -> None:
     assert shown["gemm"]["share"] == pytest.approx(whole["gemm"], rel=1e-8)
     head = report.page.locator("table[aria-label=Kernels] th", has_text="Share of busy")
     expect(head).to_have_class("number whole")
-    expect(report.page.get_by_text("underlined columns are of the whole trace")).to_be_visible()
+    expect(report.page.get_by_text("underlined columns cover the whole trace")).to_be_visible()
 
 
 def test_rows_that_are_not_in_the_range_leave(open_report: Open) -> None:
@@ -306,7 +306,7 @@ def test_more_than_five_findings_are_folded(
     heads = [items.nth(i).get_by_role("button", expanded=i == 0) for i in range(5)]
     assert [head.inner_text() for head in heads] == [f"Finding {i}." for i in range(5)]
     expect(items.first).to_contain_text("Do 0.")
-    folded = report.page.get_by_label("Of less cost")
+    folded = report.page.get_by_label("Lower cost")
     expect(folded).not_to_be_visible()
     report.page.get_by_text("2 more findings").press("Enter")
     expect(folded.get_by_role("listitem")).to_have_count(2)

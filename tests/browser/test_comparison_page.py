@@ -156,7 +156,7 @@ def test_differences_are_sorted_and_filtered(open_page: Any) -> None:
     names = table.locator("tbody tr td:first-child").all_text_contents()
     assert names == sorted(names, key=str.casefold)
     assert "aten::add" not in names
-    page.get_by_label("also noise and the same").check()
+    page.get_by_label("Include noise and unchanged").check()
     expect(table.locator("tbody tr", has_text="aten::add")).to_contain_text("same")
     page.get_by_label("Filter rows").fill("aten::o")
     expect(table.locator("tbody tr")).to_have_count(1)

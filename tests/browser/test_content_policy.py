@@ -55,7 +55,7 @@ def test_a_report_runs_where_a_policy_lets_scripts_run(
     page: Page, policy: str, attributes: str
 ) -> None:
     serve(page, notebook(attributes), policy)
-    expect(page.get_by_role("table", name="Operators")).to_contain_text("aten::mm")
+    expect(page.get_by_role("table", name="Op table")).to_contain_text("aten::mm")
     expect(page.get_by_text("the summary", exact=True)).to_be_hidden()
 
 
@@ -140,7 +140,7 @@ def test_a_page_of_ours_cannot_ask_for_anything(page: Page, tmp_path: Path, serv
     for path, expected in ((ours, set()), (other, EVERYTHING)):
         page.goto(path.as_uri())
         if path == ours:
-            expect(page.get_by_role("table", name="Operators")).to_contain_text("aten::mm")
+            expect(page.get_by_role("table", name="Op table")).to_contain_text("aten::mm")
             expect(page.locator(".gpuprof-message")).to_have_count(0)
         page.evaluate(ASKING, server.host)
         end = time.monotonic() + 60  # a slow browser asks late

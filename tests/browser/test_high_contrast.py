@@ -79,7 +79,7 @@ def test_forced_colours_leave_what_means_something(
     report.brush(0.2, 0.6)
     shade = page.locator(".range-band:visible .shade").first
     assert shade.evaluate(COLOUR) != canvas
-    row = page.get_by_role("table", name="Operators").locator("tbody tr").first
+    row = page.get_by_role("table", name="Op table").locator("tbody tr").first
     row.click()
     outline = row.evaluate("el => getComputedStyle(el).outlineColor")
     assert outline == highlight

@@ -28,7 +28,7 @@ def write_notebook(path: Path) -> None:
 
 
 def operators(cell: Locator) -> Locator:
-    return cell.get_by_role("table", name="Operators").locator("tbody tr").first
+    return cell.get_by_role("table", name="Op table").locator("tbody tr").first
 
 
 def run_again(page: Page, cell: Locator, number: int) -> None:

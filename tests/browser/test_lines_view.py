@@ -272,7 +272,7 @@ def test_numbers_of_lines_that_ran_too_often_are_bounds_and_say_why(open_report:
 
     runs = (
         "Runs after the first 10,000 were not recorded one by one; "
-        "their time stands with the line around them."
+        "their time counts for the line around them."
     )
     assert told("f(x)") == [["≥ 191 ms 19 %", runs], ["≥ 191 ms", runs], ["≥ 2", runs]]
     includes = "Includes further runs of line 3."

@@ -62,7 +62,7 @@ def show(page: Page, folder: Path, *cells: str) -> None:
 
 def test_library_of_a_later_cell_serves_an_earlier_one(page: Page, tmp_path: Path) -> None:
     show(page, tmp_path, cell(1, "early", runtime=False), cell(2, "late", runtime=True))
-    tables = page.get_by_role("table", name="Operators")
+    tables = page.get_by_role("table", name="Op table")
     expect(tables).to_have_count(2)
     expect(tables.first).to_contain_text("aten::early")
     expect(tables.last).to_contain_text("aten::late")
@@ -71,14 +71,14 @@ def test_library_of_a_later_cell_serves_an_earlier_one(page: Page, tmp_path: Pat
 
 def test_library_is_started_once(page: Page, tmp_path: Path) -> None:
     show(page, tmp_path, cell(1, "a", runtime=True), cell(2, "b", runtime=True))
-    expect(page.get_by_role("table", name="Operators")).to_have_count(2)
+    expect(page.get_by_role("table", name="Op table")).to_have_count(2)
     stores = "Object.values(window.gpuprof.reports)"
     assert page.evaluate(f"{stores}[0].constructor === {stores}[1].constructor")
 
 
 def test_report_hides_the_static_outputs_of_its_own_cell_alone(page: Page, tmp_path: Path) -> None:
     show(page, tmp_path, cell(1, "live", runtime=True), cell(2, "broken", runtime=False))
-    expect(page.get_by_role("table", name="Operators").first).to_be_visible()
+    expect(page.get_by_role("table", name="Op table").first).to_be_visible()
     expect(page.get_by_text("static live")).to_be_hidden()
     expect(page.get_by_alt_text("picture live")).to_be_hidden()
     expect(page.get_by_text("printed by live")).to_be_visible()
@@ -146,7 +146,7 @@ def test_a_library_that_comes_later_takes_the_message_back(page: Page, tmp_path:
     show(page, tmp_path, cell(1, "early", runtime=False))
     expect(page.get_by_role("status").filter(has_text="Run this cell again")).to_have_count(1)
     page.evaluate(outputs("late", runtime=True)[1])
-    expect(page.get_by_role("table", name="Operators").first).to_contain_text("aten::early")
+    expect(page.get_by_role("table", name="Op table").first).to_contain_text("aten::early")
     expect(page.locator(".gpuprof-message")).to_have_count(0)
 
 
@@ -163,7 +163,7 @@ def test_reports_that_left_the_page_are_let_go(page: Page, tmp_path: Path) -> No
     show(page, tmp_path, '<div class="jp-Cell"><div class="jp-OutputArea"></div></div>')
     for number in range(20):
         page.evaluate(RUN_AGAIN, outputs(f"run{number}", runtime=number == 0))
-        table = page.get_by_role("table", name="Operators")
+        table = page.get_by_role("table", name="Op table")
         expect(table).to_contain_text(f"aten::run{number}")
     # The last; and the first, while V8 has getters of Bokeh's objects in the shape of later ones.
     wait_for_stores(page, 2)
@@ -206,14 +206,14 @@ def test_a_report_of_an_older_version_on_the_page_is_left_alone(page: Page, tmp_
         }
     </script>"""
     show(page, tmp_path, older, cell(1, "a", runtime=True), cell(2, "b", runtime=False))
-    expect(page.get_by_role("table", name="Operators")).to_have_count(2)
+    expect(page.get_by_role("table", name="Op table")).to_have_count(2)
     expect(page.locator(".gpuprof-message")).to_have_count(0)
 
 
 def test_other_bokeh_of_the_page_is_left_alone(page: Page, tmp_path: Path) -> None:
     theirs = "<script>window.Bokeh = {version: '0.0.1', __bokeh__: true, mine: true}</script>"
     show(page, tmp_path, theirs, cell(1, "a", runtime=True))
-    expect(page.get_by_role("table", name="Operators")).to_be_visible()
+    expect(page.get_by_role("table", name="Op table")).to_be_visible()
     assert page.evaluate("window.Bokeh.mine && window.Bokeh.version === '0.0.1'")
 
 
@@ -234,7 +234,7 @@ def test_modules_find_their_cells(page: Page, tmp_path: Path, order: str) -> Non
     render_in_vscode(page, order, *cells)
     for number, label in enumerate(("first", "second")):
         cell = page.locator(".cell_container").nth(number)
-        expect(cell.get_by_role("table", name="Operators")).to_contain_text(f"aten::{label}")
+        expect(cell.get_by_role("table", name="Op table")).to_contain_text(f"aten::{label}")
         expect(cell.get_by_text(f"static {label}")).to_be_hidden()
         expect(cell.locator(".display img")).to_be_hidden()
     expect(page.locator(".gpuprof-report")).to_have_count(2)
@@ -246,7 +246,7 @@ def test_a_copied_cell_has_a_report_of_its_own(page: Page, tmp_path: Path) -> No
     render_in_vscode(page, "012", copied, copied)
     for number in range(2):
         cell = page.locator(".cell_container").nth(number)
-        expect(cell.get_by_role("table", name="Operators")).to_have_count(1)
+        expect(cell.get_by_role("table", name="Op table")).to_have_count(1)
 
 
 def test_a_copied_cell_of_scripts_that_know_their_place(page: Page, tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_a_copied_cell_of_scripts_that_know_their_place(page: Page, tmp_path: Pa
     show(page, tmp_path, cell_of(1, "a", *copied), cell_of(2, "b", *copied))
     for number in range(2):
         cell = page.locator(".jp-Cell").nth(number)
-        expect(cell.get_by_role("table", name="Operators")).to_have_count(1)
+        expect(cell.get_by_role("table", name="Op table")).to_have_count(1)
         expect(cell.get_by_text("static copied")).to_be_hidden()
 
 
@@ -262,5 +262,5 @@ def test_a_module_alone_in_its_frame_shows_its_report(page: Page, tmp_path: Path
     _, script = outputs("framed", runtime=True)
     framed = f'<!doctype html><body><script type="module">{script}</script>'
     show(page, tmp_path, f'<iframe width=1000 height=800 srcdoc="{escape(framed)}"></iframe>')
-    table = page.frame_locator("iframe").get_by_role("table", name="Operators")
+    table = page.frame_locator("iframe").get_by_role("table", name="Op table")
     expect(table).to_contain_text("aten::framed")

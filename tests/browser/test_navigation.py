@@ -364,7 +364,7 @@ def test_a_finding_on_a_range_alone_dims_nothing(
 ) -> None:
     report = with_finding(open_report, monkeypatch, finding([], events=0))
     report.page.get_by_role("button", name="show:").click()
-    expect(report.selection_text).to_contain_text("waited is about the selected range")
+    expect(report.selection_text).to_contain_text("waited in the selected range")
     assert report.brushed() == (5 * MS, 6 * MS)
 
 

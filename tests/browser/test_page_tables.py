@@ -50,7 +50,7 @@ def _of_lines() -> str:
 
 
 TABLES = [
-    Shown(_of_ops, "Operators", "CPU self", "op12"),
+    Shown(_of_ops, "Op table", "CPU self", "op12"),
     Shown(_of_memory, "Biggest allocations", "Size", "gradients"),
     Shown(_of_ops, "Kernels", "Calls", "gemm"),
     Shown(_differences, "What differs", "B − A", "compute"),
@@ -275,7 +275,7 @@ def _long_names() -> str:
     return standalone_html(trace_of(*ops, *kernels))
 
 
-NAMES = Shown(_long_names, "Operators", "CPU self", "add")
+NAMES = Shown(_long_names, "Op table", "CPU self", "add")
 LETTERS = """(cell) => {
     const ctx = document.createElement("canvas").getContext("2d")
     ctx.font = `${getComputedStyle(cell).fontSize} ${getComputedStyle(cell).fontFamily}`
@@ -404,7 +404,7 @@ def test_bars_beside_changes_leave_the_middle_for_less_and_more(
     opened: Callable[[Shown], Locator],
 ) -> None:
     region = opened(TABLES[3])
-    region.get_by_label("also noise and the same").check()
+    region.get_by_label("Include noise and unchanged").check()
     changes = region.locator("td.change[style]").evaluate_all(
         """cells => cells.map(cell => [cell.innerText,
             ...["--from", "--to"].map(name => parseFloat(cell.style.getPropertyValue(name)))])"""

@@ -79,7 +79,7 @@ def test_other_rows_are_hidden_until_asked_for(
     found = [*of(name).findings(), *(Finding(f"Another, {i}.") for i in range(added))]
     monkeypatch.setattr(report_data, "findings", lambda _: found)
     report = open_report(of(name))
-    others, summary = rows_of(report, "Of less cost"), report.page.locator(".folded > summary")
+    others, summary = rows_of(report, "Lower cost"), report.page.locator(".folded > summary")
     expect(rows_of(report)).to_have_count(first)
     expect(others).to_have_count(0)
     summary.click()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -100,7 +101,7 @@ def test_a_finding_is_a_row_with_its_cost_that_unfolds(open_report: Open) -> Non
 def test_what_costs_nothing_has_no_bar(open_report: Open) -> None:
     report = open_report(slow())
     report.page.locator("summary", has_text="more finding").click()
-    others = report.page.get_by_label("Of less cost").get_by_role("listitem")
+    others = report.page.get_by_label("Lower cost").get_by_role("listitem")
     peak = others.filter(has_text="Peak memory of GPU 0 is 5.00 MiB")
     expect(peak).to_be_visible()
     expect(peak.locator(".bar")).to_have_count(0)
@@ -109,6 +110,37 @@ def test_what_costs_nothing_has_no_bar(open_report: Open) -> None:
     report = open_report(trace_of(runtime("cudaLaunchKernel", ts=0, dur=9)))
     expect(report.page.locator(".findings li").first).to_be_visible()
     expect(report.page.locator(".findings .cost")).to_have_count(0)
+
+
+@pytest.mark.parametrize("width", [1280, 600])
+def test_the_least_share_stands_beside_the_title_and_is_read_in_words(
+    open_report: Open, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    shares = [1.0, 0.57, 0.0004, 0.0003]
+    found = [
+        Finding("It costs time.", round(share * 900 * MS), share, remedy=remedy, title="`f` costs")
+        for share, remedy in zip(shares, ["Do less.", "", "Do less.", ""], strict=True)
+    ]
+    monkeypatch.setattr(report_data, "findings", lambda _: found)
+    report = open_report(slow())
+    report.page.set_viewport_size({"width": width, "height": 900})
+    shown = rows_of(report).locator(".share")
+    texts = [text.replace("\N{NO-BREAK SPACE}", " ") for text in shown.all_inner_texts()]
+    assert texts == ["100 %", "57 %", "< 0.1 %", "< 0.1 %"]
+    assert shown.evaluate_all(FITS) == [True] * 4
+    ends = shown.evaluate_all("all => all.map(each => each.getBoundingClientRect().right)")
+    assert len(set(ends)) == 1
+    expect(head(report, "f costs").nth(2)).to_have_accessible_name(
+        re.compile(r"less than 0\.1\s%\s*f costs")
+    )
+
+
+FITS = """all => all.map(share => {
+  const range = document.createRange()
+  range.selectNodeContents(share)
+  const [text, box] = [range.getBoundingClientRect(), share.getBoundingClientRect()]
+  return text.left >= box.left - 0.5 && text.right <= box.right + 0.5
+})"""
 
 
 def test_a_finding_without_a_title_is_its_sentence_and_unfolds_what_else_there_is(

@@ -90,7 +90,7 @@ def test_kernels_are_found_in_every_view(open_report: Open) -> None:
     selected = report.table.locator("tr[aria-selected=true]")
     expect(selected).to_have_count(2)
     expect(selected).to_contain_text(["gemm", "GEMM"])
-    expect(report.page.get_by_text("2 bars launched what was found")).to_be_visible()
+    expect(report.page.get_by_text("2 bars launched a match")).to_be_visible()
     expect(report.selection_text).to_contain_text("2 events highlighted")
 
 
@@ -186,7 +186,7 @@ def test_a_search_lights_up_again_after_another_selection(open_report: Open) -> 
     row.click()
     assert lit(report) == ["aten::relu"]
     expect(report.table.locator("tr[aria-selected=true]")).to_have_count(1)
-    expect(report.page.get_by_text("launched what was found")).to_have_count(0)
+    expect(report.page.get_by_text("launched a match")).to_have_count(0)
     expect(box(report)).to_have_value("gemm")
     box(report).press("Enter")
     assert lit(report) == ["ampere_sgemm_128x64", "cutlass_GEMM"]

@@ -237,6 +237,6 @@ def test_no_output_has_to_carry_the_library(watched: Watched, reader: Lab) -> No
     expect(page.locator(".gpuprof-message")).to_have_count(0)
     for cell in page.locator(".jp-CodeCell").all():
         cell.evaluate("cell => cell.scrollIntoView()")
-        expect(cell.get_by_role("table", name="Operators")).to_contain_text("aten::mm")
+        expect(cell.get_by_role("table", name="Op table")).to_contain_text("aten::mm")
         expect(cell.locator(".gpuprof-static")).to_be_hidden()
     watched.assert_nothing_ran(errors=False)

@@ -243,7 +243,7 @@ def test_flame_graph_is_as_tall_as_the_tree_of_the_range(open_report: Open) -> N
 
 
 def operators_of(report: Report) -> Locator:
-    return report.page.get_by_role("group", name="Operators")
+    return report.page.get_by_role("group", name="Op table")
 
 
 def cells_of(report: Report, name: str) -> dict[str, str]:

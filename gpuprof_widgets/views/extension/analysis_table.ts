@@ -75,7 +75,7 @@ export class AnalysisTableView extends TableView<PanelRow> {
   }
 
   protected override tools(): Node[] {
-    this.zoom_button = button("Zoom to event", {title: "Zoom to the selected row's longest event; again: to the next longest (f)"}, () => this.jump())
+    this.zoom_button = button("Zoom to event", {title: "Zoom to the longest event of the selected row; click again for the next longest (f)"}, () => this.jump())
     return [this.zoom_button]
   }
 
@@ -177,9 +177,9 @@ export class AnalysisTableView extends TableView<PanelRow> {
       return `${rows} · whole trace`
     }
     if (cut) {
-      return `${rows} · whole trace: it has too many events to tell what lies in the range`
+      return `${rows} · whole trace, because it has too many events to count in a range`
     }
-    return `${rows} · ${this.where}${columns.some((column) => this.is_of_whole_run(column)) ? " · underlined columns are of the whole trace" : ""}`
+    return `${rows} · ${this.where}${columns.some((column) => this.is_of_whole_run(column)) ? " · underlined columns cover the whole trace" : ""}`
   }
 
   private is_of_whole_run(column: PanelColumn): boolean {
@@ -249,7 +249,7 @@ export class AnalysisTableView extends TableView<PanelRow> {
       const number = this.jumped.key == key ? this.jumped.number + 1 : 0
       this.jumped = {key, number}
       const count = jump_to_event(this.store, this.data, row, number)
-      this.status.textContent = `${this.data.row_name(row)}: event ${number % count + 1} of ${count}, the longest first`
+      this.status.textContent = `${this.data.row_name(row)}: event ${number % count + 1} of ${count}, longest first`
     }
   }
 

@@ -81,7 +81,7 @@ export class DeltaTableView extends TableView<number> {
       this.deltas = this.tables.find((other) => other.key == key)!
       this.show_table()
     })
-    return [element("label", {class: "choice"}, every, " also noise and the same"), this.shown]
+    return [element("label", {class: "choice"}, every, " Include noise and unchanged"), this.shown]
   }
 
   /** Shows the functions, with those that were found. */
@@ -105,7 +105,7 @@ export class DeltaTableView extends TableView<number> {
 
   protected summary(count: number): string {
     const left_out = this.deltas.total - this.deltas.length
-    return format_count(count, "row") + (left_out > 0 ? `; ${left_out} that moved less are left out` : "")
+    return format_count(count, "row") + (left_out > 0 ? `; ${left_out.toLocaleString("en")} with smaller differences left out` : "")
   }
 
   protected override nothing(): string {
@@ -142,12 +142,12 @@ export class DeltaTableView extends TableView<number> {
 }
 
 const TITLES: Record<string, string> = {
-  delta_ns: "Time in B less time in A, by its size",
+  delta_ns: "Time in B minus time in A; sorts by size, whatever the sign",
   a_ns: "Time in A",
   b_ns: "Time in B",
-  ratio: "Time in B as a share of that in A",
-  spread_ns: "How far the steps of one run lie apart (interquartile range)",
-  calls_delta: "Calls in B less calls in A",
+  ratio: "Time in B divided by time in A",
+  spread_ns: "How much the steps of one run differ (interquartile range)",
+  calls_delta: "Calls in B minus calls in A",
   change: "Whether it is more, less, new, gone, or noise",
 }
 

@@ -46,7 +46,7 @@ export class DetailsView extends PanelView {
       element("span", {}, `= ${text.length}`),
       ...busy.map((text) => element("span", {class: "busy"}, text)),
     ]
-    const clear = range == null ? [] : [button("Clear", {title: "Take the range away"}, () => store.brush(null))]
+    const clear = range == null ? [] : [button("Clear", {title: "Clear the range"}, () => store.brush(null))]
     this.range.replaceChildren(...words, ...clear)
   }
 
@@ -89,7 +89,7 @@ export class DetailsView extends PanelView {
     return [
       element("div", {class: "title"},
         element("div", {class: "name clip", title: data.name(row)}, data.name(row)), fact_list(facts_of(this.store, row))),
-      element("ol", {class: "chain", "aria-label": "What led to it"}, ...links),
+      element("ol", {class: "chain", "aria-label": "Chain of owners"}, ...links),
     ]
   }
 }
@@ -106,7 +106,7 @@ export function extent_of({source, rows, ranges = [], events = rows.length}: Sel
     ...rows.length == 0 ? [] : [format_count(events, "event") + first], ...ranges.length == 0 ? [] : [format_count(ranges.length, "time range")],
   ]
   return counts.length > 0 ? `${counts.join(" and ")} highlighted on the timeline`
-    : source == "finding" ? "is about the selected range" : "is not on the timeline"
+    : source == "finding" ? "in the selected range" : "is not on the timeline"
 }
 
 /** Returns the duration of an event or the number of events; nothing where a range alone is meant. */

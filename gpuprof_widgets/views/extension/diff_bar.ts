@@ -8,9 +8,9 @@ import {IcicleBarView} from "./flame_bar"
 import {Panel} from "./panel"
 
 const MODES: [string, string, string][] = [
-  ["both", "Difference", "As wide as the longer of the two, part by part: what is in either run is there"],
-  ["a", "A", "Widths are the times of A"],
-  ["b", "B", "Widths are the times of B"],
+  ["both", "Difference", "Bars are as wide as their time in A or B, whichever is longer"],
+  ["a", "A", "Bars are as wide as their time in A"],
+  ["b", "B", "Bars are as wide as their time in B"],
 ]
 
 /** Title, legend, choices and breadcrumb of the differential flame graph. */
@@ -38,7 +38,7 @@ export class DiffBarView extends IcicleBarView {
       element("div", {class: "row"}, element("h3", {}, "Differential flame graph"), this.about,
         element("div", {class: "row push"}, ...this.step_choice(), this.same_range,
           element("div", {class: "row", role: "group", "aria-label": "Widths"}, ...this.modes), ...this.source_choice(graph.sources))),
-      legend("Colours of the differences", [[css(SHRANK), "− less in B, gone"], [css(GREW), "+ more in B, new"], ["var(--line)", "= the same"]]),
+      legend("Colours of the differences", [[css(SHRANK), "− less in B, or gone"], [css(GREW), "+ more in B, or new"], ["var(--line)", "= the same"]]),
       this.crumbs,
     ]
   }

@@ -48,7 +48,7 @@ export class DiffGraphView extends IcicleView<DiffNode> {
     const facts: Fact[] = was.map((name) => ["In A", name])
     facts.push(["Total, A → B", pair(total)], ["Self, A → B", pair(self)])
     if (device[0] + device[1] > 0) {
-      facts.push(["GPU time caused", pair(device)])
+      facts.push(["GPU time, A → B", pair(device)])
     }
     facts.push(["Calls, A → B", `${count(calls[0])} → ${count(calls[1])}`])
     return facts

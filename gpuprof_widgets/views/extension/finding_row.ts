@@ -1,5 +1,5 @@
 import {button, element, with_code} from "./element"
-import {format_ns, format_share} from "./engine"
+import {cell_text, format_ns, format_share} from "./engine"
 import {has_evidence, type FindingLine} from "./selection"
 
 /** What the buttons of a row do. */
@@ -30,7 +30,7 @@ export function finding_row(finding: FindingLine, actions: Actions, {is_open, ha
 /** The sentence, the remedy and the line to look at; nothing where the title says it all. */
 function words_of(finding: FindingLine, {show_line}: Actions): HTMLElement[] {
   const {text, remedy, line, look_at} = finding
-  const about = "Light this line up, in the lines and on the timeline"
+  const about = "Highlight this line in the lines view and on the timeline"
   const link = line < 0 ? null : element("button", {type: "button", class: "link", title: about}, ...with_code(look_at))
   link?.addEventListener("click", () => show_line(finding))
   return [
@@ -66,9 +66,15 @@ function cost({cost, share}: FindingLine): HTMLElement {
   const cell = element("span", {class: "cost number"})
   if (cost > 0) {
     const bar = element("span", {class: "track"}, element("span", {class: "bar", style: `width:${(100 * Math.min(share, 1)).toFixed(1)}%`}))
-    cell.append(bar, element("span", {class: "time"}, format_ns(cost)), element("span", {class: "share"}, share > 0 ? format_share(share) : ""))
+    cell.append(bar, element("span", {class: "time"}, format_ns(cost)), share_element(share))
   }
   return cell
+}
+
+/** The share in as few letters as in a table, as the column is narrow; a screen reader gets the words. */
+function share_element(share: number): HTMLElement {
+  const [words, text] = share > 0 ? [format_share(share), cell_text(share, "share")] : ["", ""]
+  return element("span", {class: "share", ...text == words ? {} : {"role": "img", "aria-label": words}}, text)
 }
 
 export const FINDINGS_CSS = `
@@ -85,7 +91,7 @@ export const FINDINGS_CSS = `
 .findings .mark { flex: none; width: 0; height: 0; border: 4px solid transparent; border-left: 5px solid transparent; border-right-width: 0; }
 .findings button .mark { border-left-color: var(--muted); }
 .findings [aria-expanded=true] .mark { transform: rotate(90deg); }
-.cost { flex: none; display: grid; grid-template-columns: 64px 58px 42px; align-items: center; gap: 6px; }
+.cost { flex: none; display: grid; grid-template-columns: 64px 58px 52px; align-items: center; gap: 6px; }
 .cost > .time, .cost > .share { text-align: right; }
 .cost > .share { color: var(--muted); }
 .track { height: 9px; border: 1px solid var(--edge); border-radius: 2px; background: var(--bg); overflow: hidden; }
@@ -99,5 +105,5 @@ export const FINDINGS_CSS = `
 .words p { max-width: 76em; overflow-wrap: anywhere; }
 .link { border: 0; padding: 0; background: none; color: var(--accent); text-align: left; text-decoration: underline; text-underline-offset: 2px; }
 .link:hover:not(:disabled) { background: none; text-decoration-thickness: 2px; }
-@media (max-width: 640px) { .cost { grid-template-columns: 0 54px 40px; } .track { visibility: hidden; } }
+@media (max-width: 640px) { .cost { grid-template-columns: 0 54px 52px; } .track { visibility: hidden; } }
 `

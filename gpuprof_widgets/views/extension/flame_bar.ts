@@ -12,7 +12,7 @@ import {BAR_CSS, Panel, PanelView} from "./panel"
 
 const SOURCES: Record<FlameSource, string> = {
   merged: "Python and ops",
-  ops: "ops by nesting",
+  ops: "Ops",
   cprofile: "Python by cProfile (estimate)",
 }
 
@@ -56,18 +56,18 @@ export abstract class IcicleBarView extends PanelView {
 
 const WIDTHS: [FlameTime, string, string][] = [
   ["cpu", "CPU time", "Bars are as wide as the time in which they ran"],
-  ["device", "GPU time", "Bars are as wide as the GPU work that they caused: kernels, copies and memsets"],
+  ["device", "GPU time", "Bars are as wide as the GPU time of the kernels, copies and memsets that they launched"],
 ]
 
 const VIEWS: [FlameView, string, string][] = [
   ["down", "Top down", "Call paths from the root"],
-  ["up", "Bottom up", "Functions and ops by their self time, each with its callers below it (i)"],
+  ["up", "Bottom up", "Functions and ops by self time, each with its callers below it (i)"],
   ["around", "Sandwich", "The selected function or op, with all its callers above and all that it calls below (s)"],
 ]
 
 const SWITCHES: ["hides_library" | "collapses_recursion", string, string][] = [
-  ["hides_library", "Hide libraries", "Leave out Python frames of libraries and built-ins: their own time counts for what called them"],
-  ["collapses_recursion", "Collapse recursion", "A call inside of a call of the same function is part of the outer one"],
+  ["hides_library", "Hide libraries", "Leave out Python frames of libraries and built-ins; their self time counts for their callers"],
+  ["collapses_recursion", "Collapse recursion", "Count a call within a call of the same function as part of the outer one"],
 ]
 
 const ESTIMATE = "An estimate: cProfile records who called whom but not when, so paths are inferred and a selected range does not apply."
@@ -154,7 +154,7 @@ export class FlameBarView extends IcicleBarView {
     const has_share = matched_share > 0 || matched.size == 0 // callers of a sandwich have no part in its time
     const share = has_share ? `, ${format_share(matched_share)} of the ${width == "cpu" ? "time" : "GPU time"}` : ""
     const by_name = `${format_count(matched.size, "bar")} found${share}`
-    const by_launch = `${format_count(launching.size, "bar")} launched what was found`
+    const by_launch = `${format_count(launching.size, "bar")} launched a match`
     return [...matched.size > 0 || launching.size == 0 ? [by_name] : [], ...launching.size > 0 ? [by_launch] : []].join(" · ")
   }
 
@@ -191,8 +191,8 @@ export class FlameBarView extends IcicleBarView {
     }))
     if (last == 0) {
       const is_deeper = tree.levels + Math.min(tree.levels_above, CALLER_LEVELS) > MAX_LEVELS || tree.levels_above > CALLER_LEVELS
-      const deeper = is_deeper ? ` The deepest of the ${tree.levels + tree.levels_above} levels show when you zoom in.` : ""
-      const instances = this.store.data.rows > 0 ? "; its instances light up on the timeline" : ""
+      const deeper = is_deeper ? ` Zoom in to see the deepest of the ${tree.levels + tree.levels_above} levels.` : ""
+      const instances = this.store.data.rows > 0 ? "; its calls are highlighted on the timeline" : ""
       const hint = `Click a bar to zoom in${instances}.${deeper}`
       this.crumbs.append(element("span", {class: "hint clip", title: hint}, hint))
     }

@@ -180,7 +180,7 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
       click: ({x, y}) => this.model.pick(this.node_at(x, y), true),
       wheel: (event, x) => this.wheel(event, x),
       key: (event) => this.key(event),
-    }, `${this.title}. Arrow keys walk the tree, Enter zooms in, plus and minus zoom by a little, Home zooms out. ${UNDO_KEYS}`)
+    }, `${this.title}. Arrow keys walk the tree, Enter zooms in, plus and minus zoom a little, Home zooms out. ${UNDO_KEYS}`)
     this.model.store.surfaces.set("flame graph", this.surface.el)
     this.resize()
   }

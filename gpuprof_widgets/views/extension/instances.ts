@@ -49,9 +49,9 @@ function look_at(store: TraceStore, start: number, end: number): void {
 export class InstanceSteps {
   private readonly place = element("span", {class: "number"})
   readonly el = element("div", {class: "steps", role: "group", "aria-label": "Selected events"},
-    button("‹", {"aria-label": "Previous event", title: "Go to the previous of the selected events (,)"}, () => step_instance(this.store, -1)),
+    button("‹", {"aria-label": "Previous event", title: "Go to the previous selected event (,)"}, () => step_instance(this.store, -1)),
     this.place,
-    button("›", {"aria-label": "Next event", title: "Go to the next of the selected events (.)"}, () => step_instance(this.store, 1)))
+    button("›", {"aria-label": "Next event", title: "Go to the next selected event (.)"}, () => step_instance(this.store, 1)))
 
   constructor(private readonly store: TraceStore) {}
 

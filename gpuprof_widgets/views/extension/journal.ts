@@ -107,7 +107,7 @@ function note_gesture(gestures: Gestures, event: Event): void {
 }
 
 /** The keys that undo, for screen readers. */
-export const UNDO_KEYS = "Escape clears measurement, selection, range and zoom in turn, Backspace goes back, Shift and Backspace forward again."
+export const UNDO_KEYS = "Escape clears measurement, selection, range and zoom in turn. Backspace goes back, Shift + Backspace goes forward again."
 
 /** Whether a key with these modifiers is the browser's or the system's; of those with Ctrl or Cmd only Z undoes here. */
 export function is_foreign({key, ctrlKey, metaKey, altKey}: KeyboardEvent): boolean {

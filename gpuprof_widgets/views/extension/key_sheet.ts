@@ -4,7 +4,7 @@ import type {TraceStore} from "./trace_store"
 
 /** The sheet of all keys and gestures of the report: what needs no pointer can be run from it. */
 export class KeySheet {
-  private readonly box = element("input", {type: "search", placeholder: "Filter, then Enter runs the first", "aria-label": "Filter commands", size: 32})
+  private readonly box = element("input", {type: "search", placeholder: "Filter; Enter runs the first match", "aria-label": "Filter commands", size: 32})
   private readonly list = element("div", {class: "commands"})
   readonly el = element("dialog", {class: "sheet", "aria-label": "Keys and commands"},
     element("div", {class: "row"}, element("h3", {}, "Keys and commands"), this.box, button("Close", {class: "push"}, () => this.el.close())),

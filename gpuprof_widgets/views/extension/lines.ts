@@ -70,7 +70,7 @@ export class LinesView extends TableView<Row> {
   }
 
   protected override tools(): Node[] {
-    return [element("span", {class: "muted"}, "A heading chooses what the bars show.")]
+    return [element("span", {class: "muted"}, "Click a heading to choose what the bars show.")]
   }
 
   protected list_columns(): Column<Row>[] {
@@ -269,15 +269,15 @@ function is_exact({is_cut, others}: LineRow): boolean {
 
 const QUANTITIES: (Pick<NumberColumn, "key" | "of" | "label" | "title"> & {unit?: "bytes" | "count", adds_up?: boolean, optional: boolean})[] = [
   {of: "self", key: "self_ns", label: "Self", title: "Time in the line without the lines that ran within it", adds_up: false, optional: false},
-  {of: "wall", key: "wall_ns", label: "Wall", title: "Time in which the line was running, with the lines within it", adds_up: false, optional: false},
+  {of: "wall", key: "wall_ns", label: "Wall", title: "Time in the line with the lines that ran within it", adds_up: false, optional: false},
   {of: "cpu_self", key: "cpu_self_ns", label: "CPU ops", title: "CPU time of the ops and runtime calls in the line itself", optional: true},
   {of: "device", key: "device_ns", label: "GPU", title: "GPU time of what the line itself launched", optional: true},
   {of: "backward_device", key: "backward_device_ns", label: "GPU backward", title: "GPU time of the backward ops whose forward op ran in the line", optional: true},
   {of: "backward_cpu", key: "backward_cpu_ns", label: "CPU backward", title: "CPU time of the backward ops whose forward op ran in the line", optional: true},
-  {of: "wait", key: "wait_ns", label: "GPU wait", title: "Time in which the line stood still until the GPU was done", optional: true},
+  {of: "wait", key: "wait_ns", label: "GPU wait", title: "Time in which the line waited for the GPU", optional: true},
   {
     of: "allocated", key: "allocated_bytes", label: "Allocated", unit: "bytes",
-    title: "Bytes that the line itself allocated, what it freed not subtracted", optional: true,
+    title: "Bytes that the line itself allocated; freed bytes are not subtracted", optional: true,
   },
   {
     of: "freed", key: "freed_bytes", label: "Freed", unit: "bytes",

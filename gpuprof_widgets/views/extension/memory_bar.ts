@@ -32,7 +32,7 @@ export class MemoryBarView extends PanelView {
     const devices = this.memory.devices.map(({name}, i): [string, string] => [String(i), name])
     const device = devices.length < 2 ? []
       : [choice("Device", devices, String(plot.device), (value) => { plot.device = Number(value) })]
-    this.from_zero = button("From zero", {title: "Start the axis at zero, or show the changes alone"}, () => {
+    this.from_zero = button("From zero", {title: "Start the axis at zero, or leave out the memory that never changes"}, () => {
       plot.from_zero = !plot.from_zero
     })
     this.peak = element("span", {class: "number", role: "status", "aria-label": "Peak memory"})
@@ -70,7 +70,7 @@ export class MemoryBarView extends PanelView {
     const present = this.memory.categories.filter((_, i) => device.moments.some((_, moment) => device.stack(moment)[i] > 0))
     const swatches = legend_items(present.map((category) => [css(memory_colour(category, background)), category]))
     const reserved = device.reserved.moments.length == 0 ? [] : [element("li", {}, "╌╌ reserved by the allocator")]
-    const coarse = device.exact ? [] : [element("li", {}, "short changes are drawn together: each part of the trace at its fullest")]
+    const coarse = device.exact ? [] : [element("li", {}, "short changes are drawn together; each part of the trace shows its peak")]
     this.legend.replaceChildren(...swatches, ...reserved, ...coarse)
   }
 }

@@ -250,14 +250,14 @@ export function go_to_peak(store: TraceStore, device: number): void {
 /** Returns the start of a block's life and its length, in words. */
 export function lifetime(store: TraceStore, {start, end}: MemoryBlock): string {
   if (start == -Infinity) {
-    return end == Infinity ? "before and after the record" : `from before the record until ${store.moment(end)}`
+    return end == Infinity ? "throughout the record" : `from before the record until ${store.moment(end)}`
   }
-  return end == Infinity ? `from ${store.moment(start)} on` : `from ${store.moment(start, end - start)} for ${format_ns(end - start)}`
+  return end == Infinity ? `from ${store.moment(start)} to the end` : `from ${store.moment(start, end - start)} for ${format_ns(end - start)}`
 }
 
 /** Returns the facts about a block, for the tooltip. */
 export function block_facts(store: TraceStore, block: MemoryBlock): Fact[] {
-  const facts: Fact[] = [["Lives", lifetime(store, block)]]
+  const facts: Fact[] = [["Alive", lifetime(store, block)]]
   const causes: Fact[] = [
     ["Line", block.line_name], ["Module", block.module_name], ["Op", block.op_name], ["Tensor", block.tensor],
   ]

@@ -32,7 +32,7 @@ export class MemoryTableView extends TableView<MemoryBlock> {
       {key: "tensor", label: "Tensor", unit: "text", is_code: true, value: ({tensor}) => tensor},
     ]
     return [
-      {key: "category", label: "For", unit: "text", has_swatch: true, value: ({category}) => categories[category]},
+      {key: "category", label: "Category", unit: "text", has_swatch: true, value: ({category}) => categories[category]},
       {key: "bytes", label: "Size", unit: "bytes", value: ({bytes}) => bytes},
       {
         key: "start_ns", label: "From", unit: "moment", value: ({start}) => finite_or_null(start),
@@ -63,7 +63,7 @@ export class MemoryTableView extends TableView<MemoryBlock> {
   }
 
   protected override nothing(): string {
-    return this.is_filtered ? super.nothing() : "No memory lived in this range."
+    return this.is_filtered ? super.nothing() : "No memory was alive in this range."
   }
 
   protected key_of({index}: MemoryBlock): string {

@@ -66,7 +66,7 @@ export class OpTableView extends TableView<OpRow> {
   }
 
   protected get title(): string {
-    return "Operators"
+    return "Op table"
   }
 
   protected override first_order(): Order {
@@ -93,13 +93,13 @@ export class OpTableView extends TableView<OpRow> {
     const time = (key: string, label: string, title: string, value: (row: OpRow) => number, of?: keyof SelfTimes): Column<OpRow> =>
       ({key, label, unit: "ns", title, value, share: of == null ? undefined : (row) => value(row) / (this.self_times[of] ?? Infinity)})
     const gpu = [
-      time("device_self_ns", "GPU self", "GPU time of the kernels that it launched itself, and its share of that of all kernels", (row) => row.device_self, "gpu"),
-      time("device_total_ns", "GPU total", "GPU time of everything launched within it", (row) => row.device_total),
+      time("device_self_ns", "GPU self", "GPU time of what the op itself launched, and its share of all GPU self time", (row) => row.device_self, "gpu"),
+      time("device_total_ns", "GPU total", "GPU time of everything that was launched within the op", (row) => row.device_total),
     ]
     return [
       CALLS, ...this.store.on_gpu ? gpu : [],
-      time("cpu_self_ns", "CPU self", "CPU time without what it called, and its share of that of all ops", (row) => row.cpu_self, "cpu"),
-      time("cpu_total_ns", "CPU total", "CPU time with what it called, as a share of the CPU self time of all ops", (row) => row.cpu_total, "cpu"),
+      time("cpu_self_ns", "CPU self", "CPU time of the op without what it called, and its share of all CPU self time", (row) => row.cpu_self, "cpu"),
+      time("cpu_total_ns", "CPU total", "CPU time of the op with what it called, and its share of all CPU self time", (row) => row.cpu_total, "cpu"),
       time("cpu_average_ns", "CPU avg", "CPU total per call", ({calls, cpu_total}) => calls == 0 ? 0 : cpu_total / calls),
       ...QUANTITIES.filter(({of}) => recorded(this.store.data)[of]),
     ]
@@ -149,7 +149,7 @@ export class OpTableView extends TableView<OpRow> {
   protected override nothing(): string {
     // Whether no range and no filter is to blame for it.
     const is_without_ops = this.store.window == null && !this.is_filtered && this.rows.every(({category}) => GPU_WORK.has(category))
-    return is_without_ops ? "No ops in this trace." : "No operators here: widen the range or clear the filter."
+    return is_without_ops ? "No ops in this trace." : "No ops here: widen the range or clear the filter."
   }
 
   /** Returns the totals that torch writes below its table. */
@@ -188,7 +188,7 @@ function began_before({calls, device_total}: OpRow): boolean {
 }
 
 const CALLS: Column<OpRow> = {
-  key: "calls", label: "Calls", unit: "count", title: "How often it began or went on within the range", value: ({calls}) => calls,
+  key: "calls", label: "Calls", unit: "count", title: "Calls that began in the range or were still running in it", value: ({calls}) => calls,
   text: (row) => cell_text(row.calls, "count") + (began_before(row) ? " ·" : ""),
   note: (row) => began_before(row) ? "launched before the range; its GPU work runs in it" : null,
 }
@@ -196,11 +196,11 @@ const CALLS: Column<OpRow> = {
 const QUANTITIES: (Column<OpRow> & {of: keyof Recorded})[] = [
   {
     of: "cpu_self_memory", key: "cpu_self_memory_bytes", label: "CPU mem", unit: "bytes",
-    title: "CPU memory that it allocated less released itself", value: (row) => row.cpu_self_memory,
+    title: "CPU memory that the op itself allocated, minus what it freed", value: (row) => row.cpu_self_memory,
   },
   {
     of: "device_self_memory", key: "device_self_memory_bytes", label: "GPU mem", unit: "bytes",
-    title: "GPU memory that it allocated less released itself", value: (row) => row.device_self_memory,
+    title: "GPU memory that the op itself allocated, minus what it freed", value: (row) => row.device_self_memory,
   },
   {of: "flops", key: "flops", label: "FLOPs", unit: "flop", title: "Floating point operations, estimated from the input shapes", value: ({flops}) => flops},
 ]

@@ -57,7 +57,7 @@ export class ReportHeaderView extends PanelView {
   private folded(items: HTMLLIElement[]): Node[] {
     return items.length == 0 ? [] : [element("details", {class: "folded"},
       element("summary", {}, format_count(items.length, "more finding")),
-      element("ul", {"class": "findings", "aria-label": "Of less cost"}, ...items))]
+      element("ul", {"class": "findings", "aria-label": "Lower cost"}, ...items))]
   }
 
   protected get label(): string {

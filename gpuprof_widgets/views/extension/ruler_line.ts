@@ -23,7 +23,7 @@ export class RulerLine {
 
 function guide([first]: Mark[]): (Node | string)[] {
   return first == null ? ["Measure: click two points or drag between them; the ends snap to events near them."]
-    : [element("b", {}, "From "), ...words_of(first), ": now the other point, or m on another event."]
+    : [element("b", {}, "From "), ...words_of(first), ". Now click the other point, or press m on another event."]
 }
 
 function difference(first: Mark, second: Mark): (Node | string)[] {

@@ -7,8 +7,8 @@ import {KeySheet, SHEET_CSS} from "./key_sheet"
 import {BAR_CSS, Panel, PanelView} from "./panel"
 import type {TraceStore} from "./trace_store"
 
-const ABOUT = "The time in which a match ran. Where several run at once on one thread or stream it counts once; threads and streams are added up."
-const ABOUT_FUNCTIONS = "What cProfile alone recorded has no moments: the table of functions lists it, and the flame graph shows it with the source “Python by cProfile”."
+const ABOUT = "The time in which a match ran. Nested matches on one thread or stream count once; threads and streams are added up."
+const ABOUT_FUNCTIONS = "Functions that only cProfile recorded are not on the timeline. The table of functions lists them, and the flame graph shows them with the source “Python by cProfile”."
 
 /** The search box of the report: what matches is selected in all views and traces. */
 export class SearchView extends PanelView {

@@ -412,5 +412,5 @@ export abstract class TableView<Row> extends PanelView {
 
 /** Returns what stands for numbers that could not be had; those of the range before are still there. */
 function uncounted(error: unknown): string {
-  return `These numbers are not of the present range, which could not be counted: ${String(error)}`
+  return `These numbers are not of the selected range, which could not be counted: ${String(error)}`
 }

@@ -9,7 +9,7 @@ import {Timeline} from "./timeline"
 import {FINDER_CSS, TrackFinder} from "./track_finder"
 import {view_key, zoom_by, zoom_to} from "./zoom"
 
-const HINT = "Drag for a range · Ctrl + wheel zooms · click an event"
+const HINT = "Drag selects a range · Ctrl + wheel zooms · click selects an event"
 
 /** Title, buttons, legend and key help of the timeline. */
 export class TimelineBarView extends PanelView {
@@ -66,7 +66,7 @@ export class TimelineBarView extends PanelView {
     const {journal, ruler} = store
     this.measure = button("Measure", {title: "Measure the time between two points; they snap to events (m)"}, () => ruler.toggle())
     this.steps = {
-      back: button("↶", {"aria-label": "Back", title: "Go back to what was selected, in range and in view before (Backspace)"}, () => journal.back()),
+      back: button("↶", {"aria-label": "Back", title: "Go back to the previous selection, range and view (Backspace)"}, () => journal.back()),
       forward: button("↷", {"aria-label": "Forward", title: "Go forward again (Shift + Backspace)"}, () => journal.forward()),
     }
     const tools = element("div", {class: "row push"},
@@ -76,7 +76,7 @@ export class TimelineBarView extends PanelView {
       button("Whole trace", {}, () => void view_key(store, "0")),
       this.zoom_to_range,
       this.drag_mode, this.measure,
-      button("Reset", {title: "Clear selection, range, zoom, filters and changes of tracks at once"}, () => store.reset()),
+      button("Reset", {title: "Clear selection, range, zoom, filters, searches and track changes at once"}, () => store.reset()),
       button("Keys", {"aria-haspopup": "dialog", title: "All keys and commands (?)"}, () => store.keys_called.emit()))
     this.finder = new TrackFinder(this.timelines)
     this.update()

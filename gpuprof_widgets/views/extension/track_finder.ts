@@ -12,7 +12,7 @@ type Named = {timeline: Timeline, track: number, name: string}
 export class TrackFinder {
   private readonly box = element("input", {
     type: "search", size: 14, placeholder: "Find a track", "aria-label": "Find a track", "aria-keyshortcuts": "t", spellcheck: "false",
-    title: "Scrolls to a track by its name (t). Enter goes to the next one, Shift + Enter to the previous one, the arrow down to its name.",
+    title: "Scrolls to a track by its name (t). Enter goes to the next one, Shift + Enter to the previous one, ↓ to the track's name.",
   })
   private readonly result = element("span", {class: "number muted", role: "status", "aria-label": "Found tracks"})
   private readonly show_all = button("", {title: "Show the hidden tracks again"}, () => this.bring_back())

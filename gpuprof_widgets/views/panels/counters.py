@@ -17,8 +17,8 @@ COUNTER_COLUMNS = (
     Column("unit", "Unit", "text"),
     Column("readings", "Readings", "count"),
     Column("mean", "Mean", "number"),
-    Column("min", "Least", "number"),
-    Column("max", "Most", "number"),
+    Column("min", "Min", "number"),
+    Column("max", "Max", "number"),
 )
 
 
@@ -65,11 +65,11 @@ ALLOCATOR_COLUMNS = (
     Column("where", "Segment", "text"),
     Column("state", "State", "text"),
     Column("size", "Size", "bytes"),
-    Column("share", "Of the segment", "share"),
+    Column("share", "Share of segment", "share"),
     Column("pieces", "Blocks", "count"),
     Column("largest_free_bytes", "Largest free", "bytes"),
     Column("rounding_bytes", "Rounded up", "bytes"),
-    Column("line_name", "Most held by", "text"),
+    Column("line_name", "Mostly held by", "text"),
 )
 SEGMENT_PARTS = {
     "allocated_bytes": "allocated",

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.breakdown import HOST, breakdown, breakdown_segments
-from gpuprof_widgets.analyses.columns import format_ns
+from gpuprof_widgets.analyses.columns import format_count, format_ns
 from gpuprof_widgets.analyses.critical_path import critical_path
 from gpuprof_widgets.analyses.gpu_work import gpu_kinds
 from gpuprof_widgets.analyses.idle import idle, stream_of
@@ -42,7 +42,7 @@ def breakdown_panel(record: Record) -> Panel | None:
     events, width = _class_events(record, rows)
     on_gpu = bool((rows["state"] != HOST).any())
     title = "Breakdown" if on_gpu else "Breakdown (CPU)"
-    exact = f"Of a selected range it is exact to {format_ns(width)}." if width else ""
+    exact = f"In a selected range the times are exact to {format_ns(width)}." if width else ""
     return Panel(
         title, BREAKDOWN_COLUMNS, rows, events, notes=(BREAKDOWN_NOTE, exact), bars=BREAKDOWN_BARS
     )
@@ -62,7 +62,7 @@ def step_breakdown_panel(record: Record) -> Panel | None:
     events = events.assign(group=np.arange(len(rows)), row=NONE)
     columns = tuple(Column(column.key, column.label, column.unit) for column in BREAKDOWN_COLUMNS)
     left_out = len(shown) - len(shown[:fitting])
-    more = f"Of {left_out:,} more steps only the timeline tells." if left_out else ""
+    more = f"On the timeline only: {format_count(left_out, 'more step')}." if left_out else ""
     return Panel("Steps", columns, rows, events, notes=(BREAKDOWN_NOTE, more), bars=BREAKDOWN_BARS)
 
 
@@ -191,8 +191,8 @@ STREAM_COLUMNS = (
     Column("calls", "Calls", "count", "count"),
     Column("time_ns", "Busy", "ns", "covered"),
     Column("busy_share", "Stream busy", "share"),
-    Column("shared_ns", "Beside other streams", "ns"),
-    Column("serialised_ns", "Behind its own compute", "ns"),
+    Column("shared_ns", "Overlaps other streams", "ns"),
+    Column("serialised_ns", "Serialised with compute", "ns"),
 )
 SAME_STREAM = ["device", "stream", "kind"]
 OF_THE_STREAM = ["busy_share", "shared_ns", "serialised_ns"]
@@ -224,8 +224,8 @@ def streams_panel(record: Record) -> Panel | None:
         rows,
         slices[["start_ns", "end_ns", "row"]].assign(group=grouped.ngroup()),
         notes=(
-            "The last three columns are those of the whole stream in the whole run, "
-            "told once per stream.",
+            "The last three columns are of the whole stream over the whole trace, "
+            "shown once per stream.",
         ),
         bars=Bars("where", "kind", "time_ns"),
     )

@@ -28,7 +28,7 @@ KERNEL_COLUMNS = (
     Column("op_name", "Launched by", "text"),
     Column("average_ns", "Mean", "ns", "mean"),
     Column("p50_ns", "Median", "ns"),
-    Column("p99_ns", "99 %", "ns"),
+    Column("p99_ns", "p99", "ns"),
     Column("max_ns", "Longest", "ns", "max"),
     Column("tensor", "Tensor cores", "text"),
     Column("occupancy", "Occupancy", "share"),
@@ -111,12 +111,12 @@ def _kernel_note(record: Record) -> str:
     sentences = []
     for gpu in gpu_summary(record).to_dict("records"):
         figures = {
-            "a kernel ran": gpu["utilisation"],
-            "SMs at work": gpu["sm_efficiency"],
-            "occupancy": gpu["occupancy"],
-            "of kernel time on tensor cores": gpu["tensor_core_share"],
+            "a kernel ran {} of the time": gpu["utilisation"],
+            "SMs at work {}": gpu["sm_efficiency"],
+            "occupancy {}": gpu["occupancy"],
+            "tensor cores {} of kernel time": gpu["tensor_core_share"],
         }
-        known = [f"{format_share(v)} {noun}" for noun, v in figures.items() if not np.isnan(v)]
+        known = [words.format(format_share(v)) for words, v in figures.items() if not np.isnan(v)]
         sentences.append(f"GPU {gpu['device']}: {', '.join(known)}.")
     return " ".join(sentences)
 
@@ -314,14 +314,14 @@ ROOFLINE_COLUMNS = (
     Column("dtype", "Format", "text"),
     Column("calls", "Calls", "count"),
     Column("time_ns", "Time", "ns", "time"),
-    Column("roof_share", "Of the roof", "share"),
+    Column("roof_share", "Share of roof", "share"),
     Column("bound", "Bound by", "text"),
     Column("flops_per_s", "FLOP/s", "flop/s", "ratio", "flops/time_ns"),
     Column("bytes_per_s", "Bytes/s", "bytes/s", "ratio", "bytes/time_ns"),
     Column("intensity", "FLOP/byte", "number"),
     Column("flops", "FLOPs", "flop", "sum", "flops"),
     Column("bytes", "Bytes", "bytes", "sum", "bytes"),
-    Column("bytes_counted", "Bytes of", "text"),
+    Column("bytes_counted", "Bytes counted", "text"),
 )
 
 

@@ -56,8 +56,8 @@ def modules_panel(record: Record) -> Panel | None:
     named = table[table["name"] != ""]
     rows = named.loc[_costliest(named)]
     notes = [
-        "Times include inner modules, except self. The backward pass counts for the modules of its "
-        "forward ops."
+        "Times include inner modules, except self times. The backward pass counts for the modules "
+        "of its forward ops."
     ]
     if len(rows) < len(named):
         notes.append(f"The costliest {len(rows)} of {len(named):,} modules.")

@@ -16,13 +16,13 @@ from gpuprof_widgets.views.table import Column, Curve, Panel
 COPY_COLUMNS = (
     Column("direction", "Copy", "text"),
     Column("memory", "Memory", "text"),
-    Column("op_name", "Asked for by", "text"),
+    Column("op_name", "Issued by", "text"),
     Column("where", "Where", "text"),
     Column("copies", "Copies", "count", "count"),
     Column("bytes", "Bytes", "bytes", "sum", "bytes"),
     Column("time_ns", "GPU time", "ns", "time"),
     Column("bytes_per_s", "Bandwidth", "bytes/s", "ratio", "bytes/time_ns"),
-    Column("stalled_ns", "CPU stood still", "ns", "sum", "stalled_ns"),
+    Column("stalled_ns", "CPU waited", "ns", "sum", "stalled_ns"),
     Column("blocking", "Blocking", "count", "sum", "blocking"),
     Column("needless", "Needless", "count", "sum", "needless"),
 )
@@ -63,7 +63,7 @@ def copies_panel(record: Record) -> Panel | None:
         COPY_COLUMNS,
         rows[[column.key for column in COPY_COLUMNS]].reset_index(drop=True),
         events.drop(columns=SAME_COPY),
-        notes=(f"{unsized:,} copies of unknown size count as none." if unsized else "",),
+        notes=(f"{unsized:,} copies of unknown size count as 0 B." if unsized else "",),
         sort="time_ns",
         curves=tuple(_bandwidths(record)),
     )
@@ -104,7 +104,7 @@ COLLECTIVE_COLUMNS = (
     Column("min_ns", "Shortest", "ns", "min"),
     Column("max_ns", "Longest", "ns", "max"),
     Column("bus_bytes_per_s", "Bus bandwidth", "bytes/s", "ratio", "bus_bytes/time_ns"),
-    Column("best_bus_bytes_per_s", "of the shortest", "bytes/s"),
+    Column("best_bus_bytes_per_s", "Best bus bandwidth", "bytes/s"),
     Column("bus_bytes", "Over the bus", "bytes", "sum", "bus_bytes"),
 )
 COLLECTIVE_NOTE = (

@@ -32,7 +32,7 @@ const LEAST_OF_ALL = 1/1000
 const LEAST_OF_FUNCTION = 1/20
 
 /** The bar of what hidden library frames took that no code of the user's called. */
-const UNOWNED = "libraries, called by no code of yours"
+const UNOWNED = "libraries that your code did not call"
 
 /** Built-in methods are named with the address of their object. */
 const ADDRESS = / at 0x[0-9a-fA-F]+/g

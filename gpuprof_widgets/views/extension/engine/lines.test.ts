@@ -79,7 +79,7 @@ test("numbers of lines that ran too often are at least, those of what they count
   const signs = (value: "calls" | "wall" | "self" | "device"): string[] => rows.map((row) => sign_of(row, value))
   assert.deepEqual([signs("calls"), signs("wall")], [["", "≥", "≥"], ["", "≥", "≥"]])
   assert.deepEqual([signs("self"), signs("device")], [["≤", "≥", "≈"], ["≤", "≥", "≈"]])
-  const runs = "Runs after the first 10,000 were not recorded one by one; their time stands with the line around them."
+  const runs = "Runs after the first 10,000 were not recorded one by one; their time counts for the line around them."
   const words = rows.map((row) => why_inexact(store.header.lines!, row))
   assert.deepEqual(words, ["Includes further runs of lines 3, 4.", runs, `${runs} Includes further runs of line 3.`])
   const [head] = line_rows(STEP, STEP.whole)
@@ -92,7 +92,7 @@ test("lines of another cell are named with it, of many only some, and a limit th
   const row = {...line_rows(STEP, STEP.whole)[0], is_cut: true, others}
   const two = {...table, limit: 0, cells: [...table.cells, {name: "helpers.py", first: 1, text: []}], lines: [[1, 2, ""], ...table.lines.slice(1)]}
   assert.equal(why_inexact(two as typeof table, row),
-    "Later runs were not recorded one by one; their time stands with the line around them. " +
+    "Later runs were not recorded one by one; their time counts for the line around them. " +
     "Includes further runs of lines 2 of helpers.py, 3, 4, 2 of helpers.py, 3 and others.")
 })
 

@@ -90,7 +90,7 @@ export function why_inexact({limit, cells, lines}: LineTable, {is_cut, others, c
   const named = others.slice(0, MOST_NAMED).map(name).join(", ") + (others.length > MOST_NAMED ? " and others" : "")
   const runs = limit <= 0 ? "Later runs" : `Runs after the first ${limit.toLocaleString("en")}`
   return [
-    ...is_cut ? [`${runs} were not recorded one by one; their time stands with the line around them.`] : [],
+    ...is_cut ? [`${runs} were not recorded one by one; their time counts for the line around them.`] : [],
     ...others.length == 0 ? [] : [`Includes further runs of line${others.length == 1 ? "" : "s"} ${named}.`],
   ].join(" ")
 }
