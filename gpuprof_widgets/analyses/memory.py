@@ -342,7 +342,7 @@ def memory(record: Record) -> pd.DataFrame:
     - ``device``: "GPU 0", "CPU".
     - ``name``: the op.
     - ``calls``: of the op, whether it allocated or not.
-    - ``size_increase_bytes``: allocated less released, in the op and all that it calls.
+    - ``size_increase_bytes``: allocated minus released, in the op and all that it calls.
     - ``self_size_increase_bytes``: the same while it was the innermost op.
     - ``allocations``, ``self_allocations``: number of allocations, with and without what it calls.
     - ``allocation_bytes``, ``self_allocation_bytes``: their sum, whatever was released.

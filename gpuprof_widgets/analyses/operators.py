@@ -92,7 +92,7 @@ def operators(
       %" and "CPU total %".
     - ``device_self_share``: of the time of all kernels, copies and memsets.
     - ``cpu_memory_bytes``, ``cpu_self_memory_bytes``, ``device_memory_bytes``,
-      ``device_self_memory_bytes``: allocated less released, on the op's own thread; ``<NA>``: no
+      ``device_self_memory_bytes``: allocated minus released, on the op's own thread; ``<NA>``: no
       memory was recorded.
     - ``flops``: as torch estimates them from the input shapes, or as the program counted them;
       ``<NA>`` where neither is known (torch says 0).

@@ -78,7 +78,7 @@ def python_time(record: Record) -> pd.DataFrame:
       recorded (``--python sampled``, pyinstrument, py-spy), how often samples in a row found the
       function.
     - ``self_ns``: cProfile's tottime.
-    - ``self_waiting_ns``: of that, it stood still in a call that waits for the GPU.
+    - ``self_waiting_ns``: of that, the time in calls that waited for the GPU.
     - ``self_python_ns``: the rest: Python's own time, and that of the ops it called.
     - ``total_ns``, ``total_waiting_ns``, ``total_python_ns``: the same for cProfile's cumtime.
     - ``waited_for``: the kernel or copy after which most of its waiting was over; "": unknown.
