@@ -7,7 +7,8 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 # What the tests need that run in other environments than that of `make test`.
 TEST_TOOLS := hypothesis nbformat pytest tqdm
 # What an installation is made from.
-BUILT := pyproject.toml constraints.txt hatch_build.py gpuprof_widgets/trace/event_scanner.c
+BUILT := pyproject.toml constraints.txt hatch_build.py gpuprof_widgets/trace/event_scanner.c \
+  gpuprof_widgets/labextension/package.json
 # pip leaves these stamps behind, so that a second run installs nothing.
 RUN := $(VENV)/.installed-run
 DEV := $(VENV)/.installed-dev

@@ -568,6 +568,11 @@ def test_a_lopsided_interval_is_written_out(interval: tuple[float, float], words
     assert Change(1_000, 800, interval).words() == words
 
 
+def test_an_interval_never_reaches_beyond_all_of_the_time() -> None:
+    assert Change(1_000, 100, (0.06, 0.27)).words() == "73 % to 94 % less time"
+    assert Change(1_000, 100, (0.06, 0.14)).words() == "90 % ± 4 % less time"
+
+
 def test_intervals_are_explained_only_where_they_are_said() -> None:
     twice = first(stepped(*NOISY), stepped(*(3 * dur for dur in NOISY)))
     assert "3.0 times as long" in twice

@@ -64,14 +64,18 @@ class Change:
         return f"{times:,.0f} times as long" if times >= TEN else f"{times:.1f} times as long"
 
     def _share(self) -> str:
-        """Return the share that changed, with its interval, written out if it is lopsided."""
+        """Return the share that changed, with its interval.
+
+        That is written out if it is lopsided, or if its half is more than the change or what is
+        left of a: nothing takes 110 % less time.
+        """
         ratio = self.b / self.a
         share = format_share(abs(ratio - 1))
         near, far = sorted(abs(end - ratio) for end in self.interval)
         if not far > 0:  # NaN too
             return share
         effect = abs(ratio - 1)
-        if far >= effect or (far > LOPSIDED * near and far > WIDE * effect):
+        if far >= min(effect, ratio) or (far > LOPSIDED * near and far > WIDE * effect):
             least, most = sorted(abs(end - 1) for end in self.interval)
             return f"{_short(least)} to {_short(most)}"
         return f"{share} ± {_short(far)}"

@@ -9,7 +9,7 @@ import {Timeline} from "./timeline"
 import {FINDER_CSS, TrackFinder} from "./track_finder"
 import {view_key, zoom_by, zoom_to} from "./zoom"
 
-const HINT = "Drag selects a range · Ctrl + wheel zooms · click selects an event"
+const HINT = "Drag for a range · Ctrl + wheel zooms · click an event"
 
 /** Title, buttons, legend and key help of the timeline. */
 export class TimelineBarView extends PanelView {
