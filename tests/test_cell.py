@@ -158,7 +158,7 @@ def test_point_07_a_syntax_error_is_one_error_without_profile(kernel: Kernel, bo
         ("--top 0", "at least 1"),
         ("--sort cpu_slef", "Did you mean 'cpu_self'?"),
         ("--sort totime", "of Python functions pstats': tottime, cumtime"),
-        ("-o 2x", "cannot be"),
+        ("-o 2x", "takes the name of a variable"),
         ("--save", "requires an argument"),
         ("work()", "takes only options"),
     ],

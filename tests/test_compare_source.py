@@ -571,6 +571,7 @@ def test_a_lopsided_interval_is_written_out(interval: tuple[float, float], words
 def test_an_interval_never_reaches_beyond_all_of_the_time() -> None:
     assert Change(1_000, 100, (0.06, 0.27)).words() == "73 % to 94 % less time"
     assert Change(1_000, 100, (0.06, 0.14)).words() == "90 % ± 4 % less time"
+    assert Change(10_000, 945, (0.0001, 0.1889)).words() == "81 % to 100 % less time"
 
 
 def test_intervals_are_explained_only_where_they_are_said() -> None:

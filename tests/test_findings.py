@@ -564,12 +564,50 @@ def test_a_line_that_waited_says_so_and_a_single_line_says_nothing() -> None:
     assert found.remedy.startswith("`cudaStreamSynchronize` makes it wait. The trace shows no GPU")
 
 
+def test_a_line_that_reads_what_no_gpu_work_in_the_trace_makes_does_not_blame_it() -> None:
+    record = trace_of(
+        cell_line(2, "y = f(x)", ts=0, dur=100 * MS),
+        op("aten::mm", ts=0, dur=2 * MS),
+        runtime("cudaLaunchKernel", ts=MS, dur=5),
+        kernel("gemm", ts=2 * MS, dur=9 * MS, launched_by=2),
+        cell_line(3, "y.item()", ts=100 * MS, dur=800 * MS),
+        op("aten::item", ts=110 * MS, dur=780 * MS),
+        runtime(SYNC, ts=120 * MS, dur=700 * MS),
+        op("aten::item", ts=850 * MS, dur=2 * MS),
+        runtime(SYNC, ts=850 * MS, dur=MS),
+    )
+    remedy = only("lines", record).remedy
+    assert remedy.startswith("`aten::item` makes it wait. The trace shows no GPU work during")
+
+
+def test_a_line_that_waits_for_its_own_copy_says_so() -> None:
+    record = trace_of(
+        cell_line(2, "y = f(x)", ts=0, dur=100 * MS),
+        op("aten::mm", ts=0, dur=2 * MS),
+        cell_line(3, "x = x.cuda()", ts=100 * MS, dur=800 * MS),
+        op("aten::copy_", ts=110 * MS, dur=780 * MS),
+        runtime("cudaMemcpyAsync", ts=111 * MS, dur=MS),
+        runtime(SYNC, ts=120 * MS, dur=700 * MS),
+        copy("Memcpy HtoD (Pageable -> Device)", ts=113 * MS, dur=706 * MS, launched_by=4),
+        op("aten::add", ts=830 * MS, dur=20 * MS),
+        runtime("cudaLaunchKernel", ts=840 * MS, dur=5),
+        kernel("add", ts=850 * MS, dur=10 * MS, launched_by=8),
+    )
+    remedy = only("lines", record).remedy
+    assert remedy.startswith("`aten::copy_` waits until its copy is done. Copy from pinned memory")
+
+
 @pytest.mark.parametrize(
     ("name", "begins", "ends"),
     [
         ("aten::index", "`aten::index` makes it wait. The CPU has to", "keep a fixed shape."),
         ("aten::item", "`aten::item` waits for GPU work that was launched before", "per epoch."),
         ("mine", "`mine` waits for GPU work that was launched before", "with much GPU time."),
+        (
+            "autograd::engine::evaluate_function: MineBackward0",
+            "`MineBackward0` waits for GPU work",
+            "time.",
+        ),
     ],
 )
 def test_a_line_that_waits_names_the_op_that_makes_it(name: str, begins: str, ends: str) -> None:

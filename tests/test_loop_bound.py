@@ -171,7 +171,7 @@ def test_a_cell_without_a_loop_says_so_and_runs_once(kernel: Kernel) -> None:
     outcome = profiled(kernel, "def f():\n    for i in range(9): work(i)\nf()\n'done'")
     assert outcome.result == "'done'"
     assert notes(kernel) == [
-        "--steps found no loop that trains: the code ran once and is recorded whole; to bound a "
+        "--steps found no training loop: the code ran once and is recorded whole; to bound a "
         "loop write `for item in gpuprof_widgets.steps(items)`"
     ]
     assert kernel.value(f"int(({LAST}.trace.slices['name'] == 'aten::full').sum())") == 9

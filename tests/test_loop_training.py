@@ -1,4 +1,4 @@
-"""`--steps` bounds the loop that trains: at any depth, in functions, in what no source shows."""
+"""`--steps` bounds the training loop: at any depth, in functions, in what no source shows."""
 
 from __future__ import annotations
 

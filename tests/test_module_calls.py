@@ -108,7 +108,7 @@ def test_without_the_source_of_torch_a_note_says_that_modules_are_missing(
         model(torch.ones(1, 3))
     record = recorder.record()
     (note,) = record.metadata["notes"]
-    assert note.startswith("no modules: it could not start: torch's source ")
+    assert note.startswith("no modules: its recording could not start: torch's source ")
     assert "aten::linear" in set(record.trace.slices["name"])
     module_calls._marked_by_placeholders.cache_clear()
     overhead.trace_costs.cache_clear()

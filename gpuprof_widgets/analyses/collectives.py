@@ -129,7 +129,7 @@ def collectives(record: Record, *, instances: bool = False) -> pd.DataFrame:
     - ``exposed_ns``: time not covered by compute. Of several at a time the one that began first has
       it, so that they add up to the exposed time.
     - ``algorithm_bytes_per_s``, ``bus_bytes_per_s``: see the formula; NaN: unknown.
-    - ``best_bus_bytes_per_s``: that of the shortest one.
+    - ``best_bus_bytes_per_s``: that of the shortest collective, the highest of the row.
 
     Columns with ``instances=True``:
 

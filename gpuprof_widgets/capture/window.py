@@ -148,7 +148,7 @@ def started(part: Part, note: Note) -> bool:
         part.start()
     except Exception as error:
         part.stop()
-        note(f"{part.loses}: it", error)
+        note(f"{part.loses}: its recording", error)
         return False
     return True
 

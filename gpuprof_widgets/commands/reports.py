@@ -27,6 +27,7 @@ from gpuprof_widgets.commands.outputs import (
 )
 from gpuprof_widgets.commands.traces import (
     load,
+    part_of,
     print_notes,
     progress,
     trace_argument,
@@ -134,7 +135,8 @@ def findings(
     from gpuprof_widgets.commands.printing import print_text
 
     thresholds = dict(map(_threshold, limits))
-    profile = load(trace, window, step)
+    whole = load(trace)
+    profile = part_of(whole, window, step)
     with progress("looking for what is slow"):
         ranked = profile.findings(**thresholds)
     shown = ranked if every else ranked[:SHOWN]
@@ -142,7 +144,7 @@ def findings(
     if len(shown) < len(ranked):
         lines.append(f"{len(ranked) - len(shown)} more: --all")
     print_text("\n".join(lines or ["nothing stands out"]))
-    print_notes([note for note in [lack_of_places(profile)] if note])
+    print_notes([note for note in [lack_of_places(whole)] if note])
 
 
 def _threshold(text: str) -> tuple[str, float]:

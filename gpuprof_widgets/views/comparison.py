@@ -260,7 +260,7 @@ def _page_delta(key: str, noun: str, title: str, table: pd.DataFrame) -> dict[st
 
 
 def _calls_delta(table: pd.DataFrame) -> pd.Series[Any] | None:
-    """Return calls in B less calls in A; NaN where they are equal, None if none were counted."""
+    """Return calls in B minus calls in A; NaN where they are equal, None if none were counted."""
     if "calls_a" not in table:
         return None
     more = table["calls_b"] - table["calls_a"]

@@ -39,6 +39,8 @@ RUNS_ENOUGH = 3
 
 ALL, MOST = 0.95, 0.6
 """Shares of the difference that one op has at least, for "all of it" and "most of it"."""
+NEARLY = 0.9
+"""Share of what is left of a's time from which on half an interval, rounded, may exceed it."""
 AGREE = 1.5
 """Times that the difference of the means may be that of the medians, or the other way round."""
 AGAINST = 0.1
@@ -66,8 +68,8 @@ class Change:
     def _share(self) -> str:
         """Return the share that changed, with its interval.
 
-        That is written out if it is lopsided, or if its half is more than the change or what is
-        left of a: nothing takes 110 % less time.
+        That is written out if it is lopsided, or if its half is more than the change or nearly what
+        is left of a: nothing takes 110 % less time.
         """
         ratio = self.b / self.a
         share = format_share(abs(ratio - 1))
@@ -75,7 +77,7 @@ class Change:
         if not far > 0:  # NaN too
             return share
         effect = abs(ratio - 1)
-        if far >= min(effect, ratio) or (far > LOPSIDED * near and far > WIDE * effect):
+        if far >= min(effect, NEARLY * ratio) or (far > LOPSIDED * near and far > WIDE * effect):
             least, most = sorted(abs(end - 1) for end in self.interval)
             return f"{_short(least)} to {_short(most)}"
         return f"{share} ± {_short(far)}"

@@ -65,6 +65,8 @@ _PASSES_ON = frozenset({"torch", "gpuprof_widgets", "IPython", "ipykernel"})
 def with_places(record: Record, findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings with where to look, which remedies name at their end.
 
+    A finding on a line has said so already.
+
     That is the cell's line with most of the evidence. Where no lines were recorded, but Python's
     frames, it is the functions with a quarter of an op's time or more, or with most of the calls'.
     """

@@ -45,6 +45,7 @@ from gpuprof_widgets.analyses.reasons import is_beyond_the_range
 from gpuprof_widgets.analyses.waits import FREEING, wait_costs, waits
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.owners import EVALUATE
 from gpuprof_widgets.trace.schema import SAMPLED, WINDOW
 
 MOST = 3
@@ -68,7 +69,7 @@ COPY_REMEDIES = {
     "pinned memory and a synchronisation before reading).",
     "HtoD (Pageable": "Copy from pinned memory (pin_memory=True of the DataLoader, or "
     ".pin_memory()) with non_blocking=True.",
-    "HtoD (Pinned": "Its memory is pinned already: non_blocking=True suffices.",
+    "HtoD (Pinned": "The memory is pinned already: non_blocking=True suffices.",
 }
 """What to do about a wait for a copy, by its direction and the kind of memory in its name."""
 FREEING_REMEDY = (
@@ -181,9 +182,9 @@ def _remedy(record: Record, group: pd.DataFrame) -> str:
 def remedy_of_line(record: Record, rows: npt.NDArray[np.intp]) -> str:
     """Return what makes a line wait for the GPU, and what to do about it.
 
-    ``rows``: the executions of the line. That is the call with most of its waiting, as in
-    `synchronising`: an op whose result depends on data makes the line wait itself, others wait for
-    what was launched before.
+    ``rows``: the executions of the line. What makes it wait is the call with most of its waiting,
+    as in `synchronising`. Such a call waits for its own copy, or for work that was launched before;
+    an op whose shape depends on data makes the line wait whatever was launched.
     """
     table = waits(record)
     within = np.isin(line_of(record.trace)[table["row"]], rows)
@@ -193,10 +194,12 @@ def remedy_of_line(record: Record, rows: npt.NDArray[np.intp]) -> str:
     groups = [group for _, group in table.groupby(["op_name", "name"], sort=False)]
     group = max(groups, key=lambda group: int(group["dur_ns"].sum()))
     op, remedy = group["op_name"].iloc[0], _remedy(record, group)
-    who = code(op or group["name"].iloc[0])
+    who = code(op.removeprefix(EVALUATE) or group["name"].iloc[0])
     if remedy in (OTHERWISE, ONCE, AT_THE_END):
         return f"{who} {LAUNCHED_BEFORE}"
-    if op in READING or remedy in COPY_REMEDIES.values():
+    if remedy in COPY_REMEDIES.values():
+        return f"{who} waits until its copy is done. {remedy}"
+    if remedy in [REMEDIES[name] for name in READING]:
         return f"{who} {LAUNCHED_BEFORE} {remedy}"
     return f"{who} makes it wait. {remedy}"
 

@@ -1,4 +1,4 @@
-"""`--steps`: bound the loop that trains, by rewriting the loops of the source.
+"""`--steps`: bound the training loop, by rewriting the loops of the source.
 
 The loops of the cell are watched, and those in functions that train (see `watching`). One of them
 is counted (see `training`); after its last step, it and the loops around it end as if they had no
@@ -293,7 +293,7 @@ class LoopBound:
             places = " or ".join(dict.fromkeys(site.place for site in candidates))
             return [f"the loop of {places} was not seen to run: nothing was recorded"]
         return [
-            "--steps found no loop that trains: the code ran once and is recorded whole; to bound "
+            "--steps found no training loop: the code ran once and is recorded whole; to bound "
             f"a loop write {_BY_HAND}"
         ]
 

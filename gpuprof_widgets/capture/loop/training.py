@@ -67,7 +67,7 @@ class LoopSite:
     function: str
     """The function in which it stands; empty at the top level."""
     leads: bool = False
-    """Its body, or a function called there, has a loop that trains."""
+    """Its body, or a function called there, has a training loop."""
     excluded: bool = False
     """Its iterations turned out to run no op, or to go through a model's parts."""
 
@@ -123,7 +123,7 @@ class Program:
         self._compare()
 
     def _leads(self, node: ast.AST, leading: set[str]) -> bool:
-        """Whether this code, or a function called there, has a loop that trains."""
+        """Whether this code, or a function called there, has a training loop."""
         for part in ast.walk(node):
             site = self.sites.get(part)
             if site is not None and site.level >= Level.GRADIENTS:
@@ -133,7 +133,7 @@ class Program:
         return False
 
     def _functions_that_lead(self) -> set[str]:
-        """Return the names of functions that have a loop that trains, or call one that has."""
+        """Return the names of functions that have a training loop, or call one that has."""
         leading: set[str] = set()
         callers: dict[str, set[str]] = defaultdict(set)
         for name, functions in self._functions.items():

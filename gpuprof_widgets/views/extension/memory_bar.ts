@@ -32,7 +32,7 @@ export class MemoryBarView extends PanelView {
     const devices = this.memory.devices.map(({name}, i): [string, string] => [String(i), name])
     const device = devices.length < 2 ? []
       : [choice("Device", devices, String(plot.device), (value) => { plot.device = Number(value) })]
-    this.from_zero = button("From zero", {title: "Start the axis at zero, or leave out the memory that never changes"}, () => {
+    this.from_zero = button("From zero", {title: "Start the axis at zero, or fit it to the memory in view"}, () => {
       plot.from_zero = !plot.from_zero
     })
     this.peak = element("span", {class: "number", role: "status", "aria-label": "Peak memory"})
