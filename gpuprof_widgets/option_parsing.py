@@ -187,7 +187,7 @@ Example:
   for images, labels in loader:
       train_step(images, labels)
 
-`run` is then the profile: `run.operators()`, `run.findings()`, `run.save("step.zip")`."""
+`run` is then the profile: `run.operators()`, `run.findings()`, `run.save("step.gpuprof")`."""
 
 
 def _options_at_start(ctx: click.Context, code: click.Parameter, typed: str) -> Any:

@@ -121,7 +121,7 @@ class ProfileOptions:
         bare="all",
         none="none",
     )
-    lines: bool = _topic(True, "do not mark the lines of the cell", topic="lines")
+    lines: bool = _topic(True, "do not mark the lines of the code", topic="lines")
     memory: bool = _topic(False, "record allocations and releases", topic="memory")
     sync: bool = _topic(False, "record CUDA's synchronisation events", topic="sync")
     flops: bool = _topic(False, "estimate FLOPs of matmuls and convolutions", topic="flops")
@@ -200,7 +200,7 @@ class Options(ProfileOptions):
     )
     steps: int | None = _loop(
         None,
-        "record this many iterations of the loop, not the whole cell, and then end the loop",
+        "record this many iterations of the loop, not the whole code, and then end the loop",
         metavar="N",
     )
     warmup: int = _loop(

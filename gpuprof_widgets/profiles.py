@@ -162,8 +162,8 @@ class Profile(Analysed):
     ) -> Self:
         """Return the profile with a place at which its reports open: a range and selected slices.
 
-        A report then opens with the range (ns) brushed and in view and the slices highlighted, as if the
-        reader had selected them. ``selection`` is one of these:
+        A report then opens with the range (ns) brushed and in view and the slices highlighted, as
+        if the reader had selected them. ``selection`` is one of these:
 
         - a finding, whose range is used unless ``range`` is given;
         - row numbers of slices, or a table with them as its index;

@@ -228,7 +228,7 @@ def _check_function(function: Any) -> None:
     if not callable(function) or isinstance(function, type):
         raise OptionError(
             f"profile decorates a function, not {function!r}; give options by name, "
-            "as in profile(top=20) or profile(save='step.zip')"
+            "as in profile(top=20) or profile(save='step.gpuprof')"
         )
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise OptionError(

@@ -39,7 +39,7 @@ A finding has
 
 - a `title` that says in ten words at most what costs, for the
   [rows of the page](views.md#summary-and-findings),
-- a `text`: one sentence with the numbers,
+- a `text`: the same in sentences, with the numbers,
 - a `cost_ns`: the time it stands for, by which findings are sorted. It is no promise of a gain;
   each section says what it means. Do not add up costs: one cause may have several findings,
 - a `remedy`: what to try, for the case at hand; empty if there is nothing to do.

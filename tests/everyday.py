@@ -51,7 +51,7 @@ for epoch in range(2):
         optimizer.step()
 """,
         (),
-        ("dataloader", "backward", "optimizer_loops"),
+        ("dataloader", "backward", "optimizer_loops", "garbage_collection"),
     ),
     Everyday(
         "training a CNN, with loss.item() in every step",

@@ -215,10 +215,20 @@ def test_a_step_that_is_not_there_is_told_those_that_are(trace: Path, capsys: Ca
 
 @pytest.mark.parametrize(
     ("range_", "code"),
-    [("1ms:2ms", 0), ("0.0000015s:2us", 0), ("5", 2), ("a:b", 2), ("2:1", 2), ("-1:5", 2)],
+    [
+        ("0ms:2ms", 0),
+        ("0.0000015s:2us", 0),
+        ("1ms:2ms", 1),
+        ("5", 2),
+        ("a:b", 2),
+        ("2:1", 2),
+        ("-1:5", 2),
+    ],
 )
 def test_a_range_is_two_times(range_: str, code: int, trace: Path, capsys: Capsys) -> None:
-    assert gpuprof(capsys, "device_busy", trace, f"--window={range_}").code == code
+    called = gpuprof(capsys, "device_busy", trace, f"--window={range_}")
+    assert called.code == code
+    assert ("which is from 0 ns to 20.1 µs" in called.err) == (code == 1)
 
 
 def test_long_tables_are_cut_and_say_so(tmp_path: Path, capsys: Capsys) -> None:

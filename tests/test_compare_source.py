@@ -574,6 +574,32 @@ def test_an_interval_never_reaches_beyond_all_of_the_time() -> None:
     assert Change(10_000, 945, (0.0001, 0.1889)).words() == "81 % to 100 % less time"
 
 
+def test_noise_that_the_medians_do_not_show_is_explained_by_its_interval() -> None:
+    a, b = (1564, 1943, 917, 1406, 1818, 1733), (1170, 1296, 1188, 1341, 922, 1700)
+    low, high = ratio_interval(np.array(a, float), np.array(b, float))
+    least, most = f"{1 - low:.0%}".replace("%", " %"), f"{high - 1:.0%}".replace("%", " %")
+    assert first(stepped(*a), stepped(*b)) == (
+        "No difference beyond the noise: 1.65 µs → 1.24 µs per step (medians of 6 and 6 steps; the "
+        "steps of one run vary by 351 ns; the 95 % interval of the difference reaches from "
+        f"{least} less to {most} more time)."
+    )
+    assert "reaches" not in first(stepped(*NOISY), stepped(*NOISY[::-1][:7], 1_001))
+
+
+def test_a_step_that_waits_less_for_its_loader_says_so() -> None:
+    def run(waits: int) -> Record:
+        name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+        rows: list[Row] = []
+        for number in range(6):
+            at, dur = 10_000 * number, waits + 400
+            rows.append(annotation(f"ProfilerStep#{number}", ts=at, dur=dur))
+            rows.append(annotation(name, ts=at, dur=waits))
+            rows.append(op("aten::mm", ts=at + waits, dur=400))
+        return trace_of(*rows)
+
+    assert "less time, all of it waiting for the DataLoader: 4.40" in first(run(4_000), run(1_000))
+
+
 def test_intervals_are_explained_only_where_they_are_said() -> None:
     twice = first(stepped(*NOISY), stepped(*(3 * dur for dur in NOISY)))
     assert "3.0 times as long" in twice

@@ -339,6 +339,20 @@ def test_a_gap_says_what_the_cpu_did(meanwhile: list[object], words: str) -> Non
     assert text.endswith(f"lies between `first` and `second`. {words}.")
 
 
+def test_a_gpu_that_mostly_waits_for_the_loader_says_which_of_that_it_counts() -> None:
+    record = trace_of(
+        runtime("cudaLaunchKernel", ts=0, dur=1),
+        runtime("cudaLaunchKernel", ts=798, dur=1),
+        kernel("first", ts=2, dur=98, launched_by=0),
+        kernel("second", ts=800, dur=200, launched_by=1),
+        annotation(LOADING, ts=105, dur=690),
+    )
+    found = only("device_idle", record)
+    assert found.title == "GPU 0 is idle, also besides waiting for the DataLoader"
+    assert "(690 ns, 69 % of the time; the finding on the DataLoader counts that)" in found.text
+    assert (found.cost_ns, only("dataloader", record).cost_ns) == (12, 690)
+
+
 @pytest.mark.parametrize(("all_reduce", "is_more"), [(41, True), (40, False)])
 def test_communication_that_takes_more_than_any_op_is_named_before_it(
     all_reduce: int, is_more: bool
@@ -904,7 +918,9 @@ def test_what_is_known_of_a_part_of_an_op_is_said_of_that_part() -> None:
 
 def test_without_shapes_no_roof_is_known() -> None:
     finding = only("gpu_ops", roofed(1e14, 1e13, shapes=False))
-    assert finding.remedy.startswith("Record shapes (--shapes) to see how close")
+    assert finding.remedy.startswith(
+        "Record shapes (--shapes, record_shapes=True) to see how close"
+    )
 
 
 def test_of_an_op_of_unknown_work_the_longest_kernel_is_named() -> None:

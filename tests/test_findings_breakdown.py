@@ -102,7 +102,7 @@ def test_communication_that_the_run_does_not_wait_for_costs_nothing() -> None:
     card = cards.exposed_communication(record)
     assert card is not None
     assert card.about.endswith(
-        "hidden by compute. Without communication the run would be no shorter: the CPU bounds it."
+        "no compute hid it. Without communication the run would be no shorter: the CPU bounds it."
     )
 
 
@@ -119,7 +119,7 @@ def test_communication_for_which_the_next_kernel_waits_costs_its_time() -> None:
     assert finding.text.endswith("(100 ns).")
     card = cards.exposed_communication(trace_of(*rows))
     assert card is not None
-    assert card.about.endswith("not hidden by compute.")
+    assert card.about.endswith("and no compute hid it.")
     assert finding.remedy.startswith("Overlap communication with")
 
 

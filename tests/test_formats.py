@@ -116,7 +116,7 @@ def test_a_trace_is_converted_and_the_help_says_so(
     assert (called.code, (tmp_path / "run.toy").read_bytes()) == (0, b"b")
     words = gpuprof(capsys, "convert", "--help").out
     assert re.search(r"\.toy \.toy\.json +a toy trace\n", words)
-    assert "of .toy a or b" in " ".join(words.split())
+    assert "for .toy: a or b" in " ".join(words.split())
 
 
 @pytest.mark.usefixtures("toy_writer")

@@ -1086,7 +1086,9 @@ def test_a_sampler_that_cannot_start_costs_the_samples_alone(
     assert len(frames(record)) == 0
     assert SAMPLED not in record.metadata
     (note,) = [note for note in record.metadata["notes"] if "samples" in note]
-    assert note.startswith("no samples of Python: its recording could not start: RuntimeError: can't start")
+    assert note.startswith(
+        "no samples of Python: its recording could not start: RuntimeError: can't start"
+    )
     assert "no samples of Python" in sampled_lines(record).attrs["lacks"]
 
 

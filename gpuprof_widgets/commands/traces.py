@@ -105,7 +105,17 @@ def part_of(profile: Profile, window: tuple[int, int] | None, step: int | None) 
     with progress("choosing the part"):
         if step is not None:
             profile = profile.window(*_range_of_step(profile, step))
-        return profile if window is None else profile.window(*window)
+        if window is None:
+            return profile
+        from gpuprof_widgets.analyses.columns import format_ns
+
+        trace, (t0, t1) = profile.trace, window
+        if len(trace) and (t1 <= trace.start_ns or t0 > trace.end_ns):
+            raise OptionError(
+                f"the window from {format_ns(t0)} to {format_ns(t1)} is outside of the trace, "
+                f"which is from {format_ns(trace.start_ns)} to {format_ns(trace.end_ns)}"
+            )
+        return profile.window(t0, t1)
 
 
 def print_notes(notes: object, file: str = "") -> None:

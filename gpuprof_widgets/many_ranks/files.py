@@ -358,8 +358,8 @@ def check_one_run(ranks: Sequence[ReducedRank]) -> None:
     if strangers:
         raise TraceError(
             f"these are not traces of one run: {_when(ranks[0])}, {_when(strangers[0])}, and "
-            "no collectives show that they belong together; give the traces that all ranks of one run recorded "
-            'together, such as "run/*rank*.json.gz"'
+            "no collectives show that they belong together; give the traces that all ranks of one "
+            'run recorded together, such as "run/*rank*.json.gz"'
         )
 
 

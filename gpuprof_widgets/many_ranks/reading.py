@@ -207,7 +207,9 @@ def _kept_memory() -> Iterator[None]:
 
 def _hinted(error: TraceError) -> TraceError:
     """Return the error with its likely cause: a worker on another machine does not see the file."""
-    return TraceError(f"{error} (A worker of the cluster read it: every worker must see the files.)")
+    return TraceError(
+        f"{error} (A worker of the cluster read it: every worker must see the files.)"
+    )
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from gpuprof_widgets.analyses.columns import format_count, format_ns, format_sha
 from gpuprof_widgets.analyses.compare import tables
 from gpuprof_widgets.analyses.compare.tables import ENOUGH_STEPS, MEASURE, NOISE, Runs, are_noise
 from gpuprof_widgets.analyses.findings.finding import Finding, code
+from gpuprof_widgets.analyses.waits import DATALOADER
 
 Numbers = npt.NDArray[np.float64]
 
@@ -97,12 +98,22 @@ def whole(runs: Runs) -> Finding:
         text = f"No difference: a {thing} takes {format_ns(a)} in both."
         return Finding(text, rule="whole", title=SAME_TIME)
     if not differ(runs):
-        text = f"No difference beyond the noise: {both} per {thing} ({_unsure(runs)})."
+        known = f"{_unsure(runs)}{_both_ways(runs, change)}"
+        text = f"No difference beyond the noise: {both} per {thing} ({known})."
         return Finding(text, rule="whole", title="No difference between A and B beyond the noise")
     title = f"B's {thing} takes {change.words()}"
     text = f"{title}{_made_by(runs)}: {both} ({_unsure(runs, title)})."
     share = abs(b - a) / max(a, 1)
     return Finding(text, cost_ns=int(abs(b - a)), share=share, rule="whole", title=title)
+
+
+def _both_ways(runs: Runs, change: Change) -> str:
+    """Say that the interval holds 1, where the medians lie further apart than the steps vary."""
+    least, most = change.interval
+    if not least <= 1 <= most or abs(change.b - change.a) <= tables.spread_of_steps(runs):
+        return ""
+    less, more = _short(1 - least), _short(most - 1)
+    return f"; the 95 % interval of the difference reaches from {less} less to {more} more time"
 
 
 def change_of(runs: Runs) -> Change:
@@ -210,6 +221,8 @@ def _made_by(runs: Runs) -> str:
     if row["change"] == NOISE:
         return ""
     how_much = "all" if shares[first] >= ALL else "most"
+    if DATALOADER.fullmatch(str(row["name"])):
+        return f", {how_much} of it waiting for the DataLoader"
     is_python = row["name"] == STEPS or row["category"] == "user_annotation"
     where = "Python, outside of ops" if is_python else code(str(row["name"]))
     return f", {how_much} of it in {where}"

@@ -177,7 +177,7 @@ def _finding(record: Record, busy: Any, gaps: pd.DataFrame, least_share: float) 
     title, when = WHEN[main]
     is_told_elsewhere = main == INPUT and bool(dataloader(record))
     caused = f"{format_ns(caused_ns)}, {format_share(caused_ns / busy.span_ns)} of the time"
-    caused += "; see the finding on the DataLoader" if is_told_elsewhere else ""
+    caused += "; the finding on the DataLoader counts that" if is_told_elsewhere else ""
     text += f" It was idle for {format_ns(busy.idle_ns)}, {often} {when} ({caused})."
     gap, words = _gap_of_cause(gaps, segments)
     text += f" {words} ({format_ns(gap['dur_ns'])}) lies {_where(record, gap)}."
@@ -188,6 +188,8 @@ def _finding(record: Record, busy: Any, gaps: pd.DataFrame, least_share: float) 
             f"{_where(record, longest)}."
         )
     cost = busy.idle_ns - (caused_ns if is_told_elsewhere else 0)
+    if is_told_elsewhere and cost:
+        often, title = "also", "besides waiting for the DataLoader"
     return Finding(
         f"{gpu} {text}",
         int(cost),

@@ -37,7 +37,8 @@ from gpuprof_widgets.analyses.tensor_cores import (
 from gpuprof_widgets.trace.model import Record, Trace
 
 NO_SHAPES = (
-    "Record shapes (--shapes) to see how close that comes to what the GPU can do (roofline)."
+    "Record shapes (--shapes, record_shapes=True) to see how close that comes to what the GPU can "
+    "do (roofline)."
 )
 UNKNOWN_WORK = (
     "The kernel {kernel} takes {share} of that time, and its work is not known. Check whether "

@@ -19,7 +19,7 @@ from gpuprof_widgets.analyses.findings.communication import LATE_RANK
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.gpu_idle import HOST_REMEDIES, KEEP_FED, REMEDIES
 from gpuprof_widgets.analyses.findings.idle_cause import BETWEEN, GPU_ALONE
-from gpuprof_widgets.analyses.findings.kernels import NO_SHAPES, TF32_REMEDY
+from gpuprof_widgets.analyses.findings.kernels import TF32_REMEDY
 from gpuprof_widgets.analyses.findings.launches import BY_OPS, FUSE, GRAPH
 from gpuprof_widgets.analyses.findings.launches import REMEDY as LAUNCH_LESS
 from gpuprof_widgets.analyses.findings.memory import STALL_REMEDY
@@ -49,7 +49,7 @@ UNDER_NSYS = {
     "(torch.autograd.profiler.emit_nvtx(), and nsys profile --trace=cuda,nvtx).",
     REMEDIES[BETWEEN]: "waited for the CPU, which was in no op and in no call that the trace "
     "shows. Sample Python (nsys profile --python-sampling=true) to see where it was.",
-    NO_SHAPES: NO_SHAPES.replace("--shapes", "emit_nvtx(record_shapes=True)"),
+    "(--shapes, record_shapes=True)": "(emit_nvtx(record_shapes=True))",
     " (--warmup)": "",
     " (--steps with --warmup)": "",
     " (--workers)": "",

@@ -21,7 +21,7 @@ MOST = 3
 COMPUTE, INPUT, IDLE = "compute_ns", "input_ns", "idle_ns"
 
 REMEDIES = {
-    COMPUTE: "It has more to compute than the others. Give all ranks batches of one size (sequence "
+    COMPUTE: "Give all ranks batches of one size (sequence "
     "lengths, experts, uneven shards), and check whether its processor is shared, throttled or "
     "older.",
     INPUT: "Its input pipeline is slower. Give its DataLoader as many workers as the others have. "
@@ -34,7 +34,7 @@ REMEDIES = {
 SHORTLY = {COMPUTE: "it computes more", INPUT: "its input is late", IDLE: "its GPU is idle"}
 """The cause in a title."""
 CPU_REMEDY = (
-    "It was in no op meanwhile. Look for Python that this rank alone runs, for reading data, and "
+    "Look for Python that this rank alone runs, for reading data, and "
     "for other processes on its cores."
 )
 FUNCTION_REMEDY = (

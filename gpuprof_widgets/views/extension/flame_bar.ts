@@ -192,7 +192,8 @@ export class FlameBarView extends IcicleBarView {
     if (last == 0) {
       const is_deeper = tree.levels + Math.min(tree.levels_above, CALLER_LEVELS) > MAX_LEVELS || tree.levels_above > CALLER_LEVELS
       const deeper = is_deeper ? ` Zoom in to see the deepest of the ${tree.levels + tree.levels_above} levels.` : ""
-      const instances = this.store.data.rows > 0 ? "; its calls are highlighted on the timeline" : ""
+      const is_timed = this.store.data.rows > 0 && graph.source != "cprofile"
+      const instances = is_timed ? "; its calls are highlighted on the timeline" : ""
       const hint = `Click a bar to zoom in${instances}.${deeper}`
       this.crumbs.append(element("span", {class: "hint clip", title: hint}, hint))
     }

@@ -38,7 +38,7 @@ export const KEYS: KeySection[] = [
     {text: "Go to the first event inside the selected one", keys: ["Shift + ↓"], press: {key: "ArrowDown", shiftKey: true}},
     {text: "Zoom to the selected event or range", keys: ["f"], press: {key: "f"}},
     {text: "Make the measured time the range, or the selected event's time, or the visible time", keys: ["r"], press: {key: "r"}},
-    {text: "Measure between two points, or from or to the start of the selected event", keys: ["m"], press: {key: "m"}},
+    {text: "Measure between two points (with an event selected: from or to its start)", keys: ["m"], press: {key: "m"}},
     {text: "Measure from or to the end of the selected event", keys: ["Shift + M"], press: {key: "M", shiftKey: true}},
     {text: "Show or hide the critical path, if it is known", keys: ["c"], press: {key: "c"}},
     {text: "Find a track by its name (with eight tracks or more)", keys: ["t"], press: {key: "t"}},

@@ -351,7 +351,7 @@ td.code { line-height: 20px; }
 .at { display: inline-block; width: 32px; margin-right: 8px; text-align: right; font-variant-numeric: tabular-nums; user-select: none; }
 .stays { position: sticky; left: 8px; }
 .source { position: absolute; inset: 0 4px 0 44px; overflow: hidden; text-overflow: ellipsis; }
-.text { position: relative; left: 4px; white-space: pre; tab-size: 4; }
+.text { position: relative; display: block; margin-left: 4px; overflow: hidden; text-overflow: ellipsis; white-space: pre; tab-size: 4; }
 .heat { position: absolute; left: 0; top: 1px; bottom: 1px; min-width: 0; border-radius: 2px; background: var(--heat); }
 .silent .text { color: var(--muted); }
 /* The heat shows the shares. */
