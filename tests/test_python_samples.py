@@ -1524,7 +1524,9 @@ def test_a_compiled_function_is_compiled_as_without_samples(often: None) -> None
 
 
 LATE = """
+import gc
 import sys
+gc.set_threshold(3)  # the collector's callback often runs under dynamo then
 import torch
 from gpuprof_widgets.capture import stack_samplers
 from gpuprof_widgets.capture.recorder import Recorder

@@ -92,6 +92,7 @@ class GarbageCollections(Part):
         self._began = both_clocks()
         self._since = 0
         self._interrupts.watch()
+        hide_from_dynamo()
         self._callback = self._heard
         gc.callbacks.append(self._callback)
 
@@ -197,6 +198,18 @@ class GarbageCollections(Part):
                 ],
             }
         }
+
+
+def hide_from_dynamo() -> None:
+    """Keep dynamo, once it is imported, from compiling our callback as part of the user's code.
+
+    A collection may begin in a frame that dynamo looks at. The callback and what it calls then run
+    under dynamo.
+    """
+    skip = getattr(sys.modules.get("torch._dynamo.decorators"), "skip", None)
+    if skip is not None:
+        for function in (GarbageCollections._heard, _during, _add):
+            skip(function)
 
 
 def _during(frame: FrameType | None) -> str:

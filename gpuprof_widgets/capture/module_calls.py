@@ -24,6 +24,7 @@ import torch
 from torch import nn
 
 from gpuprof_widgets.capture.code import codes_in
+from gpuprof_widgets.capture.garbage_collections import hide_from_dynamo
 from gpuprof_widgets.exceptions import RecordingError
 
 TorchRegion: Any = torch._C._profiler._RecordFunctionFast
@@ -182,6 +183,7 @@ class ModuleCalls:
         skip(FunctionType(self.code, {}))
         skip(Entrances.__missing__)
         skip(unseen)
+        hide_from_dynamo()
 
         def start(*_: Any) -> None:  # torch 2.6 passes nothing, later versions what they compile
             self.compiled = True
