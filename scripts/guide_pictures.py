@@ -14,13 +14,12 @@ import shutil
 import tempfile
 from pathlib import Path
 
-import nbformat
 from PIL import Image
 from playwright.sync_api import Browser, FloatRect, Locator, sync_playwright
 from playwright.sync_api import Page as Tab
 
 import gpuprof_widgets
-from scripts.large_trace_in_lab import jupyterlab, timeline_of
+from scripts.large_trace_in_lab import jupyterlab, timeline_of, write_notebook
 from tests.reader import Page
 
 ROOT = Path(__file__).parents[1]
@@ -49,10 +48,10 @@ def main() -> None:
 def tutorial(browser: Browser, folder: Path) -> None:
     """Do what the tutorial says, and take a picture wherever it shows one."""
     text = TUTORIAL.read_text(encoding="utf-8")
-    code = [block.code for block in Page("", text).blocks if block.language == "python"]
-    profiled, compared = (cell.rstrip() for cell in code if cell.startswith("%%gpuprofile"))
+    code = [block.code.rstrip() for block in Page("", text).blocks if block.language == "python"]
+    profiled, compared = (cell for cell in code if cell.startswith("%%gpuprofile"))
     fix = next(cell for cell in code if cell.startswith("def draw"))
-    write_notebook(folder, *code[:2], profiled, fix)
+    write_notebook(folder / "tutorial.ipynb", *code[:2], profiled, fix)
     with jupyterlab(folder) as url:
         tab = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         tab.goto(f"{url}lab/tree/tutorial.ipynb?reset")
@@ -76,13 +75,6 @@ def tutorial(browser: Browser, folder: Path) -> None:
         cell.get_by_text("Two runs compared").first.wait_for(timeout=WAIT_MS)
         both = report_in(cell)
         picture("tutorial_compare", cell.locator(".cm-content"), timelines(both).last)
-
-
-def write_notebook(folder: Path, *code: str) -> None:
-    cells = [nbformat.v4.new_code_cell(each.rstrip()) for each in code]  # type: ignore[no-untyped-call]
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    made = nbformat.v4.new_notebook(cells=cells, metadata=kernel)  # type: ignore[no-untyped-call]
-    nbformat.write(made, folder / "tutorial.ipynb")  # type: ignore[no-untyped-call]
 
 
 def report_in(cell: Locator) -> Locator:

@@ -60,10 +60,15 @@ def notebook(trace: MadeTrace, folder: Path) -> None:
         f"# {trace.events:,} events, {trace.text_bytes / 1e9:.1f} GB of text",
         f'gpuprof_widgets.load("{trace.file.name}")',
     )
-    cell = nbformat.v4.new_code_cell("\n".join(lines))  # type: ignore[no-untyped-call]
+    write_notebook(folder / "large_trace.ipynb", "\n".join(lines))
+
+
+def write_notebook(file: Path, *code: str) -> None:
+    """Write a notebook with these cells, none of which has run."""
+    cells = [nbformat.v4.new_code_cell(cell) for cell in code]  # type: ignore[no-untyped-call]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    made = nbformat.v4.new_notebook(cells=[cell], metadata=kernel)  # type: ignore[no-untyped-call]
-    nbformat.write(made, folder / "large_trace.ipynb")  # type: ignore[no-untyped-call]
+    made = nbformat.v4.new_notebook(cells=cells, metadata=kernel)  # type: ignore[no-untyped-call]
+    nbformat.write(made, file)  # type: ignore[no-untyped-call]
 
 
 @contextmanager

@@ -76,6 +76,7 @@ def test_after_the_cell_it_costs_the_profile_at_most(
 ) -> None:
     owner, name, stage = AFTER_THE_CELL[moment]
     kernel.run("import torch, asyncio; x = 0")
+    kernel.run("%%gpuprofile -q\n0")  # warms up, which makes a page before the cell runs
     kernel.run(PRESS.format(owner=owner, name=name))
     wait = "await asyncio.sleep(0)\n" if awaits else ""
     where = kernel.value("__import__('tempfile').mkdtemp()") + "/run.zip"

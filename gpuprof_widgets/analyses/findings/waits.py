@@ -184,7 +184,7 @@ def remedy_of_line(record: Record, rows: npt.NDArray[np.intp]) -> str:
 
     ``rows``: the executions of the line. What makes it wait is the call with most of its waiting,
     as in `synchronising`. Such a call waits for its own copy, or for work that was launched before;
-    an op whose shape depends on data makes the line wait whatever was launched.
+    an op makes the line wait itself if the shape of its result depends on data.
     """
     table = waits(record)
     within = np.isin(line_of(record.trace)[table["row"]], rows)
