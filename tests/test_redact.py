@@ -202,6 +202,13 @@ def test_a_redacted_record_reads_back_equal(tmp_path: Path, record: Record) -> N
     assert_same_record(load(save(clean, tmp_path / "run.gpuprof")), clean)
 
 
+def test_an_arg_that_is_named_like_a_path_reads_back_in_its_place(tmp_path: Path) -> None:
+    record = trace_of(op("aten::mm", ts=0, dur=5, **{"/0/": 1, "aten::mm": 2}))
+    clean = redacted(record)
+    assert list(clean.trace.args) == sorted(clean.trace.args) != list(record.trace.args)
+    assert_same_record(load(save(clean, tmp_path / "run.gpuprof")), clean)
+
+
 def test_all_that_is_left_reads_back_equal(telling: Record, tmp_path: Path) -> None:
     clean = redacted(telling)
     assert_same_record(load(save(clean, tmp_path / "run.gpuprof")), clean)

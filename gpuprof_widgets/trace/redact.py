@@ -340,7 +340,10 @@ def _trace(trace: Trace, names: _Names) -> Trace:
 
 
 def _args(trace: Trace, names: _Names) -> dict[str, pd.Series]:
-    """Redact the args; where two keys become equal, the second gets a number."""
+    """Redact the args, in the order of their new keys, as files are read.
+
+    Where two keys become equal, the second gets a number.
+    """
     args: dict[str, pd.Series] = {}
     for key, values in trace.args.items():
         if _is_telling(key, of_number=values.dtype != object):
@@ -350,7 +353,7 @@ def _args(trace: Trace, names: _Names) -> dict[str, pd.Series]:
             number += 1
             plain = f"{names.text(key)}~{number}"
         args[plain] = _arg(values, names)
-    return args
+    return dict(sorted(args.items()))
 
 
 def _categories(trace: Trace, names: _Names) -> pd.Categorical:
