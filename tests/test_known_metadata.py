@@ -33,6 +33,7 @@ ODD: dict[str, Any] = {
     "distributedInfo": {"pg_config": [{"pg_name": "0", "ranks": [0, "1"]}]},
     "profiler_spans": "none",
     "wall_ns": "long",
+    "own_torch_profiler": "yes",
     "overhead": 7,
     "options": [1],
     "steps": {"iterations": [{"step": 0}]},

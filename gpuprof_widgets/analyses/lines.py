@@ -61,7 +61,8 @@ def lines(record: Record) -> pd.DataFrame:
     - ``allocated_bytes``, ``freed_bytes``: recorded with memory. The line added their difference to
       what is held; a ``del x`` frees what other lines allocated.
     - ``complete``: False for a line that ran more often than is recorded (10,000 times), and for
-      the line around it, whose time includes what ran beyond the limit.
+      the line around it, whose time includes what ran beyond the limit; False for all lines where
+      a torch.profiler of the user's had the ops, all of them or from some moment on.
 
     Source: measured by the recorder.
     """
@@ -73,6 +74,7 @@ def lines(record: Record) -> pd.DataFrame:
     table = table.join(numbers.reindex(table.index, fill_value=0))
     beyond = lines_beyond_limit(known, record)
     complete = ~table.index.isin([*set(beyond).union(*beyond.values())])
+    complete &= not record.metadata.get("own_torch_profiler")
     return table.assign(complete=complete).reset_index()[list(COLUMNS)]
 
 

@@ -37,19 +37,22 @@ _PLAIN: CodeType = _CALL.__code__
 
 _FUTURE = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 
-_KNOWN, _LOCAL = "gpuprof:known", "gpuprof_region"
+REGION = "gpuprof_region"
+"""The local variable of the marked code: a list of the region, which ends when it is let go."""
+_KNOWN = "gpuprof:known"
 # Not the built-in functions themselves, whose calls cProfile would count as the user's.
 _PARTIALS = {
     "gpuprof:id": functools.partial(id),
     "gpuprof:begin": functools.partial(TorchRegion.__enter__),
-    "gpuprof:end": functools.partial(TorchRegion.__exit__),
+    # The region's own `__exit__` raises where a profiler started after it was entered.
+    "gpuprof:end": functools.partial(list.clear),
 }
 _AROUND = f"""
-{_LOCAL} = {_KNOWN!r}["gpuprof:id"(self)]()
+{REGION} = [{_KNOWN!r}["gpuprof:id"(self)]()]
 try:
-    "gpuprof:begin"({_LOCAL})
+    "gpuprof:begin"({REGION}[0])
 finally:
-    "gpuprof:end"({_LOCAL}, None, None, None)
+    "gpuprof:end"({REGION})
 """
 """What stands around torch's code; strings are placeholders, because its globals are torch's.
 

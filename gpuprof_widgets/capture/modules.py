@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -22,6 +22,7 @@ from typing import Any
 from torch import nn
 
 from gpuprof_widgets.capture.module_calls import (
+    REGION,
     Entrance,
     Entrances,
     ModuleCalls,
@@ -80,6 +81,13 @@ class ModuleSpans(Part):
     def start(self) -> None:
         self._marks.prepare(module for _, module in modules_held(self._namespace))
         self._marks.start()
+
+    def end_regions(self) -> None:
+        self._marks.end_regions()
+
+    def give_way(self) -> None:
+        self.end_regions()
+        self.stop()
 
     def stop(self) -> None:
         self._marks.stop()
@@ -246,6 +254,11 @@ class ModuleMarks:
         """Mark from now on."""
         self._calls.add()
 
+    def end_regions(self) -> None:
+        """End the regions of the modules that run on this thread."""
+        for frame in self._running():
+            frame.f_locals.get(REGION, []).clear()
+
     def stop(self) -> None:
         """Mark no longer; may be called twice."""
         self._calls.remove()
@@ -288,14 +301,17 @@ class ModuleMarks:
 
     def _outermost_running(self) -> nn.Module | None:
         """Return the outermost module that runs on this thread."""
-        outermost: nn.Module | None = None
+        modules = (frame.f_locals["self"] for frame in self._running())
+        called = [module for module in modules if not self._is_left_out(module)]
+        return called[-1] if called else None
+
+    def _running(self) -> Iterator[FrameType]:
+        """Yield the frames of the modules that run on this thread, innermost first."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             if frame.f_code is self._calls.code:
-                module = frame.f_locals["self"]
-                outermost = module if not self._is_left_out(module) else outermost
+                yield frame
             frame = frame.f_back
-        return outermost
 
 
 def _is_replica(module: nn.Module) -> bool:

@@ -17,7 +17,7 @@ import torch
 import torch.autograd.profiler
 
 from gpuprof_widgets.capture.part import Context, Part
-from gpuprof_widgets.capture.user_profilers import Entrances, profiler_is_running
+from gpuprof_widgets.capture.user_profilers import profiler_is_running
 from gpuprof_widgets.options import Options
 
 # Untyped in torch.
@@ -55,7 +55,6 @@ class NvtxRanges(Part):
         self._shapes = context.options.shapes
         self._emits = emits_nvtx(context.options)
         self._ops: Any = None
-        self._entrances = Entrances(self._give_way)
         self._capturing = self._in_range = False
         self._notes: list[str] = []
 
@@ -92,10 +91,8 @@ class NvtxRanges(Part):
         ops = _autograd_profiler.emit_nvtx(record_shapes=self._shapes)
         ops.__enter__()
         self._ops = ops
-        self._entrances.watch()
 
     def _stop_ops(self) -> None:
-        self._entrances.unwatch()
         ops, self._ops = self._ops, None
         if ops is None:
             return
@@ -107,9 +104,10 @@ class NvtxRanges(Part):
                 _autograd_profiler._run_on_profiler_stop()
             raise
 
-    def _give_way(self) -> None:
-        self._stop_ops()
-        self._note(_GAVE_WAY)
+    def give_way(self) -> None:
+        if self._ops is not None:
+            self._stop_ops()
+            self._note(_GAVE_WAY)
 
     def _note(self, sentence: str) -> None:
         if sentence not in self._notes:  # each window notes the same

@@ -38,10 +38,10 @@ class Context:
 class Part:
     """One topic of a recording; a part overrides what it needs.
 
-    ``start`` is called before torch.profiler starts. ``stop`` is called after torch.profiler has
-    stopped, and after every failure: it takes out whatever ``start`` put in, and may be called
-    twice. Both are called once per recorded window, as is ``refine``, with the window's trace.
-    ``notes`` and ``metadata`` are called once, at the end.
+    ``start`` is called before torch.profiler starts, and ``end_regions`` before it stops. ``stop``
+    is called after torch.profiler has stopped, and after every failure: it takes out whatever
+    ``start`` put in, and may be called twice. All are called once per recorded window, as is
+    ``refine``, with the window's trace. ``notes`` and ``metadata`` are called once, at the end.
     """
 
     loses = ""
@@ -52,6 +52,12 @@ class Part:
 
     def start(self) -> None:
         """Put in what records; nothing by default."""
+
+    def end_regions(self) -> None:
+        """End the regions that are open in torch's record."""
+
+    def give_way(self) -> None:
+        """End them, and begin no more: the user's own torch profiler has the ops from now on."""
 
     def stop(self) -> None:
         """Take out what ``start`` put in."""
@@ -111,6 +117,12 @@ class Windows(Protocol):
 
     @property
     def has_cprofile(self) -> bool: ...
+
+    def enter_step(self, name: str) -> None:
+        """Open the region of a step in the window that is recorded."""
+
+    def leave_step(self) -> None:
+        """Close the region of the step, if one is open."""
 
     def begin_window(self, step: int) -> None:
         """Start recording at this step."""

@@ -329,6 +329,12 @@ class Recorder:
         if self._loop is not None:
             self._loop.close()
 
+    def enter_step(self, name: str) -> None:
+        self._windows.enter_step(name)
+
+    def leave_step(self) -> None:
+        self._windows.leave_step()
+
     def begin_window(self, step: int) -> None:
         if self._failure is not None:
             return
@@ -392,6 +398,7 @@ class Recorder:
             "options": asdict(self._options),
             **environment(),
             "wall_ns": self._windows.wall_ns,
+            "own_torch_profiler": not self._windows.has_ops,
             "stop_ns": self._stop_ns,
             "overhead": overhead(
                 counted(trace, self._seen_calls, framed=self._options.stack), self._options

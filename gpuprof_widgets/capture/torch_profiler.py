@@ -18,14 +18,16 @@ from time import perf_counter_ns
 from typing import Any
 
 import torch
+from torch.autograd import profiler as autograd_profiler
 from torch.profiler import ProfilerActivity, profile, record_function
+from torch.profiler.profiler import PROFILER_STEP_NAME
 
 from gpuprof_widgets.capture.environment import allocator_totals, uses_cuda
 from gpuprof_widgets.capture.interrupts import Held, temporary_folder
 from gpuprof_widgets.capture.memory import with_torch_categories
 from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.part import Context, Part
-from gpuprof_widgets.capture.user_profilers import Entrances, profiler_is_running
+from gpuprof_widgets.capture.user_profilers import profiler_is_running, profiler_is_warming_up
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.progress import stage
@@ -57,37 +59,43 @@ class TorchRecording:
     """One use of torch.profiler, with a region named after the run around the user's code.
 
     The user's own torch.profiler takes precedence: where one is running this one does not start,
-    and where one starts later this one ends just before. ``lost`` says so, in one sentence.
+    and where one starts later this one gives way just before. ``lost`` says so, in one sentence,
+    and ``is_users`` that the ops are the user's own profiler's.
     """
 
     def __init__(self, options: Options, label: str) -> None:
         self.lost: str | None = None
+        self.is_users = False
         self._options = options
         self._label = label
         self._region: Any = None
+        self._step: Any = None
         self._profile: Any = None
         self._running = False
         self._thread = 0
         self._ended_elsewhere = Event()
-        self._entrances = Entrances(self._give_way)
 
     def start(self) -> None:
         """Start recording, or set ``lost`` where another profiler has the ops."""
         if emits_nvtx(self._options):
             return  # the nvtx part says so
         _disable_after_other_thread()
-        if profiler_is_running():
+        if profiler_is_running() or profiler_is_warming_up():
+            self.is_users = True
             self.lost = (
                 "your own torch.profiler is already running and keeps the ops; "
                 "this profile has none of them"
             )
             return
         silence_kineto()
+        steps = autograd_profiler.KinetoStepTracker
+        has_steps = PROFILER_STEP_NAME in steps._step_dict
         self._profile = profile(**_arguments(self._options))
+        if not has_steps:  # only a user's profile counts steps: `profiler_is_warming_up`
+            steps.erase_step_count(PROFILER_STEP_NAME)
         self._profile.start()
         self._running, self._thread = True, get_ident()
         _of_thread.ended_elsewhere = self._ended_elsewhere
-        self._entrances.watch()
 
     def enter_region(self) -> None:
         """Open the region, last of all before the run, so that it has none of our work."""
@@ -97,16 +105,27 @@ class TorchRecording:
 
     def leave_region(self) -> None:
         """Close the region, first of all after the run."""
-        if self._region is not None:
-            torch._C._autograd._record_function_with_args_exit(self._region)
-            self._region = None
+        self.leave_step()
+        region, self._region = self._region, None
+        if region is not None:
+            torch._C._autograd._record_function_with_args_exit(region)
+
+    def enter_step(self, name: str) -> None:
+        """Open the region of a step of a loop, where this profiler has the ops."""
+        if self._running:
+            self._step = torch._C._autograd._record_function_with_args_enter(name)
+
+    def leave_step(self) -> None:
+        """Close the region of a step, if one is open."""
+        step, self._step = self._step, None
+        if step is not None:
+            torch._C._autograd._record_function_with_args_exit(step)
 
     def stop(self) -> int:
         """Wait for the device, stop and put everything back; return the wait in ns.
 
         Raises a `RecordingError` in another thread than the first, where torch has no trace.
         """
-        self._entrances.unwatch()
         if not self._running:
             return 0
         self.leave_region()
@@ -164,7 +183,11 @@ class TorchRecording:
         """Free torch's copy of the events."""
         self._profile = None
 
-    def _give_way(self) -> None:
+    def give_way(self) -> None:
+        """Stop because the user's own profiler starts, if this one runs."""
+        if not self._running:
+            return
+        self.is_users = True
         self.lost = (
             "your own torch.profiler started in this run and has the ops from then on; "
             "this profile has those before"

@@ -7,6 +7,7 @@ torch.profiler; `WindowSeries` runs one after the other and joins their traces.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from time import perf_counter_ns
 from typing import Any
 
@@ -26,6 +27,7 @@ from gpuprof_widgets.capture.nvtx import nvtx_ranges
 from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.capture.python_samples import python_samples
 from gpuprof_widgets.capture.torch_profiler import TorchRecording, gpu_events
+from gpuprof_widgets.capture.user_profilers import Entrances
 from gpuprof_widgets.capture.workers.recording import WorkerStarts, workers
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.assemble import empty_trace
@@ -55,27 +57,46 @@ class Window:
     ) -> None:
         self.step = step
         self.wall_ns = 0
-        self._torch = recording
+        self.recording = recording
         self._calls = calls
         self._parts = list(parts)
         self._began: int | None = None
         self._trace: Trace | None = None
         self._refined = False
+        self._entrances = Entrances(self._give_way)
 
     @property
     def lost(self) -> str | None:
-        """What the user's own profiler recorded instead, as a sentence."""
-        return self._torch.lost
+        """What torch.profiler could not record, as a sentence."""
+        return self.recording.lost
+
+    @property
+    def has_ops(self) -> bool:
+        """Whether ops are recorded, rather than by the user's own profiler."""
+        return not self.recording.is_users
 
     def start(self, note: Note) -> list[Part]:
         """Start everything, the region last; return the parts that failed and are left out."""
         failed = [part for part in self._parts if not started(part, note)]
         self._parts = [part for part in self._parts if part not in failed]
-        self._torch.start()
+        self.recording.start()
+        if self.has_ops:
+            self._entrances.watch()
+        else:
+            self._give_way()
         if self._calls is not None and not self._calls_started(note):
             self._calls = None
-        self._begin(self._torch)
+        self._begin(self.recording)
         return failed
+
+    def _give_way(self) -> None:
+        """Leave the ops to the user's own profiler, and put no region among them."""
+        self._entrances.unwatch()
+        for part in reversed(self._parts):
+            with suppress(Exception):  # it would reach the user, whose profiler starts
+                part.give_way()
+        self.recording.give_way()
+        self._end_wall()
 
     def _begin(self, recording: TorchRecording) -> None:
         """Enter the region, in a frame of its own that `frame_filter` takes out of cProfile."""
@@ -110,20 +131,27 @@ class Window:
         return self._stop_torch()
 
     def _leave(self) -> None:
-        """Close the region, first of all after the run."""
-        self._torch.leave_region()
+        """Close all regions, first of all after the run."""
+        for part in reversed(self._parts):
+            part.end_regions()
+        self.recording.leave_region()
+        self._end_wall()
+
+    def _end_wall(self) -> None:
         if self._began is not None:
             self.wall_ns, self._began = perf_counter_ns() - self._began, None
 
     def _stop_torch(self) -> int:
-        waited = self._torch.stop()
+        self._entrances.unwatch()
+        waited = self.recording.stop()
         for part in reversed(self._parts):
             part.stop()
         return waited
 
     def stop_after_failure(self) -> None:
         """Stop everything, ignoring further failures: the first one is reported."""
-        for recording in (self._calls, self._torch, *self._parts):
+        self._entrances.unwatch()
+        for recording in (self._calls, self.recording, *self._parts):
             try:
                 if recording is not None:
                     recording.stop()
@@ -136,9 +164,9 @@ class Window:
         Frees torch's copy of the events, which a later profiler must not find there.
         """
         if not self._refined:
-            recorded, self._refined = self._torch.trace(), True
+            recorded, self._refined = self.recording.trace(), True
             self._trace = None if recorded is None else refine(recorded)
-            self._torch.forget()
+            self.recording.forget()
         return self._trace
 
 
@@ -185,6 +213,16 @@ class WindowSeries:
         self._open = True
         return window.start(note)
 
+    def enter_step(self, name: str) -> None:
+        """Open the region of a step, if a window runs."""
+        if self._open:
+            self._windows[-1].recording.enter_step(name)
+
+    def leave_step(self) -> None:
+        """Close the region of the step, if one is open."""
+        if self._open:
+            self._windows[-1].recording.leave_step()
+
     def end_trace(self) -> int:
         """Stop the trace but not cProfile; return the wait for the device in ns."""
         return self._windows[-1].stop_trace() if self._open else 0
@@ -218,8 +256,13 @@ class WindowSeries:
         return sum(window.wall_ns for window in self._windows)
 
     @property
+    def has_ops(self) -> bool:
+        """Whether ops were recorded throughout, rather than by the user's own profiler."""
+        return all(window.has_ops for window in self._windows)
+
+    @property
     def lost(self) -> list[str]:
-        """What the user's own profilers recorded instead, one sentence each."""
+        """What was not recorded, mostly because the user's own profilers were, in sentences."""
         recordings = [window.lost for window in self._windows]
         recordings += [self._calls.lost] if self._calls is not None else []
         return [sentence for sentence in recordings if sentence]

@@ -219,6 +219,7 @@ TYPES: dict[str, Any] = {
     "distributedInfo": _Distributed | None,
     "profiler_spans": list[_Span],
     "wall_ns": Number | None,
+    "own_torch_profiler": bool,
     "overhead": _Overhead | None,
     "options": _Options | None,
     "steps": _Steps | None,

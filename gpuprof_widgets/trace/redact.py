@@ -37,6 +37,7 @@ KEPT = frozenset(
         *("created", "execution_count", "interrupted", "label", "lines", "memory", "modules"),
         *("allocator_settings", "framework", "memory_segments"),
         *("guards", "notes", "options", "overhead", "steps", "stop_ns", "wall_ns", "workers"),
+        "own_torch_profiler",
         *("cuda", "deterministic", "devices", "python", "rank", "torch", "world_size"),
         *("baseTimeNanoseconds", "cuda_driver_version", "cuda_runtime_version", "cupti_version"),
         *("deviceProperties", "displayTimeUnit", "distributedInfo", "profile_memory"),

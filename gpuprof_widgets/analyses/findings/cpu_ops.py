@@ -191,6 +191,11 @@ def _no_op_sentence(record: Record) -> str:
     if len(unanswered_launches(record.trace)):
         return ""
     metadata = record.metadata
+    if metadata.get("own_torch_profiler"):
+        return (
+            "No PyTorch op is in this record: your own torch.profiler has those that ran. Look at "
+            "its results, or run this without it."
+        )
     if WINDOW in metadata and "cuda" in metadata:
         return "No PyTorch op ran in this range."
     if took := int(metadata.get("wall_ns") or 0):

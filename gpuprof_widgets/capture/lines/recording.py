@@ -21,7 +21,12 @@ from gpuprof_widgets.capture.cell import CellCode, CellTree, applied_rewrite
 from gpuprof_widgets.capture.code import Embedded
 from gpuprof_widgets.capture.lines import chosen
 from gpuprof_widgets.capture.lines.compiled import compiled_definitions
-from gpuprof_widgets.capture.lines.regions import LIMIT, LineMarks, no_plain_code
+from gpuprof_widgets.capture.lines.regions import (
+    LIMIT,
+    LineMarks,
+    end_open_regions,
+    no_plain_code,
+)
 from gpuprof_widgets.capture.lines.rewrite import MarkedLines
 from gpuprof_widgets.capture.lines.sources import (
     CodeSwap,
@@ -226,6 +231,14 @@ class LinesWindow(Part):
                 marks.switch_on(functools.partial(_name, marks))
             else:
                 marks.switch_on()
+
+    def end_regions(self) -> None:
+        if self._open_lines():
+            end_open_regions()
+
+    def give_way(self) -> None:
+        self.stop()
+        self.end_regions()
 
     def stop(self) -> None:
         for marks in self._code.marks:

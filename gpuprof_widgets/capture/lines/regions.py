@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 from collections import namedtuple
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain, compress, count, islice, repeat, takewhile
@@ -26,18 +27,21 @@ _PIECE = 64
 _serial = count(1)
 
 # The attributes of a namedtuple are C descriptors of tuple items.
-_Entered = namedtuple("_Entered", ["enter", "exit"])
+_Entered = namedtuple("_Entered", ["enter", "kind"])
 
 
 class _Recorded(tuple[Any, Any]):
-    """One execution: ``__enter__`` and ``__exit__`` of one of torch's regions.
+    """One execution: ``__enter__`` of one of torch's regions, which ends when it is let go.
 
-    They are method wrappers, which the interpreter's profile hook does not take for built-ins.
+    Not by its own ``__exit__``, which raises where a profiler started after it was entered. Ours
+    does nothing (a tuple's ``__init__`` takes any arguments), but as long as the ``with`` statement
+    has it, that holds the tuple and so the region. Both are method wrappers, which the
+    interpreter's profile hook does not take for built-ins.
     """
 
     __slots__ = ()
     __enter__: Any = _Entered.enter
-    __exit__: Any = _Entered.exit
+    __exit__: Any = object.__init__
 
 
 class _Unrecorded:
@@ -49,7 +53,8 @@ class _Unrecorded:
 
 
 UNRECORDED = _Unrecorded()
-_methods = attrgetter("__enter__.__call__", "__exit__.__call__")
+# The second name is for a tuple; `zip`, which also makes one, would hold it until the next.
+_items = attrgetter("__enter__.__call__", "__class__")
 
 
 class NextRegion(functools.partial[Any]):
@@ -90,7 +95,7 @@ class LineMark:
         self._beyond, self._left = count(1), repeat(self.marker, LIMIT)
         markers = takewhile(self._on.__contains__, self._left)
         names = map({self.marker: name or self.marker}.__getitem__, markers)
-        recorded = map(_Recorded, map(_methods, map(_RecordFunctionFast, names)))
+        recorded = map(_Recorded, map(_items, map(_RecordFunctionFast, names)))
         first = recorded if self.after is None else islice(recorded, self.every)
         later = map(self._next_piece, repeat(recorded, LIMIT // self.every - 1))
         self._pieces[0] = chain((first,), later, compress(_nothing(), self._beyond))
@@ -109,6 +114,18 @@ class LineMark:
     def ran_beyond(self) -> bool:
         """Whether the line ran more often than is recorded; call once, before switching off."""
         return next(self._beyond) > 1
+
+
+def end_open_regions() -> None:
+    """End the regions of all lines that are being executed, while their profiler still runs.
+
+    A region that ends under a later profiler writes into memory that torch has freed.
+    """
+    for execution in gc.get_referrers(_Recorded):  # its instances are known to nobody else
+        if type(execution) is _Recorded:
+            region = execution[0].__self__.__self__
+            with contextlib.suppress(RuntimeError):  # entered where no profiler ran
+                region.__exit__(None, None, None)
 
 
 def _nothing() -> Iterator[Iterable[Any]]:
@@ -194,7 +211,7 @@ class LineMarks:
         """Return one region for many rounds of a loop over this line, and its marker."""
         marker = f"{self._prefix}:{line}:rounds:{len(self._rounds)}"
         self._rounds[marker] = [line, 0]
-        return marker, _Recorded(_methods(_RecordFunctionFast(marker)))
+        return marker, _Recorded(_items(_RecordFunctionFast(marker)))
 
     def count_rounds(self, marker: str, rounds: int) -> None:
         """Say how many rounds ran in that region."""

@@ -50,9 +50,7 @@ class SuspendedRegion:
 
     def pause(self) -> None:
         """Close the piece that is open, if one is."""
-        piece, self._piece = self._piece, None
-        if piece is not None:
-            piece.__exit__(None, None, None)
+        self._piece = None  # a region ends when it is let go
 
     def resume(self) -> None:
         """Open the next piece."""

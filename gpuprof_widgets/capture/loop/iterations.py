@@ -77,7 +77,6 @@ class StepLoop:
         self._steps: list[Step] = []
         self._running: Step | None = None
         self._not_drained: list[Step] = []
-        self._annotation: Any = None
         self._taken_back: Counter[str] = Counter()
         self._skipped = min(before, schedule.unrecorded)  # iterations of the cycle that ran before
         self._first = self._ran = before  # number of the first step; iterations so far
@@ -164,7 +163,7 @@ class StepLoop:
     def _take_back_step(self) -> None:
         self._ran -= 1
         running, self._running = self._running, None
-        self._leave_annotation()
+        self._recorder.leave_step()
         if running is not None:
             self._steps.remove(running)
             if running in self._not_drained:
@@ -180,7 +179,7 @@ class StepLoop:
             self._end(self._paused or "left")
 
     def give_up(self) -> None:
-        self._leave_annotation()
+        self._recorder.leave_step()
         self._ending = "given up"
 
     def _prepare(self, number: int) -> None:
@@ -210,19 +209,13 @@ class StepLoop:
         self._not_drained.append(self._running)
         self._began = perf_counter_ns()
         if self._running.kind == "recorded":
-            enter = torch._C._autograd._record_function_with_args_enter
-            self._annotation = enter(self._running.name)
+            self._recorder.enter_step(self._running.name)
 
     def _end_step(self) -> None:
-        self._leave_annotation()
+        self._recorder.leave_step()
         if self._running is not None:
             self._running.dur_ns = perf_counter_ns() - self._began
             self._running = None
-
-    def _leave_annotation(self) -> None:
-        annotation, self._annotation = self._annotation, None
-        if annotation is not None:
-            torch._C._autograd._record_function_with_args_exit(annotation)
 
     def _end(self, how: str) -> None:
         self._ending = how

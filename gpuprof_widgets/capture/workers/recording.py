@@ -186,6 +186,9 @@ class WorkerStarts(Part):
         if self._patch is None and isinstance(plain, FunctionType):
             self._patch = kind.__init__ = _InRegion(plain)
 
+    def give_way(self) -> None:
+        self.stop()
+
     def stop(self) -> None:
         """Restore torch's class, unless the user has changed it meanwhile."""
         from torch.utils.data import dataloader
