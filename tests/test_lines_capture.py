@@ -444,3 +444,29 @@ def test_modules_backward_has_the_hooks_around_its_ops() -> None:
     _, record = recorded(HOOKED, {"outside": lambda *_: None})
     table = modules(record).set_index("name")
     assert table.loc["layer", "backward_cpu_total_ns"] / 1e6 >= 3 + 3
+
+
+def test_a_line_that_is_open_as_a_window_ends_ends_with_it(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """torch warned, once a process, that such a region ends before it began."""
+    body = """
+def step(items):
+    batch = next(items)
+    model(batch).sum().backward()
+    optimizer.step()
+def run():
+    items = iter(loader)
+    list(map(lambda _: step(items), range(9)))
+run()"""
+    model = torch.nn.Linear(4, 4)
+    names = {"model": model, "loader": torch.utils.data.DataLoader(torch.randn(9, 4))}
+    names |= {"optimizer": torch.optim.SGD(model.parameters()), "__name__": "__main__"}
+    _, record = recorded(body, names, steps=2, warmup=1, quiet=True)
+    assert "Warning" not in capfd.readouterr().err
+    slices = record.trace.slices
+    (run,) = slices.index[slices["name"] == record.metadata["label"]]
+    ends = slices["ts"] + slices["dur"]
+    assert (slices["dur"] >= 0).all()
+    assert (ends[line_rows(record)] <= ends[run]).all()
+    assert [step["kind"] for step in record.metadata["steps"]["iterations"]].count("recorded") == 2
