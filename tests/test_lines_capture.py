@@ -449,7 +449,7 @@ def test_modules_backward_has_the_hooks_around_its_ops() -> None:
 def test_a_line_that_is_open_as_a_window_ends_ends_with_it(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """torch warned, once a process, that such a region ends before it began."""
+    """Once a process, torch warned that such a region ends before it began."""
     body = """
 def step(items):
     batch = next(items)

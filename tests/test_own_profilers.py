@@ -40,10 +40,14 @@ sorted({{event.key for event in own.key_averages()}})
 
 
 def names() -> dict[str, Any]:
-    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     return {
-        **{"torch": torch, "profile": profile, "schedule": schedule, "CPU": CPU},
-        **{"model": model, "x": torch.ones(2, 4), "__name__": "__main__"},
+        "torch": torch,
+        "profile": profile,
+        "schedule": schedule,
+        "CPU": CPU,
+        "model": nn.Sequential(nn.Linear(4, 4), nn.ReLU()),
+        "x": torch.ones(2, 4),
+        "__name__": "__main__",
     }
 
 
@@ -95,7 +99,7 @@ print(gpuprof_widgets.last.metadata["own_torch_profiler"])
 
 
 def test_a_profiler_that_warms_up_is_not_disturbed(tmp_path: Path) -> None:
-    """In a process of its own: torch crashes where two profilers prepare and the first one starts."""
+    """In a process of its own: torch crashes where two prepare and the first one starts."""
     done = subprocess.run(
         [sys.executable, "-c", WARMING_UP], capture_output=True, text=True, cwd=tmp_path
     )
