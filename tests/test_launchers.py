@@ -284,6 +284,69 @@ def test_a_rank_does_not_write_over_its_script(gpuprof: Calls, script: str, tmp_
     assert done.returncode == 1
 
 
+FAKE_JOB = """
+from torch import distributed
+from torch.testing._internal.distributed.fake_pg import FakeStore
+distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+"""
+
+
+@pytest.mark.parametrize("environment", [{}, launched("torchrun", 0, 2)])
+def test_ranks_that_only_the_script_knows_of_are_said_to_be_missing(
+    environment: dict[str, str], gpuprof: Calls, tmp_path: Path
+) -> None:
+    (tmp_path / "job.py").write_text(FAKE_JOB)
+    gpuprof("run", "-o", "run.gpuprof", "job.py", cwd=tmp_path, env=environment)
+    notes = gpuprof_widgets.load(tmp_path / "run.rank0.gpuprof").metadata["notes"]
+    alone = [note for note in notes if note.startswith("this record has only rank 0 of 2: ")]
+    assert len(alone) == (0 if environment else 1)
+
+
+BUSY_GLOO = """
+import threading, time, torch
+from torch import distributed
+
+busy = threading.Event()
+
+def reduce(state, bucket):
+    answer = torch.futures.Future()
+    def in_gloo(future):
+        answer.set_result(future.value()[0])
+        if threading.current_thread() is not threading.main_thread():
+            busy.set()
+            time.sleep(0.5)  # then it takes the GIL again
+    distributed.all_reduce(bucket.buffer(), async_op=True).get_future().add_done_callback(in_gloo)
+    return answer
+
+def train():
+    distributed.init_process_group("gloo", rank=0, world_size=1, store=distributed.HashStore())
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 2))
+    model.register_comm_hook(None, reduce)
+    while not busy.is_set():  # a reduction that ends early calls back in the main thread
+        model(torch.ones(4, 8)).sum().backward()
+    distributed.destroy_process_group()
+
+train()
+torch.ones(3).cumsum(0)
+"""
+
+
+def test_a_model_may_go_while_gloo_is_busy(gpuprof: Calls, tmp_path: Path) -> None:
+    """The model has the last reference to the group, and without us torch hangs here."""
+    (tmp_path / "job.py").write_text(BUSY_GLOO)
+    done = gpuprof("run", "-o", "run.gpuprof", "job.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    slices = gpuprof_widgets.load(tmp_path / "run.gpuprof").trace.slices
+    assert {"gloo:all_reduce", "aten::cumsum"} <= set(slices["name"].cat.categories)
+
+
+def test_torch_is_as_before_a_recording() -> None:
+    before = torch.distributed.Reducer
+    with gpuprof_widgets.profile(quiet=True):
+        assert torch.distributed.Reducer is not before
+    assert torch.distributed.Reducer is before
+
+
 class TestOfABlock:
     def test_the_name_has_rank_and_process(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -222,15 +222,6 @@ def test_a_program_that_runs_alone_has_no_rank(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["alone.gpuprof"]
 
 
-def test_the_rank_is_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "3")
-    monkeypatch.setenv("WORLD_SIZE", "8")
-    assert process_rank() == (3, 8)
-    with gpuprof_widgets.profile(quiet=True) as run:
-        torch.ones(2)
-    assert (run.metadata["rank"], run.metadata["world_size"]) == (3, 8)
-
-
 SCRIPT = """
 import gpuprof_widgets
 from torch import distributed

@@ -3,6 +3,7 @@
 - `process_rank` asks the process group, else the environment variables of the launcher.
 - `rank_file` and its like name the files of the ranks' profiles.
 - `Rank` is the part that writes the rank into a record.
+- `GroupLifetimes` is the part that keeps DDP on gloo from hanging at its end.
 - `run_ranks` starts the ranks of `profile_ranks` in processes of its own.
 
 The variables are those that the launchers document:
@@ -28,8 +29,10 @@ import socket
 import sys
 import threading
 import traceback
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -100,20 +103,18 @@ def process_rank() -> ProcessRank | None:
     A launcher that started several ranks precedes one that started this process alone: of several
     programs in one Slurm step, each may be the only rank of a torchrun of its own.
     """
-    ranks = [*_in_process_group(), *_launched(os.environ)]
+    ranks = _launched()
+    # Not imported: a program without torch.distributed has no process group.
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        ranks.insert(0, ProcessRank(distributed.get_rank(), distributed.get_world_size()))
     of_several = (rank for rank in ranks if rank.world_size is not None and not rank.is_alone)
     return next(of_several, ranks[0] if ranks else None)
 
 
-def _in_process_group() -> Iterator[ProcessRank]:
-    # Not imported: a program without torch.distributed has no process group.
-    distributed: Any = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        yield ProcessRank(distributed.get_rank(), distributed.get_world_size())
-
-
-def _launched(environment: Mapping[str, str]) -> Iterator[ProcessRank]:
-    yield from filter(None, (launcher.rank_in(environment) for launcher in LAUNCHERS))
+def _launched() -> list[ProcessRank]:
+    """Return the ranks that launchers gave this process."""
+    return list(filter(None, (launcher.rank_in(os.environ) for launcher in LAUNCHERS)))
 
 
 def _number(text: str | None) -> int | None:
@@ -131,7 +132,10 @@ def rank_file(
     ``run.rank2.gpuprof`` for "run", "run.gpuprof" and "run.zip", ``report.rank2.html``.
     """
     path = Path(name)
-    keeps_name = rank is None or rank.is_alone or _tells_apart(path.name)
+    known = _placeholders(path.name)
+    # Process numbers differ only within a host; in containers they may all be the same.
+    tells_apart = "%r" in known or {"%h", "%p"} <= known
+    keeps_name = rank is None or rank.is_alone or tells_apart
     pattern = path.name if keeps_name else _with_rank(path.name, endings)
     values = _of_this_process() | {"%r": str(rank.rank if rank else 0), "%%": "%"}
     return path.parent / _filled(pattern, values)
@@ -156,11 +160,6 @@ def _placeholders(name: str) -> set[str]:
     return set(_PLACEHOLDER.findall(name))
 
 
-def _tells_apart(name: str) -> bool:
-    # Process numbers differ only within a host; in containers they may all be the same.
-    return "%r" in _placeholders(name) or {"%h", "%p"} <= _placeholders(name)
-
-
 def _with_rank(name: str, endings: Sequence[str]) -> str:
     length = next((len(end) for end in endings if name.lower().endswith(end)), 0)
     stem, ending = name[: len(name) - length], name[len(name) - length :]
@@ -183,34 +182,34 @@ def rank_in(metadata: Mapping[str, Any]) -> ProcessRank | None:
     return ProcessRank(metadata["rank"], metadata.get("world_size"))
 
 
-def rank_part(_: Context) -> Rank:
+def rank_part(context: Context) -> Rank:
     """Return the part that knows the rank; in a program that runs alone it does nothing."""
-    return Rank()
+    runs_script = context.code is not None and not context.cell_labels
+    others_record = not runs_script or any(not rank.is_alone for rank in _launched())
+    return Rank(others_record=others_record)
 
 
 class Rank(Part):
     """Writes the rank into the tracks and the metadata.
 
     It asks for the rank at the start and at the end, because a process group may be gone at the
-    end, or not be there yet at the start.
+    end, or not be there yet at the start. ``others_record``: the other ranks run the same commands
+    as this one, as a launcher starts them; they write files of their own.
     """
 
     loses = "the rank is not known"
 
-    def __init__(self) -> None:
+    def __init__(self, *, others_record: bool = True) -> None:
+        self._others_record = others_record
         self._rank: ProcessRank | None = None
 
     def start(self) -> None:
-        self._update()
-
-    def stop(self) -> None:
-        self._update()
-
-    def _update(self) -> None:
         """Ask for the rank; that of a process group outlives the group."""
         rank = process_rank()
         if self._rank is None or (rank is not None and not rank.is_alone):
             self._rank = rank
+
+    stop = start
 
     def refine(self, trace: Trace) -> Trace:
         if self._rank is None:
@@ -221,6 +220,52 @@ class Rank(Part):
         if self._rank is None:
             return {}
         return {key: number for key, number in self._rank._asdict().items() if number is not None}
+
+    def notes(self) -> list[str]:
+        """Return that the other ranks are not in this record, where no launcher started them."""
+        if self._others_record or self._rank is None or self._rank.is_alone:
+            return []
+        return [
+            f"this record has only rank {self._rank.rank} of {self._rank.world_size}: ranks that "
+            "a script starts itself, as Lightning does, run without gpuprof. To record each of "
+            "them, let torchrun start them: torchrun --no-python --nproc-per-node N gpuprof run ..."
+        ]
+
+
+class GroupLifetimes(Part):
+    """Keeps a process group until the DDP model that uses it is gone, so that a script can end.
+
+    A group of gloo waits for its threads as it goes. Often DDP's reducer has the last reference,
+    and goes with the GIL held. A thread that has yet to free a recorded op needs the GIL, and both
+    wait for ever. Where the last reference is one of Python, torch releases the GIL.
+    """
+
+    loses = "a script with DDP on gloo may hang at its end"
+    starts_before_loop = True
+
+    def __init__(self, _: Context) -> None:
+        import torch
+
+        self._distributed: Any = torch.distributed
+        self._reducer = getattr(self._distributed, "Reducer", None)  # not in every build of torch
+
+    def start(self) -> None:
+        if self._reducer is not None:
+            self._distributed.Reducer = partial(_reducer_outlived, self._reducer)
+
+    def stop(self) -> None:
+        if self._reducer is not None:
+            self._distributed.Reducer = self._reducer
+
+
+def _reducer_outlived(make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Return a new reducer, whose process group is released when the reducer is gone."""
+    from torch.distributed import ProcessGroup
+
+    reducer = make(*args, **kwargs)
+    groups = [value for value in (*args, *kwargs.values()) if isinstance(value, ProcessGroup)]
+    weakref.finalize(reducer, groups.clear).atexit = False
+    return reducer
 
 
 @dataclass(frozen=True)
@@ -237,7 +282,7 @@ class Answer:
     """What a rank sends at its end: when that was (ns), and the exception that ended it, if any."""
 
     at: int
-    error: bytes | None = None
+    error: bytes = b""
     traceback: str = ""
     done: bool = False
 
@@ -317,15 +362,13 @@ def _as_they_end(ranks: list[_Rank]) -> Iterator[tuple[_Rank, Answer]]:
     running: dict[Any, _Rank] = {rank.answer: rank for rank in ranks}
     while running:
         ended = [running.pop(ready) for ready in wait(list(running))]
-        yield from sorted(((rank, _answer(rank)) for rank in ended), key=lambda pair: pair[1].at)
-
-
-def _answer(rank: _Rank) -> Answer:
-    try:
-        answer: Answer = rank.answer.recv()
-    except EOFError:
-        return Answer(at=0)  # it died silently, before any other rank could notice
-    return answer
+        answers: list[tuple[_Rank, Answer]] = []
+        for rank in ended:
+            try:
+                answers.append((rank, rank.answer.recv()))
+            except EOFError:  # it died silently, before any other rank could notice
+                answers.append((rank, Answer(at=0)))
+        yield from sorted(answers, key=lambda pair: pair[1].at)
 
 
 def _raise_if_failed(rank: _Rank, answer: Answer) -> None:
@@ -340,21 +383,12 @@ def _raise_if_failed(rank: _Rank, answer: Answer) -> None:
     cause = RecordingError(
         f"rank {rank.number} failed; the other ranks were ended\n\n{answer.traceback}"
     )
-    error = _unpacked(answer.error)
-    if error is None:
+    error = None
+    with contextlib.suppress(Exception):  # the code of the user's class may raise anything
+        error = pickle.loads(answer.error)
+    if not isinstance(error, BaseException):
         raise cause
     raise error from cause
-
-
-def _unpacked(packed: bytes | None) -> BaseException | None:
-    """Return the rank's exception; None where it cannot be sent between processes."""
-    if packed is None:
-        return None
-    try:
-        error = pickle.loads(packed)
-    except Exception:  # the code of the user's class may raise anything
-        return None
-    return error if isinstance(error, BaseException) else None
 
 
 def _end(ranks: list[_Rank]) -> None:
@@ -377,14 +411,25 @@ def _run_rank(
     body: Body, rank: int, group: Group, answer: Connection, folder: Path, forked: bool
 ) -> None:
     """Run the body in the process of one rank."""
+    from torch import multiprocessing as torch_multiprocessing
+
+    # Imports torch, which a process that only asks for its rank does not need.
+    from gpuprof_widgets.capture.frame_filter import below_profiler_frames
+
     keep_folders_within(folder)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a fork inherits the kernel's handler
-    _die_with_parent()
+    with contextlib.suppress(Exception):  # Linux only: end with the main process, however it ends
+        torch_multiprocessing._prctl_pr_set_pdeathsig(signal.SIGTERM)  # type: ignore[attr-defined]
     try:
         _joined(body, rank, group, forked)
     except BaseException as error:
-        answer.send(Answer(perf_counter_ns(), _packed(error), _traceback_of_body(error)))
+        packed = b""
+        with contextlib.suppress(Exception):  # as where it is loaded
+            packed = pickle.dumps(error)
+        entries = below_profiler_frames(error.__traceback__)
+        text = "".join(traceback.format_exception(type(error), error, entries)).rstrip()
+        answer.send(Answer(perf_counter_ns(), packed, text))
         sys.exit(1)
     answer.send(Answer(perf_counter_ns(), done=True))
 
@@ -414,29 +459,3 @@ def _joined(body: Body, rank: int, group: Group, forked: bool) -> None:
         # Not after a failure: the other ranks may wait for us, and we for them.
         if sys.exc_info()[0] is None:
             distributed.destroy_process_group()
-
-
-def _die_with_parent() -> None:
-    """End this process with the main process, however that ends (Linux only)."""
-    from torch import multiprocessing as torch_multiprocessing
-
-    with contextlib.suppress(Exception):
-        torch_multiprocessing._prctl_pr_set_pdeathsig(signal.SIGTERM)  # type: ignore[attr-defined]
-
-
-def _packed(error: BaseException) -> bytes | None:
-    try:
-        packed = pickle.dumps(error)
-        pickle.loads(packed)
-    except Exception:  # as in `_unpacked`, or that of a value in the exception
-        return None
-    return packed
-
-
-def _traceback_of_body(error: BaseException) -> str:
-    """Return the traceback from the user's function on, without our frames above it."""
-    # Imports torch, which a process that only asks for its rank does not need.
-    from gpuprof_widgets.capture.frame_filter import below_profiler_frames
-
-    entries = below_profiler_frames(error.__traceback__)
-    return "".join(traceback.format_exception(type(error), error, entries)).rstrip()

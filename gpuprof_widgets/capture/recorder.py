@@ -391,6 +391,10 @@ class Recorder:
         return without_profiler_calls(calls, self._cell_labels, began_inside=self._loop is not None)
 
     def _metadata(self, trace: Trace, calls: Calls | None) -> dict[str, Any]:
+        interrupted = isinstance(self._error, _INTERRUPTS)
+        steps: dict[str, Any] = {}
+        if self._loop is not None:
+            steps["steps"] = {**self._loop.metadata(), "windows": self._windows.metadata()}
         return {
             "label": self._label,
             "cell_source": self._cell_source,
@@ -403,24 +407,13 @@ class Recorder:
             "overhead": overhead(
                 counted(trace, self._seen_calls, framed=self._options.stack), self._options
             ),
-            "interrupted": isinstance(self._error, _INTERRUPTS),
-            "error": self._error_text(),
+            "interrupted": interrupted,
+            "error": None if self._error is None or interrupted else _one_line(self._error),
             "notes": self._all_notes(calls),
             **{key: value for part in self._all_parts for key, value in part.metadata().items()},
-            **self._loop_metadata(),
+            **steps,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-
-    def _error_text(self) -> str | None:
-        if self._error is None or isinstance(self._error, _INTERRUPTS):
-            return None
-        return _one_line(self._error)
-
-    def _loop_metadata(self) -> dict[str, Any]:
-        """Return the metadata's ``steps``: the loop, its iterations and the recorded windows."""
-        if self._loop is None:
-            return {}
-        return {"steps": {**self._loop.metadata(), "windows": self._windows.metadata()}}
 
     def _all_notes(self, calls: Calls | None) -> list[str]:
         """Return all notes, each once: several windows may lose the same thing."""

@@ -14,7 +14,7 @@ from typing import Any
 from gpuprof_widgets.capture.cell import Rewrite
 from gpuprof_widgets.capture.compilations import Compilations
 from gpuprof_widgets.capture.cprofile import CallsRecording
-from gpuprof_widgets.capture.distributed import rank_part
+from gpuprof_widgets.capture.distributed import GroupLifetimes, rank_part
 from gpuprof_widgets.capture.environment import process_state
 from gpuprof_widgets.capture.garbage_collections import GarbageCollections
 from gpuprof_widgets.capture.lines.recording import lines_rewrite, lines_window, marked_code
@@ -309,6 +309,7 @@ PARTS: tuple[Callable[[Context], Part | None], ...] = (
     WorkerStarts,
     workers,
     rank_part,
+    GroupLifetimes,
     nvtx_ranges,
     expected,
     process_state,
