@@ -27,6 +27,7 @@ from gpuprof_widgets.trace.identities import (
     without_secrets,
     without_values_of_options,
 )
+from gpuprof_widgets.trace.libraries import PACKAGES
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.pstats import BUILT_IN, function_place
 from gpuprof_widgets.trace.schema import RUNTIME_ENDINGS
@@ -68,7 +69,6 @@ TELLING_KEYS = frozenset(
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
-_PACKAGES = re.compile(r".*/(?:site|dist)-packages/|.*/lib/python3[^/]*/", re.IGNORECASE)
 _END = r"[^\s/\\:;,'\"`<>|()\[\]{}*?]"
 _PATH = re.compile(
     rf"(?:file://|(?<![\w/\\.~)-])|(?<=(?<!\w)-[ILD]))(?:~[\w.-]*|\.\.(?:/\.\.)*)?/(?:{_END}+/)+{_END}*"
@@ -182,7 +182,7 @@ class _Names:
 def _last_part(path: str) -> str:
     """Return ``torch/nn/modules/linear.py`` for an installed file, ``train.py`` for any other."""
     posix = path.replace("\\", "/")
-    inside = _PACKAGES.match(posix)
+    inside = PACKAGES.match(posix)
     if inside:
         return posix[inside.end() :]
     name = posix.rstrip("/").rpartition("/")[2]
