@@ -9,7 +9,7 @@ import re
 
 PACKAGES = re.compile(
     r"^(?:.*[/\\])?(?:(?:site|dist)-packages|lib(?:64)?[/\\]python\d[\d.]*t?"
-    r"|(?:Python[\d.]+|\w*(?:conda|forge)\d*(?:[/\\]envs[/\\][^/\\]+)?)[/\\]Lib)[/\\]",
+    r"|(?:Python[\d.]+|(?:mini|ana)conda\d*(?:\\envs\\[^\\]+)?)[/\\]Lib)[/\\]",
     re.IGNORECASE,
 )
 """The folders where Python keeps its own modules (CPython's ``sysconfig``) and pip packages."""

@@ -109,13 +109,15 @@ class _Names:
         self._taken: set[str] = set()
         self._texts: dict[str, str] = {}
         files = _files(record)
-        metadata = [text for _, text in _texts(record.metadata)]
-        texts = [*_texts(record.metadata), *_texts_of_trace(record.trace)]
-        self._places = _places(files | set(filter(_is_path, metadata)), files)
+        metadata = list(_texts(record.metadata))
+        texts = [*metadata, *_texts_of_trace(record.trace)]
+        words = [(key, text) for key, text in texts if re.fullmatch(r"\S+", text)]
+        paths = {t for _, t in metadata if t.startswith(("/", "~/")) and "\n" not in t}
+        self._places = _places(files | paths, files)
         self._identities = Identities(
             [*files, *dict.fromkeys(text for _, text in texts)],
-            users=[text for key, text in texts if key in USER_KEYS and _is_word(text)],
-            hosts=[text for key, text in texts if key in HOST_KEYS and _is_word(text)],
+            users=[text for key, text in words if key in USER_KEYS],
+            hosts=[text for key, text in words if key in HOST_KEYS],
             of_field=[_PATH.sub("", self._places.sub("", name)) for name in _fixed(record.trace)],
         )
 
@@ -167,7 +169,7 @@ class _Names:
             return {
                 self.text(str(key)): self._value(inner)
                 for key, inner in value.items()
-                if not _is_telling(str(key), of_number=_is_number(inner))
+                if not _is_telling(str(key), of_number=isinstance(inner, int | float))
             }
         if isinstance(value, list | tuple):
             return [self._value(item) for item in without_values_of_options(value)]
@@ -189,10 +191,6 @@ def _last_part(path: str) -> str:
     return "~" if is_home(posix.rstrip("/")) or not name else name
 
 
-def _is_path(text: str) -> bool:
-    return text.startswith(("/", "~/")) and "\n" not in text
-
-
 def _places(paths: Iterable[str], files: Iterable[str]) -> re.Pattern[str]:
     """Match these files, and all paths in their folders; only these may have spaces."""
     folders = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
@@ -209,7 +207,7 @@ def _files(record: Record) -> set[str]:
     slices = record.trace.slices
     frames = slices.loc[(slices["category"] == "python_function").to_numpy(), "name"].unique()
     files |= {function_place(str(name))[0] for name in frames}
-    return set(filter(_has_folder, files))
+    return {file for file in files if "/" in file or "\\" in file}
 
 
 def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
@@ -257,14 +255,6 @@ def _fixed(trace: Trace) -> set[str]:
     }
 
 
-def _is_word(text: str) -> bool:
-    return re.fullmatch(r"\S+", text) is not None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float)
-
-
 def _is_telling(key: str, *, of_number: bool) -> bool:
     """Whether a key of args or metadata is removed with its value."""
     return key.lower() in TELLING_KEYS or names_secret(key, of_number=of_number)
@@ -302,7 +292,8 @@ def _calls(calls: Calls, names: _Names) -> Calls:
         calls,
         functions=functions.assign(
             file=_changed(
-                functions["file"], lambda file: names.file(file) if _has_folder(file) else file
+                functions["file"],
+                lambda file: names.file(file) if "/" in file or "\\" in file else file,
             ),
             name=_changed(functions["name"], names.text),
         ),
@@ -313,10 +304,6 @@ def _changed(texts: pd.Series, change: Callable[[str], str]) -> pd.Series:
     """Change each text, in a column of the same type."""
     changed = [change(str(text)) for text in texts]
     return pd.Series(changed, index=texts.index, dtype=texts.dtype)
-
-
-def _has_folder(file: str) -> bool:
-    return "/" in file or "\\" in file
 
 
 def _trace(trace: Trace, names: _Names) -> Trace:
