@@ -25,7 +25,6 @@ READERS = {
     "numba.core.dispatcher": ("get_code_object",),
     "numba.cuda.core.bytecode": ("get_code_object",),
     "numba.cuda.dispatcher": ("get_code_object",),
-    "thunder.core.interpreter": ("extract_code",),
 }
 """Functions by module that take what is compiled as one of their first two arguments."""
 
