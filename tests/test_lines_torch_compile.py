@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -144,7 +146,7 @@ def test_a_function_that_is_compiled_unseen_makes_the_same_graphs(name: str) -> 
     outcome, record = recorded(cell, python="off")
     assert (outcome.error, outcome.result) == ("", expected.result)
     assert outcome.stdout == expected.stdout
-    assert any("torch.compile compiled that code" in note for note in record.metadata["notes"])
+    assert any("compiled code has none" in note for note in record.metadata["notes"])
 
 
 def test_what_is_compiled_has_no_lines_and_all_else_has() -> None:
@@ -156,22 +158,129 @@ def test_what_is_compiled_has_no_lines_and_all_else_has() -> None:
     assert double not in calls
     assert calls[loop] == 1
     (note,) = [note for note in record.metadata["notes"] if "no lines" in note]
-    assert note == "no lines inside of double: torch.compile compiled that code without them"
+    assert note == "no lines inside of double: compiled code has none"
 
 
-def test_a_function_that_is_seen_to_be_compiled_is_told_of_once() -> None:
-    cell = """
+NET = """
 import torch
-def within(x):
-    return x + 1
-@torch.compile(backend="eager")
-def double(x):
-    return within(x) * 2
-double(torch.ones(3))
+from torch._dynamo.testing import CompileCounter
+counter = CompileCounter()
+def helper(x):
+    y = x.sin()
+    return y + 1
+class Part(torch.nn.Module):
+    def forward(self, x):
+        y = helper(x)
+        return y
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = Part()
+    def forward(self, x):
+        y = self.part(x)
+        return y * 2
+def called(x):
+    y = helper(x)
+    print("a graph break")
+    return helper(y)
+net = Net()
+{fast}
+fast(torch.ones(3))
 """
-    _, record = recorded(cell, python="off")
-    (note,) = [note for note in record.metadata["notes"] if "no lines" in note]
-    assert note == "no lines inside of double, within: a compiler reads this code"
+COMPILED = {
+    "a function": "fast = torch.compile(called, backend=counter)",
+    "a module": "fast = torch.compile(net, backend=counter)",
+    "a module in its place": "fast = net\nnet.compile(backend=counter)",
+}
+
+
+@pytest.mark.parametrize("what", COMPILED)
+def test_what_a_profiled_cell_compiled_is_not_compiled_again_in_the_next(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType("users_notebook")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    outcome, _ = recorded(NET.format(fast=COMPILED[what]), vars(module), python="off")
+    assert outcome.error == ""
+    compiled = module.counter.frame_count
+    module.fast(torch.ones(3))
+    assert module.counter.frame_count == compiled > 0
+
+
+OTHER_COMPILERS = {
+    "scripted": """
+@torch.jit.script
+def double(x):
+    y = x * 2
+    return y
+class Net(torch.nn.Module):
+    def forward(self, x):
+        for i in range(2):
+            x = x + i
+        return x
+double.code, torch.jit.script(Net()).code
+""",
+    "traced": """
+def double(x):
+    for i in range(2):
+        x = x * i
+    return x
+str(torch.jit.trace(double, torch.ones(2)).graph), torch.fx.symbolic_trace(double).code
+""",
+    "transformed": """
+def double(x):
+    y = x * 2
+    return y.sum()
+torch.func.vmap(torch.func.grad(double))(torch.ones(2, 3)).tolist()
+""",
+    "exported": """
+class Net(torch.nn.Module):
+    def forward(self, x):
+        for i in range(2):
+            x = x + i
+        return x
+[torch.export.export(Net(), (torch.ones(2),), strict=s).graph_module.code for s in (False, True)]
+""",
+}
+
+
+@pytest.mark.parametrize("how", OTHER_COMPILERS)
+def test_what_is_made_of_a_function_is_the_same(how: str) -> None:
+    cell = f"import torch{OTHER_COMPILERS[how]}"
+    expected = plain(cell)
+    assert not expected.error
+    outcome, _ = recorded(cell, python="off")
+    assert (outcome.error, outcome.result) == ("", expected.result)
+
+
+NUMBA = {
+    "__init__": "from numba.core.dispatcher import njit",
+    "core/__init__": "",
+    "core/dispatcher": (
+        "from numba.core import bytecode\ndef get_code_object(function): return None\n"
+        "def njit(function):\n    return lambda: bytecode.get_code_object(function).co_consts"
+    ),
+    "core/bytecode": "def get_code_object(function): return function.__code__",
+}
+"""What reads functions where numba does."""
+
+
+def test_numba_reads_functions_as_they_were_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in NUMBA.items():
+        file = tmp_path / "numba" / f"{name}.py"
+        file.parent.mkdir(exist_ok=True, parents=True)
+        file.write_text(text)
+    for name in [name for name in sys.modules if name.split(".")[0] == "numba"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    cell = "import numba\ndef double(x):\n    y = x * 2\n    return y\nnumba.njit(double)()"
+    outcome, record = recorded(cell, python="off")
+    assert outcome.result == "(None, 2)"
+    assert "no lines inside of double: compiled code has none" in record.metadata["notes"]
+    for name in [name for name in sys.modules if name.split(".")[0] == "numba"]:
+        monkeypatch.delitem(sys.modules, name)
 
 
 def test_nothing_of_dynamo_stays_replaced() -> None:

@@ -602,6 +602,34 @@ def test_what_has_the_name_of_something_that_trains_is_left_alone(case: str) -> 
     assert (batches(outcome), steps(record)) == (6, [2, 3, 4, 5])
 
 
+NAMESAKES = {
+    "a function": "def train(x=None):\n    if x is not None: step(x)",
+    "a method of another class": (
+        "class Trainer:\n    def train(self, x, y): step(x)\ntrain = lambda x: 0"
+    ),
+}
+NAMED_ALIKE = """
+def step(x):
+    net(x).mean().backward()
+{namesake}
+nets = [net]
+for epoch in range(10):
+    nets[0].train()
+    for x in data:
+        step(x); ran.append("step")
+epoch
+"""
+
+
+@pytest.mark.parametrize("namesake", NAMESAKES)
+def test_a_call_is_none_of_a_namesake_that_cannot_be_meant(namesake: str) -> None:
+    body = NAMED_ALIKE.format(namesake=NAMESAKES[namesake])
+    outcome, record = bounded(body, quiet=False)
+    assert outcome.result == "0"
+    assert (batches(outcome), steps(record)) == (6, [2, 3, 4, 5])
+    assert outcome.stdout.count("bounding") == 1
+
+
 SCHEDULED = """
 class Trainer:
     def step(self, x):
@@ -633,10 +661,11 @@ def test_epochs_give_way_to_the_loop_inside_them_in_which_the_steps_are_made() -
         "for epoch in range(10):\n    for x in data:\n        train_step(x)\n    odd_opt = odd[0]\n"
         "    odd_opt.step()\nepoch"
     )
-    outcome, record = bounded(body)
+    outcome, record = bounded(body, quiet=False)
     assert record.metadata["steps"]["place"] == "line 9"
     assert batches(outcome) == 6
     assert steps(record) == [2, 3, 4, 5]
+    assert outcome.stdout.count("bounding the loop of line 9") == outcome.stdout.count("bounding")
 
 
 @pytest.mark.parametrize("loop", ["for x in data:", "for x, in val_loader:"])

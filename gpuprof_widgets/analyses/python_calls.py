@@ -22,6 +22,7 @@ from gpuprof_widgets.analyses.reasons import (
 )
 from gpuprof_widgets.analyses.waits import python_lanes
 from gpuprof_widgets.exceptions import RecordingError
+from gpuprof_widgets.trace.libraries import PACKAGES, is_library
 from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.pstats import BUILT_IN, calls_from_slices
 from gpuprof_widgets.trace.schema import SAMPLED
@@ -248,15 +249,6 @@ def calls_modules(functions: pd.DataFrame) -> npt.NDArray[np.bool_]:
     return selected.to_numpy(bool)
 
 
-INSTALLED = re.compile(
-    r"(?:^|[/\\])(?:site|dist)-packages[/\\]"
-    r"|[/\\]lib(?:64)?[/\\]python\d[\d.]*t?[/\\]|[/\\]Python[\d.]+[/\\]Lib[/\\]"
-    r"|^<frozen |^<string>$"
-    r"|(?:^|[/\\])gpuprof_widgets[/\\](?:(?:capture|commands|integrations)[/\\]|\w+\.py$)",
-    re.IGNORECASE,
-)
-"""Where Python keeps its own modules (CPython's ``sysconfig``) and pip what it installs."""
-
 LIBRARIES = """
 accelerate aiohttp cv2 dask datasets deepspeed diffusers fsspec h5py httpx huggingface_hub ipykernel
 IPython jax joblib jupyter_client lightning lightning_fabric matplotlib numpy pandas PIL polars
@@ -267,10 +259,7 @@ traitlets transformers triton urllib3 vllm wandb xarray zmq
 SHORTENED = frozenset({*sys.stdlib_module_names, *LIBRARIES.split()})
 """Top-level modules of libraries, for files from which torch has cut ``sys.path``."""
 
-_MODULE = re.compile(
-    r"^(?:.*(?:site-packages|dist-packages|lib(?:64)?/python[\d.]+t?|Python[\d.]+/Lib)/)?"
-    r"(?P<module>[^/].*?)(?:/__init__)?\.py$"
-)
+_MODULE = re.compile(r"(?P<module>[^/].*?)(?:/__init__)?\.py$")
 _PUBLIC = ((r"^torch\.serialization$", "torch"), (r"^numpy\.lib\._?npyio\w*$", "numpy"))
 """Modules of libraries whose functions users know by a shorter name."""
 
@@ -288,7 +277,7 @@ def is_cell(file: str) -> bool:
 
 
 def _is_users(file: str) -> bool:
-    if file in (BUILT_IN, "") or INSTALLED.search(file):
+    if file in (BUILT_IN, "") or is_library(file):
         return False
     parts = file.replace("\\", "/").split("/")
     is_whole_path = parts[0] == "" or ":" in parts[0]
@@ -302,7 +291,7 @@ def library_names(functions: pd.DataFrame) -> list[str]:
 
 
 def _library_name(file: str, name: str) -> str:
-    match = _MODULE.match(file.replace("\\", "/"))
+    match = _MODULE.match(PACKAGES.sub("", file).replace("\\", "/"))
     if not match:
         return name
     module = match["module"].replace("/", ".").lstrip(".")

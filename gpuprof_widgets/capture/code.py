@@ -7,14 +7,18 @@ rewritten code without giving them names. `code_pairs` matches rewritten code wi
 from __future__ import annotations
 
 import ast
+import os
 import sys
 import sysconfig
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
+
+from gpuprof_widgets.trace.libraries import is_library
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -22,14 +26,8 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _MOST_FUNCTIONS = 1000
 """Functions to look at; in a larger program `--steps` bounds the loop over its DataLoader."""
 _PACKAGE = str(Path(__file__).parents[1])
-_LIBRARIES = tuple(
-    {
-        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-        str(Path(sys.prefix) / "lib"),
-        str(Path(sys.base_prefix) / "lib"),
-        _PACKAGE,
-    }
-)
+_FOLDERS = *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")), _PACKAGE
+_LIBRARIES = tuple(f"{folder}{os.sep}" for folder in _FOLDERS)
 
 
 class FunctionsElsewhere:
@@ -124,9 +122,35 @@ def is_users(file: str | None, cell_files: Collection[str]) -> bool:
     """Whether that file is the user's: a cell, or a module outside of installed packages."""
     if file is None:
         return False
-    if file in cell_files:
-        return True
-    return not file.startswith(("<", *_LIBRARIES)) and Path(file).suffix == ".py"
+    return file in cell_files or (Path(file).suffix == ".py" and not is_installed(file))
+
+
+def is_installed(file: str) -> bool:
+    """Whether a code's file is Python's own, an installed package's or ours, or is no file."""
+    is_known = file.startswith(("<", *_LIBRARIES)) or is_library(file)
+    return is_known or name_in_package(file) is not None
+
+
+@cache
+def name_in_package(file: str) -> str | None:
+    """Return ``torch/serialization.py`` for a file that pip lists in a record beside its package.
+
+    So it does in any folder (``pip install --target``); an editable install has no such list.
+    """
+    path = Path(file)
+    names = ((folder, path.relative_to(folder).as_posix()) for folder in path.parents)
+    return next((name for folder, name in names if name in _names_in_packages(folder)), None)
+
+
+@cache
+def _names_in_packages(folder: Path) -> set[str]:
+    names: set[str] = set()
+    with suppress(OSError):
+        for pattern in ("*.dist-info/RECORD", "*.egg-info/installed-files.txt"):
+            for file in folder.glob(pattern):
+                lines = file.read_text(errors="replace").splitlines()
+                names |= {line.partition(",")[0].removeprefix("../") for line in lines}
+    return names
 
 
 def _function_of(value: Any) -> FunctionType | None:

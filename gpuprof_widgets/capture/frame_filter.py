@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import sysconfig
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gpuprof_widgets.capture.code import is_installed, name_in_package
 from gpuprof_widgets.trace.edit import kept_slices
+from gpuprof_widgets.trace.libraries import is_library
 from gpuprof_widgets.trace.model import Calls, Trace
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
 
@@ -82,15 +83,20 @@ def without_profiler_calls(
         if began_inside:
             entries |= _without_caller(calls)
         keep &= _reached(calls, entries, keep)
-        functions = with_labels(functions, cell_labels)
+    functions = with_labels(functions, cell_labels)
     return _kept_calls(Calls(functions, calls.edges), keep)
 
 
 def with_labels(functions: pd.DataFrame, cell_labels: Mapping[str, str]) -> pd.DataFrame:
-    """Return the functions with the labels of cells in place of their files."""
-    files = [cell_labels.get(file, file) for file in functions["file"]]
+    """Return the functions with labels of cells as files; paths of packages tell what they are."""
+    files = [cell_labels.get(file) or _shown(file) for file in functions["file"]]
     # dtype object, as in a loaded profile: pandas would infer another.
     return functions.assign(file=pd.Series(files, index=functions.index, dtype=object))
+
+
+def _shown(file: str) -> str:
+    inside = None if is_library(file) else name_in_package(file)
+    return file if inside is None else f"site-packages/{inside}"
 
 
 def _called_by(calls: Calls, callers: Mask) -> Mask:
@@ -332,15 +338,6 @@ def users_frames(files: Sequence[str]) -> list[int]:
 def _is_below(file: str) -> bool:
     """Whether it is of what runs the kernel, a thread or a program: below all of the user's."""
     return bool(_KERNEL.search(file) or _LAUNCHERS.search(file)) or file.startswith(_PACKAGE)
-
-
-_LIBRARY = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib"))
-_PACKAGES = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
-
-
-def is_installed(file: str) -> bool:
-    """Whether a code's file is Python's own or an installed package's, or is no file."""
-    return file.startswith(("<", *_LIBRARY)) or bool(_PACKAGES.search(file))
 
 
 def below_profiler_frames(traceback: TracebackType | None) -> TracebackType | None:

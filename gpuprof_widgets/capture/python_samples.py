@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from gpuprof_widgets.capture.code import is_installed, name_in_package
 from gpuprof_widgets.capture.delayed_stacks import DelayedStacks, Stack
-from gpuprof_widgets.capture.frame_filter import is_installed, users_frames
+from gpuprof_widgets.capture.frame_filter import users_frames
 from gpuprof_widgets.capture.part import Context, Part, both_clocks, time_of_day
 from gpuprof_widgets.capture.sampled_frames import (
     ExactSlices,
@@ -294,8 +295,9 @@ class _FrameNames:
         if path not in self._names:
             folder = next((folder for folder in self._folders if path.startswith(folder)), "")
             short, inside = path[len(folder) :], Path(folder).name
-            if inside in _PACKAGES and not short.startswith(f"torch{os.sep}"):
-                short = f"{inside}{os.sep}{short}"
+            is_package = inside in _PACKAGES or name_in_package(path) is not None
+            if is_package and not short.startswith(f"torch{os.sep}"):
+                short = f"site-packages{os.sep}{short}"
             self._names[path] = path if short in self._names.values() else short
         return self._names[path]
 

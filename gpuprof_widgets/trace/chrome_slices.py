@@ -225,8 +225,9 @@ def on_sub_tracks(parts: Parts) -> Parts:
     it began, and belong together all the same.
     """
     events = parts.events
-    kinds = np.array([_may_be_split(str(name)) for name in events.category.categories], dtype=bool)
-    rows = np.flatnonzero(kinds[events.category.codes])
+    categories = [str(name) for name in events.category.categories]
+    may_be_split = [kind_of(one) == "other" and one != "cuda_sync" for one in categories]
+    rows = np.flatnonzero(np.array(may_be_split, dtype=bool)[events.category.codes])
     threads = len(events.thread.categories)
     track = events.process.codes[rows].astype(np.int64) * threads + events.thread.codes[rows]
     number = sub_tracks(events.ts[rows], events.dur[rows], track)
@@ -252,10 +253,6 @@ def on_sub_tracks(parts: Parts) -> Parts:
         names=replace(parts.names, threads={**parts.names.threads, **names}),
         notes=[*parts.notes, note],
     )
-
-
-def _may_be_split(category: str) -> bool:
-    return kind_of(category) == "other" and category != "cuda_sync"
 
 
 def _sub_track_names(parts: Parts, rows: Ints, number: Ints, threads: list[str]) -> Lanes:

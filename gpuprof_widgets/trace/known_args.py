@@ -60,10 +60,6 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) <= _INT64.max and math.isfinite(value)
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
 def _is_extent(value: Any) -> bool:
     """Whether this is a grid or block: three numbers on kernels, text on Triton's ops."""
     if isinstance(value, str):
@@ -73,10 +69,6 @@ def _is_extent(value: Any) -> bool:
 
 def _is_size(value: Any) -> bool:
     return type(value) is int and 0 <= value <= _INT64.max
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def _are_shapes(value: Any) -> bool:
@@ -106,9 +98,9 @@ def _are_lines(value: Any) -> bool:
 
 WHOLE = Kind("whole numbers", _is_whole)
 NUMBER = Kind("numbers", _is_number)
-TEXT = Kind("text", _is_text)
+TEXT = Kind("text", lambda value: isinstance(value, str))
 EXTENT = Kind("three sizes", _is_extent)
-TEXTS = Kind("lists of text", _are_texts)
+TEXTS = Kind("lists of text", lambda v: isinstance(v, list) and all(isinstance(t, str) for t in v))
 SHAPES = Kind("shapes", _are_shapes)
 LINES = Kind("lines with their times", _are_lines)
 

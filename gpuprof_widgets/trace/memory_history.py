@@ -296,7 +296,8 @@ def history_of(device: int, entries: list[Entry], blocks: list[Block], stacks: S
     A device without entries gets one allocation per active block, all at the same time.
     """
     active = [block for block in blocks if block.state != FREE]
-    kept = [entry for entry in entries if _is_valid(entry)] if entries else _at_once(active)
+    at_once = [{"action": ALLOC, "addr": b.address, "size": b.requested} for b in active]
+    kept: list[Entry] = [entry for entry in entries if _is_valid(entry)] if entries else at_once
     action = [text(entry, "action") for entry in kept]
     size, address = _column(kept, "size"), _column(kept, "addr")
     change, at_first, living = _changes(action, address, size)
@@ -334,10 +335,6 @@ def _is_valid(entry: Entry) -> bool:
 def _column(entries: list[Entry], key: str) -> Ints:
     values = (number(entry, key) for entry in entries)
     return np.array([0 if value is None else value for value in values], np.int64)
-
-
-def _at_once(active: list[Block]) -> list[Entry]:
-    return [{"action": ALLOC, "addr": b.address, "size": b.requested} for b in active]
 
 
 def _moments(entries: list[Entry]) -> tuple[Ints, bool]:

@@ -27,6 +27,7 @@ from gpuprof_widgets.trace.identities import (
     without_secrets,
     without_values_of_options,
 )
+from gpuprof_widgets.trace.libraries import PACKAGES
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.pstats import BUILT_IN, function_place
 from gpuprof_widgets.trace.schema import RUNTIME_ENDINGS
@@ -69,7 +70,6 @@ TELLING_KEYS = frozenset(
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
-_PACKAGES = re.compile(r".*/(?:site|dist)-packages/|.*/lib/python3[^/]*/", re.IGNORECASE)
 _END = r"[^\s/\\:;,'\"`<>|()\[\]{}*?]"
 _PATH = re.compile(
     rf"(?:file://|(?<![\w/\\.~)-])|(?<=(?<!\w)-[ILD]))(?:~[\w.-]*|\.\.(?:/\.\.)*)?/(?:{_END}+/)+{_END}*"
@@ -110,13 +110,15 @@ class _Names:
         self._taken: set[str] = set()
         self._texts: dict[str, str] = {}
         files = _files(record)
-        metadata = [text for _, text in _texts(record.metadata)]
-        texts = [*_texts(record.metadata), *_texts_of_trace(record.trace)]
-        self._places = _places(files | set(filter(_is_path, metadata)), files)
+        metadata = list(_texts(record.metadata))
+        texts = [*metadata, *_texts_of_trace(record.trace)]
+        words = [(key, text) for key, text in texts if re.fullmatch(r"\S+", text)]
+        paths = {t for _, t in metadata if t.startswith(("/", "~/")) and "\n" not in t}
+        self._places = _places(files | paths, files)
         self._identities = Identities(
             [*files, *dict.fromkeys(text for _, text in texts)],
-            users=[text for key, text in texts if key in USER_KEYS and _is_word(text)],
-            hosts=[text for key, text in texts if key in HOST_KEYS and _is_word(text)],
+            users=[text for key, text in words if key in USER_KEYS],
+            hosts=[text for key, text in words if key in HOST_KEYS],
             of_field=[_PATH.sub("", self._places.sub("", name)) for name in _fixed(record.trace)],
         )
 
@@ -168,7 +170,7 @@ class _Names:
             return {
                 self.text(str(key)): self._value(inner)
                 for key, inner in value.items()
-                if not _is_telling(str(key), of_number=_is_number(inner))
+                if not _is_telling(str(key), of_number=isinstance(inner, int | float))
             }
         if isinstance(value, list | tuple):
             return [self._value(item) for item in without_values_of_options(value)]
@@ -183,15 +185,11 @@ class _Names:
 def _last_part(path: str) -> str:
     """Return ``torch/nn/modules/linear.py`` for an installed file, ``train.py`` for any other."""
     posix = path.replace("\\", "/")
-    inside = _PACKAGES.match(posix)
+    inside = PACKAGES.match(posix)
     if inside:
         return posix[inside.end() :]
     name = posix.rstrip("/").rpartition("/")[2]
     return "~" if is_home(posix.rstrip("/")) or not name else name
-
-
-def _is_path(text: str) -> bool:
-    return text.startswith(("/", "~/")) and "\n" not in text
 
 
 def _places(paths: Iterable[str], files: Iterable[str]) -> re.Pattern[str]:
@@ -210,7 +208,7 @@ def _files(record: Record) -> set[str]:
     slices = record.trace.slices
     frames = slices.loc[(slices["category"] == "python_function").to_numpy(), "name"].unique()
     files |= {function_place(str(name))[0] for name in frames}
-    return set(filter(_has_folder, files))
+    return {file for file in files if "/" in file or "\\" in file}
 
 
 def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
@@ -258,14 +256,6 @@ def _fixed(trace: Trace) -> set[str]:
     }
 
 
-def _is_word(text: str) -> bool:
-    return re.fullmatch(r"\S+", text) is not None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float)
-
-
 def _is_telling(key: str, *, of_number: bool) -> bool:
     """Whether a key of args or metadata is removed with its value."""
     return key.lower() in TELLING_KEYS or names_secret(key, of_number=of_number)
@@ -303,7 +293,8 @@ def _calls(calls: Calls, names: _Names) -> Calls:
         calls,
         functions=functions.assign(
             file=_changed(
-                functions["file"], lambda file: names.file(file) if _has_folder(file) else file
+                functions["file"],
+                lambda file: names.file(file) if "/" in file or "\\" in file else file,
             ),
             name=_changed(functions["name"], names.text),
         ),
@@ -314,10 +305,6 @@ def _changed(texts: pd.Series, change: Callable[[str], str]) -> pd.Series:
     """Change each text, in a column of the same type."""
     changed = [change(str(text)) for text in texts]
     return pd.Series(changed, index=texts.index, dtype=texts.dtype)
-
-
-def _has_folder(file: str) -> bool:
-    return "/" in file or "\\" in file
 
 
 def _trace(trace: Trace, names: _Names) -> Trace:

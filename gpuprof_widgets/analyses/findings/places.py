@@ -22,6 +22,7 @@ from gpuprof_widgets.analyses.owners import MODULE_FRAME, line_behind, line_of
 from gpuprof_widgets.analyses.reasons import PYTORCH, recorder_of
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.gather import CALL_STACK
+from gpuprof_widgets.trace.libraries import PACKAGES
 from gpuprof_widgets.trace.links import itself_or_ancestor
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.pstats import BUILT_IN, function_place
@@ -55,9 +56,6 @@ TIME = {
 }
 """What the shares are of, by the rule."""
 
-_LIBRARIES = re.compile(
-    r"^.*[/\\](?:(?:site|dist)-packages|lib(?:64)?[/\\]python\d[\d.]*t?|Lib)[/\\]"
-)
 _PASSES_ON = frozenset({"torch", "gpuprof_widgets", "IPython", "ipykernel"})
 """Packages whose functions are on the way from the code that can be changed to an op."""
 
@@ -262,7 +260,7 @@ def _can_be_changed(file: str) -> bool:
         return False
     if TORCH.search(file):
         return False
-    first, *rest = re.split(r"[/\\]", _LIBRARIES.sub("", file))
+    first, *rest = re.split(r"[/\\]", PACKAGES.sub("", file))
     package = first.removesuffix(".py")
     return package not in _PASSES_ON and not _is_of_python(package, is_package=bool(rest))
 

@@ -20,7 +20,6 @@ import numpy as np
 from gpuprof_widgets.capture.cell import CellCode, CellTree, applied_rewrite
 from gpuprof_widgets.capture.code import Embedded
 from gpuprof_widgets.capture.lines import chosen
-from gpuprof_widgets.capture.lines.compiled import compiled_definitions
 from gpuprof_widgets.capture.lines.regions import (
     LIMIT,
     LineMarks,
@@ -53,13 +52,10 @@ class LinesRewrite:
 
     def __init__(self) -> None:
         self.marks: LineMarks | None = None
-        self.untouched: list[str] = []
 
     def __call__(self, tree: CellTree, embedded: Embedded) -> None:
         self.marks = LineMarks(tree.label, tree.source)
-        compiled = compiled_definitions(tree.all_statements)
-        self.untouched = sorted({str(getattr(node, "name", "")) for node in compiled})
-        lines = MarkedLines(self.marks, embedded, compiled)
+        lines = MarkedLines(self.marks, embedded)
         tree.statements = lines.block(tree.statements)
         if tree.last is not None:
             tree.last, tree.around_last = lines.last(tree.last)
@@ -78,7 +74,6 @@ class MarkedCode(Part):
         self._context = context
         self._swap = CodeSwap()
         self._notes: list[str] = []
-        self._untouched: set[str] = set()
         self.marks: list[LineMarks] = []
         self.shown: set[LineMarks] = set()
         """The marks of the profiled cell, and those of which anything was recorded."""
@@ -110,13 +105,9 @@ class MarkedCode(Part):
         return with_regions(_counted(trace, self.marks), dict(self._regions()))
 
     def notes(self) -> list[str]:
-        notes = [*self._notes]
-        compiled = ", ".join(name for name in self._swap.compiled if name not in self._untouched)
-        if compiled:
-            notes.append(
-                f"no lines inside of {compiled}: torch.compile compiled that code without them"
-            )
-        return notes + [note for marks in self.marks for note in _notes_on(marks)]
+        compiled = ", ".join(self._swap.compiled)
+        notes = [f"no lines inside of {compiled}: compiled code has none"] if compiled else []
+        return [*self._notes, *notes, *(note for marks in self.marks for note in _notes_on(marks))]
 
     def metadata(self) -> dict[str, Any]:
         cells = [
@@ -142,10 +133,6 @@ class MarkedCode(Part):
         self._add(rewrite.marks)
         self.shown.add(rewrite.marks)
         self._swap.add_cell(code, rewrite.marks)
-        if rewrite.untouched:
-            names = ", ".join(rewrite.untouched)
-            self._untouched.update(rewrite.untouched)
-            self._notes.append(f"no lines inside of {names}: a compiler reads this code")
 
     def _add(self, marks: LineMarks) -> None:
         self.marks.append(marks)
@@ -157,9 +144,7 @@ class MarkedCode(Part):
         labels = self._context.cell_labels
         if self._context.options.stack:
             functions |= set(functions_of_cells(self._context.namespace, labels))
-        bound = applied_rewrite(self._context.code, LoopBound)
-        statements = bound.statements if bound is not None else ()
-        for file in source_files(functions, labels, statements):
+        for file in source_files(functions, labels):
             if file.functions:
                 self._mark(file)
             self._note_unmarked(file)
@@ -172,7 +157,7 @@ class MarkedCode(Part):
         marks, embedded = LineMarks(file.label, "".join(lines[first - 1 : last]), first), Embedded()
         if (bound := applied_rewrite(self._context.code, LoopBound)) is not None:
             bound.watch(file, embedded)
-        rewriter = MarkedLines(marks, embedded, file.compiled)
+        rewriter = MarkedLines(marks, embedded)
         calls = {place_of(node): rewriter.function(node) for node in nodes}
         self._add(marks)
         for function, marked in file.codes(embedded):
@@ -188,7 +173,7 @@ class MarkedCode(Part):
         if names:
             self._notes.append(
                 f"no lines inside of {names}: its source in {file.label} "
-                "is not there, has changed, or a compiler reads it"
+                "is not there or has changed, or torch.compile has compiled it"
             )
 
     def _regions(self) -> Iterator[tuple[str, Region]]:

@@ -6,7 +6,7 @@ import ast
 import copy
 import functools
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -43,17 +43,11 @@ class _Around:
 
 
 class MarkedLines:
-    """Rewrites blocks of statements, in place, for one set of marks.
+    """Rewrites blocks of statements, in place, for one set of marks."""
 
-    ``untouched``: functions and classes that stay as they are, because a compiler reads them.
-    """
-
-    def __init__(
-        self, marks: LineMarks, embedded: Embedded, untouched: Collection[ast.AST] = ()
-    ) -> None:
+    def __init__(self, marks: LineMarks, embedded: Embedded) -> None:
         self._marks = marks
         self._embedded = embedded
-        self._untouched = untouched
         self._suspensions = Suspensions(marks)
         self._last_line = 0  # of the last region in the block that was rewritten last
 
@@ -84,7 +78,7 @@ class MarkedLines:
         return ast.copy_location(ast.BoolOp(ast.Or(), [begun, node]), node), lambda: region
 
     def _suspending(self) -> _Suspending:
-        return _Suspending(self._suspensions, self._embedded, self._untouched)
+        return _Suspending(self._suspensions, self._embedded)
 
     def _block(self, statements: list[ast.stmt], around: _Around) -> list[ast.stmt]:
         """Rewrite the statements; of several on a line (``a(); b()``) later ones continue it."""
@@ -100,9 +94,7 @@ class MarkedLines:
         suspends = _suspends(node)
         fits = around.depth + 1 + _height(node) <= MOST_NESTED
         marked = fits and suspends != "unseen" and not _is_left_alone(node, around)
-        if node in self._untouched:
-            inner = node
-        elif marked and suspends == "no" and isinstance(node, ast.For) and _may_be_doubled(node):
+        if marked and suspends == "no" and isinstance(node, ast.For) and _may_be_doubled(node):
             inner = self._loop(node, around.inside(node))
         else:
             self._inner_blocks(node, around.inside(node) if marked else around)
@@ -287,15 +279,12 @@ def _in_frame(node: ast.AST) -> Iterator[ast.AST]:
 class _Suspending(ast.NodeTransformer):
     """Makes code tell the open regions of its frame when it is suspended and when it goes on."""
 
-    def __init__(
-        self, suspensions: Suspensions, embedded: Embedded, untouched: Collection[ast.AST]
-    ) -> None:
+    def __init__(self, suspensions: Suspensions, embedded: Embedded) -> None:
         self._suspensions = suspensions
         self._embedded = embedded
-        self._untouched = untouched
 
     def visit(self, node: ast.AST) -> Any:
-        if node in self._untouched or isinstance(node, ast.Lambda):
+        if isinstance(node, ast.Lambda):
             return node
         if isinstance(node, COMPREHENSIONS):
             node.generators[0].iter = self.visit(node.generators[0].iter)

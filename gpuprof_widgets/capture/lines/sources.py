@@ -22,7 +22,7 @@ from typing import Any
 
 from gpuprof_widgets.capture.cell import CellCode
 from gpuprof_widgets.capture.code import Embedded, code_pairs, codes_in
-from gpuprof_widgets.capture.lines.compiled import compiled_definitions, read_any, read_plain
+from gpuprof_widgets.capture.lines.compiled import read_any, read_plain
 from gpuprof_widgets.capture.lines.regions import LineMarks
 
 _FUTURE = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
@@ -34,12 +34,11 @@ Place = tuple[str, int]
 class SourceFile:
     """Functions of one file, with the definitions of those whose source is still what they run.
 
-    ``without`` are the functions without such a source, and those that a compiler reads.
+    ``without`` are the functions without such a source, and those that Dynamo has compiled.
     """
 
     label: str
     tree: ast.Module
-    compiled: set[ast.AST]
     functions: list[tuple[FunctionType, Definition]]
     without: list[FunctionType]
 
@@ -86,30 +85,17 @@ def _functions_of(value: Any) -> Iterator[FunctionType]:
 
 
 def source_files(
-    functions: Iterable[FunctionType],
-    cell_labels: Mapping[str, str],
-    statements: Iterable[ast.stmt] = (),
+    functions: Iterable[FunctionType], cell_labels: Mapping[str, str]
 ) -> Iterator[SourceFile]:
-    """Yield the functions with their definitions, file by file.
-
-    ``statements`` are those of the code that will run, which may compile some of the functions.
-    """
+    """Yield the functions with their definitions, file by file."""
     distinct = sorted({id(function): function for function in functions}.values(), key=_file)
-    if not distinct:
-        return
-    trees = {file: _tree(file) for file in {*map(_file, distinct), *cell_labels}}
-    # One cell may compile what another one defines.
-    all_statements = [statement for tree in trees.values() for statement in tree.body]
-    all_statements += statements
-    compiled = {inner for node in compiled_definitions(all_statements) for inner in ast.walk(node)}
     for file, group in groupby(distinct, key=_file):
-        of_file = list(group)
-        usable = _usable(of_file, trees[file], compiled)
+        of_file, tree = list(group), _tree(file)
+        usable = _usable(of_file, tree)
         places = [(function, usable.get(place(function.__code__))) for function in of_file]
         yield SourceFile(
             cell_labels.get(file, Path(file).name),
-            trees[file],
-            compiled,
+            tree,
             [(function, node) for function, node in places if node is not None],
             [function for function, node in places if node is None],
         )
@@ -127,18 +113,13 @@ def _file(function: FunctionType) -> str:
     return function.__code__.co_filename
 
 
-def _usable(
-    functions: list[FunctionType], tree: ast.Module, compiled: set[ast.AST]
-) -> dict[Place, Definition]:
+def _usable(functions: list[FunctionType], tree: ast.Module) -> dict[Place, Definition]:
     """Return the definitions of the functions whose source is still what they run.
 
-    Those that a compiler reads, or has perhaps read already, are left out.
+    Those that Dynamo has compiled are left out.
     """
-    definitions = {
-        place_of(node): node
-        for node in ast.walk(tree)
-        if isinstance(node, Definition) and node not in compiled
-    }
+    nodes = (node for node in ast.walk(tree) if isinstance(node, Definition))
+    definitions = {place_of(node): node for node in nodes}
     plain = {place(code): code for code in _all_codes(_compiled(tree, functions[0].__code__))}
     usable = [
         place(function.__code__)
@@ -195,7 +176,7 @@ class CodeSwap:
         self._files: set[str] = set()
         self._references: list[tuple[int, int]] = []
         self.compiled: dict[str, None] = {}
-        """Names of the functions whose plain code torch.compile has read, in order."""
+        """Names of the functions whose plain code a compiler has read, in order."""
 
     def add(self, marked: CodeType, plain: CodeType, marks: LineMarks | None = None) -> None:
         """Add a code and those inside it; raises a `ValueError` where they do not match."""
@@ -245,7 +226,7 @@ class CodeSwap:
         ]
 
     def _read(self, code: CodeType) -> CodeType:
-        """Return what torch.compile reads in place of this code."""
+        """Return what a compiler reads in place of this code."""
         plain = self.plain_of(code)
         if plain is None:
             return code

@@ -17,11 +17,10 @@ from typing import Any
 
 from gpuprof_widgets.capture.cell import CellTree, Rewrite
 from gpuprof_widgets.capture.code import Embedded
-from gpuprof_widgets.capture.lines.compiled import compiled_definitions, names_in
 from gpuprof_widgets.capture.lines.sources import SourceFile
 from gpuprof_widgets.capture.loop.iterations import Schedule
 from gpuprof_widgets.capture.loop.steps import Counting
-from gpuprof_widgets.capture.loop.training import Level, LoopSite, Program
+from gpuprof_widgets.capture.loop.training import Level, LoopSite, Program, last_name
 from gpuprof_widgets.capture.loop.watching import LoopRun, with_watched_loops
 from gpuprof_widgets.capture.part import Active
 from gpuprof_widgets.options import Options
@@ -49,7 +48,6 @@ class LoopBound:
         self._options = options
         self._schedule = Schedule.of(options)
         self.program = Program({})
-        self.statements: list[ast.stmt] = []
         self.names: set[str] = set()
         """The names in the code, some of which may be functions elsewhere."""
         self.search: Callable[[], None] = lambda: None
@@ -66,20 +64,21 @@ class LoopBound:
         self._run: LoopRun | None = None  # the run that is counted
         self._outermost: LoopRun | None = None
         self._steps_made = 0  # by optimizers, since the loop is counted
+        self._is_announced = False
         self._over = False
         self._too_short: list[str] = []
         self._later: dict[LoopSite, None] = {}
 
     def __call__(self, tree: CellTree, embedded: Embedded) -> None:
-        """Watch every loop of the tree, except in code that a compiler reads."""
-        self.statements = tree.all_statements
-        self.names = {name for statement in self.statements for name in names_in(statement)}
-        self.program.add(self.statements)
-        definitions = compiled_definitions(self.statements)
-        compiled = {inner for definition in definitions for inner in ast.walk(definition)}
+        """Watch every loop of the tree, except in functions that are named nowhere."""
+        statements = tree.all_statements
+        nodes = [node for statement in statements for node in ast.walk(statement)]
+        self.names = {
+            last_name(node) for node in nodes if isinstance(node, (ast.Name, ast.Attribute))
+        }
+        self.program.add(statements)
         for site in list(self.program.sites.values()):
-            never_called = site.function and site.function not in self.names
-            if site.node in compiled or never_called:
+            if site.function and site.function not in self.names:
                 del self.program.sites[site.node]
         self.program.settle()
         tree.statements[:] = with_watched_loops(
@@ -90,7 +89,7 @@ class LoopBound:
         """Watch the loops of functions elsewhere; return whether any trains or leads there."""
         nodes = file.outermost
         if not self.program.has(nodes):
-            self.program.add(nodes, file=file.label)
+            self.program.add(nodes, file=file.label, tree=file.tree)
             self.program.settle()
         inside = {part for node in nodes for part in ast.walk(node)}
         sites = [site for site in self.program.sites.values() if site.node in inside]
@@ -164,7 +163,13 @@ class LoopBound:
             return True
         if self._site is None and self._should_take(run):
             self._take(run)
-        if self._counting is None or not self._is_counted(run) or self._counting.next_step():
+        if self._counting is None or not self._is_counted(run):
+            return True
+        # A loop around one that may train is told of in its second round: it has not given way.
+        if not self._is_announced and (run.items or not run.site.leads):
+            self._is_announced = True
+            self.announce(f"the loop of {run.site.place} ({run.site.text})")
+        if self._counting.next_step():
             return True
         if self._released_idle_loop(run):
             return True
@@ -213,8 +218,7 @@ class LoopBound:
     def _take(self, run: LoopRun) -> None:
         self._site, self._run = run.site, run
         self._outermost = next(iter(self._running), run)
-        self._steps_made = 0
-        self.announce(f"the loop of {run.site.place} ({run.site.text})")
+        self._steps_made, self._is_announced = 0, False
         self._counting = Counting(
             self._schedule, run.site.place, explicit=False, before=run.items
         ).__enter__()
@@ -265,8 +269,9 @@ class LoopBound:
         else:
             self.program.exclude(site)
         self._release()
-        reason = "did not train" if trains else "ran no op"
-        self._say(f"the loop of {site.place} {reason}: it is left as it is, and not recorded")
+        if self._is_announced:
+            reason = "did not train" if trains else "ran no op"
+            self._say(f"the loop of {site.place} {reason}: it is left as it is, and not recorded")
         return True
 
     def _release(self) -> None:

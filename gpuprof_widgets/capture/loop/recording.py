@@ -57,12 +57,10 @@ class BoundedLoop(Part):
         training = self._elsewhere.that_train()
         new = [function for function in training if function not in self._known]
         self._known.update(new)
-        files = [
-            file for file in source_files(new, labels, self._bound.statements) if file.functions
-        ]
+        files = [file for file in source_files(new, labels) if file.functions]
         # Add all files before watching any: functions of one call those of another.
         for file in files:
-            self._bound.program.add(file.outermost, file=file.label)
+            self._bound.program.add(file.outermost, file=file.label, tree=file.tree)
         self._bound.program.settle()
         for file in files:
             embedded = Embedded()

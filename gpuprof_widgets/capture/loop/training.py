@@ -92,12 +92,22 @@ class Program:
     """Whether a comprehension trains, or a function without source."""
     _statements: list[ast.stmt] = field(default_factory=list)
     _functions: dict[str, list[Function]] = field(default_factory=lambda: defaultdict(list))
+    _methods: set[ast.AST] = field(default_factory=set)
+    _imported: set[str] = field(default_factory=set)
     _levels: dict[ast.AST, Level] = field(default_factory=dict)
 
-    def add(self, statements: Iterable[ast.stmt], *, file: str = "") -> None:
+    def add(
+        self, statements: Iterable[ast.stmt], *, file: str = "", tree: ast.Module | None = None
+    ) -> None:
         """Add statements with their loops, such as the functions of another ``file``."""
         statements = list(statements)
         self._statements += statements
+        for statement in statements if tree is None else tree.body:
+            for node in ast.walk(statement):
+                if isinstance(node, ast.ClassDef):
+                    self._methods.update(node.body)
+                elif isinstance(node, (ast.Import, ast.ImportFrom)):
+                    self._imported |= {one.asname or one.name.split(".")[0] for one in node.names}
         for statement in statements:
             for node in ast.walk(statement):
                 if isinstance(node, FUNCTIONS) and node not in self._functions[node.name]:
@@ -122,27 +132,25 @@ class Program:
             site.leads = any(self._leads(part, leading) for part in site.node.body)
         self._compare()
 
-    def _leads(self, node: ast.AST, leading: set[str]) -> bool:
+    def _leads(self, node: ast.AST, leading: set[Function]) -> bool:
         """Whether this code, or a function called there, has a training loop."""
         for part in ast.walk(node):
             site = self.sites.get(part)
             if site is not None and site.level >= Level.GRADIENTS:
                 return True
-            if isinstance(part, ast.Call) and last_name(part.func) in leading:
+            if isinstance(part, ast.Call) and not leading.isdisjoint(self._called(part)):
                 return True
         return False
 
-    def _functions_that_lead(self) -> set[str]:
-        """Return the names of functions that have a training loop, or call one that has."""
-        leading: set[str] = set()
-        callers: dict[str, set[str]] = defaultdict(set)
-        for name, functions in self._functions.items():
-            for function in functions:
-                if self._leads(function, set()):
-                    leading.add(name)
-                for call in ast.walk(function):
-                    if isinstance(call, ast.Call):
-                        callers[last_name(call.func)].add(name)
+    def _functions_that_lead(self) -> set[Function]:
+        """Return the functions that have a training loop, or call one that has."""
+        functions = [one for of_name in self._functions.values() for one in of_name]
+        leading = {function for function in functions if self._leads(function, set())}
+        callers: dict[Function, set[Function]] = defaultdict(set)
+        for function in functions:
+            for call in ast.walk(function):
+                for called in self._called(call) if isinstance(call, ast.Call) else ():
+                    callers[called].add(function)
         waiting = list(leading)
         while waiting:
             new = callers[waiting.pop()] - leading
@@ -211,14 +219,20 @@ class Program:
         return max(map(self._function_level, self._called(call)), default=Level.RUNS)
 
     def _called(self, call: ast.Call) -> list[Function]:
-        """Return the functions that may be called there: all of that name, or the one known."""
+        """Return the functions that may be called there: those of that name, or the one known.
+
+        What has an owner, such as `model.train()`, is a method, unless the owner was imported.
+        """
         functions = self._functions.get(last_name(call.func), [])
-        if not functions or not isinstance(call.func, ast.Attribute):
-            return functions
+        functions = [one for one in functions if _fits(call, one)]
+        if not isinstance(call.func, ast.Attribute):
+            return [one for one in functions if one not in self._methods]
         receiver = call.func.value
-        value = self.names.get(receiver.id) if isinstance(receiver, ast.Name) else None
-        if value is None or (isinstance(receiver, ast.Name) and receiver.id == "self"):
-            return functions
+        name = receiver.id if isinstance(receiver, ast.Name) else ""
+        value = self.names.get(name)
+        if value is None or name == "self":
+            is_imported = name in self._imported
+            return [one for one in functions if is_imported or one in self._methods]
         places = [vars(value)] if type(value) is ModuleType else map(vars, type(value).__mro__)
         method = next((place[call.func.attr] for place in places if call.func.attr in place), None)
         code = getattr(getattr(method, "__func__", method), "__code__", None)
@@ -280,6 +294,18 @@ def _goes_through_optimizers(loop: Loop) -> bool:
         for statement in loop.body
         for part in ast.walk(statement)
     )
+
+
+def _fits(call: ast.Call, function: Function) -> bool:
+    """Whether the function takes as many arguments as the call has, perhaps with an owner."""
+    unpacks = any(isinstance(one, ast.Starred) for one in call.args)
+    if unpacks or any(keyword.arg is None for keyword in call.keywords):
+        return True
+    taken = function.args
+    most = len(taken.posonlyargs) + len(taken.args)
+    least = most - len(taken.defaults)
+    is_open = taken.vararg is not None or len(call.args) <= most
+    return is_open and len(call.args) + len(call.keywords) + 1 >= least
 
 
 def _is_code_of(code: CodeType, function: Function) -> bool:
