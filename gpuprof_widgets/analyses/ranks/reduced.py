@@ -38,6 +38,7 @@ class ReducedRank:
     """One rank (or, before they are joined, one of its files); times are ns since the epoch.
 
     ``rank``, ``world_size``: -1 if the record does not have them. ``sources``: names of its files.
+    ``processes``: numbers of its processes on the CPU.
     ``parts``: begin and end of each file's trace. ``breakdown``: of each step and, as step -1, of
     the whole. ``steps``: ``step``, ``start_ns``, ``end_ns``, ``dur_ns``, ``gpu_busy_ns``,
     ``compute_ns``. ``collectives``: the rows of `collective_calls` `with_lead`. ``functions``:
@@ -57,6 +58,7 @@ class ReducedRank:
     functions: pd.DataFrame
     lacks: str = ""
     notes: tuple[str, ...] = ()
+    processes: frozenset[str] = frozenset()
 
     @property
     def has_calls_alone(self) -> bool:
@@ -92,6 +94,7 @@ def reduced(record: Record, *, source: str = "") -> ReducedRank:
         functions=_functions(record.calls),
         lacks=why_empty(calls),
         notes=tuple(map(str, record.metadata.get("notes") or ())),
+        processes=frozenset(trace.tracks["process"][trace.tracks["kind"] == "cpu"]),
     )
 
 
