@@ -18,7 +18,7 @@ from pathlib import Path
 
 from gpuprof_widgets.analyses.collectives import SYNCHRONISING, ranks_text
 from gpuprof_widgets.analyses.ranks.matching import SURE, TOLERANCE_NS, links, matched
-from gpuprof_widgets.analyses.ranks.reduced import ReducedRank, joined
+from gpuprof_widgets.analyses.ranks.reduced import FUNCTION_TIMES, ReducedRank, joined
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace import remote
 from gpuprof_widgets.trace.pstats import FUNCTION_KEY
@@ -356,7 +356,10 @@ def _at_odds(first: Part, second: Part) -> bool:
     if part.has_calls_alone or other.has_calls_alone:
         both = len(part.functions) > 0 and len(other.functions) > 0
         calls = [
-            one.functions.sort_values(FUNCTION_KEY, ignore_index=True) for one in (part, other)
+            one.functions[[*FUNCTION_KEY, *FUNCTION_TIMES]].sort_values(
+                FUNCTION_KEY, ignore_index=True
+            )
+            for one in (part, other)
         ]
         return both and not calls[0].equals(calls[1])
     if part.end_ns <= other.start_ns or other.end_ns <= part.start_ns:
