@@ -6,7 +6,12 @@ of the code itself), and leaves loops that no source shows to `UnseenLoop`.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.process import BaseProcess
 from types import FunctionType
+from typing import Any
 
 from gpuprof_widgets.capture.cell import applied_rewrite
 from gpuprof_widgets.capture.code import Embedded, FunctionsElsewhere
@@ -35,6 +40,7 @@ class BoundedLoop(Part):
         self._known: set[FunctionType] = set()
         self._elsewhere = FunctionsElsewhere(bound.names, context.namespace, context.cell_labels)
         self._unseen = UnseenLoop(bound, context.options, context.cell_labels)
+        self._starts: ProcessStarts | None = None
 
     def start(self) -> None:
         self._bound.program.names = self._context.namespace
@@ -45,8 +51,12 @@ class BoundedLoop(Part):
         self._search()
         self._bound.search = self._search
         self._unseen.start()
+        if self._starts is None:
+            self._starts = ProcessStarts()
 
     def stop(self) -> None:
+        if self._starts is not None:
+            self._starts.end()
         self._bound.search = lambda: None
         self._unseen.stop()
         self._swap.take()
@@ -72,4 +82,55 @@ class BoundedLoop(Part):
                     self._swap.put(function, changed)
 
     def notes(self) -> list[str]:
-        return self._unseen.notes() or self._bound.notes()
+        notes = self._unseen.notes() or self._bound.notes()
+        started = [] if self._starts is None or self._bound.has_bounded else self._starts.notes()
+        return [*notes, *started]
+
+
+class ProcessStarts:
+    """Notes what the processes run that the code starts, other than the workers of a DataLoader.
+
+    It stands for the method ``start`` of all processes of multiprocessing, without a frame of its
+    own around it, as tracebacks would show that.
+    """
+
+    def __init__(self) -> None:
+        self._functions: list[str] = []
+        self._plain: Callable[..., Any] = BaseProcess.start
+        BaseProcess.start = self  # type: ignore[method-assign, assignment]
+
+    def __get__(self, process: Any, kind: type | None = None) -> Any:
+        if process is not None:
+            with suppress(Exception):  # a class of the user's may lack anything
+                self._note(process)
+        return self._plain.__get__(process, kind)
+
+    def _note(self, process: Any) -> None:
+        loader: Any = sys.modules.get("torch.utils.data._utils.worker")
+        if loader is None or process._target is not loader._worker_loop:
+            # torch's `spawn` runs a function of its own, to which it gives the user's.
+            given = [process._target, *process._args]
+            functions = [entry for entry in given if isinstance(entry, FunctionType)]
+            users = [entry for entry in functions if not entry.__module__.startswith("torch.")]
+            self._functions.append(users[0].__name__ if users else "")
+
+    def end(self) -> None:
+        """Give processes their method back, unless somebody has changed it since."""
+        if vars(BaseProcess)["start"] is self:
+            BaseProcess.start = self._plain  # type: ignore[method-assign]
+
+    def notes(self) -> list[str]:
+        """Return how to record the processes, if there are any."""
+        if not self._functions:
+            return []
+        function = next(filter(None, self._functions), "")
+        count = len(self._functions)
+        processes = "a process" if count == 1 else f"{count} processes"
+        runs = f" for `{function}`" if function else ""
+        return [
+            f"the code started {processes}{runs}, where --steps bounds and records no loop: in "
+            f"{f'`{function}`' if function else 'its function'} write `for item in "
+            'gpuprof_widgets.steps(items, save="run")`, which writes a file per rank; or let '
+            "torchrun start the ranks instead: `torchrun --no-python --nproc-per-node "
+            f"{count} gpuprof run --steps N SCRIPT`"
+        ]
