@@ -139,7 +139,7 @@ class AnalysedRanks:
 
         Columns (ns): ``file``, ``line``, ``name``, ``ranks`` (how many ran it), ``self_spread_ns``
         (slowest minus fastest rank), ``slowest_rank``, ``fastest_rank``, ``total_spread_ns``; then
-        ``rank0_self_ns``, ... and ``rank0_total_ns``, ... for each rank that ran under cProfile.
+        ``rank0_self_ns``, ... and ``rank0_total_ns``, ... for each rank that has any.
         """
         return self._functions.copy()
 

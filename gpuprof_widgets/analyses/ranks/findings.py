@@ -122,6 +122,9 @@ def _delay_remedy(table: pd.DataFrame) -> str:
 def stragglers(compared: Compared, *, straggler_share: float = 0.05) -> list[RankFinding]:
     """Report at most three ranks that held up all others for 5 % of the run or more.
 
+    If a rank's CPU is late, it names the user's function in which the rank works longer than all
+    others, by half of the delay to twice the delay.
+
     Cost: how long after the second to last rank it came to its collectives, in all.
 
     ``straggler_share``: Time by which one rank holds up all others (`ranks`; HTA names the two
@@ -166,7 +169,11 @@ def _range_of_largest(collectives: pd.DataFrame, key: str) -> tuple[int, int]:
 def _cause_words(compared: Compared, row: Any, cause: str, on_gpu: bool) -> str:
     """Say what the rank did in most of the delay."""
     part = int(getattr(row, cause))
-    of_it = "Meanwhile" if part > 0.99 * row.delay_ns else f"In {_share(part, row)} of that time"
+    of_it = (
+        "Meanwhile"
+        if part > 0.99 * row.delay_ns
+        else f"In {format_share(part / row.delay_ns)} of that time"
+    )
     if cause == COMPUTE:
         return f"{of_it}, it computed more than the others"
     if cause == INPUT:
@@ -213,10 +220,6 @@ def _longer_function(compared: Compared, row: Any) -> tuple[str, str] | None:
     name = code(function_labels(pd.DataFrame([at], columns=FUNCTION_KEY))[0])
     took, usual = format_ns(own["total_ns"][at]), format_ns(others["total_ns"][at])
     return name, f"{name} took {took} on rank {row.rank}, and at most {usual} on the others."
-
-
-def _share(part: int, row: Any) -> str:
-    return format_share(part / row.delay_ns)
 
 
 def _idle_in(breakdown: pd.DataFrame, rank: int) -> str:

@@ -286,7 +286,7 @@ def functions(ranks: Sequence[ReducedRank]) -> pd.DataFrame:
     numbers = times[WORKING].columns.tolist()
     self_ns, total_ns = (times[time].fillna(0).to_numpy(np.int64) for time in FUNCTION_TIMES)
     table = times.index.to_frame(index=False)
-    table["ranks"] = times[WORKING].notna().sum(axis=1).to_numpy()
+    table["ranks"] = np.asarray(times[WORKING].notna()).sum(axis=1)
     table["self_spread_ns"] = np.ptp(self_ns, axis=1)
     table["slowest_rank"] = np.take(numbers, self_ns.argmax(axis=1))
     table["fastest_rank"] = np.take(numbers, self_ns.argmin(axis=1))
@@ -300,7 +300,7 @@ def functions(ranks: Sequence[ReducedRank]) -> pd.DataFrame:
 def function_times(ranks: Sequence[ReducedRank]) -> pd.DataFrame:
     """Return a row per Python function and a column per time and rank; NaN where it did not run."""
     rows = pd.concat([rank.functions.assign(rank=rank.rank) for rank in ranks])
-    return rows.set_index([*FUNCTION_KEY, "rank"]).unstack("rank", sort=False)
+    return pd.DataFrame(rows.set_index([*FUNCTION_KEY, "rank"]).unstack("rank", sort=False))
 
 
 def self_times(table: pd.DataFrame) -> tuple[list[int], Ints]:

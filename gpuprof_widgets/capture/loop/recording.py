@@ -88,31 +88,26 @@ class BoundedLoop(Part):
 
 
 class ProcessStarts:
-    """Notes what the processes run that the code starts, other than the workers of a DataLoader.
+    """Notes what processes the code starts, other than the workers of a DataLoader.
 
-    It stands for the method ``start`` of all processes of multiprocessing, without a frame of its
-    own around it, as tracebacks would show that.
+    It stands for the method ``start`` of processes without a frame around it, which tracebacks
+    would show.
     """
 
     def __init__(self) -> None:
-        self._functions: list[str] = []
+        self._started: list[str] = []  # the user's functions that they run
         self._plain: Callable[..., Any] = BaseProcess.start
         BaseProcess.start = self  # type: ignore[method-assign, assignment]
 
     def __get__(self, process: Any, kind: type | None = None) -> Any:
-        if process is not None:
-            with suppress(Exception):  # a class of the user's may lack anything
-                self._note(process)
+        with suppress(Exception):  # a class of the user's may lack anything, and the class has none
+            loader: Any = sys.modules.get("torch.utils.data._utils.worker")
+            if loader is None or process._target is not loader._worker_loop:
+                given = [process._target, *process._args]  # torch's `spawn` passes the user's on
+                functions = [each for each in given if isinstance(each, FunctionType)]
+                users = [f"`{f.__name__}`" for f in functions if f.__module__[:6] != "torch."]
+                self._started.append(users[0] if users else "its function")
         return self._plain.__get__(process, kind)
-
-    def _note(self, process: Any) -> None:
-        loader: Any = sys.modules.get("torch.utils.data._utils.worker")
-        if loader is None or process._target is not loader._worker_loop:
-            # torch's `spawn` runs a function of its own, to which it gives the user's.
-            given = [process._target, *process._args]
-            functions = [entry for entry in given if isinstance(entry, FunctionType)]
-            users = [entry for entry in functions if not entry.__module__.startswith("torch.")]
-            self._functions.append(users[0].__name__ if users else "")
 
     def end(self) -> None:
         """Give processes their method back, unless somebody has changed it since."""
@@ -121,15 +116,11 @@ class ProcessStarts:
 
     def notes(self) -> list[str]:
         """Return how to record the processes, if there are any."""
-        if not self._functions:
+        if not (count := len(self._started)):
             return []
-        function = next(filter(None, self._functions), "")
-        count = len(self._functions)
-        processes = "a process" if count == 1 else f"{count} processes"
-        runs = f" for `{function}`" if function else ""
         return [
-            f"the code started {processes}{runs}, where --steps bounds and records no loop: in "
-            f"{f'`{function}`' if function else 'its function'} write `for item in "
+            f"the code started {'a process' if count == 1 else f'{count} processes'}, where "
+            f"--steps bounds and records no loop: in {self._started[0]} write `for item in "
             'gpuprof_widgets.steps(items, save="run")`, which writes a file per rank; or let '
             "torchrun start the ranks instead: `torchrun --no-python --nproc-per-node "
             f"{count} gpuprof run --steps N SCRIPT`"
