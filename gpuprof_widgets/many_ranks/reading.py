@@ -88,7 +88,10 @@ def in_order(
     with closing(results(jobs, count)) as done:
         for (file, *others), result in zip(given, done, strict=True):
             if isinstance(result, DiedError):
-                yield _died(file, result)
+                yield TraceError(
+                    f"{file}: the process that read it died twice ({result}), most likely for lack "
+                    "of memory; close other programs, or record a shorter run."
+                )
             elif isinstance(result, TraceError) and isinstance(file, RemotePath):
                 yield or_error(reads, file, *others)  # only this process may know how to open it
             else:
@@ -126,13 +129,6 @@ def _with_settings(
     """Return the same in another process."""
     remote.configure(settings)
     return or_error(reads, file, *arguments)
-
-
-def _died(file: Path, error: DiedError) -> TraceError:
-    return TraceError(
-        f"{file}: the process that read it died twice ({error}), most likely for lack of memory; "
-        "close other programs, or record a shorter run."
-    )
 
 
 def counted(items: Iterable[Item], total: int, noun: str) -> Iterator[Item]:
