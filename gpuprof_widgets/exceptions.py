@@ -62,7 +62,12 @@ def printable(text: str, *, keep: str = "") -> str:
     """
     if text.isprintable():
         return text
-    return "".join(c if _prints(c) or c in keep else _written_out(c) for c in text)
+    return "".join(
+        c
+        if c.isprintable() or category(c) == "Zs" or c in keep
+        else c.encode("unicode_escape").decode("ascii")
+        for c in text
+    )
 
 
 def printable_lines(text: str) -> str:
@@ -79,14 +84,6 @@ def printable_values(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return list(map(printable_values, value))
     return value
-
-
-def _prints(character: str) -> bool:
-    return character.isprintable() or category(character) == "Zs"
-
-
-def _written_out(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
 
 
 class GpuprofError(Exception):

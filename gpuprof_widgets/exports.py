@@ -185,10 +185,6 @@ def _sources() -> Sequence[str]:
     return (AS_SHOWN, *SOURCES, DEVICE)
 
 
-def _lanes_or_stacks() -> Sequence[str]:
-    return ("all", DEVICE)
-
-
 def _tables() -> Sequence[str]:
     from gpuprof_widgets.analyses import plain_analyses
 
@@ -216,7 +212,7 @@ WRITERS = {
         (".speedscope.json",),
         _speedscope,
         "speedscope",
-        _lanes_or_stacks,
+        lambda: ("all", DEVICE),
         "all, or device (by GPU time)",
     ),
     "chrome": Writer(

@@ -62,7 +62,9 @@ class _Parameter(click.Option):
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
         """Return the value, without quotes on a notebook's line, where no shell removes them."""
         quoted = ctx.command is _MAGIC and isinstance(value, str)
-        return super().type_cast_value(ctx, _unquoted(value) if quoted else value)
+        return super().type_cast_value(
+            ctx, _QUOTES.sub(lambda part: part[1] or part[2] or "", value) if quoted else value
+        )
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         super().add_to_parser(parser, ctx)
@@ -246,10 +248,6 @@ def _message(error: click.ClickException) -> str:
         wanted = next((f": {error.option_name} {option.metavar}" for option in options), "")
         return error.format_message().removesuffix(".") + wanted
     return error.format_message()
-
-
-def _unquoted(text: str) -> str:
-    return _QUOTES.sub(lambda quoted: quoted[1] or quoted[2] or "", text)
 
 
 def complete(text_until_cursor: str) -> list[str]:

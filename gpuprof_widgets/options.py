@@ -226,7 +226,7 @@ class Options(ProfileOptions):
             option.check(getattr(self, name))
         for name in ("output", "explore"):
             value = getattr(self, name)
-            if value is not None and not _is_variable(value):
+            if value is not None and (not value.isidentifier() or keyword.iskeyword(value)):
                 raise OptionError(f"{name} takes the name of a variable, not {value!r}")
         if self.compare and self.explore is not None:
             raise OptionError("compare and explore both replace the report: give only one")
@@ -366,7 +366,3 @@ def _switched(name: str, *, on: bool) -> Any:
     if on:
         return default or True
     return "none" if isinstance(default, str) else False
-
-
-def _is_variable(text: str) -> bool:
-    return text.isidentifier() and not keyword.iskeyword(text)

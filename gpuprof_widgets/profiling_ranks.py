@@ -86,7 +86,9 @@ def profile_ranks(
     try:
         run_ranks(body, Group(nprocs, backend, free_port()), method)
     finally:
-        _remove_unfinished(paths)
+        for path in paths:  # what a rank was writing when it was ended
+            for unfinished in path.parent.glob(f".{path.name}.*.unfinished"):
+                unfinished.unlink(missing_ok=True)
     profile = load(paths[0])
     keep_as_last(profile)
     if not quiet:
@@ -109,10 +111,3 @@ def _checked(body: _Body) -> Options:
     options = Options(quiet=True, save=body.save, **body.options)
     check(options)
     return options
-
-
-def _remove_unfinished(paths: list[Path]) -> None:
-    """Remove what a rank was writing when it was ended."""
-    for path in paths:
-        for unfinished in path.parent.glob(f".{path.name}.*.unfinished"):
-            unfinished.unlink(missing_ok=True)

@@ -178,7 +178,9 @@ class History(Sequence[Run]):
         own = -self._recorded
         run = Run(self._recorded, profile, cell_id, own if execution is None else execution)
         run.turn = sum(
-            other.execution == run.execution and _is_same_place(other, run) for other in self._runs
+            other.execution == run.execution
+            and (other.cell_id, other.source, _place(other)) == (cell_id, run.source, _place(run))
+            for other in self._runs
         )
         previous = self._of_same_cell(run)
         if previous is not None:
@@ -344,11 +346,6 @@ def _may_be_of_one_cell(a: Run, b: Run) -> bool:
     if a.cell_id != b.cell_id or a.turn != b.turn or bool(a.source) != bool(b.source):
         return False
     return bool(a.source) or _place(a) == _place(b)
-
-
-def _is_same_place(a: Run, b: Run) -> bool:
-    """Whether two runs are of one code in one cell."""
-    return (a.cell_id, a.source, _place(a)) == (b.cell_id, b.source, _place(b))
 
 
 def _place(run: Run) -> str:

@@ -183,6 +183,26 @@ def test_a_loop_that_is_not_reached_says_so(kernel: Kernel) -> None:
     assert kernel.value(f"len({LAST}.trace)") == 0
 
 
+def test_loops_in_processes_that_the_code_starts_are_told_how_to_be_recorded(
+    kernel: Kernel,
+) -> None:
+    loading = "list(torch.utils.data.DataLoader([0], num_workers=1))\n"
+    body = (
+        "def train(rank):\n    for i in range(9): rank\n"
+        "context = multiprocessing.get_context('fork')\n"
+        "group = [context.Process(target=train, args=(n,)) for n in range(2)]\n"
+        "[one.start() or one.join() for one in group]\n"
+    )
+    profiled(kernel, body + loading)
+    told = (
+        "the code started 2 processes, where --steps bounds and records no loop: in `train` write"
+    )
+    assert any(note.startswith(told) for note in notes(kernel))
+    assert kernel.value("type(multiprocessing.process.BaseProcess.start).__name__") == "function"
+    profiled(kernel, f"{body}for i in range(100): work(i)")
+    assert notes(kernel) == []
+
+
 def test_the_first_of_several_loops_is_bounded_and_named(kernel: Kernel) -> None:
     body = (
         "a = [i for i in range(9)]\nfor i in range(100): work(i)\nfor j in range(20): work(j)\ni, j"

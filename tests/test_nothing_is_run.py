@@ -96,8 +96,6 @@ ARGUED = {
     ("many_ranks/processes.py", "pickle"): "jobs and answers between our own processes",
     ("many_ranks/processes.py", "pickle.load"): "what came through a pipe that only we hold",
     ("many_ranks/processes.py", "pickle.loads"): "the same",
-    ("many_ranks/reading.py", "ctypes"): "tells the C library to keep memory on workers of Dask",
-    ("many_ranks/reading.py", "CDLL"): "the C library that runs already",
     ("snakeviz_server.py", "subprocess"): "starts snakeviz where the user asks for it",
     ("snakeviz_server.py", "Popen"): "the same",
     ("snakeviz_server.py", "webbrowser"): "opens its page",

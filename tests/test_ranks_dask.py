@@ -6,13 +6,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 import gpuprof_widgets
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.many_ranks import reading
 from tests.job import STARTS, in_lockstep, saved
 
 pytestmark = pytest.mark.slow
@@ -46,21 +44,3 @@ def test_without_dask_it_says_how_to_get_it(folder: Path, monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(OptionError, match=re.escape("gpuprof-widgets[dask]")):
         gpuprof_widgets.ranks(folder, cluster="tcp://127.0.0.1:8786")
-
-
-def test_a_worker_keeps_memory_while_it_reads_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[int, ...]] = []
-    library = SimpleNamespace(
-        mallopt=lambda *given: told.append(given), malloc_trim=lambda pad: told.append((pad,))
-    )
-    monkeypatch.setattr(reading.ctypes, "CDLL", lambda _: library)
-    monkeypatch.delenv(reading.TRIMS, raising=False)
-    with reading._kept_memory():
-        assert told == []
-    monkeypatch.setenv(reading.TRIMS, "65536")
-    with reading._kept_memory():
-        assert told == [(-1, 1 << 30), (-3, 1 << 25)]
-    assert told[2:] == [(-1, 65536), (-3, 1 << 17), (0,)]
-    monkeypatch.setattr(reading.ctypes, "CDLL", lambda _: SimpleNamespace())  # not glibc
-    with reading._kept_memory():
-        pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,16 @@ import pandas as pd
 import pytest
 
 import gpuprof_widgets
+from gpuprof_widgets.analyses.ranks.reduced import reduced
 from gpuprof_widgets.exceptions import OptionError, TraceError
 from gpuprof_widgets.many_ranks import reading
-from gpuprof_widgets.many_ranks.files import rank_in_name, trace_files
+from gpuprof_widgets.many_ranks.files import Part, job, rank_in_name, trace_files
 from gpuprof_widgets.many_ranks.reading import counted, light
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.report import REPORT_TYPE
 from tests.displays import displayed, with_bars_at_once
 from tests.job import MS, STARTS, collective, computing, in_lockstep, rank_record, saved
+from tests.traces import calls_of, op, trace_of
 
 pytestmark = pytest.mark.slow
 
@@ -96,7 +99,74 @@ class TestFiles:
         assert rank_in_name(Path(name)) == rank
 
 
+def part(name: str, rank: int = -1, *, pid: int = 7, at: int = 0, world: int = -1) -> Part:
+    """A file with one op of one process."""
+    row = replace(op("aten::mm", ts=at, dur=50), process=str(pid))
+    return Path(name), reduced(rank_record(rank, row, world_size=world), source=name)
+
+
+def calls_part(name: str, ns: int) -> Part:
+    """A file of cProfile."""
+    record = replace(trace_of(), calls=calls_of((None, "main", 1, ns)))
+    return Path(name), reduced(record, source=name)
+
+
+END = ".17.pt.trace.json"
+RIVALS = [part("a", 1, pid=1), part("b", 1, pid=2, at=3), part("c", 0, pid=3)]
+
+
 class TestWhichIsWhose:
+    @pytest.mark.parametrize(
+        ("parts", "positions"),
+        [
+            ([part("r135128_7" + END)], {0: [0]}),
+            ([part(f"gpu-r2_{pid}{END}", pid=pid) for pid in (1, 2)], {0: [0], 1: [1]}),
+            ([part(f"gpu-rank1-{n}.json", pid=n) for n in (1, 2)], {0: [0], 1: [1]}),
+            ([part("a_7" + END), part("b_7" + END, at=99)], {0: [0], 1: [1]}),
+            ([part("r4_7.1.pt.trace.json"), part("r4_7" + END, at=99)], {0: [0, 1]}),
+            ([part("h_7.1.pt.trace.json"), part("h_7" + END, 3, at=99)], {3: [0, 1]}),
+            ([part("h_7.1.pt.trace.json"), part("h_7" + END, at=9)], {0: [0], 1: [1]}),
+            ([part("h_7" + END), part(f"h_7{END}.gz"), part("g_7" + END)], {0: [0], 1: [2]}),
+            ([part(f"rank{n}/trace.json") for n in (2, 1)], {2: [0], 1: [1]}),
+            ([part(f"step_{n}_rank_3.json", at=n) for n in (100, 200)], {3: [0, 1]}),
+            ([part(f"step_{n}_rank_3.json", pid=n) for n in (1, 2)], {0: [0], 1: [1]}),
+            ([part(f"2024-05-{n}.json", pid=n) for n in (12, 13)], {0: [0], 1: [1]}),
+            ([part("rank3.json", 1), part("rank1.json", 3)], {1: [0], 3: [1]}),
+            ([part("r5.json"), part("r6.json", pid=2, world=4)], {0: [0], 1: [1]}),
+            ([calls_part(f"step_{n}_rank_0.prof", n) for n in (1, 2)], {0: [0], 1: [1]}),
+            ([part("n_7" + END), calls_part("rank0.prof", 5)], {0: [0], 1: [1]}),
+            (RIVALS, {1: [0], 2: [1], 0: [2]}),
+        ],
+    )
+    def test_what_the_files_hold_comes_before_guesses_which_join_and_drop_nothing(
+        self, parts: list[Part], positions: dict[int, list[int]]
+    ) -> None:
+        files = {rank: tuple(parts[n][0] for n in at) for rank, at in positions.items()}
+        assert job(parts).files == files
+
+    def test_two_processes_that_state_one_rank_are_named(self) -> None:
+        told = "2 traces say rank 1, and they overlap in time: a was taken for rank 1, b was taken"
+        assert any(note.startswith(told) for note in job(RIVALS).notes)
+
+    @pytest.mark.parametrize(
+        ("parts", "told"),
+        [
+            ([part("node-rank135.json")], ""),
+            ([part("run-r0.json"), part("run-r2.json", pid=2)], ""),
+            ([part("rank0.json"), part("rank2.json", pid=2)], "2 of 3 ranks are there: rank 1 is"),
+            ([*RIVALS[:2], part("c", 0, pid=3, world=9)], "3 of 9 ranks are there;"),
+            (
+                [part("a", n, pid=n, world=10**6) for n in range(0, 20, 2)],
+                "ranks 1,3,5,7,9,11,13,15 and others are missing",
+            ),
+        ],
+    )
+    def test_ranks_are_missing_only_where_their_numbers_are_known(
+        self, parts: list[Part], told: str
+    ) -> None:
+        notes = [note for note in job(parts).notes if "missing" in note]
+        assert told in notes[0] if told else not notes
+
     def test_the_trace_is_believed_before_the_name(self, tmp_path: Path) -> None:
         records = in_lockstep(STARTS)
         saved(tmp_path, records, ["rank7.gpuprof", "rank8.gpuprof", "rank9.gpuprof"])

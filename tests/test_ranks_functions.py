@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import gpuprof_widgets
+from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.ranks.reduced import joined, reduced
 from gpuprof_widgets.analyses.ranks.tables import functions
 from gpuprof_widgets.cli import main
@@ -19,7 +20,7 @@ from gpuprof_widgets.trace.pstats import save_pstats
 from tests.displays import displayed
 from tests.job import MS, STARTS, collective, computing, in_lockstep, rank_record, run_of, saved
 from tests.profiler_databases import Nsys, Nvprof, written
-from tests.traces import calls_of, trace_of
+from tests.traces import calls_of, python, runtime, trace_of
 
 pytestmark = pytest.mark.slow
 
@@ -127,6 +128,77 @@ class TestFindings:
         run = run_of(*(replace(one, calls=WORK[n]) for n, one in enumerate(records)))
         assert len(run.functions())
         assert "slow_functions" not in [finding.rule for finding in run.findings()]
+
+
+class TestLateRank:
+    """Rank 1 comes 100 ns after the others to the second collective."""
+
+    @staticmethod
+    def told(*calls: Calls | None) -> Finding:
+        records = in_lockstep({0: [0, 600], 1: [0, 700], 2: [0, 600]}, moving=200)
+        pairs = zip(records, calls, strict=True)
+        records = [replace(record, calls=of) for record, of in pairs]
+        (late,) = (one for one in run_of(*records).findings() if one.rule == "stragglers")
+        return late
+
+    @staticmethod
+    def checks(ns: int, name: str = "checksum", file: str = "cell.py") -> Calls:
+        made = calls_of((None, "main", 1, 500 - ns), ("main", name, 1, ns))
+        made.functions.loc[made.functions["name"] == name, "file"] = file
+        return made
+
+    @pytest.mark.parametrize(
+        ("ns", "named"), [(49, False), (50, True), (100, True), (200, True), (201, False)]
+    )
+    def test_the_function_that_it_alone_runs_for_most_of_the_delay_is_named(
+        self, ns: int, named: bool
+    ) -> None:
+        late = self.told(self.checks(0), self.checks(ns), self.checks(0))
+        sentence = f"`cell.py:2(checksum)` took {ns} ns on rank 1, and at most 0 ns on the others."
+        assert late.text.endswith(sentence) == named
+        assert ("Call `cell.py:2(checksum)` less often" in late.remedy) == named
+
+    def test_its_time_on_the_others_does_not_count(self) -> None:
+        late = self.told(self.checks(40), self.checks(110), self.checks(60))
+        assert late.text.endswith("took 110 ns on rank 1, and at most 60 ns on the others.")
+        assert "checksum" not in self.told(self.checks(70), self.checks(110), self.checks(60)).text
+
+    def test_of_callers_the_innermost_is_named_and_no_library(self) -> None:
+        chain = calls_of(
+            (None, "main", 1, 400), ("main", "log", 1, 5), ("log", "dump", 1, 10),
+            ("dump", "<built-in method dump>", 1, 85),
+        )  # fmt: skip
+        chain.functions.loc[3, "file"] = "~"
+        assert "`cell.py:3(dump)` took 95 ns" in self.told(WORK[0], chain, WORK[0]).text
+        other = self.checks(90, file="/usr/lib/python3.11/json/encoder.py")
+        assert "json" not in self.told(self.checks(0), other, self.checks(0)).text
+
+    def test_without_the_calls_of_all_ranks_none_is_named(self) -> None:
+        assert "checksum" not in self.told(self.checks(0), self.checks(100), None).text
+
+    def test_a_rank_that_waits_longer_in_collectives_may_be_in_one(self) -> None:
+        begins = {0: [100, 600], 1: [0, 700], 2: [100, 600]}
+        records = in_lockstep(begins, moving=200)
+        pairs = zip(records, (self.checks(0), self.checks(100), self.checks(0)), strict=True)
+        run = run_of(*(replace(record, calls=of) for record, of in pairs))
+        late = next(one for one in run.findings() if one.rule == "stragglers")
+        assert late.title == "Rank 1 holds up the others: its GPU is idle"
+
+    def test_frames_are_as_good_as_calls_and_a_wait_for_the_gpu_is_no_work(self) -> None:
+        for waiting in (False, True):
+            records = [
+                rank_record(
+                    rank,
+                    collective(0, 200),
+                    collective(600 + ns, 900),
+                    python("train.py(7): step", ts=200, dur=400 + ns),
+                    python("train.py(18): checksum", ts=300, dur=ns),
+                    *[runtime("cudaDeviceSynchronize", ts=300, dur=ns)] * waiting,
+                )
+                for rank, ns in enumerate([1, 100, 1])
+            ]
+            (late,) = (one for one in run_of(*records).findings() if one.rule == "stragglers")
+            assert ("`train.py:18(checksum)` took 100 ns on rank 1" in late.text) != waiting
 
 
 class TestCallsAlone:

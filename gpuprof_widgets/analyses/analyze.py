@@ -212,7 +212,9 @@ def _described(record: Record, row: npt.NDArray[np.intp], time: Ints, self_ns: s
     is_recorded = recorded.notna().to_numpy()
     outputs[is_recorded] = [shape_text(dims) for dims in recorded[is_recorded]]
     dtypes = np.full(len(row), "", object)
-    dtypes[ops] = np.array([_dtypes_text(op) for op in distinct], object)[call]
+    dtypes[ops] = np.array(
+        [", ".join(op.types[at] for at in op.tensors()) for op in distinct], object
+    )[call]
     shape, texts = shape_codes(trace)
     return pd.DataFrame(
         {
@@ -252,11 +254,6 @@ def _places(record: Record, row: npt.NDArray[np.intp], kinds: pd.Index) -> Seque
 def _output_text(call: Call) -> str:
     shape = output_shape(call)
     return "" if shape is None else str([list(shape)])
-
-
-def _dtypes_text(call: Call) -> str:
-    """Return the types of the tensors among a call's inputs, as the trace writes them."""
-    return ", ".join(call.types[at] for at in call.tensors())
 
 
 def _chosen(

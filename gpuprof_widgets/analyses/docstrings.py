@@ -27,18 +27,13 @@ def paragraphs_of(function: Callable[..., Any]) -> list[str]:
 
 def items_of(paragraph: str) -> Items:
     """Return the items of a list; none if it is not a list of names."""
-    before, *parts = _ITEM.split(_joined(paragraph))
+    before, *parts = _ITEM.split(re.sub(r"\n +", " ", paragraph))
     if before or not parts:
         return {}
     return {
         tuple(re.findall(r"\w+", names)): meaning.strip()
         for names, meaning in zip(parts[::2], parts[1::2], strict=True)
     }
-
-
-def _joined(paragraph: str) -> str:
-    """Return the paragraph with each item on one line."""
-    return re.sub(r"\n +", " ", paragraph)
 
 
 def lists_of(function: Callable[..., Any], kind: str) -> dict[str, Items]:

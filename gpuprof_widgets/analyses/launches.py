@@ -270,7 +270,8 @@ def queue_length(record: Record) -> pd.DataFrame:
     order = np.lexsort((ts, stream, device))
     device, stream, ts = device[order], stream[order], ts[order]
     length = np.cumsum(change[order])  # each stream's changes add up to 0
-    last = np.append(_changes(device, stream, ts), True)
+    changes = [key[1:] != key[:-1] for key in (device, stream, ts)]
+    last = np.append(np.logical_or.reduce(changes), True)
     columns = {"device": device, "stream": stream, "ts_ns": ts, "length": length}
     return pd.DataFrame({key: values[last] for key, values in columns.items()})
 
@@ -313,11 +314,6 @@ def queues(record: Record) -> pd.DataFrame:
     summary = pd.concat(columns, axis=1)[list(SUMMARY_COLUMNS)]
     summary.attrs.update(attrs)
     return summary
-
-
-def _changes(*keys: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Return for each row but the last whether the next row differs."""
-    return np.asarray(np.logical_or.reduce([key[1:] != key[:-1] for key in keys]), bool)
 
 
 def _queue_figures(length: pd.DataFrame, groups: Rows, span: int, streams: int) -> pd.DataFrame:

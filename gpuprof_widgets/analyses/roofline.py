@@ -364,7 +364,8 @@ def _on_gpu(trace: Trace) -> pd.DataFrame:
     op_ns = group_sums(number, (ended - began)[rows], len(ops) + 1)
     share = dur / np.maximum(op_ns[number], 1)
     pieces = _pieces(trace, rows, dur, number, work_of(trace, ops), share)
-    in_tf32 = (pieces["dtype"] == "fp32") & _in_tf32(trace, rows)
+    named = frozenset(filter(TF32.search, trace.index.names))
+    in_tf32 = (pieces["dtype"] == "fp32") & trace.index.named(named)[rows]
     return pieces.assign(dtype=pieces["dtype"].mask(in_tf32, "tf32"))
 
 
@@ -414,7 +415,3 @@ def _distinct_ops(worker: Rows) -> tuple[npt.NDArray[np.intp], Rows]:
     ops, number = np.unique(worker, return_inverse=True)
     none = int((ops < 0).sum())
     return ops[none:].astype(np.intp), (number.reshape(-1) - none).astype(np.int32)
-
-
-def _in_tf32(trace: Trace, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
-    return trace.index.named(frozenset(filter(TF32.search, trace.index.names)))[rows]

@@ -8,7 +8,7 @@ Traces do not say it: kernels are recognised by their names. The two lists of th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -143,7 +143,10 @@ def products(record: Record) -> pd.DataFrame:
         tensor_cores=_by_name(on_tensor_cores, names) | (pieces["dtype"] == "tf32"),
         eligible=_by_name(are_eligible, pieces["op"]) & possible,
         plain=(pieces["op"].isin(PRODUCTS) & (pieces["dtype"] == "fp32"))
-        | (~pieces["op"].str.startswith("aten::").astype(bool) & _by_name(_are_plain, names)),
+        | (
+            ~pieces["op"].str.startswith("aten::").astype(bool)
+            & _by_name(lambda each: [*map(bool, map(PLAIN.search, each))], names)
+        ),
         in_tf32_ns=_at_roof(pieces, roof, "tf32", 1.0),
         in_half_ns=_at_roof(pieces, roof, "fp16", 0.5),
     )
@@ -213,10 +216,6 @@ def _at_roof(
     usable = np.isfinite(now) & np.isfinite(then) & (now > 0)
     ratio = np.divide(then, now, out=np.full(len(time), 1 - HALF_SAVED), where=usable)
     return np.asarray(time * np.minimum(ratio, 1), np.int64)
-
-
-def _are_plain(names: Sequence[str]) -> list[bool]:
-    return [PLAIN.search(name) is not None for name in names]
 
 
 def _by_name(rule: Callable[[Any], Any], names: pd.Series) -> Mask:

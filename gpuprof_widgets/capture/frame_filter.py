@@ -182,20 +182,15 @@ def _kept_calls(calls: Calls, keep: Mask) -> Calls:
     row = np.cumsum(keep) - 1
     caller, callee = calls.edges["caller"].to_numpy(), calls.edges["callee"].to_numpy()
     # The `eval` by which we ran the cell is not its caller; users may call it as well.
-    entered = (
-        _is_evaluation(calls.functions)[caller]
-        & (calls.functions["name"] == "<module>").to_numpy()[callee]
-    )
+    name = calls.functions["name"].to_numpy(object)
+    entered = name[caller] == "<built-in method builtins.eval>"
+    entered &= name[callee] == "<module>"
     kept = keep[caller] & keep[callee] & ~entered
     edges = calls.edges[kept].assign(caller=row[caller[kept]], callee=row[callee[kept]])
     return Calls(
         functions=calls.functions[keep].reset_index(drop=True),
         edges=edges.reset_index(drop=True),
     )
-
-
-def _is_evaluation(functions: pd.DataFrame) -> Mask:
-    return (functions["name"] == "<built-in method builtins.eval>").to_numpy(dtype=bool)
 
 
 def without_profiler_slices(

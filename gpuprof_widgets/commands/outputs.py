@@ -11,6 +11,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -88,7 +89,8 @@ def _states(path: str) -> Iterator[os.stat_result]:
     """Yield the state of every file of this machine that the input stands for."""
     path = path if path == STDIO else str(path_of(path))
     if path == STDIO:
-        yield from _state_of_stdin()
+        with suppress(OSError, ValueError):  # no file of the system, as in tests
+            yield os.fstat(sys.stdin.fileno())
     elif is_url(path):
         return
     elif state := _state(path):
@@ -116,14 +118,6 @@ def _state(path: str | Path) -> os.stat_result | None:
         return Path(path).expanduser().stat()
     except OSError:
         return None
-
-
-def _state_of_stdin() -> Iterator[os.stat_result]:
-    """Yield the state of standard input, unless it is no file of the system, as in tests."""
-    try:
-        yield os.fstat(sys.stdin.fileno())
-    except (OSError, ValueError):
-        return
 
 
 def export_options(command: Decorated) -> Decorated:

@@ -1,25 +1,28 @@
 """The files of a job by rank: found, numbered, and checked to be of one run.
 
 `trace_files` expands paths, `readable` sorts out what could not be read, and `job` gives every file
-a rank, by its content or else by its name, leaves out copies and notes missing ranks.
-`check_one_run` refuses traces that do not belong together: no comparison would mean anything.
+a rank (`_numbered` says how), leaves out copies and notes missing ranks. `check_one_run` refuses
+traces that do not belong together: no comparison would mean anything.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import count, pairwise
 from pathlib import Path
 
 from gpuprof_widgets.analyses.collectives import SYNCHRONISING, ranks_text
 from gpuprof_widgets.analyses.ranks.matching import SURE, TOLERANCE_NS, links, matched
-from gpuprof_widgets.analyses.ranks.reduced import ReducedRank, joined
+from gpuprof_widgets.analyses.ranks.reduced import FUNCTION_TIMES, ReducedRank, joined
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace import remote
+from gpuprof_widgets.trace.pstats import FUNCTION_KEY
+from gpuprof_widgets.trace.readers.spans import worker_in_name
 from gpuprof_widgets.trace.remote import RemotePath, path_of
 from gpuprof_widgets.trace.schema import NONE
 
@@ -36,20 +39,32 @@ SUFFIXES = (
 NAMED = 3
 """Files that a note names, of many."""
 
+RANGES = 8
+"""Ranges of missing ranks that a note names, of many."""
+
 APART_NS = 3_600_000_000_000
 """An hour: clocks of machines that work together are wrong by less, time zones do not matter."""
 
 _UNFINISHED = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}\.unfinished")
 """The name of a file that a process was writing when it was killed (see `write_whole`)."""
 
-_IN_NAME = re.compile(
-    r"(?<![a-z])(?:rank[-_.]?|worker[-_.]?(?=\d+(?!\d|_\d))|r(?=\d+(?![a-z\d])))(\d+)",
-    re.IGNORECASE,
-)
-"""``rank3``, ``worker3``, ``r3``. torch names a trace ``host_pid``: ``worker3_4242`` is a host."""
+_SAYS_RANK, *_LESS_SURE = _IN_NAME = [
+    re.compile(rf"(?<![a-z]){pattern}", re.IGNORECASE)
+    for pattern in (
+        r"(?<!local[-_.])rank[-_.]?(\d{1,5})(?!\d)",
+        r"worker[-_.]?(\d{1,5})(?!\d|_\d)",
+        r"r(\d{1,5})(?![a-z\d])",
+    )
+]
+"""``rank3``, ``worker3``, ``r3``: the surest first. More than five digits are a date or a host."""
 
-_AT_THE_END = re.compile(rf"[-_.](\d{{1,3}})(?:{'|'.join(map(re.escape, SUFFIXES))})$")
+_AT_THE_END = re.compile(
+    r"(?<!step)(?<!epoch)(?<!iter)(?<!iteration)(?<!\d)[-_.](\d{1,3})"
+    rf"(?:{'|'.join(map(re.escape, SUFFIXES))})$"
+)
 """``report.3.nvprof``, as ``%q{OMPI_COMM_WORLD_RANK}`` names it; with more digits, a process."""
+
+_PACKED = re.compile(r"\.(?:gz|zst|bz2|xz)$")
 
 
 def trace_files(paths: Paths) -> list[Path]:
@@ -126,11 +141,14 @@ def left_out(paths: Paths) -> list[str]:
     ]
     others = [f.name for f in files if not f.name.startswith(".") and not _is_trace(f)]
     if others:
-        more = f" and {len(others) - NAMED:,} more" if len(others) > NAMED else ""
         were = "was" if len(others) == 1 else "were"
-        named = ", ".join(others[:NAMED])
-        notes.append(f"{named}{more} {were} left out: no trace has such a name")
+        notes.append(f"{_listed(others)} {were} left out: no trace has such a name")
     return notes
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"
 
 
 def _is_trace(file: Path) -> bool:
@@ -201,77 +219,179 @@ def job(parts: Sequence[Part], earlier_notes: Sequence[str] = ()) -> Job:
     ``earlier_notes`` come first. Raises a `TraceError` if the files are not of one run.
     """
     notes = list(earlier_notes)
-    numbered = _numbered(parts, notes.append)
+    groups = _numbered(_clearly_named(parts), notes.append)
     by_rank: dict[int, list[Part]] = defaultdict(list)
-    for path, part in numbered:
-        by_rank[part.rank].append((path, part))
+    for group in groups:
+        by_rank[group.rank] += [(path, _as_rank(part, group.rank)) for path, part in group.files]
     kept = {rank: _without_copies(rank, by_rank[rank], notes.append) for rank in sorted(by_rank)}
     ranks = tuple(joined([part for _, part in files]) for files in kept.values())
     files = {rank: tuple(path for path, _ in rank_parts) for rank, rank_parts in kept.items()}
     result = Job(ranks, files, ())
     check_one_run(result.timed)
-    _note_missing(result, notes.append)
+    _note_missing(result, groups, notes.append)
     return replace(result, notes=tuple(notes))
 
 
-def _numbered(parts: Sequence[Part], say: Callable[[str], None]) -> list[Part]:
-    """Return every file with its rank: from the trace, else from its name, else by its position."""
-    known = {part.rank for _, part in parts}
-    names = [rank_in_name(path) for path, _ in parts]
-    if known == {NONE}:
-        return _by_name_or_order(parts, names, "the traces do not say their rank", say)
-    if NONE in known:
-        return _with_the_free_numbers(parts, names, say)
-    if len(known) == 1 and len(parts) > 1 and _at_one_time(parts):
-        why = f"all traces say rank {known.pop()}, and they overlap in time"
-        return _by_name_or_order(parts, names, why, say)
-    return list(parts)
+def _clearly_named(parts: Sequence[Part]) -> list[Part]:
+    """Return the files with their names, and with their folders' where several have one name."""
+    same = Counter(path.name for path, _ in parts)
+    folder = {path: f"{path.parent.name}/" if same[path.name] > 1 else "" for path, _ in parts}
+    return [(path, replace(part, sources=(folder[path] + path.name,))) for path, part in parts]
 
 
-def _at_one_time(parts: Sequence[Part]) -> bool:
-    """Whether all traces overlap in time, and none is a copy of another."""
-    spans = {part.parts[0] for _, part in parts}
-    latest, earliest = max(start for start, _ in spans), min(end for _, end in spans)
-    return len(spans) == len(parts) and latest < earliest
+@dataclass(eq=False)
+class _Group:
+    """Files of one rank; ``known``: the number is no guess, or the name says that it is a rank."""
+
+    files: list[Part]
+    rank: int = NONE
+    known: bool = False
+
+    @property
+    def stated(self) -> int:
+        return max(part.rank for _, part in self.files)
+
+    @property
+    def name(self) -> str:
+        return self.files[0][1].sources[0]
+
+    @property
+    def in_names(self) -> int | None:
+        ranks = {rank_in_name(path, part.processes) for path, part in self.files}
+        return ranks.pop() if len(ranks) == 1 else None
+
+    def takes(self, file: Part) -> bool:
+        """Whether a file may be of this rank and process: nothing in it speaks against that."""
+        one_rank = NONE in (file[1].rank, self.stated) or file[1].rank == self.stated
+        return one_rank and not any(_at_odds(file, other) for other in self.files)
+
+    def takes_calls(self, file: Part, number: int) -> bool:
+        """Whether a file of cProfile with this number may be of this rank, which is no guess."""
+        return number in (self.stated, self.in_names) and self.takes(file)
 
 
-def _by_name_or_order(
-    parts: Sequence[Part], names: Sequence[int | None], why: str, say: Callable[[str], None]
-) -> list[Part]:
-    if all(name is not None for name in names):
-        say(f"{why}: the ranks are taken from the file names")
-        return _with_ranks(parts, [name for name in names if name is not None])
-    say(
-        f"{why}, and not every file name has a rank: the files were numbered in the order of "
-        "their names (name them like run.rank3.prof; torch writes the rank where the process group "
-        "exists when the profiler stops)"
-    )
-    return _with_ranks(parts, range(len(parts)))
+def _numbered(parts: Sequence[Part], say: Callable[[str], None]) -> list[_Group]:
+    """Return the files in groups of one rank each. The order of evidence, here and nowhere else:
+
+    1. The record, where it states its rank (torch's ``distributedInfo``, our recordings). If
+       several processes state one rank at the same time, at most one of them has it.
+    2. The process: files of one process, by host and process number, are of one rank.
+    3. The name of the file or of its folder (`rank_in_name`), unless the names give one number
+       twice, or one beyond the number of ranks that the records state.
+    4. The order of the names.
+
+    The last two are guesses: they put no two processes together and leave no file out. Only
+    cProfile's calls, which have no process, join the timeline whose rank is in their name.
+    """
+    groups = _grouped(parts)
+    claims = Counter(group.stated for group in groups if group.stated != NONE)
+    for group in groups:
+        if claims[group.stated] == 1:
+            group.rank, group.known = group.stated, True
+    by_rank = {group.rank: group for group in groups if group.known}
+    unsure = [group for group in groups if not group.known]
+    by_order = False
+    free = (number for number in count() if number not in by_rank)
+    for alone in (False, True):
+        of_kind = [group for group in unsure if group.files[0][1].has_calls_alone == alone]
+        for group, number in _numbers_in_names(of_kind, groups):
+            other = by_rank.get(number)
+            if other is None and (number == group.stated or not claims[number]):
+                by_rank[number], group.rank = group, number
+                said = alone or _says_rank(group.files[0][0])
+                group.known = said and group.stated in (NONE, number)
+            elif alone and other is not None and other.takes_calls(group.files[0], number):
+                group.rank, group.known = number, other.known
+        rest = [group for group in of_kind if group.rank == NONE]
+        for group in sorted(rest, key=lambda group: group.stated == NONE):
+            number = group.stated if group.stated not in {NONE, *by_rank} else next(free)
+            by_rank[number], group.rank, by_order = group, number, True
+    _say_how(groups, unsure, by_order, say)
+    return groups
 
 
-def _with_ranks(parts: Sequence[Part], ranks: Sequence[int]) -> list[Part]:
-    pairs = zip(parts, ranks, strict=True)
-    return [(path, _as_rank(part, rank)) for (path, part), rank in pairs]
+def _numbers_in_names(
+    unsure: Sequence[_Group], groups: Sequence[_Group]
+) -> list[tuple[_Group, int]]:
+    """Return the number in the name of each; none at all if one comes twice or is too large."""
+    named = [(group, group.in_names) for group in unsure]
+    numbered = [(group, number) for group, number in named if number is not None]
+    numbers = {number for _, number in numbered}
+    world = max(part.world_size for group in groups for _, part in group.files)
+    is_too_large = len(groups) <= world <= max(numbers, default=NONE)
+    return [] if len(numbers) < len(numbered) or is_too_large else numbered
 
 
-def _with_the_free_numbers(
-    parts: Sequence[Part],
-    names: Sequence[int | None],
-    say: Callable[[str], None],
-) -> list[Part]:
-    """Return the files with ranks; where a trace has none, from its name or the lowest free one."""
-    taken = {part.rank for _, part in parts}
-    result = []
-    for (path, part), name in zip(parts, names, strict=True):
-        rank = part.rank
-        if rank == NONE:
-            free = next(number for number in range(len(parts) + 1) if number not in taken)
-            fits = name is not None and (part.has_calls_alone or name not in taken)
-            rank = name if name is not None and fits else free
-            taken.add(rank)
-            say(f"{path.name} does not say its rank, and was taken for rank {rank}")
-        result.append((path, _as_rank(part, rank)))
-    return result
+def _grouped(parts: Sequence[Part]) -> list[_Group]:
+    """Return the files in groups by what they state, by their processes, and copies together."""
+    groups: list[_Group] = []
+    by_key: dict[Hashable, list[_Group]] = defaultdict(list)
+    for file in parts:
+        keys = list(_keys(*file))
+        groups_with_key = (group for key in keys for group in by_key[key])
+        group = next((group for group in groups_with_key if group.takes(file)), None)
+        if group is None:
+            groups.append(group := _Group([]))
+        group.files.append(file)
+        for key in keys:
+            by_key[key].append(group)
+    return groups
+
+
+def _keys(path: Path, part: ReducedRank) -> Iterator[Hashable]:
+    """Yield what files of one rank share: their rank, a process, or, of copies, name and times."""
+    if part.rank != NONE:
+        yield part.rank
+    host = part.host or _host_in_name(path, part.processes)
+    number = rank_in_name(path, part.processes) if _says_rank(path) else None
+    for process in part.processes:
+        if host or number is not None:
+            yield process, host or number
+    yield _PACKED.sub("", str(path)), part.parts, part.slices
+
+
+def _at_odds(first: Part, second: Part) -> bool:
+    """Whether two files cannot be of one process: their times or calls differ, and are no copy."""
+    (_, part), (_, other) = first, second
+    if part.has_calls_alone or other.has_calls_alone:
+        both = len(part.functions) > 0 and len(other.functions) > 0
+        calls = [
+            one.functions[[*FUNCTION_KEY, *FUNCTION_TIMES]].sort_values(
+                FUNCTION_KEY, ignore_index=True
+            )
+            for one in (part, other)
+        ]
+        return both and not calls[0].equals(calls[1])
+    if part.end_ns <= other.start_ns or other.end_ns <= part.start_ns:
+        return False
+    hosts = {one.host or _host_in_name(at, one.processes) for at, one in (first, second)} - {""}
+    contents = {(one.parts, one.slices, one.processes) for one in (part, other)}
+    return len(hosts) > 1 or len(contents) > 1
+
+
+def _say_how(
+    groups: Sequence[_Group], unsure: Sequence[_Group], by_order: bool, say: Callable[[str], None]
+) -> None:
+    """Note which ranks were guessed, and from what."""
+    for rank in sorted({group.stated for group in unsure} - {NONE}):
+        rivals = [group for group in unsure if group.stated == rank]
+        who = "all traces" if len(rivals) == len(groups) else f"{len(rivals)} traces"
+        taken = _listed([f"{group.name} was taken for rank {group.rank}" for group in rivals])
+        say(f"{who} say rank {rank}, and they overlap in time: {taken}")
+    silent = [group for group in unsure if group.stated == NONE]
+    if len(silent) < len(groups):
+        for group in silent[:NAMED]:
+            say(f"{group.name} does not say its rank, and was taken for rank {group.rank}")
+        if more := [group.rank for group in silent[NAMED:]]:
+            say(f"{len(more):,} more do not, and were taken for ranks {ranks_text(more)}")
+    elif by_order:
+        say(
+            "the traces do not say their rank, and not every file name has one of its own: such "
+            "files were numbered in the order of their names (name them like run.rank3.prof; torch "
+            "writes the rank where the process group exists when the profiler stops)"
+        )
+    else:
+        say("the traces do not say their rank: the ranks are taken from the file names")
 
 
 def _as_rank(part: ReducedRank, rank: int) -> ReducedRank:
@@ -280,27 +400,45 @@ def _as_rank(part: ReducedRank, rank: int) -> ReducedRank:
     return replace(part, rank=rank, breakdown=part.breakdown.assign(rank=rank))
 
 
-def rank_in_name(path: Path) -> int | None:
-    """Return the rank in a file name: ``rank3.json``, ``trace_r3.json.gz``, ``report.3.nvprof``."""
-    match = _IN_NAME.search(path.name) or _AT_THE_END.search(path.name)
+def rank_in_name(path: Path, processes: Collection[str] = ()) -> int | None:
+    """Return the rank in a file name: ``rank3.json``, ``trace_r3.json.gz``, ``report.3.nvprof``.
+
+    Else of the folder ``rank3``. torch's ``host_4242.1700000000.pt.trace.json`` has none, whatever
+    the host is called, if 4242 is one of the ``processes`` in the file.
+    """
+    if _host_in_name(path, processes):
+        return None
+    found = [pattern.search(path.name) for pattern in (*_IN_NAME, _AT_THE_END)]
+    match = next(filter(None, [*found, _SAYS_RANK.search(path.parent.name)]), None)
     return int(match[1]) if match else None
 
 
+def _says_rank(path: Path) -> bool:
+    return any(_SAYS_RANK.search(name) for name in (path.name, path.parent.name))
+
+
+def _host_in_name(path: Path, processes: Collection[str]) -> str:
+    """Return the host in torch's own name of a trace; "" for names that somebody gave."""
+    host, _, process = (worker_in_name(path.name) or "").rpartition("_")
+    is_process = process in processes if processes else not _SAYS_RANK.search(path.name)
+    return host if is_process else ""
+
+
 def _without_copies(rank: int, files: Sequence[Part], say: Callable[[str], None]) -> list[Part]:
-    """Return the files of one rank in order of time, without files that overlap an earlier one.
+    """Return the files of one rank in order of time, without copies.
 
     Files of Python calls alone, which have no times, come last, and only if no other has calls.
     """
     timed = [file for file in files if not file[1].has_calls_alone]
     kept = _one_after_another(rank, timed, say)
     for path, part in (file for file in files if file[1].has_calls_alone):
-        before = next((path for path, part in kept if len(part.functions)), None)
+        before = next((part for _, part in kept if len(part.functions)), None)
         if before is None:
             kept.append((path, part))
         else:
             say(
-                f"rank {rank}: {path.name} was left out: the Python calls of that rank are taken "
-                f"from {before.name}"
+                f"rank {rank}: {part.sources[0]} was left out: the Python calls of that rank are "
+                f"taken from {before.sources[0]}"
             )
     return kept
 
@@ -310,28 +448,37 @@ def _one_after_another(rank: int, files: Sequence[Part], say: Callable[[str], No
     for path, part in sorted(files, key=lambda file: file[1].start_ns):
         before = kept[-1][1] if kept else None
         if before is not None and part.start_ns < before.end_ns:
-            same = part.parts == before.parts and part.slices == before.slices
-            relation = "is a copy of" if same else "is of the same rank and time as"
-            say(f"rank {rank}: {path.name} {relation} {kept[-1][0].name} and was left out")
-            continue
-        kept.append((path, part))
+            say(f"rank {rank}: {part.sources[0]} is a copy of {before.sources[0]} and was left out")
+        else:
+            kept.append((path, part))
     if len(kept) > 1:
-        say(f"rank {rank} has {len(kept)} files, which follow one another in time")
+        say(
+            f"rank {rank} has {len(kept)} files, which follow one another in time: "
+            f"{_listed([part.sources[0] for _, part in kept])}"
+        )
     return kept
 
 
-def _note_missing(job: Job, say: Callable[[str], None]) -> None:
+def _note_missing(job: Job, groups: Sequence[_Group], say: Callable[[str], None]) -> None:
+    """Note the missing ranks: which, if all numbers are known; only how many, if the size is."""
     numbers = [rank.rank for rank in job.ranks]
+    known = {group.rank for group in groups if group.known}
+    stated = {group.rank for group in groups if group.known and group.rank == group.stated}
     world = max(rank.world_size for rank in job.ranks)
-    expected = max(world, max(numbers) + 1)
-    missing = sorted(set(range(expected)) - set(numbers))
-    if missing:
-        noun, verb = ("rank", "is") if len(missing) == 1 else ("ranks", "are")
+    expected = max(world, max(stated, default=NONE) + 1)
+    if known == {*numbers} and 2 * len(numbers) > numbers[-1] + 1:  # else the names mean no ranks
+        expected = max(expected, numbers[-1] + 1)
+    if missing := max(expected - len(numbers), 0):
+        which = ""
+        if known == {*numbers} and numbers[-1] < expected:
+            edges = pairwise([NONE, *numbers, expected])
+            gaps = [[*{low + 1, high - 1}] for low, high in edges if high - low > 1]
+            shown = ",".join("-".join(map(str, sorted(gap))) for gap in gaps[:RANGES])
+            more = " and others" if len(gaps) > RANGES else ""
+            noun, verb = ("rank", "is") if missing == 1 else ("ranks", "are")
+            which = f": {noun} {shown}{more} {verb} missing"
         waited = "; time that others waited for a missing rank counts as moving data"
-        say(
-            f"{len(numbers)} of {expected} ranks are there: {noun} {ranks_text(missing)} {verb} "
-            f"missing{waited if job.timed else ''}"
-        )
+        say(f"{len(numbers)} of {expected:,} ranks are there{which}{waited if job.timed else ''}")
     without: dict[str, list[int]] = defaultdict(list)
     for rank in job.ranks:
         if rank.has_calls_alone and job.timed:

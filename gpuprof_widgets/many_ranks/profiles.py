@@ -23,6 +23,7 @@ from gpuprof_widgets.analyses.ranks import findings as rules
 from gpuprof_widgets.analyses.ranks.matching import alignment, clocks_differ, matched, one_host
 from gpuprof_widgets.analyses.ranks.tables import (
     collectives_of,
+    function_times,
     functions,
     overview,
     steps_of,
@@ -138,7 +139,7 @@ class AnalysedRanks:
 
         Columns (ns): ``file``, ``line``, ``name``, ``ranks`` (how many ran it), ``self_spread_ns``
         (slowest minus fastest rank), ``slowest_rank``, ``fastest_rank``, ``total_spread_ns``; then
-        ``rank0_self_ns``, ... and ``rank0_total_ns``, ... for each rank that ran under cProfile.
+        ``rank0_self_ns``, ... and ``rank0_total_ns``, ... for each rank that has any.
         """
         return self._functions.copy()
 
@@ -193,6 +194,7 @@ class AnalysedRanks:
             waiting=self._waiting,
             breakdown=self.breakdown(),
             functions=self._functions,
+            function_times=function_times(self.job.ranks),
             span_ns=self.span_ns,
         )
         return rules.findings(compared, **limits)

@@ -6,9 +6,6 @@ the page shows. `in_order` decides whether processes pay.
 
 from __future__ import annotations
 
-import ctypes
-import os
-import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -49,12 +46,6 @@ PAYS_BYTES = 250_000_000
 PACKED = (".gz", ".zst", ".bz2", ".xz", ".gpuprof", ".zip")
 PACKED_TIMES = 12
 """By how much the text of a packed trace is larger than its file, about."""
-
-TRIMS = "MALLOC_TRIM_THRESHOLD_"
-"""The environment variable by which glibc is told to give back freed memory."""
-
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
-KEPT_BYTES, KEPT_BLOCK_BYTES, DEFAULT_BLOCK_BYTES = 1 << 30, 1 << 25, 1 << 17
 
 MOST_SLICES = 20_000
 """Slices that one rank has on the page: its GPU's, annotations, and the longest of the others."""
@@ -97,7 +88,10 @@ def in_order(
     with closing(results(jobs, count)) as done:
         for (file, *others), result in zip(given, done, strict=True):
             if isinstance(result, DiedError):
-                yield _died(file, result)
+                yield TraceError(
+                    f"{file}: the process that read it died twice ({result}), most likely for lack "
+                    "of memory; close other programs, or record a shorter run."
+                )
             elif isinstance(result, TraceError) and isinstance(file, RemotePath):
                 yield or_error(reads, file, *others)  # only this process may know how to open it
             else:
@@ -137,13 +131,6 @@ def _with_settings(
     return or_error(reads, file, *arguments)
 
 
-def _died(file: Path, error: DiedError) -> TraceError:
-    return TraceError(
-        f"{file}: the process that read it died twice ({error}), most likely for lack of memory; "
-        "close other programs, or record a shorter run."
-    )
-
-
 def counted(items: Iterable[Item], total: int, noun: str) -> Iterator[Item]:
     """Yield the items, with a progress bar: "3 of 8 ranks read"."""
     done = 0
@@ -164,52 +151,18 @@ def _on_workers(client: Client, files: Sequence[Path]) -> list[ReducedRank | Tra
     from distributed import as_completed
 
     # Not remembered between calls: a file may have changed.
-    futures = client.map(_on_a_worker, list(files), pure=False)
+    futures = client.map(partial(or_error, read_and_reduce), list(files), pure=False)
     try:
         done = as_completed(futures, loop=client.loop)  # type: ignore[no-untyped-call]
         for _ in counted(done, len(files), "ranks read"):
             pass
         read = client.gather(futures)  # type: ignore[no-untyped-call]
-        return [_hinted(rank) if isinstance(rank, TraceError) else rank for rank in read]
+        hint = "(A worker of the cluster read it: every worker must see the files.)"
+        return [
+            TraceError(f"{rank} {hint}") if isinstance(rank, TraceError) else rank for rank in read
+        ]
     finally:
         client.cancel(futures)  # type: ignore[no-untyped-call]
-
-
-def _on_a_worker(file: Path) -> ReducedRank | TraceError:
-    with _kept_memory():
-        return or_error(read_and_reduce, file)
-
-
-@contextmanager
-def _kept_memory() -> Iterator[None]:
-    """Let the C library keep freed memory for the next table, as it does where nobody forbids it.
-
-    Dask has its workers give back at once what is freed (`TRIMS`), and getting it anew took 0.6 s
-    of 1.7 s for a trace of a million events. At the end it is all given back.
-    """
-    trims = os.environ.get(TRIMS, "")
-    if not trims.isdecimal() or sys.platform != "linux":
-        yield
-        return
-    library = ctypes.CDLL(None)
-    if not hasattr(library, "mallopt"):  # not glibc
-        yield
-        return
-    library.mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
-    library.mallopt(M_MMAP_THRESHOLD, KEPT_BLOCK_BYTES)
-    try:
-        yield
-    finally:
-        library.mallopt(M_TRIM_THRESHOLD, int(trims))
-        library.mallopt(M_MMAP_THRESHOLD, DEFAULT_BLOCK_BYTES)
-        library.malloc_trim(0)
-
-
-def _hinted(error: TraceError) -> TraceError:
-    """Return the error with its likely cause: a worker on another machine does not see the file."""
-    return TraceError(
-        f"{error} (A worker of the cluster read it: every worker must see the files.)"
-    )
 
 
 @contextmanager
@@ -222,18 +175,15 @@ def _client(cluster: Any) -> Iterator[Client]:
     if isinstance(cluster, Client):
         yield cluster
         return
-    with _connected(Client, cluster) as client:
-        yield client
-
-
-def _connected(client: type[Client], cluster: Any) -> Client:
     try:
-        return client(cluster, set_as_default=False)
+        connected = Client(cluster, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, ValueError, TypeError) as error:
         raise OptionError(
             f"cluster={cluster!r} cannot be used ({error}): give the address of a scheduler "
             '("tcp://host:8786"), a distributed.Client or a cluster such as LocalCluster()'
         ) from error
+    with connected as client:
+        yield client
 
 
 def light_records(

@@ -12,8 +12,10 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.findings.finding import Finding, check_limits, code, limits_for
-from gpuprof_widgets.analyses.python_calls import function_labels
+from gpuprof_widgets.analyses.python_calls import function_labels, is_user_code
+from gpuprof_widgets.analyses.ranks.reduced import WORKING
 from gpuprof_widgets.analyses.ranks.tables import self_times
+from gpuprof_widgets.trace.pstats import FUNCTION_KEY
 
 MOST = 3
 """Stragglers or functions with a finding each."""
@@ -37,11 +39,16 @@ CPU_REMEDY = (
     "Look for Python that this rank alone runs, for reading data, and "
     "for other processes on its cores."
 )
+NAMED_REMEDY = "Call {} less often, after the collective or in a thread, or divide it among ranks."
+MOST_OF_DELAY, TOO_LONG = 0.5, 2.0
+"""Shares of a delay between which a function explains it: with more, most of it was elsewhere."""
 FUNCTION_REMEDY = (
     "Look for what makes that rank differ: uneven shards, work that it does alone (logging, "
     "checkpoints), other processes on its cores. If the function waits for other ranks, then the "
     "rank with the least time in it is late."
 )
+LONGER = ("total_ns", WORKING)
+"""Times that must both be longer where a rank works longer in a function."""
 IDLE_CLASSES = ("input pipeline", "synchronising", "Python", "CPU ops", "runtime calls")
 """Classes of the breakdown for what the CPU did while its GPU had nothing to do."""
 
@@ -55,6 +62,7 @@ class Compared:
     waiting: pd.DataFrame
     breakdown: pd.DataFrame
     functions: pd.DataFrame
+    function_times: pd.DataFrame
     span_ns: int
 
 
@@ -114,6 +122,9 @@ def _delay_remedy(table: pd.DataFrame) -> str:
 def stragglers(compared: Compared, *, straggler_share: float = 0.05) -> list[RankFinding]:
     """Report at most three ranks that held up all others for 5 % of the run or more.
 
+    If a rank's CPU is late, it names the user's function in which the rank works longer than all
+    others, by half of the delay to twice the delay.
+
     Cost: how long after the second to last rank it came to its collectives, in all.
 
     ``straggler_share``: Time by which one rank holds up all others (`ranks`; HTA names the two
@@ -139,6 +150,10 @@ def _straggler(compared: Compared, row: Any) -> RankFinding:
     span = _range_of_largest(delayed, "delay_ns")
     remedy = REMEDIES[cause] if on_gpu or cause != IDLE else CPU_REMEDY
     why = "" if cause == IDLE and not on_gpu else f": {SHORTLY[cause]}"
+    if cause == IDLE and (longer := _longer_function(compared, row)):
+        name, sentence = longer
+        text, remedy = f"{text} {sentence}", NAMED_REMEDY.format(name)
+        why = f": {name} takes longer"
     title = f"Rank {row.rank} holds up the others{why}"
     finding = Finding(text, row.delay_ns, share, *span, (), remedy, title=title)
     return RankFinding(finding, int(row.rank))
@@ -154,7 +169,11 @@ def _range_of_largest(collectives: pd.DataFrame, key: str) -> tuple[int, int]:
 def _cause_words(compared: Compared, row: Any, cause: str, on_gpu: bool) -> str:
     """Say what the rank did in most of the delay."""
     part = int(getattr(row, cause))
-    of_it = "Meanwhile" if part > 0.99 * row.delay_ns else f"In {_share(part, row)} of that time"
+    of_it = (
+        "Meanwhile"
+        if part > 0.99 * row.delay_ns
+        else f"In {format_share(part / row.delay_ns)} of that time"
+    )
     if cause == COMPUTE:
         return f"{of_it}, it computed more than the others"
     if cause == INPUT:
@@ -180,8 +199,27 @@ def _worst_delay(compared: Compared, rank: int) -> str:
     )
 
 
-def _share(part: int, row: Any) -> str:
-    return format_share(part / row.delay_ns)
+def _longer_function(compared: Compared, row: Any) -> tuple[str, str] | None:
+    """Name the function in which the rank works longer than all others, by most of its delay.
+
+    Of functions that call each other it is the innermost of the user's. A wait for the GPU or in a
+    collective is no work.
+    """
+    times = compared.function_times
+    if not len(times) or {*times[WORKING].columns} != {*compared.stragglers["rank"]}:
+        return None
+    others = {key: times[key].fillna(0).drop(columns=row.rank).max(axis=1) for key in LONGER}
+    own = {key: times[key][row.rank].fillna(0) for key in LONGER}
+    more = pd.concat([own[key] - others[key] for key in LONGER], axis=1).min(axis=1)
+    more -= row.waited_ns
+    is_long = more.between(MOST_OF_DELAY * row.idle_ns, TOO_LONG * row.delay_ns)
+    is_long &= is_user_code(times.index.to_frame()) & (more > 0.8 * more[is_long].max())
+    if not is_long.any():
+        return None
+    at = own["total_ns"][is_long].idxmin()
+    name = code(function_labels(pd.DataFrame([at], columns=FUNCTION_KEY))[0])
+    took, usual = format_ns(own["total_ns"][at]), format_ns(others["total_ns"][at])
+    return name, f"{name} took {took} on rank {row.rank}, and at most {usual} on the others."
 
 
 def _idle_in(breakdown: pd.DataFrame, rank: int) -> str:

@@ -16,18 +16,21 @@ import pandas as pd
 from gpuprof_widgets.analyses.breakdown import COLUMNS as BREAKDOWN_COLUMNS
 from gpuprof_widgets.analyses.breakdown import breakdown
 from gpuprof_widgets.analyses.collectives import collective_calls, compute_intervals, world_size_of
+from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.intervals import Intervals
-from gpuprof_widgets.trace.model import Calls, Record, Trace
+from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.pstats import ADDRESS, FUNCTION_KEY
 from gpuprof_widgets.trace.schema import LAUNCH_CATEGORIES, NONE
 
 Ints = npt.NDArray[np.int64]
 
 FUNCTION_TIMES = ("self_ns", "total_ns")
+WORKING = "total_python_ns"
+"""Time in a function and its callees, less what they waited for the GPU."""
 
 WHOLE = -1
 """Number of the step that stands for a record without steps."""
@@ -38,11 +41,12 @@ class ReducedRank:
     """One rank (or, before they are joined, one of its files); times are ns since the epoch.
 
     ``rank``, ``world_size``: -1 if the record does not have them. ``sources``: names of its files.
+    ``processes``: numbers of its processes on the CPU.
     ``parts``: begin and end of each file's trace. ``breakdown``: of each step and, as step -1, of
     the whole. ``steps``: ``step``, ``start_ns``, ``end_ns``, ``dur_ns``, ``gpu_busy_ns``,
     ``compute_ns``. ``collectives``: the rows of `collective_calls` `with_lead`. ``functions``:
-    ``file``, ``line``, ``name``, ``self_ns``, ``total_ns`` of cProfile. ``lacks``: why there are no
-    collectives. ``notes``: parts of the record that could not be read.
+    ``file``, ``line``, ``name``, ``self_ns``, ``total_ns``, ``total_python_ns`` of `python_time`.
+    ``lacks``: why there are no collectives. ``notes``: parts of the record that could not be read.
     """
 
     rank: int
@@ -57,6 +61,7 @@ class ReducedRank:
     functions: pd.DataFrame
     lacks: str = ""
     notes: tuple[str, ...] = ()
+    processes: frozenset[str] = frozenset()
 
     @property
     def has_calls_alone(self) -> bool:
@@ -89,9 +94,10 @@ def reduced(record: Record, *, source: str = "") -> ReducedRank:
         breakdown=_breakdown(record),
         steps=_steps(record, computing),
         collectives=_on_the_clock(with_lead(record, calls), trace, "start_ns", "end_ns"),
-        functions=_functions(record.calls),
+        functions=_functions(record),
         lacks=why_empty(calls),
         notes=tuple(map(str, record.metadata.get("notes") or ())),
+        processes=frozenset(trace.tracks["process"][trace.tracks["kind"] == "cpu"]),
     )
 
 
@@ -127,18 +133,16 @@ def _steps(record: Record, computing: Intervals) -> pd.DataFrame:
     return _on_the_clock(table, trace, "start_ns", "end_ns")
 
 
-def _functions(calls: Calls | None) -> pd.DataFrame:
+def _functions(record: Record) -> pd.DataFrame:
     """Return the functions, by names that are the same in every process."""
-    columns = [*FUNCTION_KEY, *FUNCTION_TIMES]
-    if calls is None:
-        return pd.DataFrame(columns=columns)
-    table = calls.functions[columns]
+    table = python_time(record)
     names = [ADDRESS.sub("", str(name)) for name in table["name"]]
     return _same_functions_once(table.assign(name=names))
 
 
 def _same_functions_once(table: pd.DataFrame) -> pd.DataFrame:
-    return table.groupby(FUNCTION_KEY, sort=False, as_index=False)[list(FUNCTION_TIMES)].sum()
+    times = [*FUNCTION_TIMES, WORKING]
+    return table.groupby(FUNCTION_KEY, sort=False, as_index=False)[times].sum()
 
 
 def _on_the_clock(table: pd.DataFrame, trace: Trace, *columns: str) -> pd.DataFrame:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.collectives import SYNCHRONISING, with_bandwidth
 from gpuprof_widgets.analyses.ranks.matching import COLUMNS as MATCHED_COLUMNS
-from gpuprof_widgets.analyses.ranks.reduced import FUNCTION_TIMES, WHOLE, ReducedRank
+from gpuprof_widgets.analyses.ranks.reduced import FUNCTION_TIMES, WHOLE, WORKING, ReducedRank
 from gpuprof_widgets.analyses.reasons import lacking
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.pstats import FUNCTION_KEY
@@ -280,26 +280,27 @@ def functions(ranks: Sequence[ReducedRank]) -> pd.DataFrame:
     time), ``total_spread_ns``; then per rank ``rank0_self_ns``, ... and ``rank0_total_ns``, ...,
     which are 0 where it did not run the function. Ranks without Python calls have no columns.
     """
-    having = [rank for rank in ranks if len(rank.functions)]
-    if not having:
+    times = function_times(ranks)
+    if not len(times):
         return lacking(FUNCTION_COLUMNS, "no rank has Python calls: record with cProfile")
-    rows = pd.concat(
-        [rank.functions.assign(at=number) for number, rank in enumerate(having)], ignore_index=True
-    )
-    same = rows.groupby(FUNCTION_KEY, sort=False)
-    table = same.size().reset_index(name="ranks")
-    place = np.asarray(same.ngroup(), np.int64), np.asarray(rows["at"], np.int64)
-    shape = len(table), len(having)
-    self_ns, total_ns = (_placed(rows[time], place, shape) for time in FUNCTION_TIMES)
-    numbers = [rank.rank for rank in having]
+    numbers = times[WORKING].columns.tolist()
+    self_ns, total_ns = (times[time].fillna(0).to_numpy(np.int64) for time in FUNCTION_TIMES)
+    table = times.index.to_frame(index=False)
+    table["ranks"] = np.asarray(times[WORKING].notna()).sum(axis=1)
     table["self_spread_ns"] = np.ptp(self_ns, axis=1)
     table["slowest_rank"] = np.take(numbers, self_ns.argmax(axis=1))
     table["fastest_rank"] = np.take(numbers, self_ns.argmin(axis=1))
     table["total_spread_ns"] = np.ptp(total_ns, axis=1)
     names = [column(rank, time) for time in FUNCTION_TIMES for rank in numbers]
-    times = pd.DataFrame(np.hstack([self_ns, total_ns]), columns=names)
+    columns = pd.DataFrame(np.hstack([self_ns, total_ns]), columns=names)
     order = np.lexsort((-self_ns.max(axis=1), -np.ptp(self_ns, axis=1)))
-    return pd.concat([table, times], axis=1).iloc[order].reset_index(drop=True)
+    return pd.concat([table, columns], axis=1).iloc[order].reset_index(drop=True)
+
+
+def function_times(ranks: Sequence[ReducedRank]) -> pd.DataFrame:
+    """Return a row per Python function and a column per time and rank; NaN where it did not run."""
+    rows = pd.concat([rank.functions.assign(rank=rank.rank) for rank in ranks])
+    return pd.DataFrame(rows.set_index([*FUNCTION_KEY, "rank"]).unstack("rank", sort=False))
 
 
 def self_times(table: pd.DataFrame) -> tuple[list[int], Ints]:
@@ -307,10 +308,3 @@ def self_times(table: pd.DataFrame) -> tuple[list[int], Ints]:
     matches = [re.fullmatch(r"rank(\d+)_self_ns", str(name)) for name in table.columns]
     ranks = [int(match[1]) for match in matches if match]
     return ranks, table[[column(rank, "self_ns") for rank in ranks]].to_numpy(np.int64)
-
-
-def _placed(values: pd.Series, place: tuple[Ints, Ints], shape: tuple[int, int]) -> Ints:
-    """Return a row per function and a column per rank; 0 where the rank did not run it."""
-    matrix = np.zeros(shape, np.int64)
-    matrix[place] = values
-    return matrix

@@ -280,6 +280,12 @@ class LoopBound:
             recorder.release()
         self._counting = self._site = self._run = self._outermost = None
 
+    @property
+    def has_bounded(self) -> bool:
+        """Whether a loop was bounded, by this rewrite or by the code itself."""
+        recorder = self._recorder()
+        return self._site is not None or (recorder is not None and recorder.has_explicit_loop)
+
     def notes(self) -> list[str]:
         """Return which loop was counted, where that is not obvious, or why none was."""
         recorder = self._recorder()

@@ -6,7 +6,12 @@ of the code itself), and leaves loops that no source shows to `UnseenLoop`.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.process import BaseProcess
 from types import FunctionType
+from typing import Any
 
 from gpuprof_widgets.capture.cell import applied_rewrite
 from gpuprof_widgets.capture.code import Embedded, FunctionsElsewhere
@@ -35,6 +40,7 @@ class BoundedLoop(Part):
         self._known: set[FunctionType] = set()
         self._elsewhere = FunctionsElsewhere(bound.names, context.namespace, context.cell_labels)
         self._unseen = UnseenLoop(bound, context.options, context.cell_labels)
+        self._starts: ProcessStarts | None = None
 
     def start(self) -> None:
         self._bound.program.names = self._context.namespace
@@ -45,8 +51,12 @@ class BoundedLoop(Part):
         self._search()
         self._bound.search = self._search
         self._unseen.start()
+        if self._starts is None:
+            self._starts = ProcessStarts()
 
     def stop(self) -> None:
+        if self._starts is not None:
+            self._starts.end()
         self._bound.search = lambda: None
         self._unseen.stop()
         self._swap.take()
@@ -70,4 +80,46 @@ class BoundedLoop(Part):
                     self._swap.put(function, changed)
 
     def notes(self) -> list[str]:
-        return self._unseen.notes() or self._bound.notes()
+        notes = self._unseen.notes() or self._bound.notes()
+        started = [] if self._starts is None or self._bound.has_bounded else self._starts.notes()
+        return [*notes, *started]
+
+
+class ProcessStarts:
+    """Notes what processes the code starts, other than the workers of a DataLoader.
+
+    It stands for the method ``start`` of processes without a frame around it, which tracebacks
+    would show.
+    """
+
+    def __init__(self) -> None:
+        self._started: list[str] = []  # the user's functions that they run
+        self._plain: Callable[..., Any] = BaseProcess.start
+        BaseProcess.start = self  # type: ignore[method-assign, assignment]
+
+    def __get__(self, process: Any, kind: type | None = None) -> Any:
+        with suppress(Exception):  # a class of the user's may lack anything, and the class has none
+            loader: Any = sys.modules.get("torch.utils.data._utils.worker")
+            if loader is None or process._target is not loader._worker_loop:
+                given = [process._target, *process._args]  # torch's `spawn` passes the user's on
+                functions = [each for each in given if isinstance(each, FunctionType)]
+                users = [f"`{f.__name__}`" for f in functions if f.__module__[:6] != "torch."]
+                self._started.append(users[0] if users else "its function")
+        return self._plain.__get__(process, kind)
+
+    def end(self) -> None:
+        """Give processes their method back, unless somebody has changed it since."""
+        if vars(BaseProcess)["start"] is self:
+            BaseProcess.start = self._plain  # type: ignore[method-assign]
+
+    def notes(self) -> list[str]:
+        """Return how to record the processes, if there are any."""
+        if not (count := len(self._started)):
+            return []
+        return [
+            f"the code started {'a process' if count == 1 else f'{count} processes'}, where "
+            f"--steps bounds and records no loop: in {self._started[0]} write `for item in "
+            'gpuprof_widgets.steps(items, save="run")`, which writes a file per rank; or let '
+            "torchrun start the ranks instead: `torchrun --no-python --nproc-per-node "
+            f"{count} gpuprof run --steps N SCRIPT`"
+        ]
