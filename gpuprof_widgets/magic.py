@@ -72,8 +72,8 @@ class GpuprofMagics(Magics):
                     return code.run()
             finally:
                 recorded.end()
-        except BaseException:
-            cells.hide_callers(self._shell)
+        except BaseException as error:
+            cells.hide_callers(self._shell, error, over_cell=cell is not None)
             raise
 
     async def gpuprofile_awaiting(self, line: str, cell: str) -> Any:
@@ -88,6 +88,9 @@ class GpuprofMagics(Magics):
         try:
             with recorded:
                 value = await code.run_awaiting()
+        except BaseException as error:
+            cells.hide_callers(self._shell, error, over_cell=True)
+            raise
         finally:
             recorded.end()
         silenced = self._shell.displayhook.semicolon_at_end_of_expression(cell)  # type: ignore[no-untyped-call]

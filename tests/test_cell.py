@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kernels import Kernel, ipython_8, loaded_kernel, started
+from tests.kernels import Kernel, Outcome, ipython_8, loaded_kernel, plain, started
 
 pytestmark = pytest.mark.kernel
 __all__ = ["loaded_kernel"]
@@ -479,14 +479,35 @@ def test_an_interrupt_inside_of_many_regions_points_at_the_line(kernel: Kernel) 
     assert kernel.value(LINES) == ["2: x = 1", "3: x"]
 
 
-def test_a_traceback_through_an_await_shows_no_frame_of_ours(kernel: Kernel) -> None:
-    trace = kernel.run(
-        "%%gpuprofile -q\nimport asyncio\nasync def fails():\n    await asyncio.sleep(0)\n"
-        "    return 1 / 0\nawait fails()"
-    ).traceback
-    assert "----> 5     return 1 / 0" in trace
-    assert "----> 6 await fails()" in trace
-    assert "gpuprof_widgets" not in trace
+RAISING = {
+    "a statement": "x = 1\n1 / 0\n",
+    "the last expression": "x = 1\nint('a')",
+    "a function": "def f(a):\n    return a / 0\nf(3)",
+    "a comprehension": "[1 / i for i in\n  range(2)]",
+    "a library": "import json\njson.loads('{')",
+    "a cause": "try:\n    1 / 0\nexcept ValueError as e:\n    raise KeyError(1) from e",
+    "a group": "raise ExceptionGroup('g', [ValueError(1)])",
+    "a statement after an await": "import asyncio\nawait asyncio.sleep(0)\n1 / 0",
+    "an awaited function": "import asyncio\nasync def fails():\n    await asyncio.sleep(0)\n"
+    "    1 / 0\n[await fails() for _ in '1']",
+    "a task": "import asyncio\nasync def fails(): 1 / 0\nawait asyncio.gather(fails())",
+    "a group of tasks": "import asyncio\nasync def fails(): 1 / 0\n"
+    "async with asyncio.TaskGroup() as tasks:\n    tasks.create_task(fails())",
+}
+
+
+@pytest.mark.parametrize("body", RAISING.values(), ids=RAISING)
+def test_a_traceback_is_that_of_the_cell_without_the_magic(kernel: Kernel, body: str) -> None:
+    expected = _traceback(kernel.run(f"# plain\n{body}"))
+    assert _traceback(kernel.run(f"%%gpuprofile -q\n{body}")) == expected
+    assert kernel.value("get_ipython().custom_exceptions") == ()
+
+
+def _traceback(outcome: Outcome) -> list[str]:
+    """The lines of a traceback, without what numbers the cell, and the first line of the cell."""
+    shown = [line for error in outcome.errors for line in error["traceback"]]
+    text = re.sub(r"In\[\d+\]|ipykernel_\d+/\d+", "", plain("\n".join([*shown, outcome.stderr])))
+    return [line for line in text.splitlines() if not re.search(r"\d # (plain|%%)", line)]
 
 
 def test_functions_of_a_profiled_cell_are_the_users_own_afterwards(kernel: Kernel) -> None:
@@ -524,7 +545,6 @@ ON_IPYTHON_8 = (
     test_point_03_a_raise_shows_the_profile_then_the_users_exception,
     test_point_04_an_interrupt_shows_the_profile_so_far,
     test_point_06_top_level_await_runs_on_the_same_loop_and_thread,
-    test_a_traceback_through_an_await_shows_no_frame_of_ours,
     test_a_marked_function_of_an_earlier_cell_shows_its_lines,
 )
 
@@ -535,3 +555,5 @@ def test_it_works_on_ipython_8_too(tmp_path_factory: pytest.TempPathFactory) -> 
         for works in ON_IPYTHON_8:
             works(older)
             older.check_unchanged()
+        for body in (RAISING["a statement"], RAISING["an awaited function"]):
+            test_a_traceback_is_that_of_the_cell_without_the_magic(older, body)

@@ -83,6 +83,9 @@ INSIDE = {
     "a block": "with torch.no_grad():\n    if True:\n        await asyncio.sleep(0.1)",
     "a generator": "async def parts():\n    for part in range(2):\n"
     "        await asyncio.sleep(0.05)\n        yield part\nasync for _ in parts():\n    pass",
+    "a function": "async def work():\n    await asyncio.sleep(0.1)\nawait work()",
+    "a comprehension": "async def parts(): return 2\n"
+    "[await asyncio.sleep(0.05) for part in range(await parts())]",
     "tasks": "async def work():\n    for _ in range(2):\n        await asyncio.sleep(0.05)\n"
     "await asyncio.gather(work(), work())",
 }
@@ -94,5 +97,6 @@ def test_a_cell_that_sleeps_inside_of(name: str) -> None:
     _, record = recorded(body)
     (finding,) = suspended(record)
     line = next(at for at, text in enumerate(body.splitlines(), 2) if "sleep" in text)
-    assert f"in line {line} `await asyncio.sleep(" in finding.text
+    assert f"in line {line} `" in finding.text
+    assert "await asyncio.sleep(" in finding.text
     assert finding.cost_ns >= 25 * MS  # a timer starts before its task is suspended

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -35,6 +36,8 @@ from tests.cells import (
 pytestmark = pytest.mark.slow
 
 CELLS = cells_in("tricky_cells.txt")
+AWAITING = cells_in("awaiting_cells.txt")
+PRELUDE = AWAITING.pop("prelude")
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -44,6 +47,12 @@ def test_a_cell_behaves_as_without_regions(cell: str) -> None:
     outcome, record = recorded(CELLS[cell], python="off")
     assert outcome == expected
     assert record.metadata["notes"] == []
+
+
+@pytest.mark.parametrize("cell", AWAITING)
+def test_what_awaits_behaves_as_without_regions(cell: str) -> None:
+    body = PRELUDE + AWAITING[cell]
+    assert replace(marked(body), names={}) == replace(plain(body), names={})
 
 
 @pytest.mark.parametrize("interactivity", ["all", "last_expr_or_assign", "last", "none"])
@@ -194,6 +203,39 @@ def test_tasks_that_take_turns_keep_their_own_ops() -> None:
         11: 1,
         12: 1,
     }
+
+
+COMPREHENSIONS = """import asyncio, torch
+async def nap(i=0):
+    await asyncio.sleep(0)
+    return i
+async def naps(n):
+    for i in range(n):
+        yield await nap(i)
+class Napping:
+    async def __aenter__(self): await nap(); torch.exp(x)
+    async def __aexit__(self, *raised): await nap()
+async def background():
+    while True:
+        await asyncio.sleep(0)
+        torch.cos(x)
+x, task = torch.ones(2), asyncio.create_task(background())
+a = [torch.sin(x) for i in range(3) if await nap(1)]
+b = {i: [torch.sin(x) async for _ in naps(i)] for i in range(3)}
+c = [torch.sin(x) async for _ in (await nap(i) for i in range(2))]
+async for _ in naps(2): torch.sin(x)
+async with Napping(): torch.sin(x)
+[torch.sin(x + await nap(i)) for i in range(4)]"""
+
+
+def test_what_awaits_in_any_way_is_in_its_line_only_while_it_runs() -> None:
+    _, record = recorded(COMPREHENSIONS)
+    ops = ops_by_line(record)
+    assert ops["aten::sin"] == {17: 3, 18: 3, 19: 2, 20: 2, 21: 1, 22: 4}
+    assert ops["aten::exp"] == {10: 1}
+    assert lines_around(record, "aten::cos") == {(13, 15)}
+    calls = line_calls(record)
+    assert [calls[line] for line in range(17, 23)] == [1] * 6
 
 
 def lines_around(record: Record, op: str) -> set[tuple[int, ...]]:

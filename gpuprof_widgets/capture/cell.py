@@ -13,6 +13,7 @@ import ast
 import inspect
 import sys
 import warnings
+from bdb import BdbQuit
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -127,8 +128,11 @@ def cell_numbers(shell: Any) -> dict[str, int]:
     return getattr(shell.compile, "_filename_map", {})
 
 
-def hide_callers(shell: Any) -> None:
-    """Keep IPython's frames between the cell and the magic out of the traceback."""
+def hide_callers(shell: Any, error: BaseException, *, over_cell: bool) -> None:
+    """Keep IPython's frames between the cell and the magic out of the traceback.
+
+    The frame of a cell that is nothing but the call of the magic, ``over_cell``, is left out too.
+    """
     cells = cell_numbers(shell)
     frame = sys._getframe(1)
     above: list[FrameType] = []
@@ -139,6 +143,35 @@ def hide_callers(shell: Any) -> None:
         frame = frame.f_back
     for hidden in above:
         hidden.f_locals["__tracebackhide__"] = True
+    is_call = over_cell and frame.f_code.co_name == "<module>" and frame.f_lineno == 1
+    if is_call and not isinstance(error, (SystemExit, BdbQuit)):
+        _show_below_call(shell, type(error))
+
+
+def _show_below_call(shell: Any, kind: type[BaseException]) -> None:
+    """Have the next error of this kind shown without the frames around the user's code.
+
+    Only IPython, which adds some of them, can still do that: its handler does, and is put back.
+    """
+    before = shell.custom_exceptions, shell.CustomTB
+
+    def show(_: Any, *raised: Any, tb_offset: int | None = None) -> None:
+        from gpuprof_widgets.capture.frame_filter import is_ours, remove_profiler_frames
+
+        shell.custom_exceptions, shell.CustomTB = before
+        kind, error, traceback = raised
+        entry = traceback
+        while entry is not None and not is_ours(entry):
+            entry = entry.tb_next
+        traceback.tb_next = entry or traceback.tb_next
+        remove_profiler_frames(error)
+        raised = kind, error, error.__traceback__
+        if isinstance(error, before[0]):
+            shell.CustomTB(*raised, tb_offset=tb_offset)
+        else:
+            shell.showtraceback(raised, running_compiled_code=True)
+
+    shell.set_custom_exc((kind,), show)
 
 
 def compile_cell(

@@ -337,13 +337,13 @@ def _is_below(file: str) -> bool:
 
 def below_profiler_frames(traceback: TracebackType | None) -> TracebackType | None:
     """Return the traceback from the first frame that is not ours."""
-    while traceback is not None and _is_ours(traceback):
+    while traceback is not None and is_ours(traceback):
         traceback = traceback.tb_next
     return traceback
 
 
 def remove_profiler_frames(error: BaseException | None) -> None:
-    """Take our frames out of the tracebacks of an error, of its causes and contexts."""
+    """Take our frames out of the tracebacks of an error, of its causes, contexts and parts."""
     _leave_out(error, set())
 
 
@@ -354,12 +354,14 @@ def _leave_out(error: BaseException | None, seen: set[int]) -> None:
     error.__traceback__ = _without_ours(error.__traceback__)
     _leave_out(error.__cause__, seen)
     _leave_out(error.__context__, seen)
+    for part in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
+        _leave_out(part, seen)
 
 
 def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
     entries = []
     while traceback is not None:
-        if not _is_ours(traceback):
+        if not is_ours(traceback):
             entries.append(traceback)
         traceback = traceback.tb_next
     rest = None
@@ -368,6 +370,7 @@ def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
     return rest
 
 
-def _is_ours(entry: TracebackType) -> bool:
+def is_ours(entry: TracebackType) -> bool:
+    """Whether the frame is one of this package."""
     code = entry.tb_frame.f_code
     return code.co_filename.startswith(_PACKAGE + os.sep)

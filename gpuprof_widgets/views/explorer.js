@@ -69,10 +69,21 @@ function render({model, el}) {
     }
   }
 
+  /** In a shadow root, as marimo has, a report would not find its place: it stands in its host, and is shown here. */
+  function leave_shadow() {
+    const {host} = el.getRootNode()
+    if (host != null && !signal.aborted) {
+      el.append(Object.assign(document.createElement("slot"), {name: "gpuprof-report"}))
+      Object.assign(place, {slot: "gpuprof-report", className: "gpuprof-explorer"})
+      host.append(place)
+    }
+  }
+
   async function begin() {
     while (!el.isConnected && !signal.aborted) {
       await new Promise((resolve) => setTimeout(resolve, PAUSE_MS))
     }
+    leave_shadow()
     const has_plain = place_of(el).querySelector(`.gpuprof-${model.get("_uid")}`) != null
     if (!signal.aborted && (!has_plain || model.get("_is_merged"))) {
       show_own()
@@ -88,6 +99,7 @@ function render({model, el}) {
   begin()
   return () => {
     ending.abort()
+    place.remove()
     model.off("change:_uid", show_own)
     model.off(CONTROLS, show_controls)
     model.off("msg:custom", show)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.page import report_page
-from gpuprof_widgets.views.report import Picture, three_outputs
+from gpuprof_widgets.views.page import page_uid, report_page
+from gpuprof_widgets.views.report import Picture, page_script, three_outputs
 from tests.browser.report_page import Report
 from tests.traces import op, trace_of
 
@@ -123,6 +124,32 @@ def test_an_explorer_finds_a_report_once_it_is_painted(page: Page, tmp_path: Pat
     page.wait_for_function("window.seen.has('views')")
     page.wait_for_function("Object.keys(window.gpuprof.reports).length == 1")
     assert not page.evaluate("window.found_too_early")
+
+
+IN_A_SHADOW = """async ([esm, uid, script]) => {
+    const url = URL.createObjectURL(new Blob([esm], {type: "text/javascript"}))
+    const {default: {render}} = await import(url)
+    const state = {_uid: uid, _is_merged: false, _names: [], _steps: []}, of = new Map()
+    const el = document.createElement("div"), host = document.createElement("div")
+    document.body.append(host)
+    host.attachShadow({mode: "open"}).append(el)
+    const send = () => of.get("msg:custom")({report: uid}, [new TextEncoder().encode(script)])
+    const on = (name, to) => of.set(name, to)
+    render({el, model: {get: (name) => state[name], on, off() {}, send}})
+}"""
+
+
+def test_an_explorer_in_a_shadow_root_as_in_marimo_shows_its_report(
+    page: Page, tmp_path: Path
+) -> None:
+    show(page, tmp_path, "<p>above</p>")
+    data = report_page(record("shadow"), sort="cpu_self")
+    module = files("gpuprof_widgets.views").joinpath("explorer.js").read_text()
+    page.evaluate(IN_A_SHADOW, [module, page_uid(data), page_script(data, embed_runtime=True)])
+    table = page.get_by_role("table", name="Op table").first
+    expect(table).to_contain_text("aten::shadow")
+    assert page.locator(".gpuprof-explorer .gpuprof-report").bounding_box() is not None
+    assert page.evaluate("document.querySelector('.gpuprof-report').closest('[slot]') != null")
 
 
 def test_missing_library_leaves_the_static_part_and_says_what_to_do(

@@ -432,7 +432,7 @@ SUSPENDED_REMEDY = (
 NEARLY_ALL = 0.95
 """Share of the suspended time from which on one line has all of it."""
 
-_AWAIT = re.compile(r"\bawait\b")
+_AWAIT = re.compile(r"\bawait\b|\basync\s+(?:for|with)\b")
 
 
 def suspended(record: Record, *, suspended_share: float = 0.1) -> list[Finding]:
@@ -482,13 +482,13 @@ def _suspensions(record: Record, awaiting: set[tuple[str, int]]) -> pd.DataFrame
     ts = slices["ts"].to_numpy()
     open_ = intervals.union(ts[ran], ts[ran] + slices["dur"].to_numpy()[ran])
     start, end = intervals.gaps(open_, trace.start_ns, trace.end_ns)
-    # Slices that go on open from the outside in: heads of loops and blocks, then the await.
+    # Lines go on from the outside in: the innermost one waited, of those before anything begins.
     begun = np.sort(ts[np.concatenate([known.row[~known.resumed], ops])])
-    at = np.searchsorted(ts[row], end)
-    gap = np.flatnonzero(at < len(row))
-    at = at[gap]
-    goes_on = np.searchsorted(begun, end[gap]) == np.searchsorted(begun, ts[row[at]])
-    gap, row = gap[goes_on], row[at[goes_on]]
+    next_begun = np.append(begun, trace.end_ns)[np.searchsorted(begun, end)]
+    limit = np.minimum(next_begun, np.append(start[1:], trace.end_ns))
+    last = np.searchsorted(ts[row], limit) - 1
+    gap = np.flatnonzero(last >= np.searchsorted(ts[row], end))
+    row = row[last[gap]]
     table: pd.DataFrame = known.lines.iloc[known.of_slice[row]].reset_index(drop=True)
     return table.assign(row=row, end_ns=end[gap], dur_ns=end[gap] - start[gap])
 

@@ -7,7 +7,6 @@ import copy
 import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +20,7 @@ _SCOPES = (*FUNCTIONS, ast.ClassDef)
 _ALIASES: tuple[type, ...] = tuple(filter(None, [getattr(ast, "TypeAlias", None)]))  # 3.12
 _WITHOUT_TIME = (ast.Global, ast.Nonlocal, ast.Pass, ast.Break, ast.Continue)
 _BLOCKS = ("body", "orelse", "finalbody")
+_SUSPENDING = (ast.Await, ast.Yield, ast.YieldFrom, ast.AsyncFor, ast.AsyncWith)
 
 # Not the built-in function itself, whose call cProfile would count as the user's.
 _iter = functools.partial(iter)
@@ -67,12 +67,10 @@ class MarkedLines:
 
         Call it after `block` with the statements before.
         """
-        suspends, goes_on = _suspends(node), node.lineno == self._last_line
-        if suspends == "no":
+        goes_on = node.lineno == self._last_line
+        if not _suspends(node):
             return node, self._marks.mark(node.lineno, resumed=goes_on).next
         node = self._suspending().visit(node)
-        if suspends == "unseen":
-            return node, nullcontext
         region = self._suspensions.last(node.lineno, goes_on=goes_on)
         begun = self._embedded.call(region.begin_here, at=node)
         return ast.copy_location(ast.BoolOp(ast.Or(), [begun, node]), node), lambda: region
@@ -93,13 +91,13 @@ class MarkedLines:
     def _statement(self, node: ast.stmt, around: _Around, *, goes_on: bool) -> ast.stmt:
         suspends = _suspends(node)
         fits = around.depth + 1 + _height(node) <= MOST_NESTED
-        marked = fits and suspends != "unseen" and not _is_left_alone(node, around)
-        if marked and suspends == "no" and isinstance(node, ast.For) and _may_be_doubled(node):
+        marked = fits and not _is_left_alone(node, around)
+        if marked and not suspends and isinstance(node, ast.For) and _may_be_doubled(node):
             inner = self._loop(node, around.inside(node))
         else:
             self._inner_blocks(node, around.inside(node) if marked else around)
             inner = node
-        return self._marked(node, inner, suspends == "seen", goes_on) if marked else node
+        return self._marked(node, inner, suspends, goes_on) if marked else node
 
     def _marked(self, node: ast.stmt, inner: ast.stmt, suspends: bool, goes_on: bool) -> ast.stmt:
         if suspends:
@@ -236,37 +234,23 @@ def _height(node: ast.AST) -> int:
     return inner + _blocks_of(node)
 
 
-def _suspends(node: ast.AST) -> str:
-    """Return whether the frame is suspended in the node: "no", "seen" or "unseen" by us.
-
-    Unseen are the awaits that `async for`, `async with` and comprehensions do themselves.
-    """
-    suspends = "no"
-    for inner in _in_frame(node):
-        if isinstance(inner, (ast.AsyncFor, ast.AsyncWith)) or _awaits_itself(inner):
-            return "unseen"
-        if isinstance(inner, (ast.Await, ast.Yield, ast.YieldFrom)):
-            suspends = "seen"
-    return suspends
-
-
-def _awaits_itself(node: ast.AST) -> bool:
-    if not isinstance(node, COMPREHENSIONS) or isinstance(node, ast.GeneratorExp):
-        return False
-    outside = set(ast.walk(node.generators[0].iter))
+def _suspends(node: ast.AST) -> bool:
+    """Whether the frame may be suspended in the node."""
     return any(
-        (isinstance(inner, ast.Await) and inner not in outside)
-        or (isinstance(inner, ast.comprehension) and inner.is_async)
-        for inner in ast.walk(node)
+        isinstance(inner, _SUSPENDING) or (isinstance(inner, ast.comprehension) and inner.is_async)
+        for inner in _in_frame(node)
     )
 
 
 def _in_frame(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the node and what is evaluated in its frame, not the insides of functions in it."""
+    """Yield the node and what is evaluated in its frame, not the insides of functions in it.
+
+    Comprehensions count as inside, though they had frames of their own until Python 3.12.
+    """
     yield node
     if isinstance(node, ast.Lambda):
         return
-    if isinstance(node, COMPREHENSIONS):
+    if isinstance(node, ast.GeneratorExp):
         yield from _in_frame(node.generators[0].iter)
         return
     skipped = _BLOCKS if isinstance(node, _SCOPES) else ()
@@ -286,10 +270,25 @@ class _Suspending(ast.NodeTransformer):
     def visit(self, node: ast.AST) -> Any:
         if isinstance(node, ast.Lambda):
             return node
-        if isinstance(node, COMPREHENSIONS):
+        if isinstance(node, ast.GeneratorExp):
             node.generators[0].iter = self.visit(node.generators[0].iter)
             return node
         return super().visit(node)
+
+    def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
+        return self.visit_AsyncFor(node) if node.is_async else self.generic_visit(node)
+
+    def visit_AsyncFor(self, node: ast.AsyncFor | ast.comprehension) -> ast.AST:
+        self.generic_visit(node)
+        node.iter = self._embedded.call(self._suspensions.iterated, node.iter, at=node.iter)
+        return node
+
+    def visit_AsyncWith(self, node: ast.AsyncWith) -> ast.AST:
+        self.generic_visit(node)
+        for item in node.items:
+            manager = item.context_expr
+            item.context_expr = self._embedded.call(self._suspensions.entered, manager, at=manager)
+        return node
 
     def visit_Yield(self, node: ast.Yield) -> ast.AST:
         self.generic_visit(node)

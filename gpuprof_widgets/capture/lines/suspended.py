@@ -1,21 +1,25 @@
 """Regions of lines in generators and coroutines: open only while their frame runs.
 
 Otherwise a line that waits would be charged with what other tasks do meanwhile. `Suspensions` has
-the functions that rewritten code calls around ``yield`` and ``await``.
+the functions that rewritten code calls around ``yield`` and whatever awaits. What they return is
+driven by C code alone: no frame of ours stands between the user's code and what it awaits.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
-import types
-from collections.abc import Generator, Iterator
-from types import FrameType
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import repeat
+from operator import attrgetter, call, itemgetter
+from types import CoroutineType, FrameType, GeneratorType
 from typing import Any, Self
 
 from gpuprof_widgets.capture.lines.regions import LineMark, LineMarks, NextRegion
 
 OpenRegions = dict[FrameType, list["SuspendedRegion"]]
+_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")  # frames of their own before 3.12
 
 
 class SuspendedRegion:
@@ -43,9 +47,11 @@ class SuspendedRegion:
         self._frame = None
 
     def begin(self, frame: FrameType) -> None:
-        """Open the first piece, in that frame."""
+        """Open the first piece, in that frame, which goes on if an exception ended its wait."""
         self._frame = frame
-        self._regions.setdefault(frame, []).append(self)
+        of_frame = self._regions.setdefault(frame, [])
+        _resume(of_frame)
+        of_frame.append(self)
         self._open(self._first)
 
     def pause(self) -> None:
@@ -99,73 +105,167 @@ class Suspensions:
 
     def suspended(self, value: Any) -> Any:
         """Close the regions; return the value that is about to be yielded."""
-        self._pause(sys._getframe(1))
+        _pause(self._of_caller())
         return value
 
     def resumed(self, value: Any) -> Any:
         """Open the regions again; return the value that was sent."""
-        self._resume(sys._getframe(1))
+        _resume(self._of_caller())
         return value
 
     def awaited(self, awaitable: Any) -> Any:
-        """Return an awaitable that closes the regions while it waits; other values unchanged."""
-        frame = sys._getframe(1)
-        if inspect.isgenerator(awaitable):  # @types.coroutine
-            return self._driven(frame, awaitable)
-        if hasattr(type(awaitable), "__await__"):
-            return self._driven(frame, awaitable.__await__())
-        return awaitable
+        """Return an awaitable that closes the regions while it waits."""
+        __tracebackhide__ = True
+        return _observed(self._of_caller(), awaitable)
 
     def delegated(self, iterable: Any) -> Any:
         """Return the same for `yield from`."""
-        kind = type(iterable)
-        if not hasattr(kind, "__iter__") and not hasattr(kind, "__getitem__"):
-            return iterable
-        return self._driven(sys._getframe(1), iter(iterable))
-
-    def _pause(self, frame: FrameType) -> None:
-        for region in reversed(self._regions.get(frame, [])):
-            region.pause()
-
-    def _resume(self, frame: FrameType) -> None:
-        for region in self._regions.get(frame, []):
-            region.resume()
-
-    @types.coroutine
-    def _driven(self, frame: FrameType, inner: Iterator[Any]) -> Generator[Any, Any, Any]:
-        """Do what `yield from inner` does (PEP 380), with the frame's regions closed meanwhile."""
         __tracebackhide__ = True
-        sent: Any = None
-        thrown: BaseException | None = None
-        while True:
-            try:
-                if thrown is not None:
-                    value = _throw(inner, thrown)
-                else:
-                    value = next(inner) if sent is None else inner.send(sent)  # type: ignore[attr-defined]
-            except StopIteration as stop:
-                return stop.value
-            finally:
-                thrown = None
-            self._pause(frame)
-            try:
-                sent = yield value
-            except BaseException as error:
-                # Without our frame, in which it was caught: it goes on to the inner iterator.
-                caught = error.__traceback__
-                thrown = error.with_traceback(caught.tb_next if caught else None)
-            self._resume(frame)
+        regions, kind = self._of_caller(), type(iterable)
+        if not regions or not (hasattr(kind, "__iter__") or hasattr(kind, "__getitem__")):
+            return iterable
+        return _Observed(iter(iterable), regions)
+
+    def iterated(self, iterable: Any) -> Any:
+        """Return the same for `async for`, also in a comprehension."""
+        regions, method = self._of_caller(), _special(iterable, "__aiter__")
+        return _Iteration(method, partial(_iterator, regions)) if regions and method else iterable
+
+    def entered(self, manager: Any) -> Any:
+        """Return the same for `async with`."""
+        regions = self._of_caller()
+        enter, leave = _special(manager, "__aenter__"), _special(manager, "__aexit__")
+        return _Manager(enter, leave, regions) if regions and enter and leave else manager
+
+    def _of_caller(self) -> Sequence[SuspendedRegion]:
+        """Return the open regions of the frame of the rewritten code that called our caller."""
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None and frame.f_code.co_name in _COMPREHENSIONS:
+            frame = frame.f_back
+        return self._regions.get(frame, ()) if frame is not None else ()
 
 
-def _throw(inner: Any, error: BaseException) -> Any:
-    """Throw an exception into the inner iterator, or raise it where that has no `throw`."""
+_SECOND = itemgetter(1)
+
+
+def _pause(regions: Sequence[SuspendedRegion]) -> None:
+    for region in reversed(regions):
+        region.pause()
+
+
+def _resume(regions: Sequence[SuspendedRegion]) -> None:
+    for region in regions:
+        region.resume()
+
+
+def _observed(regions: Sequence[SuspendedRegion], awaitable: Any) -> Any:
+    """Return an awaitable that closes the regions while it waits.
+
+    What Python refuses to await is returned as it is, for Python to say so.
+    """
     __tracebackhide__ = True
-    if isinstance(error, GeneratorExit):
-        close = getattr(inner, "close", None)
-        if close is not None:
-            close()
-        raise error
-    throw = getattr(inner, "throw", None)
-    if throw is None:
-        raise error
-    return throw(error)
+    if not regions:
+        return awaitable
+    if isinstance(awaitable, CoroutineType):
+        is_awaited = awaitable.cr_await is not None  # by another task
+        return awaitable if is_awaited else _Observed(awaitable.__await__(), regions)
+    if _is_coroutine(awaitable):
+        return _Observed(awaitable, regions)
+    method = _special(awaitable, "__await__")
+    inner = method and method()
+    refused = _is_coroutine(inner) or not hasattr(type(inner), "__next__")
+    return awaitable if refused else _Observed(inner, regions)
+
+
+def _is_coroutine(value: Any) -> bool:
+    """Whether it is a generator that may be awaited (@types.coroutine)."""
+    flag = inspect.CO_ITERABLE_COROUTINE
+    return isinstance(value, GeneratorType) and bool(value.gi_code.co_flags & flag)
+
+
+def _special(value: Any, name: str) -> Any:
+    """Return a special method as the interpreter finds it, bound; None without."""
+    for kind in type(value).__mro__:
+        if name in vars(kind):
+            method = vars(kind)[name]
+            bind = getattr(type(method), "__get__", None)
+            return bind(method, value, type(value)) if bind else method
+    return None
+
+
+class _Observed:
+    """Does what an iterator does, with the regions closed between its steps.
+
+    In a step `zip` asks three iterators one after the other; an exception passes all of them.
+    """
+
+    __slots__ = ("_inner", "_regions", "_step")
+    __next__ = property(attrgetter("_step"))
+
+    def __init__(self, inner: Any, regions: Sequence[SuspendedRegion]) -> None:
+        self._inner = inner
+        self._regions = regions
+        before, after = map(_resume, repeat(regions)), map(_pause, repeat(regions))
+        steps = map(type(inner).__next__, repeat(inner))
+        self._step = map(_SECOND, zip(before, steps, after, strict=False)).__next__
+
+    def __iter__(self) -> Self:
+        return self
+
+    __await__ = __iter__
+
+    # Without `send` or `throw` of its own the inner iterator must seem to have none.
+    @property
+    def send(self) -> Any:
+        __tracebackhide__ = True
+        return partial(self._passed, self._inner.send)
+
+    @property
+    def throw(self) -> Any:
+        return partial(self._passed, self._inner.throw)
+
+    @property
+    def close(self) -> Any:
+        _resume(self._regions)
+        return self._inner.close
+
+    def _passed(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        __tracebackhide__ = True
+        _resume(self._regions)
+        value = method(*arguments)
+        _pause(self._regions)
+        return value
+
+
+class _Iteration:
+    """What `async for` asks for an iterator, and what it asks that for the next item."""
+
+    __slots__ = ("_method",)
+    __aiter__ = __anext__ = property(attrgetter("_method"))
+
+    def __init__(self, method: Callable[[], Any], then: Callable[[Any], Any]) -> None:
+        # Like `_Observed`: C code alone calls the method, then the function with its result.
+        self._method = map(then, map(call, repeat(method))).__next__
+
+
+def _iterator(regions: Sequence[SuspendedRegion], iterator: Any) -> Any:
+    """Return the like of that iterator; what is none is returned as it is."""
+    method = _special(iterator, "__anext__")
+    return _Iteration(method, partial(_observed, regions)) if method else iterator
+
+
+class _Manager:
+    """What `async with` enters and leaves."""
+
+    def __init__(self, enter: Any, leave: Any, regions: Sequence[SuspendedRegion]) -> None:
+        self._enter = enter
+        self._leave = leave
+        self._regions = regions
+
+    def __aenter__(self) -> Any:
+        __tracebackhide__ = True
+        return _observed(self._regions, self._enter())
+
+    def __aexit__(self, *raised: Any) -> Any:
+        __tracebackhide__ = True
+        return _observed(self._regions, self._leave(*raised))
