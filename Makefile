@@ -14,7 +14,7 @@ RUN := $(VENV)/.installed-run
 DEV := $(VENV)/.installed-dev
 IPYTHON8 := build/ipython8
 
-.PHONY: demo test test-fast package-check lower-bounds pythons fuzz sanitize soak audit bench bench-ranks lab lint format docs tables extension extension-check notebooks screenshots constraints constraints-lowest clean
+.PHONY: demo test test-fast package-check lower-bounds pythons fuzz sanitize soak audit bench bench-ranks vscode lab lint format docs tables extension extension-check notebooks screenshots constraints constraints-lowest clean
 
 demo: $(RUN)
 	$(BIN)/python scripts/demo.py
@@ -62,6 +62,12 @@ pythons: $(RUN)
 CELLS ?= 100
 soak: $(DEV)
 	$(BIN)/python scripts/soak.py --cells $(CELLS)
+
+# A report in VS Code's workbench, in its themes; 0.7 GB come from npm, once. Look at build/vscode/*.png.
+NOTEBOOK ?= notebooks/01_first_profile.ipynb
+vscode: $(DEV)
+	sh scripts/find_chromium.sh
+	$(BIN)/python -m scripts.vscode $(NOTEBOOK)
 
 lab: $(RUN)
 	$(BIN)/jupyter lab notebooks/01_first_profile.ipynb

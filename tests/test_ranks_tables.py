@@ -56,7 +56,7 @@ def test_the_time_of_each_rank_has_a_bar_of_its_parts() -> None:
     assert [text for text, _ in first] == ["0", *times, "0", "0 ns"]
     edges = re.findall(r"([\d.]+)% ([\d.]+)%", first[2][1])
     assert [float(edge) for _, edge in edges] == [40, 80, 100, 100, 100]
-    assert second[-2:] == [("1", ""), ("4.00 ms", heat("0.60"))]
+    assert second[-2:] == [("1", ""), ("4.00 ms", heat("0.50"))]
     assert first[-1][1] == ""
 
 
@@ -69,7 +69,7 @@ def test_the_page_gets_the_same_tables_as_texts_and_numbers() -> None:
         head = [label for label, _ in table["columns"]]
         assert [head[1:], *(row[1:] for row in table["rows"])] == [row[1:] for row in texts(cells)]
     waits = of_page[1]
-    assert waits["fills"][1] == [2, [[[213, 94, 0, 0.3, 0, 1]], [[213, 94, 0, 0.3, 0, 1]], []]]
+    assert waits["fills"][1] == [2, [[[213, 94, 0, 0.25, 0, 1]], [[213, 94, 0, 0.25, 0, 1]], []]]
 
 
 def test_the_legend_says_what_the_colours_of_the_bars_are() -> None:
@@ -99,9 +99,9 @@ def test_who_waits_for_whom_is_the_redder_the_longer() -> None:
     run = run_of(*in_lockstep({0: [0, 2000], 1: [800, 2000], 2: [0, 2400]}, moving=100))
     assert tables_of(run)["Who waits for whom"] == [
         [("Rank waits", ""), ("for 1", ""), ("for 2", "")],
-        [("0", ""), ("800 ns", heat("0.60")), ("400 ns", heat("0.30"))],
-        [("1", ""), ("–", ""), ("400 ns", heat("0.30"))],
-        [("2", ""), ("800 ns", heat("0.60")), ("–", "")],
+        [("0", ""), ("800 ns", heat("0.50")), ("400 ns", heat("0.25"))],
+        [("1", ""), ("–", ""), ("400 ns", heat("0.25"))],
+        [("2", ""), ("800 ns", heat("0.50")), ("–", "")],
     ]
 
 
@@ -152,7 +152,7 @@ def test_functions_that_read_alike_are_a_row_each() -> None:
     run = run_of(calls_alone(0, of_rank(100, 20)), calls_alone(1, of_rank(500, 30)))
     ((_, *rows),) = tables_of(run).values()
     assert rows == [
-        [("all functions", ""), ("410 ns", ""), ("120 ns", ""), ("530 ns", heat("0.60"))],
-        [("train.py:1(f)", ""), ("400 ns", ""), ("100 ns", ""), ("500 ns", heat("0.60"))],
+        [("all functions", ""), ("410 ns", ""), ("120 ns", ""), ("530 ns", heat("0.50"))],
+        [("train.py:1(f)", ""), ("400 ns", ""), ("100 ns", ""), ("500 ns", heat("0.50"))],
         [("train.py:1(f)", ""), ("10 ns", ""), ("20 ns", ""), ("30 ns", heat("0.01"))],
     ]

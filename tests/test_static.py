@@ -28,6 +28,7 @@ from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.views import canvas
 from gpuprof_widgets.views.canvas import (
     KINDS,
+    RGB,
     ink_on,
     kind_of,
     luminance,
@@ -43,6 +44,7 @@ from gpuprof_widgets.views.picture import (
     picture_svg,
     pixels,
 )
+from gpuprof_widgets.views.ranks_page import _heat
 from gpuprof_widgets.views.report import (
     html_summary,
     static_html,
@@ -50,6 +52,8 @@ from gpuprof_widgets.views.report import (
     text_summary,
 )
 from gpuprof_widgets.views.static_tables import op_rows
+from gpuprof_widgets.views.table import Colour
+from gpuprof_widgets.views.table_renderers import BAR_COLOUR
 from tests.traces import (
     Row,
     Shared,
@@ -343,6 +347,33 @@ def test_html_sets_no_text_colour_and_no_opaque_background(gpu_record: Record) -
     html = static_html(gpu_record)
     assert not re.search(r"(?<![-\w])color:", html)
     assert not re.search(r"background(-color)?:\s*(#|white|rgb\()", html)
+
+
+@pytest.mark.parametrize("fill", [BAR_COLOUR, *(fill[0][0] for fill in _heat([1.0]))])
+@pytest.mark.parametrize(
+    ("text", "behind"),
+    [
+        ("#cccccc", "#1f1f1f"),
+        ("#bbbebf", "#121314"),
+        ("#3b3b3b", "#ffffff"),
+        ("#ffffff", "#000000"),
+    ],
+)
+def test_numbers_are_legible_on_the_fills_in_every_theme_of_vscode(
+    text: str, behind: str, fill: Colour
+) -> None:
+    """Also in every other row, which VS Code makes grey."""
+    grey = _over(to_rgb(behind), (130, 130, 130, 0.08))
+    for row in (to_rgb(behind), grey):
+        low, high = sorted(map(luminance, (to_rgb(text), _over(row, fill))))
+        assert (high + 0.05) / (low + 0.05) >= 4.5
+
+
+def _over(behind: RGB, fill: Colour) -> RGB:
+    """Return the colour of a fill in front of another colour."""
+    *channels, alpha = fill
+    red, green, blue = (b + (c / 255 - b) * alpha for b, c in zip(behind, channels, strict=True))
+    return red, green, blue
 
 
 def test_names_are_escaped() -> None:

@@ -216,7 +216,7 @@ def _time_bar(row: Mapping[Any, int], longest: int) -> Fill:
 
 def _heat(shares: Iterable[float]) -> list[Fill]:
     """Return a fill per share: the larger the share, the stronger the colour."""
-    return [(((*HEAT, 0.6 * min(s, 1)), 0, 1),) if s > 0.02 else () for s in shares]
+    return [(((*HEAT, 0.5 * min(s, 1)), 0, 1),) if s > 0.02 else () for s in shares]
 
 
 def _heated(title: str, noun: str, times: pd.DataFrame, shares: pd.DataFrame) -> Table:

@@ -39,7 +39,7 @@ NO_BREAK = "\u00a0"
 """A space at which no line ends. Its style may be dropped, so that a cell cannot ask for that."""
 CELL = "padding:1px 8px;vertical-align:top;"
 CODE = "font-family:monospace;white-space:pre-wrap"
-BAR_COLOUR: Colour = (86, 180, 233, 0.4)
+BAR_COLOUR: Colour = (86, 180, 233, 0.35)
 BAR_WIDTH = 260
 """Pixels that a cell with a fill of several colours has at least."""
 TEXT_WIDTH = 79

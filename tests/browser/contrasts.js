@@ -1,6 +1,6 @@
 // The contrast of the report's texts, of the borders of its controls and of its coloured fills with what is behind
-// them: [ratio, needed, what].
-() => {
+// them: [ratio, needed, what]. `under`: what is seen through a page without a background of its own.
+(under) => {
     const TEXT = 4.5, GRAPHICS = 3
     const numbers = (text) => (text.match(/[\d.]+/g) ?? []).map(Number)
     const light = ([r, g, b]) => [r, g, b].map(v => v / 255)
@@ -16,7 +16,7 @@
             const [r, g, b, a = 1] = numbers(getComputedStyle(at).backgroundColor)
             if (r != null && a > 0.5) return [r, g, b]
         }
-        return matchMedia("(prefers-color-scheme: dark)").matches ? [18, 18, 18] : [255, 255, 255]
+        return under ?? (matchMedia("(prefers-color-scheme: dark)").matches ? [18, 18, 18] : [255, 255, 255])
     }
     const found = []
     const add_text = (el, words) => {

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from playwright.sync_api import Error, Locator, Page, expect
+from playwright.sync_api import Error, Frame, Locator, Page, expect
 
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.trace.model import Record
@@ -116,14 +116,21 @@ class Report:
 CONTRASTS = (Path(__file__).parent / "contrasts.js").read_text(encoding="utf-8")
 
 
-def contrasts(page: Page) -> list[tuple[float, float, str]]:
-    """Contrast, needed contrast and name of every text, border and fill."""
-    return [tuple(line) for line in page.evaluate(CONTRASTS)]
+def contrasts(
+    page: Page | Frame, under: Sequence[int] | None = None
+) -> list[tuple[float, float, str]]:
+    """Contrast, needed contrast and name of every text, border and fill.
+
+    ``under``: the colour that is seen through a page without a background.
+    """
+    return [tuple(line) for line in page.evaluate(CONTRASTS, under)]
 
 
-def too_faint(page: Page) -> list[tuple[float, float, str]]:
+def too_faint(
+    page: Page | Frame, under: Sequence[int] | None = None
+) -> list[tuple[float, float, str]]:
     """What of the report is hard to see."""
-    return [line for line in contrasts(page) if line[0] < line[1]]
+    return [line for line in contrasts(page, under) if line[0] < line[1]]
 
 
 def ctrl_wheel(page: Page, surface: Locator, share: float, delta: float) -> bool:

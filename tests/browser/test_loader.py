@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.page import page_uid, report_page
 from gpuprof_widgets.views.report import Picture, page_script, three_outputs
-from tests.browser.report_page import Report
+from tests.browser.report_page import Report, too_faint
 from tests.traces import op, trace_of
 
 PIXEL = "data:image/gif;base64,R0lGODlhAQABAAAAACw="
@@ -244,9 +244,12 @@ def test_other_bokeh_of_the_page_is_left_alone(page: Page, tmp_path: Path) -> No
     assert page.evaluate("window.Bokeh.mine && window.Bokeh.version === '0.0.1'")
 
 
+def add_vscode(page: Page) -> None:
+    page.add_script_tag(path=Path(__file__).with_name("vscode_renderer.js"))
+
+
 def render_in_vscode(page: Page, script_order: str, *cells: tuple[str, str]) -> None:
     """Render cells as VS Code does, each [summary, picture, script] in an order like "012"."""
-    page.add_script_tag(path=Path(__file__).with_name("vscode_renderer.js"))
     order = [int(number) for number in script_order]
     for html, script in cells:
         contents = [["html", html], ["image", PIXEL], ["javascript", script]]
@@ -257,6 +260,7 @@ def render_in_vscode(page: Page, script_order: str, *cells: tuple[str, str]) -> 
 def test_modules_find_their_cells(page: Page, tmp_path: Path, order: str) -> None:
     """VS Code runs scripts as modules, which are not told where they stand."""
     show(page, tmp_path, "")
+    add_vscode(page)
     cells = [outputs("first", runtime=True), outputs("second", runtime=False)]
     render_in_vscode(page, order, *cells)
     for number, label in enumerate(("first", "second")):
@@ -267,8 +271,46 @@ def test_modules_find_their_cells(page: Page, tmp_path: Path, order: str) -> Non
     expect(page.locator(".gpuprof-report")).to_have_count(2)
 
 
+VSCODE_THEMES = {
+    "vscode-dark": ("notebook-editorBackground", "#1f1f1f", "#cccccc"),
+    "vscode-light": ("notebook-editorBackground", "#ffffff", "#3b3b3b"),
+    "vscode-high-contrast": ("editor-background", "#000000", "#ffffff"),
+    "vscode-high-contrast-light": ("editor-background", "#ffffff", "#292929"),
+}
+"""The variable that names what lies behind VS Code's page, its colour, and that of the text.
+
+Themes of high contrast do not set the variable of notebooks.
+"""
+
+
+def test_a_report_is_legible_in_every_theme_of_vscode(page: Page, tmp_path: Path) -> None:
+    """The first is there when the report starts, the others are chosen while it is open."""
+    show(page, tmp_path, "")
+    add_vscode(page)
+    use_vscode_theme(page, "vscode-dark")
+    render_in_vscode(page, "012", outputs("themed", runtime=True))
+    Report.wait(page)
+    for kind in VSCODE_THEMES:
+        under = use_vscode_theme(page, kind)
+        shown = f"{BACKGROUND} == '{','.join(map(str, under))}'"
+        page.wait_for_function(shown, timeout=10_000)
+        assert too_faint(page, under) == []
+
+
+BACKGROUND = "Object.values(window.gpuprof.reports)[0].theme.palette.background"
+
+
+def use_vscode_theme(page: Page, kind: str) -> list[int]:
+    """Choose a theme and return the colour that is seen through the page then."""
+    variable, background, text = VSCODE_THEMES[kind]
+    variables = {variable: background, "editor-foreground": text}
+    page.evaluate("([kind, variables]) => useTheme(kind, variables)", [kind, variables])
+    return list(bytes.fromhex(background[1:]))
+
+
 def test_a_copied_cell_has_a_report_of_its_own(page: Page, tmp_path: Path) -> None:
     show(page, tmp_path, "")
+    add_vscode(page)
     copied = outputs("copied", runtime=True)
     render_in_vscode(page, "012", copied, copied)
     for number in range(2):

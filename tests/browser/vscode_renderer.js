@@ -1,7 +1,26 @@
 /* How VS Code puts outputs into its page, which is one frame for all cells of a notebook. Written after
  * microsoft/vscode: extensions/notebook-renderers/src/index.ts (renderHTML, renderImage, renderJavascript, domEval) and
- * src/vs/workbench/contrib/notebook/browser/view/renderers/webviewPreloads.ts (OutputCell, OutputContainer).
+ * src/vs/workbench/contrib/notebook/browser/view/renderers/webviewPreloads.ts (OutputCell, OutputContainer), contrib/webview/browser/
+ * pre/index.html (applyStyles) and themeing.ts.
  */
+document.head.insertAdjacentHTML("beforeend", `<style>
+  html, body { background-color: transparent; color-scheme: normal }
+  body { color: var(--vscode-editor-foreground) }
+</style>`)
+
+/* Sets a theme, as when the page is made and when the reader chooses another one. */
+function useTheme(kind, variables) {
+  const {style} = document.documentElement
+  document.body.className = kind == "vscode-high-contrast-light" ? `${kind} vscode-high-contrast` : kind
+  document.body.dataset.vscodeThemeKind = kind
+  for (const name of [...style].filter((name) => name.startsWith("--vscode-"))) {
+    style.removeProperty(name)
+  }
+  for (const [name, value] of Object.entries(variables)) {
+    style.setProperty(`--vscode-${name}`, value)
+  }
+}
+
 function made(parent, name) {
   const el = document.createElement("div")
   el.className = name

@@ -20,8 +20,6 @@ export type Palette = {
 const LIGHT = {foreground: [33, 33, 33] as RGB, accent: [0, 94, 162] as RGB}
 const DARK = {foreground: [236, 236, 236] as RGB, accent: [102, 186, 240] as RGB}
 
-const DEFAULT_PALETTE: Palette = palette_on([255, 255, 255], LIGHT.foreground)
-
 function palette_on(background: RGB, foreground: RGB): Palette {
   const dark = luminance(background) < 0.18
   const band = mix(foreground, background, 0.94)
@@ -37,7 +35,7 @@ function palette_on(background: RGB, foreground: RGB): Palette {
   }
 }
 
-/** The first opaque background behind an element; the page's canvas colour where there is none. */
+/** The first opaque background behind an element; without one what shows through the page: VS Code's editor, or the canvas. */
 function background_behind(el: Element): RGB {
   for (let node: Element | null = el; node != null; node = parent_element(node)) {
     const {rgb, alpha} = parse_colour(getComputedStyle(node).backgroundColor)
@@ -45,7 +43,7 @@ function background_behind(el: Element): RGB {
       return rgb
     }
   }
-  return probe(el, "backgroundColor", "Canvas").rgb
+  return probe(el, "backgroundColor", "var(--vscode-notebook-editorBackground, var(--vscode-editor-background, Canvas))").rgb
 }
 
 function probe(el: Element, property: "color" | "backgroundColor", value: string): {rgb: RGB, alpha: number} {
@@ -95,7 +93,7 @@ let is_watched = false
 
 /** Follows the page's theme and publishes it as CSS variables on the report's root. */
 export class Theme {
-  palette: Palette = DEFAULT_PALETTE
+  palette = palette_on([255, 255, 255], LIGHT.foreground)
   readonly changed: Signal0<HasProps>
   private root: HTMLElement | null = null
 
