@@ -31,7 +31,11 @@ export function hold_keys(report: HTMLElement, journal: Journal | null = null): 
     }
   }, true)
   report.addEventListener("keydown", (event) => on_key(report, journal, event))
-  listen_weakly(window, "keydown", report, (report, event) => report.toggleAttribute(KEEPS, is_ours(event as KeyboardEvent)), true)
+  listen_weakly(window, "keydown", report, mark, true)
+}
+
+function mark(report: HTMLElement, event: Event): void {
+  report.toggleAttribute(KEEPS, is_ours(event as KeyboardEvent))
 }
 
 /** Handles the keys that undo; returns false for other keys, and where there is nothing to undo. */
