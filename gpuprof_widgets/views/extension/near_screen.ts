@@ -28,26 +28,22 @@ async function start_waiting(): Promise<void> {
     return
   }
   is_looking = true
-  await pause(0) // the other reports of the page come in
   while (waiting.length > 0) {
     const start = document.hidden ? null : take_nearest()
     await start?.()
-    await pause(start == null ? LOOK_MS : PAUSE_MS)
+    await new Promise((resolve) => setTimeout(resolve, start == null ? LOOK_MS : PAUSE_MS))
   }
   is_looking = false
 }
 
-function pause(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms))
-}
-
 /** The start of the place nearest to the screen, which no longer waits. */
 function take_nearest(): Start | null {
-  const places = new Set(waiting.map((held) => held.deref()).filter((place) => place != null))
-  const [nearest] = [...places].map((place) => ({place, distance: distance(place)})).sort((a, b) => a.distance - b.distance)
-  const is_near = nearest != null && nearest.distance <= MARGIN
-  waiting = waiting.filter((held) => held.deref() != null && !(is_near && held.deref() === nearest.place))
-  return is_near ? starts.get(nearest.place)! : null
+  const places = waiting.map((held) => held.deref()).filter((place) => place != null)
+  const distances = new Map(places.map((place) => [place, distance(place)]))
+  const [nearest] = [...distances.keys()].sort((a, b) => distances.get(a)! - distances.get(b)!)
+  const is_near = nearest != null && distances.get(nearest)! <= MARGIN
+  waiting = places.filter((place) => !is_near || place !== nearest).map((place) => new WeakRef(place))
+  return is_near ? starts.get(nearest)! : null
 }
 
 /** Pixels between an element and the screen; infinite where it is not laid out. */
