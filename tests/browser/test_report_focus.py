@@ -157,13 +157,12 @@ def test_reports_start_near_the_screen(page: Page, lab: Lab) -> None:
     cells = [new_code_cell(f"run{number}", outputs=shown) for number in range(12)]
     nbformat.write(new_notebook(cells=cells), lab.root / "many.ipynb")
     page.goto(lab.url("many.ipynb"))
-    started = [
-        cell.locator(".gpuprof-report[data-complete]") for cell in page.locator(".jp-CodeCell").all()
-    ]
-    expect(started[0]).to_have_count(1)
+    cells_shown = page.locator(".jp-CodeCell")
+    live = [cells_shown.nth(at).locator(".gpuprof-report[data-complete]") for at in range(12)]
+    expect(live[0]).to_have_count(1)
     page.wait_for_timeout(2_000)  # time for those that must not start
-    assert [len(report.all()) for report in started[3:]] == [0] * 9
-    expect(page.locator(".jp-CodeCell").nth(11).locator(".gpuprof-static")).to_have_count(1)
-    page.locator(".jp-CodeCell").nth(11).evaluate("cell => cell.scrollIntoView()")
-    expect(started[11]).to_have_count(1)
-    assert len(started[6].all()) == 0
+    assert [report.count() for report in live[3:]] == [0] * 9
+    expect(cells_shown.nth(11).locator(".gpuprof-static")).to_have_count(1)
+    cells_shown.nth(11).evaluate("cell => cell.scrollIntoView()")
+    expect(live[11]).to_have_count(1)
+    assert live[6].count() == 0
