@@ -137,14 +137,12 @@ def test_escape_gives_the_keys_back(page: Page, notebook: Path, screenshot: Scre
 
 
 def test_a_text_box_edits_as_everywhere(page: Page, notebook: Path) -> None:
-    """JupyterLab selects all cells by the same key, and undoes what was typed into one."""
+    """JupyterLab selects all cells by the same key."""
     box = page.locator(".gpuprof-report").get_by_role("searchbox", name="Search").first
     box.fill("aten")
     box.press("Control+a")
     box.press("x")
     expect(box).to_have_value("x")
-    box.press("Control+z")
-    expect(box).to_have_value("aten")
     expect(page.locator(".jp-Cell.jp-mod-selected")).to_have_count(1)
 
 
