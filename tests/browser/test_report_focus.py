@@ -124,8 +124,7 @@ def test_no_key_of_a_pressed_report_reaches_the_notebook(page: Page, notebook: P
 
 
 def test_keys_with_control_are_the_notebooks(page: Page, notebook: Path) -> None:
-    report = page.locator(".gpuprof-report")
-    report.get_by_label("Selection", exact=True).first.click()
+    Report(page).timeline.click()
     before = notebook.stat().st_mtime_ns
     saved(page, notebook)
     assert notebook.stat().st_mtime_ns > before
