@@ -25,8 +25,7 @@
   const page = window.gpuprof ??= {}
   /** What reports of one version share: those of another have a runtime of their own. */
   const shared = page[report.version] ??= {}
-  /** Starts of reports by the outputs that are not in the page yet, views by reports, and the summaries of reports. */
-  shared.starts ??= new WeakMap()
+  /** Views by reports, and the summaries of reports. */
   shared.views ??= new WeakMap()
   shared.taken ??= new WeakSet()
   /** The promise of a BokehJS with our extension, and the function that keeps it. */
@@ -46,23 +45,6 @@
     }
     const parent = document.currentScript?.parentElement
     return parent == null || parent === document.head ? null : parent
-  }
-
-  /** JupyterLab runs the scripts of a reopened notebook before their outputs stand in the page. */
-  function once_attached(output, start) {
-    if (output == null || output.isConnected) {
-      start(output)
-      return
-    }
-    shared.starts.set(output, start)
-    const held = new WeakRef(output)
-    const timer = setInterval(() => {
-      const node = held.deref()
-      if (node == null || node.isConnected) {
-        clearInterval(timer)
-        shared.starts.get(node)?.(node)
-      }
-    }, PAUSE_MS)
   }
 
   /** The summary of this report, or undefined. A copied cell has the same one: the nearest, or one without a report. */
@@ -196,14 +178,17 @@
   }
 
   /** Loads the runtime that this output carries if the page has none; returns the promise of one. */
-  function start_runtime() {
+  async function start_runtime() {
     if (provided != null) {
       return provided
+    }
+    if (typeof DecompressionStream === "undefined") {
+      throw new Error("this browser cannot decompress the data (no DecompressionStream)")
     }
     const found = present()
     if (found != null) {
       shared.provide(found)
-    } else if (report.runtime != null && shared.loading == null && typeof DecompressionStream !== "undefined") {
+    } else if (report.runtime != null && shared.loading == null) {
       shared.loading = load(report.runtime)
       shared.loading.then(shared.provide, () => { shared.loading = null })
     }
@@ -226,33 +211,46 @@
     }
   }
 
-  async function start(output, runtime) {
-    const searching = find_summary(output)
-    const node = output ?? place_below(await searching)
+  /** Starts the report once there is a runtime and the output is near the screen: it need not stand in the page before. */
+  async function begin(output, runtime) {
+    const node = output ?? place_below(await find_summary(null))
     say(node, null, "")
-    const waiting = setTimeout(async () => provided ?? shared.loading ?? say(node, await searching, MISSING), PATIENCE_MS)
+    const waiting = setTimeout(() => provided ?? shared.loading ?? say(node, nearest_summary(node), MISSING), PATIENCE_MS)
     try {
-      if (typeof DecompressionStream === "undefined") {
-        throw new Error("this browser cannot decompress the data (no DecompressionStream)")
-      }
       const bokeh = await runtime
-      await show(node, bokeh, await inflate(report.page ?? report.document))
-      clearTimeout(waiting)
-      const summary = await searching
-      say(node, summary, "")
-      add_style()
-      for (const replaced of static_outputs(summary, node)) {
-        replaced.classList.add("gpuprof-replaced")
-      }
-      if (report.explorer) {
-        widget_output(summary, node)?.classList.add("gpuprof-widget")
-      }
+      bokeh.Models.get(PAGE).start_near_screen(node, () => start(node, bokeh))
     } catch (error) {
-      clearTimeout(waiting)
-      failed?.()
-      console.error(error)
-      say(node, await searching, `The interactive views could not start: ${error?.message ?? error}. The summary below holds the main results.`)
+      await fail(node, error)
     }
+    clearTimeout(waiting)
+  }
+
+  async function start(node, bokeh) {
+    const searching = find_summary(node)
+    try {
+      await show(node, bokeh, await inflate(report.page ?? report.document))
+      searching.then((summary) => replace(node, summary))
+    } catch (error) {
+      await fail(node, error)
+    }
+  }
+
+  /** Hides what the views stand for. */
+  function replace(node, summary) {
+    say(node, summary, "")
+    add_style()
+    for (const replaced of static_outputs(summary, node)) {
+      replaced.classList.add("gpuprof-replaced")
+    }
+    if (report.explorer) {
+      widget_output(summary, node)?.classList.add("gpuprof-widget")
+    }
+  }
+
+  async function fail(node, error) {
+    failed?.()
+    console.error(error)
+    say(node, await find_summary(node), `The interactive views could not start: ${error?.message ?? error}. The summary below holds the main results.`)
   }
 
   /** On a screen the live views replace the static outputs, on paper these stand for them.
@@ -262,6 +260,9 @@
       shared.style = new CSSStyleSheet()
       shared.style.replaceSync(`
         @media screen { .gpuprof-replaced { display: none !important } }
+        /* A ring shows that the report has the keys; its room is always there, because front ends cut off what is outside. */
+        .gpuprof-report > [tabindex] { padding: 4px 6px; outline: none }
+        .gpuprof-report > :focus-within { outline: 2px solid var(--gp-accent, Highlight); outline-offset: -2px }
         /* Without its kernel a widget only says that it was not found. */
         .gpuprof-widget:not(:has(.gpuprof-explorer)) { display: none !important }
         @media print {
@@ -282,12 +283,17 @@
     const target = document.createElement("div")
     target.className = "gpuprof-report"
     target.dataset.uid = report.uid
-    target.dataset.lmSuppressShortcuts = "true"
     const earlier = node.querySelectorAll(":scope > .gpuprof-report") // a front end may render an output again
     node.append(target)
     try {
-      const views = report.page == null ? bokeh.embed.embed_item(JSON.parse(content), target) : bokeh.Models.get(PAGE).show(content, target)
-      keep_with(target, bokeh, await views)
+      const ours = bokeh.Models.get(PAGE)
+      if (report.page == null) {
+        const views = await bokeh.embed.embed_item(JSON.parse(content), target)
+        ours.hold_keys(views.roots[0].el)
+        keep_with(target, bokeh, views)
+      } else {
+        keep_with(target, bokeh, await ours.show(content, target))
+      }
       target.dataset.complete = ""
     } catch (error) {
       target.remove()
@@ -309,6 +315,5 @@
     }
   }
 
-  const runtime = start_runtime()
-  once_attached(own_output(), (output) => start(output, runtime))
+  begin(own_output(), start_runtime())
 }

@@ -233,7 +233,7 @@ def test_no_output_has_to_carry_the_library(watched: Watched, reader: Lab) -> No
     written(reader.root / "alone.ipynb", bundles(), bundles())
     page = watched.page
     page.goto(reader.url("alone.ipynb"))
-    expect(page.locator(".gpuprof-report[data-complete]")).to_have_count(2)
+    watched.start_reports(2)
     expect(page.locator(".gpuprof-message")).to_have_count(0)
     for cell in page.locator(".jp-CodeCell").all():
         cell.evaluate("cell => cell.scrollIntoView()")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from playwright.sync_api import BrowserContext, Page
+from playwright.sync_api import BrowserContext, Page, expect
 
 from tests import hostile
 
@@ -59,6 +59,18 @@ class Watched:
         )
         page.on("popup", lambda popup: seen.errors.append(f"popup {popup.url}"))
         return seen
+
+    def start_reports(self, count: int) -> None:
+        """Scroll through the page: a report starts when it comes near the screen."""
+        summaries = self.page.locator(".gpuprof-static")
+        live = self.page.locator(".gpuprof-report[data-complete]")
+        expect(summaries.nth(count - 1)).to_be_attached()
+        for number in range(count):
+            summaries.nth(number).evaluate(
+                "summary => summary.closest('.jp-Cell').scrollIntoView()"
+            )
+            expect(live.nth(number)).to_be_attached()
+        expect(live).to_have_count(count)
 
     def assert_nothing_ran(self, *, errors: bool = True) -> None:
         """No dialog, no changed global, no request to the attacker."""

@@ -1,7 +1,6 @@
 import type {BBox} from "@bokehjs/core/util/bbox"
 
 import {button, element} from "./element"
-import {is_foreign} from "./journal"
 import {Menu, type MenuItem} from "./menu"
 import {ROW_HEIGHT, y_of_lane, type Lane, type TrackLayout} from "./tracks"
 
@@ -21,8 +20,8 @@ export type TrackActions = {
   place(track: number, at: number): void
   scroll_into_view(lane: Lane): void
   scroll_to(top: number): void
-  /** Handles the keys that are not about a track. */
-  key(event: KeyboardEvent): boolean
+  /** Goes to the box that finds tracks; returns whether there is one. */
+  find(): boolean
 }
 
 /** A press on a name: `at` is where the track would be put, null before it has moved. */
@@ -183,7 +182,7 @@ export class Gutter {
 
   private key(event: KeyboardEvent): void {
     const lane = this.lane_of(event)
-    if (lane != null && !event.ctrlKey && !event.metaKey && this.track_key(lane, event) || !is_foreign(event) && this.actions.key(event)) {
+    if (lane != null && !event.ctrlKey && !event.metaKey && this.track_key(lane, event)) {
       event.preventDefault()
       event.stopPropagation()
     }
@@ -206,6 +205,7 @@ export class Gutter {
       case "ArrowRight": this.open_menu(lane); return true
       case "p": actions.pin(lane.track); return true
       case "h": this.hide(lane.track); return true
+      case "t": return actions.find()
       default: return false
     }
   }

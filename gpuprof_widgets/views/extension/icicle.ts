@@ -7,7 +7,7 @@ import type {Paint} from "./categories"
 import {css} from "./colour"
 import {Tooltip, type Fact} from "./element"
 import type {State} from "./engine"
-import {undo_key, UNDO_KEYS, type Layer, type Part} from "./journal"
+import {UNDO_KEYS, type Layer, type Part} from "./journal"
 import {fill_bar, Labels, paint_frame} from "./paint"
 import {Surface, SurfaceView} from "./surface"
 import type {Theme} from "./theme"
@@ -322,7 +322,7 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
       case "+": case "=": return this.zoom_by(1.5)
       case "-": case "_": return this.zoom_by(1 / 1.5)
       case "Home": model.zoom(0); return true
-      default: return undo_key(model.store.journal, event)
+      default: return false
     }
   }
 }

@@ -108,19 +108,3 @@ function note_gesture(gestures: Gestures, event: Event): void {
 
 /** The keys that undo, for screen readers. */
 export const UNDO_KEYS = "Escape clears measurement, selection, range and zoom in turn. Backspace goes back, Shift + Backspace goes forward again."
-
-/** Whether a key with these modifiers is the browser's or the system's; of those with Ctrl or Cmd only Z undoes here. */
-export function is_foreign({key, ctrlKey, metaKey, altKey}: KeyboardEvent): boolean {
-  return altKey || (ctrlKey || metaKey) && key.toLowerCase() != "z"
-}
-
-/** Handles the keys that undo; returns false for other keys, and where there is nothing to undo. */
-export function undo_key(journal: Journal, {key, ctrlKey, metaKey, shiftKey}: KeyboardEvent): boolean {
-  const step = (): boolean => shiftKey ? journal.forward() : journal.back()
-  switch (key) {
-    case "Escape": return journal.clear_next()
-    case "Backspace": return step()
-    case "z": case "Z": return (ctrlKey || metaKey) && step()
-    default: return false
-  }
-}

@@ -13,7 +13,7 @@ export const KEYS: KeySection[] = [
     {text: "Search all names; Enter goes to the next match, Shift + Enter to the previous one", keys: ["/"], press: {key: "/"}},
     {text: "Go to the next selected event", keys: ["."], press: {key: "."}},
     {text: "Go to the previous selected event", keys: [","], press: {key: ","}},
-    {text: "End a measurement, then clear the selection, then the range, then zoom and critical path", keys: ["Esc"], press: {key: "Escape"}},
+    {text: "End a measurement, then clear the selection, then the range, then zoom and critical path; then leave the report", keys: ["Esc"], press: {key: "Escape"}},
     {text: "Go back to the previous selection, range and view", keys: ["Backspace", "Ctrl + Z"], press: {key: "Backspace"}},
     {text: "Go forward again", keys: ["Shift + Backspace", "Ctrl + Shift + Z"], press: {key: "Backspace", shiftKey: true}},
     {text: "List all keys and commands", keys: ["?"]},

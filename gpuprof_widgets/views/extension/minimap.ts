@@ -6,7 +6,7 @@ import {kind_of} from "./categories"
 import {css, outline_of} from "./colour"
 import {element} from "./element"
 import type {ActivityKind} from "./engine"
-import {undo_key, UNDO_KEYS} from "./journal"
+import {UNDO_KEYS} from "./journal"
 import {paint_frame} from "./paint"
 import {RangeBand} from "./range_band"
 import type {Selection} from "./selection"
@@ -54,7 +54,7 @@ export class MinimapView extends SurfaceView {
       drag_end: () => { this.drag = null },
       drag_cancel: () => { this.drag = null },
       wheel: (event, x) => this.wheel(event, x),
-      key: (event) => this.key(event),
+      key: ({key}) => view_key(this.store, key),
     }, `Overview of the whole trace. Arrow keys move the visible part, plus and minus resize it. ${UNDO_KEYS}`)
   }
 
@@ -272,10 +272,6 @@ export class MinimapView extends SurfaceView {
   private wheel(event: WheelEvent, x: number): boolean {
     const {start, end} = this.store.visible
     return view_wheel(this.store, event, Math.max(0, Math.min((this.time_at(x) - start) / (end - start), 1)), this.width)
-  }
-
-  private key(event: KeyboardEvent): boolean {
-    return undo_key(this.store.journal, event) || view_key(this.store, event.key)
   }
 }
 

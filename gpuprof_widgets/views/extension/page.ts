@@ -33,7 +33,9 @@ import {
   page_data, type ComparisonData, type GroupData, type PageData, type ReportData, type ReportStoreData, type StoreData, type TimelinesData,
   type ViewName,
 } from "./page_data"
+import {start_near_screen} from "./near_screen"
 import {flags_height} from "./remarks"
+import {hold_keys} from "./report_keys"
 import {GroupHeader, ReportHeader} from "./report_header"
 import {Search} from "./search"
 import {StaticTables} from "./static_tables"
@@ -104,13 +106,15 @@ export class Page extends Column {
     document.config.notifications = null  // it would stay in the browser's page when the report leaves it
     document.add_root(page)
     const views = await add_document_standalone(document, element, [element])
-    for (const model of page.references()) {
-      if (model instanceof TraceStore) {
-        publish(model)
-      }
-    }
+    const stores = [...page.references()].filter((model) => model instanceof TraceStore)
+    stores.forEach(publish)
+    hold_keys((views.roots[0] as PageView).el, stores[0].journal)
     return views
   }
+
+  // For loader.js.
+  static readonly hold_keys = hold_keys
+  static readonly start_near_screen = start_near_screen
 }
 
 /** The stores of the page, which keeps none whose report has left it; all versions of this code on a page share them. */

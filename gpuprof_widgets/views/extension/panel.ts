@@ -4,7 +4,6 @@ import {LayoutDOM, LayoutDOMView} from "@bokehjs/models/layouts/layout_dom"
 import type {UIElement} from "@bokehjs/models/ui/ui_element"
 
 import {plain} from "./engine"
-import {is_foreign, undo_key} from "./journal"
 import {TraceStore} from "./trace_store"
 
 /** A part of the report that is plain DOM; it waits for the trace and takes the page's colours. */
@@ -33,18 +32,7 @@ export abstract class PanelView extends LayoutDOMView {
   override render(): void {
     super.render()
     this.shadow_el.append(...this.build_content())
-    this.shadow_el.addEventListener("keydown", (event) => this.undo(event as KeyboardEvent))
     this.shadow_el.addEventListener("copy", (event) => this.copy_plain(event as ClipboardEvent))
-  }
-
-  /** The keys that undo do so from wherever the focus is, except where they have a meaning of their own. */
-  private undo(event: KeyboardEvent): void {
-    const {target, key} = event
-    const is_kept = event.defaultPrevented || is_foreign(event) || target instanceof Element && keeps(target, key)
-    if (!is_kept && undo_key(this.store.journal, event)) {
-      event.preventDefault()
-      event.stopPropagation()
-    }
   }
 
   /** Copies selected text with ordinary spaces, so that other programs read its numbers. */
@@ -62,12 +50,6 @@ export abstract class PanelView extends LayoutDOMView {
   }
 
   protected abstract build_content(): Node[]
-}
-
-/** Whether an element makes use of a key that undoes: a dialog, a text box with text, of other keys than Escape any field. */
-function keeps(el: Element, key: string): boolean {
-  const is_filled = el instanceof HTMLInputElement && el.type == "search" && el.value != ""
-  return el.closest("dialog") != null || is_filled || key != "Escape" && el.matches("input, select, textarea")
 }
 
 /** Returns the selected text of a part of the page; Chromium keeps a selection for each shadow root. */

@@ -5,6 +5,7 @@ import {
 import {InstanceSteps, step_instance, STEPS_CSS} from "./instances"
 import {KeySheet, SHEET_CSS} from "./key_sheet"
 import {BAR_CSS, Panel, PanelView} from "./panel"
+import {is_plain, TEXT} from "./report_keys"
 import type {TraceStore} from "./trace_store"
 
 const ABOUT = "The time in which a match ran. Nested matches on one thread or stream count once; threads and streams are added up."
@@ -203,7 +204,7 @@ export class SearchView extends PanelView {
   private on_report_key(event: KeyboardEvent): void {
     const [target] = event.composedPath()
     const is_text = target instanceof Element && target.matches(TEXT)
-    if (is_text || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || !(event.key in this.report_keys)) {
+    if (is_text || event.defaultPrevented || !is_plain(event) || !(event.key in this.report_keys)) {
       return
     }
     event.preventDefault()
@@ -221,8 +222,6 @@ export class SearchView extends PanelView {
     "?": () => this.sheet.open(),
   }
 }
-
-const TEXT = "input:not([type=checkbox]), select, textarea, [contenteditable]"
 
 export class Search extends Panel {
   static {

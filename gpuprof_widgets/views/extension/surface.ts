@@ -2,8 +2,8 @@ import type {BBox} from "@bokehjs/core/util/bbox"
 import {RendererView} from "@bokehjs/models/renderers/renderer"
 
 import {element} from "./element"
-import {is_foreign} from "./journal"
 import {RANGE_BAND_CSS} from "./range_band"
+import {is_plain} from "./report_keys"
 import {listen_weakly} from "./weak_listener"
 
 export type Point = {x: number, y: number, event: PointerEvent | MouseEvent}
@@ -139,10 +139,7 @@ export class Surface {
 
   private key(event: KeyboardEvent): void {
     const cancelled = event.key == "Escape" && this.cancel()
-    if (is_foreign(event)) {
-      return
-    }
-    if (cancelled || this.handlers.key(event)) {
+    if (is_plain(event) && (cancelled || this.handlers.key(event))) {
       event.preventDefault()
       event.stopPropagation()
     }

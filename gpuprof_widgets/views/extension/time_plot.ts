@@ -5,7 +5,6 @@ import type {Plot} from "@bokehjs/models/plots/plot"
 import {css} from "./colour"
 import {Tooltip} from "./element"
 import {format_ticks} from "./engine"
-import {undo_key} from "./journal"
 import {RangeBand} from "./range_band"
 import {Surface, SurfaceView, type Point} from "./surface"
 import type {Palette} from "./theme"
@@ -124,7 +123,7 @@ export abstract class TimePlotView extends SurfaceView {
   }
 
   protected key(event: KeyboardEvent): boolean {
-    return undo_key(this.store.journal, event) || view_key(this.store, event.key)
+    return view_key(this.store, event.key)
   }
 }
 

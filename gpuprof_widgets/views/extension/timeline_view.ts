@@ -5,7 +5,7 @@ import type {Uncovered} from "./element"
 import {hit, type Store} from "./engine"
 import {event_key, zoom_to_event} from "./event_keys"
 import {Gutter, GUTTER_CSS, type TrackActions} from "./gutter"
-import {undo_key, UNDO_KEYS} from "./journal"
+import {UNDO_KEYS} from "./journal"
 import {Measurement} from "./measurement"
 import {paint_frame} from "./paint"
 import {FLAGS_CSS, flags_height, RemarkFlags} from "./remarks"
@@ -104,7 +104,7 @@ export class TimelineView extends TimePlotView {
       place: (track, at) => this.model.reorder(this.model.order.place(track, at)),
       scroll_into_view: (lane) => this.tracks.scroll_into_view(lane, lane.top, ROW_HEIGHT),
       scroll_to: (top) => this.tracks.scroll_to(top),
-      key: (event) => event.key == "t" ? this.find_track() : undo_key(this.store.journal, event),
+      find: () => this.find_track(),
     }
   }
 
