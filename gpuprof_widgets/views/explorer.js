@@ -90,9 +90,14 @@ function render({model, el}) {
     }
   }
 
+  /** Plain keys are the controls' own: Jupyter looks for this attribute. */
+  const keep_keys = ({ctrlKey, metaKey, altKey}) =>
+    controls.toggleAttribute("data-lm-suppress-shortcuts", !ctrlKey && !metaKey && !altKey)
+
   const show_controls = () => controls.replaceChildren(...choices_of(model))
 
   window.addEventListener("gpuprof-report", replace_plain, {signal})
+  window.addEventListener("keydown", keep_keys, {signal, capture: true})
   model.on("change:_uid", show_own)
   model.on(CONTROLS, show_controls)
   show_controls()
@@ -115,23 +120,22 @@ const CONTROLS = "change:profile_name change:step change:_steps"
 
 /** What the report itself cannot choose: which profile it is of, and a step. */
 function choices_of(model) {
-  const set = (name, value) => {
-    model.set(name, value)
-    model.save_changes()
-  }
   const names = model.get("_names").map((name) => [name, name])
-  const steps = model.get("_steps").map((step) => [String(step), `step ${step}`])
+  const steps = model.get("_steps").map((step) => [step, `step ${step}`])
   return [
-    ...names.length < 2 ? [] : [choice(model.get("_noun"), names, model.get("profile_name"), (name) => set("profile_name", name))],
-    ...steps.length === 0 ? [] : [choice("Step", [["", "any"], ...steps], String(model.get("step") ?? ""),
-      (step) => set("step", step === "" ? null : Number(step)))],
+    ...names.length < 2 ? [] : [choice(model, "profile_name", model.get("_noun"), names)],
+    ...steps.length === 0 ? [] : [choice(model, "step", "Step", [[null, "any"], ...steps])],
   ]
 }
 
-function choice(label, options, value, on_change) {
+/** A control for a trait; `options`: its values, each with the text that is shown. */
+function choice(model, trait, label, options) {
   const select = document.createElement("select")
-  select.append(...options.map(([key, text]) => new Option(text, key, false, key === value)))
-  select.addEventListener("change", () => on_change(select.value))
+  select.append(...options.map(([value, text]) => new Option(text, value, false, value === model.get(trait))))
+  select.addEventListener("change", () => {
+    model.set(trait, options[select.selectedIndex][0])
+    model.save_changes()
+  })
   const el = document.createElement("label")
   el.append(`${label} `, select)
   return el

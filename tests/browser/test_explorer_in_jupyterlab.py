@@ -197,6 +197,7 @@ def test_a_rank_is_chosen_in_page_and_in_python(page: Page, lab: Lab) -> None:
     choice = cell.get_by_role("combobox", name="Rank")
     choice.select_option("rank 1")
     expect(label).to_have_text(f"rank 1 {len(profiles[1].operators())}")
+    choice.press("m")  # JupyterLab's key for a cell of Markdown
     expect(cell.locator(".gpuprof-report")).to_have_count(1)
     expect_rows(report, expected_rows(profiles[1]))
     notebook.run(3)

@@ -21,6 +21,7 @@ from tests.browser.report_page import Report
 
 RECORDED = Path(__file__).parents[1] / "data" / "recorded"
 SCHEMAS = Path(sys.prefix) / "share" / "jupyter" / "lab" / "schemas"
+OTHERS = {"", "Escape", "Tab", "Shift+Tab"}
 COLUMNS, ROWS = 5, 9
 IN_REPORT = "document.activeElement?.closest('.gpuprof-report') != null"
 
@@ -62,7 +63,10 @@ def notebook(page: Page, front_end: Lab) -> Iterator[Path]:
 
 
 def command_keys() -> list[str]:
-    """The keys without Ctrl, Cmd or Alt that JupyterLab's notebooks know, and all letters."""
+    """The keys without Ctrl, Cmd or Alt that JupyterLab's notebooks know, and all letters.
+
+    Tab is the way out of a report, in Notebook 7 to a button beside it: those after it go there.
+    """
     found = set()
     for file in SCHEMAS.rglob("*.json"):
         for shortcut in json.loads(file.read_text()).get("jupyter.lab.shortcuts", []):
@@ -70,7 +74,7 @@ def command_keys() -> list[str]:
                 found |= {key.replace(" ", "+") for key in shortcut.get("keys", [])}
     plain = {key for key in found if not {"Accel", "Ctrl", "Alt", "Cmd"} & set(key.split("+"))}
     letters = [*string.ascii_uppercase, *string.digits, "Space"]
-    keys = [key.lower() if len(key) == 1 else key for key in {*plain, *letters} - {"", "Escape"}]
+    keys = [key.lower() if len(key) == 1 else key for key in {*plain, *letters} - OTHERS]
     return sorted(keys)
 
 
@@ -111,11 +115,11 @@ def test_no_key_of_a_pressed_report_reaches_the_notebook(page: Page, notebook: P
         right = (place % COLUMNS + 0.5) / COLUMNS
         down = (place // COLUMNS + 0.5) / ROWS
         press_at(page, report, right, down)
+        if page.evaluate(IN_REPORT):
+            for key in keys:
+                page.keyboard.press(key)
         if not page.evaluate(IN_REPORT):
             astray.append((right, down))
-            continue
-        for key in keys:
-            page.keyboard.press(key)
         page.keyboard.press("Escape")
         page.keyboard.press("Escape")
     assert astray == []

@@ -25,11 +25,13 @@ export function hold_keys(report: HTMLElement, journal: Journal | null = null): 
   report.tabIndex = -1
   report.setAttribute("role", "group")
   report.setAttribute("aria-label", "Profile report")
-  report.addEventListener("mousedown", () => {
-    if (!report.matches(":focus-within")) {
-      report.focus({preventScroll: true}) // what can take the focus itself does so next
-    }
-  }, true)
+  const hold = (): void => report.matches(":focus-within") ? undefined : report.focus({preventScroll: true})
+  report.addEventListener("mousedown", hold, true) // what can take the focus itself does so next
+  report.addEventListener("focusout", (event) => {
+    const el = target_of(event)
+    const is_gone = (): boolean => event.relatedTarget == null && !el.checkVisibility({visibilityProperty: true})
+    queueMicrotask(() => is_gone() ? hold() : undefined)
+  })
   report.addEventListener("keydown", (event) => on_key(report, journal, event))
   listen_weakly(window, "keydown", report, mark, true)
 }
@@ -76,7 +78,7 @@ function keeps(event: KeyboardEvent): boolean {
 }
 
 /** The element that has the focus, in whatever shadow tree. */
-function target_of(event: KeyboardEvent): Element {
+function target_of(event: Event): Element {
   return event.composedPath()[0] as Element
 }
 

@@ -1,9 +1,8 @@
 import {PlotView} from "@bokehjs/models/plots/plot"
 
 /**
- * Listens as long as the owner exists, and does not keep it in memory: a front end lets go of a report by taking its
- * element out of the page, and tells nobody. `call` is a
- * function defined apart from the owner: a closure keeps all that the closures beside it use.
+ * Listens as long as the owner exists, without keeping it: a front end takes a report out of the page and tells nobody.
+ * `call` is a function defined apart from the owner: a closure keeps all that the closures beside it use.
  */
 export function listen_weakly<Owner extends WeakKey>(
   target: EventTarget, type: string, owner: Owner, call: (owner: Owner, event: Event) => void, capture: boolean = false,
