@@ -211,6 +211,17 @@ def without_profiler_slices(
     region = regions.iloc[int(regions["dur"].argmax())]
     begin, end = int(region["ts"]), int(region["ts"] + region["dur"])
     ts, track = slices["ts"].to_numpy(), slices["track"].to_numpy()
+    dur = slices["dur"].to_numpy()
+    # Those that were open were ended after the region, by a search that takes its time. Since they
+    # cross the end of the region, they are on a track of their own.
+    lane = trace.tracks["lane"].to_numpy()
+    open_ = slices["category"].isin(["cpu_op", "user_annotation"]).to_numpy()
+    open_ = open_ & (lane[track] == lane[region["track"]])
+    open_ &= (ts >= begin) & (ts < end) & (ts + dur > end)
+    if open_.any():
+        track = np.where(open_, region["track"], track).astype(track.dtype)
+        slices = slices.assign(dur=np.where(open_, end - ts, dur), track=track)
+        trace = replace(trace, slices=slices)
     ended = ts + slices["dur"].to_numpy()
     removed = (track == region["track"]) & ((ts < begin) | (ts >= end))
     removed |= slices["category"].isin(_OF_THE_WAIT).to_numpy() & (ts >= end)
@@ -224,7 +235,7 @@ def without_profiler_slices(
         if threads_before:
             removed |= _of_the_kernel(trace, frames, region_row, cells, threads_before)
         removed |= _waiting(trace, frames & ~removed, region_row)
-    return _kept_slices(trace, ~removed) if removed.any() else trace
+    return _kept_slices(trace, ~removed) if removed.any() or open_.any() else trace
 
 
 def _profiler_frames(slices: pd.DataFrame, frames: Mask, begin: int, end: int) -> Mask:

@@ -83,7 +83,7 @@ class Window:
         if self.has_ops:
             self._entrances.watch()
         else:
-            self._give_way()
+            self._unmark()
         if self._calls is not None and not self._calls_started(note):
             self._calls = None
         self._begin(self.recording)
@@ -92,11 +92,14 @@ class Window:
     def _give_way(self) -> None:
         """Leave the ops to the user's own profiler, and put no region among them."""
         self._entrances.unwatch()
+        self.recording.leave_region()
+        self._unmark()
+        self.recording.give_way()
+
+    def _unmark(self) -> None:
         for part in reversed(self._parts):
             with suppress(Exception):  # it would reach the user, whose profiler starts
                 part.give_way()
-        self.recording.give_way()
-        self._end_wall()
 
     def _begin(self, recording: TorchRecording) -> None:
         """Enter the region, in a frame of its own that `frame_filter` takes out of cProfile."""
@@ -131,18 +134,15 @@ class Window:
         return self._stop_torch()
 
     def _leave(self) -> None:
-        """Close all regions, first of all after the run."""
-        for part in reversed(self._parts):
-            part.end_regions()
+        """Close the region, first of all after the run."""
         self.recording.leave_region()
-        self._end_wall()
-
-    def _end_wall(self) -> None:
         if self._began is not None:
             self.wall_ns, self._began = perf_counter_ns() - self._began, None
 
     def _stop_torch(self) -> int:
         self._entrances.unwatch()
+        for part in reversed(self._parts):
+            part.end_regions()
         waited = self.recording.stop()
         for part in reversed(self._parts):
             part.stop()

@@ -79,7 +79,9 @@ def costliest_line(record: Record, *, line_share: float = 0.2) -> list[Finding]:
         return []
     if _blocks(record, int(ran.index[most]), int(top["self_ns"])):
         return []
-    if not top["complete"] and not record.metadata.get("own_torch_profiler"):
+    if record.metadata.get("own_torch_profiler"):
+        return []  # what later lines took is not in the record
+    if not top["complete"]:
         return _beyond_limit(record, ran, top)
     return [_finding(record, ran, most)]
 
