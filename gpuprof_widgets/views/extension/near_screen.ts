@@ -5,7 +5,7 @@
 
 type Start = () => Promise<void>
 
-/** Pixels between a place and the screen: the tables that stand for a report above its place are about as high. */
+/** Pixels between a cell and the screen. */
 const MARGIN = 1500
 const PAUSE_MS = 20
 /** After this time it looks for what came near. An IntersectionObserver has no margin where a front end clips its notebook. */
@@ -30,7 +30,11 @@ async function start_waiting(): Promise<void> {
   is_looking = true
   while (waiting.length > 0) {
     const start = document.hidden ? null : take_nearest()
-    await start?.()
+    try {
+      await start?.()
+    } catch (error) { // of one report: the others start
+      console.error(error)
+    }
     await new Promise((resolve) => setTimeout(resolve, start == null ? LOOK_MS : PAUSE_MS))
   }
   is_looking = false
@@ -46,11 +50,11 @@ function take_nearest(): Start | null {
   return is_near ? starts.get(nearest)! : null
 }
 
-/** Pixels between an element and the screen; infinite where it is not laid out. */
+/** Pixels between the cell of an element, tables above it included, and the screen; infinite where it is not laid out. */
 function distance(el: Element): number {
   if (!el.checkVisibility({contentVisibilityAuto: true})) {
     return Infinity
   }
-  const {top, bottom} = el.getBoundingClientRect()
+  const {top, bottom} = (el.closest(".jp-Cell") ?? document.body).getBoundingClientRect()
   return Math.max(0, top - window.innerHeight, -bottom)
 }
