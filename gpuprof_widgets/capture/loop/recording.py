@@ -7,14 +7,14 @@ of the code itself), and leaves loops that no source shows to `UnseenLoop`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from types import FunctionType
 from typing import Any
 
 from gpuprof_widgets.capture.cell import applied_rewrite
-from gpuprof_widgets.capture.code import Embedded, FunctionsElsewhere
+from gpuprof_widgets.capture.code import Embedded, FunctionsElsewhere, is_users
 from gpuprof_widgets.capture.lines.sources import CodeSwap, source_files
 from gpuprof_widgets.capture.loop.bound import LoopBound
 from gpuprof_widgets.capture.loop.fetches import UnseenLoop
@@ -52,7 +52,7 @@ class BoundedLoop(Part):
         self._bound.search = self._search
         self._unseen.start()
         if self._starts is None:
-            self._starts = ProcessStarts()
+            self._starts = ProcessStarts(self._context.cell_labels)
 
     def stop(self) -> None:
         if self._starts is not None:
@@ -80,9 +80,9 @@ class BoundedLoop(Part):
                     self._swap.put(function, changed)
 
     def notes(self) -> list[str]:
-        notes = self._unseen.notes() or self._bound.notes()
-        started = [] if self._starts is None or self._bound.has_bounded else self._starts.notes()
-        return [*notes, *started]
+        if self._starts is None or self._bound.has_bounded or self._unseen.notes():
+            return self._unseen.notes() or self._bound.notes()
+        return [*self._bound.notes(), *self._starts.notes()]
 
 
 class ProcessStarts:
@@ -92,7 +92,8 @@ class ProcessStarts:
     would show.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cell_files: Collection[str]) -> None:
+        self._cell_files = cell_files
         self._started: list[str] = []  # the user's functions that they run
         self._plain: Callable[..., Any] = BaseProcess.start
         BaseProcess.start = self  # type: ignore[method-assign, assignment]
@@ -103,8 +104,8 @@ class ProcessStarts:
             if loader is None or process._target is not loader._worker_loop:
                 given = [process._target, *process._args]  # torch's `spawn` passes the user's on
                 functions = [each for each in given if isinstance(each, FunctionType)]
-                users = [f"`{f.__name__}`" for f in functions if f.__module__[:6] != "torch."]
-                self._started.append(users[0] if users else "its function")
+                users = (f for f in functions if is_users(f.__code__.co_filename, self._cell_files))
+                self._started += [f"`{function.__name__}`" for function in users][:1]
         return self._plain.__get__(process, kind)
 
     def end(self) -> None:
@@ -113,11 +114,11 @@ class ProcessStarts:
             BaseProcess.start = self._plain  # type: ignore[method-assign]
 
     def notes(self) -> list[str]:
-        """Return how to record the processes, if there are any."""
-        if not (count := len(self._started)):
+        """Return how to record the processes, if several run functions of the user's."""
+        if (count := len(self._started)) < 2:
             return []
         return [
-            f"the code started {'a process' if count == 1 else f'{count} processes'}, where "
+            f"the code started {count} processes, where "
             f"--steps bounds and records no loop: in {self._started[0]} write `for item in "
             'gpuprof_widgets.steps(items, save="run")`, which writes a file per rank; or let '
             "torchrun start the ranks instead: `torchrun --no-python --nproc-per-node "
