@@ -14,15 +14,15 @@ from gpuprof_widgets.capture.frame_filter import with_labels
 
 IS_USERS = {
     "/home/me/.local/lib/python3.11/site-packages/torch/serialization.py": False,
-    "/home/me/work/.venv/lib/python3.13t/site-packages/sympy/core/expr.py": False,
+    "/home/me/project/.venv/lib/python3.13t/site-packages/sympy/core/expr.py": False,
     "/usr/lib/python3/dist-packages/yaml/loader.py": False,
     "/opt/layers/base/lib64/python3.12/json/decoder.py": False,
     r"C:\Users\me\AppData\Roaming\Python\Python311\site-packages\numpy\ma.py": False,
     r"C:\Users\me\miniconda3\envs\torch\lib\subprocess.py": False,
-    "/home/me/work/train.py": True,
-    "/opt/conda/work/train.py": True,
+    "/home/me/project/train.py": True,
+    "/opt/conda/project/train.py": True,
     "/usr/src/app/lib/train.py": True,
-    "/home/me/work/.venv/train.py": True,
+    "/home/me/project/.venv/train.py": True,
     "/home/me/python3.11/site.packages/train.py": True,
     r"C:\Users\me\conda\lab\train.py": True,
 }

@@ -145,11 +145,12 @@ def name_in_package(file: str) -> str | None:
 @cache
 def _names_in_packages(folder: Path) -> set[str]:
     names: set[str] = set()
-    with suppress(OSError):
-        for pattern in ("*.dist-info/RECORD", "*.egg-info/installed-files.txt"):
+    for pattern in ("*.dist-info/RECORD", "*.egg-info/installed-files.txt"):
+        with suppress(OSError):  # a folder that cannot be listed
             for file in folder.glob(pattern):
-                lines = file.read_text(errors="replace").splitlines()
-                names |= {line.partition(",")[0].removeprefix("../") for line in lines}
+                with suppress(OSError):  # one list that cannot be read hides no other
+                    lines = file.read_text(errors="replace").splitlines()
+                    names |= {line.partition(",")[0].removeprefix("../") for line in lines}
     return names
 
 
