@@ -20,6 +20,8 @@ IS_USERS = {
     r"C:\Users\me\AppData\Roaming\Python\Python311\site-packages\numpy\ma.py": False,
     r"C:\Users\me\miniconda3\envs\torch\lib\subprocess.py": False,
     "/home/me/project/train.py": True,
+    "/home/me/python3/lib/train.py": True,
+    "/home/me/anaconda3/lib/project/train.py": True,
     "/opt/conda/project/train.py": True,
     "/usr/src/app/lib/train.py": True,
     "/home/me/project/.venv/train.py": True,

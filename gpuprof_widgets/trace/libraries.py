@@ -9,8 +9,7 @@ import re
 
 PACKAGES = re.compile(
     r"^(?:.*[/\\])?(?:(?:site|dist)-packages|lib(?:64)?[/\\]python\d[\d.]*t?"
-    r"|(?:Python[\d.]+|(?:mini|ana)conda\d*(?:\\envs\\[^\\]+)?)[/\\]Lib)[/\\]",
-    re.IGNORECASE,
+    r"|(?:Python[\d.]+|(?:[Mm]ini|[Aa]na)conda\d*(?:\\envs\\[^\\]+)?)(?:[/\\]Lib|\\lib))[/\\]"
 )
 """The folders where Python keeps its own modules (CPython's ``sysconfig``) and pip packages."""
 
