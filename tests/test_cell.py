@@ -505,6 +505,28 @@ def test_a_traceback_is_that_of_the_cell_without_the_magic(kernel: Kernel, body:
     assert kernel.value("get_ipython().custom_exceptions") == ()
 
 
+CAUGHT = """try: get_ipython().run_cell_magic("gpuprofile", "-q", "1 / 0")
+except ZeroDivisionError: raise {error}"""
+
+
+def test_the_users_own_handler_of_errors_is_on_where_the_cell_caught_ours(kernel: Kernel) -> None:
+    kernel.run(
+        "def mine(shell, kind, error, traceback, tb_offset=None): print('mine', repr(error))\n"
+        "get_ipython().set_custom_exc((KeyError,), mine)\nhandler = get_ipython().CustomTB"
+    )
+    try:
+        assert "mine KeyError(1)" in kernel.run(CAUGHT.format(error="KeyError(1)")).stdout
+        assert kernel.value("get_ipython().CustomTB == handler")
+        raised = kernel.run(CAUGHT.format(error="ZeroDivisionError('mine')"))
+        assert plain(raised.errors[0]["traceback"][-1]) == "ZeroDivisionError: mine"
+        assert kernel.value("get_ipython().CustomTB == handler")
+        kernel.run("get_ipython().set_custom_exc((), None)")
+        kernel.run(CAUGHT.replace("raise {error}", "pass"))
+        assert kernel.value("get_ipython().custom_exceptions") == ()
+    finally:
+        kernel.run("get_ipython().set_custom_exc((), None); del mine, handler")
+
+
 def _traceback(outcome: Outcome) -> list[str]:
     """The lines of a traceback, without what numbers the cell, and the first line of the cell."""
     shown = [line for error in outcome.errors for line in error["traceback"]]

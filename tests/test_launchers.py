@@ -341,10 +341,26 @@ def test_a_model_may_go_while_gloo_is_busy(gpuprof: Calls, tmp_path: Path) -> No
 
 
 def test_torch_is_as_before_a_recording() -> None:
-    before = torch.distributed.Reducer
+    kind = torch.distributed.Reducer
+    before = vars(kind)["__init__"]
     with gpuprof_widgets.profile(quiet=True):
-        assert torch.distributed.Reducer is not before
-    assert torch.distributed.Reducer is before
+        assert torch.distributed.Reducer is kind
+        assert vars(kind)["__init__"] is not before
+    assert vars(kind)["__init__"] is before
+
+
+def test_what_a_script_put_in_its_place_meanwhile_stays() -> None:
+    kind: Any = torch.distributed.Reducer
+    before = vars(kind)["__init__"]
+
+    def mine(*_: object) -> None: ...
+
+    try:
+        with gpuprof_widgets.profile(quiet=True):
+            kind.__init__ = mine
+        assert vars(kind)["__init__"] is mine
+    finally:
+        kind.__init__ = before
 
 
 class TestOfABlock:

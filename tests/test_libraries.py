@@ -42,7 +42,7 @@ TRAINS = "def train(x):\n    x.backward()\n"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of PYTHONPATH with a package that pip put there, and two of the user's."""
     for package in ("installed", "editable", "mine"):
         (tmp_path / package).mkdir()
@@ -52,6 +52,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "installed-1.0.dist-info" / "RECORD").write_text(record)
     (tmp_path / "editable.egg-info").mkdir()
     (tmp_path / "editable.egg-info" / "SOURCES.txt").write_text("editable/__init__.py\n")
+    monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
 
 
@@ -65,6 +66,13 @@ def test_what_pip_put_into_a_folder_is_a_library_and_what_it_linked_to_is_not(fo
     search = FunctionsElsewhere({*namespace, "train"}, namespace, ())
     files = {Path(one.__code__.co_filename).parent.name for one in search.that_train()}
     assert files == {"editable", "mine"}
+
+
+def test_a_list_beside_no_folder_that_python_imports_from_is_not_read(folder: Path) -> None:
+    inside = folder / "installed"
+    (inside / "a-1.0.dist-info").mkdir()
+    (inside / "a-1.0.dist-info" / "RECORD").write_text("deep/train.py,,\n")
+    assert not is_installed(str(inside / "deep" / "train.py"))
 
 
 def test_calls_of_such_a_library_are_told_apart_in_the_record(folder: Path) -> None:

@@ -57,6 +57,14 @@ class Model(torch.nn.Module):
 torch.manual_seed(0)
 shown = make_fast(Model())(torch.ones(3)).tolist()
 """,
+    "a method of an object without attributes": """
+class Settings(dict):
+    def __getattr__(self, name):
+        return self[name]
+    def scaled(self, x):
+        return x * self["scale"]
+shown = make_fast(Settings(scale=3).scaled)(torch.ones(3)).tolist()
+""",
     "a closure, and a function in it": """
 def outer(x, scale=3):
     def inner(y):

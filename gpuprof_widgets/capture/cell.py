@@ -145,33 +145,41 @@ def hide_callers(shell: Any, error: BaseException, *, over_cell: bool) -> None:
         hidden.f_locals["__tracebackhide__"] = True
     is_call = over_cell and frame.f_code.co_name == "<module>" and frame.f_lineno == 1
     if is_call and not isinstance(error, (SystemExit, BdbQuit)):
-        _show_below_call(shell, type(error))
+        _show_below_call(shell, error)
 
 
-def _show_below_call(shell: Any, kind: type[BaseException]) -> None:
-    """Have the next error of this kind shown without the frames around the user's code.
+def _show_below_call(shell: Any, error: BaseException) -> None:
+    """Have this error, if it ends the cell, shown without the frames around the user's code.
 
-    Only IPython, which adds some of them, can still do that: its handler does, and is put back.
+    Only IPython, which adds some of them, can still do that: its handler does, until the cell ends.
     """
     before = shell.custom_exceptions, shell.CustomTB
+
+    def put_back() -> None:
+        shell.events.unregister("post_execute", put_back)
+        if shell.CustomTB is ours:
+            shell.custom_exceptions, shell.CustomTB = before
 
     def show(_: Any, *raised: Any, tb_offset: int | None = None) -> None:
         from gpuprof_widgets.capture.frame_filter import is_ours, remove_profiler_frames
 
-        shell.custom_exceptions, shell.CustomTB = before
-        kind, error, traceback = raised
-        entry = traceback
-        while entry is not None and not is_ours(entry):
-            entry = entry.tb_next
-        traceback.tb_next = entry or traceback.tb_next
-        remove_profiler_frames(error)
-        raised = kind, error, error.__traceback__
-        if isinstance(error, before[0]):
+        put_back()
+        kind, shown, traceback = raised
+        if shown is error:
+            entry = traceback
+            while entry is not None and not is_ours(entry):
+                entry = entry.tb_next
+            traceback.tb_next = entry or traceback.tb_next
+            remove_profiler_frames(error)
+            raised = kind, error, error.__traceback__
+        if isinstance(shown, before[0]):
             shell.CustomTB(*raised, tb_offset=tb_offset)
         else:
             shell.showtraceback(raised, running_compiled_code=True)
 
-    shell.set_custom_exc((kind,), show)
+    shell.set_custom_exc((type(error), *before[0]), show)
+    ours = shell.CustomTB
+    shell.events.register("post_execute", put_back)
 
 
 def compile_cell(

@@ -135,10 +135,12 @@ def is_installed(file: str) -> bool:
 def name_in_package(file: str) -> str | None:
     """Return ``torch/serialization.py`` for a file that pip lists in a record beside its package.
 
-    So it does in any folder (``pip install --target``); an editable install has no such list.
+    So it does in any folder of ``sys.path`` (``pip install --target``); an editable install has no
+    such list.
     """
-    path = Path(file)
-    names = ((folder, path.relative_to(folder).as_posix()) for folder in path.parents)
+    path, imported_from = Path(file), {Path(str(entry)) for entry in sys.path}
+    folders = (folder for folder in path.parents if folder in imported_from)
+    names = ((folder, path.relative_to(folder).as_posix()) for folder in folders)
     return next((name for folder, name in names if name in _names_in_packages(folder)), None)
 
 

@@ -32,7 +32,7 @@ import traceback
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import wraps
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -246,26 +246,31 @@ class GroupLifetimes(Part):
     def __init__(self, _: Context) -> None:
         import torch
 
-        self._distributed: Any = torch.distributed
-        self._reducer = getattr(self._distributed, "Reducer", None)  # not in every build of torch
+        self._reducer: Any = getattr(torch.distributed, "Reducer", None)  # not in every build
 
     def start(self) -> None:
         if self._reducer is not None:
-            self._distributed.Reducer = partial(_reducer_outlived, self._reducer)
+            self._make = vars(self._reducer)["__init__"]
+            self._ours = _outlived(self._make)
+            self._reducer.__init__ = self._ours
 
     def stop(self) -> None:
-        if self._reducer is not None:
-            self._distributed.Reducer = self._reducer
+        # Otherwise it is the user's own by now.
+        if self._reducer is not None and self._reducer.__init__ is self._ours:
+            self._reducer.__init__ = self._make
 
 
-def _reducer_outlived(make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Return a new reducer, whose process group is released when the reducer is gone."""
+def _outlived(make: Callable[..., None]) -> Callable[..., None]:
+    """Return the `__init__` of reducers whose process group is released when they are gone."""
     from torch.distributed import ProcessGroup
 
-    reducer = make(*args, **kwargs)
-    groups = [value for value in (*args, *kwargs.values()) if isinstance(value, ProcessGroup)]
-    weakref.finalize(reducer, groups.clear).atexit = False
-    return reducer
+    @wraps(make)
+    def init(reducer: Any, *args: Any, **kwargs: Any) -> None:
+        make(reducer, *args, **kwargs)
+        groups = [value for value in (*args, *kwargs.values()) if isinstance(value, ProcessGroup)]
+        weakref.finalize(reducer, groups.clear).atexit = False
+
+    return init
 
 
 @dataclass(frozen=True)

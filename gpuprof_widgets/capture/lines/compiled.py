@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.machinery import ModuleSpec, PathFinder
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -85,13 +86,14 @@ def _plain(value: Any) -> Any:
         for plain_of in _plain_of:
             value = plain_of(value)
         return value
-    for function in (value, getattr(value, "__self__", None)):  # of model.compile(): its call
-        for name in _HOLDERS:
-            function = getattr(function, name, function)
-        if isinstance(function, FunctionType):
-            plain = _plain(function.__code__)
-            if plain is not function.__code__:
-                function.__code__ = plain
+    with suppress(Exception):  # raised by an object of the user's that is asked for an attribute
+        for function in (value, getattr(value, "__self__", None)):  # of model.compile(): its call
+            for name in _HOLDERS:
+                function = getattr(function, name, function)
+            if isinstance(function, FunctionType):
+                plain = _plain(function.__code__)
+                if plain is not function.__code__:
+                    function.__code__ = plain
     return value
 
 
