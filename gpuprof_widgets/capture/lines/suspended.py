@@ -2,7 +2,8 @@
 
 Otherwise a line that waits would be charged with what other tasks do meanwhile. `Suspensions` has
 the functions that rewritten code calls around ``yield`` and whatever awaits. What they return is
-driven by C code alone: no frame of ours stands between the user's code and what it awaits.
+driven by C code alone: no frame of ours stands between the user's code and a coroutine that it
+awaits.
 """
 
 from __future__ import annotations
