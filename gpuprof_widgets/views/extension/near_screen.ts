@@ -1,13 +1,14 @@
 /**
  * Starts reports that come near the screen, the nearest first and one at a time, so that the browser answers in between.
- * Until then their static outputs stand in the page.
+ * Until then their static outputs stand in the page. What is on the screen stays where it is.
  */
 
 type Start = () => Promise<void>
 
 /** Pixels between a cell and the screen. */
 const MARGIN = 1500
-const PAUSE_MS = 20
+/** Frames until a report has its height: tables fit their columns to the room that they find. */
+const FRAMES = 3
 /** After this time it looks for what came near. An IntersectionObserver has no margin where a front end clips its notebook. */
 const LOOK_MS = 200
 
@@ -29,25 +30,66 @@ async function start_waiting(): Promise<void> {
   }
   is_looking = true
   while (waiting.length > 0) {
-    const start = document.hidden ? null : take_nearest()
-    try {
-      await start?.()
-    } catch (error) { // of one report: the others start
-      console.error(error)
-    }
-    await new Promise((resolve) => setTimeout(resolve, start == null ? LOOK_MS : PAUSE_MS))
+    const place = document.hidden ? null : take_nearest()
+    await (place == null ? new Promise((resolve) => setTimeout(resolve, LOOK_MS)) : start_at(place))
   }
   is_looking = false
 }
 
-/** The start of the place nearest to the screen, which no longer waits. */
-function take_nearest(): Start | null {
+async function start_at(place: Element): Promise<void> {
+  const let_go = hold_what_follows(cell_of(place))
+  await starts.get(place)!().catch(console.error) // the others start
+  for (let frame = 0; frame < FRAMES; frame++) {
+    await new Promise(requestAnimationFrame)
+  }
+  let_go()
+}
+
+/**
+ * Keeps what follows a cell where it is on the screen, while the cell changes its height above; returns what ends this.
+ * Browsers do so by themselves (overflow-anchor), but not in JupyterLab.
+ */
+function hold_what_follows(cell: Element): () => void {
+  const scroller = scroller_of(cell)
+  const {overflowAnchor} = scroller.style
+  scroller.style.overflowAnchor = "none"
+  let {height} = cell.getBoundingClientRect()
+  const observer = new ResizeObserver(() => {
+    const {top, bottom, height: now} = cell.getBoundingClientRect()
+    const grown = now - height
+    height = now
+    if (top < 0 && bottom - grown < window.innerHeight) {
+      scroller.scrollTop += grown
+    }
+  })
+  observer.observe(cell)
+  return () => {
+    observer.disconnect()
+    scroller.style.overflowAnchor = overflowAnchor
+  }
+}
+
+function scroller_of(cell: Element): HTMLElement {
+  for (let at = cell.parentElement; at != null; at = at.parentElement) {
+    if (/auto|scroll/.test(getComputedStyle(at).overflowY)) {
+      return at
+    }
+  }
+  return document.documentElement
+}
+
+function cell_of(place: Element): Element {
+  return place.closest(".jp-Cell") ?? document.body
+}
+
+/** The place nearest to the screen, which no longer waits. */
+function take_nearest(): Element | null {
   const places = waiting.map((held) => held.deref()).filter((place) => place != null)
   const distances = new Map(places.map((place) => [place, distance(place)]))
   const [nearest] = [...distances.keys()].sort((a, b) => distances.get(a)! - distances.get(b)!)
   const is_near = nearest != null && distances.get(nearest)! <= MARGIN
   waiting = places.filter((place) => !is_near || place !== nearest).map((place) => new WeakRef(place))
-  return is_near ? starts.get(nearest)! : null
+  return is_near ? nearest : null
 }
 
 /** Pixels between the cell of an element, tables above it included, and the screen; infinite where it is not laid out. */
@@ -55,6 +97,6 @@ function distance(el: Element): number {
   if (!el.checkVisibility({contentVisibilityAuto: true})) {
     return Infinity
   }
-  const {top, bottom} = (el.closest(".jp-Cell") ?? document.body).getBoundingClientRect()
+  const {top, bottom} = cell_of(el).getBoundingClientRect()
   return Math.max(0, top - window.innerHeight, -bottom)
 }

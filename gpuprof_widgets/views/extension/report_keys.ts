@@ -77,9 +77,10 @@ function keeps(event: KeyboardEvent): boolean {
   return el.closest("dialog") != null || is_filled || event.key != "Escape" && el.matches("input, select, textarea")
 }
 
-/** The element that has the focus, in whatever shadow tree. */
+/** The element that has the focus, in whatever shadow tree; the page's for an event sent to its document or window. */
 function target_of(event: Event): Element {
-  return event.composedPath()[0] as Element
+  const [first] = event.composedPath()
+  return first instanceof Element ? first : document.documentElement
 }
 
 /** Gives the focus back to the cell that the report stands in. */
