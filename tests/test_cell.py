@@ -507,6 +507,9 @@ def test_a_traceback_is_that_of_the_cell_without_the_magic(kernel: Kernel, body:
 
 CAUGHT = """try: get_ipython().run_cell_magic("gpuprofile", "-q", "1 / 0")
 except ZeroDivisionError: raise {error}"""
+CAUGHT_CALL = (
+    "t.assertRaises(ZeroDivisionError, get_ipython().run_cell_magic, 'gpuprofile', '-q', '1 / 0')"
+)
 
 
 def test_the_users_own_handler_of_errors_is_on_where_the_cell_caught_ours(kernel: Kernel) -> None:
@@ -520,11 +523,13 @@ def test_the_users_own_handler_of_errors_is_on_where_the_cell_caught_ours(kernel
         raised = kernel.run(CAUGHT.format(error="ZeroDivisionError('mine')"))
         assert plain(raised.errors[0]["traceback"][-1]) == "ZeroDivisionError: mine"
         assert kernel.value("get_ipython().CustomTB == handler")
+        kernel.run(f"import unittest; t = unittest.TestCase(); {CAUGHT_CALL}; {CAUGHT_CALL}")
+        assert kernel.value("get_ipython().CustomTB == handler")
         kernel.run("get_ipython().set_custom_exc((), None)")
         kernel.run(CAUGHT.replace("raise {error}", "pass"))
         assert kernel.value("get_ipython().custom_exceptions") == ()
     finally:
-        kernel.run("get_ipython().set_custom_exc((), None); del mine, handler")
+        kernel.run("get_ipython().set_custom_exc((), None); del mine, handler, t")
 
 
 def _traceback(outcome: Outcome) -> list[str]:

@@ -363,6 +363,15 @@ def test_what_a_script_put_in_its_place_meanwhile_stays() -> None:
         kind.__init__ = before
 
 
+def test_a_reducer_of_the_users_own_is_recorded_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = type("Reducer", (torch.distributed.Reducer,), {})
+    monkeypatch.setattr(torch.distributed, "Reducer", own)
+    with gpuprof_widgets.profile(quiet=True) as run:
+        torch.ones(2)
+    assert len(run.trace)
+    assert "__init__" not in vars(own)
+
+
 class TestOfABlock:
     def test_the_name_has_rank_and_process(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

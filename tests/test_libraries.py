@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -66,6 +67,14 @@ def test_what_pip_put_into_a_folder_is_a_library_and_what_it_linked_to_is_not(fo
     search = FunctionsElsewhere({*namespace, "train"}, namespace, ())
     files = {Path(one.__code__.co_filename).parent.name for one in search.that_train()}
     assert files == {"editable", "mine"}
+
+
+def test_a_folder_of_the_path_may_be_relative(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [f"./{folder.name}"])
+    monkeypatch.chdir(folder.parent)
+    assert is_installed(str(folder / "installed" / "__init__.py"))
 
 
 def test_a_list_beside_no_folder_that_python_imports_from_is_not_read(folder: Path) -> None:

@@ -89,9 +89,9 @@ DIFFERENT = {
         {"n1_100.1.pt.trace.json": span(0), "n1_200.1.pt.trace.json.gz": span(1)},
         "by their names they are of 2 workers",
     ),
-    "ranks": ({"a.json": span(0), "b.json": span(1, rank=1)}, "rank 0 and rank 1"),
-    "a rank in one": ({"a.json": NO_RANK, "b.json": span(1, rank=1)}, "no rank and rank 1"),
-    "hosts": ({"a.json": span(0), "b.json": span(1, host="n2")}, "host n1 and host n2"),
+    "ranks": ({"a.json": span(0), "b.json": span(1, rank=1)}, "rank 1 and rank 0"),
+    "a rank in one": ({"a.json": NO_RANK, "b.json": span(1, rank=1)}, "rank 1 and no rank"),
+    "hosts": ({"a.json": span(0), "b.json": span(1, host="n2")}, "host n2 and host n1"),
     "processes": ({"a.json": span(0), "b.json": span(1, pid=7)}, "no process is in both"),
     "one time": ({"a.json": span(0), "b.json": span(0)}, "they were taken at the same time"),
 }

@@ -148,14 +148,23 @@ def hide_callers(shell: Any, error: BaseException, *, over_cell: bool) -> None:
         _show_below_call(shell, error)
 
 
+_handlers: list[Callable[[], None]] = []
+"""What puts the shell's own handler of errors back, while ours is in its place."""
+
+
 def _show_below_call(shell: Any, error: BaseException) -> None:
     """Have this error, if it ends the cell, shown without the frames around the user's code.
 
     Only IPython, which adds some of them, can still do that: its handler does, until the cell ends.
     """
+    for earlier in list(_handlers):  # the cell caught its error
+        earlier()
     before = shell.custom_exceptions, shell.CustomTB
 
     def put_back() -> None:
+        if put_back not in _handlers:
+            return
+        _handlers.remove(put_back)
         shell.events.unregister("post_execute", put_back)
         if shell.CustomTB is ours:
             shell.custom_exceptions, shell.CustomTB = before
@@ -179,6 +188,7 @@ def _show_below_call(shell: Any, error: BaseException) -> None:
 
     shell.set_custom_exc((type(error), *before[0]), show)
     ours = shell.CustomTB
+    _handlers.append(put_back)
     shell.events.register("post_execute", put_back)
 
 

@@ -138,7 +138,7 @@ def name_in_package(file: str) -> str | None:
     So it does in any folder of ``sys.path`` (``pip install --target``); an editable install has no
     such list.
     """
-    path, imported_from = Path(file), {Path(str(entry)) for entry in sys.path}
+    path, imported_from = Path(file), {Path(str(entry)).absolute() for entry in sys.path}
     folders = (folder for folder in path.parents if folder in imported_from)
     names = ((folder, path.relative_to(folder).as_posix()) for folder in folders)
     return next((name for folder, name in names if name in _names_in_packages(folder)), None)

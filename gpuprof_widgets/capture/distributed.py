@@ -246,7 +246,10 @@ class GroupLifetimes(Part):
     def __init__(self, _: Context) -> None:
         import torch
 
-        self._reducer: Any = getattr(torch.distributed, "Reducer", None)  # not in every build
+        # The class of which a user's own is a subclass; not in every build of torch.
+        self._reducer: Any = getattr(getattr(torch._C, "_distributed_c10d", None), "Reducer", None)
+        self._make: Any = None
+        self._ours: Any = None
 
     def start(self) -> None:
         if self._reducer is not None:

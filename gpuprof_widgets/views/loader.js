@@ -229,7 +229,7 @@
     const searching = find_summary(node)
     try {
       await show(node, bokeh, await inflate(report.page ?? report.document))
-      replace(node, await searching)
+      searching.then((summary) => replace(node, summary))
     } catch (error) {
       await fail(node, error)
     }

@@ -107,7 +107,7 @@ def _why_not_one(first: Span, second: Span) -> str:
     for noun, read in (("rank", _rank), ("host", _host)):
         a, b = read(first.record), read(second.record)
         if a != b:
-            named = (f"no {noun}" if one in (None, -1) else f"{noun} {one}" for one in (a, b))
+            named = (f"no {noun}" if one in (None, -1) else f"{noun} {one}" for one in (b, a))
             return " and ".join(named)
     same_worker = worker_in_name(first.name) and worker_in_name(second.name)
     if not same_worker and not _processes(first.record) & _processes(second.record):

@@ -47,35 +47,31 @@ async function start_at(place: Element): Promise<void> {
 
 /**
  * Keeps what follows a cell where it is on the screen, while the cell changes its height above; returns what ends this.
- * Browsers do so by themselves (overflow-anchor), but not in JupyterLab.
+ * Browsers do so by themselves (overflow-anchor), but not in the notebooks of JupyterLab.
  */
 function hold_what_follows(cell: Element): () => void {
-  const scroller = scroller_of(cell)
+  const scroller = cell.closest<HTMLElement>(".jp-WindowedPanel-outer")
+  if (scroller == null) {
+    return () => undefined
+  }
   const {overflowAnchor} = scroller.style
   scroller.style.overflowAnchor = "none"
   let {height} = cell.getBoundingClientRect()
   const observer = new ResizeObserver(() => {
     const {top, bottom, height: now} = cell.getBoundingClientRect()
-    const grown = now - height
-    height = now
-    if (top < 0 && bottom - grown < window.innerHeight) {
-      scroller.scrollTop += grown
+    if (now == 0) { // hidden for a while
+      return
     }
+    if (top < 0 && bottom - (now - height) < window.innerHeight) {
+      scroller.scrollTop += now - height
+    }
+    height = now
   })
   observer.observe(cell)
   return () => {
     observer.disconnect()
     scroller.style.overflowAnchor = overflowAnchor
   }
-}
-
-function scroller_of(cell: Element): HTMLElement {
-  for (let at = cell.parentElement; at != null; at = at.parentElement) {
-    if (/auto|scroll/.test(getComputedStyle(at).overflowY)) {
-      return at
-    }
-  }
-  return document.documentElement
 }
 
 function cell_of(place: Element): Element {
