@@ -58,8 +58,8 @@ class GpuprofMagics(Magics):
         __tracebackhide__ = True
         from gpuprof_widgets.capture import cell as cells
 
+        options, statement = self._options(line, over_cell=cell is not None)
         try:
-            options, statement = self._options(line, over_cell=cell is not None)
             place = cells.called_from(self._shell)
             if cell is None:
                 code = self._compiled_line(statement, place)

@@ -225,9 +225,9 @@ def test_torch_compile_finds_functions_of_the_cell_as_they_were_written() -> Non
     assert outcome.result == repr([value.tolist() for value in expected])
     assert line_calls(record)[17] == 1
     assert not {4, 7, 8, 11, 13, 15} & set(line_calls(record))
-    (note,) = [note for note in record.metadata["notes"] if "no lines" in note]
     compiled = "decorated, passed, Net.forward, helper, Net.inner"
-    assert note == f"no lines inside of {compiled}: compiled code has none"
+    note = f"no lines inside of {compiled}: compiled code has none"
+    assert note in record.metadata["notes"]
     _, later = recorded("decorated(x[:2]), fast(x[:2])", names, stack=True, python="off")
     assert len(line_rows(later)) == 1
 

@@ -14,7 +14,7 @@ from torch.profiler import ProfilerActivity
 
 from gpuprof_widgets.capture import nvtx
 from gpuprof_widgets.capture.recorder import Recorder
-from gpuprof_widgets.capture.user_profilers import Entrances, profiler_is_running
+from gpuprof_widgets.capture.user_profilers import profiler_is_running
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Record
@@ -146,7 +146,6 @@ def test_torchs_profiler_is_off_even_where_its_end_fails(cuda: Cuda) -> None:
 
     ranges = nvtx.NvtxRanges.__new__(nvtx.NvtxRanges)
     real.__enter__()
-    ranges._entrances = Entrances(lambda: None)
     ranges._ops = type("Emitter", (), {"__exit__": staticmethod(leave_on)})
     with pytest.raises(RuntimeError, match="device-side assert"):
         ranges._stop_ops()

@@ -582,9 +582,9 @@ def test_what_we_do_before_and_after_the_run_is_not_in_the_record(
 ) -> None:
     started = Entrances.watch
 
-    def start(self: Entrances) -> None:
+    def start(self: Entrances, give_way: Callable[[], None]) -> None:
         torch.zeros(2)
-        started(self)
+        started(self, give_way)
 
     def wait() -> None:
         with torch.profiler.record_function(torch_profiler.SYNCHRONISE_REGION):

@@ -16,19 +16,18 @@ _ENTRANCES = ("_prepare_profiler", "_enable_profiler")
 
 
 class Entrances:
-    """Calls ``give_way`` just before another torch profiler starts: one of two stays empty."""
+    """Tells just before another torch profiler starts: one of two stays empty."""
 
-    def __init__(self, give_way: Callable[[], None]) -> None:
-        self._give_way = give_way
+    def __init__(self) -> None:
         self._originals: dict[str, Callable[..., Any]] = {}
 
-    def watch(self) -> None:
-        """Watch from now on, until `unwatch`."""
+    def watch(self, give_way: Callable[[], None]) -> None:
+        """Call ``give_way`` whenever one starts, until `unwatch`."""
         for name in _ENTRANCES:
             original = getattr(autograd_profiler, name, None)
             if original is not None:
                 self._originals[name] = original
-                setattr(autograd_profiler, name, self._watched(original))
+                setattr(autograd_profiler, name, _watched(original, give_way))
 
     def unwatch(self) -> None:
         """Restore the entrances; may be called twice."""
@@ -36,12 +35,13 @@ class Entrances:
             name, original = self._originals.popitem()
             setattr(autograd_profiler, name, original)
 
-    def _watched(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def entrance(*args: Any, **kwargs: Any) -> Any:
-            self._give_way()
-            return original(*args, **kwargs)
 
-        return entrance
+def _watched(original: Callable[..., Any], give_way: Callable[[], None]) -> Callable[..., Any]:
+    def entrance(*args: Any, **kwargs: Any) -> Any:
+        give_way()
+        return original(*args, **kwargs)
+
+    return entrance
 
 
 def profiler_is_running() -> bool:

@@ -63,7 +63,7 @@ class Window:
         self._began: int | None = None
         self._trace: Trace | None = None
         self._refined = False
-        self._entrances = Entrances(self._give_way)
+        self._entrances = Entrances()
 
     @property
     def lost(self) -> str | None:
@@ -81,7 +81,7 @@ class Window:
         self._parts = [part for part in self._parts if part not in failed]
         self.recording.start()
         if self.has_ops:
-            self._entrances.watch()
+            self._entrances.watch(self._give_way)
         else:
             self._unmark()
         if self._calls is not None and not self._calls_started(note):

@@ -35,7 +35,7 @@ export class MemoryBarView extends PanelView {
     this.from_zero = button("From zero", {title: "Start the axis at zero, or fit it to the memory in view"}, () => {
       plot.from_zero = !plot.from_zero
     })
-    this.peak = element("span", {class: "number", role: "status", "aria-label": "Peak memory"})
+    this.peak = element("span", {role: "status", "aria-label": "Peak memory"})
     this.legend = legend("Colours of the memory", [])
     this.update()
     const tools = element("div", {class: "row push"}, ...device, this.from_zero,
