@@ -12,6 +12,7 @@ function render({model, el}) {
       el.replaceChildren()
       return
     }
+    [...el.children].slice(1).forEach((place) => place.remove()) // not drawn yet, as where the chart is far from the screen
     latest.place.style.cssText = "position: absolute; top: 0; left: 0; right: 0; visibility: hidden"
     el.append(latest.place)
     const element = document.createElement("script")

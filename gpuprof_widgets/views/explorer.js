@@ -90,9 +90,9 @@ function render({model, el}) {
     }
   }
 
-  /** Plain keys are the controls' own: Jupyter looks for this attribute. */
-  const keep_keys = ({ctrlKey, metaKey, altKey}) =>
-    controls.toggleAttribute("data-lm-suppress-shortcuts", !ctrlKey && !metaKey && !altKey)
+  /** Plain keys are the controls' own; Jupyter looks for this attribute, first of all in what has the focus. */
+  const keep_keys = ({target, ctrlKey, metaKey, altKey}) =>
+    controls.contains(target) && target.toggleAttribute("data-lm-suppress-shortcuts", !ctrlKey && !metaKey && !altKey)
 
   const show_controls = () => controls.replaceChildren(...choices_of(model))
 
@@ -131,7 +131,7 @@ function choices_of(model) {
 /** A control for a trait; `options`: its values, each with the text that is shown. */
 function choice(model, trait, label, options) {
   const select = document.createElement("select")
-  select.append(...options.map(([value, text]) => new Option(text, value, false, value === model.get(trait))))
+  select.append(...options.map(([value, text]) => new Option(text, value ?? "", false, value === model.get(trait))))
   select.addEventListener("change", () => {
     model.set(trait, options[select.selectedIndex][0])
     model.save_changes()

@@ -51,6 +51,7 @@ def test_the_controls_of_the_users_own_follow_the_page(page: Page, lab: Lab) -> 
     expect(cell_with("IntRangeSlider").locator(".widget-readout")).to_have_text(
         f"{start:,} – {end:,}"
     )
+    chart.scroll_into_view_if_needed()
     title = f"Self time in {(end - start) / 1e6:.1f} ms, by "
     wait_for_title(page, chart, title + "module")
     cell_with("draw()").locator("select").select_option("op")
