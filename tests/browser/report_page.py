@@ -85,6 +85,7 @@ class Report:
     def op_rows(self) -> dict[str, tuple[int, ...]]:
         """Every row of the op table as the page shows it: "name (category)" to its numbers."""
         self.page.get_by_role("combobox", name="Show").select_option("all categories")
+        self.settle()  # the rows of a range may come from the worker
         more = self.page.get_by_role("button", name="Show all").first
         if more.is_visible():
             more.click()
