@@ -163,8 +163,9 @@ class PythonSamples(Part):
             if not (begin < at and until < end):
                 continue
             if until < read:  # by a signal
-                planned = stacks.when_planned(stack, exact.ops_around(at, read))
-                frames = without_later_calls(names.of(planned), at, read, exact)
+                middle = (at + until) // 2  # `at` itself may be just before the op that kept it
+                planned = stacks.when_planned(stack, exact.ops_around(middle, read))
+                frames = without_later_calls(names.of(planned), middle, read, exact)
             else:
                 frames = names.of(stacks.as_read(stack))
             found.append(Sample(at, until, look, last_look, frames))
