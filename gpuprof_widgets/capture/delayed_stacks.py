@@ -71,7 +71,7 @@ class DelayedStacks:
 
     def __init__(self, stacks: Stacks) -> None:
         self._codes = stacks.codes
-        self._stack_of = {number: stack for stack, number in stacks.number.items()}
+        self.stack_of = {number: stack for stack, number in stacks.number.items()}
         self._instructions: dict[int, _Instructions] = {}
         self._nodes: dict[tuple[int, int, int], int] = {}
         self._parts: list[tuple[int, int, int]] = []
@@ -80,7 +80,7 @@ class DelayedStacks:
         self._with_op, self._long = set[int](), set[int]()
         self._steps: dict[int, list[Step]] = {}
         self._turns: defaultdict[int, int] = defaultdict(int)
-        self._node_of = {number: self._node_of_stack(one) for number, one in self._stack_of.items()}
+        self._node_of = {number: self._node_of_stack(one) for number, one in self.stack_of.items()}
 
     def saw(self, number: int, ops: Sequence[str]) -> None:
         """Take note of a stack that was read as its thread let another one run, while ops ran.
@@ -97,13 +97,9 @@ class DelayedStacks:
         elif not instructions.handles[instructions.place(at)]:
             self._long.add(node)
 
-    def as_read(self, number: int) -> Stack:
-        """Return a stack as it was read."""
-        return self._stack_of[number]
-
     def when_planned(self, number: int, ops: OpsAround) -> Stack:
         """Return the stack at the moment of a signal; ``number``: that of the stack as read."""
-        if not self._stack_of[number]:
+        if not self.stack_of[number]:
             return ()
         steps = self._steps_to(number)
         nodes = [step.node for step in steps]

@@ -167,7 +167,7 @@ class PythonSamples(Part):
                 planned = stacks.when_planned(stack, exact.ops_around(middle, read))
                 frames = without_later_calls(names.of(planned), middle, read, exact)
             else:
-                frames = names.of(stacks.as_read(stack))
+                frames = names.of(stacks.stack_of[stack])
             found.append(Sample(at, until, look, last_look, frames))
         return found
 
@@ -255,7 +255,7 @@ class _FrameNames:
     def are_users(self, stacks: DelayedStacks, samples: ThreadSamples) -> bool:
         """Whether any of a thread's stacks has code of the user's."""
         numbers = set(samples.numbers[ThreadSamples.FIELDS - 1 :: ThreadSamples.FIELDS])
-        return any(frame.line for number in numbers for frame in self.of(stacks.as_read(number)))
+        return any(frame.line for number in numbers for frame in self.of(stacks.stack_of[number]))
 
     def of(self, stack: Stack) -> tuple[Frame, ...]:
         """Return the user's frames of a stack and what they called, outermost first."""
