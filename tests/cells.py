@@ -21,6 +21,7 @@ from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.capture.window import rewrites_for
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Record
+from tests.leftovers import PACKAGE_FOLDER
 
 _NOTHING = contextlib.nullcontext()
 FIRST_LINE = "%%gpuprofile"
@@ -109,7 +110,7 @@ def _shown(error: BaseException) -> list[tuple[str, int | None, int | None]]:
             traceback.extract_tb(chain.__traceback__),
             strict=True,
         ):
-            if "gpuprof_widgets" in summary.filename or "asyncio" in summary.filename:
+            if summary.filename.startswith(PACKAGE_FOLDER) or "asyncio" in summary.filename:
                 assert frame.f_locals.get("__tracebackhide__") or "asyncio" in summary.filename
             elif "cells.py" not in summary.filename:
                 shown.append((summary.name, summary.lineno, summary.colno))

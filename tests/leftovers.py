@@ -23,9 +23,11 @@ from torch.optim import optimizer
 from torch.utils.data import DataLoader, dataloader
 from torch.utils.data._utils import collate, fetch, worker
 
+import gpuprof_widgets
 from gpuprof_widgets.capture.part import Active
 
 PACKAGE = "gpuprof_widgets"
+PACKAGE_FOLDER = f"{Path(gpuprof_widgets.__file__).parent}{os.sep}"
 IPYTHONS_NAMES = {"__IPYTHON__", "display", "get_ipython", "_"}
 
 
@@ -54,7 +56,7 @@ def attributes_of(*owners: Any) -> Callable[[], Any]:
             f"{owner.__name__}.{name}"
             for owner in owners
             for name, value in vars(owner).items()
-            if _is_ours(value) or _is_in_package(_file_of(value))
+            if _is_ours(value) or _file_of(value).startswith(PACKAGE_FOLDER)
         ]
 
     return state
@@ -63,11 +65,6 @@ def attributes_of(*owners: Any) -> Callable[[], Any]:
 def _file_of(value: object) -> str:
     code = getattr(getattr(value, "__func__", value), "__code__", None)
     return str(getattr(code, "co_filename", ""))
-
-
-def _is_in_package(file: str) -> bool:
-    # Few paths have the word in them, and taking a path to pieces is slow.
-    return PACKAGE in file and PACKAGE in Path(file).parts
 
 
 def global_hooks() -> Any:
@@ -96,7 +93,7 @@ def threads_of_ours() -> Any:
 
 def _runs_package(frame: FrameType | None) -> bool:
     while frame is not None:
-        if _is_in_package(frame.f_code.co_filename):
+        if frame.f_code.co_filename.startswith(PACKAGE_FOLDER):
             return True
         frame = frame.f_back
     return False
@@ -146,7 +143,7 @@ TIMERS = Path("/proc/self/timers")  # of Linux
 
 def handlers_of_ours() -> list[int]:
     handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
-    return [number for number, one in handlers.items() if _is_in_package(_file_of(one))]
+    return [number for number, one in handlers.items() if _file_of(one).startswith(PACKAGE_FOLDER)]
 
 
 _frozen: list[Any] = []
