@@ -26,7 +26,6 @@ from torch.utils.data._utils import collate, fetch, worker
 import gpuprof_widgets
 from gpuprof_widgets.capture.part import Active
 
-PACKAGE = "gpuprof_widgets"
 PACKAGE_FOLDER = f"{Path(gpuprof_widgets.__file__).parent}{os.sep}"
 IPYTHONS_NAMES = {"__IPYTHON__", "display", "get_ipython", "_"}
 
@@ -160,7 +159,7 @@ def _is_plain(code: CodeType) -> bool:
 
 def _is_ours(constant: object) -> bool:
     owner = getattr(constant, "__self__", constant)
-    return type(owner).__module__.startswith(PACKAGE)
+    return type(owner).__module__.startswith("gpuprof_widgets")
 
 
 LEFTOVERS: dict[str, Callable[[], Any]] = {
