@@ -1,4 +1,4 @@
-"""Write what is made from the package anew: tables and pages of the docs, and the methods' stub.
+"""Write what is made from the package anew: tables of the docs, and the methods' stub.
 
     python -m scripts.make_docs
 
@@ -18,7 +18,6 @@ from gpuprof_widgets.commands.analysis import keywords_of
 from gpuprof_widgets.exports import WRITERS
 from gpuprof_widgets.options import GROUPS, OPTIONS, TOPICS, Option, ProfileOptions, options_of
 from gpuprof_widgets.trace.readers import READERS
-from scripts import make_findings, make_reference
 from scripts.make_reference import Row, table
 
 ROOT = Path(__file__).parents[1]
@@ -150,8 +149,6 @@ TABLES: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
 """The table between the marks of each name, and the pages that have it."""
 
 WHOLE: dict[str, Callable[[], str]] = {
-    "docs/analyses.md": make_reference.analyses,
-    "docs/findings.md": make_findings.page,
     "gpuprof_widgets/analysed.pyi": stub,
 }
 """The files that are made as a whole."""

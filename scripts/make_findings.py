@@ -1,7 +1,7 @@
-"""docs/findings.md: a section per rule, with an example that is made by running the rule.
+"""What the site has on docs/findings.md: thresholds, and a section per rule with an example.
 
-See make_docs.py. Examples are of recorded runs if one of the tests' data has such a finding, else
-of the traces that the tests of the rule make by hand.
+Examples are made by running the rule: on a recorded run if one of the tests' data has such a
+finding, else on the trace that the tests of the rule make by hand.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from gpuprof_widgets.analyses.findings import FINDINGS, Finding, findings
 from gpuprof_widgets.analyses.findings.finding import Threshold, thresholds_of
 from gpuprof_widgets.analyses.ranks.findings import FINDINGS as OF_RANKS
 from scripts.make_reference import (
-    GENERATED,
     bold_lead,
     filled,
     linked_to,
@@ -27,47 +26,6 @@ from scripts.make_reference import (
 )
 
 ROOT = Path(__file__).parents[1]
-
-INTRO = """\
-# Findings and their thresholds
-
-`profile.findings()` and `gpuprof findings TRACE` say why a run is slow, in sentences, the costliest
-first ([Command line](command_line.md#gpuprof-findings)). Each comes from a rule, which reports
-once a threshold is exceeded; another package can [add rules](extending.md#a-finding).
-
-A finding has
-
-- a `title` that says in ten words at most what costs, for the
-  [rows of the page](views.md#summary-and-findings),
-- a `text`: the same in sentences, with the numbers,
-- a `cost_ns`: the time it stands for, by which findings are sorted. It is no promise of a gain;
-  each section says what it means. Do not add up costs: one cause may have several findings,
-- a `remedy`: what to try, for the case at hand; empty if there is nothing to do.
-
-Below, *the run* is the recorded time: of the cell, the trace, the chosen range or step."""
-
-THRESHOLDS = """\
-## Thresholds
-
-Each threshold can be overridden for one call:
-
-```python
-import gpuprof_widgets
-
-profile = gpuprof_widgets.load("run.gpuprof")
-profile.findings(dataloader_share=0.1)
-```
-
-```sh
-gpuprof findings trace.json.gz --limit dataloader_share=0.1
-```
-
-Shares are between 0 and 1, and of the run unless the table says otherwise. If a default comes from
-another tool, that tool is named: TB is PyTorch's TensorBoard plugin
-(`torch_tb_profiler/profiler/data.py`), HTA Holistic Trace Analysis, torch is `torch.profiler`'s
-`_pattern_matcher`, nsys is `nsys analyze`, XProf is TensorFlow's profiler. `straggler_share` and
-those that begin with `rank_` apply to [many ranks](topics/ranks.md#ranks):
-`gpuprof_widgets.ranks(paths).findings(straggler_share=0.1)`."""
 
 GPU, CPU = "tests/data/gpu", "tests/data/recorded"
 
@@ -102,17 +60,16 @@ RECORDED = {
 Rule = Callable[..., list[Finding]]
 
 
-def page() -> str:
-    """Return docs/findings.md."""
-    rules = [_section(name, rule) for name, rule in FINDINGS.ours.items()]
+def rules() -> str:
+    """Return the thresholds and a section per rule, in Markdown."""
+    sections = [_section(name, rule) for name, rule in FINDINGS.ours.items()]
     of_ranks = [_section(name, rule) for name, rule in OF_RANKS.items()]
-    parts = [GENERATED, INTRO, _index(), THRESHOLDS, thresholds()]
     ranks_intro = (
         "`gpuprof_widgets.ranks(paths).findings()` and `gpuprof ranks DIR` compare "
         "[many ranks](topics/ranks.md#ranks)."
     )
-    parts += ["## The rules", *rules, "## Rules that compare ranks", ranks_intro, *of_ranks]
-    return "\n\n".join(parts) + "\n"
+    parts = [thresholds(), "## The rules", _index(), *sections]
+    return "\n\n".join([*parts, "## Rules that compare ranks", ranks_intro, *of_ranks]) + "\n"
 
 
 def _index() -> str:

@@ -6,7 +6,16 @@ are the same on the site and on GitHub.
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
 import gpuprof_widgets
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # for the scripts and the tests' traces
+
+from scripts import make_findings, make_reference
 
 project = "gpuprof_widgets"
 author = "The gpuprof_widgets developers"
@@ -37,3 +46,16 @@ html_title = f"gpuprof_widgets {release}"
 html_static_path = ["static"]
 html_css_files = ["wide.css"]
 html_extra_path = ["start"]
+
+MADE = {"docs/analyses": make_reference.analyses, "docs/findings": make_findings.rules}
+"""The pages whose rest is made here, from docstrings and by running the rules."""
+
+
+def setup(app: Sphinx) -> None:
+    """Have the pages of reference completed when they are read."""
+    app.connect("source-read", _complete)
+
+
+def _complete(_: Sphinx, page: str, source: list[str]) -> None:
+    if page in MADE:
+        source[0] = source[0].partition("<!-- The rest of this page")[0] + MADE[page]()
