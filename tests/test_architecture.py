@@ -1,4 +1,4 @@
-"""The layers of the package: who may import whom, and who may name which library.
+"""The layers of the package: who may import whom, who may name which library; how large each is.
 
 Every import counts, wherever it stands: in a function, under TYPE_CHECKING, in a try.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -256,3 +256,67 @@ def test_the_check_sees_a_wrong_layer(module: str, line: str) -> None:
 )
 def test_the_check_sees_a_foreign_library(module: str, line: str) -> None:
     assert all(names_foreign_library(found) for found in imports_in(ROOT / module, line))
+
+
+ROOMS = {
+    "findings": (8716, 4500),
+    "analyses": (19035, 14500),
+    "trace": (15880, 12500),
+    "capture": (11637, 8500),
+    "views": (6121, 5000),
+    "front doors": (8040, 6500),
+    "page": (17169, 13000),
+    "tests": (80713, 42000),
+    "docs": (54167, 45000),
+}
+"""The most lines that a room may have (of the docs: words), and what it is to have in the end.
+
+A limit above its budget only ever goes down: whoever makes a room smaller lowers it. The page
+Contributing says how to argue for another one.
+"""
+
+SLACK = 100
+"""So much below its limit a room may be before the limit has to follow."""
+
+BUILT = {"dist", "build", "node_modules"}
+
+
+def room_of(path: Path) -> str | None:
+    """The room that a file of the repository counts for; None for none."""
+    top, *rest = path.relative_to(ROOT.parent).parts
+    if BUILT.intersection(rest) or rest[0] == "labextension":
+        return None
+    if top == ROOT.name and path.suffix in (".ts", ".js"):
+        return None if path.name.endswith(".test.ts") else "page"
+    if path.suffix != {"docs": ".md"}.get(top, ".py"):
+        return None
+    if top != ROOT.name:
+        return top
+    if rest[:2] == ["analyses", "findings"]:
+        return "findings"
+    return rest[0] if rest[0] in ROOMS else "front doors"
+
+
+@cache
+def sizes() -> Counter[str]:
+    """The lines of each room, docstrings included, as ``wc -l`` counts them; of docs the words."""
+    counted: Counter[str] = Counter()
+    for top in (ROOT, ROOT.parent / "docs", ROOT.parent / "tests"):
+        for path in top.rglob("*.*"):
+            if path.is_file() and (room := room_of(path)):
+                text = path.read_text(encoding="utf-8")
+                counted[room] += len(text.split()) if room == "docs" else text.count("\n")
+    return counted
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_room_grows(room: str) -> None:
+    limit, budget = ROOMS[room]
+    size = sizes()[room]
+    assert size <= limit, f"{room}: {size - limit} too many: take something out"
+    is_followed = size > limit - SLACK or limit == budget
+    assert is_followed, f"{room} is smaller: lower its limit to {max(size, budget)}"
+
+
+def test_every_file_counts_for_a_room_with_a_limit() -> None:
+    assert set(sizes()) == set(ROOMS)
