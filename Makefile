@@ -14,7 +14,7 @@ RUN := $(VENV)/.installed-run
 DEV := $(VENV)/.installed-dev
 IPYTHON8 := build/ipython8
 
-.PHONY: demo test test-fast package-check lower-bounds pythons fuzz sanitize soak audit bench bench-ranks vscode lab lint format docs tables extension extension-check notebooks screenshots constraints constraints-lowest clean
+.PHONY: demo test test-fast traces package-check lower-bounds pythons fuzz sanitize soak audit bench bench-ranks vscode lab lint format docs tables extension extension-check notebooks screenshots constraints constraints-lowest clean
 
 demo: $(RUN)
 	$(BIN)/python scripts/demo.py
@@ -22,12 +22,17 @@ demo: $(RUN)
 test: $(DEV) $(IPYTHON8)/.installed
 	sh scripts/find_chromium.sh
 	sh scripts/extension.sh test
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 # What needs no kernel, no browser and little time: for a first answer while you work.
 test-fast: $(DEV)
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile \
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal \
 	  -m 'not kernel and not browser and not slow' --hypothesis-profile fast
+
+# What has to hold of any trace, for all public traces that lie beside the checkout: `make test` reads five.
+traces: $(DEV)
+	sh scripts/find_chromium.sh
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal -m traces --all-traces
 
 # Wheel and sdist, installed into an empty environment and used there; whoever changes the packaging.
 package-check: $(DEV)
@@ -161,10 +166,10 @@ $(BENCH)/%/.installed: benchmarks/peers/%.txt constraints.txt | $(BIN)/python
 	-$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 	  -r $< 2> $(@D)/pip.log && touch $@
 
-extension:
+extension: $(DEV)
 	sh scripts/extension.sh build
 
-extension-check:
+extension-check: $(DEV)
 	sh scripts/extension.sh check
 
 # As they are committed; after a change of the views.

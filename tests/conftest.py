@@ -53,13 +53,26 @@ KINETO = [
     for name in sorted(str(path.relative_to(_SHARED)) for path in _SHARED.glob("*/*.json.gz"))
     if not name.startswith("tf-timeline/") and name not in ALIKE
 ]
+FEW = [
+    "hta/amd_mi250.json.gz",
+    "hta/cpu_only_gloo_rank34_of_300.json.gz",
+    "hta/nccl_a100_rank0_of_2.json.gz",
+    "luatil/rtx3060_compile_cuda_graphs_05.json.gz",
+    "tracelens/falconsai_h100_stacks_memory.json.gz",
+]
+"""Those of which each has something that no other has: AMD, no GPU, NCCL, CUDA graphs, stacks."""
 _loaded: dict[Path, Record] = {}  # all of them have the size of one library
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``make traces`` asks for all."""
+    parser.addoption("--all-traces", action="store_true", help="read all real traces, not five")
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests that take ``shared_trace`` run once for every real trace; without any they skip."""
+    """Tests that take ``shared_trace`` run once for each real trace; without any they skip."""
     if "shared_trace" in metafunc.fixturenames:
-        names = KINETO or ["*/*.json.gz"]
+        names = KINETO if KINETO and metafunc.config.getoption("all_traces") else FEW
         metafunc.parametrize("shared_trace", names, indirect=True, scope="session")
 
 
@@ -67,6 +80,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Count all that reads real traces as slow."""
     if isinstance(item, pytest.Function) and "shared" in item.fixturenames:
         item.add_marker(pytest.mark.slow)
+    if isinstance(item, pytest.Function) and "shared_trace" in item.fixturenames:
+        item.add_marker(pytest.mark.traces)
 
 
 def pytest_collection_finish() -> None:
