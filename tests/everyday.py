@@ -1,6 +1,6 @@
 """Cells as people write them every day, and which findings are right about each.
 
-What each finding said of them, and what was judged, is in docs/judged.md.
+What is still wrong or missing in what findings say of such cells is in docs/judged.md.
 """
 
 from __future__ import annotations
