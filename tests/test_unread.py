@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyinstrument.renderers import JSONRenderer, SpeedscopeRenderer
+from pyinstrument.session import Session
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.readers import load, parse
@@ -61,6 +63,19 @@ def test_not_everything_that_starts_as_a_protobuf_is_one(content: bytes) -> None
 
 SPEEDSCOPE_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 V8_FRAME = {"functionName": "f", "scriptId": "1", "url": "a.js", "lineNumber": 3}
+SESSION = Session(
+    frame_records=[(["main\0/home/me/train.py\x001", "len\0<built-in>\x000"], 0.5)],
+    start_time=1.7e9,
+    duration=0.5,
+    min_interval=0.001,
+    max_interval=0.001,
+    sample_count=1,
+    start_call_stack=["main\0/home/me/train.py\x001"],
+    target_description="Program: train.py",
+    cpu_time=0.5,
+    sys_path=[],
+    sys_prefixes=[],
+)
 DEEP = 2_000
 
 
@@ -72,7 +87,7 @@ def nested(depth: int) -> bytes:
 
 SAMPLES: dict[str, tuple[Any, str]] = {
     "run.speedscope.json": (
-        {"version": "0.0.1", "$schema": SPEEDSCOPE_SCHEMA, "shared": {"frames": []}},
+        SpeedscopeRenderer().render(SESSION).encode(),
         r"speedscope .*open it at https://www\.speedscope\.app",
     ),
     "cut off.speedscope.json": (
@@ -80,11 +95,11 @@ SAMPLES: dict[str, tuple[Any, str]] = {
         r"speedscope .*open it at https://www\.speedscope\.app",
     ),
     "run.pyisession": (
-        {"frame_records": [[["f\0a.py\0001"], 0.5]], "start_time": 1.7e9, "sample_count": 1},
+        SESSION.to_json(),
         r"a session of pyinstrument .*pyinstrument --load shows it",
     ),
     "run.json": (
-        {"duration": 1.0, "sample_count": 1, "root_frame": {"function": "f", "children": []}},
+        JSONRenderer().render(SESSION).encode(),
         r"a call tree of pyinstrument .*pyinstrument -o run\.html",
     ),
     "deep.json": (nested(DEEP), r"a call tree of pyinstrument .*pyinstrument -o run\.html"),
