@@ -279,9 +279,9 @@ def _read_while_unpacked(data: bytes, file: Path, growth: Growth) -> Record | No
     """
     if not packing(data):
         return None
-    own = copy(growth)
     if _reader_of(beginning(data, HEAD_BYTES, copy(growth))) is not READERS["chrome"]:
         return None
+    own = copy(growth)
     record = quick_record(streamed(data, file, own), file)
     if record is not None:
         growth.left = own.left
