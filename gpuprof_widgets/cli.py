@@ -133,9 +133,8 @@ GPUPROF = Commands(
     name="gpuprof",
     help="Why is this program slow? TRACE is a profile that gpuprof saved (.gpuprof), a Chrome "
     "trace (.json: torch.profiler, TensorFlow, VizTracer, MegEngine), a database of Nsight Systems "
-    "or nvprof, a CUDA memory snapshot, a file of cProfile, speedscope or pyinstrument, a CPU "
-    "profile of V8, or collapsed stacks. It may be packed or in an archive, and it may be at a URL "
-    "(s3://, https://). A TRACE of - is standard input.",
+    "or nvprof, a CUDA memory snapshot, or a file of cProfile. It may be packed or in an archive, "
+    "and it may be at a URL (s3://, https://). A TRACE of - is standard input.",
     epilog="\b\nExample:\n  gpuprof run -o run.gpuprof train.py && gpuprof kernels run.gpuprof",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

@@ -19,7 +19,6 @@ from gpuprof_widgets.exceptions import OptionError, RecordingError
 from gpuprof_widgets.trace.chrome_writer import COMPRESSION, chrome_trace, in_blocks
 from gpuprof_widgets.trace.files import without_garbage_collection, write_whole
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.schema import SAMPLED
 from gpuprof_widgets.trace.writers.tables import csv_bytes, parquet_bytes
 
 if TYPE_CHECKING:
@@ -99,17 +98,16 @@ def _speedscope(record: Record, part: str, file: IO[bytes]) -> None:
     from gpuprof_widgets.trace.writers.stacks import speedscope
 
     label = str(record.metadata.get("label") or "gpuprof")
-    sampled = bool(record.metadata.get(SAMPLED))
     if part == DEVICE:
         stacks = {"GPU time by call path, summed over streams": _by_gpu_time(record)}
-        file.writelines(speedscope(None, stacks, name=label, sampled=sampled))
+        file.writelines(speedscope(None, stacks, name=label))
         return
     counted = {"cProfile (an estimate: it has no times)": record.calls} if record.calls else {}
     workers = {f"cProfile, {name}": calls for name, calls in record.calls_of_workers.items()}
     trees = {name: estimated_tree(calls) for name, calls in (counted | workers).items()}
     if not trees and not (record.trace.slices["dur"] > 0).any():
         raise RecordingError("this profile has neither slices with a duration nor Python calls")
-    file.writelines(speedscope(record.trace, trees, name=label, sampled=sampled))
+    file.writelines(speedscope(record.trace, trees, name=label))
 
 
 def _collapsed(record: Record, source: str, file: IO[bytes]) -> None:

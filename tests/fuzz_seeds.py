@@ -47,7 +47,7 @@ class Seed:
 @cache
 def seeds() -> tuple[Seed, ...]:
     """All of them, in an order that does not change."""
-    return (*_of_json(), *_of_stacks(), *_of_databases(), *_of_python(), *_packed())
+    return (*_of_json(), *_of_databases(), *_of_python(), *_packed())
 
 
 @cache
@@ -102,9 +102,11 @@ def _of_json() -> Iterator[Seed]:
         *({"ph": ph, "id": 3, "name": "old", "ts": 7, **slices} for ph in "STF"),
         *({"ph": ph, "id": 4, "name": "flow", "ts": 2, **slices} for ph in "stf"),
         *({"ph": ph, "id": 5, "name": "thing", "ts": 8, **slices} for ph in "NOD"),
+        {"ph": "P", "name": "cycles", "ts": 9, "sf": 2, **slices},
     ]
     frames = {"1": {"name": "main"}, "2": {"name": "step", "parent": 1}}
-    beside = {"displayTimeUnit": "ns", "stackFrames": frames}
+    samples = [{"cpu": 0, "tid": 2, "ts": at, "name": "cycles", "sf": 1} for at in (7, 8)]
+    beside = {"displayTimeUnit": "ns", "stackFrames": frames, "samples": samples}
     yield Seed("chrome, object", {"traceEvents": pairs, **beside}, _json)
     yield Seed("chrome, list", pairs, _json)
     yield Seed("kineto, text", kineto("aten::mm", 'step "x"', "aten::add", host_name="n1"))
@@ -116,94 +118,6 @@ def _of_json() -> Iterator[Seed]:
         yield Seed(name, content, _json)
     for path in sorted(DATA.glob("*.json.gz")):
         yield Seed(path.name, _shortened(json.loads(gzip.decompress(path.read_bytes()))), _json)
-
-
-def _of_stacks() -> Iterator[Seed]:
-    frames = [{"name": "main", "file": "a.py", "line": 3}, {"name": "step"}]
-    common = {"name": "MainThread", "unit": "milliseconds", "startValue": 0, "endValue": 9}
-    profiles = [
-        {**common, "type": "sampled", "samples": [[0], [0, 1], []], "weights": [1, 2, 3]},
-        {
-            **common,
-            "type": "evented",
-            "events": [
-                {"type": kind, "frame": frame, "at": at}
-                for kind, frame, at in (("O", 0, 0), ("O", 1, 1.5), ("C", 1, 3), ("C", 0, 9))
-            ],
-        },
-    ]
-    schema = "https://www.speedscope.app/file-format-schema.json"
-    content = {"$schema": schema, "shared": {"frames": frames}, "profiles": profiles}
-    yield Seed("speedscope", content, _json)
-    stack = ["<module>\0a.py\x001", "step\0a.py\x009\1l9"]
-    session = {
-        "frame_records": [[stack[:1], 0.001], [stack, 0.002]],
-        "start_time": 1_700_000_000.5,
-        "start_call_stack": [],
-        "sample_count": 2,
-        "duration": 0.003,
-        "cpu_time": 0.002,
-        "min_interval": 0.001,
-        "max_interval": 0.001,
-        "target_description": "a.py",
-        "sys_path": [],
-        "sys_prefixes": [],
-    }
-    yield Seed("pyinstrument", session, _json)
-    leaf = {"function": "step", "file_path": "a.py", "line_no": 9, "time": 0.5, "children": []}
-    root = {**leaf, "function": "main", "time": 1.0, "children": [leaf, {**leaf, "time": 0.25}]}
-    tree = {"start_time": 1.7e9, "duration": 1.0, "sample_count": 2, "root_frame": root}
-    yield Seed("pyinstrument, its JSON", tree, _json)
-    yield Seed("collapsed", b"main;step;mm 30\nmain;load (a.py:3) 12\nmain;step 3.5\nmain 5\n")
-    yield Seed(
-        "Austin", b"# austin: 3.7.0\n# mode: wall\n\nP1;T2;a.py:f:3;b.py:g:4 70\nP1;T3;a:f:3 9\n"
-    )
-    yield from _of_samples()
-
-
-def _of_samples() -> Iterator[Seed]:
-    """What samplers write: of V8, and into Chrome's traces."""
-    names = ("(root)", "main", "step", "(garbage collector)")
-    nodes = [
-        {"id": place, "callFrame": {"functionName": name, "url": "a.js", "lineNumber": place}}
-        for place, name in enumerate(names, 1)
-    ]
-    above = {2: 1, 3: 2, 4: 1}
-    called = [
-        {**node, "children": [inner for inner, caller in above.items() if caller == node["id"]]}
-        for node in nodes
-    ]
-    samples = {"samples": [2, 3, 4, 3, 1], "timeDeltas": [5, 10, 10, 2.5, 10]}
-    yield Seed("a CPU profile", {"nodes": called, "startTime": 10, "endTime": 99, **samples}, _json)
-    of = {"ph": "P", "pid": 1, "tid": 2, "id": "0x1", "ts": 1}
-    listed = [
-        {**node, "parent": above[place]} if (place := node["id"]) in above else node
-        for node in nodes
-    ]
-    chunk = {
-        "cpuProfile": {"nodes": listed, "samples": samples["samples"], "endTime": 99},
-        "timeDeltas": samples["timeDeltas"],
-    }
-    frames = {"1": {"name": "main"}, "2": {"name": "step", "parent": 1}}
-    one = {"ph": "P", "name": "cpu", "pid": 1, "tid": 3}
-    yield Seed(
-        "Chrome's samples",
-        {
-            "traceEvents": [
-                {**of, "name": "Profile", "args": {"data": {"startTime": 10}}},
-                {**of, "name": "ProfileChunk", "args": {"data": chunk}},
-                *({**one, "ts": at, "sf": 2} for at in (2, 4)),
-                {**one, "ts": 6, "stack": ["main", "f"]},
-                {"ph": "X", "name": "task", "pid": 1, "tid": 2, "ts": 5, "dur": 60},
-            ],
-            "stackFrames": frames,
-            "samples": [
-                {"cpu": 0, "tid": 2, "ts": at, "name": "cycles", "sf": 1 + at % 2}
-                for at in (7, 8, 9)
-            ],
-        },
-        _json,
-    )
 
 
 def _of_databases() -> Iterator[Seed]:
@@ -289,35 +203,6 @@ def _of_python() -> Iterator[Seed]:
             f"snapshot, protocol {protocol}", snapshot, partial(pickle.dumps, protocol=protocol)
         )
     yield Seed("snapshot, bytes", pickle.dumps(snapshot))
-    yield Seed("speedscope", _speedscope(), _json)
-    yield Seed("pyinstrument", _pyinstrument(), _json)
-
-
-def _speedscope() -> dict[str, Any]:
-    events = [("O", 0, 0), ("O", 1, 1.5), ("C", 1, 3), ("C", 0, 9)]
-    listed = [{"type": kind, "frame": frame, "at": at} for kind, frame, at in events]
-    same = {"name": "main", "unit": "milliseconds", "startValue": 0, "endValue": 9}
-    return {
-        "$schema": "https://www.speedscope.app/file-format-schema.json",
-        "shared": {"frames": [{"name": "f", "file": "a.py", "line": 1}, {"name": "g"}]},
-        "profiles": [
-            {"type": "evented", **same, "events": listed},
-            {"type": "sampled", **same, "samples": [[0], [0, 1]], "weights": [1, 8]},
-        ],
-    }
-
-
-def _pyinstrument() -> dict[str, Any]:
-    main, step = "main\x00/a.py\x001", "step\x00/a.py\x009\x01cTrainer\x01l12"
-    return {
-        "start_time": 1.7e9,
-        "duration": 0.75,
-        "min_interval": 0.001,
-        "sample_count": 2,
-        "start_call_stack": [main],
-        "target_description": "Program: a.py",
-        "frame_records": [[[main, step], 0.5], [[main], 0.25]],
-    }
 
 
 def _calls() -> Any:

@@ -206,7 +206,7 @@ def test_main_returns_its_exit_code() -> None:
     assert main(["--version"]) == 0
 
 
-PROGRAMS = ("torch.profiler", "TensorFlow", "VizTracer", "MegEngine", "speedscope", "pyinstrument")
+PROGRAMS = ("torch.profiler", "TensorFlow", "VizTracer", "MegEngine")
 """Whose files are read, where JSON is."""
 
 

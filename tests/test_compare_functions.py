@@ -12,7 +12,6 @@ import pytest
 from gpuprof_widgets.comparisons import Comparison
 from gpuprof_widgets.profiles import compare
 from gpuprof_widgets.trace.model import Record
-from tests.test_stack_readers import read, sampled
 from tests.traces import calls_of, op, python, trace_of
 
 LEN = ("~", 0, "<built-in method builtins.len>")
@@ -109,10 +108,17 @@ def test_runs_of_which_one_has_no_calls_say_so() -> None:
     assert "neither cProfile nor frames were recorded" in table.attrs["lacks"]
 
 
-def test_functions_of_samplers_are_compared_too() -> None:
-    """Such files have no calls of cProfile, but frames."""
-    before = read(sampled([[0], [0, 1]], [1.0, 2.0]))
-    comparison = Comparison(before, read(sampled([[0], [0, 1]], [1.0, 5.0])))
+def sampled(main_s: int, step_s: int = 0) -> Record:
+    """A run of samples: so long in `main` itself, then in `step` within it."""
+    frames = [python("train.py(1): main", ts=0, dur=(main_s + step_s) * 10**9)]
+    if step_s:
+        frames.append(python("train.py(9): step", ts=main_s * 10**9, dur=step_s * 10**9))
+    return trace_of(*frames, sampled=True, python_samples={"interval_ns": 10**6})
+
+
+def test_functions_of_samples_are_compared_too() -> None:
+    """They are no calls of cProfile, but frames."""
+    comparison = Comparison(sampled(1, 2), sampled(1, 5))
     table = comparison.functions()
     assert table[["name", "a_ns", "b_ns", "change"]].to_numpy().tolist() == [
         ["train.py(9): step", 2_000_000_000, 5_000_000_000, "more"],
@@ -127,7 +133,7 @@ def test_functions_of_samplers_are_compared_too() -> None:
 
 
 def test_what_a_sampler_may_have_missed_is_said() -> None:
-    comparison = Comparison(read(sampled([[0]], [3.0])), read(sampled([[0], [0, 1]], [1.0, 5.0])))
+    comparison = Comparison(sampled(3), sampled(1, 5))
     assert (
         "A and B were sampled: a function that is new or gone may have run in both, between the "
         "samples of one."

@@ -15,7 +15,7 @@ import gpuprof_widgets
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.files import write_whole
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.readers import READERS, Reader, load, parse
+from gpuprof_widgets.trace.readers import READERS, Reader, load
 from tests.command_lines import gpuprof, gpuprof_process
 from tests.trace_files import kineto, zip_of
 
@@ -118,47 +118,6 @@ def test_a_file_of_nothing_is_named(trace: Path, content: bytes) -> None:
 @pytest.mark.parametrize("name", ["a.prof", "a.sqlite", "a.zip", "a.nsys-rep", "a.py", "a", "ä.ü"])
 def test_the_name_of_a_file_does_not_matter(trace: Path, name: str) -> None:
     assert len(load(trace.rename(trace.with_name(name))).trace) == 1
-
-
-UNREAD = {
-    "run.nsys-rep": (
-        b"\x01\x02 a report",
-        r"Nsight Systems, which is not read\. Instead: "
-        r"nsys export --type sqlite --output run\.sqlite run\.nsys-rep; then open run\.sqlite",
-    ),
-    "my run.qdrep": (
-        b"\x01",
-        r"nsys export --type sqlite --output 'my run\.sqlite' 'my run.qdrep'",
-    ),
-    "run.ncu-rep": (b"\x01", r"Nsight Compute.*ncu --import run\.ncu-rep"),
-    "run.pftrace": (
-        b"\x0a\x05\x08\x01\x10\x02\x50\x0a\x03\x08\x01\x10",
-        r"a Perfetto trace.*traceconv json run\.pftrace run\.json; then open run\.json",
-    ),
-    "host.xplane.pb": (b"\x0a\x02\x08\x01", r"XPlane.*trace_viewer"),
-    "page.html": (b"<!DOCTYPE html><title>x</title>", r"an HTML page.*open it in a browser"),
-    "train.py": (b"import torch\n", r"a Python script.*gpuprof run train\.py"),
-    "run.json.lz4": (b"\x04\x22\x4d\x18abc", r"packed by lz4.*unpack it"),
-}
-
-
-@pytest.mark.parametrize("name", UNREAD)
-def test_a_known_file_that_is_not_read_says_what_to_do(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    content, told = UNREAD[name]
-    Path(name).write_bytes(content)
-    with pytest.raises(TraceError, match=told):
-        load(name)
-
-
-@pytest.mark.parametrize(
-    "content", [b"\x0a", b"\x0a\x00", b"\x0a\xff\xff\xff\xff\xff\xff", b"\nhello there"]
-)
-def test_not_everything_that_starts_as_a_protobuf_is_one(content: bytes) -> None:
-    with pytest.raises(TraceError, match="not a kind of file that can be read"):
-        parse(content, Path("x"))
 
 
 # A file that grows

@@ -826,8 +826,7 @@ def test_an_op_that_calls_long_ones_is_not_one_of_short_calls(
 @pytest.mark.parametrize(
     ("metadata", "said"),
     [
-        ({"recorded_by": "pyinstrument"}, []),
-        ({"recorded_by": "speedscope"}, []),
+        ({"recorded_by": "VizTracer"}, []),
         ({}, ["No GPU activity was recorded. No PyTorch op was recorded either."]),
         (
             {"cuda": False, "wall_ns": 12_000_000, "execution_count": 3},

@@ -52,7 +52,6 @@ ODD: dict[str, Any] = {
     "recorder": 5,
     "sampled": "now and then",
     "python_samples": {"by_signal": True, "samples": 9, "interval_ns": 5, "code": ["x"]},
-    "language": ["JavaScript"],
     "window_ns": {"from": 0},
     "remarks": [{"text": "no time"}],
     "focus": {"range_ns": [1], "rows": [], "about": ""},

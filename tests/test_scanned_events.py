@@ -411,11 +411,6 @@ class TestPackedFiles:
         with pytest.raises((TraceError, AssertionError), match=r"packed more than|as a whole"):
             readers.parse(packed, PATH)
 
-    def test_one_that_is_of_another_format_by_its_end_is_unpacked_as_a_whole(self) -> None:
-        schema = b', "$schema": "https://www.speedscope.app/file-format-schema.json"}'
-        with pytest.raises(AssertionError, match="unpacked as a whole"):
-            readers.parse(gzip.compress(self.TEXT[:-1] + schema), PATH)
-
 
 def test_without_the_library_all_is_read_by_the_complete_reader(
     monkeypatch: pytest.MonkeyPatch,

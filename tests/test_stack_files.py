@@ -21,7 +21,7 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
 from gpuprof_widgets.trace.writers.stacks import brackets, collapsed_stacks, frame_text, speedscope
 from tests.records import records
-from tests.traces import calls_of, kernel, op, python, runtime, trace_of
+from tests.traces import annotation, calls_of, kernel, op, python, runtime, trace_of
 
 pytestmark = pytest.mark.slow
 
@@ -176,6 +176,38 @@ def test_what_lasts_longer_than_what_is_around_it_is_opened_again() -> None:
         *[(b"C", 1, 10), (b"C", 0, 10), (b"O", 1, 10)],
         (b"C", 1, 12),
     ]
+
+
+SAMPLED = trace_of(
+    annotation("run", ts=0, dur=1_000),
+    python("train.py(1): <module>", ts=0, dur=1_000, **{"Sampled lines": [[0, 3], [400, 4]]}),
+    python("train.py(7): step", ts=100, dur=600, **{"Sampled lines": [[0, 8]]}),
+    python("torch/functional.py(9): einsum", ts=200, dur=200),
+    op("aten::einsum", ts=200, dur=200),  # bounds the function that called it
+    op("aten::mm", ts=450, dur=50),
+    label="run",
+    sampled=True,
+)
+
+
+def test_samples_have_the_times_of_the_flame_graph() -> None:
+    assert collapsed(SAMPLED, "merged").decode().splitlines() == [
+        "train.py(1): <module>;run 400",
+        "train.py(1): <module>;run;train.py(7): step 350",
+        "train.py(1): <module>;run;train.py(7): step;torch/functional.py(9): einsum;aten::einsum "
+        "200",
+        "train.py(1): <module>;run;train.py(7): step;aten::mm 50",
+    ]
+    told = as_speedscope(SAMPLED)
+    (profile,) = told["profiles"]
+    assert times_in(profile, told["shared"]["frames"]) == {
+        "<module>": 1_000,
+        "run": 1_000,
+        "step": 600,
+        "einsum": 200,
+        "aten::einsum": 200,
+        "aten::mm": 50,
+    }
 
 
 @settings(max_examples=40)

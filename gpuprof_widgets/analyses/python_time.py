@@ -74,9 +74,8 @@ def python_time(record: Record) -> pd.DataFrame:
     Columns:
 
     - ``file``, ``line``, ``name``: the function.
-    - ``calls``, ``primitive_calls``: all calls, and those that are not recursive. If samplers
-      recorded (``--python sampled``, pyinstrument, py-spy), how often samples in a row found the
-      function.
+    - ``calls``, ``primitive_calls``: all calls, and those that are not recursive. If samples were
+      recorded (``--python sampled``), how often samples in a row found the function.
     - ``self_ns``: cProfile's tottime.
     - ``self_waiting_ns``: of that, the time in calls that waited for the GPU.
     - ``self_python_ns``: the rest: Python's own time, and that of the ops it called.

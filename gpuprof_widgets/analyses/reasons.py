@@ -21,8 +21,6 @@ from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import (
     FRAMEWORK,
     MEGENGINE,
-    SAMPLED,
-    SAMPLING,
     TENSORFLOW,
     WINDOW,
     WRITTEN_CATEGORY,
@@ -168,13 +166,12 @@ def says_if_empty(
 def recorder_of(record: Record) -> str:
     """Return the program that recorded, or its framework; "" if unknown.
 
-    PyTorch's traces do not name their program; they are never sampled, except by us.
+    PyTorch's traces do not name their program.
     """
     metadata = record.metadata
     if metadata.get(FRAMEWORK) in (TENSORFLOW, MEGENGINE):
         return str(metadata[FRAMEWORK])
-    by_others = metadata.get(SAMPLED) and not metadata.get(SAMPLING)
-    of_torch = "" if WRITTEN_CATEGORY in record.trace.args or by_others else PYTORCH
+    of_torch = "" if WRITTEN_CATEGORY in record.trace.args else PYTORCH
     return str(metadata.get("recorder") or metadata.get("recorded_by") or of_torch)
 
 

@@ -32,10 +32,9 @@ from gpuprof_widgets.trace.dialects.dialect import Parts
 from gpuprof_widgets.trace.event_json import read_events
 from gpuprof_widgets.trace.events import FlowEnd, Names, no_events
 from gpuprof_widgets.trace.files import without_garbage_collection
-from gpuprof_widgets.trace.gather import KNOWN_PHASES, MORE_ARGS, Gathered, id_text, times
+from gpuprof_widgets.trace.gather import KNOWN_PHASES, MORE_ARGS, SAMPLE, Gathered, id_text, times
 from gpuprof_widgets.trace.known_args import usable_args, with_plausible_times, with_usable_args
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.sampled_lanes import with_sampled_lanes
 from gpuprof_widgets.trace.scanned_events import Piece, UnusualError, pieces_of, scanned_file
 from gpuprof_widgets.trace.schema import NONE
 from gpuprof_widgets.trace.trace_events import Event
@@ -73,7 +72,7 @@ def quick_record(
     """Return the record of JSON text in pieces; None if only `complete_record` can read it."""
     with without_garbage_collection(), suppress(*NOT_QUICK):
         file = scanned_file(pieces)
-        return _record_of(Gathered(file, reached), file.size, path)
+        return _record_of(Gathered(file, reached), path)
     return None
 
 
@@ -83,12 +82,12 @@ def complete_record(
     """Return the record of JSON text as `parse_chrome_trace` does, from any JSON, mended or not."""
     with without_garbage_collection():
         file = read_events(data, path, partial(Gathered, reached=reached))
-        return _record_of(file, len(data), path)
+        return _record_of(file, path)
 
 
-def _record_of(file: Gathered, size: int, path: Path) -> Record:
+def _record_of(file: Gathered, path: Path) -> Record:
     layout = written_layout(file.header)
-    return _record(file, size, path) if layout is None else _restored(file, layout, path)
+    return _record(file, path) if layout is None else _restored(file, layout, path)
 
 
 def record_of_events(events: Iterable[Mapping[str, Any]], path: Path) -> Record:
@@ -101,9 +100,9 @@ def record_of_events(events: Iterable[Mapping[str, Any]], path: Path) -> Record:
     return parse_chrome_trace(b"[%b]" % b",".join(map(msgspec.json.encode, events)), path)
 
 
-def _record(file: Gathered, size: int, path: Path) -> Record:
+def _record(file: Gathered, path: Path) -> Record:
     base = _base(file.header)
-    parts = with_sampled_lanes(with_usable_args(_in_our_terms(file)), file, size, path)
+    parts = with_usable_args(_in_our_terms(file))
     if not len(parts.events):
         raise TraceError(_nothing(file, path, parts.notes))
     events = [parts.events]
@@ -192,8 +191,9 @@ def _notes(file: Gathered) -> list[str]:
         (file.without_stack, "stacks were not read, because those before them hold too much text"),
         (file.untimed, f"of {slices:,} events have no valid ts or dur and were left out"),
         (file.rare_keys, f"rare keys of args are kept together, as {MORE_ARGS!r}"),
+        (file.samples, "events with samples of stacks are not read"),
     ]
-    unread = sorted(set(file.phases) - KNOWN_PHASES)
+    unread = sorted(set(file.phases) - KNOWN_PHASES - {SAMPLE})
     return [
         *file.notes,
         *[f"{count:,} {text}" for count, text in counted if count],
@@ -207,6 +207,12 @@ def _unread(count: int, phase: str) -> str:
 
 
 def _nothing(file: Gathered, path: Path, notes: Sequence[str]) -> str:
+    if file.samples:
+        return (
+            f"{path}: a trace without a single slice, of {file.samples:,} events with samples of "
+            "stacks, which are not read. Instead: open it in the Performance panel of Chrome's "
+            "DevTools, or at https://www.speedscope.app."
+        )
     kinds = [f"{count} of kind {phase!r}" for phase, count in file.phases.most_common(6)]
     if file.spans:
         kinds.append(f"{len(file.spans)} of the profiler on itself")

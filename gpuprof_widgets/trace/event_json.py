@@ -35,9 +35,6 @@ BATCH_BYTES = 256 << 10
 _BATCH_EVENTS = 4096
 """Size of a batch of events that are read one by one."""
 
-SAMPLES = "samples"
-"""The key of the global samples, which a sampling profiler of the operating system takes."""
-
 _EVENTS = msgspec.json.Decoder(list[Event])
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 _ANY = msgspec.json.Decoder(msgspec.Raw)
@@ -55,7 +52,7 @@ bytes and more. ``[],`` is 3 bytes in a file and 60 in memory."""
 
 
 class NoTraceError(TraceError):
-    """JSON that is no trace."""
+    """JSON, or text that begins so, without a list of events."""
 
 
 def read_events(data: bytes, path: Path, gather: Callable[[TraceFile], Gathered]) -> Gathered:
@@ -154,8 +151,6 @@ def _decoded(data: bytes, path: Path, notes: Sequence[str] = ()) -> TraceFile:
             f"{path}: JSON, but not a trace: its events are not a list of objects (they begin with "
             f"{bytes(events[:20])!r})."
         )
-    if SAMPLES in keys and _OBJECTS.match(keys[SAMPLES]):  # else it is a key of the user
-        file.samples = decoded_events(bytes(keys.pop(SAMPLES)), file)
     file.header = {key: any_value(raw) for key, raw in keys.items()}
     file.batches = _batches(events, file)
     return file
@@ -222,10 +217,10 @@ _MOST_SEARCHED = 16
 
 def _mended_file(text: bytes, path: Path, notes: Sequence[str]) -> TraceFile:
     """Read as much as possible of a file that is not JSON; else raise an error with the place."""
-    broken = TraceError(_broken(text, path))
     opened = _LIST.search(text)
     if opened is None:
-        raise broken
+        raise NoTraceError(_broken(text, path))
+    broken = TraceError(_broken(text, path))
     places, end = _event_places(text, opened.end(), broken)
     file = TraceFile({}, notes=[*notes, _broken_part(text, len(places), end)])
     if not _is_list(text):

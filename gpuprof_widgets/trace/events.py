@@ -30,14 +30,12 @@ class Names:
     """The file's names of its processes and threads; the keys are ids as text.
 
     ``process_order`` and ``thread_order``: positions that the file asks for, low numbers first.
-    ``languages``: the language of a thread's frames, if not Python ("": unknown).
     """
 
     processes: Mapping[str, str] = field(default_factory=dict)
     threads: Mapping[tuple[str, str], str] = field(default_factory=dict)
     process_order: Mapping[str, float] = field(default_factory=dict)
     thread_order: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    languages: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,9 @@ from gpuprof_widgets.trace.trace_events import Event, TraceFile
 
 INSTANTS = ("i", "I", "R")
 SLICES = frozenset(("X", *INSTANTS))
-KNOWN_PHASES = frozenset((*SLICES, *"MCsftBEbneSTpFNODP"))
+KNOWN_PHASES = frozenset((*SLICES, *"MCsftBEbneSTpFNOD"))
+SAMPLE = "P"
+"""The phase of samples of stacks, which are only counted."""
 
 TOGETHER = dict.fromkeys("BE", "B") | dict.fromkeys("bneSTpF", "b")
 """Phases whose events are kept in one list, because their order in the file counts."""
@@ -51,7 +53,7 @@ MOST_KEYS = 1000
 MORE_ARGS = "More args"
 """The arg that holds all other args of a slice, by key."""
 
-STACK_FRAMES = "stackFrames"
+STACK_FRAMES, SAMPLES = "stackFrames", "samples"
 CALL_STACK = "Call stack"
 """The arg of a slice with its frames, innermost first, separated by semicolons."""
 
@@ -62,9 +64,8 @@ MOST_TEXT = 48 << 20
 """Rough limit on the characters of all stacks: a small file can stand for many times its size."""
 _COST_OF_A_FRAME = 8
 """Cost of following a frame, in characters, however short its name is."""
-_WITHOUT_STACK = frozenset("EeFDP")
-"""Phases of events that end a slice, whose ``sf`` is the stack at the end, and of samples, which
-`sampled_lanes` reads."""
+_WITHOUT_STACK = frozenset(("E", "e", "F", "D", SAMPLE))
+"""Phases of events that end a slice, whose ``sf`` is the stack at the end, and of samples."""
 
 _NO_TIME = msgspec.Raw(b"0")
 
@@ -168,7 +169,7 @@ class Gathered:
     - ``bound``: the slices with a ``bind_id``, where arrows begin or end, by row;
     - ``instants``: the rows that are instants;
     - ``spans``: the profiler's notes on itself (name, ts, dur in ns);
-    - ``samples``: the global samples; ``stack_frames``: the value under `STACK_FRAMES`;
+    - ``samples``: number of samples of stacks, as events or in the list under `SAMPLES`;
     - ``left_out``, ``mended``, ``notes``: those of the `TraceFile`;
     - ``without_stack``: number of events whose stacks were too much text; ``untimed``: of slices
       without a valid time;
@@ -192,7 +193,6 @@ class Gathered:
         self._codes = {name: Codes() for name in ("name", "category", "process", "thread")}
         self._args = Args()
         self._scanned: ScannedSlices | None = None
-        self.samples = file.samples
         stacks = CallStacks(self.header.get(STACK_FRAMES))
         for batch in file.batches:
             stacks.give(batch)
@@ -200,11 +200,22 @@ class Gathered:
             if isinstance(file, ScannedFile) and (self.rows or self.untimed):
                 raise UnusualError("slices that only the complete reader knows")
             reached(file.read)
-        self.stack_frames = self.header.pop(STACK_FRAMES, None)
+        self.header.pop(STACK_FRAMES, None)
+        self.samples = self.phases[SAMPLE] + self._listed_samples()
         if isinstance(file, ScannedFile) and file.slices is not None:
             self._take(file.slices)
         self.left_out, self.mended, self.notes = file.left_out, file.mended, file.notes
         self.without_stack = stacks.left_out
+
+    def _listed_samples(self) -> int:
+        """Count and drop the global samples; another list under their key is the user's own."""
+        listed = self.header.get(SAMPLES)
+        if not isinstance(listed, list) or not all(
+            isinstance(sample, dict) and "ts" in sample for sample in listed
+        ):
+            return 0
+        del self.header[SAMPLES]
+        return len(listed)
 
     @property
     def rare_keys(self) -> int:

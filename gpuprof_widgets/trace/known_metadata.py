@@ -235,7 +235,6 @@ TYPES: dict[str, Any] = {
     "recorder": str | None,
     "sampled": bool | None,
     "python_samples": _Samples | None,
-    "language": str | None,
     "rank": Int | None,
     "world_size": Int | None,
     "window_ns": list[Int],

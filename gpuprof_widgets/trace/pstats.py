@@ -26,7 +26,6 @@ from gpuprof_widgets.trace.assemble import empty_trace
 from gpuprof_widgets.trace.files import write_whole
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.plain_marshal import plain_statistics
-from gpuprof_widgets.trace.schema import LANGUAGE
 
 Ints = NDArray[np.int64]
 
@@ -371,16 +370,6 @@ def function_place(name: str) -> tuple[str, int, str]:
     if place:
         return place["file"], int(place["line"]), place["name"]
     return BUILT_IN, 0, ADDRESS.sub("", name)
-
-
-def frames_of(record: Record) -> str:
-    """Return the language of the record's frames for a legend; Python by default."""
-    return str(record.metadata.get(LANGUAGE, "Python")) or "functions"
-
-
-def function_kind(record: Record) -> str:
-    """Return the name of the record's kind of frame; "Python function" by default."""
-    return f"{record.metadata.get(LANGUAGE, 'Python')} function".strip()
 
 
 def with_cell_labels(trace: Trace, cell_labels: Mapping[str, str]) -> Trace:

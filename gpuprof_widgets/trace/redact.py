@@ -44,8 +44,8 @@ KEPT = frozenset(
         *("deviceProperties", "displayTimeUnit", "distributedInfo", "profile_memory"),
         *("profiler_spans", "record_shapes", "schema_version", "with_flops", "with_modules"),
         *("compilations", "gc"),
-        *("duration_s", "export", "memory_segments", "recorded_by", "recorder", "with_stack"),
-        *("sampled", "python_samples", "language", "window_ns"),
+        *("export", "memory_segments", "recorded_by", "recorder", "with_stack"),
+        *("sampled", "python_samples", "window_ns"),
         *("anomaly_mode", "cpu_bf16", "cpu_use", "cpus", "torch_threads"),
     )
 )

@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 from gpuprof_widgets.trace.event_json import (
     BYTES_OF_A_CONTAINER,
     FREE_CONTAINERS,
-    SAMPLES,
     any_value,
     decoded_events,
 )
@@ -336,12 +335,10 @@ def pieces_of(text: bytes) -> Iterator[Piece]:
 class ScannedFile(TraceFile):
     """A trace whose batches have the odd events only.
 
-    Once all batches were taken, the header is complete, ``slices`` are known, and ``size`` is that
-    of the text in bytes.
+    Once all batches were taken, the header is complete and ``slices`` are known.
     """
 
     slices: ScannedSlices | None = None
-    size: int = 0
 
 
 def scanned_file(pieces: Iterable[Piece]) -> ScannedFile:
@@ -362,7 +359,6 @@ def _batches(scanner: _Scanner, file: ScannedFile) -> Iterator[list[Event]]:
         yield from _members(scanner, file)
     if scanner.next_byte():
         raise UnusualError("text behind the trace")
-    file.size = scanner.size
     file.slices = ScannedSlices(scanner)
 
 
@@ -372,8 +368,8 @@ def _members(scanner: _Scanner, file: ScannedFile) -> Iterator[list[Event]]:
     while not keys or scanner.take(b",", b"}") == b",":
         key = msgspec.json.decode(scanner.take_value(), type=str)
         scanner.take(b":")
-        if key in keys or key == SAMPLES:
-            raise UnusualError(f"{key!r} twice, or samples")
+        if key in keys:
+            raise UnusualError(f"{key!r} twice")
         keys.add(key)
         if key == "traceEvents":
             scanner.take(b"[")

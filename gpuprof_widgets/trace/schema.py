@@ -94,10 +94,6 @@ SAMPLED_LINES = "Sampled lines"
 """Arg of sampled frames of the user's code: pairs of ns since the start of the uncut frame and the
 line in which it was from then on."""
 
-LANGUAGE = "language"
-"""Key in the metadata of records whose frames are not all of Python: their language
-("JavaScript"), "" if unknown."""
-
 WINDOW = "window_ns"
 """Key in the metadata of a range of a run: its start and end, in ns since the trace's start."""
 

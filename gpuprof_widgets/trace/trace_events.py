@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,7 +45,6 @@ class Event(msgspec.Struct, gc=False):
 class TraceFile:
     """The other keys of a file (``header``), and its events in batches, which come only once.
 
-    ``samples``: the global samples; of an event they have ``name``, ``tid``, ``ts`` and ``sf``.
     While batches are taken, ``mended`` counts the malformed events that could be read and
     ``left_out`` those that could not, ``read`` is the share of the text that they hold so far, and
     ``notes`` describe other errors.
@@ -53,7 +52,6 @@ class TraceFile:
 
     header: dict[str, Any]
     batches: Iterable[list[Event]] = ()
-    samples: Sequence[Event] = ()
     left_out: int = 0
     mended: int = 0
     read: float = 0.0

@@ -181,8 +181,7 @@ def _label(
             of = names.processes.get(process, process).strip()
             text = f"{of} · {text}" if of else text
     if kind == "python":
-        language = names.languages.get((process, thread), "Python")
-        return f"{text} · {language}" if language else text
+        return f"{text} · Python"
     return text + SUFFIX.get(kind, "")
 
 

@@ -55,16 +55,13 @@ _one_at_a_time = Lock()
 FONTS = ["DejaVu Sans", "Verdana"]
 """Fonts of the same widths; an SVG takes the second where a system has not the first."""
 
-FRAMES = "Python"
-"""The kind of Python functions; a trace of another language has its own word for it."""
-
 KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "cell line": ("#4A5866", ("cell_line",)),
     "module": ("#E3B5CD", MODULE_CATEGORIES),
     "CPU op": ("#56B4E9", ("cpu_op",)),
     "annotation": ("#F0E442", ("user_annotation", "gpu_user_annotation", "nvtx_range")),
     "runtime call": ("#E69F00", ("cuda_runtime", "cuda_driver")),
-    FRAMES: ("#CC79A7", ("python_function", "worker", "cprofile")),
+    "Python": ("#CC79A7", ("python_function", "worker", "cprofile")),
     "kernel": ("#009E73", ("kernel",)),
     "copy": ("#0072B2", ("gpu_memcpy", "gpu_memset")),
     "sync, overhead": ("#D55E00", ("cuda_sync", "overhead")),

@@ -23,7 +23,6 @@ from gpuprof_widgets.analyses.lines import cell_lines
 from gpuprof_widgets.analyses.python_time import has_python_alone
 from gpuprof_widgets.analyses.reasons import which_other_kind
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.pstats import frames_of
 from gpuprof_widgets.trace.remarks import focus, remarks
 from gpuprof_widgets.trace.schema import GPU_TRACKS, MEMORY_EVENT
 from gpuprof_widgets.views.cards import cards, page_cards
@@ -98,7 +97,6 @@ def page_store(record: Record, payload: Payload, *, label: str, uid: str = "") -
         "uid": uid or new_uid(),
         "payload": payload.text,
         "label": label,
-        "frames_of": frames_of(record),
         "on_gpu": _has_gpu(record),
         "remarks": [
             {"text": remark["text"], "start": remark["start_ns"], "end": remark["end_ns"]}

@@ -28,14 +28,12 @@ from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.python_time import has_python_alone
 from gpuprof_widgets.trace.links import rows_by
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.pstats import frames_of, function_kind
 from gpuprof_widgets.trace.remarks import Remark, remarks
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES, REGION_CATEGORIES
 from gpuprof_widgets.views.canvas import (
     BAND,
     CARD,
     FAMILY_COLOURS,
-    FRAMES,
     INK,
     KINDS,
     MUTED,
@@ -314,11 +312,8 @@ def draw_legend(canvas: Canvas, *records: Record) -> None:
     slices = [record.trace.slices for record in records]
     categories = {str(name) for table in slices for name in table["category"].unique()}
     present = {kind_of(category) for category in categories}
-    frames = {frames_of(record) for record in records}
-    frames_word = frames.pop() if len(frames) == 1 else "functions"
     shown = [(kind, colour) for kind, (colour, _) in KINDS.items() if kind in present - {"kernel"}]
-    words = [(frames_word if kind == FRAMES else kind, colour) for kind, colour in shown]
-    _draw_patches(canvas, TIMELINE.left, 54, words)
+    _draw_patches(canvas, TIMELINE.left, 54, shown)
 
 
 def draw_families(canvas: Canvas, y: int, *records: Record) -> bool:
@@ -397,7 +392,7 @@ def _costliest(record: Record) -> tuple[str, pd.DataFrame]:
         functions = function_rows(record, sort="cpu_self", top=TOP_ROWS).rows
         columns = {"self_ns": "ns", "self_share": "share"}
         table = functions.assign(category="python_function").rename(columns=columns)
-        return f"Top {function_kind(record)}s by self time", table
+        return "Top Python functions by self time", table
     table = operators(record)
     table = table[~table["category"].isin(GPU_CATEGORIES)]
     side = "device" if table["device_self_ns"].any() else "cpu"

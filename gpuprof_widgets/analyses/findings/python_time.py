@@ -39,8 +39,8 @@ from gpuprof_widgets.analyses.sampled_lines import stretches
 from gpuprof_widgets.analyses.waits import is_synchronising, python_lanes, run_lane
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Calls, Record
-from gpuprof_widgets.trace.pstats import BUILT_IN, FUNCTION_KEY, calls_from_slices, function_kind
-from gpuprof_widgets.trace.schema import LANGUAGE, NONE, SAMPLED, WINDOW
+from gpuprof_widgets.trace.pstats import BUILT_IN, FUNCTION_KEY, calls_from_slices
+from gpuprof_widgets.trace.schema import NONE, SAMPLED, WINDOW
 from gpuprof_widgets.trace.stack_lanes import frame_name
 
 NEARLY = 0.02
@@ -71,12 +71,12 @@ IN_LINE = (
     "Look at that line: it may wait for something. Or it goes through elements one by one, which "
     "ops on whole tensors can replace."
 )
-IN_ANY_LANGUAGE = (
+LESS_OF_IT = (
     "Give it less to do, or call it less often. Where its result is always the same, call it once "
     "beforehand."
 )
-IN_C = f"It is not written in Python. {IN_ANY_LANGUAGE}"
-IN_A_LIBRARY = f"It belongs to a library. {IN_ANY_LANGUAGE}"
+IN_C = f"It is not written in Python. {LESS_OF_IT}"
+IN_A_LIBRARY = f"It belongs to a library. {LESS_OF_IT}"
 
 OPERATORS = (
     " The real time may be shorter, because cProfile counts the ops of operators such as `x[i]` as "
@@ -178,15 +178,13 @@ def _remedy(record: Record, top: pd.Series) -> str:
         return KEEP
     if small := dispatch_remedy(record, top, int(top["self_ns"])):
         return small
-    if (advice := advice_on(top)) and record.metadata.get(LANGUAGE) is None:
+    if advice := advice_on(top):
         return advice
     if _mostly_in_line(record, top):
         return IN_LINE
     each = int(top["total_ns"]) / max(int(top["calls"]), 1)
     if each < SHORT_NS and not record.metadata.get(SAMPLED):
         return SHORT_CALLS.format(each=format_ns(each))
-    if record.metadata.get(LANGUAGE) is not None:
-        return IN_ANY_LANGUAGE
     if top["file"] == BUILT_IN:
         return IN_C
     return OTHERWISE if is_user_code(top.to_frame().T)[0] else IN_A_LIBRARY
@@ -220,19 +218,18 @@ def _mostly_in_line(record: Record, top: pd.Series) -> str:
 
 
 def _in_calls(record: Record, calls: int) -> str:
-    """Return ``in 12 calls``; sampling profilers do not count calls."""
+    """Return ``in 12 calls``; samples do not count calls."""
     return "" if record.metadata.get(SAMPLED) else f" in {format_count(calls, 'call')}"
 
 
 def _subject(record: Record, top: pd.Series) -> str:
     if _is_body(top):
         return CELL_BODY
-    function, in_python = top.to_frame().T, record.metadata.get(LANGUAGE) is None
-    is_users = not in_python or is_user_code(function)[0]
+    function = top.to_frame().T
+    is_users = is_user_code(function)[0]
     name = function_name(function_labels(function)[0]) if is_users else known_names(function)[0]
-    is_built_in = top["file"] == BUILT_IN and in_python
-    kind = "built-in function" if is_built_in else function_kind(record)
-    return f"The {kind} {code(name)}"
+    kind = "built-in" if top["file"] == BUILT_IN else "Python"
+    return f"The {kind} function {code(name)}"
 
 
 def _is_body(function: pd.Series) -> bool:

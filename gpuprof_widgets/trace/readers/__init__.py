@@ -7,11 +7,9 @@ it, look into archives and ask the readers. Other packages add readers by entry 
 from __future__ import annotations
 
 import os
-import re
 import stat
 import warnings
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,18 +34,9 @@ from gpuprof_widgets.trace.packing import (
     unpacked,
 )
 from gpuprof_widgets.trace.pstats import is_pstats, parse_pstats
-from gpuprof_widgets.trace.readers.collapsed import ENDINGS, is_collapsed, parse_collapsed
-from gpuprof_widgets.trace.readers.cpu_profile import is_cpu_profile, parse_cpu_profile
 from gpuprof_widgets.trace.readers.megengine_graph import is_megengine_graph, parse_megengine_graph
 from gpuprof_widgets.trace.readers.memory_snapshot import is_pickle, parse_memory_snapshot
-from gpuprof_widgets.trace.readers.pyinstrument import (
-    is_pyinstrument,
-    is_pyinstrument_tree,
-    parse_pyinstrument,
-    parse_pyinstrument_tree,
-)
 from gpuprof_widgets.trace.readers.spans import one_record, with_notes
-from gpuprof_widgets.trace.readers.speedscope import is_speedscope, parse_speedscope
 from gpuprof_widgets.trace.readers.unread import advice
 from gpuprof_widgets.trace.remote import RemotePath, common_folder, path_of
 
@@ -59,19 +48,15 @@ class Reader:
     """A kind of file: its name, how it is recognised and read, and the programs that write it.
 
     ``recognises`` gets the content of a file, unpacked, with JSON in UTF-8. For a file that is
-    packed, in a folder or in an archive it first gets only the beginning (`HEAD_BYTES`), and for a
-    packed Chrome trace the beginning and the end. ``parse`` gets the whole content, and the path
-    for metadata and errors; it raises a `TraceError` if the content is damaged. If no reader
-    recognises the content, the ``endings`` of the file's name decide. ``is_general``: it recognises
-    more than its own format, so all others are asked first.
+    packed, in a folder or in an archive it first gets only the beginning (`HEAD_BYTES`). ``parse``
+    gets the whole content, and the path for metadata and errors; it raises a `TraceError` if the
+    content is damaged.
     """
 
     name: str
     recognises: Callable[[bytes], bool]
     parse: Callable[[bytes, Path], Record]
     written_by: str = ""
-    endings: tuple[str, ...] = ()
-    is_general: bool = False
 
 
 @dataclass
@@ -156,51 +141,19 @@ READERS = Registry(
             parse_megengine_graph,
             "`jit.trace(profiling=True)`, `load_and_run --profile`",
         ),
-        "speedscope": Reader(
-            "a file of speedscope (.speedscope.json)",
-            is_speedscope,
-            parse_speedscope,
-            "py-spy, rbspy, Austin, pyinstrument, gpuprof_widgets",
-        ),
-        "pyinstrument": Reader(
-            "a session of pyinstrument (.pyisession)",
-            is_pyinstrument,
-            parse_pyinstrument,
-            "`pyinstrument -o run.pyisession`",
-        ),
-        "pyinstrument_json": Reader(
-            "pyinstrument's JSON (-r json)",
-            is_pyinstrument_tree,
-            parse_pyinstrument_tree,
-            "`pyinstrument -r json`",
-        ),
-        "v8": Reader(
-            "a CPU profile of V8 (.cpuprofile)",
-            is_cpu_profile,
-            parse_cpu_profile,
-            "`node --cpu-prof`, DevTools, Deno",
-        ),
-        "collapsed": Reader(
-            "collapsed stacks (.collapsed, .folded)",
-            is_collapsed,
-            parse_collapsed,
-            "`py-spy record -f raw`, `stackcollapse-*.pl`, Austin, gpuprof_widgets",
-            ENDINGS,
-            is_general=True,
-        ),
         "chrome": Reader(
             "a Chrome trace, as torch.profiler, TensorFlow, VizTracer and MegEngine write (.json)",
             is_json,
             parse_chrome_trace,
             "torch.profiler, TensorFlow, VizTracer, MegEngine, any program for Perfetto",
-            is_general=True,
         ),
     },
     guarded,
 )
 """The first reader that recognises the content reads it.
 
-They are asked in order, those of other packages behind ours, and all general ones last.
+They are asked in order, those of other packages behind ours, and that of Chrome traces last,
+because it recognises any JSON.
 """
 
 HEAD_BYTES = 1 << 16
@@ -274,7 +227,7 @@ def _of_folder(folder: Path) -> Record:
     files = folder_members(folder)
     candidates = _candidates(files, Growth(folder, sum(member.size for member in files)))
     if not candidates:
-        raise TraceError(f"{folder}: this is a directory, and {_no_trace_among(files)}")
+        raise TraceError(_no_trace_among(files, folder, "this is a directory"))
     return one_record(
         candidates,
         folder,
@@ -306,13 +259,17 @@ def _parsed(data: bytes, file: Path, growth: Growth, layers: int) -> Record:
         return with_notes(_of_archive(data, file, growth, layers - 1), notes)
     text, encoding_notes = as_utf8(data)
     notes += encoding_notes
-    reader = _reader_of(text, file)
+    reader = _reader_of(text)
     if reader is None:
         raise TraceError(_unknown(data, file))
     try:
         return with_notes(with_usable_metadata(reader.parse(text, file)), notes)
-    except NoTraceError as error:
-        raise TraceError(f"{error} {_known()}") from error
+    except (NoTraceError, RecursionError) as error:
+        if words := _unread(text, file):
+            raise TraceError(words) from error
+        if isinstance(error, NoTraceError):
+            raise TraceError(f"{error} {_known()}") from error
+        raise
 
 
 def _read_while_unpacked(data: bytes, file: Path, growth: Growth) -> Record | None:
@@ -322,48 +279,19 @@ def _read_while_unpacked(data: bytes, file: Path, growth: Growth) -> Record | No
     """
     if not packing(data):
         return None
+    if _reader_of(beginning(data, HEAD_BYTES, copy(growth))) is not READERS["chrome"]:
+        return None
     own = copy(growth)
-    if _reader_of(beginning(data, HEAD_BYTES, copy(growth)), file) is not READERS["chrome"]:
-        return None
-    ends = _Ends()
-    record = quick_record(ends.kept(streamed(data, file, own)), file)
-    if record is None or _reader_of(ends.text, file) is not READERS["chrome"]:
-        return None
-    growth.left = own.left
+    record = quick_record(streamed(data, file, own), file)
+    if record is not None:
+        growth.left = own.left
     return record
 
 
-class _Ends:
-    """The beginning and end of a text that passes in pieces: by these readers recognise it."""
-
-    def __init__(self) -> None:
-        self._first = b""
-        self._last: deque[bytes] = deque()
-        self._behind = 0
-
-    def kept(self, pieces: Iterable[tuple[bytes, float]]) -> Iterator[tuple[bytes, float]]:
-        """Yield the pieces as they come."""
-        for piece, share in pieces:
-            room = HEAD_BYTES - len(self._first)
-            self._first += piece[:room]
-            self._last.append(piece[room:])
-            self._behind += len(piece[room:])
-            while self._behind - len(self._last[0]) >= HEAD_BYTES:
-                self._behind -= len(self._last.popleft())
-            yield piece, share
-
-    @property
-    def text(self) -> bytes:
-        return self._first + b"".join(self._last)
-
-
-def _reader_of(text: bytes, file: Path) -> Reader | None:
-    """Return the reader that recognises this content, else the one for the ending of its name."""
-    name = re.sub(r"\.(?:gz|zst|bz2|xz)$", "", file.name.lower())
-    readers = sorted(READERS.values(), key=lambda reader: reader.is_general)
-    recognised = (reader for reader in readers if reader.recognises(text))
-    named = (reader for reader in readers if name.endswith(reader.endings))
-    return next(recognised, None) or next(named, None)
+def _reader_of(text: bytes) -> Reader | None:
+    """Return the reader that recognises this content."""
+    readers = sorted(READERS.values(), key=lambda reader: reader is READERS["chrome"])
+    return next((reader for reader in readers if reader.recognises(text)), None)
 
 
 def _of_cut_off(error: CutOffError, file: Path) -> Record:
@@ -383,7 +311,7 @@ def _of_archive(data: bytes, file: Path, growth: Growth, layers: int) -> Record:
     files = members(data, file, growth)
     candidates = _candidates(files, growth)
     if not candidates:
-        raise TraceError(f"{file}: an archive, and {_no_trace_among(files)}")
+        raise TraceError(_no_trace_among(files, file, "an archive"))
     return one_record(
         candidates,
         file,
@@ -419,20 +347,30 @@ def _could_be_trace(head: bytes, growth: Growth) -> bool:
     return packed is not None or any(reader.recognises(text) for reader in READERS.values())
 
 
-def _no_trace_among(files: Sequence[Member]) -> str:
+def _no_trace_among(files: Sequence[Member], source: Path, kind: str) -> str:
+    """Return what the files of a folder or archive are, none of which is a trace."""
+    if len(files) == 1:
+        (file,) = files
+        if words := _unread(file.read(HEAD_BYTES), source / file.name.lstrip("/")):
+            return words
     names = ", ".join(member.name for member in files[:6]) or "nothing"
     return (
-        f"none of the {len(files)} files in it is a trace (there is: {names}). "
-        "Name the file or folder with the trace."
+        f"{source}: {kind}, and none of the {len(files)} files in it is a trace (there is: "
+        f"{names}). Name the file or folder with the trace."
     )
 
 
 def _unknown(data: bytes, file: Path) -> str:
-    here = Path(file.name) if isinstance(file, RemotePath) else file  # commands take no URLs
-    return f"{file}: " + (
-        advice(data, here)
-        or f"not a kind of file that can be read: it starts with {data[:16]!r}. {_known()}"
+    return _unread(data, file) or (
+        f"{file}: not a kind of file that can be read: it starts with {data[:16]!r}. {_known()}"
     )
+
+
+def _unread(data: bytes, file: Path) -> str:
+    """Return what to do with a file of a known kind that is not read; "" for any other."""
+    here = Path(file.name) if isinstance(file, RemotePath) else file  # commands take no URLs
+    words = advice(data, here)
+    return f"{file}: {words}" if words else ""
 
 
 def _known() -> str:

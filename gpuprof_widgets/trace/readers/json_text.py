@@ -24,8 +24,8 @@ def decoded(
 ) -> Content:
     """Return the content; raise a `TraceError` where it is damaged or has another shape.
 
-    ``kind`` is what the file is, ``shape`` the shape it should have, as in "as V8 writes one", and
-    ``again`` the advice, as in "Save it again (with this option)".
+    ``kind`` is what the file is, ``shape`` the shape it should have, as in "as MegEngine writes
+    one", and ``again`` the advice, as in "Save it again (with this option)".
     """
     try:
         return decode(data)

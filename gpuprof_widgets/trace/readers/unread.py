@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+HEAD_BYTES = 1 << 16
+"""Bytes at the start of a file that tell whether it is collapsed stacks."""
+
+SPEEDSCOPE = "https://www.speedscope.app"
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,36 @@ def _starts(*starts: bytes) -> Callable[[bytes, Path], bool]:
     return lambda data, _: data[:64].lstrip().lower().startswith(lower)
 
 
+def _json_with(*parts: bytes) -> Callable[[bytes, Path], bool]:
+    """Recognise a JSON object by what is anywhere in it; only what is no trace is asked for."""
+    return lambda data, _: data[:64].lstrip()[:1] == b"{" and all(part in data for part in parts)
+
+
+_JSON = re.compile(rb'[\[{][\s\[{]*["}\]]')
+"""The start of JSON; names of stacks may begin with brackets, too."""
+
+
+def is_collapsed(data: bytes) -> bool:
+    """Return whether nearly all first lines are names and a number, most with semicolons."""
+    head = data[:HEAD_BYTES]
+    if _JSON.match(head[:80].lstrip()):
+        return False
+    if len(data) > HEAD_BYTES:
+        head = head[: head.rfind(b"\n") + 1]
+    lines = [line.strip() for line in head.splitlines()]
+    lines = [line for line in lines if line and not line.startswith(b"#")]
+    stacks = [names for line in lines if (names := _names_before_number(line))]
+    separated = sum(b";" in names.strip(b"; ") for names in stacks)
+    return bool(stacks) and len(stacks) >= 0.9 * len(lines) and 2 * separated >= len(stacks)
+
+
+def _names_before_number(line: bytes) -> bytes:
+    """Return the names of a stack, or the metrics of Austin; b"" where the line is none."""
+    names, _, number = line.rpartition(b" ")
+    is_number = number[:1].isdigit() and not number.strip(b"0123456789.,-")
+    return names if is_number and not names.endswith(b";") else b""
+
+
 def _nsys_export(path: Path) -> str:
     source, target = shlex.quote(str(path)), shlex.quote(str(path.with_suffix(".sqlite")))
     return f"nsys export --type sqlite --output {target} {source}; then open {target}"
@@ -77,13 +113,38 @@ UNREAD = (
         lambda data, _: data[:3] == b"MOJ" and data[3:4] < b" ",
         lambda path: (
             f"mojo2austin {shlex.quote(str(path))} stacks.austin (it comes with "
-            "austin-python), and open that"
+            "austin-python), and flamegraph.pl draws that"
         ),
     ),
     Unread(
         "a Perfetto trace",
         lambda data, _: is_protobuf_of_packets(data),
         _traceconv,
+    ),
+    Unread(
+        "a file of speedscope (.speedscope.json)",
+        _json_with(b"speedscope.app/file-format-schema.json"),
+        lambda _: f"open it at {SPEEDSCOPE}",
+    ),
+    Unread(
+        "a session of pyinstrument (.pyisession)",
+        _json_with(b'"frame_records"', b'"sample_count"'),
+        lambda _: "pyinstrument --load shows it",
+    ),
+    Unread(
+        "a call tree of pyinstrument (-r json)",
+        _json_with(b'"root_frame"', b'"sample_count"'),
+        lambda _: "record with pyinstrument -o run.html, a page to open in a browser",
+    ),
+    Unread(
+        "a CPU profile of V8 (.cpuprofile), as node --cpu-prof writes",
+        _json_with(b'"nodes"', b'"callFrame"'),
+        lambda _: f"open it in the Performance panel of Chrome's DevTools, or at {SPEEDSCOPE}",
+    ),
+    Unread(
+        "a file of collapsed stacks (.collapsed, .folded)",
+        lambda data, path: is_collapsed(data) or _named(".collapsed", ".folded")(data, path),
+        lambda _: f"flamegraph.pl draws it, and {SPEEDSCOPE} opens it",
     ),
     Unread(
         "an HTML page",

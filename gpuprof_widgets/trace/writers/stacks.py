@@ -27,8 +27,6 @@ from gpuprof_widgets.trace.pstats import BUILT_IN, function_place
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 UNIT = "nanoseconds"
 EXPORTER = "gpuprof_widgets"
-FROM_SAMPLES = f"{EXPORTER}, from samples"
-"""Tells samples from calls when the file is read again."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -64,18 +62,17 @@ class _Frames:
 
 
 def speedscope(
-    trace: Trace | None, trees: Mapping[str, pd.DataFrame], *, name: str, sampled: bool = False
+    trace: Trace | None, trees: Mapping[str, pd.DataFrame], *, name: str
 ) -> Iterator[bytes]:
     """Yield the file piece by piece: the lanes of the trace, then these call trees as samples.
 
     ``trace``: None for the trees alone; ``trees``: by title, with ``parent``, ``name`` and
-    ``self_ns``, parents first; ``sampled``: the slices are samples, which the file then says.
+    ``self_ns``, parents first.
     """
     frames = _Frames()
     lanes = () if trace is None else _lanes(trace, frames)
     profiles = [*lanes, *(_samples(title, tree, frames) for title, tree in trees.items())]
-    exporter = FROM_SAMPLES if sampled else EXPORTER
-    head = {"$schema": SCHEMA, "name": name, "exporter": exporter, "activeProfileIndex": 0}
+    head = {"$schema": SCHEMA, "name": name, "exporter": EXPORTER, "activeProfileIndex": 0}
     yield _encode(head)[:-1] + b',"profiles":['
     for number, profile in enumerate(profiles):
         yield b",\n" * bool(number)

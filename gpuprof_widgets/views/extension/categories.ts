@@ -21,9 +21,6 @@ const AROUND = {
 
 export type Kind = {text: string, colour: RGB, categories: string[]}
 
-/** The kind of functions; files of other profilers name another language. */
-export const FRAMES = "Python"
-
 /** The entries of the legend, in the order of the timeline; a category that is not named is "other". */
 export const KINDS: Kind[] = [
   {text: "cell line", colour: AROUND.slate, categories: ["cell_line"]},

@@ -164,8 +164,8 @@ function store_of(data: ReportStoreData): TraceStore {
 }
 
 /** What every page says of a trace, and nothing else that a file may hold. */
-function trace_of({uid, payload, label, frames_of, on_gpu, remarks}: StoreData): StoreData {
-  return {uid, payload, label, frames_of, on_gpu, remarks}
+function trace_of({uid, payload, label, on_gpu, remarks}: StoreData): StoreData {
+  return {uid, payload, label, on_gpu, remarks}
 }
 
 /** Each view from top to bottom. */

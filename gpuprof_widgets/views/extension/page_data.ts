@@ -12,7 +12,6 @@ export type StoreData = {
   /** the encoded record, see engine/header.ts */
   payload: string
   label: string
-  frames_of: string
   on_gpu: boolean
   remarks: Remark[]
 }
@@ -61,7 +60,7 @@ const is_part = {is_part: flag}
 const card = fields({...evidence, label: text, value: text, detail: text, about: text, panel: text, view: text})
 const remark = fields({text, start: number, end: number})
 
-const store = {uid: text, payload: text, label: text, frames_of: text, on_gpu: flag, remarks: list(remark)}
+const store = {uid: text, payload: text, label: text, on_gpu: flag, remarks: list(remark)}
 const report_store = then<ReportStoreData>(fields({
   ...store,
   rows_kept: flag,

@@ -1,6 +1,6 @@
 import type * as p from "@bokehjs/core/properties"
 
-import {FAMILIES, FRAMES, kind_of, KINDS} from "./categories"
+import {FAMILIES, kind_of, KINDS} from "./categories"
 import {css} from "./colour"
 import {button, element, legend} from "./element"
 import {has_path} from "./engine"
@@ -109,9 +109,7 @@ export class TimelineBarView extends PanelView {
     const kernels = FAMILIES.filter((_, family) => families.has(family))
     const present = KINDS.filter((kind) => categories.some((category) => kind_of(category) === kind))
       .flatMap((kind) => kind === kind_of("kernel") ? kernels : [kind])
-    const frames = new Set(stores.map(({frames_of}) => frames_of))
-    const text_of = (text: string): string => text != FRAMES ? text : frames.size == 1 ? stores[0].frames_of : "functions"
-    return legend("Colours", present.map(({colour, text}) => [css(colour), text_of(text)]))
+    return legend("Colours", present.map(({colour, text}) => [css(colour), text]))
   }
 }
 

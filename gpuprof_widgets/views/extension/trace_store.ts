@@ -33,7 +33,6 @@ type TraceStoreProps = {
   metric: p.Property<string>
   search: p.Property<string>
   functions_sort: p.Property<string>
-  frames_of: p.Property<string>
   on_gpu: p.Property<boolean>
   extent: p.Property<[number, number] | null>
   window: p.Property<[number, number] | null>
@@ -102,7 +101,6 @@ export class TraceStore extends Model implements Part {
       metric: [Str, "cpu"],
       search: [Str, ""],
       functions_sort: [Str, ""],
-      frames_of: [Str, "Python"],
       on_gpu: [Bool, false],
       extent: [Nullable(Tuple(Float, Float)), null],
       window: [Nullable(Tuple(Float, Float)), null],

@@ -17,7 +17,6 @@ from gpuprof_widgets.analyses.regions import annotations as by_annotation
 from gpuprof_widgets.analyses.sampled_lines import sampled_lines, stretches
 from gpuprof_widgets.analyses.waits import python_lanes
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.pstats import function_kind
 from gpuprof_widgets.trace.schema import NONE, SAMPLED
 from gpuprof_widgets.views.table import Column, Panel
 
@@ -178,7 +177,6 @@ def python_time_panel(record: Record) -> Panel | None:
     ranks = table[["self_ns", "total_ns"]].rank(method="first", ascending=False).min(axis=1)
     table = table.iloc[np.argsort(ranks.to_numpy(), kind="stable")].reset_index(drop=True)
     sampled = bool(record.metadata.get(SAMPLED))
-    kind = function_kind(record)
     rows = table.assign(
         label=pd.Series(function_labels(table), dtype=object),
         share=table["self_ns"] / max(int(table["self_ns"].sum()), 1),
@@ -187,7 +185,7 @@ def python_time_panel(record: Record) -> Panel | None:
     errors = FUNCTION_ERRORS if rows["total_error_ns"].any() else ()
     frames = _frames(record, table)
     return Panel(
-        f"{kind[0].upper()}{kind[1:]}s",
+        "Python functions",
         (
             Column("label", "Function", "text"),
             *(() if sampled else (FUNCTION_CALLS,)),
