@@ -47,8 +47,7 @@ class TraceFile:
 
     ``samples``: the global samples; of an event they have ``name``, ``tid``, ``ts`` and ``sf``.
     While batches are taken, ``mended`` counts the malformed events that could be read and
-    ``left_out`` those that could not, ``read`` is the share of the text that they hold so far, and
-    ``notes`` describe other errors.
+    ``left_out`` those that could not, and ``notes`` describe other errors.
     """
 
     header: dict[str, Any]
@@ -56,7 +55,6 @@ class TraceFile:
     samples: Sequence[Event] = ()
     left_out: int = 0
     mended: int = 0
-    read: float = 0.0
     notes: list[str] = field(default_factory=list)
 
 

@@ -341,16 +341,16 @@ class _Ends:
         self._last: deque[bytes] = deque()
         self._behind = 0
 
-    def kept(self, pieces: Iterable[tuple[bytes, float]]) -> Iterator[tuple[bytes, float]]:
+    def kept(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         """Yield the pieces as they come."""
-        for piece, share in pieces:
+        for piece in pieces:
             room = HEAD_BYTES - len(self._first)
             self._first += piece[:room]
             self._last.append(piece[room:])
             self._behind += len(piece[room:])
             while self._behind - len(self._last[0]) >= HEAD_BYTES:
                 self._behind -= len(self._last.popleft())
-            yield piece, share
+            yield piece
 
     @property
     def text(self) -> bytes:
