@@ -157,7 +157,7 @@ def test_the_environment_of_this_process_stays(
     if value is not None:
         monkeypatch.setenv("PYTHONSAFEPATH", value)
     before = dict(os.environ)
-    with reading._environment():
+    with reading._for_workers():
         assert os.environ["PYTHONSAFEPATH"] == "1"
     assert dict(os.environ) == before
 

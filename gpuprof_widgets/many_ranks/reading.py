@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -157,43 +158,38 @@ def _read_alone(reads: Callable[..., Result], file: Path, *arguments: Any) -> Re
             return result
         except TerminatedWorkerError:
             return TraceError(
-                f"{file}: the process that read it was killed, also when no other file was read. "
-                "The system does that where memory runs out: close other programs, or record a "
-                "shorter run."
+                f"{file}: the process that read it died twice, the second time without others "
+                "beside it, as where memory runs out; close other programs, or record a shorter "
+                "run."
             )
 
 
 @contextmanager
 def _pool(count: int) -> Iterator[ProcessPoolExecutor]:
     """Yield so many processes, which do not run the user's script again and end with the block."""
-    from multiprocessing.resource_tracker import ensure_running
-
     from loky import ProcessPoolExecutor
 
-    with _environment():
-        pool = ProcessPoolExecutor(
-            count, timeout=IDLE_S, initializer=_begin_worker, initargs=(remote.configuration(),)
-        )
-        ensure_running()  # or it would start with the workers, and undo the mask
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # a Ctrl-C is for us alone
-        try:
+    with ExitStack() as stack:
+        with _for_workers():
+            pool = ProcessPoolExecutor(
+                count, timeout=IDLE_S, initializer=_begin_worker, initargs=(remote.configuration(),)
+            )
+            stack.callback(pool.shutdown, kill_workers=True)
             pool.submit(os.getpid)  # the first job starts all of them
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    try:
         yield pool
-    finally:
-        pool.shutdown(kill_workers=True)
 
 
 @contextmanager
-def _environment() -> Iterator[None]:
-    """Have processes that are started here get the `WORKER_ENVIRONMENT`."""
+def _for_workers() -> Iterator[None]:
+    """Have processes that start here get the `WORKER_ENVIRONMENT`, and no Ctrl-C of a terminal."""
     before = {name: os.environ.get(name) for name in WORKER_ENVIRONMENT}
     os.environ.update(WORKER_ENVIRONMENT)
+    resource_tracker.ensure_running()  # would undo the mask, were it started with the workers
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for name, value in before.items():
             del os.environ[name]
             if value is not None:
