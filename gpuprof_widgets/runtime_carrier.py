@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gpuprof_widgets.progress import after_the_cell, cell_display
+from gpuprof_widgets import progress
+from gpuprof_widgets.progress import cell_display
 
 RUNTIME_MARK = re.compile(r'"runtime": \{"version": "\w+"')
 """The part of a script of `report.page_script` that says which BokehJS it holds, if it does."""
@@ -114,18 +115,18 @@ def _notebook_file(namespace: Mapping[str, Any]) -> Path | None:
 def show(outputs: Callable[[bool], Iterable[dict[str, Any]]], text: Callable[[], str]) -> None:
     """Display ``outputs(whether to embed BokehJS)`` one by one; elsewhere print ``text()``.
 
-    A progress bar is shown until the first of them is made.
+    A progress line is shown until the first of them is made.
     """
     display = cell_display()
-    with after_the_cell() as progress:
+    with progress.line():
         if display is None:
             words = text()
-            progress.end()
+            progress.erase()
             print(words)
             return
         carrier = followed or RuntimeCarrier()
         for bundle in outputs(carrier.is_needed()):
-            progress.end()
+            progress.erase()
             display(bundle, raw=True)
             if "application/javascript" in bundle:
                 carrier.shown(bundle["application/javascript"])

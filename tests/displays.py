@@ -47,17 +47,16 @@ def in_a_cell(monkeypatch: pytest.MonkeyPatch, display: Callable[..., Any]) -> N
 
 
 def displayed(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """The bundles that are displayed from now on, as in a notebook; no bars, however slow it is."""
+    """The bundles that are displayed from now on, as in a notebook; no line, however slow it is."""
     monkeypatch.setattr(progress, "PATIENCE_S", float("inf"))
     outputs = Outputs()
     in_a_cell(monkeypatch, outputs.display)
     return outputs.now
 
 
-def with_bars_at_once(monkeypatch: pytest.MonkeyPatch) -> Outputs:
-    """The outputs from now on, in a notebook where every bar is shown, however fast it is."""
+def with_lines_at_once(monkeypatch: pytest.MonkeyPatch) -> Outputs:
+    """The outputs from now on, in a notebook where every line is shown, however fast it is."""
     monkeypatch.setattr(progress, "PATIENCE_S", -1.0)
-    monkeypatch.setattr(progress, "PAUSE_S", 0.0)
     outputs = Outputs()
     in_a_cell(monkeypatch, outputs.display)
     return outputs

@@ -61,7 +61,7 @@ class Outcome:
 
     @property
     def displays(self) -> list[dict[str, Any]]:
-        """What each display shows in the end, without emptied ones: progress bars that are gone."""
+        """What each display shows in the end, without emptied ones: of progress, which is gone."""
         shown: dict[Any, dict[str, Any]] = {}
         for number, message in enumerate(self.messages):
             if message["msg_type"] in ("display_data", "update_display_data"):

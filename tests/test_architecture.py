@@ -79,7 +79,7 @@ LIBRARIES = {
     "profiles": {"pandas"},
     "comparisons": {"pandas"},
     "run_history": {"numpy", "pandas"},
-    "many_ranks": {"numpy", "pandas", "dask", "distributed"},
+    "many_ranks": {"numpy", "pandas", "dask", "distributed", "loky"},
     "defaults": {"traitlets"},
     "option_parsing": {"click"},
     "commands": {"jupyter_client", "click", "rich", "pandas"},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import _signal
-import re
 import signal
 import sys
 import threading
@@ -20,7 +19,6 @@ from gpuprof_widgets.capture.part import Active
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.capture.torch_profiler import TorchRecording, profiler_is_running
 from gpuprof_widgets.options import Options
-from gpuprof_widgets.progress import STAGES
 from tests.kernels import Kernel, loaded_kernel
 
 __all__ = ["loaded_kernel"]
@@ -101,42 +99,6 @@ def test_after_the_cell_it_costs_the_profile_at_most(
     assert kept == ([] if stage in ("read", "saved") else ["run.zip"])
     again = kernel.run("%%gpuprofile\ntorch.ones(3).sum().item()")
     assert (again.result, len(again.displays)) == ("3.0", 3)
-
-
-@pytest.fixture
-def slow_kernel(kernel: Kernel) -> Iterator[Kernel]:
-    """A kernel that shows its progress, as where each stage takes longer than a second."""
-    kernel.run("from gpuprof_widgets import progress")
-    kernel.run("patience_s, pause_s = progress.PATIENCE_S, progress.PAUSE_S")
-    kernel.run("progress.PATIENCE_S, progress.PAUSE_S = -1, 0")
-    yield kernel
-    kernel.run("progress.PATIENCE_S, progress.PAUSE_S = patience_s, pause_s")
-
-
-@pytest.mark.kernel
-def test_findings_stay_where_the_tables_below_them_are_interrupted(slow_kernel: Kernel) -> None:
-    cell = "%%gpuprofile\nimport torch\ntorch.ones(3).sum().item() + 1"
-    slow_kernel.run(PRESS.format(owner="report", name="static_tables"))
-    outcome = slow_kernel.run(cell)
-    assert (outcome.status, outcome.result) == ("ok", "4.0"), outcome.errors
-    assert outcome.stderr == (
-        f"gpuprofile: interrupted before the profile was shown; the cell had ended{IS_LAST}\n"
-    )
-    told = re.findall("░ ([a-zA-Z, ]+)", str(outcome.messages))
-    assert [*dict.fromkeys(told)] == [*STAGES]
-    (found,) = outcome.displays
-    assert 'class="gpuprof-static"' in found["text/html"]
-    assert "<li>" in found["text/html"]
-    assert not {*"█░"} & {*str(found)}
-
-    again = slow_kernel.run(cell)
-    assert (again.result, again.stderr) == ("4.0", "")
-    kinds = ["text/html", "image/png", "application/javascript"]
-    assert [[kind for kind in kinds if kind in shown] for shown in again.displays] == [
-        [kind] for kind in kinds
-    ]
-    assert "█" in str(again.messages)
-    assert not {*"█░"} & {*str(again.displays)}
 
 
 @pytest.mark.kernel

@@ -45,7 +45,7 @@ ASKS = {"urlopen", "urlretrieve", "HTTPConnection", "HTTPSConnection", "create_c
 """What asks a network for something."""
 
 FOREIGN = {
-    *("pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "ctypes", "runpy"),
+    *("pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "loky", "ctypes", "runpy"),
     *(
         "subprocess",
         "webbrowser",
@@ -91,11 +91,7 @@ ARGUED = {
         "trace/plain_pickle.py",
         "Unpickler",
     ): "refuses every name, thereby every call",
-    ("many_ranks/processes.py", "subprocess"): "starts Python with code of ours, to read files",
-    ("many_ranks/processes.py", "Popen"): "the same",
-    ("many_ranks/processes.py", "pickle"): "jobs and answers between our own processes",
-    ("many_ranks/processes.py", "pickle.load"): "what came through a pipe that only we hold",
-    ("many_ranks/processes.py", "pickle.loads"): "the same",
+    ("many_ranks/reading.py", "loky"): "processes of ours, which read files as this one does",
     ("snakeviz_server.py", "subprocess"): "starts snakeviz where the user asks for it",
     ("snakeviz_server.py", "Popen"): "the same",
     ("snakeviz_server.py", "webbrowser"): "opens its page",

@@ -16,10 +16,10 @@ from gpuprof_widgets.analyses.ranks.reduced import reduced
 from gpuprof_widgets.exceptions import OptionError, TraceError
 from gpuprof_widgets.many_ranks import reading
 from gpuprof_widgets.many_ranks.files import Part, job, rank_in_name, trace_files
-from gpuprof_widgets.many_ranks.reading import counted, light
+from gpuprof_widgets.many_ranks.reading import light
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.report import REPORT_TYPE
-from tests.displays import displayed, with_bars_at_once
+from tests.displays import displayed, with_lines_at_once
 from tests.job import MS, STARTS, collective, computing, in_lockstep, rank_record, saved
 from tests.traces import calls_of, op, trace_of
 
@@ -312,33 +312,12 @@ class TestOneAtATime:
         assert len(kept) == 3
 
 
-class TestCounted:
-    def test_the_items_come_in_their_order(self) -> None:
-        assert list(counted("abc", 3, "ranks read")) == ["a", "b", "c"]
-
-    def test_it_says_how_far_it_is_and_leaves_nothing(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        outputs = with_bars_at_once(monkeypatch)
-        assert list(counted("abc", 3, "ranks read")) == ["a", "b", "c"]
-        assert outputs.texts(0) == [
-            f"{'█' * 8}{'░' * 16} 1 of 3 ranks read",
-            f"{'█' * 16}{'░' * 8} 2 of 3 ranks read",
-            f"{'█' * 24} 3 of 3 ranks read",
-            "",
-        ]
-
-    def test_files_are_counted_as_they_are_read(
-        self, folder: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        outputs = with_bars_at_once(monkeypatch)
-        gpuprof_widgets.ranks(folder)
-        assert [text[25:] for text in outputs.texts(0)] == [
-            "1 of 3 ranks read",
-            "2 of 3 ranks read",
-            "3 of 3 ranks read",
-            "",
-        ]
+def test_files_are_counted_as_they_are_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs = with_lines_at_once(monkeypatch)
+    run = gpuprof_widgets.ranks(folder)
+    assert outputs.texts(0) == [*(f"{number} of 3 ranks read" for number in (1, 2, 3)), ""]
+    run.report()
+    assert outputs.texts(1) == [*(f"{number} of 3 timelines read" for number in (1, 2, 3)), ""]
 
 
 class TestPage:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import gpuprof_widgets
 from gpuprof_widgets.exceptions import TraceError
-from gpuprof_widgets.trace import event_json, packing, readers, scanned_events
+from gpuprof_widgets.trace import packing, readers, scanned_events
 from gpuprof_widgets.trace.chrome_trace import complete_record, parse_chrome_trace, quick_record
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.scanned_events import UnusualError, is_compiled, scanned_file
@@ -34,7 +34,7 @@ DATA = Path(__file__).parent / "data"
 
 
 def quick(text: bytes, size: int = 1 << 20) -> Record | None:
-    return quick_record(((text[at : at + size], 0.0) for at in range(0, len(text), size)), PATH)
+    return quick_record((text[at : at + size] for at in range(0, len(text), size)), PATH)
 
 
 def trace(*events: str, head: str = "") -> bytes:
@@ -210,15 +210,6 @@ def test_arrows_do_not_count_as_unknown_phases() -> None:
 
 def test_spaces_without_end_are_skipped() -> None:
     assert_quick(b" " * 3_000_000 + trace(event()) + b"\n" * 3_000_000)
-
-
-def test_progress_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scanned_events, "BLOCK_BYTES", 1000)
-    monkeypatch.setattr(event_json, "BATCH_BYTES", 1000)
-    shares: list[float] = []
-    parse_chrome_trace(trace(*[event()] * 99, event(sf="1")), PATH, shares.append)
-    assert shares == sorted(shares)
-    assert len(shares) > 15
 
 
 def test_keys_without_end_are_left_to_the_complete_reader() -> None:
@@ -464,5 +455,5 @@ def test_the_library_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch) -> N
     for text in (trace(event()), trace(event())[:-5], trace(event(sf="1"))):
         quick(text)
     with pytest.raises(UnusualError):
-        list(scanned_file([(b"{]", 0.0)]).batches)
+        list(scanned_file([b"{]"]).batches)
     assert alive == []

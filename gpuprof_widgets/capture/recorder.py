@@ -11,13 +11,14 @@ import atexit
 import os
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, Self
 
+from gpuprof_widgets import progress
 from gpuprof_widgets.capture.cell import CellCode, applied_rewrite
 from gpuprof_widgets.capture.cprofile import note_on_threads
 from gpuprof_widgets.capture.distributed import process_rank
@@ -36,7 +37,6 @@ from gpuprof_widgets.capture.window import WindowSeries, parts_for, started
 from gpuprof_widgets.capture.workers.recording import calls_of_workers
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.options import Options
-from gpuprof_widgets.progress import AfterTheCell, place_of_bars, stage
 from gpuprof_widgets.trace.files import without_garbage_collection
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.pstats import calls_from_slices, with_cell_labels
@@ -201,13 +201,13 @@ class Recorder:
             raise RecordingError(text) from problem
         return Record(trace, calls, metadata, worker_calls)
 
-    def waiting(self) -> AfterTheCell:
-        """Return the progress bar for after the run; of several ranks, only the first has one."""
+    def waiting(self) -> AbstractContextManager[None]:
+        """Return the progress line for after the run; of several ranks, only the first has one."""
         quiet = self._options.quiet
         with suppress(Exception):  # the user's process group may be half gone
             rank = process_rank()
             quiet |= rank is not None and rank.rank > 0
-        return AfterTheCell(place=place_of_bars(quiet=quiet), waited_s=self._stop_ns / 1e9)
+        return progress.line(quiet=quiet, waited_s=self._stop_ns / 1e9)
 
     def forget(self) -> None:
         """Free what was recorded, once it is read: a traceback may keep the recorder alive."""
@@ -367,7 +367,7 @@ class Recorder:
 
     def _refined(self, trace: Trace) -> Trace:
         """Return the trace of one window without our own events, refined by the parts."""
-        stage("joining ops, lines and modules")
+        progress.say("joining ops, lines and modules")
         trace = without_profiler_slices(
             with_cell_labels(trace, self._cell_labels),
             self._label,

@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from threading import Event, get_ident, local
 from time import perf_counter_ns
@@ -22,6 +21,7 @@ from torch.autograd import profiler as autograd_profiler
 from torch.profiler import ProfilerActivity, profile, record_function
 from torch.profiler.profiler import PROFILER_STEP_NAME
 
+from gpuprof_widgets import progress
 from gpuprof_widgets.capture.environment import allocator_totals, uses_cuda
 from gpuprof_widgets.capture.interrupts import Held, temporary_folder
 from gpuprof_widgets.capture.memory import with_torch_categories
@@ -30,7 +30,6 @@ from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.capture.user_profilers import profiler_is_running, profiler_is_warming_up
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.options import Options
-from gpuprof_widgets.progress import stage
 from gpuprof_widgets.trace.assemble import empty_trace
 from gpuprof_widgets.trace.chrome_trace import parse_chrome_trace
 from gpuprof_widgets.trace.model import Record, Trace
@@ -237,12 +236,13 @@ def warm_up() -> Record:
 
 def _read(recording: Any) -> Trace:
     """Return the trace of a stopped torch.profiler."""
-    stage("PyTorch writes what it recorded")
+    progress.say("PyTorch writes what it recorded")
     held = Held()
     with held:  # a Ctrl-C would leave the file behind
         path, data = _exported(recording)
     held.pass_on()
-    return parse_chrome_trace(data, path, partial(stage, "reading what PyTorch wrote")).trace
+    progress.say("reading what PyTorch wrote")
+    return parse_chrome_trace(data, path).trace
 
 
 def _exported(recording: Any) -> tuple[Path, bytes]:

@@ -222,7 +222,10 @@ def job(parts: Sequence[Part], earlier_notes: Sequence[str] = ()) -> Job:
     groups = _numbered(_clearly_named(parts), notes.append)
     by_rank: dict[int, list[Part]] = defaultdict(list)
     for group in groups:
-        by_rank[group.rank] += [(path, _as_rank(part, group.rank)) for path, part in group.files]
+        for path, part in group.files:
+            breakdown = part.breakdown.assign(rank=group.rank)
+            part = replace(part, rank=group.rank, breakdown=breakdown)
+            by_rank[group.rank].append((path, part))
     kept = {rank: _without_copies(rank, by_rank[rank], notes.append) for rank in sorted(by_rank)}
     ranks = tuple(joined([part for _, part in files]) for files in kept.values())
     files = {rank: tuple(path for path, _ in rank_parts) for rank, rank_parts in kept.items()}
@@ -392,12 +395,6 @@ def _say_how(
         )
     else:
         say("the traces do not say their rank: the ranks are taken from the file names")
-
-
-def _as_rank(part: ReducedRank, rank: int) -> ReducedRank:
-    if part.rank == rank:
-        return part
-    return replace(part, rank=rank, breakdown=part.breakdown.assign(rank=rank))
 
 
 def rank_in_name(path: Path, processes: Collection[str] = ()) -> int | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -361,11 +360,11 @@ class RankProfiles(AnalysedRanks):
         shifts = self._alignment.set_index("rank")["shift_ns"].to_dict()
         clocks = [shifts[rank] - self._origin_ns for rank in shown]
         waits = [self._waiting[self._waiting["rank"] == rank] for rank in shown]
-        with closing(light_records(files, waits, clocks)) as records:
-            rows = [
-                Row(record, f"rank {rank}", clock + record.trace.epoch_ns)
-                for rank, clock, record in zip(shown, clocks, records, strict=True)
-            ]
+        records = light_records(files, waits, clocks)
+        rows = [
+            Row(record, f"rank {rank}", clock + record.trace.epoch_ns)
+            for rank, clock, record in zip(shown, clocks, records, strict=True)
+        ]
         findings = [
             (entry.finding, shown.index(entry.rank) if entry.rank in shown else 0)
             for entry in self._rank_findings()

@@ -1,15 +1,18 @@
 """Read the files of many ranks: here, in processes beside one another, or on the workers of Dask.
 
 `read` reduces each file to a few tables; `light_records` reads those files again whose timelines
-the page shows. `in_order` decides whether processes pay.
+the page shows. `process_count` decides whether processes pay.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,10 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets import progress
 from gpuprof_widgets.analyses.ranks.reduced import ReducedRank, reduced
 from gpuprof_widgets.exceptions import OptionError, TraceError
-from gpuprof_widgets.many_ranks.processes import DiedError, cores, python, results
-from gpuprof_widgets.progress import Progress
 from gpuprof_widgets.trace import remote
 from gpuprof_widgets.trace.edit import NewSlice, kept_slices, with_slices
 from gpuprof_widgets.trace.model import Record, Trace
@@ -31,6 +33,7 @@ from gpuprof_widgets.trace.schema import NVTX_RANGE
 
 if TYPE_CHECKING:
     from distributed import Client
+    from loky import ProcessPoolExecutor
 
 DASK_RECIPE = (
     'cluster= needs Dask: pip install "gpuprof-widgets[dask]" (without cluster= the ranks are read '
@@ -42,6 +45,14 @@ MOST_PROCESSES = 4
 
 PAYS_BYTES = 250_000_000
 """Text from which on several processes are faster: read in a second, of which a start takes 0.4."""
+
+IDLE_S = 10.0
+"""Time after which a process without work ends: the one that started it may have been killed."""
+
+WORKER_ENVIRONMENT = {
+    "PYTHONSAFEPATH": "1",  # or they would import from the working directory before all else
+    "LOKY_MAX_MEMORY_LEAK_SIZE": "1e15",  # one large file after a small one is no leak
+}
 
 PACKED = (".gz", ".zst", ".bz2", ".xz", ".gpuprof", ".zip")
 PACKED_TIMES = 12
@@ -65,45 +76,32 @@ def read(files: Sequence[Path], cluster: Any = None) -> list[ReducedRank | Trace
     ``cluster``: as in `ranks`. Shows its progress if it takes over a second.
     """
     if cluster is None:
-        with closing(in_order(read_and_reduce, files)) as ranks:
-            return list(counted(ranks, len(files), "ranks read"))
+        return read_all(read_and_reduce, files, noun="ranks read")
     with _client(cluster) as client:
         return _on_workers(client, files)
 
 
-def in_order(
-    reads: Callable[..., Result], files: Sequence[Path], *arguments: Sequence[Any]
-) -> Generator[Result | TraceError, None, None]:
-    """Yield what ``reads`` returns for each file, or the error in reading it, in their order.
+def read_all(
+    reads: Callable[..., Result], files: Sequence[Path], *arguments: Sequence[Any], noun: str
+) -> list[Result | TraceError]:
+    """Return what ``reads`` returns for each file, or the error in reading it, in their order.
 
-    ``arguments``: sequences of its further arguments, as in `map`. The generator has to be closed.
+    ``arguments``: sequences of its further arguments, as in `map`. Progress is "3 of 8 ``noun``".
     """
     given = list(zip(files, *arguments, strict=True))
     count = process_count(files)
-    if count < 2:
-        yield from (or_error(reads, *of_file) for of_file in given)
-        return
-    settings = remote.configuration()
-    jobs = [partial(_with_settings, settings, reads, *of_file) for of_file in given]
-    with closing(results(jobs, count)) as done:
-        for (file, *others), result in zip(given, done, strict=True):
-            if isinstance(result, DiedError):
-                yield TraceError(
-                    f"{file}: the process that read it died twice ({result}), most likely for lack "
-                    "of memory; close other programs, or record a shorter run."
-                )
-            elif isinstance(result, TraceError) and isinstance(file, RemotePath):
-                yield or_error(reads, file, *others)  # only this process may know how to open it
-            else:
-                yield result
+    results = _here(reads, given) if count < 2 else _in_processes(reads, given, count)
+    with closing(results):
+        return counted(results, len(given), noun)
 
 
 def process_count(files: Sequence[Path]) -> int:
     """Return how many processes read these files fastest; 1 means only this process."""
-    pays = sum(map(_text_bytes, files)) >= PAYS_BYTES
-    if not pays or not python() or not READERS.is_as_installed:
+    if sum(map(_text_bytes, files)) < PAYS_BYTES or not READERS.is_as_installed:
         return 1
-    return min(cores(), len(files), MOST_PROCESSES)
+    from loky import cpu_count
+
+    return min(int(cpu_count()), len(files), MOST_PROCESSES)
 
 
 def _text_bytes(file: Path) -> float:
@@ -115,6 +113,96 @@ def _text_bytes(file: Path) -> float:
     return 0
 
 
+def _here(
+    reads: Callable[..., Result], given: Sequence[tuple[Any, ...]]
+) -> Generator[Result | TraceError, None, None]:
+    """Yield the results of this process."""
+    for of_file in given:
+        yield or_error(reads, *of_file)
+
+
+def _in_processes(
+    reads: Callable[..., Result], given: Sequence[tuple[Any, ...]], count: int
+) -> Generator[Result | TraceError, None, None]:
+    """Yield the results of so many processes, which end when the generator is closed.
+
+    If one of them dies, all do; then the files that are left are read one by one.
+    """
+    from loky.process_executor import TerminatedWorkerError
+
+    with ExitStack() as stack:
+        try:
+            pool = stack.enter_context(_pool(count))
+            futures = [pool.submit(or_error, reads, *of_file) for of_file in given]
+        except OSError:  # too many processes, or too little memory to start one
+            yield from _here(reads, given)
+            return
+        for (file, *others), future in zip(given, futures, strict=True):
+            try:
+                result = future.result()
+            except TerminatedWorkerError:
+                result = _read_alone(reads, file, *others)
+            if isinstance(result, TraceError) and isinstance(file, RemotePath):
+                yield or_error(reads, file, *others)  # only this process may know how to open it
+            else:
+                yield result
+
+
+def _read_alone(reads: Callable[..., Result], file: Path, *arguments: Any) -> Result | TraceError:
+    """Return the result of a process that reads only this file, as memory may have run out."""
+    from loky.process_executor import TerminatedWorkerError
+
+    with _pool(1) as pool:
+        try:
+            result: Result | TraceError = pool.submit(or_error, reads, file, *arguments).result()
+            return result
+        except TerminatedWorkerError:
+            return TraceError(
+                f"{file}: the process that read it died twice, the second time without others "
+                "beside it, as where memory runs out; close other programs, or record a shorter "
+                "run."
+            )
+
+
+@contextmanager
+def _pool(count: int) -> Iterator[ProcessPoolExecutor]:
+    """Yield so many processes, which do not run the user's script again and end with the block."""
+    from loky import ProcessPoolExecutor
+
+    with ExitStack() as stack:
+        with _for_workers():
+            pool = ProcessPoolExecutor(
+                count, timeout=IDLE_S, initializer=_begin_worker, initargs=(remote.configuration(),)
+            )
+            stack.callback(pool.shutdown, kill_workers=True)
+            pool.submit(os.getpid)  # the first job starts all of them
+        yield pool
+
+
+@contextmanager
+def _for_workers() -> Iterator[None]:
+    """Have processes that start here get the `WORKER_ENVIRONMENT`, and no Ctrl-C of a terminal."""
+    before = {name: os.environ.get(name) for name in WORKER_ENVIRONMENT}
+    os.environ.update(WORKER_ENVIRONMENT)
+    resource_tracker.ensure_running()  # would undo the mask, were it started with the workers
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for name, value in before.items():
+            del os.environ[name]
+            if value is not None:
+                os.environ[name] = value
+
+
+def _begin_worker(settings: dict[str, Any]) -> None:
+    """Have this process open URLs as the user's does, and be killed before that one."""
+    remote.configure(settings)
+    with suppress(OSError):  # Linux ends such a process first where memory runs out
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
 def or_error(reads: Callable[..., Result], file: Path, *arguments: Any) -> Result | TraceError:
     """Return what is read from one file, or the error in reading it."""
     try:
@@ -123,23 +211,14 @@ def or_error(reads: Callable[..., Result], file: Path, *arguments: Any) -> Resul
         return TraceError(str(error))
 
 
-def _with_settings(
-    settings: dict[str, Any], reads: Callable[..., Result], file: Path, *arguments: Any
-) -> Result | TraceError:
-    """Return the same in another process."""
-    remote.configure(settings)
-    return or_error(reads, file, *arguments)
-
-
-def counted(items: Iterable[Item], total: int, noun: str) -> Iterator[Item]:
-    """Yield the items, with a progress bar: "3 of 8 ranks read"."""
-    done = 0
-    with Progress() as progress:
+def counted(items: Iterable[Item], total: int, noun: str) -> list[Item]:
+    """Return the items, and show how many there are so far: "3 of 8 ranks read"."""
+    result = []
+    with progress.line():
         for item in items:
-            done += 1
-            progress.reached(done / total, f"{done} of {total} {noun}")
-            yield item
-            del item  # or two records would be in memory
+            result.append(item)
+            progress.say(f"{len(result)} of {total} {noun}")
+    return result
 
 
 def read_and_reduce(file: Path) -> ReducedRank:
@@ -154,8 +233,7 @@ def _on_workers(client: Client, files: Sequence[Path]) -> list[ReducedRank | Tra
     futures = client.map(partial(or_error, read_and_reduce), list(files), pure=False)
     try:
         done = as_completed(futures, loop=client.loop)  # type: ignore[no-untyped-call]
-        for _ in counted(done, len(files), "ranks read"):
-            pass
+        counted(done, len(files), "ranks read")
         read = client.gather(futures)  # type: ignore[no-untyped-call]
         hint = "(A worker of the cluster read it: every worker must see the files.)"
         return [
@@ -188,18 +266,18 @@ def _client(cluster: Any) -> Iterator[Client]:
 
 def light_records(
     files: Sequence[Path], waits: Sequence[pd.DataFrame], clocks: Sequence[int]
-) -> Generator[Record, None, None]:
-    """Yield the record of each file with what the timelines draw, in the order of the files.
+) -> list[Record]:
+    """Return the record of each file with what the timelines draw, in the order of the files.
 
     ``waits``: each rank's rows of `waiting`; ``clocks``: the difference of their times to ns since
-    the epoch. The generator has to be closed.
+    the epoch.
     """
-    with closing(in_order(read_light, files, waits, clocks)) as records:
-        for record in counted(records, len(files), "timelines read"):
-            if isinstance(record, TraceError):
-                raise record
-            yield record
-            del record  # or two would be in memory
+    records = []
+    for record in read_all(read_light, files, waits, clocks, noun="timelines read"):
+        if isinstance(record, TraceError):
+            raise record
+        records.append(record)
+    return records
 
 
 def read_light(file: Path, waits: pd.DataFrame, clock_ns: int) -> Record:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ from gpuprof_widgets.trace.files import without_garbage_collection
 from gpuprof_widgets.trace.gather import KNOWN_PHASES, MORE_ARGS, SAMPLE, Gathered, id_text, times
 from gpuprof_widgets.trace.known_args import usable_args, with_plausible_times, with_usable_args
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.scanned_events import Piece, UnusualError, pieces_of, scanned_file
+from gpuprof_widgets.trace.scanned_events import UnusualError, pieces_of, scanned_file
 from gpuprof_widgets.trace.schema import NONE
 from gpuprof_widgets.trace.trace_events import Event
 
@@ -48,40 +47,23 @@ def is_json(data: bytes) -> bool:
     return re.match(rb"\s*[{\[]", data) is not None
 
 
-def parse_chrome_trace(
-    data: bytes, path: Path, reached: Callable[[float], None] = lambda share: None
-) -> Record:
-    """Return the record of JSON text; metadata and errors name ``path``.
-
-    ``reached`` is told from time to time which share of the text is read.
-    """
-    furthest = 0.0
-
-    def reached_so_far(share: float) -> None:
-        nonlocal furthest
-        furthest = max(furthest, share)
-        reached(furthest)
-
-    quick = quick_record(pieces_of(data), path, reached_so_far)
-    return quick or complete_record(data, path, reached_so_far)
+def parse_chrome_trace(data: bytes, path: Path) -> Record:
+    """Return the record of JSON text; metadata and errors name ``path``."""
+    return quick_record(pieces_of(data), path) or complete_record(data, path)
 
 
-def quick_record(
-    pieces: Iterable[Piece], path: Path, reached: Callable[[float], None] = lambda share: None
-) -> Record | None:
+def quick_record(pieces: Iterable[bytes], path: Path) -> Record | None:
     """Return the record of JSON text in pieces; None if only `complete_record` can read it."""
     with without_garbage_collection(), suppress(*NOT_QUICK):
         file = scanned_file(pieces)
-        return _record_of(Gathered(file, reached), path)
+        return _record_of(Gathered(file), path)
     return None
 
 
-def complete_record(
-    data: bytes, path: Path, reached: Callable[[float], None] = lambda share: None
-) -> Record:
+def complete_record(data: bytes, path: Path) -> Record:
     """Return the record of JSON text as `parse_chrome_trace` does, from any JSON, mended or not."""
     with without_garbage_collection():
-        file = read_events(data, path, partial(Gathered, reached=reached))
+        file = read_events(data, path, Gathered)
         return _record_of(file, path)
 
 

@@ -180,7 +180,6 @@ def _batches(text: memoryview, file: TraceFile) -> Iterator[list[Event]]:
         except msgspec.DecodeError:
             size *= 2
             continue
-        file.read = cut.end(1) / len(text)
         yield batch
         start, size = cut.end(1), BATCH_BYTES
 

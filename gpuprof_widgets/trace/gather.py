@@ -174,11 +174,9 @@ class Gathered:
     - ``without_stack``: number of events whose stacks were too much text; ``untimed``: of slices
       without a valid time;
     - ``phases``: number of events of each kind other than slices; ``total``: of all events.
-
-    ``reached`` is told after each batch which share of the text is read.
     """
 
-    def __init__(self, file: TraceFile, reached: Callable[[float], None]) -> None:
+    def __init__(self, file: TraceFile) -> None:
         self.header = file.header
         self.others: dict[str, list[Event]] = defaultdict(list)
         self.bound: dict[int, Event] = {}
@@ -199,7 +197,6 @@ class Gathered:
             self._add(batch)
             if isinstance(file, ScannedFile) and (self.rows or self.untimed):
                 raise UnusualError("slices that only the complete reader knows")
-            reached(file.read)
         self.header.pop(STACK_FRAMES, None)
         self.samples = self.phases[SAMPLE] + self._listed_samples()
         if isinstance(file, ScannedFile) and file.slices is not None:

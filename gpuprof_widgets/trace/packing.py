@@ -140,16 +140,17 @@ def unpacked(data: bytes, path: Path, growth: Growth | None = None) -> tuple[byt
     return content.getvalue(), behind if left else ""
 
 
-def streamed(data: bytes, path: Path, growth: Growth) -> Iterator[tuple[bytes, float]]:
-    """Yield the content of packed data piece by piece, with the share of the data that is read.
+def streamed(data: bytes, path: Path, growth: Growth) -> Iterator[bytes]:
+    """Yield the content of packed data piece by piece.
 
     Raise a `TraceError` where `unpacked` has more to say than the content: for damaged data, a
     missing end, bytes behind the packed ones, or too much growth.
     """
     how, end = packing(data), 0
     try:
-        for piece, end in _pieces(data, how, growth, _QUICK_GZIP) if how else ():
-            yield piece, end / len(data)
+        for piece, at in _pieces(data, how, growth, _QUICK_GZIP) if how else ():
+            end = at
+            yield piece
     except (EOFError, quick_zlib.error, *_BROKEN) as error:
         raise TraceError(f"{path}: does not unpack ({error})") from error
     if end < len(data):

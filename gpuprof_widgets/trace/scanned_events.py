@@ -39,9 +39,6 @@ from gpuprof_widgets.trace.trace_events import Event, Id, TraceFile
 
 LIBRARY = Path(__file__).with_name("_event_scanner.so")
 
-Piece = tuple[bytes, float]
-"""A part of the text, and the share of the file that is read with it."""
-
 BLOCK_BYTES = 1 << 20
 """Bytes that are scanned at a time: they fit the cache of a core."""
 
@@ -103,7 +100,7 @@ class _Scanner:
     Raises an `UnusualError` where the text is not what it should be.
     """
 
-    def __init__(self, pieces: Iterable[Piece]) -> None:
+    def __init__(self, pieces: Iterable[bytes]) -> None:
         library = _library()
         if library is None:
             raise UnusualError("there is no compiled scanner")
@@ -117,7 +114,6 @@ class _Scanner:
         self._start = self._end = 0
         self._odd = np.empty((_MOST_ODD, 2), dtype=np.int64)
         self.size = 0
-        self.share = 0.0
 
     def __del__(self) -> None:
         if getattr(self, "_self", None):
@@ -199,10 +195,9 @@ class _Scanner:
         wanted = max(left, BLOCK_BYTES // 2)
         pieces, length = [], 0
         while length < wanted and (piece := next(self._pieces, None)) is not None:
-            self._check_utf8(piece[0])
-            pieces.append(piece[0])
-            length += len(piece[0])
-            self.share = piece[1]
+            self._check_utf8(piece)
+            pieces.append(piece)
+            length += len(piece)
         if not length:
             self._decoder.decode(b"", final=True)
             return False
@@ -325,10 +320,10 @@ def _series(values: NDArray[Any], rows: NDArray[np.int32]) -> pd.Series:
     return pd.Series(values, index=pd.Index(rows.astype(np.int64)), dtype=values.dtype)
 
 
-def pieces_of(text: bytes) -> Iterator[Piece]:
+def pieces_of(text: bytes) -> Iterator[bytes]:
     """Yield a text that is in memory block by block."""
-    for end in range(BLOCK_BYTES, len(text) + BLOCK_BYTES, BLOCK_BYTES):
-        yield text[end - BLOCK_BYTES : end], min(end / len(text), 1.0)
+    for start in range(0, len(text), BLOCK_BYTES):
+        yield text[start : start + BLOCK_BYTES]
 
 
 @dataclass
@@ -341,7 +336,7 @@ class ScannedFile(TraceFile):
     slices: ScannedSlices | None = None
 
 
-def scanned_file(pieces: Iterable[Piece]) -> ScannedFile:
+def scanned_file(pieces: Iterable[bytes]) -> ScannedFile:
     """Return the trace in a text that comes in pieces.
 
     Taking its batches raises an `UnusualError`, a `UnicodeDecodeError` or a `DecodeError` of
@@ -382,7 +377,6 @@ def _members(scanner: _Scanner, file: ScannedFile) -> Iterator[list[Event]]:
 
 def _events(scanner: _Scanner, file: ScannedFile) -> Iterator[list[Event]]:
     for odd in scanner.take_events():
-        file.read = scanner.share
         events = decoded_events(b"[%b]" % b",".join(odd), file) if odd else []
         if any(event.sf is not None or event.stack is not None for event in events):
             raise UnusualError("stacks")

@@ -46,15 +46,13 @@ class TraceFile:
     """The other keys of a file (``header``), and its events in batches, which come only once.
 
     While batches are taken, ``mended`` counts the malformed events that could be read and
-    ``left_out`` those that could not, ``read`` is the share of the text that they hold so far, and
-    ``notes`` describe other errors.
+    ``left_out`` those that could not, and ``notes`` describe other errors.
     """
 
     header: dict[str, Any]
     batches: Iterable[list[Event]] = ()
     left_out: int = 0
     mended: int = 0
-    read: float = 0.0
     notes: list[str] = field(default_factory=list)
 
 

@@ -296,17 +296,10 @@ def static_bundle(record: Record, *, sort: str = "device_self", top: int = 15) -
 
 
 def _tables(record: Record, *, sort: str, top: int) -> list[Table]:
-    """Return the tables; where that takes long, the findings are shown alone meanwhile."""
-    progress.stage("looking for findings")
+    progress.say("looking for findings")
     findings(record)
-    progress.found(lambda: _found(record))
-    progress.stage("making the tables")
+    progress.say("making the tables")
     return static_tables(record, sort=sort, top=top)
-
-
-def _found(record: Record) -> dict[str, str]:
-    """Return the findings alone by their MIME types."""
-    return {"text/html": _html_findings(record, ()), "text/plain": _text(record, ())}
 
 
 def static_html(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
@@ -320,13 +313,9 @@ def static_text(record: Record, *, sort: str = "device_self", top: int = 15) -> 
 
 
 def _html(record: Record, tables: Sequence[Table]) -> str:
-    return _html_findings(record, (*tables, *static_panels(record)))
-
-
-def _html_findings(record: Record, tables: Iterable[Table]) -> str:
     return html_summary(
         findings(record),
-        map(html_table, tables),
+        map(html_table, (*tables, *static_panels(record))),
         remarks=_remarks(record),
         notes=_notes(record),
         all_in=ALL_FINDINGS,

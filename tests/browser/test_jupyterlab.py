@@ -174,7 +174,7 @@ def check_flame_graph(report: Report, profile: gpuprof_widgets.Profile) -> None:
 def test_live_after_running(profiled: Profiled) -> None:
     """The checks ran in the fixture, before the notebook was saved; here: what it left behind."""
     cell = nbformat.read(profiled.path, as_version=4).cells[2]
-    # A progress bar that was there leaves an output without data.
+    # A progress line that was there leaves an output without data.
     assert [sorted(output.data) for output in cell.outputs if output.data] == [
         ["text/html", "text/plain"],
         ["image/png", "text/plain"],
