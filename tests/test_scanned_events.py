@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ctypes.util
 import gzip
-import io
 import json
 import lzma
 import shutil
-import zipfile
 import zlib
 from pathlib import Path
 from typing import Any
@@ -400,21 +398,6 @@ class TestPackedFiles:
     def test_zlib_serves_where_there_is_no_isal(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(packing, "_QUICK_GZIP", lambda: zlib.decompressobj(31))
         assert len(readers.parse(gzip.compress(self.TEXT), PATH).trace.slices) == 2
-
-    def test_one_that_is_packed_too_often_is_refused(self) -> None:
-        packed = gzip.compress(self.TEXT)
-        for number in range(readers.LAYERS):
-            archive = io.BytesIO()
-            with zipfile.ZipFile(archive, "w") as file:
-                file.writestr(f"{number}.json.gz", packed)
-            packed = archive.getvalue()
-        with pytest.raises((TraceError, AssertionError), match=r"packed more than|as a whole"):
-            readers.parse(packed, PATH)
-
-    def test_one_that_is_of_another_format_by_its_end_is_unpacked_as_a_whole(self) -> None:
-        schema = b', "$schema": "https://www.speedscope.app/file-format-schema.json"}'
-        with pytest.raises(AssertionError, match="unpacked as a whole"):
-            readers.parse(gzip.compress(self.TEXT[:-1] + schema), PATH)
 
 
 def test_without_the_library_all_is_read_by_the_complete_reader(

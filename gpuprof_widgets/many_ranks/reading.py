@@ -43,7 +43,7 @@ MOST_PROCESSES = 4
 PAYS_BYTES = 250_000_000
 """Text from which on several processes are faster: read in a second, of which a start takes 0.4."""
 
-PACKED = (".gz", ".zst", ".bz2", ".xz", ".gpuprof", ".zip")
+PACKED = (".gz", ".zst", ".xz", ".gpuprof", ".zip")
 PACKED_TIMES = 12
 """By how much the text of a packed trace is larger than its file, about."""
 

@@ -1,4 +1,4 @@
-"""Unpack gzip, bzip2, xz and zstandard, recognised by their first bytes, up to a size.
+"""Unpack gzip, xz and zstandard, recognised by their first bytes, up to a size.
 
 `Growth` limits what a file may unpack to in all, so that a small file can fill neither memory nor
 time. Real traces shrink 7 to 30 times when packed.
@@ -6,7 +6,6 @@ time. Real traces shrink 7 to 30 times when packed.
 
 from __future__ import annotations
 
-import bz2
 import io
 import lzma
 import re
@@ -84,7 +83,7 @@ class Growth:
 class Packing:
     """A packed format: its name, the first bytes of its parts, and the reader of a part.
 
-    ``part`` makes a decompressor as `bz2` has it, for one gzip member, zstandard frame and so on;
+    ``part`` makes a decompressor as `zlib` and `lzma` have it, for one gzip member, zstandard frame and so on;
     ``step`` is the number of packed bytes to give it at a time, which become 46 MB at most.
     """
 
@@ -102,7 +101,6 @@ _ZSTANDARD = zstandard.ZstdDecompressor(max_window_size=_ZSTANDARD_WINDOW)
 PACKINGS = (
     Packing("gzip", (b"\x1f\x8b",), partial(zlib.decompressobj, _GZIP), 1 << 12),
     Packing("zstandard", (b"\x28\xb5\x2f\xfd", *_SKIPPABLE), _ZSTANDARD.decompressobj, 1 << 10),
-    Packing("bzip2", (b"BZh",), bz2.BZ2Decompressor, 1 << 5),
     Packing("xz", (b"\xfd7zXZ\x00",), lzma.LZMADecompressor, 1 << 12),
 )
 

@@ -10,8 +10,7 @@ import os
 import re
 import stat
 import warnings
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from gpuprof_widgets.registry import Registry
 from gpuprof_widgets.trace import remote
 from gpuprof_widgets.trace.archive import is_archive, parse_archive
 from gpuprof_widgets.trace.chrome_trace import is_json, parse_chrome_trace, quick_record
-from gpuprof_widgets.trace.containers import Member, container, folder_members, members
+from gpuprof_widgets.trace.containers import Member, folder_members, is_container, members
 from gpuprof_widgets.trace.databases import is_sqlite, parse_database
 from gpuprof_widgets.trace.event_json import NoTraceError
 from gpuprof_widgets.trace.files import as_utf8, empty, opened, state_of
@@ -60,7 +59,7 @@ class Reader:
 
     ``recognises`` gets the content of a file, unpacked, with JSON in UTF-8. For a file that is
     packed, in a folder or in an archive it first gets only the beginning (`HEAD_BYTES`), and for a
-    packed Chrome trace the beginning and the end. ``parse`` gets the whole content, and the path
+    packed Chrome trace nothing else. ``parse`` gets the whole content, and the path
     for metadata and errors; it raises a `TraceError` if the content is damaged. If no reader
     recognises the content, the ``endings`` of the file's name decide. ``is_general``: it recognises
     more than its own format, so all others are asked first.
@@ -206,9 +205,6 @@ They are asked in order, those of other packages behind ours, and all general on
 HEAD_BYTES = 1 << 16
 """Bytes of a file in a folder or archive that decide whether it could be a trace."""
 
-LAYERS = 5
-"""Most packings and archives around a trace: more is a file made to do harm."""
-
 
 def load(path: Paths) -> Record:
     """Return the record in this file, which is recognised by its content, not by its name.
@@ -236,7 +232,7 @@ def load(path: Paths) -> Record:
 def parse(data: bytes, file: Path) -> Record:
     """Return the record in the content of a file; errors and metadata name ``file``."""
     try:
-        return _parsed(data, file, Growth(file, len(data)), LAYERS)
+        return _parsed(data, file, Growth(file, len(data)))
     except RecursionError as error:
         raise TraceError(
             f"{file}: something in it is nested deeper than in any trace; record again."
@@ -284,26 +280,30 @@ def _of_folder(folder: Path) -> Record:
     )
 
 
-def _parsed(data: bytes, file: Path, growth: Growth, layers: int) -> Record:
+def _parsed(data: bytes, file: Path, growth: Growth, *, in_archive: bool = False) -> Record:
     """Return the record in these bytes, which unpack to no more than ``growth`` allows."""
     if not data:
         raise TraceError(empty(file))
-    record = _read_while_unpacked(data, file, growth) if layers else None
+    record = _read_while_unpacked(data, file, growth)
     if record is not None:
         return with_usable_metadata(record)
     notes: list[str] = []
-    while packing(data):
+    if packing(data):
         try:
             data, note = unpacked(data, file, growth)
         except CutOffError as error:
             return _of_cut_off(error, file)
-        layers -= 1
         notes += filter(None, [note])
-        _check_layers(layers, file)
+        if packing(data):
+            raise TraceError(
+                f"{file}: it is packed twice. Unpack it first, and open what is in it."
+            )
     if not data:
         raise TraceError(f"{file}: what is packed in it is empty (0 bytes); record again.")
-    if container(data) and not is_archive(data):
-        return with_notes(_of_archive(data, file, growth, layers - 1), notes)
+    if is_container(data) and not is_archive(data):
+        if in_archive:
+            raise TraceError(f"{file}: an archive in an archive. Unpack it first, and open that.")
+        return with_notes(_of_archive(data, file, growth), notes)
     text, encoding_notes = as_utf8(data)
     notes += encoding_notes
     reader = _reader_of(text, file)
@@ -322,44 +322,18 @@ def _read_while_unpacked(data: bytes, file: Path, growth: Growth) -> Record | No
     """
     if not packing(data):
         return None
-    own = copy(growth)
     if _reader_of(beginning(data, HEAD_BYTES, copy(growth)), file) is not READERS["chrome"]:
         return None
-    ends = _Ends()
-    record = quick_record(ends.kept(streamed(data, file, own)), file)
-    if record is None or _reader_of(ends.text, file) is not READERS["chrome"]:
-        return None
-    growth.left = own.left
+    own = copy(growth)
+    record = quick_record(streamed(data, file, own), file)
+    if record is not None:
+        growth.left = own.left
     return record
-
-
-class _Ends:
-    """The beginning and end of a text that passes in pieces: by these readers recognise it."""
-
-    def __init__(self) -> None:
-        self._first = b""
-        self._last: deque[bytes] = deque()
-        self._behind = 0
-
-    def kept(self, pieces: Iterable[tuple[bytes, float]]) -> Iterator[tuple[bytes, float]]:
-        """Yield the pieces as they come."""
-        for piece, share in pieces:
-            room = HEAD_BYTES - len(self._first)
-            self._first += piece[:room]
-            self._last.append(piece[room:])
-            self._behind += len(piece[room:])
-            while self._behind - len(self._last[0]) >= HEAD_BYTES:
-                self._behind -= len(self._last.popleft())
-            yield piece, share
-
-    @property
-    def text(self) -> bytes:
-        return self._first + b"".join(self._last)
 
 
 def _reader_of(text: bytes, file: Path) -> Reader | None:
     """Return the reader that recognises this content, else the one for the ending of its name."""
-    name = re.sub(r"\.(?:gz|zst|bz2|xz)$", "", file.name.lower())
+    name = re.sub(r"\.(?:gz|zst|xz)$", "", file.name.lower())
     readers = sorted(READERS.values(), key=lambda reader: reader.is_general)
     recognised = (reader for reader in readers if reader.recognises(text))
     named = (reader for reader in readers if name.endswith(reader.endings))
@@ -378,8 +352,7 @@ def _of_cut_off(error: CutOffError, file: Path) -> Record:
     return with_notes(record, [*notes, f"{error.note}: what comes later is missing"])
 
 
-def _of_archive(data: bytes, file: Path, growth: Growth, layers: int) -> Record:
-    _check_layers(layers, file)
+def _of_archive(data: bytes, file: Path, growth: Growth) -> Record:
     files = members(data, file, growth)
     candidates = _candidates(files, growth)
     if not candidates:
@@ -387,7 +360,9 @@ def _of_archive(data: bytes, file: Path, growth: Growth, layers: int) -> Record:
     return one_record(
         candidates,
         file,
-        lambda member: _parsed(member.read(member.size), _inside(file, member), growth, layers),
+        lambda member: _parsed(
+            member.read(member.size), _inside(file, member), growth, in_archive=True
+        ),
         "Unpack it and open one of its files, or, for the ranks of one run, the folder by "
         "gpuprof_widgets.ranks(FOLDER)",
     )
@@ -398,25 +373,16 @@ def _inside(archive: Path, member: Member) -> Path:
     return archive / member.name.lstrip("/")
 
 
-def _check_layers(left: int, file: Path) -> None:
-    if left < 0:
-        raise TraceError(
-            f"{file}: packed more than {LAYERS} times, one in another; unpack it until a trace is "
-            "left, if you trust it, and open that."
-        )
-
-
 def _candidates(files: Sequence[Member], growth: Growth) -> list[Member]:
     return [member for member in files if _could_be_trace(member.read(HEAD_BYTES), growth)]
 
 
 def _could_be_trace(head: bytes, growth: Growth) -> bool:
     """Return whether such a beginning may be a trace: packed, or recognised by a reader."""
-    for _ in range(LAYERS):
-        head = beginning(head, HEAD_BYTES, growth)
-    text, _ = as_utf8(head)
-    packed = packing(head) or container(head)
-    return packed is not None or any(reader.recognises(text) for reader in READERS.values())
+    text, _ = as_utf8(beginning(head, HEAD_BYTES, growth))
+    if packing(text) or is_container(text):
+        return True
+    return any(reader.recognises(text) for reader in READERS.values())
 
 
 def _no_trace_among(files: Sequence[Member]) -> str:
@@ -437,6 +403,4 @@ def _unknown(data: bytes, file: Path) -> str:
 
 def _known() -> str:
     known = "; ".join(reader.name for reader in READERS.values())
-    return (
-        f"What can be read: {known}; packed (.gz, .zst, .bz2, .xz), in an archive or in a folder."
-    )
+    return f"What can be read: {known}; packed (.gz, .zst, .xz), in an archive or in a folder."
