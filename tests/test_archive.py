@@ -249,14 +249,6 @@ def test_wrong_metadata_is_named_without_words_of_python(written: bytes, tmp_pat
     assert [word for word in words if word in text] == []
 
 
-def test_what_stands_behind_the_trace_is_told(tmp_path: Path) -> None:
-    with zipfile.ZipFile(save(a_record(), tmp_path / "run.zip")) as saved:
-        packed = saved.read("trace.json.gz")
-    notes = load(spoiled(tmp_path, trace=packed + b"some words")).metadata["notes"]
-    behind = f"10 bytes behind the gzip data, which ends at byte {len(packed):,}, are not read"
-    assert notes == ["one", "two", f"trace.json.gz: {behind}"]
-
-
 def test_columns_that_are_missing_are_told_without_words_of_python(tmp_path: Path) -> None:
     wrong = {"traceEvents": [], "gpuprof_widgets": {"version": 1, "rows": 0}}
     with pytest.raises(TraceError, match=r'"gpuprof_widgets" key was changed since it was saved\.'):

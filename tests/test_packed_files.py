@@ -133,20 +133,13 @@ def test_nothing_that_was_packed_is_called_empty(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", PACK)
-def test_what_stands_behind_packed_data_is_told(how: str) -> None:
-    """As gunzip does, which warns of it; zeros may stand there (gzip, xz), and hold nothing."""
+def test_what_stands_behind_packed_data_is_an_error_but_for_zeros(how: str) -> None:
     whole = PACK[how](PLAIN)
     for behind in (b"some words", b"\x1f", b"\0\0words"):
-        record = parse(whole + behind, Path("a trace"))
-        assert record.trace.slices["name"].tolist() == ["aten::mm", "aten::add"]
-        number = len(behind.lstrip(b"\0"))
-        at = f"ends at byte {len(whole + behind) - number:,}, are not read"
-        (note,) = record.metadata["notes"]
-        assert note == f"{number} bytes behind the {how} data, which {at}"
+        with pytest.raises(TraceError, match=rf"{len(behind.lstrip(bytes(1)))} bytes stand behind"):
+            names(whole + behind)
     for kept in (whole + bytes(96), PACK[how](PLAIN[:9]) + bytes(8) + PACK[how](PLAIN[9:])):
-        record = parse(kept, Path("a trace"))
-        assert record.trace.slices["name"].tolist() == ["aten::mm", "aten::add"]
-        assert record.metadata["notes"] == []
+        assert names(kept) == ["aten::mm", "aten::add"]
 
 
 # Bombs
@@ -197,12 +190,6 @@ def test_compressions_that_zipfile_does_not_bound_are_refused(compression: int) 
         archive.writestr("a.json", PLAIN)
     with pytest.raises(TraceError, match=rf"type {compression}, is not deflate.*another program"):
         names(file.getvalue())
-
-
-@pytest.mark.usefixtures("small_limits")
-def test_a_file_that_packs_well_is_no_bomb() -> None:
-    padded = b" " * (packing.ALWAYS_BYTES - 1 - len(PLAIN)) + PLAIN
-    assert names(gzip.compress(padded)) == ["aten::mm", "aten::add"]
 
 
 BOMBS: dict[str, Callable[[], bytes]] = {

@@ -356,13 +356,13 @@ def test_both_readers_give_the_same_record_or_error() -> None:
     ids=lambda path: path.name,
 )
 def test_own_traces_are_read_quickly(path: Path) -> None:
-    text, _ = packing.unpacked(path.read_bytes(), path)
+    text = packing.unpacked(path.read_bytes(), path)
     assert_quick(text)
 
 
 @pytest.mark.slow
 def test_real_traces_are_the_same_to_both_readers(shared_trace: Path) -> None:
-    text, _ = packing.unpacked(shared_trace.read_bytes(), shared_trace)
+    text = packing.unpacked(shared_trace.read_bytes(), shared_trace)
     assert_quick(text)
 
 
@@ -396,7 +396,7 @@ class TestPackedFiles:
             readers.parse(packed, PATH)
 
     def test_zlib_serves_where_there_is_no_isal(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(packing, "_QUICK_GZIP", lambda: zlib.decompressobj(31))
+        monkeypatch.setattr(packing, "quick_zlib", zlib)
         assert len(readers.parse(gzip.compress(self.TEXT), PATH).trace.slices) == 2
 
 

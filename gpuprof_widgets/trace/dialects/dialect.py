@@ -56,7 +56,7 @@ class Parts:
     moments: NDArray[np.int64] = field(default_factory=_no_rows)
     threadless: NDArray[np.int64] = field(default_factory=_no_rows)
     notes: Sequence[str] = ()
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
     zero_ns: int = 0
     objects_by: Literal["name", "category"] = "name"
 

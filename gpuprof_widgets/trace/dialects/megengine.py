@@ -123,11 +123,8 @@ def translate(parts: Parts, file: Gathered) -> Parts:
         events=events,
         flows=flows,
         zero_ns=_zero_ns(parts, file),
-        metadata={
-            **parts.metadata,
-            "recorded_by": "MegEngine profiler",
-            FRAMEWORK: schema.MEGENGINE,
-        },
+        metadata=parts.metadata
+        | {"recorded_by": "MegEngine profiler", FRAMEWORK: schema.MEGENGINE},
     )
 
 

@@ -106,11 +106,8 @@ def translate(parts: Parts, file: Gathered) -> Parts:
         names=_labelled(events, parts.names, processes),
         flows=flows,
         objects_by="category",
-        metadata={
-            **parts.metadata,
-            "recorded_by": "TensorFlow Timeline",
-            FRAMEWORK: schema.TENSORFLOW,
-        },
+        metadata=parts.metadata
+        | {"recorded_by": "TensorFlow Timeline", FRAMEWORK: schema.TENSORFLOW},
     )
 
 

@@ -287,13 +287,11 @@ def _parsed(data: bytes, file: Path, growth: Growth, *, in_archive: bool = False
     record = _read_while_unpacked(data, file, growth)
     if record is not None:
         return with_usable_metadata(record)
-    notes: list[str] = []
     if packing(data):
         try:
-            data, note = unpacked(data, file, growth)
+            data = unpacked(data, file, growth)
         except CutOffError as error:
             return _of_cut_off(error, file)
-        notes += filter(None, [note])
         if packing(data):
             raise TraceError(
                 f"{file}: it is packed twice. Unpack it first, and open what is in it."
@@ -303,9 +301,8 @@ def _parsed(data: bytes, file: Path, growth: Growth, *, in_archive: bool = False
     if is_container(data) and not is_archive(data):
         if in_archive:
             raise TraceError(f"{file}: an archive in an archive. Unpack it first, and open that.")
-        return with_notes(_of_archive(data, file, growth), notes)
-    text, encoding_notes = as_utf8(data)
-    notes += encoding_notes
+        return _of_archive(data, file, growth)
+    text, notes = as_utf8(data)
     reader = _reader_of(text, file)
     if reader is None:
         raise TraceError(_unknown(data, file))
