@@ -58,7 +58,6 @@ def test_advice_for_torch_is_given_of_its_own_traces_alone(recorder: str) -> Non
 @pytest.mark.parametrize(
     ("recorder", "name", "advice"),
     [
-        ("TensorFlow", "memory", "write the Timeline with show_memory=True"),
         ("Nsight Systems", "memory", "(nsys profile --cuda-memory-usage=true)"),
         ("nvprof", "annotations", "(NVTX)"),
         ("TensorFlow", "waits", "no op that waits for a queue or an iterator"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import io
 import lzma
@@ -20,7 +19,7 @@ from hypothesis import strategies as st
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace import containers, packing
 from gpuprof_widgets.trace.archive import save
-from gpuprof_widgets.trace.readers import LAYERS, load, parse
+from gpuprof_widgets.trace.readers import load, parse
 from tests.fuzz_readers import check
 from tests.records import assert_same_trace
 from tests.trace_files import kineto, tar_of, zip_of
@@ -29,7 +28,6 @@ from tests.traces import op, trace_of
 PACK: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "zstandard": zstandard.ZstdCompressor(write_checksum=True).compress,
-    "bzip2": bz2.compress,
     "xz": lzma.compress,
 }
 PLAIN = kineto("aten::mm", "aten::add")
@@ -51,8 +49,6 @@ WRAPPED = {
     **{f"{name} in zip": in_zip(pack(PLAIN)) for name, pack in PACK.items()},
     "tar": in_tar(PLAIN),
     "zip": in_zip(PLAIN),
-    "zip in zip": in_zip(in_zip(PLAIN)),
-    "gzip in gzip": gzip.compress(gzip.compress(PLAIN)),
     "gzip in tar.gz": gzip.compress(in_tar(gzip.compress(PLAIN))),
 }
 
@@ -68,11 +64,6 @@ def test_a_packed_trace_reads_as_the_plain_one(how: str, tmp_path: Path) -> None
     record = load(path)
     assert_same_trace(record.trace, parse(PLAIN, path).trace)
     assert record.metadata["notes"] == []
-
-
-def test_a_packing_says_where_the_trace_was() -> None:
-    record = parse(WRAPPED["tar.gzip"], Path("run.tar.gz"))
-    assert record.metadata["source"] == "run.tar.gz/log/trace.json"
 
 
 @pytest.mark.parametrize("how", PACK)
@@ -100,13 +91,6 @@ def test_of_a_trace_that_is_cut_off_the_first_events_are_read(how: str) -> None:
     assert 0 < len(record.trace) < 9_000
     ended = f"the {how} data ends at byte {len(packed) * 9 // 10:,}, before its end mark"
     assert record.metadata["notes"][-1] == f"{ended}: what comes later is missing"
-
-
-@pytest.mark.parametrize("how", PACK)
-def test_what_is_cut_off_and_cannot_be_read_is_called_so(how: str) -> None:
-    for packed in (PACK[how](b"hello " * 99), PACK[how](b'{"lr": 1}'), PACK[how](in_tar(PLAIN))):
-        with pytest.raises(TraceError, match=rf"the {how} data ends at byte .* cut off while"):
-            names(packed[:-4])
 
 
 @pytest.mark.parametrize("how", PACK)
@@ -149,28 +133,13 @@ def test_nothing_that_was_packed_is_called_empty(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", PACK)
-def test_what_stands_behind_packed_data_is_told(how: str) -> None:
-    """As gunzip does, which warns of it; zeros may stand there (gzip, xz), and hold nothing."""
+def test_what_stands_behind_packed_data_is_an_error_but_for_zeros(how: str) -> None:
     whole = PACK[how](PLAIN)
     for behind in (b"some words", b"\x1f", b"\0\0words"):
-        record = parse(whole + behind, Path("a trace"))
-        assert record.trace.slices["name"].tolist() == ["aten::mm", "aten::add"]
-        number = len(behind.lstrip(b"\0"))
-        at = f"ends at byte {len(whole + behind) - number:,}, are not read"
-        (note,) = record.metadata["notes"]
-        assert note == f"{number} bytes behind the {how} data, which {at}"
+        with pytest.raises(TraceError, match=rf"{len(behind.lstrip(bytes(1)))} bytes stand behind"):
+            names(whole + behind)
     for kept in (whole + bytes(96), PACK[how](PLAIN[:9]) + bytes(8) + PACK[how](PLAIN[9:])):
-        record = parse(kept, Path("a trace"))
-        assert record.trace.slices["name"].tolist() == ["aten::mm", "aten::add"]
-        assert record.metadata["notes"] == []
-
-
-def test_what_stands_behind_a_packed_archive_is_told() -> None:
-    record = parse(gzip.compress(in_tar(PLAIN)) + b"some words", Path("a trace"))
-    assert record.metadata["notes"] == [
-        f"10 bytes behind the gzip data, which ends at byte {len(gzip.compress(in_tar(PLAIN))):,}, "
-        "are not read"
-    ]
+        assert names(kept) == ["aten::mm", "aten::add"]
 
 
 # Bombs
@@ -197,7 +166,7 @@ def unpacked_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 OF_ONE_STEP = 46 << 20
-"""Bytes that are unpacked at a time, at most: bzip2 makes them of 32."""
+"""Bytes that are unpacked at a time, at most."""
 
 
 @pytest.mark.slow
@@ -223,15 +192,8 @@ def test_compressions_that_zipfile_does_not_bound_are_refused(compression: int) 
         names(file.getvalue())
 
 
-@pytest.mark.usefixtures("small_limits")
-def test_a_file_that_packs_well_is_no_bomb() -> None:
-    padded = b" " * (packing.ALWAYS_BYTES - 1 - len(PLAIN)) + PLAIN
-    assert names(gzip.compress(padded)) == ["aten::mm", "aten::add"]
-
-
 BOMBS: dict[str, Callable[[], bytes]] = {
     "one file": lambda: in_zip(BLOWN),
-    "layers": lambda: gzip.compress(in_zip(gzip.compress(BLOWN))),
     "many files": lambda: zip_of({f"{number}.json": BLOWN[: 1 << 20] for number in range(40)}),
     "tar.gz": lambda: gzip.compress(in_tar(BLOWN)),
 }
@@ -245,12 +207,6 @@ def test_an_archive_is_a_bomb_by_all_that_is_in_it(kind: str) -> None:
 
 
 @pytest.mark.usefixtures("small_limits")
-def test_a_bomb_in_a_bomb_tells_no_size_but_the_limit() -> None:
-    with pytest.raises(TraceError, match="its bytes unpack to more than 1,048,576, the most"):
-        names(gzip.compress(gzip.compress(BLOWN)))
-
-
-@pytest.mark.usefixtures("small_limits")
 def test_a_saved_profile_can_be_a_bomb_too(tmp_path: Path) -> None:
     saved = save(trace_of(op("a", ts=0, dur=9)), tmp_path / "run.gpuprof")
     with zipfile.ZipFile(saved) as good:
@@ -261,15 +217,70 @@ def test_a_saved_profile_can_be_a_bomb_too(tmp_path: Path) -> None:
             names(zip_of({**held, name: blown}))
 
 
-def test_endless_layers_are_refused() -> None:
-    data = PLAIN
-    for _ in range(LAYERS):
-        data = gzip.compress(data)
-    assert names(data) == ["aten::mm", "aten::add"]
-    with pytest.raises(TraceError, match=f"packed more than {LAYERS} times"):
-        names(gzip.compress(data))
-    with pytest.raises(TraceError, match=f"packed more than {LAYERS} times"):
-        names(in_zip(data))
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (gzip.compress(lzma.compress(PLAIN)), "packed twice"),
+        (in_zip(gzip.compress(gzip.compress(PLAIN))), "packed twice"),
+        (in_zip(in_tar(PLAIN)), "an archive in an archive"),
+        (in_tar(gzip.compress(in_zip(PLAIN))), "an archive in an archive"),
+        (b"BZh91AY&SY", "packed by bzip2"),
+    ],
+)
+def test_layers_are_to_be_unpacked_first(data: bytes, problem: str) -> None:
+    with pytest.raises(TraceError, match=rf"{problem}.*[uU]npack it"):
+        names(data)
+
+
+def header(kind: bytes, size: int) -> bytes:
+    """A tar's header with this size in base 256, which GNU tar has for large numbers."""
+    whole = bytearray(tarfile.TarInfo("a").tobuf(tarfile.USTAR_FORMAT))
+    sign = b"\x80" if size >= 0 else b"\xff"
+    whole[124:136] = sign + size.to_bytes(11, "big", signed=True)
+    whole[156:157] = kind
+    whole[148:156] = b"%06o\0 " % tarfile.calc_chksums(bytes(whole))[0]
+    return bytes(whole)
+
+
+@pytest.mark.parametrize("size", [-1, -512, -(2**80), 2**40, 2**80])
+@pytest.mark.parametrize("kind", [b"0", b"x", b"L", b"S"])
+def test_a_size_that_no_file_has_is_a_broken_header(kind: bytes, size: int) -> None:
+    """One would go back in the file for ever, another would be searched in quadratic time."""
+    with pytest.raises(TraceError, match=r"starts as a tar but|is a trace"):
+        names(header(kind, size) + tar_of({"a.json": PLAIN}))
+
+
+def test_a_pax_header_that_is_long_to_search_is_refused() -> None:
+    long = header(tarfile.XHDTYPE, 1 << 20) + b"1" * (1 << 20)
+    with pytest.raises(TraceError, match="headers has a size of 1,048,576"):
+        names(long + tar_of({"a.json": PLAIN}))
+
+
+def test_a_tar_of_headers_alone_is_refused() -> None:
+    with pytest.raises(TraceError):
+        names(header(tarfile.XGLTYPE, 0) * 10_000)
+    with pytest.raises(TraceError, match="unexpected end of data"):
+        names(in_tar(PLAIN)[:700])
+
+
+@pytest.mark.parametrize("kind", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_every_kind_of_tar_is_read(kind: int) -> None:
+    name = "a folder/" * 12 + "n1_7.1.pt.trace.json"
+    record = parse(tar_of({name: PLAIN, "b" * 90 + ".txt": b"hello"}, kind), Path("run.tar"))
+    assert record.metadata["source"] == f"run.tar/{name}"
+    assert len(record.trace) == 2
+
+
+def test_an_encrypted_archive_is_to_be_unpacked_with_another_program() -> None:
+    with pytest.raises(TraceError, match=r"is encrypted.*unpack it with another program"):
+        names(encrypted(WRAPPED["zip"]))
+
+
+@pytest.mark.parametrize("how", PACK)
+def test_what_is_cut_off_and_cannot_be_read_is_called_so(how: str) -> None:
+    for packed in (PACK[how](b"hello " * 99), PACK[how](in_tar(PLAIN))):
+        with pytest.raises(TraceError, match=rf"the {how} data ends at byte .* cut off while"):
+            names(packed[:-4])
 
 
 def test_a_file_that_claims_to_be_huge_is_not_believed() -> None:
@@ -350,16 +361,6 @@ def encrypted(data: bytes) -> bytes:
     return bytes(whole)
 
 
-def test_an_encrypted_archive_is_to_be_unpacked_with_another_program() -> None:
-    with pytest.raises(TraceError) as caught:
-        names(encrypted(WRAPPED["zip"]))
-    assert str(caught.value) == (
-        "a trace: 'log/trace.json' in this zip cannot be unpacked (it is encrypted, and "
-        "passwords are not asked for): copy the file again, or unpack it with another program and "
-        "open the trace in it."
-    )
-
-
 def test_an_archive_of_very_many_files_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(containers, "MOST_FILES", 3)
     many = {f"{number}.txt": b"hello" for number in range(3)} | {"log/run.pt.trace.json": PLAIN}
@@ -379,44 +380,6 @@ def test_a_folder_of_very_many_files_is_refused(
         (tmp_path / f"{number}.txt").write_bytes(b"hello")
     with pytest.raises(TraceError, match=r"more than 3 files.* with the trace: name that\.$"):
         load(tmp_path)
-
-
-@pytest.mark.parametrize("kind", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
-def test_every_kind_of_tar_is_read(kind: int) -> None:
-    name = "a folder/" * 12 + "n1_7.1.pt.trace.json"
-    packed = tar_of({name: PLAIN, "b" * 90 + ".txt": b"hello"}, kind)
-    record = parse(packed, Path("run.tar"))
-    assert record.metadata["source"] == f"run.tar/{name}"
-    assert len(record.trace) == 2
-
-
-def test_a_pax_header_is_not_searched_again_and_again() -> None:
-    """That took seconds for 32 kB and would take half an hour for 1 MB."""
-    info = tarfile.TarInfo("pax")
-    info.type, info.size = tarfile.XHDTYPE, 1 << 20
-    header = info.tobuf(tarfile.USTAR_FORMAT) + b"1" * info.size
-    assert names(header + tar_of({"a.json": PLAIN})) == ["aten::mm", "aten::add"]
-
-
-@pytest.mark.parametrize("kind", [b"0", b"1", b"5", b"7", b"x", b"g", b"L", b"K", b"S", b"Z"])
-@pytest.mark.parametrize("size", [-1, -512, -1024, -(2**80)])
-def test_a_size_below_nothing_is_a_broken_header(kind: bytes, size: int) -> None:
-    """In base 256, which GNU tar has for large numbers: one would go back in the file for ever."""
-    header = bytearray(tarfile.TarInfo("a").tobuf(tarfile.USTAR_FORMAT))
-    header[124:136] = size.to_bytes(12, "big", signed=True)
-    header[156:157] = kind
-    header[148:156] = b"%06o\0 " % tarfile.calc_chksums(bytes(header))[0]
-    good = tar_of({"a.json": PLAIN})
-    with pytest.raises(TraceError, match=rf"header at byte 0 has a size of {size:,}\)"):
-        names(bytes(header) + good)
-
-
-def test_a_tar_of_headers_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(containers, "MOST_FILES", 3)
-    header = tarfile.TarInfo("a")
-    header.type = tarfile.XGLTYPE
-    with pytest.raises(TraceError, match="more than 3 files"):
-        names(header.tobuf(tarfile.USTAR_FORMAT) * 10)
 
 
 @given(st.binary(max_size=600), st.integers(0, 3000))

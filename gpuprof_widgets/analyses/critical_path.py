@@ -72,8 +72,7 @@ def critical_path(
     - in a synchronising call for the last GPU slice that ended in it, on the awaited stream or
       event if ``cuda_sync`` events tell it (``enable_cuda_sync_events`` of torch's profiler),
     - while another thread runs the backward pass that it called, for that thread,
-    - where it was idle, for the thread that hands it work,
-    - on a lane of TensorFlow's executor for the op that ended last before it, on any lane.
+    - where it was idle, for the thread that hands it work.
 
     A GPU slice waits
 

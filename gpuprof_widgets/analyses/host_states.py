@@ -16,14 +16,14 @@ import numpy.typing as npt
 from gpuprof_widgets.analyses.gpu_work import open_times
 from gpuprof_widgets.analyses.operators import are_named_regions
 from gpuprof_widgets.analyses.python_time import ENGINE_SLICES, in_hooks, python_functions
-from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising, is_taking
+from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising, is_taking, on_executor
 from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.index import Segments
 from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.links import rows_by
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import BACKWARD, BEGINS_BACKWARD
-from gpuprof_widgets.trace.schema import EXECUTOR_LANE, NONE, REGION_CATEGORIES
+from gpuprof_widgets.trace.schema import NONE, REGION_CATEGORIES
 
 Ints = npt.NDArray[np.int64]
 States = npt.NDArray[np.int8]
@@ -188,10 +188,7 @@ def _between(*edges: Ints) -> tuple[Ints, Ints]:
 
 def executor_lanes(trace: Trace) -> list[int]:
     """Return the lanes of TensorFlow's executor, which hold ops of any of its threads."""
-    ops = trace.args.get(EXECUTOR_LANE)
-    if ops is None:
-        return []
-    tracks = np.unique(trace.slices["track"].to_numpy()[ops.index.to_numpy()])
+    tracks = np.unique(trace.index.track[on_executor(trace)])
     return [int(lane) for lane in np.unique(trace.tracks["lane"].to_numpy()[tracks])]
 
 

@@ -19,9 +19,6 @@ rules decide, the first that applies:
    next backward pass began is "activations": saved for it, or an output;
 8. what was released before another backward pass began is "temporaries", the rest "other".
 
-These rules hold for PyTorch. In TensorFlow and MegEngine the life of a block does not tell a
-variable from a temporary: all blocks allocated in the record are "other".
-
 A CUDA memory snapshot has neither ops nor modules, but a stack for each block.
 ``metadata["memory"]`` has the ``frames`` and, as lists of their numbers, the ``stacks``, innermost
 first; a ``[memory]`` instant names its stack by number. `with_stack_owners` reads line, op and
@@ -47,17 +44,14 @@ from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.pstats import PYTHON_FRAME
 from gpuprof_widgets.trace.schema import (
-    FRAMEWORK,
     GRADIENTS,
     HELD_AS,
     HELD_BY,
     INPUTS,
-    MEGENGINE,
     MEMORY_EVENT,
     NONE,
     OPTIMIZER_STATE,
     PARAMETERS,
-    TENSORFLOW,
     TORCH_CATEGORY,
 )
 
@@ -126,10 +120,7 @@ UNDECIDED = (TEMPORARIES, OTHER, BEFORE)
 def categories(record: Record, events: MemoryEvents, pieces: Blocks) -> tuple[Texts, Texts]:
     """Return per block its category, and what classified it: "torch" or "rules"."""
     trace = record.trace
-    if record.metadata.get(FRAMEWORK) in (TENSORFLOW, MEGENGINE):
-        category = np.where(pieces.begin < 0, BEFORE, OTHER).astype(object)
-    else:
-        category = _by_rules(trace, events, pieces)
+    category = _by_rules(trace, events, pieces)
     held = seen(trace, events, pieces, HELD_AS)
     if (held == GRADIENTS).any():
         category[(category == GRADIENTS) & _are_workspaces(trace, events, pieces)] = AUTOGRAD_DETAIL

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.host_states import Threads, executor_lanes
+from gpuprof_widgets.analyses.host_states import Threads
 from gpuprof_widgets.analyses.operators import are_named_regions
 from gpuprof_widgets.analyses.path_streams import (
     GpuWork,
@@ -38,11 +38,7 @@ def releases(trace: Trace, threads: Threads, work: GpuWork) -> pd.DataFrame:
     Columns: ``thread``, ``since`` (it waited from then on), ``time``, ``gpu`` (position in ``work``
     of what it waited for, -1), ``other`` (the thread that it waited for, -1), ``why``.
     """
-    tables = [
-        _synchronised(trace, threads, work),
-        *_handed_over(trace, threads),
-        _started_by_executor(trace, threads),
-    ]
+    tables = [_synchronised(trace, threads, work), *_handed_over(trace, threads)]
     table = pd.concat(tables, ignore_index=True)[list(COLUMNS)].astype(np.int64)
     table = table.drop_duplicates(["thread", "time", "gpu", "other", "why"])
     by_main = (table["other"] != threads.main).to_numpy()  # a thread starts before it starts others
@@ -115,7 +111,7 @@ def _handed_over(trace: Trace, threads: Threads) -> list[pd.DataFrame]:
     thread, start, end = threads.bursts()
     caller_of, backward = _callers(trace, threads)
     caller = caller_of[thread] if len(thread) else thread
-    others = (caller >= 0) & (caller != thread) & ~_on_executor(trace, threads)[thread]
+    others = (caller >= 0) & (caller != thread)
     thread, start, end, caller = (values[others] for values in (thread, start, end, caller))
     segment = threads.boundary(caller, start)
     since = threads.start[segment] if len(segment) else start
@@ -136,29 +132,6 @@ def _handed_over(trace: Trace, threads: Threads) -> list[pd.DataFrame]:
         pd.DataFrame(started)[handed].assign(why=STARTED),
         ends.assign(gpu=NONE, why=CALLED_BACK),
     ]
-
-
-def _started_by_executor(trace: Trace, threads: Threads) -> pd.DataFrame:
-    """Return when lanes of TensorFlow's executor went on: when the last op before, on any, ended.
-
-    The op may have waited for others, but files do not always say which inputs came last.
-    """
-    on_executor = _on_executor(trace, threads)
-    thread, start, end = (values[on_executor[threads.bursts()[0]]] for values in threads.bursts())
-    order = np.lexsort((-thread, end))
-    last = np.searchsorted(end[order], start, side="right") - 1
-    before = np.append(thread[order], NONE)[last]
-    again = np.append(False, thread[1:] == thread[:-1])[: len(thread)]
-    since = np.where(again, np.append(threads.t0, end[:-1])[: len(end)], threads.t0)
-    table = {"thread": thread, "since": since, "time": start, "other": before}
-    released = (last >= 0) & (before != thread)
-    rows = {name: values[released] for name, values in table.items()}
-    return pd.DataFrame({**rows, "gpu": NONE, "why": STARTED})
-
-
-def _on_executor(trace: Trace, threads: Threads) -> npt.NDArray[np.bool_]:
-    """Return which threads are lanes of TensorFlow's executor."""
-    return np.isin(threads.lane, executor_lanes(trace))
 
 
 def _callers(trace: Trace, threads: Threads) -> tuple[Ints, npt.NDArray[np.bool_]]:
@@ -199,7 +172,7 @@ def segment_kinds(
     runtime = trace.index.in_category(*LAUNCH_CATEGORIES)
     _, backward = _callers(trace, threads)
     row = threads.row
-    python = (threads.thread == threads.main) & ~_on_executor(trace, threads)[threads.thread]
+    python = threads.thread == threads.main
     conditions = [
         np.append(loading, False)[row],
         np.append(is_synchronising(trace), False)[row],

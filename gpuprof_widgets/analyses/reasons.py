@@ -70,7 +70,6 @@ HOW_TO_RECORD: Mapping[str, Mapping[str, str]] = {
     MEMORY: {
         GPUPROF: ": record them (--memory, memory=True)",
         PYTORCH: ": record them (profile_memory)",
-        TENSORFLOW: ": write the Timeline with show_memory=True",
         NSYS: ": record them (nsys profile --cuda-memory-usage=true)",
     },
     ANNOTATIONS: {PYTORCH: " (record_function)", NSYS: " (NVTX)", NVPROF: " (NVTX)"},

@@ -116,11 +116,15 @@ def is_dataloader(trace: Trace) -> npt.NDArray[np.bool_]:
 
 def is_taking(trace: Trace) -> npt.NDArray[np.bool_]:
     """Return which ops of TensorFlow's executor wait for a batch of a queue or an iterator."""
-    on_executor = np.zeros(len(trace), bool)
-    if EXECUTOR_LANE not in trace.args:
-        return on_executor
-    on_executor[trace.args[EXECUTOR_LANE].index.to_numpy()] = True
-    return on_executor & trace.index.matching(TAKING)
+    return on_executor(trace) & trace.index.matching(TAKING)
+
+
+def on_executor(trace: Trace) -> npt.NDArray[np.bool_]:
+    """Return which slices are on lanes of TensorFlow's executor, which are no threads."""
+    mask = np.zeros(len(trace), bool)
+    if EXECUTOR_LANE in trace.args:
+        mask[trace.args[EXECUTOR_LANE].index.to_numpy()] = True
+    return mask
 
 
 @remembered

@@ -19,13 +19,13 @@ import pandas as pd
 from gpuprof_widgets.analyses.gpu_work import open_ns, open_times
 from gpuprof_widgets.analyses.python_calls import python_calls
 from gpuprof_widgets.analyses.reasons import WORKERS, lacking, says_if_empty, unless_recorded
-from gpuprof_widgets.analyses.waits import is_taking, waits
+from gpuprof_widgets.analyses.waits import is_taking, on_executor, waits
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.pstats import added_up
-from gpuprof_widgets.trace.schema import EXECUTOR_LANE, NODE, NONE
+from gpuprof_widgets.trace.schema import NODE, NONE
 
 COLUMNS = (
     "worker",
@@ -365,10 +365,8 @@ def _queues_by_ops(trace: Trace) -> list[tuple[object, ...]]:
     takes = is_taking(trace)
     if not takes.any():
         return []
-    on_executor = np.zeros(len(trace), bool)
-    on_executor[trace.args[EXECUTOR_LANE].index.to_numpy()] = True
-    puts = trace.index.matching(PUTTING) & on_executor
-    several = trace.index.matching(SEVERAL) & on_executor
+    puts = trace.index.matching(PUTTING) & on_executor(trace)
+    several = trace.index.matching(SEVERAL) & on_executor(trace)
     queue = _queue_names(trace, np.flatnonzero(takes | puts | several))
     ts = trace.slices["ts"].to_numpy()
     end = ts + trace.slices["dur"].to_numpy()

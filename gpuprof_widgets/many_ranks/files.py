@@ -31,7 +31,7 @@ Part = tuple[Path, ReducedRank]
 """A file and its reduced content."""
 
 SUFFIXES = (
-    *(".json", ".json.gz", ".json.zst", ".json.bz2", ".json.xz", ".gpuprof", ".zip"),
+    *(".json", ".json.gz", ".json.zst", ".json.xz", ".gpuprof", ".zip"),
     *(".nvprof", ".sqlite", ".cprofile", ".prof", ".pstats"),
 )
 """Endings of files that are taken for traces in a folder; others can be named one by one."""
@@ -64,7 +64,7 @@ _AT_THE_END = re.compile(
 )
 """``report.3.nvprof``, as ``%q{OMPI_COMM_WORLD_RANK}`` names it; with more digits, a process."""
 
-_PACKED = re.compile(r"\.(?:gz|zst|bz2|xz)$")
+_PACKED = re.compile(r"\.(?:gz|zst|xz)$")
 
 
 def trace_files(paths: Paths) -> list[Path]:

@@ -54,7 +54,7 @@ WORKER_ENVIRONMENT = {
     "LOKY_MAX_MEMORY_LEAK_SIZE": "1e15",  # one large file after a small one is no leak
 }
 
-PACKED = (".gz", ".zst", ".bz2", ".xz", ".gpuprof", ".zip")
+PACKED = (".gz", ".zst", ".xz", ".gpuprof", ".zip")
 PACKED_TIMES = 12
 """By how much the text of a packed trace is larger than its file, about."""
 

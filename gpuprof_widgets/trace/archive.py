@@ -84,20 +84,18 @@ def is_archive(data: bytes) -> bool:
     return METADATA in names and (TRACE in names or ours)
 
 
-def _trace(held: Mapping[str, bytes], path: Path, growth: Growth) -> tuple[Trace, str]:
-    """Return the trace, and a note on bytes behind it ("" if there are none)."""
+def _trace(held: Mapping[str, bytes], path: Path, growth: Growth) -> Trace:
     packed = held[TRACE]
     if COLUMNS in held:
         trace = trace_of_columns(held[COLUMNS], quick_zlib.crc32(packed), growth)
         if trace is not None:
-            return trace, ""
+            return trace
     own = copy(growth)
     record = quick_record(streamed(packed, path, own), path)
     if record is not None:
         growth.left = own.left
-        return record.trace, ""
-    text, note = unpacked(packed, path, growth)
-    return complete_record(text, path).trace, note
+        return record.trace
+    return complete_record(unpacked(packed, path, growth), path).trace
 
 
 def parse_archive(data: bytes, path: Path) -> Record:
@@ -105,17 +103,13 @@ def parse_archive(data: bytes, path: Path) -> Record:
     growth = Growth(path, len(data))
     held = _held(data, path, growth)
     metadata = _metadata(held[METADATA], path)
-    trace, note = _trace(held, path, growth)
+    trace = _trace(held, path, growth)
     calls = load_calls(held[CALLS], path) if CALLS in held else None
     workers = {
         name.removesuffix(_PSTATS): load_calls(data, path)
         for name, data in held.items()
         if name.endswith(_PSTATS) and name != CALLS
     }
-    if note:
-        notes = metadata.get("notes")
-        notes = notes if isinstance(notes, list) else []
-        metadata = {**metadata, "notes": [*notes, f"{TRACE}: {note}"]}
     return Record(trace, calls, metadata, workers)
 
 

@@ -85,7 +85,8 @@ def with_objects(parts: Parts, file: Gathered) -> Parts:
         return parts
     last = max(_last(parts.events), *map(int, times(written)[0]))
     objects = begun(written, ((id_text(e.pid), e.name, scoped_id(e)) for e in written), last)
-    laid_out, names = _on_lanes(objects, objects.events.name, "objects")
+    labels = getattr(objects.events, parts.objects_by)
+    laid_out, names = _on_lanes(objects, labels, "objects")
     return replace(
         parts,
         events=joined(parts.events, laid_out),

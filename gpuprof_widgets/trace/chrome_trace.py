@@ -83,10 +83,10 @@ def record_of_events(events: Iterable[Mapping[str, Any]], path: Path) -> Record:
 
 
 def _record(file: Gathered, path: Path) -> Record:
-    base = _base(file.header)
     parts = with_usable_args(_in_our_terms(file))
     if not len(parts.events):
         raise TraceError(_nothing(file, path, parts.notes))
+    base = _base(file.header) or parts.zero_ns
     events = [parts.events]
     parts = replace(parts, events=no_events())
     trace = assemble(
@@ -109,9 +109,8 @@ def _in_our_terms(file: Gathered) -> Parts:
     """Return the content of the file as the program means it that wrote the file."""
     parts = _parts(file)
     translation = translated(parts, file)
-    if translation is not parts:
-        return on_sub_tracks(translation)
-    return with_named_regions(on_sub_tracks(with_objects(parts, file)), file)
+    complete = on_sub_tracks(with_objects(translation, file))
+    return complete if translation is not parts else with_named_regions(complete, file)
 
 
 def _parts(file: Gathered) -> Parts:
@@ -279,9 +278,10 @@ def _counter(event: Event) -> str:
 
 
 def _labelled(name: str, event: Event, series: str, processes: Mapping[str, set[str]]) -> str:
-    """Return a counter's name with its process, if several have it, and its series."""
+    """Return a counter's name with its process, if several have it, and its series' name if new."""
     words = [f"{id_text(event.pid)}:"] if len(processes[name]) > 1 else []
-    return " ".join([*words, name, *([] if series == "value" else [series])])
+    is_new = series != "value" and (series != event.name or len(event.args or {}) > 1)
+    return " ".join([*words, name, *([series] if is_new else [])])
 
 
 def _forward_ends(written: Sequence[Event]) -> list[FlowEnd]:

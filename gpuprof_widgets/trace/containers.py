@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.files import beginning_of, cannot
@@ -26,23 +26,17 @@ from gpuprof_widgets.trace.remote import RemotePath, content, files_in, size_of
 MOST_FILES = 10_000
 """Limit on the files of an archive or folder, because each of them is looked at for a trace."""
 
-ZIP_MAGIC = b"PK\x03\x04"
-_EMPTY_ZIP = b"PK\x05\x06"
+_ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
 _ZIP_ENTRY = b"PK\x01\x02"
-_ZIP_ENCRYPTED = 1
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
-_TAR_BLOCK = 512
-_HEADERS_PER_FILE = 3
-"""Headers of a file in a tar: those of pax, of its long name, and its own."""
-_TAR_WITHOUT_DATA = b"123456"
-"""Types of links, devices, folders and pipes; they may have a size, but no data."""
-_PAX_PATH = re.compile(rb"(?:^|\n)\d{1,5} path=([^\n]+)\n")
+_LONGEST_HEADER = 4096
+"""Bytes of a pax header at most: some versions of Python search it in quadratic time."""
 
 _HIDDEN = re.compile(r"__MACOSX/|(?:.*/)?\.[^/]*\Z", re.DOTALL)
 
 _BROKEN = (
-    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError),
-    *(RuntimeError, NotImplementedError, ValueError),
+    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError, LookupError),
+    *(RuntimeError, NotImplementedError, ValueError, ArithmeticError),
 )
 """Errors that zipfile and tarfile raise on broken and encrypted files."""
 
@@ -62,27 +56,36 @@ class Member:
 Named = TypeVar("Named", Member, RemotePath)
 
 
-@dataclass(frozen=True)
-class Container:
-    """A kind of archive: its name, its test, a command that unpacks one file, its files."""
-
-    name: str
-    recognises: Callable[[bytes], bool]
-    unpack_one: str
-    files: Callable[[bytes, Growth], Iterator[Member]]
-
-
 class _TooManyFilesError(Exception):
     """There are more than `MOST_FILES`."""
+
+
+class _Header(tarfile.TarInfo):
+    """A header of a tar that can be neither searched for long nor lead back in the file."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        header = super().frombuf(buf, encoding, errors)
+        is_pax = header.type in (tarfile.XHDTYPE, tarfile.XGLTYPE)
+        if header.size < 0 or (is_pax and header.size > _LONGEST_HEADER):
+            raise tarfile.ReadError(f"one of its headers has a size of {header.size:,}")
+        return header
+
+
+def is_zip(data: bytes) -> bool:
+    """Whether these bytes start as a zip."""
+    return data.startswith(_ZIP_MAGICS)
+
+
+def is_container(data: bytes) -> bool:
+    """Whether these bytes start as a zip or a tar."""
+    return is_zip(data) or data.startswith(_TAR_MAGIC, _TAR_MAGIC_AT)
 
 
 def _zip_files(data: bytes, growth: Growth) -> Iterator[Member]:
     if data.count(_ZIP_ENTRY) > MOST_FILES:  # `zipfile` would make an object of each
         raise _TooManyFilesError
-    source = io.BytesIO(data)
-    if not zipfile.is_zipfile(source):
-        raise zipfile.BadZipFile("the list of files at its end is missing: it was cut off")
-    archive = zipfile.ZipFile(source)
+    archive = zipfile.ZipFile(io.BytesIO(data))
     for info in archive.infolist():
         if not info.is_dir():
             read = partial(_unzipped, archive, info, growth)
@@ -91,8 +94,6 @@ def _zip_files(data: bytes, growth: Growth) -> Iterator[Member]:
 
 def _unzipped(archive: zipfile.ZipFile, info: zipfile.ZipInfo, growth: Growth, size: int) -> bytes:
     """Return up to ``size`` bytes of a file; `zipfile` itself bounds no other compressions."""
-    if info.flag_bits & _ZIP_ENCRYPTED:
-        raise NotImplementedError("it is encrypted, and passwords are not asked for")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise NotImplementedError(f"its compression, type {info.compress_type}, is not deflate")
     with archive.open(info) as file:
@@ -102,87 +103,49 @@ def _unzipped(archive: zipfile.ZipFile, info: zipfile.ZipInfo, growth: Growth, s
 
 
 def _tar_files(data: bytes, _growth: Growth) -> Iterator[Member]:
-    """Yield the regular files of a tar with headers of POSIX (ustar, pax) or GNU tar.
-
-    `tarfile.TarFile` is not used: that of Python 3.11.7 searches pax headers in quadratic time, and
-    a size below 0 leads it back for ever.
-    """
-    at, long_name = 0, ""
-    for _ in range(MOST_FILES * _HEADERS_PER_FILE):
-        block = data[at : at + _TAR_BLOCK]
-        if not any(block):
-            return
-        info = tarfile.TarInfo.frombuf(block, "utf-8", "replace")
-        start = at + _TAR_BLOCK
-        end = start if info.type in _TAR_WITHOUT_DATA else start + info.size
-        if info.size < 0:  # it would lead back, again and again
-            raise tarfile.HeaderError(f"the header at byte {at:,} has a size of {info.size:,}")
-        if info.type == tarfile.GNUTYPE_SPARSE:
-            raise tarfile.HeaderError(f"{long_name or info.name} is sparse: pack it without -S")
-        if end > len(data):
-            raise EOFError(f"it ends at byte {len(data):,}, in {long_name or info.name}")
+    file = io.BytesIO(data)
+    archive = tarfile.TarFile(fileobj=file, tarinfo=_Header, encoding="utf-8", errors="replace")
+    for number, info in enumerate(archive):
+        if number == MOST_FILES:
+            raise _TooManyFilesError
+        if info.issparse():  # it would unpack to any size
+            raise tarfile.ReadError(f"{info.name} is sparse: pack it without -S")
         if info.isreg():
-            yield Member(long_name or info.name, info.size, partial(_slice, data, start, end))
-        long_name = _long_name(info, data[start:end]) or (long_name if info.type == b"g" else "")
-        at = start + -(-(end - start) // _TAR_BLOCK) * _TAR_BLOCK
-    raise _TooManyFilesError
+            yield Member(info.name, info.size, partial(_untarred, archive, info))
+    if 0 < len(data) - archive.offset < tarfile.BLOCKSIZE:
+        raise EOFError(f"it ends at byte {len(data):,}, in a header")
 
 
-def _long_name(info: tarfile.TarInfo, content: bytes) -> str:
-    """Return the next file's name if this header only holds that; else ""."""
-    if info.type == tarfile.GNUTYPE_LONGNAME:
-        return content.split(b"\0", 1)[0].decode("utf-8", "replace")
-    path = _PAX_PATH.search(content) if info.type == tarfile.XHDTYPE else None
-    return path[1].decode("utf-8", "replace") if path else ""
-
-
-def _slice(data: bytes, start: int, end: int, size: int) -> bytes:
-    return data[start : min(end, start + size)]
-
-
-def is_zip(data: bytes) -> bool:
-    """Whether these bytes start as a zip."""
-    return data.startswith((ZIP_MAGIC, _EMPTY_ZIP))
-
-
-def _is_tar(data: bytes) -> bool:
-    return data.startswith(_TAR_MAGIC, _TAR_MAGIC_AT)
-
-
-CONTAINERS = (
-    Container("zip", is_zip, "unpack it alone (unzip FILE NAME)", _zip_files),
-    Container("tar", _is_tar, "unpack it alone (tar -xf FILE NAME)", _tar_files),
-)
-
-
-def container(data: bytes) -> Container | None:
-    """Return the kind of archive that these bytes are; None if they are none."""
-    return next((each for each in CONTAINERS if each.recognises(data)), None)
+def _untarred(archive: tarfile.TarFile, info: tarfile.TarInfo, size: int) -> bytes:
+    file = archive.extractfile(info)
+    return file.read(size) if file else b""
 
 
 def members(data: bytes, path: Path, growth: Growth) -> list[Member]:
-    """Return the files in an archive except for hidden ones; errors name ``path``.
+    """Return the files in a zip or tar except for hidden ones; errors name ``path``.
 
     Reading a file raises a `TraceError` if it is broken or encrypted, or unpacks to more than
     ``growth`` allows.
     """
-    kind = container(data)
-    if kind is None:
-        return []
+    kind, files, unpack = (
+        ("zip", _zip_files, "unzip FILE NAME")
+        if is_zip(data)
+        else ("tar", _tar_files, "tar -xf FILE NAME")
+    )
     try:
-        files = _visible(kind.files(data, growth))
+        visible = _visible(files(data, growth))
     except _TooManyFilesError:
-        raise TraceError(_too_many(path, f"{kind.unpack_one}, and open that")) from None
+        advice = f"unpack it alone ({unpack}), and open that"
+        raise TraceError(_too_many(path, advice)) from None
     except _BROKEN as error:
         raise TraceError(
-            f"{path}: starts as a {kind.name} but cannot be unpacked ({error}); copy the file "
-            "again."
+            f"{path}: starts as a {kind} but cannot be unpacked ({error}); copy the file again."
         ) from error
-    return [_guarded(file, kind, path) for file in files]
+    return [Member(file.name, file.size, _guarded(file, kind, path)) for file in visible]
 
 
-def _guarded(member: Member, kind: Container, path: Path) -> Member:
-    """Return the member with errors turned into `TraceError`."""
+def _guarded(member: Member, kind: str, path: Path) -> Callable[[int], bytes]:
+    """Return a function that reads the file, with errors turned into `TraceError`."""
 
     def read(size: int) -> bytes:
         try:
@@ -191,11 +154,11 @@ def _guarded(member: Member, kind: Container, path: Path) -> Member:
             raise
         except _BROKEN as error:
             raise TraceError(
-                f"{path}: {member.name!r} in this {kind.name} cannot be unpacked ({error}): copy "
-                "the file again, or unpack it with another program and open the trace in it."
+                f"{path}: {member.name!r} in this {kind} cannot be unpacked ({error}): copy the "
+                "file again, or unpack it with another program and open the trace in it."
             ) from error
 
-    return Member(member.name, member.size, read)
+    return read
 
 
 def folder_members(folder: Path) -> list[Member]:

@@ -1,4 +1,4 @@
-"""Unpack gzip, bzip2, xz and zstandard, recognised by their first bytes, up to a size.
+"""Unpack gzip, xz and zstandard, recognised by their first bytes, up to a size.
 
 `Growth` limits what a file may unpack to in all, so that a small file can fill neither memory nor
 time. Real traces shrink 7 to 30 times when packed.
@@ -6,15 +6,12 @@ time. Real traces shrink 7 to 30 times when packed.
 
 from __future__ import annotations
 
-import bz2
 import io
 import lzma
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -40,9 +37,8 @@ _ZSTANDARD_WINDOW = 1 << 27
 """Largest window that the zstd program accepts by default."""
 
 _GZIP = 16 + zlib.MAX_WBITS
-_QUICK_GZIP = partial(quick_zlib.decompressobj, _GZIP)
 _PADDING = re.compile(rb"\x00*+")
-_BROKEN = (OSError, zlib.error, lzma.LZMAError, zstandard.ZstdError)
+_BROKEN = (OSError, quick_zlib.error, zlib.error, lzma.LZMAError, zstandard.ZstdError)
 
 
 class TooLargeError(TraceError):
@@ -52,8 +48,8 @@ class TooLargeError(TraceError):
 class CutOffError(TraceError):
     """Packed data without its end; ``data`` is the part that could be unpacked."""
 
-    def __init__(self, path: Path, name: str, packed: int, data: bytes) -> None:
-        self.data = data
+    def __init__(self, path: Path, name: str, packed: int) -> None:
+        self.data = b""
         self.note = f"the {name} data ends at byte {packed:,}, before its end mark"
         super().__init__(
             f"{path}: {self.note}: the file was cut off while it was written or copied. Copy it "
@@ -84,7 +80,7 @@ class Growth:
 class Packing:
     """A packed format: its name, the first bytes of its parts, and the reader of a part.
 
-    ``part`` makes a decompressor as `bz2` has it, for one gzip member, zstandard frame and so on;
+    ``part`` makes a decompressor as `lzma` has it, for one gzip member, zstandard frame and so on;
     ``step`` is the number of packed bytes to give it at a time, which become 46 MB at most.
     """
 
@@ -100,9 +96,8 @@ _SKIPPABLE = tuple(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x6
 _ZSTANDARD = zstandard.ZstdDecompressor(max_window_size=_ZSTANDARD_WINDOW)
 
 PACKINGS = (
-    Packing("gzip", (b"\x1f\x8b",), partial(zlib.decompressobj, _GZIP), 1 << 12),
+    Packing("gzip", (b"\x1f\x8b",), lambda: quick_zlib.decompressobj(_GZIP), 1 << 12),
     Packing("zstandard", (b"\x28\xb5\x2f\xfd", *_SKIPPABLE), _ZSTANDARD.decompressobj, 1 << 10),
-    Packing("bzip2", (b"BZh",), bz2.BZ2Decompressor, 1 << 5),
     Packing("xz", (b"\xfd7zXZ\x00",), lzma.LZMADecompressor, 1 << 12),
 )
 
@@ -112,80 +107,66 @@ def packing(data: bytes) -> Packing | None:
     return next((each for each in PACKINGS if data.startswith(each.magics)), None)
 
 
-def unpacked(data: bytes, path: Path, growth: Growth | None = None) -> tuple[bytes, str]:
+def unpacked(data: bytes, path: Path, growth: Growth | None = None) -> bytes:
     """Return the content of packed data (one part or several), or other data as it is.
 
-    The second value is a note on bytes behind the packed ones, "" if there are none. Damaged data,
-    or growth beyond ``growth`` (by default, that of its size), raises a `TraceError` that names
-    ``path``; a missing end raises a `CutOffError`.
+    Damaged data, bytes behind the packed ones, or growth beyond ``growth`` (by default, that of its
+    size) raise a `TraceError` that names ``path``; a missing end raises a `CutOffError`.
     """
-    how = packing(data)
-    if how is None:
-        return data, ""
-    content, end = io.BytesIO(), 0
+    content = io.BytesIO()
     try:
-        for piece, at in _pieces(data, how, growth or Growth(path, len(data))):
+        for piece in streamed(data, path, growth or Growth(path, len(data))):
             content.write(piece)
-            end = at
-    except EOFError as error:
-        raise CutOffError(path, how.name, len(data), content.getvalue()) from error
-    except _BROKEN as error:
-        raise TraceError(
-            f"{path}: starts as {how.name} but does not unpack ({error}), after "
-            f"{content.tell():,} unpacked bytes; copy the file again, or unpack it with another "
-            "program."
-        ) from error
-    left = len(data) - end
-    behind = f"{left:,} bytes behind the {how.name} data, which ends at byte {end:,}, are not read"
-    return content.getvalue(), behind if left else ""
+    except CutOffError as error:
+        error.data = content.getvalue()
+        raise
+    return content.getvalue() if packing(data) else data
 
 
 def streamed(data: bytes, path: Path, growth: Growth) -> Iterator[bytes]:
     """Yield the content of packed data piece by piece.
 
-    Raise a `TraceError` where `unpacked` has more to say than the content: for damaged data, a
-    missing end, bytes behind the packed ones, or too much growth.
+    Nothing is packed in other data. Errors are those of `unpacked`.
     """
-    how, end = packing(data), 0
+    how, at, size = packing(data), 0, 0
+    if how is None:
+        return
     try:
-        for piece, at in _pieces(data, how, growth, _QUICK_GZIP) if how else ():
-            end = at
-            yield piece
-    except (EOFError, quick_zlib.error, *_BROKEN) as error:
-        raise TraceError(f"{path}: does not unpack ({error})") from error
-    if end < len(data):
-        raise TraceError(f"{path}: {len(data) - end:,} bytes are not packed")
+        while data.startswith(how.magics, at):
+            part = how.part()
+            while not part.eof:
+                step = data[at : at + how.step]
+                if not step:
+                    raise CutOffError(path, how.name, len(data))
+                piece = part.decompress(step)
+                growth.count(len(piece))
+                size += len(piece)
+                at += len(step) - len(part.unused_data)
+                yield piece
+            if padding := _PADDING.match(data, at):  # gzip and xz allow zeros behind a part
+                at = padding.end()
+    except _BROKEN as error:
+        raise TraceError(
+            f"{path}: starts as {how.name} but does not unpack ({error}), after {size:,} unpacked "
+            "bytes; copy the file again, or unpack it with another program."
+        ) from error
+    if at < len(data):
+        raise TraceError(
+            f"{path}: {len(data) - at:,} bytes stand behind the {how.name} data, which ends at "
+            f"byte {at:,}: unpack it with another program, and open what it unpacks."
+        )
 
 
 def beginning(data: bytes, size: int, growth: Growth) -> bytes:
     """Return up to ``size`` first bytes of packed data, as many as can be unpacked."""
-    how, content = packing(data), b""
-    with suppress(EOFError, *_BROKEN):
-        for piece, _ in _pieces(data, how, growth) if how else ():
+    content = b""
+    try:
+        for piece in streamed(data, Path(), growth):
             content += piece
             if len(content) >= size:
                 break
+    except TooLargeError:
+        raise
+    except TraceError:
+        pass  # it is told when the whole is read
     return (content or data)[:size]
-
-
-def _pieces(
-    data: bytes, how: Packing, growth: Growth, gzip: Callable[[], Any] | None = None
-) -> Iterator[tuple[bytes, int]]:
-    """Yield the content, part after part, and the end of its packed bytes.
-
-    ``gzip`` makes the decompressors of gzip in place of zlib. Raise EOFError if a part has no end.
-    """
-    at = 0
-    while data.startswith(how.magics, at):
-        part = gzip() if gzip and how.name == "gzip" else how.part()
-        while not part.eof:
-            step = data[at : at + how.step]
-            if not step:
-                raise EOFError
-            piece = part.decompress(step)
-            growth.count(len(piece))
-            at += len(step) - len(part.unused_data)
-            yield piece, at
-        if padding := _PADDING.match(data, at):  # gzip and xz allow zeros between and behind parts
-            at = padding.end()
-            yield b"", at

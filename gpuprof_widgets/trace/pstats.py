@@ -216,7 +216,7 @@ def _are_numbers(numbers: tuple[Any, ...]) -> bool:
     )
 
 
-_ENDING = re.compile(r"(\.(prof|pstats|profile|cprof|gz|zst|bz2|xz))+$")
+_ENDING = re.compile(r"(\.(prof|pstats|profile|cprof|gz|zst|xz))+$")
 _SAVED_AS = "cell"
 """The name of the main process's calls in a saved profile."""
 

@@ -1,4 +1,4 @@
-"""Dialects of Chrome traces, and the tools to translate one: rows, layers of ops, tensors.
+"""Dialects of Chrome traces, and the tools to translate one: rows, layers of ops.
 
 A dialect gets the `Parts` of a Chrome trace as the format describes them and returns them with our
 categories, tracks, ids and counters. `taken`, `joined`, `recoded`... are its tools: new events from
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -24,22 +24,12 @@ from gpuprof_widgets.trace.events import (
     text_codes,
     typed,
 )
-from gpuprof_widgets.trace.gather import Gathered, times
-from gpuprof_widgets.trace.schema import (
-    CPU_DEVICE_TYPE,
-    GPU_DEVICE_TYPE,
-    MEMORY_EVENT,
-    NODE,
-    NONE,
-    RESUMED,
-)
-from gpuprof_widgets.trace.trace_events import Event
-from gpuprof_widgets.trace.tracks import lanes
+from gpuprof_widgets.trace.gather import Gathered
+from gpuprof_widgets.trace.schema import NODE, NONE, RESUMED
 
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.intp]
 Texts = NDArray[np.object_]
-Thread = tuple[str, str]
 
 
 def _no_rows() -> NDArray[np.int64]:
@@ -54,7 +44,8 @@ class Parts:
     renumber them. ``forward_flows`` are fwdbwd arrows, matched by thread and time. ``moments``
     (instants) and ``threadless`` (async slices, objects) are rows as well; a dialect need not keep
     them up to date, as only untranslated parts use them. ``metadata`` is added to the record's;
-    ``notes`` (one line each) say what could not be read.
+    ``notes`` (one line each) say what could not be read. ``zero_ns`` is when the clock was 0, in ns
+    since 1970 (0: unknown). ``objects_by``: whether lanes of objects are by "name" or "category".
     """
 
     events: Events
@@ -65,7 +56,9 @@ class Parts:
     moments: NDArray[np.int64] = field(default_factory=_no_rows)
     threadless: NDArray[np.int64] = field(default_factory=_no_rows)
     notes: Sequence[str] = ()
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    zero_ns: int = 0
+    objects_by: Literal["name", "category"] = "name"
 
 
 @dataclass(frozen=True)
@@ -209,161 +202,3 @@ def in_layers(
     )
     moved = replace(flows, source=flows.source + len(rows), target=flows.target + len(rows))
     return joined(regions, events), moved
-
-
-TENSOR_CATEGORY = "tensor"
-"""Category of the slices that last as long as a tensor did."""
-
-
-@dataclass(frozen=True)
-class Life:
-    """An object of the trace (phases N, O, D): creation, last description and deletion (ns)."""
-
-    created: Event
-    created_ns: int
-    described: Event
-    description: Mapping[str, Any]
-    described_ns: int
-    deleted_ns: int | None
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """A tensor and when (ns) it was made and released (None: it was still there at the end).
-
-    ``maker`` is the process and thread of the op that made it, ``holder`` those of its device's
-    tensors; ``gpu`` is the GPU that holds it, -1 for the CPU.
-    """
-
-    name: str
-    maker: Thread
-    holder: Thread
-    made: int
-    released: int | None
-    size: int
-    gpu: int
-    args: Mapping[str, str]
-
-
-def tensors_of(
-    file: Gathered,
-    is_tensor: Callable[[Event], bool],
-    tensor_of: Callable[[Life], Tensor | None],
-    lacking: str,
-) -> tuple[list[Tensor], list[str]]:
-    """Return the file's tensors, and a note on those that ``tensor_of`` cannot make.
-
-    ``lacking`` is what these have, as in "no size".
-    """
-    tensors = [tensor for life in _lives(file, is_tensor) if (tensor := tensor_of(life))]
-    count = sum(map(is_tensor, file.others["N"]))
-    left = count - len(tensors)
-    note = f"{left:,} of {count:,} tensors have {lacking}, and are not in the memory views"
-    return tensors, [note] if left else []
-
-
-def _lives(file: Gathered, wanted: Callable[[Event], bool]) -> list[Life]:
-    """Return the objects that have a description, in the order of their creation in the file."""
-    created = {_key(event): (event, ts) for event, ts in _timed(file.others["N"], wanted)}
-    described = {_key(event): (event, ts) for event, ts in _timed(file.others["O"], wanted)}
-    deleted = {_key(event): ts for event, ts in _timed(file.others["D"], wanted)}
-    lives = []
-    for key, (event, ts) in created.items():
-        if key not in described:
-            continue
-        last, last_ns = described[key]
-        snapshot = (last.args or {}).get("snapshot")
-        if isinstance(snapshot, dict):
-            lives.append(Life(event, ts, last, snapshot, last_ns, deleted.get(key)))
-    return lives
-
-
-def _timed(events: Sequence[Event], wanted: Callable[[Event], bool]) -> list[tuple[Event, int]]:
-    chosen = [event for event in events if wanted(event)]
-    ts, _, valid = times(chosen)
-    rows = zip(chosen, ts.tolist(), valid.tolist(), strict=True)
-    return [(event, at) for event, at, is_valid in rows if is_valid]
-
-
-def _key(event: Event) -> tuple[Any, ...]:
-    return event.pid, event.id, event.name
-
-
-def with_tensors(events: Events, tensors: Sequence[Tensor]) -> tuple[Events, Names]:
-    """Add allocations and slices of tensors behind the events; also return the slices' rows."""
-    end = int((events.ts + events.dur).max(initial=0))
-    slices, names = _tensor_slices(tensors, end)
-    return joined(joined(events, _allocations(tensors)), slices), names
-
-
-class _Change(NamedTuple):
-    ts: int
-    is_made: bool
-    number: int
-    tensor: Tensor
-
-
-def _allocations(tensors: Sequence[Tensor]) -> Events:
-    """Return ``[memory]`` instants: where a tensor was made, and where its device releases it."""
-    changes = []
-    for number, tensor in enumerate(tensors):
-        changes.append(_Change(tensor.made, True, number, tensor))
-        if tensor.released is not None:
-            changes.append(_Change(tensor.released, False, number, tensor))
-    changes.sort(key=_order)
-    threads = [c.tensor.maker if c.is_made else c.tensor.holder for c in changes]
-    on_gpu = np.array([c.tensor.gpu >= 0 for c in changes], dtype=bool)
-    args: dict[str, list[Any]] = {
-        "Bytes": [c.tensor.size if c.is_made else -c.tensor.size for c in changes],
-        "Addr": [change.number for change in changes],
-        "Ev Idx": list(range(len(changes))),
-        "Device Type": np.where(on_gpu, GPU_DEVICE_TYPE, CPU_DEVICE_TYPE).tolist(),
-        "Device Id": [change.tensor.gpu for change in changes],
-        "tensor": [change.tensor.name for change in changes],
-    }
-    ts = np.array([change.ts for change in changes], dtype=np.int64)
-    names, categories = ([text] * len(ts) for text in (MEMORY_EVENT, "cpu_instant_event"))
-    return _events(ts, ts, names, categories, threads, args)
-
-
-def _order(change: _Change) -> tuple[int, ...]:
-    """At one time, releases come first, then tensors made and released at that time, one by one."""
-    if change.tensor.made == change.tensor.released:
-        return change.ts, 1, change.number, not change.is_made
-    return change.ts, 2 if change.is_made else 0, change.number
-
-
-def _tensor_slices(tensors: Sequence[Tensor], end: int) -> tuple[Events, Names]:
-    """Return slices as long as each tensor was there (until ``end``), and the names of their rows.
-
-    Each is on the first row of its device's tensors that is free.
-    """
-    start = np.array([tensor.made for tensor in tensors], dtype=np.int64)
-    until = [end if tensor.released is None else tensor.released for tensor in tensors]
-    stop = np.maximum(np.array(until, dtype=np.int64), start)
-    holders = list(dict.fromkeys(tensor.holder for tensor in tensors))
-    group = np.array([holders.index(tensor.holder) for tensor in tensors], dtype=np.int64)
-    rows = [f"tensors {number + 1}" for number in lanes(start, stop, group).tolist()]
-    threads = [(tensor.holder[0], row) for tensor, row in zip(tensors, rows, strict=True)]
-    keys = dict.fromkeys(key for tensor in tensors for key in tensor.args)
-    args: dict[str, list[Any]] = {key: [t.args.get(key, "") for t in tensors] for key in keys}
-    args["bytes"] = [tensor.size for tensor in tensors]
-    names, categories = [tensor.name for tensor in tensors], [TENSOR_CATEGORY] * len(tensors)
-    events = _events(start, stop, names, categories, threads, args)
-    return events, Names(threads={thread: thread[1] for thread in threads})
-
-
-def _events(
-    start: Any, end: Any, names: list[str], categories: list[str], threads: Sequence[Thread],
-    args: Mapping[str, list[Any]],
-) -> Events:  # fmt: skip
-    rows = np.arange(len(names))
-    return Events(
-        ts=start,
-        dur=end - start,
-        name=text_codes(names),
-        category=text_codes(categories),
-        process=text_codes([process for process, _ in threads]),
-        thread=text_codes([thread for _, thread in threads]),
-        args={key: typed(values, rows) for key, values in args.items() if values},
-    )

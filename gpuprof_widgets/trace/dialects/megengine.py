@@ -14,10 +14,7 @@ this to the times.
 An op's name is that of its first output (``forward.fc[1].ADD:0`` of a timeline, where scopes of
 modules are on; ``fc.MatrixMul`` of a graph); its scope is its layer.
 
-Tensors are in the timelines of 1.0 to 1.3, as objects called ``TensorLifetime``: declared,
-described when they have memory (``shape``, ``dtype``, ``device``), and erased; those not erased
-lived to the end. Newer timelines have arrows between the uses of a tensor instead, and not always a
-size.
+Tensors are in the timelines of 1.0 to 1.3, as objects called ``TensorLifetime``.
 """
 
 from __future__ import annotations
@@ -25,7 +22,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -33,23 +29,18 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links, schema
-from gpuprof_widgets.trace.assemble import counter_table
 from gpuprof_widgets.trace.dialects.dialect import (
     Dialect,
-    Life,
     Mask,
     Parts,
     Place,
-    Tensor,
     Texts,
     in_layers,
     marked,
-    tensors_of,
     texts_of,
-    with_tensors,
 )
-from gpuprof_widgets.trace.events import EventFlows, Events, Names, text_codes, typed
-from gpuprof_widgets.trace.gather import Gathered, id_text
+from gpuprof_widgets.trace.events import EventFlows, Events, text_codes, typed
+from gpuprof_widgets.trace.gather import Gathered
 from gpuprof_widgets.trace.schema import (
     CPU_KERNEL,
     FRAMEWORK,
@@ -61,14 +52,13 @@ from gpuprof_widgets.trace.schema import (
     OUTPUT_SHAPES,
     SCOPE_ECHO,
 )
-from gpuprof_widgets.trace.trace_events import Event
 
 Ints = NDArray[np.int64]
 
 COMMANDS = ("CommandEnqueue", "CommandExecute")
 DISPATCH, EXECUTE, TO_DEVICE = "OpDispatch", "OpExecute", "HostToDevice"
 TENSOR_COMMANDS = ("Input", "Output", "Put", "Drop", "Del", "RecFree", "ReGen", "GetValue")
-TENSOR_EVENT = re.compile(rf"(?P<command>{'|'.join(TENSOR_COMMANDS)}) (?P<tensor>\d{{1,18}})")
+TENSOR_EVENT = re.compile(rf"^({'|'.join(TENSOR_COMMANDS)}) \d+$")
 RUNTIME_EVENTS = (
     *(*COMMANDS, *TENSOR_COMMANDS, DISPATCH),
     *("TensorGetProp", "TensorWaitProp", "SyncEvent", "AutoEvict"),
@@ -81,9 +71,6 @@ INTERPRETERS, WORKER = ("interpreter", "channel"), "worker"
 PROFILING = ("StartProfile", "StopProfile")
 NUMBER = re.compile(r"\d{1,9}")
 CALL = re.compile(r"(?P<runtime>cuda|hip)[A-Z]\w*|cu[A-Z]\w*")
-LAST_NAME = re.compile(r"\d([A-Za-z_]+)E$")
-"""The class in a mangled name such as N3mgb10imperative11interpreter4intl7ApplyOpE."""
-
 CUPTI_ARROWS = ("KernelLink", "CUPTILink")
 LAUNCH_ARROWS = (*CUPTI_ARROWS, "KernelLaunch")
 """Correlation ids replace these arrows, as they also hold where clocks disagree by a us."""
@@ -91,31 +78,22 @@ LAUNCH_ARROWS = (*CUPTI_ARROWS, "KernelLaunch")
 RUNTIME = "megengine_runtime"
 NODE_ARGS = ("device", "__device__")
 MEMORY_KIND = "CUPTI_ACTIVITY_MEMORY_KIND_"
-MEMORY_IN_USE = "_alloc_mem"
-LATEST_US = 10**17
+EPOCH_NS = re.compile(r"[1-3]\d{18}")
 YEAR_NS = 366 * 86_400 * 10**9
 
-ELEMENT_BYTES = {
-    **dict.fromkeys(("Float64", "Int64"), 8),
-    **dict.fromkeys(("Float32", "Int32"), 4),
-    **dict.fromkeys(("Float16", "BFloat16", "Int16", "Uint16"), 2),
-    **dict.fromkeys(("Int8", "Uint8", "Bool", "Byte"), 1),
+FORMATS = {
+    "Float64": ("double", 8),
+    "Float32": ("float", 4),
+    "Float16": ("c10::Half", 2),
+    "BFloat16": ("c10::BFloat16", 2),
+    "Int64": ("long int", 8),
+    "Int32": ("int", 4),
+    "Int16": ("short int", 2),
+    "Int8": ("signed char", 1),
+    "Uint8": ("unsigned char", 1),
+    "Bool": ("bool", 1),
 }
-"""Bytes of an element, by MegEngine's name of its format."""
-
-TORCH_TYPES = {
-    "Float64": "double",
-    "Float32": "float",
-    "Float16": "c10::Half",
-    "BFloat16": "c10::BFloat16",
-    "Int64": "long int",
-    "Int32": "int",
-    "Int16": "short int",
-    "Int8": "signed char",
-    "Uint8": "unsigned char",
-    "Bool": "bool",
-}
-"""torch's names of these formats."""
+"""torch's name of each format, and the bytes of an element."""
 
 
 def recognises(parts: Parts, file: Gathered) -> bool:
@@ -136,22 +114,17 @@ def translate(parts: Parts, file: Gathered) -> Parts:
         category=text_codes(category.tolist()),
         args=_args(columns, category),
     )
-    events, flows = in_layers(events, _without_launches(parts.flows), places)
-    tensors, note = tensors_of(file, _is_tensor, _tensor, "no size")
-    events, tensor_rows = with_tensors(events, tensors)
-    zero = _zero_ns(parts, file)
+    kinds = np.array([*parts.flows.kind], dtype=object)
+    kept = ~np.isin(kinds, LAUNCH_ARROWS)
+    flows = EventFlows(parts.flows.source[kept], parts.flows.target[kept], kinds[kept].tolist())
+    events, flows = in_layers(events, flows, places)
     return replace(
         parts,
-        events=replace(events, ts=events.ts + zero),
-        names=Names(parts.names.processes, {**tensor_rows.threads, **parts.names.threads}),
-        notes=[*parts.notes, *note],
-        counters=_renamed(parts.counters.assign(ts=parts.counters["ts"] + zero)),
+        events=events,
         flows=flows,
-        metadata={
-            **parts.metadata,
-            "recorded_by": "MegEngine profiler",
-            FRAMEWORK: schema.MEGENGINE,
-        },
+        zero_ns=_zero_ns(parts, file),
+        metadata=parts.metadata
+        | {"recorded_by": "MegEngine profiler", FRAMEWORK: schema.MEGENGINE},
     )
 
 
@@ -164,19 +137,13 @@ class _Columns:
     def __init__(self, parts: Parts) -> None:
         self.events = events = parts.events
         self.flows = parts.flows
-        distinct = list(map(str, events.name.categories))
-        matches = list(map(TENSOR_EVENT.fullmatch, distinct))
-        pairs = zip(matches, distinct, strict=True)
-        names = [match["command"] if match else name for match, name in pairs]
+        names = [TENSOR_EVENT.sub(r"\1", str(name)) for name in events.name.categories]
         self.name = np.array(names, dtype=object)[events.name.codes]
-        tensors = [int(match["tensor"]) if match else NONE for match in matches]
-        self.tensor = np.array(tensors, dtype=np.int64)[events.name.codes]
         nodes = _nodes(parts)
         lanes = list(zip(events.process, events.thread, strict=True))
         threads = {lane: name.strip() for lane, name in parts.names.threads.items()}
         self.thread = np.array([threads.get(lane, "") for lane in lanes], dtype=object)
         self.node = np.array([nodes.get(lane) for lane in lanes], dtype=object)
-        self.on_node = np.array([node is not None for node in self.node], dtype=bool)
         self.op = self.text("__id__")
         from_1_0_to_1_3 = self.has("inputs") & (self.op == "")
         self.op[from_1_0_to_1_3] = self.text("id")[from_1_0_to_1_3]
@@ -206,45 +173,29 @@ def _nodes(parts: Parts) -> dict[tuple[str, str], CompNode]:
     A thread may bear the name of the node that was asked for: then it is the node that its process
     got for that.
     """
-    events = parts.events
-    granted = {
-        (process, node.asked): node
-        for key in NODE_ARGS
-        for process, text in _distinct(events, key)
-        if (node := comp_node(text)) and node.asked
+    events, names = parts.events, parts.names.threads
+    granted = {}
+    for key in NODE_ARGS:
+        values = events.args.get(key, pd.Series(dtype=object))
+        processes = events.process.take(values.index.to_numpy(np.int64))
+        for process, text in set(zip(processes, values.astype(str), strict=True)):
+            if (node := comp_node(text)) and node.asked:
+                granted[process, node.asked] = node
+    return {
+        lane: granted.get((lane[0], node.name), node)
+        for lane in set(zip(events.process, events.thread, strict=True))
+        if (node := comp_node(names.get(lane, lane[1])))
     }
-    pairs = pd.DataFrame({"process": events.process, "thread": events.thread}).astype(str)
-    nodes = {
-        (process, thread): comp_node(parts.names.threads.get((process, thread), thread))
-        for process, thread in pairs.drop_duplicates().itertuples(index=False)
-    }
-    return {lane: granted.get((lane[0], node.name), node) for lane, node in nodes.items() if node}
-
-
-def _distinct(events: Events, key: str) -> list[tuple[str, str]]:
-    """Return the distinct pairs of a process and an arg of its events as text."""
-    if key not in events.args:
-        return []
-    values = events.args[key].astype(str)
-    processes = np.asarray(events.process.take(values.index.to_numpy()), dtype=object)
-    pairs = pd.DataFrame({"process": processes, "text": values.to_numpy()}).drop_duplicates()
-    return [*pairs.itertuples(index=False, name=None)]
 
 
 def _categories(columns: _Columns) -> Texts:
-    category = np.full(len(columns.events), "user_annotation", dtype=object)
-    _categorise_host(columns, category)
-    _categorise_nodes(columns, category)
-    return category
-
-
-def _categorise_host(columns: _Columns, category: Texts) -> None:
-    """Set the categories of what threads did; everything else is a region of the user.
+    """Return the categories; what is nothing else is a region of the user.
 
     The interpreter enters a scope, and later the worker does, as a command among others: the
-    worker's is an echo.
+    worker's is an echo. Kernels are those of CUPTI, or the ops of nodes without it.
     """
     name, thread = columns.name, columns.thread
+    category = np.full(len(name), "user_annotation", dtype=object)
     calls, _ = columns.cupti_arrows()
     category[calls] = "cuda_runtime"
     for text in set(name.tolist()):
@@ -256,19 +207,16 @@ def _categorise_host(columns: _Columns, category: Texts) -> None:
     region = category == "user_annotation"
     entered = name[region & np.isin(thread, INTERPRETERS)].astype(str)
     category[region & (thread == WORKER) & np.isin(name, np.unique(entered))] = SCOPE_ECHO
-
-
-def _categorise_nodes(columns: _Columns, category: Texts) -> None:
-    """Set the categories of what nodes ran: kernels are those of CUPTI, or the ops without it."""
     on_gpu = np.array([bool(node and node.on_gpu) for node in columns.node], dtype=bool)
-    category[columns.on_node] = CPU_KERNEL
+    category[[node is not None for node in columns.node]] = CPU_KERNEL
     category[on_gpu] = "gpu_user_annotation"
     if not columns.by_cupti.any():
         category[on_gpu & (columns.op != "")] = "kernel"
-        category[on_gpu & (columns.name == TO_DEVICE)] = "gpu_memcpy"
+        category[on_gpu & (name == TO_DEVICE)] = "gpu_memcpy"
     category[columns.by_cupti] = "kernel"
     category[columns.has("src_kind")] = "gpu_memcpy"
-    category[columns.by_cupti & (columns.name == "Memset")] = "gpu_memset"
+    category[columns.by_cupti & (name == "Memset")] = "gpu_memset"
+    return category
 
 
 def _names(columns: _Columns, category: Texts) -> pd.Categorical:
@@ -276,9 +224,6 @@ def _names(columns: _Columns, category: Texts) -> pd.Categorical:
     op_name = columns.text("name")
     executed = (names == EXECUTE) & (op_name != "")
     names[executed] = op_name[executed]
-    for row in np.flatnonzero(np.isin(names, COMMANDS) & columns.has("__type__")).tolist():
-        if match := LAST_NAME.search(str(columns.events.args["__type__"][row])):
-            names[row] = f"{names[row]} {match[1]}"
     names[(category == "gpu_memcpy") & (names == TO_DEVICE)] = "Memcpy HtoD"
     source, target = columns.text("src_kind"), columns.text("dst_kind")
     for row in np.flatnonzero(columns.has("src_kind")).tolist():
@@ -292,7 +237,7 @@ def _args(columns: _Columns, category: Texts) -> dict[str, pd.Series]:
     """Return the file's args, with ours where both have a value."""
     events = columns.events
     on_gpu = np.isin(category, ("gpu_user_annotation", *GPU_CATEGORIES))
-    device = [max(node.device, 0) if node else 0 for node in columns.node]
+    device = [node.device if node else 0 for node in columns.node]
     threads = [int(text) if NUMBER.fullmatch(text) else NONE for text in events.thread]
     pairs = zip(columns.node, threads, strict=True)
     stream = np.array([node.stream if node else tid for node, tid in pairs], dtype=np.int64)
@@ -302,7 +247,6 @@ def _args(columns: _Columns, category: Texts) -> dict[str, pd.Series]:
         "device": marked(on_gpu, np.array(device, dtype=np.int64)),
         "stream": marked(on_gpu & (stream >= 0), stream),
         "correlation": _correlations(columns, category),
-        "tensor": marked(columns.tensor >= 0, columns.tensor),
         "bytes": marked(on_gpu & (size >= 0), size),
     }
     for key, values in _operands(events, columns.name, category == "cpu_op").items():
@@ -326,8 +270,10 @@ def _bytes(columns: _Columns) -> Ints:
     """Return the bytes of copies and memsets, -1 where the file does not say."""
     written = pd.to_numeric(pd.Series(columns.text("bytes")), errors="coerce")
     elements = pd.to_numeric(pd.Series(columns.text("nr_elements")), errors="coerce")
-    element_bytes = pd.Series(columns.text("dtype")).map(ELEMENT_BYTES)
-    counted = (elements * element_bytes).where(columns.name == TO_DEVICE)
+    size = {name: element_bytes for name, (_, element_bytes) in FORMATS.items()}
+    counted = (elements * pd.Series(columns.text("dtype")).map(size)).where(
+        columns.name == TO_DEVICE
+    )
     return written.fillna(counted).fillna(NONE).clip(NONE, 2**62).to_numpy(np.int64)
 
 
@@ -378,81 +324,21 @@ def _shapes(tensors: Sequence[Mapping[str, str]]) -> list[list[int]]:
 
 def torch_types(formats: Iterable[str]) -> list[str]:
     """Return torch's names of MegEngine's formats; unknown ones keep their name."""
-    return [TORCH_TYPES.get(name, name) for name in formats]
-
-
-def _without_launches(flows: EventFlows) -> EventFlows:
-    kinds = np.array([*flows.kind], dtype=object)
-    kept = ~np.isin(kinds, LAUNCH_ARROWS)
-    return EventFlows(flows.source[kept], flows.target[kept], kinds[kept].tolist())
-
-
-def _renamed(counters: pd.DataFrame) -> pd.DataFrame:
-    """Return the counters, those of memory under our names of devices."""
-    names = [_counter(str(name)) for name in counters["name"]]
-    return counter_table(counters["ts"].to_numpy(), names, counters["value"].to_numpy())
-
-
-def _counter(name: str) -> str:
-    node = comp_node(name.removesuffix(MEMORY_IN_USE)) if name.endswith(MEMORY_IN_USE) else None
-    if node is None:
-        return name
-    return f"GPU {max(node.device, 0)} memory used" if node.on_gpu else "CPU memory used"
+    return [FORMATS[name][0] if name in FORMATS else name for name in formats]
 
 
 def _zero_ns(parts: Parts, file: Gathered) -> int:
-    """Return when (ns since 1970) the file's clock was 0; 0 if unknown or already in the times.
-
-    The header has it in ns, the event ``Metadata`` of other versions in us.
-    """
+    """Return when (ns since 1970) the file's clock was 0; 0 if unknown or already in the times."""
     metadata = file.header.get("metadata")
-    local_time = metadata.get("localTime") if isinstance(metadata, dict) else None
-    for event in file.others["M"]:
-        if event.name == "Metadata":
-            local_time = (event.args or {}).get("localTime")
-    try:
-        number = int(str(local_time))
-    except ValueError:
-        return 0
-    zero = number if number > LATEST_US else number * 1000
-    last = int(parts.events.ts.max(initial=0))
-    return zero if 0 < zero < 2**62 and 0 <= last < YEAR_NS else 0
-
-
-TENSOR_OBJECT = "TensorLifetime"
-EXTENT = re.compile(r"\d{1,12}")
-
-
-def _is_tensor(event: Event) -> bool:
-    return event.name == TENSOR_OBJECT
-
-
-def _tensor(life: Life) -> Tensor | None:
-    """Return the tensor, None where its size is unknown."""
-    shape, dtype, device = (
-        str(life.description.get(key, "")) for key in ("shape", "dtype", "device")
-    )
-    if dtype not in ELEMENT_BYTES:
-        return None
-    node = comp_node(device)
-    size = prod(map(int, EXTENT.findall(shape))) * ELEMENT_BYTES[dtype]
-    process = id_text(life.created.pid)
-    return Tensor(
-        name=f"tensor {life.created.id}",
-        maker=(process, id_text(life.described.tid)),
-        holder=(process, "tensors"),
-        made=life.described_ns,
-        released=None if life.deleted_ns is None else max(life.deleted_ns, life.described_ns),
-        size=min(size, 2**62),
-        gpu=max(node.device, 0) if node and node.on_gpu else NONE,
-        args={"shape": shape, "dtype": dtype},
-    )
+    local_time = str(metadata.get("localTime")) if isinstance(metadata, dict) else ""
+    zero = int(local_time) if EPOCH_NS.fullmatch(local_time) else 0
+    return zero if 0 <= int(parts.events.ts.max(initial=0)) < YEAR_NS else 0
 
 
 SCOPED = re.compile(r"[^.()\s]+(\.[^.()\s]+)+")
 SCOPE_NUMBER = re.compile(r"\[\d+\]")
 OUTPUT_NUMBER = re.compile(r":\d+$")
-BACKWARD = "backward"
+BACKWARD = ("backward.", "backward[")
 
 
 def places(names: Collection[str]) -> dict[str, Place]:
@@ -461,13 +347,10 @@ def places(names: Collection[str]) -> dict[str, Place]:
     A number in brackets (``fc[1]``) counts the ops of one scope. Callbacks have no scope: their
     names hold those of other ops, with parentheses.
     """
-    scopes = {
-        name: SCOPE_NUMBER.sub("", name.rpartition(".")[0])
+    return {
+        name: Place(SCOPE_NUMBER.sub("", name.rpartition(".")[0]), name.startswith(BACKWARD))
         for name in names
         if SCOPED.fullmatch(name)
-    }
-    return {
-        name: Place(scope, scope.partition(".")[0] == BACKWARD) for name, scope in scopes.items()
     }
 
 
@@ -477,23 +360,21 @@ COMP_NODE = re.compile(
     r"(?P<device>x|\d{1,4})?:(?P<stream>\w+))"
     r'(?:"(?: from "(?P<asked>[^"]*)")?\))?'
 )
-CPU_NODES = ("cpu", "multithread")
-"""Kinds of nodes whose work the CPU does."""
-ANY_DEVICE = "xpu"
+CPU_NODES = ("cpu", "multithread", "xpu")
+"""Kinds of nodes whose work the CPU does, as far as their text says (``xpu``: any device)."""
 
 
 @dataclass(frozen=True)
 class CompNode:
     """A computing node: a device and one of its streams, as far as its text says.
 
-    ``name`` ("gpu0:1"), ``asked`` ("gpux:1"; "" if unknown), ``on_gpu``: whether a GPU does its
-    work (None: any device), ``device`` (-1: the default one) and ``stream`` (-1: it has a name
-    instead of a number).
+    ``asked``: the node that was asked for, "" if unknown. ``device`` is 0 for the default one,
+    ``stream`` is -1 if it has a name instead of a number.
     """
 
     name: str
     asked: str
-    on_gpu: bool | None
+    on_gpu: bool
     device: int
     stream: int
 
@@ -512,7 +393,7 @@ def comp_node(text: str) -> CompNode | None:
     return CompNode(
         name=match["name"],
         asked=match["asked"] or "",
-        on_gpu=None if kind == ANY_DEVICE else kind not in CPU_NODES,
-        device=int(device) if device.isdecimal() else NONE,
+        on_gpu=kind not in CPU_NODES,
+        device=int(device) if device.isdecimal() else 0,
         stream=int(stream) if stream.isdecimal() and len(stream) < 10 else NONE,
     )

@@ -8,7 +8,8 @@ says what a slice is:
 - ``/job:localhost/replica:0/task:0/gpu:0 Compute``: the CPU's time in ops that launch GPU work,
 - ``/gpu:0/stream:12 Compute``: what ran on a stream; ``/gpu:0/stream:all Compute`` and
   ``/gpu:0/memcpy Compute``: the kernels and the copies of all streams once more,
-- ``... Tensors`` and ``Allocators``: when tensors were alive, and the bytes of each allocator.
+- ``... Tensors`` and ``Allocators``: when tensors were alive (with ``show_memory=True``, as
+  objects), and the bytes of each allocator.
 
 Threads are lanes: the writer puts each op on the first lane that is free. A node's kernels have its
 name in their args, which identifies the op that launched them: of a node that ran several times (in
@@ -20,49 +21,35 @@ belongs to ``layer_1/fully_connected``. What an op consists of is under the op's
 behind it, or, with Keras, within ``gradient_tape``, under that name. What TensorFlow adds when it
 runs a graph begins with ``_`` (``_recv_x_0``); what it makes of a node there ends with it
 (``while/merge/_5``).
-
-With ``show_memory=True`` each output of a node is an object (phases N, O and D): created when the
-node began, with a snapshot that describes it, deleted after its last use that the Timeline saw. Its
-size is the ``requested_bytes`` in the text of the snapshot, as in TensorFlow's own counters of its
-allocators. Of the tensors that a loop makes again and again under one name only the last is
-deleted; the others are left out, as in those counters.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import schema
-from gpuprof_widgets.trace.assemble import counter_table
 from gpuprof_widgets.trace.dialects.dialect import (
     Dialect,
-    Life,
     Mask,
     Parts,
     Place,
-    Rows,
-    Tensor,
     in_layers,
     kept_flows,
     marked,
     recoded,
     taken,
-    tensors_of,
     texts_of,
-    with_tensors,
 )
 from gpuprof_widgets.trace.events import Events, Names, text_codes
-from gpuprof_widgets.trace.gather import Gathered, id_text
+from gpuprof_widgets.trace.gather import Gathered
 from gpuprof_widgets.trace.schema import EXECUTOR_LANE, FRAMEWORK, NONE
-from gpuprof_widgets.trace.trace_events import Event
 
 PROCESS = re.compile(
     r"(?P<host>(?:/job:[^/]+)?(?:/replica:\d+)?(?:/task:\d+)?)"
@@ -70,7 +57,6 @@ PROCESS = re.compile(
     r"(?:/(?P<row>stream:all|stream:(?P<stream>\d{1,9})|memcpy)\S*)? (?P<content>Compute|Tensors)",
     re.IGNORECASE,
 )
-TENSORS = " · tensors"
 HOST, LAUNCHING, STREAM, ALL_STREAMS, COPIES = "host", "launching", "stream", "stream:all", "memcpy"
 
 COPY = re.compile(r"MEMCPY((?P<source>[HDP])(?:to|2)(?P<target>[HDP]))?", re.IGNORECASE)
@@ -85,11 +71,6 @@ UNKNOWN = "unknown"
 GRADIENTS = re.compile(r"(gradients|gradient_tape)(_\d+)?")
 GRADIENT = "_grad"
 MADE_AT_RUN = re.compile(r"_\d+\w*")
-
-TENSOR_CATEGORY = "Tensor"
-BYTES = re.compile(r"requested_bytes: (\d{1,18})")
-ALLOCATOR = re.compile(r"allocator_name: (\S+)")
-GPU_ALLOCATOR = re.compile(r"gpu_(?:(\d{1,4})_)?bfc", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -113,27 +94,20 @@ def recognises(parts: Parts, file: Gathered) -> bool:
 def translate(parts: Parts, file: Gathered) -> Parts:
     """Return ops of the CPU and launching ops as cpu_op, and GPU work once, linked by the node."""
     processes = _processes(parts.names)
-    process_of_code = [
-        processes.get(pid, Process(HOST, "")) for pid in parts.events.process.categories
-    ]
-    kept, copies = _without_repetition(parts.events, process_of_code)
-    events = taken(_translated_events(parts.events, process_of_code, copies), kept)
+    table = _table(parts.events, processes)
+    repeats, copies = _repeats_and_copies(table)
+    kept = np.flatnonzero(~repeats)
+    events = taken(_translated_events(parts.events, table, copies), kept)
     flows = kept_flows(parts.flows, kept, len(parts.events))
     events, flows = in_layers(events, flows, places)
-    tensors, note = _tensors(file, parts.names)
-    events, tensor_rows = with_tensors(events, tensors)
     return replace(
         parts,
         events=events,
-        names=_labelled(events, parts.names, processes, tensor_rows),
-        counters=_by_allocator(parts.counters),
+        names=_labelled(events, parts.names, processes),
         flows=flows,
-        notes=[*parts.notes, *note],
-        metadata={
-            **parts.metadata,
-            "recorded_by": "TensorFlow Timeline",
-            FRAMEWORK: schema.TENSORFLOW,
-        },
+        objects_by="category",
+        metadata=parts.metadata
+        | {"recorded_by": "TensorFlow Timeline", FRAMEWORK: schema.TENSORFLOW},
     )
 
 
@@ -168,98 +142,82 @@ def process_of(name: str) -> Process:
     if row:
         part = STREAM if match["stream"] else row.lower()
         return Process(part, label, host, int(index), int(match["stream"] or NONE))
-    if match["content"].lower() == "tensors":
-        return Process(HOST, f"{label}{TENSORS}", host)
-    if kind.lower().endswith("cpu"):
+    if match["content"].lower() == "tensors" or kind.lower().endswith("cpu"):
         return Process(HOST, label, host)
     return Process(LAUNCHING, f"launching for {label}", host, int(index))
 
 
-def _without_repetition(events: Events, processes: Sequence[Process]) -> tuple[Rows, Mask]:
-    """Return the rows that do not repeat one of a stream, and which rows are copies."""
-    part = _by_process(events, [process.part for process in processes])
-    table = pd.DataFrame({
-        "device": _by_process(events, [process.device for process in processes]),
-        "ts": events.ts,
-        "dur": events.dur,
-        "name": events.name.codes,
-        "node": texts_of(events.args.get("name"), len(events)),
-    })  # fmt: skip
-    repeats, copies = np.zeros(len(events), bool), part == COPIES
-    on_stream = np.flatnonzero(part == STREAM)
-    for summary in (ALL_STREAMS, COPIES):
-        row, twin = _twins(table, on_stream, np.flatnonzero(part == summary))
-        repeats[twin] = True
-        copies[row] |= summary == COPIES
-    return np.flatnonzero(~repeats), copies
-
-
-def _twins(table: pd.DataFrame, rows: Rows, others: Rows) -> tuple[Rows, Rows]:
-    """Return pairs of equal rows; of several alike the first goes with the first, and so on."""
-    alike = list(table.columns)
-    first, second = (
-        part.assign(number=part.groupby(alike, sort=False).cumcount(), row=part.index)
-        for part in (table.loc[rows], table.loc[others])
+def _table(events: Events, processes: Mapping[str, Process]) -> pd.DataFrame:
+    """Return one row per event: its process's part, device and stream, its times, name and node."""
+    of_code = [processes.get(pid, Process(HOST, "")) for pid in events.process.categories]
+    places = pd.DataFrame(
+        [(process.part, process.device, process.stream) for process in of_code],
+        columns=["part", "device", "stream"],
     )
-    pairs = first.merge(second, on=[*alike, "number"], suffixes=("", "_of_other"))
-    return pairs["row"].to_numpy(np.intp), pairs["row_of_other"].to_numpy(np.intp)
+    return places.iloc[events.process.codes].assign(
+        ts=events.ts,
+        dur=events.dur,
+        name=np.asarray(events.name, dtype=object),
+        node=texts_of(events.args.get("name"), len(events)),
+        row=np.arange(len(events)),
+    )
 
 
-def _by_process(events: Events, values: Sequence[Any]) -> NDArray[Any]:
-    """Return for each event the value of its process; ``values`` are in the dictionary's order."""
-    return np.asarray(np.array(values)[events.process.codes])
+def _repeats_and_copies(table: pd.DataFrame) -> tuple[Mask, Mask]:
+    """Return which rows repeat one of a stream, and which are copies.
+
+    Of several rows alike the first on a stream goes with the first of the summary, and so on.
+    """
+    alike = ["device", "ts", "dur", "name", "node"]
+    table = table.assign(number=table.groupby(["part", *alike], sort=False).cumcount())
+    part = table["part"].to_numpy()
+    repeats, copies = np.zeros(len(table), bool), part == COPIES
+    for summary in (ALL_STREAMS, COPIES):
+        pairs = table[part == STREAM].merge(table[part == summary], on=[*alike, "number"])
+        repeats[pairs["row_y"]] = True
+        copies[pairs["row_x"]] |= summary == COPIES
+    return repeats, copies
 
 
-def _translated_events(events: Events, processes: Sequence[Process], copies: Mask) -> Events:
-    """Return the events with our categories, names of copies, devices, streams, correlations."""
-    part = _by_process(events, [process.part for process in processes])
-    launching, on_gpu = part == LAUNCHING, ~np.isin(part, (HOST, LAUNCHING))
-    device = _by_process(events, [process.device for process in processes])
-    stream = _by_process(events, [process.stream for process in processes])
+def _translated_events(events: Events, table: pd.DataFrame, copies: Mask) -> Events:
+    """Return the events with our categories, devices, streams and links.
+
+    Copies are named like Kineto's, with their direction if known, ops without a type by their node.
+    """
+    part, name, node = (table[key].to_numpy() for key in ("part", "name", "node"))
+    on_gpu = ~np.isin(part, (HOST, LAUNCHING))
+    directions = {text: match for text in set(name) if (match := COPY.match(text))}
+    is_copy = on_gpu & (copies | np.isin(name.astype(str), list(directions)))
+    is_memset = on_gpu & np.array([MEMSET.match(text) is not None for text in name], dtype=bool)
+    category = recoded(events.category, np.asarray(events.category == "Op"), "cpu_op")
+    for rows, ours in ((on_gpu, "kernel"), (is_copy, "gpu_memcpy"), (is_memset, "gpu_memset")):
+        category = recoded(category, rows, ours)
+    names = np.where((name == UNKNOWN) & (node != ""), node, name)
+    names[is_copy] = [_copy_name(directions.get(text)) for text in name[is_copy]]
     lanes = np.asarray(events.thread, dtype=object)
-    threads = np.where(on_gpu, stream.astype(str), lanes)
+    stream = table["stream"].to_numpy()
+    number, _ = pd.factorize(node)
+    size = _sizes(events, is_copy)
     args = {
-        "device": marked(on_gpu, device),
+        "device": marked(on_gpu, table["device"].to_numpy()),
         "stream": marked(on_gpu, stream),
-        "correlation": _correlations(events, launching | on_gpu),
+        "correlation": marked((on_gpu | (part == LAUNCHING)) & (node != ""), number + 1),
+        "bytes": marked(size >= 0, size),
         EXECUTOR_LANE: marked(~on_gpu, lanes),
     }
-    category = _categories(events, on_gpu, copies)
-    is_copy = np.asarray(category == "gpu_memcpy")
-    size = _sizes(events, is_copy)
-    if (size >= 0).any():
-        args["bytes"] = marked(size >= 0, size)
     return replace(
         events,
-        name=_names(events, is_copy),
+        name=text_codes(names.tolist()),
         category=category,
-        thread=text_codes(threads.tolist()),
-        args={**events.args, **args},
+        thread=text_codes(np.where(on_gpu, stream.astype(str), lanes).tolist()),
+        args={**events.args, **{key: values for key, values in args.items() if len(values)}},
     )
 
 
-def _categories(events: Events, on_gpu: Mask, copies: Mask) -> pd.Categorical:
-    def named(pattern: re.Pattern[str]) -> Mask:
-        matches = [pattern.match(str(name)) is not None for name in events.name.categories]
-        return np.asarray(np.array(matches)[events.name.codes])
-
-    category = recoded(events.category, np.asarray(events.category == "Op"), "cpu_op")
-    category = recoded(category, on_gpu, "kernel")
-    category = recoded(category, on_gpu & (named(COPY) | copies), "gpu_memcpy")
-    return recoded(category, on_gpu & named(MEMSET), "gpu_memset")
-
-
-def _names(events: Events, copies: Mask) -> pd.Categorical:
-    """Name copies like Kineto, with their direction if known; ops without a type by their node."""
-    texts = [str(name) for name in events.name.categories]
-    copy_names = [
-        f"Memcpy {match['source']}to{match['target']}" if match and match["source"] else "Memcpy"
-        for match in map(COPY.match, texts)
-    ]
-    names = np.array(texts, dtype=object)[events.name.codes]
-    names[copies] = np.array(copy_names, dtype=object)[events.name.codes[copies]]
-    node = texts_of(events.args.get("name"), len(events))
-    return text_codes(np.where((names == UNKNOWN) & (node != ""), node, names).tolist())
+def _copy_name(match: re.Match[str] | None) -> str:
+    if match is None or not match["source"]:
+        return "Memcpy"
+    return f"Memcpy {match['source']}to{match['target']}"
 
 
 def _sizes(events: Events, copies: Mask) -> NDArray[np.int64]:
@@ -273,43 +231,19 @@ def _sizes(events: Events, copies: Mask) -> NDArray[np.int64]:
     return size
 
 
-def _correlations(events: Events, linked: Mask) -> pd.Series:
-    """Return a number for each node, on the ops that launch it and on its GPU work."""
-    node = texts_of(events.args.get("name"), len(events))
-    number, _ = pd.factorize(node)
-    return marked(linked & (node != ""), number + 1)
-
-
-def _labelled(
-    events: Events, names: Names, processes: Mapping[str, Process], tensor_rows: Names
-) -> Names:
-    """Name lanes by their device, numbered where it has several; likewise the rows of tensors."""
-    pairs = pd.DataFrame({"process": events.process, "thread": events.thread}).astype(str)
-    lanes = [*pairs.drop_duplicates().itertuples(index=False, name=None)]
-    lanes = [lane for lane in lanes if lane not in tensor_rows.threads]
+def _labelled(events: Events, names: Names, processes: Mapping[str, Process]) -> Names:
+    """Name lanes by their device, and number them where it has several."""
+    lanes = {*zip(events.process, events.thread, strict=True)}
     count = Counter(pid for pid, _ in lanes)
-    label = {pid: process.label for pid, process in processes.items()}
     threads = {
-        (pid, lane): label[pid] if count[pid] == 1 else f"{label[pid]} · lane {lane}"
+        (pid, lane): processes[pid].label + (f" · lane {lane}" if count[pid] > 1 else "")
         for pid, lane in lanes
-        if pid in label
+        if pid in processes
     }
-    holders = {
-        pid: label[pid].replace(TENSORS, "") for pid, _ in tensor_rows.threads if pid in label
-    }
-    return Names(
-        {**names.processes, **holders}, {**threads, **tensor_rows.threads, **names.threads}
+    labels = {pid: process.label for pid, process in processes.items()}
+    return replace(
+        names, processes={**names.processes, **labels}, threads={**threads, **names.threads}
     )
-
-
-def _by_allocator(counters: pd.DataFrame) -> pd.DataFrame:
-    """Name each counter by its allocator once: counter and series both have that name."""
-    names = [str(name) for name in counters["name"]]
-    halves = [name[: len(name) // 2] for name in names]
-    once = [
-        half if name == f"{half} {half}" else name for name, half in zip(names, halves, strict=True)
-    ]
-    return counter_table(counters["ts"].to_numpy(), once, counters["value"].to_numpy())
 
 
 def places(nodes: Collection[str]) -> dict[str, Place]:
@@ -328,38 +262,3 @@ def _place(node: str, nodes: Collection[str]) -> Place:
     while scope and "/".join(scope) in nodes:
         scope.pop()
     return Place("/".join(scope), is_backward)
-
-
-def _tensors(file: Gathered, names: Names) -> tuple[list[Tensor], list[str]]:
-    """Return the tensors with a size and an end, and a note on the others."""
-    by_name = {name.strip(): pid for pid, name in names.processes.items()}
-    compute = {
-        pid: by_name.get(f"{name.strip().removesuffix('Tensors')}Compute", pid)
-        for pid, name in names.processes.items()
-    }
-    return tensors_of(file, _is_tensor, lambda life: _tensor(life, compute), "no size or no end")
-
-
-def _is_tensor(event: Event) -> bool:
-    return event.cat == TENSOR_CATEGORY
-
-
-def _tensor(life: Life, compute: dict[str, str]) -> Tensor | None:
-    """Return the tensor; ``compute`` is the process of ops for each process of tensors."""
-    text = str(life.description.get("tensor_description"))
-    size, allocator = BYTES.search(text), ALLOCATOR.search(text)
-    if size is None or life.deleted_ns is None:
-        return None
-    allocator_name = allocator[1] if allocator else ""
-    gpu = GPU_ALLOCATOR.fullmatch(allocator_name)
-    process = id_text(life.created.pid)
-    return Tensor(
-        name=life.created.name,
-        maker=(compute.get(process, process), id_text(life.created.tid)),
-        holder=(process, "0"),
-        made=life.created_ns,
-        released=max(life.deleted_ns, life.created_ns),
-        size=int(size[1]),
-        gpu=int(gpu[1] or 0) if gpu else NONE,
-        args={"allocator": allocator_name},
-    )

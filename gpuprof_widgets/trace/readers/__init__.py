@@ -19,7 +19,7 @@ from gpuprof_widgets.registry import Registry
 from gpuprof_widgets.trace import remote
 from gpuprof_widgets.trace.archive import is_archive, parse_archive
 from gpuprof_widgets.trace.chrome_trace import is_json, parse_chrome_trace, quick_record
-from gpuprof_widgets.trace.containers import Member, container, folder_members, members
+from gpuprof_widgets.trace.containers import Member, folder_members, is_container, members
 from gpuprof_widgets.trace.databases import is_sqlite, parse_database
 from gpuprof_widgets.trace.event_json import NoTraceError
 from gpuprof_widgets.trace.files import as_utf8, empty, opened, state_of
@@ -48,9 +48,9 @@ class Reader:
     """A kind of file: its name, how it is recognised and read, and the programs that write it.
 
     ``recognises`` gets the content of a file, unpacked, with JSON in UTF-8. For a file that is
-    packed, in a folder or in an archive it first gets only the beginning (`HEAD_BYTES`). ``parse``
-    gets the whole content, and the path for metadata and errors; it raises a `TraceError` if the
-    content is damaged.
+    packed, in a folder or in an archive it first gets only the beginning (`HEAD_BYTES`), and for a
+    packed Chrome trace nothing else. ``parse`` gets the whole content, and the path for metadata
+    and errors; it raises a `TraceError` if the content is damaged.
     """
 
     name: str
@@ -159,9 +159,6 @@ because it recognises any JSON.
 HEAD_BYTES = 1 << 16
 """Bytes of a file in a folder or archive that decide whether it could be a trace."""
 
-LAYERS = 5
-"""Most packings and archives around a trace: more is a file made to do harm."""
-
 
 def load(path: Paths) -> Record:
     """Return the record in this file, which is recognised by its content, not by its name.
@@ -189,7 +186,7 @@ def load(path: Paths) -> Record:
 def parse(data: bytes, file: Path) -> Record:
     """Return the record in the content of a file; errors and metadata name ``file``."""
     try:
-        return _parsed(data, file, Growth(file, len(data)), LAYERS)
+        return _parsed(data, file, Growth(file, len(data)))
     except RecursionError as error:
         raise TraceError(
             f"{file}: something in it is nested deeper than in any trace; record again."
@@ -237,28 +234,29 @@ def _of_folder(folder: Path) -> Record:
     )
 
 
-def _parsed(data: bytes, file: Path, growth: Growth, layers: int) -> Record:
+def _parsed(data: bytes, file: Path, growth: Growth, *, in_archive: bool = False) -> Record:
     """Return the record in these bytes, which unpack to no more than ``growth`` allows."""
     if not data:
         raise TraceError(empty(file))
-    record = _read_while_unpacked(data, file, growth) if layers else None
+    record = _read_while_unpacked(data, file, growth)
     if record is not None:
         return with_usable_metadata(record)
-    notes: list[str] = []
-    while packing(data):
+    if packing(data):
         try:
-            data, note = unpacked(data, file, growth)
+            data = unpacked(data, file, growth)
         except CutOffError as error:
             return _of_cut_off(error, file)
-        layers -= 1
-        notes += filter(None, [note])
-        _check_layers(layers, file)
+        if packing(data):
+            raise TraceError(
+                f"{file}: it is packed twice. Unpack it first, and open what is in it."
+            )
     if not data:
         raise TraceError(f"{file}: what is packed in it is empty (0 bytes); record again.")
-    if container(data) and not is_archive(data):
-        return with_notes(_of_archive(data, file, growth, layers - 1), notes)
-    text, encoding_notes = as_utf8(data)
-    notes += encoding_notes
+    if is_container(data) and not is_archive(data):
+        if in_archive:
+            raise TraceError(f"{file}: an archive in an archive. Unpack it first, and open that.")
+        return _of_archive(data, file, growth)
+    text, notes = as_utf8(data)
     reader = _reader_of(text)
     if reader is None:
         raise TraceError(_unknown(data, file))
@@ -306,8 +304,7 @@ def _of_cut_off(error: CutOffError, file: Path) -> Record:
     return with_notes(record, [*notes, f"{error.note}: what comes later is missing"])
 
 
-def _of_archive(data: bytes, file: Path, growth: Growth, layers: int) -> Record:
-    _check_layers(layers, file)
+def _of_archive(data: bytes, file: Path, growth: Growth) -> Record:
     files = members(data, file, growth)
     candidates = _candidates(files, growth)
     if not candidates:
@@ -315,7 +312,9 @@ def _of_archive(data: bytes, file: Path, growth: Growth, layers: int) -> Record:
     return one_record(
         candidates,
         file,
-        lambda member: _parsed(member.read(member.size), _inside(file, member), growth, layers),
+        lambda member: _parsed(
+            member.read(member.size), _inside(file, member), growth, in_archive=True
+        ),
         "Unpack it and open one of its files, or, for the ranks of one run, the folder by "
         "gpuprof_widgets.ranks(FOLDER)",
     )
@@ -326,25 +325,16 @@ def _inside(archive: Path, member: Member) -> Path:
     return archive / member.name.lstrip("/")
 
 
-def _check_layers(left: int, file: Path) -> None:
-    if left < 0:
-        raise TraceError(
-            f"{file}: packed more than {LAYERS} times, one in another; unpack it until a trace is "
-            "left, if you trust it, and open that."
-        )
-
-
 def _candidates(files: Sequence[Member], growth: Growth) -> list[Member]:
     return [member for member in files if _could_be_trace(member.read(HEAD_BYTES), growth)]
 
 
 def _could_be_trace(head: bytes, growth: Growth) -> bool:
     """Return whether such a beginning may be a trace: packed, or recognised by a reader."""
-    for _ in range(LAYERS):
-        head = beginning(head, HEAD_BYTES, growth)
-    text, _ = as_utf8(head)
-    packed = packing(head) or container(head)
-    return packed is not None or any(reader.recognises(text) for reader in READERS.values())
+    text, _ = as_utf8(beginning(head, HEAD_BYTES, growth))
+    if packing(text) or is_container(text):
+        return True
+    return any(reader.recognises(text) for reader in READERS.values())
 
 
 def _no_trace_among(files: Sequence[Member], source: Path, kind: str) -> str:
@@ -375,6 +365,4 @@ def _unread(data: bytes, file: Path) -> str:
 
 def _known() -> str:
     known = "; ".join(reader.name for reader in READERS.values())
-    return (
-        f"What can be read: {known}; packed (.gz, .zst, .bz2, .xz), in an archive or in a folder."
-    )
+    return f"What can be read: {known}; packed (.gz, .zst, .xz), in an archive or in a folder."

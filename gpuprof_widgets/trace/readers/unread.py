@@ -157,8 +157,8 @@ UNREAD = (
         lambda path: f"gpuprof run {shlex.quote(str(path))} profiles it",
     ),
     Unread(
-        "packed by lz4, 7-Zip or RAR",
-        _starts(b"\x04\x22\x4d\x18", b"7z\xbc\xaf\x27\x1c", b"rar!\x1a\x07"),
+        "packed by bzip2, lz4, 7-Zip or RAR",
+        _starts(b"BZh", b"\x04\x22\x4d\x18", b"7z\xbc\xaf\x27\x1c", b"rar!\x1a\x07"),
         lambda _: "unpack it and open what is in it",
     ),
 )
