@@ -11,14 +11,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gpuprof_widgets import runtime_carrier
+from gpuprof_widgets.analyses.compare import lines, tables
+from gpuprof_widgets.analyses.compare.paired_tree import paired_tree
+from gpuprof_widgets.analyses.compare.sentences import comparison_findings
 from gpuprof_widgets.analyses.compare.tables import NO_OTHERS, Earlier, Runs
+from gpuprof_widgets.analyses.findings.finding import Findings
 from gpuprof_widgets.analyses.reasons import with_reasons
 from gpuprof_widgets.trace.model import Record
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from gpuprof_widgets.analyses.findings.finding import Findings
 
 
 @with_reasons
@@ -32,8 +34,7 @@ class Comparison:
     Each table has columns that name its rows, and most have these:
 
     - ``matched``: how the row's two sides were paired: "name", "similar" (equal but for numbers,
-      hashes and template arguments), "number" (lines by their numbers, see `lines`), or "" (only
-      one run has the row);
+      hashes and template arguments), or "" (only one run has the row);
     - ``change``: "added", "gone", "more", "less", "same" or "noise". It is "noise" if the medians
       over the steps are no further apart than ``spread_ns``; with four or more steps in each run,
       the steps of the two runs also have to overlap;
@@ -68,14 +69,10 @@ class Comparison:
         ``measure`` is "device_self" (the GPU time that it launched) or "cpu_self"; by default it is
         the GPU's if both runs have GPU time. ``name_a`` and ``name_b`` are the names in each run.
         """
-        from gpuprof_widgets.analyses.compare import tables
-
         return tables.ops(self._runs, measure)
 
     def kernels(self) -> pd.DataFrame:
         """One row per kernel, copy and memset: ``name``, ``category`` and the numbers."""
-        from gpuprof_widgets.analyses.compare import tables
-
         return tables.kernels(self._runs)
 
     def modules(self, *, measure: str | None = None) -> pd.DataFrame:
@@ -83,48 +80,38 @@ class Comparison:
 
         Times include the forward and the backward pass. ``measure``: as for `ops`.
         """
-        from gpuprof_widgets.analyses.compare import tables
-
         return tables.modules(self._runs, measure)
 
     def lines(self, *, measure: str | None = None) -> pd.DataFrame:
         """One row per line: ``cell``, ``code``, ``line_a``, ``line_b`` and the numbers.
 
-        ``line_a`` or ``line_b`` is -1 if the run has no such line. Lines are matched by their text
-        and order, as in diff. An edited line (``matched`` is "similar") has a's text as ``code_a``
-        and a's cell as ``cell_a``. If the text of a cell is not known in both runs, its lines are
-        matched by number: ``matched`` is then "number", even for lines that only one run has. A
-        line's self time includes its waits for the GPU. ``measure``: as for `ops`.
+        Lines of equal text are matched wherever they stand, lines without a text (of a redacted
+        profile) by their number. ``line_a`` or ``line_b`` is -1 if the run has no such line: an
+        edited line is two rows. A line's self time includes its waits for the GPU. ``measure``: as
+        for `ops`.
         """
-        from gpuprof_widgets.analyses.compare import tables
-
-        return tables.lines(self._runs, measure)
+        return lines.lines(self._runs, measure)
 
     def source(self) -> pd.DataFrame:
         """One row per line of the cells that both runs have, in the order of the text.
 
-        Columns: ``cell`` (b's), ``line_a``, ``code_a``, ``line_b``, ``code_b`` (-1 and "" if a run
-        has no such line), ``source`` ("same", "changed", "added", "gone"), ``a_ns``, ``b_ns`` (wall
-        self times as in `lines`, NaN if the run recorded none) and ``delta_ns``.
+        Columns: ``cell`` (b's, else a's), ``line_a``, ``line_b`` (-1 if a run has no such line),
+        ``code``, ``source`` ("same", "added", "gone"), ``a_ns``, ``b_ns`` (wall self times as in
+        `lines`, NaN if the line did not run) and ``delta_ns``.
         """
-        from gpuprof_widgets.analyses.compare.source import source
-
-        return source(self._runs)
+        return lines.source(self._runs)
 
     def functions(self) -> pd.DataFrame:
         """One row per Python function (see `python_time`): ``name`` and the numbers, per run.
 
         ``name_a`` and ``name_b`` are the function's place in each run, such as
         ``src/train.py(12): step``. If a sampler recorded either run, there are no columns of calls.
+        What two recorders saw is not compared: each slows functions down in its own way.
         """
-        from gpuprof_widgets.analyses.compare import tables
-
         return tables.functions(self._runs)
 
     def breakdown(self) -> pd.DataFrame:
         """One row per class of time (``class``, ``state``) and the numbers, all GPUs together."""
-        from gpuprof_widgets.analyses.compare import tables
-
         return tables.classes(self._runs)
 
     def steps(self) -> pd.DataFrame:
@@ -133,8 +120,6 @@ class Comparison:
         Columns (ns): ``step_a``, ``step_b`` (-1: none), ``change``, ``a_ns``, ``b_ns``,
         ``delta_ns``, ``gpu_busy_a_ns``, ``gpu_busy_b_ns``.
         """
-        from gpuprof_widgets.analyses.compare import tables
-
         return tables.steps(self._runs)
 
     def call_tree(self, *, source: str | None = None) -> pd.DataFrame:
@@ -147,15 +132,10 @@ class Comparison:
         ``category``, ``calls_a``, ``calls_b``, ``a_ns``, ``b_ns``, ``delta_ns``, ``self_a_ns``,
         ``self_b_ns``, ``device_a_ns``, ``device_b_ns``, ``width_ns``.
         """
-        from gpuprof_widgets.analyses.compare.paired_tree import paired_tree
-
         return paired_tree(self._runs.a, self._runs.b, source=source)
 
     def findings(self) -> Findings:
         """Return what differs, in sentences: first the whole run, then what made the difference."""
-        from gpuprof_widgets.analyses.compare.sentences import comparison_findings
-        from gpuprof_widgets.analyses.findings.finding import Findings
-
         return Findings(comparison_findings(self._runs))
 
     def report(self) -> str:
@@ -163,9 +143,9 @@ class Comparison:
 
         It has both timelines, the differential flame graph and the tables.
         """
-        from gpuprof_widgets.views.comparison import standalone_html
+        from gpuprof_widgets.views import comparison
 
-        return standalone_html(self._runs)
+        return comparison.standalone_html(self._runs)
 
     def show(self) -> None:
         """Show the comparison below the cell; outside a notebook, print findings and tables."""

@@ -48,7 +48,7 @@ LAYERS = {
         *("progress", "run_history", "runtime_carrier"),
     },
     "run_history": {
-        *("exceptions", "options", "trace", "analyses", "views", "profiles", "comparisons"),
+        *("exceptions", "options", "analyses", "profiles", "comparisons"),
     },
     "profiling_ranks": {"exceptions", "options", "capture", "profiles", "profiling"},
     "runtime_carrier": {"progress"},
@@ -78,7 +78,7 @@ LIBRARIES = {
     "exports": {"pandas"},
     "profiles": {"pandas"},
     "comparisons": {"pandas"},
-    "run_history": {"numpy", "pandas"},
+    "run_history": {"numpy"},
     "many_ranks": {"numpy", "pandas", "dask", "distributed", "loky"},
     "defaults": {"traitlets"},
     "option_parsing": {"click"},

@@ -49,8 +49,6 @@ def test_each_run_keeps_its_own_name_in_titles() -> None:
     ("before", "after", "both"),
     [
         ("before", "after", "before → after"),
-        ("Cell [3]", "after", "Cell [3] → after"),
-        ("Cell [3], line 2", "Cell [12], line 2", "Cell [3 → 12], line 2"),
         ("Cell [3], line 2", "Cell [4], line 9", "Cell [3], line 2 → Cell [4], line 9"),
     ],
 )
@@ -59,13 +57,7 @@ def test_labels_name_the_region_too(before: str, after: str, both: str) -> None:
     assert changes(comparison.ops()) == {both: "same"}
 
 
-def test_a_label_that_is_a_region_of_the_other_run_is_left_to_it() -> None:
-    forward = annotation("forward", ts=10, dur=200)
-    comparison = Comparison(run(3, forward, label="whole"), run(4, label="forward"))
-    assert changes(comparison.ops()) == {"whole": "gone", "forward": "more"}
-
-
-def test_functions_of_the_cell_and_of_one_that_defines_the_same_are_paired() -> None:
+def test_functions_of_cells_that_ran_again_are_the_same() -> None:
     def rows(own: str, helpers: str) -> list[Row]:
         return [
             python(f"{own}(0): <module>", ts=10, dur=900),
@@ -80,11 +72,9 @@ def test_functions_of_the_cell_and_of_one_that_defines_the_same_are_paired() -> 
     assert changes(comparison.functions()) == {
         "Cell [3 → 9](0): <module>": "same",
         "Cell [3 → 9](2): step": "same",
-        "Cell [2 → 8](7): load": "same",
+        "Cell [8](7): load": "same",
         "Cell [1](5): fixed": "same",
     }
-    merged = comparison.call_tree(source="merged")
-    assert (merged["calls_a"] == merged["calls_b"]).all()
 
 
 def test_without_ops_the_call_tree_is_that_of_python() -> None:
@@ -95,18 +85,6 @@ def test_without_ops_the_call_tree_is_that_of_python() -> None:
     for both in (sampled, counted):
         tree = Comparison(*both).call_tree()
         assert tree["a_ns"].tolist() == tree["b_ns"].tolist() == [100, 100]
-
-
-def test_two_cells_of_one_run_are_two_things() -> None:
-    """Both define `step`: each is paired once, and what is left over is of one run only."""
-    one = [python("Cell [2](1): step", ts=10, dur=100)]
-    two = [
-        python("Cell [5](1): step", ts=10, dur=100),
-        python("Cell [6](1): step", ts=200, dur=70),
-    ]
-    table = Comparison(run(3, *one), run(7, *two)).functions()
-    assert sorted(table["change"]) == ["added", "same"]
-    assert table.loc[table["change"] == "added", "b_ns"].tolist() == [70]
 
 
 @pytest.mark.parametrize("number", [3, 4])

@@ -114,7 +114,7 @@ def test_a_comparison_names_what_changed_and_redacted_lines_by_number() -> None:
         "Lines are matched by their number",
         "The time in `CPU ops` changed most",
         "The op `aten::mm` changed most in CPU self time",
-        "The line `2` changed most in wall self time",
+        "The line `2 of Cell [3]` changed most in wall self time",
     ]
 
 

@@ -10,9 +10,9 @@ import pytest
 import gpuprof_widgets
 from gpuprof_widgets import Profile
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.run_history import MOST_PROFILES, MOST_RUNS, SPARKS, History, Run, sparkline
+from gpuprof_widgets.run_history import MOST_RUNS, RUNS_PER_CELL, History
 from tests.shells import loaded
-from tests.traces import annotation, kernel, op, trace_of
+from tests.traces import annotation, op, trace_of
 
 CODE = "x = torch.rand(9)\nfor _ in range(3):\n    x = x @ x\n"
 
@@ -28,56 +28,41 @@ def profile(
     return Profile(record.trace, record.calls, {**record.metadata, **metadata, **about})
 
 
-def numbers(runs: list[Run]) -> list[int]:
-    return [run.number for run in runs]
+def cells(history: History) -> list[int]:
+    """The first run of each run's cell."""
+    keys = [run.cell for run in history]
+    return [keys.index(key) for key in keys]
 
 
 def test_runs_of_one_cell_are_told_by_its_name_whatever_its_code() -> None:
     history = History()
     for number, cell in enumerate(["a", "b", "a", "a"]):
         history.add(profile(count=number, source=CODE * number or "1"), cell_id=cell)
-    assert [run.cell for run in history] == [1, 2, 1, 1]
-    assert numbers(history.of_cell(history[-1])) == [1, 3, 4]
+    assert cells(history) == [0, 1, 0, 0]
 
 
-def test_without_names_of_cells_the_likest_code_is_the_same_cell() -> None:
+def test_without_names_of_cells_the_same_code_is_the_same_cell() -> None:
     history = History()
-    for number, code in enumerate([CODE, "print(model)", CODE.replace("9", "90"), "y = 1"]):
-        history.add(profile(count=number, source=code))
-    assert [run.cell for run in history] == [1, 2, 1, 4]
-
-
-def test_statements_of_one_cell_are_told_apart_by_their_code() -> None:
-    history = History()
-    for count in (1, 2):
-        for source in ("model(x)", "torch.save(model, f)"):
-            history.add(profile(count=count, source=source), cell_id="a", execution=count)
-    assert [run.cell for run in history] == [1, 2, 1, 2]
+    for number, code in enumerate([CODE, "print(model)", CODE, CODE.replace("9", "90")]):
+        history.add(profile(count=number, source=code), execution=number)
+    assert cells(history) == [0, 1, 0, 3]
 
 
 @pytest.mark.parametrize("source", ["x @ x", ""])
 def test_turns_of_a_loop_in_one_cell_are_told_apart(source: str) -> None:
     history = History()
     for execution in (1, 2):
-        for dur in (10, 20, 30):
-            made = profile(dur * execution, count=execution, source=source)
+        for _ in range(3):
+            made = profile(count=execution, source=source)
             history.add(made, cell_id="a", execution=execution)
-    assert [run.cell for run in history] == [1, 2, 3, 1, 2, 3]
-    assert [history.table()["change"].tolist()[at] for at in (3, 4, 5)] == [1.0, 1.0, 1.0]
+    assert cells(history) == [0, 1, 2, 0, 1, 2]
 
 
-def test_without_a_notebook_calls_of_one_function_are_one_row() -> None:
+def test_without_a_notebook_calls_of_one_function_are_runs_of_one_cell() -> None:
     history = History()
-    for _ in range(3):
-        history.add(profile(label="train_step", cell_source=None))
-    assert [run.cell for run in history] == [1, 1, 1]
-
-
-def test_blocks_are_told_apart_by_their_place() -> None:
-    history = History()
-    for number, label in enumerate(["Cell [1], line 2", "Cell [1], line 5", "Cell [2], line 2"]):
-        history.add(profile(label=label, cell_source=None, count=number), cell_id="a")
-    assert [run.cell for run in history] == [1, 2, 1]
+    for count in range(3):
+        history.add(profile(label=f"Cell [{count}], line 2", cell_source=None))
+    assert cells(history) == [0, 0, 0]
 
 
 def test_a_run_is_compared_with_the_one_before_it() -> None:
@@ -147,119 +132,56 @@ def test_runs_that_did_not_reach_their_end_are_left_out() -> None:
         history.compare()
     history.add(profile(900, count=4, source=CODE), cell_id="a")
     assert history.compare().a is history[0].profile
-    assert [run.ended for run in history] == ["", "raised ValueError", "interrupted", ""]
+    history.add(Profile(trace_of().trace, None, {"cell_source": CODE}), cell_id="a")
+    ended = ["", "raised ValueError", "interrupted", "", "no trace"]
+    assert [run.ended for run in history] == ended
 
 
 def test_what_cannot_be_compared_is_said() -> None:
     history = History()
     with pytest.raises(OptionError, match="the history has no runs"):
         history.compare()
-    history.add(profile(source=CODE), cell_id="a")
+    first = history.add(profile(source=CODE), cell_id="a")
     with pytest.raises(OptionError, match="no earlier run of this cell"):
         history.compare()
+    history.add(profile(source=CODE), cell_id="a")
+    with pytest.raises(OptionError, match="no earlier run of this cell"):
+        history.compare(first)
 
 
 def test_a_cleared_history_begins_anew() -> None:
     history = History()
-    for count in (1, 2):
-        history.add(profile(count=count, source=CODE), cell_id="a")
+    for dur in (500, 600):
+        history.add(profile(dur, source=CODE), cell_id="a")
     history.clear()
-    with pytest.raises(OptionError, match="the history has no runs"):
-        history.compare()
-    history.add(profile(9_000, count=3, source=CODE), cell_id="a")
-    with pytest.raises(OptionError) as refused:
-        history.compare()
-    assert str(refused.value) == (
-        "there is nothing to compare with yet: the history has no earlier run of this cell that "
-        "reached its end; the next one is compared with this one"
-    )
-    history.add(profile(1_000, count=4, source=CODE), cell_id="a")
-    assert [(run.number, run.cell) for run in history] == [(3, 3), (4, 3)]
+    assert repr(history) == "<History of no runs>"
+    for dur in (9_000, 1_000):
+        history.add(profile(dur, source=CODE), cell_id="a")
     # It knows of no run before: whether this one warmed up, it cannot tell.
     titles = [each.title for each in history.compare().findings()]
     assert "A is the first recorded run of this cell" in titles
 
 
-def test_it_is_bounded_and_keeps_figures_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_keeps_the_last_runs_of_each_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     history = History()
-    for count in range(MOST_RUNS + 5):
+    history.add(profile(count=0), cell_id="first")
+    for count in range(RUNS_PER_CELL + 5):
         history.add(profile(1_000 + count, count=count, source=CODE), cell_id="a")
+    assert [run.cell[0] for run in history] == ["first"] + ["a"] * RUNS_PER_CELL
+    assert history[1].time_ns == 1_005
+    assert not history[1].first
+    for count in range(MOST_RUNS):
+        history.add(profile(count=count), cell_id=f"cell {count}")
     assert len(history) == MOST_RUNS
-    assert history[0].number == 6
-    kept = [run for run in history if run.profile is not None]
-    assert numbers(kept) == numbers(history[-MOST_PROFILES:])
-    assert history[0].figures.time_ns == 1_005
-    with pytest.raises(OptionError, match="no longer kept"):
-        history.compare(history[3])
     monkeypatch.setattr("gpuprof_widgets.run_history.MOST_SLICES", 2)
-    history.add(profile(count=200, source="1"), cell_id="b")
-    history.add(profile(count=201, source=CODE), cell_id="a")
-    # The last run of each cell is kept for longer than a run before it.
-    assert numbers([run for run in history if run.profile is not None]) == [106, 107]
     big = trace_of(*(op("aten::mm", ts=10 * at, dur=5) for at in range(9)))
-    history.add(Profile(big.trace, None, {"label": "big"}))
-    assert [run.label for run in history if run.profile is not None] == ["big"]
-    history.clear()
-    assert list(history) == []
-
-
-def test_figures_are_of_steps_where_there_are_any() -> None:
-    history = History()
-    stepped = history.add(profile(1_000, steps=3)).figures
-    assert (stepped.time_ns, stepped.per, stepped.steps, stepped.gpu_busy_ns) == (
-        990,
-        "step",
-        3,
-        -1,
-    )
-    record = trace_of(op("aten::mm", ts=0, dur=100), kernel("gemm", ts=50, dur=100, launched_by=0))
-    busy = history.add(Profile(record.trace, None, {})).figures
-    assert (busy.time_ns, busy.per, busy.gpu_busy_ns) == (150, "run", 100)
-
-
-def test_it_displays_as_a_table_with_sparklines() -> None:
-    history = History()
-    assert repr(history) == "<History of no runs>"
-    assert history._repr_html_() == "<div>The history has no runs.</div>"
-    for count, dur in enumerate([8_000, 4_000, 1, 1_000], 1):
-        error = {"error": "ValueError"} if dur == 1 else {}
-        history.add(profile(dur, count=count, source="# note\n" + CODE, **error), cell_id="a")
-    history.add(profile(count=9, source="<b>$x$</b>"), cell_id="b")
-    lines = repr(history).splitlines()
-    assert re.split(r" {2,}", lines[1]) == ["Cell", "Runs", "Time of each", "Last", "Change"]
-    assert lines[2].startswith("Cell [9]: <b>")
-    assert re.split(r" {2,}", lines[3].rstrip())[-4:] == ["4", "█▄×▁", "1.00 µs", "−75 %"]
-    html = history._repr_html_()
-    assert "█▄×▁" in html
-    assert "<b>" not in html
-    assert "GPU busy" not in html  # no run had a GPU
-    assert "$x$" not in html
-    table = history.table()
-    assert table["time_ns"].tolist() == [8_000, 4_000, 1, 1_000, 1_000]
-    assert table["change"].tolist()[1:4] == pytest.approx([-0.5, float("nan"), -0.75], nan_ok=True)
-    assert table["cell"].tolist() == [1, 1, 1, 1, 5]
-
-
-def test_a_run_without_a_trace_has_no_time() -> None:
-    history = History()
-    history.add(profile(source=CODE), cell_id="a")
-    history.add(Profile(trace_of().trace, None, {"cell_source": CODE}), cell_id="a")
-    assert [run.ended for run in history] == ["", "no trace"]
-    assert "no trace" in repr(history)
-    with pytest.raises(OptionError, match=r"this run \(no trace\) has nothing to compare"):
-        history.compare()
-
-
-def test_bars_begin_at_zero() -> None:
-    history = History()
-    for dur in (8_000, 7_900, 1_000, 1):
-        history.add(profile(dur, source=CODE), cell_id="a")
-    assert sparkline(list(history)) == "██▁▁"
-    assert len(SPARKS) == 8
+    for label in ("big", "bigger"):
+        history.add(Profile(big.trace, None, {"label": label}))
+    assert repr(history) == "<Run 'big': 85 ns per run>\n<Run 'bigger': 85 ns per run>"
 
 
 def test_the_magic_compares_a_cell_with_its_previous_run(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpuprof_widgets.history.clear()
     with loaded() as shell:
@@ -269,11 +191,17 @@ def test_the_magic_compares_a_cell_with_its_previous_run(
         out, err = capsys.readouterr()
         assert "gpuprofile: --compare: there is nothing to compare with yet" in err
         assert "Lines by self time" in out  # the report stands in its place
-        shell.run_cell(cell.replace("0.001", "0.02"), store_history=True)
+        gpuprof_widgets.history.clear()
+        with monkeypatch.context() as front_end:
+            request = {"metadata": {"cellId": "a"}}
+            front_end.setattr("gpuprof_widgets.magic._request", lambda shell: request)
+            shell.run_cell(cell, store_history=True)
+            capsys.readouterr()
+            shell.run_cell(cell.replace("0.001", "0.02"), store_history=True)
         out, err = capsys.readouterr()
         assert err == ""
         assert "B's run takes" in out
-        assert re.search(r"line 3\s`time.sleep\(0.001\)`\s→\s`time.sleep\(0.02\)`\s\(\+", out)
+        assert re.search(r"line 3\s`time.sleep\(0.02\)`\sin\sB\sonly\s\(\+", out)
         assert "Changes in the source" in out
         gpuprof_widgets.history.clear()
         shell.run_cell(cell, store_history=True)
@@ -287,7 +215,6 @@ def test_the_magic_compares_a_cell_with_its_previous_run(
             "--compare: this run (raised ValueError) has nothing to compare: it is shown by itself"
             in err
         )
-    assert gpuprof_widgets.history[-2].profile is not None
     assert [run.ended for run in gpuprof_widgets.history] == ["", "raised ValueError"]
     gpuprof_widgets.history.clear()
 

@@ -12,25 +12,10 @@ from typing import Any
 import pandas as pd
 
 from gpuprof_widgets.analyses.compare import tables
-from gpuprof_widgets.analyses.compare.line_matching import (
-    NUMBER,
-    line_name,
-    numbered_names,
-    other_names,
-    paired_lines,
-)
+from gpuprof_widgets.analyses.compare.lines import edits, lines
 from gpuprof_widgets.analyses.compare.measured import QUANTITIES
-from gpuprof_widgets.analyses.compare.paired_tree import CELL_LINE
-from gpuprof_widgets.analyses.compare.sentences import comparison_findings
-from gpuprof_widgets.analyses.compare.source import edits
-from gpuprof_widgets.analyses.compare.tables import (
-    ADDED,
-    GONE,
-    MEASURE,
-    NOISE,
-    SAME,
-    Runs,
-)
+from gpuprof_widgets.analyses.compare.sentences import IN_ONE, comparison_findings, named_classes
+from gpuprof_widgets.analyses.compare.tables import MEASURE, NOISE, SAME, Runs
 from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.page import Page, finding_lines
@@ -44,7 +29,7 @@ from gpuprof_widgets.views.report import (
     three_outputs,
 )
 from gpuprof_widgets.views.side_by_side import Row, page_group, placed, timelines_picture
-from gpuprof_widgets.views.source_table import line_names, page_source, static_source, text_source
+from gpuprof_widgets.views.source_table import line_names, page_source, source_table
 from gpuprof_widgets.views.table import Column, Table
 from gpuprof_widgets.views.table_renderers import html_table, listed, page_table
 
@@ -85,7 +70,6 @@ def comparison_page(runs: Runs) -> Page:
     rows = _rows(runs)
     has_times = any(len(row.record.trace) for row in rows)  # cProfile knows no times
     group = page_group(rows)
-    lines = paired_lines(runs.a, runs.b)
     return {
         "kind": "comparison",
         **group,
@@ -93,8 +77,6 @@ def comparison_page(runs: Runs) -> Page:
         "findings": finding_lines(comparison_findings(runs), 0),
         "notes": [],
         "has_times": has_times,
-        "name_pairs": [(CELL_LINE, *pair) for pair in other_names(lines)],
-        "numbered_lines": numbered_names(lines),
         "steps": [_step_ranges(row.record) for row in placed(rows)],
         "tables": delta_tables(runs),
     }
@@ -125,14 +107,14 @@ def static_bundle(runs: Runs) -> dict[str, str]:
 
 def static_html(runs: Runs) -> str:
     """Return findings and tables as HTML without script, as in `report.static_html`."""
-    shown = map(html_table, [*static_source(runs), *_tables(runs)])
+    shown = map(html_table, [*source_table(runs), *_tables(runs)])
     found = comparison_findings(runs)
     return html_summary(found, shown, remarks=_remarks(runs), all_in=ALL_FINDINGS)
 
 
 def static_text(runs: Runs) -> str:
     """Return findings and tables as plain text: below 80 columns, no escape codes."""
-    shown = [*text_source(runs), *_tables(runs)]
+    shown = [*source_table(runs), *_tables(runs)]
     found = comparison_findings(runs)
     return text_summary(found, shown, remarks=_remarks(runs), all_in=ALL_FINDINGS)
 
@@ -149,7 +131,7 @@ def titled_tables(runs: Runs) -> list[tuple[str, str, pd.DataFrame]]:
         ("Class", f"Where the time went, {per}", named_classes(tables.classes(runs))),
         *_by_measure("Op", "Ops by {}", runs, tables.ops),
         ("Kernel", f"Kernels, {per}", tables.kernels(runs)),
-        *_by_measure("Line", "Lines by {}", runs, tables.lines),
+        *_by_measure("Line", "Lines by {}", runs, lines),
         *_by_measure("Module", "Modules by {}", runs, tables.modules),
         ("Function", f"Python functions by self time, {PER[False]}", tables.functions(runs)),
     ]
@@ -169,22 +151,12 @@ def _by_measure(
     ]
 
 
-def named_classes(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the classes of time with a ``name``, which says so where the GPU was idle."""
-    if not len(table):
-        return table
-    idle = table["state"] == "idle"
-    names = table["class"].astype(str)
-    return table.assign(name=names.where(~idle, "idle: " + names))
-
-
 def _named(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with a ``name``: a line's is its number in b, else in a, and its code."""
+    """Return the table with a ``name``: that of a line in b, else in a."""
     if "code" not in table:
         return table
-    number = table["line_b"].where(table["line_b"] >= 0, table["line_a"])
-    lines = zip(number, table["code"], strict=True)
-    return table.assign(name=[line_name(line, code) for line, code in lines])
+    names = map(line_names, table.to_dict("records"))
+    return table.assign(name=[(of_b or of_a)[0] for of_a, of_b in names])
 
 
 def _tables(runs: Runs) -> list[Table]:
@@ -193,7 +165,11 @@ def _tables(runs: Runs) -> list[Table]:
         # Rows without any time, new or gone, are in the tables of `Comparison` only.
         real = table[~table["change"].isin([NOISE, SAME]) & (table["delta_ns"] != 0)]
         if len(real):
-            rows = real.head(TOP).assign(name=_marked(real.head(TOP)))
+            rows = real.head(TOP)
+            words = rows["change"].map(IN_ONE)
+            rows = rows.assign(
+                name=rows["name"].where(words.isna(), rows["name"] + " (" + words + ")")
+            )
             title = f"{title}: {len(rows):,} of {len(real):,} that differ"
             columns = (Column("name", noun), *RUN_TIMES, DELTA, *_calls(real))
             shown.append(Table(title, columns, rows))
@@ -203,26 +179,6 @@ def _tables(runs: Runs) -> list[Table]:
 def _calls(table: pd.DataFrame) -> tuple[Column, ...]:
     """Return the columns of calls that the table has: classes of time are not called."""
     return tuple(column for column in CALLS if column.key in table)
-
-
-def _marked(table: pd.DataFrame) -> list[str]:
-    """Return the names, marked where only one run has them."""
-    return [
-        f"{name} ({word})" if change in (ADDED, GONE) else name
-        for name, change, word in zip(table["name"], table["change"], _words(table), strict=True)
-    ]
-
-
-def _words(table: pd.DataFrame) -> pd.Series[str]:
-    """Return what the table calls the change of each row.
-
-    A line that is matched by its number may have moved: it is neither new nor gone.
-    """
-    words = table["change"].replace({ADDED: "new in B", GONE: "gone"})
-    if "matched" not in table:  # classes of time have the same names in both runs
-        return words
-    unsure = table["change"].replace({ADDED: "in B only", GONE: "in A only"})
-    return words.where(table["matched"] != NUMBER, unsure)
 
 
 def delta_tables(runs: Runs) -> list[dict[str, Any]]:
@@ -236,8 +192,8 @@ def delta_tables(runs: Runs) -> list[dict[str, Any]]:
         for number, (noun, title, table) in enumerate(titled_tables(runs))
     ]
     # What changed in the source comes first: that is what the reader wants to see the effect of.
-    lines = page_source(runs)
-    return [*lines, *tables] if len(edits(runs)) else [*tables, *lines]
+    source = page_source(runs)
+    return [*source, *tables] if len(edits(runs)) else [*tables, *source]
 
 
 def _page_delta(key: str, noun: str, title: str, table: pd.DataFrame) -> dict[str, Any]:
@@ -246,7 +202,7 @@ def _page_delta(key: str, noun: str, title: str, table: pd.DataFrame) -> dict[st
     rows = table.assign(
         ratio=table["b_ns"] / table["a_ns"].where(table["a_ns"] != 0),
         calls_delta=_calls_delta(table),
-        change=_words(table),
+        change=table["change"].replace(IN_ONE),
     )
     return {
         **page_table(listed(Table(title, columns, rows, sort="delta_ns"), MOST_ROWS)),
@@ -280,7 +236,7 @@ def _category(row: dict[Any, Any]) -> str:
 def _names(row: dict[Any, Any]) -> list[list[str]]:
     """Return the names that the row's events have in A, and in B."""
     if "code" in row:
-        return line_names((row["line_a"], row["code_a"]), (row["line_b"], row["code"]))
+        return line_names(row)
     if "name_a" not in row:
         return [[], []]
     return [[name for name in str(row[key]).split("\n") if name] for key in ("name_a", "name_b")]

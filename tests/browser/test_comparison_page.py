@@ -17,7 +17,6 @@ from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views.encoding import encode
 from gpuprof_widgets.views.side_by_side import Heading, Row, standalone_html
 from tests.browser.engine import Engine, start_engine
-from tests.test_compare_source import without_text
 from tests.traces import annotation, cell_line, kernel, op, python, runtime, trace_of
 
 STEP = 1_000
@@ -140,7 +139,7 @@ def test_a_row_of_the_differences_lights_up_in_both_timelines(open_page: Any) ->
     assert selected(page) == [["aten::mm"], ["aten::mm"]]
     expect(row).to_have_attribute("aria-selected", "true")
     new = table.locator("tbody tr", has_text="aten::new")
-    expect(new).to_contain_text("new in B")
+    expect(new).to_contain_text("in B only")
     new.focus()
     page.keyboard.press("Enter")
     assert selected(page) == [[], ["aten::new"]]
@@ -162,33 +161,6 @@ def test_differences_are_sorted_and_filtered(open_page: Any) -> None:
     expect(table.locator("tbody tr")).to_have_count(1)
 
 
-def test_an_edited_line_is_one_bar_that_says_what_it_was(open_page: Any) -> None:
-    def run(code: str, dur: int) -> Record:
-        return trace_of(
-            cell_line(1, "x = load()", ts=0, dur=20),
-            cell_line(2, code, ts=20, dur=dur),
-            op("aten::mm", ts=21, dur=dur - 9),
-        )
-
-    page = open_page(Comparison(run("y = model(x.cpu())", 90), run("y = model(x)", 40)).report())
-    graph = page.locator("[role=application][aria-label^='Differential']")
-    expect(page.get_by_label("Zoomed path").first).to_contain_text("all threads")
-    graph.scroll_into_view_if_needed()
-    box = graph.bounding_box()
-    tooltip = page.get_by_role("tooltip").filter(visible=True)
-    texts = []
-    for level in (1, 2):
-        page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 19 * (level + 0.5))
-        expect(tooltip).to_have_count(1)
-        texts.append(tooltip.inner_text())
-    line, below = (" ".join(text.split()) for text in texts)
-    assert line.startswith("2: y = model(x)")
-    assert "In A 2: y = model(x.cpu())" in line
-    assert "90 ns → 40 ns" in line
-    assert below.startswith("aten::mm")
-    assert "81 ns → 31 ns" in below
-
-
 CHANGES = f"""() => {{
     const [store] = {STORES}
     const graph = {GRAPH}
@@ -202,35 +174,21 @@ def changes(page: Page) -> dict[str, str]:
     return {name: words.replace("\u00a0", " ") for name, words in said.items()}
 
 
-def test_bars_of_lines_matched_by_number_say_what_the_table_says(open_page: Any) -> None:
-    """The other run may have them elsewhere; those of a cell with its text are new or gone."""
-
-    def run(known: str, at: int, line: int) -> Record:
+def test_bars_say_the_change_of_their_path(open_page: Any) -> None:
+    def run(code: str, dur: int) -> Record:
         return trace_of(
-            cell_line(at, known, ts=0, dur=20),
-            cell_line(2, "f(x)", ts=20, dur=30, cell="train.py"),
-            cell_line(line, f"line_{line}()", ts=50, dur=40, cell="train.py"),
-            op(f"aten::op{line}", ts=51, dur=9),
+            cell_line(1, "x = load()", ts=0, dur=20),
+            cell_line(2, code, ts=20, dur=dur),
+            op("aten::mm", ts=21, dur=9),
         )
 
-    a = run("x = load()", 20, 3)
-    b = run("print(y, z)", 21, 9)
-    page = open_page(Comparison(without_text(a, "train.py"), b).report())
-    said = changes(page)
-    assert {name: words for name, words in said.items() if name != "all threads"} == {
-        "20: x = load()": "−20 ns gone",
-        "21: print(y, z)": "+20 ns new",
-        "2: f(x)": "=",
-        "3": "−40 ns in A only",
-        "aten::op3": "−9 ns in A only",
-        "9: line_9()": "+40 ns in B only",
-        "aten::op9": "+9 ns in B only",
+    page = open_page(Comparison(run("y = f(x)", 90), run("y = g(x)", 40)).report())
+    assert {name: words for name, words in changes(page).items() if name != "all threads"} == {
+        "1: x = load()": "=",
+        "2: y = f(x)": "−90 ns in A only",
+        "2: y = g(x)": "+40 ns in B only",
+        "aten::mm": "+9 ns in B only",
     }
-    table = page.get_by_role("table", name="What differs")
-    page.get_by_role("combobox", name="Show").select_option(
-        label="Lines by wall self time of the run"
-    )
-    expect(table.locator("tbody tr", has_text="line_9()")).to_contain_text("in B only")
 
 
 def test_a_tree_that_cannot_be_counted_says_why(open_page: Any) -> None:

@@ -130,7 +130,8 @@ def modules(record: Record, measure: str) -> Measured:
     if measure == MEASURES[0]:
         row, ns = trace.index.gpu, trace.slices["dur"].to_numpy()[trace.index.gpu]
     else:
-        row, ns = _self_times(trace)
+        owning = LEVELS["module"](trace)
+        row, ns = owning.rows.astype(np.int64), self_times(trace, owning)
     module = owners.owner[row]
     key = np.where(module >= 0, place[module], no_module)
     return Measured(
@@ -140,11 +141,6 @@ def modules(record: Record, measure: str) -> Measured:
         np.concatenate([ns, np.zeros(len(owners.row), np.int64)]),
         np.concatenate([step[row], step[owners.row]]),
     )
-
-
-def _self_times(trace: Trace) -> tuple[Ints, Ints]:
-    owning = LEVELS["module"](trace)
-    return owning.rows.astype(np.int64), self_times(trace, owning)
 
 
 def lines(record: Record, measure: str) -> Measured:

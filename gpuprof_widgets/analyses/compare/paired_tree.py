@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.call_tree import UNLAUNCHED_CATEGORY, call_tree, flame_source
-from gpuprof_widgets.analyses.compare.line_matching import line_text, other_names, paired_lines
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import NONE
 
@@ -33,11 +32,11 @@ COLUMNS = (
     "device_b_ns",
     "width_ns",
 )
-THREAD, CELL_LINE = "thread", "cell_line"
+THREAD = "thread"
 
+_LINE = re.compile(r"^\d+: ")
 _FRAME = re.compile(r"\(\d+\)(?=: )")
 
-Key = tuple[str, str, int]
 SUMMED = ("calls", "total_ns", "self_ns", "device_ns")
 
 
@@ -45,10 +44,9 @@ def paired_tree(a: Record, b: Record, *, source: str | None = None) -> pd.DataFr
     """Return one row per path of names in either run, parents before children; row 0 is the root.
 
     ``source``: as for `call_tree`; None takes "ops" if both runs have any, else the source of a's
-    flame graph. Paths are matched by names: cell lines and Python frames without line numbers, an
-    edited line with what it became, threads without numbers in their labels and, if several have
-    the same label, in the order of their times. If one run has a single thread, its paths are
-    matched with the other's busiest one.
+    flame graph. Paths are matched by names: cell lines and Python frames without line numbers,
+    threads without numbers in their labels and, if several have the same label, in the order of
+    their times. If one run has a single thread, its paths are matched with the other's busiest one.
 
     Columns: ``node``, ``parent``, ``depth``, ``name`` (b's, else a's), ``category``; of either run
     ``calls_``, ``a_ns`` and ``b_ns`` (total), ``self_``, ``device_`` as in `call_tree`;
@@ -62,16 +60,15 @@ def paired_tree(a: Record, b: Record, *, source: str | None = None) -> pd.DataFr
     if len({_has_threads(tree) for tree in trees}) > 1:
         trees = [tree if _has_threads(tree) else _with_thread(tree) for tree in trees]
     union = _Union()
-    names_in_b = dict(other_names(paired_lines(a, b)))
     for side, tree in enumerate(trees):
-        union.add(side, tree.to_dict("records"), {} if side else names_in_b)
+        union.add(side, tree.to_dict("records"))
     return union.table()
 
 
 def path_name(name: str, category: str) -> str:
     """Return the name without the line number of a cell line or frame, which may have moved."""
-    if category == CELL_LINE:
-        return line_text(name)
+    if category == "cell_line":
+        return _LINE.sub("", name)
     return _FRAME.sub("", name) if category == "python_function" else name
 
 
@@ -106,20 +103,17 @@ class _Union:
     """The nodes of both trees: those of the first tree, then those that only the second has."""
 
     def __init__(self) -> None:
-        self._place: dict[tuple[int, Key], int] = {}
+        self._place: dict[tuple[int, str, str, int], int] = {}
         self._nodes: list[_Node] = []
 
-    def add(
-        self, side: int, nodes: Sequence[dict[Any, Any]], other_names: Mapping[str, str]
-    ) -> None:
+    def add(self, side: int, nodes: Sequence[dict[Any, Any]]) -> None:
         places: list[int] = []
         threads = _thread_ranks(nodes)
         for number, node in enumerate(nodes):
             name, category = str(node["name"]), str(node["category"])
             above = places[node["parent"]] if number else NONE
-            in_b = other_names.get(name, name) if category == CELL_LINE else name
-            common, rank = threads.get(number, (path_name(in_b, category), 0))
-            key = (above, (common, category, rank))
+            common, rank = threads.get(number, (path_name(name, category), 0))
+            key = (above, common, category, rank)
             place = self._place.setdefault(key, len(self._nodes))
             if place == len(self._nodes):
                 self._nodes.append(_Node(above, name, category))

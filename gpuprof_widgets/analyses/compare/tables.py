@@ -1,14 +1,13 @@
-"""The tables of a comparison: ops, kernels, modules, lines, classes of time, and steps.
+"""The tables of a comparison: ops, kernels, modules, functions, classes of time, and steps.
 
 `measured` brings both runs into one form and `matching` pairs their keys; `deltas` then makes a row
-per pair and decides what is noise (`are_noise`).
+per pair and decides what is noise (`are_noise`). `lines` adds the table of lines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,18 +15,16 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.compare import measured
-from gpuprof_widgets.analyses.compare.labels import run_names
-from gpuprof_widgets.analyses.compare.line_matching import by_text
 from gpuprof_widgets.analyses.compare.matching import (
     Pairs,
     by_function,
     by_name,
-    with_same_cells,
+    run_names,
+    with_same_cell,
     without_folders,
 )
 from gpuprof_widgets.analyses.compare.measured import Measured, measure_of
-from gpuprof_widgets.analyses.owners import line_sources
-from gpuprof_widgets.analyses.reasons import LACKS, why_empty
+from gpuprof_widgets.analyses.reasons import IN_NO_MODULE, LACKS, why_empty
 from gpuprof_widgets.analyses.regions import steps as steps_of
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
@@ -40,34 +37,8 @@ STEP, RUN = "step", "run"
 MEASURE = "measure"
 """Key in a table's ``attrs``: the compared time, "device_self" or "cpu_self"."""
 
-STEP_COLUMNS = (
-    "step_a",
-    "step_b",
-    "change",
-    "a_ns",
-    "b_ns",
-    "delta_ns",
-    "gpu_busy_a_ns",
-    "gpu_busy_b_ns",
-)
-
 ADDED, GONE, MORE, LESS, NOISE, SAME = "added", "gone", "more", "less", "noise", "same"
-CHANGES = (ADDED, GONE, MORE, LESS, NOISE, SAME)
 
-NUMBERS = (
-    "calls_a",
-    "calls_b",
-    "calls_delta",
-    "a_ns",
-    "b_ns",
-    "delta_ns",
-    "share",
-    "median_a_ns",
-    "median_b_ns",
-    "spread_ns",
-    "total_a_ns",
-    "total_b_ns",
-)
 ENOUGH_STEPS = 4
 """Steps of each run from which on the order of their times alone is significant."""
 
@@ -96,8 +67,8 @@ NO_OTHERS = Earlier()
 class Runs:
     """Two runs, and the number of steps of each, or None if whole runs are compared.
 
-    Both runs use the same names for the same cells (see `with_same_cells`); ``names`` tell
-    the runs apart.
+    Both runs use the same names for the same cells (see `with_same_cell`); ``names`` tell the
+    runs apart.
     """
 
     a: Record
@@ -128,83 +99,77 @@ class Runs:
                 "torch's profiler, or compare per 'run'"
             )
         steps = counts if all(counts) and per != RUN else None
-        return cls(*with_same_cells(a, b), steps, run_names(a, b), earlier)
+        return cls(*with_same_cell(a, b), steps, run_names(a, b), earlier)
 
 
 def ops(runs: Runs, measure: str | None) -> pd.DataFrame:
     """Compare ops by name and category (see `measured.ops`)."""
-    chosen = measure_of(runs.a, runs.b, measure)
-    return runs.once(("ops", chosen), lambda: _ops(runs, chosen))
-
-
-def _ops(runs: Runs, chosen: str) -> pd.DataFrame:
-    a, b = measured.ops(runs.a, chosen), measured.ops(runs.b, chosen)
-    table = _with(deltas(a, b, by_name, runs.steps), chosen)
-    return _or_lacking(table, "neither run has ops, runtime calls or annotations to compare")
+    why = "neither run has ops, runtime calls or annotations to compare"
+    return by_measure(runs, measure, measured.ops, why)
 
 
 def kernels(runs: Runs) -> pd.DataFrame:
     """Compare kernels by name and category (see `measured.kernels`)."""
-    return runs.once(("kernels",), lambda: _kernels(runs))
-
-
-def _kernels(runs: Runs) -> pd.DataFrame:
-    a, b = measured.kernels(runs.a), measured.kernels(runs.b)
-    table = _with(deltas(a, b, by_name, runs.steps), "device_self")
-    return _or_lacking(table, "neither run has GPU work: there are no kernels to compare")
+    why = "neither run has GPU work: there are no kernels to compare"
+    return by_measure(runs, "device_self", lambda run, _: measured.kernels(run), why)
 
 
 def modules(runs: Runs, measure: str | None) -> pd.DataFrame:
     """Compare modules by name and class (see `measured.modules`)."""
+    why = "neither run has modules: they were recorded without"
+    return by_measure(runs, measure, measured.modules, why)
+
+
+def by_measure(
+    runs: Runs,
+    measure: str | None,
+    entries: Callable[[Record, str], Measured],
+    why: str,
+    pairing: Pairing = by_name,
+) -> pd.DataFrame:
+    """Compare the entries of both runs by a measure, None for the GPU's where both have GPU time.
+
+    ``why``: the reason of an empty table.
+    """
     chosen = measure_of(runs.a, runs.b, measure)
-    return runs.once(("modules", chosen), lambda: _modules(runs, chosen))
 
+    def compared() -> pd.DataFrame:
+        a, b = entries(runs.a, chosen), entries(runs.b, chosen)
+        if all(run.keys.iloc[:, 0].tolist() == [IN_NO_MODULE] for run in (a, b)):
+            a, b = measured.nothing(a), measured.nothing(b)
+        table = lacking(deltas(a, b, pairing, runs.steps), why)
+        table.attrs[MEASURE] = chosen
+        return table
 
-def _modules(runs: Runs, chosen: str) -> pd.DataFrame:
-    a, b = measured.modules(runs.a, chosen), measured.modules(runs.b, chosen)
-    if len(a.keys) == len(b.keys) == 1:  # the one key stands for time in no module
-        a, b = (measured.nothing(run) for run in (a, b))
-    table = _with(deltas(a, b, by_name, runs.steps), chosen)
-    return _or_lacking(table, "neither run has modules: they were recorded without")
-
-
-def lines(runs: Runs, measure: str | None) -> pd.DataFrame:
-    """Compare cell lines by their text (see `line_matching.by_text`), else by number."""
-    chosen = measure_of(runs.a, runs.b, measure)
-    return runs.once(("lines", chosen), lambda: _lines(runs, chosen))
-
-
-def _lines(runs: Runs, chosen: str) -> pd.DataFrame:
-    a, b = measured.lines(runs.a, chosen), measured.lines(runs.b, chosen)
-    sources = line_sources(runs.a), line_sources(runs.b)
-    table = deltas(a, b, lambda keys_a, keys_b: by_text(keys_a, keys_b, *sources), runs.steps)
-    return _or_lacking(
-        _with(table, chosen), "neither run has cell lines: they were recorded without"
-    )
+    return runs.once((why, chosen), compared)
 
 
 def functions(runs: Runs) -> pd.DataFrame:
     """Compare Python functions (see `matching.by_function`) of the whole runs.
 
-    Without columns of calls if a sampler recorded either run: it counts none.
+    Without columns of calls if a sampler recorded either run: it counts none. Each recorder slows
+    functions down in its own way, so what two of them recorded is not compared.
     """
     return runs.once(("functions",), lambda: _functions(runs))
 
 
 def _functions(runs: Runs) -> pd.DataFrame:
     a, b = measured.functions(runs.a), measured.functions(runs.b)
-    if not len(a.keys) or not len(b.keys):
+    why = "not both runs have Python functions: neither cProfile nor frames were recorded"
+    recorders = [measured.python_recorder(run) or "another program" for run in (runs.a, runs.b)]
+    are_recorded = len(a.keys) > 0 and len(b.keys) > 0
+    if are_recorded and recorders[0] != recorders[1]:
+        why = (
+            f"{recorders[0]} recorded A's Python functions, {recorders[1]} B's: each slows them "
+            "down in its own way, so they cannot be compared"
+        )
+    if not are_recorded or recorders[0] != recorders[1]:
         a, b = measured.nothing(a), measured.nothing(b)
-    differ = len(set(map(measured.python_recorder, (runs.a, runs.b)))) > 1
-    pairing = partial(by_function, recorders_differ=differ)
-    table = deltas(a, b, pairing, None)
-    names = table["name"].astype(object)
-    table = table.assign(name=names.map(without_folders))
+    table = deltas(a, b, by_function, None)
+    table = table.assign(name=table["name"].astype(object).map(without_folders))
     if any(run.metadata.get(SAMPLED) for run in (runs.a, runs.b)):
         table = _without_calls(table)
-    return _or_lacking(
-        table, "not both runs have Python functions: neither cProfile nor frames were recorded"
-    )
+    return lacking(table, why)
 
 
 def classes(runs: Runs) -> pd.DataFrame:
@@ -213,11 +178,15 @@ def classes(runs: Runs) -> pd.DataFrame:
 
 
 def _classes(runs: Runs) -> pd.DataFrame:
-    per_step = runs.steps is not None
-    a, b = (measured.classes(run, per_step=per_step) for run in (runs.a, runs.b))
-    table = deltas(a, b, _by_class, runs.steps)
-    table = _without_calls(table)
-    return _or_lacking(table, "neither run has GPU work or CPU ops: there is nothing to break down")
+    a, b = (measured.classes(run, per_step=runs.steps is not None) for run in (runs.a, runs.b))
+
+    def pairing(a: pd.DataFrame, b: pd.DataFrame) -> Pairs:
+        columns = ["class", "state"]
+        pairs = by_name(a[columns], b[columns])
+        return Pairs(pairs.names[columns], pairs.a, pairs.b)
+
+    table = _without_calls(deltas(a, b, pairing, runs.steps))
+    return lacking(table, "neither run has GPU work or CPU ops: there is nothing to break down")
 
 
 def steps(runs: Runs) -> pd.DataFrame:
@@ -241,7 +210,7 @@ def steps(runs: Runs) -> pd.DataFrame:
         "gpu_busy_b_ns": b["gpu_busy_ns"].fillna(0).astype(np.int64),
     }
     table = pd.DataFrame(columns)
-    table = table.assign(delta_ns=table["b_ns"] - table["a_ns"])[list(STEP_COLUMNS)]
+    table.insert(5, "delta_ns", table["b_ns"] - table["a_ns"])
     table.attrs[PER] = RUN if runs.steps is None else STEP
     return table
 
@@ -266,23 +235,12 @@ def _steps_or_run(run: Record, has_steps: bool) -> pd.DataFrame:
     return pd.DataFrame({"step": [NONE], "dur_ns": [run.trace.span_ns], "gpu_busy_ns": [busy]})
 
 
-def _by_class(a: pd.DataFrame, b: pd.DataFrame) -> Pairs:
-    """Pair classes of time, which have the same names in both runs."""
-    columns = ["class", "state"]
-    pairs = by_name(a[columns], b[columns])
-    return Pairs(pairs.names[columns], pairs.a, pairs.b)
-
-
 def _without_calls(table: pd.DataFrame) -> pd.DataFrame:
     return table.drop(columns=[name for name in table.columns if name.startswith("calls_")])
 
 
-def _with(table: pd.DataFrame, measure: str) -> pd.DataFrame:
-    table.attrs[MEASURE] = measure
-    return table
-
-
-def _or_lacking(table: pd.DataFrame, why: str) -> pd.DataFrame:
+def lacking(table: pd.DataFrame, why: str) -> pd.DataFrame:
+    """Return the table, with the reason if it is empty."""
     if not len(table) and not why_empty(table):
         table.attrs[LACKS] = why
     return table
@@ -294,11 +252,11 @@ def deltas(
     """Return one row per paired or single key, those that moved the total most first.
 
     ``steps``: the number of steps of each run if both are compared per step; time outside of the
-    steps does not count then. Columns: those of the keys, ``matched`` (see `matching`), ``change``,
-    and `NUMBERS`: ``calls_`` and times (ns) of ``a``, ``b`` and their difference, per step or of
-    the run; ``share`` (the difference as a share of all of a); the medians over the steps and
-    their ``spread_ns`` (`spread`; NaN with fewer than two steps in either); ``total_a_ns`` and
-    ``total_b_ns``: exact sums. The differences add up to the difference of the runs.
+    steps does not count then. Columns: those of the pairs' names, ``change``; ``calls_`` and times
+    (ns) of ``a``, ``b`` and their difference, per step or of the run; ``share`` (the difference as
+    a share of all of a); the medians over the steps and their ``spread_ns`` (`spread`; NaN with
+    fewer than two steps in either); ``total_a_ns`` and ``total_b_ns``: exact sums. The differences
+    add up to the difference of the runs.
 
     ``change``: "added", "gone"; "same"; "noise" (`are_noise`); else "more" or "less".
     """

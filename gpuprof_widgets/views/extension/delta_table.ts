@@ -53,7 +53,7 @@ export class DeltaTableView extends TableView<number> {
   protected list_columns(): Column<number>[] {
     const {columns, values, category} = this.deltas
     const shown = columns.map(([key, label, unit], at): Column<number> =>
-      ({key, label, unit, title: TITLES[key], is_code: key.startsWith("text_"), is_hidden: key == "order", note: key == "name" ? (row) => this.names_of(row) : undefined, value: (row) => values[at][row]}))
+      ({key, label, unit, title: TITLES[key], is_code: key == "code", is_hidden: key == "order", note: key == "name" ? (row) => this.names_of(row) : undefined, value: (row) => values[at][row]}))
     return [...shown, {key: "category", label: "Category", unit: "text", value: (row) => category[row], is_hidden: true}]
   }
 
@@ -148,7 +148,7 @@ const TITLES: Record<string, string> = {
   ratio: "Time in B divided by time in A",
   spread_ns: "How much the steps of one run differ (interquartile range)",
   calls_delta: "Calls in B minus calls in A",
-  change: "Whether it is more, less, new, gone, or noise",
+  change: "Whether it is more, less, in one run only, or noise",
 }
 
 /** The labels of these names; all steps of a profiler go by one name. */

@@ -7,7 +7,7 @@ import {diff_paint, type Paint} from "./categories"
 import type {Fact} from "./element"
 import {
   change_of, flame_sources, format_change, format_count, format_ns, lay_out, paired_tree, width_in,
-  type DiffMode, type DiffNode, type FlameNode, type FlameSource, type NamePair, type Window,
+  type DiffMode, type DiffNode, type FlameNode, type FlameSource, type Window,
 } from "./engine"
 import {IcicleGraph, IcicleView, uncounted} from "./icicle"
 import {short_name} from "./paint"
@@ -42,11 +42,10 @@ export class DiffGraphView extends IcicleView<DiffNode> {
     }
   }
 
-  protected facts({was, total, self, device, calls}: DiffNode): Fact[] {
+  protected facts({total, self, device, calls}: DiffNode): Fact[] {
     const pair = ([a, b]: [number, number]): string => `${format_ns(a)} → ${format_ns(b)} (${format_change(b - a)})`
     const count = (value: number): string => Number(value.toPrecision(4)).toLocaleString("en")
-    const facts: Fact[] = was.map((name) => ["In A", name])
-    facts.push(["Total, A → B", pair(total)], ["Self, A → B", pair(self)])
+    const facts: Fact[] = [["Total, A → B", pair(total)], ["Self, A → B", pair(self)]]
     if (device[0] + device[1] > 0) {
       facts.push(["GPU time, A → B", pair(device)])
     }
@@ -82,8 +81,6 @@ type DiffGraphProps = {
   mode: p.Property<string>
   source: p.Property<string>
   steps: p.Property<[number, number][][]>
-  name_pairs: p.Property<NamePair[]>
-  numbered_lines: p.Property<string[]>
 }
 
 export interface DiffGraph extends p.AttrsOf<DiffGraphProps> {}
@@ -103,8 +100,6 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
       mode: [Str, "both"],
       source: [Str, "ops"],
       steps: [List(List(Tuple(Float, Float))), []],
-      name_pairs: [List(Tuple(Str, Str, Str)), []],
-      numbered_lines: [List(Str), []],
     }))
   }
 
@@ -173,7 +168,7 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
     const listed = Promise.all(trees).then((trees) => {
       const steps = this.per_step ? this.count_steps(ranges) : null
       const [a, b] = steps ?? [1, 1]
-      return {trees, steps, nodes: paired_tree(trees[0], trees[1], [1 / a, 1 / b], this.name_pairs)}
+      return {trees, steps, nodes: paired_tree(trees[0], trees[1], [1 / a, 1 / b])}
     })
     const failed = (error: unknown): Awaited<typeof listed> =>
       ({trees: [[], []], steps: null, nodes: [{...NO_PATH, name: uncounted(error)}]})
@@ -201,13 +196,7 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
       return nodes.every((id) => id < 0) ? "" : "="
     }
     const [is_new, is_gone] = [a == 0 && calls[0] == 0, b == 0 && calls[1] == 0]
-    const words = !is_new && !is_gone ? "" : this.may_have_moved(node) ? ` in ${is_new ? "B" : "A"} only` : is_new ? " new" : " gone"
-    return `${format_change(b - a)}${words}`
-  }
-
-  /** Whether a path has a line that is matched by its number: the other run may have it elsewhere. */
-  private may_have_moved({id}: DiffNode): boolean {
-    return this.tree.path(id).some(({category, name}) => category == "cell_line" && this.numbered_lines.includes(name))
+    return `${format_change(b - a)}${is_new ? " in B only" : is_gone ? " in A only" : ""}`
   }
 
   get marked(): Set<number> {
@@ -215,7 +204,7 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
     if (matches == null) {
       return new Set([this.chosen])
     }
-    return new Set(this.tree.nodes.flatMap(({id, name, was}) => id > 0 && [name, ...was].some(matches) ? id : []))
+    return new Set(this.tree.nodes.flatMap(({id, name}) => id > 0 && matches(name) ? id : []))
   }
 
   pick(id: number, zoom: boolean): void {
@@ -264,6 +253,6 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
 
 /** The root of no tree. */
 const NO_PATH: DiffNode = {
-  id: 0, parent: -1, depth: 0, name: "", was: [], category: "", nodes: [-1, -1], calls: [0, 0], total: [0, 0], self: [0, 0],
+  id: 0, parent: -1, depth: 0, name: "", category: "", nodes: [-1, -1], calls: [0, 0], total: [0, 0], self: [0, 0],
   device: [0, 0], width: 0, x0: 0, x1: 0,
 }

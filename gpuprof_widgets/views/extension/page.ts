@@ -247,7 +247,7 @@ function timelines(data: TimelinesData): UIElement[] {
 function comparison(data: ComparisonData): UIElement[] {
   const group = group_of(data, false)
   const [store] = group.stores
-  const graph = create(DiffGraph, {runs: group, steps: data.steps, name_pairs: data.name_pairs, numbered_lines: data.numbered_lines})
+  const graph = create(DiffGraph, {runs: group, steps: data.steps})
   return [
     ...group_header(data, group),
     ...data.has_times ? plot_timelines(group, data.titles, "busy") : [],

@@ -1,4 +1,4 @@
-import type {NamePair, TableHeader} from "./engine"
+import type {TableHeader} from "./engine"
 import {table} from "./engine/header_check"
 import {demand, either, fields, flag, list, nothing, number, one_of, text, then, tuple, whole, type Check} from "./engine/shapes"
 import type {Remark} from "./remarks"
@@ -44,7 +44,7 @@ export type GroupData = {
 
 export type TimelinesData = GroupData & {kind: "timelines", busy: string, tables: PlainTable[]}
 
-export type ComparisonData = GroupData & {kind: "comparison", has_times: boolean, steps: [number, number][][], name_pairs: NamePair[], numbered_lines: string[], tables: TableHeader[]}
+export type ComparisonData = GroupData & {kind: "comparison", has_times: boolean, steps: [number, number][][], tables: TableHeader[]}
 
 export type PageData = ReportData | TimelinesData | ComparisonData
 
@@ -103,8 +103,7 @@ const PAGES: Record<PageData["kind"], Check> = {
   }),
   timelines: group({most: MOST_STORES}, {busy: text, tables: list(plain_table)}),
   comparison: group({length: 2}, {
-    has_times: flag, steps: list(list(tuple(number, number)), {length: 2}), name_pairs: list(tuple(text, text, text)),
-    numbered_lines: list(text),
+    has_times: flag, steps: list(list(tuple(number, number)), {length: 2}),
     tables: list(delta_table),
   }),
 }

@@ -2,7 +2,7 @@ import assert from "node:assert/strict"
 import {test} from "node:test"
 
 import {change_of, lay_out, paired_tree, path_name, type DiffNode} from "./diff"
-import {flame, type FlameNode} from "./flame"
+import {flame} from "./flame"
 import {random_store, RANDOM_STORES, SEEDS, store_of} from "./testing/traces"
 
 function by_path(nodes: DiffNode[]): Map<string, DiffNode> {
@@ -71,18 +71,6 @@ test("a run beside itself has no difference, and its widths are its times", () =
 test("runs of different lengths are scaled", () => {
   const nodes = by_path(paired_tree(flame(A, A.whole, "ops"), flame(B, B.whole, "ops"), [1/2, 1/3]))
   assert.deepEqual(nodes.get("/step/mm")!.total, [5, 10])
-})
-
-test("an edited line is one node, which knows what it was", () => {
-  const run = (line: string, dur: number): FlameNode[] => {
-    const store = store_of([{name: line, ts: 0, dur, category: "cell_line"}, {name: "mm", ts: 1, dur: dur - 2}])
-    return flame(store, store.whole, "ops")
-  }
-  const trees = [run("4: y = model(x.cpu())", 50), run("5: y = model(x)", 20)] as const
-  const nodes = by_path(paired_tree(...trees, [1, 1], [["cell_line", "4: y = model(x.cpu())", "5: y = model(x)"]]))
-  assert.deepEqual([...nodes.keys()], ["", "/5: y = model(x)", "/5: y = model(x)/mm"])
-  assert.deepEqual([...nodes.values()].map(({was, total}) => [was, total]), [[[], [50, 20]], [["4: y = model(x.cpu())"], [50, 20]], [[], [48, 18]]])
-  assert.equal(paired_tree(...trees).length, 5)
 })
 
 test("lines and frames that moved are the same, ops that differ in a number are not", () => {

@@ -12,8 +12,6 @@ export type DiffNode = {
   depth: number
   /** b's name, else a's */
   name: string
-  /** a's names that are other than b's by more than a number: of an edited line, what it was */
-  was: string[]
   category: string
   /** the node of each tree, -1 where a run has no such path */
   nodes: Both
@@ -28,9 +26,6 @@ export type DiffNode = {
   x1: number
 }
 
-/** What has another name in each run, as an edited line has. */
-export type NamePair = [category: string, in_a: string, in_b: string]
-
 const THREAD = "thread"
 
 /** Returns the part of a name that two runs have in common: a line or frame may have moved. */
@@ -41,15 +36,10 @@ export function path_name(name: string, category: string): string {
   return category == "python_function" ? name.replace(/\(\d+\)(?=: )/, "") : name
 }
 
-/**
- * Returns the union of two trees, a's nodes before those that only b has; each run's numbers are multiplied by its `scale`.
- * `pairs`: what is the same under another name.
- */
-export function paired_tree(
-  a: readonly FlameNode[], b: readonly FlameNode[], scale: Both = [1, 1], pairs: readonly NamePair[] = [],
-): DiffNode[] {
+/** Returns the union of two trees, a's nodes before those that only b has; each run's numbers are multiplied by its `scale`. */
+export function paired_tree(a: readonly FlameNode[], b: readonly FlameNode[], scale: Both = [1, 1]): DiffNode[] {
   const differ = has_threads(a) != has_threads(b)
-  const union = new Union(new Map(pairs.map(([category, in_a, in_b]) => [`${category}\n${in_a}`, in_b])))
+  const union = new Union()
   ;[a, b].forEach((tree, side) => union.add(side, tree, differ && !has_threads(tree)))
   return union.widened(scale)
 }
@@ -62,9 +52,6 @@ class Union {
   private readonly nodes: DiffNode[] = []
   private readonly places = new Map<string, number>()
 
-  /** `names_in_b`: by the category and the name in a */
-  constructor(private readonly names_in_b: ReadonlyMap<string, string>) {}
-
   /** `single`: the tree has no level of threads, as the other one has. */
   add(side: number, tree: readonly FlameNode[], single: boolean): void {
     const ranks = thread_ranks(tree)
@@ -74,12 +61,8 @@ class Union {
     for (const node of tree) {
       const rank = ranks.get(node.id)
       const above = node.id == 0 ? -1 : single && node.parent == 0 && node != unlaunched ? thread : places[node.parent]
-      const in_b = side == 0 ? this.names_in_b.get(`${node.category}\n${node.name}`) : undefined
-      const common = rank ?? `${path_name(in_b ?? node.name, node.category)}\n0`
+      const common = rank ?? `${path_name(node.name, node.category)}\n0`
       const place = this.place(above, node.name, node.category, common)
-      if (in_b != null) {
-        this.nodes[place].was.push(node.name)
-      }
       this.count(this.nodes[place], side, node)
       places.push(place)
       if (node.id == 0 && single && tree.length > (unlaunched == null ? 1 : 2)) {
@@ -97,7 +80,7 @@ class Union {
       this.places.set(key, place)
       const depth = parent < 0 ? 0 : this.nodes[parent].depth + 1
       this.nodes.push({
-        id: place, parent, depth, name, was: [], category, nodes: [-1, -1], calls: [0, 0], total: [0, 0], self: [0, 0],
+        id: place, parent, depth, name, category, nodes: [-1, -1], calls: [0, 0], total: [0, 0], self: [0, 0],
         device: [0, 0], width: 0, x0: 0, x1: 0,
       })
     }

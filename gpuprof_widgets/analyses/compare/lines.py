@@ -1,0 +1,194 @@
+"""The lines of two runs matched by their text, and the source of both with what its lines took.
+
+Lines of equal text are the same line, wherever they stand now. An edited line is one line that only
+A has, and another that only B has.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from gpuprof_widgets.analyses.compare import measured
+from gpuprof_widgets.analyses.compare.matching import Pairs, cell_of
+from gpuprof_widgets.analyses.compare.tables import (
+    ADDED,
+    GONE,
+    SAME,
+    Runs,
+    by_measure,
+    lacking,
+)
+from gpuprof_widgets.analyses.lines import cell_lines
+from gpuprof_widgets.analyses.owners import line_sources
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.schema import NONE
+
+Place = tuple[str, int]
+"""A cell and the number of a line."""
+
+MAGIC = "%%gpuprofile"
+
+
+def lines(runs: Runs, measure: str | None) -> pd.DataFrame:
+    """Compare cell lines by their text, those without a text by their number.
+
+    Columns: ``cell`` (b's, else a's), ``code``, ``line_a``, ``line_b`` (-1 where a run has no such
+    line), and those of `deltas`.
+    """
+    pairs = line_pairs(runs)
+
+    def pairing(a: pd.DataFrame, b: pd.DataFrame) -> Pairs:
+        rows = []
+        for side, keys in (("a", a), ("b", b)):
+            row_of = dict(zip(_places(pairs, side), range(len(pairs)), strict=True))
+            places = zip(keys["cell"].astype(str), keys["line"], strict=True)
+            rows.append(np.array([row_of[place] for place in places], np.int64))
+        names = pairs[["cell", "code", "line_a", "line_b"]]
+        return Pairs(names.assign(code=names["code"].str.strip()), *rows)
+
+    why = "neither run has cell lines: they were recorded without"
+    return by_measure(runs, measure, measured.lines, why, pairing)
+
+
+def source(runs: Runs) -> pd.DataFrame:
+    """Return the lines of the source in the order of the text, those of A alone where they stood.
+
+    Columns: ``cell`` (b's, else a's), ``line_a``, ``line_b`` (-1 where a run has no such line),
+    ``code`` (with its indentation), ``source`` ("same", "added", "gone"), ``a_ns``, ``b_ns``: wall
+    self times per step or of the run, as in `lines`, NaN for a line that did not run; ``delta_ns``.
+    Cells and functions that only one run recorded are left out, but for the cell that was run.
+    """
+    return runs.once(("source",), lambda: _source(runs))
+
+
+def _source(runs: Runs) -> pd.DataFrame:
+    pairs = line_pairs(runs)
+    shared = pairs[(pairs["line_a"] != NONE) & (pairs["line_b"] != NONE)]
+    of_both = pairs["cell_a"].isin({*shared["cell_a"], cell_of(runs.a)} - {""})
+    of_both |= pairs["cell_b"].isin({*shared["cell_b"], cell_of(runs.b)} - {""})
+    if not all(any(each.text for each in line_sources(run)) for run in (runs.a, runs.b)):
+        of_both[:] = False
+    keys = ["cell", "line_a", "line_b"]
+    times = lines(runs, "cpu_self")[[*keys, "a_ns", "b_ns", "delta_ns"]]
+    table = pairs.loc[of_both, [*keys, "code"]].merge(times, how="left", on=keys)
+    in_a, in_b = table["line_a"] != NONE, table["line_b"] != NONE
+    table = table.assign(
+        source=np.select([~in_a, ~in_b], [ADDED, GONE], SAME),
+        a_ns=table["a_ns"].where(in_a),
+        b_ns=table["b_ns"].where(in_b),
+    )
+    columns = [*keys, "code", "source", "a_ns", "b_ns", "delta_ns"]
+    return lacking(table[columns], "not both runs have the source of a cell: it was not recorded")
+
+
+def edits(runs: Runs) -> pd.DataFrame:
+    """Return the lines of `source` that only one run has."""
+    table = source(runs)
+    return table[table["source"] != SAME]
+
+
+def is_same_code(runs: Runs) -> bool:
+    """Whether both runs have the source of all their lines, and it is the same, line by line."""
+    texts: list[list[list[str]]] = []
+    for run in (runs.a, runs.b):
+        by_cell: dict[str, list[str]] = {}
+        for (cell, _), text in _texts(run).items():
+            by_cell.setdefault(cell, []).append(text)
+        texts.append(sorted(by_cell.values()))
+    return _has_source(runs.a) and _has_source(runs.b) and texts[0] == texts[1] != []
+
+
+def _has_source(run: Record) -> bool:
+    """Whether the source of all cells is known whose lines ran."""
+    cells = {each.name for each in line_sources(run) if each.text}
+    return cells >= {cell for cell, _ in _texts(run)}
+
+
+def lacks_text(run: Record) -> bool:
+    """Whether lines ran whose text the record lacks, as that of a redacted profile."""
+    return bool((cell_lines(run.trace).lines["code"] == "").any())
+
+
+def line_pairs(runs: Runs) -> pd.DataFrame:
+    """Return a row per line of either run: in B's order, those of A alone where they stood.
+
+    Columns: ``cell`` (b's, else a's), ``code``, ``cell_a``, ``line_a``, ``cell_b``, ``line_b``; ""
+    and -1 where a run has no such line.
+    """
+    return runs.once(("line pairs",), lambda: _line_pairs(runs.a, runs.b))
+
+
+def _line_pairs(a: Record, b: Record) -> pd.DataFrame:
+    texts = _texts(a), _texts(b)
+    # Only sources have indentations: without one of them these are no difference.
+    indented = _has_source(a) and _has_source(b)
+    keys = [
+        [
+            (text if indented else text.strip()) or f"{'' if cell == cell_of(run) else cell}:{line}"
+            for (cell, line), text in of_run.items()
+        ]
+        for run, of_run in zip((a, b), texts, strict=True)
+    ]
+    in_b = _matched(*keys)
+    nowhere: Place = ("", NONE)
+    places_a, places_b = map(list, texts)
+    rows: list[tuple[int, int, Place, Place]] = []
+    before = -1
+    for at_a, place in enumerate(places_a):
+        before = in_b.get(at_a, before)
+        is_alone = at_a not in in_b
+        rows.append(
+            (before, is_alone * (1 + at_a), place, nowhere if is_alone else places_b[before])
+        )
+    alone = {*range(len(places_b))} - {*in_b.values()}
+    rows += [(at_b, 0, nowhere, places_b[at_b]) for at_b in alone]
+    rows.sort(key=lambda row: row[:2])
+    columns = ["cell", "code", "cell_a", "line_a", "cell_b", "line_b"]
+    cells = [
+        (of_b[0] or of_a[0], texts[1].get(of_b) or texts[0].get(of_a, ""), *of_a, *of_b)
+        for *_, of_a, of_b in rows
+    ]
+    table = pd.DataFrame(cells, columns=columns, dtype=object)
+    return table.astype({"line_a": np.int64, "line_b": np.int64})
+
+
+def _matched(a: Sequence[str], b: Sequence[str]) -> dict[int, int]:
+    """Return for each line of a its counterpart in b: as diff pairs them, then what moved."""
+    pairs: dict[int, int] = {}
+    left_a, left_b = list(range(len(a))), list(range(len(b)))
+    while True:
+        texts = [a[at] for at in left_a], [b[at] for at in left_b]
+        blocks = difflib.SequenceMatcher(None, *texts, autojunk=False).get_matching_blocks()
+        equal = {
+            left_a[at_a + n]: left_b[at_b + n] for at_a, at_b, size in blocks for n in range(size)
+        }
+        if not equal:
+            return pairs
+        pairs |= equal
+        left_a = [at for at in left_a if at not in pairs]
+        left_b = sorted({*left_b} - {*equal.values()})
+
+
+def _texts(run: Record) -> dict[Place, str]:
+    """Return the text of each line by its place: of the source, else of what ran, "" if unknown.
+
+    Without empty lines and the line of the magic.
+    """
+    texts = {
+        (each.name, each.first + number): text.rstrip()
+        for each in line_sources(run)
+        for number, text in enumerate(each.text)
+        if text.strip() and not text.startswith(MAGIC)
+    }
+    ran = cell_lines(run.trace).lines.sort_values(["cell", "line"])
+    for cell, line, code in zip(ran["cell"].astype(str), ran["line"], ran["code"], strict=True):
+        texts.setdefault((cell, int(line)), str(code).strip())
+    return texts
+
+
+def _places(pairs: pd.DataFrame, side: str) -> list[Place]:
+    return list(zip(pairs[f"cell_{side}"], pairs[f"line_{side}"], strict=True))
