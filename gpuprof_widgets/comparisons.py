@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuprof_widgets import runtime_carrier
 from gpuprof_widgets.analyses.compare.tables import NO_OTHERS, Earlier, Runs
-from gpuprof_widgets.analyses.reasons import with_reasons
+from gpuprof_widgets.analyses.reasons import warned
 from gpuprof_widgets.trace.model import Record
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from gpuprof_widgets.analyses.findings.finding import Findings
 
 
-@with_reasons
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
     """Run ``a`` (before) against run ``b`` (after); every difference is b minus a.
@@ -70,13 +69,13 @@ class Comparison:
         """
         from gpuprof_widgets.analyses.compare import tables
 
-        return tables.ops(self._runs, measure)
+        return warned(tables.ops(self._runs, measure))
 
     def kernels(self) -> pd.DataFrame:
         """One row per kernel, copy and memset: ``name``, ``category`` and the numbers."""
         from gpuprof_widgets.analyses.compare import tables
 
-        return tables.kernels(self._runs)
+        return warned(tables.kernels(self._runs))
 
     def modules(self, *, measure: str | None = None) -> pd.DataFrame:
         """One row per module: ``name``, ``detail`` (its class) and the numbers.
@@ -85,7 +84,7 @@ class Comparison:
         """
         from gpuprof_widgets.analyses.compare import tables
 
-        return tables.modules(self._runs, measure)
+        return warned(tables.modules(self._runs, measure))
 
     def lines(self, *, measure: str | None = None) -> pd.DataFrame:
         """One row per line: ``cell``, ``code``, ``line_a``, ``line_b`` and the numbers.
@@ -98,7 +97,7 @@ class Comparison:
         """
         from gpuprof_widgets.analyses.compare import tables
 
-        return tables.lines(self._runs, measure)
+        return warned(tables.lines(self._runs, measure))
 
     def source(self) -> pd.DataFrame:
         """One row per line of the cells that both runs have, in the order of the text.
@@ -109,7 +108,7 @@ class Comparison:
         """
         from gpuprof_widgets.analyses.compare.source import source
 
-        return source(self._runs)
+        return warned(source(self._runs))
 
     def functions(self) -> pd.DataFrame:
         """One row per Python function (see `python_time`): ``name`` and the numbers, per run.
@@ -119,13 +118,13 @@ class Comparison:
         """
         from gpuprof_widgets.analyses.compare import tables
 
-        return tables.functions(self._runs)
+        return warned(tables.functions(self._runs))
 
     def breakdown(self) -> pd.DataFrame:
         """One row per class of time (``class``, ``state``) and the numbers, all GPUs together."""
         from gpuprof_widgets.analyses.compare import tables
 
-        return tables.classes(self._runs)
+        return warned(tables.classes(self._runs))
 
     def steps(self) -> pd.DataFrame:
         """One row per pair of steps, in order; without steps, one row for the two runs.
@@ -135,7 +134,7 @@ class Comparison:
         """
         from gpuprof_widgets.analyses.compare import tables
 
-        return tables.steps(self._runs)
+        return warned(tables.steps(self._runs))
 
     def call_tree(self, *, source: str | None = None) -> pd.DataFrame:
         """One row per call path in either run: what the differential flame graph draws.
@@ -149,7 +148,7 @@ class Comparison:
         """
         from gpuprof_widgets.analyses.compare.paired_tree import paired_tree
 
-        return paired_tree(self._runs.a, self._runs.b, source=source)
+        return warned(paired_tree(self._runs.a, self._runs.b, source=source))
 
     def findings(self) -> Findings:
         """Return what differs, in sentences: first the whole run, then what made the difference."""

@@ -165,7 +165,7 @@ def _modules(runs: Runs, chosen: str) -> pd.DataFrame:
     if len(a.keys) == len(b.keys) == 1:  # the one key stands for time in no module
         a, b = (measured.nothing(run) for run in (a, b))
     table = _with(deltas(a, b, by_name, runs.steps), chosen)
-    return _or_lacking(table, "neither run has modules: they were recorded without")
+    return _or_lacking(table, "neither run has modules")
 
 
 def lines(runs: Runs, measure: str | None) -> pd.DataFrame:
