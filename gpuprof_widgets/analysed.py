@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from types import MethodType
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from gpuprof_widgets.analyses import ANALYSES
 from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.analyses.reasons import explained, warned
 from gpuprof_widgets.trace.model import Record
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def _method(analysis: Callable[..., pd.DataFrame]) -> Callable[..., pd.DataFrame]:
