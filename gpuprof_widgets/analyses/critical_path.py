@@ -49,7 +49,7 @@ DELAYS = (LAUNCH_DELAY, KERNEL_DELAY, STREAM_WAIT, UNKNOWN)
 NO_WORK = "the trace has neither CPU threads nor GPU streams"
 
 
-@says_if_empty("nothing took any time")
+@says_if_empty("nothing took any time in that range")
 def critical_path(
     record: Record, *, step: int | None = None, region: Region = None, by: str | None = None
 ) -> pd.DataFrame:
