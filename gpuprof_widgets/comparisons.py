@@ -16,14 +16,13 @@ from gpuprof_widgets.analyses.compare.paired_tree import paired_tree
 from gpuprof_widgets.analyses.compare.sentences import comparison_findings
 from gpuprof_widgets.analyses.compare.tables import NO_OTHERS, Earlier, Runs
 from gpuprof_widgets.analyses.findings.finding import Findings
-from gpuprof_widgets.analyses.reasons import with_reasons
+from gpuprof_widgets.analyses.reasons import warned
 from gpuprof_widgets.trace.model import Record
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-@with_reasons
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
     """Run ``a`` (before) against run ``b`` (after); every difference is b minus a.
@@ -69,18 +68,18 @@ class Comparison:
         ``measure`` is "device_self" (the GPU time that it launched) or "cpu_self"; by default it is
         the GPU's if both runs have GPU time. ``name_a`` and ``name_b`` are the names in each run.
         """
-        return tables.ops(self._runs, measure)
+        return warned(tables.ops(self._runs, measure))
 
     def kernels(self) -> pd.DataFrame:
         """One row per kernel, copy and memset: ``name``, ``category`` and the numbers."""
-        return tables.kernels(self._runs)
+        return warned(tables.kernels(self._runs))
 
     def modules(self, *, measure: str | None = None) -> pd.DataFrame:
         """One row per module: ``name``, ``detail`` (its class) and the numbers.
 
         Times include the forward and the backward pass. ``measure``: as for `ops`.
         """
-        return tables.modules(self._runs, measure)
+        return warned(tables.modules(self._runs, measure))
 
     def lines(self, *, measure: str | None = None) -> pd.DataFrame:
         """One row per line: ``cell``, ``code``, ``line_a``, ``line_b`` and the numbers.
@@ -90,7 +89,7 @@ class Comparison:
         edited line is two rows. A line's self time includes its waits for the GPU. ``measure``: as
         for `ops`.
         """
-        return lines.lines(self._runs, measure)
+        return warned(lines.lines(self._runs, measure))
 
     def source(self) -> pd.DataFrame:
         """One row per line of the cells that both runs have, in the order of the text.
@@ -99,7 +98,7 @@ class Comparison:
         ``code``, ``source`` ("same", "added", "gone"), ``a_ns``, ``b_ns`` (wall self times as in
         `lines`, NaN if the line did not run) and ``delta_ns``.
         """
-        return lines.source(self._runs)
+        return warned(lines.source(self._runs))
 
     def functions(self) -> pd.DataFrame:
         """One row per Python function (see `python_time`): ``name`` and the numbers, per run.
@@ -108,11 +107,11 @@ class Comparison:
         ``src/train.py(12): step``. If a sampler recorded either run, there are no columns of calls.
         What two recorders saw is not compared: each slows functions down in its own way.
         """
-        return tables.functions(self._runs)
+        return warned(tables.functions(self._runs))
 
     def breakdown(self) -> pd.DataFrame:
         """One row per class of time (``class``, ``state``) and the numbers, all GPUs together."""
-        return tables.classes(self._runs)
+        return warned(tables.classes(self._runs))
 
     def steps(self) -> pd.DataFrame:
         """One row per pair of steps, in order; without steps, one row for the two runs.
@@ -120,7 +119,7 @@ class Comparison:
         Columns (ns): ``step_a``, ``step_b`` (-1: none), ``change``, ``a_ns``, ``b_ns``,
         ``delta_ns``, ``gpu_busy_a_ns``, ``gpu_busy_b_ns``.
         """
-        return tables.steps(self._runs)
+        return warned(tables.steps(self._runs))
 
     def call_tree(self, *, source: str | None = None) -> pd.DataFrame:
         """One row per call path in either run: what the differential flame graph draws.
@@ -132,7 +131,7 @@ class Comparison:
         ``category``, ``calls_a``, ``calls_b``, ``a_ns``, ``b_ns``, ``delta_ns``, ``self_a_ns``,
         ``self_b_ns``, ``device_a_ns``, ``device_b_ns``, ``width_ns``.
         """
-        return paired_tree(self._runs.a, self._runs.b, source=source)
+        return warned(paired_tree(self._runs.a, self._runs.b, source=source))
 
     def findings(self) -> Findings:
         """Return what differs, in sentences: first the whole run, then what made the difference."""

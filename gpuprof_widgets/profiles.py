@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -303,14 +303,13 @@ def _opened(run: Record | Paths) -> Record:
 
 
 NOT_ENDED = "the block of this profile has not ended yet: read the profile after the block"
-FIELDS = frozenset(field.name for field in fields(Profile))
 
 
 class Unrecorded(Profile):
     """A profile of a block that has not ended yet, or of which nothing could be recorded.
 
-    Any use of it raises a `RecordingError` with the reason, ``why``. `become` fills it; from then
-    on it is a `Profile` like any other.
+    It has no content, so any use of it raises a `RecordingError` with the reason, ``why``. `become`
+    fills it; from then on it is a `Profile` like any other.
     """
 
     why: str
@@ -318,11 +317,14 @@ class Unrecorded(Profile):
     def __init__(self, why: str = NOT_ENDED) -> None:
         object.__setattr__(self, "why", why)
 
-    def __getattribute__(self, name: str) -> Any:
-        # Python's own protocols and names that no profile has work as usual.
-        if name.startswith("__") or not (hasattr(Profile, name) or name in FIELDS):
-            return object.__getattribute__(self, name)
+    @property
+    def trace(self) -> NoReturn:
         raise RecordingError(self.why)
+
+    calls = metadata = calls_of_workers = trace
+
+    def _ipython_display_(self) -> None:
+        print(self)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise RecordingError(self.why)  # a copy would never get the content

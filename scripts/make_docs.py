@@ -1,4 +1,4 @@
-"""Write what is made from the package anew: tables of the docs, and the methods' stub.
+"""Write what is made from the package anew: the tables of the docs.
 
     python -m scripts.make_docs
 
@@ -7,13 +7,11 @@ A test compares them, so that no page can go stale.
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gpuprof_widgets.analyses import ANALYSES, Analysis
-from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.commands.analysis import keywords_of
 from gpuprof_widgets.exports import WRITERS
 from gpuprof_widgets.options import GROUPS, OPTIONS, TOPICS, Option, ProfileOptions, options_of
@@ -117,29 +115,6 @@ def _default(option: Option) -> str:
     return "" if option.default is None else f"`{option.default}`"
 
 
-# gpuprof_widgets/analysed.pyi
-
-STUB_TEXT = """\
-# Written by scripts/make_docs.py from ANALYSES: do not edit.
-{imports}
-from gpuprof_widgets.trace.model import Record
-
-class Analysed(Record):
-{methods}
-"""
-
-
-def stub() -> str:
-    """Return the stub: each method is the function of the analysis; others' are left out."""
-    functions = [findings, *(inspect.unwrap(row.function) for row in ANALYSES.values())]
-    ours = [each for each in functions if each.__module__.startswith("gpuprof_widgets.")]
-    imports = sorted(
-        f"from {each.__module__} import {each.__name__} as _{each.__name__}" for each in ours
-    )
-    methods = [f"    {each.__name__} = _{each.__name__}" for each in ours]
-    return STUB_TEXT.format(imports="\n".join(imports), methods="\n".join(methods))
-
-
 TABLES: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
     "ANALYSES": (questions, ("docs/questions.md",)),
     "READERS": (readers, ("docs/formats.md",)),
@@ -148,19 +123,12 @@ TABLES: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
 }
 """The table between the marks of each name, and the pages that have it."""
 
-WHOLE: dict[str, Callable[[], str]] = {
-    "gpuprof_widgets/analysed.pyi": stub,
-}
-"""The files that are made as a whole."""
-
-PATHS = (*dict.fromkeys(path for _, paths in TABLES.values() for path in paths), *WHOLE)
-"""All files that are made, or have a part that is."""
+PATHS = tuple(dict.fromkeys(path for _, paths in TABLES.values() for path in paths))
+"""All files that have a part that is made."""
 
 
 def made(path: str) -> str:
     """Return the text of that file as it has to be."""
-    if path in WHOLE:
-        return WHOLE[path]()
     page = (ROOT / path).read_text(encoding="utf-8")
     for name, (text, paths) in TABLES.items():
         if path in paths:

@@ -6,7 +6,6 @@ finding, else on the trace that the tests of the rule make by hand.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 from gpuprof_widgets import Profile
 from gpuprof_widgets.analyses.docstrings import paragraphs_of
 from gpuprof_widgets.analyses.findings import FINDINGS, Finding, findings
-from gpuprof_widgets.analyses.findings.finding import Threshold, thresholds_of
+from gpuprof_widgets.analyses.findings.thresholds import MEANINGS, thresholds_of
 from gpuprof_widgets.analyses.ranks.findings import FINDINGS as OF_RANKS
 from scripts.make_reference import (
     bold_lead,
@@ -81,17 +80,13 @@ def _index() -> str:
 
 def thresholds() -> str:
     """Return the table of all thresholds of findings."""
-    return _table_of(_declared())
+    return _table_of(thresholds_of(*FINDINGS.ours.values(), *OF_RANKS.values()))
 
 
-def _declared() -> dict[str, Threshold]:
-    return thresholds_of(*FINDINGS.values(), *OF_RANKS.values())
-
-
-def _table_of(declared: dict[str, Threshold]) -> str:
+def _table_of(defaults: dict[str, float]) -> str:
     rows = (
-        (f"`{name}`", str(each.default), markdown(each.meaning, _target))
-        for name, each in declared.items()
+        (f"`{name}`", str(default), markdown(MEANINGS[name], _target))
+        for name, default in defaults.items()
     )
     return table(("threshold", "default", "what it is"), rows)
 
@@ -100,20 +95,14 @@ def _section(name: str, rule: Rule) -> str:
     return "\n\n".join([f"### `{name}`", *_definition(rule), *_thresholds(rule), _example(name)])
 
 
-OF_THRESHOLDS = re.compile(r"``\w+``: [A-Z]|The (other )?thresholds? (are those|is that) of ")
-"""Paragraphs on thresholds, which have a table."""
-
-
 def _definition(rule: Rule) -> Iterator[str]:
     for paragraph in paragraphs_of(rule):
-        if not OF_THRESHOLDS.match(paragraph):
-            yield filled(bold_lead(paragraph), _target)
+        yield filled(bold_lead(paragraph), _target)
 
 
 def _thresholds(rule: Rule) -> Iterator[str]:
-    own, declared = thresholds_of(rule), _declared()
-    if own:
-        yield _table_of({name: declared[name] for name in own})
+    if defaults := thresholds_of(rule):
+        yield _table_of(defaults)
 
 
 def _example(name: str) -> str:

@@ -215,7 +215,7 @@ def _run_cell(block: Block, reader: Reader) -> None:
         raise block.fails(f"raises:\n{told}\n")
     for message in outcome.messages:
         shown = message["content"].get("data", {}).get("text/plain", "")
-        if shown.startswith("Empty: ") and "empty" not in block.code.lower():
+        if shown.startswith("Empty DataFrame") and "empty" not in block.code.lower():
             raise block.fails(f"shows an empty table:\n{plain(shown)}\n")
 
 

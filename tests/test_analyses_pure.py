@@ -378,7 +378,7 @@ def test_every_analysis_is_tested_here() -> None:
 
 
 PARTS = {
-    *("categories", "path_graph", "whole_path", "path_between", "not_recorded", "no_memory_events"),
+    *("categories", "path_graph", "whole_path", "path_between"),
     *("lines_of_stacks", "places_of_slices", "device_gaps", "launch_times"),
     *(
         "ran_python",

@@ -76,7 +76,7 @@ LIBRARIES = {
     "chart": {"anywidget", "bokeh", "traitlets"},
     "integrations": {"lightning", "pytorch_lightning", "transformers"},
     "exports": {"pandas"},
-    "profiles": {"pandas"},
+    "analysed": {"pandas"},
     "comparisons": {"pandas"},
     "run_history": {"numpy"},
     "many_ranks": {"numpy", "pandas", "dask", "distributed", "loky"},

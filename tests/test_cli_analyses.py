@@ -15,6 +15,7 @@ import pytest
 
 from gpuprof_widgets.analyses import ANALYSES, Analysis, plain_analyses
 from gpuprof_widgets.analyses.columns import format_ns
+from gpuprof_widgets.analyses.reasons import LINES
 from gpuprof_widgets.commands import analysis as signature
 from gpuprof_widgets.commands.analysis import ROWS, option_of, options_of
 from gpuprof_widgets.profiles import Profile
@@ -364,7 +365,7 @@ def test_what_a_trace_lacks_stands_without_a_row_of_nobodys(tmp_path: Path, caps
     path = tmp_path / "ops.gpuprof"
     save(trace_of(op("aten::mm", ts=0, dur=9)), path)
     called = gpuprof(capsys, "attribution", path, "line")
-    assert called.out == "the trace has no cell lines: only recordings of gpuprof have them\n"
+    assert called.out == f"{LINES}\n"
 
 
 def test_what_belongs_to_nobody_has_a_name_where_it_is_printed(

@@ -100,7 +100,7 @@ WRONG = {
     "a magic that is unknown": (fenced("python", "%nothing"), "python block raises"),
     "an empty table": (
         fenced("python", "import gpuprof_widgets\ngpuprof_widgets.load('before.prof').kernels()"),
-        "python block shows an empty table:\nEmpty: ",
+        "python block shows an empty table:\nEmpty DataFrame",
     ),
     "a command that fails": (fenced("sh", "false\ntrue"), "sh block exits with 1"),
     "an output of yesterday": (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from itertools import pairwise
@@ -14,18 +13,12 @@ import pytest
 from gpuprof_widgets import Profile, exceptions, registry
 from gpuprof_widgets.analyses import findings as package
 from gpuprof_widgets.analyses.findings import FINDINGS, Finding
-from gpuprof_widgets.analyses.findings.finding import (
-    EVIDENCE,
-    Threshold,
-    limits_for,
-    spread,
-    thresholds_of,
-)
+from gpuprof_widgets.analyses.findings.finding import EVIDENCE, spread
+from gpuprof_widgets.analyses.findings.thresholds import MEANINGS, limits_for, thresholds_of
 from gpuprof_widgets.analyses.ranks.findings import FINDINGS as OF_RANKS
 from gpuprof_widgets.registry import Registry
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.page import SHOWN_ROWS
-from scripts import make_findings
 from tests.command_lines import gpuprof
 from tests.traces import kernel, op, trace_of
 
@@ -33,11 +26,6 @@ RULES = [*FINDINGS.values(), *OF_RANKS.values()]
 
 
 def many_slices(record: Record, *, many_slices_least: int = 10) -> list[Finding]:
-    """Fires for traces that are large.
-
-    ``many_slices_least``: Slices from which on a trace is large,
-        whatever they are.
-    """
     count = len(record.trace)
     return [Finding(f"The trace has {count} slices.")] if count >= many_slices_least else []
 
@@ -113,11 +101,6 @@ def test_its_threshold_can_be_typed(
     assert "with a number" in gpuprof(capsys, *limit, "many_slices_least=3.5").err
 
 
-def test_its_threshold_is_in_the_table_of_the_docs(rule: str) -> None:
-    meaning = "Slices from which on a trace is large, whatever they are."
-    assert f"| `many_slices_least` | 10 | {meaning} |" in make_findings.thresholds()
-
-
 def test_another_package_adds_a_finding(added: Callable[[str], Registry[Any]]) -> None:
     table = added("many_slices")
     assert list(table) == [*FINDINGS, "many_slices"]
@@ -150,33 +133,13 @@ def test_what_is_no_rule_is_left_out_of_the_table(
         assert list(table) == list(FINDINGS)
 
 
-def test_a_threshold_of_several_rules_has_one_default_and_one_meaning() -> None:
-    defaults: dict[str, set[float]] = defaultdict(set)
-    meanings: dict[str, list[str]] = defaultdict(list)
-    for each in RULES:
-        for name, threshold in thresholds_of(each).items():
-            defaults[name].add(threshold.default)
-            meanings[name] += [threshold.meaning] if threshold.meaning else []
-    assert [name for name, values in defaults.items() if len(values) > 1] == []
-    assert [name for name, values in meanings.items() if len(values) != 1] == []
-
-
-def test_the_meaning_is_that_of_the_rule_which_has_it() -> None:
-    def first(record: Record, *, share: float = 0.5) -> list[Finding]: ...
-
-    def second(record: Record, *, share: float = 0.5, count: int = 3) -> list[Finding]:
-        """Fires.
-
-        ``share``: Of the run, of all
-            of it.
-        ``count``: Calls.
-        """
-
-    assert thresholds_of(first, second, first) == {
-        "share": Threshold(0.5, "Of the run, of all of it."),
-        "count": Threshold(3, "Calls."),
-    }
-    assert limits_for(first, {"share": 1, "count": 2}) == {"share": 1}
+def test_a_threshold_has_one_default_in_all_rules_and_a_meaning() -> None:
+    known = thresholds_of(*RULES)
+    assert set(known) == set(MEANINGS)
+    for rule in RULES:
+        own = thresholds_of(rule)
+        assert own == {name: known[name] for name in own}
+        assert limits_for(rule, known) == own
 
 
 def test_evidence_of_many_slices_is_spread_over_all_of_them() -> None:

@@ -11,7 +11,7 @@ import torch
 from torch.profiler import ProfilerActivity, _pattern_matcher, profile
 
 from gpuprof_widgets.analyses.findings import FINDINGS, Finding
-from gpuprof_widgets.analyses.findings.finding import thresholds_of
+from gpuprof_widgets.analyses.findings.thresholds import thresholds_of
 from gpuprof_widgets.analyses.sequences import indexing_loops
 from gpuprof_widgets.analyses.tensor_cores import capability, products, unaligned
 from gpuprof_widgets.trace.model import Record
@@ -348,7 +348,7 @@ X = torch.ones(11, 3)
 def test_torch_finds_the_same_loops(case: str, tmp_path: Path) -> None:
     recording, record = recorded(LOOPS[case], tmp_path, stacks=False)
     pattern = _pattern_matcher.ForLoopIndexingPattern(recording)
-    rounds = thresholds_of(FINDINGS["loop_indexing"])["loop_indexing_rounds"].default
+    rounds = thresholds_of(FINDINGS["loop_indexing"])["loop_indexing_rounds"]
     found = bool((indexing_loops(record)["alike"] >= rounds).any())
     assert found == bool(pattern.matched_events())
 

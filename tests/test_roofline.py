@@ -15,7 +15,6 @@ from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.analyses.roofline import GROUPINGS, roofline, work_pieces
 from gpuprof_widgets.capture import environment as measuring
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.known_metadata import Peaks
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window
@@ -128,15 +127,9 @@ def test_on_a_cpu_the_time_is_the_ops_with_what_it_calls() -> None:
     )
     row = only(record)
     assert (row["name"], row["time_ns"], row["flops"]) == ("aten::addmm", 80, 48)
-    assert "no peaks of this CPU" in roofline(record).attrs["note"]
-
-
-def test_the_table_shows_its_note() -> None:
-    record = trace_of(op("aten::addmm", ts=0, dur=9, shapes=[[4], [2, 3], [3, 4]], **floats(3)))
-    table = Profile(record.trace).roofline()
-    assert repr(table).endswith(f"\n\nNote: {table.attrs['note']}.")
-    assert "measured_peaks() measures them" in str(table._repr_html_())
-    assert "Note" not in repr(table.sort_values("flops"))  # which is a plain table again
+    note = roofline(record).attrs["note"]
+    assert "no peaks of this CPU" in note
+    assert "measured_peaks() measures them" in note
 
 
 def floats(number: int) -> dict[str, Any]:

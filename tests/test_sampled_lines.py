@@ -230,7 +230,7 @@ def test_without_samples_it_says_why_it_is_empty() -> None:
     exact = trace_of(annotation(LABEL, ts=0, dur=9), python(MAIN, ts=0, dur=9), label=LABEL)
     table = sampled_lines(exact)
     assert list(table.columns) == list(COLUMNS)
-    assert table.attrs[LACKS].startswith("the trace has no samples of Python")
+    assert table.attrs[LACKS].startswith("the trace has no samples of lines")
     ours = sampled_lines(trace_of(op("x", ts=0, dur=1), options={}))
     assert "--python sampled" in ours.attrs[LACKS]
 

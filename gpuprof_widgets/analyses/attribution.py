@@ -25,7 +25,6 @@ from gpuprof_widgets.analyses.reasons import (
     LINES,
     MODULES,
     NOBODY,
-    not_recorded,
 )
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_synchronising
@@ -57,6 +56,9 @@ OF_NOBODY = {
     "python": "(in no Python function)",
 }
 """How tables name what has no owner, by level."""
+
+NO_OWNERS = {"line": LINES, "module": MODULES, "op": "the trace has no ops", "python": FRAMES}
+"""What the trace lacks if it has no owner of that level."""
 
 ONLY_PYTHON = (
     "the trace has Python functions, but no op, call or region, whose time would be theirs here: "
@@ -99,16 +101,10 @@ def attribution(record: Record, level: str) -> pd.DataFrame:
     table = _table(owned(record.trace, level))
     table.attrs[NOBODY] = OF_NOBODY[level]
     if len(table) == 1:  # the row of what has no owner
-        table.attrs[LACKS] = _why_no_owners(record, level)
+        table.attrs[LACKS] = NO_OWNERS[level]
     elif level == "python" and not table[list(SHARES)].any(axis=None):
         table.attrs[LACKS] = ONLY_PYTHON
     return table
-
-
-def _why_no_owners(record: Record, level: str) -> str:
-    if level in (regions := {"line": LINES, "module": MODULES}):
-        return not_recorded(record, regions[level])
-    return FRAMES if level == "python" else "the trace has no ops"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import pandas as pd
 from gpuprof_widgets.analyses.cold_start import is_communication, is_compiling
 from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.owners import region_behind
-from gpuprof_widgets.analyses.reasons import BACKWARD, says_if_empty, unless_recorded
+from gpuprof_widgets.analyses.reasons import BACKWARD, says_if_empty
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.trace import links
@@ -32,7 +32,7 @@ KEYS = ["name", "forward", "module", "line", "cell"]
 NUMBERS = ["calls", "cpu_ns", "own_ns", "forward_cpu_ns", "device_ns", "wait_ns"]
 
 
-@says_if_empty(unless_recorded(BACKWARD))
+@says_if_empty(BACKWARD)
 @remembered
 def backward_ops(record: Record) -> pd.DataFrame:
     """One row per backward op, forward op, module and line, the longest on the CPU first.

@@ -49,14 +49,7 @@ DELAYS = (LAUNCH_DELAY, KERNEL_DELAY, STREAM_WAIT, UNKNOWN)
 NO_WORK = "the trace has neither CPU threads nor GPU streams"
 
 
-def _why_none(
-    record: Record, *, step: int | None = None, region: Region = None, by: str | None = None
-) -> str:
-    whole = step is None and region is None
-    return "nothing in the trace took any time" if whole else "nothing took any time in that range"
-
-
-@says_if_empty(_why_none)
+@says_if_empty("nothing took any time in that range")
 def critical_path(
     record: Record, *, step: int | None = None, region: Region = None, by: str | None = None
 ) -> pd.DataFrame:

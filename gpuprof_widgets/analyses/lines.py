@@ -16,7 +16,7 @@ import pandas as pd
 from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.operators import allocations, op_rows
 from gpuprof_widgets.analyses.owners import line_behind, line_of, line_sources
-from gpuprof_widgets.analyses.reasons import LINES, says_if_empty, unless_recorded
+from gpuprof_widgets.analyses.reasons import LINES, says_if_empty
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.trace import intervals, links
@@ -35,7 +35,7 @@ COLUMNS = ("cell", "line", "code", *NUMBERS, "complete")
 
 
 @remembered
-@says_if_empty(unless_recorded(LINES))
+@says_if_empty(LINES)
 def lines(record: Record) -> pd.DataFrame:
     """One row per line of the recorded cells in which a statement begins, in their order.
 

@@ -34,7 +34,7 @@ from gpuprof_widgets.analyses.memory_categories import (
     with_stack_owners,
 )
 from gpuprof_widgets.analyses.operators import OpRows, op_rows
-from gpuprof_widgets.analyses.reasons import MEMORY, lacking, not_recorded, says_if_empty
+from gpuprof_widgets.analyses.reasons import MEMORY, lacking, says_if_empty
 from gpuprof_widgets.analyses.regions import names_with_steps_merged
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links
@@ -90,17 +90,7 @@ GRANULE = 512
 """CUDA's caching allocator hands out multiples of this (c10/cuda/CUDACachingAllocator.cpp)."""
 
 
-def no_memory_events(record: Record) -> str:
-    """Return why no single allocation is known, and what is known instead."""
-    if len(reserved_totals(record.trace)):
-        return (
-            "the trace has no memory events, only what was reserved in all: "
-            "see memory_curve() and counters()"
-        )
-    return not_recorded(record, MEMORY)
-
-
-@says_if_empty(no_memory_events)
+@says_if_empty(MEMORY)
 @remembered
 def allocations(record: Record) -> pd.DataFrame:
     """One row per block of memory that lived during the record, in order of time.
@@ -213,7 +203,7 @@ def _bytes_from_before(trace: Trace) -> dict[str, int]:
     return rest
 
 
-@says_if_empty(no_memory_events)
+@says_if_empty(MEMORY)
 def memory_curve(record: Record) -> pd.DataFrame:
     """One row per allocation or release: what the device held after it, as torch counted it.
 
@@ -247,7 +237,7 @@ def memory_curve(record: Record) -> pd.DataFrame:
     ).reset_index(drop=True)
 
 
-@says_if_empty(no_memory_events)
+@says_if_empty(MEMORY)
 def memory_peak(record: Record) -> pd.DataFrame:
     """What was alive when each device held most: a row per category and owner, biggest first.
 
@@ -352,7 +342,7 @@ def memory(record: Record) -> pd.DataFrame:
     trace = record.trace
     events = memory_events(trace)
     if not len(events):
-        return lacking(OP_COLUMNS, no_memory_events(record))
+        return lacking(OP_COLUMNS, MEMORY)
     ops = op_rows(trace)
     place = np.append(places_of_slices(record), MEMORY_EVENT)
     tables = [

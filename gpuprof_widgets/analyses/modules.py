@@ -14,7 +14,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.attribution import Owned, in_backward, owned
 from gpuprof_widgets.analyses.owners import MODULE_FRAME, module_frames
-from gpuprof_widgets.analyses.reasons import IN_NO_MODULE, MODULES, NOBODY, lacking, not_recorded
+from gpuprof_widgets.analyses.reasons import IN_NO_MODULE, MODULES, NOBODY, lacking
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.roofline import slice_work_flops
 from gpuprof_widgets.trace import links
@@ -81,7 +81,7 @@ def modules(record: Record) -> pd.DataFrame:
     """
     trace = record.trace
     if not (trace.index.in_category(*MODULE_CATEGORIES) | module_frames(trace)).any():
-        return lacking(COLUMNS, not_recorded(record, MODULES))
+        return lacking(COLUMNS, MODULES)
     table = _ordered(_table(trace, owned(trace, "module")))
     table.attrs[NOBODY] = IN_NO_MODULE
     return table

@@ -16,7 +16,7 @@ import pandas as pd
 from gpuprof_widgets.analyses.reasons import (
     CALLS,
     NO_TIMES,
-    not_recorded,
+    lacking,
     of_the_whole_run,
     says_if_empty,
 )
@@ -47,10 +47,10 @@ def _why_none(record: Record) -> str:
         if record.metadata.get(SAMPLED):
             return "samples count no calls: `python_time` has the functions and their times"
         return "the record has no calls of cProfile: `python_time` counts those of its frames"
-    return not_recorded(record, CALLS)
+    return CALLS
 
 
-@says_if_empty(_why_none)
+@says_if_empty(CALLS)
 def python_calls(record: Record) -> pd.DataFrame:
     """One row per Python function, the largest self time first; empty without cProfile.
 
@@ -68,7 +68,7 @@ def python_calls(record: Record) -> pd.DataFrame:
     Source: Python's cProfile and pstats.
     """
     if record.calls is None:
-        return pd.DataFrame(columns=list(COLUMNS))
+        return lacking(COLUMNS, _why_none(record))
     table = record.calls.functions
     table = table.assign(
         self_per_call_ns=table["self_ns"] / table["calls"].clip(lower=1),

@@ -29,7 +29,6 @@ from gpuprof_widgets.analyses.reasons import (
     NO_TIMES,
     of_the_whole_run,
     says_if_empty,
-    unless_recorded,
 )
 from gpuprof_widgets.analyses.regions import calls_per_traced_step
 from gpuprof_widgets.analyses.remembered import remembered
@@ -60,7 +59,7 @@ COLUMNS = (
 )
 
 
-@says_if_empty(unless_recorded(CALLS))
+@says_if_empty(CALLS)
 @remembered
 def python_time(record: Record) -> pd.DataFrame:
     """One row per Python function, the largest self time first; empty without Python calls.

@@ -14,7 +14,6 @@ from gpuprof_widgets.analyses.reasons import (
     LOOP,
     of_the_whole_run,
     says_if_empty,
-    unless_recorded,
 )
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import intervals, links
@@ -44,7 +43,7 @@ COLUMNS = (
 )
 
 
-@says_if_empty(unless_recorded(ANNOTATIONS))
+@says_if_empty(ANNOTATIONS)
 def annotations(record: Record) -> pd.DataFrame:
     """One row per annotation by name, the one with most GPU time first, then CPU time.
 
@@ -320,7 +319,7 @@ def names_with_steps_merged(trace: Trace) -> tuple[npt.NDArray[np.intp], list[st
 UNRECORDED = ("wait", "warmup")
 
 
-@says_if_empty(unless_recorded(LOOP))
+@says_if_empty(LOOP)
 def iterations(record: Record) -> pd.DataFrame:
     """One row per iteration of the loop that was bounded; none if no loop was.
 

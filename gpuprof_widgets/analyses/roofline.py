@@ -25,7 +25,7 @@ from gpuprof_widgets.analyses.gpu_work import COMPUTE, gpu_kinds
 from gpuprof_widgets.analyses.op_bytes import BOTH, INPUTS, NOTHING, bytes_of, elements_of
 from gpuprof_widgets.analyses.op_calls import SHAPE_KEYS, Call, distinct_calls, of_calls, shape_text
 from gpuprof_widgets.analyses.operators import INSTANTS
-from gpuprof_widgets.analyses.reasons import NOTE, SHAPES, lacking, not_recorded
+from gpuprof_widgets.analyses.reasons import NOTE, SHAPES, lacking
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import links
@@ -114,7 +114,7 @@ def roofline(record: Record, *, by: str = "op", peaks: Peaks | None = None) -> p
     if by == "kernel" and not on_gpu:
         return lacking(_columns(by), "the trace has no GPU work: there are no kernels")
     if not any(key in trace.args for key in SHAPE_KEYS):
-        why = not_recorded(record, SHAPES) if trace.index.is_op.any() else NO_OPS
+        why = SHAPES if trace.index.is_op.any() else NO_OPS
         return lacking(_columns(by), why)
     device = busiest_device(record) if on_gpu else None
     roof = peaks or peaks_of(record, device)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.columns import group_sums
-from gpuprof_widgets.analyses.reasons import SAMPLES, says_if_empty, unless_recorded
+from gpuprof_widgets.analyses.reasons import SAMPLES, says_if_empty
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import python_lanes, thread_waits
 from gpuprof_widgets.trace import intervals, links
@@ -34,7 +34,7 @@ STANDARD_ERRORS = 1.96
 """So many to each side hold 95 % of a normal distribution."""
 
 
-@says_if_empty(unless_recorded(SAMPLES))
+@says_if_empty(SAMPLES)
 @remembered
 def sampled_lines(record: Record) -> pd.DataFrame:
     """One row per line of the user's code that samples of Python found, most self time first.

@@ -15,7 +15,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.gpu_work import open_times
 from gpuprof_widgets.analyses.owners import line_of
-from gpuprof_widgets.analyses.reasons import WAITS, says_if_empty, unless_recorded
+from gpuprof_widgets.analyses.reasons import WAITS, says_if_empty
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.model import Record, Trace
@@ -76,7 +76,7 @@ COLUMNS = (
 )
 
 
-@says_if_empty(unless_recorded(WAITS))
+@says_if_empty(WAITS)
 @remembered
 def waits(record: Record) -> pd.DataFrame:
     """One row per synchronising call or DataLoader wait, the longest first.

@@ -18,7 +18,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.gpu_work import open_ns, open_times
 from gpuprof_widgets.analyses.python_calls import python_calls
-from gpuprof_widgets.analyses.reasons import WORKERS, lacking, says_if_empty, unless_recorded
+from gpuprof_widgets.analyses.reasons import WORKERS, lacking, says_if_empty
 from gpuprof_widgets.analyses.waits import is_taking, on_executor, waits
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import intervals
@@ -44,7 +44,7 @@ FETCH, COLLATE, PUT, IDLE = "fetch", "collate", "put", "idle"
 _NAME = re.compile(r"worker(\d+)\.pid(\d+)")
 
 
-@says_if_empty(unless_recorded(WORKERS))
+@says_if_empty(WORKERS)
 def workers(record: Record) -> pd.DataFrame:
     """One row per worker process, in the order in which they started; empty if none is recorded.
 

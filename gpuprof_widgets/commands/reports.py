@@ -150,11 +150,10 @@ def findings(
 def _threshold(text: str) -> tuple[str, float]:
     """Parse ``NAME=VALUE``; `Profile.findings` checks the name."""
     from gpuprof_widgets.analyses.findings import FINDINGS
-    from gpuprof_widgets.analyses.findings.finding import thresholds_of
+    from gpuprof_widgets.analyses.findings.thresholds import thresholds_of
 
     name, equals, value = text.partition("=")
-    known = thresholds_of(*FINDINGS.values())
-    whole = name in known and isinstance(known[name].default, int)
+    whole = isinstance(thresholds_of(*FINDINGS.values()).get(name), int)
     try:
         return name, int(value) if whole else float(value if equals else "none")
     except ValueError:

@@ -141,13 +141,15 @@ def _from_stdin() -> Profile:
 
 
 def _range_of_step(profile: Profile, step: int) -> tuple[int, int]:
-    steps = profile.steps()
-    rows = steps[steps["step"] == step]
+    from gpuprof_widgets.analyses.regions import steps
+
+    table = steps(profile)
+    rows = table[table["step"] == step]
     if len(rows):
         return int(rows["start_ns"].iloc[0]), int(rows["end_ns"].iloc[0])
-    if not len(steps):
+    if not len(table):
         raise OptionError("the trace marks no steps: choose a range by --window T0:T1")
-    numbers = ", ".join(map(str, steps["step"].tolist()))
+    numbers = ", ".join(map(str, table["step"].tolist()))
     raise OptionError(f"the trace has no step {step}; its steps are {numbers}")
 
 

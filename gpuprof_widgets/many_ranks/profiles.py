@@ -30,7 +30,7 @@ from gpuprof_widgets.analyses.ranks.tables import (
     waiting,
     who_waits_for_whom,
 )
-from gpuprof_widgets.analyses.reasons import LACKS, with_reasons
+from gpuprof_widgets.analyses.reasons import LACKS
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.many_ranks.files import Job, Paths, job, left_out, readable, trace_files
 from gpuprof_widgets.many_ranks.reading import MOST_SLICES, light_records, read
@@ -53,10 +53,12 @@ CALLS_ALONE = (
 )
 
 
-@with_reasons
 @dataclass(frozen=True, eq=False, repr=False)
 class AnalysedRanks:
-    """The ranks of one run on one clock; each method returns a table, times in ns."""
+    """The ranks of one run on one clock; each method returns a table, times in ns.
+
+    An empty table says why in ``attrs["lacks"]``.
+    """
 
     job: Job
 

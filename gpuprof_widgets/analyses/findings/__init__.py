@@ -1,6 +1,6 @@
 """Findings: why a run is slow, in sentences. A rule is a function and a row of FINDINGS.
 
-A rule takes the record, and its thresholds as keywords (see `finding.thresholds_of`).
+A rule takes the record, and its thresholds as keywords (see `thresholds`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,7 @@ from gpuprof_widgets.analyses.findings.compilation import compilation
 from gpuprof_widgets.analyses.findings.cpu_ops import cpu_ops
 from gpuprof_widgets.analyses.findings.critical_path import critical_path_bound
 from gpuprof_widgets.analyses.findings.dispatch import cpu_threads, loop_indexing
-from gpuprof_widgets.analyses.findings.finding import (
-    Finding,
-    Findings,
-    check_limits,
-    limits_for,
-    thresholds_of,
-)
+from gpuprof_widgets.analyses.findings.finding import Finding, Findings
 from gpuprof_widgets.analyses.findings.gpu_idle import device_idle
 from gpuprof_widgets.analyses.findings.growing_tensors import CATS, growing_cat
 from gpuprof_widgets.analyses.findings.input import dataloader, file_io
@@ -69,6 +63,7 @@ from gpuprof_widgets.analyses.findings.recording import (
     step_overhead,
 )
 from gpuprof_widgets.analyses.findings.tensor_copies import COPIES, cpu_copies
+from gpuprof_widgets.analyses.findings.thresholds import check_limits, limits_for, thresholds_of
 from gpuprof_widgets.analyses.findings.transfers import (
     made_anew,
     needless_copies,
@@ -95,8 +90,8 @@ def of_package(name: str, rule: object, package: str) -> Rule:
     """Return another package's rule, which warns and finds nothing where it fails."""
     if not callable(rule):
         raise TypeError(f"a finding is a function, not {type(rule).__name__}")
-    for limit, threshold in thresholds_of(rule).items():
-        if not isinstance(threshold.default, int | float):
+    for limit, default in thresholds_of(rule).items():
+        if not isinstance(default, int | float):
             raise TypeError(f"its threshold {limit} has no number as its default")
 
     @wraps(rule)

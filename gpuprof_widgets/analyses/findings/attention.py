@@ -70,8 +70,6 @@ def written_out_attention(
     has GPU work. The products stay.
 
     Source: Dao et al., FlashAttention (2022).
-
-    ``written_out_attention_share``: Ops between the products of attention that is written out.
     """
     trace = record.trace
     found = _with_scores(trace, list(_between_products(trace)))

@@ -111,11 +111,6 @@ def backward(
 
     Cost: the time of the op alone (without hooks, collectives, compilation and a forward computed
     again), or the time that it waited for the GPU.
-
-    ``backward_share``: Least share of a backward op that is named.
-    ``backward_large_share``: Of the backward pass: an op that takes this much is named by itself.
-    ``backward_ratio``: Ratio to the time of its forward op; about two is usual.
-    ``backward_notable_share``: Of the backward pass: below it a large ratio is often noise.
     """
     table = backward_ops(record)
     if not len(table):
@@ -270,9 +265,6 @@ def recomputation(record: Record, *, recomputation_share: float = 0.05) -> list[
     """Fires if recomputing the forward takes 5 % of the run: on the GPU, if there is one.
 
     Cost: the GPU time of the recomputed ops, without a GPU their CPU time.
-
-    ``recomputation_share``: Recomputing the forward in the backward pass (activation
-        checkpointing).
     """
     trace = record.trace
     again = recomputed(trace)
@@ -333,9 +325,6 @@ def python_autograd(record: Record, *, python_autograd_share: float = 0.05) -> l
 
     Cost: the time of its forward and backward outside of ops and runtime calls. If a GPU works,
     only the time in which it is idle: Python beside a busy GPU costs nothing.
-
-    ``python_autograd_share``: The Python of a custom `torch.autograd.Function`, without the ops
-        that it calls.
     """
     trace = record.trace
     busy = open_times(trace, trace.index.gpu)

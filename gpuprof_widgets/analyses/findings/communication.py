@@ -49,8 +49,6 @@ def exposed_communication(record: Record, *, communication_share: float = 0.1) -
 
     Cost: the time in which nothing but communication ran. If the CPU bounds the run, by how much
     the run would be shorter without communication: it gains little from a faster one.
-
-    ``communication_share``: Only communicating, on a GPU or a CPU (TB: over 10 % of the step).
     """
     table = breakdown(record)
     rows = table[table["class"] == EXPOSED].to_dict("records")
@@ -149,8 +147,6 @@ def broadcast_buffers(record: Record, *, broadcast_buffers_share: float = 0.02) 
 
     Cost: what the CPU does for them on the critical path. The broadcasts themselves are short, but
     each buffer is copied by an op of its own.
-
-    ``broadcast_buffers_share``: Broadcasting buffers on the CPU's part of the critical path.
     """
     broadcasts = _broadcasts(record.trace)
     if not broadcasts:

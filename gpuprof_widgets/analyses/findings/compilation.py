@@ -167,8 +167,6 @@ def compilation(record: Record, *, compilation_share: float = COMPILATION_SHARE)
     A function given up (``recompile_limit``) runs uncompiled from then on.
 
     Cost: the time of the compilations.
-
-    ``compilation_share``: Compiling (torch.compile).
     """
     trace, listed = record.trace, _listed(record)
     rows, times = compiled_functions(trace), compiling_time(trace)

@@ -81,11 +81,6 @@ def cpu_ops(
     memory is worth a finding.
 
     Cost: the CPU self time of the costliest op.
-
-    ``cpu_op_share``: Of the CPU op time: least share of the second and third op that are named.
-    ``cpu_ops_share``: All ops on the CPU; below it none of them is named.
-
-    The other thresholds are those of `memory`.
     """
     trace = record.trace
     if _is_of_python_alone(record) or len(trace.index.gpu):

@@ -107,10 +107,6 @@ def critical_path_bound(
     GPU's compute bounds the run and the op is that of `gpu_ops`, one finding says both.
 
     Cost: what the run would save if the op cost nothing, with what it launches (`what_if`).
-
-    ``critical_path_share``: Share of the run that would be saved if an op cost nothing.
-
-    The other threshold is that of `gpu_ops`.
     """
     if not len(record.trace.index.gpu):
         return []

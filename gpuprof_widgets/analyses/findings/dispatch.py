@@ -197,9 +197,6 @@ def loop_indexing(
     Cost: the loop's time except for one round.
 
     Source: torch's ForLoopIndexingPattern (10 repeats).
-
-    ``loop_indexing_rounds``: Least rounds of a loop that indexes row by row (torch: 10).
-    ``loop_indexing_share``: Time in such loops, except for one round of each.
     """
     loops = indexing_loops(record)
     least = loop_indexing_rounds
@@ -310,8 +307,6 @@ def cpu_threads(record: Record, *, cpu_threads_share: float = 0.05) -> list[Find
     Cost: the real cost is unknown. With more threads than CPUs it is the time of the ops. With
     contention it is the time in which the thread of the run was ready and had no CPU; 0 if the
     system did not measure that.
-
-    ``cpu_threads_share``: Ops that threads share while the threads hold one another up.
     """
     threads, cpus = _threads_and_cpus(record)
     if threads < 2 or not cpus or len(record.trace.index.gpu):

@@ -1,18 +1,15 @@
 """One finding: a sentence with numbers, its cost, where to look and what to do.
 
-Also what many rules share: their thresholds, and names as users know them.
+Also what many rules share, such as names as users know them.
 """
 
 from __future__ import annotations
 
 import builtins
-import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import wraps
-from inspect import getdoc, signature
 from typing import Any, Concatenate, ParamSpec, TypedDict
 
 import numpy as np
@@ -21,7 +18,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.blocking import BUILT_IN_METHOD
 from gpuprof_widgets.analyses.columns import format_ns, format_share
-from gpuprof_widgets.exceptions import OptionError, printable
+from gpuprof_widgets.exceptions import printable
 from gpuprof_widgets.trace.index import REGION
 from gpuprof_widgets.trace.model import Record, Trace
 
@@ -122,58 +119,6 @@ def of_gpu_work(
         return rule(record, *args, **thresholds) if len(record.trace.index.gpu) else []
 
     return guarded
-
-
-AnyRule = Callable[..., list[Any]]
-
-_MEANING = re.compile(r"^``(\w+)``: (.+(?:\n +.+)*)", re.MULTILINE)
-"""A threshold in a rule's docstring; further lines of its meaning are indented."""
-
-
-@dataclass(frozen=True)
-class Threshold:
-    """The default of a threshold, and what it means."""
-
-    default: float
-    meaning: str = ""
-
-
-def thresholds_of(*rules: AnyRule) -> dict[str, Threshold]:
-    """Return the thresholds that these rules declare, by name, in the order of the rules."""
-    thresholds: dict[str, Threshold] = {}
-    for rule in rules:
-        meanings = dict(_MEANING.findall(getdoc(rule) or ""))
-        for name, default in _declared(rule).items():
-            if name in meanings or name not in thresholds:
-                meaning = " ".join(meanings.get(name, "").split())
-                thresholds[name] = Threshold(default, meaning)
-    return thresholds
-
-
-def check_limits(limits: Mapping[str, Any], *rules: AnyRule) -> None:
-    """Raise `OptionError` for a threshold that no rule declares, or that is not a finite number."""
-    known = thresholds_of(*rules) if limits else {}
-    for name, limit in limits.items():
-        if name not in known:
-            near = get_close_matches(name, known, 1)
-            hint = f"; did you mean {near[0]}?" if near else f": there are {', '.join(known)}"
-            raise OptionError(f"no finding has the limit {name!r}{hint}")
-        if not -math.inf < limit < math.inf:
-            raise OptionError(f"{name} takes a finite number, not {limit}")
-
-
-def limits_for(rule: AnyRule, limits: Mapping[str, float]) -> dict[str, float]:
-    """Return those of the limits that the rule declares."""
-    return {name: limit for name, limit in limits.items() if name in _declared(rule)}
-
-
-def _declared(rule: AnyRule) -> dict[str, float]:
-    parameters = signature(rule).parameters.values()
-    return {
-        parameter.name: parameter.default
-        for parameter in parameters
-        if parameter.kind is parameter.KEYWORD_ONLY
-    }
 
 
 class Place(TypedDict):

@@ -148,8 +148,6 @@ def device_idle(record: Record, *, device_idle_share: float = DEVICE_IDLE_SHARE)
     Cost: all idle time of the GPU, without the time in which it waited for the DataLoader if
     `dataloader` reports that. The main cause has its own time in the sentence, and the gap shown is
     its longest.
-
-    ``device_idle_share``: GPU idle time; below it the longest gap is not mentioned.
     """
     gaps = device_gaps(record)
     rows = device_busy(record)

@@ -100,9 +100,6 @@ def growing_cat(
     block, each of which reads what all before it returned.
 
     Cost: the time of these calls, on the GPU if they ran there.
-
-    ``growing_cat_share``: Growing tensors by `torch.cat`, on one line.
-    ``growing_cat_calls``: Least number of such calls in one place.
     """
     trace = record.trace
     rows = _cats(trace)

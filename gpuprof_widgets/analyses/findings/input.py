@@ -103,8 +103,6 @@ def dataloader(record: Record, *, dataloader_share: float = 0.05) -> list[Findin
 
     Cost: the time of the waits; if the run has GPU work, only the part in which no GPU had anything
     to do.
-
-    ``dataloader_share``: Waiting for the input pipeline (TB: 5 %; XProf: 5 % moderate, 20 % high).
     """
     table = waits(record)
     table = table[table["kind"] == "dataloader"]
@@ -383,8 +381,6 @@ def file_io(record: Record, *, file_io_share: float = 0.05) -> list[Finding]:
     Opening, decoding and unpickling count as reading.
 
     Cost: the time of these calls.
-
-    ``file_io_share``: Reading and writing files.
     """
     accesses = blocked_calls(record)
     accesses = accesses[accesses["kind"].isin(list(DOES))]

@@ -25,7 +25,7 @@ from gpuprof_widgets.analyses.findings.finding import (
 )
 from gpuprof_widgets.analyses.gpu_work import COMMUNICATION, COPY, MEMSET, gpu_kinds
 from gpuprof_widgets.analyses.operators import operators
-from gpuprof_widgets.analyses.reasons import SHAPES, not_recorded, why_empty
+from gpuprof_widgets.analyses.reasons import SHAPES, why_empty
 from gpuprof_widgets.analyses.roofline import MEMORY_BOUND, roofline
 from gpuprof_widgets.analyses.tensor_cores import (
     HALF_SAVED,
@@ -104,8 +104,6 @@ def gpu_ops(record: Record, *, gpu_op_share: float = GPU_OP_SHARE) -> list[Findi
     Communication, which mostly belongs to regions, is no op; it is named if it takes more.
 
     Cost: the GPU time that the op launched itself.
-
-    ``gpu_op_share``: Of all GPU time: least share of an op that is named.
     """
     table = operators(record, sort="device_self")
     table = table[are_op_names(table) & (table["device_self_ns"] > 0)]
@@ -162,7 +160,7 @@ def _remedy(record: Record, name: str) -> str:
     if text := _copy_remedy(kernels):
         return text
     table = roofline(record)
-    if why_empty(table) == not_recorded(record, SHAPES):
+    if why_empty(table) == SHAPES:
         return NO_SHAPES
     of_op = table[table["name"] == name]
     known = of_op[(of_op["bound"] != "") & of_op["roof_share"].notna()]
@@ -270,11 +268,6 @@ def fp32_matmul(
 
     Source: torch's FP32MatMulPattern. It reads the setting, which no trace holds: here the names of
     the kernels tell.
-
-    ``fp32_matmul_share``: Of GPU time: matrix products in full fp32 on a GPU with TF32 (torch:
-        any).
-    ``precision_saving_share``: Least share of the run that tensor cores, TF32 or other sizes would
-        save.
     """
     major = capability(record)
     table = products(record)
@@ -341,11 +334,6 @@ def tensor_cores_idle(
 
     Source: TB reports compute capability 7 or more, tensor core time 0 and eligible ops; XProf
     reports idle tensor cores from 10 % on.
-
-    ``tensor_cores_share``: Of GPU time: ops that could use tensor cores, if nothing does (XProf: 10
-        %; TB: any).
-
-    The other thresholds are those of `fp32_matmul`.
     """
     major = capability(record)
     if major is None or major < VOLTA:
@@ -399,11 +387,6 @@ def matmul_sizes(
     half the speed.
 
     Source: torch's MatMulDimInFP16Pattern, without sizes along which memory does not run.
-
-    ``matmul_sizes_share``: Of GPU time: 16-bit products whose sizes are no multiples of 8 (torch:
-        any).
-
-    The other threshold is that of `fp32_matmul`.
     """
     if not len(record.trace.index.gpu):
         return []

@@ -79,12 +79,6 @@ def short_kernels(
     both, but only while the GPU is idle between its first and its last work: while it is busy, a
     slow launch costs nothing. Waiting for the GPU does not count. The cost is at most the time of
     these ops on the critical path.
-
-    ``short_kernels_share``: Share of GPU slices that are shorter than their launch (HTA shows every
-        one).
-    ``short_kernels_least``: Least number of such slices.
-    ``short_kernels_cost_share``: Launching short kernels while the GPU is idle (XProf: kernel
-        launch 3 %, 15 % high).
     """
     table = launch_times(record)
     if not len(table):
@@ -200,11 +194,6 @@ def launch_bound(
     Not if `short_kernels` reports the kernels that cause it, or `device_idle` a single launch.
 
     Cost: the time in which the GPU was idle and the CPU was in calls that launch work.
-
-    ``launching_share``: GPU idle between the launch call and the kernel (XProf: kernel launch 3 %,
-        15 % high).
-
-    The other thresholds are those of `device_idle` and `short_kernels`.
     """
     table = breakdown(record)
     rows = table[(table["class"] == LAUNCHING) & (table["state"] == "idle")].to_dict("records")
@@ -272,10 +261,6 @@ def cold_calls(
     Not if `device_idle` puts most of the GPU's idle time down to them.
 
     Cost: the GPU's idle time during first calls.
-
-    ``cold_calls_share``: GPU idle while first calls load libraries and kernels.
-
-    The other threshold is that of `device_idle`.
     """
     findings = []
     for device in devices_at_work(record.trace):

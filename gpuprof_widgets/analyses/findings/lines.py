@@ -65,8 +65,6 @@ def costliest_line(record: Record, *, line_share: float = 0.2) -> list[Finding]:
     line has the rest of their time. Up to three ops are named if ops took half of the line's time.
 
     Cost: the line's self time, or that of the function or module that is named.
-
-    ``line_share``: The costliest line's own time.
     """
     table = lines(record)
     ran = table[table["wall_ns"] > 0]
@@ -94,8 +92,6 @@ def other_lines(record: Record, *, other_line_share: float = 0.1) -> list[Findin
     too.
 
     Cost: the time of the function in the line.
-
-    ``other_line_share``: The time of the function in the line.
     """
     table = lines(record)
     ran = table[table["wall_ns"] > 0]

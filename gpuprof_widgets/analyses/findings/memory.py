@@ -74,10 +74,6 @@ def memory(
 
     Cost: 0 for the peak; the time of the driver's calls and retries; for a request that failed, the
     time from then to the end of the run.
-
-    ``memory_peak_bytes``: Peak below which nothing is said about memory.
-    ``memory_block_share``: Of the peak: one block that is not a parameter.
-    ``allocator_stall_share``: Time in cudaMalloc and cudaFree.
     """
     events = allocator_events(record)
     failed = events[events["kind"] == "out of memory"].head(MOST)
@@ -242,11 +238,6 @@ def memory_room(
     ``memory_unused_share`` of the reserved memory was free, if that is also a tenth of the device.
 
     Cost: none.
-
-    ``memory_full_share``: Of the device's memory (TB: 90 %).
-    ``memory_unused_share``: Of the memory that PyTorch has reserved: unused when most was
-        allocated.
-    ``memory_unused_of_device``: Of the device's memory: least unused memory that is mentioned.
     """
     curve, totals = memory_curve(record), _total_bytes(record)
     findings = []
@@ -316,8 +307,6 @@ def fragmentation(
     block that was ever allocated: pieces that would are what the allocator keeps for reuse.
 
     Cost: none.
-
-    The thresholds are those of `memory` and `memory_room`.
     """
     findings = []
     for device, segments in memory_segments(record).groupby("device"):

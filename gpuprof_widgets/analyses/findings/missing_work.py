@@ -86,8 +86,6 @@ def unlinked(record: Record, *, unlinked_share: float = 0.02) -> list[Finding]:
     """Fires if 2 % of the GPU's events or of their time lack a launch.
 
     Cost: none. If a tenth of the GPU's time belongs to no op, this finding comes before all others.
-
-    ``unlinked_share``: Of GPU events, or of their time: without a launch in the trace.
     """
     slices = record.trace.slices
     gpu = record.trace.index.gpu

@@ -97,8 +97,6 @@ def without_no_grad(record: Record, *, without_no_grad_ops: int = 50) -> list[Fi
     Not for a range of a run, nor for one that ended early: its backward pass may come later.
 
     Cost: an estimate, 1 µs per op that autograd noted.
-
-    ``without_no_grad_ops``: Ops that autograd recorded for a backward pass that did not run.
     """
     trace = record.trace
     in_part = any(record.metadata.get(key) for key in (WINDOW, "error", "interrupted"))
@@ -156,8 +154,6 @@ def zeroed_gradients(record: Record, *, zeroed_gradients_share: float = 0.005) -
     Cost: the time of the ops that fill.
 
     Source: torch's GradNotSetToNonePattern, which has no threshold.
-
-    ``zeroed_gradients_share``: Filling gradients with zeros (torch: any).
     """
     rows, regions = zeroing_ops(record.trace)
     cost = int(record.trace.index.dur[rows].sum())
@@ -191,8 +187,6 @@ def bias_before_norm(record: Record, *, bias_before_norm_calls: int = 1) -> list
     not counted.
 
     Source: torch's Conv2dBiasFollowedByBatchNorm2dPattern.
-
-    ``bias_before_norm_calls``: Convolutions with a bias right before BatchNorm (torch: any).
     """
     trace = record.trace
     rows = biased_before_norm(trace)

@@ -35,9 +35,6 @@ def optimizer_loops(
     long as one of them; at most their time on the critical path.
 
     Source: torch's OptimizerSingleTensorPattern, which has no threshold.
-
-    ``optimizer_loops_share``: Updating one tensor after another (torch: any).
-    ``optimizer_loops_ops``: Least number of ops with a kernel in one optimizer step.
     """
     slices = record.trace.slices
     rows, regions = single_tensor_ops(record.trace)

@@ -109,9 +109,6 @@ def python_time(record: Record, *, python_share: float = PYTHON_SHARE) -> list[F
     function gets at most the Python time outside of all ops, and a range of time has no finding.
 
     Cost: the function's own time in Python.
-
-    ``python_share``: Time of a Python function: of the run, or of Python's time without idle
-        threads if the run's is not known.
     """
     table = python_time_table(record)
     if not len(table) or is_beyond_the_range(record, table):
@@ -407,8 +404,6 @@ def garbage_collection(record: Record, *, gc_share: float = 0.05) -> list[Findin
     objects made before the run caused it as well.
 
     Cost: the time of the collections.
-
-    ``gc_share``: Time in Python's garbage collector.
     """
     noted: Mapping[str, Any] | None = record.metadata.get("gc")
     if not noted or WINDOW in record.metadata:

@@ -134,10 +134,6 @@ def one_off(
     Also for compilations after the warm-up, which are part of the recorded times.
 
     Cost: 0 for what was in the warm-up, which is not recorded; the time of compilations after it.
-
-    ``first_step_ratio``: Ratio to the median step from which on the first step did one-off work.
-
-    The other threshold is that of `compilation`.
     """
     noted: Mapping[str, Any] = (record.metadata.get("steps") or {}).get("one_off") or {}
     costs = [*_first_step(record, first_step_ratio), *_costs(noted)]
@@ -209,8 +205,6 @@ def step_overhead(record: Record, *, step_slowdown: float = 1.1) -> list[Finding
     Also if that is unknown: there are too few steps of either kind, or their times vary more.
 
     Cost: the difference of the medians, times the number of recorded steps; 0 if unknown.
-
-    ``step_slowdown``: Ratio to the time of unrecorded steps; any few steps differ by less.
     """
     table = iterations(record)
     if not (table["kind"] == "recorded").any():
@@ -297,9 +291,6 @@ def overhead(
 
     Cost: the estimate, by events and calls, and the time in which the recording asked for memory in
     a launch.
-
-    ``recording_share``: Of the recorded time: spent on recording.
-    ``recording_least_ns``: Least time spent on recording, whatever its share.
     """
     if min(map(len, usual_steps(record))) >= ENOUGH:
         return []

@@ -81,8 +81,6 @@ def cpu_copies(record: Record, *, cpu_copies_share: float = 0.1) -> list[Finding
     rules.
 
     Cost: the time of these copies; if a GPU took part, at most that on the critical path.
-
-    ``cpu_copies_share``: Copying tensors on the CPU: clones, casts, other layouts.
     """
     trace = record.trace
     rows = _copies_of_the_program(trace)

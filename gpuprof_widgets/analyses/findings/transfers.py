@@ -50,9 +50,6 @@ def needless_copies(record: Record, *, needless_copies_share: float = 0.01) -> l
     """Report each reason (see `copies`) whose needless copies took 1 % of the run or more.
 
     Cost: the time of each copy on the GPU, or the CPU's wait for it if that is longer.
-
-    ``needless_copies_share``: Copies there and straight back, or of the same constant in every
-        step.
     """
     table = copies(record)
     findings = [
@@ -119,11 +116,6 @@ def pageable_copies(
 
     Source: the runtime first copies such data into pinned memory of its own, within the call (CUDA
     Runtime API, "API synchronization behavior"; ``nsys analyze``: cuda_memcpy_async).
-
-    ``pageable_copies_share``: Calls that copy from pageable memory (nsys lists every one:
-        cuda_memcpy_async).
-
-    The other threshold is that of `synchronising`.
     """
     table = copies(record)
     slow = (table["direction"] == "HtoD") & (table["source"] == "pageable")
@@ -181,9 +173,6 @@ def made_anew(
     shows that they are repeated.
 
     Cost: the CPU time of these calls.
-
-    ``made_anew_share``: Making a constant tensor in each round of a loop.
-    ``made_anew_rounds``: Least executions of the line that makes it.
     """
     table = _calls(record.trace)
     loops = [loop for _, loop in table.groupby(["cell", "line", "name"])]
@@ -245,8 +234,6 @@ def one_stream(record: Record, *, one_stream_share: float = 0.05) -> list[Findin
 
     Cost: the most that overlap could save, at most the stream's compute. The trace does not show
     whether any compute was independent of the copies.
-
-    ``one_stream_share``: Copies and communication that run alone on the stream that also computes.
     """
     table = streams(record)
     cost = table[["serialised_ns", "compute_ns"]].min(axis=1)
@@ -320,8 +307,6 @@ def peer_copies(record: Record, *, peer_copies_share: float = 0.02) -> list[Find
     """Fires if copies between GPUs took 2 % of the run or more.
 
     Cost: the time of these copies.
-
-    ``peer_copies_share``: Copies from GPU to GPU.
     """
     table = copies(record)
     table = table[(table["direction"] == "PtoP").to_numpy(bool)]

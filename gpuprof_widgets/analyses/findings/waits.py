@@ -101,8 +101,6 @@ def synchronising(
 
     Cost: the GPU's idle time that the waits cause: by how much the run would be shorter without
     them, at most. Waiting for a GPU that is busy, and has more work queued, costs nothing.
-
-    ``synchronising_share``: Waiting for the GPU in calls of one op.
     """
     table = waits(record)
     table = table[table["kind"] == "synchronise"]
@@ -255,10 +253,6 @@ def python_waiting(
     """Report at most two functions with 10 % of the Python time that mostly waited.
 
     Cost: the time in which they waited for the GPU.
-
-    ``python_waiting_share``: Of a function's own time: waiting for the GPU.
-
-    The other threshold is that of `python_time`.
     """
     table = python_time(record)
     if not len(table) or is_beyond_the_range(record, table):
@@ -343,8 +337,6 @@ def blocking_calls(record: Record, *, blocking_share: float = 0.1) -> list[Findi
     ``await`` and for files.
 
     Cost: the time of the waits.
-
-    ``blocking_share``: Calls that wait for a timer, the network, another process or thread.
     """
     table = blocked_calls(record)
     table = table[table["kind"].isin(list(WAITED_FOR))]
@@ -439,8 +431,6 @@ def suspended(record: Record, *, suspended_share: float = 0.1) -> list[Finding]:
     """Fires if ``await`` suspended the code for a tenth of the run: no line, no op ran.
 
     Cost: the time in which it was suspended.
-
-    ``suspended_share``: Suspended in ``await``, while no line and no op ran.
     """
     if not (awaiting := _awaiting(record)):
         return []

@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
-from gpuprof_widgets.analyses.findings.finding import Finding, check_limits, code, limits_for
+from gpuprof_widgets.analyses.findings.finding import Finding, code
+from gpuprof_widgets.analyses.findings.thresholds import check_limits, limits_for
 from gpuprof_widgets.analyses.python_calls import function_labels, is_user_code
 from gpuprof_widgets.analyses.ranks.reduced import WORKING
 from gpuprof_widgets.analyses.ranks.tables import self_times
@@ -80,9 +81,6 @@ def waiting_for_others(
     """Report how long the ranks waited for each other, from 5 % of the run on.
 
     Cost: the time that the average rank waited.
-
-    ``rank_waiting_share``: Time that the average rank waits for others (TB: communication over 10
-        %).
     """
     table = compared.stragglers
     ranks = int((table["collectives"] > 0).sum())
@@ -126,9 +124,6 @@ def stragglers(compared: Compared, *, straggler_share: float = 0.05) -> list[Ran
     others, by half of the delay to twice the delay.
 
     Cost: how long after the second to last rank it came to its collectives, in all.
-
-    ``straggler_share``: Time by which one rank holds up all others (`ranks`; HTA names the two
-        latest).
     """
     rows = compared.stragglers[compared.stragglers["delay_ns"] > 0].head(MOST)
     listed = [_straggler(compared, row) for row in rows.itertuples(index=False)]
@@ -251,9 +246,6 @@ def slow_functions(compared: Compared, *, rank_function_share: float = 0.05) -> 
     The spread must be 5 % of the slowest rank's time in Python.
 
     Cost: the spread: the time of the slowest rank less that of the fastest.
-
-    ``rank_function_share``: Of a rank's time in Python: how much longer it is in one function than
-        the fastest rank.
     """
     table = compared.functions
     if not len(table) or int(compared.stragglers["collectives"].sum()):
