@@ -1,6 +1,7 @@
 import {button, element, with_code} from "./element"
 import {cell_text, format_ns, format_share} from "./engine"
-import {has_evidence, type FindingLine} from "./selection"
+import type {FindingLine} from "./report_state"
+import {has_evidence} from "./selection"
 
 /** What the buttons of a row do. */
 export type Actions = {show: (finding: FindingLine) => void, show_line: (finding: FindingLine) => void}

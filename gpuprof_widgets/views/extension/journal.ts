@@ -5,7 +5,7 @@ import {Gestures, History, type State} from "./engine"
 import {listen_weakly} from "./weak_listener"
 
 /** What Escape takes away, one after the other. */
-const LAYERS = ["measure", "selection", "range", "zoom"] as const
+const LAYERS = ["selection", "range", "zoom"] as const
 export type Layer = typeof LAYERS[number]
 
 /** A part of the report with a state of its own. */
@@ -107,4 +107,4 @@ function note_gesture(gestures: Gestures, event: Event): void {
 }
 
 /** The keys that undo, for screen readers. */
-export const UNDO_KEYS = "Escape clears measurement, selection, range and zoom in turn. Backspace goes back, Shift + Backspace goes forward again."
+export const UNDO_KEYS = "Escape clears selection, range and zoom in turn. Backspace goes back, Shift + Backspace goes forward again."

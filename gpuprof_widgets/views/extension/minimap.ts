@@ -9,7 +9,7 @@ import type {ActivityKind} from "./engine"
 import {UNDO_KEYS} from "./journal"
 import {paint_frame} from "./paint"
 import {RangeBand} from "./range_band"
-import type {Selection} from "./selection"
+import type {Selection} from "./report_state"
 import {Surface, SurfaceView} from "./surface"
 import {TraceStore} from "./trace_store"
 import {pan_to, view_key, view_wheel, zoom_to} from "./zoom"
@@ -74,8 +74,7 @@ export class MinimapView extends SurfaceView {
 
   /** The traces, each with a strip of its own. */
   private get stores(): TraceStore[] {
-    const {store, stores} = this.model
-    return stores.length == 0 ? [store] : stores
+    return this.store.linked.stores
   }
 
   private get width(): number {
@@ -110,7 +109,7 @@ export class MinimapView extends SurfaceView {
   /** One strip per kind of track; of several traces one strip each, of the GPU where it has one. Python counts where nothing else ran. */
   private async bands_of(pixels: number): Promise<Band[]> {
     const bands = await Promise.all(this.stores.map((store) => this.bands_of_trace(store, pixels)))
-    if (this.model.stores.length > 0) {
+    if (this.stores.length > 1) {
       return bands.flatMap((of_trace) => ["gpu", "cpu", "python"].flatMap((kind) => of_trace.find((band) => band.kind == kind) ?? []).slice(0, 1))
     }
     const is_work = ({kind}: Band): boolean => kind != "python"
@@ -155,7 +154,7 @@ export class MinimapView extends SurfaceView {
   private name_strips(): void {
     const {left, top, height} = this.plot_view.frame.bbox
     this.strip_names.style.cssText = `width:${left}px;top:${top}px;height:${height}px`
-    const names = this.model.stores.length == 0 ? this.bands.map(({kind}) => STRIP_NAMES[kind]) : []
+    const names = this.stores.length == 1 ? this.bands.map(({kind}) => STRIP_NAMES[kind]) : []
     this.strip_names.replaceChildren(...names.map((name) => element("span", {}, name)))
   }
 
@@ -275,10 +274,7 @@ export class MinimapView extends SurfaceView {
   }
 }
 
-type MinimapProps = {
-  store: p.Property<TraceStore>
-  stores: p.Property<TraceStore[]>
-}
+type MinimapProps = {store: p.Property<TraceStore>}
 
 export interface Minimap extends p.AttrsOf<MinimapProps> {}
 
@@ -287,10 +283,7 @@ export class Minimap extends Renderer {
 
   static {
     this.prototype.default_view = MinimapView
-    this.define<MinimapProps>(({List, Ref}) => ({
-      store: [Ref(TraceStore)],
-      stores: [List(Ref(TraceStore)), []],
-    }))
+    this.define<MinimapProps>(({Ref}) => ({store: [Ref(TraceStore)]}))
   }
 }
 

@@ -105,8 +105,6 @@ input::placeholder { color: var(--muted); opacity: 1; }
 .clip { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .choice { white-space: nowrap; }
 .swatch { display: inline-block; width: 12px; height: 12px; border-radius: 2px; margin-right: 4px; vertical-align: -1px; box-shadow: inset 0 0 0 1px var(--edge); }
-/* What follows the reader at the top of the screen leaves the focused element uncovered. */
-:is(button, select, input, summary, tr) { scroll-margin-top: 90px; }
 .off { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 /* Where the reader's system forces its colours, those that mean something stay, and what is chosen takes the system's colour for that. */
 @media (forced-colors: active) {
