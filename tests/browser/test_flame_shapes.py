@@ -102,9 +102,6 @@ def test_the_source_is_a_step_with_the_zoom_and_shape_that_were_there(open_repor
             break
     assert bars(report) == upside_down
     expect(shape_button(report, "Bottom up")).to_have_attribute("aria-pressed", "true")
-    report.flame_graph.press("Shift+Backspace")
-    expect(source).to_have_value(second)
-    assert bars(report) == plain
 
 
 def test_frames_of_libraries_are_hidden_and_come_back(open_report: Open) -> None:
@@ -189,7 +186,3 @@ def test_backspace_outlines_the_bar_of_the_selection(open_report: Open) -> None:
         report.settle()
         assert report.state("store.selection.text") == name
         assert report.state(outlined) == [name]
-    report.page.keyboard.press("Shift+Backspace")
-    report.settle()
-    assert report.state("store.selection.text") == names[1]
-    assert report.state(outlined) == names[1:2]

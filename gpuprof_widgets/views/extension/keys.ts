@@ -11,7 +11,6 @@ export const KEYS: KeySection[] = [
     ["Go to the next or previous selected event", ".", ","],
     ["Clear the selection, then the range, then zoom and critical path; then leave the report", "Esc"],
     ["Go back to the previous selection, range and view", "Backspace", "Ctrl + Z"],
-    ["Go forward again", "Shift + Backspace", "Ctrl + Shift + Z"],
     ["List all keys", "?"],
   ]},
   {title: "Timeline", view: "timeline", entries: [

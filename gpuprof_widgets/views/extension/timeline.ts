@@ -111,9 +111,8 @@ export class TimelineView extends TimePlotView {
     this.mount()
     this.tracks.stay_within()
     if (this.called_up != null && Math.abs(this.plot_view.bbox.height - this.plot_model.height!) < 1) {
-      const {called_up} = this
+      this.come_into_view(this.called_up)
       this.called_up = null
-      this.come_into_view(called_up)
     }
     paint_frame(ctx, this.plot_view, () => this.paint_tracks(ctx))
   }

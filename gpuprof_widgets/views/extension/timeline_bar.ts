@@ -6,7 +6,7 @@ import {BAR_CSS, Panel, PanelView} from "./panel"
 import type {TraceStore} from "./trace_store"
 import {view_key, zoom_by, zoom_to} from "./zoom"
 
-const HINT = "Drag for a range · Ctrl + wheel zooms · click an event"
+const HINT = "Drag for a range · Ctrl + wheel zooms"
 
 /** Title, buttons, legend and key help of the timeline. */
 export class TimelineBarView extends PanelView {
@@ -15,7 +15,7 @@ export class TimelineBarView extends PanelView {
   protected readonly css = BAR_CSS
   private zoom_to_range: HTMLButtonElement
   private path: HTMLButtonElement
-  private steps: {back: HTMLButtonElement, forward: HTMLButtonElement}
+  private back: HTMLButtonElement
 
   override async lazy_initialize(): Promise<void> {
     await super.lazy_initialize()
@@ -31,7 +31,7 @@ export class TimelineBarView extends PanelView {
     const {window, show_path} = this.store.properties
     this.connect(window.change, () => this.update())
     this.connect(show_path.change, () => this.update())
-    this.connect(this.store.journal.changed, () => this.show_steps())
+    this.connect(this.store.journal.changed, () => this.update())
   }
 
   protected build_content(): Node[] {
@@ -45,13 +45,9 @@ export class TimelineBarView extends PanelView {
       store.show_path = !store.show_path
     })
     this.path.hidden = !has_path(store.data)
-    const {journal} = store
-    this.steps = {
-      back: button("↶", {"aria-label": "Back", title: "Go back to the previous selection, range and view (Backspace)"}, () => journal.back()),
-      forward: button("↷", {"aria-label": "Forward", title: "Go forward again (Shift + Backspace)"}, () => journal.forward()),
-    }
+    this.back = button("↶", {"aria-label": "Back", title: "Go back to the previous selection, range and view (Backspace)"}, () => store.journal.back())
     const tools = element("div", {class: "row push"},
-      this.path, this.steps.back, this.steps.forward,
+      this.path, this.back,
       button("−", {"aria-label": "Zoom out", title: "Zoom out"}, () => zoom_by(store, 1 / 2)),
       button("+", {"aria-label": "Zoom in", title: "Zoom in"}, () => zoom_by(store, 2)),
       button("Whole trace", {}, () => void view_key(store, "0")),
@@ -59,7 +55,6 @@ export class TimelineBarView extends PanelView {
       button("Reset", {title: "Clear selection, range, zoom, filters and searches at once"}, () => store.reset()),
       button("Keys", {"aria-haspopup": "dialog", title: "All keys and commands (?)"}, () => store.keys_called.emit()))
     this.update()
-    this.show_steps()
     return [
       element("div", {class: "row"}, element("h3", {}, this.stores.length == 1 ? "Timeline" : "Timelines"),
         element("span", {class: "hint clip"}, HINT),
@@ -69,14 +64,9 @@ export class TimelineBarView extends PanelView {
   }
 
   private update(): void {
+    this.back.disabled = !this.store.journal.has_step
     this.zoom_to_range.disabled = this.store.window == null
     this.path.setAttribute("aria-pressed", String(this.store.show_path))
-  }
-
-  private show_steps(): void {
-    const {back, forward} = this.store.journal.steps
-    this.steps.back.disabled = !back
-    this.steps.forward.disabled = !forward
   }
 
   private legend(): HTMLUListElement {

@@ -253,22 +253,18 @@ export class TraceStore extends Model implements Part, TraceState {
 
   clear(layer: Layer): boolean {
     switch (layer) {
-      case "selection": return this.clear_selection()
-      case "range": return this.clear_range()
+      case "selection": {
+        const is_there = this.selection != null
+        this.choose(null)
+        return is_there
+      }
+      case "range": {
+        const is_there = this.window != null
+        this.brush(null)
+        return is_there
+      }
       case "zoom": return this.zoom_out()
     }
-  }
-
-  private clear_selection(): boolean {
-    const is_there = this.selection != null
-    this.choose(null)
-    return is_there
-  }
-
-  private clear_range(): boolean {
-    const is_there = this.window != null
-    this.brush(null)
-    return is_there
   }
 
   /** Shows everything, without the critical path. */

@@ -17,7 +17,7 @@ export function format_ns(ns: number): string {
   return format(ns, TIMES)
 }
 
-/** A moment of the trace (ns), as `12.604 031 s`: to the nanosecond, or to a tick (ns) where that is longer, without groups of zeros at the end. */
+/** A moment of the trace (ns), as `12.604 031 s`: to the nanosecond, or a longer tick (ns), without groups of zeros at the end. */
 export function format_moment(ns: number, tick: number = 1): string {
   return moment_in(ns, time_unit(ns), power_of_ten(tick)).replace(ZEROS, "")
 }

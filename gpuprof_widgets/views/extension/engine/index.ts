@@ -9,7 +9,7 @@ export type {Window} from "./columns"
 export {Store, NONE, REGION_CATEGORIES} from "./store"
 export {op_table, op_row_instances, op_row_keys, recorded, self_times, type Grouping, type OpRow, type Recorded, type SelfTimes} from "./op_table"
 export {line_instances, line_of_row, line_owners, line_rows, sign_of, why_inexact, type LineRow, type LineValue} from "./lines"
-export {change_of, lay_out, paired_tree, width_in, type DiffMode, type DiffNode, type NamePair} from "./diff"
+export {change_of, lay_out, paired_tree, type DiffNode, type NamePair} from "./diff"
 export {
   flame, flame_sources, flame_width, laid_out, path_instances, row_paths, UNLAUNCHED,
   type FlameNode, type FlameSource, type FlameTime,
