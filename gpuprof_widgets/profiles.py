@@ -147,9 +147,9 @@ class Profile(Analysed):
     def note(self, text: str, at: int | tuple[int, int]) -> Self:
         """Return the profile with a note at a time, or over a range of time (``at``, in ns).
 
-        Its reports list the note above the findings and flag it on the timeline. A saved profile
-        keeps the note; a redacted copy does not. Raises an `OptionError` for an empty text and for
-        times outside of the trace.
+        Its reports list the note above the findings, and the picture flags it on the timeline. A
+        saved profile keeps the note; a redacted copy does not. Raises an `OptionError` for an empty
+        text and for times outside of the trace.
         """
         from gpuprof_widgets.trace.remarks import with_remark
 

@@ -6,10 +6,12 @@ Every import counts, wherever it stands: in a function, under TYPE_CHECKING, in 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -192,6 +194,19 @@ def test_no_two_modules_import_each_other() -> None:
     done: set[str] = set()
     for start in list(edges):
         _visit(start, edges, [], done)
+
+
+def test_no_files_of_the_page_import_each_other_in_a_ring() -> None:
+    folder = ROOT / "views" / "extension"
+    imports = {
+        path: [
+            (path.parent / name).with_suffix(".ts").resolve()
+            for name in re.findall(r'from "(\.[^"]+)"', path.read_text(encoding="utf-8"))
+        ]
+        for path in [*folder.resolve().glob("*.ts"), *folder.resolve().glob("engine/*.ts")]
+    }
+    assert len(imports) > 50
+    TopologicalSorter(imports).prepare()  # raises a CycleError that names the ring
 
 
 def _module_name(path: Path) -> str:

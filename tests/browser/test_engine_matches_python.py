@@ -258,7 +258,7 @@ def functions_of_page(engine: Engine, bounds: Bounds, source: str) -> Numbers:
     nodes = engine.run(
         """([start, end, source]) => {
             const tree = engine.flame(store, {start, end}, source)
-            return engine.reshaped(store, tree, {...engine.PLAIN, view: "up"})
+            return engine.reshaped(store, tree, {...engine.PLAIN, bottom_up: true})
                 .filter(({depth}) => depth == 1)
                 .map((node) => [node.name, node.category, node.calls, node.total, node.device])
         }""",

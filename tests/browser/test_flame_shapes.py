@@ -1,4 +1,4 @@
-"""Shapes of the flame graph: upside down, around one function, without libraries or recursion."""
+"""Shapes of the flame graph: upside down, and without libraries."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ MS = 1_000_000
 GRAPH = "[...store.document.all_models].find(({type}) => type.endsWith('.FlameGraph'))"
 
 BARS = f"""{GRAPH}.tree.nodes.filter(({{x0, x1}}) => x1 > x0)
-    .sort((a, b) => (a.depth < 0) - (b.depth < 0) || Math.abs(a.depth) - Math.abs(b.depth)
-        || a.x0 - b.x0)
+    .sort((a, b) => a.depth - b.depth || a.x0 - b.x0)
     .map(({{name, depth, x0, x1}}) => [name, depth, Math.round(100 * (x1 - x0))])"""
 
 
@@ -37,7 +36,7 @@ def small() -> Record:
 
 
 def bars(report: Report) -> list[tuple[str, int, int]]:
-    """Name, depth and width (in percent) of what is drawn, outwards; callers come last."""
+    """Name, depth and width (in percent) of what is drawn, from the root down."""
     report.settle()
     return [(name, depth, width) for name, depth, width in report.state(BARS)]
 
@@ -72,68 +71,6 @@ def test_bottom_up_shows_self_times_with_callers_below(open_report: Open) -> Non
     assert report.state("[...store.selection.rows].map((row) => store.data.ts[row])") == [80 * MS]
 
 
-def test_a_sandwich_has_callers_above_and_callees_below(open_report: Open) -> None:
-    report = open_report(small())
-    button = shape_button(report, "Sandwich")
-    expect(button).to_be_disabled()
-    report.table.get_by_text("aten::linear").click()
-    expect(button).to_be_enabled()
-    button.click()
-    assert bars(report) == [
-        ("aten::linear", 0, 100),
-        ("aten::mm", 1, 50),
-        ("cudaLaunchKernel", 2, 8),
-        ("model.py(3): forward", -1, 67),
-        ("train.py(1): step", -1, 33),
-        ("torch/nn/modules/module.py(9): _call_impl", -2, 67),
-        ("train.py(1): step", -3, 67),
-    ]
-    flame = report.flame_graph
-    flame.focus()
-    flame.press("ArrowUp")
-    expect(report.selection_text).to_contain_text("aten::linear, called from model.py(3): forward")
-    expect(report.selection_text).to_contain_text("CPU total 40.0 ms (67 %)")
-    flame.press("ArrowRight")
-    expect(report.selection_text).to_contain_text("aten::linear, called from train.py(1): step")
-    flame.press("ArrowDown")
-    expect(report.selection_text).not_to_contain_text("called from")
-    expect(report.selection_text).to_contain_text("2 events")
-    flame.press("ArrowDown")
-    expect(report.selection_text).to_contain_text("aten::mm")
-
-
-def test_a_sandwich_follows_what_is_selected_elsewhere(open_report: Open) -> None:
-    report = open_report(small())
-    report.table.get_by_text("aten::linear").click()
-    shape_button(report, "Sandwich").click()
-    report.table.get_by_text("aten::mm").click()
-    expect(report.page.get_by_text("callers and callees of aten::mm")).to_be_visible()
-    assert bars(report)[0] == ("aten::mm", 0, 100)
-    report.timeline.press("Backspace")
-    expect(report.page.get_by_text("callers and callees of aten::linear")).to_be_visible()
-
-
-def test_a_zoomed_caller_stands_below_its_own_callers(open_report: Open) -> None:
-    report = open_report(small())
-    report.table.get_by_text("aten::linear").click()
-    shape_button(report, "Sandwich").click()
-    report.settle()
-    flame = report.flame_graph
-    flame.focus()
-    for key in ("ArrowUp", "ArrowUp", "Enter"):
-        flame.press(key)
-    tree = f"{GRAPH}.tree"
-    assert report.state(f"[{tree}.top_depth, {tree}.shows(-2), {tree}.shows(-1)]") == [
-        -3,
-        True,
-        False,
-    ]
-    crumbs = report.page.get_by_label("Zoomed path")
-    expect(crumbs).to_contain_text("‹ called from")
-    flame.press("Home")
-    assert report.state(f"[{tree}.top_depth, {tree}.shows(2)]") == [-3, True]
-
-
 def test_the_source_is_a_step_with_the_zoom_and_shape_that_were_there(open_report: Open) -> None:
     report = open_report(small())
     page = report.page
@@ -141,13 +78,12 @@ def test_the_source_is_a_step_with_the_zoom_and_shape_that_were_there(open_repor
     sources = source.locator("option").evaluate_all("options => options.map(({value}) => value)")
     first, second = sources
     expect(source).to_have_value(first)
-    report.table.get_by_text("aten::linear").click()
-    shape_button(report, "Sandwich").click()
-    sandwich = bars(report)
+    shape_button(report, "Bottom up").click()
+    upside_down = bars(report)
     page.keyboard.press("Shift")  # a gesture, to which the next change belongs
     source.select_option(second)
     plain = bars(report)
-    assert plain != sandwich
+    assert plain != upside_down
     report.flame_graph.focus()
     for key in ("ArrowDown", "ArrowDown", "Enter"):
         report.flame_graph.press(key)
@@ -164,14 +100,11 @@ def test_the_source_is_a_step_with_the_zoom_and_shape_that_were_there(open_repor
         report.flame_graph.press("Backspace")
         if source.input_value() == first:
             break
-    assert bars(report) == sandwich
-    expect(shape_button(report, "Sandwich")).to_have_attribute("aria-pressed", "true")
-    report.flame_graph.press("Shift+Backspace")
-    expect(source).to_have_value(second)
-    assert bars(report) == plain
+    assert bars(report) == upside_down
+    expect(shape_button(report, "Bottom up")).to_have_attribute("aria-pressed", "true")
 
 
-def test_hidden_libraries_and_collapsed_recursion(open_report: Open) -> None:
+def test_frames_of_libraries_are_hidden_and_come_back(open_report: Open) -> None:
     recursion = trace_of(
         python("tree.py(1): walk", ts=0, dur=100 * MS),
         python("json/decoder.py(7): visit", ts=10 * MS, dur=80 * MS),
@@ -192,29 +125,9 @@ def test_hidden_libraries_and_collapsed_recursion(open_report: Open) -> None:
         ("tree.py(1): walk", 2, 60),
         ("aten::mm", 3, 10),
     ]
-    shape_button(report, "Collapse recursion").click()
-    assert bars(report)[1:] == [("tree.py(1): walk", 1, 100), ("aten::mm", 2, 10)]
-    expect(shape_button(report, "Hide libraries")).to_have_attribute("aria-pressed", "true")
-    for before in (3, 4):
-        report.timeline.press("Backspace")
-        assert len(bars(report)[1:]) == before
+    report.timeline.press("Backspace")
+    assert len(bars(report)[1:]) == 4
     expect(shape_button(report, "Hide libraries")).to_have_attribute("aria-pressed", "false")
-
-
-def test_keys_turn_the_graph_over_and_put_a_bar_in_the_middle(open_report: Open) -> None:
-    report = open_report(small())
-    flame = report.flame_graph
-    flame.focus()
-    flame.press("i")
-    expect(shape_button(report, "Bottom up")).to_have_attribute("aria-pressed", "true")
-    flame.press("ArrowDown")
-    flame.press("s")
-    expect(report.page.get_by_text("callers and callees of aten::linear")).to_be_visible()
-    assert bars(report)[0] == ("aten::linear", 0, 100)
-    flame.press("i")
-    flame.press("i")
-    expect(shape_button(report, "Top down")).to_have_attribute("aria-pressed", "true")
-    assert bars(report)[0][0] == "all threads"
 
 
 def test_the_selected_call_stays_marked_in_another_shape(open_report: Open) -> None:
@@ -250,28 +163,11 @@ def test_libraries_of_cprofile_can_be_hidden(open_report: Open) -> None:
 
 def test_a_range_changes_every_shape(open_report: Open) -> None:
     report = open_report(small())
-    report.table.get_by_text("aten::linear").click()
-    shape_button(report, "Sandwich").click()
-    report.state(f"store.brush([{70 * MS}, {100 * MS}])")
-    assert bars(report) == [("aten::linear", 0, 100), ("train.py(1): step", -1, 100)]
-    report.state(f"store.brush([0, {10 * MS}])")
-    assert bars(report) == [("aten::linear", 0, 100)]
-    assert report.state(f"{GRAPH}.tree.nodes[0].total") == 0
-
-
-def test_another_source_has_no_function_in_the_middle(open_report: Open) -> None:
-    """Calls of cProfile are no slices, and each source numbers its call paths by itself."""
-    report = open_report(small())
-    report.table.get_by_text("aten::linear").click()
-    shape_button(report, "Sandwich").click()
-    report.settle()
-    report.flame_graph.press("ArrowDown")
-    report.page.get_by_role("combobox", name="Source").select_option("ops")
-    assert bars(report)[0][0] == "all threads"
-    assert report.state(f"[...{GRAPH}.marked]") == []
-    report.timeline.press("Backspace")
-    report.timeline.press("Backspace")
-    assert bars(report)[0][0] == "all threads"
+    report.flame_graph.press("i")
+    report.state(f"store.brush([{85 * MS}, {95 * MS}])")
+    assert bars(report)[1:] == [("aten::linear", 1, 100), ("train.py(1): step", 2, 100)]
+    report.flame_graph.press("i")
+    assert bars(report)[1:] == [("train.py(1): step", 1, 100), ("aten::linear", 2, 100)]
 
 
 def test_backspace_outlines_the_bar_of_the_selection(open_report: Open) -> None:
@@ -290,23 +186,3 @@ def test_backspace_outlines_the_bar_of_the_selection(open_report: Open) -> None:
         report.settle()
         assert report.state("store.selection.text") == name
         assert report.state(outlined) == [name]
-    report.page.keyboard.press("Shift+Backspace")
-    report.settle()
-    assert report.state("store.selection.text") == names[1]
-    assert report.state(outlined) == names[1:2]
-
-
-def test_a_search_leaves_the_function_in_the_middle(open_report: Open) -> None:
-    report = open_report(small())
-    report.table.locator("tbody tr", has_text="aten::linear").click()
-    shape_button(report, "Sandwich").click()
-    before = bars(report)
-    search = report.page.get_by_role("searchbox", name="Search", exact=True)
-    search.fill("step")
-    expect(report.page.get_by_text("2 bars found", exact=True)).to_be_visible()
-    assert bars(report) == before
-    search.fill("aten::linear")
-    expect(report.page.get_by_text("1 bar found, 100 % of the time")).to_be_visible()
-    search.fill("")
-    report.page.keyboard.press("Escape")
-    expect(shape_button(report, "Sandwich")).to_be_enabled()

@@ -73,7 +73,7 @@ def selected_names(report: Report) -> list[str]:
 def test_the_peak_is_told_with_its_categories(open_report: Open) -> None:
     report = open_report(allocating())
     expect(report.page.get_by_label("Peak memory", exact=True)).to_have_text(
-        "GPU 0: peak 60.0 MiB at 60.0 ms (50 % activations, 33 % before the record, 17 % gradients)"
+        "GPU 0: peak 60.0 MiB at 60 ms (50 % activations, 33 % before the record, 17 % gradients)"
     )
     expect(report.page.get_by_label("Colours of the memory")).to_contain_text("reserved")
 

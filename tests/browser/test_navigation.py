@@ -1,4 +1,4 @@
-"""Ways through the live report: Escape and Backspace, findings, what follows along the page."""
+"""Ways through the live report: Escape and Backspace, findings."""
 
 from __future__ import annotations
 
@@ -185,6 +185,29 @@ def test_text_boxes_keep_their_keys(open_report: Open) -> None:
     expect(report.range_text).to_contain_text("Range")
     search.press("Escape")
     expect(report.selection_text).to_contain_text("Nothing selected")
+
+
+def test_text_boxes_undo_their_own_text(open_report: Open) -> None:
+    report = open_report(small())
+    report.brush(0.3, 0.7)
+    search = report.page.get_by_label("Filter rows").first
+    search.press_sequentially("mm")
+    search.press("Control+z")
+    expect(search).not_to_have_value("mm")
+    expect(report.range_text).to_contain_text("Range")
+
+
+@pytest.mark.parametrize("key", ["Backspace", "Control+z", "Meta+z"])
+def test_keys_and_a_button_go_back_where_there_is_a_step(open_report: Open, key: str) -> None:
+    report = open_report(small())
+    back = report.page.get_by_role("button", name="Back", exact=True)
+    expect(back).to_be_disabled()
+    for go_back in (lambda: report.table.locator("th button").first.press(key), back.click):
+        report.timeline.press("+")
+        assert visible(report) != WHOLE
+        go_back()
+        assert visible(report) == WHOLE
+        expect(back).to_be_disabled()
 
 
 def tooltip(report: Report) -> Locator:
@@ -376,79 +399,16 @@ def test_a_finding_on_nothing_has_no_button(
     expect(report.page.get_by_role("button", name="show:")).to_have_count(0)
 
 
-def follower(report: Report) -> Locator:
-    """What is at the top of the screen while the timeline is above it."""
-    return report.page.get_by_role("group", name="Range and selection")
-
-
-def scroll_to_table(report: Report) -> None:
-    report.table.evaluate("table => table.scrollIntoView({block: 'end'})")
-
-
-def tall_page(open_report: Open) -> Report:
+def test_the_overview_marks_selected_events(open_report: Open) -> None:
     report = open_report(small())
-    report.page.emulate_media(reduced_motion="reduce")
-    report.page.set_viewport_size({"width": 900, "height": 300})
-    return report
-
-
-def test_overview_and_details_follow_the_reader_along_the_report(open_report: Open) -> None:
-    report = tall_page(open_report)
-    expect(follower(report)).to_have_count(0)
-    height = report.page.evaluate("document.documentElement.scrollHeight")
-    scroll_to_table(report)
-    expect(follower(report)).to_have_count(1)
-    expect(follower(report)).to_contain_text("Whole trace 10.0 ms")
-    assert box_of(follower(report))["y"] < 60
-    assert report.page.evaluate("document.documentElement.scrollHeight") == height
-    report.page.evaluate("window.scrollTo(0, 0)")
-    expect(follower(report)).to_have_count(0)
-
-
-def test_the_overview_that_follows_moves_the_view_and_marks_events(open_report: Open) -> None:
-    report = tall_page(open_report)
-    scroll_to_table(report)
-    expect(follower(report)).to_have_count(1)
-    minimap = report.page.get_by_role("application", name="Overview of the whole trace").last
-    box = box_of(minimap)
+    minimap = report.page.get_by_role("application", name="Overview of the whole trace")
     report.table.locator("tbody tr", has_text="aten::mm").click()
-    expect(follower(report)).to_contain_text("aten::mm 2 events highlighted")
+    expect(report.selection_text).to_contain_text("2 events highlighted")
     edge = pixels(minimap)[3]
     marked = (edge != edge[int(len(edge) * 0.9)]).any(axis=1)[5:-5]  # without the frame of the view
     found = np.flatnonzero(np.diff(np.r_[False, marked, False])) * 10 / len(edge)
     assert found == pytest.approx([2, 4, 6, 7], abs=0.1)
-    mouse, y = report.page.mouse, box["y"] + 20
-    mouse.move(box["x"] + 0.2 * box["width"], y)
-    mouse.down()
-    mouse.move(box["x"] + 0.5 * box["width"], y, steps=5)
-    mouse.up()
-    assert visible(report) == pytest.approx((2 * MS, 5 * MS), rel=0.02)
-    minimap.press("0")
-    assert visible(report) == WHOLE
 
 
 def pixels(part: Locator) -> Any:
     return np.asarray(Image.open(BytesIO(part.screenshot())).convert("RGB")).astype(int)
-
-
-def test_the_details_that_follow_lead_back_to_the_timeline(open_report: Open) -> None:
-    report = tall_page(open_report)
-    scroll_to_table(report)
-    report.table.locator("tbody tr", has_text="aten::mm").click()
-    follower(report).get_by_role("button", name="Back to the timeline").press("Enter")
-    expect(follower(report)).to_have_count(0)
-    expect(report.timeline).to_be_focused()
-    assert is_on_screen(report, 2)
-    report.page.keyboard.press("Escape")
-    expect(report.selection_text).to_contain_text("Nothing selected")
-
-
-def test_nothing_follows_past_the_report(open_report: Open) -> None:
-    report = tall_page(open_report)
-    report.page.evaluate(
-        "document.body.append(Object.assign(document.createElement('p'), {style: 'height:2000px'}))"
-    )
-    scroll_to_table(report)
-    expect(follower(report)).to_have_count(1)
-    report.page.evaluate("window.scrollTo(0, document.documentElement.scrollHeight)")
-    expect(follower(report)).not_to_be_in_viewport()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, expect
 
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.remarks import with_focus, with_remark
 from gpuprof_widgets.views.side_by_side import Heading, Row, standalone_html
-from tests.browser.report_page import Open, Report, too_faint
+from tests.browser.report_page import Open, too_faint
 from tests.traces import annotation, kernel, op, trace_of
 
 MS = 1_000_000
@@ -29,17 +27,13 @@ def noted() -> Record:
     return with_remark(record, "from here on nothing runs", 80 * MS)
 
 
-def flags(report: Report) -> Locator:
-    return report.page.get_by_label("Notes on the timeline").get_by_role("button")
-
-
 def test_notes_stand_above_the_findings_and_lead_to_their_time(open_report: Open) -> None:
     report = open_report(noted())
     rows = report.page.get_by_label("Notes", exact=True).get_by_role("listitem")
     expect(rows).to_have_text(
         [
-            "from 20.0 ms to 50.0 msthe gemm waits for its launchshow",
-            "at 80.0 msfrom here on nothing runsshow",
+            "from 20 ms to 50 msthe gemm waits for its launchshow",
+            "at 80 msfrom here on nothing runsshow",
         ]
     )
     rows.first.get_by_role("button", name="show").click()
@@ -54,94 +48,20 @@ def test_notes_stand_above_the_findings_and_lead_to_their_time(open_report: Open
     expect(report.selection_text).to_contain_text("from here on nothing runs")
 
 
-def test_flags_follow_the_view_and_work_by_keyboard(open_report: Open) -> None:
-    report = open_report(noted())
-    expect(flags(report)).to_have_count(2)
-    box, frame = flags(report).first.bounding_box(), report.timeline.bounding_box()
-    assert box
-    assert frame
-    assert abs(box["x"] - frame["x"] - 0.2 * frame["width"]) < 2
-    assert box["y"] + box["height"] <= frame["y"]
-    flags(report).first.focus()
-    report.page.keyboard.press("Enter")
-    assert report.brushed() == (20 * MS, 50 * MS)
-    report.state("store.visible.setv({start: 60e6, end: 70e6})")
-    expect(flags(report).first).to_be_hidden()
-    expect(flags(report).nth(1)).to_be_hidden()
-
-
-def marks(page: Page) -> list[list[float]]:
-    """Where each band and line of the notes begins, and its width, as shares of the timeline's."""
-    shares: list[list[float]] = page.locator(".flag-lines > div").evaluate_all(
-        """(marks) => marks.map(({offsetLeft, offsetWidth, classList, parentElement}) =>
-            [offsetLeft, classList.contains("stretch") ? offsetWidth : 0]
-                .map((pixels) => Math.round(100 * pixels / parentElement.offsetWidth) / 100))"""
-    )
-    return shares
-
-
-def test_a_range_is_a_band_and_a_moment_a_line(open_report: Open) -> None:
-    report = open_report(noted())
-    expect(flags(report)).to_have_count(2)
-    assert marks(report.page) == [[0.2, 0.3], [0.8, 0]]
-
-
-def test_notes_of_several_runs_stand_over_their_timelines(browser: Browser) -> None:
+def test_notes_of_several_runs_are_listed_together(browser: Browser) -> None:
     rows = [Row(noted(), "first"), Row(with_remark(small(), "only here", 50 * MS), "second")]
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     try:
         page.set_content(standalone_html(rows, Heading("Two runs"), html=""))
-        groups = page.get_by_label("Notes on the timeline")
-        expect(groups).to_have_count(2)
-        expect(groups.nth(0).get_by_role("button")).to_have_count(2)
-        expect(groups.nth(1).get_by_role("button")).to_have_text("only here")
-        assert marks(page) == [[0.2, 0.3], [0.8, 0], [0.5, 0]]
-        second = page.get_by_role("application", name="Timeline.").nth(1)
-        flag, tracks = groups.nth(1).bounding_box(), second.bounding_box()
-        assert flag
-        assert tracks
-        assert flag["y"] + flag["height"] <= tracks["y"] + 1
-        groups.nth(0).get_by_role("button").first.click()
+        notes = page.get_by_label("Notes", exact=True).get_by_role("listitem")
+        expect(notes).to_have_count(3)
+        expect(notes.nth(2)).to_contain_text("only here")
+        notes.first.get_by_role("button", name="show").click()
         stores = "Object.values(window.gpuprof.reports)"
         brushed = page.evaluate(f"{stores}.map((store) => store.window)")
         assert brushed == [[20 * MS, 50 * MS]] * 2
     finally:
         page.close()
-
-
-def label_of(flag: Locator) -> str:
-    return flag.get_attribute("aria-label") or ""
-
-
-def test_notes_at_one_place_share_a_flag(open_report: Open) -> None:
-    record = small()
-    for number in range(12):
-        record = with_remark(record, f"note number {number} " * 3, (30 + 5 * (number // 4)) * MS)
-    record = with_remark(record, "near the end", 100 * MS)
-    report = open_report(record)
-    seen = flags(report).filter(visible=True)
-    expect(seen).to_have_text(["4 notes", "4 notes", "4 notes", "near the end"])
-    assert seen.first.get_attribute("title").count("note number") == 12  # type: ignore[union-attr]
-    boxes = [box for flag in seen.all() if (box := flag.bounding_box())]
-    edges = [(box["x"], box["x"] + box["width"]) for box in boxes]
-    assert all(first[1] <= second[0] for first, second in itertools.pairwise(edges))
-    seen.nth(1).click()
-    expect(report.selection_text).to_contain_text("note number 4")
-    seen.nth(1).click()
-    expect(report.selection_text).to_contain_text("note number 5")
-    assert all(f"note number {number}" in label_of(seen.nth(1)) for number in (4, 5, 6, 7))
-
-
-def test_a_report_without_notes_has_no_room_for_flags(open_report: Open) -> None:
-    with_flags = open_report(noted())
-    tall = with_flags.page.locator(".bk-Plot").nth(1).bounding_box()
-    without = open_report(small())
-    low = without.page.locator(".bk-Plot").nth(1).bounding_box()
-    assert tall
-    assert low
-    assert round(tall["height"] - low["height"]) == 20
-    expect(flags(without)).to_have_count(0)
-    expect(without.page.get_by_label("Notes", exact=True)).to_have_count(0)
 
 
 def test_a_report_opens_at_its_place(open_report: Open) -> None:

@@ -107,7 +107,7 @@ export class CurvePlotView extends TimePlotView {
     const time = this.time_at(x)
     this.surface.cursor(this.dragging.edge_at(x) != null ? "ew-resize" : "crosshair")
     const facts = this.curves.map((curve): Fact => [curve.name, cell_text(at_time(curve, time), curve.unit)])
-    this.tooltip?.show(`at ${this.time_text(time)}`, facts, event.clientX, event.clientY)
+    this.tooltip?.show(`at ${this.store.moment(time)}`, facts, event.clientX, event.clientY)
   }
 }
 

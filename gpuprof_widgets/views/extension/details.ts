@@ -2,10 +2,11 @@ import type * as p from "@bokehjs/core/properties"
 
 import {FAMILIES} from "./categories"
 import {button, element, with_code, type Fact} from "./element"
-import {chain, format_bytes, format_count, format_ns, format_range, format_share, MODULES, type Link, type Store} from "./engine"
+import {chain, format_bytes, format_count, format_ns, format_share, MODULES, type Link, type Store} from "./engine"
 import {InstanceSteps, STEPS_CSS} from "./instances"
 import {Panel, PanelView} from "./panel"
-import {select_event, type Selection} from "./selection"
+import type {Selection} from "./report_state"
+import {select_event} from "./selection"
 import type {TraceStore} from "./trace_store"
 
 /** Two lines under the timeline: the range in numbers, and the selection with its owners. */
@@ -23,7 +24,6 @@ export class DetailsView extends PanelView {
     this.connect(store.properties.window.change, () => this.show_range())
     this.connect(store.draft_changed, () => this.show_range())
     this.connect(store.selection_changed, () => this.show_selection())
-    this.connect(store.visible.change, () => this.show_start())
   }
 
   protected build_content(): Node[] {
@@ -38,12 +38,11 @@ export class DetailsView extends PanelView {
   private show_range(): void {
     const {store} = this
     const {range, start, end, span, devices} = store.range_totals
-    const text = format_range(start, end, store.data.header.tick_ns)
     const busy = devices.map(({device, busy}) => `GPU ${device} busy ${format_share(busy / span)} (${format_ns(busy)})`)
     const words = [
       element("b", {}, range == null ? "Whole trace" : "Range"),
-      element("span", {}, `${text.start} to ${text.end}`),
-      element("span", {}, `= ${text.length}`),
+      element("span", {}, `${store.moment(start)} to ${store.moment(end)}`),
+      element("span", {}, `= ${format_ns(span)}`),
       ...busy.map((text) => element("span", {class: "busy"}, text)),
     ]
     const clear = range == null ? [] : [button("Clear", {title: "Clear the range"}, () => store.brush(null))]
@@ -60,15 +59,6 @@ export class DetailsView extends PanelView {
       this.chosen.replaceChildren(...this.event_lines(selection.row))
     } else {
       this.chosen.replaceChildren(element("div", {class: "chain"}, ...this.instances(selection)))
-    }
-  }
-
-  /** A closer view tells starts apart that looked alike. */
-  private show_start(): void {
-    const {store} = this
-    const start = this.chosen.querySelector("[data-fact=Start]")
-    if (start != null && store.selection != null && store.selection.row >= 0) {
-      start.textContent = start_of(store, store.selection.row)
     }
   }
 
@@ -95,12 +85,12 @@ export class DetailsView extends PanelView {
 }
 
 /** Returns the name of a selection; of a finding its sentence. */
-export function title_of({source, text}: Selection): (Node | string)[] {
+function title_of({source, text}: Selection): (Node | string)[] {
   return source == "finding" ? with_code(text) : [text]
 }
 
 /** Says how much of the timeline a selection lights up. */
-export function extent_of({source, rows, ranges = [], events = rows.length}: Selection): string {
+function extent_of({source, rows, ranges = [], events = rows.length}: Selection): string {
   const first = rows.length < events ? `, the first ${rows.length.toLocaleString("en")}` : ""
   const counts = [
     ...rows.length == 0 ? [] : [format_count(events, "event") + first], ...ranges.length == 0 ? [] : [format_count(ranges.length, "time range")],
@@ -117,7 +107,7 @@ function size_of({source, row, rows}: Selection, data: Store): string[] {
 
 function fact_list(facts: Fact[]): HTMLElement {
   return element("div", {class: "facts"}, ...facts.map(([label, value]) =>
-    element("span", {}, element("span", {class: "muted"}, `${label} `), element("span", {"data-fact": label}, value))))
+    element("span", {}, element("span", {class: "muted"}, `${label} `), element("span", {}, value))))
 }
 
 export class Details extends Panel {
@@ -136,7 +126,7 @@ export function facts_of(trace: TraceStore, row: number): Fact[] {
   if (self != duration) {
     facts.push(["Self time", format_ns(store.ns(self))])
   }
-  facts.push(["Start", start_of(trace, row)])
+  facts.push(["Start", trace.moment(store.ns(store.ts[row]))])
   if (store.count[row] > 1) {
     facts.push(["Stands for", `${store.count[row]} short events, merged to save space`])
   }
@@ -158,12 +148,6 @@ export function facts_of(trace: TraceStore, row: number): Fact[] {
   }
   facts.push(track.stream >= 0 ? ["Stream", `${track.stream} on GPU ${track.device}`] : ["Track", track.label])
   return facts
-}
-
-/** Returns the start of an event: to a tenth of its duration, or of what is in view where that is shorter. */
-function start_of(store: TraceStore, row: number): string {
-  const {data} = store
-  return store.moment(data.ns(data.ts[row]), data.ns(data.end[row] - data.ts[row]))
 }
 
 /** Returns the owners of an event, from the outermost to itself, as one line; empty where none is known. */

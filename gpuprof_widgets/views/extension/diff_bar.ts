@@ -7,17 +7,10 @@ import {button, choice, element, legend} from "./element"
 import {IcicleBarView} from "./flame_bar"
 import {Panel} from "./panel"
 
-const MODES: [string, string, string][] = [
-  ["both", "Difference", "Bars are as wide as their time in A or B, whichever is longer"],
-  ["a", "A", "Bars are as wide as their time in A"],
-  ["b", "B", "Bars are as wide as their time in B"],
-]
-
 /** Title, legend, choices and breadcrumb of the differential flame graph. */
 export class DiffBarView extends IcicleBarView {
   declare model: DiffBar
 
-  private modes: HTMLButtonElement[]
   private same_range: HTMLButtonElement
 
   get graph(): DiffGraph {
@@ -26,7 +19,6 @@ export class DiffBarView extends IcicleBarView {
 
   protected build_content(): Node[] {
     const {graph} = this
-    this.modes = MODES.map(([mode, text, title]) => button(text, {title, "data-mode": mode}, () => { graph.mode = mode }))
     const title = "A range selected in one timeline is selected in the other too"
     this.same_range = button("Same range in both", {title}, () => {
       graph.runs.brushes_all = !graph.runs.brushes_all
@@ -36,8 +28,7 @@ export class DiffBarView extends IcicleBarView {
     this.update()
     return [
       element("div", {class: "row"}, element("h3", {}, "Differential flame graph"), this.about,
-        element("div", {class: "row push"}, ...this.step_choice(), this.same_range,
-          element("div", {class: "row", role: "group", "aria-label": "Widths"}, ...this.modes), ...this.source_choice(graph.sources))),
+        element("div", {class: "row push"}, ...this.step_choice(), this.same_range, ...this.source_choice(graph.sources))),
       legend("Colours of the differences", [[css(SHRANK), "− less in B, or gone"], [css(GREW), "+ more in B, or new"], ["var(--line)", "= the same"]]),
       this.crumbs,
     ]
@@ -68,9 +59,6 @@ export class DiffBarView extends IcicleBarView {
   protected update(): void {
     const {graph} = this
     this.about.textContent = graph.problem == "" ? graph.about : graph.problem
-    for (const mode of this.modes) {
-      mode.setAttribute("aria-pressed", String(mode.dataset.mode == graph.mode))
-    }
     this.same_range.setAttribute("aria-pressed", String(graph.runs.brushes_all))
     const {tree} = graph
     const path = tree.path(tree.focus)

@@ -6,8 +6,8 @@ import {CallTree, has_width} from "./call_tree"
 import {diff_paint, type Paint} from "./categories"
 import type {Fact} from "./element"
 import {
-  change_of, flame_sources, format_change, format_count, format_ns, lay_out, paired_tree, width_in,
-  type DiffMode, type DiffNode, type FlameNode, type FlameSource, type Window,
+  change_of, flame_sources, format_change, format_count, format_ns, lay_out, paired_tree,
+  type DiffNode, type FlameNode, type FlameSource, type Window,
 } from "./engine"
 import {IcicleGraph, IcicleView, uncounted} from "./icicle"
 import {short_name} from "./paint"
@@ -15,7 +15,7 @@ import {StoreGroup} from "./store_group"
 
 const NAME_ROOM = 40
 
-/** The differential icicle: widths of both runs or of one, colours by the change. */
+/** The differential icicle: widths of both runs, colours by the change. */
 export class DiffGraphView extends IcicleView<DiffNode> {
   declare model: DiffGraph
 
@@ -57,28 +57,18 @@ export class DiffGraphView extends IcicleView<DiffNode> {
 /** The union of both runs' call trees. */
 class DiffTree extends CallTree<DiffNode> {
   /** Takes the nodes of other ranges; the zoomed node is kept as far as its path is still there. */
-  rebuild(nodes: DiffNode[], mode: DiffMode): void {
+  rebuild(nodes: DiffNode[]): void {
     const path = this.path(this.focus)
     this.nodes = nodes
-    this.focus = 0
-    this.lay_out(mode)
-    this.focus = this.follow(path)
-  }
-
-  lay_out(mode: DiffMode): void {
-    lay_out(this.nodes, mode)
+    lay_out(nodes)
     this.arrange()
-    this.levels = this.nodes.reduce((most, node) => has_width(node) ? Math.max(most, node.depth + 1) : most, 0)
-    const focused = this.node(this.focus)
-    if (focused != null && width_in(focused, mode) == 0) {
-      this.focus = 0
-    }
+    this.levels = nodes.reduce((most, node) => has_width(node) ? Math.max(most, node.depth + 1) : most, 0)
+    this.focus = this.follow(path)
   }
 }
 
 type DiffGraphProps = {
   runs: p.Property<StoreGroup>
-  mode: p.Property<string>
   source: p.Property<string>
   steps: p.Property<[number, number][][]>
 }
@@ -97,7 +87,6 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
     this.prototype.default_view = DiffGraphView
     this.define<DiffGraphProps>(({Float, List, Ref, Str, Tuple}) => ({
       runs: [Ref(StoreGroup)],
-      mode: [Str, "both"],
       source: [Str, "ops"],
       steps: [List(List(Tuple(Float, Float))), []],
     }))
@@ -126,7 +115,6 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
       this.connect(store.properties.window.change, () => this.rebuild())
     }
     this.connect(this.properties.source.change, () => this.rebuild())
-    this.connect(this.properties.mode.change, () => this.relayout())
     // A selection made elsewhere is no path of this graph.
     this.connect(this.runs.selection_changed, () => {
       if (!this.runs.stores.some(({selection}) => selection?.source == "flame")) {
@@ -176,17 +164,12 @@ export class DiffGraph extends IcicleGraph<DiffNode> {
       if (this.rebuilt === rebuilt) {
         this.steps_compared = steps
         this.trees = trees
-        this.tree.rebuild(nodes, this.mode as DiffMode)
+        this.tree.rebuild(nodes)
         this.forget()
         this.settle(() => this.tree_changed.emit())
       }
     })
     this.rebuilt = rebuilt
-  }
-
-  private relayout(): void {
-    this.tree.lay_out(this.mode as DiffMode)
-    this.tree_changed.emit()
   }
 
   /** Returns the change as the label shows it: colour alone is not enough. */

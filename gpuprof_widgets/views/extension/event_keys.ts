@@ -1,12 +1,12 @@
 /** What the timeline's keys do with the selected event. */
 
 import {has_path, step_aside, step_level} from "./engine"
+import type {TraceState} from "./report_state"
 import {select_event} from "./selection"
-import type {TraceStore} from "./trace_store"
 import {zoom_to} from "./zoom"
 
 /** Handles the keys about the selected event, and about what stands in for it where there is none; returns false for others. */
-export function event_key(store: TraceStore, {key, shiftKey}: KeyboardEvent): boolean {
+export function event_key(store: TraceState, {key, shiftKey}: KeyboardEvent): boolean {
   const row = store.selection?.row ?? -1
   if (shiftKey && key.startsWith("Arrow")) {
     step_event(store, row, key)
@@ -20,7 +20,7 @@ export function event_key(store: TraceStore, {key, shiftKey}: KeyboardEvent): bo
   }
 }
 
-function step_event(store: TraceStore, row: number, key: string): void {
+function step_event(store: TraceState, row: number, key: string): void {
   const next = key == "ArrowLeft" ? step_aside(store.data, row, -1)
     : key == "ArrowRight" ? step_aside(store.data, row, 1)
       : step_level(store.data, row, key == "ArrowUp" ? -1 : 1)
@@ -29,7 +29,7 @@ function step_event(store: TraceStore, row: number, key: string): void {
   }
 }
 
-function focus_event(store: TraceStore, row: number): void {
+function focus_event(store: TraceState, row: number): void {
   if (row >= 0) {
     zoom_to_event(store, row)
   } else if (store.window != null) {
@@ -38,16 +38,12 @@ function focus_event(store: TraceStore, row: number): void {
 }
 
 /** Shows an event with some of what is around it. */
-export function zoom_to_event(store: TraceStore, row: number): void {
+export function zoom_to_event(store: TraceState, row: number): void {
   const {data} = store
   zoom_to(store, data.ns(data.ts[row]), data.ns(data.end[row]), 0.2)
 }
 
-function brush_event(store: TraceStore, row: number): void {
-  const {data, ruler} = store
-  if (ruler.measured != null) {
-    ruler.brush()
-    return
-  }
+function brush_event(store: TraceState, row: number): void {
+  const {data} = store
   store.brush(row >= 0 ? [data.ns(data.ts[row]), data.ns(data.end[row])] : [store.visible.start, store.visible.end])
 }

@@ -1,5 +1,4 @@
-import type {Selection} from "./selection"
-import type {TraceStore} from "./trace_store"
+import type {Selection, TraceState} from "./report_state"
 
 /**
  * The state that a report shares with an `Explorer` in Python (explorer.py): ranges in ns, rows as bytes of int32, and
@@ -10,8 +9,18 @@ export type SharedState = {
 } & {[name in Choice]: string | null}
 
 /** Properties of the store that are traits of the same names. */
-const CHOICES = ["sort", "group_by", "metric", "search"] as const
+export const CHOICES = ["sort", "group_by", "metric", "search"] as const
 type Choice = typeof CHOICES[number]
+
+/** What of a report is shared with Python. */
+type Explored = TraceState & {[name in Choice]: string} & {
+  readonly uid: string
+  readonly rows_kept: boolean
+  readonly trace_bounds: [number, number]
+  teller: Teller | null
+  clipped(range: [number, number]): [number, number]
+  readonly called_up: {emit(): void}
+}
 
 /** A model of the widgets' front end: what is set is sent to the kernel by `save_changes`. */
 export type Kernel = {
@@ -22,7 +31,7 @@ export type Kernel = {
 }
 
 /** Keeps a report and an explorer in Python in step. What Python has set before is shown at once. */
-export function join(store: TraceStore, kernel: Kernel): void {
+export function join(store: Explored, kernel: Kernel): void {
   show_range(store, kernel)
   show_choices(store, kernel)
   show_rows(store, kernel)
@@ -33,13 +42,10 @@ export function join(store: TraceStore, kernel: Kernel): void {
       tell(store, kernel)
     }
   })
-  for (const name of CHOICES) {
-    store.connect(store.properties[name].change, () => store.teller?.tell())
-  }
   store.teller.tell()
 }
 
-function tell(store: TraceStore, kernel: Kernel): void {
+function tell(store: Explored, kernel: Kernel): void {
   if (!same_range(shown_range(store, kernel), range_of(store))) {
     kernel.set("range", range_of(store))
   }
@@ -85,8 +91,8 @@ export class Teller {
 }
 
 /** Follows the kernel. A report that has left the page is let go of, though its explorer lives on in the kernel. */
-function listen(kernel: Kernel, held: WeakRef<TraceStore>): void {
-  type Show = (store: TraceStore, kernel: Kernel, message: unknown) => void
+function listen(kernel: Kernel, held: WeakRef<Explored>): void {
+  type Show = (store: Explored, kernel: Kernel, message: unknown) => void
   const follow = (event: string, show: Show): void => kernel.on(event, (message) => {
     const store = held.deref()
     if (store != null && kernel.get("_uid") == store.uid) {
@@ -98,35 +104,35 @@ function listen(kernel: Kernel, held: WeakRef<TraceStore>): void {
   follow("change:visible", show_visible)
   follow("change:_rows", show_rows)
   CHOICES.forEach((name) => follow(`change:${name}`, show_choices))
-  follow("msg:custom", (store, _, message) => message === CALL_UP && store.called_up.emit(false))
+  follow("msg:custom", (store, _, message) => message === CALL_UP && store.called_up.emit())
 }
 
 /** What Python sends to bring the timeline onto the screen. */
 const CALL_UP = "call up"
 
 /** The brushed range in ns, the whole trace where nothing is brushed. */
-function range_of(store: TraceStore): [number, number] {
+function range_of(store: Explored): [number, number] {
   return store.window ?? store.trace_bounds
 }
 
-function visible_of({visible: {start, end}}: TraceStore): [number, number] {
+function visible_of({visible: {start, end}}: Explored): [number, number] {
   return [Math.round(start), Math.round(end)]
 }
 
 /** What the page shows of the range in Python, whose ends are moments of whole ticks here. */
-function shown_range(store: TraceStore, kernel: Kernel): [number, number] {
+function shown_range(store: Explored, kernel: Kernel): [number, number] {
   const range = kernel.get("range")
   return same_range(range, store.trace_bounds) ? range : store.clipped(range)
 }
 
-function show_range(store: TraceStore, kernel: Kernel): void {
+function show_range(store: Explored, kernel: Kernel): void {
   const range = shown_range(store, kernel)
   if (!same_range(range, range_of(store))) {
     store.brush(same_range(range, store.trace_bounds) ? null : range)
   }
 }
 
-function show_choices(store: TraceStore, kernel: Kernel): void {
+function show_choices(store: Explored, kernel: Kernel): void {
   for (const name of CHOICES) {
     const value = kernel.get(name)
     if (value != null) {
@@ -135,14 +141,14 @@ function show_choices(store: TraceStore, kernel: Kernel): void {
   }
 }
 
-function show_visible(store: TraceStore, kernel: Kernel): void {
+function show_visible(store: Explored, kernel: Kernel): void {
   const [start, end] = kernel.get("visible")
   if (!same_range([start, end], visible_of(store))) {
     store.visible.setv({start, end})
   }
 }
 
-function show_rows(store: TraceStore, kernel: Kernel): void {
+function show_rows(store: Explored, kernel: Kernel): void {
   const rows = rows_in(kernel)
   if (store.rows_kept && !same_rows(rows, rows_of(store.selection))) {
     const labels = new Set(Array.from(rows, (row) => store.data.label[row]))

@@ -1,6 +1,7 @@
 import {button, element, with_code} from "./element"
 import {cell_text, format_ns, format_share} from "./engine"
-import {has_evidence, type FindingLine} from "./selection"
+import type {FindingLine} from "./report_state"
+import {has_evidence} from "./selection"
 
 /** What the buttons of a row do. */
 export type Actions = {show: (finding: FindingLine) => void, show_line: (finding: FindingLine) => void}
@@ -15,14 +16,16 @@ export function finding_row(finding: FindingLine, actions: Actions, {is_open, ha
   const {title} = finding
   const words = words_of(finding, actions)
   const head = [...has_costs ? [cost(finding)] : [], element("span", {class: "title"}, ...with_code(title))]
-  const item = element("li", finding.is_part == true ? {class: "part"} : {}, words.length == 0 ? element("div", {class: "head"}, fold_mark(), ...head) : fold(head))
+  const mark = element("span", {class: "mark", "aria-hidden": "true"})
+  const folded = words.length == 0 ? element("div", {class: "head"}, mark, ...head) : element("button", {type: "button", class: "head"}, mark, ...head)
+  const item = element("li", finding.is_part == true ? {class: "part"} : {}, folded)
   if (has_evidence(finding) || finding.function != "") {
     const about = has_evidence(finding) ? "Zoom to the time range and highlight the events that this is about"
       : "Select the function in the table of functions"
     item.append(button("show", {title: about, "aria-label": `show: ${title}`}, () => actions.show(finding)))
   }
   if (words.length > 0) {
-    unfold_with(item, element("div", {class: "words"}, ...words), is_open)
+    item.append(unfolded_by(folded, words, is_open))
   }
   return item
 }
@@ -40,25 +43,17 @@ function words_of(finding: FindingLine, {show_line}: Actions): HTMLElement[] {
   ]
 }
 
-function fold(head: HTMLElement[]): HTMLButtonElement {
-  return element("button", {type: "button", class: "head"}, fold_mark(), ...head)
-}
-
-function fold_mark(): HTMLElement {
-  return element("span", {class: "mark", "aria-hidden": "true"})
-}
-
-function unfold_with(item: HTMLLIElement, words: HTMLElement, is_open: boolean): void {
-  const head = item.querySelector<HTMLElement>(".head")!
-  words.id = `finding-${++last_id}`
+/** Returns the words of a row, which its head unfolds. */
+function unfolded_by(head: HTMLElement, texts: HTMLElement[], is_open: boolean): HTMLElement {
+  const words = element("div", {class: "words", id: `finding-${++last_id}`}, ...texts)
   head.setAttribute("aria-controls", words.id)
   const set = (open: boolean): void => {
     head.setAttribute("aria-expanded", String(open))
     words.hidden = !open
   }
   head.addEventListener("click", () => set(words.hidden))
-  item.append(words)
   set(is_open)
+  return words
 }
 
 /** The cost as a bar, as long as its share of the time, with its figures; nothing where it costs nothing. */

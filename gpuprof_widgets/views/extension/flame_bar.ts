@@ -1,10 +1,10 @@
 import type * as p from "@bokehjs/core/properties"
 
-import {CALLER_LEVELS, MAX_LEVELS, type IcicleNode} from "./call_tree"
+import {MAX_LEVELS, type IcicleNode} from "./call_tree"
 import {button, choice, element} from "./element"
 import {
   flame_sources, flame_width, format_count, format_ns, format_share, has_library, totals,
-  type FlameShape, type FlameSource, type FlameTime, type FlameView,
+  type FlameShape, type FlameSource, type FlameTime,
 } from "./engine"
 import {FlameGraph} from "./flame_graph"
 import type {IcicleGraph} from "./icicle"
@@ -59,15 +59,9 @@ const WIDTHS: [FlameTime, string, string][] = [
   ["device", "GPU time", "Bars are as wide as the GPU time of the kernels, copies and memsets that they launched"],
 ]
 
-const VIEWS: [FlameView, string, string][] = [
-  ["down", "Top down", "Call paths from the root"],
-  ["up", "Bottom up", "Functions and ops by self time, each with its callers below it (i)"],
-  ["around", "Sandwich", "The selected function or op, with all its callers above and all that it calls below (s)"],
-]
-
-const SWITCHES: ["hides_library" | "collapses_recursion", string, string][] = [
+const SWITCHES: [keyof FlameShape, string, string][] = [
+  ["bottom_up", "Bottom up", "Functions and ops by self time, each with its callers below it (i)"],
   ["hides_library", "Hide libraries", "Leave out Python frames of libraries and built-ins; their self time counts for their callers"],
-  ["collapses_recursion", "Collapse recursion", "Count a call within a call of the same function as part of the outer one"],
 ]
 
 const ESTIMATE = "An estimate: cProfile records who called whom but not when, so paths are inferred and a selected range does not apply."
@@ -78,7 +72,6 @@ export class FlameBarView extends IcicleBarView {
 
   private matches: HTMLElement
   private widths: HTMLButtonElement[]
-  private shapes: HTMLButtonElement[]
   private switches: HTMLButtonElement[]
 
   get graph(): FlameGraph {
@@ -93,7 +86,6 @@ export class FlameBarView extends IcicleBarView {
       ? WIDTHS.map(([time, text, title]) => button(text, {title, "data-time": time}, () => { this.store.metric = time })) : []
     const widths = this.widths.length == 0 ? []
       : [element("div", {class: "row", role: "group", "aria-label": "Width"}, element("span", {}, "Width"), ...this.widths)]
-    this.shapes = VIEWS.map(([view, text, title]) => button(text, {title, "data-view": view}, () => this.show(view)))
     this.switches = SWITCHES.map(([key, text, title]) =>
       button(text, {title, "data-switch": key}, () => graph.reshape({[key]: !graph.shape[key]})))
     this.update()
@@ -101,33 +93,15 @@ export class FlameBarView extends IcicleBarView {
       element("div", {class: "row"}, element("h3", {}, "Flame graph"), this.about,
         element("div", {class: "row push"}, this.matches, ...widths, ...sources)),
       element("div", {class: "row"},
-        element("div", {class: "row", role: "group", "aria-label": "Shape of the flame graph"}, ...this.shapes, ...this.switches),
+        element("div", {class: "row", role: "group", "aria-label": "Shape of the flame graph"}, ...this.switches),
         this.crumbs),
     ]
   }
 
-  override connect_signals(): void {
-    super.connect_signals()
-    this.connect(this.store.selection_changed, () => this.update_shape())
-  }
-
-  private show(view: FlameView): void {
-    const {graph} = this
-    if (view == "around") {
-      graph.show_around(graph.selected_function)
-    } else {
-      graph.reshape({view})
-    }
-  }
-
   private update_shape(): void {
-    const {shape, source, selected_function} = this.graph
-    for (const button of this.shapes) {
-      button.setAttribute("aria-pressed", String(button.dataset.view == shape.view))
-      button.disabled = button.dataset.view == "around" && shape.view != "around" && selected_function == null
-    }
+    const {shape, source} = this.graph
     for (const button of this.switches) {
-      const key = button.dataset.switch as "hides_library" | "collapses_recursion"
+      const key = button.dataset.switch as keyof FlameShape
       button.setAttribute("aria-pressed", String(shape[key]))
       button.hidden = key == "hides_library" && !has_library(this.store.data, source as FlameSource)
     }
@@ -151,23 +125,20 @@ export class FlameBarView extends IcicleBarView {
     if (matched == null) {
       return ""
     }
-    const has_share = matched_share > 0 || matched.size == 0 // callers of a sandwich have no part in its time
-    const share = has_share ? `, ${format_share(matched_share)} of the ${width == "cpu" ? "time" : "GPU time"}` : ""
-    const by_name = `${format_count(matched.size, "bar")} found${share}`
+    const by_name = `${format_count(matched.size, "bar")} found, ${format_share(matched_share)} of the ${width == "cpu" ? "time" : "GPU time"}`
     const by_launch = `${format_count(launching.size, "bar")} launched a match`
     return [...matched.size > 0 || launching.size == 0 ? [by_name] : [], ...launching.size > 0 ? [by_launch] : []].join(" · ")
   }
 
   private range_text(): string {
     const {store: {window}, graph: {width, tree}} = this
-    const {view, centre}: FlameShape = this.graph.shape
-    const shape = view == "up" ? "self times of functions, callers below" : view == "around" ? `callers and callees of ${centre!.name}` : ""
+    const shape = this.graph.shape.bottom_up ? "self times of functions, callers below: " : ""
     const time = width == "cpu" ? "CPU time" : this.gpu_time()
     const range = window == null ? "whole trace" : `selected range of ${format_ns(window[1] - window[0])}`
     const sum = flame_width(tree.nodes[0], width)
     const [start, end] = window ?? this.store.trace_bounds
     const in_all = width == "cpu" && sum > end - start ? "summed over threads" : "in all"
-    return `${shape == "" ? "" : `${shape}: `}${time}, ${range}: ${format_ns(sum)} ${in_all}`
+    return `${shape}${time}, ${range}: ${format_ns(sum)} ${in_all}`
   }
 
   /** Work of several streams or GPUs at once is more than the time in which they were busy. */
@@ -190,8 +161,7 @@ export class FlameBarView extends IcicleBarView {
       return i == 0 ? [name] : [element("span", {class: "muted"}, graph.is_caller(node) ? "‹ called from" : "›"), name]
     }))
     if (last == 0) {
-      const is_deeper = tree.levels + Math.min(tree.levels_above, CALLER_LEVELS) > MAX_LEVELS || tree.levels_above > CALLER_LEVELS
-      const deeper = is_deeper ? ` Zoom in to see the deepest of the ${tree.levels + tree.levels_above} levels.` : ""
+      const deeper = tree.levels > MAX_LEVELS ? ` Zoom in to see the deepest of the ${tree.levels} levels.` : ""
       const is_timed = this.store.data.rows > 0 && graph.source != "cprofile"
       const instances = is_timed ? "; its calls are highlighted on the timeline" : ""
       const hint = `Click a bar to zoom in${instances}.${deeper}`

@@ -6,13 +6,14 @@ import {has_width, MAX_LEVELS} from "./call_tree"
 import {paint_of, type BarPaint, type Paint} from "./categories"
 import type {Fact} from "./element"
 import {
-  flame_sources, flame_width, format_count, format_ns, format_share, function_of, merged_name, PLAIN, totals,
-  UNLAUNCHED, type FlameFunction, type FlameNode, type FlameShape, type FlameSource, type FlameTime, type State,
+  flame_sources, flame_width, format_count, format_ns, format_share, PLAIN, totals, UNLAUNCHED,
+  type FlameNode, type FlameShape, type FlameSource, type FlameTime, type State,
 } from "./engine"
 import {FlameTree} from "./flame_tree"
 import {IcicleGraph, IcicleView, uncounted} from "./icicle"
 import {short_name} from "./paint"
-import {marked_rows, type Selection} from "./selection"
+import type {Selection} from "./report_state"
+import {marked_rows} from "./selection"
 import {TraceStore} from "./trace_store"
 
 /** How many levels below a node that was brought into view stay visible. */
@@ -59,8 +60,7 @@ export class FlameGraphView extends IcicleView<FlameNode> {
   protected override key(event: KeyboardEvent): boolean {
     const {model} = this
     switch (event.key) {
-      case "i": model.reshape({view: model.shape.view == "up" ? "down" : "up"}); return true
-      case "s": model.show_around(function_of(model.tree.nodes[model.cursor])); return true
+      case "i": model.reshape({bottom_up: !model.shape.bottom_up}); return true
       default: return super.key(event)
     }
   }
@@ -140,14 +140,6 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     void this.rebuilt.then(() => this.follow_selection())
   }
 
-  override show_source(source: string): void {
-    if (this.shape.view == "around") {
-      this.shape = top_down(this.shape)
-      this.forget() // call paths are numbered by source
-    }
-    super.show_source(source)
-  }
-
   private list_nodes(): Promise<FlameNode[]> {
     return this.store.ask("flame", {window: this.store.range, source: this.source as FlameSource, shape: this.shape}, this)
   }
@@ -157,27 +149,6 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     this.shape = {...this.shape, ...change}
     this.rebuild()
     this.store.journal.note()
-  }
-
-  /** Shows a function with its callers and what it calls. */
-  show_around(centre: FlameFunction | null): void {
-    if (centre != null) {
-      this.reshape({view: "around", centre})
-    }
-  }
-
-  /** The function that is selected, in any view; null for GPU work, several functions, and none. */
-  get selected_function(): FlameFunction | null {
-    const {store: {data, selection}, tree, source} = this
-    if (selection?.source == "flame") {
-      return this.chosen < 0 ? null : function_of(tree.nodes[this.chosen])
-    }
-    const kinds = source == "merged" ? ["cpu", "python"] : source == "ops" ? ["cpu"] : []
-    const {names, categories, label, tracks} = data.header
-    const is_called = (of: number): boolean => data.instances(of).some((row) => kinds.includes(tracks[data.track[row]].kind))
-    const called = [...selection?.labels ?? []].filter(is_called)
-    const [first, ...others] = called.map((of) => function_of({category: categories[label[of][1]], name: merged_name(names[label[of][0]])}))
-    return others.every((other) => other?.name == first?.name) ? first ?? null : null
   }
 
   override remember(): State {
@@ -249,7 +220,6 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
         return
       }
       this.paths = paths
-      this.follow_function()
     }
     this.settle(() => {
       const [first] = selection?.source == "flame" ? [] : this.marked
@@ -258,15 +228,6 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
       }
       this.refresh()
     })
-  }
-
-  /** Puts a function that was selected elsewhere in the middle. */
-  private follow_function(): void {
-    const {selected_function: selected, shape: {view, centre}, store: {selection}} = this
-    if (view == "around" && selection?.source != "search" && selected != null && (selected.name != centre?.name || selected.category != centre.category)) {
-      this.shape = {...this.shape, centre: selected}
-      this.rebuild()
-    }
   }
 
   /** Returns the call paths of one selected event, or of what launched the GPU work that a search found. */
@@ -284,7 +245,6 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
       return
     }
     const path = tree.path(id)
-    tree.uncover(id)
     if (!tree.reaches(id)) {
       tree.focus = 0
       this.zoom(tree.reaches(id) ? 0 : path[Math.max(1, path.length - MAX_LEVELS + LEVELS_BELOW)].id)
@@ -309,9 +269,9 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     const {store, source, tree} = this
     const {shape} = tree
     const path = tree.path(node.id)
-    const is_root = node.id == 0 && function_of(node) == null
+    const is_root = node.id == 0
     const rows = is_root ? null : await this.answer(store.ask("path_instances", {source: source as FlameSource, paths: node.paths}, this), NO_ROWS)
-    const called = this.is_caller(node) ? path[this.shape.view == "up" ? 1 : 0] : node
+    const called = this.is_caller(node) ? path[1] : node
     if (tree.find(path) == this.chosen) { // no other was picked meanwhile
       this.selected = path
       store.choose(rows == null ? null : {
@@ -328,17 +288,17 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
 
   /** Whether a node is a caller of the function to which its numbers belong. */
   is_caller({depth}: FlameNode): boolean {
-    return this.shape.view == "up" ? depth > 1 : depth < 0
+    return this.shape.bottom_up && depth > 1
   }
 
   /** Returns both times of a node, that of its width first, with its share of the whole. */
   facts(node: FlameNode): Fact[] {
-    const {width, shape: {view}} = this
+    const {width, shape: {bottom_up}} = this
     const whole = flame_width(this.tree.nodes[0], width)
     const share = (time: FlameTime): string => time == width && whole > 0 ? ` (${format_share(flame_width(node, time) / whole)})` : ""
     const both = (unit: string, time: FlameTime, total: number, self: number): Fact[] => {
       const facts: Fact[] = [[`${unit} total`, `${format_ns(total)}${share(time)}`], [`${unit} self`, format_ns(self)]]
-      return view == "up" && node.id > 0 ? [[`${unit} self`, facts[0][1]]] : this.is_caller(node) ? [facts[0]] : facts
+      return bottom_up && node.id > 0 ? [[`${unit} self`, facts[0][1]]] : facts
     }
     const cpu = both("CPU", "cpu", node.total, node.self)
     const gpu = both("GPU", "device", node.device, node.device_self)
@@ -348,11 +308,6 @@ export class FlameGraph extends IcicleGraph<FlameNode> {
     const times = width == "device" ? [...gpu, ...cpu] : node.device > 0 ? [...cpu, ...gpu] : cpu
     return node.calls > 0 ? [...times, ["Calls", format_count(node.calls, "call")]] : times
   }
-}
-
-/** Returns a shape without a function in the middle, which another source may not have. */
-function top_down(shape: FlameShape): FlameShape {
-  return shape.view == "around" ? {...shape, view: "down", centre: null} : shape
 }
 
 const NO_ROWS = new Int32Array(0)

@@ -1,6 +1,6 @@
 import {CallTree, has_width} from "./call_tree"
 import {laid_out, merged_labels, PLAIN, type FlameNode, type FlameShape, type FlameTime, type Store} from "./engine"
-import type {Selection} from "./selection"
+import type {Selection} from "./report_state"
 
 /** The call tree of a range, and its nodes that a search found. */
 export class FlameTree extends CallTree<FlameNode> {
@@ -41,9 +41,7 @@ export class FlameTree extends CallTree<FlameNode> {
     laid_out(this.nodes, time)
     this.arrange()
     // By GPU time there is as much room as by CPU time.
-    const depths = this.nodes.filter((node) => node.total > 0 || has_width(node)).map(({depth}) => depth)
-    this.levels = depths.reduce((most, depth) => Math.max(most, depth + 1), 1)
-    this.levels_above = depths.reduce((most, depth) => Math.max(most, -depth), 0)
+    this.levels = this.nodes.reduce((most, node) => node.total > 0 || has_width(node) ? Math.max(most, node.depth + 1) : most, 1)
     while (this.focus > 0 && !has_width(this.nodes[this.focus])) {
       this.focus = this.nodes[this.focus].parent
     }
@@ -62,12 +60,11 @@ export class FlameTree extends CallTree<FlameNode> {
     const matched = new Set<number>()
     const inside = new Uint8Array(this.nodes.length)
     let share = 0
-    const first = this.shape.view == "around" ? 0 : 1 // the root of other shapes is no function
-    for (const {id, parent, depth, label, name, x0, x1} of test == null ? [] : this.nodes.slice(first)) {
+    for (const {id, parent, label, name, x0, x1} of test == null ? [] : this.nodes.slice(1)) {
       const matches = label >= 0 ? found.has(label) : test!(name)
       if (matches) {
         matched.add(id)
-        share += inside[parent] == 1 || depth < 0 ? 0 : x1 - x0
+        share += inside[parent] == 1 ? 0 : x1 - x0
       }
       inside[id] = Number(matches || inside[parent] == 1)
     }

@@ -2,7 +2,7 @@ import {Signal0} from "@bokehjs/core/signaling"
 import type {Context2d} from "@bokehjs/core/util/canvas"
 import {Renderer} from "@bokehjs/models/renderers/renderer"
 
-import {CALLER_LEVELS, MAX_LEVELS, ROUNDING, type CallTree, type IcicleNode} from "./call_tree"
+import {MAX_LEVELS, ROUNDING, type CallTree, type IcicleNode} from "./call_tree"
 import type {Paint} from "./categories"
 import {css} from "./colour"
 import {Tooltip, type Fact} from "./element"
@@ -95,15 +95,13 @@ export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer impl
 
   remember(): State {
     const {tree, selected, source} = this
-    const {part} = tree
     const focus = tree.path(tree.focus)
     return {
-      marks: [source, ...focus.map(({category, name}) => `${category}\n${name}`), ...part ?? [null, null]],
+      marks: [source, ...focus.map(({category, name}) => `${category}\n${name}`)],
       restore: () => {
         this.source = source
         void this.rebuilt.then(() => {
           tree.focus = tree.follow(focus)
-          tree.part = part
           this.selected = selected
           this.chosen = tree.find(selected)
           this.settle(() => this.tree_changed.emit())
@@ -119,7 +117,7 @@ export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer impl
   }
 
   clear(layer: Layer): boolean {
-    const is_zoomed = layer == "zoom" && (this.tree.focus > 0 || this.tree.part != null)
+    const is_zoomed = layer == "zoom" && this.tree.focus > 0
     if (is_zoomed) {
       this.zoom(0)
     }
@@ -143,7 +141,6 @@ export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer impl
       if (!this.tree.contains(this.tree.focus, id)) {
         this.tree.focus = id
       }
-      this.tree.uncover(id)
       this.pick(id, false)
     }
     return true
@@ -178,10 +175,9 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
       hover: ({x, y, event}) => this.hover(x, y, event),
       leave: () => this.tooltip?.hide(),
       click: ({x, y}) => this.model.pick(this.node_at(x, y), true),
-      wheel: (event, x) => this.wheel(event, x),
       key: (event) => this.key(event),
-    }, `${this.title}. Arrow keys walk the tree, Enter zooms in, plus and minus zoom a little, Home zooms out. ${UNDO_KEYS}`)
-    this.model.store.surfaces.set("flame graph", this.surface.el)
+    }, `${this.title}. Arrow keys walk the tree, Enter zooms in, Home zooms out. ${UNDO_KEYS}`)
+    this.model.store.keyed_views.add("flame graph")
     this.resize()
   }
 
@@ -211,16 +207,19 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
 
   /** Makes room for the whole tree, also where a part of it is zoomed: nothing moves under a click. */
   private resize(): void {
-    const {levels, levels_above} = this.tree
-    const shown = Math.min(MAX_LEVELS, Math.max(MIN_LEVELS, levels + Math.min(levels_above, CALLER_LEVELS), levels_above))
-    this.plot_model.height = shown * ROW_HEIGHT + 2
+    this.plot_model.height = Math.min(MAX_LEVELS, Math.max(MIN_LEVELS, this.tree.levels)) * ROW_HEIGHT + 2
+  }
+
+  /** The zoomed node, on the topmost level. */
+  private get top(): Node {
+    return this.tree.nodes[this.tree.focus]
   }
 
   /** Returns the horizontal place of a node in the zoomed view, 0 to 1; null where it is not in it. */
   private place({x0, x1, depth}: Node): [number, number] | null {
-    const [start, end] = this.tree.view
+    const {x0: start, x1: end} = this.top
     const width = end - start
-    if (width <= 0 || !this.tree.shows(depth) || x1 <= start + ROUNDING || x0 >= end - ROUNDING) {
+    if (width <= 0 || depth < this.top.depth || x1 <= start + ROUNDING || x0 >= end - ROUNDING) {
       return null
     }
     return [Math.max(0, (x0 - start) / width), Math.min(1, (x1 - start) / width)]
@@ -236,9 +235,9 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
     ctx.font = FONT
     ctx.textBaseline = "middle"
     ctx.textAlign = "left"
-    const {tree: {top_depth}, model: {marked}} = this
+    const {top, model: {marked}} = this
     for (const node of this.tree.nodes) {
-      const y = (node.depth - top_depth) * ROW_HEIGHT
+      const y = (node.depth - top.depth) * ROW_HEIGHT
       const place = this.place(node)
       if (place != null && y < height && (place[1] - place[0]) * width >= 0.3) {
         this.paint_node(ctx, node, place[0] * width, place[1] * width, y, marked.has(node.id))
@@ -261,7 +260,7 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
 
   private node_at(x: number, y: number): number {
     const {width} = this.plot_view.frame.bbox
-    const level = this.tree.top_depth + Math.floor(y / ROW_HEIGHT)
+    const level = this.top.depth + Math.floor(y / ROW_HEIGHT)
     const pointed = this.tree.nodes.find((node) => {
       const place = node.depth == level ? this.place(node) : null
       return place != null && place[1] > place[0] && x >= place[0] * width && x <= Math.max(place[1] * width, place[0] * width + 1)
@@ -275,37 +274,9 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
     if (node == null) {
       this.tooltip?.hide()
     } else {
-      const top = this.surface.el.getBoundingClientRect().top + (node.depth - this.tree.top_depth) * ROW_HEIGHT
+      const top = this.surface.el.getBoundingClientRect().top + (node.depth - this.top.depth) * ROW_HEIGHT
       this.tooltip?.show(node.name, this.facts(node), clientX, clientY, {top, bottom: top + ROW_HEIGHT})
     }
-  }
-
-  /** With Ctrl the wheel zooms at the pointer; with Shift, or sideways, it moves a view that shows a part. */
-  private wheel(event: WheelEvent, x: number): boolean {
-    const {tree} = this
-    const {width} = this.plot_view.frame.bbox
-    const before = tree.view
-    if (event.ctrlKey || event.metaKey) {
-      tree.zoom_by(Math.exp(-event.deltaY / 250), x / width)
-    } else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
-      tree.pan_by((event.deltaX == 0 ? event.deltaY : event.deltaX) / width)
-    }
-    if (tree.view.every((edge, i) => edge == before[i])) {
-      return false
-    }
-    this.tooltip?.hide()
-    this.model.tree_changed.emit()
-    return true
-  }
-
-  /** Zooms around the node on which the keyboard stands. */
-  private zoom_by(factor: number): boolean {
-    const {tree, model} = this
-    const [start, end] = tree.view
-    const {x0, x1} = tree.nodes[model.cursor]
-    tree.zoom_by(factor, Math.max(0, Math.min(((x0 + x1) / 2 - start) / (end - start), 1)))
-    model.tree_changed.emit()
-    return true
   }
 
   protected key(event: KeyboardEvent): boolean {
@@ -314,13 +285,11 @@ export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
     const siblings = tree.siblings_of(at)
     const place = siblings.indexOf(at)
     switch (event.key) {
-      case "ArrowDown": return model.walk(tree.below(at))
-      case "ArrowUp": return model.walk(tree.above(at))
+      case "ArrowDown": return model.walk(tree.children_of(at)[0])
+      case "ArrowUp": return model.walk(tree.nodes[at].parent)
       case "ArrowLeft": return model.walk(siblings[place - 1])
       case "ArrowRight": return model.walk(siblings[place + 1])
       case "Enter": model.zoom(at); return true
-      case "+": case "=": return this.zoom_by(1.5)
-      case "-": case "_": return this.zoom_by(1 / 1.5)
       case "Home": model.zoom(0); return true
       default: return false
     }

@@ -9,7 +9,6 @@ import {DiffBar} from "./diff_bar"
 import {DiffGraph} from "./diff_graph"
 import {FlameBar} from "./flame_bar"
 import {FlameGraph} from "./flame_graph"
-import {DetailsLine, Follower} from "./follower"
 import {Lines} from "./lines"
 import {MemoryBar} from "./memory_bar"
 import {MemoryPlot} from "./memory_plot"
@@ -27,7 +26,7 @@ import {TimelineBar} from "./timeline_bar"
 import {TraceStore} from "./trace_store"
 
 register_models([
-  AnalysisTable, AnalysisTabs, CurvePlot, DeltaTable, Details, DetailsLine, DiffBar, DiffGraph, EngineeringTimeFormatter, FlameBar,
-  FlameGraph, Follower, GroupHeader, Lines, MemoryBar, MemoryPlot, MemoryTable, Minimap, OpTable, Page, ReportHeader, Search, StaticTables,
+  AnalysisTable, AnalysisTabs, CurvePlot, DeltaTable, Details, DiffBar, DiffGraph, EngineeringTimeFormatter, FlameBar,
+  FlameGraph, GroupHeader, Lines, MemoryBar, MemoryPlot, MemoryTable, Minimap, OpTable, Page, ReportHeader, Search, StaticTables,
   StoreGroup, Timeline, TimelineBar, TimelineTitle, TraceStore,
 ])

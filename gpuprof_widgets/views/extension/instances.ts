@@ -1,6 +1,6 @@
 import {button, element} from "./element"
 import {format_count, instance_from, next_instance, place_of_instance, type Instance, type Selected} from "./engine"
-import type {TraceStore} from "./trace_store"
+import type {TraceState} from "./report_state"
 import {pan_to, zoom_to} from "./zoom"
 
 /** Shares of the view's width within which an event keeps the zoom, and how much of its length is shown around it else. */
@@ -9,7 +9,7 @@ const [LEAST, MOST, AROUND] = [1 / 12, 4 / 5, 1.5]
 const INSTANT = 1_000
 
 /** Goes to the next (1) or previous (-1) of the selected events in time: all of them stay selected. */
-export function step_instance(store: TraceStore, direction: 1 | -1): void {
+export function step_instance(store: TraceState, direction: 1 | -1): void {
   const {stores, choose} = store.linked
   const selected = selected_in(store)
   const current = current_instance(store)
@@ -22,18 +22,18 @@ export function step_instance(store: TraceStore, direction: 1 | -1): void {
 }
 
 /** The selected events of each trace of the page. */
-function selected_in(store: TraceStore): Selected[] {
+function selected_in(store: TraceState): Selected[] {
   return store.linked.stores.map(({data, selection}) => ({store: data, rows: selection?.rows ?? new Int32Array(0)}))
 }
 
-function current_instance(store: TraceStore): Instance | null {
+function current_instance(store: TraceState): Instance | null {
   const rows = store.linked.stores.map(({selection}) => selection?.row ?? -1)
   const side = rows.findIndex((row) => row >= 0)
   return side < 0 ? null : {side, row: rows[side]}
 }
 
 /** Brings an event into view with what is around it; the view moves only where the event is not well in it. */
-function look_at(store: TraceStore, start: number, end: number): void {
+function look_at(store: TraceState, start: number, end: number): void {
   const {start: left, end: right} = store.visible
   const view = right - left
   const half = end > start ? 0 : INSTANT / 2
@@ -53,7 +53,7 @@ export class InstanceSteps {
     this.place,
     button("›", {"aria-label": "Next event", title: "Go to the next selected event (.)"}, () => step_instance(this.store, 1)))
 
-  constructor(private readonly store: TraceStore) {}
+  constructor(private readonly store: TraceState) {}
 
   /** Follows the selection; hidden where there are no events to step through. */
   update(is_shown: boolean): void {

@@ -5,7 +5,7 @@ import {Gestures, History, type State} from "./engine"
 import {listen_weakly} from "./weak_listener"
 
 /** What Escape takes away, one after the other. */
-const LAYERS = ["measure", "selection", "range", "zoom"] as const
+const LAYERS = ["selection", "range", "zoom"] as const
 export type Layer = typeof LAYERS[number]
 
 /** A part of the report with a state of its own. */
@@ -15,13 +15,13 @@ export type Part = {
   clear(layer: Layer): boolean
 }
 
-/** Goes back to the states of the report before the last changes of its selection, range and zoom, and forward again. */
+/** Goes back to the states of the report before the last changes of its selection, range and zoom. */
 export class Journal {
   private readonly parts: Part[]
   private readonly gestures = new Gestures()
   private history: History | null = null
   private is_returning = false
-  /** The steps that there are have changed. */
+  /** Whether there is a step may have changed. */
   readonly changed: Signal0<HasProps>
 
   constructor(first: Part & HasProps) {
@@ -65,22 +65,14 @@ export class Journal {
     }
   }
 
-  /** Whether there is a step back and one forward. */
-  get steps(): {back: boolean, forward: boolean} {
-    return this.history?.steps ?? {back: false, forward: false}
+  /** Whether there is a step back. */
+  get has_step(): boolean {
+    return this.history?.has_step ?? false
   }
 
   /** Goes back by one step; returns whether there was any. */
   back(): boolean {
-    return this.go_to(this.history?.back(this.gestures.count) ?? null)
-  }
-
-  /** Goes forward again by one step; returns whether there was any. */
-  forward(): boolean {
-    return this.go_to(this.history?.forward(this.gestures.count) ?? null)
-  }
-
-  private go_to(state: State | null): boolean {
+    const state = this.history?.back(this.gestures.count)
     if (state != null) {
       this.is_returning = true
       try {
@@ -107,4 +99,4 @@ function note_gesture(gestures: Gestures, event: Event): void {
 }
 
 /** The keys that undo, for screen readers. */
-export const UNDO_KEYS = "Escape clears measurement, selection, range and zoom in turn. Backspace goes back, Shift + Backspace goes forward again."
+export const UNDO_KEYS = "Escape clears selection, range and zoom in turn. Backspace goes back."

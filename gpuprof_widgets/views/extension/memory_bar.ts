@@ -23,7 +23,6 @@ export class MemoryBarView extends PanelView {
     this.connect(plot.properties.device.change, () => this.update())
     this.connect(plot.properties.from_zero.change, () => this.update())
     this.connect(this.store.theme.changed, () => this.update())
-    this.connect(this.store.visible.change, () => this.show_peak())
   }
 
   protected build_content(): Node[] {

@@ -33,7 +33,7 @@ export class MemoryPlotView extends TimePlotView {
   override async lazy_initialize(): Promise<void> {
     await super.lazy_initialize()
     this.memory = memory_of(this.store)
-    this.store.surfaces.set("memory", this.surface.el)
+    this.store.keyed_views.add("memory")
   }
 
   override connect_signals(): void {
@@ -138,7 +138,7 @@ export class MemoryPlotView extends TimePlotView {
     if (pointed?.block != null) {
       facts.push(["Here", `${format_bytes(pointed.block.bytes)} of ${memory.categories[pointed.category]}`], ...block_facts(this.store, pointed.block))
     }
-    const time = this.time_text(Math.max(device.moments[moment], this.time_at(x)))
+    const time = this.store.moment(Math.max(device.moments[moment], this.time_at(x)))
     this.tooltip?.show(`${device.name}: ${format_bytes(total)} at ${time}`, facts, event.clientX, event.clientY)
   }
 
@@ -252,7 +252,7 @@ export function lifetime(store: TraceStore, {start, end}: MemoryBlock): string {
   if (start == -Infinity) {
     return end == Infinity ? "throughout the record" : `from before the record until ${store.moment(end)}`
   }
-  return end == Infinity ? `from ${store.moment(start)} to the end` : `from ${store.moment(start, end - start)} for ${format_ns(end - start)}`
+  return end == Infinity ? `from ${store.moment(start)} to the end` : `from ${store.moment(start)} for ${format_ns(end - start)}`
 }
 
 /** Returns the facts about a block, for the tooltip. */

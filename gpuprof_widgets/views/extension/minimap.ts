@@ -9,15 +9,13 @@ import type {ActivityKind} from "./engine"
 import {UNDO_KEYS} from "./journal"
 import {paint_frame} from "./paint"
 import {RangeBand} from "./range_band"
-import type {Selection} from "./selection"
+import type {Selection} from "./report_state"
 import {Surface, SurfaceView} from "./surface"
 import {TraceStore} from "./trace_store"
 import {pan_to, view_key, view_wheel, zoom_to} from "./zoom"
 
 type Band = {kind: ActivityKind, shares: Float32Array}
-type Drag = {kind: "move", offset: number} | {kind: "span", fixed: number}
 
-const EDGE = 6
 const MARK_HEIGHT = 6
 /** Kernels have no colour of their own: on the timeline it is that of their family. */
 const CATEGORY_OF_KIND: Record<string, string> = {cpu: "cpu_op", copy: "gpu_memcpy", python: "python_function"}
@@ -33,7 +31,8 @@ export class MinimapView extends SurfaceView {
   private bands: Band[] = []
   /** the width for which the strips were measured last, or are */
   private measured = 0
-  private drag: Drag | null = null
+  /** The time at which the drag that goes on has begun, ns. */
+  private drag_start = 0
   private range_band: RangeBand | null = null
   private readonly strip_names = element("div", {class: "strips", "aria-hidden": "true"})
 
@@ -45,14 +44,12 @@ export class MinimapView extends SurfaceView {
     await super.lazy_initialize()
     await Promise.all(this.stores.map(({ready}) => ready))
     this.surface = new Surface({
-      hover: ({x}) => this.surface.cursor(this.edge_at(x) != null ? "ew-resize" : this.is_inside(x) ? "grab" : "crosshair"),
+      hover: () => this.surface.cursor("crosshair"),
       leave: () => undefined,
       click: ({x}) => this.centre(x),
       double_click: () => zoom_to(this.store, ...this.store.bounds, 0),
-      drag_start: ({x}) => this.start(x),
-      drag: ({x}) => this.move(x),
-      drag_end: () => { this.drag = null },
-      drag_cancel: () => { this.drag = null },
+      drag_start: ({x}) => { this.drag_start = this.time_at(x) },
+      drag: ({x}) => this.show_from_start(this.time_at(x)),
       wheel: (event, x) => this.wheel(event, x),
       key: ({key}) => view_key(this.store, key),
     }, `Overview of the whole trace. Arrow keys move the visible part, plus and minus resize it. ${UNDO_KEYS}`)
@@ -74,8 +71,7 @@ export class MinimapView extends SurfaceView {
 
   /** The traces, each with a strip of its own. */
   private get stores(): TraceStore[] {
-    const {store, stores} = this.model
-    return stores.length == 0 ? [store] : stores
+    return this.store.linked.stores
   }
 
   private get width(): number {
@@ -110,7 +106,7 @@ export class MinimapView extends SurfaceView {
   /** One strip per kind of track; of several traces one strip each, of the GPU where it has one. Python counts where nothing else ran. */
   private async bands_of(pixels: number): Promise<Band[]> {
     const bands = await Promise.all(this.stores.map((store) => this.bands_of_trace(store, pixels)))
-    if (this.model.stores.length > 0) {
+    if (this.stores.length > 1) {
       return bands.flatMap((of_trace) => ["gpu", "cpu", "python"].flatMap((kind) => of_trace.find((band) => band.kind == kind) ?? []).slice(0, 1))
     }
     const is_work = ({kind}: Band): boolean => kind != "python"
@@ -155,7 +151,7 @@ export class MinimapView extends SurfaceView {
   private name_strips(): void {
     const {left, top, height} = this.plot_view.frame.bbox
     this.strip_names.style.cssText = `width:${left}px;top:${top}px;height:${height}px`
-    const names = this.model.stores.length == 0 ? this.bands.map(({kind}) => STRIP_NAMES[kind]) : []
+    const names = this.stores.length == 1 ? this.bands.map(({kind}) => STRIP_NAMES[kind]) : []
     this.strip_names.replaceChildren(...names.map((name) => element("span", {}, name)))
   }
 
@@ -223,49 +219,14 @@ export class MinimapView extends SurfaceView {
     ctx.strokeRect(Math.max(x0, 0.75), 0.75, Math.max(Math.min(x1, width - 0.75) - Math.max(x0, 0.75), 2), height - 1.5)
   }
 
-  private get view_pixels(): [number, number] {
-    return [this.x_of(this.store.visible.start), this.x_of(this.store.visible.end)]
-  }
-
-  private get shows_all(): boolean {
-    const [x0, x1] = this.view_pixels
-    return x0 <= 1 && x1 >= this.width - 1
-  }
-
-  private is_inside(x: number): boolean {
-    const [x0, x1] = this.view_pixels
-    return !this.shows_all && x > x0 && x < x1
-  }
-
-  private edge_at(x: number): 0 | 1 | null {
-    const edges = this.view_pixels
-    return ([0, 1] as const).find((i) => !this.shows_all && Math.abs(edges[i] - x) <= EDGE) ?? null
-  }
-
   private centre(x: number): void {
     const {start, end} = this.store.visible
     pan_to(this.store, this.time_at(x) - (end - start) / 2)
   }
 
-  private start(x: number): void {
-    const {start, end} = this.store.visible
-    const edge = this.edge_at(x)
-    if (edge != null) {
-      this.drag = {kind: "span", fixed: [end, start][edge]}
-    } else if (this.is_inside(x)) {
-      this.drag = {kind: "move", offset: this.time_at(x) - start}
-    } else {
-      this.drag = {kind: "span", fixed: this.time_at(x)}
-    }
-  }
-
-  private move(x: number): void {
-    const time = this.time_at(x)
-    if (this.drag?.kind == "move") {
-      pan_to(this.store, time - this.drag.offset)
-    } else if (this.drag?.kind == "span") {
-      zoom_to(this.store, Math.min(time, this.drag.fixed), Math.max(time, this.drag.fixed), 0)
-    }
+  /** Shows what lies between the start of the drag and another time (ns). */
+  private show_from_start(time: number): void {
+    zoom_to(this.store, Math.min(time, this.drag_start), Math.max(time, this.drag_start), 0)
   }
 
   /** As on the timeline: with Ctrl the visible part gets shorter or longer, with Shift it moves. */
@@ -275,10 +236,7 @@ export class MinimapView extends SurfaceView {
   }
 }
 
-type MinimapProps = {
-  store: p.Property<TraceStore>
-  stores: p.Property<TraceStore[]>
-}
+type MinimapProps = {store: p.Property<TraceStore>}
 
 export interface Minimap extends p.AttrsOf<MinimapProps> {}
 
@@ -287,10 +245,7 @@ export class Minimap extends Renderer {
 
   static {
     this.prototype.default_view = MinimapView
-    this.define<MinimapProps>(({List, Ref}) => ({
-      store: [Ref(TraceStore)],
-      stores: [List(Ref(TraceStore)), []],
-    }))
+    this.define<MinimapProps>(({Ref}) => ({store: [Ref(TraceStore)]}))
   }
 }
 

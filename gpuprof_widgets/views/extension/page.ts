@@ -22,7 +22,6 @@ import {DiffGraph} from "./diff_graph"
 import {PYTHON_PANEL} from "./engine"
 import {FlameBar} from "./flame_bar"
 import {FlameGraph} from "./flame_graph"
-import {DetailsLine, Follower} from "./follower"
 import {Lines} from "./lines"
 import {MemoryBar} from "./memory_bar"
 import {MemoryPlot} from "./memory_plot"
@@ -34,7 +33,6 @@ import {
   type ViewName,
 } from "./page_data"
 import {start_near_screen} from "./near_screen"
-import {flags_height} from "./remarks"
 import {hold_keys} from "./report_keys"
 import {GroupHeader, ReportHeader} from "./report_header"
 import {Search} from "./search"
@@ -49,7 +47,6 @@ import {TraceStore} from "./trace_store"
 const TRACK_NAMES = 168
 const SCROLL_BAR = 16
 const MINIMAP_HEIGHT = 46
-const DETAILS_LINE_HEIGHT = 32
 const AXIS_HEIGHT = 26
 const TIMELINE_HEIGHT = 300
 const MEMORY_HEIGHT = 190
@@ -179,28 +176,12 @@ const VIEWS: Record<ViewName, (store: TraceStore) => UIElement[]> = {
 }
 
 function timeline_view(store: TraceStore): UIElement[] {
-  const timeline = create(Timeline, {store, axis_height: AXIS_HEIGHT})
   return [
-    create(TimelineBar, {store, timeline, ...WIDE}),
+    create(TimelineBar, {store, ...WIDE}),
     time_plot(store, create(Minimap, {store}), {height: MINIMAP_HEIGHT}),
-    timeline_plot(timeline, TIMELINE_HEIGHT),
+    time_plot(store, create(Timeline, {store, axis_height: AXIS_HEIGHT}), {height: TIMELINE_HEIGHT, has_axis: true}),
     create(Details, {store, ...WIDE}),
-    follower(store),
   ]
-}
-
-/** A timeline with its axis, where it has one, below the flags of its notes. */
-function timeline_plot(timeline: Timeline, height: number): Plot {
-  const {store, axis_height} = timeline
-  const flags = flags_height(store)
-  return time_plot(store, timeline, {height, has_axis: axis_height > 0, min_border_top: flags > 0 ? axis_height + flags : 0})
-}
-
-/** A second overview with the details in one line, for readers who scrolled on; `stores`: the traces of a page of several. */
-function follower(store: TraceStore, stores: TraceStore[] = []): Follower {
-  const overview = time_plot(store, create(Minimap, {store, stores}), {height: MINIMAP_HEIGHT})
-  const line = create(DetailsLine, {store, stores, ...WIDE})
-  return create(Follower, {children: [overview, line], height: MINIMAP_HEIGHT + DETAILS_LINE_HEIGHT, ...WIDE})
 }
 
 function flame_graph_view(store: TraceStore): UIElement[] {
@@ -273,21 +254,21 @@ function plot_timelines({stores}: StoreGroup, titles: string[], busy: string): U
   const [first] = stores
   const is_many = stores.length > FEW
   const room = Math.max(Math.floor(TALLEST * (is_many ? 1 : 2) / stores.length), LEAST)
-  const timelines = stores.map((store, i) =>
-    create(Timeline, {store, axis_height: i == 0 ? AXIS_HEIGHT : 0, max_height: room, compact: is_many, folds_to_fit: !is_many}))
-  const [timeline, ...companions] = timelines
   return [
-    create(TimelineBar, {store: first, timeline, companions, ...WIDE}),
-    time_plot(first, create(Minimap, {store: first, stores}), {height: Math.max(MINIMAP_HEIGHT, STRIP_HEIGHT * stores.length)}),
-    ...timelines.flatMap((timeline, i): UIElement[] => [
-      create(TimelineTitle, {store: stores[i], text: titles[i], busy, ...WIDE}),
-      timeline_plot(timeline, room),
-    ]),
-    follower(first, stores),
+    create(TimelineBar, {store: first, ...WIDE}),
+    time_plot(first, create(Minimap, {store: first}), {height: Math.max(MINIMAP_HEIGHT, STRIP_HEIGHT * stores.length)}),
+    ...stores.flatMap((store, i): UIElement[] => {
+      const axis_height = i == 0 ? AXIS_HEIGHT : 0
+      const timeline = create(Timeline, {store, axis_height, max_height: room, compact: is_many, folds_to_fit: !is_many})
+      return [
+        create(TimelineTitle, {store, text: titles[i], busy, ...WIDE}),
+        time_plot(store, timeline, {height: room, has_axis: axis_height > 0}),
+      ]
+    }),
   ]
 }
 
-type PlotAttributes = Partial<Pick<Plot.Attrs, "height" | "min_border_top" | "visible" | "frame_align">> & {has_axis?: boolean}
+type PlotAttributes = Partial<Pick<Plot.Attrs, "height" | "visible" | "frame_align">> & {has_axis?: boolean}
 
 /** A plot over the store's visible range, with room for the names of the tracks. */
 function time_plot({visible}: TraceStore, renderer: Renderer, {has_axis = false, ...attributes}: PlotAttributes): Plot {

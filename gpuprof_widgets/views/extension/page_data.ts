@@ -1,8 +1,7 @@
 import type {TableHeader} from "./engine"
 import {table} from "./engine/header_check"
 import {demand, either, fields, flag, list, nothing, number, one_of, text, then, tuple, whole, type Check} from "./engine/shapes"
-import type {Remark} from "./remarks"
-import type {Evidence, FindingLine} from "./selection"
+import type {FindingLine, Focus, Remark} from "./report_state"
 import type {PlainTable} from "./static_tables"
 import type {Card} from "./summary_cards"
 
@@ -20,7 +19,7 @@ export type ReportStoreData = StoreData & {
   rows_kept: boolean
   findings: FindingLine[]
   notes: string[]
-  focus: Evidence & {text: string} | null
+  focus: Focus | null
   sort: string
   functions_sort: string
   start: number

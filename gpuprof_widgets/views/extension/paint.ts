@@ -2,9 +2,7 @@ import type {Context2d} from "@bokehjs/core/util/canvas"
 import type {PlotView} from "@bokehjs/models/plots/plot"
 
 import type {Paint} from "./categories"
-import {css} from "./colour"
-import {kernel_name, REGION_CATEGORIES, type Band} from "./engine"
-import type {TraceStore} from "./trace_store"
+import {kernel_name, REGION_CATEGORIES} from "./engine"
 
 /** Draws names into bars: whole, shortened with an ellipsis, or not at all. */
 export class Labels {
@@ -97,16 +95,4 @@ export function x_of(ns: number, {start, end, width}: TimeScale): number {
 /** Returns the pixel of a time (ns), or one a little outside of the view. */
 export function x_near_view(ns: number, scale: TimeScale): number {
   return Math.max(-4, Math.min(x_of(ns, scale), scale.width + 4))
-}
-
-/** Shades every other training step, behind the bars. */
-export function paint_steps(ctx: Context2d, store: TraceStore, steps: Band[], scale: TimeScale & {height: number}): void {
-  ctx.fillStyle = css(store.theme.palette.band)
-  steps.forEach((step, i) => {
-    const x0 = x_of(store.data.ns(step.start), scale)
-    const x1 = x_of(store.data.ns(step.end), scale)
-    if (i % 2 == 1 && x1 > 0 && x0 < scale.width) {
-      ctx.fillRect(x0, 0, x1 - x0, scale.height)
-    }
-  })
 }

@@ -105,9 +105,6 @@ input::placeholder { color: var(--muted); opacity: 1; }
 .clip { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .choice { white-space: nowrap; }
 .swatch { display: inline-block; width: 12px; height: 12px; border-radius: 2px; margin-right: 4px; vertical-align: -1px; box-shadow: inset 0 0 0 1px var(--edge); }
-/* What follows the reader at the top of the screen leaves the focused element uncovered. */
-:is(button, select, input, summary, tr) { scroll-margin-top: 90px; }
-.off { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 /* Where the reader's system forces its colours, those that mean something stay, and what is chosen takes the system's colour for that. */
 @media (forced-colors: active) {
   .swatch, .bar, .heat, .part, .mark, td[style] { forced-color-adjust: none; }
@@ -121,11 +118,9 @@ input::placeholder { color: var(--muted); opacity: 1; }
 export const BAR_CSS = `
 :host { padding: 8px 0 4px; border-top: 1px solid var(--line); }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: 2px 12px; color: var(--muted); }
-.hint { flex: 1 1 200px; min-width: 0; color: var(--muted); }
+.hint { flex: 1 1 320px; min-width: 0; color: var(--muted); }
 kbd { font: 11px var(--mono); border: 1px solid var(--edge); border-radius: 3px; padding: 0 3px; }
 dialog { color: var(--fg); background: var(--bg); border: 1px solid var(--edge); border-radius: 6px; max-width: 560px; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: 3px 12px; margin: 8px 0; }
-dd { margin: 0; }
 .crumbs { flex: 1 1 480px; display: flex; flex-wrap: wrap; gap: 4px; align-items: center; min-height: 26px; max-width: 100%; }
 .crumbs button { max-width: 260px; }
 .note { color: var(--muted); }

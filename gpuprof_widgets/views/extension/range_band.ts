@@ -2,7 +2,7 @@ import type {BBox} from "@bokehjs/core/util/bbox"
 
 import {element} from "./element"
 import {x_near_view} from "./paint"
-import type {TraceStore} from "./trace_store"
+import type {Theme} from "./theme"
 
 /** The brushed range over a plot. It is no ink on the canvas: a brush would repaint every plot, with its axes. */
 export class RangeBand {
@@ -10,11 +10,12 @@ export class RangeBand {
   private readonly edges = [element("div", {class: "edge"}), element("div", {class: "edge"})]
   readonly el = element("div", {class: "range-band", "aria-hidden": "true"}, this.shade, ...this.edges)
 
-  constructor(private readonly store: TraceStore) {}
+  /** `shown`: the range under a drag or the brushed one (ns). */
+  constructor(private readonly shown: {draft: [number, number] | null, window: [number, number] | null, theme: Theme}) {}
 
   /** Follows the range, over a frame that shows some time (ns). */
   place({left, top, width, height}: BBox, {start, end}: {start: number, end: number}): void {
-    const {store: {draft, window, theme}, el, shade, edges} = this
+    const {shown: {draft, window, theme}, el, shade, edges} = this
     const range = draft ?? window
     el.hidden = range == null
     if (range != null) {

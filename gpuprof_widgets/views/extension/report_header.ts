@@ -5,9 +5,10 @@ import {format_count} from "./engine"
 import {finding_row, FINDINGS_CSS, type Actions} from "./finding_row"
 import {LinesView} from "./lines"
 import {Panel, PanelView} from "./panel"
-import {go_to_remark, remark_place, type Remark} from "./remarks"
+import {remark_place, show_remark} from "./remarks"
+import type {FindingLine, Remark} from "./report_state"
 import {go_to} from "./scroll_port"
-import {has_evidence, light_up, type FindingLine} from "./selection"
+import {has_evidence, light_up} from "./selection"
 import {StoreGroup} from "./store_group"
 import {CARDS_CSS, jump, summary_cards, view_of, type Card} from "./summary_cards"
 import type {TraceStore} from "./trace_store"
@@ -39,19 +40,20 @@ export class ReportHeaderView extends PanelView {
 
   /** What the report's author has noted. */
   private remark_list(): Node[] {
-    const {store, remarks} = this
-    const row = (remark: Remark): HTMLLIElement => element("li", {},
-      element("div", {class: "head"}, element("span", {class: "number muted"}, remark_place(store, remark)),
-        element("span", {class: "title"}, ...with_code(remark.text))),
-      button("show", {title: "Show this time", "aria-label": `show: ${remark.text}`}, () => go_to_remark(store, remark)))
-    return remarks.length == 0 ? [] : [
-      element("div", {class: "remarks-title"}, "Notes"),
-      element("ul", {class: "findings remarks", "aria-label": "Notes"}, ...remarks.map(row)),
+    const {stores} = this.store.linked
+    const row = (store: TraceStore, remark: Remark): HTMLLIElement => {
+      const place = `${stores.length > 1 ? `${store.label} ` : ""}${remark_place(store, remark)}`
+      return element("li", {},
+        element("div", {class: "head"}, element("span", {class: "number muted"}, place), element("span", {class: "title"}, ...with_code(remark.text))),
+        button("show", {title: "Show this time", "aria-label": `show: ${remark.text}`}, () => {
+          show_remark(store, remark)
+          store.called_up.emit()
+        }))
+    }
+    const rows = stores.flatMap((store) => store.remark_lines.map((remark) => row(store, remark)))
+    return rows.length == 0 ? [] : [
+      element("div", {class: "remarks-title"}, "Notes"), element("ul", {class: "findings remarks", "aria-label": "Notes"}, ...rows),
     ]
-  }
-
-  protected get remarks(): Remark[] {
-    return this.store.remark_lines
   }
 
   private folded(items: HTMLLIElement[]): Node[] {
@@ -85,7 +87,7 @@ export class ReportHeaderView extends PanelView {
       return
     }
     light_up(store, finding, finding.text == "" ? finding.title : finding.text)
-    store.called_up.emit(false)
+    store.called_up.emit()
   }
 
   private jump(card: Card): void {

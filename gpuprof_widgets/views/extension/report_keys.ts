@@ -42,12 +42,11 @@ function mark(report: HTMLElement, event: Event): void {
 
 /** Handles the keys that undo; returns false for other keys, and where there is nothing to undo. */
 function undo_key(journal: Journal, event: KeyboardEvent): boolean {
-  const {key, ctrlKey, metaKey, altKey, shiftKey} = event
-  const step = (): boolean => shiftKey ? journal.forward() : journal.back()
+  const {key, ctrlKey, metaKey, altKey} = event
   switch (key) {
     case "Escape": return is_plain(event) && journal.clear_next()
-    case "Backspace": return is_plain(event) && step()
-    case "z": case "Z": return (ctrlKey || metaKey) && !altKey && step()
+    case "Backspace": return is_plain(event) && journal.back()
+    case "z": return (ctrlKey || metaKey) && !altKey && journal.back()
     default: return false
   }
 }

@@ -73,7 +73,7 @@ export class SearchView extends PanelView {
     this.steps = new InstanceSteps(this.store)
     this.steps.update(false)
     const row = element("div", {class: "row", role: "group", "aria-label": "Search and its result"}, element("kbd", {"aria-hidden": "true"}, "/"), this.box, this.regex, this.steps.el, this.result)
-    this.sheet = new KeySheet(this.store, row)
+    this.sheet = new KeySheet(this.store.keyed_views)
     return [row, this.sheet.el]
   }
 

@@ -4,7 +4,6 @@ import {Model} from "@bokehjs/model"
 
 import type {State} from "./engine"
 import {Journal, type Layer, type Part} from "./journal"
-import {Ruler} from "./ruler"
 import {TraceStore} from "./trace_store"
 
 type StoreGroupProps = {
@@ -36,10 +35,8 @@ export class StoreGroup extends Model implements Part {
     this.selection_changed = new Signal0(this, "selection_changed")
     const linked = {stores: this.stores, choose: (selections: TraceStore["selection"][]) => this.choose(selections)}
     const journal = new Journal(this)
-    const ruler = new Ruler(this, journal)
     for (const store of this.stores) {
       store.journal = journal
-      store.ruler = ruler
       store.linked = linked
     }
   }

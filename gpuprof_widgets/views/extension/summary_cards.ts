@@ -5,8 +5,9 @@ import {element, with_code} from "./element"
 import {MemoryBarView} from "./memory_bar"
 import {go_to_peak, memory_of} from "./memory_plot"
 import {OpTableView} from "./op_table"
+import type {Evidence} from "./report_state"
 import {go_to} from "./scroll_port"
-import {has_evidence, type Evidence} from "./selection"
+import {has_evidence} from "./selection"
 import type {TraceStore} from "./trace_store"
 import {zoom_to} from "./zoom"
 
@@ -45,7 +46,7 @@ export function jump(header: PanelView, card: Card): void {
     if (!has_evidence(card)) {
       zoom_to(store, ...store.bounds, 0)
     }
-    store.called_up.emit(false)
+    store.called_up.emit()
   }
 }
 

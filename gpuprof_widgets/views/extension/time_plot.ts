@@ -15,7 +15,6 @@ import {pan_to, view_key, view_wheel} from "./zoom"
 export abstract class TimePlotView extends SurfaceView {
   protected tooltip: Tooltip | null = null
   protected dragging: TimelineDrag
-  private drag: Drag | null = null
   private range_band: RangeBand | null = null
 
   abstract get store(): TraceStore
@@ -33,16 +32,6 @@ export abstract class TimePlotView extends SurfaceView {
     this.tooltip?.hide()
   }
 
-  /** Whether a drag moves the view; else it brushes. */
-  get drag_pans(): boolean {
-    return false
-  }
-
-  /** What a drag that begins at a point does. */
-  protected drag_from(_start: Point): Drag {
-    return this.dragging
-  }
-
   override async lazy_initialize(): Promise<void> {
     await super.lazy_initialize()
     await this.store.ready
@@ -52,13 +41,10 @@ export abstract class TimePlotView extends SurfaceView {
       leave: () => this.leave(),
       click: (point) => this.click(point),
       double_click: (point) => this.double_click(point),
-      drag_start: (point) => {
-        this.drag = this.drag_from(point)
-        this.drag.start(point)
-      },
-      drag: (point) => this.drag?.move(point),
-      drag_end: (point) => this.drag?.end(point),
-      drag_cancel: () => this.drag?.cancel(),
+      drag_start: (point) => this.dragging.start(point),
+      drag: (point) => this.dragging.move(point),
+      drag_end: (point) => this.dragging.end(point),
+      drag_cancel: () => this.dragging.cancel(),
       wheel: (event, x) => this.wheel(event, x),
       key: (event) => this.key(event),
     }, this.description)
@@ -89,12 +75,6 @@ export abstract class TimePlotView extends SurfaceView {
   get view(): {start: number, end: number, width: number} {
     const {start, end} = this.store.visible
     return {start, end, width: this.plot_view.frame.bbox.width}
-  }
-
-  /** The text of a time under the pointer: it tells pixels apart. */
-  protected time_text(ns: number): string {
-    const {start, end, width} = this.view
-    return this.store.moment(ns, 10 * (end - start) / width)
   }
 
   /** The time at a pixel of the surface, ns. */
@@ -138,17 +118,14 @@ function recolour_axes(plot: Plot, palette: Palette): void {
   }
 }
 
-/** What a drag on a plot does, from its start to its end. */
-export type Drag = {start(point: Point): void, move(point: Point): void, end(point: Point): void, cancel(): void}
-
-type TimeScale = {time_at(x: number): number, view: {start: number, end: number, width: number}, drag_pans: boolean}
+type TimeScale = {time_at(x: number): number, view: {start: number, end: number, width: number}}
 
 type Dragged = {kind: "brush", fixed: number} | {kind: "pan", x: number, start: number}
 
 const EDGE = 5
 
 /** A drag brushes a range, moves one of its edges, or moves the view. */
-class TimelineDrag implements Drag {
+class TimelineDrag {
   private drag: Dragged | null = null
 
   constructor(private readonly store: TraceStore, private readonly scale: TimeScale) {}
@@ -166,7 +143,7 @@ class TimelineDrag implements Drag {
 
   start({x, event}: Point): void {
     const edge = this.edge_at(x)
-    if (event.shiftKey != this.scale.drag_pans) {
+    if (event.shiftKey) {
       this.drag = {kind: "pan", x, start: this.store.visible.start}
     } else if (edge != null && this.store.window != null) {
       this.drag = {kind: "brush", fixed: this.store.window[1 - edge]}

@@ -6,16 +6,19 @@ import {
   bands, lanes_of_rows, level_of_detail, marks_of, path_pieces,
   type Band, type LaneSlices, type LevelOfDetail, type PathPiece, type Store,
 } from "./engine"
-import {fill_bar, Labels, paint_steps, short_name, x_of} from "./paint"
+import {fill_bar, Labels, short_name, x_of} from "./paint"
+import type {Selection} from "./report_state"
 import type {Palette} from "./theme"
-import type {TraceStore} from "./trace_store"
-import {y_of_lane, type Lane, type Lanes, type TrackLayout} from "./tracks"
+import type {Lane, TrackLayout} from "./tracks"
 
 /** The visible part: a time range (ns) over a width, and the scrolled distance of the tracks (pixels). */
 export type View = {start: number, end: number, width: number, height: number, scroll: number}
 
 /** x, y, width, height in pixels. */
 export type Box = [number, number, number, number]
+
+/** What is selected on the page, whether the critical path is shown, and the colours. */
+type Shown = {selection: Selection | null, show_path: boolean, palette: Palette}
 
 const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 
@@ -42,35 +45,38 @@ export class TimelinePainter {
   }
 
   /** Draws all tracks with what is selected on the page. */
-  tracks(ctx: Context2d, layout: TrackLayout, view: View, page: TraceStore): void {
-    const {selection, theme: {palette}} = page
-    each_part(ctx, layout, view, (part) => paint_headings(ctx, layout, part === layout.parts.stuck, view, palette))
-    paint_steps(ctx, page, this.steps, view)
-    const ranges = selection?.ranges ?? []
+  tracks(ctx: Context2d, layout: TrackLayout, view: View, {selection, show_path, palette}: Shown): void {
+    ctx.fillStyle = css(palette.band)
+    for (const {top} of layout.headings) {
+      ctx.fillRect(0, top - view.scroll, view.width, 18)
+    }
+    this.shade_steps(ctx, view)
     const dim = selection != null && selection.source != "timeline" && selection.rows.length > 0
-    each_part(ctx, layout, view, (part) => {
-      this.bars(ctx, part, view, dim)
-      if (selection != null && dim) {
-        this.highlight(ctx, part, selection.rows, view)
-      }
-      this.ranges(ctx, part, ranges, view, palette)
-      if (page.show_path) {
-        // Lines to tracks that stay on top end at their edge.
-        const lanes = part === layout.parts.stuck ? part : layout
-        paint_path(ctx, this.store, path_pieces(this.store), lanes, view, palette)
-      }
-    })
-    if (layout.stuck > 0) {
-      ctx.fillStyle = css(palette.edge)
-      ctx.fillRect(0, layout.stuck - 2, view.width, 1)
+    this.bars(ctx, layout, view, dim)
+    if (dim) {
+      this.highlight(ctx, layout, selection.rows, view)
+    }
+    this.ranges(ctx, layout, selection?.ranges ?? [], view, palette)
+    if (show_path) {
+      paint_path(ctx, this.store, path_pieces(this.store), layout, view, palette)
     }
   }
 
+  /** Shades every other training step, behind the bars. */
+  private shade_steps(ctx: Context2d, view: View): void {
+    this.steps.forEach((step, i) => {
+      const [x0, x1] = [this.x_of(step.start, view), this.x_of(step.end, view)]
+      if (i % 2 == 1 && x1 > 0 && x0 < view.width) {
+        ctx.fillRect(x0, 0, x1 - x0, view.height)
+      }
+    })
+  }
+
   /** Draws all bars, dimmed where something is selected. */
-  private bars(ctx: Context2d, {lanes}: Lanes, view: View, dim: boolean): void {
+  private bars(ctx: Context2d, {lanes}: TrackLayout, view: View, dim: boolean): void {
     this.prepare(ctx)
     for (const lane of lanes) {
-      const y = y_of_lane(lane, view.scroll)
+      const y = lane.top - view.scroll
       if (y + lane.height >= 0 && y <= view.height) {
         for (let depth = 0; depth < lane.depths; depth++) {
           this.level(ctx, lane, depth, view, dim)
@@ -86,7 +92,7 @@ export class TimelinePainter {
   }
 
   private level(ctx: Context2d, lane: Lane, depth: number, view: View, dim: boolean): void {
-    const y = y_of_lane(lane, view.scroll) + depth * lane.row_height
+    const y = lane.top - view.scroll + depth * lane.row_height
     if (y + lane.row_height < 0 || y > view.height) {
       return
     }
@@ -119,13 +125,13 @@ export class TimelinePainter {
   }
 
   /** The selected events in full colour over the others. */
-  private highlight(ctx: Context2d, {by_track}: Lanes, rows: Int32Array, view: View): void {
+  private highlight(ctx: Context2d, {by_track}: TrackLayout, rows: Int32Array, view: View): void {
     const {store} = this
     this.prepare(ctx)
     for (const slices of this.lanes_of(rows)) {
-      const lane = by_track.get(slices.track)
-      const y = lane == null ? NaN : y_of_lane(lane, view.scroll) + slices.depth * lane.row_height
-      if (lane != null && y + lane.row_height >= 0 && y <= view.height) {
+      const lane = by_track.get(slices.track)!
+      const y = lane.top - view.scroll + slices.depth * lane.row_height
+      if (y + lane.row_height >= 0 && y <= view.height) {
         this.marks(ctx, marks_of(store, slices, store.tick(view.start), store.tick(view.end), view.width), y, lane, view, false)
       }
     }
@@ -139,7 +145,7 @@ export class TimelinePainter {
   }
 
   /** Ranges of time that are selected, each on its track or on all of them, at most one per pixel. */
-  private ranges(ctx: Context2d, {by_track}: Lanes, ranges: [number, number, number][], view: View, palette: Palette): void {
+  private ranges(ctx: Context2d, {by_track}: TrackLayout, ranges: [number, number, number][], view: View, palette: Palette): void {
     const last = new Map<number, number>()
     ctx.fillStyle = css(palette.accent)
     for (const [start, end, track] of ranges) {
@@ -147,12 +153,11 @@ export class TimelinePainter {
       const x1 = Math.max(x_of(end, view), x0 + 1)
       const from = Math.max(x0, last.get(track) ?? -4)
       const lane = by_track.get(track)
-      const is_elsewhere = lane == null && track >= 0 && this.store.levels(track) > 0
-      if (is_elsewhere || x1 - from < 0.5 || x0 > view.width) {
+      if (x1 - from < 0.5 || x0 > view.width) {
         continue
       }
       last.set(track, x1)
-      const [top, height] = lane == null ? [0, view.height] : [y_of_lane(lane, view.scroll), lane.height]
+      const [top, height] = lane == null ? [0, view.height] : [lane.top - view.scroll, lane.height]
       const width = Math.min(x1, view.width + 4) - from
       ctx.globalAlpha = palette.dark ? 0.32 : 0.22
       ctx.fillRect(from, top, width, height)
@@ -162,19 +167,16 @@ export class TimelinePainter {
   }
 
   /** Rectangle of one event in the view: x, y, width, height. */
-  box({by_track}: Lanes, row: number, view: View): Box | null {
+  box({by_track}: TrackLayout, row: number, view: View): Box {
     const {store} = this
-    const lane = by_track.get(store.track[row])
-    if (lane == null) {
-      return null
-    }
+    const lane = by_track.get(store.track[row])!
     const x0 = this.x_of(store.ts[row], view)
     const x1 = this.x_of(store.end[row], view)
-    return [x0, y_of_lane(lane, view.scroll) + store.depth[row] * lane.row_height, Math.max(x1 - x0, 1), lane.row_height]
+    return [x0, lane.top - view.scroll + store.depth[row] * lane.row_height, Math.max(x1 - x0, 1), lane.row_height]
   }
 
   /** An event outlined, with curves from what caused it and to what it caused. */
-  links(ctx: Context2d, lanes: Lanes, row: number, view: View, palette: Palette): void {
+  links(ctx: Context2d, lanes: TrackLayout, row: number, view: View, palette: Palette): void {
     const {store} = this
     const launch = store.owner[row]
     if (launch >= 0) {
@@ -189,12 +191,8 @@ export class TimelinePainter {
     this.outline(ctx, lanes, row, view, palette)
   }
 
-  private outline(ctx: Context2d, lanes: Lanes, row: number, view: View, palette: Palette): void {
-    const box = this.box(lanes, row, view)
-    if (box == null) {
-      return
-    }
-    const [x, y, width, height] = box
+  private outline(ctx: Context2d, lanes: TrackLayout, row: number, view: View, palette: Palette): void {
+    const [x, y, width, height] = this.box(lanes, row, view)
     const left = Math.max(x, -4)
     const right = Math.min(x + width, view.width + 4)
     ctx.lineWidth = 2
@@ -203,12 +201,9 @@ export class TimelinePainter {
   }
 
   /** Draws a curve from an event to one that it caused: from a launch to its kernel, from forward to backward. */
-  private arrow(ctx: Context2d, lanes: Lanes, source: number, target: number, view: View, palette: Palette): void {
+  private arrow(ctx: Context2d, lanes: TrackLayout, source: number, target: number, view: View, palette: Palette): void {
     const from = this.box(lanes, source, view)
     const to = this.box(lanes, target, view)
-    if (from == null || to == null) {
-      return
-    }
     const down = to[1] >= from[1]
     const x0 = from[0] + Math.min(from[2], 4) / 2
     const y0 = down ? from[1] + from[3] : from[1]
@@ -233,29 +228,6 @@ export class TimelinePainter {
   }
 }
 
-/** Draws the tracks that stay on top and those that scroll, each within their own part of the view. */
-function each_part(ctx: Context2d, {stuck, parts}: TrackLayout, {width, height}: View, draw: (part: Lanes) => void): void {
-  for (const [part, top, bottom] of [[parts.scrolled, stuck, height], [parts.stuck, 0, stuck]] as const) {
-    if (bottom > top) {
-      ctx.save()
-      ctx.beginPath()
-      ctx.rect(0, top, width, bottom - top)
-      ctx.clip()
-      draw(part)
-      ctx.restore()
-    }
-  }
-}
-
-function paint_headings(ctx: Context2d, {headings}: TrackLayout, of_stuck: boolean, view: View, palette: Palette): void {
-  ctx.fillStyle = css(palette.band)
-  for (const {top, is_stuck} of headings) {
-    if (is_stuck == of_stuck) {
-      ctx.fillRect(0, is_stuck ? top : top - view.scroll, view.width, 18)
-    }
-  }
-}
-
 /** Shades of Okabe-Ito's vermillion: no bar that can be on the path has it. */
 const LIGHT = "#c23b00"
 const DARK = "#ff8a4d"
@@ -264,7 +236,7 @@ const UNDERLINE = 3
 const APART = 3
 
 /** The critical path: its slices outlined, and thin lines from each to the next on another track. */
-function paint_path(ctx: Context2d, store: Store, pieces: PathPiece[], {by_track}: Lanes, view: View, palette: Palette): void {
+function paint_path(ctx: Context2d, store: Store, pieces: PathPiece[], {by_track}: TrackLayout, view: View, palette: Palette): void {
   const colour = palette.dark ? DARK : LIGHT
   const ends = new Map<string, number>()
   const joined = new Map<string, number>()
@@ -277,7 +249,7 @@ function paint_path(ctx: Context2d, store: Store, pieces: PathPiece[], {by_track
     const [x0, x1] = [x_of(piece.start, view), x_of(piece.end, view)]
     // Where the page does not have the slice, its track is underlined.
     const depth = piece.row < 0 ? lane.depths - 1 : store.depth[piece.row]
-    const y = y_of_lane(lane, view.scroll) + (depth + 1) * lane.row_height
+    const y = lane.top - view.scroll + (depth + 1) * lane.row_height
     const level = `${lane.track} ${depth}`
     const in_view = x1 >= 0 && x0 <= view.width
     if (in_view && last != null && last.track != lane.track) {

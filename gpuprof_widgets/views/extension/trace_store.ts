@@ -7,17 +7,14 @@ import {FAMILIES, KINDS, paint_of} from "./categories"
 import {contrast, parse_colour} from "./colour"
 import * as engine from "./engine"
 import type {Answer, Argument, Question, State, Store, Window} from "./engine"
-import {join, type Kernel, type Teller} from "./explorer"
+import {CHOICES, join, type Kernel, type Teller} from "./explorer"
 import {Journal, type Layer, type Part} from "./journal"
 import type {KeyedView} from "./keys"
 import {decode_record, type Answers} from "./record"
-import type {Remark} from "./remarks"
-import {Ruler} from "./ruler"
-import {EVIDENCE_MARGIN, place_of, same_selection, selection_of, type FindingLine, type Focus, type Selection} from "./selection"
+import type {FindingLine, Focus, Linked, Remark, Selection, TraceState} from "./report_state"
+import {EVIDENCE_MARGIN, place_of, same_selection, selection_of} from "./selection"
 import {Theme} from "./theme"
 import {zoom_to} from "./zoom"
-
-type Linked = {stores: TraceStore[], choose: (selections: (Selection | null)[]) => void}
 
 type TraceStoreProps = {
   uid: p.Property<string>
@@ -43,7 +40,7 @@ type TraceStoreProps = {
 export interface TraceStore extends p.AttrsOf<TraceStoreProps> {}
 
 /** The one object through which the views are linked: the decoded trace, the brushed range, the selection. */
-export class TraceStore extends Model implements Part {
+export class TraceStore extends Model implements Part, TraceState {
   declare properties: Model.Props & TraceStoreProps
 
   static override __module__ = "gpuprof_widgets"
@@ -63,26 +60,23 @@ export class TraceStore extends Model implements Part {
   theme: Theme
   /** The way back to earlier states; several traces on one time axis share one. */
   journal: Journal
-  /** Measures on the timeline; shared like the journal. */
-  ruler: Ruler
   selection: Selection | null = null
   /** Tells an `Explorer` in Python what has changed, where one has joined: before the views draw it, so that it answers meanwhile. */
   teller: Teller | null = null
-  /** The traces of the page; they are selected together. */
-  linked: Linked = {stores: [this], choose: ([selection]) => this.choose(selection)}
+  linked: Linked<TraceStore> = {stores: [this], choose: ([selection]) => this.choose(selection)}
   /** The range under a drag that is still going on, ns. */
   draft: [number, number] | null = null
   /** Returns the box of an event on the timeline: x, y, width, height in pixels of its drawing area. For the tests. */
-  event_box: (row: number) => [number, number, number, number] | null
+  event_box: (row: number) => [number, number, number, number]
   selection_changed: Signal0<this>
   draft_changed: Signal0<this>
   was_reset: Signal0<this>
-  /** What takes the keys of a view, by the view. */
-  readonly surfaces = new Map<KeyedView, HTMLElement>()
+  /** The views of the report that have keys of their own. */
+  readonly keyed_views = new Set<KeyedView>(["report"])
   /** Somebody wants to see all keys. */
   keys_called: Signal0<this>
-  /** Calls the timeline onto the screen, with what is selected; says whether it takes the focus. */
-  called_up: Signal<boolean, this>
+  /** Calls the timeline onto the screen, with what is selected. */
+  called_up: Signal0<this>
   /** Calls the table of functions onto the screen, with the function of this name, with what was found there for "". */
   functions_called: Signal<string, this>
 
@@ -116,10 +110,9 @@ export class TraceStore extends Model implements Part {
     this.draft_changed = new Signal0(this, "draft_changed")
     this.was_reset = new Signal0(this, "was_reset")
     this.keys_called = new Signal0(this, "keys_called")
-    this.called_up = new Signal(this, "called_up")
+    this.called_up = new Signal0(this, "called_up")
     this.functions_called = new Signal(this, "functions_called")
     this.journal = new Journal(this)
-    this.ruler = new Ruler(this, this.journal)
     this.ready = this.decode()
   }
 
@@ -131,6 +124,9 @@ export class TraceStore extends Model implements Part {
         this.teller?.tell()
         this.journal.note()
       })
+    }
+    for (const name of CHOICES) {
+      this.connect(this.properties[name].change, () => this.teller?.tell())
     }
   }
 
@@ -208,10 +204,9 @@ export class TraceStore extends Model implements Part {
     return whole_answers.get(key) as Promise<Answer<Q>>
   }
 
-  /** Returns the text of a moment (ns): to a tenth of what is in view, or of `span` (ns) where that is shorter. */
-  moment(ns: number, span: number = Infinity): string {
-    const {start, end} = this.visible
-    return engine.format_moment(ns, Math.min(span, end - start), this.data.header.tick_ns)
+  /** Returns the text of a moment (ns). */
+  moment(ns: number): string {
+    return engine.format_moment(ns, this.data.header.tick_ns)
   }
 
   /** Brushes a range (ns); null takes the brush away. Returns at once, the views follow. */
@@ -256,23 +251,18 @@ export class TraceStore extends Model implements Part {
 
   clear(layer: Layer): boolean {
     switch (layer) {
-      case "measure": return false
-      case "selection": return this.clear_selection()
-      case "range": return this.clear_range()
+      case "selection": {
+        const is_there = this.selection != null
+        this.choose(null)
+        return is_there
+      }
+      case "range": {
+        const is_there = this.window != null
+        this.brush(null)
+        return is_there
+      }
       case "zoom": return this.zoom_out()
     }
-  }
-
-  private clear_selection(): boolean {
-    const is_there = this.selection != null
-    this.choose(null)
-    return is_there
-  }
-
-  private clear_range(): boolean {
-    const is_there = this.window != null
-    this.brush(null)
-    return is_there
   }
 
   /** Shows everything, without the critical path. */
@@ -291,7 +281,6 @@ export class TraceStore extends Model implements Part {
 
   /** Restores the state in which the report was opened. */
   reset(): void {
-    this.ruler.stop()
     this.choose(null)
     this.brush(null)
     this.zoom_out()

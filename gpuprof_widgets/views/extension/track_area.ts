@@ -1,46 +1,45 @@
 import {fullest_stretch, type Store} from "./engine"
-import {folded_at_first, layout_tracks, place_at, ROW_HEIGHT, type Lane, type Layout, type Place, type TrackLayout} from "./tracks"
+import {folded_at_first, layout_tracks, place_at, ROW_HEIGHT, track_depths, type Lane, type Place, type TrackLayout} from "./tracks"
 
-/** The tracks of a timeline, and the room in which they are laid out, in pixels. */
-type Tracks = Pick<Layout, "depths" | "order" | "compact"> & {max_height: number, folds_to_fit: boolean}
+/** The room in which the tracks of a timeline are laid out, in pixels. */
+type Room = {compact: boolean, max_height: number, folds_to_fit: boolean}
 
 /** The tracks on the screen: which of them are folded, where they lie, and how far they are scrolled. */
 export class TrackArea {
   layout: TrackLayout
+  private readonly depths: number[]
   private readonly folded: Set<number>
   /** Pixels of the tracks above those that are seen. */
   scroll = 0
 
   /** `height`: of the part of the tracks that is seen, in pixels; `scrolled` is called when it may be another part. */
   constructor(
-    private readonly data: Store, private readonly tracks: Tracks,
-    private readonly height: () => number, private readonly scrolled: () => void,
+    private readonly data: Store, private readonly room: Room, private readonly height: () => number, private readonly scrolled: () => void,
   ) {
-    this.folded = folded_at_first(data, tracks.depths, tracks.compact)
-    if (tracks.folds_to_fit) {
+    this.depths = track_depths(data)
+    this.folded = folded_at_first(data, this.depths, room.compact)
+    this.lay_out()
+    if (room.folds_to_fit) {
       this.fold_to_fit()
     }
   }
 
   /** Folds the deepest tracks until all tracks are in view. */
   private fold_to_fit(): void {
-    const {depths, max_height} = this.tracks
+    const {depths, room} = this
     const deepest = [...depths.keys()].sort((a, b) => depths[b] - depths[a])
     for (const track of deepest) {
-      if (this.laid_out().height > max_height) {
+      if (this.layout.height > room.max_height) {
         this.folded.add(track)
+        this.lay_out()
       }
     }
   }
 
-  private laid_out(): TrackLayout {
-    const {depths, order, compact, max_height: room} = this.tracks
-    return layout_tracks(this.data, {depths, folded: this.folded, order, compact, room})
-  }
-
-  /** Lays out the tracks as they are arranged and folded now. */
+  /** Lays out the tracks as they are folded now. */
   lay_out(): void {
-    this.layout = this.laid_out()
+    const {data, depths, folded, room: {compact}} = this
+    this.layout = layout_tracks(data, {depths, folded, compact})
   }
 
   /** Folds a track or unfolds it. */
@@ -55,13 +54,9 @@ export class TrackArea {
     return [...tracks].filter((track) => this.folded.delete(track)).length > 0
   }
 
-  lane_of(track: number): Lane | undefined {
-    return this.layout.by_track.get(track)
-  }
-
   /** The lane and nesting level that are seen at a height, null between lanes. */
   place_at(y: number): Place | null {
-    return place_at(this.layout, y, this.scroll)
+    return place_at(this.layout, y + this.scroll)
   }
 
   get scroll_end(): number {
@@ -79,14 +74,11 @@ export class TrackArea {
     this.scroll = Math.max(0, Math.min(this.scroll, this.scroll_end))
   }
 
-  /** Scrolls until a stretch of a lane is in view, below the tracks that stay on top. */
-  scroll_into_view(lane: Lane, top: number, height: number): void {
-    const {layout: {stuck}} = this
+  /** Scrolls until a stretch of the tracks is in view. */
+  scroll_into_view(top: number, height: number): void {
     const room = this.height()
-    if (lane.is_stuck) {
-      this.scrolled()
-    } else if (top < this.scroll + stuck) {
-      this.scroll_to(top - stuck)
+    if (top < this.scroll) {
+      this.scroll_to(top)
     } else if (top + height > this.scroll + room) {
       this.scroll_to(top + height - room)
     }
@@ -94,26 +86,28 @@ export class TrackArea {
 
   /** Scrolls to the level of an event. */
   scroll_to_event(row: number): void {
-    const {data} = this
-    const lane = this.lane_of(data.track[row])
-    if (lane != null) {
-      this.scroll_into_view(lane, lane.top + data.depth[row] * lane.row_height, lane.row_height)
-    }
+    this.scroll_into_view(this.top_of(row), this.lane_of(row).row_height)
   }
 
-  /** Scrolls until most of some events are in the middle. Returns where they are then seen; the whole area if all of them stay on top. */
+  /** The lane that an event lies on. */
+  private lane_of(row: number): Lane {
+    return this.layout.by_track.get(this.data.track[row])!
+  }
+
+  private top_of(row: number): number {
+    const {top, row_height} = this.lane_of(row)
+    return top + this.data.depth[row] * row_height
+  }
+
+  /** Scrolls until most of some events are in the middle. Returns where they are then seen; the whole area for none. */
   centre(rows: number[]): {top: number, bottom: number} {
-    const {data, layout: {stuck}} = this
     const height = this.height()
-    const tops = rows.flatMap((row) => {
-      const lane = this.lane_of(data.track[row])
-      return lane == null || lane.is_stuck ? [] : [lane.top + data.depth[row] * lane.row_height]
-    })
-    if (tops.length == 0) {
+    if (rows.length == 0) {
       return {top: 0, bottom: height}
     }
-    const [first, last] = fullest_stretch(Float64Array.from(tops).sort(), height - stuck - ROW_HEIGHT)
-    this.scroll_to((first + last + ROW_HEIGHT - height - stuck) / 2)
+    const tops = Float64Array.from(rows, (row) => this.top_of(row)).sort()
+    const [first, last] = fullest_stretch(tops, height - ROW_HEIGHT)
+    this.scroll_to((first + last + ROW_HEIGHT - height) / 2)
     return {top: first - this.scroll, bottom: last + ROW_HEIGHT - this.scroll}
   }
 }

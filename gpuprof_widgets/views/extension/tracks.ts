@@ -1,4 +1,4 @@
-import {TrackOrder, type Store, type TrackInfo} from "./engine"
+import type {Store, TrackInfo} from "./engine"
 
 /** The place of a track in the track area; pixels from its top, before scrolling. */
 export type Lane = {
@@ -6,9 +6,6 @@ export type Lane = {
   label: string
   /** its name without the heading above it */
   full_label: string
-  is_pinned: boolean
-  /** whether it stays on top while the others are scrolled */
-  is_stuck: boolean
   top: number
   height: number
   depths: number
@@ -17,13 +14,7 @@ export type Lane = {
   foldable: boolean
 }
 
-type Heading = {text: string, top: number, is_stuck: boolean}
-
-/** Some lanes, in order and by track. */
-export type Lanes = {lanes: Lane[], by_track: Map<number, Lane>}
-
-/** `stuck`: the height of the lanes that stay on top; `parts`: those lanes, and those that scroll under them. */
-export type TrackLayout = Lanes & {headings: Heading[], height: number, stuck: number, parts: {stuck: Lanes, scrolled: Lanes}}
+export type TrackLayout = {lanes: Lane[], by_track: Map<number, Lane>, headings: {text: string, top: number}[], height: number}
 
 export const ROW_HEIGHT = 17
 const HEADING_HEIGHT = 20
@@ -38,9 +29,6 @@ const DEEP = 9
 const DEEP_OPS = 20
 /** Heading of the worker processes, which share one job. */
 const WORKERS = "DataLoader workers"
-const PINNED = "Pinned"
-/** Share of the room that pinned tracks may keep from the others; those beyond it scroll. */
-const MOST_STUCK = 0.6
 
 /** Number of nesting levels of every track. */
 export function track_depths(store: Store): number[] {
@@ -87,61 +75,36 @@ function rank_in_compact({device, kind}: TrackInfo): number {
   return device >= 0 ? 0 : kind == "cpu" ? 1 : 2
 }
 
-/** Returns the order in which the tracks that have any events stand at first. */
-export function first_order({header: {tracks}}: Store, depths: number[], compact: boolean): TrackOrder {
-  const order = [...tracks.keys()].filter((track) => depths[track] > 0)
-  return new TrackOrder(compact ? order.sort((a, b) => rank_in_compact(tracks[a]) - rank_in_compact(tracks[b])) : order)
-}
+/** How the tracks are laid out: compact ones have no headings. */
+export type Layout = {depths: number[], folded: Set<number>, compact: boolean}
 
-/** How the tracks are laid out: `room` is the height in which they are seen, compact ones have no headings. */
-export type Layout = {depths: number[], folded: Set<number>, order: TrackOrder, compact: boolean, room: number}
-
-/** Returns the tracks from top to bottom, under headings for their common names: the pinned ones, then the others. */
-export function layout_tracks(store: Store, {depths, folded, order, compact, room}: Layout): TrackLayout {
+/** Returns the tracks that have any events from top to bottom, under headings for their common names. */
+export function layout_tracks({header: {tracks}}: Store, {depths, folded, compact}: Layout): TrackLayout {
   const lanes: Lane[] = []
-  const headings: Heading[] = []
-  let [top, stuck] = [0, 0]
-  const add = (track: number, is_pinned: boolean): void => {
-    const info = store.header.tracks[track]
-    const text = is_pinned ? PINNED : heading_of(info)
+  const headings: TrackLayout["headings"] = []
+  const order = [...tracks.keys()].filter((track) => depths[track] > 0)
+  let top = 0
+  for (const track of compact ? order.sort((a, b) => rank_in_compact(tracks[a]) - rank_in_compact(tracks[b])) : order) {
+    const text = heading_of(tracks[track])
     const size = size_of(depths[track], folded.has(track), compact)
-    const has_heading = !compact && headings.at(-1)?.text != text
-    const start = top + (has_heading ? HEADING_HEIGHT : 0)
-    const end = start + size.height + (compact ? COMPACT_GAP : LANE_GAP)
-    const is_stuck = is_pinned && stuck == top && end <= MOST_STUCK * room
-    if (has_heading) {
-      headings.push({text, top, is_stuck})
+    if (!compact && headings.at(-1)?.text != text) {
+      headings.push({text, top})
+      top += HEADING_HEIGHT
     }
+    const {label} = tracks[track]
     lanes.push({
-      track, label: compact || is_pinned ? info.label : label_under(text, info), full_label: info.label, is_pinned, is_stuck,
-      top: start, depths: depths[track], row_height: size.height / depths[track], ...size,
+      track, label: compact ? label : label_under(text, tracks[track]), full_label: label,
+      top, depths: depths[track], row_height: size.height / depths[track], ...size,
     })
-    top = end
-    stuck = is_stuck ? end : stuck
+    top += size.height + (compact ? COMPACT_GAP : LANE_GAP)
   }
-  order.on_top.forEach((track) => add(track, true))
-  order.below.forEach((track) => add(track, false))
-  const part = (is_stuck: boolean): Lanes => indexed(lanes.filter((lane) => lane.is_stuck == is_stuck))
-  return {
-    ...indexed(lanes), headings, height: Math.max(top, ROW_HEIGHT), stuck,
-    parts: {stuck: part(true), scrolled: part(false)},
-  }
-}
-
-function indexed(lanes: Lane[]): Lanes {
-  return {lanes, by_track: new Map(lanes.map((lane) => [lane.track, lane]))}
-}
-
-/** Returns the height at which a lane's top is drawn where the tracks are scrolled by some pixels. */
-export function y_of_lane({top, is_stuck}: Lane, scroll: number): number {
-  return is_stuck ? top : top - scroll
+  return {lanes, by_track: new Map(lanes.map((lane) => [lane.track, lane])), headings, height: Math.max(top, ROW_HEIGHT)}
 }
 
 export type Place = {lane: Lane, depth: number}
 
-/** The lane and nesting level that are drawn at a height, null between lanes. */
-export function place_at({parts, stuck}: TrackLayout, y: number, scroll: number): Place | null {
-  const at = y < stuck ? y : y + scroll
-  const lane = (y < stuck ? parts.stuck : parts.scrolled).lanes.find(({top, height}) => at >= top && at < top + height)
-  return lane == null ? null : {lane, depth: Math.min(lane.depths - 1, Math.floor((at - lane.top) / lane.row_height))}
+/** The lane and nesting level at a height, null between lanes. */
+export function place_at({lanes}: TrackLayout, y: number): Place | null {
+  const lane = lanes.find(({top, height}) => y >= top && y < top + height)
+  return lane == null ? null : {lane, depth: Math.min(lane.depths - 1, Math.floor((y - lane.top) / lane.row_height))}
 }

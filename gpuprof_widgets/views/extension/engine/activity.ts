@@ -1,6 +1,7 @@
 /** How busy the tracks of a kind are over a range of time: the strips of the overview. */
 
-import {REGION_CATEGORIES, type Store, type Window} from "./store"
+import type {Window} from "./columns"
+import {REGION_CATEGORIES, type Store} from "./store"
 
 export type ActivityKind = "cpu" | "gpu" | "copy" | "python"
 

@@ -1,13 +1,14 @@
 /** The questions that the views ask of a record, each of which takes time that grows with the record. */
 
 import {activity, type ActivityKind} from "./activity"
+import type {Window} from "./columns"
 import {flame, path_instances, row_paths, type FlameSource} from "./flame"
 import {PLAIN, reshaped, type FlameShape} from "./flame_shape"
 import type {Cell} from "./header"
 import {line_rows} from "./lines"
 import {op_table, type Grouping} from "./op_table"
 import {panel} from "./panels"
-import type {Store, Window} from "./store"
+import type {Store} from "./store"
 
 /** An analysis in a range: values by column and row, and the rows of which something lies in the range. */
 export type PanelAnswer = {values: Cell[][], present: number[]}

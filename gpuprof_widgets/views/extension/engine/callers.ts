@@ -1,8 +1,9 @@
 /** Calls across tracks (trace/owners.py): the backward pass, ops and Python frames; and the rows that a window keeps. */
 
+import type {Window} from "./columns"
 import {last_at_or_before} from "./intervals"
 import {nest_rows, type Nesting} from "./nest"
-import {NONE, type Store, type Window} from "./store"
+import {NONE, type Store} from "./store"
 
 /** The ops in which autograd runs one node of the backward pass have names that begin so. */
 const BACKWARD = "autograd::engine::evaluate_function"

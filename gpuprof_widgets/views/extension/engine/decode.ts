@@ -1,12 +1,9 @@
 /** Decodes the payload's text into typed columns: base64, gzip, byte planes, differences. */
 
+import type {Columns, Numbers} from "./columns"
 import type {ArrayInfo, ColumnInfo, Header, TrackInfo} from "./header"
 import {check_header} from "./header_check"
 import {DamagedData} from "./shapes"
-
-/** Numbers in as few bytes as they fit into. */
-export type Numbers = Uint8Array | Uint16Array | Uint32Array | Int32Array | Float64Array
-export type Columns = Map<string, Numbers>
 
 type Decoded = {header: Header, columns: Columns, arrays: Float64Array[]}
 

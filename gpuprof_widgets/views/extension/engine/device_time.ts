@@ -1,8 +1,8 @@
 /** GPU time of a window, by the op or launch that caused it and by device. */
 
+import type {Times, Window} from "./columns"
 import {covered, union, type Intervals} from "./intervals"
-import type {Times} from "./rows"
-import {rows_equal_to, type Store, type Window} from "./store"
+import {rows_equal_to, type Store} from "./store"
 
 /** Returns the GPU rows in order: they are few among the CPU rows, and needed for every window. */
 export function gpu_rows(store: Store): Int32Array {

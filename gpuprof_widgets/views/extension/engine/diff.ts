@@ -124,16 +124,9 @@ function thread_ranks(tree: readonly FlameNode[]): Map<number, string> {
   }))
 }
 
-/** The run whose widths are drawn, or both together. */
-export type DiffMode = "both" | "a" | "b"
-
-export function width_in(node: DiffNode, mode: DiffMode): number {
-  return mode == "both" ? node.width : node.total[mode == "a" ? 0 : 1]
-}
-
-/** Places the children of each node from its left edge on, the widest in either run first, whichever run is drawn. */
-export function lay_out(nodes: DiffNode[], mode: DiffMode): void {
-  place_children(nodes, (node) => width_in(node, mode), (a, b) => b.width - a.width || a.id - b.id)
+/** Places the children of each node from its left edge on, the widest first. */
+export function lay_out(nodes: DiffNode[]): void {
+  place_children(nodes, ({width}) => width, (a, b) => b.width - a.width || a.id - b.id)
 }
 
 /** Returns how much a path changed, as a share of the longer of its two times: -1 it is gone, 0 the same, 1 it is new. */

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict"
 import {test} from "node:test"
 
+import type {Window} from "./columns"
 import {flame, flame_sources, flame_width, laid_out, path_instances, row_paths, UNLAUNCHED, type FlameNode} from "./flame"
-import type {Window} from "./store"
+import type {} from "./store"
 import {covered, rows_of_track} from "./testing/oracles"
 import {random_store, RANDOM_STORES, SEEDS, store_of, type Row} from "./testing/traces"
 

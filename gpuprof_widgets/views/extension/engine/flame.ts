@@ -1,11 +1,11 @@
 /** Call trees for flame graphs: equal call paths are one node, in ns, for a time range. */
 
 import {INSIDE, kept_rows, OUTSIDE} from "./callers"
+import type {Times, Window} from "./columns"
 import {gpu_rows} from "./device_time"
 import {merged_labels, merged_name} from "./names"
 import {gather, nest, nest_rows, subtree_ends} from "./nest"
-import type {Times} from "./rows"
-import {NONE, rows_equal_to, type Store, type Window} from "./store"
+import {NONE, rows_equal_to, type Store} from "./store"
 
 /** Ops by nesting; Python frames and ops together; cProfile's edges (an estimate, without times of day). */
 export type FlameSource = "ops" | "merged" | "cprofile"
@@ -349,9 +349,9 @@ export function laid_out(nodes: FlameNode[], time: FlameTime): FlameNode[] {
   return nodes
 }
 
-type PlacedNode = {id: number, parent: number, depth: number, x0: number, x1: number}
+type PlacedNode = {id: number, parent: number, x0: number, x1: number}
 
-/** Places the children of each node, and the callers above it, in an order from its left edge on; the width of the root is 1. */
+/** Places the children of each node in an order from its left edge on; the width of the root is 1. */
 export function place_children<Node extends PlacedNode>(
   nodes: Node[], width: (node: Node) => number, order: (a: Node, b: Node) => number,
 ): void {
@@ -364,15 +364,11 @@ export function place_children<Node extends PlacedNode>(
     if (node.id == 0) {
       node.x1 = 1
     }
-    let [above, below] = [node.x0, node.x0]
+    let left = node.x0
     for (const child of children[node.id].sort(order)) {
-      child.x0 = child.depth < 0 ? above : below
-      child.x1 = child.x0 + width(child)/whole
-      if (child.depth < 0) {
-        above = child.x1
-      } else {
-        below = child.x1
-      }
+      child.x0 = left
+      left += width(child)/whole
+      child.x1 = left
     }
   }
 }

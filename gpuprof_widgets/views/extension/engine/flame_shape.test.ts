@@ -1,10 +1,10 @@
 import assert from "node:assert/strict"
 import {test} from "node:test"
 
-import {flame, flame_width, laid_out, path_instances, UNLAUNCHED, type FlameNode} from "./flame"
+import type {Window} from "./columns"
+import {flame, UNLAUNCHED, type FlameNode} from "./flame"
 import {has_library, PLAIN, reshaped, type FlameShape} from "./flame_shape"
-import {op_table} from "./op_table"
-import type {Store, Window} from "./store"
+import type {Store} from "./store"
 import {random_store, SEEDS, store_of} from "./testing/traces"
 
 const WINDOWS: Window[] = [{start: 0, end: 200}, {start: 31, end: 90}, {start: 90, end: 91}]
@@ -32,33 +32,6 @@ test("without a change the tree is the plain one", () => {
   }
 })
 
-test("collapsed recursion keeps every time and call, and no function is inside of itself", () => {
-  for (const [store, window] of CASES) {
-    const plain = flame(store, window, "ops")
-    const nodes = shaped(store, window, {collapses_recursion: true})
-    for (const value of [({self}: FlameNode) => self, ({device_self}: FlameNode) => device_self, ({calls}: FlameNode) => calls]) {
-      assert.equal(sum(nodes, value), sum(plain, value))
-    }
-    for (const node of nodes) {
-      const path = path_of(nodes, node).split("/").slice(1)
-      assert.equal(new Set(path).size, path.length)
-      const below = nodes.filter(({parent}) => parent == node.id)
-      assert.equal(node.total, node.self + sum(below, ({total}) => total))
-      assert.equal(node.device, node.device_self + sum(below, ({device}) => device))
-    }
-  }
-})
-
-test("a recursion through other functions collapses into the outermost call", () => {
-  const store = store_of([
-    {name: "walk", ts: 0, dur: 100}, {name: "visit", ts: 10, dur: 80}, {name: "walk", ts: 20, dur: 60},
-    {name: "visit", ts: 30, dur: 20}, {name: "mm", ts: 60, dur: 5},
-  ])
-  assert.deepEqual(numbers(shaped(store, store.whole, {collapses_recursion: true})), {
-    "": [0, 100, 0], "/walk": [2, 100, 20 + 35], "/walk/visit": [2, 40, 40], "/walk/mm": [1, 5, 5],
-  })
-})
-
 const FRAMES = store_of([
   {name: "step", ts: 0, dur: 100, track: 1}, {name: "torch/nn.py(1): __call__", ts: 10, dur: 80, track: 1},
   {name: "forward", ts: 20, dur: 60, track: 1}, {name: "torch/nn.py(1): __call__", ts: 30, dur: 20, track: 1},
@@ -73,31 +46,16 @@ test("hidden frames of libraries give their own time to what called them", () =>
 })
 
 test("what hidden frames took that nothing called has a bar of its own upside down", () => {
-  const nodes = shaped(FRAMES, FRAMES.whole, {view: "up", hides_library: true}, "merged")
+  const nodes = shaped(FRAMES, FRAMES.whole, {bottom_up: true, hides_library: true}, "merged")
   const functions = nodes.filter(({depth}) => depth == 1)
   assert.equal(sum(functions, ({total}) => total), 150)
   assert.equal(functions.find(({name}) => name.startsWith("libraries"))!.total, 40)
 })
 
-test("a function that once stood in the middle is hidden like others elsewhere", () => {
-  const centre = {category: "python_function", name: "torch/nn.py(1): __call__"}
-  for (const view of ["down", "up"] as const) {
-    const names = shaped(FRAMES, FRAMES.whole, {view, centre, hides_library: true}, "merged").map(({name}) => name)
-    assert.ok(!names.includes(centre.name))
-  }
-})
-
-test("a hidden function can stand in the middle", () => {
-  const centre = {category: "python_function", name: "torch/nn.py(1): __call__"}
-  const [middle, ...others] = shaped(FRAMES, FRAMES.whole, {view: "around", centre, hides_library: true}, "merged")
-  assert.deepEqual([middle.calls, middle.total, middle.self], [2, 80, 20 + 10])
-  assert.deepEqual(others.map(({name, depth, total}) => [name, depth, total]), [["forward", 1, 40], ["mm", 1, 10], ["step", -1, 80]])
-})
-
 test("upside down, every function has its self time, and its callers have theirs", () => {
   for (const [store, window] of CASES) {
     const plain = flame(store, window, "ops")
-    const nodes = shaped(store, window, {view: "up"})
+    const nodes = shaped(store, window, {bottom_up: true})
     const functions = nodes.filter(({depth}) => depth == 1)
     for (const {name, category, total, device, calls, paths} of functions) {
       const same = plain.filter((node) => node.id > 0 && node.name == name && node.category == category)
@@ -123,57 +81,18 @@ test("callers that caused next to nothing are left out, those of a function that
     [{name, ts, dur}, {name: "mm", ts, dur}]
   const rare = [{name: "rare", ts: 200_000, dur: 20}, {name: "add", ts: 200_001, dur: 3}]
   const store = store_of([...calls("often", 0, 100_000), ...calls("seldom", 100_000, 20), ...rare])
-  const paths = shaped(store, store.whole, {view: "up"}).map((node, _, nodes) => path_of(nodes, node))
+  const paths = shaped(store, store.whole, {bottom_up: true}).map((node, _, nodes) => path_of(nodes, node))
   assert.deepEqual(paths.filter((path) => path.split("/").length == 3), ["/mm/often", "/add/rare"])
-})
-
-test("the function in the middle has the times of all its calls, those inside of others once, its callees and callers their part of it", () => {
-  for (const [store, window] of CASES) {
-    const plain = flame(store, window, "ops")
-    for (const row of op_table(store, window, "name").filter(({category}) => category == "cpu_op")) {
-      const nodes = shaped(store, window, {view: "around", centre: {category: "cpu_op", name: row.name}})
-      const [middle] = nodes
-      const same = plain.filter(({name}) => name == row.name)
-      assert.deepEqual([middle.name, middle.self, middle.calls], [row.name, row.cpu_self, sum(same, ({calls}) => calls)])
-      const below = nodes.filter(({parent, depth}) => parent == 0 && depth > 0)
-      assert.equal(middle.total, middle.self + sum(below, ({total}) => total))
-      const outermost = same.filter(({parent}) => !path_of(plain, plain[parent]).split("/").includes(row.name))
-      assert.deepEqual([middle.total, middle.device], [sum(outermost, ({total}) => total), sum(outermost, ({device}) => device)])
-      for (const caller of nodes.filter(({depth}) => depth == -1)) {
-        const called = outermost.filter(({parent}) => parent > 0 && plain[parent].name == caller.name)
-        assert.deepEqual([caller.total, caller.device], [sum(called, ({total}) => total), sum(called, ({device}) => device)])
-      }
-      const instances = path_instances(store, "ops", middle.paths)
-      assert.deepEqual(Array.from(instances, (row) => store.name(row)), Array.from(instances, () => row.name))
-    }
-  }
-})
-
-test("callers are placed above the middle and callees below, each from the left edge on", () => {
-  const store = store_of([
-    {name: "a", ts: 0, dur: 60}, {name: "mm", ts: 0, dur: 60}, {name: "launch", ts: 0, dur: 20},
-    {name: "b", ts: 100, dur: 40}, {name: "mm", ts: 100, dur: 40}, {name: "mm", ts: 200, dur: 20},
-  ])
-  const nodes = laid_out(shaped(store, store.whole, {view: "around", centre: {category: "cpu_op", name: "mm"}}), "cpu")
-  const places = nodes.map((node) => [node.name, node.depth, Math.round(120*node.x0), Math.round(120*node.x1)])
-  assert.deepEqual(places, [["mm", 0, 0, 120], ["launch", 1, 0, 20], ["a", -1, 0, 60], ["b", -1, 60, 100]])
-  assert.equal(flame_width(nodes[0], "cpu"), 120)
-})
-
-test("a function that the range has no call of has no time", () => {
-  const store = random_store(1)
-  const nodes = shaped(store, store.whole, {view: "around", centre: {category: "cpu_op", name: "none"}})
-  assert.deepEqual(nodes.map(({name, total}) => [name, total]), [["none", 0]])
 })
 
 test("built-in methods of different objects are one function", () => {
   const store = store_of([0, 1].map((i) => ({name: `<built-in method mm of Tensor object at 0x7f0${i}>`, ts: 10*i, dur: 4})))
   const name = "<built-in method mm of Tensor object>"
-  assert.deepEqual(numbers(shaped(store, store.whole, {view: "up"})), {"": [0, 8, 0], [`/${name}`]: [2, 8, 8]})
+  assert.deepEqual(numbers(shaped(store, store.whole, {bottom_up: true})), {"": [0, 8, 0], [`/${name}`]: [2, 8, 8]})
 })
 
 test("GPU work without a launch stays beside the functions", () => {
   const store = store_of([{name: "mm", ts: 0, dur: 9}, {name: "gemm", ts: 1, dur: 4, track: 1}], {kinds: ["cpu", "gpu"]})
-  const nodes = shaped(store, store.whole, {view: "up"})
+  const nodes = shaped(store, store.whole, {bottom_up: true})
   assert.deepEqual(nodes.slice(1).map(({category, device}) => [category, device]), [["cpu_op", 0], [UNLAUNCHED, 4]])
 })

@@ -1,28 +1,16 @@
-/** Other shapes of a call tree: without library frames, with recursion collapsed, upside down, and around one function. */
+/** Other shapes of a call tree: without library frames, and upside down. */
 
-import {UNLAUNCHED, type FlameNode, type FlameSource} from "./flame"
+import type {FlameNode, FlameSource} from "./flame"
 import {NONE, type Store} from "./store"
 
-/** A function, op or region, wherever it is called. */
-export type FlameFunction = {category: string, name: string}
-
-/**
- * `down`: call paths from the root. `up`: every function by its self time, its callers below it. `around`: one function,
- * all its calls added up, its callers above it and what it calls below.
- */
-export type FlameView = "down" | "up" | "around"
-
 export type FlameShape = {
-  view: FlameView
-  /** The function in the middle of `around`. */
-  centre: FlameFunction | null
+  /** Every function by its self time, its callers below it; else call paths from the root. */
+  bottom_up: boolean
   /** Frames that are no user code give their self times to their callers. */
   hides_library: boolean
-  /** A call inside of a call of the same function is part of the outer one. */
-  collapses_recursion: boolean
 }
 
-export const PLAIN: FlameShape = {view: "down", centre: null, hides_library: false, collapses_recursion: false}
+export const PLAIN: FlameShape = {bottom_up: false, hides_library: false}
 
 /**
  * Callers are left out that caused less than this of all time, and less than that of the time of the function that they call:
@@ -37,29 +25,13 @@ const UNOWNED = "libraries that your code did not call"
 /** Built-in methods are named with the address of their object. */
 const ADDRESS = / at 0x[0-9a-fA-F]+/g
 
-/** Returns the function of a call path; null for threads and for GPU work without a launch. */
-export function function_of({category, name}: FlameFunction): FlameFunction | null {
-  return category == "thread" || category == UNLAUNCHED ? null : {category, name: name.replace(ADDRESS, "")}
-}
-
-function key_of({category, name}: FlameFunction): string {
-  return `${category}\n${name.replace(ADDRESS, "")}`
-}
-
 /**
- * Returns a call tree in another shape. All self times add up to those of the plain tree, those `around` a function to its
- * total. The function in the middle has the numbers of all its calls, also of those inside of others; the depths of its
- * callers are negative. The times of a caller, there and upside down, are those that it caused in the function that it calls.
+ * Returns a call tree in another shape. All self times add up to those of the plain tree. The times of a caller, upside
+ * down, are those that it caused in the function that it calls.
  */
-export function reshaped(store: Store, nodes: FlameNode[], {view, centre, hides_library, collapses_recursion}: FlameShape): FlameNode[] {
-  const is_library = library_test(store)
-  const middle = view == "around" && centre != null ? key_of(centre) : null
-  const is_hidden = (node: FlameNode): boolean => hides_library && is_library(node) && key_of(node) != middle
-  const kept = hides_library || collapses_recursion ? collapsed(numbered(nodes), is_hidden, collapses_recursion) : nodes
-  if (view == "up") {
-    return upside_down(numbered(kept))
-  }
-  return view == "around" && centre != null ? around(numbered(kept), centre) : kept
+export function reshaped(store: Store, nodes: FlameNode[], {bottom_up, hides_library}: FlameShape): FlameNode[] {
+  const kept = hides_library ? without(nodes, library_test(store)) : nodes
+  return bottom_up ? upside_down(kept) : kept
 }
 
 /** Whether call trees of a source have frames that are no user code. */
@@ -73,43 +45,35 @@ function library_test({header: {library, calls}}: Store): (node: FlameNode) => b
   return ({label, category, paths}) => category == "cprofile" ? paths.some((path) => calls![path].library) : labels.has(label)
 }
 
-/** A call tree, and the number of each node's function: equal for all its calls. */
-type Numbered = {nodes: readonly FlameNode[], functions: number[]}
-
-function numbered(nodes: readonly FlameNode[]): Numbered {
+/** Returns the number of each node's function: equal for all its calls. */
+function function_numbers(nodes: readonly FlameNode[]): number[] {
   const numbers = new Map<string, number>()
-  const functions = nodes.map((node) => {
-    const key = key_of(node)
+  return nodes.map(({category, name}) => {
+    const key = `${category}\n${name.replace(ADDRESS, "")}`
     const number = numbers.get(key) ?? numbers.size
     numbers.set(key, number)
     return number
   })
-  return {nodes, functions}
 }
 
-/** Leaves out hidden nodes, and those inside of their like where recursion collapses: the nearest kept node takes their self times. */
-function collapsed({nodes, functions}: Numbered, is_hidden: (node: FlameNode) => boolean, collapses_recursion: boolean): FlameNode[] {
-  const tree = new GrowingTree(nodes[0], functions[0])
+/** Leaves out hidden nodes: the nearest kept node around them takes their self times. */
+function without(nodes: readonly FlameNode[], is_hidden: (node: FlameNode) => boolean): FlameNode[] {
+  const functions = function_numbers(nodes)
+  const tree = new GrowingTree(nodes[0])
   const places = [0]
   for (const node of nodes.slice(1)) {
     const caller = places[node.parent]
-    const called = functions[node.id]
-    if (is_hidden(node)) {
-      places.push(caller)
-      tree.add(caller, {...node, calls: 0, paths: []})
-    } else {
-      const outer = collapses_recursion ? tree.nearest(caller, called) : NONE
-      places.push(outer == NONE ? tree.child(caller, node, called) : outer)
-      tree.add(places[node.id], node)
-    }
+    const hidden = is_hidden(node)
+    places.push(hidden ? caller : tree.child(caller, node, functions[node.id]))
+    tree.add(places[node.id], hidden ? {...node, calls: 0, paths: []} : node)
   }
   return tree.summed()
 }
 
-function upside_down(tree: Numbered): FlameNode[] {
-  const {nodes, functions} = tree
-  const grown = new GrowingTree(nodes[0], functions[0])
-  const least = least_of(nodes[0])
+function upside_down(nodes: readonly FlameNode[]): FlameNode[] {
+  const functions = function_numbers(nodes)
+  const grown = new GrowingTree(nodes[0])
+  const [{total, device}] = nodes
   const calls = new Map<number, FlameNode[]>()
   for (const node of nodes) {
     if (node.category == "thread" || node.id == 0) {
@@ -123,9 +87,9 @@ function upside_down(tree: Numbered): FlameNode[] {
   for (const [called, of_function] of calls) {
     const place = grown.child(0, of_function[0], called)
     of_function.forEach((node) => grown.weigh(place, node))
-    grown.add_callers(place, tree, of_function.map((node) => ({...node, at: node.id})), {
-      time: Math.min(least.time, grown.nodes[place].total*LEAST_OF_FUNCTION),
-      device: Math.min(least.device, grown.nodes[place].device*LEAST_OF_FUNCTION),
+    grown.add_callers(place, {nodes, functions}, of_function.map((node) => ({...node, at: node.id})), {
+      time: Math.min(total*LEAST_OF_ALL, grown.nodes[place].total*LEAST_OF_FUNCTION),
+      device: Math.min(device*LEAST_OF_ALL, grown.nodes[place].device*LEAST_OF_FUNCTION),
     })
   }
   return grown.nodes
@@ -138,50 +102,6 @@ function add_unowned(grown: GrowingTree, thread: FlameNode): void {
   }
 }
 
-function around(tree: Numbered, centre: FlameFunction): FlameNode[] {
-  const {nodes, functions} = tree
-  const key = key_of(centre)
-  const first = nodes.find((node) => key_of(node) == key)
-  const called = first == null ? NONE : functions[first.id]
-  const root = bare_node({...centre, label: first?.label ?? NONE, id: 0, parent: NONE, depth: 0})
-  const below = new GrowingTree(root, called)
-  const places: number[] = []
-  const outermost: Call[] = []
-  for (const node of nodes) {
-    const caller = places[node.parent] ?? NONE
-    if (functions[node.id] == called && caller == NONE) {
-      outermost.push({...node, self: node.total, device_self: node.device, at: node.id})
-    }
-    places.push(functions[node.id] == called ? 0 : caller == NONE ? NONE : below.child(caller, node, functions[node.id]))
-    if (places[node.id] != NONE) {
-      below.add(places[node.id], node)
-    }
-  }
-  const above = new GrowingTree(root, called, -1)
-  above.add_callers(0, tree, outermost, least_of(below.summed()[0]))
-  return joined(below.nodes, above.nodes)
-}
-
-/** The least times of a caller that is there. */
-type Least = {time: number, device: number}
-
-function least_of({total, device}: FlameNode): Least {
-  return {time: total*LEAST_OF_ALL, device: device*LEAST_OF_ALL}
-}
-
-/** Puts the callers behind what is below the same root. */
-function joined(below: FlameNode[], above: FlameNode[]): FlameNode[] {
-  const shift = below.length - 1
-  const moved = (id: number): number => id == 0 ? 0 : id + shift
-  return [...below, ...above.slice(1).map((node) => ({...node, id: moved(node.id), parent: moved(node.parent)}))]
-}
-
-function bare_node(node: Pick<FlameNode, "id" | "parent" | "depth" | "label" | "name" | "category">): FlameNode {
-  const {id, parent, depth, label, name, category} = node
-  const none = {calls: 0, total: 0, self: 0, device: 0, device_self: 0, x0: 0, x1: 0}
-  return {id, parent, depth, label, name: name.replace(ADDRESS, ""), category, paths: [], ...none}
-}
-
 type Numbers = Pick<FlameNode, "paths" | "calls" | "self" | "device_self">
 
 /** Calls of one path; `at`: the node among their callers that was reached. */
@@ -190,13 +110,10 @@ type Call = Numbers & {at: number}
 /** A tree that grows from its root, parents before children. */
 class GrowingTree {
   readonly nodes: FlameNode[]
-  private readonly functions: number[]
   private readonly children = [new Map<number, number>()]
 
-  /** `step`: the depth of a child less that of its parent. */
-  constructor(root: FlameNode, called: number, private readonly step: 1 | -1 = 1) {
+  constructor(root: FlameNode) {
     this.nodes = [{...root}]
-    this.functions = [called]
   }
 
   /** Returns the child of a node for a function, that of another tree's node. */
@@ -206,17 +123,10 @@ class GrowingTree {
       place = this.nodes.length
       this.children[parent].set(called, place)
       this.children.push(new Map())
-      this.functions.push(called)
-      this.nodes.push(bare_node({id: place, parent, depth: this.nodes[parent].depth + this.step, label, name, category}))
-    }
-    return place
-  }
-
-  /** Returns the nearest node of a function from a node on up to the root, -1 for none. */
-  nearest(from: number, called: number): number {
-    let place = from
-    while (place != NONE && this.functions[place] != called) {
-      place = this.nodes[place].parent
+      this.nodes.push({
+        id: place, parent, depth: this.nodes[parent].depth + 1, label, name: name.replace(ADDRESS, ""), category, paths: [],
+        calls: 0, total: 0, self: 0, device: 0, device_self: 0, x0: 0, x1: 0,
+      })
     }
     return place
   }
@@ -237,7 +147,9 @@ class GrowingTree {
   }
 
   /** Adds the callers of some calls as children, and theirs in turn, as far as they caused enough time. */
-  add_callers(place: number, tree: Numbered, calls: Call[], least: Least): void {
+  add_callers(
+    place: number, tree: {nodes: readonly FlameNode[], functions: number[]}, calls: Call[], least: {time: number, device: number},
+  ): void {
     const {nodes, functions} = tree
     const callers = new Map<number, Call[]>()
     for (const call of calls) {

@@ -17,27 +17,9 @@ export function format_ns(ns: number): string {
   return format(ns, TIMES)
 }
 
-/**
- * A moment of the trace (ns), as `12.604 031 s`: with at least three digits, and with as many decimals as tell apart a tenth
- * of `span` (ns). No digit is finer than a tick (ns).
- */
-export function format_moment(ns: number, span: number, tick: number = 1): string {
-  const step = power_of_ten(Math.max(span / 10, tick))
-  const unit = time_unit(Math.round(ns / step) * step || ns) // of a moment below the step, its own
-  const finest = power_of_ten(tick)
-  return moment_in(ns, unit, Math.max(finest, Math.min(step, unit[0] / 10**three_digits(ns / unit[0]))))
-}
-
-/** The ends of a range (ns) and its length. They agree in every digit: the ends are written to the last digit of the length. */
-export function format_range(start: number, end: number, tick: number = 1): {start: string, end: string, length: string} {
-  const unit = time_unit(end)
-  const length = format_ns(end - start)
-  const [digits, unit_of_length] = length.split(NO_BREAK)
-  const [size] = TIMES.find(([, name]) => name == unit_of_length)!
-  const step = Math.max(power_of_ten(tick), size / 10**(digits.split(".")[1]?.length ?? 0))
-  const first = Math.round(start / step)
-  const last = first + Math.round(Number(digits) * size / step)
-  return {start: moment_in(first * step, unit, step), end: moment_in(last * step, unit, step), length}
+/** A moment of the trace (ns), as `12.604 031 s`: to the nanosecond, or a longer tick (ns), without groups of zeros at the end. */
+export function format_moment(ns: number, tick: number = 1): string {
+  return moment_in(ns, time_unit(ns), power_of_ten(tick)).replace(ZEROS, "")
 }
 
 /** Moments (ns) on an axis, all in the unit of the largest, with as many decimals as tell neighbours apart. */
@@ -71,6 +53,7 @@ function grouped(digits: string): string {
 /** Stands between a number and its unit, and between groups of decimals. */
 const NO_BREAK = "\u00a0"
 const THIN = "\u202f"
+const ZEROS = /([.\u202f]000)+(?=\u00a0)/
 
 /** Returns a text of the page with ordinary spaces and digits, as other programs read it. */
 export function plain(text: string): string {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict"
 import {test} from "node:test"
 
-import type {Columns} from "./decode"
+import type {Columns} from "./columns"
 import type {Header} from "./header"
 import {check_columns, check_header} from "./header_check"
 import {DamagedData} from "./shapes"

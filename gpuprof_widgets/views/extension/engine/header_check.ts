@@ -1,6 +1,6 @@
 /** Whether a record's header and columns belong together and can be read without end: a file may have been written to harm. */
 
-import type {Columns, Numbers} from "./decode"
+import type {Columns, Numbers} from "./columns"
 import type {ColumnInfo, Header, LineTable, TableHeader} from "./header"
 import {DamagedData, demand, either, fields, flag, list, nothing, number, one_of, text, then, tuple, values, whole, type Check} from "./shapes"
 

@@ -1,4 +1,4 @@
-/** What a page goes back to, and forward again: the states before its last changes, and the gestures that made them. */
+/** What a page goes back to: the states before its last changes, and the gestures that made them. */
 
 /** A state of a page; `marks` of equal states are equal. */
 export type State = {marks: unknown[], restore: () => void}
@@ -9,26 +9,23 @@ function same_state(a: State, b: State): boolean {
 
 const MOST_STEPS = 100
 
-/** The states before the last changes, one for each gesture that changed anything, and those that were gone back from. */
+/** The states before the last changes, one for each gesture that changed anything. */
 export class History {
   private readonly past: State[] = []
-  private readonly ahead: State[] = []
   private last_gesture: number | null = null
 
   constructor(private present: State) {}
 
-  /** Whether there is a step back and one forward. */
-  get steps(): {back: boolean, forward: boolean} {
-    const leads_on = (states: State[]): boolean => states.some((state) => !same_state(state, this.present))
-    return {back: leads_on(this.past), forward: leads_on(this.ahead)}
+  /** Whether there is a step back. */
+  get has_step(): boolean {
+    return this.past.some((state) => !same_state(state, this.present))
   }
 
-  /** Takes note of the state during or after a gesture. A new gesture that changes anything drops what was ahead. */
+  /** Takes note of the state during or after a gesture. */
   note(state: State, gesture: number): void {
     if (!same_state(state, this.present) && gesture != this.last_gesture) {
       this.past.push(this.present)
       this.past.splice(0, this.past.length - MOST_STEPS)
-      this.ahead.length = 0
       this.last_gesture = gesture
     }
     this.present = state
@@ -36,25 +33,12 @@ export class History {
 
   /** Returns the state before the last gesture that left a change; null without any. What follows from this gesture is no step. */
   back(gesture: number): State | null {
-    return this.step(this.past, this.ahead, gesture)
-  }
-
-  /** Returns the state that was last gone back from; null without any. */
-  forward(gesture: number): State | null {
-    return this.step(this.ahead, this.past, gesture)
-  }
-
-  private step(from: State[], to: State[], gesture: number): State | null {
-    let state = from.pop()
+    let state = this.past.pop()
     while (state != null && same_state(state, this.present)) {
-      state = from.pop()
+      state = this.past.pop()
     }
-    if (state == null) {
-      return null
-    }
-    to.push(this.present)
-    this.last_gesture = gesture
-    return state
+    this.last_gesture = state == null ? this.last_gesture : gesture
+    return state ?? null
   }
 
   /** Takes a state as the present one, without a step. */

@@ -5,17 +5,18 @@ export type {ActivityKind} from "./activity"
 export {answer, type Answer, type Argument, type PanelAnswer, type Question} from "./answers"
 export {decode_header, unpack} from "./decode"
 export type {Asked, FromWorker, ToWorker} from "./worker"
-export {Store, NONE, REGION_CATEGORIES, type Window} from "./store"
+export type {Window} from "./columns"
+export {Store, NONE, REGION_CATEGORIES} from "./store"
 export {op_table, op_row_instances, op_row_keys, recorded, self_times, type Grouping, type OpRow, type Recorded, type SelfTimes} from "./op_table"
 export {line_instances, line_of_row, line_owners, line_rows, sign_of, why_inexact, type LineRow, type LineValue} from "./lines"
-export {change_of, lay_out, paired_tree, width_in, type DiffMode, type DiffNode} from "./diff"
+export {change_of, lay_out, paired_tree, type DiffNode} from "./diff"
 export {
   flame, flame_sources, flame_width, laid_out, path_instances, row_paths, UNLAUNCHED,
   type FlameNode, type FlameSource, type FlameTime,
 } from "./flame"
-export {function_of, has_library, PLAIN, reshaped, type FlameFunction, type FlameShape, type FlameView} from "./flame_shape"
+export {has_library, PLAIN, reshaped, type FlameShape} from "./flame_shape"
 export {
-  hit, lanes_of_rows, level_of_detail, marks_of, nearest_edge, tick_of_edge, type Edge, type LaneSlices, type LevelOfDetail,
+  hit, lanes_of_rows, level_of_detail, marks_of, type LaneSlices, type LevelOfDetail,
 } from "./lod"
 export {listed_name, match_text, match_totals, matching_calls, search, sum_of_totals, type Matches, type MatchTotals} from "./search"
 export {instance_from, next_instance, place_of_instance, type Instance, type Selected} from "./instances"
@@ -27,7 +28,7 @@ export {
   type Column, type Measure, type Order, type Width,
 } from "./table"
 export {
-  cell_text, format_bytes, format_change, format_count, format_moment, format_ns, format_range, format_ratio, format_share, format_ticks,
+  cell_text, format_bytes, format_change, format_count, format_moment, format_ns, format_ratio, format_share, format_ticks,
   plain,
 } from "./format"
 export {bands, merged_labels, merged_name, type Band} from "./names"
@@ -35,5 +36,4 @@ export {Memory, type MemoryBlock, type MemoryDevice} from "./memory"
 export {has_path, PanelData, panel, path_pieces, PATH_PANEL, PYTHON_PANEL, type PanelColumn, type PanelCurve, type PathPiece} from "./panels"
 export {at_time, drawn_steps, fullest_stretch} from "./intervals"
 export {Gestures, History, type State} from "./history"
-export {TrackOrder} from "./track_order"
 export {step_aside, step_level} from "./neighbours"

@@ -1,12 +1,13 @@
 /** The times of each line of the cell in a time range (analyses/lines.py). */
 
 import {backward_ops, calling_lines, cell_lines, INSIDE, kept_rows, OUTSIDE} from "./callers"
+import type {Window} from "./columns"
 import {gpu_rows} from "./device_time"
 import type {LineTable} from "./header"
 import {covered, union, type Intervals} from "./intervals"
 import {nest_among, self_times_among, type Among} from "./nest"
 import {listed_rows, memory_rows} from "./op_table"
-import {NONE, type Store, type Window} from "./store"
+import {NONE, type Store} from "./store"
 
 /** Times in ns. */
 export type LineRow = {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict"
 import {test} from "node:test"
 
-import {hit, lanes_of_rows, level_of_detail, marks_of, nearest_edge, tick_of_edge} from "./lod"
+import {hit, lanes_of_rows, level_of_detail, marks_of} from "./lod"
 import type {Store} from "./store"
 import {is_open} from "./testing/oracles"
 import {random, random_store, RANDOM_STORES, SEEDS, store_of} from "./testing/traces"
@@ -110,36 +110,4 @@ test("some rows by level are those rows, and marks of all of them are those of t
       }
     }
   }
-})
-
-test("the nearest edge is the nearest start or end on any level of the track, within the tolerance", () => {
-  let found = 0
-  for (const store of RANDOM_STORES) {
-    const rows = Array.from({length: store.rows}, (_, row) => row)
-    for (const track of [0, 1]) {
-      const edges = rows.filter((row) => store.track[row] == track)
-        .flatMap((row) => [{row, side: "start" as const}, {row, side: "end" as const}])
-      for (let tick = -5; tick < 215; tick += 7.3) {
-        for (const [depth, tolerance] of [[0, 0], [0, 3], [2, 30]]) {
-          const distance = (edge: {row: number, side: "start" | "end"}): number => Math.abs(tick_of_edge(store, edge) - tick)
-          const least = Math.min(Infinity, ...edges.map(distance))
-          const levels = edges.filter((edge) => distance(edge) == least).map(({row}) => Math.abs(store.depth[row] - depth))
-          const edge = nearest_edge(store, track, depth, tick, tolerance)
-          assert.equal(edge == null, least > tolerance)
-          if (edge != null) {
-            found += 1
-            assert.equal(store.track[edge.row], track)
-            assert.deepEqual([distance(edge), Math.abs(store.depth[edge.row] - depth)], [least, Math.min(...levels)])
-          }
-        }
-      }
-    }
-  }
-  assert.ok(found > 100)
-})
-
-test("where one event ends as the next begins, the edge is that of the event around the time", () => {
-  const store = store_of([{name: "a", ts: 0, dur: 10}, {name: "b", ts: 10, dur: 10}])
-  const names = [9, 11].map((tick) => nearest_edge(store, 0, 0, tick, 2)!).map(({row, side}) => `${side} of ${store.name(row)}`)
-  assert.deepEqual(names, ["end of a", "start of b"])
 })

@@ -1,7 +1,7 @@
 /** Level of detail: the slices of a lane that a screen can show, in time that depends on its pixels only. */
 
 import {first_at_or_after, last_at_or_before} from "./intervals"
-import type {Times} from "./rows"
+import type {Times} from "./columns"
 import {group_rows, type Store} from "./store"
 
 export type LevelOfDetail = {
@@ -24,7 +24,7 @@ export type LaneSlices = {track: number, depth: number, rows: Int32Array}
  * shorter ones merged per pixel.
  */
 export function level_of_detail(store: Store, track: number, depth: number, start: number, end: number, pixels: number): LevelOfDetail {
-  return marks_of(store, lane_of(store, track, depth), start, end, pixels)
+  return marks_of(store, {track, depth, rows: store.lane(track, depth)}, start, end, pixels)
 }
 
 /** Returns the marks of some slices of a level. */
@@ -58,10 +58,6 @@ export function marks_of(store: Store, lane: LaneSlices, start: number, end: num
   }
 }
 
-function lane_of(store: Store, track: number, depth: number): LaneSlices {
-  return {track, depth, rows: store.lane(track, depth)}
-}
-
 /** Returns some rows (ascending) by track and level. */
 export function lanes_of_rows(store: Store, rows: Int32Array): LaneSlices[] {
   return store.header.tracks.flatMap((_, track) => {
@@ -71,15 +67,10 @@ export function lanes_of_rows(store: Store, rows: Int32Array): LaneSlices[] {
   })
 }
 
-/** Returns the index of the first slice that starts at a time or later: the rows of a track are sorted by start. */
-function first_starting_at(store: Store, {track, rows}: LaneSlices, time: number): number {
-  return first_at_or_after(rows, first_at_or_after(store.ts, time, store.first_row[track], store.first_row[track + 1]))
-}
-
-/** Returns the index of the first slice that ends after a time or, without length, lies there. */
-function first_ending_after(store: Store, lane: LaneSlices, time: number): number {
-  const next = first_starting_at(store, lane, time)
-  return next > 0 && store.end[lane.rows[next - 1]] > time ? next - 1 : next
+/** Returns the index of the first slice that ends after a time or, without length, lies there: rows are sorted by start. */
+function first_ending_after({ts, end, first_row}: Store, {track, rows}: LaneSlices, time: number): number {
+  const next = first_at_or_after(rows, first_at_or_after(ts, time, first_row[track], first_row[track + 1]))
+  return next > 0 && end[rows[next - 1]] > time ? next - 1 : next
 }
 
 /** Returns the first index from `i` on whose row starts at `bound` or later, in steps that double: a near one is reached at once. */
@@ -109,41 +100,4 @@ export function hit(store: Store, track: number, depth: number, tick: number, to
   const until_start = after < rows.length ? ts[rows[after]] - tick : Infinity
   const nearest = since_end <= until_start ? before : after
   return Math.min(since_end, until_start) <= tolerance ? rows[nearest] : -1
-}
-
-/** The start or end of an event. */
-export type Edge = {row: number, side: "start" | "end"}
-
-/** Returns the time of an edge in ticks. */
-export function tick_of_edge(store: Store, {row, side}: Edge): number {
-  return side == "start" ? store.ts[row] : store.end[row]
-}
-
-/**
- * Returns the start or end of an event of a track that is nearest to a time, at most `tolerance` ticks away; null if there is none.
- * Of equally near ones it is that of the level nearest to `depth`, and on one level that of the event around the time.
- */
-export function nearest_edge(store: Store, track: number, depth: number, tick: number, tolerance: number): Edge | null {
-  let nearest: {edge: Edge, distances: number[]} | null = null
-  for (let level = 0; level < store.levels(track); level++) {
-    const lane = lane_of(store, track, level)
-    const after = first_starting_at(store, lane, tick)
-    // The slice before may end after the time: then the last end before it is that of the one before that.
-    for (const row of lane.rows.subarray(Math.max(after - 2, 0), after + 1)) {
-      for (const side of ["start", "end"] as const) {
-        const is_around = store.ts[row] <= tick && store.end[row] >= tick
-        const distances = [Math.abs(tick_of_edge(store, {row, side}) - tick), Math.abs(level - depth), Number(!is_around)]
-        if (distances[0] <= tolerance && (nearest == null || is_less(distances, nearest.distances))) {
-          nearest = {edge: {row, side}, distances}
-        }
-      }
-    }
-  }
-  return nearest?.edge ?? null
-}
-
-/** Whether one list of numbers comes before another where the first difference decides. */
-function is_less(a: number[], b: number[]): boolean {
-  const i = a.findIndex((value, i) => value != b[i])
-  return i >= 0 && a[i] < b[i]
 }

@@ -1,7 +1,6 @@
 /** Which slice is inside which on one track, and the self time of each. */
 
-import type {Times} from "./rows"
-import type {Store, Window} from "./store"
+import type {Slices, Times, Window} from "./columns"
 
 /**
  * Returns the parent of every slice: the latest-started slice that is still open (`end > ts`) when this one
@@ -88,7 +87,7 @@ export type Among = {
 const LEFT_OUT = -2
 
 /** Returns the rows of a mask nested among themselves on each track: rows outside of it take no time away. */
-export function nest_among(store: Pick<Store, "ts" | "end" | "first_row">, mask: Uint8Array): Among {
+export function nest_among(store: Slices, mask: Uint8Array): Among {
   const {ts, end, first_row} = store
   const parent = new Int32Array(ts.length).fill(LEFT_OUT)
   for (let track = 0; track + 1 < first_row.length; track++) {
@@ -110,7 +109,7 @@ export function nest_among(store: Pick<Store, "ts" | "end" | "first_row">, mask:
  * Returns for each row of a mask its time (ticks) inside the window during which it is the latest-started open
  * one of the mask's on its track. From its start until its subtree ends, a child takes its parent's time.
  */
-export function self_times_among(store: Pick<Store, "ts" | "end" | "first_row">, {parent, subtree_end}: Among, window: Window): Float64Array {
+export function self_times_among(store: Slices, {parent, subtree_end}: Among, window: Window): Float64Array {
   const {ts, end, first_row} = store
   const {start, end: last_moment} = window
   const self = new Float64Array(ts.length)
@@ -141,7 +140,7 @@ export function self_times_among(store: Pick<Store, "ts" | "end" | "first_row">,
 
 /** Visits the stretches (ticks) of a track between which its innermost slice changes, in order; time that no slice covers is left out. */
 export function innermost(
-  {ts, end, first_row}: Pick<Store, "ts" | "end" | "first_row">, track: number, visit: (slice: number, start: number, end: number) => void,
+  {ts, end, first_row}: Slices, track: number, visit: (slice: number, start: number, end: number) => void,
 ): void {
   const open: number[] = []
   let now = -Infinity

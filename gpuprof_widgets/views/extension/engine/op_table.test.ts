@@ -1,8 +1,9 @@
 import assert from "node:assert/strict"
 import {test} from "node:test"
 
+import type {Window} from "./columns"
 import {op_row_instances, op_row_keys, op_table, self_times as totals, type Grouping, type OpRow} from "./op_table"
-import type {Store, Window} from "./store"
+import type {Store} from "./store"
 import {rows_of_track, self_times} from "./testing/oracles"
 import {RANDOM_STORES, store_of} from "./testing/traces"
 

@@ -1,11 +1,12 @@
 /** The op table of a time range: events are cut at its edges, GPU time goes to the op that caused it. */
 
 import {INSIDE, kept_rows, OUTSIDE, type Kept} from "./callers"
+import type {Window} from "./columns"
 import {gpu_rows, subtree_sums} from "./device_time"
 import {merged_name} from "./names"
 import {nest_among, self_times_among} from "./nest"
 import {GPU_CATEGORIES} from "./rows"
-import {NONE, rows_equal_to, type Store, type Window} from "./store"
+import {NONE, rows_equal_to, type Store} from "./store"
 
 export type Grouping = "name" | "name_shape" | "category"
 

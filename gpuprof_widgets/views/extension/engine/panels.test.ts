@@ -1,9 +1,10 @@
 import assert from "node:assert/strict"
 import {test} from "node:test"
 
+import type {Window} from "./columns"
 import type {PanelHeader} from "./header"
 import {PanelData} from "./panels"
-import {Store, type Window} from "./store"
+import {Store} from "./store"
 import {random_integers, SEEDS, store_of} from "./testing/traces"
 
 type Event = {group: number, start: number, end: number, row?: number, track?: number, bytes?: number}

@@ -1,8 +1,9 @@
 /** The panels of the analyses: the events behind each row of a table, and its numbers in any range of time. */
 
+import type {Window} from "./columns"
 import type {Aggregate, Cell, PanelHeader, Unit} from "./header"
 import {innermost} from "./nest"
-import {NONE, overlap, type Store, type Window} from "./store"
+import {NONE, overlap, type Store} from "./store"
 
 export type PanelColumn = {key: string, label: string, unit: Unit, aggregate: Aggregate, of: string}
 /** A quantity that keeps its value until it changes; times in ns. */

@@ -1,19 +1,9 @@
 /** The columns of the rows, from those that were sent: links, nesting, in as few bytes as they fit into. */
 
-import {narrowed, type Columns, type Numbers} from "./decode"
+import type {Columns, Links, Numbers, Rows, Times} from "./columns"
+import {narrowed} from "./decode"
 import type {Header} from "./header"
 import {depths, nearest_ancestors, nest} from "./nest"
-import type {Store} from "./store"
-
-/** Moments in ticks. */
-export type Times = Uint32Array | Float64Array
-/** Rows, -1 for none; of one byte where no row has a link. */
-export type Links = Int32Array | Int8Array
-
-/** What is known of the rows; see `Store`. */
-export type Rows = Pick<Store,
-  "ts" | "end" | "began" | "ended" | "label" | "parent" | "depth" | "owner" | "op" | "forward" | "count" | "on_gpu"
-  | "shapes" | "byte_sizes" | "device_byte_sizes" | "flop_counts">
 
 export const OP_CATEGORIES = ["cpu_op", "user_annotation"]
 export const GPU_CATEGORIES = ["kernel", "gpu_memcpy", "gpu_memset"]

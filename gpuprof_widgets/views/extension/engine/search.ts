@@ -1,9 +1,10 @@
 /** Search by name: the slices whose names match, how many they are and how long they took in a time range. */
 
+import type {Window} from "./columns"
 import {format_count, format_ns} from "./format"
 import {merged_name} from "./names"
 import {PYTHON_PANEL} from "./panels"
-import type {Store, Window} from "./store"
+import type {Store} from "./store"
 
 export type Matches = {
   /** indices into `header.label` */

@@ -1,13 +1,11 @@
 /** The decoded record: columns by row, in ticks, and the nesting and links that follow from them. */
 
-import {decode, unpack, type Columns, type Numbers} from "./decode"
+import type {Columns, Numbers, Rows, Window} from "./columns"
+import {decode, unpack} from "./decode"
 import type {Header} from "./header"
 import {check_columns} from "./header_check"
 import {first_at_or_after} from "./intervals"
-import {category_mask, first_rows, masked, OP_CATEGORIES, rows_of, type Links, type Rows, type Times} from "./rows"
-
-/** A time range [start, end) in ticks. One that reaches the end of the record is closed there. */
-export type Window = {start: number, end: number}
+import {category_mask, first_rows, masked, OP_CATEGORIES, rows_of} from "./rows"
 
 /** Results that take their time, by name. */
 export type Found = Map<string, unknown>
@@ -15,6 +13,9 @@ export type Found = Map<string, unknown>
 export const NONE = -1
 /** The recorder's own marks on a thread: a cell's statement, a module's forward, its backward. */
 export const REGION_CATEGORIES = ["cell_line", "module", "module_backward"]
+
+/** A decoded record; its columns are its fields. */
+export interface Store extends Rows {}
 
 export class Store {
   static async decode(payload: string): Promise<Store> {
@@ -34,33 +35,7 @@ export class Store {
   readonly rows: number
   /** the whole record as a window */
   readonly whole: Window
-  /** start and end of each row, in ticks since the trace's start */
-  declare readonly ts: Times
-  declare readonly end: Times
-  /** start and end in ticks before a window cut the row: at its edge the order of the starts is lost */
-  declare readonly began: Times
-  declare readonly ended: Times
-  /** index into `header.label` */
-  declare readonly label: Numbers
   readonly track: Uint8Array | Uint16Array
-  /** row of the latest slice of the track that is still open when this one starts, -1 for none */
-  declare readonly parent: Int32Array
-  declare readonly depth: Numbers
-  /** GPU rows: row of the launch, or of the op where the record has no launch, else -1 */
-  declare readonly owner: Links
-  /** GPU and launch rows: row of the innermost op or annotation that they belong to, else -1 */
-  declare readonly op: Links
-  /** backward ops: row of the forward op, else -1 */
-  declare readonly forward: Links
-  /** events that a row stands for; 0 for owners kept from outside of a window */
-  declare readonly count: Numbers
-  /** 1 for kernels, copies and memsets */
-  declare readonly on_gpu: Uint8Array
-  /** index into `header.shapes`, one more than it; null where no row has shapes, as the numbers below */
-  declare readonly shapes: Numbers | null
-  declare readonly byte_sizes: Numbers | null
-  declare readonly device_byte_sizes: Numbers | null
-  declare readonly flop_counts: Numbers | null
   /** first row of each track, and at the end the number of rows */
   readonly first_row: Uint32Array
 

@@ -1,10 +1,10 @@
 /** A worker that decodes one record, and answers the questions of the views; see record.ts. */
 
 import {answer, type Answer, type Argument, type Question} from "./answers"
+import type {Rows} from "./columns"
 import {totals} from "./device_time"
 import {bands} from "./names"
 import {recorded} from "./op_table"
-import type {Rows} from "./rows"
 import {Store, type Found} from "./store"
 
 export type Asked = {question: Question, argument: Argument<Question>}

@@ -1,6 +1,7 @@
 /** The definitions, taken literally, moment by moment: slow and plain. */
 
-import type {Store, Window} from "../store"
+import type {Window} from "../columns"
+import type {Store} from "../store"
 
 export function is_open(store: Store, row: number, moment: number): boolean {
   return store.ts[row] <= moment && moment < store.end[row]
