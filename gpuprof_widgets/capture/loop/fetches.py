@@ -11,7 +11,7 @@ import dis
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,7 +22,7 @@ from torch.utils.data import dataloader
 
 from gpuprof_widgets.capture.code import is_users
 from gpuprof_widgets.capture.loop.bound import LoopBound
-from gpuprof_widgets.capture.loop.iterations import Schedule
+from gpuprof_widgets.capture.loop.iterations import Earlier, Schedule
 from gpuprof_widgets.capture.loop.steps import Counting, fetched
 from gpuprof_widgets.options import Options
 
@@ -52,12 +52,14 @@ class UnseenLoop:
         self._steps_since: Counter[int] = Counter()  # since the last batch, by id of the optimizer
 
     def start(self) -> None:
-        """Hook into every DataLoader and every optimizer."""
+        """Hook into every DataLoader, every optimizer and every backward pass."""
         kind: Any = dataloader._BaseDataLoaderIter
         plain = kind.__next__
         kind.__next__ = fetched(plain, self._goes_on, self._exhausted)
         self._undo.append(lambda: setattr(kind, "__next__", plain))
         self._undo.append(register_optimizer_step_post_hook(self._after_step).remove)
+        backward = BackwardMethod(self._bound.begins_backward)
+        self._undo.append(backward.remove)
 
     def stop(self) -> None:
         """Take the hooks out."""
@@ -130,7 +132,9 @@ class UnseenLoop:
         place = self._place()
         self._source, self._counted = source, f"the {unit} of {place}"
         self._bound.announce(f"the loop over {self._counted}", ends=ends)
-        self._counting = Counting(self._schedule, place, explicit=False, before=before).__enter__()
+        self._counting = Counting(
+            self._schedule, place, explicit=False, before=Earlier(before)
+        ).__enter__()
 
     def _place(self) -> str:
         """Return the file or cell, and the line, of the user's code that led here."""
@@ -142,6 +146,25 @@ class UnseenLoop:
                 return f"{label}, line {frame.f_lineno}"
             frame = frame.f_back
         return "unknown code"
+
+
+class BackwardMethod:
+    """Stands for the method `backward` of tensors, without a frame, which tracebacks would show."""
+
+    def __init__(self, before: Callable[[], None]) -> None:
+        self._before = before
+        self._plain: Any = vars(torch.Tensor)["backward"]
+        torch.Tensor.backward = self  # type: ignore[method-assign, assignment]
+
+    def __get__(self, tensor: Any, kind: type | None = None) -> Any:
+        if tensor is not None:
+            self._before()
+        return self._plain.__get__(tensor, kind)
+
+    def remove(self) -> None:
+        """Give tensors their method back, unless somebody has changed it since."""
+        if vars(torch.Tensor)["backward"] is self:
+            torch.Tensor.backward = self._plain  # type: ignore[method-assign]
 
 
 def _sampler_of(iterator: Any) -> Any:

@@ -14,7 +14,7 @@ from types import FunctionType
 from typing import Any
 
 from gpuprof_widgets.capture.cell import applied_rewrite
-from gpuprof_widgets.capture.code import Embedded, FunctionsElsewhere, is_users
+from gpuprof_widgets.capture.code import Embedded, functions_that_train, is_users, names_in
 from gpuprof_widgets.capture.lines.sources import CodeSwap, source_files
 from gpuprof_widgets.capture.loop.bound import LoopBound
 from gpuprof_widgets.capture.loop.fetches import UnseenLoop
@@ -38,12 +38,11 @@ class BoundedLoop(Part):
         self._context = context
         self._swap = CodeSwap()
         self._known: set[FunctionType] = set()
-        self._elsewhere = FunctionsElsewhere(bound.names, context.namespace, context.cell_labels)
         self._unseen = UnseenLoop(bound, context.options, context.cell_labels)
         self._starts: ProcessStarts | None = None
 
     def start(self) -> None:
-        self._bound.program.names = self._context.namespace
+        self._bound.namespace = self._context.namespace
         self._bound.stream = "stdout" if self._context.cell_labels else "stderr"
         code = self._context.code
         if code is not None and not self._context.options.lines:  # else `MarkedCode` restores it
@@ -63,18 +62,14 @@ class BoundedLoop(Part):
 
     def _search(self) -> None:
         """Watch the loops of functions that were not reachable until now."""
-        labels = self._context.cell_labels
-        training = self._elsewhere.that_train()
+        context, bound = self._context, self._bound
+        training = functions_that_train(bound.names, context.namespace, context.cell_labels)
+        bound.names_elsewhere = {name for each in training for name in names_in(each.__code__)}
         new = [function for function in training if function not in self._known]
         self._known.update(new)
-        files = [file for file in source_files(new, labels) if file.functions]
-        # Add all files before watching any: functions of one call those of another.
-        for file in files:
-            self._bound.program.add(file.outermost, file=file.label, tree=file.tree)
-        self._bound.program.settle()
-        for file in files:
+        for file in source_files(new, context.cell_labels):
             embedded = Embedded()
-            if self._bound.watch(file, embedded):
+            if file.functions and bound.watch(file, embedded):
                 for function, changed in file.codes(embedded):
                     self._swap.add(changed, function.__code__)
                     self._swap.put(function, changed)
