@@ -9,17 +9,14 @@ more items.
 from __future__ import annotations
 
 import ast
-import gc
 import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from time import perf_counter_ns
 from typing import Any
-
-from torch.optim import Optimizer
 
 from gpuprof_widgets.capture.cell import CellTree, Rewrite
 from gpuprof_widgets.capture.code import BACKWARD, Embedded
@@ -35,6 +32,8 @@ _EXPLICIT = (
     "recorded, and --steps bounded no loop"
 )
 _BY_HAND = "`for item in gpuprof_widgets.steps(items)`"
+_MOST_ACCUMULATED = 64
+"""Backward passes of a loop after which no optimizer's step is waited for."""
 _MOST_NAMED = 3
 """Loops that a note names."""
 
@@ -241,23 +240,9 @@ class LoopBound:
             return not run.site.is_around
         if run.innermost_backward != run.items:
             return False
-        # Without a step gradients were accumulated, unless no optimizer will use them, or it was
-        # compiled: then the parameters have changed.
-        if "step" not in self.names and "step" not in self.names_elsewhere:
-            return True
-        if run.optimizers is None:
-            run.optimizers = [each for each in gc.get_objects() if Optimizer in type(each).__mro__]
-        try:
-            gradients = dict(_gradients(run.optimizers))
-        except Exception:  # of an optimizer that is half made, or of tensors without versions
-            return False
-        before, run.gradients = run.gradients, gradients
-        if before is None:
-            return not gradients
-        new = [
-            key for key, (gradient, _) in gradients.items() if before.get(key, (0,))[0] != gradient
-        ]
-        return not new or any(key in before and before[key][1] != gradients[key][1] for key in new)
+        # Gradients are accumulated, unless no code makes a step, or only compiled code.
+        is_named = "step" in self.names or "step" in self.names_elsewhere
+        return not is_named or run.items >= _MOST_ACCUMULATED
 
     def _should_take(self, run: LoopRun) -> bool:
         """Whether this is the loop to count."""
@@ -419,13 +404,3 @@ def _call_path() -> tuple[tuple[int, int], ...]:
         path.append((id(caller.f_code), caller.f_lasti))
         frame = caller
     return tuple(path)
-
-
-def _gradients(optimizers: list[Any]) -> Iterator[tuple[int, tuple[Any, int]]]:
-    """Yield each parameter with a gradient, by its id: the state of the gradient, and its own."""
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                if (gradient := parameter.grad) is not None:
-                    state = id(gradient), gradient._version
-                    yield id(parameter), (state, parameter._version)

@@ -12,6 +12,7 @@ import inspect
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -58,7 +59,7 @@ class UnseenLoop:
         kind.__next__ = fetched(plain, self._goes_on, self._exhausted)
         self._undo.append(lambda: setattr(kind, "__next__", plain))
         self._undo.append(register_optimizer_step_post_hook(self._after_step).remove)
-        backward = BackwardMethod(self._bound.begins_backward)
+        backward = NotedMethod(torch.Tensor, "backward", lambda _: self._bound.begins_backward())
         self._undo.append(backward.remove)
 
     def stop(self) -> None:
@@ -148,23 +149,24 @@ class UnseenLoop:
         return "unknown code"
 
 
-class BackwardMethod:
-    """Stands for the method `backward` of tensors, without a frame, which tracebacks would show."""
+class NotedMethod:
+    """Stands for a method, to note its calls, without a frame, which tracebacks would show."""
 
-    def __init__(self, before: Callable[[], None]) -> None:
-        self._before = before
-        self._plain: Any = vars(torch.Tensor)["backward"]
-        torch.Tensor.backward = self  # type: ignore[method-assign, assignment]
+    def __init__(self, owner: type, name: str, note: Callable[[Any], None]) -> None:
+        self._owner, self._name, self._note = owner, name, note
+        self._plain: Any = vars(owner)[name]
+        setattr(owner, name, self)
 
-    def __get__(self, tensor: Any, kind: type | None = None) -> Any:
-        if tensor is not None:
-            self._before()
-        return self._plain.__get__(tensor, kind)
+    def __get__(self, instance: Any, kind: type | None = None) -> Any:
+        if instance is not None:
+            with suppress(Exception):  # an instance of the user's class may lack anything
+                self._note(instance)
+        return self._plain.__get__(instance, kind)
 
     def remove(self) -> None:
-        """Give tensors their method back, unless somebody has changed it since."""
-        if vars(torch.Tensor)["backward"] is self:
-            torch.Tensor.backward = self._plain  # type: ignore[method-assign]
+        """Give the class its method back, unless somebody has changed it since."""
+        if vars(self._owner)[self._name] is self:
+            setattr(self._owner, self._name, self._plain)
 
 
 def _sampler_of(iterator: Any) -> Any:

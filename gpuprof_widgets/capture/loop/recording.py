@@ -7,8 +7,7 @@ of the code itself), and leaves loops that no source shows to `UnseenLoop`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Collection
 from multiprocessing.process import BaseProcess
 from types import FunctionType
 from typing import Any
@@ -17,7 +16,7 @@ from gpuprof_widgets.capture.cell import applied_rewrite
 from gpuprof_widgets.capture.code import Embedded, functions_that_train, is_users, names_in
 from gpuprof_widgets.capture.lines.sources import CodeSwap, source_files
 from gpuprof_widgets.capture.loop.bound import LoopBound
-from gpuprof_widgets.capture.loop.fetches import UnseenLoop
+from gpuprof_widgets.capture.loop.fetches import NotedMethod, UnseenLoop
 from gpuprof_widgets.capture.part import Context, Part
 
 
@@ -81,32 +80,25 @@ class BoundedLoop(Part):
 
 
 class ProcessStarts:
-    """Notes what processes the code starts, other than the workers of a DataLoader.
-
-    It stands for the method ``start`` of processes without a frame around it, which tracebacks
-    would show.
-    """
+    """Notes what processes the code starts, other than the workers of a DataLoader."""
 
     def __init__(self, cell_files: Collection[str]) -> None:
         self._cell_files = cell_files
         self._started: list[str] = []  # the user's functions that they run
-        self._plain: Callable[..., Any] = BaseProcess.start
-        BaseProcess.start = self  # type: ignore[method-assign, assignment]
+        self._method = NotedMethod(BaseProcess, "start", self._starts)
 
-    def __get__(self, process: Any, kind: type | None = None) -> Any:
-        with suppress(Exception):  # a class of the user's may lack anything, and the class has none
-            loader: Any = sys.modules.get("torch.utils.data._utils.worker")
-            if loader is None or process._target is not loader._worker_loop:
-                given = [process._target, *process._args]  # torch's `spawn` passes the user's on
-                functions = [each for each in given if isinstance(each, FunctionType)]
-                users = (f for f in functions if is_users(f.__code__.co_filename, self._cell_files))
-                self._started += [f"`{function.__name__}`" for function in users][:1]
-        return self._plain.__get__(process, kind)
+    def _starts(self, process: Any) -> None:
+        loader: Any = sys.modules.get("torch.utils.data._utils.worker")
+        if loader is not None and process._target is loader._worker_loop:
+            return
+        given = [process._target, *process._args]  # torch's `spawn` passes the user's function on
+        functions = [each for each in given if isinstance(each, FunctionType)]
+        users = (f for f in functions if is_users(f.__code__.co_filename, self._cell_files))
+        self._started += [f"`{function.__name__}`" for function in users][:1]
 
     def end(self) -> None:
-        """Give processes their method back, unless somebody has changed it since."""
-        if vars(BaseProcess)["start"] is self:
-            BaseProcess.start = self._plain  # type: ignore[method-assign]
+        """Note no further ones."""
+        self._method.remove()
 
     def notes(self) -> list[str]:
         """Return how to record the processes, if several run functions of the user's."""

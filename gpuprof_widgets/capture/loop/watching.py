@@ -249,12 +249,8 @@ class LoopRun:
         """The last round with a backward pass in it."""
         self.innermost_backward = -1
         """The last round with one that was in no loop inside this one."""
-        self.stepped: dict[tuple[tuple[int, int], ...], int] = {}
-        """The calls of optimizers' steps in this round, and the number of backward passes before."""
-        self.optimizers: list[Any] | None = None
-        """The optimizers that there are, once that is asked."""
-        self.gradients: dict[int, tuple[Any, int]] | None = None
-        """The state of their parameters and of the gradients of these when the round began."""
+        self.stepped: dict[Any, int] = {}
+        """Where steps of this round were called, and how many backward passes were before each."""
         self.watcher = watcher
         self.closed = self._exhausted = False
         self.loads = is_loader(source)
