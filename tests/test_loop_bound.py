@@ -169,7 +169,10 @@ def test_a_cell_without_a_loop_says_so_and_runs_once(kernel: Kernel) -> None:
 
 def test_a_loop_that_is_not_reached_says_so(kernel: Kernel) -> None:
     assert profiled(kernel, "if False:\n    for i in range(9): work(i)\n'done'").result == "'done'"
-    assert notes(kernel) == ["the loop of line 3 was not seen to run: nothing was recorded"]
+    assert notes(kernel) == [
+        "the loop of line 3 was not seen to run: nothing was recorded; to choose a loop write "
+        "`for item in gpuprof_widgets.steps(items)`"
+    ]
     assert kernel.value(f"len({LAST}.trace)") == 0
 
 

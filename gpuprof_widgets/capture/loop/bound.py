@@ -73,6 +73,7 @@ class LoopBound:
         self._thread = 0
         self._sites: list[LoopSite] = []
         self._trainers: list[str] = []  # the variables whose `fit` or `train` the code calls
+        self._names_step = False  # of anything, which may be an optimizer
         self._backwards = 0
         self._counting: Counting | None = None
         self._site: LoopSite | None = None
@@ -88,6 +89,7 @@ class LoopBound:
         for node in (node for statement in tree.all_statements for node in ast.walk(statement)):
             if isinstance(node, (ast.Name, ast.Attribute)):
                 self.names.add(_last_name(node))
+                self._names_step |= isinstance(node, ast.Attribute) and node.attr == "step"
             elif isinstance(node, ast.Call) and _last_name(node.func) in ("fit", "train"):
                 owner = node.func.value if isinstance(node.func, ast.Attribute) else None
                 self._trainers.append(_last_name(owner))
@@ -241,7 +243,7 @@ class LoopBound:
         if run.innermost_backward != run.items:
             return False
         # Gradients are accumulated, unless no code makes a step, or only compiled code.
-        is_named = "step" in self.names or "step" in self.names_elsewhere
+        is_named = self._names_step or "step" in self.names_elsewhere
         return not is_named or run.items >= _MOST_ACCUMULATED
 
     def _should_take(self, run: LoopRun) -> bool:
@@ -353,7 +355,8 @@ class LoopBound:
         if candidates:
             seen = "train" if self.expects_training else "run"
             return [
-                f"the loop of {_places(candidates)} was not seen to {seen}: nothing was recorded"
+                f"the loop of {_places(candidates)} was not seen to {seen}: nothing was recorded; "
+                f"to choose a loop write {_BY_HAND}"
             ]
         return [
             "--steps found no training loop: the code ran once and is recorded whole; to bound "

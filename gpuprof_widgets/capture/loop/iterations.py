@@ -261,9 +261,9 @@ class StepLoop:
         if self._ending not in ("exhausted", "left") or recorded == wanted:
             return []
         how = "ended" if self._ending == "exhausted" else "was left"
-        ran = f"the loop {how} after {_iterations(len(self._steps))}"
+        ran = f"the loop {how} after {_iterations(self._first + len(self._steps))}"
         if not recorded:
-            before = self._schedule.unrecorded - self._skipped
+            before = self._first + self._schedule.unrecorded - self._skipped
             first = f"{before} iterations run" if before > 1 else "iteration runs"
             return [f"{ran}; the first {first} unrecorded, so nothing was recorded"]
         was = "was" if recorded == 1 else "were"
