@@ -13,12 +13,13 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
-from gpuprof_widgets.capture.loop.iterations import Schedule, StepLoop
+from gpuprof_widgets.capture.loop.iterations import Earlier, Schedule, StepLoop
 from gpuprof_widgets.capture.part import Active
 
 Item = TypeVar("Item")
 Alone = Callable[[], AbstractContextManager[Any]]
 """Makes a recording for a loop that runs outside of any."""
+_NOTHING_EARLIER = Earlier()
 
 
 class Steps(Generic[Item]):
@@ -169,7 +170,7 @@ class Counting:
         *,
         explicit: bool,
         alone: Alone | None = None,
-        before: int = 0,
+        before: Earlier = _NOTHING_EARLIER,
     ) -> None:
         self._schedule = schedule
         self._place = place
