@@ -167,7 +167,10 @@ def with_same_cell(a: Record, b: Record) -> tuple[Record, Record]:
         both = f"{cells[0][:-1]} → {cells[1].partition('[')[2]}"
         a, b = _renamed(a, cells[0], both), _renamed(b, cells[1], both)
     labels = [str(run.metadata.get("label") or "") for run in (a, b)]
-    if all(labels) and labels[0] != labels[1]:
+    others = [set(run.trace.slices["name"].cat.categories) for run in (b, a)]
+    # A label that is a name in the other run as well is left: it would no longer match that name.
+    is_taken = any(label in names for label, names in zip(labels, others, strict=True))
+    if all(labels) and labels[0] != labels[1] and not is_taken:
         both = " → ".join(labels)
         a, b = _renamed(a, labels[0], both), _renamed(b, labels[1], both)
     return a, b
