@@ -323,8 +323,8 @@ class Unrecorded(Profile):
 
     calls = metadata = calls_of_workers = trace
 
-    def _ipython_display_(self) -> None:
-        print(self)
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"text/plain": repr(self)}
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise RecordingError(self.why)  # a copy would never get the content
