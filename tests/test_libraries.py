@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from gpuprof_widgets.analyses.python_calls import is_user_code
-from gpuprof_widgets.capture.code import functions_that_train, is_installed, is_users
+from gpuprof_widgets.capture.code import FunctionsElsewhere, is_installed, is_users
 from gpuprof_widgets.capture.frame_filter import with_labels
 
 IS_USERS = {
@@ -57,18 +57,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_what_pip_put_into_a_folder_is_a_library_and_what_it_linked_to_is_not(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_pip_put_into_a_folder_is_a_library_and_what_it_linked_to_is_not(folder: Path) -> None:
+    namespace = {}
     for name in ("installed", "editable", "mine"):
         module = ModuleType(name)
         module.__file__ = str(folder / name / "__init__.py")
         exec(compile(TRAINS, module.__file__, "exec"), vars(module))
-        monkeypatch.setitem(sys.modules, name, module)
-    training = functions_that_train({"train"}, {}, ())
-    files = {Path(function.__code__.co_filename).parent.name for function in training}
-    assert {"editable", "mine"} <= files
-    assert "installed" not in files
+        namespace[name] = module
+    search = FunctionsElsewhere({*namespace, "train"}, namespace, ())
+    files = {Path(one.__code__.co_filename).parent.name for one in search.that_train()}
+    assert files == {"editable", "mine"}
 
 
 def test_a_folder_of_the_path_may_be_relative(

@@ -53,7 +53,10 @@ def notes(kernel: Kernel) -> list[str]:
 
 LOOPS = {
     "for": "for i in range(100):\n    seen.append(i); work(i)",
+    "enumerate": "for i, x in enumerate('a' * 100):\n    seen.append(i); work(i)",
+    "zip": "for i, x in zip(range(100), itertools.count()):\n    seen.append(i); work(i)",
     "generator": "for i in (n for n in range(100)):\n    seen.append(i); work(i)",
+    "tqdm": "for i in tqdm(range(100)):\n    seen.append(i); work(i)",
     "enumerate of tqdm": "for i, _ in enumerate(tqdm(range(100))):\n    seen.append(i); work(i)",
     "enumerate from": "for i, x in enumerate('a' * 100, start=0):\n    seen.append(i); work(i)",
     "zip of tqdm": "for i, x in zip(tqdm(range(100)), range(99)):\n    seen.append(i); work(i)",
@@ -62,10 +65,11 @@ LOOPS = {
         "import asyncio\nfor i in range(100):\n    await asyncio.sleep(0)\n"
         "    seen.append(i); work(i)"
     ),
+    "while": "i = -1\nwhile i < 99:\n    i += 1; seen.append(i); work(i)",
     "while true": "i = -1\nwhile True:\n    i += 1; seen.append(i); work(i)",
     "continue": "for i in range(100):\n    seen.append(i); work(i)\n    if i % 2: continue",
     "in with": "with torch.no_grad():\n    for i in range(100):\n        seen.append(i); work(i)",
-    "in else": "if seen: 0\nelse:\n    for i in range(100):\n        seen.append(i); work(i)",
+    "in if": "if not seen:\n    for i in range(100):\n        seen.append(i); work(i)",
     "in try": "try:\n    for i in range(100):\n        seen.append(i); work(i)\nfinally:\n    pass",
     "nested": "for epoch in range(9):\n    for i in range(100):\n        seen.append(i); work(i)",
     "async for": (
@@ -83,6 +87,12 @@ def test_a_loop_is_bounded(kernel: Kernel, loop: str) -> None:
     assert steps(kernel) == [2, 3, 4, 5]
     assert notes(kernel) == []
     assert kernel.value(f"int(({LAST}.trace.slices['name'] == 'aten::full').sum())") == 4
+
+
+@pytest.mark.parametrize("loop", ["for i in range(100):", "i = -1\nwhile i < 99:\n    i += 1"])
+def test_else_and_what_follows_run(kernel: Kernel, loop: str) -> None:
+    body = f"ran = []\n{loop}\n    work(i)\nelse:\n    ran.append('else')\nran.append('after')\nran"
+    assert profiled(kernel, body).result == "['else', 'after']"
 
 
 NUMBERS = "async def numbers():\n    for i in range(100):\n        yield i\n"
@@ -169,10 +179,7 @@ def test_a_cell_without_a_loop_says_so_and_runs_once(kernel: Kernel) -> None:
 
 def test_a_loop_that_is_not_reached_says_so(kernel: Kernel) -> None:
     assert profiled(kernel, "if False:\n    for i in range(9): work(i)\n'done'").result == "'done'"
-    assert notes(kernel) == [
-        "the loop of line 3 was not seen to run: nothing was recorded; to choose a loop write "
-        "`for item in gpuprof_widgets.steps(items)`"
-    ]
+    assert notes(kernel) == ["the loop of line 3 was not seen to run: nothing was recorded"]
     assert kernel.value(f"len({LAST}.trace)") == 0
 
 
@@ -208,6 +215,26 @@ def test_the_first_of_several_loops_is_bounded_and_named(kernel: Kernel) -> None
     assert kernel.value(f"{LAST}.metadata['steps']['place']") == "line 3"
 
 
+def test_the_loop_of_the_branch_that_runs_is_bounded(kernel: Kernel) -> None:
+    body = "if False:\n    for i in range(50): work(i)\nelse:\n    for i in range(100): work(i)\ni"
+    assert profiled(kernel, body).result == "5"
+    assert kernel.value(f"{LAST}.metadata['steps']['place']") == "line 5"
+
+
+def test_a_loop_in_a_function_defined_in_the_bounded_one_is_not_named(kernel: Kernel) -> None:
+    body = (
+        "for i in range(100):\n    def inside():\n        for j in range(2): work(j)\n    inside()"
+    )
+    assert profiled(kernel, body).status == "ok"
+    assert notes(kernel) == []
+
+
+def test_the_cells_own_steps_go_before_the_option(kernel: Kernel) -> None:
+    body = "for i in gpuprof_widgets.steps(range(100), warmup=1, active=2): work(i)\ni"
+    assert profiled(kernel, body).result == "2"
+    assert steps(kernel) == [1, 2]
+
+
 def test_the_cells_own_steps_inside_another_loop_go_before_the_option(kernel: Kernel) -> None:
     body = (
         "for epoch in range(7):\n"
@@ -238,6 +265,14 @@ def test_python_calls_of_the_loop_are_the_cells(kernel: Kernel) -> None:
     assert all(file == "~" or file.startswith("Cell [") for file in files)
 
 
+def test_with_stacks_the_frames_are_the_cells(kernel: Kernel) -> None:
+    profiled(kernel, "for i in range(100): work(i)", f"{OPTIONS} --stack")
+    frames = f"{LAST}.trace.slices.query(\"category == 'python_function'\")['name'].tolist()"
+    names = kernel.value(frames)
+    assert sum(name.endswith(": work") for name in names) == 4
+    assert not any("gpuprof_widgets" in name for name in names)
+
+
 def test_a_dataloader_with_workers_is_closed(kernel: Kernel) -> None:
     kernel.run(
         "class Numbers(torch.utils.data.Dataset):\n"
@@ -253,14 +288,18 @@ def test_a_dataloader_with_workers_is_closed(kernel: Kernel) -> None:
     assert steps(kernel) == [2, 3, 4, 5]
 
 
-def test_a_progress_bar_ends_full(kernel: Kernel) -> None:
-    bar = "zip(tqdm(range(100), mininterval=0), itertools.count())"
+BARS = ("{}", "enumerate({})", "zip({}, itertools.count())")
+
+
+@pytest.mark.parametrize("items", BARS)
+def test_a_progress_bar_ends_full(kernel: Kernel, items: str) -> None:
+    bar = items.format("tqdm(range(100), mininterval=0)")
     outcome = profiled(kernel, f"for i in {bar}: work(3)")
     assert "6/6" in outcome.stderr
     assert "100%" in outcome.stderr
 
 
-@pytest.mark.parametrize("items", ["bar", "gpuprof_widgets.steps(bar, active=3)"])
+@pytest.mark.parametrize("items", ["bar", "enumerate(bar)", "gpuprof_widgets.steps(bar, active=3)"])
 def test_a_progress_bar_of_a_notebook_ends_as_a_success(kernel: Kernel, items: str) -> None:
     kernel.run("from tqdm.notebook import tqdm as notebook_bar")
     outcome = profiled(kernel, f"bar = notebook_bar(range(100))\nfor i in {items}: work(3)")

@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
 import gpuprof_widgets
+from gpuprof_widgets.capture.code import FunctionsElsewhere
 from gpuprof_widgets.capture.loop.bound import LoopBound
 from gpuprof_widgets.capture.loop.watching import Look, LoopUse
 from gpuprof_widgets.options import Options
@@ -27,6 +28,7 @@ SETUP = """
 import asyncio, itertools, torch
 from tqdm import tqdm
 """
+TRAIN = "loss = net(x).pow(2).mean(); loss.backward(); opt.step(); opt.zero_grad()"
 
 
 class Numbers(TensorDataset):
@@ -76,9 +78,11 @@ def batches(outcome: Outcome) -> int:
 
 
 INNER = {
+    "for": "for x in data:\n        train_step(x)",
     "enumerate": "for i, x in enumerate(data):\n        train_step(x)",
     "zip": "for x, i in zip(data, itertools.count()):\n        train_step(x)",
     "tqdm": "for x in tqdm(data, disable=True):\n        train_step(x)",
+    "islice": "for x in itertools.islice(data, 20):\n        train_step(x)",
     "loader": "for x, in loader:\n        train_step(x)",
     "while": "n = 0\n    while n < 28:\n        train_step(data[n]); n += 1",
     "while with next": (
@@ -86,8 +90,8 @@ INNER = {
         "        except StopIteration:\n            break\n        train_step(x)"
     ),
     "accumulated": (
-        "for i, x in enumerate(data):\n        net(x).mean().backward(); ran.append('step')\n"
-        "        if i % 2 == 1:\n            opt.step()"
+        "for i, x in enumerate(data):\n        net(x).mean().backward()\n"
+        "        if i % 1 == 0:\n            opt.step(); ran.append('step')"
     ),
     "through time": (
         "for x in data:\n        h = x\n        for t in range(3):\n            h = net(h)\n"
@@ -97,56 +101,29 @@ INNER = {
         "for x in data:\n        for part in x.split(1):\n            net(part).mean().backward()\n"
         "        opt.step(); ran.append('step')"
     ),
-    "one optimizer twice": (
+    "several optimizers": (
         "for x in data:\n        net(x).mean().backward()\n"
         "        for one in [opt, opt]:\n            one.step()\n        ran.append('step')"
     ),
-    "two steps": (
-        "for x in data:\n        net(x).mean().backward(); opt.step()\n"
-        "        net(x).mean().backward(); opt.step(); ran.append('step')"
-    ),
-    "gradients alone": (
-        "for step, x in enumerate(data):\n        net(x).mean().backward(); ran.append('step')"
-    ),
-    "parameters by hand": (
-        "for x in data:\n        net(x).mean().backward()\n        with torch.no_grad():\n"
-        "            for p in net.parameters():\n                p -= p.grad; p.grad = None\n"
-        "        ran.append('step')"
-    ),
-    "in more loops": (
-        "for fold in range(3):\n        with torch.enable_grad():\n"
-        "            for x in data: train_step(x)\n        break"
-    ),
-    "async": (
-        "async def stream():\n        for x in data:\n            await asyncio.sleep(0)\n"
-        "            yield x\n    async for x in stream():\n        train_step(x)"
-    ),
-    "in an except": (
-        "try:\n        1 / 0\n    except ZeroDivisionError:\n        for x in data: train_step(x)"
-    ),
-    "in a case": "match 1:\n        case 1:\n            for x in data: train_step(x)",
 }
 
 
 @pytest.mark.parametrize("inner", INNER)
-def test_batches_are_counted_and_their_epochs_end_with_them(inner: str) -> None:
+@pytest.mark.parametrize("outer", ["for epoch in range(10):", "epoch = 0\nwhile epoch < 10:"])
+def test_batches_are_counted_and_their_epochs_end_with_them(inner: str, outer: str) -> None:
     body = (
-        f"order = []\nfor epoch in range(10):\n    {INNER[inner]}\n    order.append('validated')\n"
-        "else:\n    order.append('else')\norder.append('after')\norder"
+        f"order = []\n{outer}\n    {INNER[inner]}\n    order.append('validated')\n"
+        + ("    epoch += 1\n" if "while" in outer else "")
+        + "else:\n    order.append('else')\norder.append('after')\norder"
     )
     outcome, record = bounded(body)
     assert outcome.result == "['validated', 'else', 'after']"
-    assert (batches(outcome), steps(record)) == (6, [2, 3, 4, 5])
-    first = record.metadata["steps"]["iterations"][0]
-    assert first["kind"] == "warmup"
-    assert first["dur_ns"] > 0
+    assert batches(outcome) == 6
+    assert steps(record) == [2, 3, 4, 5]
 
 
 def test_steps_are_counted_across_epochs_that_are_shorter() -> None:
-    body = (
-        "epoch = -1\nwhile epoch < 9:\n    epoch += 1\n    for x in data[:4]: train_step(x)\n"
-        "epoch, len(ran)"
-    )
+    body = "for epoch in range(10):\n    for x in data[:4]:\n        train_step(x)\nepoch, len(ran)"
     outcome, record = bounded(body)
     assert outcome.result == "(1, 6)"
     assert steps(record) == [2, 3, 4, 5]
@@ -155,19 +132,43 @@ def test_steps_are_counted_across_epochs_that_are_shorter() -> None:
     assert record.trace.slices["name"][marks].tolist() == [f"ProfilerStep#{n}" for n in range(2, 6)]
 
 
-def test_a_first_iteration_that_is_left_tells_of_the_next_epoch() -> None:
-    body = "for epoch in range(9):\n    for x in data:\n        train_step(x)\n        break\nepoch"
-    outcome, record = bounded(body)
-    assert (outcome.result, batches(outcome), len(steps(record))) == ("7", 7, 4)
+BLOCKS = {
+    "else": "for _ in ():\n    pass\nelse:",
+    "except": "try:\n    1 / 0\nexcept ZeroDivisionError:",
+    "finally": "try:\n    pass\nfinally:",
+    "case": "match 1:\n  case 1:",
+}
 
 
-def test_the_only_iteration_is_said_to_have_run() -> None:
-    _, record = bounded("for x in data[:1]: train_step(x)", warmup=0)
-    (note,) = record.metadata["notes"]
-    assert note == (
-        "the loop ended after 1 iteration; the first iteration runs unrecorded, so nothing was "
-        "recorded"
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_loop_in_any_block_of_a_statement_is_bounded(block: str) -> None:
+    outcome, record = bounded(f"{BLOCKS[block]}\n    for x in data: train_step(x)")
+    assert batches(outcome) == 6
+    assert steps(record) == [2, 3, 4, 5]
+
+
+def test_one_epoch_is_an_epoch() -> None:
+    outcome, record = bounded("for e in range(1):\n    for x in data:\n        train_step(x)")
+    assert (batches(outcome), steps(record)) == (6, [2, 3, 4, 5])
+
+
+def test_loops_end_at_any_depth() -> None:
+    body = (
+        "for seed in range(3):\n    for epoch in range(3):\n        with torch.enable_grad():\n"
+        "            for x in data:\n                train_step(x)\nseed, epoch"
     )
+    outcome, record = bounded(body)
+    assert outcome.result == "(0, 0)"
+    assert (batches(outcome), steps(record)) == (6, [2, 3, 4, 5])
+
+
+def test_an_asynchronous_loop_inside_of_epochs_is_counted() -> None:
+    body = (
+        "async def stream():\n    for x in data:\n        await asyncio.sleep(0)\n        yield x\n"
+        "for epoch in range(3):\n    async for x in stream():\n        train_step(x)\nepoch"
+    )
+    outcome, record = bounded(body)
+    assert (outcome.result, batches(outcome), steps(record)) == ("0", 6, [2, 3, 4, 5])
 
 
 def test_early_stopping_of_an_epoch_goes_on_with_the_next() -> None:
@@ -257,18 +258,23 @@ def main():
 """
 
 
-@pytest.mark.parametrize("lines", [True, False])
-def test_a_loop_in_functions_of_the_cell_is_bounded_and_they_have_their_code_again(
-    lines: bool,
-) -> None:
-    given = names()
-    outcome, record = bounded(MAIN + "main()", given, lines=lines)
+def test_a_loop_in_functions_of_the_cell_is_bounded() -> None:
+    outcome, record = bounded(MAIN + "main()")
     assert outcome.result == "('done', 0)"
     assert (batches(outcome), steps(record)) == (6, [2, 3, 4, 5])
     assert outcome.names["ran"].count("validated") == 1
     assert record.metadata["notes"] == []
+
+
+@pytest.mark.parametrize("lines", [True, False])
+def test_functions_of_the_cell_have_their_own_code_again(lines: bool) -> None:
+    given = names()
+    bounded(MAIN + "main()", given, lines=lines)
     constants = [*given["main"].__code__.co_consts, *given["epoch_of"].__code__.co_consts]
     assert not [one for one in constants if "gpuprof" in type(one).__module__ + str(one)]
+    given["ran"].clear()
+    assert given["main"]() == ("done", 9)
+    assert len(given["ran"]) == 10 * (BATCHES + 1)
 
 
 MODULE = '''
@@ -472,7 +478,7 @@ def test_persistent_workers_are_left_to_their_loader() -> None:
     given["loader"]._iterator._shutdown_workers()
 
 
-def test_a_loop_is_said_once_and_before_it_is_recorded() -> None:
+def test_a_loop_is_said_once_and_before_it_runs() -> None:
     given = names()
     given["seen"] = lambda: given["ran"].append(cast(Any, sys.stdout).getvalue())
     body = "for epoch in range(3):\n    for x in data:\n        seen(); train_step(x)"
@@ -481,7 +487,7 @@ def test_a_loop_is_said_once_and_before_it_is_recorded() -> None:
         "gpuprof: bounding the loop of line 6 (for x in data): 2 iterations to warm up, "
         "4 recorded, then it ends\n"
     )
-    assert given["ran"] == ["", "step"] + [line, "step"] * 5
+    assert given["ran"] == [line, "step"] * 6
 
 
 def test_a_loop_that_keeps_going_runs_to_its_end_and_is_recorded_in_part() -> None:
@@ -561,6 +567,105 @@ def test_values_that_raise_when_they_are_looked_at_are_left_alone(module: Any) -
     outcome, record = bounded(body, given)
     assert outcome.result.startswith("(0, ")
     assert (batches(outcome), steps(record)) == (6, [2, 3, 4, 5])
+
+
+LEFT_ALONE = {
+    "a method of a dictionary": (
+        "stats = {}\nfor k in range(9):\n    stats.update({k: 1})\nlen(stats)",
+        "def update(x):\n    train_step(x)\n",
+        "9",
+    ),
+    "a step of an environment": (
+        "for k in range(9):\n    env.step(0)\nenv.steps",
+        "class Agent:\n    def step(self, x):\n        train_step(x)\n"
+        "class Environment:\n    steps = 0\n    def step(self, action):\n        self.steps += 1\n"
+        "env = Environment()\n",
+        "9",
+    ),
+    "a name that another function has": (
+        "def make():\n    return {}\nmade = [make()]\n"
+        "for k in range(9):\n    made[0].update({k: 1})\n"
+        "len(made[0])",
+        "def update(x):\n    train_step(x)\n",
+        "9",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LEFT_ALONE)
+def test_what_has_the_name_of_something_that_trains_is_left_alone(case: str) -> None:
+    loop, before, expected = LEFT_ALONE[case]
+    given = names()
+    exec(before, given)
+    outcome, record = bounded(f"{before}{loop}\nfor x in data:\n    train_step(x)\n{loop}", given)
+    assert outcome.result in (expected, str(2 * int(expected)))
+    assert (batches(outcome), steps(record)) == (6, [2, 3, 4, 5])
+
+
+NAMESAKES = {
+    "a function": "def train(x=None):\n    if x is not None: step(x)",
+    "a method of another class": (
+        "class Trainer:\n    def train(self, x, y): step(x)\ntrain = lambda x: 0"
+    ),
+}
+NAMED_ALIKE = """
+def step(x):
+    net(x).mean().backward()
+{namesake}
+nets = [net]
+for epoch in range(10):
+    nets[0].train()
+    for x in data:
+        step(x); ran.append("step")
+epoch
+"""
+
+
+@pytest.mark.parametrize("namesake", NAMESAKES)
+def test_a_call_is_none_of_a_namesake_that_cannot_be_meant(namesake: str) -> None:
+    body = NAMED_ALIKE.format(namesake=NAMESAKES[namesake])
+    outcome, record = bounded(body, quiet=False)
+    assert outcome.result == "0"
+    assert (batches(outcome), steps(record)) == (6, [2, 3, 4, 5])
+    assert outcome.stdout.count("bounding") == 1
+
+
+SCHEDULED = """
+class Trainer:
+    def step(self, x):
+        train_step(x)
+    def fit(self):
+        for epoch in range(10):
+            for x in data:
+                self.step(x)
+            {scheduler}.step()
+        return epoch
+class Scheduler:
+    def step(self): pass
+sched, opt_scheduler, opt_like = Scheduler(), Scheduler(), Scheduler()
+Trainer().fit()
+"""
+
+
+@pytest.mark.parametrize("scheduler", ["sched", "opt_scheduler", "opt_like"])
+def test_a_step_of_a_scheduler_makes_no_loop_one_of_steps(scheduler: str) -> None:
+    outcome, record = bounded(SCHEDULED.format(scheduler=scheduler))
+    assert record.metadata["steps"]["place"] == "line 11"
+    assert len(steps(record)) == 4
+    assert batches(outcome) == 6
+
+
+def test_epochs_give_way_to_the_loop_inside_them_in_which_the_steps_are_made() -> None:
+    body = (
+        "class Odd:\n    def step(self): pass\nodd = [Odd()]\n"
+        "for epoch in range(10):\n    for x in data:\n        train_step(x)\n    odd_opt = odd[0]\n"
+        "    odd_opt.step()\nepoch"
+    )
+    outcome, record = bounded(body, quiet=False)
+    assert record.metadata["steps"]["place"] == "line 9"
+    assert batches(outcome) == 6
+    assert steps(record) == [2, 3, 4, 5]
+    assert outcome.stdout.count("bounding the loop of line 9") == outcome.stdout.count("bounding")
 
 
 @pytest.mark.parametrize("loop", ["for x in data:", "for x, in val_loader:"])
@@ -732,10 +837,39 @@ def test_what_the_cell_compiles_of_another_module_is_not_changed(tmp_path: Path)
 def test_a_compiled_step_of_the_optimizer_is_compiled_as_without_us() -> None:
     body = (
         "@torch.compile(backend='eager')\ndef update():\n    opt.step()\n"
-        "for x in data * 3:\n    net(x).mean().backward()\n    update()\n    ran.append('step')"
+        "for x in data:\n    net(x).mean().backward()\n    update()\n    ran.append('step')"
     )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         outcome, record = bounded(body)
     assert [str(one.message) for one in caught if "trace" in str(one.message)] == []
-    assert (batches(outcome), steps(record)) == (68, [64, 65, 66, 67])
+    assert (batches(outcome), steps(record)) == (6, [2, 3, 4, 5])
+
+
+def test_looking_for_functions_grows_with_their_number_and_not_with_its_square() -> None:
+    def looked_up(count: int) -> int:
+        class Counted(dict[str, Any]):
+            asked = 0
+
+            def __getitem__(self, name: str) -> Any:
+                Counted.asked += 1
+                return super().__getitem__(name)
+
+        namespace = Counted()
+        source = "".join(f"def f{n}(x):\n    f{n + 1}(x)\n    x.backward()\n" for n in range(count))
+        exec(compile(source, "users.py", "exec"), namespace)
+        search = FunctionsElsewhere({"f0"}, namespace, {"users.py"})
+        assert len(search.that_train()) == count
+        assert len(search.that_train()) == count  # again, as behind a further import
+        return Counted.asked
+
+    assert looked_up(400) <= 2.2 * looked_up(200)
+
+
+def test_in_another_thread_loops_run_as_written() -> None:
+    body = (
+        "import threading\ndef work():\n    for x in data:\n        train_step(x)\n"
+        "one = threading.Thread(target=work); one.start(); one.join()\nlen(ran)"
+    )
+    outcome, _ = bounded(body)
+    assert outcome.result == str(BATCHES)

@@ -1,6 +1,6 @@
 """Functions and code objects: which functions a cell reaches, and how rewritten code is exchanged.
 
-`functions_that_train` finds the user's functions outside of the cell. `Embedded` puts objects into
+`FunctionsElsewhere` finds the user's functions outside of the cell. `Embedded` puts objects into
 rewritten code without giving them names. `code_pairs` matches rewritten code with the plain code.
 """
 
@@ -13,7 +13,7 @@ import sysconfig
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import _lru_cache_wrapper, cache
+from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -23,7 +23,6 @@ from gpuprof_widgets.trace.libraries import is_library
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
-BACKWARD = frozenset({"backward", "manual_backward"})
 _MOST_FUNCTIONS = 1000
 """Functions to look at; in a larger program `--steps` bounds the loop over its DataLoader."""
 _PACKAGE = str(Path(__file__).parents[1])
@@ -31,63 +30,92 @@ _FOLDERS = *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib
 _LIBRARIES = tuple(f"{folder}{os.sep}" for folder in _FOLDERS)
 
 
-def functions_that_train(
-    names: Iterable[str], namespace: Mapping[str, Any], cell_files: Collection[str]
-) -> list[FunctionType]:
-    """Return the user's functions that name a backward pass, or such a function in turn.
+class FunctionsElsewhere:
+    """The functions and methods of these names, and of the names in their code in turn.
 
-    Of these, the ones that the names reach: by themselves or by the names in functions reached.
-    They are looked up in the namespace and in the user's modules, so some may never run.
+    Names are looked up in the globals of the functions seen so far and in the classes of the
+    objects there, so some functions may be reached that never run. Those of installed packages
+    are left out.
     """
-    modules = [module for module in list(sys.modules.values()) if type(module) is ModuleType]
-    files = ((module, getattr(module, "__file__", None)) for module in modules)
-    users = [vars(module) for module, file in files if is_users(file, cell_files)]
-    named: dict[str, dict[FunctionType, None]] = defaultdict(dict)
-    for name, function in (pair for place in [namespace, *users] for pair in functions_in(place)):
-        if is_users(function.__code__.co_filename, cell_files):
-            named[name][function] = named[function.__name__][function] = None
-    callers: dict[str, list[FunctionType]] = defaultdict(list)
-    names_of: dict[FunctionType, set[str]] = defaultdict(set)
-    waiting = list(names)
-    while waiting and len(names_of) < _MOST_FUNCTIONS:
-        name = waiting.pop()
-        for function in named.pop(name, ()):
-            if function not in names_of:
-                inside = names_in(function.__code__)
-                waiting += inside
-                for called in inside:
-                    callers[called].append(function)
-            names_of[function].add(name)
-    training: dict[FunctionType, None] = {}
-    waiting = list(BACKWARD)
+
+    def __init__(
+        self, names: Iterable[str], namespace: Mapping[str, Any], cell_files: Collection[str]
+    ) -> None:
+        self._names = set(names)
+        self._first = namespace
+        self._cell_files = cell_files
+        self._functions: list[FunctionType] = []
+        self._places: list[Mapping[str, Any]] = [namespace]
+        self._seen: set[int] = {id(namespace)}
+
+    def that_train(self) -> list[FunctionType]:
+        """Return the functions, of those reachable now, that train or call one that does."""
+        waiting = self._values(self._names, self._first)
+        while waiting and len(self._functions) < _MOST_FUNCTIONS:
+            with suppress(Exception):  # raised by a proxy, for example, that is asked for its class
+                waiting += self._further(waiting.pop())
+        return list(_training(self._functions))
+
+    def _values(self, names: Collection[str], place: Mapping[str, Any]) -> list[Any]:
+        return [place[name] for name in place.keys() & names]
+
+    def _further(self, value: Any) -> list[Any]:
+        """Return the values to look at next, because of this one."""
+        new_names = self._names_in(value) - self._names
+        values = [value for place in self._places for value in self._values(new_names, place)]
+        self._names |= new_names
+        new_places = list(self._places_of(value))
+        values += [value for place in new_places for value in self._values(self._names, place)]
+        self._places += new_places
+        return values
+
+    def _names_in(self, value: Any) -> set[str]:
+        """Return the names in a function of the user's that is new, and keep the function."""
+        function = _function_of(value)
+        if function is None or not is_users(function.__code__.co_filename, self._cell_files):
+            return set()
+        if not self._is_new(function):
+            return set()
+        self._functions.append(function)
+        return _names_in(function.__code__)
+
+    def _places_of(self, value: Any) -> Iterator[Mapping[str, Any]]:
+        """Yield the new namespaces behind a value: of its module, or of its classes."""
+        function = _function_of(value)
+        if function is not None:
+            if is_users(function.__code__.co_filename, self._cell_files) and self._is_new(
+                function.__globals__
+            ):
+                yield function.__globals__
+        elif isinstance(value, ModuleType):
+            if is_users(getattr(value, "__file__", None), self._cell_files) and self._is_new(
+                vars(value)
+            ):
+                yield vars(value)
+        elif value is not None:
+            for kind in (value if isinstance(value, type) else type(value)).__mro__:
+                if is_users(_file_of(kind), self._cell_files) and self._is_new(kind):
+                    yield vars(kind)
+
+    def _is_new(self, value: Any) -> bool:
+        new = id(value) not in self._seen
+        self._seen.add(id(value))
+        return new
+
+
+def _training(functions: list[FunctionType]) -> Iterator[FunctionType]:
+    """Yield the functions that name a backward pass or a step, or one of those functions."""
+    naming: dict[str, list[FunctionType]] = defaultdict(list)
+    for function in functions:
+        for name in _names_in(function.__code__):
+            naming[name].append(function)
+    waiting, training = ["backward", "manual_backward", "step"], dict[int, FunctionType]()
     while waiting:
-        for function in callers.pop(waiting.pop(), ()):
-            if function not in training:
-                training[function] = None
-                waiting += names_of[function]
-    return list(training)
-
-
-def functions_in(place: Mapping[str, Any]) -> Iterator[tuple[str, FunctionType]]:
-    """Yield the functions of a namespace and of its classes by name, and what they wrap."""
-    for name, value in list(place.items()):
-        members = vars(value).items() if issubclass(type(value), type) else [(name, value)]
-        for member_name, member in list(members):
-            for function in _functions_of(member):
-                yield member_name, function
-
-
-def _functions_of(value: Any) -> Iterator[FunctionType]:
-    """Yield the function that a value is or wraps, and those that decorators wrapped in it."""
-    kind = type(value)  # not isinstance: it may ask the value, which may raise
-    if issubclass(kind, (staticmethod, classmethod, MethodType)):
-        value = value.__func__
-    elif issubclass(kind, property):
-        value = value.fget
-    while type(value) in (FunctionType, _lru_cache_wrapper):
-        if type(value) is FunctionType:
-            yield value
-        value = vars(value).get("__wrapped__")
+        for function in naming.pop(waiting.pop(), ()):
+            if id(function) not in training:
+                training[id(function)] = function
+                waiting.append(function.__name__)
+    yield from training.values()
 
 
 def is_users(file: str | None, cell_files: Collection[str]) -> bool:
@@ -128,9 +156,27 @@ def _names_in_packages(folder: Path) -> set[str]:
     return names
 
 
-def names_in(code: CodeType) -> set[str]:
-    """Return the names of globals and attributes in a code and in those inside it."""
-    return set(code.co_names).union(*map(names_in, codes_in(code)))
+def _function_of(value: Any) -> FunctionType | None:
+    """Return the function that a value is or wraps."""
+    if isinstance(value, (staticmethod, classmethod, MethodType)):
+        value = value.__func__
+    wrapped = getattr(value, "__wrapped__", None) if isinstance(value, FunctionType) else None
+    while isinstance(wrapped, FunctionType):
+        value, wrapped = wrapped, getattr(wrapped, "__wrapped__", None)
+    return value if isinstance(value, FunctionType) else None
+
+
+def _file_of(kind: type) -> str | None:
+    """Return the file of a class: that of its first method (maybe a cell), or its module's."""
+    for value in vars(kind).values():
+        function = _function_of(value)
+        if function is not None:
+            return function.__code__.co_filename
+    return getattr(sys.modules.get(kind.__module__), "__file__", None)
+
+
+def _names_in(code: CodeType) -> set[str]:
+    return set(code.co_names).union(*map(_names_in, codes_in(code)))
 
 
 class Embedded:

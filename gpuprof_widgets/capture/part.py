@@ -143,8 +143,8 @@ class Windows(Protocol):
     def has_explicit_loop(self) -> bool:
         """Whether the code itself bounds the loop that is recorded."""
 
-    def has_work(self) -> bool:
-        """Whether an op or a kernel ran in the windows that have ended."""
+    def has_work(self, *, training: bool) -> bool:
+        """Whether an op or a kernel (``training``: a backward pass) ran in the ended windows."""
 
     def release(self) -> None:
         """Drop what the windows recorded, so that another loop may take the recorder."""

@@ -60,6 +60,7 @@ _ONE_LOOP = (
 )
 _NOT_BOUND = "--steps could not bound the loop of this cell: it ran whole and is recorded whole"
 _WORK_CATEGORIES = ("cpu_op", *GPU_CATEGORIES)
+_BACKWARD = "autograd::engine::evaluate_function: "
 _INTERRUPTS = (KeyboardInterrupt, asyncio.CancelledError)
 
 
@@ -308,13 +309,15 @@ class Recorder:
     def has_explicit_loop(self) -> bool:
         return self._loop is not None and self._loop.explicit
 
-    def has_work(self) -> bool:
+    def has_work(self, *, training: bool) -> bool:
         try:
             slices = self._windows.trace().slices
         except Exception:  # reported when the record is read
             return True
         if self._windows.lost or emits_nvtx(self._options):
             return True  # another profiler, or Nsight, has the ops
+        if training:
+            return bool(slices["name"].astype(str).str.startswith(_BACKWARD).any())
         return bool(slices["category"].isin(_WORK_CATEGORIES).any())
 
     def release(self) -> None:

@@ -19,8 +19,8 @@ from gpuprof_widgets.capture.environment import process_state
 from gpuprof_widgets.capture.garbage_collections import GarbageCollections
 from gpuprof_widgets.capture.lines.recording import lines_rewrite, lines_window, marked_code
 from gpuprof_widgets.capture.loop.bound import loop_bound
-from gpuprof_widgets.capture.loop.expected import expected, guards
 from gpuprof_widgets.capture.loop.recording import bounded_loop
+from gpuprof_widgets.capture.loop.training import expected, guards
 from gpuprof_widgets.capture.memory import memory_owners
 from gpuprof_widgets.capture.modules import module_spans
 from gpuprof_widgets.capture.nvtx import nvtx_ranges

@@ -14,14 +14,14 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, groupby
+from functools import _lru_cache_wrapper
+from itertools import groupby
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
-from weakref import WeakSet
 
 from gpuprof_widgets.capture.cell import CellCode
-from gpuprof_widgets.capture.code import Embedded, code_pairs, codes_in, functions_in
+from gpuprof_widgets.capture.code import Embedded, code_pairs, codes_in
 from gpuprof_widgets.capture.lines.compiled import read_any, read_plain
 from gpuprof_widgets.capture.lines.regions import LineMarks
 
@@ -64,7 +64,24 @@ def functions_of_cells(
     namespace: Mapping[str, Any], cell_labels: Mapping[str, str]
 ) -> Iterator[FunctionType]:
     """Yield the functions that cells defined, in the namespace and in its classes."""
-    return (function for _, function in functions_in(namespace) if _file(function) in cell_labels)
+    for value in list(namespace.values()):
+        members = list(vars(value).values()) if isinstance(value, type) else [value]
+        for member in members:
+            for function in _functions_of(member):
+                if _file(function) in cell_labels:
+                    yield function
+
+
+def _functions_of(value: Any) -> Iterator[FunctionType]:
+    """Yield the function that a value is or wraps, and those that decorators wrapped in it."""
+    if isinstance(value, (staticmethod, classmethod)):
+        value = value.__func__
+    elif isinstance(value, property):
+        value = value.fget
+    while isinstance(value, (FunctionType, _lru_cache_wrapper)):
+        if isinstance(value, FunctionType):
+            yield value
+        value = vars(value).get("__wrapped__")
 
 
 def source_files(
@@ -158,7 +175,6 @@ class CodeSwap:
         self._plain: dict[int, tuple[CodeType, CodeType, LineMarks | None]] = {}
         self._files: set[str] = set()
         self._references: list[tuple[int, int]] = []
-        self._changed: WeakSet[FunctionType] = WeakSet()
         self.compiled: dict[str, None] = {}
         """Names of the functions whose plain code a compiler has read, in order."""
 
@@ -184,7 +200,6 @@ class CodeSwap:
         """Give a function its changed code."""
         function.__code__ = marked
         self._references = []
-        self._changed.add(function)
 
     def marks_of(self, code: CodeType) -> LineMarks | None:
         """Return the marks in a code, if it has regions."""
@@ -196,7 +211,7 @@ class CodeSwap:
         read_any(self._read)
         if self._count_references() == self._references:
             return  # no function has it: searching all objects takes tens of milliseconds
-        for candidate in chain(self._changed, gc.get_objects()):  # which leaves out what is frozen
+        for candidate in gc.get_objects():
             if type(candidate) is FunctionType and candidate.__code__.co_filename in self._files:
                 plain = self.plain_of(candidate.__code__)
                 if plain is not None:

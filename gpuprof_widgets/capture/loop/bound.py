@@ -1,8 +1,7 @@
 """`--steps`: bound the training loop, by rewriting the loops of the source.
 
-The loops of the cell are watched, and those in functions that train (see `watching`). What happens
-in their rounds tells which one is counted: the innermost loop that makes one backward pass with an
-optimizer's step in a round. After its last step, it and the loops around it end as if they had no
+The loops of the cell are watched, and those in functions that train (see `watching`). One of them
+is counted (see `training`); after its last step, it and the loops around it end as if they had no
 more items.
 """
 
@@ -13,17 +12,16 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping
-from contextvars import ContextVar
-from time import perf_counter_ns
+from collections.abc import Callable
 from typing import Any
 
 from gpuprof_widgets.capture.cell import CellTree, Rewrite
-from gpuprof_widgets.capture.code import BACKWARD, Embedded
+from gpuprof_widgets.capture.code import Embedded
 from gpuprof_widgets.capture.lines.sources import SourceFile
-from gpuprof_widgets.capture.loop.iterations import Earlier, Schedule
+from gpuprof_widgets.capture.loop.iterations import Schedule
 from gpuprof_widgets.capture.loop.steps import Counting
-from gpuprof_widgets.capture.loop.watching import Level, LoopRun, LoopSite, WatchedLoops, is_loader
+from gpuprof_widgets.capture.loop.training import Level, LoopSite, Program, last_name
+from gpuprof_widgets.capture.loop.watching import LoopRun, with_watched_loops
 from gpuprof_widgets.capture.part import Active
 from gpuprof_widgets.options import Options
 
@@ -32,14 +30,6 @@ _EXPLICIT = (
     "recorded, and --steps bounded no loop"
 )
 _BY_HAND = "`for item in gpuprof_widgets.steps(items)`"
-_MOST_ACCUMULATED = 64
-"""Backward passes of a loop after which no optimizer's step is waited for."""
-_MOST_NAMED = 3
-"""Loops that a note names."""
-
-
-_running: ContextVar[tuple[LoopRun, ...]] = ContextVar("running", default=())
-"""The watched loops that run now, the innermost last, in this thread or task."""
 
 
 def loop_bound(options: Options) -> Rewrite | None:
@@ -57,73 +47,70 @@ class LoopBound:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._schedule = Schedule.of(options)
-        self.namespace: Mapping[str, Any] = {}
-        """The global variables."""
+        self.program = Program({})
         self.names: set[str] = set()
         """The names in the code, some of which may be functions elsewhere."""
         self.search: Callable[[], None] = lambda: None
         """Looks for functions elsewhere; set by `BoundedLoop`."""
-        self.names_elsewhere: set[str] = set()
-        """Those in functions elsewhere that it reaches and that train."""
         self.stream = "stderr"
         """Where the chosen loop is announced: not on a script's stdout, nor in red under a cell."""
         # Weakly, because this object is a constant of the cell's code, which the recorder holds:
         # the garbage collector does not look into code and would never free such a cycle.
         self._recorder: Callable[[], Any] = lambda: None
         self._thread = 0
-        self._sites: list[LoopSite] = []
-        self._trainers: list[str] = []  # the variables whose `fit` or `train` the code calls
-        self._names_step = False  # of anything, which may be an optimizer
-        self._backwards = 0
+        self._running: list[LoopRun] = []
         self._counting: Counting | None = None
         self._site: LoopSite | None = None
         self._run: LoopRun | None = None  # the run that is counted
-        self._outermost: LoopRun | None = None  # the run around it
-        self._around: set[LoopSite] = set()  # the loops around it
+        self._outermost: LoopRun | None = None
+        self._steps_made = 0  # by optimizers, since the loop is counted
+        self._is_announced = False
         self._over = False
         self._too_short: list[str] = []
         self._later: dict[LoopSite, None] = {}
 
     def __call__(self, tree: CellTree, embedded: Embedded) -> None:
-        """Watch every loop of the tree."""
-        for node in (node for statement in tree.all_statements for node in ast.walk(statement)):
-            if isinstance(node, (ast.Name, ast.Attribute)):
-                self.names.add(_last_name(node))
-                self._names_step |= isinstance(node, ast.Attribute) and node.attr == "step"
-            elif isinstance(node, ast.Call) and _last_name(node.func) in ("fit", "train"):
-                owner = node.func.value if isinstance(node.func, ast.Attribute) else None
-                self._trainers.append(_last_name(owner))
-        loops = WatchedLoops(self, embedded, looks=True)
-        tree.statements[:] = loops.block(tree.statements)
-        self._sites += loops.sites
+        """Watch every loop of the tree, except in functions that are named nowhere."""
+        statements = tree.all_statements
+        nodes = [node for statement in statements for node in ast.walk(statement)]
+        self.names = {
+            last_name(node) for node in nodes if isinstance(node, (ast.Name, ast.Attribute))
+        }
+        self.program.add(statements)
+        for site in list(self.program.sites.values()):
+            if site.function and site.function not in self.names:
+                del self.program.sites[site.node]
+        self.program.settle()
+        tree.statements[:] = with_watched_loops(
+            tree.statements, self.program, self, embedded, looks=True
+        )
 
     def watch(self, file: SourceFile, embedded: Embedded) -> bool:
-        """Watch the loops of functions elsewhere; return whether there are any."""
-        loops = WatchedLoops(self, embedded, file=file.label)
-        loops.block(list(file.outermost))
-        self._sites += loops.sites
-        return bool(loops.sites)
+        """Watch the loops of functions elsewhere; return whether any trains or leads there."""
+        nodes = file.outermost
+        if not self.program.has(nodes):
+            self.program.add(nodes, file=file.label, tree=file.tree)
+            self.program.settle()
+        inside = {part for node in nodes for part in ast.walk(node)}
+        sites = [site for site in self.program.sites.values() if site.node in inside]
+        for node in nodes:
+            node.body = with_watched_loops(node.body, self.program, self, embedded)
+        return any(site.level >= Level.GRADIENTS or site.leads for site in sites)
 
     def serves(self, recorder: Any) -> bool:
         """Serve this recorder from now on; return whether there is a loop to wait for."""
         self._recorder = weakref.ref(recorder)
         self._thread = threading.get_ident()
-        return any(map(self._is_candidate, self._sites))
+        self.program.settle()
+        return any(map(self._is_candidate, self.program.sites.values()))
 
     def _is_candidate(self, site: LoopSite) -> bool:
-        """Whether it may be the loop to count, as far as the source tells."""
-        if self.expects_training:
-            return not site.function or bool(site.file) or site.function in self.names
-        return not site.function and all(loop.excluded for loop in site.inner)
+        return site.level >= Level.LOADS or (not site.function and self.program.is_innermost(site))
 
     @property
     def expects_training(self) -> bool:
-        """Whether the code names a backward pass, or calls a trainer whose code is not known."""
-        return (
-            not BACKWARD.isdisjoint(self.names)
-            or not BACKWARD.isdisjoint(self.names_elsewhere)
-            or any(not _is_model(self.namespace.get(name)) for name in self._trainers)
-        )
+        """Whether the code trains, in a loop of its own or out of sight."""
+        return self.program.best >= Level.GRADIENTS or self.program.trains_out_of_sight
 
     @property
     def is_open(self) -> bool:
@@ -140,25 +127,22 @@ class LoopBound:
 
     @property
     def waits_in_training(self) -> bool:
-        """Whether a loop runs that will be taken at its next round."""
+        """Whether a loop runs that trains and may be taken at its next iteration."""
         return self.is_open and any(
-            (run.stepped or run.site.level == Level.TRAINS) and not run.site.is_around
-            for run in self._here
+            run.site.level >= Level.GRADIENTS and not run.site.excluded and not run.trains_not
+            for run in self._running
         )
 
     def watches(self, site: LoopSite) -> bool:
         """Whether a loop that starts now may be the one to count, or one around it."""
         if site.excluded or not self.is_here:
             return False
-        counted = self._site
-        if self._over and counted is not None and counted.level < Level.GRADIENTS:
-            if self._is_candidate(site):
-                self._later[site] = None
-            return False
         if self._over:
-            return not self._later
-        is_known = counted is not None and counted.level >= Level.GRADIENTS
-        return not is_known or site is counted or site in self._around
+            self._later[site] = None
+            return False
+        if self.program.best >= Level.GRADIENTS:
+            return site.leads or site.level >= Level.GRADIENTS
+        return not site.function or site.level == Level.LOADS
 
     def look(self) -> None:
         """Look for loops in modules that were just imported."""
@@ -167,37 +151,30 @@ class LoopBound:
 
     def entered(self, run: LoopRun) -> None:
         """Note that a watched loop has begun."""
-        _running.set((*_running.get(), run))
-
-    @property
-    def _here(self) -> list[LoopRun]:
-        """The loops that run now in this task, the innermost last."""
-        return [run for run in _running.get() if run.watcher is self]
+        self._running.append(run)
+        if run.loads and run.site.level < Level.LOADS:
+            self.program.loads(run.site)
 
     def next(self, run: LoopRun) -> bool:
         """Whether a watched loop goes on to its next iteration."""
         if run.ended:
             return False
-        if not self.is_here:
-            return True
-        if self._over:
-            if self._trained(run):
-                self._later[run.site] = None
+        if self._over or not self.is_here:
             return True
         if self._site is None and self._should_take(run):
             self._take(run)
-        if run.stepped and run.site is self._site:
-            run.site.level = Level.TRAINS
-        run.stepped.clear()
         if self._counting is None or not self._is_counted(run):
-            if len(run.began) < self._schedule.unrecorded:
-                run.began.append(perf_counter_ns())
             return True
-        if self._counting.next_step() or self._released_idle_loop():
+        # A loop around one that may train is told of in its second round: it has not given way.
+        if not self._is_announced and (run.items or not run.site.leads):
+            self._is_announced = True
+            self.announce(f"the loop of {run.site.place} ({run.site.text})")
+        if self._counting.next_step():
+            return True
+        if self._released_idle_loop(run):
             return True
         self._over = True
-        running = self._here
-        for enclosing in running[: running.index(run) + 1]:
+        for enclosing in self._running[: self._running.index(run) + 1]:
             enclosing.end()
         return False
 
@@ -205,80 +182,45 @@ class LoopBound:
         """Whether this run is counted: of several runs of the counted loop at a time, the first."""
         if run.site is not self._site:
             return False
-        if self._run is None or self._run.closed:
+        if self._run not in self._running:
             self._run = run
         return self._run is run
 
-    def begins_backward(self) -> None:
-        """Note a backward pass, in the loops that run."""
-        if self.is_here and (running := self._here):
-            self._backwards += 1
-            for run in running:
-                run.backward = run.items
-            running[-1].innermost_backward = running[-1].items
-
     def made_step(self) -> None:
-        """Note an optimizer's step, in the innermost loop with a backward pass in its round."""
-        running, counted = self._here, self._site
-        is_known = counted is not None and counted.level == Level.TRAINS and not self._over
-        if not running or not self.is_here or is_known:
+        """Note an optimizer's step, in the innermost loop that runs."""
+        if not self.is_here:
             return
-        run = ([run for run in running if run.backward == run.items] or running)[-1]
-        # The same call of `step` with another backward pass: a loop in between makes the steps.
-        call = _call_path()
-        run.site.is_around |= run.stepped.get(call, self._backwards) != self._backwards
-        run.stepped[call] = self._backwards
-        if (
-            counted is not None
-            and not self._over
-            and (run.site is not counted or counted.is_around)
-        ):
-            counted.is_around = True
+        self._steps_made += 1
+        innermost = self._running[-1] if self._running else None
+        if innermost is None or self._site is None or innermost.site is self._site:
+            return
+        if self._run in self._running and innermost.site.level >= Level.GRADIENTS:
+            # The counted loop is around the one that trains: epochs, for example.
+            self.program.exclude(self._site)
             self._release()
-
-    def _trained(self, run: LoopRun) -> bool:
-        """Whether the round that ends was one step of a training."""
-        if run.site.is_around or run.stepped:
-            return not run.site.is_around
-        if run.innermost_backward != run.items:
-            return False
-        # Gradients are accumulated, unless no code makes a step, or only compiled code.
-        is_named = self._names_step or "step" in self.names_elsewhere
-        return not is_named or run.items >= _MOST_ACCUMULATED
 
     def _should_take(self, run: LoopRun) -> bool:
         """Whether this is the loop to count."""
-        site = run.site
-        if not self.is_open or site.excluded or site.is_around:
+        if run.site.excluded or run.trains_not or self._over or not self.is_open:
             return False
-        if site.level == Level.TRAINS or self._trained(run):
-            site.level = max(site.level, Level.GRADIENTS)
-            return True
-        if self.expects_training:
-            return False
-        if run.loads:
-            site.level = Level.LOADS
-            return True
         if run.over_model:
-            site.excluded = True
+            self.program.exclude(run.site)
             return False
-        return self._is_candidate(site) and not self._will_load()
-
-    def _will_load(self) -> bool:
-        """Whether a loop at the top level goes through a variable that is a DataLoader."""
-        loops = (site for site in self._sites if not site.function and not site.excluded)
-        return any(is_loader(self.namespace.get(name)) for loop in loops for name in loop.iterates)
+        level, best = run.site.level, self.program.best
+        if max(level, best) >= Level.GRADIENTS:
+            return level == best
+        if self.program.trains_out_of_sight:
+            return False
+        if level == Level.LOADS:
+            return True
+        return best == Level.RUNS and self._is_candidate(run.site)
 
     def _take(self, run: LoopRun) -> None:
         self._site, self._run = run.site, run
-        running = self._here
-        self._outermost, self._around = running[0], {other.site for other in running}
-        self.announce(f"the loop of {run.site.place} ({run.site.text})")
+        self._outermost = next(iter(self._running), run)
+        self._steps_made, self._is_announced = 0, False
         self._counting = Counting(
-            self._schedule,
-            run.site.place,
-            explicit=False,
-            before=Earlier(run.items, run.began, run.costs),
+            self._schedule, run.site.place, explicit=False, before=run.items
         ).__enter__()
 
     def announce(self, loop: str, *, ends: bool = True) -> None:
@@ -297,16 +239,13 @@ class LoopBound:
 
     def left(self, run: LoopRun) -> None:
         """Note that a loop has ended; with the outermost one so has the counting."""
-        _running.set(tuple(other for other in _running.get() if other is not run))
-        if not self.is_here or self._over:
-            return
-        if run.stepped and not run.site.is_around:  # in a single round, which it left
-            run.site.level = Level.TRAINS
+        self._running = [other for other in self._running if other is not run]
         counting = self._counting
-        if counting is None or run is not self._outermost:
+        if counting is None or run is not self._outermost or not self.is_here:
             return
+        self._outermost = next(iter(self._running), None)
         loop = counting.loop
-        if loop is not None and loop.waits_for_cycle:
+        if self._outermost is not None or (loop is not None and loop.waits_for_cycle):
             return
         counting.__exit__(None, None, None)
         if loop is None or loop.goes_on or loop.has_all:
@@ -314,17 +253,25 @@ class LoopBound:
         elif not loop.recorded:
             self._too_short = loop.notes()
             self._release()
-        elif not self._released_idle_loop():
+        elif not self._released_idle_loop(run):
             self._over = True
 
-    def _released_idle_loop(self) -> bool:
-        """Release a counted loop that ran no op; return whether it was one."""
+    def _released_idle_loop(self, run: LoopRun) -> bool:
+        """Release a counted loop that did not train, or ran no op; return whether it was one."""
         recorder, site = self._recorder(), self._site
-        if site is None or recorder is None or site.level >= Level.GRADIENTS or recorder.has_work():
+        if site is None or recorder is None or self._steps_made:
             return False
-        site.excluded = True
+        trains = site.level >= Level.GRADIENTS
+        if recorder.has_work(training=trains):
+            return False
+        if trains:
+            run.trains_not = True  # in this run, which may be a validation
+        else:
+            self.program.exclude(site)
         self._release()
-        self._say(f"the loop of {site.place} ran no op: it is left as it is, and not recorded")
+        if self._is_announced:
+            reason = "did not train" if trains else "ran no op"
+            self._say(f"the loop of {site.place} {reason}: it is left as it is, and not recorded")
         return True
 
     def _release(self) -> None:
@@ -348,62 +295,32 @@ class LoopBound:
             return self._others(self._site)
         if self._too_short:
             return self._too_short
-        idle = [site for site in self._sites if site.excluded]
+        sites = self.program.sites.values()
+        idle = [site.place for site in sites if site.excluded]
         if idle:
-            return [f"no op was seen in the loop of {_places(idle)}: nothing was recorded"]
-        candidates = [site for site in self._sites if self._is_candidate(site)]
+            return [f"no op was seen in the loop of {' or '.join(idle)}: nothing was recorded"]
+        candidates = [site for site in sites if self._is_candidate(site)]
         if candidates:
-            seen = "train" if self.expects_training else "run"
-            return [
-                f"the loop of {_places(candidates)} was not seen to {seen}: nothing was recorded; "
-                f"to choose a loop write {_BY_HAND}"
-            ]
+            places = " or ".join(dict.fromkeys(site.place for site in candidates))
+            return [f"the loop of {places} was not seen to run: nothing was recorded"]
         return [
             "--steps found no training loop: the code ran once and is recorded whole; to bound "
             f"a loop write {_BY_HAND}"
         ]
 
-    def _others(self, counted: LoopSite) -> list[str]:
+    def _others(self, ran: LoopSite) -> list[str]:
         """Return a note on later loops that could have been counted as well."""
-        others = [site for site in self._later if site is not counted]
-        if others:
+        alike = [site for site in self._later if site.level == ran.level and site is not ran]
+        others = [site for site in alike if self._is_candidate(site)]
+        if not others and ran in self._later:
             return [
-                f"the loop of {counted.place} was bounded and recorded; the loop of "
-                f"{_places(others)} ran unchanged: to choose another loop, write {_BY_HAND} there"
+                f"the loop of {ran.place} was bounded and recorded; its later runs were neither "
+                "bounded nor recorded"
             ]
-        if not self._later:
+        if not others:
             return []
+        places = ", ".join(dict.fromkeys(site.place for site in others))
         return [
-            f"the loop of {counted.place} was bounded and recorded; its later runs were neither "
-            "bounded nor recorded"
+            f"the loop of {ran.place} was bounded and recorded; the loop of {places} ran "
+            f"unchanged: to choose another loop, write {_BY_HAND} there"
         ]
-
-
-def _places(sites: list[LoopSite]) -> str:
-    places = list(dict.fromkeys(site.place for site in sites))
-    shown = " or ".join(places[:_MOST_NAMED])
-    return shown if len(places) <= _MOST_NAMED else f"{shown} or {len(places) - _MOST_NAMED} others"
-
-
-def _last_name(node: ast.AST | None) -> str:
-    """Return ``step`` for ``self.optimizers[0].step``; "" where there is no name."""
-    match node:
-        case ast.Attribute(attr=name) | ast.Name(id=name):
-            return name
-        case ast.Subscript(value=value) | ast.Call(func=value):
-            return _last_name(value)
-    return ""
-
-
-def _is_model(value: Any) -> bool:
-    """Whether its `train` only sets a mode."""
-    return hasattr(type(value), "forward")
-
-
-def _call_path() -> tuple[tuple[int, int], ...]:
-    """Return the code and the instruction of each frame on the stack, ours aside."""
-    path, frame = [], sys._getframe(2)
-    while (caller := frame.f_back) is not None:
-        path.append((id(caller.f_code), caller.f_lasti))
-        frame = caller
-    return tuple(path)

@@ -11,8 +11,7 @@ import dis
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,7 +22,7 @@ from torch.utils.data import dataloader
 
 from gpuprof_widgets.capture.code import is_users
 from gpuprof_widgets.capture.loop.bound import LoopBound
-from gpuprof_widgets.capture.loop.iterations import Earlier, Schedule
+from gpuprof_widgets.capture.loop.iterations import Schedule
 from gpuprof_widgets.capture.loop.steps import Counting, fetched
 from gpuprof_widgets.options import Options
 
@@ -53,14 +52,12 @@ class UnseenLoop:
         self._steps_since: Counter[int] = Counter()  # since the last batch, by id of the optimizer
 
     def start(self) -> None:
-        """Hook into every DataLoader, every optimizer and every backward pass."""
+        """Hook into every DataLoader and every optimizer."""
         kind: Any = dataloader._BaseDataLoaderIter
         plain = kind.__next__
         kind.__next__ = fetched(plain, self._goes_on, self._exhausted)
         self._undo.append(lambda: setattr(kind, "__next__", plain))
         self._undo.append(register_optimizer_step_post_hook(self._after_step).remove)
-        backward = NotedMethod(torch.Tensor, "backward", lambda _: self._bound.begins_backward())
-        self._undo.append(backward.remove)
 
     def stop(self) -> None:
         """Take the hooks out."""
@@ -133,9 +130,7 @@ class UnseenLoop:
         place = self._place()
         self._source, self._counted = source, f"the {unit} of {place}"
         self._bound.announce(f"the loop over {self._counted}", ends=ends)
-        self._counting = Counting(
-            self._schedule, place, explicit=False, before=Earlier(before)
-        ).__enter__()
+        self._counting = Counting(self._schedule, place, explicit=False, before=before).__enter__()
 
     def _place(self) -> str:
         """Return the file or cell, and the line, of the user's code that led here."""
@@ -147,26 +142,6 @@ class UnseenLoop:
                 return f"{label}, line {frame.f_lineno}"
             frame = frame.f_back
         return "unknown code"
-
-
-class NotedMethod:
-    """Stands for a method, to note its calls, without a frame, which tracebacks would show."""
-
-    def __init__(self, owner: type, name: str, note: Callable[[Any], None]) -> None:
-        self._owner, self._name, self._note = owner, name, note
-        self._plain: Any = vars(owner)[name]
-        setattr(owner, name, self)
-
-    def __get__(self, instance: Any, kind: type | None = None) -> Any:
-        if instance is not None:
-            with suppress(Exception):  # an instance of the user's class may lack anything
-                self._note(instance)
-        return self._plain.__get__(instance, kind)
-
-    def remove(self) -> None:
-        """Give the class its method back, unless somebody has changed it since."""
-        if vars(self._owner)[self._name] is self:
-            setattr(self._owner, self._name, self._plain)
 
 
 def _sampler_of(iterator: Any) -> Any:

@@ -13,9 +13,8 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from time import perf_counter_ns
 from typing import Any, Literal, Self
 
@@ -58,8 +57,8 @@ class Step:
 class StepLoop:
     """Counts one loop: `next_step` before each iteration, `exhausted` or `close` at its end.
 
-    A loop inside another one ends and begins anew; in between it is at a `pause`. Some iterations
-    may have run ``before`` the loop was noticed.
+    A loop inside another one ends and begins anew; in between it is at a `pause`. ``before``
+    iterations had run, unrecorded, when the loop was noticed.
     """
 
     def __init__(
@@ -69,26 +68,24 @@ class StepLoop:
         *,
         place: str,
         explicit: bool,
-        before: Earlier,
+        before: int = 0,
     ) -> None:
         self._recorder = recorder
         self._schedule = schedule if recorder.has_cprofile else schedule.without_cprofile()
         self._place = place
         self._explicit = explicit
-        self._steps = before.steps(schedule)
+        self._steps: list[Step] = []
         self._running: Step | None = None
-        self._not_drained = [*self._steps]
+        self._not_drained: list[Step] = []
         self._taken_back: Counter[str] = Counter()
-        self._ran = before.count  # iterations so far
-        self._first = self._ran - len(self._steps)  # number of the first step
-        # Iterations of the cycle that ran before the first step.
-        self._skipped = min(self._first, schedule.unrecorded)
+        self._skipped = min(before, schedule.unrecorded)  # iterations of the cycle that ran before
+        self._first = self._ran = before  # number of the first step; iterations so far
         self._paused: str | None = None  # how the loop ended, if it may begin anew
         self._prepared: int | None = None  # the position that `_prepare` was called for
         self._began = 0
         self._ending: str | None = None  # how the loop ended; None while it runs
         self._in_window = False
-        self._costs = [] if before.costs is None else [before.costs]
+        self._costs: list[Costs] = []
 
     @property
     def explicit(self) -> bool:
@@ -261,9 +258,9 @@ class StepLoop:
         if self._ending not in ("exhausted", "left") or recorded == wanted:
             return []
         how = "ended" if self._ending == "exhausted" else "was left"
-        ran = f"the loop {how} after {_iterations(self._first + len(self._steps))}"
+        ran = f"the loop {how} after {_iterations(len(self._steps))}"
         if not recorded:
-            before = self._first + self._schedule.unrecorded - self._skipped
+            before = self._schedule.unrecorded - self._skipped
             first = f"{before} iterations run" if before > 1 else "iteration runs"
             return [f"{ran}; the first {first} unrecorded, so nothing was recorded"]
         was = "was" if recorded == 1 else "were"
@@ -398,30 +395,6 @@ class Costs:
     def since(self, before: Costs) -> dict[str, int]:
         """Return what was spent since then."""
         return {name: value - getattr(before, name) for name, value in vars(self).items()}
-
-
-@dataclass(frozen=True)
-class Earlier:
-    """The iterations that ran, unrecorded, before a loop was noticed.
-
-    ``began`` says when each began (`perf_counter_ns`), if that is known, and ``costs`` what had
-    been paid once by then.
-    """
-
-    count: int = 0
-    began: Sequence[int] = ()
-    costs: Costs | None = None
-
-    def steps(self, schedule: Schedule) -> list[Step]:
-        """Return them as steps, where they are known and all of them warmed up."""
-        if len(self.began) != self.count or self.count > schedule.unrecorded:
-            return []
-        steps = [Step(number, schedule.kind(number)) for number in range(self.count)]
-        for step, (began, ended) in zip(
-            steps, pairwise([*self.began, perf_counter_ns()]), strict=True
-        ):
-            step.dur_ns = ended - began
-        return steps
 
 
 def _compiled() -> tuple[int, int]:

@@ -7,16 +7,17 @@ of the code itself), and leaves loops that no source shows to `UnseenLoop`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from types import FunctionType
 from typing import Any
 
 from gpuprof_widgets.capture.cell import applied_rewrite
-from gpuprof_widgets.capture.code import Embedded, functions_that_train, is_users, names_in
+from gpuprof_widgets.capture.code import Embedded, FunctionsElsewhere, is_users
 from gpuprof_widgets.capture.lines.sources import CodeSwap, source_files
 from gpuprof_widgets.capture.loop.bound import LoopBound
-from gpuprof_widgets.capture.loop.fetches import NotedMethod, UnseenLoop
+from gpuprof_widgets.capture.loop.fetches import UnseenLoop
 from gpuprof_widgets.capture.part import Context, Part
 
 
@@ -37,11 +38,12 @@ class BoundedLoop(Part):
         self._context = context
         self._swap = CodeSwap()
         self._known: set[FunctionType] = set()
+        self._elsewhere = FunctionsElsewhere(bound.names, context.namespace, context.cell_labels)
         self._unseen = UnseenLoop(bound, context.options, context.cell_labels)
         self._starts: ProcessStarts | None = None
 
     def start(self) -> None:
-        self._bound.namespace = self._context.namespace
+        self._bound.program.names = self._context.namespace
         self._bound.stream = "stdout" if self._context.cell_labels else "stderr"
         code = self._context.code
         if code is not None and not self._context.options.lines:  # else `MarkedCode` restores it
@@ -61,14 +63,18 @@ class BoundedLoop(Part):
 
     def _search(self) -> None:
         """Watch the loops of functions that were not reachable until now."""
-        context, bound = self._context, self._bound
-        training = functions_that_train(bound.names, context.namespace, context.cell_labels)
-        bound.names_elsewhere = {name for each in training for name in names_in(each.__code__)}
+        labels = self._context.cell_labels
+        training = self._elsewhere.that_train()
         new = [function for function in training if function not in self._known]
         self._known.update(new)
-        for file in source_files(new, context.cell_labels):
+        files = [file for file in source_files(new, labels) if file.functions]
+        # Add all files before watching any: functions of one call those of another.
+        for file in files:
+            self._bound.program.add(file.outermost, file=file.label, tree=file.tree)
+        self._bound.program.settle()
+        for file in files:
             embedded = Embedded()
-            if file.functions and bound.watch(file, embedded):
+            if self._bound.watch(file, embedded):
                 for function, changed in file.codes(embedded):
                     self._swap.add(changed, function.__code__)
                     self._swap.put(function, changed)
@@ -80,25 +86,32 @@ class BoundedLoop(Part):
 
 
 class ProcessStarts:
-    """Notes what processes the code starts, other than the workers of a DataLoader."""
+    """Notes what processes the code starts, other than the workers of a DataLoader.
+
+    It stands for the method ``start`` of processes without a frame around it, which tracebacks
+    would show.
+    """
 
     def __init__(self, cell_files: Collection[str]) -> None:
         self._cell_files = cell_files
         self._started: list[str] = []  # the user's functions that they run
-        self._method = NotedMethod(BaseProcess, "start", self._starts)
+        self._plain: Callable[..., Any] = BaseProcess.start
+        BaseProcess.start = self  # type: ignore[method-assign, assignment]
 
-    def _starts(self, process: Any) -> None:
-        loader: Any = sys.modules.get("torch.utils.data._utils.worker")
-        if loader is not None and process._target is loader._worker_loop:
-            return
-        given = [process._target, *process._args]  # torch's `spawn` passes the user's function on
-        functions = [each for each in given if isinstance(each, FunctionType)]
-        users = (f for f in functions if is_users(f.__code__.co_filename, self._cell_files))
-        self._started += [f"`{function.__name__}`" for function in users][:1]
+    def __get__(self, process: Any, kind: type | None = None) -> Any:
+        with suppress(Exception):  # a class of the user's may lack anything, and the class has none
+            loader: Any = sys.modules.get("torch.utils.data._utils.worker")
+            if loader is None or process._target is not loader._worker_loop:
+                given = [process._target, *process._args]  # torch's `spawn` passes the user's on
+                functions = [each for each in given if isinstance(each, FunctionType)]
+                users = (f for f in functions if is_users(f.__code__.co_filename, self._cell_files))
+                self._started += [f"`{function.__name__}`" for function in users][:1]
+        return self._plain.__get__(process, kind)
 
     def end(self) -> None:
-        """Note no further ones."""
-        self._method.remove()
+        """Give processes their method back, unless somebody has changed it since."""
+        if vars(BaseProcess)["start"] is self:
+            BaseProcess.start = self._plain  # type: ignore[method-assign]
 
     def notes(self) -> list[str]:
         """Return how to record the processes, if several run functions of the user's."""

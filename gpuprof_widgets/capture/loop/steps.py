@@ -13,13 +13,12 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
-from gpuprof_widgets.capture.loop.iterations import Earlier, Schedule, StepLoop
+from gpuprof_widgets.capture.loop.iterations import Schedule, StepLoop
 from gpuprof_widgets.capture.part import Active
 
 Item = TypeVar("Item")
 Alone = Callable[[], AbstractContextManager[Any]]
 """Makes a recording for a loop that runs outside of any."""
-_NOTHING_EARLIER = Earlier()
 
 
 class Steps(Generic[Item]):
@@ -170,7 +169,7 @@ class Counting:
         *,
         explicit: bool,
         alone: Alone | None = None,
-        before: Earlier = _NOTHING_EARLIER,
+        before: int = 0,
     ) -> None:
         self._schedule = schedule
         self._place = place

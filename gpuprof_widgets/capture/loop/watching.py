@@ -10,16 +10,13 @@ Not a `try`: it would end on a line of its own, which IPython would show as that
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from enum import IntEnum
 from types import GeneratorType
 from typing import Any, Protocol
 
-from gpuprof_widgets.capture.code import FUNCTIONS, Embedded
-from gpuprof_widgets.capture.loop.iterations import Costs
+from gpuprof_widgets.capture.code import Embedded
 from gpuprof_widgets.capture.loop.steps import (
     Steps,
     fill_bar,
@@ -28,52 +25,10 @@ from gpuprof_widgets.capture.loop.steps import (
     watched,
     watched_async,
 )
+from gpuprof_widgets.capture.loop.training import LOOPS, LoopSite, Program, is_loader
 
-Loop = ast.For | ast.AsyncFor | ast.While
-
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
-_SCOPES = (*FUNCTIONS, ast.ClassDef, ast.Lambda)
 _IMPORTS = (ast.Import, ast.ImportFrom)
 _WRAPPERS = ("enumerate", "zip")  # which end with their first argument
-_LONGEST_TEXT = 40
-
-
-class Level(IntEnum):
-    """What is known of a loop's rounds; greater levels take precedence."""
-
-    RUNS = 0
-    LOADS = 1
-    """They go through a DataLoader."""
-    GRADIENTS = 2
-    """Each makes a backward pass."""
-    TRAINS = 3
-    """Each makes a step of an optimizer."""
-
-
-@dataclass(eq=False)
-class LoopSite:
-    """One loop of the source: its line, its file if that is not the cell, its text."""
-
-    node: Loop
-    text: str
-    file: str
-    function: str
-    """The function in which it stands; empty at the top level."""
-    iterates: list[str]
-    """The names in what it goes through."""
-    inner: list[LoopSite] = field(default_factory=list)
-    """The loops in its body."""
-    level: Level = Level.RUNS
-    excluded: bool = False
-    """Its rounds turned out to run no op, or to go through a model's parts."""
-    is_around: bool = False
-    """Its rounds turned out to hold several steps each: another loop makes them."""
-
-    @property
-    def place(self) -> str:
-        """``line 5``, or ``line 12 of train.py``."""
-        line = f"line {self.node.lineno}"
-        return f"{line} of {self.file}" if self.file else line
 
 
 class Watcher(Protocol):
@@ -98,52 +53,28 @@ class Watcher(Protocol):
         """Look for loops in modules that were just imported."""
 
 
-class WatchedLoops:
-    """Rewrites the loops of one cell or file, in place; ``looks`` after imports of the cell."""
-
-    def __init__(
-        self, watcher: Watcher, embedded: Embedded, *, file: str = "", looks: bool = False
-    ) -> None:
-        self.sites: list[LoopSite] = []
-        self._watcher = watcher
-        self._embedded = embedded
-        self._file = file
-        self._looks = looks
-
-    def block(
-        self, body: list[ast.stmt], function: str = "", around: tuple[LoopSite, ...] = ()
-    ) -> list[ast.stmt]:
-        """Return the statements, in this function and these loops, with their loops watched."""
-        rewritten: list[ast.stmt] = []
-        for number, node in enumerate(body):
-            rewritten.append(self._statement(node, function, around))
-            following = body[number + 1] if number + 1 < len(body) else None
-            last_import = isinstance(node, _IMPORTS) and not isinstance(following, _IMPORTS)
-            looks = self._looks and not function and not around
-            if looks and last_import and getattr(node, "module", "") != "__future__":
-                call = self._embedded.call(Look(self._watcher), at=node)
-                rewritten.append(ast.copy_location(ast.Expr(call), node))
-        return rewritten
-
-    def _statement(self, node: ast.stmt, function: str, around: tuple[LoopSite, ...]) -> ast.stmt:
-        if isinstance(node, FUNCTIONS):
-            if not _is_generator(node):  # whose loops make items for another loop
-                node.body = self.block(node.body, node.name)
-            return node
-        site = None
-        if isinstance(node, _LOOPS):
-            parts = () if isinstance(node, ast.While) else ast.walk(node.iter)
-            names = [part.id for part in parts if isinstance(part, ast.Name)]
-            site = LoopSite(node, _text(node), self._file, function, names)
-            self.sites.append(site)
-            for enclosing in around:
-                enclosing.inner.append(site)
-        for name, block in _blocks(node):
-            inside = (*around, site) if site is not None and name == "body" else around
-            block[:] = self.block(block, function, inside)
-        if site is None:
-            return node
-        return _watched(LoopUse(self._watcher, site), site.node, self._embedded)
+def with_watched_loops(
+    body: list[ast.stmt],
+    program: Program,
+    watcher: Watcher,
+    embedded: Embedded,
+    *,
+    looks: bool = False,
+) -> list[ast.stmt]:
+    """Return the statements with the program's loops watched; ``looks`` for more after imports."""
+    rewritten: list[ast.stmt] = []
+    for number, node in enumerate(body):
+        for block in _blocks(node):
+            inside = looks and _runs_once(node)
+            block[:] = with_watched_loops(block, program, watcher, embedded, looks=inside)
+        site = program.sites.get(node)
+        rewritten.append(node if site is None else _watched(LoopUse(watcher, site), site, embedded))
+        following = body[number + 1] if number + 1 < len(body) else None
+        last_import = isinstance(node, _IMPORTS) and not isinstance(following, _IMPORTS)
+        if looks and last_import and getattr(node, "module", "") != "__future__":
+            call = embedded.call(Look(watcher), at=node)
+            rewritten.append(ast.copy_location(ast.Expr(call), node))
+    return rewritten
 
 
 class Look:
@@ -234,41 +165,33 @@ _runs: ContextVar[tuple[tuple[LoopUse, LoopRun | None], ...]] = ContextVar("runs
 
 
 class LoopRun:
-    """One run through a watched loop, from its first item to its end, and what its rounds did."""
+    """One run through a watched loop, from its first item to its end."""
 
     def __init__(self, watcher: Watcher, site: LoopSite, source: Any) -> None:
         self.site = site
         self.ended = False
+        self.trains_not = False
+        """It made no step and no backward pass, whatever its code looks like."""
         self.bar: Any = None
+        self._watcher = watcher
         self.items = 0
-        self.began: list[int] = []
-        """When each round began, by `perf_counter_ns`."""
-        self.costs = Costs.now()
-        """What had been paid once when the loop began."""
-        self.backward = -1
-        """The last round with a backward pass in it."""
-        self.innermost_backward = -1
-        """The last round with one that was in no loop inside this one."""
-        self.stepped: dict[Any, int] = {}
-        """Where steps of this round were called, and how many backward passes were before each."""
-        self.watcher = watcher
-        self.closed = self._exhausted = False
+        self._exhausted = self._closed = False
         self.loads = is_loader(source)
         self.over_model = _is_part_of_model(source)
 
     def __enter__(self) -> None:
-        self.watcher.entered(self)
+        self._watcher.entered(self)
 
     def next_step(self) -> bool:
         """Ask the watcher; return whether the loop goes on."""
-        goes_on = self.watcher.next(self)
+        goes_on = self._watcher.next(self)
         self.items += goes_on
         return goes_on
 
     def exhausted(self) -> None:
         """Note that the loop has no further item."""
         self._exhausted = True
-        self.watcher.paused(self, exhausted=True)
+        self._watcher.paused(self, exhausted=True)
 
     def end(self) -> None:
         """End the loop before its next item: it or an inner loop was bounded."""
@@ -277,12 +200,12 @@ class LoopRun:
             fill_bar(self.bar, self.items)
 
     def __exit__(self, *error: Any) -> None:
-        if self.closed:
+        if self._closed:
             return
-        self.closed = True
+        self._closed = True
         if not self._exhausted:
-            self.watcher.paused(self, exhausted=False)
-        self.watcher.left(self)
+            self._watcher.paused(self, exhausted=False)
+        self._watcher.left(self)
 
 
 def _is_part_of_model(source: Any) -> bool:
@@ -296,7 +219,8 @@ _KINDS = ("parameters", "children", "modules", "buffers")
 _OVER_MODEL = frozenset(f"Module.{start}{kind}" for kind in _KINDS for start in ("", "named_"))
 
 
-def _watched(use: LoopUse, node: Loop, embedded: Embedded) -> ast.stmt:
+def _watched(use: LoopUse, site: LoopSite, embedded: Embedded) -> ast.stmt:
+    node = site.node
     if isinstance(node, ast.While):
         return _closed(_watched_while(node, use, embedded), use, embedded)
     _watch_items(node, use, embedded)
@@ -332,41 +256,17 @@ def _closed(node: ast.stmt, use: LoopUse, embedded: Embedded) -> ast.stmt:
     return ast.copy_location(ast.With([around], [node]), node)
 
 
-def _blocks(node: ast.stmt) -> Iterator[tuple[str, list[ast.stmt]]]:
-    """Yield the bodies of a statement, also those of classes."""
+def _blocks(node: ast.stmt) -> Iterable[list[ast.stmt]]:
+    """Yield the bodies of a statement, also those of functions and classes."""
     for name in ("body", "orelse", "finalbody"):
         block = getattr(node, name, None)
         if block:
-            yield name, block
+            yield block
     for part in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
-        yield "handlers", part.body
+        yield part.body
 
 
-def _text(loop: Loop) -> str:
-    """Return the head of the loop on one line: ``for batch in loader``."""
-    if isinstance(loop, ast.While):
-        text = f"while {ast.unparse(loop.test)}"
-    else:
-        word = "async for" if isinstance(loop, ast.AsyncFor) else "for"
-        target = ast.unparse(loop.target).removeprefix("(").removesuffix(")")
-        text = f"{word} {target} in {ast.unparse(loop.iter)}"
-    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
-
-
-def _is_generator(function: ast.AST) -> bool:
-    waiting = list(ast.iter_child_nodes(function))
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, (ast.Yield, ast.YieldFrom)):
-            return True
-        if not isinstance(node, _SCOPES):
-            waiting += ast.iter_child_nodes(node)
-    return False
-
-
-def is_loader(value: Any) -> bool:
-    """Whether it is a DataLoader, without running code of the value."""
-    return any(
-        kind.__name__ == "DataLoader" and kind.__module__.startswith("torch.utils.data")
-        for kind in type(value).__mro__
-    )
+def _runs_once(node: ast.stmt) -> bool:
+    """Whether the statement runs its bodies at once, and only once."""
+    scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return not isinstance(node, (*scopes, *LOOPS))
