@@ -89,7 +89,7 @@ docs: $(DEV)
 	$(BIN)/sphinx-build -q -E -W --keep-going -c docs/site -d build/doctrees . build/site
 	@echo "The site is built: build/site/index.html"
 
-# The tables of the docs, and the stub of the methods, from the tables of the package.
+# The tables of the docs, from those of the package.
 tables: $(DEV)
 	$(BIN)/python -m scripts.make_docs
 

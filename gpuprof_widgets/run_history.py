@@ -7,6 +7,7 @@ The module is not called ``history``: importing a submodule binds its name in th
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -80,6 +81,7 @@ class History(Sequence[Run]):
     def __init__(self) -> None:
         self._runs: list[Run] = []
         self._cells: set[tuple[str, int]] = set()
+        self._turns: Counter[tuple[str, int | None]] = Counter()
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -98,6 +100,7 @@ class History(Sequence[Run]):
         """Forget all runs, and free their profiles."""
         self._runs.clear()
         self._cells.clear()
+        self._turns.clear()
 
     def add(self, profile: Profile, *, cell_id: str = "", execution: int | None = None) -> Run:
         """Keep a run.
@@ -107,12 +110,10 @@ class History(Sequence[Run]):
         """
         label = _NUMBER.sub("", str(profile.metadata.get("label") or ""))
         name = cell_id or str(profile.metadata.get("cell_source") or label)
-        turn = sum(
-            (other.cell[0], other.execution) == (name, execution)
-            for other in self._runs
-            if execution is not None
-        )
-        cell = (name, turn)
+        if execution is None or all(other != execution for _, other in self._turns):
+            self._turns.clear()  # another execution, or none that has several runs
+        cell = (name, self._turns[name, execution])
+        self._turns[name, execution] += 1
         run = Run(profile, cell, execution, first=cell not in self._cells)
         self._cells.add(cell)
         kept, slices = [run], 0

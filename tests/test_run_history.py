@@ -58,6 +58,13 @@ def test_turns_of_a_loop_in_one_cell_are_told_apart(source: str) -> None:
     assert cells(history) == [0, 1, 2, 0, 1, 2]
 
 
+def test_turns_of_a_loop_are_counted_beyond_the_runs_that_are_kept() -> None:
+    history = History()
+    for _ in range(MOST_RUNS + 2):
+        history.add(profile(), cell_id="a", execution=1)
+    assert len({run.cell for run in history}) == MOST_RUNS
+
+
 def test_without_a_notebook_calls_of_one_function_are_runs_of_one_cell() -> None:
     history = History()
     for count in range(3):

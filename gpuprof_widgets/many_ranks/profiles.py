@@ -148,7 +148,7 @@ class AnalysedRanks:
         """Return which ranks are waited for, in sentences with numbers, the costliest first.
 
         Their time ranges are on the common clock. ``limits`` sets thresholds: ``straggler_share``,
-        ``rank_waiting_share``, ``rank_function_share`` (see docs/findings.md).
+        ``rank_waiting_share``, ``rank_function_share``.
         """
         return Findings(entry.finding for entry in self._rank_findings(**limits))
 

@@ -185,11 +185,13 @@ def _for_workers() -> Iterator[None]:
     before = {name: os.environ.get(name) for name in WORKER_ENVIRONMENT}
     os.environ.update(WORKER_ENVIRONMENT)
     resource_tracker.ensure_running()  # would undo the mask, were it started with the workers
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    has_mask = hasattr(signal, "pthread_sigmask")  # not on Windows
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT]) if has_mask else set()
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if has_mask:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for name, value in before.items():
             del os.environ[name]
             if value is not None:

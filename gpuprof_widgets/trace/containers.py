@@ -68,7 +68,9 @@ class _Header(tarfile.TarInfo):
         header = super().frombuf(buf, encoding, errors)
         is_pax = header.type in (tarfile.XHDTYPE, tarfile.XGLTYPE)
         if header.size < 0 or (is_pax and header.size > _LONGEST_HEADER):
-            raise tarfile.ReadError(f"one of its headers has a size of {header.size:,}")
+            raise tarfile.ReadError(
+                f"one of its headers has a size of {header.size:,}: tar -xf may unpack it"
+            )
         return header
 
 

@@ -179,7 +179,7 @@ def findings(record: Record, **limits: float) -> Findings:
     was recorded, and that a tenth of the GPU's time belongs to no op.
 
     The list prints as these sentences. ``limits``: other thresholds than the defaults, by their
-    names in docs/findings.md.
+    names; the error about an unknown one lists them all.
     """
     check_limits(limits, *FINDINGS.values())
     listed = _apply_rules(record, limits) if limits else _with_defaults(record)

@@ -142,6 +142,11 @@ UNREAD = (
         lambda _: f"open it in the Performance panel of Chrome's DevTools, or at {SPEEDSCOPE}",
     ),
     Unread(
+        "a Python script",
+        _named(".py"),
+        lambda path: f"gpuprof run {shlex.quote(str(path))} profiles it",
+    ),
+    Unread(
         "a file of collapsed stacks (.collapsed, .folded)",
         lambda data, path: is_collapsed(data) or _named(".collapsed", ".folded")(data, path),
         lambda _: f"flamegraph.pl draws it, and {SPEEDSCOPE} opens it",
@@ -150,11 +155,6 @@ UNREAD = (
         "an HTML page",
         _starts(b"<!doctype html", b"<html"),
         lambda _: "open it in a browser; here open the trace or .gpuprof that it was made from",
-    ),
-    Unread(
-        "a Python script",
-        _named(".py"),
-        lambda path: f"gpuprof run {shlex.quote(str(path))} profiles it",
     ),
     Unread(
         "packed by bzip2, lz4, 7-Zip or RAR",
