@@ -117,7 +117,7 @@ def _temporary(trace: str) -> str:
     "limits",
     multiple=True,
     metavar="NAME=VALUE",
-    help="change a threshold (a name that is none, as `all=0`, lists them); may be repeated",
+    help="change a threshold (a name that is none, as all=0, lists the names); may be repeated",
 )
 @click.option(
     "--all", "every", is_flag=True, help=f"print all findings, not just the first {SHOWN}"

@@ -134,8 +134,7 @@ def check_limits(limits: Mapping[str, Any], *rules: AnyRule) -> None:
     for name, limit in limits.items():
         if name not in known:
             near = get_close_matches(name, known, 1)
-            lines = (f"{key} ({of}): {MEANINGS.get(key, '')}" for key, of in known.items())
-            hint = f"; did you mean {near[0]}?" if near else ": there are\n" + "\n".join(lines)
+            hint = f"; did you mean {near[0]}?" if near else f": there are {', '.join(known)}"
             raise OptionError(f"no finding has the limit {name!r}{hint}")
         if not -math.inf < limit < math.inf:
             raise OptionError(f"{name} takes a finite number, not {limit}")
