@@ -282,7 +282,7 @@ ROOMS = {
     "front doors": (7413, 6500),
     "page": (15184, 13000),
     "tests": (76579, 42000),
-    "docs": (49986, 45000),
+    "docs": (49989, 45000),
 }
 """The most lines that a room may have (of the docs: words), and what it is to have in the end.
 
