@@ -274,14 +274,14 @@ def test_the_check_sees_a_foreign_library(module: str, line: str) -> None:
 
 
 ROOMS = {
-    "findings": (8658, 4500),
+    "findings": (8657, 4500),
     "analyses": (18203, 14500),
     "trace": (13747, 12500),
     "capture": (11637, 8500),
     "views": (6022, 5000),
     "front doors": (7413, 6500),
     "page": (15184, 13000),
-    "tests": (76579, 42000),
+    "tests": (76534, 42000),
     "docs": (49989, 45000),
 }
 """The most lines that a room may have (of the docs: words), and what it is to have in the end.

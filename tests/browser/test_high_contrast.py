@@ -66,9 +66,9 @@ def test_forced_colours_leave_what_means_something(
     assert canvas not in colours
 
     assert page.locator(".cost .bar").first.evaluate(COLOUR) != canvas
-    top_down = page.get_by_role("button", name="Top down")
-    expect(top_down).to_have_attribute("aria-pressed", "true")
-    assert top_down.evaluate(COLOUR) == highlight
+    width = page.get_by_role("button", name="CPU time", exact=True).first
+    expect(width).to_have_attribute("aria-pressed", "true")
+    assert width.evaluate(COLOUR) == highlight
     assert page.get_by_role("button", name="Bottom up").evaluate(COLOUR) != highlight
     tab = page.locator("[role=tab][aria-selected=true]")
     assert tab.evaluate(COLOUR) == highlight

@@ -21,54 +21,6 @@ def three_ops() -> Record:
     return trace_of(*(op(f"aten::op{i}", ts=i * MS, dur=MS) for i in range(3)), label="ops")
 
 
-def test_the_flame_graph_zooms_at_the_pointer_and_out_again(open_report: Open) -> None:
-    report = open_report(three_ops())
-    page, flame = report.page, report.flame_graph
-    flame.scroll_into_view_if_needed()
-    box = flame.bounding_box()
-    assert box is not None
-    name = page.locator(".gp-tooltip:not([hidden]) b")
-
-    def at(share: float) -> None:
-        page.mouse.move(box["x"] + share * box["width"], box["y"] + 28)
-
-    at(0.9)
-    expect(name).to_have_text("aten::op2")
-    for _ in range(3):
-        assert not ctrl_wheel(page, flame, 0.5, -300)
-    at(0.9)
-    expect(name).to_have_text("aten::op1")
-    at(0.1)
-    expect(name).to_have_text("aten::op1")
-    for _ in range(4):
-        assert not ctrl_wheel(page, flame, 0.5, 300)
-    at(0.9)
-    expect(name).to_have_text("aten::op2")
-
-
-def test_the_wheel_zooms_out_of_a_node_into_those_around_it(open_report: Open) -> None:
-    report = open_report(three_ops())
-    page, flame = report.page, report.flame_graph
-    crumbs = page.locator(".crumbs button")
-    for key in ("ArrowDown", "ArrowDown", "Enter"):
-        flame.press(key)
-    expect(crumbs.last).to_have_text("aten::op0")
-    assert not ctrl_wheel(page, flame, 0.5, 300)
-    expect(crumbs.filter(has_text="aten::op0")).to_have_count(0)
-
-
-def test_keys_zoom_the_flame_graph_as_the_wheel_does(open_report: Open) -> None:
-    report = open_report(three_ops())
-    page, flame = report.page, report.flame_graph
-    flame.scroll_into_view_if_needed()
-    box = flame.bounding_box()
-    assert box is not None
-    for key in ("+", "+", "+", "+"):
-        flame.press(key)
-    page.mouse.move(box["x"] + 0.9 * box["width"], box["y"] + 28)
-    expect(page.locator(".gp-tooltip:not([hidden]) b")).to_have_text("aten::op1")
-
-
 def test_the_plain_wheel_scrolls_the_page(open_report: Open) -> None:
     report = open_report(three_ops())
     report.page.set_viewport_size({"width": 1280, "height": 300})
