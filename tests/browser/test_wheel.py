@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import expect
 
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views import page_panels
