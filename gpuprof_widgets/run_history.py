@@ -42,7 +42,6 @@ class Run:
 
     profile: Profile
     cell: tuple[str, int]
-    execution: int | None
     first: bool
 
     @cached_property
@@ -114,7 +113,7 @@ class History(Sequence[Run]):
             self._turns.clear()  # another execution, or none that has several runs
         cell = (name, self._turns[name, execution])
         self._turns[name, execution] += 1
-        run = Run(profile, cell, execution, first=cell not in self._cells)
+        run = Run(profile, cell, first=cell not in self._cells)
         self._cells.add(cell)
         kept, slices = [run], 0
         for other in reversed(self._runs[1 - MOST_RUNS :]):

@@ -274,15 +274,15 @@ def test_the_check_sees_a_foreign_library(module: str, line: str) -> None:
 
 
 ROOMS = {
-    "findings": (8657, 4500),
+    "findings": (8656, 4500),
     "analyses": (18203, 14500),
-    "trace": (13747, 12500),
-    "capture": (11637, 8500),
+    "trace": (13722, 12500),
+    "capture": (11636, 8500),
     "views": (6022, 5000),
-    "front doors": (7413, 6500),
+    "front doors": (7412, 6500),
     "page": (15184, 13000),
-    "tests": (76534, 42000),
-    "docs": (49989, 45000),
+    "tests": (76535, 42000),
+    "docs": (49991, 45000),
 }
 """The most lines that a room may have (of the docs: words), and what it is to have in the end.
 

@@ -35,8 +35,8 @@ from gpuprof_widgets.capture.stack_samplers import (
 )
 from gpuprof_widgets.trace.edit import NewSlice, NewTrack, with_slices
 from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.pstats import frame_name
 from gpuprof_widgets.trace.schema import SAMPLED
-from gpuprof_widgets.trace.stack_lanes import frame_name
 
 _PACKAGES = ("site-packages", "dist-packages")
 LONGEST_TEXT = 200

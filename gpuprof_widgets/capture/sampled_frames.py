@@ -30,7 +30,6 @@ from gpuprof_widgets.trace.edit import NewSlice
 from gpuprof_widgets.trace.intervals import distinct
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE, SAMPLED_LINES
-from gpuprof_widgets.trace.stack_lanes import CATEGORY
 
 LONG_NS = 2 * INTERVAL_NS
 """Duration from which on an op, a line or a module is long: no two samples are further apart."""
@@ -346,7 +345,7 @@ def _slices(pieces: Sequence[Piece], track: int, exact: ExactSlices) -> list[New
         for call, start, lines in opened[down_to:]:
             args = {SAMPLED_LINES: lines} if lines else {}
             dur = max(now - start, 0)
-            found.append(NewSlice(start, dur, call.frame.name, CATEGORY, track, args))
+            found.append(NewSlice(start, dur, call.frame.name, "python_function", track, args))
         del opened[down_to:]
 
     for piece in pieces:

@@ -57,6 +57,17 @@ class CutOffError(TraceError):
         )
 
 
+class TrailingBytesError(TraceError):
+    """Packed data with other bytes behind its end; ``data`` is the content of what is packed."""
+
+    def __init__(self, path: Path, name: str, end: int, packed: int) -> None:
+        self.data = b""
+        self.note = f"{packed - end:,} bytes behind the {name} data, which ends at byte {end:,}, are not read"
+        super().__init__(
+            f"{path}: {self.note}: unpack it with another program, and open the result."
+        )
+
+
 class Growth:
     """The number of bytes that a file of ``size`` bytes may unpack to, with all that is in it."""
 
@@ -110,14 +121,15 @@ def packing(data: bytes) -> Packing | None:
 def unpacked(data: bytes, path: Path, growth: Growth | None = None) -> bytes:
     """Return the content of packed data (one part or several), or other data as it is.
 
-    Damaged data, bytes behind the packed ones, or growth beyond ``growth`` (by default, that of its
-    size) raise a `TraceError` that names ``path``; a missing end raises a `CutOffError`.
+    Damaged data, or growth beyond ``growth`` (by default, that of its size), raise a `TraceError`
+    that names ``path``; a missing end raises a `CutOffError`, and other bytes behind the packed
+    ones a `TrailingBytesError`.
     """
     content = io.BytesIO()
     try:
         for piece in streamed(data, path, growth or Growth(path, len(data))):
             content.write(piece)
-    except CutOffError as error:
+    except (CutOffError, TrailingBytesError) as error:
         error.data = content.getvalue()
         raise
     return content.getvalue() if packing(data) else data
@@ -151,10 +163,7 @@ def streamed(data: bytes, path: Path, growth: Growth) -> Iterator[bytes]:
             "bytes; copy the file again, or unpack it with another program."
         ) from error
     if at < len(data):
-        raise TraceError(
-            f"{path}: {len(data) - at:,} bytes stand behind the {how.name} data, which ends at "
-            f"byte {at:,}: unpack it with another program, and open what it unpacks."
-        )
+        raise TrailingBytesError(path, how.name, at, len(data))
 
 
 def beginning(data: bytes, size: int, growth: Growth) -> bytes:

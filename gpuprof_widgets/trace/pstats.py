@@ -361,6 +361,11 @@ def functions_of_frames(trace: Trace) -> tuple[pd.DataFrame, Ints]:
     return table, function
 
 
+def frame_name(name: str, file: str, line: int) -> str:
+    """Return a frame as torch.profiler writes it: ``train.py(12): step``, or a name alone."""
+    return f"{file}({line}): {name}" if file else name
+
+
 def function_place(name: str) -> tuple[str, int, str]:
     """Return file, line and name of a frame that torch names like ``train.py(12): step``.
 

@@ -39,9 +39,8 @@ from gpuprof_widgets.analyses.sampled_lines import stretches
 from gpuprof_widgets.analyses.waits import is_synchronising, python_lanes, run_lane
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Calls, Record
-from gpuprof_widgets.trace.pstats import BUILT_IN, FUNCTION_KEY, calls_from_slices
+from gpuprof_widgets.trace.pstats import BUILT_IN, FUNCTION_KEY, calls_from_slices, frame_name
 from gpuprof_widgets.trace.schema import NONE, SAMPLED, WINDOW
-from gpuprof_widgets.trace.stack_lanes import frame_name
 
 NEARLY = 0.02
 """Share by which Python's time may exceed the run's: their clocks differ a little."""

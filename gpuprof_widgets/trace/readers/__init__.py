@@ -28,6 +28,7 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.packing import (
     CutOffError,
     Growth,
+    TrailingBytesError,
     beginning,
     packing,
     streamed,
@@ -241,11 +242,14 @@ def _parsed(data: bytes, file: Path, growth: Growth, *, in_archive: bool = False
     record = _read_while_unpacked(data, file, growth)
     if record is not None:
         return with_usable_metadata(record)
+    notes: list[str] = []
     if packing(data):
         try:
             data = unpacked(data, file, growth)
         except CutOffError as error:
             return _of_cut_off(error, file)
+        except TrailingBytesError as error:
+            data, notes = error.data, [error.note]
         if packing(data):
             raise TraceError(
                 f"{file}: it is packed twice. Unpack it first, and open what is in it."
@@ -255,8 +259,9 @@ def _parsed(data: bytes, file: Path, growth: Growth, *, in_archive: bool = False
     if is_container(data) and not is_archive(data):
         if in_archive:
             raise TraceError(f"{file}: an archive in an archive. Unpack it first, and open that.")
-        return _of_archive(data, file, growth)
-    text, notes = as_utf8(data)
+        return with_notes(_of_archive(data, file, growth), notes)
+    text, more_notes = as_utf8(data)
+    notes += more_notes
     reader = _reader_of(text)
     if reader is None:
         raise TraceError(_unknown(data, file))

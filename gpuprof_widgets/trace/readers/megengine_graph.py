@@ -32,7 +32,6 @@ from gpuprof_widgets.trace.dialects.dialect import in_layers
 from gpuprof_widgets.trace.dialects.megengine import comp_node, places, torch_types
 from gpuprof_widgets.trace.events import EventFlows, Events, Names, text_codes, typed
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.readers.json_text import decoded
 from gpuprof_widgets.trace.schema import (
     CPU_KERNEL,
     FLOPS,
@@ -96,8 +95,14 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 def parse_megengine_graph(data: bytes, path: Path) -> Record:
     """Return the record of the JSON text; metadata and errors name ``path``."""
-    kind, shape = "a MegEngine profile", "as its graph profiler writes one"
-    content = decoded(_decode, data, path, kind=kind, shape=shape, again="Record again")
+    try:
+        content = _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise TraceError(
+            f"{path}: a MegEngine profile that is not whole, or not as its graph profiler writes "
+            f"one: {error} (it has {len(data):,} bytes). "
+            "Copy it again, or record again."
+        ) from error
     profiler = _part(content, "profiler", path)
     # In the documentation of load_and_run the graph is within the profiler's part.
     graph = _part(content if "graph_exec" in content else profiler, "graph_exec", path)
