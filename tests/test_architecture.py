@@ -276,7 +276,7 @@ def test_the_check_sees_a_foreign_library(module: str, line: str) -> None:
 ROOMS = {
     "findings": (8656, 4500),
     "analyses": (18203, 14500),
-    "trace": (13722, 12500),
+    "trace": (13721, 12500),
     "capture": (11636, 8500),
     "views": (6022, 5000),
     "front doors": (7412, 6500),

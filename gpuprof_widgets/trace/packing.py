@@ -62,10 +62,9 @@ class TrailingBytesError(TraceError):
 
     def __init__(self, path: Path, name: str, end: int, packed: int) -> None:
         self.data = b""
-        self.note = f"{packed - end:,} bytes behind the {name} data, which ends at byte {end:,}, are not read"
-        super().__init__(
-            f"{path}: {self.note}: unpack it with another program, and open the result."
-        )
+        left = f"{packed - end:,} bytes behind the {name} data"
+        self.note = f"{left}, which ends at byte {end:,}, are not read"
+        super().__init__(f"{path}: {self.note}; copy the file again, or record again.")
 
 
 class Growth:
