@@ -31,6 +31,11 @@ READ_ROWS = """(table, keys) => Array.from(table.querySelectorAll("tbody tr"), r
 ])"""
 
 
+def about_store(expression: str) -> str:
+    store = "const store = Object.values(window.gpuprof.reports)[0]"
+    return f"(() => {{ {store}; return {expression} }})()"
+
+
 @dataclass(frozen=True)
 class Report:
     """The first live report of a page."""
@@ -69,8 +74,11 @@ class Report:
 
     def state(self, expression: str) -> Any:
         """A JavaScript expression about the page's first store, named ``store``."""
-        store = "const store = Object.values(window.gpuprof.reports)[0]"
-        return self.page.evaluate(f"(() => {{ {store}; return {expression} }})()")
+        return self.page.evaluate(about_store(expression))
+
+    def wait_for(self, expression: str) -> None:
+        """Wait until a JavaScript expression about ``store`` is true."""
+        self.page.wait_for_function(about_store(expression))
 
     def settle(self) -> None:
         """Wait until the views show the numbers of the present range, which take a moment."""
