@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprof_widgets.views.budget import ENOUGH, TRIES, least_merged
+from gpuprof_widgets.views.encoding import ENOUGH, TRIES, least_merged
 
 SPAN = 10**10
 BUDGET = 1_000_000

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.compare import tables
-from gpuprof_widgets.analyses.compare.lines import edits, lines
+from gpuprof_widgets.analyses.compare.lines import edits, lines, source
 from gpuprof_widgets.analyses.compare.measured import QUANTITIES
 from gpuprof_widgets.analyses.compare.sentences import IN_ONE, comparison_findings, named_classes
-from gpuprof_widgets.analyses.compare.tables import MEASURE, NOISE, SAME, Runs
+from gpuprof_widgets.analyses.compare.tables import ADDED, GONE, MEASURE, NOISE, SAME, Runs
 from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.page import Page, finding_lines
@@ -29,9 +31,8 @@ from gpuprof_widgets.views.report import (
     three_outputs,
 )
 from gpuprof_widgets.views.side_by_side import Row, page_group, placed, timelines_picture
-from gpuprof_widgets.views.source_table import line_names, page_source, source_table
 from gpuprof_widgets.views.table import Column, Table
-from gpuprof_widgets.views.table_renderers import html_table, listed, page_table
+from gpuprof_widgets.views.table_renderers import NO_BREAK, html_table, listed, page_table
 
 TITLE = "Two runs compared"
 ALL_FINDINGS = "comparison.findings()"
@@ -47,6 +48,14 @@ RUN_TIMES = (Column("a_ns", "A", "ns"), Column("b_ns", "B", "ns"))
 CALLS = (Column("calls_a", "Calls A", "number"), Column("calls_b", "Calls B", "number"))
 RATIO = (Column("ratio", "B / A", "ratio"), Column("spread_ns", "Spread", "ns"))
 CHANGES = (Column("calls_delta", "Calls B − A", "number"), Column("change", "Change"))
+
+SOURCE_TITLE = "Source of both runs"
+CHANGES_TITLE = "Changes in the source"
+AROUND = 3
+"""Lines that are shown before and after a change, as many as diff shows."""
+SIGNS = {SAME: " ", ADDED: "+", GONE: "−"}
+NOTE = "+ is in B only, − in A only."
+WORDS = {ADDED: "in B only", GONE: "in A only", SAME: "same"}
 
 
 def outputs(runs: Runs, *, embed_runtime: bool) -> list[MimeBundle]:
@@ -192,16 +201,18 @@ def delta_tables(runs: Runs) -> list[dict[str, Any]]:
         for number, (noun, title, table) in enumerate(titled_tables(runs))
     ]
     # What changed in the source comes first: that is what the reader wants to see the effect of.
-    source = page_source(runs)
-    return [*source, *tables] if len(edits(runs)) else [*tables, *source]
+    of_source = page_source(runs)
+    return [*of_source, *tables] if len(edits(runs)) else [*tables, *of_source]
 
 
 def _page_delta(key: str, noun: str, title: str, table: pd.DataFrame) -> dict[str, Any]:
     columns = (Column("name", noun), DELTA, *RUN_TIMES, *RATIO, *_calls(table), *CHANGES)
     records = table.head(MOST_ROWS).to_dict("records")
+    counted = "calls_a" in table
+    more = table["calls_b"] - table["calls_a"] if counted else pd.Series(dtype=float)
     rows = table.assign(
         ratio=table["b_ns"] / table["a_ns"].where(table["a_ns"] != 0),
-        calls_delta=_calls_delta(table),
+        calls_delta=more.where(more != 0) if counted else None,
         change=table["change"].replace(IN_ONE),
     )
     return {
@@ -213,14 +224,6 @@ def _page_delta(key: str, noun: str, title: str, table: pd.DataFrame) -> dict[st
         "category": list(map(_category, records)),
         "names": list(map(_names, records)),
     }
-
-
-def _calls_delta(table: pd.DataFrame) -> pd.Series[Any] | None:
-    """Return calls in B minus calls in A; NaN where they are equal, None if none were counted."""
-    if "calls_a" not in table:
-        return None
-    more = table["calls_b"] - table["calls_a"]
-    return more.where(more != 0)
 
 
 def _category(row: dict[Any, Any]) -> str:
@@ -240,3 +243,73 @@ def _names(row: dict[Any, Any]) -> list[list[str]]:
     if "name_a" not in row:
         return [[], []]
     return [[name for name in str(row[key]).split("\n") if name] for key in ("name_a", "name_b")]
+
+
+def source_table(runs: Runs) -> list[Table]:
+    """Return the changed lines with those around them; nothing where no line changed."""
+    rows = source(runs)
+    shown = rows[_near_changes(rows["source"])]
+    signs = shown["source"].map(SIGNS)
+    places = zip(signs, _numbers(shown), shown["code"], strict=True)
+    names = [f"{sign} {line:>3}  {_indented(code)}" for sign, line, code in places]
+    columns = (Column("name", "Source"), *RUN_TIMES, DELTA)
+    table = Table(CHANGES_TITLE, columns, shown.assign(name=names), notes=(NOTE,), code=("name",))
+    return [table] if len(shown) else []
+
+
+def page_source(runs: Runs) -> list[dict[str, Any]]:
+    """Return all lines as `DeltaTable` reads a table; nothing where no source is known."""
+    rows = source(runs)
+    if not len(rows):
+        return []
+    near = _near_changes(rows["source"])
+    shown = rows.assign(
+        name=[
+            f"{SIGNS[kind]} {line}".strip()
+            for kind, line in zip(rows["source"], _numbers(rows), strict=True)
+        ],
+        code=rows["code"].map(_indented),
+        source=rows["source"].map(WORDS),
+        order=range(1, len(rows) + 1),
+    )
+    columns = (
+        *(Column("name", "Line"), Column("code", "Source"), *RUN_TIMES, DELTA),
+        *(Column("source", "In"), Column("order", "#", "number")),
+    )
+    return [
+        {
+            **page_table(Table(SOURCE_TITLE, columns, shown, sort="order", notes=(NOTE,))),
+            "key": "source",
+            "noun": "Line",
+            "total": len(rows),
+            # Where nothing changed the whole source is shown.
+            "changed": (near if near.any() else ~near).tolist(),
+            "category": ["cell_line"] * len(rows),
+            "names": [line_names(row) for row in rows.to_dict("records")],
+        }
+    ]
+
+
+def line_names(row: dict[Any, Any]) -> list[list[str]]:
+    """Return the names of a line's events in each run, as ``3: y = f(x)``; redacted ``3``."""
+    code = row["code"].strip()
+    sides = (row["line_a"], row["line_b"])
+    return [[f"{line}: {code}" if code else str(line)] if line >= 0 else [] for line in sides]
+
+
+def _numbers(rows: pd.DataFrame) -> pd.Series[int]:
+    return rows["line_b"].where(rows["line_b"] >= 0, rows["line_a"])
+
+
+def _indented(code: str) -> str:
+    """Return the line with an indentation that a page shows."""
+    bare = code.lstrip()
+    return NO_BREAK * len(code[: len(code) - len(bare)].expandtabs(4)) + bare
+
+
+def _near_changes(kinds: pd.Series[str]) -> npt.NDArray[np.bool_]:
+    """Return which lines changed, or stand near one that did."""
+    near: npt.NDArray[np.bool_] = (kinds != SAME).to_numpy(bool)
+    for _ in range(AROUND):
+        near = near | np.append(near[1:], False) | np.append(False, near[:-1])
+    return near[: len(kinds)]

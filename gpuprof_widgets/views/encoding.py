@@ -10,9 +10,10 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from math import exp, isqrt, log
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,6 @@ from gpuprof_widgets.exceptions import printable_values
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.pstats import PYTHON_FRAME, function_place
 from gpuprof_widgets.trace.schema import NONE, REGION_CATEGORIES
-from gpuprof_widgets.views.budget import least_merged
 from gpuprof_widgets.views.page_panels import (
     Arrays,
     byte_planes,
@@ -69,8 +69,15 @@ TOO_LARGE = "This page is still larger than {}: names, paths and tables alone ta
 NEAR = 64
 """Events are merged over stretches of so many times the longest of them."""
 
+TRIES = 12
+"""Most pages that are made in search of the least merging; most searches take three to five."""
+
+ENOUGH = 0.85
+"""Share of the budget from which on a page is large enough."""
+
 Ints = npt.NDArray[np.signedinteger[Any]]
 Panels = Mapping[str, Panel]
+Page = TypeVar("Page")
 
 
 @dataclass(frozen=True)
@@ -151,6 +158,46 @@ class _Page:
         done = _changes(rows, tick_ns, len(rows) - len(shown), longest_ns)
         all_notes = (*self.track_notes, *done, *notes)
         return _payload(self.record, shown, self.tables, tick_ns, all_notes)
+
+
+def least_merged(
+    merged: Callable[[int], Page],
+    size_of: Callable[[Page], int],
+    *,
+    span_ns: int,
+    unmerged_size: int,
+    budget: int,
+) -> Page:
+    """Return the page with the least merging that fits; if none fits, the one with the most.
+
+    ``merged`` makes the page on which events of up to the given ns are merged; ``unmerged_size`` is
+    above the budget. The page takes `ENOUGH` of the budget, unless `TRIES` do not find such a page.
+    """
+    # The longest merged events, in ns, and the size of a page that is too large and one that fits.
+    (too_short, large), fits = (1, unmerged_size), None
+    longest_ns = isqrt(span_ns)
+    for number in range(TRIES):
+        page = merged(longest_ns)
+        size = size_of(page)
+        if size <= budget:
+            best, fits = page, (longest_ns, size)
+        elif longest_ns < span_ns:
+            too_short, large = longest_ns, size
+        else:
+            return page
+        if fits is None:
+            longest_ns = span_ns
+            continue
+        long_enough, small = fits
+        if small >= ENOUGH * budget or long_enough <= too_short + 1:
+            break
+        share = 0.5
+        if number % 2:  # as if sizes fell by a power law from one to the other
+            share = log(large / (budget * (1 + ENOUGH) / 2)) / log(large / small)
+        ratio = long_enough / too_short
+        longest_ns = round(too_short * exp(min(max(share, 0.1), 0.9) * log(ratio)))
+        longest_ns = min(max(longest_ns, too_short + 1), long_enough - 1)
+    return best
 
 
 def _changes(rows: PageRows, tick_ns: int, merged: int, longest_ns: int) -> tuple[str, ...]:

@@ -97,7 +97,7 @@ def page_store(record: Record, payload: Payload, *, label: str, uid: str = "") -
         "uid": uid or new_uid(),
         "payload": payload.text,
         "label": label,
-        "on_gpu": _has_gpu(record),
+        "on_gpu": bool(record.trace.tracks["kind"].isin(GPU_TRACKS).any()),
         "remarks": [
             {"text": remark["text"], "start": remark["start_ns"], "end": remark["end_ns"]}
             for remark in remarks(record)
@@ -146,11 +146,6 @@ def has_view(record: Record, view: str) -> bool:
 def new_uid() -> str:
     """Return a name for one report; a page may hold several."""
     return uuid4().hex[:12]
-
-
-def _has_gpu(record: Record) -> bool:
-    """Whether the record has tracks of a GPU."""
-    return bool(record.trace.tracks["kind"].isin(GPU_TRACKS).any())
 
 
 def _functions_column(key: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.page_rows import with_busiest_tracks
 from gpuprof_widgets.views.panels import all_panels
-from gpuprof_widgets.views.table import MOST_ROWS, Column, Curve, Panel, Points
+from gpuprof_widgets.views.table import MOST_ROWS, Column, Curve, Panel
 from gpuprof_widgets.views.table_renderers import listed, page_table
 
 Ints = npt.NDArray[np.int64]
@@ -87,6 +87,7 @@ def _page_panel(
     if note:
         columns = tuple(Column(column.key, column.label, column.unit) for column in shown.columns)
         shown = replace(shown, columns=columns, notes=(*shown.notes, note))
+    points, keys = panel.points, {column.key for column in shown.columns}
     return {
         "name": name,
         **page_table(shown),
@@ -94,14 +95,9 @@ def _page_panel(
         "events": frames
         or _page_events(events, length, shown.columns, record, arrays, tick_ns, label is not None),
         "curves": [_page_curve(curve, record, arrays) for curve in panel.curves[:MOST_CURVES]],
-        "points": asdict(panel.points) if _has_points(panel.points, shown.columns) else None,
+        "points": asdict(points) if points and {points.x, points.y} <= keys else None,
         "bars": None if panel.bars is None else asdict(panel.bars),
     }
-
-
-def _has_points(points: Points | None, columns: tuple[Column, ...]) -> TypeGuard[Points]:
-    keys = {column.key for column in columns}
-    return points is not None and {points.x, points.y} <= keys
 
 
 def _events(panel: Panel, length: int) -> tuple[pd.DataFrame | None, str]:
@@ -175,7 +171,8 @@ def _page_events(
         page["row"] = arrays.add(row, "steps")
     if "track" in events:
         page["track"] = arrays.add(events["track"].to_numpy(np.int64) + 1, "plain")
-    page["of"] = {key: _added(events[key], arrays) for key in _aggregated(columns, events)}
+    aggregated = {c.of for c in columns if c.of and c.aggregate not in ("", "share", "ratio")}
+    page["of"] = {key: _added(events[key], arrays) for key in events if key in aggregated}
     return page
 
 
@@ -185,12 +182,6 @@ def _are_slices(record: Record, events: pd.DataFrame) -> bool:
     ts, dur = slices["ts"].to_numpy(), slices["dur"].to_numpy()
     row, start, end = (events[key].to_numpy(np.int64) for key in ("row", "start_ns", "end_ns"))
     return bool((row >= 0).all() and (ts[row] == start).all() and (ts[row] + dur[row] == end).all())
-
-
-def _aggregated(columns: tuple[Column, ...], events: pd.DataFrame) -> list[str]:
-    """Return the columns of the events that the table's columns are computed from."""
-    wanted = {c.of for c in columns if c.of and c.aggregate not in ("", "share", "ratio")}
-    return [key for key in events.columns if key in wanted]
 
 
 def _added(values: pd.Series[Any], arrays: Arrays) -> int:
@@ -249,7 +240,8 @@ class Arrays:
         if encoding == "float":
             width, data = 8, values.astype("<f8").tobytes()
         else:
-            width, data = byte_planes(_stored(values, encoding))
+            steps = np.diff(values, prepend=0) if encoding == "steps" else values
+            width, data = byte_planes(steps if encoding == "plain" else fold_sign(steps))
         self.layout.append({"length": len(values), "width": width, "encoding": encoding})
         self._parts.append(data)
         return len(self.layout) - 1
@@ -258,12 +250,6 @@ class Arrays:
     def data(self) -> bytes:
         """The bytes of all arrays, one after the other."""
         return b"".join(self._parts)
-
-
-def _stored(values: AnyInts, encoding: ArrayEncoding) -> AnyInts:
-    if encoding == "plain":
-        return values
-    return fold_sign(np.diff(values, prepend=0) if encoding == "steps" else values)
 
 
 def fold_sign(values: AnyInts) -> AnyInts:
@@ -340,8 +326,11 @@ def _stacks(totals: pd.DataFrame, blocks: pd.DataFrame, start: int) -> tuple[Int
     np.subtract.at(stack, (_last(ts, end[ended]), code[ended]), size[ended])
     stack = stack.cumsum(axis=0)
     after = totals.groupby("ts_ns")["allocated_bytes"].last().to_numpy(np.int64)
-    first = int(totals["allocated_bytes"].iloc[0] - _first_change(blocks))
-    unexplained = np.append(first, after) - stack.sum(axis=1)
+    # The first total is that after the first event.
+    first = blocks[(blocks["row"] >= 0) | (blocks["release"] >= 0)].iloc[0]
+    changed = first["bytes"] if first["row"] >= 0 else -first["bytes"]
+    before = int(totals["allocated_bytes"].iloc[0] - changed)
+    unexplained = np.append(before, after) - stack.sum(axis=1)
     stack[:, number[BEFORE]] += unexplained
     return ts, stack
 
@@ -349,12 +338,6 @@ def _stacks(totals: pd.DataFrame, blocks: pd.DataFrame, start: int) -> tuple[Int
 def _last(ts: Ints, times: Ints) -> Ints:
     """Return the position of the last moment up to each of these times."""
     return np.searchsorted(ts, times, side="right") - 1
-
-
-def _first_change(blocks: pd.DataFrame) -> int:
-    """Return the bytes by which the first event changed the total."""
-    first = blocks[(blocks["row"] >= 0) | (blocks["release"] >= 0)].iloc[0]
-    return int(first["bytes"] if first["row"] >= 0 else -first["bytes"])
 
 
 def _blocks(table: pd.DataFrame, devices: list[str], *, rows_kept: bool) -> dict[str, Any]:

@@ -328,7 +328,11 @@ def with_busiest_tracks(record: AnyRecord, most: int = MOST_TRACKS) -> AnyRecord
     """
     if len(record.trace.tracks) <= most:
         return record
-    shown = np.sort(_busiest_first(record.trace)[:most])
+    slices, tracks = record.trace.slices, record.trace.tracks
+    outermost = np.where(slices["depth"] == 0, slices["dur"], 0)
+    busy_ns = np.bincount(slices["track"], weights=outermost, minlength=len(tracks))
+    on_host = ~tracks["kind"].isin(DEVICE_KINDS).to_numpy()
+    shown = np.sort(np.lexsort((-busy_ns, on_host))[:most])
     return replace(record, trace=_of_tracks(record.trace, shown))
 
 
@@ -341,15 +345,6 @@ def hidden_tracks_note(shown: Record, record: Record) -> tuple[str, ...]:
         "of GPUs and the busiest. Its views and tables count only these. The findings, the "
         "commands and the analyses in Python count all tracks.",
     )
-
-
-def _busiest_first(trace: Trace) -> npt.NDArray[np.intp]:
-    """Return the tracks in the order in which `with_busiest_tracks` keeps them."""
-    slices = trace.slices
-    outermost = np.where(slices["depth"] == 0, slices["dur"], 0)
-    busy_ns = np.bincount(slices["track"], weights=outermost, minlength=len(trace.tracks))
-    on_host = ~trace.tracks["kind"].isin(DEVICE_KINDS).to_numpy()
-    return np.lexsort((-busy_ns, on_host))
 
 
 def _of_tracks(trace: Trace, shown: npt.NDArray[np.intp]) -> Trace:
@@ -397,7 +392,9 @@ def _grouped(rows: PageRows, short: Mask, slot_ns: int) -> _Groups:
     is_gpu = rows.in_categories(GPU_CATEGORIES)
     of_row, first, ts = (np.full(len(rows), NONE, np.int64) for _ in range(3))
     length = 0
-    for at in _callers_first(rows, is_gpu):
+    # Level by level, GPU rows last: callers and launchers come before.
+    deepest = int(rows.depth.max(initial=0)) + 1
+    for at in links.rows_by(rows.depth + deepest * is_gpu).values():
         above = _taken(of_row, parent[at])
         place = (np.where(in_merged[at], NONE, where[at]) for where in (run, slot))
         region = _numbered(rows.track[at], above, *place, alone[at])
@@ -416,12 +413,6 @@ def _grouped(rows: PageRows, short: Mask, slot_ns: int) -> _Groups:
 def _taken(values: Ints, index: Ints) -> Ints:
     """Return the values at these positions, -1 where the position is -1."""
     return np.where(index >= 0, values[index], NONE)
-
-
-def _callers_first(rows: PageRows, is_gpu: Mask) -> list[Ints]:
-    """Return rows level by level, GPU rows last, so that callers and launchers come before."""
-    deepest = int(rows.depth.max(initial=0)) + 1
-    return list(links.rows_by(rows.depth + deepest * is_gpu).values())
 
 
 def _runs(rows: PageRows, short: Mask) -> Ints:

@@ -125,7 +125,9 @@ def ranks_tables(tables: RanksTables) -> list[Table]:
 
 def _with_legends(tables: RanksTables) -> list[tuple[Table, Legend]]:
     """Return all tables, each with what its colours mean; only the first has a legend."""
-    return [(table, [] if at else _legend(tables)) for at, table in enumerate(ranks_tables(tables))]
+    shown = _shown_parts(tables) if len(tables.overview) else []
+    legend = [(_heading(key, tables), PARTS[key][1]) for key in shown]
+    return [(table, [] if at else legend) for at, table in enumerate(ranks_tables(tables))]
 
 
 def ranks_text(tables: RanksTables) -> str:
@@ -169,12 +171,6 @@ def _ranks_table(tables: RanksTables) -> Table:
             "delay_ns": _heat(rows["delay_ns"] / worst),
         },
     )
-
-
-def _legend(tables: RanksTables) -> Legend:
-    """Return the parts of the time with their colours; nothing of Python calls alone."""
-    shown = _shown_parts(tables) if len(tables.overview) else []
-    return [(_heading(key, tables), PARTS[key][1]) for key in shown]
 
 
 def _html_legend(legend: Legend) -> str:

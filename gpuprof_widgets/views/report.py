@@ -317,7 +317,7 @@ def _html(record: Record, tables: Sequence[Table]) -> str:
         findings(record),
         map(html_table, (*tables, *static_panels(record))),
         remarks=_remarks(record),
-        notes=_notes(record),
+        notes=page_notes(record),
         all_in=ALL_FINDINGS,
     )
 
@@ -336,16 +336,16 @@ def html_summary(
     ``all_in``: the call that returns all findings.
     """
     above = "".join(f"<div>{_html_words(remark)}</div>" for remark in remarks)
-    items = "".join(f"<li>{_html_finding(finding)}</li>" for finding in _first(findings))
+    items = "".join(
+        f"<li><strong>{_html_words(finding.text)}</strong>"
+        + (f"<div><em>{_html_words(finding.remedy)}</em></div>" if finding.remedy else "")
+        + "</li>"
+        for finding in _first(findings)
+    )
     more = "".join(f"<div>{line}</div>" for line in _more(findings, all_in))
-    below = "".join(f"<div>Note: {prose(note)}.</div>" for note in notes)
+    below = "".join(f"<div>Note: {prose(note.removesuffix('.'))}.</div>" for note in notes)
     shown = f"{above}<ol>{items}</ol>{more}{below}{''.join(tables)}"
     return f'<div class="gpuprof-static">{shown}</div>'
-
-
-def _html_finding(finding: Finding) -> str:
-    remedy = f"<div><em>{_html_words(finding.remedy)}</em></div>" if finding.remedy else ""
-    return f"<strong>{_html_words(finding.text)}</strong>{remedy}"
 
 
 def _html_words(words: str) -> str:
@@ -373,11 +373,6 @@ def _more(findings: Sequence[Finding], all_in: str) -> list[str]:
     """
     more = len(findings) - len(_first(findings))
     return [f"{format_count(more, 'more finding')}: {all_in} has all of them"] if more > 0 else []
-
-
-def _notes(record: Record) -> list[str]:
-    """Return what was lost or not measured, one sentence each."""
-    return [note.removesuffix(".") for note in page_notes(record)]
 
 
 def _remarks(record: Record) -> list[str]:
@@ -413,7 +408,7 @@ def _text(record: Record, tables: Sequence[Table]) -> str:
         findings(record),
         tables,
         remarks=_remarks(record),
-        notes=_notes(record),
+        notes=page_notes(record),
         all_in=ALL_FINDINGS,
     )
 
@@ -432,7 +427,7 @@ def text_summary(
         lines += wrapped(finding.text, first="* ", then="  ")
         lines += wrapped(finding.remedy, first="  ", then="  ")
     lines += [f"* {line}" for line in _more(findings, all_in)]
-    lines += [line for note in notes for line in wrapped(f"Note: {note}.")]
+    lines += [line for note in notes for line in wrapped(f"Note: {note.removesuffix('.')}.")]
     for table in tables:
         lines += ["", *text_table(table)]
     return "\n".join(lines)

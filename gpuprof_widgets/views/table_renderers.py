@@ -95,15 +95,14 @@ def text_lines(table: Table, width: int = 0) -> list[str]:
         widths[0] += max(width - _line_width(widths), 0)
     # rich writes the same without a box, and takes 30 times as long for long tables.
     padded = [
-        [_padded(text, room, column) for text in column_texts]
+        [
+            text + space if column.is_text else space + text
+            for text in column_texts
+            for space in [" " * (room - cell_len(text))]
+        ]
         for column, column_texts, room in zip(table.columns, texts, widths, strict=True)
     ]
     return [GAP.join(line).rstrip() for line in zip(*padded, strict=True)]
-
-
-def _padded(text: str, width: int, column: Column) -> str:
-    space = " " * (width - cell_len(text))
-    return text + space if column.is_text else space + text
 
 
 def text_table(table: Table) -> list[str]:
@@ -134,50 +133,44 @@ def rich_table(table: Table) -> rich.table.Table:
 
 def markdown_lines(table: Table) -> list[str]:
     """Return a table of Markdown, which wikis take as well."""
-    texts = [map(_markdown, [c.label, *cell_texts(table, c)]) for c in table.columns]
+    texts = [
+        [_MARKDOWN_MARKS.sub(r"\\\g<0>", text) for text in (c.label, *cell_texts(table, c))]
+        for c in table.columns
+    ]
     heading, *rows = zip(*texts, strict=True) if texts else [()]
     rule = ["---" if column.is_text else "--:" for column in table.columns]
     return [f"| {' | '.join(line)} |" for line in (heading, rule, *rows)]
 
 
-def _markdown(text: str) -> str:
-    return _MARKDOWN_MARKS.sub(r"\\\g<0>", text)
-
-
 def html_table(table: Table) -> str:
     """Return the title, the table and its notes as HTML."""
-    head = "".join(_html_heading(column) for column in table.columns)
+    head = "".join(
+        f'<td role="columnheader" style="{CELL}text-align:{_side(column)}">'
+        f"<strong>{escaped(column.label)}</strong></td>"
+        for column in table.columns
+    )
     first, *others = table.columns
-    names = map(_html_name, table.rows[first.key].tolist())
-    cells = (_html_cells(table, column) for column in others)
+    names = [
+        f'<td role="rowheader" style="{CELL}text-align:left"><code>{escaped(name)}</code></td>'
+        for name in cell_texts(table, replace(first, unit="text"))
+    ]
+    cells = []
+    for column in others:
+        values = table.rows[column.key].tolist()
+        fills = table.fills.get(column.key, [()] * len(values))
+        style = CODE if column.key in table.code else ""
+        cells.append(
+            [
+                _html_cell(v, column, style + _fill_css(f))
+                for v, f in zip(values, fills, strict=True)
+            ]
+        )
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in zip(names, *cells, strict=True))
     below = "".join(f"<div>{prose(note)}</div>" for note in table.notes)
     return (
         f"<div><strong>{prose(table.title)}</strong></div>"
         f'<table style="border-collapse:collapse"><tr>{head}</tr>{body}</table>{below}'
     )
-
-
-def _html_heading(column: Column) -> str:
-    return (
-        f'<td role="columnheader" style="{CELL}text-align:{_side(column)}">'
-        f"<strong>{escaped(column.label)}</strong></td>"
-    )
-
-
-def _html_name(value: Any) -> str:
-    name = escaped(cell_text(value, "text"))
-    return f'<td role="rowheader" style="{CELL}text-align:left"><code>{name}</code></td>'
-
-
-def _html_cells(table: Table, column: Column) -> list[str]:
-    values = table.rows[column.key].tolist()
-    fills = table.fills.get(column.key, [()] * len(values))
-    code = CODE if column.key in table.code else ""
-    return [
-        _html_cell(value, column, code + _fill_css(fill))
-        for value, fill in zip(values, fills, strict=True)
-    ]
 
 
 def _html_cell(value: Any, column: Column, style: str) -> str:
@@ -222,7 +215,10 @@ def page_table(table: Table) -> dict[str, Any]:
         "sort": table.sort,
         "columns": [[c.key, c.label, c.unit, c.aggregate, c.of] for c in table.columns],
         "length": len(table.rows),
-        "values": [_page_values(table.rows[c.key].tolist(), c) for c in table.columns],
+        "values": [
+            list(map(_page_text if c.is_text else _page_number, table.rows[c.key].tolist()))
+            for c in table.columns
+        ],
     }
 
 
@@ -272,12 +268,6 @@ def _has_values(values: pd.Series[Any], column: Column) -> bool:
     """Whether any row has a value in a column; a module column is empty without modules."""
     known = values.notna()
     return bool((known & (values != "") if column.is_text else known).any())
-
-
-def _page_values(values: list[Any], column: Column) -> list[Any]:
-    if column.is_text:
-        return [_page_text(value) for value in values]
-    return [_page_number(value) for value in values]
 
 
 def _page_text(value: Any) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.allocator import memory_segments
-from gpuprof_widgets.analyses.columns import Unit, format_bytes, format_count, format_share
+from gpuprof_widgets.analyses.columns import format_bytes, format_count, format_share
 from gpuprof_widgets.analyses.counters import counters
 from gpuprof_widgets.analyses.memory_blocks import memory_events
 from gpuprof_widgets.trace.model import Record
@@ -35,7 +35,14 @@ def counters_panel(record: Record) -> Panel | None:
     named = table.assign(counter=(table["name"] + " " + table["series"]).str.strip())
     groups = list(named.groupby("counter", sort=False))
     rows = pd.DataFrame([_counter_row(record, str(name), readings) for name, readings in groups])
-    curves = tuple(_counter_curve(str(name), readings) for name, readings in groups)
+    curves = tuple(
+        Curve(
+            str(name),
+            "bytes" if readings["unit"].iloc[0] == "bytes" else "number",
+            readings[["ts_ns", "value"]].fillna({"value": 0.0}),
+        )
+        for name, readings in groups
+    )
     return Panel("Counters", COUNTER_COLUMNS, rows, curves=curves)
 
 
@@ -53,12 +60,6 @@ def _counter_row(record: Record, counter: str, readings: pd.DataFrame) -> dict[s
         "min": value[known].min(),
         "max": value[known].max(),
     }
-
-
-def _counter_curve(counter: str, readings: pd.DataFrame) -> Curve:
-    unit: Unit = "bytes" if readings["unit"].iloc[0] == "bytes" else "number"
-    changes = readings[["ts_ns", "value"]].fillna({"value": 0.0})
-    return Curve(counter, unit, changes)
 
 
 ALLOCATOR_COLUMNS = (
@@ -83,7 +84,14 @@ def allocator_panel(record: Record) -> Panel | None:
     table = memory_segments(record)
     if not len(table):
         return None
-    table = table.assign(where=_segment_names(table))
+    segments = zip(table["device"], table["address"], table["stream"], table["pool"], strict=True)
+    names = [
+        f"{device} · {address:#x}"
+        + (f" · stream {stream}" if stream else "")
+        + (f" · pool {pool}" if pool != "0.0" else "")
+        for device, address, stream, pool in segments
+    ]
+    table = table.assign(where=names)
     rows = pd.concat([_part_sizes(table, part) for part in SEGMENT_PARTS]).sort_index(kind="stable")
     rows = rows[rows["size"] > 0].reset_index(drop=True)
     notes = tuple(
@@ -92,16 +100,6 @@ def allocator_panel(record: Record) -> Panel | None:
     return Panel(
         "Allocator", ALLOCATOR_COLUMNS, rows, notes=notes, bars=Bars("where", "state", "size")
     )
-
-
-def _segment_names(table: pd.DataFrame) -> list[str]:
-    rows = zip(table["device"], table["address"], table["stream"], table["pool"], strict=True)
-    return [
-        f"{device} · {address:#x}"
-        + (f" · stream {stream}" if stream else "")
-        + (f" · pool {pool}" if pool != "0.0" else "")
-        for device, address, stream, pool in rows
-    ]
 
 
 def _part_sizes(table: pd.DataFrame, part: str) -> pd.DataFrame:

@@ -46,8 +46,10 @@ def kernels_panel(record: Record) -> Panel | None:
     table = kernels(record)
     if not len(table):
         return None
+    eligible = (table["eligible_share"] >= 0.5) & (table["kind"] == "compute")
     rows = table.rename(columns={"total_ns": "time_ns"}).assign(
-        label=[kernel_name(name) for name in table["name"]], tensor=_tensor_cores(table)
+        label=[kernel_name(name) for name in table["name"]],
+        tensor=np.select([table["tensor_cores"], eligible], ["used", "op eligible"], "").tolist(),
     )
     for key in UNKNOWN:
         rows[key] = rows[key].where(rows[key] >= 0, np.nan)
@@ -61,13 +63,6 @@ def kernels_panel(record: Record) -> Panel | None:
         notes=(_kernel_note(record),),
         curves=tuple(_running_curves(record)),
     )
-
-
-def _tensor_cores(table: pd.DataFrame) -> list[str]:
-    """Return whether each kernel uses tensor cores, else whether its ops' work would suit them."""
-    eligible = (table["eligible_share"] >= 0.5) & (table["kind"] == "compute")
-    words = np.select([table["tensor_cores"], eligible], ["used", "op eligible"], "")
-    return [str(word) for word in words]
 
 
 def _launchers(op: str, ops: int) -> str:
@@ -134,13 +129,17 @@ def kernel_name(name: str) -> str:
         name = name.replace(words, "")
     if name.endswith(")") and "<" in name:
         name = _without_parameters(name)
-    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+    return _cut(name, LONGEST_NAME)
 
 
 def function_name(name: str) -> str:
     """Return the name of a kernel's function alone, where there is no room for its types."""
     cutlass = CUTLASS_KERNEL.search(name)
     return cutlass[1] if cutlass else code(name).strip("`")
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def _without_parameters(name: str) -> str:
@@ -178,7 +177,13 @@ def sequences_panel(record: Record) -> Panel | None:
         return None
     rows = table.assign(
         op_name=table["op_name"].str.removeprefix(EVALUATE),
-        sequence=[_shortened_sequence(text) for text in table["sequence"]],
+        sequence=[
+            _cut(
+                ARROW.join(_cut(function_name(name), SHORTEST_NAME) for name in text.split(ARROW)),
+                LONGEST_SEQUENCE,
+            )
+            for text in table["sequence"]
+        ],
         gpu_ns=table["total_ns"],
         cpu_ns=table["op_ns"],
     )
@@ -194,15 +199,6 @@ def sequences_panel(record: Record) -> Panel | None:
         ),
         sort="gpu_ns",
     )
-
-
-def _shortened_sequence(sequence: str) -> str:
-    names = [function_name(name) for name in sequence.split(ARROW)]
-    names = [
-        name if len(name) <= SHORTEST_NAME else name[: SHORTEST_NAME - 1] + "…" for name in names
-    ]
-    text = ARROW.join(names)
-    return text if len(text) <= LONGEST_SEQUENCE else text[: LONGEST_SEQUENCE - 1] + "…"
 
 
 def _sequence_events(record: Record, table: pd.DataFrame) -> pd.DataFrame:
@@ -336,6 +332,9 @@ def roofline_panel(record: Record) -> Panel | None:
     rows["bytes"] = rows["bytes"].where(rows["bytes"] >= 0, np.nan)
     if len(worked) > len(rows):
         note += f". The {MOST_OPS} longest of {len(worked):,} rows."
+    points = None
+    if (rows["intensity"] > 0).any():
+        points = Points("intensity", "flops_per_s", "time_ns", _roofs(rows, peaks))
     return Panel(
         "Roofline",
         ROOFLINE_COLUMNS,
@@ -343,7 +342,7 @@ def roofline_panel(record: Record) -> Panel | None:
         _roofline_events(record, rows),
         notes=(note[:1].upper() + note[1:],),
         sort="time_ns",
-        points=_points(rows, peaks),
+        points=points,
         most_events=MOST_EVENTS_OF_OPS,
     )
 
@@ -358,13 +357,6 @@ def _roofline_events(record: Record, rows: pd.DataFrame) -> pd.DataFrame:
     columns = ["group", "start_ns", "end_ns", "row", "flops", "bytes"]
     pieces = pieces.sort_values("start_ns", kind="stable")
     return pieces[columns].reset_index(drop=True)
-
-
-def _points(rows: pd.DataFrame, peaks: dict[str, object] | None) -> Points | None:
-    """Return the ops as points below the roof; None where no op's FLOPs and bytes are known."""
-    if not (rows["intensity"] > 0).any():
-        return None
-    return Points("intensity", "flops_per_s", "time_ns", _roofs(rows, peaks))
 
 
 def _roofs(

@@ -74,7 +74,7 @@ def modules_panel(record: Record) -> Panel | None:
         "Modules",
         shown,
         rows.reset_index(drop=True),
-        _module_events(record, rows),
+        _call_events(module_slices(record), "module", rows.index),
         notes=tuple(notes),
         most_events=MOST_EVENTS_OF_MODULES,
     )
@@ -86,10 +86,6 @@ def _costliest(table: pd.DataFrame) -> pd.Index:
         ["cost", "depth"], ascending=[False, True], kind="stable"
     )
     return depth_last.index[:MOST_MODULES].sort_values()
-
-
-def _module_events(record: Record, rows: pd.DataFrame) -> pd.DataFrame:
-    return _call_events(module_slices(record), "module", rows.index)
 
 
 def _call_events(calls: pd.DataFrame, key: str, rows: pd.Index) -> pd.DataFrame:
@@ -184,6 +180,11 @@ def python_time_panel(record: Record) -> Panel | None:
     waits = FUNCTION_WAITS if rows["total_waiting_ns"].any() else ()
     errors = FUNCTION_ERRORS if rows["total_error_ns"].any() else ()
     frames = _frames(record, table)
+    note = ""
+    if sampled:
+        note = f"From samples: {_estimates(table)}, and no calls were counted."
+    elif table["total_waiting_ns"].any() and not table["exact"].all():
+        note = "From cProfile. Waiting for the GPU is estimated (with --stack it is exact)."
     return Panel(
         "Python functions",
         (
@@ -195,7 +196,7 @@ def python_time_panel(record: Record) -> Panel | None:
         ),
         rows,
         _pieces(record, frames),
-        notes=(_python_note(table, sampled=sampled),),
+        notes=(note,),
         sort="self_ns",
         most_events=MOST_PIECES,
         frames=frames if (frames >= 0).any() else None,
@@ -224,15 +225,6 @@ def _pieces(record: Record, frames: Ints) -> pd.DataFrame | None:
         columns = {"start_ns": pieces.start, "end_ns": pieces.end, "row": pieces.row}
         tables.append(pd.DataFrame({"group": group, **columns})[group >= 0])
     return pd.concat(tables, ignore_index=True) if tables else None
-
-
-def _python_note(table: pd.DataFrame, *, sampled: bool) -> str:
-    """Return a note on how the times are known."""
-    if sampled:
-        return f"From samples: {_estimates(table)}, and no calls were counted."
-    if table["total_waiting_ns"].any() and not table["exact"].all():
-        return "From cProfile. Waiting for the GPU is estimated (with --stack it is exact)."
-    return ""
 
 
 LINE_COLUMNS = (

@@ -119,8 +119,9 @@ def collectives_panel(record: Record) -> Panel | None:
     if not len(table):
         return None
     rows = table.rename(columns={"total_ns": "time_ns"})
+    of_ranks = (table["ranks"].astype(str) + " ranks").where(table["ranks"] > 0, "")
     rows = rows.assign(
-        group_of=[_group_name(*pair) for pair in zip(table["group"], table["ranks"], strict=True)],
+        group_of=table["group"].where(table["group"] != "", of_ranks),
         where=[f"GPU {device}" if device >= 0 else "CPU" for device in table["device"]],
         bytes=table["bytes"].where(table["bytes"] >= 0, np.nan),
         bus_bytes=table["bus_bytes_per_s"] * table["total_ns"] / 1e9,
@@ -138,11 +139,6 @@ def collectives_panel(record: Record) -> Panel | None:
         notes=(COLLECTIVE_NOTE,),
         sort="time_ns",
     )
-
-
-def _group_name(group: str, ranks: int) -> str:
-    """Return the ranks of a group, or how many there are if that is all that is known."""
-    return group or (f"{ranks} ranks" if ranks > 0 else "")
 
 
 def _collective_events(record: Record, table: pd.DataFrame) -> pd.DataFrame:
