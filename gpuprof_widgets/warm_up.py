@@ -52,17 +52,15 @@ def warm_up() -> None:
 
     A Ctrl-C waits for it: Python goes on holding the lock of an import that was interrupted.
     """
-    from gpuprof_widgets.capture.interrupts import Held
+    from gpuprof_widgets.capture.interrupts import DeferredSignals
 
-    held = Held()
-    with held, suppress(Exception):
+    with DeferredSignals(), suppress(Exception):
         import_and_draw()
         from gpuprof_widgets.capture import overhead, torch_profiler
 
         torch_profiler.warm_up()
         overhead.overhead(dict.fromkeys(overhead.KINDS, 1), Options())
         overhead.line_and_op_ns()
-    held.pass_on()
 
 
 class IdleImports:

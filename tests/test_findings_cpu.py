@@ -16,7 +16,7 @@ import torch.distributed as dist
 from gpuprof_widgets.analyses.cold_start import is_communication, is_compiling, is_dispatch
 from gpuprof_widgets.analyses.findings import FINDINGS, Finding, findings
 from gpuprof_widgets.capture import environment
-from gpuprof_widgets.capture.environment import cpus, process_state
+from gpuprof_widgets.capture.environment import ProcessState, cpus
 from gpuprof_widgets.capture.part import Context
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Record
@@ -370,7 +370,7 @@ def test_several_windows_add_up_and_a_second_stop_adds_nothing(
     counts = ((0, 0, 5, 1), (10, 7, 6, 3), (100, 50, 9, 3), (130, 60, 9, 8), (999, 999, 999, 999))
     moments = iter([dict(zip(keys, count, strict=True)) for count in counts])
     monkeypatch.setattr("gpuprof_widgets.capture.environment._usage", lambda: next(moments))
-    part = process_state(Context(Options(), "x", {}, {}))
+    part = ProcessState(Context(Options(), "x", {}, {}))
     assert "cpu_use" not in part.metadata()
     for turn in (part.start, part.stop, part.start, part.stop, part.stop):
         turn()
@@ -383,7 +383,7 @@ def test_several_windows_add_up_and_a_second_stop_adds_nothing(
 
 
 def test_the_wait_of_another_thread_is_not_that_of_the_run() -> None:
-    part = process_state(Context(Options(), "x", {}, {}))
+    part = ProcessState(Context(Options(), "x", {}, {}))
     part.start()
     other = Thread(target=part.stop)
     other.start()

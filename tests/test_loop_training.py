@@ -15,8 +15,7 @@ from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
 import gpuprof_widgets
 from gpuprof_widgets.capture.code import FunctionsElsewhere
-from gpuprof_widgets.capture.loop.bound import LoopBound
-from gpuprof_widgets.capture.loop.watching import Look, LoopUse
+from gpuprof_widgets.capture.loop.bound import LoopBound, LoopUse
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Record
 from tests.cells import Outcome, recorded
@@ -543,7 +542,7 @@ def test_watched_loops_are_pickled_as_plain_ones() -> None:
     with use:
         assert use.next()
         assert not use.no_more()
-    pickle.loads(pickle.dumps(Look(LoopBound(Options(steps=1)))))()
+    pickle.loads(pickle.dumps(LoopUse(LoopBound(Options(steps=1))).look))()
 
 
 def test_what_becomes_of_a_loop_by_hand_is_said_before() -> None:

@@ -71,7 +71,7 @@ ARGUED = {
     ("capture/distributed.py", "socket"): "a free port on this machine for the ranks to meet",
     ("capture/environment.py", "socket"): "the name of this machine",
     ("capture/interrupts.py", "ctypes"): "Python's own call that raises an error a little later",
-    ("capture/lines/compiled.py", "exec_module"): "loads TorchDynamo, which the cell imports",
+    ("capture/lines/sources.py", "exec_module"): "loads TorchDynamo, which the cell imports",
     ("capture/stack_samplers.py", "ctypes"): "sets a timer of the system's for the main thread",
     ("capture/stack_samplers.py", "CDLL"): "the C library that runs already, for that timer",
     ("capture/stack_samplers.py", "PyDLL"): "the same",

@@ -219,14 +219,22 @@ def _compiled(
     shell: Any, source: str, *, raw: str, number: int, awaits: bool, rewrites: Sequence[Rewrite]
 ) -> CellCode:
     name = shell.compile.cache(source, number, raw_code=raw)
-    tree = shell.transform_ast(shell.compile.ast_parse(source, filename=name))
+    nodes = list(shell.transform_ast(shell.compile.ast_parse(source, filename=name)).body)
     interactivity = shell.ast_node_interactivity
+    if interactivity == "last_expr_or_assign":
+        nodes += _assigned_name(nodes)
+    last = nodes.pop().value if nodes and isinstance(nodes[-1], ast.Expr) else None
     same_lines = len(raw.splitlines()) == len(source.splitlines())
-    statements, last = _in_two_parts(tree.body, interactivity)
-    parts = CellTree(f"Cell [{number}]", raw if same_lines else source, statements, last)
+    parts = CellTree(f"Cell [{number}]", raw if same_lines else source, nodes, last)
 
     def compiled() -> Codes:
-        return _two_codes(parts, interactivity == "all", name, shell.compile)
+        is_shown = interactivity == "all"  # whatever a statement is worth
+        statements = (
+            ast.Interactive(parts.statements) if is_shown else ast.Module(parts.statements, [])
+        )
+        code = shell.compile(statements, name, "single" if is_shown else "exec")
+        last = shell.compile(ast.Expression(parts.last), name, "eval") if parts.last else None
+        return code, last
 
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     with shell.compile.extra_flags(flags) if awaits else nullcontext():
@@ -248,8 +256,14 @@ def rewritten_code(
     code, around_last, applied, embedded = plain, parts.around_last, [], Embedded()
     for rewrite in rewrites:
         try:
-            changed = _rewritten(parts, rewrite, embedded, compiled)
-            _check_same_functions(changed, plain)
+            rewrite(parts, embedded)
+            with warnings.catch_warnings():  # they were shown when the plain code was compiled
+                warnings.simplefilter("ignore")
+                statements, last = compiled()
+            changed = embedded.filled(statements), last and embedded.filled(last)
+            for rewritten, original in zip(changed, plain, strict=True):
+                if rewritten is not None and original is not None:
+                    list(code_pairs(rewritten, original))  # could it stand in for the plain code?
         except Exception:  # what compiles without the rewrite must still run
             break
         code, around_last = changed, parts.around_last
@@ -262,46 +276,6 @@ def rewritten_code(
         rewrites=tuple(applied),
         gave_up=len(applied) < len(rewrites),
     )
-
-
-def _rewritten(
-    parts: CellTree,
-    rewrite: Rewrite,
-    embedded: Embedded,
-    compiled: Callable[[], Codes],
-) -> Codes:
-    rewrite(parts, embedded)
-    with warnings.catch_warnings():  # they were shown when the plain code was compiled
-        warnings.simplefilter("ignore")
-        statements, last = compiled()
-    return embedded.filled(statements), last and embedded.filled(last)
-
-
-def _check_same_functions(codes: Codes, plain: Codes) -> None:
-    """Raise a `ValueError` where the rewritten code could not stand in for the plain one."""
-    for rewritten, original in zip(codes, plain, strict=True):
-        if rewritten is not None and original is not None:
-            list(code_pairs(rewritten, original))
-
-
-def _in_two_parts(
-    body: list[ast.stmt], interactivity: str
-) -> tuple[list[ast.stmt], ast.expr | None]:
-    nodes = list(body)
-    if interactivity == "last_expr_or_assign":
-        nodes += _assigned_name(nodes)
-    last = nodes.pop().value if nodes and isinstance(nodes[-1], ast.Expr) else None  # type: ignore[attr-defined]
-    return nodes, last
-
-
-def _two_codes(
-    parts: CellTree, interactive: bool, name: str, compiler: Callable[..., CodeType]
-) -> Codes:
-    statements: ast.Module | ast.Interactive = ast.Module(parts.statements, [])
-    if interactive:
-        statements = ast.Interactive(parts.statements)
-    code = compiler(statements, name, "single" if interactive else "exec")
-    return code, compiler(ast.Expression(parts.last), name, "eval") if parts.last else None
 
 
 def _assigned_name(nodes: list[ast.stmt]) -> Iterator[ast.stmt]:

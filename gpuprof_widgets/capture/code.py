@@ -50,52 +50,35 @@ class FunctionsElsewhere:
 
     def that_train(self) -> list[FunctionType]:
         """Return the functions, of those reachable now, that train or call one that does."""
-        waiting = self._values(self._names, self._first)
+        waiting = _values(self._names, self._first)
         while waiting and len(self._functions) < _MOST_FUNCTIONS:
             with suppress(Exception):  # raised by a proxy, for example, that is asked for its class
                 waiting += self._further(waiting.pop())
-        return list(_training(self._functions))
-
-    def _values(self, names: Collection[str], place: Mapping[str, Any]) -> list[Any]:
-        return [place[name] for name in place.keys() & names]
+        return _training(self._functions)
 
     def _further(self, value: Any) -> list[Any]:
-        """Return the values to look at next, because of this one."""
-        new_names = self._names_in(value) - self._names
-        values = [value for place in self._places for value in self._values(new_names, place)]
-        self._names |= new_names
-        new_places = list(self._places_of(value))
-        values += [value for place in new_places for value in self._values(self._names, place)]
-        self._places += new_places
-        return values
-
-    def _names_in(self, value: Any) -> set[str]:
-        """Return the names in a function of the user's that is new, and keep the function."""
-        function = _function_of(value)
-        if function is None or not is_users(function.__code__.co_filename, self._cell_files):
-            return set()
-        if not self._is_new(function):
-            return set()
-        self._functions.append(function)
-        return _names_in(function.__code__)
-
-    def _places_of(self, value: Any) -> Iterator[Mapping[str, Any]]:
-        """Yield the new namespaces behind a value: of its module, or of its classes."""
-        function = _function_of(value)
+        """Return what can be reached through a value: by its code's names, and in its places."""
+        names: set[str] = set()
+        function, places = _function_of(value), list[tuple[Any, Mapping[str, Any]]]()
         if function is not None:
-            if is_users(function.__code__.co_filename, self._cell_files) and self._is_new(
-                function.__globals__
-            ):
-                yield function.__globals__
+            if not is_users(function.__code__.co_filename, self._cell_files):
+                return []
+            if self._is_new(function):
+                self._functions.append(function)
+                names = _names_in(function.__code__) - self._names
+            places = [(function.__globals__, function.__globals__)]
         elif isinstance(value, ModuleType):
-            if is_users(getattr(value, "__file__", None), self._cell_files) and self._is_new(
-                vars(value)
-            ):
-                yield vars(value)
+            if is_users(getattr(value, "__file__", None), self._cell_files):
+                places = [(vars(value), vars(value))]
         elif value is not None:
-            for kind in (value if isinstance(value, type) else type(value)).__mro__:
-                if is_users(_file_of(kind), self._cell_files) and self._is_new(kind):
-                    yield vars(kind)
+            kinds = (value if isinstance(value, type) else type(value)).__mro__
+            users = (kind for kind in kinds if is_users(_file_of(kind), self._cell_files))
+            places = [(kind, vars(kind)) for kind in users]
+        values = [found for place in self._places for found in _values(names, place)]
+        self._names |= names
+        new = [place for owner, place in places if self._is_new(owner)]
+        self._places += new
+        return values + [found for place in new for found in _values(self._names, place)]
 
     def _is_new(self, value: Any) -> bool:
         new = id(value) not in self._seen
@@ -103,8 +86,12 @@ class FunctionsElsewhere:
         return new
 
 
-def _training(functions: list[FunctionType]) -> Iterator[FunctionType]:
-    """Yield the functions that name a backward pass or a step, or one of those functions."""
+def _values(names: Collection[str], place: Mapping[str, Any]) -> list[Any]:
+    return [place[name] for name in place.keys() & names]
+
+
+def _training(functions: list[FunctionType]) -> list[FunctionType]:
+    """Return the functions that name a backward pass or a step, or one of those functions."""
     naming: dict[str, list[FunctionType]] = defaultdict(list)
     for function in functions:
         for name in _names_in(function.__code__):
@@ -115,7 +102,7 @@ def _training(functions: list[FunctionType]) -> Iterator[FunctionType]:
             if id(function) not in training:
                 training[id(function)] = function
                 waiting.append(function.__name__)
-    yield from training.values()
+    return list(training.values())
 
 
 def is_users(file: str | None, cell_files: Collection[str]) -> bool:

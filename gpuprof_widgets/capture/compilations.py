@@ -63,11 +63,10 @@ class Compilations(Part):
     def refine(self, trace: Trace) -> Trace:
         """List the compilations of this window; the trace stays as it is."""
         window = self._clock.next_window(trace)
-        named = {
-            _function_and_number(metrics)[0]: metrics
-            for metrics in self._known
-            if getattr(metrics, "co_name", None) is not None
-        }
+        named: dict[str, Any] = {}
+        for metrics in self._known:
+            if getattr(metrics, "co_name", None) is not None:
+                named[_function_and_number(metrics)[0]] = metrics
         for metrics in self._known:
             if _start_ns(metrics) in window:
                 function, _ = _function_and_number(metrics)
@@ -76,14 +75,17 @@ class Compilations(Part):
         return trace
 
     def _described(self, metrics: Any, named: Any) -> dict[str, Any]:
+        """Return a compilation; those that failed are ``named`` by an earlier one."""
         file = str(getattr(named, "co_filename", None) or "")
         failed = f"{getattr(metrics, 'fail_type', None)}: {getattr(metrics, 'fail_reason', None)}"
+        spent_us = int(getattr(metrics, "duration_us", None) or 0)
         return {
             "function": str(getattr(named, "co_name", None) or ""),
             "file": self._cell_labels.get(file, file),
             "line": int(getattr(named, "co_firstlineno", None) or 0),
             "start_ns": self._clock.in_record(_start_ns(metrics)),
-            "dur_ns": _duration_ns(metrics),
+            "dur_ns": spent_us * 1000
+            or int((getattr(metrics, "entire_frame_compile_time_s", None) or 0) * 1e9),
             "again": _function_and_number(metrics)[1] > 0,
             "reason": self._reason(metrics),
             "gave_up": _LIMIT.search(failed) is not None,
@@ -126,16 +128,8 @@ def _function_and_number(metrics: Any) -> tuple[str, int]:
 
 def _start_ns(metrics: Any) -> int:
     """Return when it began, in ns since 1970."""
-    started = getattr(metrics, "start_time_us", None)
-    return (
-        int(started) * 1000 if started else int((getattr(metrics, "start_time", None) or 0) * 1e9)
-    )
-
-
-def _duration_ns(metrics: Any) -> int:
-    spent = getattr(metrics, "duration_us", None)
-    seconds = getattr(metrics, "entire_frame_compile_time_s", None) or 0
-    return int(spent) * 1000 if spent else int(seconds * 1e9)
+    started_us = int(getattr(metrics, "start_time_us", None) or 0)
+    return started_us * 1000 or int((getattr(metrics, "start_time", None) or 0) * 1e9)
 
 
 def _first_failures() -> dict[str, str]:

@@ -46,9 +46,6 @@ COPIED_BYTES = {"cuda": 2**30, "cpu": 2**28}
 """Bytes of the copy, many times any cache, by kind of device."""
 ROUNDS = 5
 
-Usage = dict[str, int]
-"""What of `ProcessState.metadata` the system counts, up to a moment."""
-
 
 def environment() -> dict[str, Any]:
     """Return versions, platform, host, CPUs, GPUs and torch's settings, as JSON can hold them.
@@ -63,7 +60,10 @@ def environment() -> dict[str, Any]:
         "host": socket.gethostname(),
         "cpus": cpus(),
         "torch_threads": torch.get_num_threads(),
-        "cpu_bf16": _multiplies_bf16(),
+        "cpu_bf16": any(
+            getattr(torch.cpu, name, bool)()
+            for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+        ),
         "cuda": torch.cuda.is_available(),
         "devices": devices(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
@@ -95,17 +95,22 @@ def _quota(cgroups: Path) -> int:
     return _UNLIMITED
 
 
-def _multiplies_bf16() -> bool:
-    checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    return any(getattr(torch.cpu, name, bool)() for name in checks)
-
-
 def devices() -> list[dict[str, Any]]:
     """Return the GPUs that torch sees; none after a CUDA error, which stays in the process."""
     if not torch.cuda.is_available():
         return []
     try:
-        return [_device(index) for index in range(torch.cuda.device_count())]
+        every = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+        return [
+            {
+                "index": index,
+                "name": properties.name,
+                "total_memory_bytes": properties.total_memory,
+                "multiprocessors": properties.multi_processor_count,
+                "compute_capability": f"{properties.major}.{properties.minor}",
+            }
+            for index, properties in enumerate(every)
+        ]
     except RuntimeError:
         return []
 
@@ -121,17 +126,6 @@ def allocator_totals(*keys: str) -> list[int]:
     devices = range(torch.cuda.device_count() if uses_cuda() else 0)
     stats = [torch.cuda.memory_stats(device) for device in devices]
     return [sum(int(device_stats.get(key, 0)) for device_stats in stats) for key in keys]
-
-
-def _device(index: int) -> dict[str, Any]:
-    properties = torch.cuda.get_device_properties(index)
-    return {
-        "index": index,
-        "name": properties.name,
-        "total_memory_bytes": properties.total_memory,
-        "multiprocessors": properties.multi_processor_count,
-        "compute_capability": f"{properties.major}.{properties.minor}",
-    }
 
 
 def measured_peaks(
@@ -154,12 +148,16 @@ def measured_peaks(
     wanted = dtypes or [name for name in FORMATS if name not in SLOW.get(target.type, ())]
     flops = {name: _multiplied(name, target, seconds) for name in wanted}
     known = {name: speed for name, speed in flops.items() if speed}
-    return Peaks(_name(target), known, _copied(target, seconds), "measured")
+    device_name = f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
+    if target.type == "cuda":
+        device_name = str(torch.cuda.get_device_name(target))
+    return Peaks(device_name, known, _copied(target, seconds), "measured")
 
 
 def _multiplied(name: str, device: torch.device, seconds: float) -> float:
     """Return the FLOP/s of a product of square matrices; 0 where the format has no product."""
-    if name == "tf32" and not _has_tf32(device):
+    is_nvidia = device.type == "cuda" and torch.version.hip is None
+    if name == "tf32" and not (is_nvidia and torch.cuda.get_device_capability(device) >= (8, 0)):
         return 0.0
     side = SIDES.get(device.type, SIDES["cpu"])
     allowed = torch.backends.cuda.matmul.allow_tf32
@@ -191,34 +189,16 @@ def _best(work: Callable[[], Any], device: torch.device, seconds: float) -> floa
 
 
 def _timed(work: Callable[[], Any], calls: int, device: torch.device) -> float:
-    _wait(device)
+    def wait() -> None:
+        if device.type != "cpu":
+            torch.accelerator.synchronize(device)
+
+    wait()
     began = perf_counter()
     for _ in range(calls):
         work()
-    _wait(device)
+    wait()
     return (perf_counter() - began) / calls
-
-
-def _wait(device: torch.device) -> None:
-    if device.type != "cpu":
-        torch.accelerator.synchronize(device)
-
-
-def _has_tf32(device: torch.device) -> bool:
-    if device.type != "cuda" or torch.version.hip is not None:
-        return False
-    return torch.cuda.get_device_capability(device) >= (8, 0)
-
-
-def _name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return str(torch.cuda.get_device_name(device))
-    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
-
-
-def process_state(_: Context) -> ProcessState:
-    """Return the part, under any options: it costs microseconds."""
-    return ProcessState()
 
 
 class ProcessState(Part):
@@ -226,18 +206,18 @@ class ProcessState(Part):
 
     loses = "no CPU time of the process"
 
-    def __init__(self) -> None:
-        self._before: Usage = {}
-        self._sums: Usage = {}
+    def __init__(self, _: Context) -> None:
+        self._before: dict[str, int] = {}
+        self._sums: dict[str, int] = {}
         self._thread = 0
         self._anomaly_mode = False
 
     def start(self) -> None:
-        self._note_anomaly_mode()
+        self._anomaly_mode |= torch.is_anomaly_enabled()
         self._before, self._thread = _usage(), get_ident()
 
     def stop(self) -> None:
-        self._note_anomaly_mode()
+        self._anomaly_mode |= torch.is_anomaly_enabled()  # the code may have set it
         after = _usage()
         if get_ident() != self._thread:
             after.pop("queued_ns", None)  # it is that of the thread that asks
@@ -245,10 +225,6 @@ class ProcessState(Part):
             if key in after:
                 self._sums[key] = self._sums.get(key, 0) + after[key] - before
         self._before = {}
-
-    def _note_anomaly_mode(self) -> None:
-        """Note autograd's anomaly mode, which may be set before the cell or by it."""
-        self._anomaly_mode |= torch.is_anomaly_enabled()
 
     def metadata(self) -> dict[str, Any]:
         """Return ``cpu_use``: wall and CPU time of all threads, and how often one was preempted.
@@ -259,26 +235,22 @@ class ProcessState(Part):
         return {"anomaly_mode": self._anomaly_mode, **known}
 
 
-def _usage() -> Usage:
-    """Return the usage so far; nothing on Windows, which does not count it."""
+def _usage() -> dict[str, int]:
+    """Return the usage so far; nothing on Windows, which does not count it.
+
+    ``queued_ns``, how long this thread has waited for a CPU, is known on Linux: see its
+    Documentation/scheduler/sched-stats.rst (/proc/<pid>/schedstat).
+    """
     if sys.platform == "win32":
         return {}
     import resource
 
     used = resource.getrusage(resource.RUSAGE_SELF)
-    return {
+    usage = {
         "wall_ns": perf_counter_ns(),
         "cpu_ns": round((used.ru_utime + used.ru_stime) * 1e9),
         "preemptions": used.ru_nivcsw,
-        **_queued(SCHEDSTAT),
     }
-
-
-def _queued(schedstat: Path) -> Usage:
-    """Return how long this thread has waited for a CPU, where the system counts it.
-
-    Source: Linux' Documentation/scheduler/sched-stats.rst (/proc/<pid>/schedstat).
-    """
     with suppress(OSError, ValueError, IndexError):
-        return {"queued_ns": int(schedstat.read_text().split()[1])}
-    return {}
+        usage["queued_ns"] = int(SCHEDSTAT.read_text().split()[1])
+    return usage

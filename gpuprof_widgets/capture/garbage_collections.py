@@ -1,7 +1,7 @@
 """When Python's garbage collector ran, for how long, and in which code it started.
 
 cProfile and torch count its time as that of the function in which it happened to start. The
-callback writes into an array of numbers, so that recording makes no garbage.
+callback keeps numbers in an array, which the collector need not look into.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ LONG_NS = 1_000_000
 """A collection of this length is listed by itself, with the code in which it started."""
 MOST_LISTED = 100
 MOST_LONG = 10_000
-ROOM = 50_000
-"""Collections of one window whose times are kept (2 MB); further ones only add to the sums."""
 
 _FIELDS = 4  # start, end, generation, collected
+_PLACE = ("file", "function", "function_line", "line", "during", "collections", "time_ns")
 
 _ONE_OFF_WORK = {
     ("<frozen importlib._bootstrap>", "_find_and_load"): "importing",
@@ -51,16 +50,6 @@ class _Long(NamedTuple):
     during: str
 
 
-class _Place(NamedTuple):
-    """Where long collections started: the function and its first line, the line that ran."""
-
-    file: str
-    function: str
-    function_line: int
-    line: int
-    during: str
-
-
 class GarbageCollections(Part):
     """Records the collector's sums, its longest collections and where they started."""
 
@@ -69,8 +58,7 @@ class GarbageCollections(Part):
     def __init__(self, context: Context) -> None:
         self._cell_labels = context.cell_labels
         self._numbers = array("q")
-        self._end = self._since = 0
-        self._further = _zero_sums()
+        self._since = 0
         self._long: list[_Long] = []
         self._callback: Any = None
         self._interrupts = RaisedAfterwards(GarbageCollections._heard.__code__, self._heard_after)
@@ -82,15 +70,12 @@ class GarbageCollections(Part):
         self._sums = _zero_sums()
         self._listed: list[dict[str, Any]] = []
         self._one_off_sums = _zero_sums()
-        self._places: defaultdict[_Place, list[int]] = defaultdict(lambda: [0, 0, 0])
+        # By file, function and its first line, the line that ran, and the one-off work around.
+        self._places: defaultdict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0, 0])
 
     def start(self) -> None:
-        if not self._numbers:
-            self._numbers = array("q", bytes(8 * _FIELDS * ROOM))
-        self._end, self._long = 0, []
-        self._further = _zero_sums()
+        self._numbers, self._long, self._since = array("q"), [], 0
         self._began = both_clocks()
-        self._since = 0
         self._interrupts.watch()
         hide_from_dynamo()
         self._callback = self._heard
@@ -113,17 +98,12 @@ class GarbageCollections(Part):
         if phase == "start":
             self._since = perf_counter_ns()
             return
-        ended, end, numbers = perf_counter_ns(), self._end, self._numbers
-        since, generation, collected = self._since, info["generation"], info["collected"]
+        ended, since = perf_counter_ns(), self._since
+        generation, collected = info["generation"], info["collected"]
         if not since:  # a signal prevented noting its start, or this is a repeated call
             return
         self._since = 0
-        if end < ROOM * _FIELDS:
-            numbers[end], numbers[end + 1] = since, ended
-            numbers[end + 2], numbers[end + 3] = generation, collected
-            self._end = end + _FIELDS
-        else:
-            _add(self._further[generation], ended - since, collected)
+        self._numbers.extend((since, ended, generation, collected))
         if ended - since >= LONG_NS and len(self._long) < MOST_LONG:
             with suppress(ValueError):  # a thread that runs built-in code alone has no frame
                 frame = sys._getframe(above)
@@ -141,17 +121,14 @@ class GarbageCollections(Part):
     def refine(self, trace: Trace) -> Trace:
         """Count the collections that began in this window; the trace stays as it is."""
         window = self._clock.next_window(trace)
-        for at in range(0, self._end, _FIELDS):
+        for at in range(0, len(self._numbers), _FIELDS):
             since, ended, generation, collected = self._numbers[at : at + _FIELDS]
             if self._day(since) in window:
                 _add(self._sums[generation], ended - since, collected)
-        for generation, (count, spent, collected) in enumerate(self._further):
-            _add(self._sums[generation], spent, collected, count)
         for long in self._long:
             if self._day(long.since) in window:
                 self._list(long)
-        self._end, self._long = 0, []
-        self._further = _zero_sums()
+        self._numbers, self._long = array("q"), []
         return trace
 
     def _day(self, moment: int) -> int:
@@ -161,7 +138,7 @@ class GarbageCollections(Part):
         spent = long.ended - long.since
         code = long.code
         file = self._cell_labels.get(code.co_filename, code.co_filename)
-        place = _Place(file, code.co_name, code.co_firstlineno, long.line, long.during)
+        place = file, code.co_name, code.co_firstlineno, long.line, long.during
         _add(self._places[place], spent, long.collected)
         if long.during:
             _add(self._one_off_sums[long.generation], spent, long.collected)
@@ -193,7 +170,7 @@ class GarbageCollections(Part):
                 "collected": collected,
                 "longest": sorted(longest, key=lambda row: row["start_ns"]),
                 "places": [
-                    {**place._asdict(), "collections": count, "time_ns": spent}
+                    dict(zip(_PLACE, (*place, count, spent), strict=True))
                     for place, (count, spent, _) in places
                 ],
             }
@@ -208,7 +185,7 @@ def hide_from_dynamo() -> None:
     """
     skip = getattr(sys.modules.get("torch._dynamo.decorators"), "skip", None)
     if skip is not None:
-        for function in (GarbageCollections._heard, _during, _add):
+        for function in (GarbageCollections._heard, _during):
             skip(function)
 
 
@@ -228,7 +205,7 @@ def _zero_sums() -> list[list[int]]:
     return [[0, 0, 0] for _ in range(GENERATIONS)]
 
 
-def _add(sums: list[int], spent: int, collected: int, count: int = 1) -> None:
-    sums[0] += count
+def _add(sums: list[int], spent: int, collected: int) -> None:
+    sums[0] += 1
     sums[1] += spent
     sums[2] += collected

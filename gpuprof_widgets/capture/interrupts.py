@@ -1,9 +1,9 @@
 """Signals while we start, stop or show: none of them leaves half of a recording running.
 
 The signals are Ctrl-C, and the death of a DataLoader worker, for which torch's handler raises an
-error in whatever runs. `Held` postpones both. The front end's own handler is restored at once and
-then acts as usual: it raises KeyboardInterrupt in a plain cell, and cancels the task of a cell that
-awaits. Outside of the main thread there is nothing to do: Python handles signals there alone.
+error in whatever runs. `DeferredSignals` defers both. The front end's own handler is restored at
+the end and then acts as usual: it raises KeyboardInterrupt in a plain cell, and cancels the task of
+a cell that awaits. In other threads there is nothing to do: Python handles signals in the main one.
 
 `RaisedAfterwards` keeps our garbage collector callback from swallowing a signal's error.
 `temporary_folder` makes the folders of a recording.
@@ -74,7 +74,7 @@ class Raised(_Handling):
     _handle = staticmethod(_signal.default_int_handler)
 
 
-class _HeldSignal(_Handling):
+class _DeferredSignal(_Handling):
     """Within the block the signal only sets ``came``; a second Ctrl-C acts as usual."""
 
     came = False
@@ -84,25 +84,17 @@ class _HeldSignal(_Handling):
             self._before(number, frame)
         self.came = True
 
-    def pass_on(self) -> None:
+    def deliver(self) -> None:
         if self.came and self._before is not None and self._number is not None:
             self.came = False
             self._before(self._number, None)
 
 
-class Held:
-    """Within the block a Ctrl-C waits, and so does the signal that a child process ended.
-
-    `pass_on`, after the block, lets them act.
-    """
+class DeferredSignals:
+    """Within the block a Ctrl-C waits, and so does the signal that a child process ended."""
 
     def __init__(self) -> None:
-        self._interrupt, self._child = _HeldSignal(), _HeldSignal(_SIGCHLD)
-
-    @property
-    def pressed(self) -> bool:
-        """Whether a Ctrl-C waits."""
-        return self._interrupt.came
+        self._interrupt, self._child = _DeferredSignal(), _DeferredSignal(_SIGCHLD)
 
     def __enter__(self) -> Self:
         try:
@@ -114,17 +106,15 @@ class Held:
         return self
 
     def __exit__(self, *raised: Any) -> None:
+        """Restore the handlers, then let the signals act that came within the block."""
         try:
             self._child.__exit__()
         finally:
             self._interrupt.__exit__()
-
-    def pass_on(self) -> None:
-        """Let the signals act that came within the block."""
         try:
-            self._child.pass_on()
+            self._child.deliver()
         finally:
-            self._interrupt.pass_on()
+            self._interrupt.deliver()
 
 
 class RaisedAfterwards:

@@ -1,8 +1,8 @@
-"""What a recording is made of: parts, each one topic, a loop that sets the windows, and the clocks.
+"""What a recording is made of: parts, each one topic, windows that a loop sets, and the clocks.
 
 `Part` is what modules, lines, workers, ... derive from; `Context` is what a part may know of the
-run. `Loop` and `Windows` are the two sides of a bounded loop: the loop counts its steps, the
-recorder opens and closes windows for it. `Active` is the recorder at work in this process.
+run. `Windows` is a recorder as a bounded loop uses it: the loop counts its steps, the recorder
+opens and closes windows for it. `Active` is the recorder at work in this process.
 """
 
 from __future__ import annotations
@@ -78,36 +78,11 @@ class Part:
         return {}
 
 
-class Loop(Protocol):
-    """A loop whose iterations are counted, and which tells the recorder when its windows are."""
-
-    @property
-    def explicit(self) -> bool:
-        """Whether the code itself bounds the loop; it then precedes one that an option bounds."""
-
-    @property
-    def recorded(self) -> int:
-        """How many of its steps were recorded since the windows began."""
-
-    def give_up(self) -> None:
-        """Stop counting: another loop has taken the recorder."""
-
-    def close(self) -> None:
-        """End with the run, unless it has ended already; its last step is then incomplete."""
-
-    def left_out(self) -> Mapping[str, int]:
-        """Return the names of steps that were taken back, and how often each was."""
-
-    def notes(self) -> list[str]: ...
-
-    def metadata(self) -> dict[str, Any]: ...
-
-
 class Windows(Protocol):
     """A recorder, as a loop uses it. No method raises an Exception: a failure becomes a note."""
 
-    def take(self, loop: Loop) -> bool:
-        """Record the windows of this loop from now on, and drop what ran before it.
+    def take(self, loop: Any) -> bool:
+        """Record the windows of this `StepLoop` from now on, and drop what ran before it.
 
         Return False, and add a note, where another loop has the recorder already.
         """

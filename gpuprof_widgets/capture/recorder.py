@@ -27,12 +27,12 @@ from gpuprof_widgets.capture.frame_filter import (
     without_profiler_calls,
     without_profiler_slices,
 )
-from gpuprof_widgets.capture.interrupts import Held
+from gpuprof_widgets.capture.interrupts import DeferredSignals
 from gpuprof_widgets.capture.loop.bound import LoopBound
-from gpuprof_widgets.capture.loop.iterations import without_steps_taken_back
+from gpuprof_widgets.capture.loop.iterations import StepLoop, without_steps_taken_back
 from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.overhead import counted, overhead
-from gpuprof_widgets.capture.part import Active, Context, Loop, Part
+from gpuprof_widgets.capture.part import Active, Context, Part
 from gpuprof_widgets.capture.window import WindowSeries, parts_for, started
 from gpuprof_widgets.capture.workers.recording import calls_of_workers
 from gpuprof_widgets.exceptions import RecordingError
@@ -95,7 +95,7 @@ class Recorder:
         self.is_silent = False
         self._notes: list[str] = []
         self._windows = WindowSeries(options, label, self._refined)
-        self._loop: Loop | None = None
+        self._loop: StepLoop | None = None
         self._early_parts: list[Part] = []
         self._parts: list[Part] = []
         self._namespace = namespace or {}
@@ -111,7 +111,16 @@ class Recorder:
             self._failure = _FORKED if _is_fork() else _NESTED if inside else _ELSEWHERE
             self.is_silent, Active.nesting_noted = Active.nesting_noted, True
             return self
-        held = Held()
+        try:
+            with DeferredSignals():
+                self._start()
+        except BaseException as error:  # a signal's: the profiled code does not run
+            self._leave()
+            self._give_up("start", error)
+            raise
+        return self
+
+    def _start(self) -> None:
         try:
             Active.recorder, Active.nesting_noted, Active.process = self, False, os.getpid()
             Active.thread, Active.mark = threading.get_ident(), object()
@@ -119,18 +128,10 @@ class Recorder:
             atexit.register(self._end_with_program)
             if self._cell_labels:  # in a script the other threads are the user's own
                 self._threads_before = {thread.native_id or 0 for thread in threading.enumerate()}
-            with held:
-                self._prepare()
+            self._prepare()
         except BaseException as error:
             self._leave()
             self._give_up("start", error)
-        try:
-            held.pass_on()
-        except BaseException as error:  # a held signal: the profiled code does not run
-            self._leave()
-            self._give_up("start", error)
-            raise
-        return self
 
     def __exit__(
         self,
@@ -143,13 +144,11 @@ class Recorder:
         try:
             ended = perf_counter_ns()
             self._error = error
-            held = Held()
-            with held:
+            with DeferredSignals():
                 self._end()
-        finally:  # a signal handler may have raised just before the signal was held
+                self._stop_ns = perf_counter_ns() - ended
+        finally:  # a signal handler may have raised just before signals were deferred
             self._end()
-        self._stop_ns = perf_counter_ns() - ended
-        held.pass_on()
 
     def _end(self) -> None:
         """Stop, once. A forked process only stops: the recording belongs to its parent."""
@@ -252,14 +251,12 @@ class Recorder:
     def _give_up(self, verb: str, error: BaseException) -> None:
         """Stop everything after a failure, which `record` will raise."""
         self._failure = f"no profile: recording could not {verb}: {_one_line(error)}"
-        held = Held()
-        with held:
+        with DeferredSignals():
             self._windows.stop_after_failure()
             for part in self._early_parts:
                 with suppress(BaseException):  # the first failure is the one reported
                     part.stop()
-        self._early_parts, self._parts = [], []
-        held.pass_on()
+            self._early_parts, self._parts = [], []
         if not isinstance(error, Exception):
             raise error
 
@@ -275,7 +272,7 @@ class Recorder:
     def has_cprofile(self) -> bool:
         return self._windows.has_cprofile
 
-    def take(self, loop: Loop) -> bool:
+    def take(self, loop: StepLoop) -> bool:
         before = self._loop
         if before is not None and (before.explicit or not loop.explicit):
             self._notes.append(_ONE_LOOP)
@@ -284,7 +281,7 @@ class Recorder:
             before.give_up()
         self._loop = loop
         try:
-            self._discard()
+            self.begin_cycle()
         except BaseException as error:
             self._give_up("start", error)
         return True
@@ -298,9 +295,6 @@ class Recorder:
             self._notes.append(f"a recording of the loop could not be kept: {_one_line(error)}")
 
     def begin_cycle(self) -> None:
-        self._discard()
-
-    def _discard(self) -> None:
         self._windows.discard()
         for part in self._all_parts:
             part.discard()
@@ -322,7 +316,7 @@ class Recorder:
 
     def release(self) -> None:
         self._loop = None
-        self._discard()
+        self.begin_cycle()
 
     def close_loop(self) -> None:
         """End the loop that took the recorder, unless it has ended itself."""
@@ -338,8 +332,7 @@ class Recorder:
     def begin_window(self, step: int) -> None:
         if self._failure is not None:
             return
-        held = Held()
-        with held:
+        with DeferredSignals():
             try:
                 self._begin(step)
             except BaseException as error:
@@ -347,7 +340,6 @@ class Recorder:
                     self._give_up("start", error)
                 else:
                     self._notes.append(f"a further window could not start: {_one_line(error)}")
-        held.pass_on()
 
     def end_trace(self) -> int:
         return self._ended(self._windows.end_trace)
@@ -356,13 +348,12 @@ class Recorder:
         return self._ended(self._windows.end)
 
     def _ended(self, end: Callable[[], int]) -> int:
-        held, waited = Held(), 0
-        with held:
+        waited = 0
+        with DeferredSignals():
             try:
                 waited = end()
             except BaseException as error:
                 self._give_up("stop", error)
-        held.pass_on()
         return waited
 
     def _refined(self, trace: Trace) -> Trace:
@@ -375,7 +366,7 @@ class Recorder:
             threads_before=self._threads_before,
         )
         if self._loop is not None:
-            trace = without_steps_taken_back(trace, self._loop.left_out())
+            trace = without_steps_taken_back(trace, self._loop.left_out)
         for part in self._all_parts:
             trace = part.refine(trace)
         return trace

@@ -23,7 +23,7 @@ from torch.profiler.profiler import PROFILER_STEP_NAME
 
 from gpuprof_widgets import progress
 from gpuprof_widgets.capture.environment import allocator_totals, uses_cuda
-from gpuprof_widgets.capture.interrupts import Held, temporary_folder
+from gpuprof_widgets.capture.interrupts import DeferredSignals, temporary_folder
 from gpuprof_widgets.capture.memory import with_torch_categories
 from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.part import Context, Part
@@ -237,10 +237,8 @@ def warm_up() -> Record:
 def _read(recording: Any) -> Trace:
     """Return the trace of a stopped torch.profiler."""
     progress.say("PyTorch writes what it recorded")
-    held = Held()
-    with held:  # a Ctrl-C would leave the file behind
+    with DeferredSignals():  # a Ctrl-C would leave the file behind
         path, data = _exported(recording)
-    held.pass_on()
     progress.say("reading what PyTorch wrote")
     return parse_chrome_trace(data, path).trace
 

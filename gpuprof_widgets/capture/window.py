@@ -15,7 +15,7 @@ from gpuprof_widgets.capture.cell import Rewrite
 from gpuprof_widgets.capture.compilations import Compilations
 from gpuprof_widgets.capture.cprofile import CallsRecording
 from gpuprof_widgets.capture.distributed import GroupLifetimes, rank_part
-from gpuprof_widgets.capture.environment import process_state
+from gpuprof_widgets.capture.environment import ProcessState
 from gpuprof_widgets.capture.garbage_collections import GarbageCollections
 from gpuprof_widgets.capture.lines.recording import lines_rewrite, lines_window, marked_code
 from gpuprof_widgets.capture.loop.bound import loop_bound
@@ -312,7 +312,7 @@ PARTS: tuple[Callable[[Context], Part | None], ...] = (
     GroupLifetimes,
     nvtx_ranges,
     expected,
-    process_state,
+    ProcessState,
     python_samples,
 )
 """Makers of the parts, in the order of their start; None where the options ask for no such part."""

@@ -156,7 +156,7 @@ class MarkedCode(Part):
         lines = linecache.getlines(file.functions[0][0].__code__.co_filename)
         marks, embedded = LineMarks(file.label, "".join(lines[first - 1 : last]), first), Embedded()
         if (bound := applied_rewrite(self._context.code, LoopBound)) is not None:
-            bound.watch(file, embedded)
+            list(bound.watch([file], embedded))
         rewriter = MarkedLines(marks, embedded)
         calls = {place_of(node): rewriter.function(node) for node in nodes}
         self._add(marks)

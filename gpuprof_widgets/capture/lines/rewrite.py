@@ -53,12 +53,12 @@ class MarkedLines:
 
     def block(self, statements: list[ast.stmt]) -> list[ast.stmt]:
         """Rewrite the statements of a cell or of a function's body."""
-        suspending = self._suspending()
+        suspending = _Suspending(self._suspensions, self._embedded)
         return self._block([suspending.visit(node) for node in statements], _Around())
 
     def function(self, node: Definition) -> Calls | None:
         """Rewrite the body of a function; return its calls, where they are counted."""
-        suspending = self._suspending()
+        suspending = _Suspending(self._suspensions, self._embedded)
         node.body = [suspending.visit(part) for part in node.body]
         return self._function(node)
 
@@ -70,13 +70,10 @@ class MarkedLines:
         goes_on = node.lineno == self._last_line
         if not _suspends(node):
             return node, self._marks.mark(node.lineno, resumed=goes_on).next
-        node = self._suspending().visit(node)
+        node = _Suspending(self._suspensions, self._embedded).visit(node)
         region = self._suspensions.last(node.lineno, goes_on=goes_on)
         begun = self._embedded.call(region.begin_here, at=node)
         return ast.copy_location(ast.BoolOp(ast.Or(), [begun, node]), node), lambda: region
-
-    def _suspending(self) -> _Suspending:
-        return _Suspending(self._suspensions, self._embedded)
 
     def _block(self, statements: list[ast.stmt], around: _Around) -> list[ast.stmt]:
         """Rewrite the statements; of several on a line (``a(); b()``) later ones continue it."""
@@ -97,9 +94,8 @@ class MarkedLines:
         else:
             self._inner_blocks(node, around.inside(node) if marked else around)
             inner = node
-        return self._marked(node, inner, suspends, goes_on) if marked else node
-
-    def _marked(self, node: ast.stmt, inner: ast.stmt, suspends: bool, goes_on: bool) -> ast.stmt:
+        if not marked:
+            return node
         if suspends:
             entrance = self._suspensions.next(node.lineno, goes_on=goes_on)
         else:

@@ -2,27 +2,31 @@
 
 `source_files` finds the definitions of functions whose source is still what they run. `CodeSwap`
 gives functions their rewritten code, and takes it from every function that has it by then.
+Compilers that read the code of functions (torch.compile, numba, ...) must find it plain, for they
+would meet regions in it: `read_plain` sees to that. Which functions they read is known no earlier.
 """
 
 from __future__ import annotations
 import __future__
 
 import ast
+import functools
 import gc
 import linecache
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import _lru_cache_wrapper
+from importlib.machinery import ModuleSpec, PathFinder
 from itertools import groupby
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from gpuprof_widgets.capture.cell import CellCode
 from gpuprof_widgets.capture.code import Embedded, code_pairs, codes_in
-from gpuprof_widgets.capture.lines.compiled import read_any, read_plain
 from gpuprof_widgets.capture.lines.regions import LineMarks
 
 _FUTURE = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
@@ -243,3 +247,104 @@ class CodeSwap:
             if code.co_consts is marked.co_consts and code.co_name == marked.co_name:
                 return plain.replace(co_flags=code.co_flags)
         return None
+
+
+PlainOf = Callable[[CodeType], CodeType]
+"""Returns the plain code of changed code, and any other code as it is."""
+
+READERS = {
+    "torch._dynamo.convert_frame": ("_compile", "compile_frame"),
+    "torch._dynamo.eval_frame": ("OptimizeContext.__call__",),
+    "torch._dynamo.variables.functions": ("UserFunctionVariable.get_code",),
+    "torch.jit.frontend": ("parse_def",),
+    "numba.core.bytecode": ("get_code_object",),
+    "numba.core.dispatcher": ("get_code_object",),
+    "numba.cuda.core.bytecode": ("get_code_object",),
+    "numba.cuda.dispatcher": ("get_code_object",),
+}
+"""Functions by module that take what is compiled as one of their first two arguments."""
+
+_HOLDERS = ("forward", "fn", "__func__")
+"""Where a module, Dynamo's variable and a method have their function."""
+
+_plain_of: list[PlainOf] = []
+_replaced: list[tuple[Any, str, Any]] = []
+
+
+def read_plain(plain_of: PlainOf) -> None:
+    """Make compilers read plain code, as this function returns it, from now on."""
+    if not _plain_of:
+        for module in READERS.keys() & sys.modules.keys():
+            _replace(sys.modules[module])
+        sys.meta_path.insert(0, _at_import)
+    if plain_of not in _plain_of:
+        _plain_of.append(plain_of)
+
+
+def read_any(plain_of: PlainOf) -> None:
+    """Undo `read_plain`; with the last function the compilers are as they were."""
+    if plain_of in _plain_of:
+        _plain_of.remove(plain_of)
+        if not _plain_of:
+            sys.meta_path.remove(_at_import)
+            while _replaced:
+                setattr(*_replaced.pop())
+
+
+def _replace(module: ModuleType) -> None:
+    for path in READERS[module.__name__]:
+        owner, _, name = path.rpartition(".")
+        holder = getattr(module, owner, None) if owner else module
+        # Private names, which may disappear: then the compiler meets the regions.
+        if (reader := getattr(holder, name, None)) is not None:
+            _replaced.append((holder, name, reader))
+            setattr(holder, name, _reads_plain(reader))
+
+
+def _reads_plain(reader: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(reader)
+    def read(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        return reader(*map(_plain, args[:2]), *args[2:], **kwargs)
+
+    return read
+
+
+def _plain(value: Any) -> Any:
+    """Return what to read in place of this; a function has its plain code from now on."""
+    if isinstance(value, CodeType):
+        for plain_of in _plain_of:
+            value = plain_of(value)
+        return value
+    with suppress(Exception):  # raised by an object of the user's that is asked for an attribute
+        for function in (value, getattr(value, "__self__", None)):  # of model.compile(): its call
+            for name in _HOLDERS:
+                function = getattr(function, name, function)
+            if isinstance(function, FunctionType):
+                plain = _plain(function.__code__)
+                if plain is not function.__code__:
+                    function.__code__ = plain
+    return value
+
+
+class _AtImport:
+    """Finds the compilers' modules as Python does, and replaces their readers once loaded."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path, target) if name in READERS else None
+        loader: Any = spec.loader if spec is not None else None
+        if loader is not None:
+            execute = loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                if _plain_of:
+                    _replace(module)
+
+            loader.exec_module = exec_module
+        return spec
+
+
+_at_import = _AtImport()

@@ -1,8 +1,11 @@
 """`--steps`: bound the training loop, by rewriting the loops of the source.
 
-The loops of the cell are watched, and those in functions that train (see `watching`). One of them
-is counted (see `training`); after its last step, it and the loops around it end as if they had no
-more items.
+    for batch in loader: ...        for batch in OVER(loader): ...
+    while running: ...              with USE: while NEXT() and (running or NO_MORE()): ...
+    async for item in stream: ...   with USE: async for item in OVER(stream): ...
+
+The loops of the cell are watched, and those in functions that train. `LoopBound` counts one of them
+(see `training`); after its last step, it and the loops around it end as if they had no more items.
 """
 
 from __future__ import annotations
@@ -12,16 +15,31 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
+from types import GeneratorType
 from typing import Any
 
 from gpuprof_widgets.capture.cell import CellTree, Rewrite
 from gpuprof_widgets.capture.code import Embedded
 from gpuprof_widgets.capture.lines.sources import SourceFile
 from gpuprof_widgets.capture.loop.iterations import Schedule
-from gpuprof_widgets.capture.loop.steps import Counting
-from gpuprof_widgets.capture.loop.training import Level, LoopSite, Program, last_name
-from gpuprof_widgets.capture.loop.watching import LoopRun, with_watched_loops
+from gpuprof_widgets.capture.loop.steps import (
+    Counting,
+    Steps,
+    is_progress_bar,
+    watched,
+    watched_async,
+)
+from gpuprof_widgets.capture.loop.training import (
+    LOOPS,
+    Level,
+    LoopSite,
+    Program,
+    is_loader,
+    last_name,
+)
 from gpuprof_widgets.capture.part import Active
 from gpuprof_widgets.options import Options
 
@@ -30,6 +48,12 @@ _EXPLICIT = (
     "recorded, and --steps bounded no loop"
 )
 _BY_HAND = "`for item in gpuprof_widgets.steps(items)`"
+_OVER_MODEL = frozenset(
+    f"Module.{start}{kind}"
+    for kind in ("parameters", "children", "modules", "buffers")
+    for start in ("", "named_")
+)
+"""Generators that go through the parts of a model."""
 
 
 def loop_bound(options: Options) -> Rewrite | None:
@@ -58,11 +82,11 @@ class LoopBound:
         # the garbage collector does not look into code and would never free such a cycle.
         self._recorder: Callable[[], Any] = lambda: None
         self._thread = 0
-        self._running: list[LoopRun] = []
+        self.running: list[LoopRun] = []
+        """The runs of watched loops, the outermost first."""
         self._counting: Counting | None = None
         self._site: LoopSite | None = None
         self._run: LoopRun | None = None  # the run that is counted
-        self._outermost: LoopRun | None = None
         self._steps_made = 0  # by optimizers, since the loop is counted
         self._is_announced = False
         self._over = False
@@ -81,21 +105,46 @@ class LoopBound:
             if site.function and site.function not in self.names:
                 del self.program.sites[site.node]
         self.program.settle()
-        tree.statements[:] = with_watched_loops(
-            tree.statements, self.program, self, embedded, looks=True
-        )
+        tree.statements[:] = self._with_watched_loops(tree.statements, embedded, looks=True)
 
-    def watch(self, file: SourceFile, embedded: Embedded) -> bool:
-        """Watch the loops of functions elsewhere; return whether any trains or leads there."""
-        nodes = file.outermost
-        if not self.program.has(nodes):
-            self.program.add(nodes, file=file.label, tree=file.tree)
-            self.program.settle()
-        inside = {part for node in nodes for part in ast.walk(node)}
-        sites = [site for site in self.program.sites.values() if site.node in inside]
-        for node in nodes:
-            node.body = with_watched_loops(node.body, self.program, self, embedded)
-        return any(site.level >= Level.GRADIENTS or site.leads for site in sites)
+    def watch(self, files: Sequence[SourceFile], embedded: Embedded) -> Iterator[SourceFile]:
+        """Watch the loops of functions elsewhere; yield the files where any trains or leads there.
+
+        All files are added before any is rewritten: functions of one call those of another.
+        """
+        for file in files:
+            self.program.add(file.outermost, file=file.label, tree=file.tree)
+        self.program.settle()
+        for file in files:
+            nodes = file.outermost
+            inside = {part for node in nodes for part in ast.walk(node)}
+            for node in nodes:
+                node.body = self._with_watched_loops(node.body, embedded)
+            sites = [site for site in self.program.sites.values() if site.node in inside]
+            if any(site.level >= Level.GRADIENTS or site.leads for site in sites):
+                yield file
+
+    def _with_watched_loops(
+        self, body: list[ast.stmt], embedded: Embedded, *, looks: bool = False
+    ) -> list[ast.stmt]:
+        """Return the statements with their loops watched; ``looks`` for more after imports."""
+        rewritten: list[ast.stmt] = []
+        for number, node in enumerate(body):
+            # What may run later, or again, is rewritten by then: a search would come too late.
+            runs_once = not isinstance(node, (*_DEFINITIONS, *LOOPS))
+            for block in _blocks(node):
+                block[:] = self._with_watched_loops(block, embedded, looks=looks and runs_once)
+            site = self.program.sites.get(node)
+            rewritten.append(
+                node if site is None else _watched(node, LoopUse(self, site), embedded)
+            )
+            is_last_import = isinstance(node, _IMPORTS) and not isinstance(
+                body[number + 1] if number + 1 < len(body) else None, _IMPORTS
+            )
+            if looks and is_last_import and getattr(node, "module", "") != "__future__":
+                call = embedded.call(LoopUse(self).look, at=node)
+                rewritten.append(ast.copy_location(ast.Expr(call), node))
+        return rewritten
 
     def serves(self, recorder: Any) -> bool:
         """Serve this recorder from now on; return whether there is a loop to wait for."""
@@ -113,12 +162,6 @@ class LoopBound:
         return self.program.best >= Level.GRADIENTS or self.program.trains_out_of_sight
 
     @property
-    def is_open(self) -> bool:
-        """Whether the recorder waits for a loop, in this thread."""
-        recorder = self._recorder()
-        return self.is_here and recorder is not None and not recorder.is_taken
-
-    @property
     def is_here(self) -> bool:
         """Whether the recorder is at work, in this process and thread."""
         recorder = self._recorder()
@@ -126,11 +169,16 @@ class LoopBound:
         return here and recorder is not None and recorder is Active.recorder
 
     @property
+    def is_open(self) -> bool:
+        """Whether the recorder waits for a loop, in this thread."""
+        return self.is_here and not self._recorder().is_taken
+
+    @property
     def waits_in_training(self) -> bool:
         """Whether a loop runs that trains and may be taken at its next iteration."""
-        return self.is_open and any(
+        return any(
             run.site.level >= Level.GRADIENTS and not run.site.excluded and not run.trains_not
-            for run in self._running
+            for run in self.running
         )
 
     def watches(self, site: LoopSite) -> bool:
@@ -144,17 +192,6 @@ class LoopBound:
             return site.leads or site.level >= Level.GRADIENTS
         return not site.function or site.level == Level.LOADS
 
-    def look(self) -> None:
-        """Look for loops in modules that were just imported."""
-        if self.is_open:
-            self.search()
-
-    def entered(self, run: LoopRun) -> None:
-        """Note that a watched loop has begun."""
-        self._running.append(run)
-        if run.loads and run.site.level < Level.LOADS:
-            self.program.loads(run.site)
-
     def next(self, run: LoopRun) -> bool:
         """Whether a watched loop goes on to its next iteration."""
         if run.ended:
@@ -162,46 +199,27 @@ class LoopBound:
         if self._over or not self.is_here:
             return True
         if self._site is None and self._should_take(run):
-            self._take(run)
+            self._site, self._run = run.site, run
+            self._steps_made, self._is_announced = 0, False
+            self._counting = Counting(
+                self._schedule, run.site.place, explicit=False, before=run.items
+            ).__enter__()
         if self._counting is None or not self._is_counted(run):
             return True
         # A loop around one that may train is told of in its second round: it has not given way.
         if not self._is_announced and (run.items or not run.site.leads):
             self._is_announced = True
             self.announce(f"the loop of {run.site.place} ({run.site.text})")
-        if self._counting.next_step():
-            return True
-        if self._released_idle_loop(run):
+        if self._counting.next_step() or self._released_idle_loop(run):
             return True
         self._over = True
-        for enclosing in self._running[: self._running.index(run) + 1]:
-            enclosing.end()
+        for enclosing in self.running[: self.running.index(run) + 1]:
+            enclosing.ended = True
         return False
-
-    def _is_counted(self, run: LoopRun) -> bool:
-        """Whether this run is counted: of several runs of the counted loop at a time, the first."""
-        if run.site is not self._site:
-            return False
-        if self._run not in self._running:
-            self._run = run
-        return self._run is run
-
-    def made_step(self) -> None:
-        """Note an optimizer's step, in the innermost loop that runs."""
-        if not self.is_here:
-            return
-        self._steps_made += 1
-        innermost = self._running[-1] if self._running else None
-        if innermost is None or self._site is None or innermost.site is self._site:
-            return
-        if self._run in self._running and innermost.site.level >= Level.GRADIENTS:
-            # The counted loop is around the one that trains: epochs, for example.
-            self.program.exclude(self._site)
-            self._release()
 
     def _should_take(self, run: LoopRun) -> bool:
         """Whether this is the loop to count."""
-        if run.site.excluded or run.trains_not or self._over or not self.is_open:
+        if run.site.excluded or run.trains_not or not self.is_open:
             return False
         if run.over_model:
             self.program.exclude(run.site)
@@ -211,41 +229,40 @@ class LoopBound:
             return level == best
         if self.program.trains_out_of_sight:
             return False
-        if level == Level.LOADS:
-            return True
-        return best == Level.RUNS and self._is_candidate(run.site)
+        return level == Level.LOADS or (best == Level.RUNS and self._is_candidate(run.site))
 
-    def _take(self, run: LoopRun) -> None:
-        self._site, self._run = run.site, run
-        self._outermost = next(iter(self._running), run)
-        self._steps_made, self._is_announced = 0, False
-        self._counting = Counting(
-            self._schedule, run.site.place, explicit=False, before=run.items
-        ).__enter__()
+    def _is_counted(self, run: LoopRun) -> bool:
+        """Whether this run is counted: of several runs of the counted loop at a time, the first."""
+        if run.site is not self._site:
+            return False
+        if self._run not in self.running:
+            self._run = run
+        return self._run is run
 
-    def announce(self, loop: str, *, ends: bool = True) -> None:
-        """Say which loop is bounded."""
-        self._say(f"bounding {loop}: {self._schedule.in_words(ends=ends)}")
-
-    def _say(self, text: str) -> None:
-        if not self._options.quiet:
-            print(f"gpuprof: {text}", file=getattr(sys, self.stream), flush=True)
-
-    def paused(self, run: LoopRun, *, exhausted: bool) -> None:
-        """Note that a loop has no further item, or was left; an inner loop may begin anew."""
-        loop = self._counting.loop if self._counting is not None else None
-        if run is self._run and loop is not None and not run.ended and self.is_here:
-            loop.pause(exhausted=exhausted)
-
-    def left(self, run: LoopRun) -> None:
-        """Note that a loop has ended; with the outermost one so has the counting."""
-        self._running = [other for other in self._running if other is not run]
-        counting = self._counting
-        if counting is None or run is not self._outermost or not self.is_here:
+    def made_step(self) -> None:
+        """Note an optimizer's step, in the innermost loop that runs."""
+        self._steps_made += 1
+        innermost = self.running[-1] if self.running else None
+        if innermost is None or self._site is None or innermost.site is self._site:
             return
-        self._outermost = next(iter(self._running), None)
+        if self._run in self.running and innermost.site.level >= Level.GRADIENTS:
+            # The counted loop is around the one that trains: epochs, for example.
+            self.program.exclude(self._site)
+            self._release()
+
+    def left(self, run: LoopRun, *, exhausted: bool) -> None:
+        """Note that a loop has ended; with the outermost one so has the counting.
+
+        Before that it may begin anew.
+        """
+        self.running = [other for other in self.running if other is not run]
+        counting = self._counting
+        if counting is None or not self.is_here:
+            return
         loop = counting.loop
-        if self._outermost is not None or (loop is not None and loop.waits_for_cycle):
+        if run is self._run and loop is not None and not run.ended:
+            loop.pause(exhausted=exhausted)
+        if self.running or (loop is not None and loop.waits_for_cycle):
             return
         counting.__exit__(None, None, None)
         if loop is None or loop.goes_on or loop.has_all:
@@ -278,7 +295,15 @@ class LoopBound:
         recorder = self._recorder()
         if recorder is not None:
             recorder.release()
-        self._counting = self._site = self._run = self._outermost = None
+        self._counting = self._site = self._run = None
+
+    def announce(self, loop: str, *, ends: bool = True) -> None:
+        """Say which loop is bounded."""
+        self._say(f"bounding {loop}: {self._schedule.in_words(ends=ends)}")
+
+    def _say(self, text: str) -> None:
+        if not self._options.quiet:
+            print(f"gpuprof: {text}", file=getattr(sys, self.stream), flush=True)
 
     @property
     def has_bounded(self) -> bool:
@@ -291,36 +316,178 @@ class LoopBound:
         recorder = self._recorder()
         if recorder is not None and recorder.has_explicit_loop:
             return [_EXPLICIT]
-        if self._site is not None:
-            return self._others(self._site)
+        if (ran := self._site) is not None:
+            later = [site for site in self._later if site.level == ran.level]
+            others = [site.place for site in later if site is not ran and self._is_candidate(site)]
+            bounded = f"the loop of {ran.place} was bounded and recorded; "
+            if others:
+                places = ", ".join(dict.fromkeys(others))
+                return [
+                    f"{bounded}the loop of {places} ran unchanged: to choose another loop, "
+                    f"write {_BY_HAND} there"
+                ]
+            later_runs = "its later runs were neither bounded nor recorded"
+            return [f"{bounded}{later_runs}"] if ran in self._later else []
         if self._too_short:
             return self._too_short
         sites = self.program.sites.values()
         idle = [site.place for site in sites if site.excluded]
         if idle:
             return [f"no op was seen in the loop of {' or '.join(idle)}: nothing was recorded"]
-        candidates = [site for site in sites if self._is_candidate(site)]
+        candidates = [site.place for site in sites if self._is_candidate(site)]
         if candidates:
-            places = " or ".join(dict.fromkeys(site.place for site in candidates))
+            places = " or ".join(dict.fromkeys(candidates))
             return [f"the loop of {places} was not seen to run: nothing was recorded"]
         return [
             "--steps found no training loop: the code ran once and is recorded whole; to bound "
             f"a loop write {_BY_HAND}"
         ]
 
-    def _others(self, ran: LoopSite) -> list[str]:
-        """Return a note on later loops that could have been counted as well."""
-        alike = [site for site in self._later if site.level == ran.level and site is not ran]
-        others = [site for site in alike if self._is_candidate(site)]
-        if not others and ran in self._later:
-            return [
-                f"the loop of {ran.place} was bounded and recorded; its later runs were neither "
-                "bounded nor recorded"
-            ]
-        if not others:
-            return []
-        places = ", ".join(dict.fromkeys(site.place for site in others))
-        return [
-            f"the loop of {ran.place} was bounded and recorded; the loop of {places} ran "
-            f"unchanged: to choose another loop, write {_BY_HAND} there"
-        ]
+
+class LoopUse:
+    """What the rewritten code of one loop calls; pickled to another process it does nothing."""
+
+    def __init__(self, bound: LoopBound | None = None, site: LoopSite | None = None) -> None:
+        self._bound = bound
+        self._site = site
+
+    def __reduce__(self) -> Any:
+        return LoopUse, ()
+
+    def look(self) -> None:
+        """Look for loops in modules that were just imported."""
+        if self._bound is not None and self._bound.is_open:
+            with suppress(Exception):  # then the loop is known by what it fetches (`UnseenLoop`)
+                self._bound.search()
+
+    def over(self, source: Any) -> Any:
+        """Return what a `for` runs over."""
+        run = self._run(source.iterable if is_progress_bar(source) else source)
+        return source if run is None else watched(source, run)
+
+    def over_async(self, source: Any) -> Any:
+        """Return what an `async for` runs over."""
+        run = self._run(source)
+        if run is None:
+            return source
+        # A generator that is dropped closes at some later await; the `with` around it does not.
+        _runs.set((*_runs.get()[:-1], (self, run)))
+        return watched_async(source, run)
+
+    def next(self) -> bool:
+        """Return, before a `while` evaluates its test, whether it may go on."""
+        run = self._running()
+        return run is None or run.next_step()
+
+    def no_more(self) -> bool:
+        """Note that the test of a `while` has failed; return False."""
+        run = self._running()
+        if run is not None:
+            run.exhausted()
+        return False
+
+    def __enter__(self) -> None:
+        """Begin a `while` or an `async for`."""
+        is_while = self._site is not None and isinstance(self._site.node, ast.While)
+        run = self._run(()) if is_while else None
+        _runs.set((*_runs.get(), (self, run)))
+        if run is not None:
+            run.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        """End it, however it was left."""
+        run = self._running()
+        _runs.set(_runs.get()[:-1])
+        if run is not None:
+            run.__exit__(*error)
+
+    def _run(self, source: Any) -> LoopRun | None:
+        bound, site = self._bound, self._site
+        if bound is None or site is None or isinstance(source, Steps) or not bound.watches(site):
+            return None
+        return LoopRun(bound, site, source)
+
+    def _running(self) -> LoopRun | None:
+        """Return the innermost run of this loop in the current thread or task."""
+        return next((run for use, run in reversed(_runs.get()) if use is self), None)
+
+
+_runs: ContextVar[tuple[tuple[LoopUse, LoopRun | None], ...]] = ContextVar("runs", default=())
+"""The loops in a `with` that run now, the innermost last, in this thread or task."""
+
+
+class LoopRun:
+    """One run through a watched loop, from its first item to its end."""
+
+    def __init__(self, bound: LoopBound, site: LoopSite, source: Any) -> None:
+        self.site = site
+        self.items = 0
+        self.ended = False
+        """The loop ends before its next item: it or an inner loop was bounded."""
+        self.trains_not = False
+        """It made no step and no backward pass, whatever its code looks like."""
+        self._loads = is_loader(source)
+        kinds = type(source).__mro__
+        self.over_model = any(kind.__module__.startswith("torch.nn.modules") for kind in kinds)
+        if isinstance(source, GeneratorType):
+            self.over_model = source.__qualname__ in _OVER_MODEL
+        self._bound = bound
+        self._exhausted = self._closed = False
+
+    def __enter__(self) -> None:
+        self._bound.running.append(self)
+        if self._loads and self.site.level < Level.LOADS:
+            self.site.level = Level.LOADS
+            self._bound.program.compare()
+
+    def next_step(self) -> bool:
+        """Return whether the loop goes on."""
+        goes_on = self._bound.next(self)
+        self.items += goes_on
+        return goes_on
+
+    def exhausted(self) -> None:
+        """Note that the loop has no further item."""
+        self._exhausted = True
+
+    def __exit__(self, *error: Any) -> None:
+        if not self._closed:
+            self._closed = True
+            self._bound.left(self, exhausted=self._exhausted)
+
+
+_IMPORTS = (ast.Import, ast.ImportFrom)
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def _blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
+    """Yield the bodies of a statement, also those of functions and classes."""
+    blocks = (getattr(node, name, None) for name in ("body", "orelse", "finalbody"))
+    yield from filter(None, blocks)
+    for part in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+        yield part.body
+
+
+def _watched(node: ast.stmt, use: LoopUse, embedded: Embedded) -> ast.stmt:
+    """Return a loop that calls these; see the examples at the top.
+
+    Not with a `try`: it would end on a line of its own, which IPython would show as an error's.
+    """
+    match node:
+        case ast.While(test=test):
+            no_more = embedded.call(use.no_more, at=test)
+            either = ast.copy_location(ast.BoolOp(ast.Or(), [test, no_more]), test)
+            both = ast.BoolOp(ast.And(), [embedded.call(use.next, at=test), either])
+            node.test = ast.copy_location(both, test)
+        case ast.AsyncFor(iter=items):
+            node.iter = embedded.call(use.over_async, items, at=items)
+        case ast.For(iter=items):
+            match items:  # inside of these, which end with it, the first may be a progress bar
+                case ast.Call(func=ast.Name(id="enumerate" | "zip"), args=[first, *_], keywords=[]):
+                    if not isinstance(first, ast.Starred):
+                        items.args[0] = embedded.call(use.over, first, at=first)
+                        return node
+            node.iter = embedded.call(use.over, items, at=items)
+            return node
+    around = ast.withitem(embedded.expression(use, at=node))
+    return ast.copy_location(ast.With([around], [node]), node)

@@ -35,7 +35,10 @@ _COMPILATION = ("_compile.compile_inner", "entire_frame_compile")
 
 
 class Step:
-    """One iteration: its kind, its duration (ns), and whether it was left in the middle."""
+    """One iteration: its kind, its duration (ns), and whether it was left in the middle.
+
+    No dataclass: cProfile would count its `__init__`, which has no file, as the user's.
+    """
 
     def __init__(self, number: int, kind: Kind) -> None:
         self.number = number
@@ -71,13 +74,17 @@ class StepLoop:
         before: int = 0,
     ) -> None:
         self._recorder = recorder
-        self._schedule = schedule if recorder.has_cprofile else schedule.without_cprofile()
+        # Without cProfile nothing goes on after the recorded iterations.
+        calls = schedule.calls if recorder.has_cprofile else schedule.active
+        self._schedule = replace(schedule, calls=calls)
         self._place = place
-        self._explicit = explicit
+        self.explicit = explicit
+        """Whether the code itself bounds the loop; it then precedes one that an option bounds."""
+        self.left_out: Counter[str] = Counter()
+        """The names of steps that were taken back, and how often each was."""
         self._steps: list[Step] = []
         self._running: Step | None = None
         self._not_drained: list[Step] = []
-        self._taken_back: Counter[str] = Counter()
         self._skipped = min(before, schedule.unrecorded)  # iterations of the cycle that ran before
         self._first = self._ran = before  # number of the first step; iterations so far
         self._paused: str | None = None  # how the loop ended, if it may begin anew
@@ -86,10 +93,6 @@ class StepLoop:
         self._ending: str | None = None  # how the loop ended; None while it runs
         self._in_window = False
         self._costs: list[Costs] = []
-
-    @property
-    def explicit(self) -> bool:
-        return self._explicit
 
     @property
     def recorded(self) -> int:
@@ -113,8 +116,13 @@ class StepLoop:
 
     def next_step(self) -> bool:
         """End the running step, if any, and begin the next; return whether the loop goes on."""
-        if self._begins_anew():
-            self._begin_cycle()
+        every = self._schedule.every
+        if self._ending == "kept going" and every is not None and self._ran % every == 0:
+            self._recorder.begin_cycle()
+            self._first, self._skipped, self._ending = self._ran, 0, None
+            self._steps, self._not_drained, self._costs = [], [], []
+            self.left_out.clear()
+            self._prepared = None
         if self._ending is None:
             self._end_step()
             self._begin_next()
@@ -134,16 +142,14 @@ class StepLoop:
         if self._schedule.every is not None:
             self._recorder.keep_cycle()
 
-    def _begins_anew(self) -> bool:
-        every = self._schedule.every
-        return self._ending == "kept going" and every is not None and self._ran % every == 0
-
-    def _begin_cycle(self) -> None:
-        self._recorder.begin_cycle()
-        self._first, self._skipped, self._ending = self._ran, 0, None
-        self._steps, self._not_drained, self._costs = [], [], []
-        self._taken_back.clear()
-        self._prepared = None
+    def _begin_step(self, position: int) -> None:
+        """Begin a step, in a frame that cProfile sees begin: it knows what that calls as ours."""
+        self._running = Step(self._first + len(self._steps), self._schedule.kind(position))
+        self._steps.append(self._running)
+        self._not_drained.append(self._running)
+        self._began = perf_counter_ns()
+        if self._running.kind == "recorded":
+            self._recorder.enter_step(self._running.name)
 
     def pause(self, *, exhausted: bool) -> None:
         """Note that the loop has ended, and may begin anew with its next step."""
@@ -168,7 +174,7 @@ class StepLoop:
             self._steps.remove(running)
             if running in self._not_drained:
                 self._not_drained.remove(running)
-            self._taken_back[running.name] += 1
+            self.left_out[running.name] += 1
 
     def close(self) -> None:
         """End a loop that was left by `break` or by an exception, unless it has ended before."""
@@ -192,24 +198,13 @@ class StepLoop:
         if len(self._steps) == 1 and schedule.unrecorded:
             self._drain()  # so that the extra cost of the first step stays with it
         if position == schedule.unrecorded:
-            self._begin_window(self._first + len(self._steps))
+            self._drain()
+            if len(self._costs) == 1:
+                self._costs.append(Costs.now())
+            self._in_window = True
+            self._recorder.begin_window(self._first + len(self._steps))
         elif position == schedule.unrecorded + schedule.active:
             self._spread(self._recorder.end_trace())
-
-    def _begin_window(self, number: int) -> None:
-        self._drain()
-        if len(self._costs) == 1:
-            self._costs.append(Costs.now())
-        self._in_window = True
-        self._recorder.begin_window(number)
-
-    def _begin_step(self, position: int) -> None:
-        self._running = Step(self._first + len(self._steps), self._schedule.kind(position))
-        self._steps.append(self._running)
-        self._not_drained.append(self._running)
-        self._began = perf_counter_ns()
-        if self._running.kind == "recorded":
-            self._recorder.enter_step(self._running.name)
 
     def _end_step(self) -> None:
         self._recorder.leave_step()
@@ -239,38 +234,34 @@ class StepLoop:
         for step in steps:
             step.dur_ns += waited_ns // len(steps)
 
-    def left_out(self) -> Mapping[str, int]:
-        return self._taken_back
-
     def notes(self) -> list[str]:
         """Return what a reader would not expect: an early end, and a longer window of cProfile."""
-        count = Counter(step.kind for step in self._steps)
-        notes = self._early_end(count["recorded"])
-        if count["recorded"] and count["cprofile"]:
-            notes.append(
-                f"cProfile counted {count['recorded'] + count['cprofile']} steps, of which the "
-                f"trace has {count['recorded']}"
-            )
-        return notes
-
-    def _early_end(self, recorded: int) -> list[str]:
-        wanted = self._schedule.recorded
-        if self._ending not in ("exhausted", "left") or recorded == wanted:
-            return []
-        how = "ended" if self._ending == "exhausted" else "was left"
-        ran = f"the loop {how} after {_iterations(len(self._steps))}"
-        if not recorded:
+        recorded, wanted = self.recorded, self._schedule.recorded
+        counted = sum(step.kind == "cprofile" for step in self._steps)
+        notes: list[str] = []
+        if self._ending in ("exhausted", "left") and recorded != wanted:
+            how = "ended" if self._ending == "exhausted" else "was left"
+            number = len(self._steps)
+            ran = f"the loop {how} after {number} iteration{'s' * (number != 1)}"
             before = self._schedule.unrecorded - self._skipped
             first = f"{before} iterations run" if before > 1 else "iteration runs"
-            return [f"{ran}; the first {first} unrecorded, so nothing was recorded"]
-        was = "was" if recorded == 1 else "were"
-        return [f"{ran}: {recorded} of the {wanted} steps asked for {was} recorded"]
+            was = "was" if recorded == 1 else "were"
+            notes.append(
+                f"{ran}: {recorded} of the {wanted} steps asked for {was} recorded"
+                if recorded
+                else f"{ran}; the first {first} unrecorded, so nothing was recorded"
+            )
+        if recorded and counted:
+            notes.append(
+                f"cProfile counted {recorded + counted} steps, of which the trace has {recorded}"
+            )
+        return notes
 
     def metadata(self) -> dict[str, Any]:
         """Return the metadata's ``steps``: the place, the schedule, and every iteration."""
         return {
             "place": self._place,
-            "explicit": self._explicit,
+            "explicit": self.explicit,
             "ended": self._ending,
             "asked": vars(self._schedule),
             "iterations": [step.metadata() for step in self._steps],
@@ -284,13 +275,10 @@ class StepLoop:
         before, then = self._costs[0], self._costs[1] if len(self._costs) > 2 else self._costs[-1]
         return {
             **then.since(before),
-            "cudnn_benchmark": searches_algorithms(),
+            # Whether cuDNN tries its algorithms on the first call of every shape.
+            "cudnn_benchmark": uses_cuda() and bool(torch.backends.cudnn.benchmark),
             "after_warmup": self._costs[-1].since(then),
         }
-
-
-def _iterations(count: int) -> str:
-    return "1 iteration" if count == 1 else f"{count} iterations"
 
 
 @dataclass(frozen=True)
@@ -368,10 +356,6 @@ class Schedule:
         again = f", and again every {self.every:,}" if self.every else ""
         return f"{', '.join(parts)}{times}, then {end}{again}"
 
-    def without_cprofile(self) -> Schedule:
-        """Return the schedule without cProfile: nothing goes on after the recorded iterations."""
-        return replace(self, calls=self.active)
-
 
 @dataclass(frozen=True)
 class Costs:
@@ -389,28 +373,17 @@ class Costs:
     @classmethod
     def now(cls) -> Self:
         """Return the costs so far, without importing or starting anything."""
+        utils: Any = sys.modules.get("torch._dynamo.utils")
+        # Private names of torch, which may disappear: then the counts are 0.
+        timers = getattr(utils, "compilation_time_metrics", {})
+        seconds = next((sum(timers[name]) for name in _COMPILATION if name in timers), 0.0)
+        graphs = getattr(utils, "counters", {}).get("stats", {}).get("unique_graphs", 0)
         keys = "reserved_bytes.all.current", "num_alloc_retries"
-        return cls(*_compiled(), *allocator_totals(*keys))
+        return cls(round(seconds * 1e9), int(graphs), *allocator_totals(*keys))
 
     def since(self, before: Costs) -> dict[str, int]:
         """Return what was spent since then."""
         return {name: value - getattr(before, name) for name, value in vars(self).items()}
-
-
-def _compiled() -> tuple[int, int]:
-    counts: Any = sys.modules.get("torch._dynamo.utils")
-    if counts is None:
-        return 0, 0
-    # Private names of torch, which may disappear: then the counts are 0.
-    timers = getattr(counts, "compilation_time_metrics", {})
-    seconds = next((sum(timers[name]) for name in _COMPILATION if name in timers), 0.0)
-    stats = getattr(counts, "counters", {}).get("stats", {})
-    return round(seconds * 1e9), int(stats.get("unique_graphs", 0))
-
-
-def searches_algorithms() -> bool:
-    """Whether cuDNN tries its algorithms on the first call of every shape."""
-    return uses_cuda() and bool(torch.backends.cudnn.benchmark)
 
 
 def without_steps_taken_back(trace: Trace, names: Mapping[str, int]) -> Trace:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
@@ -33,13 +33,11 @@ class Steps(Generic[Item]):
         schedule: Schedule,
         *,
         place: str,
-        explicit: bool = True,
         alone: Alone | None = None,
     ) -> None:
         self._source = source
         self._schedule = schedule
         self._place = place
-        self._explicit = explicit
         self._alone = alone
 
     def __len__(self) -> int:
@@ -47,29 +45,14 @@ class Steps(Generic[Item]):
         return whole if self._schedule.keep_going else min(whole, self._schedule.total)
 
     def __iter__(self) -> Iterator[Item]:
-        if is_progress_bar(self._source):
-            return self._inside_bar(self._source)
         return watched(self._source, self.counting())
-
-    def counting(self) -> Counting:
-        """Return a new run through this loop."""
-        return Counting(self._schedule, self._place, explicit=self._explicit, alone=self._alone)
 
     def __aiter__(self) -> AsyncIterator[Item]:
         return watched_async(self._source, self.counting())
 
-    def _inside_bar(self, bar: Any) -> Iterator[Item]:
-        """Yield the bounded items through their progress bar, which must not look cut off."""
-        __tracebackhide__ = True
-        most = None if self._schedule.keep_going else self._schedule.total
-        items: Steps[Item] = Steps(
-            bar.iterable,
-            self._schedule,
-            place=self._place,
-            explicit=self._explicit,
-            alone=self._alone,
-        )
-        yield from inside_bar(bar, items, most)
+    def counting(self) -> Counting:
+        """Return a new run through this loop."""
+        return Counting(self._schedule, self._place, explicit=True, alone=self._alone)
 
 
 class Run(Protocol):
@@ -86,19 +69,49 @@ class Run(Protocol):
     def __exit__(self, *error: Any) -> Any: ...
 
 
-def watched(source: Iterable[Item], run: Run) -> Iterator[Item]:
-    """Yield the items of a loop until the run ends it, as if there were no more."""
+def watched(source: Any, run: Run) -> Iterator[Any]:
+    """Return the items of a loop until the run ends it, as if there were no more.
+
+    They go through their progress bar, if there is one, which is full at the end.
+    """
+    return _inside_bar(source, run) if is_progress_bar(source) else _items(source, run)
+
+
+def _items(source: Any, run: Run, bar: Any = None) -> Iterator[Any]:
     __tracebackhide__ = True
+    number = 0
     with run:
         if not run.next_step():
             return
         iterator = iter(source)
         for item in iterator:
+            number += 1
             yield item
             if not run.next_step():
                 _end_iterator(iterator)
+                if bar is not None:
+                    _fill(bar, number)
                 return
         run.exhausted()
+
+
+def _inside_bar(bar: Any, run: Run) -> Iterator[Any]:
+    __tracebackhide__ = True
+    whole = bar.iterable
+    bar.iterable = _items(whole, run, bar)
+    try:
+        yield from bar
+    finally:
+        bar.iterable = whole
+
+
+def _fill(bar: Any, number: int) -> None:
+    """Make a bar that is cut off after so many items end full."""
+    if bar.total is not None:
+        bar.total = number
+        container = getattr(bar, "container", None)
+        if container is not None:  # of a notebook
+            container.children[1].max = number
 
 
 async def watched_async(source: Any, run: Run) -> AsyncIterator[Any]:
@@ -135,28 +148,6 @@ def fetched(
             raise
 
     return fetched_next
-
-
-def inside_bar(bar: Any, items: Iterable[Item], most: int | None = None) -> Iterator[Item]:
-    """Yield the items, at most ``most``, through a progress bar over their source."""
-    __tracebackhide__ = True
-    whole = bar.iterable
-    if bar.total is not None and most is not None:
-        bar.reset(total=min(bar.total, most))
-    bar.iterable = items
-    try:
-        yield from bar
-    finally:
-        bar.iterable = whole
-
-
-def fill_bar(bar: Any, number: int) -> None:
-    """Make a bar that is cut off after so many items end full."""
-    if bar.total is not None:
-        bar.total = number
-        container = getattr(bar, "container", None)
-        if container is not None:  # of a notebook
-            container.children[1].max = number
 
 
 class Counting:
