@@ -76,9 +76,8 @@ def counted(trace: Trace, calls: int, *, framed: bool) -> dict[str, int]:
 @functools.cache
 def trace_costs(shapes: bool, memory: bool, stack: bool) -> dict[str, float]:
     """Return what each kind costs under a torch.profiler with these options, in ns."""
-    tensor = torch.ones(1)
     works: dict[str, Callable[[], None]] = {
-        "event": functools.partial(_ops, tensor),
+        "event": _ops,
         "frame": _calls,
         "allocation": _allocations,
     }
@@ -96,13 +95,12 @@ def trace_costs(shapes: bool, memory: bool, stack: bool) -> dict[str, float]:
     frame = under_profiler["frame"] if stack else 0.0
     event = max(0.0, under_profiler["event"] - frame)  # its function is a frame as well
     freed_too = 2
+    allocation = max(0.0, under_profiler["allocation"] - event - frame) / freed_too
     return {
         "event": event,
         "line": line,
         "module": module,
-        "allocation": max(0.0, under_profiler["allocation"] - event - frame) / freed_too
-        if memory
-        else 0.0,
+        "allocation": allocation if memory else 0.0,
         "frame": frame,
     }
 
@@ -131,27 +129,33 @@ def line_and_op_ns() -> tuple[float, float]:
 
 @functools.cache
 def _line_and_op_ns() -> tuple[float, float]:
-    tensor = torch.ones(1)
     with profile(activities=[ProfilerActivity.CPU]):
-        return _line_cost(), _time_of(functools.partial(_ops, tensor))
+        return _line_cost(), _time_of(_ops)
 
 
 def _line_cost() -> float:
-    marked = {_MARKER}
-    mark = LineMark(_MARKER, marked)
-    plain = _time_of(lambda: _regions(mark.next))
+    def regions() -> None:
+        for _ in range(REPEATS):
+            with mark.next():
+                pass
+
+    mark = LineMark(_MARKER, {_MARKER})
+    plain = _time_of(regions)
     mark.switch_on()
-    recorded = _time_of(lambda: _regions(mark.next))
-    return max(0.0, recorded - plain)
+    return max(0.0, _time_of(regions) - plain)
 
 
 def _module_cost() -> float:
+    def forwards() -> None:
+        for module in modules:
+            module(None)
+
     modules: list[nn.Module] = [nn.Identity() for _ in range(REPEATS)]
-    plain = _time_of(lambda: _forwards(modules))
+    plain = _time_of(forwards)
     marks = ModuleMarks()
     try:
         marks.start()
-        recorded = _time_of(lambda: _forwards(modules))
+        recorded = _time_of(forwards)
     except RecordingError:  # modules cannot be marked here: none are in the record
         return 0.0
     finally:
@@ -172,7 +176,8 @@ def _time_of(work: Callable[[], None]) -> float:
     return (thread_time_ns() - began) / (_TRIES * REPEATS)
 
 
-def _ops(tensor: torch.Tensor) -> None:
+def _ops() -> None:
+    tensor = torch.ones(1)
     for _ in range(REPEATS):
         tensor.mul_(tensor)
 
@@ -180,17 +185,6 @@ def _ops(tensor: torch.Tensor) -> None:
 def _allocations() -> None:
     for _ in range(REPEATS):
         torch.empty(1)
-
-
-def _regions(entrance: Callable[[], Any]) -> None:
-    for _ in range(REPEATS):
-        with entrance():
-            pass
-
-
-def _forwards(modules: list[nn.Module]) -> None:
-    for module in modules:
-        module(None)
 
 
 def _calls() -> None:

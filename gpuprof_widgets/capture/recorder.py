@@ -155,9 +155,11 @@ class Recorder:
         if Active.recorder is not self:
             return
         try:
-            if not _is_fork():  # the loop's workers belong to the parent process
-                self.close_loop()
-            self._stop()
+            if self._loop is not None and not _is_fork():  # the parent has the loop's workers
+                self._loop.close()
+            self._windows.end()
+            for part in reversed(self._early_parts):
+                part.stop()
         except BaseException as problem:
             self._give_up("stop", problem)
         finally:
@@ -223,18 +225,14 @@ class Recorder:
                     self._early_parts.append(part)
             else:
                 self._parts.append(part)
-        if not self._waits_for_loop():
+        waits_for_loop = self._options.steps is not None  # of gpuprof_widgets.steps
+        if waits_for_loop and self._code is not None:
+            bound = applied_rewrite(self._code, LoopBound)
+            if bound is None:
+                self._notes.append(_NOT_BOUND)
+            waits_for_loop = bound is not None and bound.serves(self)
+        if not waits_for_loop:
             self._begin(None)
-
-    def _waits_for_loop(self) -> bool:
-        if self._options.steps is None:
-            return False
-        if self._code is None:
-            return True  # gpuprof_widgets.steps made this recording
-        bound = applied_rewrite(self._code, LoopBound)
-        if bound is None:
-            self._notes.append(_NOT_BOUND)
-        return bound is not None and bound.serves(self)
 
     def _begin(self, step: int | None) -> None:
         failed = self._windows.begin(self._parts, step, self._note_loss)
@@ -242,11 +240,6 @@ class Recorder:
 
     def _note_loss(self, loses: str, error: Exception) -> None:
         self._notes.append(f"{loses} could not start: {_one_line(error)}")
-
-    def _stop(self) -> None:
-        self._windows.end()
-        for part in reversed(self._early_parts):
-            part.stop()
 
     def _give_up(self, verb: str, error: BaseException) -> None:
         """Stop everything after a failure, which `record` will raise."""
@@ -317,11 +310,6 @@ class Recorder:
     def release(self) -> None:
         self._loop = None
         self.begin_cycle()
-
-    def close_loop(self) -> None:
-        """End the loop that took the recorder, unless it has ended itself."""
-        if self._loop is not None:
-            self._loop.close()
 
     def enter_step(self, name: str) -> None:
         self._windows.enter_step(name)

@@ -66,11 +66,6 @@ class Window:
         self._entrances = Entrances()
 
     @property
-    def lost(self) -> str | None:
-        """What torch.profiler could not record, as a sentence."""
-        return self.recording.lost
-
-    @property
     def has_ops(self) -> bool:
         """Whether ops are recorded, rather than by the user's own profiler."""
         return not self.recording.is_users
@@ -84,8 +79,13 @@ class Window:
             self._entrances.watch(self._give_way)
         else:
             self._unmark()
-        if self._calls is not None and not self._calls_started(note):
-            self._calls = None
+        if self._calls is not None:
+            try:
+                self._calls.start()
+            except Exception as error:
+                self._calls.stop()
+                self._calls = None
+                note("no Python calls: cProfile", error)
         self._begin(self.recording)
         return failed
 
@@ -105,16 +105,6 @@ class Window:
         """Enter the region, in a frame of its own that `frame_filter` takes out of cProfile."""
         self._began = perf_counter_ns()
         recording.enter_region()
-
-    def _calls_started(self, note: Note) -> bool:
-        assert self._calls is not None
-        try:
-            self._calls.start()
-        except Exception as error:
-            self._calls.stop()
-            note("no Python calls: cProfile", error)
-            return False
-        return True
 
     def stop_trace(self) -> int:
         """Stop the trace while cProfile goes on; return the wait for the device in ns."""
@@ -263,7 +253,7 @@ class WindowSeries:
     @property
     def lost(self) -> list[str]:
         """What was not recorded, mostly because the user's own profilers were, in sentences."""
-        recordings = [window.lost for window in self._windows]
+        recordings = [window.recording.lost for window in self._windows]
         recordings += [self._calls.lost] if self._calls is not None else []
         return [sentence for sentence in recordings if sentence]
 
@@ -320,10 +310,8 @@ PARTS: tuple[Callable[[Context], Part | None], ...] = (
 
 def parts_for(context: Context) -> Iterator[Part]:
     """Yield the parts that the options ask for."""
-    for make in PARTS:
-        part = make(context)
-        if part is not None:
-            yield part
+    made = (make(context) for make in PARTS)
+    return (part for part in made if part is not None)
 
 
 REWRITES: tuple[Callable[[Options], Rewrite | None], ...] = (

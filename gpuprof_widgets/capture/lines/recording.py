@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuprof_widgets.capture.cell import CellCode, CellTree, applied_rewrite
+from gpuprof_widgets.capture.cell import CellTree, applied_rewrite
 from gpuprof_widgets.capture.code import Embedded
 from gpuprof_widgets.capture.lines import chosen
 from gpuprof_widgets.capture.lines.regions import (
@@ -79,9 +79,27 @@ class MarkedCode(Part):
         """The marks of the profiled cell, and those of which anything was recorded."""
 
     def start(self) -> None:
-        if self._context.code is not None:
-            self._take_cell(self._context.code)
-        self._mark_functions()
+        if (code := self._context.code) is not None:
+            rewrite = applied_rewrite(code, LinesRewrite)
+            if rewrite is not None and rewrite.marks is not None:
+                self._add(rewrite.marks)
+                self.shown.add(rewrite.marks)
+                self._swap.add_cell(code, rewrite.marks)
+            elif code.gave_up:
+                self._notes.append("no cell lines: the cell with regions in it did not compile")
+        functions = set(chosen)
+        labels = self._context.cell_labels
+        if self._context.options.stack:
+            functions |= set(functions_of_cells(self._context.namespace, labels))
+        for file in source_files(functions, labels):
+            if file.functions:
+                self._mark(file)
+            unmarked = {function.__qualname__ for function in file.without if function in chosen}
+            if unmarked:
+                self._notes.append(
+                    f"no lines inside of {', '.join(sorted(unmarked))}: its source in {file.label} "
+                    "is not there or has changed, or torch.compile has compiled it"
+                )
 
     def stop(self) -> None:
         self._swap.take()
@@ -89,11 +107,17 @@ class MarkedCode(Part):
             # The garbage collector does not look into codes: they would hold each other for good.
             marks.plain_of = no_plain_code
 
-    def line_of(self, frame: FrameType) -> tuple[LineMarks, int] | None:
-        """Return where a frame of this code is: the marks, and the line of its statement."""
-        marks = self._swap.marks_of(frame.f_code)
-        before = [line for line in marks.lines() if line <= frame.f_lineno] if marks else []
-        return (marks, before[-1]) if marks and before else None
+    def open_lines(self) -> list[tuple[LineMarks, int]]:
+        """Return the statements that are being executed, outermost first."""
+        lines = []
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            marks = self._swap.marks_of(frame.f_code)
+            before = [line for line in marks.lines() if line <= frame.f_lineno] if marks else []
+            if marks is not None and before:
+                lines.append((marks, before[-1]))
+            frame = frame.f_back
+        return lines[::-1]
 
     def refine(self, trace: Trace) -> Trace:
         names = set(trace.slices["name"].unique())
@@ -102,7 +126,12 @@ class MarkedCode(Part):
             for marks in self.marks
             if any(marker in names for marker, _, _ in marks.markers())
         }
-        return with_regions(_counted(trace, self.marks), dict(self._regions()))
+        regions = {
+            marker: Region(_name(marks, line), "cell_line", _args(marks, line, resumed))
+            for marks in self.marks
+            for marker, line, resumed in marks.markers()
+        }
+        return with_regions(_counted(trace, self.marks), regions)
 
     def notes(self) -> list[str]:
         compiled = ", ".join(self._swap.compiled)
@@ -124,30 +153,9 @@ class MarkedCode(Part):
         limit = {} if any(marks.short_lines() for marks in self.marks) else {"limit": LIMIT}
         return {"lines": {**limit, "cells": cells}} if cells else {}
 
-    def _take_cell(self, code: CellCode) -> None:
-        rewrite = applied_rewrite(code, LinesRewrite)
-        if rewrite is None or rewrite.marks is None:
-            if code.gave_up:
-                self._notes.append("no cell lines: the cell with regions in it did not compile")
-            return
-        self._add(rewrite.marks)
-        self.shown.add(rewrite.marks)
-        self._swap.add_cell(code, rewrite.marks)
-
     def _add(self, marks: LineMarks) -> None:
         self.marks.append(marks)
         marks.plain_of = self._swap.plain_of
-
-    def _mark_functions(self) -> None:
-        """Mark the functions that users chose, and with stacks those of all cells."""
-        functions = set(chosen)
-        labels = self._context.cell_labels
-        if self._context.options.stack:
-            functions |= set(functions_of_cells(self._context.namespace, labels))
-        for file in source_files(functions, labels):
-            if file.functions:
-                self._mark(file)
-            self._note_unmarked(file)
 
     def _mark(self, file: SourceFile) -> None:
         nodes = file.outermost
@@ -165,21 +173,6 @@ class MarkedCode(Part):
             self._swap.put(function, marked)
             if (of_function := calls.get(place(function.__code__))) is not None:
                 of_function.define(function)
-
-    def _note_unmarked(self, file: SourceFile) -> None:
-        names = ", ".join(
-            sorted(function.__qualname__ for function in file.without if function in chosen)
-        )
-        if names:
-            self._notes.append(
-                f"no lines inside of {names}: its source in {file.label} "
-                "is not there or has changed, or torch.compile has compiled it"
-            )
-
-    def _regions(self) -> Iterator[tuple[str, Region]]:
-        for marks in self.marks:
-            for marker, line, resumed in marks.markers():
-                yield marker, Region(_name(marks, line), "cell_line", _args(marks, line, resumed))
 
 
 def _counted(trace: Trace, marks: list[LineMarks]) -> Trace:
@@ -209,16 +202,13 @@ class LinesWindow(Part):
         self._open: list[tuple[LineMarks, int]] = []
 
     def start(self) -> None:
-        self._open = list(self._open_lines())
+        self._open = self._code.open_lines()
         for marks in self._code.marks:
             marks.run_ns, marks.op_ns = line_and_op_ns()
-            if self._named:
-                marks.switch_on(functools.partial(_name, marks))
-            else:
-                marks.switch_on()
+            marks.switch_on(functools.partial(_name, marks) if self._named else None)
 
     def end_regions(self) -> None:
-        if self._open_lines():
+        if self._code.open_lines():
             end_open_regions()
 
     def give_way(self) -> None:
@@ -245,16 +235,6 @@ class LinesWindow(Part):
             ],
         )
 
-    def _open_lines(self) -> list[tuple[LineMarks, int]]:
-        """Return the statements that are being executed, outermost first."""
-        lines = []
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None:
-            line = self._code.line_of(frame)
-            lines += [line] if line is not None else []
-            frame = frame.f_back
-        return lines[::-1]
-
 
 def _args(marks: LineMarks, line: int, resumed: bool) -> dict[str, Any]:
     args = {"cell": marks.label, "line": line}
@@ -270,23 +250,19 @@ def _notes_on(marks: LineMarks) -> Iterator[str]:
     short = marks.short_lines()
     if short:
         yield (
-            f"{marks.label}: {_are(short)} recorded for {_their(short)} first runs only, because "
-            "marking a run would take longer than the run itself"
+            f"{_recorded_at_first(marks, short)} runs only, because marking a run would take "
+            "longer than the run itself"
         )
     beyond = [line for line in marks.lines_beyond() if line not in short]
     if beyond:
-        yield (
-            f"{marks.label}: {_are(beyond)} recorded for {_their(beyond)} first {LIMIT:,} runs only"
-        )
+        yield f"{_recorded_at_first(marks, beyond)} {LIMIT:,} runs only"
 
 
-def _are(lines: list[int]) -> str:
+def _recorded_at_first(marks: LineMarks, lines: list[int]) -> str:
     numbers = ", ".join(map(str, lines))
-    return f"lines {numbers} are" if len(lines) > 1 else f"line {numbers} is"
-
-
-def _their(lines: list[int]) -> str:
-    return "their" if len(lines) > 1 else "its"
+    if len(lines) > 1:
+        return f"{marks.label}: lines {numbers} are recorded for their first"
+    return f"{marks.label}: line {numbers} is recorded for its first"
 
 
 def lines_rewrite(options: Options) -> LinesRewrite | None:

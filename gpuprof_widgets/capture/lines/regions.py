@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain, compress, count, islice, repeat, takewhile
 from operator import attrgetter, length_hint
 from types import CodeType
-from typing import Any, Protocol
+from typing import Any
 
 from torch._C._profiler import _RecordFunctionFast
 
@@ -137,20 +137,6 @@ def no_plain_code(code: CodeType) -> CodeType | None:
     """Return the plain code of this one: none is known."""
 
 
-class Repeated(Protocol):
-    """Code that runs without regions from some time on."""
-
-    @property
-    def lost_lines(self) -> Collection[int]:
-        """The lines that may have run without a region since `restart`."""
-
-    def restart(self) -> None:
-        """Begin anew, with a window."""
-
-    def stop(self) -> None:
-        """End with a window."""
-
-
 class LineMarks:
     """The marks of the lines of one text: a cell, or the functions of a file."""
 
@@ -164,7 +150,8 @@ class LineMarks:
         self._beyond: set[int] = set()
         self._short: set[int] = set()
         self._rounds: dict[str, list[int]] = {}
-        self.repeated: list[Repeated] = []
+        self.repeated: list[Any] = []
+        """The `Loop` and `Calls` (see `repeated`) that go on without regions from some time on."""
         self.run_ns, self.op_ns = 0.0, 0.0
         """What recording a run of a line adds, and how long the fastest op takes."""
         self.plain_of: Callable[[CodeType], CodeType | None] = no_plain_code
@@ -180,11 +167,11 @@ class LineMarks:
     def __reduce__(self) -> Any:
         return LineMarks, ("", "")
 
-    def switch_on(self, name_of: Callable[[int], str] = lambda line: "") -> None:
-        """Record every line up to its limit, named by ``name_of`` where that gives a name."""
+    def switch_on(self, name_of: Callable[[int], str] | None = None) -> None:
+        """Record every line up to its limit, named by ``name_of`` for another reader."""
         self._on.update(mark.marker for mark in self._marks.values())
         for (line, _), mark in self._marks.items():
-            mark.switch_on(name_of(line))
+            mark.switch_on(name_of(line) if name_of else "")
         for repeated in self.repeated:
             repeated.restart()
 

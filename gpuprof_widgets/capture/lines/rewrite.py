@@ -118,7 +118,9 @@ class MarkedLines:
         if not lines:
             return node
         inner = [one for one in self._marks.repeated[seen:] if isinstance(one, Loop)]
-        loop = Loop(self._marks, lines, inner, _single_line(plain.body))
+        blocks = (*_BLOCKS, "cases")
+        is_single = len(plain.body) == 1 and not any(hasattr(plain.body[0], b) for b in blocks)
+        loop = Loop(self._marks, lines, inner, plain.body[0].lineno if is_single else 0)
         self._marks.repeated.append(loop)
 
         # Where Python says that what is no iterable is none.
@@ -157,10 +159,9 @@ class MarkedLines:
             if (calls := self._function(node)) is not None:
                 node.decorator_list.append(self._embedded.expression(calls.define, at=node))
             return
+        inner = replace(around, depth=around.depth + _blocks_of(node))
         if isinstance(node, ast.ClassDef):
             inner = _Around(of_class=True)
-        else:
-            inner = replace(around, depth=around.depth + _blocks_of(node))
         for name in _BLOCKS:
             statements = getattr(node, name, None)
             if isinstance(statements, list) and statements:
@@ -199,12 +200,6 @@ def _may_be_doubled(node: ast.For) -> bool:
     once = (*_SCOPES, ast.Lambda, *COMPREHENSIONS, ast.Global, ast.Nonlocal, *_ALIASES)
     inner = (part for statement in node.body for part in ast.walk(statement))
     return not node.orelse and not any(isinstance(part, once) for part in inner)
-
-
-def _single_line(body: list[ast.stmt]) -> int:
-    """Return the line of a body that is one statement without further ones in it, else 0."""
-    is_plain = len(body) == 1 and not any(hasattr(body[0], name) for name in (*_BLOCKS, "cases"))
-    return body[0].lineno if is_plain else 0
 
 
 def _lines_of(statements: Sequence[ast.stmt]) -> frozenset[int]:

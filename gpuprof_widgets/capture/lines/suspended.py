@@ -53,19 +53,16 @@ class SuspendedRegion:
         of_frame = self._regions.setdefault(frame, [])
         _resume(of_frame)
         of_frame.append(self)
-        self._open(self._first)
+        self.resume(self._first)
 
     def pause(self) -> None:
         """Close the piece that is open, if one is."""
         self._piece = None  # a region ends when it is let go
 
-    def resume(self) -> None:
-        """Open the next piece."""
-        self._open(self._later)
-
-    def _open(self, mark: LineMark) -> None:
+    def resume(self, mark: LineMark | None = None) -> None:
+        """Open the next piece, if none is open."""
         if self._piece is None:
-            piece = mark.next()
+            piece = (mark or self._later).next()
             piece.__enter__()
             self._piece = piece
 
