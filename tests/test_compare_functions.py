@@ -155,10 +155,3 @@ def test_functions_that_two_recorders_saw_are_not_compared() -> None:
         "gpuprof's sampler recorded A's Python functions, cProfile B's: each slows them down in "
         "its own way, so they cannot be compared"
     )
-
-
-def test_many_calls_are_written_out(tmp_path: Path) -> None:
-    fib = ("m.py", 1, "fib")
-    a = prof(tmp_path / "a", {fib: (101_202_000, 9.0)})
-    text = compare(a, prof(tmp_path / "b", {fib: (12, 1.0)}))._repr_mimebundle_()["text/plain"]
-    assert "101,202,000" in text

@@ -121,16 +121,6 @@ class Activation(torch.nn.Module):
         return y
 
 
-class Loops(torch.nn.Module):
-    """One op, and a loop over elements."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        total = 0
-        for number in range(2000):
-            total += number % 7
-        return x + total
-
-
 @pytest.mark.parametrize("stack", [False, True])
 def test_the_ops_of_a_recorded_forward_are_counted(stack: bool) -> None:
     names = {"act": Activation(), "x": torch.randn(16)}
@@ -143,13 +133,3 @@ def test_the_ops_of_a_recorded_forward_are_counted(stack: bool) -> None:
     assert (ops.calls, len(ops.row)) == (30, 30 * 8)
     assert "`F.gelu(" in dispatch_remedy(record, function, 30 * 8 * US)
     assert dispatch_remedy(record, function, 30 * 8 * 16 * US) == ""
-
-
-@pytest.mark.parametrize("stack", [False, True])
-def test_a_recorded_loop_over_elements_is_one(stack: bool) -> None:
-    names = {"loops": Loops(), "x": torch.randn(16)}
-    outcome, record = recorded("for _ in range(30):\n    y = loops(x)", names, stack=stack)
-    assert not outcome.error
-    finding = said(record)
-    assert "(forward)`" in finding.text
-    assert "loops over elements" in finding.remedy

@@ -61,14 +61,6 @@ def test_a_training_is_warmed_up_recorded_and_stopped(case: ModuleType) -> None:
     assert notes() == []
 
 
-def test_without_keywords_it_records_as_many_as_steps_does(case: ModuleType) -> None:
-    from gpuprof_widgets.integrations.lightning import GpuprofCallback
-
-    net = case.Net()
-    case.trainer(GpuprofCallback()).fit(net, case.batches(100))
-    assert net.profiled == [False] * 3 + [True] * 8
-
-
 def test_the_profile_is_shown_and_labelled_with_the_place_of_the_callback(
     case: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -123,15 +121,6 @@ def test_a_line_of_several_statements_is_begun_once() -> None:
     }  # fmt: skip
 
 
-def test_each_op_is_in_the_region_of_its_line() -> None:
-    _, record = recorded(COUNTED)
-    assert ops_by_line(record) == {
-        "aten::ones": {7: 3},
-        "aten::add": {10: 2},
-        "aten::sum": {12: 1},
-    }
-
-
 def ops_by_line(record: Record) -> dict[str, dict[int, int]]:
     """For each op that no other op calls: how often on which innermost line."""
     slices = record.trace.slices
@@ -143,18 +132,6 @@ def ops_by_line(record: Record) -> dict[str, dict[int, int]]:
             counted = lines.setdefault(str(slices["name"][row]), {})
             counted[line] = counted.get(line, 0) + 1
     return lines
-
-
-def test_a_region_lasts_as_long_as_its_statement() -> None:
-    body = "import time\ntime.sleep(0.02)\nfor i in range(3):\n    time.sleep(0.01)\nx = 1"
-    _, record = recorded(body)
-    slices = record.trace.slices
-    spent: dict[int, int] = {}
-    for row in line_rows(record):
-        line = int(value(record, "line", row))
-        spent[line] = spent.get(line, 0) + int(slices["dur"][row])
-    assert spent[3] >= 20_000_000
-    assert spent[4] >= spent[5] >= 30_000_000
 
 
 def test_regions_are_named_after_the_lines_of_the_editor() -> None:
@@ -190,19 +167,6 @@ def test_tasks_that_take_turns_keep_their_own_ops() -> None:
     assert ops["aten::cos"] == {9: 3}
     assert lines_around(record, "aten::sin") == {(4, 5)}
     assert lines_around(record, "aten::cos") == {(8, 9)}
-    assert line_calls(record) == {
-        2: 1,
-        3: 1,
-        4: 1,
-        5: 3,
-        6: 3,
-        7: 1,
-        8: 1,
-        9: 3,
-        10: 3,
-        11: 1,
-        12: 1,
-    }
 
 
 COMPREHENSIONS = """import asyncio, torch
@@ -318,19 +282,6 @@ def test_a_generator_that_is_thrown_into_or_dropped_leaves_no_region_open() -> N
     assert {lines[-1] for lines in lines_around(record, "aten::sin")} == {8}
 
 
-def test_threads_have_their_lines_on_their_own_tracks() -> None:
-    body = (
-        "import threading, torch\ndef work():\n    torch.sin(torch.ones(2))\n"
-        "t = threading.Thread(target=work)\nt.start()\nt.join()"
-    )
-    _, record = recorded(body)
-    slices = record.trace.slices
-    tracks = {int(value(record, "line", row)): slices["track"][row] for row in line_rows(record)}
-    if "aten::sin" in set(slices["name"]):  # this torch records other threads
-        assert tracks[4] != tracks[6]
-        assert lines_around(record, "aten::sin") == {(4,)}
-
-
 def test_beyond_its_limit_a_line_runs_unrecorded_and_a_note_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -344,39 +295,6 @@ def test_beyond_its_limit_a_line_runs_unrecorded_and_a_note_says_so(
     assert note == "Cell [7]: lines 4, 5 are recorded for their first 10,000 runs only"
     table = lines(record).set_index("line")
     assert table.index[~table["complete"]].tolist() == [3, 4, 5]  # the head has what they have not
-
-
-@pytest.fixture
-def no_collections() -> Iterator[None]:
-    """No garbage is collected meanwhile: hypothesis leaves a callback for it, which calls count."""
-    gc.disable()
-    yield
-    gc.enable()
-
-
-@pytest.mark.usefixtures("no_collections")
-def test_the_profilers_of_python_see_nothing_of_the_regions() -> None:
-    body = CELLS["return from everywhere"] + "\nimport torch\n[torch.ones(2) for i in range(3)]"
-    with_lines, without = (recorded(body, lines=lines)[1] for lines in (True, False))
-    assert calls(with_lines) == calls(without)
-    with_lines, without = (recorded(body, lines=lines, stack=True)[1] for lines in (True, False))
-    assert frames(with_lines) == frames(without) != []
-
-
-def calls(record: Record) -> list[tuple[str, int]]:
-    assert record.calls is not None
-    table = record.calls.functions
-    return sorted(zip(table["name"], table["calls"].astype(int), strict=True))
-
-
-def frames(record: Record) -> list[str]:
-    """The frames of the cell's own code, and what they call."""
-    slices = record.trace.slices
-    names = slices["name"].astype(str)
-    of_cell = names.str.startswith("Cell [7](")
-    called = slices["parent"].map(lambda above: above >= 0 and of_cell[above])
-    python = slices["category"] == "python_function"
-    return sorted(name.split(" at 0x")[0] for name in names[python & (of_cell | called)])
 
 
 def test_without_lines_the_cell_runs_as_it_is() -> None:

@@ -126,15 +126,6 @@ def test_the_text_of_functions_that_did_not_run_is_not_kept(module: ModuleType) 
     assert kept == ["Cell [7]", "marked_module.py"]
 
 
-def test_without_lines_no_function_changes(module: ModuleType) -> None:
-    code = module.step.__code__
-    seen = []
-    record = record_of(lambda: seen.append(module.step.__code__), lines=False)
-    assert seen == [code]
-    assert seen[0] is code
-    assert line_rows(record) == []
-
-
 def test_a_function_whose_source_has_changed_is_told_and_left_alone(
     module: ModuleType,
 ) -> None:
@@ -188,48 +179,6 @@ def test_functions_of_earlier_cells_show_their_lines_with_stacks_only() -> None:
     # Both cells have the same number here; the later one has two lines.
     lines = [int(value(record, "line", row)) for row in line_rows(record)]
     assert lines == [2, 13, 3, 7, 4, 10, 17]
-
-
-COMPILED = """import torch
-def helper(x):
-    return x.sin()
-@torch.compile(fullgraph=True, backend="eager")
-def decorated(x):
-    y = helper(x)
-    return y.cos()
-class Net(torch.nn.Module):
-    def forward(self, x):
-        return self.inner(x)
-    def inner(self, x):
-        return x + 1
-def passed(x):
-    return x * 2
-def free(x):
-    return x - 1
-x = torch.ones(3)
-model = Net()
-fast = torch.compile(passed, fullgraph=True, backend="eager")
-compiled_model = torch.compile(model, fullgraph=True, backend="eager")
-values = decorated(x), fast(x), compiled_model(x), free(x)
-[value.tolist() for value in values]"""
-
-
-@pytest.mark.slow
-def test_torch_compile_finds_functions_of_the_cell_as_they_were_written() -> None:
-    torch._dynamo.reset()  # type: ignore[attr-defined]
-    names: dict[str, Any] = {"__name__": "__main__"}
-    outcome, record = recorded(COMPILED, names, python="off")
-    assert outcome.error == ""  # a graph break would be an error
-    x = torch.ones(3)
-    expected = [x.sin().cos(), x * 2, x + 1, x - 1]
-    assert outcome.result == repr([value.tolist() for value in expected])
-    assert line_calls(record)[17] == 1
-    assert not {4, 7, 8, 11, 13, 15} & set(line_calls(record))
-    compiled = "decorated, passed, Net.forward, helper, Net.inner"
-    note = f"no lines inside of {compiled}: compiled code has none"
-    assert note in record.metadata["notes"]
-    _, later = recorded("decorated(x[:2]), fast(x[:2])", names, stack=True, python="off")
-    assert len(line_rows(later)) == 1
 
 
 def test_a_pickled_region_does_nothing() -> None:

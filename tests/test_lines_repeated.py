@@ -102,13 +102,6 @@ def test_calls_of_a_function_are_recorded_until_they_are_known_to_be_short(all_s
     assert table[7] == (50, False)
 
 
-def test_a_function_has_its_own_code_afterwards(all_short: int) -> None:
-    names: dict[str, Any] = {"__name__": "__main__"}
-    recorded("def f(x):\n    return x + 1\nsum(f(i) for i in range(50))", names, python="off")
-    assert not any("gpuprof" in str(constant) for constant in names["f"].__code__.co_consts)
-    assert names["f"](1) == 2
-
-
 @pytest.mark.usefixtures("none_short")
 def test_long_rounds_have_all_regions() -> None:
     body = (

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from tests.cells import FIRST_LINE, line_calls, plain, recorded
+from tests.cells import FIRST_LINE, line_calls, line_rows, plain, recorded
 
 pytestmark = pytest.mark.slow
 
@@ -29,12 +29,12 @@ def double(x):
 fast = make_fast(double)
 shown = [fast(torch.ones(3)).tolist() for _ in range(3)]
 """,
-    "each of a list": """
+    "a decorated function": """
+@torch.compile(fullgraph=True, backend=counter)
 def double(x):
-    return x * 2
-def triple(x):
-    return x * 3
-shown = [make_fast(one)(torch.ones(3)).tolist() for one in [double, triple]]
+    y = x * 2
+    return y + 1
+shown = double(torch.ones(3)).tolist()
 """,
     "functions that it calls": """
 def inner(x):
@@ -98,16 +98,6 @@ def joined(x):
     return total + [one * 2 for one in pieces(x)][-1]
 shown = make_fast(joined)(torch.ones(3)).tolist()
 """,
-    "an exception": """
-def failing(x):
-    y = x * 2
-    try:
-        raise ValueError("inside")
-    except ValueError as error:
-        y = y + 1
-    return y
-shown = make_fast(failing)(torch.ones(3)).tolist()
-""",
     "torch.cond": """
 def many(x):
     y = x.sin()
@@ -116,23 +106,6 @@ def few(x):
     y = x.cos()
     return y
 shown = torch.cond(torch.tensor(True), many, few, (torch.ones(3),)).tolist()
-""",
-    "flex_attention": """
-from torch.nn.attention.flex_attention import flex_attention
-def score(score, b, h, q, kv):
-    near = score + (q - kv)
-    return near
-query = torch.ones(1, 1, 8, 8)
-shown = flex_attention(query, query, query, score_mod=score).shape
-""",
-    "a graph that is exported": """
-class Model(torch.nn.Module):
-    def forward(self, x):
-        y = x.sin()
-        return y + 1
-def graph_of(model):
-    return getattr(torch, "export").export(model, (torch.ones(3),), strict=True)
-shown = graph_of(Model()).module()(torch.ones(3)).tolist()
 """,
 }
 GRAPHS = "\nshown, counter.frame_count, counter.op_count"
@@ -167,6 +140,13 @@ def test_what_is_compiled_has_no_lines_and_all_else_has() -> None:
     assert calls[loop] == 1
     (note,) = [note for note in record.metadata["notes"] if "no lines" in note]
     assert note == "no lines inside of double: compiled code has none"
+
+
+def test_what_an_earlier_cell_compiled_has_no_lines_with_stacks_either() -> None:
+    names = {"__name__": "__main__"}
+    recorded(BEFORE + CELLS["a helper compiles its argument"], names, python="off")
+    _, later = recorded("fast(torch.ones(2))", names, stack=True, python="off")
+    assert len(line_rows(later)) == 1
 
 
 NET = """
@@ -234,12 +214,6 @@ def double(x):
         x = x * i
     return x
 str(torch.jit.trace(double, torch.ones(2)).graph), torch.fx.symbolic_trace(double).code
-""",
-    "transformed": """
-def double(x):
-    y = x * 2
-    return y.sum()
-torch.func.vmap(torch.func.grad(double))(torch.ones(2, 3)).tolist()
 """,
     "exported": """
 class Net(torch.nn.Module):

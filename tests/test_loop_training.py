@@ -146,11 +146,6 @@ def test_a_loop_in_any_block_of_a_statement_is_bounded(block: str) -> None:
     assert steps(record) == [2, 3, 4, 5]
 
 
-def test_one_epoch_is_an_epoch() -> None:
-    outcome, record = bounded("for e in range(1):\n    for x in data:\n        train_step(x)")
-    assert (batches(outcome), steps(record)) == (6, [2, 3, 4, 5])
-
-
 def test_loops_end_at_any_depth() -> None:
     body = (
         "for seed in range(3):\n    for epoch in range(3):\n        with torch.enable_grad():\n"
@@ -263,17 +258,6 @@ def test_a_loop_in_functions_of_the_cell_is_bounded() -> None:
     assert (batches(outcome), steps(record)) == (6, [2, 3, 4, 5])
     assert outcome.names["ran"].count("validated") == 1
     assert record.metadata["notes"] == []
-
-
-@pytest.mark.parametrize("lines", [True, False])
-def test_functions_of_the_cell_have_their_own_code_again(lines: bool) -> None:
-    given = names()
-    bounded(MAIN + "main()", given, lines=lines)
-    constants = [*given["main"].__code__.co_consts, *given["epoch_of"].__code__.co_consts]
-    assert not [one for one in constants if "gpuprof" in type(one).__module__ + str(one)]
-    given["ran"].clear()
-    assert given["main"]() == ("done", 9)
-    assert len(given["ran"]) == 10 * (BATCHES + 1)
 
 
 MODULE = '''
@@ -462,21 +446,6 @@ def test_a_validation_before_the_training_is_not_counted() -> None:
     assert steps(record) == [2, 3, 4, 5]
 
 
-def test_persistent_workers_are_left_to_their_loader() -> None:
-    given = hidden()
-    given["loader"] = DataLoader(
-        Numbers(),
-        batch_size=1,
-        num_workers=1,
-        persistent_workers=True,
-        multiprocessing_context="fork",
-    )
-    _, record = bounded("fit(net, opt, loader, ran, epochs=2)", given)
-    assert steps(record) == [2, 3, 4, 5]
-    assert given["ran"].count("step") == 6 + BATCHES
-    given["loader"]._iterator._shutdown_workers()
-
-
 def test_a_loop_is_said_once_and_before_it_runs() -> None:
     given = names()
     given["seen"] = lambda: given["ran"].append(cast(Any, sys.stdout).getvalue())
@@ -579,13 +548,6 @@ LEFT_ALONE = {
         "class Agent:\n    def step(self, x):\n        train_step(x)\n"
         "class Environment:\n    steps = 0\n    def step(self, action):\n        self.steps += 1\n"
         "env = Environment()\n",
-        "9",
-    ),
-    "a name that another function has": (
-        "def make():\n    return {}\nmade = [make()]\n"
-        "for k in range(9):\n    made[0].update({k: 1})\n"
-        "len(made[0])",
-        "def update(x):\n    train_step(x)\n",
         "9",
     ),
 }
@@ -768,33 +730,6 @@ def test_a_loop_that_the_code_bounds_itself_is_not_said_to_be_missing() -> None:
     assert "bounds a loop itself" in note
 
 
-# The other thread is in the loop between two iterations of the main one, and done before the
-# recording begins: what torch does with threads is not what is tested.
-IN_THREADS = """
-import threading
-inside, goes_on = threading.Event(), threading.Event()
-def work(times, name):
-    n = 0
-    while n < times:
-        if name == "other" and n == 5:
-            inside.set(); goes_on.wait(60)
-        if name == "main" and n == 0:
-            other.start(); inside.wait(60)
-        if name == "main" and n == 1:
-            goes_on.set(); other.join()
-        train_step(data[0]); n += 1; ran.append(name)
-other = threading.Thread(target=work, args=(40, "other"))
-work(30, "main")
-ran.count("main"), ran.count("other")
-"""
-
-
-def test_the_same_loop_in_another_thread_runs_as_written() -> None:
-    outcome, record = bounded(IN_THREADS)
-    assert outcome.result == "(6, 40)"
-    assert steps(record) == [2, 3, 4, 5]
-
-
 def test_of_tasks_that_run_the_same_loop_one_is_counted() -> None:
     body = (
         "async def work(times):\n    n = 0\n    while n < times:\n        train_step(data[0])\n"
@@ -817,20 +752,6 @@ def test_a_child_process_runs_its_loops_as_written() -> None:
     )
     outcome, _ = bounded(body)
     assert outcome.result == f"({BATCHES}, 6)"
-
-
-def test_what_the_cell_compiles_of_another_module_is_not_changed(tmp_path: Path) -> None:
-    source = (
-        "def train_step(net, opt, items):\n    for x in items:\n        net(x).mean().backward()\n"
-        "        opt.step()\n    return len(items)\n"
-    )
-    given = names()
-    file = tmp_path / "compiled_training.py"
-    file.write_text(source)
-    exec(compile(source, str(file), "exec"), given)
-    body = "step = torch.compile(train_step, backend='eager')\ntrain_step.__code__.co_consts"
-    outcome, _ = bounded(body, given)
-    assert "method" not in outcome.result
 
 
 def test_a_compiled_step_of_the_optimizer_is_compiled_as_without_us() -> None:

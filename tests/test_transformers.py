@@ -57,18 +57,6 @@ def test_a_training_is_warmed_up_recorded_and_stopped(case: ModuleType, tmp_path
     assert notes() == []
 
 
-def test_the_profile_is_shown_and_labelled_with_the_place_of_the_callback(
-    case: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    line = sys._getframe().f_lineno + 3
-    from gpuprof_widgets.integrations.transformers import GpuprofCallback
-
-    made = GpuprofCallback(warmup=1, active=2)
-    case.trainer(case.Net(), tmp_path, made).train()
-    assert last().metadata["label"] == f"test_transformers.py:{line}"
-    assert "aten::addmm" in capsys.readouterr().out
-
-
 def test_with_accumulation_a_step_is_one_of_the_optimizers(
     case: ModuleType, tmp_path: Path
 ) -> None:
@@ -95,15 +83,6 @@ def test_batches_of_an_evaluation_are_no_steps(case: ModuleType, tmp_path: Path)
     assert all("aten::full" in ops for ops in ops_by_step())
 
 
-def test_a_training_over_several_epochs_that_ends_sooner(case: ModuleType, tmp_path: Path) -> None:
-    case.trainer(case.Net(), tmp_path, callback(), items=2, num_train_epochs=2).train()
-    assert kinds() == ["warmup"] * 2 + ["recorded"] * 2
-    assert recorded_steps() == [2, 3]
-    assert notes() == [
-        "the loop ended after 4 iterations: 2 of the 3 steps asked for were recorded"
-    ]
-
-
 def test_where_another_callback_has_it_go_on_it_does_so_unrecorded(
     case: ModuleType, tmp_path: Path
 ) -> None:
@@ -117,25 +96,6 @@ def test_where_another_callback_has_it_go_on_it_does_so_unrecorded(
     case.trainer(net, tmp_path, callback(), GoOn()).train()
     assert net.profiled == [False] * 2 + [True] * 3 + [False] * 4
     assert recorded_steps() == [2, 3, 4]
-
-
-def test_a_training_that_keeps_going_runs_to_its_own_end(case: ModuleType, tmp_path: Path) -> None:
-    net = case.Net()
-    case.trainer(net, tmp_path, callback(keep_going=True), items=4).train()
-    assert net.profiled == ([False] * 2 + [True] * 3 + [False] * 7)
-    assert recorded_steps() == [2, 3, 4]
-
-
-def test_a_recording_around_it_has_the_steps(case: ModuleType, tmp_path: Path) -> None:
-    with gpuprof_widgets.profile(quiet=True, name="outer", stack=True) as run:
-        case.trainer(case.Net(), tmp_path, callback()).train()
-    assert run is last()
-    assert last().metadata["label"] == "outer"
-    assert recorded_steps() == [2, 3, 4]
-    slices = last().trace.slices
-    frames = slices.loc[slices["category"] == "python_function", "name"].tolist()
-    assert any("transformers_case.py" in name for name in frames)
-    assert not any("gpuprof_widgets" in name for name in frames)
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
@@ -167,16 +127,6 @@ def test_a_callback_that_would_not_learn_of_errors_is_refused_before_anything_ru
     assert Active.recorder is None
 
 
-def test_every_training_is_recorded(case: ModuleType, tmp_path: Path) -> None:
-    used = callback()
-    for _ in range(2):
-        gpuprof_widgets.last = None
-        net = case.Net()
-        case.trainer(net, tmp_path, used).train()
-        assert len(net.profiled) == 5
-        assert recorded_steps() == [2, 3, 4]
-
-
 def test_the_trainer_stays_what_it_is_and_is_freed_as_ever(
     case: ModuleType, tmp_path: Path
 ) -> None:
@@ -194,11 +144,6 @@ def test_the_trainer_stays_what_it_is_and_is_freed_as_ever(
         assert trainer() is None
     finally:
         gc.enable()
-
-
-def test_its_keywords_are_checked_at_once() -> None:
-    with pytest.raises(OptionError, match="warmup is at least 0"):
-        callback(warmup=-1)
 
 
 def test_steps_of_a_cell_count_its_batches_without_a_callback(

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import pytest
 
-import gpuprof_widgets
 from tests.kernels import Kernel, loaded_kernel
 
 pytestmark = pytest.mark.kernel
 __all__ = ["loaded_kernel"]
 
-ROOT = Path(__file__).parents[1]
 NAMES = "import gc, os, resource, signal, sys, tempfile, threading, time, torch"
 PROFILED = "%%gpuprofile\ntorch.ones(3).sum().item()"
 
@@ -75,20 +69,6 @@ def forked(work):
     with os.fdopen(r) as answer:
         return answer.read()
 """
-RECORD = """
-def record():
-    import gpuprof_widgets
-    with gpuprof_widgets.profile(quiet=True, name="in the child") as run:
-        torch.arange(5).sum()
-    return "aten::arange" in set(run.trace.slices["name"])
-"""
-
-
-def test_a_child_that_is_forked_after_loading_records_for_itself(kernel: Kernel) -> None:
-    kernel.run(PROFILED)
-    kernel.run(FORK + RECORD)
-    assert kernel.value("forked(record)") == "True"
-    assert kernel.value("__import__('gpuprof_widgets').last.metadata['label'] != 'in the child'")
 
 
 def test_a_child_that_is_forked_in_the_cell_leaves_its_profile_alone(kernel: Kernel) -> None:
@@ -97,31 +77,6 @@ def test_a_child_that_is_forked_in_the_cell_leaves_its_profile_alone(kernel: Ker
     assert (outcome.result, outcome.stderr) == ("'9.0'", "")
     assert "aten::zeros" in outcome.profile_text
     assert "aten::sum" not in outcome.profile_text
-
-
-SUBINTERPRETER = """
-try:
-    import _interpreters as interpreters
-except ImportError:
-    import _xxsubinterpreters as interpreters
-other = interpreters.create()
-done = interpreters.run_string(other, '''
-import sys
-sys.path.insert(0, {root!r})
-import gpuprof_widgets
-assert "torch" not in sys.modules
-total = sum(range(1000))
-''')
-interpreters.destroy(other)
-assert done is None, done
-torch.arange(4).sum().item()
-"""
-
-
-def test_a_subinterpreter_is_no_concern_of_ours(kernel: Kernel) -> None:
-    outcome = kernel.run("%%gpuprofile\n" + SUBINTERPRETER.format(root=str(ROOT)))
-    assert (outcome.status, outcome.result, outcome.stderr) == ("ok", "6", ""), outcome.errors
-    assert "aten::arange" in outcome.profile_text
 
 
 OUT_OF = {
@@ -206,61 +161,6 @@ def started(tmp_path: Path, **variables: str) -> Kernel:
     kernel = Kernel(None, tmp_path, **variables)
     kernel.run(f"%load_ext gpuprof_widgets\n{NAMES}")
     return kernel
-
-
-def wait_until(happened: Callable[[], Any]) -> None:
-    end = time.monotonic() + 60
-    while not happened():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
-def test_two_notebooks_at_once_do_not_meet(loaded_kernel: Kernel, tmp_path: Path) -> None:
-    """They record at the same time, and save to one file: it is that of either."""
-    (tmp_path / "other").mkdir()
-    other = started(tmp_path / "other")
-    target = tmp_path / "run.zip"
-    try:
-        asked = {}
-        for number, kernel in enumerate((loaded_kernel, other)):
-            mine, its = tmp_path / f"{number}", tmp_path / f"{1 - number}"
-            meet = f"open({str(mine)!r}, 'w').close()\nwhile not os.path.exists({str(its)!r}): pass"
-            cell = f"%%gpuprofile --name n{number} --save {target}\n{meet}\ntorch.arange(4)"
-            kernel.run(NAMES)
-            asked[kernel] = kernel.client.execute(cell)
-        for kernel, request in asked.items():
-            reply = kernel.client.get_shell_msg(timeout=60)
-            assert (reply["parent_header"]["msg_id"], reply["content"]["status"]) == (request, "ok")
-            while kernel.client.get_iopub_msg(timeout=60)["content"] != {"execution_state": "idle"}:
-                pass  # the outputs, which the next cell is not to get
-        assert gpuprof_widgets.load(target).metadata["label"] in ("n0", "n1")
-        for number, kernel in enumerate((loaded_kernel, other)):
-            label = kernel.value("__import__('gpuprof_widgets').last.metadata['label']")
-            assert label == f"n{number}"
-    finally:
-        other.stop()
-
-
-def test_a_kernel_that_is_killed_while_it_records_leaves_nothing(tmp_path: Path) -> None:
-    """What was saved before stands; a new kernel starts from nothing."""
-    (tmp_path / "kernel").mkdir()
-    kernel = started(tmp_path / "kernel")
-    target, here = tmp_path / "run.zip", tmp_path / "here"
-    try:
-        kernel.run(f"%%gpuprofile -q --save {target} --name before\ntorch.ones(3)")
-        saved = target.read_bytes()
-        killed = kernel.value("os.getpid()")
-        kernel.client.execute(
-            f"%%gpuprofile --save {target}\ntorch.ones(3)\nopen({str(here)!r}, 'w').close()\n"
-            "while True: torch.ones(3)"
-        )
-        wait_until(here.exists)
-        os.kill(killed, signal.SIGKILL)
-    finally:
-        kernel.stop()
-    assert target.read_bytes() == saved
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "kernel", "run.zip"]
-    assert list((tmp_path / "kernel" / "temporary").glob("gpuprof*")) == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is where nobody can write, root neither")

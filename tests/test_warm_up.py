@@ -64,42 +64,24 @@ def test_the_extension_loads_without_what_the_first_profile_needs() -> None:
     assert running == "False"
 
 
-def test_an_idle_loop_imports_once(imported: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("events", "times"), [("aa.aa.a.", 1), ("ab.", 0), ("bba.", 0), ("bba.a.", 1)]
+)
+def test_an_idle_loop_imports_once_after_the_outermost_cell(
+    imported: list[str], events: str, times: int
+) -> None:
+    """The events: b)efore and a)fter a cell, and a moment in which none runs."""
+
     async def cells() -> None:
         idle = IdleImports()
-        for _ in range(3):
-            idle.after_cell(None)
-            idle.after_cell(None)
-            await asyncio.sleep(0.01)
+        for event in events:
+            if event == ".":
+                await asyncio.sleep(0.01)
+            else:
+                (idle.after_cell if event == "a" else idle.before_cell)(None)
 
     asyncio.run(cells())
-    assert imported == ["imported"]
-
-
-def test_the_next_cell_comes_first(imported: list[str]) -> None:
-    async def cells() -> None:
-        idle = IdleImports()
-        idle.after_cell(None)
-        idle.before_cell(None)
-        await asyncio.sleep(0.01)
-
-    asyncio.run(cells())
-    assert imported == []
-
-
-def test_nothing_is_imported_within_a_cell_that_runs_another(imported: list[str]) -> None:
-    async def cells() -> None:
-        idle = IdleImports()
-        idle.before_cell(None)
-        idle.before_cell(None)
-        idle.after_cell(None)
-        await asyncio.sleep(0.01)
-        assert imported == []
-        idle.after_cell(None)
-        await asyncio.sleep(0.01)
-
-    asyncio.run(cells())
-    assert imported == ["imported"]
+    assert imported == ["imported"] * times
 
 
 def test_nothing_is_imported_in_another_thread(imported: list[str]) -> None:

@@ -10,15 +10,13 @@ import pytest
 
 from gpuprof_widgets.analyses import Analysis, plain_analyses
 from gpuprof_widgets.analyses.reasons import WHOLE
-from gpuprof_widgets.analyses.regions import iterations
-from gpuprof_widgets.analyses.workers import worker_calls
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.window import window
 from tests.command_lines import gpuprof
 from tests.snapshots import dumped, snapshot, training
-from tests.traces import annotation, kernel, op, python, runtime, trace_of
+from tests.traces import annotation, kernel, op, runtime, trace_of
 
 pytestmark = pytest.mark.slow
 
@@ -36,8 +34,8 @@ EDGES = pd.DataFrame({"caller": [0], "callee": [1], "calls": [2], "primitive_cal
 STEPS = {"iterations": [{"step": 0, "kind": "warmup", "dur_ns": 90}]}
 
 
-def recorded(*, frames: bool = False) -> Record:
-    """Two steps; cProfile's calls of the process and of a worker; recorded frames if asked for."""
+def recorded() -> Record:
+    """Two steps; cProfile's calls of the process and of a worker."""
     rows = [
         annotation("ProfilerStep#0", ts=0, dur=100),
         op("aten::mm", ts=10, dur=50),
@@ -46,8 +44,6 @@ def recorded(*, frames: bool = False) -> Record:
         annotation("ProfilerStep#1", ts=100, dur=100),
         op("aten::add", ts=110, dur=20),
     ]
-    if frames:
-        rows.append(python("train.py(3): step", ts=0, dur=200))
     calls = Calls(FUNCTIONS, EDGES)
     record = trace_of(*rows, calls=calls, steps=STEPS)
     return replace(record, calls_of_workers={"worker0.pid7": calls})
@@ -62,20 +58,6 @@ def test_a_table_that_a_range_leaves_as_it_is_says_why(one: Analysis, tmp_path: 
         table = one.function(record)
         if len(table) and table.equals(one.function(part)):
             assert table.attrs[WHOLE]
-
-
-def test_tables_of_counted_calls_are_of_the_whole_run() -> None:
-    record = recorded()
-    by_name = {one.name: one.function for one in plain_analyses()}
-    whole = [
-        *(by_name[name](record) for name in ("python_calls", "python_time", "iterations")),
-        by_name["call_tree"](record, source="cprofile"),
-        worker_calls(record, 0),
-        iterations(record),
-    ]
-    assert all(table.attrs[WHOLE] for table in whole)
-    framed = by_name["python_time"](recorded(frames=True))
-    assert WHOLE not in framed.attrs
 
 
 def test_a_range_without_rows_is_no_trace_without_them(tmp_path: Path, capsys: Capsys) -> None:
