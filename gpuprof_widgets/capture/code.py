@@ -13,7 +13,7 @@ import sysconfig
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import _lru_cache_wrapper, cache
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -59,8 +59,9 @@ class FunctionsElsewhere:
     def _further(self, value: Any) -> list[Any]:
         """Return what can be reached through a value: by its code's names, and in its places."""
         names: set[str] = set()
-        function, places = _function_of(value), list[tuple[Any, Mapping[str, Any]]]()
-        if function is not None:
+        places: list[tuple[Any, Mapping[str, Any]]] = []
+        if functions := list(functions_in(value)):
+            function = functions[-1]
             if not is_users(function.__code__.co_filename, self._cell_files):
                 return []
             if self._is_new(function):
@@ -143,22 +144,23 @@ def _names_in_packages(folder: Path) -> set[str]:
     return names
 
 
-def _function_of(value: Any) -> FunctionType | None:
-    """Return the function that a value is or wraps."""
+def functions_in(value: Any) -> Iterator[FunctionType]:
+    """Yield the function that a value is or wraps, and those that decorators wrapped in it."""
     if isinstance(value, (staticmethod, classmethod, MethodType)):
         value = value.__func__
-    wrapped = getattr(value, "__wrapped__", None) if isinstance(value, FunctionType) else None
-    while isinstance(wrapped, FunctionType):
-        value, wrapped = wrapped, getattr(wrapped, "__wrapped__", None)
-    return value if isinstance(value, FunctionType) else None
+    elif isinstance(value, property):
+        value = value.fget
+    while isinstance(value, (FunctionType, _lru_cache_wrapper)):
+        if isinstance(value, FunctionType):
+            yield value
+        value = vars(value).get("__wrapped__")
 
 
 def _file_of(kind: type) -> str | None:
     """Return the file of a class: that of its first method (maybe a cell), or its module's."""
     for value in vars(kind).values():
-        function = _function_of(value)
-        if function is not None:
-            return function.__code__.co_filename
+        if functions := list(functions_in(value)):
+            return functions[-1].__code__.co_filename
     return getattr(sys.modules.get(kind.__module__), "__file__", None)
 
 

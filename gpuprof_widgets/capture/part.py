@@ -1,8 +1,7 @@
-"""What a recording is made of: parts, each one topic, windows that a loop sets, and the clocks.
+"""What a recording is made of: parts, each one topic, the recorder at work, and the clocks.
 
 `Part` is what modules, lines, workers, ... derive from; `Context` is what a part may know of the
-run. `Windows` is a recorder as a bounded loop uses it: the loop counts its steps, the recorder
-opens and closes windows for it. `Active` is the recorder at work in this process.
+run. `Active` is the recorder at work in this process.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from time import perf_counter_ns, time_ns
-from typing import Any, Protocol
+from typing import Any
 
 from gpuprof_widgets.capture.cell import CellCode
 from gpuprof_widgets.options import Options
@@ -78,57 +77,10 @@ class Part:
         return {}
 
 
-class Windows(Protocol):
-    """A recorder, as a loop uses it. No method raises an Exception: a failure becomes a note."""
-
-    def take(self, loop: Any) -> bool:
-        """Record the windows of this `StepLoop` from now on, and drop what ran before it.
-
-        Return False, and add a note, where another loop has the recorder already.
-        """
-
-    @property
-    def is_taken(self) -> bool: ...
-
-    @property
-    def has_cprofile(self) -> bool: ...
-
-    def enter_step(self, name: str) -> None:
-        """Open the region of a step in the window that is recorded."""
-
-    def leave_step(self) -> None:
-        """Close the region of the step, if one is open."""
-
-    def begin_window(self, step: int) -> None:
-        """Start recording at this step."""
-
-    def end_trace(self) -> int:
-        """Stop the window's trace but not cProfile; return the wait for the device in ns."""
-
-    def end_window(self) -> int:
-        """Stop the window; return the wait for the device in ns."""
-
-    def keep_cycle(self) -> None:
-        """Save what the windows have recorded, for a loop that records again later."""
-
-    def begin_cycle(self) -> None:
-        """Drop what the windows recorded: the loop records again."""
-
-    @property
-    def has_explicit_loop(self) -> bool:
-        """Whether the code itself bounds the loop that is recorded."""
-
-    def has_work(self, *, training: bool) -> bool:
-        """Whether an op or a kernel (``training``: a backward pass) ran in the ended windows."""
-
-    def release(self) -> None:
-        """Drop what the windows recorded, so that another loop may take the recorder."""
-
-
 class Active:
     """The recorder at work in this process; a second one inside it records nothing."""
 
-    recorder: Windows | None = None
+    recorder: Any = None
     process = 0  # where the recorder began: a fork of that process has a copy of it
     thread = 0  # where the recorder began: it records neither ops nor calls of other threads
     inside: ContextVar[object] = ContextVar("inside", default=None)

@@ -266,6 +266,10 @@ class Recorder:
         return self._windows.has_cprofile
 
     def take(self, loop: StepLoop) -> bool:
+        """Record the windows of this loop from now on, and drop what ran before it.
+
+        Return False, and add a note, where another loop has the recorder already.
+        """
         before = self._loop
         if before is not None and (before.explicit or not loop.explicit):
             self._notes.append(_ONE_LOOP)
@@ -280,6 +284,7 @@ class Recorder:
         return True
 
     def keep_cycle(self) -> None:
+        """Save what the windows have recorded, for a loop that records again later."""
         try:
             self._kept = self.record()
             if self._keep is not None:
@@ -288,15 +293,18 @@ class Recorder:
             self._notes.append(f"a recording of the loop could not be kept: {_one_line(error)}")
 
     def begin_cycle(self) -> None:
+        """Drop what the windows recorded: the loop records again."""
         self._windows.discard()
         for part in self._all_parts:
             part.discard()
 
     @property
     def has_explicit_loop(self) -> bool:
+        """Whether the code itself bounds the loop that is recorded."""
         return self._loop is not None and self._loop.explicit
 
     def has_work(self, *, training: bool) -> bool:
+        """Whether an op or a kernel (``training``: a backward pass) ran in the ended windows."""
         try:
             slices = self._windows.trace().slices
         except Exception:  # reported when the record is read
@@ -308,16 +316,20 @@ class Recorder:
         return bool(slices["category"].isin(_WORK_CATEGORIES).any())
 
     def release(self) -> None:
+        """Drop what the windows recorded, so that another loop may take the recorder."""
         self._loop = None
         self.begin_cycle()
 
     def enter_step(self, name: str) -> None:
+        """Open the region of a step in the window that is recorded."""
         self._windows.enter_step(name)
 
     def leave_step(self) -> None:
+        """Close the region of the step, if one is open."""
         self._windows.leave_step()
 
     def begin_window(self, step: int) -> None:
+        """Start recording at this step."""
         if self._failure is not None:
             return
         with DeferredSignals():
@@ -330,9 +342,11 @@ class Recorder:
                     self._notes.append(f"a further window could not start: {_one_line(error)}")
 
     def end_trace(self) -> int:
+        """Stop the window's trace but not cProfile; return the wait for the device in ns."""
         return self._ended(self._windows.end_trace)
 
     def end_window(self) -> int:
+        """Stop the window; return the wait for the device in ns."""
         return self._ended(self._windows.end)
 
     def _ended(self, end: Callable[[], int]) -> int:

@@ -18,7 +18,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import _lru_cache_wrapper
 from importlib.machinery import ModuleSpec, PathFinder
 from itertools import groupby
 from pathlib import Path
@@ -26,7 +25,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from gpuprof_widgets.capture.cell import CellCode
-from gpuprof_widgets.capture.code import Embedded, code_pairs, codes_in
+from gpuprof_widgets.capture.code import Embedded, code_pairs, codes_in, functions_in
 from gpuprof_widgets.capture.lines.regions import LineMarks
 
 _FUTURE = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
@@ -71,21 +70,7 @@ def functions_of_cells(
     for value in list(namespace.values()):
         members = list(vars(value).values()) if isinstance(value, type) else [value]
         for member in members:
-            for function in _functions_of(member):
-                if _file(function) in cell_labels:
-                    yield function
-
-
-def _functions_of(value: Any) -> Iterator[FunctionType]:
-    """Yield the function that a value is or wraps, and those that decorators wrapped in it."""
-    if isinstance(value, (staticmethod, classmethod)):
-        value = value.__func__
-    elif isinstance(value, property):
-        value = value.fget
-    while isinstance(value, (FunctionType, _lru_cache_wrapper)):
-        if isinstance(value, FunctionType):
-            yield value
-        value = vars(value).get("__wrapped__")
+            yield from (one for one in functions_in(member) if _file(one) in cell_labels)
 
 
 def source_files(
@@ -94,44 +79,28 @@ def source_files(
     """Yield the functions with their definitions, file by file."""
     distinct = sorted({id(function): function for function in functions}.values(), key=_file)
     for file, group in groupby(distinct, key=_file):
-        of_file, tree = list(group), _tree(file)
-        usable = _usable(of_file, tree)
-        places = [(function, usable.get(place(function.__code__))) for function in of_file]
-        yield SourceFile(
-            cell_labels.get(file, Path(file).name),
-            tree,
-            [(function, node) for function, node in places if node is not None],
-            [function for function, node in places if node is None],
-        )
-
-
-def _tree(file: str) -> ast.Module:
-    """Return the syntax of a file, empty where it cannot be read any more."""
-    try:
-        return ast.parse("".join(linecache.getlines(file)), file)
-    except (SyntaxError, ValueError):
-        return ast.Module([], [])
+        of_file = list(group)
+        try:
+            tree = ast.parse("".join(linecache.getlines(file)), file)
+        except (SyntaxError, ValueError):  # it cannot be read any more
+            tree = ast.Module([], [])
+        nodes = (node for node in ast.walk(tree) if isinstance(node, Definition))
+        definitions = {place_of(node): node for node in nodes}
+        plain = {place(code): code for code in _all_codes(_compiled(tree, of_file[0].__code__))}
+        found: list[tuple[FunctionType, Definition]] = []
+        without: list[FunctionType] = []
+        for function in of_file:
+            where = place(function.__code__)
+            same = plain.get(where) == function.__code__ and not _known_to_dynamo(function)
+            if same and where in definitions:
+                found.append((function, definitions[where]))
+            else:
+                without.append(function)
+        yield SourceFile(cell_labels.get(file, Path(file).name), tree, found, without)
 
 
 def _file(function: FunctionType) -> str:
     return function.__code__.co_filename
-
-
-def _usable(functions: list[FunctionType], tree: ast.Module) -> dict[Place, Definition]:
-    """Return the definitions of the functions whose source is still what they run.
-
-    Those that Dynamo has compiled are left out.
-    """
-    nodes = (node for node in ast.walk(tree) if isinstance(node, Definition))
-    definitions = {place_of(node): node for node in nodes}
-    plain = {place(code): code for code in _all_codes(_compiled(tree, functions[0].__code__))}
-    usable = [
-        place(function.__code__)
-        for function in functions
-        if plain.get(place(function.__code__)) == function.__code__
-        and not _known_to_dynamo(function)
-    ]
-    return {where: definitions[where] for where in usable if where in definitions}
 
 
 def place(code: CodeType) -> Place:

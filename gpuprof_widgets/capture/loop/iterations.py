@@ -22,7 +22,6 @@ import numpy as np
 import torch
 
 from gpuprof_widgets.capture.environment import allocator_totals, uses_cuda
-from gpuprof_widgets.capture.part import Windows
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.edit import kept_slices
 from gpuprof_widgets.trace.model import Trace
@@ -61,12 +60,13 @@ class StepLoop:
     """Counts one loop: `next_step` before each iteration, `exhausted` or `close` at its end.
 
     A loop inside another one ends and begins anew; in between it is at a `pause`. ``before``
-    iterations had run, unrecorded, when the loop was noticed.
+    iterations had run, unrecorded, when the loop was noticed. It tells the `Recorder` when to open
+    and close windows, of which no method raises an Exception: a failure becomes a note.
     """
 
     def __init__(
         self,
-        recorder: Windows,
+        recorder: Any,
         schedule: Schedule,
         *,
         place: str,
