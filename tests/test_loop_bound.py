@@ -238,17 +238,6 @@ def test_python_calls_of_the_loop_are_the_cells(kernel: Kernel) -> None:
     assert all(file == "~" or file.startswith("Cell [") for file in files)
 
 
-BARS = ("{}", "enumerate({})", "zip({}, itertools.count())")
-
-
-@pytest.mark.parametrize("items", BARS)
-def test_a_progress_bar_ends_full(kernel: Kernel, items: str) -> None:
-    bar = items.format("tqdm(range(100), mininterval=0)")
-    outcome = profiled(kernel, f"for i in {bar}: work(3)")
-    assert "6/6" in outcome.stderr
-    assert "100%" in outcome.stderr
-
-
 @pytest.mark.parametrize("items", ["bar", "enumerate(bar)", "gpuprof_widgets.steps(bar, active=3)"])
 def test_a_progress_bar_of_a_notebook_ends_as_a_success(kernel: Kernel, items: str) -> None:
     kernel.run("from tqdm.notebook import tqdm as notebook_bar")

@@ -156,15 +156,6 @@ def test_loops_end_at_any_depth() -> None:
     assert (batches(outcome), steps(record)) == (6, [2, 3, 4, 5])
 
 
-def test_an_asynchronous_loop_inside_of_epochs_is_counted() -> None:
-    body = (
-        "async def stream():\n    for x in data:\n        await asyncio.sleep(0)\n        yield x\n"
-        "for epoch in range(3):\n    async for x in stream():\n        train_step(x)\nepoch"
-    )
-    outcome, record = bounded(body)
-    assert (outcome.result, batches(outcome), steps(record)) == ("0", 6, [2, 3, 4, 5])
-
-
 def test_early_stopping_of_an_epoch_goes_on_with_the_next() -> None:
     body = (
         "for epoch in range(10):\n    for i, x in enumerate(data):\n        train_step(x)\n"

@@ -83,21 +83,6 @@ def test_batches_of_an_evaluation_are_no_steps(case: ModuleType, tmp_path: Path)
     assert all("aten::full" in ops for ops in ops_by_step())
 
 
-def test_where_another_callback_has_it_go_on_it_does_so_unrecorded(
-    case: ModuleType, tmp_path: Path
-) -> None:
-    from transformers import TrainerCallback
-
-    class GoOn(TrainerCallback):
-        def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-            control.should_training_stop = state.global_step == 9
-
-    net = case.Net()
-    case.trainer(net, tmp_path, callback(), GoOn()).train()
-    assert net.profiled == [False] * 2 + [True] * 3 + [False] * 4
-    assert recorded_steps() == [2, 3, 4]
-
-
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
 def test_an_error_is_the_users_and_what_ran_is_recorded(
     case: ModuleType, tmp_path: Path, error: type[BaseException]
