@@ -188,23 +188,9 @@ def test_a_pickled_region_does_nothing() -> None:
 
 
 def test_steps_leave_every_line_its_limit_and_show_the_loop_around() -> None:
-    from gpuprof_widgets.capture.lines.recording import LinesRewrite
-    from gpuprof_widgets.capture.loop.bound import loop_bound
-    from gpuprof_widgets.capture.recorder import Recorder
-    from gpuprof_widgets.options import Options
-    from tests.cells import compiled, run
-
-    options = Options(steps=2, warmup=1, quiet=True)
     body = "n = 0\nfor i in range(9):\n    [torch.ones(1)]\n    n += 1\ndef after(): return n"
-    names: dict[str, Any] = {"torch": torch}
-    bound = loop_bound(options)
-    assert bound is not None
-    code = compiled(body, names, [bound, LinesRewrite()])
-    recorder = Recorder(options, label="Cell [7]", code=code)
-    with recorder:
-        run(code)
-    record = recorder.record()
-    assert names["n"] == 3
+    outcome, record = recorded(body, {"torch": torch}, steps=2, warmup=1, quiet=True)
+    assert outcome.names["n"] == "3"
     assert line_calls(record) == {4: 2, 5: 2}
     slices = record.trace.slices
     (loop,) = [row for row in line_rows(record) if value(record, "line", row) == 3]

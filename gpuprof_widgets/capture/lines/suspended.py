@@ -90,16 +90,13 @@ class Suspensions:
 
     def next(self, line: int, *, goes_on: bool) -> NextRegion:
         """Return what code calls for the region of its next execution."""
-        return NextRegion(SuspendedRegion, self._regions, *self._pieces(line, goes_on))
+        first, later = self._marks.mark(line, resumed=goes_on), self._marks.mark(line, resumed=True)
+        return NextRegion(SuspendedRegion, self._regions, first, later)
 
     def last(self, line: int, *, goes_on: bool) -> LastExpression:
         """Return the region of a cell's last expression, for its one execution."""
-        return LastExpression(self._regions, *self._pieces(line, goes_on))
-
-    def _pieces(self, line: int, goes_on: bool) -> tuple[LineMark, LineMark]:
-        """Return the marks of the first piece of an execution, and of the later ones."""
-        marks = self._marks
-        return marks.mark(line, resumed=goes_on), marks.mark(line, resumed=True)
+        first, later = self._marks.mark(line, resumed=goes_on), self._marks.mark(line, resumed=True)
+        return LastExpression(self._regions, first, later)
 
     def suspended(self, value: Any) -> Any:
         """Close the regions; return the value that is about to be yielded."""

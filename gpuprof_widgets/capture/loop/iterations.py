@@ -57,7 +57,7 @@ class Step:
 
 
 class StepLoop:
-    """Counts one loop: `next_step` before each iteration, `exhausted` or `close` at its end.
+    """Counts one loop: `next_step` before each iteration, `pause` or `close` at its end.
 
     A loop inside another one ends and begins anew; in between it is at a `pause`. ``before``
     iterations had run, unrecorded, when the loop was noticed. It tells the `Recorder` when to open
@@ -65,13 +65,7 @@ class StepLoop:
     """
 
     def __init__(
-        self,
-        recorder: Any,
-        schedule: Schedule,
-        *,
-        place: str,
-        explicit: bool,
-        before: int = 0,
+        self, recorder: Any, schedule: Schedule, *, place: str, explicit: bool, before: int = 0
     ) -> None:
         self._recorder = recorder
         # Without cProfile nothing goes on after the recorded iterations.
@@ -152,29 +146,22 @@ class StepLoop:
             self._recorder.enter_step(self._running.name)
 
     def pause(self, *, exhausted: bool) -> None:
-        """Note that the loop has ended, and may begin anew with its next step."""
-        if exhausted:
-            self._take_back_step()
-        elif self._running is not None:
-            self._running.left = True
+        """Note that the loop has ended, and may begin anew with its next step.
+
+        Where it has no further item, the step that was begun is taken back.
+        """
+        running = self._running
+        if not exhausted and running is not None:
+            running.left = True
         self._end_step()
+        if exhausted:
+            self._ran -= 1
+            if running is not None:
+                self._steps.remove(running)
+                if running in self._not_drained:
+                    self._not_drained.remove(running)
+                self.left_out[running.name] += 1
         self._paused = "exhausted" if exhausted else "left"
-
-    def exhausted(self) -> None:
-        """Note that the loop has no further item: the step that was begun is taken back."""
-        if self._ending is None:
-            self._take_back_step()
-            self._end("exhausted")
-
-    def _take_back_step(self) -> None:
-        self._ran -= 1
-        running, self._running = self._running, None
-        self._recorder.leave_step()
-        if running is not None:
-            self._steps.remove(running)
-            if running in self._not_drained:
-                self._not_drained.remove(running)
-            self.left_out[running.name] += 1
 
     def close(self) -> None:
         """End a loop that was left by `break` or by an exception, unless it has ended before."""
@@ -302,15 +289,8 @@ class Schedule:
         """Return the schedule that the options ask for."""
         active = options.steps or 1
         calls = max(active, options.cprofile_steps or 0)
-        return cls(
-            options.wait,
-            options.warmup,
-            active,
-            options.repeat,
-            calls,
-            options.keep_going,
-            options.every,
-        )
+        cycle = options.wait, options.warmup, active, options.repeat, calls
+        return cls(*cycle, options.keep_going, options.every)
 
     @property
     def unrecorded(self) -> int:

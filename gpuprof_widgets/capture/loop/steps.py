@@ -28,12 +28,7 @@ class Steps(Generic[Item]):
     """
 
     def __init__(
-        self,
-        source: Any,
-        schedule: Schedule,
-        *,
-        place: str,
-        alone: Alone | None = None,
+        self, source: Any, schedule: Schedule, *, place: str, alone: Alone | None = None
     ) -> None:
         self._source = source
         self._schedule = schedule
@@ -168,7 +163,8 @@ class Counting:
         self._alone = alone
         self._before = before
         self._run: AbstractContextManager[Any] | None = None
-        self._loop: StepLoop | None = None
+        self.loop: StepLoop | None = None
+        """The loop as its recording counts it."""
         self._left = schedule.total
 
     def __enter__(self) -> Counting:
@@ -184,31 +180,26 @@ class Counting:
                 explicit=self._explicit,
                 before=self._before,
             )
-            self._loop = loop if recorder.take(loop) else None
+            self.loop = loop if recorder.take(loop) else None
         return self
 
     def next_step(self) -> bool:
         """Begin the next step; return whether the loop goes on."""
-        if self._loop is not None:
-            return self._loop.next_step()
+        if self.loop is not None:
+            return self.loop.next_step()
         self._left -= 1
         return self._schedule.keep_going or self._left >= 0
 
-    @property
-    def loop(self) -> StepLoop | None:
-        """The loop as its recording counts it."""
-        return self._loop
-
     def begin_again(self) -> None:
         """Begin the step anew: what ran since, such as a validation, belongs to no step."""
-        if self._loop is not None:
-            self._loop.pause(exhausted=True)
-            self._loop.next_step()
+        if self.loop is not None:
+            self.loop.pause(exhausted=True)
+            self.loop.next_step()
 
     def exhausted(self) -> None:
         """Note that there is no further item."""
-        if self._loop is not None:
-            self._loop.exhausted()
+        if self.loop is not None:
+            self.loop.pause(exhausted=True)
 
     def __exit__(
         self,
@@ -216,8 +207,8 @@ class Counting:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        loop, run = self._loop, self._run
-        self._loop = self._run = None
+        loop, run = self.loop, self._run
+        self.loop = self._run = None
         try:
             if loop is not None:
                 loop.close()

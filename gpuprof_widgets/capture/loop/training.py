@@ -116,12 +116,13 @@ class Program:
         """Set the level of every loop, now that all statements are added."""
         self._levels.clear()
         for site in self.sites.values():
-            loop = site.node
-            items = [loop.test] if isinstance(loop, ast.While) else []
-            loads = not items and any(is_loader(self._value(node)) for node in ast.walk(loop.iter))  # type: ignore[union-attr]
-            # An earlier run may have shown that it goes through a DataLoader.
-            known = Level.LOADS if loads else site.level
-            site.level = self._level([*loop.body, *items]) or known
+            loop, known = site.node, site.level
+            nodes: list[ast.AST] = [*loop.body]
+            if isinstance(loop, ast.While):
+                nodes.append(loop.test)
+            elif any(is_loader(self._value(node)) for node in ast.walk(loop.iter)):
+                known = Level.LOADS  # else an earlier run may have shown it
+            site.level = self._level(nodes) or known
         self.trains_out_of_sight = any(map(self._trains_unseen, self._statements))
         functions = {function for of_name in self._functions.values() for function in of_name}
         leading: set[Function] = set()  # that have a training loop, or call one that has
