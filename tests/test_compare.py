@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpuprof_widgets
-from gpuprof_widgets.analyses.compare.matching import without_numbers, without_types
+from gpuprof_widgets.analyses.compare.measured import without_numbers, without_types
 from gpuprof_widgets.analyses.compare.paired_tree import paired_tree
 from gpuprof_widgets.analyses.compare.sentences import RECORDED
 from gpuprof_widgets.analyses.compare.tables import are_noise, spread

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from gpuprof_widgets.analyses.compare.matching import run_names
+from gpuprof_widgets.analyses.compare.measured import run_names
+from gpuprof_widgets.analyses.compare.sentences import differ, ratio_interval
 from gpuprof_widgets.analyses.compare.tables import Earlier
-from gpuprof_widgets.analyses.compare.whole import differ, ratio_interval
 from gpuprof_widgets.comparisons import Comparison
 from gpuprof_widgets.trace.model import Record
 from tests.traces import Row, annotation, op, trace_of

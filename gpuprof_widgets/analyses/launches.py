@@ -23,11 +23,9 @@ from gpuprof_widgets.analyses.owners import (
 )
 from gpuprof_widgets.analyses.reasons import LACKS, lacking, why_empty
 from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.trace.arrays import Ints, Rows
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
-
-Ints = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.intp]
 
 SLOW_CALL_NS = 50_000
 """A launch call that takes longer is an outlier (HTA: runtime_cutoff, 50 µs)."""

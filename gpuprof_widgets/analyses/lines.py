@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.columns import group_sums
@@ -20,11 +19,10 @@ from gpuprof_widgets.analyses.reasons import LINES, says_if_empty
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.trace import intervals, links
+from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
-Ints = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.intp]
 Line = tuple[str, int]
 
 NUMBERS = (
@@ -89,7 +87,7 @@ class CellLines:
 
     row: Rows
     of_slice: Ints
-    resumed: npt.NDArray[np.bool_]
+    resumed: Mask
     lines: pd.DataFrame
 
 
@@ -310,5 +308,5 @@ def slice_self_times(trace: Trace, row: Rows) -> Ints:
     return links.self_times(ts, end, parent)
 
 
-def _times(trace: Trace, row: Rows) -> tuple[Ints, Ints, npt.NDArray[np.int32]]:
+def _times(trace: Trace, row: Rows) -> tuple[Ints, Ints, Codes]:
     return trace.index.ts[row], trace.index.end[row], trace.index.track[row]

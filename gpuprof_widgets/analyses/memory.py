@@ -38,10 +38,9 @@ from gpuprof_widgets.analyses.reasons import MEMORY, lacking, says_if_empty
 from gpuprof_widgets.analyses.regions import names_with_steps_merged
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.arrays import Ints
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import MEMORY_EVENT, NONE
-
-Ints = npt.NDArray[np.int64]
 
 OWNERS = ("op", "module", "line")
 COLUMNS = (

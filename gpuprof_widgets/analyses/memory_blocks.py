@@ -18,12 +18,10 @@ from gpuprof_widgets.analyses.owners import (
     region_behind,
 )
 from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.owners import EVALUATE
 from gpuprof_widgets.trace.schema import CPU_DEVICE_TYPE, MEMORY_EVENT, NONE
-
-Ints = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.int32]
 
 UNKNOWN = -1
 """A total in bytes, or an address, that the trace does not tell."""
@@ -41,7 +39,7 @@ class MemoryEvents:
     torch 1.8.
     """
 
-    row: npt.NDArray[np.intp]
+    row: Rows
     ts: Ints
     device: npt.NDArray[np.object_]
     size: Ints
@@ -88,9 +86,7 @@ def memory_events(trace: Trace) -> MemoryEvents:
     )
 
 
-def _allocated(
-    trace: Trace, row: npt.NDArray[np.intp], device: npt.NDArray[np.object_], size: Ints
-) -> Ints:
+def _allocated(trace: Trace, row: Rows, device: npt.NDArray[np.object_], size: Ints) -> Ints:
     """Return the totals that torch wrote; without any, the sum of the sizes so far."""
     if "Total Allocated" in trace.args:
         return arg_numbers(trace, "Total Allocated", row, 0)
@@ -125,9 +121,9 @@ class Blocks:
     gone).
     """
 
-    begin: npt.NDArray[np.int64]
-    end: npt.NDArray[np.int64]
-    released: npt.NDArray[np.bool_]
+    begin: Ints
+    end: Ints
+    released: Mask
 
     def __len__(self) -> int:
         return len(self.begin)
@@ -176,7 +172,7 @@ def _by_size(events: MemoryEvents) -> Blocks:
 def _in_order(
     begin: npt.NDArray[np.integer[Any]],
     end: npt.NDArray[np.integer[Any]],
-    released: npt.NDArray[np.bool_],
+    released: Mask,
     stray: npt.NDArray[np.integer[Any]],
 ) -> Blocks:
     """Return the blocks, and releases of memory from before the record as blocks without begin."""
@@ -206,7 +202,7 @@ def _ended_by_totals(events: MemoryEvents, pieces: Blocks) -> Blocks:
     return Blocks(pieces.begin, end, pieces.released)
 
 
-def _released_from_before(events: MemoryEvents, pieces: Blocks, here: npt.NDArray[np.intp]) -> int:
+def _released_from_before(events: MemoryEvents, pieces: Blocks, here: Rows) -> int:
     """Return the bytes from before the record that a device, with these events, released in it."""
     stray = pieces.end[(pieces.begin < 0) & np.isin(pieces.end, here)]
     return -int(events.size[stray].sum())
@@ -233,7 +229,7 @@ def totals(events: MemoryEvents, pieces: Blocks) -> Ints:
     return held
 
 
-def owning_ops(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
+def owning_ops(trace: Trace, rows: Rows) -> Codes:
     """Return the outermost op around each slice, which Python or autograd called; -1 for none.
 
     In the backward pass that is the node (`AddmmBackward0`), not the engine's region around it.
@@ -248,11 +244,11 @@ def owning_ops(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
         np.append(links.outermost(parent, wanted), np.int32(NONE))[around]
         for wanted in (is_op, is_node)
     )
-    owner: Rows = np.where(op >= 0, op, node)
+    owner: Codes = np.where(op >= 0, op, node)
     return owner
 
 
-def owning_modules(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
+def owning_modules(trace: Trace, rows: Rows) -> Codes:
     """Return the module behind each slice, in the backward pass that of the forward op."""
     regions = region_behind(trace, "module")[rows]
     if (regions >= 0).any() or not module_frames(trace).any():
@@ -260,12 +256,12 @@ def owning_modules(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
     return _module_frames(trace)[rows]
 
 
-def owning_lines(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
+def owning_lines(trace: Trace, rows: Rows) -> Codes:
     """Return the cell line behind each slice, in the backward pass that of the forward op."""
     return region_behind(trace, "cell_line")[rows]
 
 
-def _module_frames(trace: Trace) -> Rows:
+def _module_frames(trace: Trace) -> Codes:
     """Return the innermost ``nn.Module`` frame behind each slice, if stacks were recorded."""
     forward = forward_of(trace)
     source = np.where(forward >= 0, forward, np.arange(len(trace)))

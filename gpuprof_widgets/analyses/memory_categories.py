@@ -41,6 +41,7 @@ from gpuprof_widgets.analyses.owners import module_frames
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_dataloader
 from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.arrays import Codes, Ints, Mask
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.pstats import PYTHON_FRAME
 from gpuprof_widgets.trace.schema import (
@@ -55,8 +56,6 @@ from gpuprof_widgets.trace.schema import (
     TORCH_CATEGORY,
 )
 
-Mask = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
 Texts = npt.NDArray[np.object_]
 
 ACTIVATIONS, AUTOGRAD_DETAIL = "activations", "autograd detail"
@@ -203,7 +202,7 @@ class _Lifetimes:
         self.next_pass, self.pass_end = _passes(trace, backward, began)
 
 
-def _is_inside(parent: npt.NDArray[np.int32], wanted: Mask) -> Mask:
+def _is_inside(parent: Codes, wanted: Mask) -> Mask:
     """Return per slice whether it or an ancestor is wanted; one more False is for row -1."""
     return np.append(wanted | (links.nearest_ancestor(parent, wanted) >= 0), False)
 
@@ -275,7 +274,7 @@ def with_stack_owners(table: pd.DataFrame, record: Record) -> pd.DataFrame:
     return table.assign(category=pd.Series(category, table.index, dtype=object))
 
 
-def _outlive_their_module(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
+def _outlive_their_module(record: Record, table: pd.DataFrame) -> Mask:
     """Return which blocks a module allocated and no module released.
 
     Autograd's thread, which has no Python on its stacks, releases what was saved for backward. So a
@@ -319,7 +318,7 @@ def places_of_slices(record: Record) -> npt.NDArray[np.object_]:
     return np.where(names != "", names, MEMORY_EVENT).astype(object)
 
 
-def _stack_numbers(record: Record, table: pd.DataFrame, stacks: int) -> npt.NDArray[np.int64]:
+def _stack_numbers(record: Record, table: pd.DataFrame, stacks: int) -> Ints:
     """Return per row of the table the number of its stack; `NONE` without one."""
     number = np.full(len(table), NONE, np.int64)
     if "stack" in table:

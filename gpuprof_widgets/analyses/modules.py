@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.attribution import Owned, in_backward, owned
@@ -18,11 +17,9 @@ from gpuprof_widgets.analyses.reasons import IN_NO_MODULE, MODULES, NOBODY, lack
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.roofline import slice_work_flops
 from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.arrays import Codes, Mask, Rows
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import MODULE_CATEGORIES, NONE
-
-Ints = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.int32]
 
 COLUMNS = (
     "name",
@@ -142,7 +139,7 @@ def _labels(owners: Owned) -> pd.DataFrame:
     return pd.DataFrame({"name": names, "class": kinds.astype(object)})
 
 
-def _tree(trace: Trace, owners: Owned) -> tuple[Rows, Rows]:
+def _tree(trace: Trace, owners: Owned) -> tuple[Codes, Codes]:
     """Return per name the slice of its first call and the name around that call; -1 for none.
 
     This is a tree, in a window as well, because a name around another one first ran before it.
@@ -189,7 +186,7 @@ FRESH = frozenset({"aten::zeros", "aten::zeros_like", "aten::new_zeros"})
 """Ops that zero a tensor which they have just made."""
 
 
-def zeroing_ops(trace: Trace) -> tuple[npt.NDArray[np.intp], Rows]:
+def zeroing_ops(trace: Trace) -> tuple[Rows, Codes]:
     """Return the ops that fill a gradient with zeros, and the ``zero_grad`` region around each.
 
     After torch's GradNotSetToNonePattern: ``aten::zero_`` that ``aten::zeros`` does not call.
@@ -201,7 +198,7 @@ def zeroing_ops(trace: Trace) -> tuple[npt.NDArray[np.intp], Rows]:
     return _within(trace, ZERO_GRAD, zeroing & ~inside[parent])
 
 
-def single_tensor_ops(trace: Trace) -> tuple[npt.NDArray[np.intp], Rows]:
+def single_tensor_ops(trace: Trace) -> tuple[Rows, Codes]:
     """Return the ops of an optimizer's step that launched kernels for one tensor, and the steps.
 
     Ops with ``_foreach_`` or ``_fused_`` in the name work on many tensors at once. Ops on the CPU
@@ -216,9 +213,7 @@ def single_tensor_ops(trace: Trace) -> tuple[npt.NDArray[np.intp], Rows]:
     return _within(trace, STEP, wanted & ~inside_many)
 
 
-def _within(
-    trace: Trace, region: re.Pattern[str], wanted: npt.NDArray[np.bool_]
-) -> tuple[npt.NDArray[np.intp], Rows]:
+def _within(trace: Trace, region: re.Pattern[str], wanted: Mask) -> tuple[Rows, Codes]:
     """Return the wanted slices within such a region, and the innermost region around each."""
     regions = trace.index.matching(region) & trace.index.on_tracks("cpu")
     around = links.nearest_ancestor(trace.slices["parent"].to_numpy(), regions)
@@ -226,7 +221,7 @@ def _within(
     return rows, around[rows]
 
 
-def kinds(trace: Trace, region: re.Pattern[str], rows: Rows) -> list[str]:
+def kinds(trace: Trace, region: re.Pattern[str], rows: Codes) -> list[str]:
     """Return the names of the optimizers of these regions, sorted."""
     names = trace.slices["name"].to_numpy(object)[np.unique(rows)]
     return sorted({match["kind"] for name in names if (match := region.fullmatch(str(name)))})

@@ -15,12 +15,10 @@ import pandas as pd
 from gpuprof_widgets.analyses.columns import group_rows
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.owners import EVALUATE
 from gpuprof_widgets.trace.schema import NONE
-
-Rows = npt.NDArray[np.intp]
-Owners = npt.NDArray[np.int32]
 
 SHAPE_KEYS = ("Input Dims", "Input dims")
 """Arg that holds the shapes, in today's files and in those of torch 1.8."""
@@ -142,7 +140,7 @@ def shape_text(dims: Any) -> str:
     return str([[] if _holds_lists(dim) else dim for dim in dims])
 
 
-def shape_codes(trace: Trace) -> tuple[Owners, list[str]]:
+def shape_codes(trace: Trace) -> tuple[Codes, list[str]]:
     """Return per slice the number of its shape text (-1: none was recorded), and the texts."""
     codes = np.full(len(trace), NONE, np.int32)
     number: dict[str, int] = {}
@@ -158,7 +156,7 @@ def _holds_lists(dim: Any) -> bool:
 
 
 @remembered
-def frame_of(trace: Trace) -> Owners:
+def frame_of(trace: Trace) -> Codes:
     """Return per slice of a CPU track the innermost Python frame open when it starts; or -1.
 
     Only frames count: a `record_function` region outlasts the frame of its ``__enter__``, which
@@ -176,7 +174,7 @@ def frame_of(trace: Trace) -> Owners:
 
 
 @remembered
-def calling_frame(trace: Trace) -> Owners:
+def calling_frame(trace: Trace) -> Codes:
     """Return per slice the innermost Python frame that called it; -1: none is known.
 
     GPU work was called where it was launched, a backward op where its forward op was.
@@ -186,7 +184,7 @@ def calling_frame(trace: Trace) -> Owners:
     return np.asarray(np.append(frame_of(trace), NONE)[source], np.int32)
 
 
-def stack_codes(trace: Trace, depth: int) -> tuple[Owners, list[tuple[str, ...]]]:
+def stack_codes(trace: Trace, depth: int) -> tuple[Codes, list[tuple[str, ...]]]:
     """Return per slice the number of its stack of at most ``depth`` frames, and the stacks.
 
     Stacks are innermost first. A backward op has the stack of its forward op, as in torch, and none
@@ -211,11 +209,11 @@ def stack_codes(trace: Trace, depth: int) -> tuple[Owners, list[tuple[str, ...]]
 
 
 def _extended(
-    codes: npt.NDArray[np.int64],
+    codes: Ints,
     stacks: list[tuple[str, ...]],
     name: npt.NDArray[np.integer[Any]],
     texts: list[str],
-) -> tuple[npt.NDArray[np.int64], list[tuple[str, ...]]]:
+) -> tuple[Ints, list[tuple[str, ...]]]:
     """Return the stacks with one more frame each (none where the name is -1), renumbered."""
     width = len(texts) + 1
     used, longer = np.unique(codes * width + name + 1, return_inverse=True)
@@ -224,7 +222,7 @@ def _extended(
     return longer.reshape(-1).astype(np.int64), extended
 
 
-def _stack_source(trace: Trace) -> Owners:
+def _stack_source(trace: Trace) -> Codes:
     """Return the slice whose stack counts: itself, or below a backward node the forward op."""
     slices = trace.slices
     parent, forward = slices["parent"].to_numpy(), slices["forward"].to_numpy()
@@ -232,7 +230,7 @@ def _stack_source(trace: Trace) -> Owners:
     return np.where(node >= 0, forward[node], np.arange(len(slices))).astype(np.int32)
 
 
-def _backward_nodes(name: pd.Series, parent: Owners) -> npt.NDArray[np.bool_]:
+def _backward_nodes(name: pd.Series, parent: Codes) -> Mask:
     """Return which slices are ``XBackward0`` within ``...::evaluate_function: XBackward0``."""
     number = {str(text): code for code, text in enumerate(name.cat.categories)}
     node_in = [number.get(text.removeprefix(EVALUATE), NONE) for text in number]
@@ -242,12 +240,12 @@ def _backward_nodes(name: pd.Series, parent: Owners) -> npt.NDArray[np.bool_]:
     return np.asarray((expected[code[parent]] >= 0) & (expected[code[parent]] == code[:-1]))
 
 
-def _hidden(names: list[str]) -> npt.NDArray[np.bool_]:
+def _hidden(names: list[str]) -> Mask:
     marks = [any(all(part in name for part in pair) for pair in HIDDEN_FRAMES) for name in names]
     return np.array([*marks, False])
 
 
-def _not_hidden(frame: Owners, hidden: npt.NDArray[np.bool_], parent: Owners) -> Owners:
+def _not_hidden(frame: Codes, hidden: Mask, parent: Codes) -> Codes:
     """Return each frame, or its nearest ancestor that is not hidden."""
     shown = links.itself_or_ancestor(parent, ~hidden)
     return np.append(shown, np.int32(NONE))[frame]

@@ -21,6 +21,7 @@ from gpuprof_widgets.analyses.reasons import says_if_empty, which_other_kind
 from gpuprof_widgets.analyses.regions import names_with_steps_merged
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import (
     CPU_DEVICE_TYPE,
@@ -32,9 +33,6 @@ from gpuprof_widgets.trace.schema import (
     WRITTEN_CATEGORY,
 )
 
-Ints = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.int32]
-Mask = npt.NDArray[np.bool_]
 Columns = dict[str, Ints]
 
 SELF_TIMES = "self_times"
@@ -183,13 +181,13 @@ def _op_values(trace: Trace, ops: OpRows, memory: Allocations) -> Columns:
     }
 
 
-def _gpu_values(trace: Trace, gpu: npt.NDArray[np.intp]) -> Columns:
+def _gpu_values(trace: Trace, gpu: Rows) -> Columns:
     dur = trace.slices["dur"].to_numpy()[gpu]
     calls = trace.slices["count"].to_numpy()[gpu]
     return {"calls": calls, "device_total_ns": dur, "device_self_ns": dur}
 
 
-def _loose_values(trace: Trace, memory: Allocations, loose: npt.NDArray[np.intp]) -> Columns:
+def _loose_values(trace: Trace, memory: Allocations, loose: Rows) -> Columns:
     """Return the values of allocations outside of any op: torch's ``[memory]`` row."""
     kept = np.isin(memory.row, loose)
     size, on_cpu = memory.size[kept], memory.on_cpu[kept]
@@ -204,8 +202,8 @@ def _loose_values(trace: Trace, memory: Allocations, loose: npt.NDArray[np.intp]
 
 
 def _groups(
-    trace: Trace, counted: npt.NDArray[np.intp], by_shape: bool, stack_depth: int
-) -> tuple[npt.NDArray[np.intp], dict[str, Any]]:
+    trace: Trace, counted: Rows, by_shape: bool, stack_depth: int
+) -> tuple[Rows, dict[str, Any]]:
     """Return per counted slice its row of the table, and the columns that label the rows."""
     name_codes, names = names_with_steps_merged(trace)
     category = trace.slices["category"].cat
@@ -231,7 +229,7 @@ def _groups(
     return groups, labels
 
 
-def _sums(parts: Iterable[tuple[npt.NDArray[np.intp], Columns]], length: int) -> Columns:
+def _sums(parts: Iterable[tuple[Rows, Columns]], length: int) -> Columns:
     """Return the columns added up by group; those that a part lacks are 0 there."""
     sums = {name: np.zeros(length, np.int64) for name in SUMS}
     for groups, values in parts:
@@ -240,9 +238,7 @@ def _sums(parts: Iterable[tuple[npt.NDArray[np.intp], Columns]], length: int) ->
     return sums
 
 
-def _with_unknown(
-    table: pd.DataFrame, has_flops: npt.NDArray[np.bool_], has_memory: bool
-) -> pd.DataFrame:
+def _with_unknown(table: pd.DataFrame, has_flops: Mask, has_memory: bool) -> pd.DataFrame:
     """Return the table with <NA> where the trace has no FLOPs or no memory."""
     known = {name: np.full(len(table), has_memory) for name in SUMS if name.endswith("_bytes")}
     known["flops"] = has_flops
@@ -293,11 +289,11 @@ class OpRows:
     no repeat.
     """
 
-    row: npt.NDArray[np.intp]
-    parent: Rows
-    host: Rows
+    row: Rows
+    parent: Codes
+    host: Codes
     repeat: Mask
-    index: Rows
+    index: Codes
     """Per slice of the trace, the index of itself or its nearest ancestor in the arrays; or -1."""
 
     def __len__(self) -> int:
@@ -327,7 +323,7 @@ def _listed(trace: Trace) -> Mask:
     return kept & ~trace.index.in_category(INSTANTS, *REGION_CATEGORIES)
 
 
-def _repeats(name: npt.NDArray[np.integer[Any]], parent: Rows) -> Mask:
+def _repeats(name: npt.NDArray[np.integer[Any]], parent: Codes) -> Mask:
     child = np.flatnonzero(parent >= 0)
     above = parent[child]
     children = np.bincount(above, minlength=len(parent))
@@ -366,7 +362,7 @@ def device_self(trace: Trace, ops: OpRows) -> Ints:
 class Allocations:
     """The ``[memory]`` instants: their rows, and the bytes they added (negative: released)."""
 
-    row: npt.NDArray[np.intp]
+    row: Rows
     on_cpu: Mask
     size: Ints
 
@@ -379,7 +375,7 @@ def allocations(trace: Trace) -> Allocations:
     return Allocations(row, on_cpu, size)
 
 
-def arg_numbers(trace: Trace, key: str, rows: npt.NDArray[np.intp], missing: int) -> Ints:
+def arg_numbers(trace: Trace, key: str, rows: Rows, missing: int) -> Ints:
     """Return the whole numbers that these slices carry under a key."""
     if key not in trace.args:
         return np.full(len(rows), missing, np.int64)
@@ -387,7 +383,7 @@ def arg_numbers(trace: Trace, key: str, rows: npt.NDArray[np.intp], missing: int
     return np.asarray(pd.to_numeric(values, errors="coerce").fillna(missing), np.int64)
 
 
-def memory_self(ops: OpRows, rows: npt.NDArray[np.intp], size: Ints) -> Ints:
+def memory_self(ops: OpRows, rows: Rows, size: Ints) -> Ints:
     """Return the bytes that each op added while it was the innermost one of the table.
 
     torch also counts what other threads allocated meanwhile; here only the op's own thread counts,

@@ -23,6 +23,7 @@ from gpuprof_widgets.analyses.op_calls import frame_of
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import calling_lines, causes, is_engine
 from gpuprof_widgets.trace.schema import (
@@ -32,9 +33,6 @@ from gpuprof_widgets.trace.schema import (
     NVTX_RANGE,
     REGION_CATEGORIES,
 )
-
-Rows = npt.NDArray[np.int32]
-Mask = npt.NDArray[np.bool_]
 
 MODULE_FRAME = "nn.Module: "
 """How the names of module frames begin; the module's name and number follow: ``Conv2d_3``."""
@@ -149,7 +147,7 @@ def _frames(record: Record, chain: list[int]) -> list[int]:
 
 
 @remembered
-def region_around(trace: Trace, category: str) -> Rows:
+def region_around(trace: Trace, category: str) -> Codes:
     """Return per slice the row of the innermost region of that category around it; -1 for none.
 
     A region is around itself. GPU work counts where it was launched, a backward op where it ran:
@@ -163,7 +161,7 @@ def region_around(trace: Trace, category: str) -> Rows:
 
 
 @remembered
-def forward_of(trace: Trace) -> Rows:
+def forward_of(trace: Trace) -> Codes:
     """Return per slice the forward op of the innermost backward op around it; -1: none.
 
     GPU work counts where it was launched.
@@ -176,7 +174,7 @@ def forward_of(trace: Trace) -> Rows:
 
 
 @remembered
-def region_behind(trace: Trace, category: str) -> Rows:
+def region_behind(trace: Trace, category: str) -> Codes:
     """Return per slice the region that caused it: in the backward pass, that of the forward op.
 
     Double backward leads to the region behind both. A region within a backward op comes first,
@@ -190,13 +188,13 @@ def region_behind(trace: Trace, category: str) -> Rows:
 
 
 @remembered
-def cause_of(trace: Trace) -> Rows:
+def cause_of(trace: Trace) -> Codes:
     """Return per slice the slice that caused it (see `causes`), by the times before any window."""
     return causes(trace.slices, trace.index.uncut[0])
 
 
 @remembered
-def line_of(trace: Trace) -> Rows:
+def line_of(trace: Trace) -> Codes:
     """Return per slice the row of the cell line in which it ran or was launched; -1 for none.
 
     The backward pass on autograd's threads ran in the line that called it.
@@ -211,7 +209,7 @@ def line_of(trace: Trace) -> Rows:
 
 
 @remembered
-def line_behind(trace: Trace) -> Rows:
+def line_behind(trace: Trace) -> Codes:
     """Return per slice of the backward pass the row of the cell line of its forward op; else -1.
 
     Nodes of the engine itself (`AccumulateGrad`, hooks of parameters) have no forward op. They
@@ -222,7 +220,7 @@ def line_behind(trace: Trace) -> Rows:
     return np.asarray(np.append(line_of(trace), NONE)[source], np.int32)
 
 
-def _op_before(trace: Trace) -> Rows:
+def _op_before(trace: Trace) -> Codes:
     """Return per slice of a node without forward op the backward op before it; -1: none."""
     slices = trace.slices
     parent, linked = slices["parent"].to_numpy(), slices["forward"].to_numpy() >= 0
@@ -275,13 +273,13 @@ def _source(cell: dict[str, Any]) -> LineSource:
     )
 
 
-def module_frames(trace: Trace) -> npt.NDArray[np.bool_]:
+def module_frames(trace: Trace) -> Mask:
     """Return which slices are frames that torch writes for modules."""
     named = trace.index.matching(re.compile(rf"{re.escape(MODULE_FRAME)}.*", re.DOTALL))
     return named & trace.index.in_category("python_function")
 
 
-def module_frame_around(trace: Trace, frame: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
+def module_frame_around(trace: Trace, frame: npt.NDArray[np.integer]) -> Codes:
     """Return per Python frame the innermost module frame that it is or runs in; -1: none."""
     around = links.itself_or_ancestor(trace.index.parent, module_frames(trace))
     return np.asarray(np.append(around, NONE)[frame], np.int32)
@@ -318,7 +316,7 @@ def is_mostly_replayed(trace: Trace) -> bool:
 
 
 @remembered
-def captured_calls(trace: Trace) -> Rows:
+def captured_calls(trace: Trace) -> Codes:
     """Return per GPU slice of a replay the call that was captured into the graph; -1 if unknown.
 
     It is known if the trace holds exactly one capture, before the replay, of the same sequence of
@@ -329,7 +327,7 @@ def captured_calls(trace: Trace) -> Rows:
     captured = np.full(len(trace), NONE, np.int32)
     kinds, names = _kinds(trace), trace.slices["name"].cat.codes.to_numpy()
     captures, ts = _captures(trace, kinds), trace.slices["ts"].to_numpy()
-    alike: dict[bytes, dict[bytes, list[tuple[int, npt.NDArray[np.intp]]]]] = {}
+    alike: dict[bytes, dict[bytes, list[tuple[int, Rows]]]] = {}
     for call, rows in _replays(trace).items() if captures else ():
         by_names = alike.setdefault(kinds[rows].tobytes(), {})
         by_names.setdefault(names[rows].tobytes(), []).append((call, rows))
@@ -352,7 +350,7 @@ def _kinds(trace: Trace) -> npt.NDArray[np.int8]:
     return kinds
 
 
-def _captures(trace: Trace, kinds: npt.NDArray[np.int8]) -> dict[bytes, list[tuple[int, Rows]]]:
+def _captures(trace: Trace, kinds: npt.NDArray[np.int8]) -> dict[bytes, list[tuple[int, Codes]]]:
     """Return the end and the calls, in order of time, of each capture, by the sequence of kinds.
 
     Calls of every thread count, because autograd's threads make those of the backward pass. Calls
@@ -366,7 +364,7 @@ def _captures(trace: Trace, kinds: npt.NDArray[np.int8]) -> dict[bytes, list[tup
     did_work[launch] = True
     nodes = np.flatnonzero(calls & (kinds > 0) & ~did_work[:-1])
     nodes = nodes[np.argsort(ts[nodes], kind="stable")]
-    captures: dict[bytes, list[tuple[int, Rows]]] = {}
+    captures: dict[bytes, list[tuple[int, Codes]]] = {}
     for end, before in zip(ended.tolist(), np.append(np.int64(-1), ended).tolist(), strict=False):
         at = int(np.searchsorted(begun, end)) - 1
         if at < 0 or begun[at] <= before:
@@ -377,7 +375,7 @@ def _captures(trace: Trace, kinds: npt.NDArray[np.int8]) -> dict[bytes, list[tup
     return captures
 
 
-def _replays(trace: Trace) -> dict[int, npt.NDArray[np.intp]]:
+def _replays(trace: Trace) -> dict[int, Rows]:
     """Return the GPU slices in order, by the row of the call, of replays whose order is known."""
     rows = trace.index.gpu
     launch, ts = trace.slices["launch"].to_numpy(), trace.slices["ts"].to_numpy()
@@ -394,7 +392,7 @@ def _replays(trace: Trace) -> dict[int, npt.NDArray[np.intp]]:
     return replays
 
 
-def _node_numbers(trace: Trace) -> npt.NDArray[np.int64]:
+def _node_numbers(trace: Trace) -> Ints:
     numbers = np.full(len(trace), NONE, np.int64)
     if (values := trace.args.get(NODE)) is not None:
         known = values[np.array([isinstance(value, int | np.integer) for value in values], bool)]
@@ -402,7 +400,7 @@ def _node_numbers(trace: Trace) -> npt.NDArray[np.int64]:
     return numbers
 
 
-def _run_in_sequence(trace: Trace, rows: npt.NDArray[np.intp]) -> bool:
+def _run_in_sequence(trace: Trace, rows: Rows) -> bool:
     """Return whether each slice, in order of time, began when the one before it had ended."""
     ts, dur = (trace.slices[name].to_numpy()[rows] for name in ("ts", "dur"))
     return bool((ts[1:] >= (ts + dur)[:-1] - OVERLAP_NS).all())

@@ -10,7 +10,6 @@ import re
 import sys
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.reasons import (
@@ -22,12 +21,11 @@ from gpuprof_widgets.analyses.reasons import (
 )
 from gpuprof_widgets.analyses.waits import python_lanes
 from gpuprof_widgets.exceptions import RecordingError
+from gpuprof_widgets.trace.arrays import Floats, Mask
 from gpuprof_widgets.trace.libraries import PACKAGES, is_library
 from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.pstats import BUILT_IN, calls_from_slices
 from gpuprof_widgets.trace.schema import SAMPLED
-
-Amounts = npt.NDArray[np.float64]
 
 COLUMNS = (
     "file",
@@ -125,7 +123,7 @@ def _why_no_calls(record: Record) -> str:
 Graph = list[list[int]]
 
 
-def carried_up(calls: Calls, amounts: Amounts) -> Amounts:
+def carried_up(calls: Calls, amounts: Floats) -> Floats:
     """Estimate per function the sum of its own amounts and those of everything below it.
 
     ``amounts`` has a row per function and any number of columns. Each function passes its amounts
@@ -242,7 +240,7 @@ MODULE_CALLS = (
 """File and names of torch's functions in which each call of a module runs."""
 
 
-def calls_modules(functions: pd.DataFrame) -> npt.NDArray[np.bool_]:
+def calls_modules(functions: pd.DataFrame) -> Mask:
     """Return which rows are torch's functions in which each call of a module runs."""
     file, names = MODULE_CALLS
     selected = functions["file"].astype(str).str.contains(file) & functions["name"].isin(names)
@@ -264,7 +262,7 @@ _PUBLIC = ((r"^torch\.serialization$", "torch"), (r"^numpy\.lib\._?npyio\w*$", "
 """Modules of libraries whose functions users know by a shorter name."""
 
 
-def is_user_code(functions: pd.DataFrame) -> npt.NDArray[np.bool_]:
+def is_user_code(functions: pd.DataFrame) -> Mask:
     """Return which rows (column ``file``) are of the user's code: scripts, modules and cells."""
     files, code = np.unique(functions["file"].astype(str).to_numpy(object), return_inverse=True)
     is_user = np.array([_is_users(str(file)) for file in files], bool)

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.columns import group_sums
@@ -41,14 +40,11 @@ from gpuprof_widgets.analyses.waits import (
     thread_waits,
 )
 from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.arrays import Floats, Ints, Mask, Rows
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.owners import BACKWARD, is_engine
 from gpuprof_widgets.trace.pstats import calls_from_slices, function_place
 from gpuprof_widgets.trace.schema import NONE, SAMPLED
-
-Amounts = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 COLUMNS = (
     *("file", "line", "name", "calls", "primitive_calls"),
@@ -207,7 +203,7 @@ class _Dealt:
         self._room = functions["self_ns"].to_numpy(np.float64, copy=True)
         self.amounts = np.zeros((len(functions), len(self._reasons) + 1))
 
-    def deal(self, owners: npt.NDArray[np.intp], part: pd.DataFrame) -> pd.DataFrame:
+    def deal(self, owners: Rows, part: pd.DataFrame) -> pd.DataFrame:
         """Divide waits among functions by the self time that they have left; return the rest."""
         room, whole = self._room[owners], float(part["ns"].sum())
         dealt_ns = min(whole, float(room.sum()))
@@ -218,14 +214,14 @@ class _Dealt:
         self.amounts[owners] += shares[:, None] * self._by_reason(part) / whole
         return part.assign(ns=part["ns"] * (1 - dealt_ns / whole))
 
-    def _by_reason(self, part: pd.DataFrame) -> Amounts:
+    def _by_reason(self, part: pd.DataFrame) -> Floats:
         column = {reason: number for number, reason in enumerate(self._reasons.tolist())}
         last = len(column)
         ns = np.zeros(last + 1)
         np.add.at(ns, [column.get(r, last) for r in part["reason"].tolist()], part["ns"])
         return ns
 
-    def result(self, below: Amounts) -> FunctionWaits:
+    def result(self, below: Floats) -> FunctionWaits:
         """Return whole ns, at most the time of each function, and the main reasons."""
         columns = (self._functions["self_ns"], self._functions["total_ns"])
         self_ns, total = (
@@ -238,7 +234,7 @@ class _Dealt:
         return FunctionWaits(self_ns, np.maximum(total, self_ns), main)
 
 
-Groups = Iterator[tuple[npt.NDArray[np.intp], pd.DataFrame]]
+Groups = Iterator[tuple[Rows, pd.DataFrame]]
 
 
 def _by_builtin(_: Record, calls: Calls, table: pd.DataFrame) -> Groups:
@@ -258,7 +254,7 @@ def _builtin_names(functions: pd.DataFrame) -> list[str]:
     return [match[1].rsplit(".", 1)[-1] if match else "" for match in matches]
 
 
-def _running(names: list[str], op: str, call: str) -> npt.NDArray[np.intp]:
+def _running(names: list[str], op: str, call: str) -> Rows:
     """Return the built-ins that run this op, or make this runtime call outside of any op."""
     if op.startswith(BACKWARD):
         return np.array([n for n, name in enumerate(names) if name == RUNS_BACKWARD], np.intp)

@@ -4,7 +4,6 @@ import re
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.columns import group_sums
@@ -17,6 +16,7 @@ from gpuprof_widgets.analyses.reasons import (
 )
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import intervals, links
+from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
 from gpuprof_widgets.trace.links import innermost_open
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import calling_annotations
@@ -24,8 +24,6 @@ from gpuprof_widgets.trace.schema import NONE, NVTX_RANGE
 
 # Without `from __future__ import annotations`, which would clash with the function of that name.
 
-Ints = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.int32]
 
 ON_CPU, ON_GPU = "user_annotation", "gpu_user_annotation"
 COLUMNS = (
@@ -99,7 +97,7 @@ def annotation_slices(record: Record) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _annotated(trace: Trace) -> tuple[npt.NDArray[np.bool_], bool]:
+def _annotated(trace: Trace) -> tuple[Mask, bool]:
     """Return which slices are the annotations to count, and whether they are those of the host.
 
     A window keeps annotations of the host with count 0 if their GPU work outlasts them. They count
@@ -109,13 +107,13 @@ def _annotated(trace: Trace) -> tuple[npt.NDArray[np.bool_], bool]:
     return (cpu, True) if cpu.any() else (trace.index.in_category(ON_GPU), False)
 
 
-def _of_the_host(trace: Trace) -> npt.NDArray[np.bool_]:
+def _of_the_host(trace: Trace) -> Mask:
     """Return which slices are annotations of a thread, or NVTX ranges."""
     on_thread = trace.index.in_category(ON_CPU) & trace.index.on_tracks("cpu")
     return np.asarray(on_thread | trace.index.in_category(NVTX_RANGE), bool)
 
 
-def _on_cpu(trace: Trace, annotated: npt.NDArray[np.bool_]) -> pd.DataFrame:
+def _on_cpu(trace: Trace, annotated: Mask) -> pd.DataFrame:
     """Count GPU slices where they were launched, autograd's threads where they were called."""
     slices = trace.slices
     above = links.nearest_ancestor(slices["parent"].to_numpy(), annotated)
@@ -127,7 +125,7 @@ def _on_cpu(trace: Trace, annotated: npt.NDArray[np.bool_]) -> pd.DataFrame:
     return _table(trace, annotated, above.astype(np.int32), owner)
 
 
-def _around_on_gpu(trace: Trace, annotated: npt.NDArray[np.bool_]) -> Rows:
+def _around_on_gpu(trace: Trace, annotated: Mask) -> Codes:
     """Return per GPU slice the innermost annotation of its stream that spans its start."""
     slices, tracks = trace.slices, trace.tracks
     rows = trace.index.gpu
@@ -142,9 +140,7 @@ def _around_on_gpu(trace: Trace, annotated: npt.NDArray[np.bool_]) -> Rows:
     return around[rows]
 
 
-def _table(
-    trace: Trace, annotated: npt.NDArray[np.bool_], above: Rows, owner: Rows
-) -> pd.DataFrame:
+def _table(trace: Trace, annotated: Mask, above: Codes, owner: Codes) -> pd.DataFrame:
     """Return one row per name of the annotated slices.
 
     ``above``: the annotation around each slice; ``owner``: the innermost one of each GPU slice.
@@ -175,9 +171,7 @@ def _table(
     return table[list(COLUMNS)]
 
 
-def _calls(
-    trace: Trace, rows: npt.NDArray[np.intp], code: npt.NDArray[np.intp], names: int
-) -> tuple[Ints, Rows]:
+def _calls(trace: Trace, rows: Rows, code: Rows, names: int) -> tuple[Ints, Codes]:
     """Return per name its calls (the most on any stream or thread) and its longest slice."""
     count = trace.slices["count"].to_numpy()[rows]
     on_gpu = trace.index.in_category(ON_GPU)[rows]
@@ -194,8 +188,8 @@ def _calls(
 
 def _cpu(
     trace: Trace,
-    rows: npt.NDArray[np.intp],
-    code: npt.NDArray[np.intp],
+    rows: Rows,
+    code: Rows,
     names: int,
 ) -> tuple[Ints, Ints]:
     """Return per name the time in which it was open, and in which it was the innermost one."""
@@ -209,9 +203,7 @@ def _cpu(
     return group_sums(pairs[0], open_on_track, names), innermost
 
 
-def _pairs(
-    owner: Rows, above: Rows, code: npt.NDArray[np.intp]
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def _pairs(owner: Codes, above: Codes, code: Rows) -> tuple[Rows, Rows]:
     """Return pairs of each GPU slice and the name of an annotation around it, each name once."""
     owns = np.zeros(len(above), bool)
     owns[owner] = owns[above[above >= 0]] = True
@@ -230,15 +222,13 @@ def _pairs(
 class _GpuSums:
     """Sums over GPU slices by annotation."""
 
-    def __init__(self, trace: Trace, rows: npt.NDArray[np.intp]) -> None:
+    def __init__(self, trace: Trace, rows: Rows) -> None:
         slices = trace.slices
         self._start, self._dur = slices["ts"].to_numpy()[rows], slices["dur"].to_numpy()[rows]
         self._count = slices["count"].to_numpy()[rows]
         self._device = np.maximum(trace.index.device[rows], 0)
 
-    def sums(
-        self, at: npt.NDArray[np.intp], name: npt.NDArray[np.intp], names: int
-    ) -> tuple[Ints, Ints, Ints]:
+    def sums(self, at: Rows, name: Rows, names: int) -> tuple[Ints, Ints, Ints]:
         """Return per name the busy time, the summed time and the number of these slices."""
         devices = int(self._device.max(initial=0)) + 1
         group = name * devices + self._device[at]
@@ -291,9 +281,7 @@ def steps(record: Record) -> pd.DataFrame:
     return table.reset_index(drop=True)
 
 
-def time_ranges(
-    record: Record, by: str
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def time_ranges(record: Record, by: str) -> tuple[Ints, Ints, Ints]:
     """Return numbers, starts and ends of the steps, or -1 and the whole unless by "step"."""
     trace = record.trace
     whole = pd.DataFrame({"step": [NONE], "start_ns": [trace.start_ns], "end_ns": [trace.end_ns]})
@@ -307,7 +295,7 @@ def rank_of(trace: Trace) -> int:
     return int(trace.tracks["rank"].to_numpy().max()) if len(trace.tracks) else NONE
 
 
-def names_with_steps_merged(trace: Trace) -> tuple[npt.NDArray[np.intp], list[str]]:
+def names_with_steps_merged(trace: Trace) -> tuple[Rows, list[str]]:
     """Return per slice the code of its name, and the names, all steps as ``ProfilerStep*``."""
     names = trace.slices["name"].cat
     merged = [re.sub(r"^ProfilerStep#.*", "ProfilerStep*", str(n)) for n in names.categories]

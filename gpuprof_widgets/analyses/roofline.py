@@ -29,12 +29,10 @@ from gpuprof_widgets.analyses.reasons import NOTE, SHAPES, lacking
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.arrays import Codes, Floats, Ints, Mask, Rows
 from gpuprof_widgets.trace.known_metadata import Peaks
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import FLOPS, MEMORY_TRAFFIC, NONE
-
-Ints = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.int32]
 
 GROUPINGS = ("op", "shape", "kernel")
 NUMBERS = (
@@ -215,10 +213,10 @@ def _with_roof(table: pd.DataFrame, roof: Peaks | None) -> pd.DataFrame:
 
 
 def _divided(
-    above: npt.NDArray[np.float64],
-    below: npt.NDArray[np.float64],
-    known: npt.NDArray[np.bool_],
-) -> npt.NDArray[np.float64]:
+    above: Floats,
+    below: Floats,
+    known: Mask,
+) -> Floats:
     """Return the quotients where known and the divisor is positive; else NaN."""
     quotient = np.full(len(above), np.nan)
     np.divide(above, below, out=quotient, where=known & (below > 0))
@@ -259,19 +257,19 @@ only, by their first input, which may be a single number."""
 class Work:
     """What one call of each op does; ``row``: of the ops in the trace."""
 
-    row: npt.NDArray[np.intp]
+    row: Rows
     flops: Ints
     bytes: Ints
     counted: npt.NDArray[np.object_]
     """What the bytes count: "inputs and outputs", "inputs" or ""."""
     dtype: npt.NDArray[np.object_]
-    moves_only: npt.NDArray[np.bool_]
+    moves_only: Mask
     shapes: npt.NDArray[np.object_]
     """Input shapes as text; "" where none were recorded."""
 
 
 @remembered
-def worker_of(trace: Trace) -> Rows:
+def worker_of(trace: Trace) -> Codes:
     """Return per slice the op whose work it is part of; -1 for none.
 
     That is the outermost op around it with a formula (`aten::convolution` for all below it), else
@@ -289,7 +287,7 @@ WORK_TYPES = (np.int64, np.int64, object, object, bool, object)
 """Types of the columns that `_work` returns."""
 
 
-def work_of(trace: Trace, row: npt.NDArray[np.intp]) -> Work:
+def work_of(trace: Trace, row: Rows) -> Work:
     """Return the work of the ops at these rows: as the program recorded it, else by formulas."""
     calls, call = distinct_calls(trace, row)
     columns = zip(*map(_work, calls), strict=True) if calls else [()] * len(WORK_TYPES)
@@ -386,11 +384,11 @@ def _on_cpu(trace: Trace) -> pd.DataFrame:
 
 def _pieces(
     trace: Trace,
-    rows: npt.NDArray[np.intp],
+    rows: Rows,
     time: Ints,
-    number: Rows,
+    number: Codes,
     work: Work,
-    share: npt.NDArray[np.float64],
+    share: Floats,
 ) -> pd.DataFrame:
     """``number``: position of each slice's op in ``work`` (-1: none); ``share`` of that work."""
     op = np.append(work.row, NONE)[number]
@@ -410,7 +408,7 @@ def _pieces(
     return pd.DataFrame(columns)
 
 
-def _distinct_ops(worker: Rows) -> tuple[npt.NDArray[np.intp], Rows]:
+def _distinct_ops(worker: Codes) -> tuple[Rows, Codes]:
     """Return the distinct ops, and per slice the position of its op among them (-1: none)."""
     ops, number = np.unique(worker, return_inverse=True)
     none = int((ops < 0).sum())

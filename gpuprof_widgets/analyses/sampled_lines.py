@@ -20,11 +20,10 @@ from gpuprof_widgets.analyses.reasons import SAMPLES, says_if_empty
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import python_lanes, thread_waits
 from gpuprof_widgets.trace import intervals, links
+from gpuprof_widgets.trace.arrays import Ints, Mask
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.pstats import function_place
 from gpuprof_widgets.trace.schema import NONE, SAMPLED_LINES, SAMPLING
-
-Ints = npt.NDArray[np.int64]
 
 TIMES = ("self_ns", "self_waiting_ns", "total_ns", "total_waiting_ns")
 COLUMNS = (*("file", "line", "code", "function"), *TIMES, "self_error_ns", "total_error_ns")
@@ -152,7 +151,7 @@ def _found(record: Record) -> pd.DataFrame:
     return table[table["end"] > table["ts"]].reset_index(drop=True)
 
 
-def _on_lanes(trace: Trace, lanes: Ints) -> npt.NDArray[np.bool_]:
+def _on_lanes(trace: Trace, lanes: Ints) -> Mask:
     lane = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
     return np.isin(lane, lanes)
 

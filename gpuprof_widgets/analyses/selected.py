@@ -12,6 +12,7 @@ import pandas as pd
 from gpuprof_widgets.analyses.memory_blocks import owning_lines, owning_modules
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace.arrays import Codes, Rows
 from gpuprof_widgets.trace.model import Record, Trace
 
 COLUMNS = ("name", "category", "op", "kernel", "module", "line", "track", "start_ns", "duration_ns")
@@ -45,7 +46,7 @@ def selected_slices(record: Record, rows: npt.ArrayLike) -> pd.DataFrame:
     return pd.DataFrame(columns, index=pd.Index(row, name="row"))[list(COLUMNS)]
 
 
-def _ops(trace: Trace, row: npt.NDArray[np.intp]) -> npt.NDArray[np.int32]:
+def _ops(trace: Trace, row: Rows) -> Codes:
     """Return the op of each slice: of GPU work and runtime calls the one that launched it."""
     launching = trace.slices["op"].to_numpy()
     around = trace.index.op_around
@@ -56,7 +57,7 @@ Selection = str | pd.DataFrame | Iterable[int] | None
 """A query of the columns of `selected_slices`, a table with its index, numbers of slices, none."""
 
 
-def selected_rows(record: Record, wanted: Selection) -> npt.NDArray[np.int32]:
+def selected_rows(record: Record, wanted: Selection) -> Codes:
     """Return the numbers of the slices that are meant, ascending, each once.
 
     Raises an `OptionError` for numbers that no slice has, and for a query without an answer.
@@ -75,7 +76,7 @@ def about_selection(wanted: Selection) -> str:
     return wanted if isinstance(wanted, str) else "selected in Python"
 
 
-def _queried(record: Record, query: str) -> npt.NDArray[np.intp]:
+def _queried(record: Record, query: str) -> Rows:
     slices = _all_slices(record)
     try:
         return np.asarray(slices.query(query).index, np.intp)
@@ -91,7 +92,7 @@ def _all_slices(record: Record) -> pd.DataFrame:
     return selected_slices(record, np.arange(len(record.trace)))
 
 
-def _numbers(wanted: pd.DataFrame | Iterable[int] | None) -> npt.NDArray[np.intp]:
+def _numbers(wanted: pd.DataFrame | Iterable[int] | None) -> Rows:
     if wanted is None:
         return np.empty(0, np.intp)
     try:

@@ -11,7 +11,6 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.columns import group_sums
@@ -21,11 +20,9 @@ from gpuprof_widgets.analyses.op_calls import Call, of_calls
 from gpuprof_widgets.analyses.reasons import lacking
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.arrays import Floats, Ints, Mask, Rows
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
-
-Rows = npt.NDArray[np.intp]
-Ints = npt.NDArray[np.int64]
 
 ARROW = " → "
 """Between the names of a sequence."""
@@ -114,7 +111,7 @@ def occurrences(trace: Trace, op: str | None, length: int) -> Occurrences:
     return Occurrences(ops, _alike(trace, ops, rows, call), rows, call)
 
 
-def _wanted(trace: Trace, op: str | None) -> npt.NDArray[np.bool_]:
+def _wanted(trace: Trace, op: str | None) -> Mask:
     ops = trace.index.is_op
     if op is None:
         return ops
@@ -169,7 +166,7 @@ def _table(record: Record, matches: Occurrences) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _delays(trace: Trace, matches: Occurrences, groups: int) -> dict[str, npt.NDArray[np.float64]]:
+def _delays(trace: Trace, matches: Occurrences, groups: int) -> dict[str, Floats]:
     """Return the mean times from an op's start to its first launch call, and on to its kernel."""
     ts, _ = trace.index.uncut
     launch = trace.slices["launch"].to_numpy()[matches.rows]
@@ -257,7 +254,7 @@ def indexing_loops(record: Record) -> pd.DataFrame:
     )
 
 
-def siblings(trace: Trace) -> tuple[npt.NDArray[np.intp], Ints]:
+def siblings(trace: Trace) -> tuple[Rows, Ints]:
     """Return the ops, sorted by what is around them and then by time, and the number of that.
 
     Cell lines and modules do not count: each round of a loop in a cell has lines of its own.
@@ -273,9 +270,7 @@ def siblings(trace: Trace) -> tuple[npt.NDArray[np.intp], Ints]:
     return row[order], group[order]
 
 
-def _same_rounds(
-    code: Ints, group: Ints, selects: npt.NDArray[np.intp], length: npt.NDArray[np.intp]
-) -> npt.NDArray[np.bool_]:
+def _same_rounds(code: Ints, group: Ints, selects: Rows, length: Rows) -> Mask:
     """Return per select but the last whether the next round has the same ops."""
     ends = np.searchsorted(group, group[selects[:-1]], side="right")
     same = selects[1:] + length <= ends
@@ -285,9 +280,7 @@ def _same_rounds(
     return np.asarray(same, bool)
 
 
-def _rounds_alike(
-    same: npt.NDArray[np.bool_], length: npt.NDArray[np.intp]
-) -> npt.NDArray[np.intp]:
+def _rounds_alike(same: Mask, length: Rows) -> Rows:
     """Return per round but the last how many consecutive rounds, itself included, are the same."""
     goes_on = same & np.append(False, same[:-1] & (length[1:] == length[:-1]))
     stretch = np.cumsum(~goes_on)
@@ -295,16 +288,14 @@ def _rounds_alike(
 
 
 def _stretches(
-    linked: npt.NDArray[np.bool_],
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    linked: Mask,
+) -> tuple[Rows, Rows]:
     """Return the first and the last select of each stretch of selects linked to the next one."""
     edges = np.diff(np.concatenate([[False], linked, [False]]).astype(np.int8))
     return np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
 
 
-def _loop(
-    trace: Trace, row: npt.NDArray[np.intp], selects: npt.NDArray[np.intp], alike: int
-) -> dict[str, object]:
+def _loop(trace: Trace, row: Rows, selects: Rows, alike: int) -> dict[str, object]:
     length = int(selects[1] - selects[0])
     # The last round ends as the one before it does: what follows may be no part of the loop.
     inside = row[selects[0] : selects[-1] + (length if alike == len(selects) else 1)]
@@ -335,7 +326,7 @@ COUNTING = "aten::add_"
 """In training, BatchNorm counts its batches between convolution and normalisation."""
 
 
-def biased_before_norm(trace: Trace) -> npt.NDArray[np.intp]:
+def biased_before_norm(trace: Trace) -> Rows:
     """Return the convolutions with a bias whose next op is a batch normalisation of their channels.
 
     torch's Conv2dBiasFollowedByBatchNorm2dPattern looks at modules and needs stacks; this looks at

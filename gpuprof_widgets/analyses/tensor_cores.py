@@ -12,17 +12,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.gpu_peaks import busiest_device, peaks_of
 from gpuprof_widgets.analyses.op_calls import Call, of_calls
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.roofline import work_pieces
+from gpuprof_widgets.trace.arrays import Ints, Mask
 from gpuprof_widgets.trace.known_metadata import Peaks
 from gpuprof_widgets.trace.model import Record
-
-Mask = npt.NDArray[np.bool_]
 
 BY_TENSORBOARD = re.compile(
     "[hs]884|[hsc]1688|hmma|i8816|16816|dgrad_1x1_stride_2x2|first_layer_wgrad_kernel|conv1x1"
@@ -200,9 +198,7 @@ def _along_memory(call: Call, position: int) -> int:
     return int(shape[-2] if transposed else shape[-1])
 
 
-def _at_roof(
-    pieces: pd.DataFrame, roof: Peaks | None, dtype: str, bytes_factor: float
-) -> npt.NDArray[np.int64]:
+def _at_roof(pieces: pd.DataFrame, roof: Peaks | None, dtype: str, bytes_factor: float) -> Ints:
     """Return the time in another format, by the ratio of the roofs; half if these are unknown."""
     time = pieces["time_ns"].to_numpy(np.int64)
     known = roof.flops_per_s if roof else {}

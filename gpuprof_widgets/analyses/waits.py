@@ -18,12 +18,10 @@ from gpuprof_widgets.analyses.owners import line_of
 from gpuprof_widgets.analyses.reasons import WAITS, says_if_empty
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import intervals, links
+from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import BACKWARD, run_region
 from gpuprof_widgets.trace.schema import EXECUTOR_LANE, NONE
-
-Ints = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.int32]
 
 SYNCHRONISING = re.compile(
     r"(cuda|hip)(Stream|Device|Event)Synchronize(_\w+)?"
@@ -109,17 +107,17 @@ def waits(record: Record) -> pd.DataFrame:
     )
 
 
-def is_dataloader(trace: Trace) -> npt.NDArray[np.bool_]:
+def is_dataloader(trace: Trace) -> Mask:
     """Return which CPU slices are a DataLoader's ``__next__``, or take from TensorFlow's queues."""
     return (trace.index.matching(DATALOADER) | is_taking(trace)) & trace.index.on_tracks("cpu")
 
 
-def is_taking(trace: Trace) -> npt.NDArray[np.bool_]:
+def is_taking(trace: Trace) -> Mask:
     """Return which ops of TensorFlow's executor wait for a batch of a queue or an iterator."""
     return on_executor(trace) & trace.index.matching(TAKING)
 
 
-def on_executor(trace: Trace) -> npt.NDArray[np.bool_]:
+def on_executor(trace: Trace) -> Mask:
     """Return which slices are on lanes of TensorFlow's executor, which are no threads."""
     mask = np.zeros(len(trace), bool)
     if EXECUTOR_LANE in trace.args:
@@ -128,7 +126,7 @@ def on_executor(trace: Trace) -> npt.NDArray[np.bool_]:
 
 
 @remembered
-def is_synchronising(trace: Trace) -> npt.NDArray[np.bool_]:
+def is_synchronising(trace: Trace) -> Mask:
     """Return which CPU slices are runtime calls that wait for the GPU."""
     counted = trace.slices["count"].to_numpy() > 0
     waiting = (
@@ -140,13 +138,13 @@ def is_synchronising(trace: Trace) -> npt.NDArray[np.bool_]:
     return waiting & trace.index.on_tracks("cpu") & trace.index.is_launch & counted
 
 
-def _of_megengine(trace: Trace) -> npt.NDArray[np.bool_]:
+def _of_megengine(trace: Trace) -> Mask:
     """Return MegEngine's waits for values of a GPU; without GPU work they wait for the CPU."""
     has_gpu_work = len(trace.index.gpu) > 0
     return trace.index.matching(OF_MEGENGINE) & has_gpu_work
 
 
-def _outlasting_its_copy(trace: Trace) -> npt.NDArray[np.bool_]:
+def _outlasting_its_copy(trace: Trace) -> Mask:
     """Return which calls of asynchronous copies returned only when the copy was done."""
     asynchronous = trace.index.matching(ASYNC_COPY)
     _, end = trace.index.uncut
@@ -158,7 +156,7 @@ def _outlasting_its_copy(trace: Trace) -> npt.NDArray[np.bool_]:
     return outlasting
 
 
-def _freeing(trace: Trace) -> npt.NDArray[np.bool_]:
+def _freeing(trace: Trace) -> Mask:
     """Return which calls free memory while a GPU is at work."""
     rows = np.flatnonzero(trace.index.matching(FREEING))
     busy = np.zeros(len(trace), bool)
@@ -166,7 +164,7 @@ def _freeing(trace: Trace) -> npt.NDArray[np.bool_]:
     return busy
 
 
-def _outermost(trace: Trace, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+def _outermost(trace: Trace, rows: Rows) -> Rows:
     """Return the rows that lie in none of the others (a loader may wrap a loader)."""
     among = np.zeros(len(trace), bool)
     among[rows] = True
@@ -174,7 +172,7 @@ def _outermost(trace: Trace, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]
     return rows[~within & (trace.slices["count"].to_numpy()[rows] > 0)]
 
 
-def _times(trace: Trace, rows: npt.NDArray[np.intp]) -> dict[str, object]:
+def _times(trace: Trace, rows: Rows) -> dict[str, object]:
     return {
         "row": rows.astype(np.int32),
         "name": trace.index.names_of(rows),
@@ -183,7 +181,7 @@ def _times(trace: Trace, rows: npt.NDArray[np.intp]) -> dict[str, object]:
     }
 
 
-def _loading(trace: Trace, rows: npt.NDArray[np.intp]) -> pd.DataFrame:
+def _loading(trace: Trace, rows: Rows) -> pd.DataFrame:
     nothing = np.full(len(rows), NONE, np.int32)
     columns: dict[str, object] = {
         "op": nothing,
@@ -197,7 +195,7 @@ def _loading(trace: Trace, rows: npt.NDArray[np.intp]) -> pd.DataFrame:
     return pd.DataFrame({"kind": "dataloader", **_times(trace, rows), **columns})
 
 
-def _synchronising(trace: Trace, rows: npt.NDArray[np.intp]) -> pd.DataFrame:
+def _synchronising(trace: Trace, rows: Rows) -> pd.DataFrame:
     op, gpu, copy = _outermost_op(trace, rows), _waited_for(trace, rows), _copied(trace, rows)
     columns = {
         "op": op,
@@ -211,13 +209,13 @@ def _synchronising(trace: Trace, rows: npt.NDArray[np.intp]) -> pd.DataFrame:
     return pd.DataFrame({"kind": "synchronise", **_times(trace, rows), **columns})
 
 
-def _outermost_op(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
+def _outermost_op(trace: Trace, rows: Rows) -> Codes:
     """Return the outermost op around each row, which Python called."""
     around = np.append(trace.index.outermost_op, np.int32(NONE))
     return np.asarray(around[trace.index.parent[rows]])
 
 
-def _copied(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
+def _copied(trace: Trace, rows: Rows) -> Codes:
     """Return the copy that each call waited for: its own, else the last before it in the same op.
 
     ``tensor.cpu()`` launches an asynchronous copy and then synchronises, both in `aten::copy_`.
@@ -238,14 +236,14 @@ def _copied(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
     return np.where(launched >= 0, launched, np.where(earlier, before, NONE)).astype(np.int32)
 
 
-def _gpu_busy(trace: Trace, rows: npt.NDArray[np.intp]) -> Ints:
+def _gpu_busy(trace: Trace, rows: Rows) -> Ints:
     if not len(rows):
         return np.empty(0, np.int64)
     stretches = trace.index.ts[rows], trace.index.end[rows]
     return intervals.overlap(stretches, open_times(trace, trace.index.gpu))
 
 
-def _waited_for(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
+def _waited_for(trace: Trace, rows: Rows) -> Codes:
     """Return the GPU slice that ended last before the wait did, if it ran during the wait.
 
     The copy that the call itself launched does not count: the work queued before it made it wait.

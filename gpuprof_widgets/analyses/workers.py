@@ -22,6 +22,7 @@ from gpuprof_widgets.analyses.reasons import WORKERS, lacking, says_if_empty
 from gpuprof_widgets.analyses.waits import is_taking, on_executor, waits
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.arrays import Ints, Mask, Rows
 from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.pstats import added_up
@@ -66,7 +67,7 @@ def workers(record: Record) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(np.int64)
 
 
-def processes(trace: Trace) -> npt.NDArray[np.int64]:
+def processes(trace: Trace) -> Ints:
     """Return per slice the process id of its worker; -1 for all others."""
     tracks = trace.tracks
     of_track = pd.to_numeric(tracks["process"].where(tracks["kind"] == "worker"), errors="coerce")
@@ -75,7 +76,7 @@ def processes(trace: Trace) -> npt.NDArray[np.int64]:
     return np.where(counted, pid, -1)
 
 
-def _row(trace: Trace, pid: int, of_worker: npt.NDArray[np.bool_]) -> dict[str, int]:
+def _row(trace: Trace, pid: int, of_worker: Mask) -> dict[str, int]:
     items = arg(trace, "items")
     fetches = of_worker & trace.index.named(frozenset({FETCH})) & (items > 0)
     return {
@@ -91,13 +92,13 @@ def _row(trace: Trace, pid: int, of_worker: npt.NDArray[np.bool_]) -> dict[str, 
     }
 
 
-def are_items(trace: Trace) -> npt.NDArray[np.bool_]:
+def are_items(trace: Trace) -> Mask:
     """Return which slices are a worker getting one or several items from its dataset."""
     other = trace.index.named(frozenset({FETCH, COLLATE, PUT, IDLE}))
     return np.asarray((processes(trace) >= 0) & ~other)
 
 
-def arg(trace: Trace, key: str) -> npt.NDArray[np.int64]:
+def arg(trace: Trace, key: str) -> Ints:
     """Return per slice the number under that key; -1 without one."""
     values = np.full(len(trace), -1, np.int64)
     if key in trace.args:
@@ -388,7 +389,7 @@ def _queues_by_ops(trace: Trace) -> list[tuple[object, ...]]:
     return rows
 
 
-def _queue_names(trace: Trace, row: npt.NDArray[np.intp]) -> pd.Series:
+def _queue_names(trace: Trace, row: Rows) -> pd.Series:
     """Return per op the node of its queue: its first input, else its own node, else its name."""
     node, first = (
         trace.args.get(key, pd.Series(dtype=object)).reindex(row).astype(object)
@@ -411,7 +412,7 @@ def _queues_by_counters(trace: Trace) -> list[tuple[object, ...]]:
     return rows
 
 
-def _levels(ts: npt.NDArray[np.int64], held: npt.NDArray[Any], trace: Trace) -> tuple[float, ...]:
+def _levels(ts: Ints, held: npt.NDArray[Any], trace: Trace) -> tuple[float, ...]:
     """Return the minimum, the average over time and the maximum of a step function."""
     lasts = np.diff(np.append(ts, trace.end_ns))
     average = float((held * lasts).sum() / lasts.sum()) if lasts.sum() else float(held[-1])

@@ -17,7 +17,8 @@ import pandas as pd
 from gpuprof_widgets.analyses.columns import format_ns
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.python_calls import function_labels
-from gpuprof_widgets.analyses.ranks.tables import Ints, self_times
+from gpuprof_widgets.analyses.ranks.tables import self_times
+from gpuprof_widgets.trace.arrays import Ints
 from gpuprof_widgets.views.page import finding_lines
 from gpuprof_widgets.views.report import html_summary, text_summary
 from gpuprof_widgets.views.table import Colour, Column, Fill, Table

@@ -13,26 +13,25 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.compare import measured
-from gpuprof_widgets.analyses.compare.matching import Pairs, cell_of
-from gpuprof_widgets.analyses.compare.tables import (
-    ADDED,
-    GONE,
-    SAME,
-    Runs,
-    by_measure,
-    lacking,
-)
+from gpuprof_widgets.analyses.compare.measured import Pairs, cell_of
+from gpuprof_widgets.analyses.compare.tables import ADDED, GONE, SAME, Runs, by_measure
 from gpuprof_widgets.analyses.lines import cell_lines
 from gpuprof_widgets.analyses.owners import line_sources
+from gpuprof_widgets.analyses.reasons import says_if_empty
+from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import NONE
 
 Place = tuple[str, int]
 """A cell and the number of a line."""
 
+NOWHERE: Place = ("", NONE)
+
 MAGIC = "%%gpuprofile"
 
 
+@remembered
+@says_if_empty("neither run has cell lines: they were recorded without")
 def lines(runs: Runs, measure: str | None) -> pd.DataFrame:
     """Compare cell lines by their text, those without a text by their number.
 
@@ -44,16 +43,18 @@ def lines(runs: Runs, measure: str | None) -> pd.DataFrame:
     def pairing(a: pd.DataFrame, b: pd.DataFrame) -> Pairs:
         rows = []
         for side, keys in (("a", a), ("b", b)):
-            row_of = dict(zip(_places(pairs, side), range(len(pairs)), strict=True))
-            places = zip(keys["cell"].astype(str), keys["line"], strict=True)
-            rows.append(np.array([row_of[place] for place in places], np.int64))
+            places = pd.MultiIndex.from_frame(pairs[[f"cell_{side}", f"line_{side}"]])
+            row_of = dict(zip(places, range(len(pairs)), strict=True))
+            here = zip(keys["cell"].astype(str), keys["line"], strict=True)
+            rows.append(np.array([row_of[place] for place in here], np.int64))
         names = pairs[["cell", "code", "line_a", "line_b"]]
         return Pairs(names.assign(code=names["code"].str.strip()), *rows)
 
-    why = "neither run has cell lines: they were recorded without"
-    return by_measure(runs, measure, measured.lines, why, pairing)
+    return by_measure(runs, measure, measured.lines, pairing)
 
 
+@remembered
+@says_if_empty("not both runs have the source of a cell: it was not recorded")
 def source(runs: Runs) -> pd.DataFrame:
     """Return the lines of the source in the order of the text, those of A alone where they stood.
 
@@ -62,10 +63,6 @@ def source(runs: Runs) -> pd.DataFrame:
     self times per step or of the run, as in `lines`, NaN for a line that did not run; ``delta_ns``.
     Cells and functions that only one run recorded are left out, but for the cell that was run.
     """
-    return runs.once(("source",), lambda: _source(runs))
-
-
-def _source(runs: Runs) -> pd.DataFrame:
     pairs = line_pairs(runs)
     shared = pairs[(pairs["line_a"] != NONE) & (pairs["line_b"] != NONE)]
     of_both = pairs["cell_a"].isin({*shared["cell_a"], cell_of(runs.a)} - {""})
@@ -81,8 +78,7 @@ def _source(runs: Runs) -> pd.DataFrame:
         a_ns=table["a_ns"].where(in_a),
         b_ns=table["b_ns"].where(in_b),
     )
-    columns = [*keys, "code", "source", "a_ns", "b_ns", "delta_ns"]
-    return lacking(table[columns], "not both runs have the source of a cell: it was not recorded")
+    return table[[*keys, "code", "source", "a_ns", "b_ns", "delta_ns"]]
 
 
 def edits(runs: Runs) -> pd.DataFrame:
@@ -93,7 +89,7 @@ def edits(runs: Runs) -> pd.DataFrame:
 
 def is_same_code(runs: Runs) -> bool:
     """Whether both runs have the source of all their lines, and it is the same, line by line."""
-    texts: list[list[list[str]]] = []
+    texts = []
     for run in (runs.a, runs.b):
         by_cell: dict[str, list[str]] = {}
         for (cell, _), text in _texts(run).items():
@@ -113,44 +109,42 @@ def lacks_text(run: Record) -> bool:
     return bool((cell_lines(run.trace).lines["code"] == "").any())
 
 
+@remembered
 def line_pairs(runs: Runs) -> pd.DataFrame:
     """Return a row per line of either run: in B's order, those of A alone where they stood.
 
     Columns: ``cell`` (b's, else a's), ``code``, ``cell_a``, ``line_a``, ``cell_b``, ``line_b``; ""
     and -1 where a run has no such line.
     """
-    return runs.once(("line pairs",), lambda: _line_pairs(runs.a, runs.b))
-
-
-def _line_pairs(a: Record, b: Record) -> pd.DataFrame:
-    texts = _texts(a), _texts(b)
+    texts = _texts(runs.a), _texts(runs.b)
     # Only sources have indentations: without one of them these are no difference.
-    indented = _has_source(a) and _has_source(b)
+    indented = _has_source(runs.a) and _has_source(runs.b)
     keys = [
         [
             (text if indented else text.strip()) or f"{'' if cell == cell_of(run) else cell}:{line}"
             for (cell, line), text in of_run.items()
         ]
-        for run, of_run in zip((a, b), texts, strict=True)
+        for run, of_run in zip((runs.a, runs.b), texts, strict=True)
     ]
     in_b = _matched(*keys)
-    nowhere: Place = ("", NONE)
     places_a, places_b = map(list, texts)
-    rows: list[tuple[int, int, Place, Place]] = []
-    before = -1
+    follows: dict[int, list[Place]] = {}  # lines of A alone, by the line of B before them
+    counterpart = {}
+    before = NONE
     for at_a, place in enumerate(places_a):
         before = in_b.get(at_a, before)
-        is_alone = at_a not in in_b
-        rows.append(
-            (before, is_alone * (1 + at_a), place, nowhere if is_alone else places_b[before])
-        )
-    alone = {*range(len(places_b))} - {*in_b.values()}
-    rows += [(at_b, 0, nowhere, places_b[at_b]) for at_b in alone]
-    rows.sort(key=lambda row: row[:2])
+        if at_a in in_b:
+            counterpart[before] = place
+        else:
+            follows.setdefault(before, []).append(place)
+    rows = [(of_a, NOWHERE) for of_a in follows.get(NONE, [])]
+    for at_b, place in enumerate(places_b):
+        rows.append((counterpart.get(at_b, NOWHERE), place))
+        rows += [(of_a, NOWHERE) for of_a in follows.get(at_b, [])]
     columns = ["cell", "code", "cell_a", "line_a", "cell_b", "line_b"]
     cells = [
         (of_b[0] or of_a[0], texts[1].get(of_b) or texts[0].get(of_a, ""), *of_a, *of_b)
-        for *_, of_a, of_b in rows
+        for of_a, of_b in rows
     ]
     table = pd.DataFrame(cells, columns=columns, dtype=object)
     return table.astype({"line_a": np.int64, "line_b": np.int64})
@@ -188,7 +182,3 @@ def _texts(run: Record) -> dict[Place, str]:
     for cell, line, code in zip(ran["cell"].astype(str), ran["line"], ran["code"], strict=True):
         texts.setdefault((cell, int(line)), str(code).strip())
     return texts
-
-
-def _places(pairs: pd.DataFrame, side: str) -> list[Place]:
-    return list(zip(pairs[f"cell_{side}"], pairs[f"line_{side}"], strict=True))

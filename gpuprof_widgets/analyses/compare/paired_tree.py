@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.call_tree import UNLAUNCHED_CATEGORY, call_tree, flame_source
@@ -16,21 +14,9 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import NONE
 
 COLUMNS = (
-    "node",
-    "parent",
-    "depth",
-    "name",
-    "category",
-    "calls_a",
-    "calls_b",
-    "a_ns",
-    "b_ns",
-    "delta_ns",
-    "self_a_ns",
-    "self_b_ns",
-    "device_a_ns",
-    "device_b_ns",
-    "width_ns",
+    *("node", "parent", "depth", "name", "category"),
+    *("calls_a", "calls_b", "a_ns", "b_ns", "delta_ns", "self_a_ns", "self_b_ns"),
+    *("device_a_ns", "device_b_ns", "width_ns"),
 )
 THREAD = "thread"
 
@@ -59,10 +45,51 @@ def paired_tree(a: Record, b: Record, *, source: str | None = None) -> pd.DataFr
     trees = [call_tree(record, source=source) for record in (a, b)]
     if len({_has_threads(tree) for tree in trees}) > 1:
         trees = [tree if _has_threads(tree) else _with_thread(tree) for tree in trees]
-    union = _Union()
+    place_of: dict[tuple[int, str, str, int], int] = {}
+    nodes: list[tuple[int, str, str]] = []
+    places = [_places_of_nodes(tree, place_of, nodes) for tree in trees]
+    parents, names, categories = zip(*nodes, strict=True)
+    parent = np.array(parents, np.int32)
+    sums = np.zeros((len(nodes), len(SUMMED), 2), np.int64)
     for side, tree in enumerate(trees):
-        union.add(side, tree.to_dict("records"))
-    return union.table()
+        np.add.at(sums[:, :, side], places[side], tree[list(SUMMED)].to_numpy(np.int64))
+    depth, width = np.zeros(len(nodes), np.int32), sums[:, 2].max(axis=1)
+    for node in range(1, len(nodes)):
+        depth[node] = depth[parent[node]] + 1
+    for node in range(len(nodes) - 1, 0, -1):
+        width[parent[node]] += width[node]
+    columns: dict[str, Any] = {
+        "node": np.arange(len(nodes), dtype=np.int32),
+        "parent": parent,
+        "depth": depth,
+        "name": pd.Series(names, dtype=object),
+        "category": pd.Series(categories, dtype=object),
+        "delta_ns": sums[:, 1, 1] - sums[:, 1, 0],
+        "width_ns": width,
+    }
+    for number, text in enumerate(("calls_{}", "{}_ns", "self_{}_ns", "device_{}_ns")):
+        for side, run in enumerate("ab"):
+            columns[text.format(run)] = sums[:, number, side]
+    return pd.DataFrame(columns)[list(COLUMNS)]
+
+
+def _places_of_nodes(
+    tree: pd.DataFrame,
+    place_of: dict[tuple[int, str, str, int], int],
+    nodes: list[tuple[int, str, str]],
+) -> list[int]:
+    """Return per node of the tree the place of its path among ``nodes``, to which new ones go."""
+    places: list[int] = []
+    threads = _thread_ranks(tree.to_dict("records"))
+    for number, (parent, name, category) in enumerate(
+        zip(tree["parent"], tree["name"].astype(str), tree["category"].astype(str), strict=True)
+    ):
+        above = places[parent] if number else NONE
+        common, rank = threads.get(number, (path_name(name, category), 0))
+        place = place_of.setdefault((above, common, category, rank), len(nodes))
+        nodes[place : place + 1] = [(above, name, category)]
+        places.append(place)
+    return places
 
 
 def path_name(name: str, category: str) -> str:
@@ -87,64 +114,6 @@ def _with_thread(tree: pd.DataFrame) -> pd.DataFrame:
     below = below.assign(parent=below["parent"] + ran, depth=below["depth"] + ran)
     moved = pd.concat([root, thread, below], ignore_index=True)
     return moved.assign(node=np.arange(len(moved)))
-
-
-@dataclass
-class _Node:
-    """A path: ``sums`` has calls, total, self and device times of a and of b."""
-
-    parent: int
-    name: str
-    category: str
-    sums: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros((4, 2), np.int64))
-
-
-class _Union:
-    """The nodes of both trees: those of the first tree, then those that only the second has."""
-
-    def __init__(self) -> None:
-        self._place: dict[tuple[int, str, str, int], int] = {}
-        self._nodes: list[_Node] = []
-
-    def add(self, side: int, nodes: Sequence[dict[Any, Any]]) -> None:
-        places: list[int] = []
-        threads = _thread_ranks(nodes)
-        for number, node in enumerate(nodes):
-            name, category = str(node["name"]), str(node["category"])
-            above = places[node["parent"]] if number else NONE
-            common, rank = threads.get(number, (path_name(name, category), 0))
-            key = (above, common, category, rank)
-            place = self._place.setdefault(key, len(self._nodes))
-            if place == len(self._nodes):
-                self._nodes.append(_Node(above, name, category))
-            union_node = self._nodes[place]
-            union_node.name = name
-            union_node.sums[:, side] += [node[column] for column in SUMMED]
-            places.append(place)
-
-    def table(self) -> pd.DataFrame:
-        nodes = self._nodes
-        parent = np.array([node.parent for node in nodes], np.int32)
-        sums = np.stack([node.sums for node in nodes])
-        depth = np.zeros(len(parent), np.int32)
-        width = sums[:, 2].max(axis=1)
-        for node in range(1, len(parent)):
-            depth[node] = depth[parent[node]] + 1
-        for node in range(len(parent) - 1, 0, -1):
-            width[parent[node]] += width[node]
-        columns: dict[str, Any] = {
-            "node": np.arange(len(parent), dtype=np.int32),
-            "parent": parent,
-            "depth": depth,
-            "name": pd.Series([node.name for node in nodes], dtype=object),
-            "category": pd.Series([node.category for node in nodes], dtype=object),
-            "delta_ns": sums[:, 1, 1] - sums[:, 1, 0],
-            "width_ns": width,
-        }
-        for number, text in enumerate(("calls_{}", "{}_ns", "self_{}_ns", "device_{}_ns")):
-            for side, run in enumerate("ab"):
-                columns[text.format(run)] = sums[:, number, side]
-        return pd.DataFrame(columns)[list(COLUMNS)]
 
 
 def _thread_ranks(nodes: Sequence[dict[Any, Any]]) -> dict[int, tuple[str, int]]:

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share, signed_ns
 from gpuprof_widgets.analyses.compare import lines, tables
 from gpuprof_widgets.analyses.compare.measured import QUANTITIES, ops
-from gpuprof_widgets.analyses.compare.tables import ADDED, GONE, MEASURE, NOISE, SAME, Runs
-from gpuprof_widgets.analyses.compare.whole import (
-    SAME_TIME,
-    change_words,
-    differ,
-    means_agree,
-    medians,
-    whole,
+from gpuprof_widgets.analyses.compare.tables import (
+    ADDED,
+    ENOUGH_STEPS,
+    GONE,
+    MEASURE,
+    NOISE,
+    SAME,
+    Runs,
+    are_noise,
 )
 from gpuprof_widgets.analyses.findings.finding import Finding, code
+from gpuprof_widgets.trace.arrays import Floats
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import SAMPLED
 
@@ -44,10 +45,26 @@ OUTSIDE_SHARE = 0.1
 """Share of the time of all ops that, outside of the steps, is worth mentioning."""
 
 RECORDED = (
-    *("stack", "python", "memory", "shapes", "lines", "modules", "workers", "sync", "flops"),
-    "steps",
+    *("stack", "python", "memory", "shapes", "lines"),
+    *("modules", "workers", "sync", "flops", "steps"),
 )
 """Options that cost time while a cell runs, or end its loop."""
+
+SAME_TIME = "A and B take the same time"
+TEN = 9.95
+"""Times as long, from which on the number has no decimals."""
+
+NORMAL_95 = 1.96
+"""Standard deviations of a normal distribution around 95 % of it."""
+
+MOST_STEPS = 400
+"""Steps of a run from which an interval is computed: all pairs would take too much memory."""
+
+RUNS_ENOUGH = 3
+"""Other runs of a's code from which on a run that lies far from them all is no noise."""
+
+AGREE = 1.5
+"""Times that the difference of the means may be that of the medians, or the other way round."""
 
 
 def comparison_findings(runs: Runs) -> list[Finding]:
@@ -60,23 +77,18 @@ def comparison_findings(runs: Runs) -> list[Finding]:
     first = whole(runs)
     if not differ(runs):
         return [first, *_source(runs), *_not_alike(runs)]
-    on_cpu = tables.ops(runs, "cpu_self")
-    ops = tables.ops(runs, None)
+    ops = [tables.ops(runs, None)]
+    if ops[0].attrs[MEASURE] != "cpu_self":
+        ops.append(tables.ops(runs, "cpu_self"))
     causes = (
         _moved(runs, "Where it went", named_classes(tables.classes(runs))),
-        _moved(runs, "Ops", ops),
-        _moved(runs, "Ops", on_cpu) if ops.attrs[MEASURE] != "cpu_self" else None,
+        *(_moved(runs, "Ops", table) for table in ops),
         _moved(runs, "Kernels", tables.kernels(runs)),
         _moved(runs, "Lines", _named_lines(lines.lines(runs, "cpu_self"))),
-        None if len(on_cpu) else _moved(runs, "Functions", tables.functions(runs)),
+        None if len(ops[-1]) else _moved(runs, "Functions", tables.functions(runs)),
     )
-    return [
-        first,
-        *_source(runs),
-        *_not_alike(runs),
-        *_without_text(runs),
-        *(cause for cause in causes if cause is not None),
-    ]
+    found = [first, *_source(runs), *_not_alike(runs), *_without_text(runs)]
+    return [*found, *filter(None, causes)]
 
 
 def _functions_without_trace(runs: Runs, without: list[str]) -> list[Finding]:
@@ -116,7 +128,12 @@ def _source(runs: Runs) -> list[Finding]:
         return [Finding(text, rule="source", title="The recorded code is the same in A and B")]
     moved_ns = edits["delta_ns"].abs().fillna(0).sort_values(ascending=False, kind="stable")
     moved = edits.loc[moved_ns.index]
-    named = [_edit(row) for row in moved.head(NAMED).to_dict("records")]
+    named = []
+    for row in moved.head(NAMED).to_dict("records"):
+        line = row["line_b"] if row["source"] == ADDED else row["line_a"]
+        words = f"line {line} {code(row['code'].strip())} {IN_ONE[row['source']]}"
+        delta = row["delta_ns"]
+        named.append(words if math.isnan(delta) else f"{words} ({signed_ns(delta)})")
     more = f", and {format_count(len(edits) - NAMED, 'more line')}" if len(edits) > NAMED else ""
     per = "per step" if runs.steps else "of the run"
     text = f"Changed in the source: {', '.join(named)}{more} (wall self time {per})."
@@ -124,14 +141,6 @@ def _source(runs: Runs) -> list[Finding]:
     cost = int(moved_ns.iloc[0])
     share = cost / max(medians(runs)[0], 1)
     return [Finding(text, cost_ns=cost, share=share, rule="source", title=title)]
-
-
-def _edit(row: Mapping[Any, Any]) -> str:
-    """Return ``line 3 `x.cpu()` in A only (−2.10 ms)``."""
-    line = row["line_b"] if row["source"] == ADDED else row["line_a"]
-    words = f"line {line} {code(row['code'].strip())} {IN_ONE[row['source']]}"
-    delta = row["delta_ns"]
-    return words if math.isnan(delta) else f"{words} ({signed_ns(delta)})"
 
 
 def _moved(
@@ -150,7 +159,11 @@ def _moved(
     real = real[(real["delta_ns"].abs() >= LEAST_SHARE * all_ns) & ~real["name"].isin(whole_names)]
     if not len(real):
         return None
-    named = [_difference(row) for row in real.head(NAMED).to_dict("records")]
+    named = [
+        f"{code(str(row['name']))} {signed_ns(row['delta_ns'])}"
+        + (f" ({IN_ONE[row['change']]})" if row["change"] in IN_ONE else "")
+        for row in real.head(NAMED).to_dict("records")
+    ]
     more = f", and {len(real) - NAMED} more" if len(real) > NAMED else ""
     quantities = QUANTITIES.get(heading.lower().removesuffix("s"), {})
     measure = quantities.get(table.attrs.get(MEASURE, ""), "time")
@@ -161,11 +174,6 @@ def _moved(
     of_what = "" if measure == "time" else f" in {measure}"
     title = f"{KINDS[heading]} {code(most)} changed most{of_what}"
     return Finding(text, cost_ns=int(cost), share=cost / all_ns, rule="moved", title=title)
-
-
-def _difference(row: Mapping[Any, Any]) -> str:
-    words = f"{code(str(row['name']))} {signed_ns(row['delta_ns'])}"
-    return f"{words} ({IN_ONE[row['change']]})" if row["change"] in IN_ONE else words
 
 
 def _named_lines(table: pd.DataFrame) -> pd.DataFrame:
@@ -270,8 +278,8 @@ def _options_that_differ(runs: Runs) -> list[str]:
         options | ({"python": "off"} if options.get("stack") else {})
         for options in (dict(run.metadata.get("options") or {}) for run in (runs.a, runs.b))
     )
-    both = [name for name in RECORDED if name in a and name in b]
-    return [f"{name} {a[name]} in A, {b[name]} in B" for name in both if a[name] != b[name]]
+    differ = [name for name in RECORDED if name in a and name in b and a[name] != b[name]]
+    return [f"{name} {a[name]} in A, {b[name]} in B" for name in differ]
 
 
 def _sampled(runs: Runs) -> list[Finding]:
@@ -299,3 +307,108 @@ def _outside(runs: Runs) -> list[Finding]:
     parts = [f"{format_share(share)} of {run}'s" for share, run in zip(shares, "AB", strict=True)]
     text = f"Outside of the steps, and so not compared: {' and '.join(parts)} CPU time."
     return [_unlike(text, "Time outside of the steps is not compared")]
+
+
+def whole(runs: Runs) -> Finding:
+    """Return the finding on the step or run as a whole."""
+    a, b = medians(runs)
+    thing = "run" if runs.steps is None else "step"
+    both = f"{format_ns(a)} → {format_ns(b)}"
+    if a == b:
+        text = f"No difference: a {thing} takes {format_ns(a)} in both."
+        return Finding(text, rule="whole", title=SAME_TIME)
+    if not differ(runs):
+        text = f"No difference beyond the noise: {both} per {thing} ({_unsure(runs)})."
+        return Finding(text, rule="whole", title="No difference between A and B beyond the noise")
+    title = f"B's {thing} takes {change_words(a, b)}"
+    text = f"{title}: {both} ({_unsure(runs)})."
+    share = abs(b - a) / max(a, 1)
+    return Finding(text, cost_ns=int(abs(b - a)), share=share, rule="whole", title=title)
+
+
+def change_words(a: float, b: float) -> str:
+    """Return ``22 % less time`` or, from twice on, ``40 times as long``."""
+    if b < 2 * a:
+        return f"{format_share(abs(b / a - 1))} {'less' if b < a else 'more'} time"
+    times = b / max(a, 1)
+    return f"{times:,.0f} times as long" if times >= TEN else f"{times:.1f} times as long"
+
+
+def medians(runs: Runs) -> tuple[float, float]:
+    """Return how long (ns) a step or run takes in either run."""
+    a, b = tables.step_times(runs)
+    return float(np.median(a)), float(np.median(b))
+
+
+def differ(runs: Runs) -> bool:
+    """Whether the steps of the runs differ by more than noise, if that can be known.
+
+    With four steps and more the interval of their ratio does not hold 1 either. Where they have no
+    steps, b differs by noise if it lies among other runs of a's code; of three or more, also if it
+    is no further away from them than they lie apart.
+    """
+    a, b = tables.step_times(runs)
+    if np.isnan(tables.spread_of_steps(runs)):
+        known = [float(np.median(a)), *runs.earlier.times_ns]
+        low, high = min(known), max(known)
+        beyond = high - low if _are_enough(runs) else 0
+        return not low - beyond <= float(np.median(b)) <= high + beyond
+    low, high = ratio_interval(a, b)
+    return not (low <= 1 <= high) and not are_noise(a[None, :], b[None, :])[0]
+
+
+def _are_enough(runs: Runs) -> bool:
+    return len(runs.earlier.times_ns) >= RUNS_ENOUGH
+
+
+def ratio_interval(a: Floats, b: Floats) -> tuple[float, float]:
+    """Return between what the ratio b / a of the times of steps lies, at 95 % confidence.
+
+    That is the interval of Hodges and Lehmann (1963): of all ratios of a step of b to one of a, the
+    k-th from either end, where k is that of the rank sum test (normal approximation; Hollander and
+    Wolfe, Nonparametric Statistical Methods, section 4.3). It assumes nothing of the distribution,
+    but that the steps of a run do not depend on one another. NaN with fewer than four steps in
+    either run.
+    """
+    n, m = len(a), len(b)
+    if min(n, m) < ENOUGH_STEPS or a.min() <= 0:
+        return math.nan, math.nan
+    # Of many steps so many stand for all, evenly spaced in the order of their times.
+    evenly = (np.arange(MOST_STEPS) + 0.5) / MOST_STEPS
+    a, b = (np.quantile(of, evenly) if len(of) > MOST_STEPS else of for of in (a, b))
+    ratios = np.sort((b[:, None] / a[None, :]).ravel())
+    k = n * m / 2 - NORMAL_95 * math.sqrt(n * m * (n + m + 1) / 12)
+    k = max(math.floor(k * len(ratios) / (n * m)), 1)
+    return float(ratios[k - 1]), float(ratios[-k])
+
+
+def _unsure(runs: Runs) -> str:
+    """Return how the times were made, and what is known of their noise."""
+    if runs.steps is not None and min(runs.steps) >= 2:
+        low, high = ratio_interval(*tables.step_times(runs))
+        interval = "" if math.isnan(low) else f"; 95 % interval of B / A: {low:.3g} to {high:.3g}"
+        apart = f"the steps of one run vary by {format_ns(tables.spread_of_steps(runs))}"
+        return f"medians of {runs.steps[0]:,} and {runs.steps[1]:,} steps{interval}; {apart}"
+    others = _others(runs)
+    if _are_enough(runs) or (others and not differ(runs)):
+        return others
+    thing = "one step only" if runs.steps is not None else "not both have steps"
+    unknown = f"{thing}, so noise and change cannot be distinguished"
+    return f"{unknown}; {others}" if others else unknown
+
+
+def _others(runs: Runs) -> str:
+    """Return how long other runs of a's code took, "" where none is known."""
+    times = runs.earlier.times_ns
+    if not times:
+        return ""
+    low, high = format_ns(min(times)), format_ns(max(times))
+    took = low if low == high else f"{low} to {high}"
+    return f"{format_count(len(times), 'other run')} of A's code took {took}"
+
+
+def means_agree(runs: Runs) -> bool:
+    """Whether the means differ about as much as the medians, which no single slow step moves."""
+    a, b = tables.step_times(runs)
+    means, medians = float(b.mean() - a.mean()), float(np.median(b) - np.median(a))
+    return means * medians > 0 and 1 / AGREE <= means / medians <= AGREE

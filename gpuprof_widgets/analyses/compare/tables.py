@@ -1,13 +1,13 @@
 """The tables of a comparison: ops, kernels, modules, functions, classes of time, and steps.
 
-`measured` brings both runs into one form and `matching` pairs their keys; `deltas` then makes a row
-per pair and decides what is noise (`are_noise`). `lines` adds the table of lines.
+`measured` brings both runs into one form and pairs their keys; `deltas` then makes a row per pair
+and decides what is noise (`are_noise`). `lines` adds the table of lines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,23 +15,23 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.compare import measured
-from gpuprof_widgets.analyses.compare.matching import (
+from gpuprof_widgets.analyses.compare.measured import (
+    Measured,
     Pairs,
     by_function,
     by_name,
+    measure_of,
     run_names,
     with_same_cell,
     without_folders,
 )
-from gpuprof_widgets.analyses.compare.measured import Measured, measure_of
-from gpuprof_widgets.analyses.reasons import IN_NO_MODULE, LACKS, why_empty
+from gpuprof_widgets.analyses.reasons import IN_NO_MODULE, LACKS, says_if_empty
 from gpuprof_widgets.analyses.regions import steps as steps_of
+from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace.arrays import Floats, Ints, Mask
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import NONE, SAMPLED
-
-Numbers = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 STEP, RUN = "step", "run"
 MEASURE = "measure"
@@ -76,13 +76,6 @@ class Runs:
     steps: tuple[int, int] | None
     names: tuple[str, str]
     earlier: Earlier = NO_OTHERS
-    _kept: dict[tuple[Any, ...], pd.DataFrame] = field(default_factory=dict)
-
-    def once(self, key: tuple[Any, ...], table: Callable[[], pd.DataFrame]) -> pd.DataFrame:
-        """Return a table computed once for all parts of a report; callers may change their copy."""
-        if key not in self._kept:
-            self._kept[key] = table()
-        return self._kept[key].copy()
 
     @classmethod
     def of(cls, a: Record, b: Record, per: str | None, earlier: Earlier = NO_OTHERS) -> Runs:
@@ -92,7 +85,7 @@ class Runs:
         counts = (len(steps_of(a)), len(steps_of(b)))
         if per == STEP and not all(counts):
             without = " and ".join(
-                name for name, count in zip("ab", counts, strict=True) if not count
+                run for run, count in zip("ab", counts, strict=True) if not count
             )
             raise OptionError(
                 f"there are no steps in {without}: record a loop with steps(), or a schedule of "
@@ -102,82 +95,69 @@ class Runs:
         return cls(*with_same_cell(a, b), steps, run_names(a, b), earlier)
 
 
+@remembered
+@says_if_empty("neither run has ops, runtime calls or annotations to compare")
 def ops(runs: Runs, measure: str | None) -> pd.DataFrame:
     """Compare ops by name and category (see `measured.ops`)."""
-    why = "neither run has ops, runtime calls or annotations to compare"
-    return by_measure(runs, measure, measured.ops, why)
+    return by_measure(runs, measure, measured.ops, by_name)
 
 
+@remembered
+@says_if_empty("neither run has GPU work: there are no kernels to compare")
 def kernels(runs: Runs) -> pd.DataFrame:
     """Compare kernels by name and category (see `measured.kernels`)."""
-    why = "neither run has GPU work: there are no kernels to compare"
-    return by_measure(runs, "device_self", lambda run, _: measured.kernels(run), why)
+    return by_measure(runs, "device_self", lambda run, _: measured.kernels(run), by_name)
 
 
+@remembered
+@says_if_empty("neither run has modules: they were recorded without")
 def modules(runs: Runs, measure: str | None) -> pd.DataFrame:
     """Compare modules by name and class (see `measured.modules`)."""
-    why = "neither run has modules: they were recorded without"
-    return by_measure(runs, measure, measured.modules, why)
+    return by_measure(runs, measure, measured.modules, by_name)
 
 
 def by_measure(
-    runs: Runs,
-    measure: str | None,
-    entries: Callable[[Record, str], Measured],
-    why: str,
-    pairing: Pairing = by_name,
+    runs: Runs, measure: str | None, entries: Callable[[Record, str], Measured], pairing: Pairing
 ) -> pd.DataFrame:
-    """Compare the entries of both runs by a measure, None for the GPU's where both have GPU time.
-
-    ``why``: the reason of an empty table.
-    """
+    """Compare the entries of both runs by a measure; None: the GPU's if both have GPU time."""
     chosen = measure_of(runs.a, runs.b, measure)
-
-    def compared() -> pd.DataFrame:
-        a, b = entries(runs.a, chosen), entries(runs.b, chosen)
-        if all(run.keys.iloc[:, 0].tolist() == [IN_NO_MODULE] for run in (a, b)):
-            a, b = measured.nothing(a), measured.nothing(b)
-        table = lacking(deltas(a, b, pairing, runs.steps), why)
-        table.attrs[MEASURE] = chosen
-        return table
-
-    return runs.once((why, chosen), compared)
+    a, b = entries(runs.a, chosen), entries(runs.b, chosen)
+    if all(run.keys.iloc[:, 0].tolist() == [IN_NO_MODULE] for run in (a, b)):
+        a, b = measured.nothing(a), measured.nothing(b)
+    table = deltas(a, b, pairing, runs.steps)
+    table.attrs[MEASURE] = chosen
+    return table
 
 
+@remembered
+@says_if_empty("not both runs have Python functions: neither cProfile nor frames were recorded")
 def functions(runs: Runs) -> pd.DataFrame:
-    """Compare Python functions (see `matching.by_function`) of the whole runs.
+    """Compare Python functions (see `measured.by_function`) of the whole runs.
 
     Without columns of calls if a sampler recorded either run: it counts none. Each recorder slows
     functions down in its own way, so what two of them recorded is not compared.
     """
-    return runs.once(("functions",), lambda: _functions(runs))
-
-
-def _functions(runs: Runs) -> pd.DataFrame:
     a, b = measured.functions(runs.a), measured.functions(runs.b)
-    why = "not both runs have Python functions: neither cProfile nor frames were recorded"
-    recorders = [measured.python_recorder(run) or "another program" for run in (runs.a, runs.b)]
+    of_a, of_b = (measured.python_recorder(run) or "another program" for run in (runs.a, runs.b))
     are_recorded = len(a.keys) > 0 and len(b.keys) > 0
-    if are_recorded and recorders[0] != recorders[1]:
-        why = (
-            f"{recorders[0]} recorded A's Python functions, {recorders[1]} B's: each slows them "
-            "down in its own way, so they cannot be compared"
-        )
-    if not are_recorded or recorders[0] != recorders[1]:
+    if not are_recorded or of_a != of_b:
         a, b = measured.nothing(a), measured.nothing(b)
     table = deltas(a, b, by_function, None)
     table = table.assign(name=table["name"].astype(object).map(without_folders))
     if any(run.metadata.get(SAMPLED) for run in (runs.a, runs.b)):
         table = _without_calls(table)
-    return lacking(table, why)
+    if are_recorded and of_a != of_b:
+        table.attrs[LACKS] = (
+            f"{of_a} recorded A's Python functions, {of_b} B's: each slows them down in its own "
+            "way, so they cannot be compared"
+        )
+    return table
 
 
+@remembered
+@says_if_empty("neither run has GPU work or CPU ops: there is nothing to break down")
 def classes(runs: Runs) -> pd.DataFrame:
     """Compare the classes of `breakdown`."""
-    return runs.once(("classes",), lambda: _classes(runs))
-
-
-def _classes(runs: Runs) -> pd.DataFrame:
     a, b = (measured.classes(run, per_step=runs.steps is not None) for run in (runs.a, runs.b))
 
     def pairing(a: pd.DataFrame, b: pd.DataFrame) -> Pairs:
@@ -185,8 +165,7 @@ def _classes(runs: Runs) -> pd.DataFrame:
         pairs = by_name(a[columns], b[columns])
         return Pairs(pairs.names[columns], pairs.a, pairs.b)
 
-    table = _without_calls(deltas(a, b, pairing, runs.steps))
-    return lacking(table, "neither run has GPU work or CPU ops: there is nothing to break down")
+    return _without_calls(deltas(a, b, pairing, runs.steps))
 
 
 def steps(runs: Runs) -> pd.DataFrame:
@@ -215,7 +194,7 @@ def steps(runs: Runs) -> pd.DataFrame:
     return table
 
 
-def step_times(runs: Runs) -> tuple[Numbers, Numbers]:
+def step_times(runs: Runs) -> tuple[Floats, Floats]:
     """Return how long (ns) each step of either run took; without steps, the run."""
     a, b = (_steps_or_run(run, runs.steps is not None)["dur_ns"] for run in (runs.a, runs.b))
     return a.to_numpy(float), b.to_numpy(float)
@@ -239,13 +218,6 @@ def _without_calls(table: pd.DataFrame) -> pd.DataFrame:
     return table.drop(columns=[name for name in table.columns if name.startswith("calls_")])
 
 
-def lacking(table: pd.DataFrame, why: str) -> pd.DataFrame:
-    """Return the table, with the reason if it is empty."""
-    if not len(table) and not why_empty(table):
-        table.attrs[LACKS] = why
-    return table
-
-
 def deltas(
     a: Measured, b: Measured, pairing: Pairing, steps: tuple[int, int] | None
 ) -> pd.DataFrame:
@@ -266,14 +238,19 @@ def deltas(
     sides = [_Side(a, pairs.a, size, counts[0]), _Side(b, pairs.b, size, counts[1])]
     calls = [side.per_step(side.calls) for side in sides]
     mean = [side.per_step(side.total) for side in sides]
-    known = steps is not None and min(steps) >= 2
-    apart = (
-        np.maximum(*(spread(side.by_step) for side in sides)) if known else np.full(size, np.nan)
-    )
-    median = [np.median(side.by_step, axis=1) if known else apart for side in sides]
     delta = mean[1] - mean[0]
+    apart, median = np.full(size, np.nan), [np.full(size, np.nan)] * 2
+    change = np.where(delta > 0, MORE, LESS).astype(object)
+    if steps is not None and min(steps) >= 2:
+        by_step = [side.by_step for side in sides]
+        apart = np.maximum(*map(spread, by_step))
+        median = [np.median(each, axis=1) for each in by_step]
+        change[are_noise(*by_step)] = NOISE
+    change[delta == 0] = SAME
+    change[~sides[0].present] = ADDED
+    change[~sides[1].present] = GONE
     columns = {
-        "change": _changes(sides, delta, known),
+        "change": change,
         "calls_a": calls[0],
         "calls_b": calls[1],
         "calls_delta": calls[1] - calls[0],
@@ -307,7 +284,7 @@ class _Side:
         np.add.at(self.calls, row, run.calls[counted])
         np.add.at(self.total, row, ns)
         self.present = (self.calls > 0) | (self.total > 0)
-        self.by_step: Numbers = np.zeros((size, max(steps, 1)))
+        self.by_step: Floats = np.zeros((size, max(steps, 1)))
         np.add.at(self.by_step, (row, run.step[counted] if steps else np.zeros(len(row), int)), ns)
 
     def per_step(self, sums: Ints) -> npt.NDArray[Any]:
@@ -315,7 +292,7 @@ class _Side:
         return sums / self.steps if self.steps else sums
 
 
-def spread(by_step: Numbers) -> Numbers:
+def spread(by_step: Floats) -> Floats:
     """Return how far the steps of one run lie apart, per row: the interquartile range.
 
     The middle half of the steps lies within it, whatever outliers there are (Tukey 1977; as in
@@ -323,11 +300,11 @@ def spread(by_step: Numbers) -> Numbers:
     whole range is returned.
     """
     low, high = np.percentile(by_step, [25, 75], axis=1)
-    middle: Numbers = high - low
+    middle: Floats = high - low
     return np.where(middle > 0, middle, np.ptp(by_step, axis=1))
 
 
-def are_noise(a: Numbers, b: Numbers) -> npt.NDArray[np.bool_]:
+def are_noise(a: Floats, b: Floats) -> Mask:
     """Return per row whether the steps of two runs (two or more each) differ by noise alone.
 
     They do where their medians are no further apart than the steps of one run (`spread`), unless
@@ -337,15 +314,5 @@ def are_noise(a: Numbers, b: Numbers) -> npt.NDArray[np.bool_]:
     within = np.abs(np.median(b, axis=1) - np.median(a, axis=1)) <= np.maximum(spread(a), spread(b))
     apart = (a.max(axis=1) < b.min(axis=1)) | (b.max(axis=1) < a.min(axis=1))
     enough = min(a.shape[1], b.shape[1]) >= ENOUGH_STEPS
-    noise: npt.NDArray[np.bool_] = within & ~(apart & enough)
+    noise: Mask = within & ~(apart & enough)
     return noise
-
-
-def _changes(sides: list[_Side], delta: Numbers, known: bool) -> npt.NDArray[np.object_]:
-    change = np.where(delta > 0, MORE, LESS).astype(object)
-    if known:
-        change[are_noise(*(side.by_step for side in sides))] = NOISE
-    change[delta == 0] = SAME
-    change[~sides[0].present] = ADDED
-    change[~sides[1].present] = GONE
-    return change

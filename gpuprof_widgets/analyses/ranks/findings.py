@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
@@ -16,6 +15,7 @@ from gpuprof_widgets.analyses.findings.thresholds import check_limits, limits_fo
 from gpuprof_widgets.analyses.python_calls import function_labels, is_user_code
 from gpuprof_widgets.analyses.ranks.reduced import WORKING
 from gpuprof_widgets.analyses.ranks.tables import self_times
+from gpuprof_widgets.trace.arrays import Ints
 from gpuprof_widgets.trace.pstats import FUNCTION_KEY
 
 MOST = 3
@@ -50,8 +50,14 @@ FUNCTION_REMEDY = (
 )
 LONGER = ("total_ns", WORKING)
 """Times that must both be longer where a rank works longer in a function."""
-IDLE_CLASSES = ("input pipeline", "synchronising", "Python", "CPU ops", "runtime calls")
-"""Classes of the breakdown for what the CPU did while its GPU had nothing to do."""
+IDLE_CLASSES = {
+    "input pipeline": "the input pipeline",
+    "synchronising": "calls that synchronise",
+    "Python": "Python",
+    "CPU ops": "CPU ops",
+    "runtime calls": "calls of the CUDA runtime",
+}
+"""What the CPU did while its GPU had nothing to do, by the class of the breakdown."""
 
 
 @dataclass(frozen=True)
@@ -175,22 +181,18 @@ def _cause_words(compared: Compared, row: Any, cause: str, on_gpu: bool) -> str:
         return f"{of_it}, it waited for its input pipeline longer than the others"
     if not on_gpu:
         return f"{of_it}, it was in no op"
-    idle = _idle_in(compared.breakdown, row.rank)
-    return f"{of_it}, its GPU was idle{idle}{_worst_delay(compared, row.rank)}"
-
-
-def _worst_delay(compared: Compared, rank: int) -> str:
-    """Name the op in which its CPU was before the longest delay, where one stands out."""
-    delayed = compared.collectives[compared.collectives["last_rank"] == rank]
+    words = f"{of_it}, its GPU was idle{_idle_in(compared.breakdown, row.rank)}"
+    # The op in which its CPU was before the longest delay is named where one stands out.
+    delayed = compared.collectives[compared.collectives["last_rank"] == row.rank]
     worst = delayed.iloc[int(delayed["delay_ns"].to_numpy(np.int64).argmax())]
     waiting = compared.waiting
-    here = (waiting["collective"] == worst["collective"]) & (waiting["rank"] == rank)
+    here = (waiting["collective"] == worst["collective"]) & (waiting["rank"] == row.rank)
     name, stretch = waiting["lead_name"][here].iloc[0], int(waiting["lead_name_ns"][here].iloc[0])
     if stretch < 0.25 * worst["delay_ns"]:
-        return ""
+        return words
     return (
-        f". In the longest delay ({format_ns(worst['delay_ns'])}), it was in one {code(name)} for "
-        f"{format_ns(stretch)}"
+        f"{words}. In the longest delay ({format_ns(worst['delay_ns'])}), it was in one "
+        f"{code(name)} for {format_ns(stretch)}"
     )
 
 
@@ -228,16 +230,8 @@ def _idle_in(breakdown: pd.DataFrame, rank: int) -> str:
         return ""
     worst = str(more.idxmax())
     spent, middle = format_ns(float(of_rank[worst])), format_ns(float(usual[worst]))
-    return f", mostly while its CPU was in {_place(worst)} ({spent} in the run, usually {middle})"
-
-
-def _place(idle_class: str) -> str:
-    words = {
-        "input pipeline": "the input pipeline",
-        "synchronising": "calls that synchronise",
-        "runtime calls": "calls of the CUDA runtime",
-    }
-    return words.get(idle_class, idle_class)
+    place = IDLE_CLASSES[worst]
+    return f", mostly while its CPU was in {place} ({spent} in the run, usually {middle})"
 
 
 def slow_functions(compared: Compared, *, rank_function_share: float = 0.05) -> list[RankFinding]:
@@ -257,7 +251,7 @@ def slow_functions(compared: Compared, *, rank_function_share: float = 0.05) -> 
     return [entry for entry in listed if entry.finding.share >= rank_function_share]
 
 
-def _slow_function(row: Any, self_ns: npt.NDArray[np.int64], rank_ns: int) -> RankFinding:
+def _slow_function(row: Any, self_ns: Ints, rank_ns: int) -> RankFinding:
     share = row.self_spread_ns / max(rank_ns, 1)
     (label,) = function_labels(pd.DataFrame([row._asdict()]))
     middle = (

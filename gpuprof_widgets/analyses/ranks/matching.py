@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.collectives import SYNCHRONISING
 from gpuprof_widgets.analyses.ranks.reduced import ReducedRank
-
-Ints = npt.NDArray[np.int64]
+from gpuprof_widgets.trace.arrays import Ints
 
 POINT_TO_POINT = ("send", "recv", "send_recv")
 """Operations between two ranks have different names on each, so names cannot match them."""
@@ -29,15 +27,6 @@ COLUMNS = (
 MOST_SHIFT = 64
 """Collectives that a trace may lack at its beginning, besides the difference in their numbers."""
 
-ALIGNMENT_COLUMNS = (
-    "rank",
-    "host",
-    "collectives",
-    "offset_ns",
-    "spread_ns",
-    "impossible",
-    "shift_ns",
-)
 
 TOLERANCE_NS = 50_000
 """Ends of one collective differ by tens of µs between GPUs with one clock (up to 49 µs in the
@@ -61,17 +50,17 @@ def matched(ranks: Sequence[ReducedRank]) -> pd.DataFrame:
         return pd.DataFrame(columns=list(COLUMNS))
     calls = pd.concat(tables, ignore_index=True)
     calls = calls[~calls["name"].isin(POINT_TO_POINT)]
-    groups = [_with_positions(group) for _, group in calls.groupby(_group_key(calls), sort=False)]
-    groups = [group for group in groups if len(group)]
+    # CPU and GPU backends have separate orders.
+    key = [calls["device"] < 0, calls["group"].astype(str)]
+    groups = [_with_positions(group) for _, group in calls.groupby(key, sort=False)]
+    groups = [group.assign(of_group=n) for n, group in enumerate(groups) if len(group)]
     if not groups:
         return pd.DataFrame(columns=list(COLUMNS))
-    return _numbered(groups)
-
-
-def _group_key(calls: pd.DataFrame) -> pd.Series:
-    """Return the group of each call; CPU and GPU backends have separate orders."""
-    where = (calls["device"] < 0).map({True: "cpu ", False: "gpu "})
-    return where.astype(str) + calls["group"].astype(str)
+    table, keys = pd.concat(groups, ignore_index=True), ["of_group", "position"]
+    first = table.groupby(keys)["start_ns"].min().reset_index().sort_values("start_ns")
+    first = first.assign(collective=np.arange(len(first)))[[*keys, "collective"]]
+    table = table.merge(first, on=keys)
+    return table.sort_values(["collective", "rank"], ignore_index=True)[list(COLUMNS)]
 
 
 def _with_positions(calls: pd.DataFrame) -> pd.DataFrame:
@@ -88,23 +77,21 @@ def _with_positions(calls: pd.DataFrame) -> pd.DataFrame:
 
 
 def _by_order(calls: pd.DataFrame) -> pd.DataFrame:
+    """Return the calls with the positions at which the longest rank has the same, else -1."""
+    # The same operation on the same type of data; sizes may differ between ranks.
+    text = calls["name"].astype(str) + " " + calls["dtype"].astype(str)
+    names = pd.Series(pd.factorize(text)[0], index=calls.index)
     sequences = [table for _, table in calls.groupby("rank", sort=True)]
     longest = max(sequences, key=len)
-    names = _signatures(calls)
     reference = names[longest.index].to_numpy(), longest["end_ns"].to_numpy(np.int64)
     parts = []
     for table in sequences:
         here = names[table.index].to_numpy(), table["end_ns"].to_numpy(np.int64)
-        shift = _best_shift(here, reference)
-        position = np.arange(len(table)) + shift
-        parts.append(table.assign(position=_where_alike(position, here[0], reference[0])))
+        position = np.arange(len(table)) + _best_shift(here, reference)
+        inside = (position >= 0) & (position < len(longest))
+        alike = inside & (reference[0][np.where(inside, position, 0)] == here[0])
+        parts.append(table.assign(position=np.where(alike, position, -1)))
     return pd.concat(parts)
-
-
-def _signatures(calls: pd.DataFrame) -> pd.Series:
-    """Return a number per operation and data type; sizes may differ between ranks."""
-    text = calls["name"].astype(str) + " " + calls["dtype"].astype(str)
-    return pd.Series(pd.factorize(text)[0], index=calls.index)
 
 
 def _best_shift(here: tuple[Ints, Ints], reference: tuple[Ints, Ints]) -> int:
@@ -129,25 +116,6 @@ def _misfit(
     return -int(alike.sum()), spread, abs(shift)
 
 
-def _where_alike(position: Ints, here: Ints, reference: Ints) -> Ints:
-    """Return the positions at which the reference has the same operation, else -1."""
-    inside = (position >= 0) & (position < len(reference))
-    alike = inside & (reference[np.where(inside, position, 0)] == here)
-    return np.where(alike, position, -1)
-
-
-def _numbered(groups: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Return one table of all groups, with collectives numbered by their first rank's start."""
-    table = pd.concat(
-        [group.assign(of_group=number) for number, group in enumerate(groups)], ignore_index=True
-    )
-    keys = ["of_group", "position"]
-    first = table.groupby(keys)["start_ns"].min().reset_index().sort_values("start_ns")
-    first = first.assign(collective=np.arange(len(first)))[[*keys, "collective"]]
-    table = table.merge(first, on=keys)
-    return table.sort_values(["collective", "rank"], ignore_index=True)[list(COLUMNS)]
-
-
 def alignment(ranks: Sequence[ReducedRank], matched: pd.DataFrame) -> pd.DataFrame:
     """Return one row per rank: the offset of its clock from the first one's, and its correction.
 
@@ -167,13 +135,13 @@ def alignment(ranks: Sequence[ReducedRank], matched: pd.DataFrame) -> pd.DataFra
     calls = matched[matched["name"].isin(SYNCHRONISING)]
     offsets = _offsets(calls, table["rank"].tolist())
     pairs = table["rank"].map(offsets).tolist()
+    latest = calls.groupby("collective")["start_ns"].transform("max")
+    impossible = calls[calls["end_ns"] < latest]["rank"].value_counts()
     table["collectives"] = table["rank"].map(calls["rank"].value_counts()).fillna(0).astype(int)
     table["offset_ns"] = np.array([offset for offset, _ in pairs], np.int64)
     table["spread_ns"] = np.array([spread for _, spread in pairs], np.int64)
-    table["impossible"] = table["rank"].map(_impossible(calls)).fillna(0).astype(int)
-    differ = clocks_differ(table)
-    table["shift_ns"] = np.where(differ, -table["offset_ns"], 0)
-    return table[list(ALIGNMENT_COLUMNS)]
+    table["impossible"] = table["rank"].map(impossible).fillna(0).astype(int)
+    return table.assign(shift_ns=np.where(clocks_differ(table), -table["offset_ns"], 0))
 
 
 def clocks_differ(table: pd.DataFrame) -> bool:
@@ -189,12 +157,6 @@ def clocks_differ(table: pd.DataFrame) -> bool:
 def one_host(table: pd.DataFrame) -> bool:
     """Whether all ranks are known to have run on one machine."""
     return bool(table["host"].nunique() == 1 and table["host"].iloc[0])
-
-
-def _impossible(calls: pd.DataFrame) -> pd.Series:
-    """Return per rank how many of its collectives ended before another rank had begun them."""
-    latest = calls.groupby("collective")["start_ns"].transform("max")
-    return calls[calls["end_ns"] < latest]["rank"].value_counts()
 
 
 def _offsets(calls: pd.DataFrame, ranks: Sequence[int]) -> dict[int, tuple[int, int]]:
@@ -227,24 +189,16 @@ def links(calls: pd.DataFrame) -> list[tuple[int, int, int, int, int]]:
     Each rank is paired only with the lowest one of every collective, so that the number of pairs
     grows with the ranks and not with their square; the pairs that share most come first.
     """
-    first = calls.sort_values(["collective", "rank"]).groupby("collective")
+    lowest = calls.sort_values(["collective", "rank"]).groupby("collective")
     table = calls.assign(
-        base=first["rank"].transform("first"),
-        apart=calls["end_ns"] - _first_end(calls),
+        base=lowest["rank"].transform("first"),
+        apart=calls["end_ns"] - lowest["end_ns"].transform("first"),
     )
     table = table[table["rank"] != table["base"]]
-    pairs = [_link(group) for _, group in table.groupby(["base", "rank"])]
+    pairs = []
+    for (base, rank), pair in table.groupby(["base", "rank"]):
+        apart = pair["apart"].to_numpy(np.int64)
+        offset = int(np.median(apart))
+        spread = int(np.median(np.abs(apart - offset)))
+        pairs.append((int(base), int(rank), offset, spread, len(apart)))
     return sorted(pairs, key=lambda link: (-link[4], link[3]))
-
-
-def _link(pair: pd.DataFrame) -> tuple[int, int, int, int, int]:
-    apart = pair["apart"].to_numpy(np.int64)
-    offset = int(np.median(apart))
-    spread = int(np.median(np.abs(apart - offset)))
-    return int(pair["base"].iloc[0]), int(pair["rank"].iloc[0]), offset, spread, len(apart)
-
-
-def _first_end(calls: pd.DataFrame) -> pd.Series:
-    """Return per row the end of the same collective on its lowest rank."""
-    ordered = calls.sort_values(["collective", "rank"])
-    return ordered.groupby("collective")["end_ns"].transform("first").reindex(calls.index)

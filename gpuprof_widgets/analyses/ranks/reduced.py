@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.breakdown import COLUMNS as BREAKDOWN_COLUMNS
@@ -18,15 +17,14 @@ from gpuprof_widgets.analyses.breakdown import breakdown
 from gpuprof_widgets.analyses.collectives import collective_calls, compute_intervals, world_size_of
 from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.reasons import why_empty
-from gpuprof_widgets.analyses.regions import steps
+from gpuprof_widgets.analyses.regions import rank_of, steps
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.arrays import Ints
 from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.pstats import ADDRESS, FUNCTION_KEY
 from gpuprof_widgets.trace.schema import LAUNCH_CATEGORIES, NONE
-
-Ints = npt.NDArray[np.int64]
 
 FUNCTION_TIMES = ("self_ns", "total_ns")
 WORKING = "total_python_ns"
@@ -93,7 +91,7 @@ def reduced(record: Record, *, source: str = "") -> ReducedRank:
         slices=len(trace),
         breakdown=_breakdown(record),
         steps=_steps(record, computing),
-        collectives=_on_the_clock(with_lead(record, calls), trace, "start_ns", "end_ns"),
+        collectives=_on_the_clock(with_lead(record, calls), trace),
         functions=_functions(record),
         lacks=why_empty(calls),
         notes=tuple(map(str, record.metadata.get("notes") or ())),
@@ -102,8 +100,7 @@ def reduced(record: Record, *, source: str = "") -> ReducedRank:
 
 
 def _rank(record: Record) -> int:
-    ranks = record.trace.tracks["rank"]
-    of_tracks = int(ranks.max()) if len(ranks) else NONE
+    of_tracks = rank_of(record.trace)
     return int(record.metadata.get("rank", NONE)) if of_tracks < 0 else of_tracks
 
 
@@ -119,18 +116,11 @@ def _steps(record: Record, computing: Intervals) -> pd.DataFrame:
     trace = record.trace
     table = steps(record)[["step", "start_ns", "end_ns", "dur_ns", "gpu_busy_ns"]]
     if not len(table):
-        table = pd.DataFrame(
-            {
-                "step": [WHOLE],
-                "start_ns": [trace.start_ns],
-                "end_ns": [trace.end_ns],
-                "dur_ns": [trace.span_ns],
-                "gpu_busy_ns": [NONE],
-            }
-        )
+        whole = (WHOLE, trace.start_ns, trace.end_ns, trace.span_ns, NONE)
+        table = pd.DataFrame([whole], columns=list(table))
     span = table["start_ns"].to_numpy(np.int64), table["end_ns"].to_numpy(np.int64)
     table = table.assign(compute_ns=intervals.overlap(span, computing))
-    return _on_the_clock(table, trace, "start_ns", "end_ns")
+    return _on_the_clock(table, trace)
 
 
 def _functions(record: Record) -> pd.DataFrame:
@@ -145,8 +135,10 @@ def _same_functions_once(table: pd.DataFrame) -> pd.DataFrame:
     return table.groupby(FUNCTION_KEY, sort=False, as_index=False)[times].sum()
 
 
-def _on_the_clock(table: pd.DataFrame, trace: Trace, *columns: str) -> pd.DataFrame:
-    return table.assign(**{key: table[key].astype(np.int64) + trace.epoch_ns for key in columns})
+def _on_the_clock(table: pd.DataFrame, trace: Trace) -> pd.DataFrame:
+    """Return the table with starts and ends since the epoch."""
+    start, end = (table[key].astype(np.int64) + trace.epoch_ns for key in ("start_ns", "end_ns"))
+    return table.assign(start_ns=start, end_ns=end)
 
 
 def joined(parts: Sequence[ReducedRank]) -> ReducedRank:
@@ -157,27 +149,23 @@ def joined(parts: Sequence[ReducedRank]) -> ReducedRank:
     untimed = [part for part in parts if part.has_calls_alone]
     ordered = sorted(timed or untimed, key=lambda part: part.start_ns)
     every = [*ordered, *untimed] if timed else ordered
+    keys = ["rank", "device", "step", "state", "class"]
+    breakdowns = pd.concat([part.breakdown for part in ordered], ignore_index=True)
+    breakdowns = breakdowns.groupby(keys, sort=False, as_index=False)[["time_ns", "span_ns"]].sum()
     return replace(
         ordered[0],
         sources=tuple(source for part in every for source in part.sources),
         parts=tuple(span for part in ordered for span in part.parts),
         slices=sum(part.slices for part in ordered),
-        breakdown=_added([part.breakdown for part in ordered]),
+        breakdown=breakdowns.assign(
+            share=breakdowns["time_ns"] / breakdowns["span_ns"].clip(lower=1)
+        )[list(BREAKDOWN_COLUMNS)],
         steps=pd.concat([part.steps for part in ordered], ignore_index=True),
         collectives=pd.concat([part.collectives for part in ordered], ignore_index=True),
         functions=_same_functions_once(pd.concat([part.functions for part in every])),
         lacks=next((part.lacks for part in ordered if not part.lacks), ordered[0].lacks),
         notes=tuple(note for part in every for note in part.notes),
     )
-
-
-def _added(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Return the breakdown of several traces, with times and spans added up."""
-    keys = ["rank", "device", "step", "state", "class"]
-    table = pd.concat(tables, ignore_index=True)
-    table = table.groupby(keys, sort=False, as_index=False)[["time_ns", "span_ns"]].sum()
-    share = table["time_ns"] / table["span_ns"].clip(lower=1)
-    return table.assign(share=share)[list(BREAKDOWN_COLUMNS)]
 
 
 def with_lead(record: Record, calls: pd.DataFrame) -> pd.DataFrame:
@@ -191,7 +179,10 @@ def with_lead(record: Record, calls: pd.DataFrame) -> pd.DataFrame:
     start = calls["start_ns"].to_numpy(np.int64)
     begin = np.minimum(_ends_before(record.trace, calls), start)
     computing = compute_intervals(record)
-    loading = intervals.difference(_input_waits(record), computing)
+    loads = waits(record)
+    loads = loads[loads["kind"] == "dataloader"]
+    loading = intervals.union(loads["start_ns"], loads["start_ns"] + loads["dur_ns"])
+    loading = intervals.difference(loading, computing)
     name, at_a_stretch = _longest_stretch(record.trace, begin, start)
     return calls.assign(
         lead_ns=start - begin,
@@ -211,13 +202,6 @@ def _ends_before(trace: Trace, calls: pd.DataFrame) -> Ints:
         latest = np.maximum.accumulate(ends[here])
         before[here[1:]] = np.maximum(latest[:-1], trace.start_ns)
     return before
-
-
-def _input_waits(record: Record) -> Intervals:
-    table = waits(record)
-    table = table[table["kind"] == "dataloader"]
-    start = table["start_ns"].to_numpy(np.int64)
-    return intervals.union(start, start + table["dur_ns"].to_numpy(np.int64))
 
 
 def _longest_stretch(trace: Trace, begin: Ints, end: Ints) -> tuple[list[str], Ints]:

@@ -11,7 +11,6 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.collectives import SYNCHRONISING, with_bandwidth
@@ -19,9 +18,8 @@ from gpuprof_widgets.analyses.ranks.matching import COLUMNS as MATCHED_COLUMNS
 from gpuprof_widgets.analyses.ranks.reduced import FUNCTION_TIMES, WHOLE, WORKING, ReducedRank
 from gpuprof_widgets.analyses.reasons import lacking
 from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.arrays import Ints
 from gpuprof_widgets.trace.pstats import FUNCTION_KEY
-
-Ints = npt.NDArray[np.int64]
 
 COLUMNS = (*MATCHED_COLUMNS, "latest_ns", "last_rank", "skew_ns", "wait_ns", "transfer_ns")
 COLLECTIVE_COLUMNS = (
@@ -39,20 +37,10 @@ STEP_COLUMNS = (
     *("compute_ns", "gpu_busy_ns"),
 )
 FUNCTION_COLUMNS = (
-    *FUNCTION_KEY,
-    "ranks",
-    "self_spread_ns",
-    "slowest_rank",
-    "fastest_rank",
-    "total_spread_ns",
+    *(*FUNCTION_KEY, "ranks", "self_spread_ns"),
+    *("slowest_rank", "fastest_rank", "total_spread_ns"),
 )
 PARTS = ("computing_ns", "waiting_ns", "moving_ns", "copying_ns", "idle_ns")
-OVERVIEW_COLUMNS = ("rank", "span_ns", *PARTS)
-
-COMPUTING, COMMUNICATION = "compute", "exposed communication"
-COPYING = ("exposed copy", "memset")
-OPS = "CPU ops"
-DELAY_PARTS = ("delay_ns", "compute_ns", "input_ns", "idle_ns")
 
 
 def waiting(matched: pd.DataFrame, alignment: pd.DataFrame, origin_ns: int) -> pd.DataFrame:
@@ -156,7 +144,8 @@ def stragglers(ranks: Sequence[ReducedRank], waiting: pd.DataFrame) -> pd.DataFr
         "waited_ns": table.groupby("rank")["wait_ns"].sum(),
         "transfer_ns": table.groupby("rank")["transfer_ns"].sum(),
     }
-    sums |= {key: late.groupby("rank")[key].sum() for key in DELAY_PARTS}
+    delays = ("delay_ns", "compute_ns", "input_ns", "idle_ns")
+    sums |= {key: late.groupby("rank")[key].sum() for key in delays}
     for key, values in sums.items():
         rows[key] = rows["rank"].map(values).fillna(0).astype(np.int64)
     rows = rows[list(STRAGGLER_COLUMNS)].sort_values(["delay_ns", "rank"], ascending=[False, True])
@@ -165,27 +154,18 @@ def stragglers(ranks: Sequence[ReducedRank], waiting: pd.DataFrame) -> pd.DataFr
 
 def _late(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of ranks that came last, with the delay and its parts, which add up to it."""
-    ordered = table.sort_values(["collective", "start_ns"], kind="stable")
-    second = ordered.groupby("collective")["start_ns"].transform(_second_largest)
-    table = table.assign(delay_ns=(table["latest_ns"] - second).reindex(table.index))
-    more = {key: _more_than_others(table, f"lead_{key}_ns") for key in ("compute", "input")}
-    table = table.assign(more_compute=more["compute"], more_input=more["input"])
+    by_collective = table.groupby("collective")
+    second = by_collective["start_ns"].transform(lambda starts: np.sort(starts)[-2:][0])
+    more = {
+        key: (table[key] - by_collective[key].transform("median")).round().astype(np.int64)
+        for key in ("lead_compute_ns", "lead_input_ns")
+    }
+    table = table.assign(delay_ns=table["latest_ns"] - second, **more)
     late = table[table["rank"] == table["last_rank"]]
     delay = late["delay_ns"].to_numpy(np.int64)
-    compute = np.clip(late["more_compute"].to_numpy(np.int64), 0, delay)
-    waited = np.clip(late["more_input"].to_numpy(np.int64), 0, delay - compute)
+    compute = np.clip(late["lead_compute_ns"].to_numpy(np.int64), 0, delay)
+    waited = np.clip(late["lead_input_ns"].to_numpy(np.int64), 0, delay - compute)
     return late.assign(compute_ns=compute, input_ns=waited, idle_ns=delay - compute - waited)
-
-
-def _second_largest(starts: pd.Series) -> int:
-    values = np.sort(starts.to_numpy())
-    return int(values[-2] if len(values) > 1 else values[-1])
-
-
-def _more_than_others(table: pd.DataFrame, key: str) -> npt.NDArray[np.int64]:
-    """Return how much a rank's ``key`` before a collective exceeds the median of the ranks."""
-    usual = table.groupby("collective")[key].transform("median")
-    return np.asarray((table[key] - usual).round(), np.int64)
 
 
 def overview(ranks: Sequence[ReducedRank], waiting: pd.DataFrame) -> pd.DataFrame:
@@ -196,27 +176,18 @@ def overview(ranks: Sequence[ReducedRank], waiting: pd.DataFrame) -> pd.DataFram
     of collectives, split like their whole time into before and after the last rank had come),
     ``copying_ns`` (exposed copies and memsets), ``idle_ns`` (the rest).
     """
-    rows = [_overview_row(rank, waiting[waiting["rank"] == rank.rank]) for rank in ranks]
-    return pd.DataFrame(rows, columns=list(OVERVIEW_COLUMNS))
-
-
-def _overview_row(rank: ReducedRank, waiting: pd.DataFrame) -> dict[str, int]:
-    whole = rank.breakdown[rank.breakdown["step"] == WHOLE]
-    times = whole.groupby("class")["time_ns"].sum().to_dict()
-    span = int(whole.groupby("device")["span_ns"].first().sum()) if len(whole) else 0
-    computing = int(times.get(COMPUTING if COMPUTING in times else OPS, 0))
-    exposed = int(times.get(COMMUNICATION, 0))
-    copying = int(sum(times.get(name, 0) for name in COPYING))
-    waited = round(exposed * _waited_share(waiting))
-    return {
-        "rank": rank.rank,
-        "span_ns": span,
-        "computing_ns": computing,
-        "waiting_ns": waited,
-        "moving_ns": exposed - waited,
-        "copying_ns": copying,
-        "idle_ns": span - computing - exposed - copying,
-    }
+    rows = []
+    for rank in ranks:
+        whole = rank.breakdown[rank.breakdown["step"] == WHOLE]
+        times = whole.groupby("class")["time_ns"].sum().to_dict()
+        span = int(whole.groupby("device")["span_ns"].first().sum()) if len(whole) else 0
+        computing = int(times.get("compute" if "compute" in times else "CPU ops", 0))
+        exposed = int(times.get("exposed communication", 0))
+        copying = int(sum(times.get(name, 0) for name in ("exposed copy", "memset")))
+        waited = round(exposed * _waited_share(waiting[waiting["rank"] == rank.rank]))
+        idle = span - computing - exposed - copying
+        rows.append((rank.rank, span, computing, waited, exposed - waited, copying, idle))
+    return pd.DataFrame(rows, columns=["rank", "span_ns", *PARTS])
 
 
 def _waited_share(waiting: pd.DataFrame) -> float:
@@ -249,8 +220,7 @@ def steps_of(
     )
     usual = table.groupby("step")["own_ns"].transform("median").clip(lower=1)
     table["imbalance"] = table["own_ns"] / usual - 1
-    table = table.sort_values(["step", "rank"], ignore_index=True)
-    return table[list(STEP_COLUMNS)]
+    return table.sort_values(["step", "rank"], ignore_index=True)[list(STEP_COLUMNS)]
 
 
 def _rank_steps(rank: ReducedRank, waiting: pd.DataFrame, shift_ns: int) -> pd.DataFrame:
