@@ -46,7 +46,7 @@ from gpuprof_widgets.analyses.gpu_work import device_busy
 from gpuprof_widgets.analyses.idle import idle
 from gpuprof_widgets.analyses.kernels import kernels
 from gpuprof_widgets.analyses.launches import launches, queue_length, queues
-from gpuprof_widgets.analyses.lines import lines
+from gpuprof_widgets.analyses.lines import lines, sampled_lines, stretches
 from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
 from gpuprof_widgets.analyses.memory import memory as memory_by_op
 from gpuprof_widgets.analyses.modules import module_slices, modules
@@ -64,7 +64,6 @@ from gpuprof_widgets.analyses.regions import (
 )
 from gpuprof_widgets.analyses.regions import annotations as annotation_times
 from gpuprof_widgets.analyses.roofline import grouped_pieces, roofline, work_pieces
-from gpuprof_widgets.analyses.sampled_lines import sampled_lines, stretches
 from gpuprof_widgets.analyses.selected import selected_rows, selected_slices
 from gpuprof_widgets.analyses.sequences import indexing_loops, sequences
 from gpuprof_widgets.analyses.streams import overlaps, streams

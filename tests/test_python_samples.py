@@ -24,7 +24,7 @@ import pytest
 import torch
 
 import gpuprof_widgets
-from gpuprof_widgets.analyses.sampled_lines import sampled_lines
+from gpuprof_widgets.analyses.lines import sampled_lines
 from gpuprof_widgets.capture import python_samples, stack_samplers
 from gpuprof_widgets.capture.delayed_stacks import OpsAround
 from gpuprof_widgets.capture.recorder import Recorder

@@ -15,8 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuprof_widgets.analyses.lines import lines
-from gpuprof_widgets.analyses.sampled_lines import sampled_lines
+from gpuprof_widgets.analyses.lines import lines, sampled_lines
 from gpuprof_widgets.profiles import Profile, load
 from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.trace.model import Record

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof_widgets.analyses.findings import findings
+from gpuprof_widgets.analyses.lines import SAMPLED_COLUMNS, sampled_lines, sampling_error, stretches
 from gpuprof_widgets.analyses.reasons import LACKS
-from gpuprof_widgets.analyses.sampled_lines import COLUMNS, sampled_lines, sampling_error, stretches
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.trace.known_args import usable_args
@@ -79,7 +79,7 @@ def test_a_line_has_its_own_time_and_that_of_what_it_called() -> None:
 
 def test_the_table_tells_what_stands_in_the_line_and_around_it_most_time_first() -> None:
     table = sampled_lines(record_of(*CALLING))
-    assert list(table.columns) == list(COLUMNS)
+    assert list(table.columns) == list(SAMPLED_COLUMNS)
     assert table["function"].tolist() == ["<module>", "<module>", "step", "step"]
     assert table["code"].tolist() == ["for x in data:", "step(x)", "x = x + 1", ""]
     assert table["self_ns"].is_monotonic_decreasing
@@ -229,7 +229,7 @@ def test_a_saved_record_has_the_same_lines(tmp_path: Path) -> None:
 def test_without_samples_it_says_why_it_is_empty() -> None:
     exact = trace_of(annotation(LABEL, ts=0, dur=9), python(MAIN, ts=0, dur=9), label=LABEL)
     table = sampled_lines(exact)
-    assert list(table.columns) == list(COLUMNS)
+    assert list(table.columns) == list(SAMPLED_COLUMNS)
     assert table.attrs[LACKS].startswith("the trace has no samples of lines")
     ours = sampled_lines(trace_of(op("x", ts=0, dur=1), options={}))
     assert "--python sampled" in ours.attrs[LACKS]

@@ -196,7 +196,7 @@ _ROWS = (
         peers="cProfile, snakeviz",
     ),
     Analysis(
-        "sampled_lines",
+        "lines:sampled_lines",
         "Which lines of my own files take the time, and which only wait for the GPU?",
         view="sampled lines",
         peers="scalene, py-spy, pyinstrument",

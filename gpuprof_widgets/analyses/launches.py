@@ -7,8 +7,9 @@ on each stream.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.columns import durations_by_group, group_rows, group_sums
@@ -23,7 +24,7 @@ from gpuprof_widgets.analyses.owners import (
 )
 from gpuprof_widgets.analyses.reasons import LACKS, lacking, why_empty
 from gpuprof_widgets.analyses.remembered import remembered
-from gpuprof_widgets.trace.arrays import Ints, Rows
+from gpuprof_widgets.trace.arrays import Codes, Ints, Rows
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -105,7 +106,10 @@ def launch_times(record: Record) -> pd.DataFrame:
     rows = counted_gpu_rows(trace)
     linked = rows[trace.slices["launch"].to_numpy()[rows] >= 0]
     if not len(linked):
-        return lacking(COLUMNS, _why_none(len(rows)))
+        why = "the trace has no GPU work: there are no launches of it"
+        if len(rows):
+            why = f"the trace has no launches of its {len(rows):,} GPU events."
+        return lacking(COLUMNS, why)
     table = _launch_table(trace, linked, rows)
     table.attrs[UNLINKED] = len(rows) - len(linked)
     return table
@@ -119,12 +123,6 @@ def by_call(table: pd.DataFrame) -> pd.DataFrame:
     groups, first = group_rows({key: table[key] for key in ("launch", "device", "stream")})
     work = group_sums(groups, table["dur_ns"].to_numpy(), len(first))
     return table.iloc[first].assign(work_ns=work)
-
-
-def _why_none(gpu_slices: int) -> str:
-    if gpu_slices:
-        return f"the trace has no launches of its {gpu_slices:,} GPU events."
-    return "the trace has no GPU work: there are no launches of it"
 
 
 def _launch_table(trace: Trace, rows: Rows, on_gpu: Rows) -> pd.DataFrame:
@@ -170,7 +168,10 @@ def _stream_free(trace: Trace, rows: Rows, ts: Ints, end: Ints) -> Ints:
 
     That is the trace's start for the first slice, and never later than the slice's own start.
     """
-    streams = _stream_numbers(trace)[trace.index.track[rows]]
+    # A stream's tracks of kernels and of copies are one stream.
+    pairs = trace.tracks[["device", "stream"]].to_numpy(np.int64)
+    _, number = np.unique(pairs, axis=0, return_inverse=True)
+    streams = number.reshape(-1)[trace.index.track[rows]]
     order = np.lexsort((end[rows], ts[rows], streams))
     ordered = streams[order]
     shift = ordered * (int(end.max()) + 1 - min(int(ts.min()), 0))  # streams one after another
@@ -182,13 +183,6 @@ def _stream_free(trace: Trace, rows: Rows, ts: Ints, end: Ints) -> Ints:
     return free
 
 
-def _stream_numbers(trace: Trace) -> Rows:
-    """Return per track a number of its stream; a stream's kernel and copy tracks share it."""
-    pairs = trace.tracks[["device", "stream"]].to_numpy(np.int64)
-    _, number = np.unique(pairs, axis=0, return_inverse=True)
-    return number.reshape(-1)
-
-
 def launched_by(trace: Trace, rows: Rows) -> pd.DataFrame:
     """Return who launched each of these GPU slices, in the order of ``rows``.
 
@@ -198,41 +192,28 @@ def launched_by(trace: Trace, rows: Rows) -> pd.DataFrame:
     innermost Python frame): names, "" where unknown.
     """
     names = trace.index.names_of
-    op = _outermost_op(trace, rows)
-    frame = _innermost_frame(trace, rows)
-    nowhere = np.full(len(rows), NONE, np.intp)
-    # Most traces have no regions of ours, and a look for them around each slice takes time.
-    has_modules, has_lines = (key in trace.index.categories for key in ("module", "cell_line"))
-    module = region_behind(trace, "module")[rows] if has_modules else nowhere
+    launching = launching_op(trace)[rows]
+    outermost = np.append(trace.index.outermost_op, NONE)[launching]
+    op = np.where(outermost >= 0, outermost, launching)
+    nowhere: Codes = np.full(len(rows), NONE, np.int32)
+    module = line = frame = module_frame = nowhere
+    # Most traces have no regions of ours and no stacks, and a look for them takes time.
+    if "module" in trace.index.categories:
+        module = region_behind(trace, "module")[rows]
+    if "cell_line" in trace.index.categories:
+        line = line_of(trace)[rows]
+    if trace.index.in_category("python_function").any():
+        frame = np.append(frame_of(trace), NONE)[trace.index.launcher[rows]]
+        module_frame = module_frame_around(trace, frame)
+    framed = [name.removeprefix(MODULE_FRAME) for name in names(module_frame)]
     columns = {
         "op": op.astype(np.int32),
         "op_name": names(op),
-        "module": np.where(module >= 0, names(module), _module_frame_names(trace, frame)),
-        "line": names(line_of(trace)[rows] if has_lines else nowhere),
+        "module": np.where(module >= 0, names(module), np.array(framed, object)),
+        "line": names(line),
         "python": names(frame),
     }
     return pd.DataFrame(columns)
-
-
-def _outermost_op(trace: Trace, rows: Rows) -> Rows:
-    op = launching_op(trace)[rows]
-    outermost = np.append(trace.index.outermost_op, NONE)[op]
-    return np.where(outermost >= 0, outermost, op).astype(np.intp)
-
-
-def _innermost_frame(trace: Trace, rows: Rows) -> Rows:
-    """Return the innermost Python frame at the launch of each GPU slice; -1 without stacks."""
-    if not trace.index.in_category("python_function").any():
-        return np.full(len(rows), NONE, np.intp)
-    return np.append(frame_of(trace), NONE)[trace.index.launcher[rows]].astype(np.intp)
-
-
-def _module_frame_names(trace: Trace, frame: Rows) -> npt.NDArray[np.object_]:
-    """Return the name, without prefix, of the innermost module frame around each frame."""
-    if not (frame >= 0).any():
-        return np.full(len(frame), "", object)
-    names = trace.index.names_of(module_frame_around(trace, frame))
-    return np.array([name.removeprefix(MODULE_FRAME) for name in names], object)
 
 
 @remembered
@@ -304,41 +285,23 @@ def queues(record: Record) -> pd.DataFrame:
     groups = np.asarray(streams.groupby([*keys]).ngroup(), np.intp)
     of_launch, of_length = groups[: len(table)], groups[len(table) :]
     labels = streams.drop_duplicates().sort_values([*keys], ignore_index=True).astype(np.int64)
-    columns = [
-        labels,
-        _queue_figures(length, of_length, record.trace.span_ns, len(labels)),
-        _latency_figures(table, of_launch, len(labels)),
-    ]
-    summary = pd.concat(columns, axis=1)[list(SUMMARY_COLUMNS)]
-    summary.attrs.update(attrs)
-    return summary
-
-
-def _queue_figures(length: pd.DataFrame, groups: Rows, span: int, streams: int) -> pd.DataFrame:
+    span = max(record.trace.span_ns, 1)
     ts, value = length["ts_ns"].to_numpy(), length["length"].to_numpy()
     lasted = np.append(np.diff(ts), 0)
-    lasted[np.append(np.diff(groups) != 0, True)] = 0  # each stream ends with an empty queue
-    longest = np.zeros(streams, np.int64)
-    np.maximum.at(longest, groups, value)
-    full = group_sums(groups, lasted * (value >= FULL), streams)
-    columns = {
-        "longest": longest,
-        "average": group_sums(groups, lasted * value, streams) / max(span, 1),
-        "waiting_ns": group_sums(groups, lasted * (value > 0), streams),
-        "full_ns": full,
-        "full_share": full / max(span, 1),
-    }
-    return pd.DataFrame(columns)
-
-
-def _latency_figures(table: pd.DataFrame, groups: Rows, streams: int) -> pd.DataFrame:
-    latency = durations_by_group(groups, table["latency_ns"].to_numpy(), streams)
-    summed = {key: key for key in ("queue_ns", "pure_latency_ns", "short", "late")}
-    summed["slow_calls"] = "slow_call"
-    columns = {
-        "launches": latency["calls"],
-        "latency_p50_ns": latency["p50_ns"],
-        "latency_p99_ns": latency["p99_ns"],
-        **{name: group_sums(groups, table[key], streams) for name, key in summed.items()},
-    }
-    return pd.DataFrame(columns)
+    lasted[np.append(np.diff(of_length) != 0, True)] = 0  # each stream ends with an empty queue
+    longest = np.zeros(len(labels), np.int64)
+    np.maximum.at(longest, of_length, value)
+    average, waiting, full = (
+        group_sums(of_length, lasted * weight, len(labels))
+        for weight in (value, value > 0, value >= FULL)
+    )
+    latency = durations_by_group(of_launch, table["latency_ns"].to_numpy(), len(labels))
+    sums = ("queue_ns", "pure_latency_ns", "short", "slow_call", "late")
+    queue, pure, *counts = (group_sums(of_launch, table[key], len(labels)) for key in sums)
+    figures: tuple[Any, ...] = (
+        *(latency["calls"], longest, average / span, waiting, full, full / span),
+        *(latency["p50_ns"], latency["p99_ns"], queue, pure, *counts),
+    )
+    summary = labels.assign(**dict(zip(SUMMARY_COLUMNS[2:], figures, strict=True)))
+    summary.attrs.update(attrs)
+    return summary

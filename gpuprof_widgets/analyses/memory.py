@@ -29,8 +29,8 @@ from gpuprof_widgets.analyses.memory_blocks import (
 from gpuprof_widgets.analyses.memory_categories import (
     BEFORE,
     categories,
-    holders,
     places_of_slices,
+    seen,
     with_stack_owners,
 )
 from gpuprof_widgets.analyses.operators import OpRows, op_rows
@@ -38,53 +38,23 @@ from gpuprof_widgets.analyses.reasons import MEMORY, lacking, says_if_empty
 from gpuprof_widgets.analyses.regions import names_with_steps_merged
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links
-from gpuprof_widgets.trace.arrays import Ints
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.schema import MEMORY_EVENT, NONE
+from gpuprof_widgets.trace.schema import HELD_BY, NONE
 
 OWNERS = ("op", "module", "line")
 COLUMNS = (
-    "device",
-    "start_ns",
-    "end_ns",
-    "bytes",
-    "category",
-    "classified_by",
-    "tensor",
-    "op",
-    "op_name",
-    "module",
-    "module_name",
-    "line",
-    "line_name",
-    "address",
-    "row",
-    "release",
+    *("device", "start_ns", "end_ns", "bytes", "category", "classified_by", "tensor"),
+    *("op", "op_name", "module", "module_name", "line", "line_name", "address", "row", "release"),
 )
 PEAK_COLUMNS = (
-    "device",
-    "ts_ns",
-    "allocated_bytes",
-    "reserved_bytes",
-    "category",
-    "line_name",
-    "module_name",
-    "op_name",
-    "bytes",
-    "share",
-    "blocks",
+    *("device", "ts_ns", "allocated_bytes", "reserved_bytes", "category"),
+    *("line_name", "module_name", "op_name", "bytes", "share", "blocks"),
 )
 SUMS = (
-    "size_increase_bytes",
-    "self_size_increase_bytes",
-    "allocations",
-    "self_allocations",
-    "allocation_bytes",
-    "self_allocation_bytes",
+    *("size_increase_bytes", "self_size_increase_bytes", "allocations", "self_allocations"),
+    *("allocation_bytes", "self_allocation_bytes"),
 )
 OP_COLUMNS = ("device", "name", "calls", *SUMS)
-TEXTS = ("device", "category", "tensor")
-HELD_COLUMNS = ("device", "bytes", "category", "tensor", "address")
 GRANULE = 512
 """CUDA's caching allocator hands out multiples of this (c10/cuda/CUDACachingAllocator.cpp)."""
 
@@ -127,27 +97,19 @@ def allocations(record: Record) -> pd.DataFrame:
             "bytes": np.abs(sizes[either]).astype(np.int64),
             "category": pd.Series(category, dtype=object),
             "classified_by": pd.Series(by, dtype=object),
-            "tensor": pd.Series(holders(trace, events, pieces), dtype=object),
+            "tensor": pd.Series(seen(trace, events, pieces, HELD_BY), dtype=object),
             "address": events.address[either],
             "row": event_row[pieces.begin].astype(np.int32),
             "release": np.where(pieces.released, event_row[pieces.end], NONE).astype(np.int32),
         }
     )
-    table = table.assign(**_owners(trace, table["row"].to_numpy()))
-    return with_stack_owners(_with_held_before(record, table), record)[list(COLUMNS)]
-
-
-def _owners(trace: Trace, row: Any) -> dict[str, Any]:
-    """Return op, module and line of these rows, as slice rows and names; nothing for row -1."""
-    columns: dict[str, Any] = {}
+    row = table["row"].to_numpy()
     for owner, find in zip(OWNERS, (owning_ops, owning_modules, owning_lines), strict=True):
-        links = np.full(len(row), NONE, np.int32)
-        links[row >= 0] = find(trace, row[row >= 0])
-        columns |= {
-            owner: links,
-            f"{owner}_name": pd.Series(trace.index.names_of(links), dtype=object),
-        }
-    return columns
+        owners = np.full(len(row), NONE, np.int32)
+        owners[row >= 0] = find(trace, row[row >= 0])
+        table[owner] = owners
+        table[f"{owner}_name"] = pd.Series(trace.index.names_of(owners), dtype=object)
+    return with_stack_owners(_with_held_before(record, table), record)[list(COLUMNS)]
 
 
 def _with_held_before(record: Record, table: pd.DataFrame) -> pd.DataFrame:
@@ -159,7 +121,8 @@ def _with_held_before(record: Record, table: pd.DataFrame) -> pd.DataFrame:
     held = pd.DataFrame(record.metadata.get("memory", {}).get("before", []))
     if not len(held):
         return table
-    held = held[held["device"] != "CPU"].astype(dict.fromkeys(TEXTS, object))
+    held = held[held["device"] != "CPU"]
+    held = held.astype(dict.fromkeys(("device", "category", "tensor"), object))
     if not record.metadata["memory"].get("exact_bytes"):
         held = held.assign(bytes=-(-held["bytes"] // GRANULE) * GRANULE)
     old = table["start_ns"] == NONE
@@ -169,23 +132,16 @@ def _with_held_before(record: Record, table: pd.DataFrame) -> pd.DataFrame:
         current = table.loc[old, column].to_numpy(object)
         better = known[column].to_numpy(object)
         table.loc[old, column] = np.where(known["bytes"].notna(), better, current)
-    kept = held[~_pairs(held, key).isin(_pairs(table[old], key))]
+    known_blocks = pd.MultiIndex.from_frame(table.loc[old, key])
+    kept = held[~pd.MultiIndex.from_frame(held[key]).isin(known_blocks)]
     rest = _bytes_from_before(record.trace)
     room = np.array([rest.get(device, 0) for device in kept["device"]], np.int64)
     kept = kept[kept.groupby("device")["bytes"].cumsum().to_numpy(np.int64) <= room]
-    return pd.concat([_living_through(kept), table], ignore_index=True)
-
-
-def _pairs(table: pd.DataFrame, key: list[str]) -> pd.MultiIndex:
-    return pd.MultiIndex.from_frame(table[key])
-
-
-def _living_through(held: pd.DataFrame) -> pd.DataFrame:
-    """Return rows for blocks that were there before the record and after it."""
+    columns = [name for name in (*COLUMNS, "stack") if name in kept]
     nothing = dict.fromkeys(("start_ns", "end_ns", "row", "release", *OWNERS), NONE)
     nowhere = {f"{owner}_name": "" for owner in OWNERS}
-    columns = held[[name for name in (*HELD_COLUMNS, "stack") if name in held]]
-    return columns.assign(classified_by="rules", **nothing, **nowhere)
+    living_through = kept[columns].assign(classified_by="rules", **nothing, **nowhere)
+    return pd.concat([living_through, table], ignore_index=True)
 
 
 def _bytes_from_before(trace: Trace) -> dict[str, int]:
@@ -230,10 +186,8 @@ def memory_curve(record: Record) -> pd.DataFrame:
             "reserved_bytes": events.reserved,
         }
     )
-    order = {device: number for number, device in enumerate(events.devices)}
-    return table.sort_values(
-        "device", key=lambda names: names.map(order), kind="stable"
-    ).reset_index(drop=True)
+    parts = [table[table["device"] == device] for device in events.devices]
+    return pd.concat(parts, ignore_index=True)
 
 
 @says_if_empty(MEMORY)
@@ -343,7 +297,7 @@ def memory(record: Record) -> pd.DataFrame:
     if not len(events):
         return lacking(OP_COLUMNS, MEMORY)
     ops = op_rows(trace)
-    place = np.append(places_of_slices(record), MEMORY_EVENT)
+    place = places_of_slices(record)
     tables = [
         _by_op(trace, ops, events.of(device), place).assign(device=device)
         for device in events.devices
@@ -370,22 +324,12 @@ def _by_op(
         table[f"self_{column}"] = sums
     table = table.groupby("name", as_index=False).sum()
     table["name"] = np.array(names, object)[table["name"]]
-    loose = owner == NONE
-    table = pd.concat([table, _outside_ops(events.size[loose], place[events.row[loose]])])
-    table = table[table[list(SUMS)].any(axis=1)]
+    in_no_op = pd.DataFrame({"name": place[events.row], "calls": 1, **selfs})[owner == NONE]
+    in_no_op = in_no_op.groupby("name", as_index=False, sort=False).sum()
+    in_no_op = in_no_op.assign(**{f"self_{column}": in_no_op[column] for column in selfs})
+    table = pd.concat([table, in_no_op])
+    table = pd.DataFrame(table[table[list(SUMS)].any(axis=1)])
     return table.sort_values("self_allocation_bytes", ascending=False, kind="stable")
-
-
-def _outside_ops(size: Ints, place: npt.NDArray[np.object_]) -> pd.DataFrame:
-    """Return the memory that no op allocated or released, by place."""
-    sums = {
-        "calls": np.ones(len(size), np.int64),
-        "size_increase_bytes": size,
-        "allocations": (size > 0).astype(np.int64),
-        "allocation_bytes": np.maximum(size, 0),
-    }
-    table = pd.DataFrame({"name": place} | sums).groupby("name", as_index=False, sort=False).sum()
-    return table.assign(**{f"self_{name}": table[name] for name in sums if name != "calls"})
 
 
 TOTAL = re.compile(r"(GPU -?\d+) (allocated|reserved)")
@@ -404,11 +348,11 @@ def reserved_totals(trace: Trace) -> pd.DataFrame:
     torch = {match[1] for match in matches if match and match[2] == "allocated"}
     devices = [match[1] if match and match[1] not in torch else "" for match in matches]
     device = np.array([*devices, ""], object)[names.codes.to_numpy()]
-    rows = np.flatnonzero(device != "")
+    changes = counters[device != ""]
     columns = {
-        "device": pd.Series(device[rows], dtype=object),
-        "ts_ns": counters["ts"].to_numpy()[rows],
-        "allocated_bytes": np.full(len(rows), UNKNOWN, np.int64),
-        "reserved_bytes": counters["value"].to_numpy()[rows].astype(np.int64),
+        "device": pd.Series(device[device != ""], dtype=object),
+        "ts_ns": changes["ts"].to_numpy(),
+        "allocated_bytes": np.full(len(changes), UNKNOWN, np.int64),
+        "reserved_bytes": changes["value"].to_numpy(np.int64),
     }
     return pd.DataFrame(columns)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +34,8 @@ class MemoryEvents:
     """The ``[memory]`` instants in order of time.
 
     ``size``: bytes, negative if released; ``allocated`` and ``reserved``: totals of the device
-    after the event, `UNKNOWN` if torch did not write them; ``address``: `UNKNOWN` in traces of
-    torch 1.8.
+    after the event, as torch wrote them. Without any, ``allocated`` is the sum of the sizes so far,
+    and ``reserved`` is `UNKNOWN`. ``address``: `UNKNOWN` in traces of torch 1.8.
     """
 
     row: Rows
@@ -75,39 +74,18 @@ def memory_events(trace: Trace) -> MemoryEvents:
     pairs = zip(kind.tolist(), number.tolist(), strict=True)
     names = ["CPU" if kind == CPU_DEVICE_TYPE else f"GPU {number}" for kind, number in pairs]
     device = np.array(names, dtype=object)
-    return MemoryEvents(
-        row=row,
-        ts=ts,
-        device=device,
-        size=size,
-        address=arg_numbers(trace, "Addr", row, UNKNOWN),
-        allocated=_allocated(trace, row, device, size),
-        reserved=_known(arg_numbers(trace, "Total Reserved", row, 0), device),
+    allocated, reserved = (
+        arg_numbers(trace, f"Total {kind}", row, 0).copy() for kind in ("Allocated", "Reserved")
     )
-
-
-def _allocated(trace: Trace, row: Rows, device: npt.NDArray[np.object_], size: Ints) -> Ints:
-    """Return the totals that torch wrote; without any, the sum of the sizes so far."""
-    if "Total Allocated" in trace.args:
-        return arg_numbers(trace, "Total Allocated", row, 0)
-    total = np.zeros(len(row), np.int64)
-    for name in set(device):
+    for name in set(names):
         here = device == name
-        total[here] = np.cumsum(size[here])
-    return total
-
-
-def _known(total: Ints, device: npt.NDArray[np.object_]) -> Ints:
-    """Return the totals, `UNKNOWN` for devices where torch writes 0 throughout, and for the CPU.
-
-    The CPU reserves no memory; numbers that torch writes there mean nothing.
-    """
-    known = total.copy()
-    for name in set(device):
-        here = device == name
-        if name == "CPU" or not total[here].any():
-            known[here] = UNKNOWN
-    return known
+        if "Total Allocated" not in trace.args:
+            allocated[here] = np.cumsum(size[here])
+        # The CPU reserves no memory; numbers that torch writes there mean nothing.
+        if name == "CPU" or not reserved[here].any():
+            reserved[here] = UNKNOWN
+    address = arg_numbers(trace, "Addr", row, UNKNOWN)
+    return MemoryEvents(row, ts, device, size, address, allocated, reserved)
 
 
 @dataclass(frozen=True)
@@ -169,12 +147,7 @@ def _by_size(events: MemoryEvents) -> Blocks:
     return _in_order(np.array(list(end), np.int64), ends, ends >= 0, np.array(stray, np.int64))
 
 
-def _in_order(
-    begin: npt.NDArray[np.integer[Any]],
-    end: npt.NDArray[np.integer[Any]],
-    released: Mask,
-    stray: npt.NDArray[np.integer[Any]],
-) -> Blocks:
+def _in_order(begin: Ints, end: Ints, released: Mask, stray: Ints) -> Blocks:
     """Return the blocks, and releases of memory from before the record as blocks without begin."""
     begins = np.concatenate([begin, np.full(len(stray), NONE)]).astype(np.int64)
     ends = np.concatenate([end, stray]).astype(np.int64)
@@ -236,16 +209,13 @@ def owning_ops(trace: Trace, rows: Rows) -> Codes:
     """
     if not len(rows):
         return np.empty(0, np.int32)
-    parent = trace.slices["parent"].to_numpy()
     is_node = trace.index.matching(BACKWARD_NODE)
-    is_op = trace.index.is_op & ~is_node
-    around = parent[rows]
+    around = trace.index.parent[rows]
     op, node = (
-        np.append(links.outermost(parent, wanted), np.int32(NONE))[around]
-        for wanted in (is_op, is_node)
+        np.append(links.outermost(trace.index.parent, wanted), np.int32(NONE))[around]
+        for wanted in (trace.index.is_op & ~is_node, is_node)
     )
-    owner: Codes = np.where(op >= 0, op, node)
-    return owner
+    return np.where(op >= 0, op, node)
 
 
 def owning_modules(trace: Trace, rows: Rows) -> Codes:
@@ -253,16 +223,11 @@ def owning_modules(trace: Trace, rows: Rows) -> Codes:
     regions = region_behind(trace, "module")[rows]
     if (regions >= 0).any() or not module_frames(trace).any():
         return regions
-    return _module_frames(trace)[rows]
+    forward = forward_of(trace)
+    source = np.where(forward >= 0, forward, np.arange(len(trace)))
+    return module_frame_around(trace, frame_of(trace)[source])[rows]
 
 
 def owning_lines(trace: Trace, rows: Rows) -> Codes:
     """Return the cell line behind each slice, in the backward pass that of the forward op."""
     return region_behind(trace, "cell_line")[rows]
-
-
-def _module_frames(trace: Trace) -> Codes:
-    """Return the innermost ``nn.Module`` frame behind each slice, if stacks were recorded."""
-    forward = forward_of(trace)
-    source = np.where(forward >= 0, forward, np.arange(len(trace)))
-    return module_frame_around(trace, frame_of(trace)[source])

@@ -28,7 +28,6 @@ category off the stacks.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -47,7 +46,6 @@ from gpuprof_widgets.trace.pstats import PYTHON_FRAME
 from gpuprof_widgets.trace.schema import (
     GRADIENTS,
     HELD_AS,
-    HELD_BY,
     INPUTS,
     MEMORY_EVENT,
     NONE,
@@ -62,15 +60,8 @@ ACTIVATIONS, AUTOGRAD_DETAIL = "activations", "autograd detail"
 TEMPORARIES, OTHER, BEFORE = "temporaries", "other", "before the record"
 
 CATEGORIES = (
-    BEFORE,
-    PARAMETERS,
-    OPTIMIZER_STATE,
-    INPUTS,
-    GRADIENTS,
-    ACTIVATIONS,
-    AUTOGRAD_DETAIL,
-    OTHER,
-    TEMPORARIES,
+    *(BEFORE, PARAMETERS, OPTIMIZER_STATE, INPUTS, GRADIENTS),
+    *(ACTIVATIONS, AUTOGRAD_DETAIL, OTHER, TEMPORARIES),
 )
 """In the order in which a plot stacks them, the longest-lived at the bottom."""
 
@@ -122,7 +113,12 @@ def categories(record: Record, events: MemoryEvents, pieces: Blocks) -> tuple[Te
     category = _by_rules(trace, events, pieces)
     held = seen(trace, events, pieces, HELD_AS)
     if (held == GRADIENTS).any():
-        category[(category == GRADIENTS) & _are_workspaces(trace, events, pieces)] = AUTOGRAD_DETAIL
+        # Matrix products allocate workspaces of cuBLAS and keep them.
+        row = np.where(pieces.begin >= 0, events.row[pieces.begin], NONE)
+        op = np.append(trace.index.parent, NONE)[row]
+        workspaces = np.append(trace.index.matching(MATRIX_PRODUCTS), False)[op]
+        workspaces &= (pieces.end < 0) & np.isin(events.size[pieces.begin], WORKSPACE_BYTES)
+        category[(category == GRADIENTS) & workspaces] = AUTOGRAD_DETAIL
     category = np.where(held != "", held, category)
     of_torch = seen(trace, events, pieces, TORCH_CATEGORY)
     by = np.where(of_torch != "", "torch", "rules").astype(object)
@@ -132,20 +128,13 @@ def categories(record: Record, events: MemoryEvents, pieces: Blocks) -> tuple[Te
 def seen(trace: Trace, events: MemoryEvents, pieces: Blocks, key: str) -> Texts:
     """Return per block the text under a key of its allocation, else of its release; or ""."""
     texts = np.full(len(pieces), "", object)
-    if key not in trace.args:
-        return texts
-    values: pd.Series = trace.args[key]
+    values = trace.args.get(key, pd.Series(dtype=object))
     for position in (pieces.end, pieces.begin):
         known = position >= 0
         rows = events.row[position[known]]
         recorded = values.reindex(rows, fill_value="").to_numpy(object)
         texts[known] = np.where(recorded != "", recorded, texts[known])
     return texts
-
-
-def holders(trace: Trace, events: MemoryEvents, pieces: Blocks) -> Texts:
-    """Return per block the parameter, gradient or state that was seen to hold it; or ""."""
-    return seen(trace, events, pieces, HELD_BY)
 
 
 def _by_rules(trace: Trace, events: MemoryEvents, pieces: Blocks) -> Texts:
@@ -164,42 +153,34 @@ def _by_rules(trace: Trace, events: MemoryEvents, pieces: Blocks) -> Texts:
     return category
 
 
-def _are_workspaces(trace: Trace, events: MemoryEvents, pieces: Blocks) -> Mask:
-    """Return which blocks matrix products allocated at the size of a workspace of cuBLAS."""
-    row = np.where(pieces.begin >= 0, events.row[pieces.begin], NONE)
-    op = np.append(trace.slices["parent"].to_numpy(), NONE)[row]
-    product = np.append(trace.index.matching(MATRIX_PRODUCTS), False)[op]
-    kept = pieces.end < 0
-    return np.asarray(kept & product & np.isin(events.size[pieces.begin], WORKSPACE_BYTES))
-
-
 class _Lifetimes:
     """Per block, where it was allocated, and when it ended relative to the backward passes (ns)."""
 
     def __init__(self, trace: Trace, events: MemoryEvents, pieces: Blocks) -> None:
-        slices = trace.slices
+        index = trace.index
         row = np.where(pieces.begin >= 0, events.row[pieces.begin], NONE)
         times = np.append(events.ts, FOREVER)
-        began = times[pieces.begin]
         self.ended = np.where(pieces.end >= 0, times[pieces.end], FOREVER)
-        parent = slices["parent"].to_numpy()
-        backward = _backward(trace)
-        self.in_backward = _is_inside(parent, backward)[row]
-        step = trace.index.matching(OPTIMIZER_STEP)
-        self.in_step = _is_inside(parent, step)[row]
-        self.in_module = _is_inside(parent, trace.index.in_category("module"))[row]
-        if not self.in_module.any():
-            self.in_module = _in_module_frame(trace)[row]
-        self.forward = (self.in_module | _is_inside(parent, _differentiated(trace))[row]) & ~(
-            self.in_backward | self.in_step
-        )
-        loading = is_dataloader(trace)
-        end = slices["ts"].to_numpy() + slices["dur"].to_numpy()
-        self.loaded = _is_inside(parent, loading)[row]
-        self.copied = _is_inside(parent, trace.index.matching(COPIES))[row]
-        scope = links.outermost(parent, trace.index.is_op | backward | step | loading)
-        self.scope_end = np.append(end, NONE)[np.append(scope, NONE)[row]]
-        self.next_pass, self.pass_end = _passes(trace, backward, began)
+
+        def inside(wanted: Mask) -> Mask:
+            return _is_inside(index.parent, wanted)[row]
+
+        # Traces of any torch have one of the two.
+        linked = index.column("forward") >= 0
+        backward = index.matching(BACKWARD_NODE) | (linked & index.is_op)
+        step, loading = index.matching(OPTIMIZER_STEP), is_dataloader(trace)
+        self.in_backward, self.in_step, self.loaded = map(inside, (backward, step, loading))
+        self.in_module = inside(index.in_category("module"))
+        frames = module_frames(trace)
+        if not self.in_module.any() and frames.any():
+            in_frame = _is_inside(index.parent, frames)[frame_of(trace)]
+            self.in_module = np.append(in_frame, False)[row]
+        self.forward = self.in_module | inside(_differentiated(trace))
+        self.forward &= ~(self.in_backward | self.in_step)
+        self.copied = inside(index.matching(COPIES))
+        scope = links.outermost(index.parent, index.is_op | backward | step | loading)
+        self.scope_end = np.append(index.end, NONE)[np.append(scope, NONE)[row]]
+        self.next_pass, self.pass_end = _passes(trace, backward, times[pieces.begin])
 
 
 def _is_inside(parent: Codes, wanted: Mask) -> Mask:
@@ -207,31 +188,15 @@ def _is_inside(parent: Codes, wanted: Mask) -> Mask:
     return np.append(wanted | (links.nearest_ancestor(parent, wanted) >= 0), False)
 
 
-def _backward(trace: Trace) -> Mask:
-    """Return which slices run a node of the backward pass, in traces of any torch."""
-    linked = trace.slices["forward"].to_numpy() >= 0
-    return np.asarray(trace.index.matching(BACKWARD_NODE) | (linked & trace.index.is_op))
-
-
 def _differentiated(trace: Trace) -> Mask:
     """Return the ops that share sequence number and thread with the forward op of a backward op."""
-    slices = trace.slices
-    forward = slices["forward"].to_numpy()
-    rows = np.unique(forward[forward >= 0])
-    sequence, track = slices["sequence"].to_numpy(), slices["track"].to_numpy()
+    forward, sequence = (trace.index.column(key) for key in ("forward", "sequence"))
+    rows, track = np.unique(forward[forward >= 0]), trace.index.track
     wanted = pd.MultiIndex.from_arrays([sequence[rows], track[rows]])
     keys = pd.MultiIndex.from_arrays([sequence, track])
     named = (sequence >= 0) & keys.isin(wanted) & (forward < 0)
     named[rows] = True
     return np.asarray(named)
-
-
-def _in_module_frame(trace: Trace) -> Mask:
-    frames = module_frames(trace)
-    if not frames.any():
-        return np.zeros(len(trace) + 1, bool)
-    inside = _is_inside(trace.slices["parent"].to_numpy(), frames)
-    return np.append(inside[frame_of(trace)], False)
 
 
 def _passes(trace: Trace, backward: Mask, began: Ints) -> tuple[Ints, Ints]:
@@ -240,21 +205,19 @@ def _passes(trace: Trace, backward: Mask, began: Ints) -> tuple[Ints, Ints]:
     A pass is a run of backward nodes without a differentiated op between them. Without a next pass
     its begin is `FOREVER`; before the first pass the end is -1.
     """
-    slices = trace.slices
-    parent = slices["parent"].to_numpy()
-    inside = links.nearest_ancestor(parent, backward) >= 0
+    index = trace.index
+    inside = links.nearest_ancestor(index.parent, backward) >= 0
     outer = np.flatnonzero(backward & ~inside)
     forward = np.flatnonzero(_differentiated(trace) & ~inside)
-    ts, dur = slices["ts"].to_numpy(), slices["dur"].to_numpy()
     rows = np.concatenate([outer, forward])
-    is_backward = np.append(np.ones(len(outer), bool), np.zeros(len(forward), bool))
-    order = np.argsort(ts[rows], kind="stable")
+    is_backward = np.arange(len(rows)) < len(outer)
+    order = np.argsort(index.ts[rows], kind="stable")
     rows, is_backward = rows[order], is_backward[order]
     opens = is_backward & ~np.append(False, is_backward[:-1])[: len(rows)]
     number = np.cumsum(opens)[is_backward] - 1
-    start = ts[rows[opens]]
+    start = index.ts[rows[opens]]
     end = np.zeros(len(start), np.int64)
-    np.maximum.at(end, number, (ts + dur)[rows[is_backward]])
+    np.maximum.at(end, number, index.end[rows[is_backward]])
     following = np.searchsorted(start, began, side="right")
     return np.append(start, FOREVER)[following], np.append(end, NONE)[following - 1]
 
@@ -268,25 +231,19 @@ def with_stack_owners(table: pd.DataFrame, record: Record) -> pd.DataFrame:
     by_stack = _owners_by_stack(record, table, "category")
     # Rule 5: gradients outlive the backward pass.
     by_stack[(by_stack == AUTOGRAD_DETAIL) & (table["category"] == OTHER)] = GRADIENTS
-    by_stack[(by_stack == "") & _outlive_their_module(record, table)] = ACTIVATIONS
+    # A module allocated them, and no module released them: autograd's thread, which has no Python
+    # on its stacks, releases what was saved for backward. Without any such stack nothing is known.
+    released = table.drop(columns="stack", errors="ignore").assign(row=table["release"])
+    known = _stack_numbers(record, released, len(_owners_of_stacks(record))) != NONE
+    in_module, at_release = (
+        _owners_by_stack(record, when, "in_module") != "" for when in (table, released)
+    )
+    alive, has_begin = (table["release"] == NONE).to_numpy(), (table["row"] != NONE).to_numpy()
+    outlive = in_module & has_begin & (alive | (~at_release & bool(known.any())))
+    by_stack[(by_stack == "") & outlive] = ACTIVATIONS
     undecided = table["category"].isin(UNDECIDED) & (table["classified_by"] == "rules")
     category = np.where(undecided & (by_stack != ""), by_stack, table["category"].to_numpy(object))
     return table.assign(category=pd.Series(category, table.index, dtype=object))
-
-
-def _outlive_their_module(record: Record, table: pd.DataFrame) -> Mask:
-    """Return which blocks a module allocated and no module released.
-
-    Autograd's thread, which has no Python on its stacks, releases what was saved for backward. So a
-    release without a stack counts, if others have one.
-    """
-    released = table.drop(columns="stack", errors="ignore").assign(row=table["release"])
-    known = _stack_numbers(record, released, len(_owners_of_stacks(record))) != NONE
-    in_module = _owners_by_stack(record, table, "in_module") != ""
-    at_release = _owners_by_stack(record, released, "in_module") != ""
-    alive = (table["release"] == NONE).to_numpy()
-    kept = alive | (~at_release & bool(known.any()))
-    return np.asarray(in_module & kept & (table["row"] != NONE).to_numpy())
 
 
 def with_stack_lines(table: pd.DataFrame, record: Record) -> pd.DataFrame:
@@ -338,29 +295,22 @@ def _owners_of_stacks(record: Record) -> pd.DataFrame:
     frames = [str(text) for text in memory.get("frames") or ()]
     stacks = memory.get("stacks") or ()
     facts = [_fact(text) for text in frames]
-    rows = [_stack_owners(facts, [n for n in stack if 0 <= n < len(facts)]) for stack in stacks]
+    rows = []
+    for stack in stacks:
+        found = [facts[number] for number in stack if 0 <= number < len(facts)]
+        ops, places, categories, modules = zip(*found, strict=True) if found else ((),) * 4
+        op = next((op for op in reversed(ops) if op), "")  # the outermost
+        known = [place for place in places if place[0]]
+        line, _ = min(known, key=lambda place: place[1], default=("", 0))  # the least foreign
+        category = next((category for _, category in BY_FRAME if category in categories), "")
+        rows.append((op, line, category, "module" if any(modules) else ""))
     return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
 
 
 def _fact(frame: str) -> Fact:
-    return _op(frame), _place(frame), _category(frame), bool(MODULE_CALL.search(frame))
-
-
-def _stack_owners(facts: Sequence[Fact], stack: Sequence[int]) -> tuple[str, str, str, str]:
-    """Return the outermost op, the innermost line that is least foreign, the category, "module"."""
-    frames = [facts[number] for number in stack]
-    ops = [op for op, _, _, _ in frames if op]
-    places = [place for _, place, _, _ in frames if place[0]]
-    line, _ = min(places, key=lambda place: place[1], default=("", 0))
-    categories = {category for _, _, category, _ in frames}
-    first = next((category for _, category in BY_FRAME if category in categories), "")
-    module = "module" if any(is_module for _, _, _, is_module in frames) else ""
-    return (ops[-1] if ops else ""), line, first, module
-
-
-def _op(frame: str) -> str:
-    match = CPP_OP.search(frame)
-    return f"aten::{match[1]}" if match else ""
+    op = CPP_OP.search(frame)
+    category = next((category for pattern, category in BY_FRAME if pattern.search(frame)), "")
+    return f"aten::{op[1]}" if op else "", _place(frame), category, bool(MODULE_CALL.search(frame))
 
 
 def _place(frame: str) -> tuple[str, int]:
@@ -374,7 +324,3 @@ def _place(frame: str) -> tuple[str, int]:
     foreign = 2 if LIBRARY.search(match["file"]) else int(bool(GENERATED.match(match["file"])))
     name = match["file"].replace("\\", "/").rsplit("/", 1)[-1]
     return f"{name}:{match['line']}({match['name']})", foreign
-
-
-def _category(frame: str) -> str:
-    return next((category for pattern, category in BY_FRAME if pattern.search(frame)), "")

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.columns import group_sums
+from gpuprof_widgets.analyses.lines import sampling_error
 from gpuprof_widgets.analyses.operators import has_ops
 from gpuprof_widgets.analyses.owners import LineSource, line_sources
 from gpuprof_widgets.analyses.python_calls import carried_up
@@ -31,7 +32,6 @@ from gpuprof_widgets.analyses.reasons import (
 )
 from gpuprof_widgets.analyses.regions import calls_per_traced_step
 from gpuprof_widgets.analyses.remembered import remembered
-from gpuprof_widgets.analyses.sampled_lines import sampling_error
 from gpuprof_widgets.analyses.waits import (
     REASONS,
     ThreadWaits,

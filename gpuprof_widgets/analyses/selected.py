@@ -13,9 +13,7 @@ from gpuprof_widgets.analyses.memory_blocks import owning_lines, owning_modules
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.arrays import Codes, Rows
-from gpuprof_widgets.trace.model import Record, Trace
-
-COLUMNS = ("name", "category", "op", "kernel", "module", "line", "track", "start_ns", "duration_ns")
+from gpuprof_widgets.trace.model import Record
 
 
 def selected_slices(record: Record, rows: npt.ArrayLike) -> pd.DataFrame:
@@ -32,10 +30,13 @@ def selected_slices(record: Record, rows: npt.ArrayLike) -> pd.DataFrame:
     chosen = trace.slices.iloc[row]
     is_gpu = trace.index.is_gpu[row]
     tracks = trace.tracks["label"].to_numpy()
+    # Of GPU work and runtime calls the op that launched it.
+    launching = trace.index.column("op")[row]
+    op = np.where(launching >= 0, launching, trace.index.op_around[row])
     columns = {
         "name": names(row),
         "category": chosen["category"].astype(str).to_numpy(),
-        "op": names(_ops(trace, row)),
+        "op": names(op),
         "kernel": np.where(is_gpu, names(row), ""),
         "module": names(owning_modules(trace, row)),
         "line": names(owning_lines(trace, row)),
@@ -43,14 +44,7 @@ def selected_slices(record: Record, rows: npt.ArrayLike) -> pd.DataFrame:
         "start_ns": chosen["ts"].to_numpy(),
         "duration_ns": chosen["dur"].to_numpy(),
     }
-    return pd.DataFrame(columns, index=pd.Index(row, name="row"))[list(COLUMNS)]
-
-
-def _ops(trace: Trace, row: Rows) -> Codes:
-    """Return the op of each slice: of GPU work and runtime calls the one that launched it."""
-    launching = trace.slices["op"].to_numpy()
-    around = trace.index.op_around
-    return np.where(launching >= 0, launching, around)[row].astype(np.int32)
+    return pd.DataFrame(columns, index=pd.Index(row, name="row"))
 
 
 Selection = str | pd.DataFrame | Iterable[int] | None
@@ -76,6 +70,11 @@ def about_selection(wanted: Selection) -> str:
     return wanted if isinstance(wanted, str) else "selected in Python"
 
 
+@remembered
+def _all_slices(record: Record) -> pd.DataFrame:
+    return selected_slices(record, np.arange(len(record.trace)))
+
+
 def _queried(record: Record, query: str) -> Rows:
     slices = _all_slices(record)
     try:
@@ -85,11 +84,6 @@ def _queried(record: Record, query: str) -> Rows:
         raise OptionError(
             f"the query {query!r} cannot be answered: {error}. The columns are {columns}"
         ) from error
-
-
-@remembered
-def _all_slices(record: Record) -> pd.DataFrame:
-    return selected_slices(record, np.arange(len(record.trace)))
 
 
 def _numbers(wanted: pd.DataFrame | Iterable[int] | None) -> Rows:

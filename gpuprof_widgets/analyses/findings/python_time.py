@@ -30,12 +30,11 @@ from gpuprof_widgets.analyses.findings.finding import (
 )
 from gpuprof_widgets.analyses.findings.slow_functions import advice_on, known_names
 from gpuprof_widgets.analyses.gpu_work import open_ns
-from gpuprof_widgets.analyses.lines import line_that_holds, lines, lines_counted_for
+from gpuprof_widgets.analyses.lines import line_that_holds, lines, lines_counted_for, stretches
 from gpuprof_widgets.analyses.python_calls import function_labels, is_cell, is_user_code
 from gpuprof_widgets.analyses.python_time import python_time as python_time_table
 from gpuprof_widgets.analyses.reasons import is_beyond_the_range
 from gpuprof_widgets.analyses.regions import calls_per_traced_step
-from gpuprof_widgets.analyses.sampled_lines import stretches
 from gpuprof_widgets.analyses.waits import is_synchronising, python_lanes, run_lane
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Calls, Record

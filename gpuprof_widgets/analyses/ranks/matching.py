@@ -196,9 +196,10 @@ def links(calls: pd.DataFrame) -> list[tuple[int, int, int, int, int]]:
     )
     table = table[table["rank"] != table["base"]]
     pairs = []
-    for (base, rank), pair in table.groupby(["base", "rank"]):
+    for _, pair in table.groupby(["base", "rank"]):
+        base, rank = (int(pair[key].iloc[0]) for key in ("base", "rank"))
         apart = pair["apart"].to_numpy(np.int64)
         offset = int(np.median(apart))
         spread = int(np.median(np.abs(apart - offset)))
-        pairs.append((int(base), int(rank), offset, spread, len(apart)))
+        pairs.append((base, rank, offset, spread, len(apart)))
     return sorted(pairs, key=lambda link: (-link[4], link[3]))

@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.lines import sampled_lines, stretches
 from gpuprof_widgets.analyses.modules import module_slices, modules
 from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.python_time import function_of, python_time
 from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.analyses.regions import annotation_slices
 from gpuprof_widgets.analyses.regions import annotations as by_annotation
-from gpuprof_widgets.analyses.sampled_lines import sampled_lines, stretches
 from gpuprof_widgets.analyses.waits import python_lanes
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import NONE, SAMPLED
