@@ -22,25 +22,11 @@ from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import MODULE_CATEGORIES, NONE
 
 COLUMNS = (
-    "name",
-    "class",
-    "parent",
-    "depth",
-    "calls",
-    "cpu_self_ns",
-    "backward_cpu_self_ns",
-    "cpu_total_ns",
-    "backward_cpu_total_ns",
-    "device_self_ns",
-    "backward_device_self_ns",
-    "device_total_ns",
-    "backward_device_total_ns",
-    "wait_ns",
-    "flops",
-    "backward_flops",
-    "allocated_bytes",
-    "allocated_total_bytes",
-    "row",
+    *("name", "class", "parent", "depth", "calls"),
+    *("cpu_self_ns", "backward_cpu_self_ns", "cpu_total_ns", "backward_cpu_total_ns"),
+    *("device_self_ns", "backward_device_self_ns"),
+    *("device_total_ns", "backward_device_total_ns", "wait_ns", "flops", "backward_flops"),
+    *("allocated_bytes", "allocated_total_bytes", "row"),
 )
 PASSES = {
     "cpu_": ("cpu_self_ns", "backward_cpu_ns"),
@@ -89,28 +75,26 @@ def module_slices(record: Record) -> pd.DataFrame:
 
     Columns: ``module`` (row of `modules`), ``row``, ``start_ns``, ``end_ns``.
     """
-    table, slices = modules(record), record.trace.slices
+    table, index = modules(record), record.trace.index
     owners = owned(record.trace, "module")
     labels = pd.MultiIndex.from_frame(_labels(owners))
     position = pd.Series(table.index, pd.MultiIndex.from_frame(table[["name", "class"]]))
-    start = slices["ts"].to_numpy()[owners.row]
-    counted = slices["count"].to_numpy()[owners.row] > 0
     calls = pd.DataFrame(
         {
             "module": position.reindex(labels).to_numpy()[owners.key],
             "row": owners.row.astype(np.int32),
-            "start_ns": start,
-            "end_ns": start + slices["dur"].to_numpy()[owners.row],
+            "start_ns": index.ts[owners.row],
+            "end_ns": index.end[owners.row],
         }
     )
-    return calls[counted].reset_index(drop=True)
+    return calls[index.column("count")[owners.row] > 0].reset_index(drop=True)
 
 
 def _table(trace: Trace, owners: Owned) -> pd.DataFrame:
     shares = owners.shares
-    flops, backward = slice_work_flops(trace), in_backward(trace)
-    counted = np.flatnonzero(flops * (trace.slices["count"].to_numpy() > 0))
-    late = backward[counted]
+    flops = slice_work_flops(trace)
+    counted = np.flatnonzero(flops * (trace.index.column("count") > 0))
+    late = in_backward(trace)[counted]
     forward_flops = owners.shared(counted, np.where(late, 0, flops[counted]))
     backward_flops = owners.shared(counted, np.where(late, flops[counted], 0))
     first, parent = _tree(trace, owners)
@@ -191,11 +175,11 @@ def zeroing_ops(trace: Trace) -> tuple[Rows, Codes]:
 
     After torch's GradNotSetToNonePattern: ``aten::zero_`` that ``aten::zeros`` does not call.
     """
-    parent = trace.slices["parent"].to_numpy()
-    fresh = np.append(trace.index.named(FRESH), False)
-    zeroing = trace.index.named(ZEROING) & trace.index.is_op & ~fresh[parent]
+    index = trace.index
+    fresh = np.append(index.named(FRESH), False)
+    zeroing = index.named(ZEROING) & index.is_op & ~fresh[index.parent]
     inside = np.append(zeroing, False)
-    return _within(trace, ZERO_GRAD, zeroing & ~inside[parent])
+    return _within(trace, ZERO_GRAD, zeroing & ~inside[index.parent])
 
 
 def single_tensor_ops(trace: Trace) -> tuple[Rows, Codes]:
@@ -205,23 +189,24 @@ def single_tensor_ops(trace: Trace) -> tuple[Rows, Codes]:
     do not count: a loop over the parameters costs no launches there. (torch's
     OptimizerSingleTensorPattern looks for the frame ``_single_tensor_adam`` and needs stacks.)
     """
+    index = trace.index
     launching = np.zeros(len(trace) + 1, bool)
-    launching[trace.slices["op"].to_numpy()[trace.index.gpu]] = True
-    on_many = trace.index.matching(ON_MANY)
-    wanted = launching[:-1] & trace.index.matching(PLAIN) & ~on_many & trace.index.is_op
-    inside_many = links.nearest_ancestor(trace.index.parent, on_many) >= 0
+    launching[index.column("op")[index.gpu]] = True
+    on_many = index.matching(ON_MANY)
+    wanted = launching[:-1] & index.matching(PLAIN) & ~on_many & index.is_op
+    inside_many = links.nearest_ancestor(index.parent, on_many) >= 0
     return _within(trace, STEP, wanted & ~inside_many)
 
 
 def _within(trace: Trace, region: re.Pattern[str], wanted: Mask) -> tuple[Rows, Codes]:
     """Return the wanted slices within such a region, and the innermost region around each."""
     regions = trace.index.matching(region) & trace.index.on_tracks("cpu")
-    around = links.nearest_ancestor(trace.slices["parent"].to_numpy(), regions)
-    rows = np.flatnonzero(wanted & (around != NONE) & (trace.slices["count"].to_numpy() > 0))
+    around = links.nearest_ancestor(trace.index.parent, regions)
+    rows = np.flatnonzero(wanted & (around != NONE) & (trace.index.column("count") > 0))
     return rows, around[rows]
 
 
 def kinds(trace: Trace, region: re.Pattern[str], rows: Codes) -> list[str]:
     """Return the names of the optimizers of these regions, sorted."""
-    names = trace.slices["name"].to_numpy(object)[np.unique(rows)]
-    return sorted({match["kind"] for name in names if (match := region.fullmatch(str(name)))})
+    names = trace.index.names_of(np.unique(rows))
+    return sorted({match["kind"] for name in names if (match := region.fullmatch(name))})

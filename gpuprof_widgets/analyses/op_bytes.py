@@ -17,6 +17,7 @@ the cache that they get.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,7 +52,10 @@ def bytes_of(call: Call) -> Moved:
     if _is_unknown(call):
         return Moved(0, NOTHING, simple)
     if call.name in CHOOSING:
-        return _chosen(call)
+        try:
+            return Moved(CHOOSING[call.name](call), BOTH, moves_only=True)
+        except NOT_RECORDED:
+            return Moved(0, NOTHING, moves_only=True)
     if call.name.startswith(TRITON):
         return Moved(_read(call), BOTH, simple)
     rule = OUTPUTS.get(call.name) or (_like(0) if _is_in_place(call) else None)
@@ -78,20 +82,16 @@ def output_shape(call: Call) -> Shape | None:
 
     Known are products, convolutions, in-place and element-wise ops.
     """
+    rule, operands = OUTPUT_SHAPES.get(call.name), OPERANDS.get(call.name)
+    in_place = call.name.startswith("aten::") and call.name.endswith("_")
     try:
-        return _output_shape(call)
+        if rule is not None:
+            return rule(call)
+        if in_place and not call.name.endswith("__"):
+            return call.shape(0)
+        return None if operands is None else _broadcast_shape(call, operands)
     except NOT_RECORDED:
         return None
-
-
-def _output_shape(call: Call) -> Shape | None:
-    rule = OUTPUT_SHAPES.get(call.name)
-    if rule is not None:
-        return rule(call)
-    if call.name.startswith("aten::") and call.name.endswith("_") and not call.name.endswith("__"):
-        return call.shape(0)
-    operands = OPERANDS.get(call.name)
-    return None if operands is None else _broadcast_shape(call, operands)
 
 
 def _is_unknown(call: Call) -> bool:
@@ -101,37 +101,21 @@ def _is_unknown(call: Call) -> bool:
         return bool(FUSED_CHOICE.search(call.name))
     if not call.name.startswith("aten::") or UNKNOWN.fullmatch(call.name.removeprefix("aten::")):
         return True
-    return any(_is_sparse(call, position) for position in call.tensors())
-
-
-def _is_sparse(call: Call, position: int) -> bool:
-    """Return whether only this tensor has no strides: a sparse one holds less than its shape."""
-    shape = call.dims[position]
-    return bool(shape) and position < len(call.strides) and not call.strides[position]
-
-
-def _chosen(call: Call) -> Moved:
-    try:
-        return Moved(CHOOSING[call.name](call), BOTH, moves_only=True)
-    except NOT_RECORDED:
-        return Moved(0, NOTHING, moves_only=True)
+    # A sparse tensor alone has no strides; it holds less than its shape.
+    strides = dict(enumerate(call.strides))
+    return any(call.dims[at] and at in strides and not strides[at] for at in call.tensors())
 
 
 def _read(call: Call) -> int:
     operands = call.tensors()[: OPERANDS.get(call.name)]  # one more is out=: where to write
-    if call.name in OVERWRITING or _adds_nothing(call):
+    beta = 1.0
+    if call.name in ADDING:
+        with contextlib.suppress(*NOT_RECORDED):
+            beta = float(call.value(3))
+    # A product is added to beta times the first input.
+    if call.name in OVERWRITING or beta == 0:
         operands = operands[1:]
     return sum(_tensor(call, position) for position in operands)
-
-
-def _adds_nothing(call: Call) -> bool:
-    """Return whether beta is 0: then the first input, to which a product is added, is not read."""
-    if call.name not in ADDING:
-        return False
-    try:
-        return float(call.value(3)) == 0
-    except NOT_RECORDED:
-        return False  # beta is 1 by default
 
 
 def _tensor(call: Call, position: int) -> int:
@@ -165,28 +149,12 @@ def _looked_up(call: Call, index: int, elements: int) -> int:
     return _tensor(call, index) + _part(call, 0, elements) + elements * call.size(0)
 
 
-def _embedding(call: Call) -> int:
-    return _looked_up(call, 1, _elements(call, 1) * prod(call.shape(0)[1:]))
-
-
 def _embedding_bag(call: Call) -> int:
     """One row per bag is written; with include_last_offset there is one more offset than bags."""
     width = prod(call.shape(0)[1:])
     bags = _elements(call, 2) - bool(call.value(7))
     indices = sum(_tensor(call, position) for position in (1, 2, 6))
     return indices + _part(call, 0, _elements(call, 1) * width) + bags * width * call.size(0)
-
-
-def _index_select(call: Call) -> int:
-    return _looked_up(call, 2, _slices(call, _elements(call, 2)))
-
-
-def _gather(call: Call) -> int:
-    return _looked_up(call, 2, _elements(call, 2))
-
-
-def _take(call: Call) -> int:
-    return _looked_up(call, 1, _elements(call, 1))
 
 
 def _put(index: int, source: int, *, slices: bool = False, adds: bool = False) -> Rule:
@@ -244,18 +212,9 @@ def _broadcast_shape(call: Call, operands: int | None = None) -> Shape:
     return [0 if 0 in sizes else max(sizes) for sizes in zip(*padded, strict=True)]
 
 
-def _compared(call: Call) -> int:
-    """Booleans, one byte each."""
-    return prod(_broadcast_shape(call))
-
-
 def _product(first: int) -> Callable[[Call], Shape]:
     """Return a shape rule for the product of the operands at that position and the next."""
     return lambda call: [*call.shape(first)[:-1], call.shape(first + 1)[-1]]
-
-
-def _linear(call: Call) -> Shape:
-    return [*call.shape(0)[:-1], call.shape(1)[0]]
 
 
 def _convolution(call: Call) -> Shape:
@@ -294,13 +253,15 @@ def _aten(*names: str) -> tuple[str, ...]:
 
 ADDING = ("aten::addmm", "aten::baddbmm")
 CHOOSING: dict[str, Rule] = {
-    "aten::embedding": _embedding,
+    "aten::embedding": lambda call: _looked_up(
+        call, 1, _elements(call, 1) * prod(call.shape(0)[1:])
+    ),
     **dict.fromkeys(
         _aten("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only"), _embedding_bag
     ),
-    "aten::index_select": _index_select,
-    "aten::gather": _gather,
-    "aten::take": _take,
+    "aten::index_select": lambda call: _looked_up(call, 2, _slices(call, _elements(call, 2))),
+    "aten::gather": lambda call: _looked_up(call, 2, _elements(call, 2)),
+    "aten::take": lambda call: _looked_up(call, 1, _elements(call, 1)),
     "aten::put_": _put(1, 2),
     **dict.fromkeys(
         _aten("index_copy", "index_copy_", "index_fill", "index_fill_"), _put(2, 3, slices=True)
@@ -377,20 +338,18 @@ _REDUCING += _aten("prod", "norm", "linalg_vector_norm", "var", "std", "var_mean
 _REDUCING += _aten("mse_loss", "max_pool2d_with_indices", "_adaptive_avg_pool2d")
 _REDUCING += _aten("avg_pool2d", "count_nonzero", "nonzero", "isin", "index", "cat")
 
-_CONVOLUTIONS = _aten("convolution", "_convolution", "convolution_overrideable")
-_ATTENTIONS = (
-    "efficient_attention",
-    "flash_attention",
-    "cudnn_attention",
-    "flash_attention_for_cpu",
-)
+
+_ATTENTIONS = [f"{kind}_attention" for kind in ("efficient", "flash", "cudnn")]
+_ATTENTIONS.append("flash_attention_for_cpu")
 
 OUTPUTS: dict[str, Rule] = {
     "aten::mm": _written(_product(0)),
     "aten::addmm": _written(_product(1), 1),
     "aten::bmm": _written(_product(0)),
     "aten::baddbmm": _written(_product(1), 1),
-    **dict.fromkeys(_CONVOLUTIONS, _written(_convolution)),
+    **dict.fromkeys(
+        _aten("convolution", "_convolution", "convolution_overrideable"), _written(_convolution)
+    ),
     "aten::convolution_backward": _convolution_backward,
     **{f"aten::_scaled_dot_product_{kind}": _written(_attention) for kind in _ATTENTIONS},
     **{f"aten::_scaled_dot_product_{kind}_backward": _attention_backward for kind in _ATTENTIONS},
@@ -398,7 +357,7 @@ OUTPUTS: dict[str, Rule] = {
     "aten::_efficient_attention_forward": _written(_attention),
     **dict.fromkeys((*_UNARY, *_NORMALISING), _like(0)),
     **dict.fromkeys((*_BINARY, *_TERNARY), _broadcast),
-    **dict.fromkeys(_COMPARING, _compared),
+    **dict.fromkeys(_COMPARING, lambda call: prod(_broadcast_shape(call))),  # booleans
     **{name: _like(position) for name, position in _NORM_BACKWARD.items()},
 }
 """Bytes written, by op; of other ops, unless in place, only the inputs count."""
@@ -418,7 +377,7 @@ OUTPUT_SHAPES: dict[str, Callable[[Call], Shape]] = {
     "aten::addmm": _product(1),
     "aten::bmm": _product(0),
     "aten::baddbmm": _product(1),
-    "aten::linear": _linear,
+    "aten::linear": lambda call: [*call.shape(0)[:-1], call.shape(1)[0]],
     "aten::convolution": _convolution,
     "aten::_convolution": _convolution,
     **{f"aten::conv{axes}d": _plain_convolution for axes in (1, 2, 3)},

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
-import pandas as pd
 
 from gpuprof_widgets.analyses.columns import group_rows
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links
-from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
+from gpuprof_widgets.trace.arrays import Codes, Rows
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.owners import EVALUATE
 from gpuprof_widgets.trace.schema import NONE
@@ -120,24 +118,24 @@ def distinct_calls(trace: Trace, rows: Rows) -> tuple[list[Call], Rows]:
     args = {key: trace.index.arg(key) for key in (shapes, TYPES, STRIDES, CONCRETE)}
     codes = {key: code[rows] for key, (code, _) in args.items()}
     number, first = group_rows({"name": trace.index.name[rows], **codes})
-    fields = [
-        [_sequence(args[key][1], code) for code in column[first].tolist()]
-        for key, column in codes.items()
-    ]
+    fields = []
+    for key, column in codes.items():
+        values = [value if isinstance(value, list | tuple) else () for value in args[key][1]]
+        fields.append([values[code] if code >= 0 else () for code in column[first].tolist()])
     names = trace.index.names_of(rows[first])
     return list(itertools.starmap(Call, zip(names, *fields, strict=True))), number
-
-
-def _sequence(values: list[Any], code: int) -> Sequence[Any]:
-    value = values[code] if code >= 0 else ()
-    return value if isinstance(value, list | tuple) else ()
 
 
 def shape_text(dims: Any) -> str:
     """Return ``[[8, 3, 16, 16], [8, 3, 3, 3], []]``; a list of tensors is ``[]``, as in torch."""
     if not isinstance(dims, list | tuple):
         return str(dims)
-    return str([[] if _holds_lists(dim) else dim for dim in dims])
+    sequence = (list, tuple)
+    lists = [
+        isinstance(dim, sequence) and any(isinstance(size, sequence) for size in dim)
+        for dim in dims
+    ]
+    return str([[] if of_lists else dim for of_lists, dim in zip(lists, dims, strict=True)])
 
 
 def shape_codes(trace: Trace) -> tuple[Codes, list[str]]:
@@ -151,10 +149,6 @@ def shape_codes(trace: Trace) -> tuple[Codes, list[str]]:
     return codes, list(number)
 
 
-def _holds_lists(dim: Any) -> bool:
-    return isinstance(dim, list | tuple) and any(isinstance(size, list | tuple) for size in dim)
-
-
 @remembered
 def frame_of(trace: Trace) -> Codes:
     """Return per slice of a CPU track the innermost Python frame open when it starts; or -1.
@@ -162,14 +156,13 @@ def frame_of(trace: Trace) -> Codes:
     Only frames count: a `record_function` region outlasts the frame of its ``__enter__``, which
     does not call what the region holds.
     """
-    slices, tracks = trace.slices, trace.tracks
-    ts, track = slices["ts"].to_numpy(), slices["track"].to_numpy()
-    frame = np.full(len(slices), NONE, np.int32)
-    kind, lane = tracks["kind"].to_numpy(), tracks["lane"].to_numpy()
-    ops_of_lane = links.rows_by(np.where(kind == "cpu", lane, NONE)[track])
+    index = trace.index
+    frame = np.full(len(trace), NONE, np.int32)
+    kind, lane = (trace.tracks[key].to_numpy() for key in ("kind", "lane"))
+    ops_of_lane = links.rows_by(np.where(kind == "cpu", lane, NONE)[index.track])
     for python in np.flatnonzero(kind == "python").tolist():
         ops = ops_of_lane.get(int(lane[python]), np.empty(0, np.intp))
-        frame[ops] = trace.index.innermost_open(trace.index.rows_of_track(python), ts[ops])
+        frame[ops] = index.innermost_open(index.rows_of_track(python), index.ts[ops])
     return frame
 
 
@@ -190,62 +183,41 @@ def stack_codes(trace: Trace, depth: int) -> tuple[Codes, list[tuple[str, ...]]]
     Stacks are innermost first. A backward op has the stack of its forward op, as in torch, and none
     if that is unknown.
     """
-    frame = frame_of(trace)
+    index, texts = trace.index, trace.index.names
     source = _stack_source(trace)
-    frame = np.where(source >= 0, frame[source], NONE).astype(np.int32)
-    names, parent = trace.slices["name"], trace.slices["parent"].to_numpy()
-    hidden = _hidden(names.cat.categories.tolist())[names.cat.codes.to_numpy()]
-    name_code = np.append(names.cat.codes.to_numpy(), NONE)
-    texts = [str(text) for text in names.cat.categories]
-    codes = np.zeros(len(trace), np.int64)
+    frame = np.where(source >= 0, frame_of(trace)[source], NONE)
+    hidden = [any(all(part in name for part in pair) for pair in HIDDEN_FRAMES) for name in texts]
+    is_hidden = np.array([*hidden, False])[index.name]
+    shown = np.append(links.itself_or_ancestor(index.parent, ~is_hidden), NONE)
+    above = np.append(index.parent, NONE)
+    name = np.append(index.name, NONE).astype(np.int64)
+    codes, width = np.zeros(len(trace), np.int64), len(texts) + 1
     stacks: list[tuple[str, ...]] = [()]
     for _ in range(depth):
-        frame = _not_hidden(frame, hidden, parent)
+        frame = shown[frame]
         if not (frame >= 0).any():
             break
-        codes, stacks = _extended(codes, stacks, name_code[frame], texts)
-        frame = np.where(frame >= 0, parent[frame], NONE).astype(np.int32)
-    return codes.astype(np.int32), stacks
-
-
-def _extended(
-    codes: Ints,
-    stacks: list[tuple[str, ...]],
-    name: npt.NDArray[np.integer[Any]],
-    texts: list[str],
-) -> tuple[Ints, list[tuple[str, ...]]]:
-    """Return the stacks with one more frame each (none where the name is -1), renumbered."""
-    width = len(texts) + 1
-    used, longer = np.unique(codes * width + name + 1, return_inverse=True)
-    pairs = [divmod(int(key), width) for key in used]
-    extended = [stacks[code] + ((texts[name - 1],) if name else ()) for code, name in pairs]
-    return longer.reshape(-1).astype(np.int64), extended
+        # One more frame for each stack, none where there is no further one.
+        used, codes = np.unique(codes * width + name[frame] + 1, return_inverse=True)
+        pairs = [divmod(int(key), width) for key in used]
+        stacks = [stacks[code] + ((texts[name - 1],) if name else ()) for code, name in pairs]
+        frame = above[frame]
+    return codes.reshape(-1).astype(np.int32), stacks
 
 
 def _stack_source(trace: Trace) -> Codes:
-    """Return the slice whose stack counts: itself, or below a backward node the forward op."""
-    slices = trace.slices
-    parent, forward = slices["parent"].to_numpy(), slices["forward"].to_numpy()
-    node = links.itself_or_ancestor(parent, _backward_nodes(slices["name"], parent))
-    return np.where(node >= 0, forward[node], np.arange(len(slices))).astype(np.int32)
+    """Return the slice whose stack counts: itself, or below a backward node the forward op.
 
-
-def _backward_nodes(name: pd.Series, parent: Codes) -> Mask:
-    """Return which slices are ``XBackward0`` within ``...::evaluate_function: XBackward0``."""
-    number = {str(text): code for code, text in enumerate(name.cat.categories)}
-    node_in = [number.get(text.removeprefix(EVALUATE), NONE) for text in number]
-    starts = [text.startswith(EVALUATE) for text in number]
-    expected = np.array([*np.where(starts, node_in, NONE), NONE])
-    code = np.append(name.cat.codes.to_numpy(), NONE)
-    return np.asarray((expected[code[parent]] >= 0) & (expected[code[parent]] == code[:-1]))
-
-
-def _hidden(names: list[str]) -> Mask:
-    marks = [any(all(part in name for part in pair) for pair in HIDDEN_FRAMES) for name in names]
-    return np.array([*marks, False])
-
-
-def _not_hidden(frame: Codes, hidden: Mask, parent: Codes) -> Codes:
-    """Return each frame, or its nearest ancestor that is not hidden."""
-    shown = links.itself_or_ancestor(parent, ~hidden)
-    return np.append(shown, np.int32(NONE))[frame]
+    A node is ``XBackward0`` within ``...::evaluate_function: XBackward0``.
+    """
+    index = trace.index
+    number = {text: code for code, text in enumerate(index.names)}
+    node_in = [
+        number.get(text.removeprefix(EVALUATE), NONE) if text.startswith(EVALUATE) else NONE
+        for text in index.names
+    ]
+    expected = np.array([*node_in, NONE])[np.append(index.name, NONE)[index.parent]]
+    is_node = (expected >= 0) & (expected == index.name)
+    node = links.itself_or_ancestor(index.parent, is_node)
+    forward = index.column("forward")
+    return np.where(node >= 0, forward[node], np.arange(len(trace))).astype(np.int32)
