@@ -324,7 +324,9 @@ def _by_op(
         table[f"self_{column}"] = sums
     table = table.groupby("name", as_index=False).sum()
     table["name"] = np.array(names, object)[table["name"]]
-    in_no_op = pd.DataFrame({"name": place[events.row], "calls": 1, **selfs})[owner == NONE]
+    loose = owner == NONE
+    of_loose = {column: values[loose].astype(np.int64) for column, values in selfs.items()}
+    in_no_op = pd.DataFrame({"name": place[events.row[loose]], "calls": 1, **of_loose})
     in_no_op = in_no_op.groupby("name", as_index=False, sort=False).sum()
     in_no_op = in_no_op.assign(**{f"self_{column}": in_no_op[column] for column in selfs})
     table = pd.concat([table, in_no_op])

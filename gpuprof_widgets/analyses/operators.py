@@ -6,12 +6,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.columns import format_ns, group_sums, sort_column
@@ -39,16 +37,9 @@ SELF_TIMES = "self_times"
 """Key in an op table's ``attrs``: self time of all rows in ns, by "CPU" and "GPU"."""
 
 SUMS = (
-    "calls",
-    "cpu_total_ns",
-    "cpu_self_ns",
-    "device_total_ns",
-    "device_self_ns",
-    "cpu_memory_bytes",
-    "cpu_self_memory_bytes",
-    "device_memory_bytes",
-    "device_self_memory_bytes",
-    "flops",
+    *("calls", "cpu_total_ns", "cpu_self_ns", "device_total_ns", "device_self_ns"),
+    *("cpu_memory_bytes", "cpu_self_memory_bytes"),
+    *("device_memory_bytes", "device_self_memory_bytes", "flops"),
 )
 
 
@@ -123,35 +114,40 @@ def _unsorted(record: Record, by_shape: bool, stack_depth: int) -> pd.DataFrame:
     counted = np.concatenate([ops.row[ops.host], gpu, loose])
     groups, labels = _groups(trace, counted, by_shape, stack_depth)
     of_ops, of_gpu, of_loose = np.split(groups, np.cumsum([len(ops), len(gpu)]))
+    gpu_ns, gpu_calls = trace.index.dur[gpu], trace.index.column("count")[gpu]
     values = [
         (of_ops, _op_values(trace, ops, memory)),
-        (of_gpu, _gpu_values(trace, gpu)),
+        (of_gpu, {"calls": gpu_calls, "device_total_ns": gpu_ns, "device_self_ns": gpu_ns}),
         (of_loose, _loose_values(trace, memory, loose)),
     ]
-    table = pd.DataFrame({**labels, **_sums(values, len(labels["name"]))})
+    sums = {name: np.zeros(len(labels["name"]), np.int64) for name in SUMS}
+    for rows, columns in values:
+        for name, column in columns.items():
+            sums[name] += group_sums(rows, column, len(sums[name]))
+    table = pd.DataFrame({**labels, **sums})
     has_flops = table["flops"].to_numpy() > 0
     has_flops[groups[recorded_work(trace, FLOPS)[counted] >= 0]] = True
     if which_other_kind(trace):  # a memory snapshot: no op allocated what it holds
         table = table[:0]
     table = table[table[list(SUMS)].any(axis=1)]  # a window keeps some ops for their links alone
-    table = _with_unknown(table, has_flops[table.index], len(memory.row) > 0)
+    known = {name: np.full(len(table), len(memory.row) > 0) for name in SUMS[5:9]}
+    known["flops"] = has_flops[table.index]
+    unknown_as_na = {name: table[name].astype("Int64").where(rows) for name, rows in known.items()}
     kernel_ns = _kernel_ns(trace)
-    table = _with_averages_and_shares(table, kernel_ns)
+    table = _with_averages_and_shares(table.assign(**unknown_as_na), kernel_ns)
     if len(table):
-        table.attrs[SELF_TIMES] = _self_times(trace, table, kernel_ns)
+        # Of the sides that the trace has tracks of, idle ones included.
+        kinds = trace.tracks["kind"]
+        times = {"CPU": int(table["cpu_self_ns"].sum()), "GPU": kernel_ns}
+        tracks = {"CPU": ("cpu",), "GPU": GPU_TRACKS}
+        table.attrs[SELF_TIMES] = {
+            side: ns for side, ns in times.items() if kinds.isin(tracks[side]).any()
+        }
     return table
 
 
 def _kernel_ns(trace: Trace) -> int:
     return int(trace.index.dur[trace.index.gpu].sum())
-
-
-def _self_times(trace: Trace, table: pd.DataFrame, kernel_ns: int) -> dict[str, int]:
-    """Return the self time in ns of the sides that the trace has tracks of, idle ones included."""
-    times = {"CPU": int(table["cpu_self_ns"].sum()), "GPU": kernel_ns}
-    tracks = {"CPU": ("cpu",), "GPU": GPU_TRACKS}
-    kinds = trace.tracks["kind"]
-    return {side: ns for side, ns in times.items() if kinds.isin(tracks[side]).any()}
 
 
 def self_time_lines(table: pd.DataFrame) -> list[str]:
@@ -163,13 +159,13 @@ def self_time_lines(table: pd.DataFrame) -> list[str]:
 def _op_values(trace: Trace, ops: OpRows, memory: Allocations) -> Columns:
     """Return what each op slice adds to its host's row; a repeat adds only its self values."""
     single = ~ops.repeat
-    slices = trace.slices
+    count, dur = trace.index.column("count")[ops.row], trace.index.dur[ops.row]
     cpu = memory_self(ops, memory.row, np.where(memory.on_cpu, memory.size, 0))
     device = memory_self(ops, memory.row, np.where(memory.on_cpu, 0, memory.size))
     launched = device_self(trace, ops)
     return {
-        "calls": slices["count"].to_numpy()[ops.row] * single,
-        "cpu_total_ns": slices["dur"].to_numpy()[ops.row] * single,
+        "calls": count * single,
+        "cpu_total_ns": dur * single,
         "cpu_self_ns": cpu_self(trace, ops),
         "device_total_ns": links.subtree_sum(launched, ops.parent) * single,
         "device_self_ns": launched,
@@ -177,14 +173,8 @@ def _op_values(trace: Trace, ops: OpRows, memory: Allocations) -> Columns:
         "cpu_self_memory_bytes": cpu,
         "device_memory_bytes": links.subtree_sum(device, ops.parent) * single,
         "device_self_memory_bytes": device,
-        "flops": slice_flops(trace)[ops.row] * single * (slices["count"].to_numpy()[ops.row] > 0),
+        "flops": slice_flops(trace)[ops.row] * single * (count > 0),
     }
-
-
-def _gpu_values(trace: Trace, gpu: Rows) -> Columns:
-    dur = trace.slices["dur"].to_numpy()[gpu]
-    calls = trace.slices["count"].to_numpy()[gpu]
-    return {"calls": calls, "device_total_ns": dur, "device_self_ns": dur}
 
 
 def _loose_values(trace: Trace, memory: Allocations, loose: Rows) -> Columns:
@@ -193,7 +183,7 @@ def _loose_values(trace: Trace, memory: Allocations, loose: Rows) -> Columns:
     size, on_cpu = memory.size[kept], memory.on_cpu[kept]
     cpu, device = np.where(on_cpu, size, 0), np.where(on_cpu, 0, size)
     return {
-        "calls": trace.slices["count"].to_numpy()[loose],
+        "calls": trace.index.column("count")[loose],
         "cpu_memory_bytes": cpu,
         "cpu_self_memory_bytes": cpu,
         "device_memory_bytes": device,
@@ -229,23 +219,6 @@ def _groups(
     return groups, labels
 
 
-def _sums(parts: Iterable[tuple[Rows, Columns]], length: int) -> Columns:
-    """Return the columns added up by group; those that a part lacks are 0 there."""
-    sums = {name: np.zeros(length, np.int64) for name in SUMS}
-    for groups, values in parts:
-        for name, column in values.items():
-            sums[name] += group_sums(groups, column, length)
-    return sums
-
-
-def _with_unknown(table: pd.DataFrame, has_flops: Mask, has_memory: bool) -> pd.DataFrame:
-    """Return the table with <NA> where the trace has no FLOPs or no memory."""
-    known = {name: np.full(len(table), has_memory) for name in SUMS if name.endswith("_bytes")}
-    known["flops"] = has_flops
-    columns = {name: table[name].astype("Int64").where(rows) for name, rows in known.items()}
-    return table.assign(**columns)
-
-
 def _with_averages_and_shares(table: pd.DataFrame, kernel_ns: int) -> pd.DataFrame:
     calls = table["calls"].clip(lower=1)
     cpu_ns = max(int(table["cpu_self_ns"].sum()), 1)
@@ -264,14 +237,8 @@ def _with_averages_and_shares(table: pd.DataFrame, kernel_ns: int) -> pd.DataFra
 
 LEFT_OUT = frozenset(
     {
-        MEMORY_EVENT,
-        "[OutOfMemory]",
-        "profiler::_record_function_enter",
-        "profiler::_record_function_enter_new",
-        "profiler::_record_function_exit",
-        "aten::is_leaf",
-        "aten::output_nr",
-        "aten::_version",
+        *(MEMORY_EVENT, "[OutOfMemory]", "aten::is_leaf", "aten::output_nr", "aten::_version"),
+        *(f"profiler::_record_function_{end}" for end in ("enter", "enter_new", "exit")),
     }
 )
 """Events without a row, as in torch: the profiler's own and trivial accessors."""
@@ -309,7 +276,11 @@ def op_rows(trace: Trace) -> OpRows:
     number[row] = np.arange(len(row))
     above = number[links.nearest_ancestor(trace.index.parent, kept)]
     index, parent = np.where(kept, number[:-1], above), above[row]
-    repeat = _repeats(trace.index.name[row], parent)
+    name, child = trace.index.name[row], np.flatnonzero(parent >= 0)
+    around = parent[child]
+    children = np.bincount(around, minlength=len(parent))
+    repeat = np.zeros(len(parent), bool)
+    repeat[child] = (name[child] == name[around]) & (children[around] == 1)
     return OpRows(row, parent, links.itself_or_ancestor(parent, ~repeat), repeat, index)
 
 
@@ -321,15 +292,6 @@ def has_ops(trace: Trace) -> bool:
 def _listed(trace: Trace) -> Mask:
     kept = trace.index.on_tracks("cpu") & ~trace.index.named(LEFT_OUT)
     return kept & ~trace.index.in_category(INSTANTS, *REGION_CATEGORIES)
-
-
-def _repeats(name: npt.NDArray[np.integer[Any]], parent: Codes) -> Mask:
-    child = np.flatnonzero(parent >= 0)
-    above = parent[child]
-    children = np.bincount(above, minlength=len(parent))
-    repeat = np.zeros(len(parent), bool)
-    repeat[child] = (name[child] == name[above]) & (children[above] == 1)
-    return repeat
 
 
 def are_named_regions(trace: Trace) -> Mask:
@@ -352,10 +314,8 @@ def cpu_self(trace: Trace, ops: OpRows) -> Ints:
 def device_self(trace: Trace, ops: OpRows) -> Ints:
     """Return the GPU time (ns) that each op itself launched; streams add up."""
     gpu = trace.index.gpu
-    op = trace.slices["op"].to_numpy()[gpu]
-    owner = np.where(op >= 0, ops.index[op], NONE)
-    dur = trace.slices["dur"].to_numpy()[gpu]
-    return group_sums(owner, dur, len(ops) + 1)[:-1]  # the last is for no op
+    owner = np.append(ops.index, NONE)[trace.index.column("op")[gpu]]
+    return group_sums(owner, trace.index.dur[gpu], len(ops) + 1)[:-1]  # the last is for no op
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +22,7 @@ from gpuprof_widgets.analyses.op_calls import frame_of
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import links
-from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
+from gpuprof_widgets.trace.arrays import Codes, Mask, Rows
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import calling_lines, causes, is_engine
 from gpuprof_widgets.trace.schema import (
@@ -74,16 +73,16 @@ def owners(record: Record, row: int) -> pd.DataFrame:
         raise OptionError(f"there is no slice {row}: the record has no slices at all")
     if not 0 <= row < len(slices):
         raise OptionError(f"there is no slice {row}: the trace's rows are 0 to {len(slices) - 1}.")
-    parent = slices["parent"].to_numpy()
-    chain = [row]
     launch, op = (int(slices[link].iloc[row]) for link in ("launch", "op"))
-    if launch >= 0 or op >= 0:
-        chain.append(launch if launch >= 0 else op)
-    while parent[chain[-1]] >= 0:
-        chain.append(int(parent[chain[-1]]))
+    launcher = launch if launch >= 0 else op
+    parent = record.trace.index.parent
+    chain = [row, *([launcher] if launcher >= 0 else [])]
+    chain += _around(parent, chain[-1])
     category = slices["category"].to_numpy(object)
     names = slices["name"].to_numpy(object)
-    captured = _captured_side(record, chain)
+    # The ops and regions in which the work of a graph was captured.
+    captured = _around(parent, int(captured_calls(record.trace)[row]))
+    captured = [each for each in captured if each not in chain]
     forward = _forward_side(record, [*chain, *captured])
     frames = [] if category[row] == "python_function" else _frames(record, chain)
     roles = [(_role(category[r], names[r]), r) for r in chain]
@@ -94,13 +93,12 @@ def owners(record: Record, row: int) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["role", "row", "name"])
 
 
-def _captured_side(record: Record, chain: list[int]) -> list[int]:
-    """Return the ops and regions in which the first of the chain was captured, innermost first."""
-    at, parent = int(captured_calls(record.trace)[chain[0]]), record.trace.slices["parent"]
+def _around(parent: Codes, row: int) -> list[int]:
+    """Return the slices around one, innermost first."""
     around: list[int] = []
-    while at >= 0 and (at := int(parent.iloc[at])) >= 0:
-        around.append(at)
-    return [row for row in around if row not in chain]
+    while row >= 0 and (row := int(parent[row])) >= 0:
+        around.append(row)
+    return around
 
 
 def _forward_side(record: Record, chain: list[int]) -> list[int]:
@@ -108,20 +106,17 @@ def _forward_side(record: Record, chain: list[int]) -> list[int]:
 
     Double backward adds the forward op behind the forward op; no slice is listed twice.
     """
-    slices = record.trace.slices
-    forward, parent = slices["forward"].to_numpy(), slices["parent"].to_numpy()
-    category = slices["category"].to_numpy(object)
+    forward, parent = record.trace.index.column("forward"), record.trace.index.parent
+    category = record.trace.slices["category"].to_numpy(object)
     forwards: list[int] = []
     at = next((int(forward[r]) for r in chain if forward[r] >= 0), -1)
     while at >= 0 and at not in (*chain, *forwards):
         forwards.append(at)
-        behind, above = int(forward[at]), int(parent[at])
-        while above >= 0:
+        around = _around(parent, at)
+        for above in around:
             if category[above] in REGION_CATEGORIES and above not in (*chain, *forwards):
                 forwards.append(above)
-            behind = behind if behind >= 0 else int(forward[above])
-            above = int(parent[above])
-        at = behind
+        at = next((int(forward[r]) for r in (at, *around) if forward[r] >= 0), -1)
     return forwards
 
 
@@ -132,17 +127,13 @@ def _role(category: str, name: str) -> str:
 
 def _frames(record: Record, chain: list[int]) -> list[int]:
     """Return the innermost Python frame of the chain's ops and the innermost module around it."""
-    slices = record.trace.slices
-    forward, parent = slices["forward"].to_numpy(), slices["parent"].to_numpy()
-    frame_of_slice = frame_of(record.trace)
+    trace = record.trace
+    forward, frame_of_slice = trace.index.column("forward"), frame_of(trace)
     sources = [int(forward[r]) for r in chain if forward[r] >= 0] or chain
     frame = next((int(frame_of_slice[r]) for r in sources if frame_of_slice[r] >= 0), -1)
     if frame < 0:
         return []
-    module = frame
-    names = slices["name"].to_numpy(object)
-    while module >= 0 and not names[module].startswith(MODULE_FRAME):
-        module = int(parent[module])
+    module = int(module_frame_around(trace, np.array([frame]))[0])
     return [frame] if module in (-1, frame) else [frame, module]
 
 
@@ -222,12 +213,11 @@ def line_behind(trace: Trace) -> Codes:
 
 def _op_before(trace: Trace) -> Codes:
     """Return per slice of a node without forward op the backward op before it; -1: none."""
-    slices = trace.slices
-    parent, linked = slices["parent"].to_numpy(), slices["forward"].to_numpy() >= 0
-    nodes = linked | is_engine(slices["name"])
+    parent, linked = trace.index.parent, trace.index.column("forward") >= 0
+    nodes = linked | is_engine(trace.slices["name"])
     rows = np.flatnonzero(nodes & (links.nearest_ancestor(parent, nodes) < 0))
     latest = np.maximum.accumulate(np.where(linked[rows], np.arange(len(rows)), NONE))
-    caller, track = line_of(trace)[rows], slices["track"].to_numpy()[rows]
+    caller, track = line_of(trace)[rows], trace.index.track[rows]
     same = (latest >= 0) & (caller[latest] == caller) & (track[latest] == track) & ~linked[rows]
     before = np.full(len(trace) + 1, NONE, np.int32)
     before[rows[same]] = rows[latest[same]]
@@ -260,17 +250,15 @@ class LineSource:
 def line_sources(record: Record) -> list[LineSource]:
     """Return the recorded cells and functions; none where lines were not recorded."""
     lines = record.metadata.get("lines") or {}
-    return [_source(cell) for cell in lines.get("cells", ())]
-
-
-def _source(cell: dict[str, Any]) -> LineSource:
-    return LineSource(
-        str(cell["label"]),
-        int(cell.get("first_line", 1)),
-        tuple(str(cell["source"]).splitlines()),
-        tuple(int(line) for line in cell.get("statements", ())),
-        tuple(int(line) for line in cell.get("beyond_limit", ())),
-    )
+    return [
+        LineSource(
+            str(cell["label"]),
+            int(cell.get("first_line", 1)),
+            tuple(str(cell["source"]).splitlines()),
+            *(tuple(map(int, cell.get(key, ()))) for key in ("statements", "beyond_limit")),
+        )
+        for cell in lines.get("cells", ())
+    ]
 
 
 def module_frames(trace: Trace) -> Mask:
@@ -311,7 +299,7 @@ def graph_launches(trace: Trace) -> Mask:
 
 def is_mostly_replayed(trace: Trace) -> bool:
     """Return whether graphs launched most of the GPU work: then more graphs are no advice."""
-    launch = trace.slices["launch"].to_numpy()[trace.index.gpu]
+    launch = trace.index.column("launch")[trace.index.gpu]
     return bool(2 * np.count_nonzero(graph_launches(trace)[launch[launch >= 0]]) > len(launch))
 
 
@@ -324,9 +312,12 @@ def captured_calls(trace: Trace) -> Codes:
     graphs of one model for several batch sizes look alike. The order of a replay's slices is that
     of their node numbers, else of time; if they overlap without numbers, it is unknown.
     """
-    captured = np.full(len(trace), NONE, np.int32)
-    kinds, names = _kinds(trace), trace.slices["name"].cat.codes.to_numpy()
-    captures, ts = _captures(trace, kinds), trace.slices["ts"].to_numpy()
+    captured, names = np.full(len(trace), NONE, np.int32), trace.index.name
+    kinds = np.zeros(len(trace), np.int8)  # of GPU work, and of the calls that ask for it
+    for number, (category, pattern) in enumerate(PUT_IN_A_GRAPH.items(), start=1):
+        asks = trace.index.is_launch & trace.index.matching(pattern)
+        kinds[trace.index.in_category(category) | asks] = number
+    captures = _captures(trace, kinds)
     alike: dict[bytes, dict[bytes, list[tuple[int, Rows]]]] = {}
     for call, rows in _replays(trace).items() if captures else ():
         by_names = alike.setdefault(kinds[rows].tobytes(), {})
@@ -336,18 +327,9 @@ def captured_calls(trace: Trace) -> Codes:
         if len(candidates) == 1 and len(by_names) == 1:
             ((end, calls),), (replays,) = candidates, by_names.values()
             for call, rows in replays:
-                if end <= ts[call]:
+                if end <= trace.index.ts[call]:
                     captured[rows] = calls
     return captured
-
-
-def _kinds(trace: Trace) -> npt.NDArray[np.int8]:
-    """Return a number per category of GPU work, for slices and the calls that ask for it; or 0."""
-    kinds = np.zeros(len(trace), np.int8)
-    calls = trace.index.is_launch
-    for number, (category, pattern) in enumerate(PUT_IN_A_GRAPH.items(), start=1):
-        kinds[trace.index.in_category(category) | (calls & trace.index.matching(pattern))] = number
-    return kinds
 
 
 def _captures(trace: Trace, kinds: npt.NDArray[np.int8]) -> dict[bytes, list[tuple[int, Codes]]]:
@@ -356,12 +338,11 @@ def _captures(trace: Trace, kinds: npt.NDArray[np.int8]) -> dict[bytes, list[tup
     Calls of every thread count, because autograd's threads make those of the backward pass. Calls
     with GPU work of their own do not: they were not captured.
     """
-    calls, ts = trace.index.is_launch, trace.slices["ts"].to_numpy()
+    calls, ts = trace.index.is_launch, trace.index.ts
     begun = np.sort(ts[calls & trace.index.matching(BEGIN_CAPTURE)])
     ended = np.sort(ts[calls & trace.index.matching(END_CAPTURE)])
-    launch = trace.slices["launch"].to_numpy()
     did_work = np.zeros(len(trace) + 1, bool)
-    did_work[launch] = True
+    did_work[trace.index.column("launch")] = True
     nodes = np.flatnonzero(calls & (kinds > 0) & ~did_work[:-1])
     nodes = nodes[np.argsort(ts[nodes], kind="stable")]
     captures: dict[bytes, list[tuple[int, Codes]]] = {}
@@ -377,30 +358,17 @@ def _captures(trace: Trace, kinds: npt.NDArray[np.int8]) -> dict[bytes, list[tup
 
 def _replays(trace: Trace) -> dict[int, Rows]:
     """Return the GPU slices in order, by the row of the call, of replays whose order is known."""
-    rows = trace.index.gpu
-    launch, ts = trace.slices["launch"].to_numpy(), trace.slices["ts"].to_numpy()
+    rows, launch, ts = trace.index.gpu, trace.index.column("launch"), trace.index.ts
     rows = rows[(launch[rows] >= 0) & graph_launches(trace)[launch[rows]]]
-    node = _node_numbers(trace)[rows]
+    values = trace.args.get(NODE, pd.Series(dtype=object)).reindex(rows, fill_value=NONE)
+    node = np.array([n if isinstance(n, int | np.integer) else NONE for n in values], np.int64)
     order = np.lexsort((ts[rows], node, launch[rows]))
     rows, node = rows[order], node[order]
     edges = np.flatnonzero(np.diff(launch[rows], prepend=NONE, append=NONE))
     replays = {}
     for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         replay = rows[first:last]
-        if (node[first:last] >= 0).all() or _run_in_sequence(trace, replay):
+        in_sequence = (ts[replay[1:]] >= trace.index.end[replay[:-1]] - OVERLAP_NS).all()
+        if in_sequence or (node[first:last] >= 0).all():
             replays[int(launch[replay[0]])] = replay
     return replays
-
-
-def _node_numbers(trace: Trace) -> Ints:
-    numbers = np.full(len(trace), NONE, np.int64)
-    if (values := trace.args.get(NODE)) is not None:
-        known = values[np.array([isinstance(value, int | np.integer) for value in values], bool)]
-        numbers[known.index.to_numpy()] = known.to_numpy(np.int64)
-    return numbers
-
-
-def _run_in_sequence(trace: Trace, rows: Rows) -> bool:
-    """Return whether each slice, in order of time, began when the one before it had ended."""
-    ts, dur = (trace.slices[name].to_numpy()[rows] for name in ("ts", "dur"))
-    return bool((ts[1:] >= (ts + dur)[:-1] - OVERLAP_NS).all())

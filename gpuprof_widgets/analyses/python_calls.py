@@ -28,24 +28,9 @@ from gpuprof_widgets.trace.pstats import BUILT_IN, calls_from_slices
 from gpuprof_widgets.trace.schema import SAMPLED
 
 COLUMNS = (
-    "file",
-    "line",
-    "name",
-    "calls",
-    "primitive_calls",
-    "self_ns",
-    "self_per_call_ns",
-    "total_ns",
-    "total_per_call_ns",
+    *("file", "line", "name", "calls", "primitive_calls"),
+    *("self_ns", "self_per_call_ns", "total_ns", "total_per_call_ns"),
 )
-
-
-def _why_none(record: Record) -> str:
-    if len(python_lanes(record)):
-        if record.metadata.get(SAMPLED):
-            return "samples count no calls: `python_time` has the functions and their times"
-        return "the record has no calls of cProfile: `python_time` counts those of its frames"
-    return CALLS
 
 
 @says_if_empty(CALLS)
@@ -66,7 +51,12 @@ def python_calls(record: Record) -> pd.DataFrame:
     Source: Python's cProfile and pstats.
     """
     if record.calls is None:
-        return lacking(COLUMNS, _why_none(record))
+        if not len(python_lanes(record)):
+            return lacking(COLUMNS, CALLS)
+        why = "the record has no calls of cProfile: `python_time` counts those of its frames"
+        if record.metadata.get(SAMPLED):
+            why = "samples count no calls: `python_time` has the functions and their times"
+        return lacking(COLUMNS, why)
     table = record.calls.functions
     table = table.assign(
         self_per_call_ns=table["self_ns"] / table["calls"].clip(lower=1),
@@ -81,7 +71,7 @@ def function_labels(functions: pd.DataFrame) -> list[str]:
     places = zip(functions["file"], functions["line"], functions["name"], strict=True)
     return [
         str(name)
-        if file == "~"
+        if file == BUILT_IN
         else f"{str(file).replace(chr(92), '/').rsplit('/', 1)[-1]}:{line}({name})"
         for file, line, name in places
     ]
@@ -101,23 +91,20 @@ def recorded_calls(record: Record) -> Calls:
         )
     if len(python_lanes(record)):
         return calls_from_slices(record.trace, str(record.metadata.get("label")))
-    raise RecordingError(f"this profile has no Python calls: {_why_no_calls(record)}")
-
-
-def _why_no_calls(record: Record) -> str:
     metadata = record.metadata
     notes = [str(note) for note in metadata.get("notes", ()) if "Python calls" in str(note)]
-    if notes:
-        return notes[0].removeprefix("no Python calls: ")
     options = metadata.get("options") or {}
+    source = f" ({metadata['source']})" if metadata.get("source") else ""
+    why = f"the trace{source} holds neither cProfile's nor Python frames; record with either"
+    if notes:
+        why = notes[0].removeprefix("no Python calls: ")
     # Older profiles have a flag in its place.
-    if options.get("python") == "off" or options.get("cprofile") is False:
-        return (
+    elif options.get("python") == "off" or options.get("cprofile") is False:
+        why = (
             "it was recorded without Python functions (--python off); record it again with "
             "--python cprofile"
         )
-    source = f" ({metadata['source']})" if metadata.get("source") else ""
-    return f"the trace{source} holds neither cProfile's nor Python frames; record with either"
+    raise RecordingError(f"this profile has no Python calls: {why}")
 
 
 Graph = list[list[int]]
@@ -169,13 +156,8 @@ class _Graph:
 
     def shares(self, circle: list[int]) -> list[tuple[int, float]]:
         """Return the callers from outside of the circle, and the share of each."""
-        members = set(circle)
-        entering = [
-            edge
-            for function in circle
-            for edge in self._callers[function]
-            if edge[0] not in members
-        ]
+        edges = [edge for function in circle for edge in self._callers[function]]
+        entering = [edge for edge in edges if edge[0] not in set(circle)]
         time = sum(edge[1] for edge in entering)
         whole = time + self._outside_ns(circle, time)
         if whole > 0:
@@ -230,21 +212,13 @@ def _walk(root: int, graph: Graph, seen: list[bool]) -> list[int]:
     return reached
 
 
-MODULE_CALLS = (
-    re.compile(r"(?:^|[/\\])torch[/\\]nn[/\\]modules[/\\]module\.py$"),
-    {
-        "_wrapped_call_impl",
-        "_call_impl",
-    },
-)
-"""File and names of torch's functions in which each call of a module runs."""
+OF_MODULES = re.compile(r"(?:^|[/\\])torch[/\\]nn[/\\]modules[/\\]module\.py$")
 
 
 def calls_modules(functions: pd.DataFrame) -> Mask:
     """Return which rows are torch's functions in which each call of a module runs."""
-    file, names = MODULE_CALLS
-    selected = functions["file"].astype(str).str.contains(file) & functions["name"].isin(names)
-    return selected.to_numpy(bool)
+    are_calls = functions["name"].isin({"_wrapped_call_impl", "_call_impl"})
+    return (functions["file"].astype(str).str.contains(OF_MODULES) & are_calls).to_numpy(bool)
 
 
 LIBRARIES = """
@@ -264,9 +238,8 @@ _PUBLIC = ((r"^torch\.serialization$", "torch"), (r"^numpy\.lib\._?npyio\w*$", "
 
 def is_user_code(functions: pd.DataFrame) -> Mask:
     """Return which rows (column ``file``) are of the user's code: scripts, modules and cells."""
-    files, code = np.unique(functions["file"].astype(str).to_numpy(object), return_inverse=True)
-    is_user = np.array([_is_users(str(file)) for file in files], bool)
-    return np.asarray(is_user[code.reshape(-1)], bool)
+    code, files = pd.factorize(functions["file"].astype(str))
+    return np.array([_is_users(str(file)) for file in files], bool)[code]
 
 
 def is_cell(file: str) -> bool:
@@ -284,15 +257,13 @@ def _is_users(file: str) -> bool:
 
 def library_names(functions: pd.DataFrame) -> list[str]:
     """Return ``subprocess.run`` or ``torch.load`` for functions of libraries, other names as is."""
-    pairs = zip(functions["file"].astype(str), functions["name"].astype(str), strict=True)
-    return [_library_name(*pair) for pair in pairs]
-
-
-def _library_name(file: str, name: str) -> str:
-    match = _MODULE.match(PACKAGES.sub("", file).replace("\\", "/"))
-    if not match:
-        return name
-    module = match["module"].replace("/", ".").lstrip(".")
-    for defined, public in _PUBLIC:
-        module = re.sub(defined, public, module)
-    return f"{module}.{name}"
+    names = []
+    for file, name in zip(
+        functions["file"].astype(str), functions["name"].astype(str), strict=True
+    ):
+        match = _MODULE.match(PACKAGES.sub("", file).replace("\\", "/"))
+        module = match["module"].replace("/", ".").lstrip(".") if match else ""
+        for defined, public in _PUBLIC:
+            module = re.sub(defined, public, module)
+        names.append(f"{module}.{name}" if match else name)
+    return names

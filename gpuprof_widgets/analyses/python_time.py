@@ -43,7 +43,7 @@ from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.arrays import Floats, Ints, Mask, Rows
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.owners import BACKWARD, is_engine
-from gpuprof_widgets.trace.pstats import calls_from_slices, function_place
+from gpuprof_widgets.trace.pstats import BUILT_IN, calls_from_slices, function_place
 from gpuprof_widgets.trace.schema import NONE, SAMPLED
 
 COLUMNS = (
@@ -98,15 +98,12 @@ def python_time(record: Record) -> pd.DataFrame:
         waits = estimated_waits(calls, waited, record)
     known = framed or (len(record.trace) > 0 and not len(waited.table))
     is_sampled = bool(record.metadata.get(SAMPLED))
-    exact = known and not is_sampled
+    pieces: Any = _pieces_of(record, calls.functions) if is_sampled else 0
     table = _table(calls, waits, waited.reasons)
-    runs = calls.functions["primitive_calls"]
     table = table.assign(
-        exact=exact,
-        self_error_ns=sampling_error(_pieces_of(record, calls.functions), record)
-        if is_sampled
-        else 0,
-        total_error_ns=sampling_error(runs, record),
+        exact=known and not is_sampled,
+        self_error_ns=sampling_error(pieces, record),
+        total_error_ns=sampling_error(calls.functions["primitive_calls"], record),
     )[list(COLUMNS)]
     table = table.sort_values("self_ns", ascending=False, kind="stable", ignore_index=True)
     if is_sampled:
@@ -133,14 +130,13 @@ def _table(calls: Calls, waits: FunctionWaits, reasons: pd.DataFrame) -> pd.Data
     functions = calls.functions
     self_ns = np.clip(waits.self_ns, 0, functions["self_ns"].to_numpy())
     total = np.clip(waits.total_ns, 0, functions["total_ns"].to_numpy())
-    texts = {name: np.append(reasons[name].to_numpy(object), "") for name in REASONS}
     reason = np.where(total > 0, waits.reason, NONE)
     return functions.assign(
         self_waiting_ns=self_ns,
         self_python_ns=functions["self_ns"] - self_ns,
         total_waiting_ns=total,
         total_python_ns=functions["total_ns"] - total,
-        **{name: column[reason] for name, column in texts.items()},
+        **{name: np.append(reasons[name].to_numpy(object), "")[reason] for name in REASONS},
     )
 
 
@@ -211,15 +207,11 @@ class _Dealt:
             return part
         shares = room / room.sum() * dealt_ns
         self._room[owners] -= shares
-        self.amounts[owners] += shares[:, None] * self._by_reason(part) / whole
+        by_reason = np.zeros(len(self._reasons) + 1)  # the last is of all other reasons
+        column = pd.Index(self._reasons).get_indexer(pd.Index(part["reason"]))
+        np.add.at(by_reason, column, part["ns"])
+        self.amounts[owners] += shares[:, None] * by_reason / whole
         return part.assign(ns=part["ns"] * (1 - dealt_ns / whole))
-
-    def _by_reason(self, part: pd.DataFrame) -> Floats:
-        column = {reason: number for number, reason in enumerate(self._reasons.tolist())}
-        last = len(column)
-        ns = np.zeros(last + 1)
-        np.add.at(ns, [column.get(r, last) for r in part["reason"].tolist()], part["ns"])
-        return ns
 
     def result(self, below: Floats) -> FunctionWaits:
         """Return whole ns, at most the time of each function, and the main reasons."""
@@ -239,7 +231,10 @@ Groups = Iterator[tuple[Rows, pd.DataFrame]]
 
 def _by_builtin(_: Record, calls: Calls, table: pd.DataFrame) -> Groups:
     """Yield the built-ins that may have run each op and its waits, the least ambiguous first."""
-    names = _builtin_names(calls.functions)
+    functions = calls.functions
+    texts = functions["name"].astype(str).where(functions["file"] == BUILT_IN, "")
+    matches = [BUILTIN.match(text) if OF_TORCH.match(text) else None for text in texts]
+    names = [match[1].rsplit(".", 1)[-1] if match else "" for match in matches]
     groups = [
         (_running(names, str(op), str(call)), part)
         for (op, call), part in table.groupby(["op_name", "name"], sort=False)
@@ -247,31 +242,29 @@ def _by_builtin(_: Record, calls: Calls, table: pd.DataFrame) -> Groups:
     yield from sorted(groups, key=lambda group: len(group[0]))
 
 
-def _builtin_names(functions: pd.DataFrame) -> list[str]:
-    """Return the names of torch's built-in functions; "" for all other functions."""
-    texts = functions["name"].astype(str).where(functions["file"] == "~", "")
-    matches = [BUILTIN.match(text) if OF_TORCH.match(text) else None for text in texts]
-    return [match[1].rsplit(".", 1)[-1] if match else "" for match in matches]
-
-
 def _running(names: list[str], op: str, call: str) -> Rows:
-    """Return the built-ins that run this op, or make this runtime call outside of any op."""
+    """Return the built-ins that run this op, or make this runtime call outside of any op.
+
+    ``names``: those of torch's built-in functions, "" for all other functions.
+    """
     if op.startswith(BACKWARD):
-        return np.array([n for n, name in enumerate(names) if name == RUNS_BACKWARD], np.intp)
+        return np.flatnonzero([name == RUNS_BACKWARD for name in names])
     if not op:
         makes = [builtin for calls, builtin in OUTSIDE_OF_OPS if calls.fullmatch(call)]
-        return np.array(
-            [n for n, name in enumerate(names) if any(b.fullmatch(name) for b in makes)], np.intp
-        )
+        return np.flatnonzero([any(each.fullmatch(name) for each in makes) for name in names])
     wanted = op.rsplit("::", 1)[-1]
-    runs = [name == wanted or wanted in SERVES.get(name, ()) for name in names]
-    return np.flatnonzero(runs)
+    return np.flatnonzero([name == wanted or wanted in SERVES.get(name, ()) for name in names])
 
 
 def _by_cell_function(record: Record, calls: Calls, table: pd.DataFrame) -> Groups:
     """Yield the function around each cell line, and the waits of that line."""
     args = record.trace.args
-    functions = _cell_functions(record, calls.functions)
+    rows = _rows_by_place(calls.functions)
+    functions: dict[tuple[Any, Any], int] = {}
+    for source in line_sources(record):
+        for number, first, name in _innermost_functions(source):
+            if (source.name, first, name) in rows:
+                functions[source.name, number] = rows[source.name, first, name]
     cells, lines = (args.get(key, pd.Series(dtype=object)) for key in ("cell", "line"))
     for row, part in table.groupby("line", sort=False):
         owner = functions.get((cells.get(row), lines.get(row)))
@@ -280,20 +273,13 @@ def _by_cell_function(record: Record, calls: Calls, table: pd.DataFrame) -> Grou
 
 def _by_language(_: Record, calls: Calls, table: pd.DataFrame) -> Groups:
     """Yield all functions that are not built in, and all waits that are left."""
-    yield np.flatnonzero(calls.functions["file"] != "~"), table
+    yield np.flatnonzero(calls.functions["file"] != BUILT_IN), table
 
 
-def _cell_functions(record: Record, functions: pd.DataFrame) -> dict[tuple[Any, Any], int]:
-    """Return the row of the function around each line, by cell and line."""
+def _rows_by_place(functions: pd.DataFrame) -> dict[tuple[str, int, str], int]:
+    """Return the row of each function by its file, line and name."""
     keys = zip(functions["file"], functions["line"], functions["name"], strict=True)
-    rows = {(str(f), int(line), str(name)): row for row, (f, line, name) in enumerate(keys)}
-    function_of_line: dict[tuple[Any, Any], int] = {}
-    for source in line_sources(record):
-        for line, first, name in _innermost_functions(source):
-            row = rows.get((source.name, first, name))
-            if row is not None:
-                function_of_line[source.name, line] = row
-    return function_of_line
+    return {(str(file), int(line), str(name)): row for row, (file, line, name) in enumerate(keys)}
 
 
 def _innermost_functions(source: LineSource) -> Iterator[tuple[int, int, str]]:
@@ -301,8 +287,10 @@ def _innermost_functions(source: LineSource) -> Iterator[tuple[int, int, str]]:
     last = source.first + len(source.text)
     for line in range(source.first, last):
         yield line, 1, "<module>"
+    # Magics, which only IPython understands, are passed over.
+    code = "\n".join(re.sub(r"^(\s*)[%!].*", r"\1pass", line) for line in source.text)
     try:
-        tree = ast.parse("\n".join(map(_as_python, source.text)))
+        tree = ast.parse(code)
     except SyntaxError:
         return
     for node in ast.walk(tree):  # inner functions come after outer ones
@@ -310,12 +298,6 @@ def _innermost_functions(source: LineSource) -> Iterator[tuple[int, int, str]]:
             first = min([node.lineno, *(part.lineno for part in node.decorator_list)])
             for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):
                 yield line + source.first - 1, first + source.first - 1, node.name
-
-
-def _as_python(line: str) -> str:
-    """Return the line, or ``pass`` in place of a magic that only IPython understands."""
-    code = line.lstrip()
-    return line[: len(line) - len(code)] + "pass" if code.startswith(("%", "!")) else line
 
 
 def recorded_waits(functions: pd.DataFrame, waited: ThreadWaits, record: Record) -> FunctionWaits:
@@ -336,19 +318,18 @@ def recorded_waits(functions: pd.DataFrame, waited: ThreadWaits, record: Record)
 
 def _frames_waiting(trace: Trace, waited: ThreadWaits, lanes: Ints) -> pd.DataFrame:
     """Return ``frame`` (row), ``reason`` and ``ns`` of every piece of a wait inside one frame."""
-    tracks, table = trace.tracks, waited.table
+    tracks, table, index = trace.tracks, waited.table, trace.index
     parts = []
-    name, lane = trace.slices["name"].cat, tracks["lane"].to_numpy()
-    runs = np.array([RUNS_BACKWARD in str(text) for text in name.categories] + [False], bool)
-    code = np.append(name.codes.to_numpy(), NONE)
+    lane = tracks["lane"].to_numpy()
+    named = frozenset(name for name in index.names if RUNS_BACKWARD in name)
+    runs = np.append(index.named(named), False)
     backward = table["backward"].to_numpy(bool)
     late = np.flatnonzero(backward)
     of_lane = links.rows_by(np.where(backward, NONE, table["lane"].to_numpy()))
     for track in np.flatnonzero((tracks["kind"] == "python") & np.isin(lane, lanes)):
-        pieces = trace.index.segments(int(track))
-        calling = runs[code[pieces.row]]
+        pieces = index.segments(int(track))
         here = of_lane.get(int(lane[track]), np.empty(0, np.intp))
-        for rows, usable in ((here, pieces.row >= 0), (late, calling)):
+        for rows, usable in ((here, pieces.row >= 0), (late, runs[pieces.row])):
             if len(rows) and usable.any():
                 met = _overlaps(table.iloc[rows], pieces.start[usable], pieces.end[usable])
                 parts.append(met.assign(frame=pieces.row[usable][met["at"]]))
@@ -370,13 +351,10 @@ def _overlaps(rows: pd.DataFrame, start: Ints, end: Ints) -> pd.DataFrame:
 
 def function_of(trace: Trace, functions: pd.DataFrame) -> Ints:
     """Return per slice the row of its function, -1 for others; one more -1 is for parent -1."""
-    keys = zip(functions["file"], functions["line"], functions["name"], strict=True)
-    number = {(str(f), int(line), str(name)): row for row, (f, line, name) in enumerate(keys)}
-    names = trace.slices["name"].cat
-    of_name = [number.get(function_place(str(name)), NONE) for name in names.categories]
-    numbers = np.array([*of_name, NONE], np.int64)[names.codes.to_numpy()]
-    frames = (trace.slices["category"] == "python_function").to_numpy()
-    return np.append(np.where(frames, numbers, NONE), NONE)
+    rows, index = _rows_by_place(functions), trace.index
+    of_name = [rows.get(function_place(name), NONE) for name in index.names]
+    numbers = np.array([*of_name, NONE], np.int64)[index.name]
+    return np.append(np.where(index.in_category("python_function"), numbers, NONE), NONE)
 
 
 def _with_callers(trace: Trace, parts: pd.DataFrame, function: Ints) -> pd.DataFrame:
@@ -439,16 +417,12 @@ def in_hooks(record: Record, start: Ints, end: Ints, is_engine_time: Mask) -> Ma
     long = is_engine_time & (end - start >= HOOK_NS)
     if record.calls is None or (record.trace.tracks["kind"] == "python").any():
         return np.zeros(len(start), bool)
-    hooks_ns = _called_by_the_engine(record.calls)
+    # What the engine called, except backwards of Functions.
+    edges = record.calls.edges
+    file, name = (record.calls.functions[key] for key in ("file", "name"))
+    engine = ((file == BUILT_IN) & name.str.contains(RUNS_BACKWARD, regex=False)).to_numpy(bool)
+    node = ((name == "apply") & file.str.endswith("function.py")).to_numpy(bool)
+    hooks = engine[edges["caller"].to_numpy()] & ~node[edges["callee"].to_numpy()]
+    hooks_ns = int(edges["total_ns"].to_numpy()[hooks].sum())
     all_long = int((end - start)[long].sum())
     return long & (all_long / 2 < hooks_ns < 2 * all_long)
-
-
-def _called_by_the_engine(calls: Calls) -> int:
-    """Return the time (ns) of what ``run_backward`` called, except backwards of Functions."""
-    file, name = (calls.functions[key] for key in ("file", "name"))
-    engine = ((file == "~") & name.str.contains("run_backward", regex=False)).to_numpy(bool)
-    node = ((name == "apply") & file.str.endswith("function.py")).to_numpy(bool)
-    edges = calls.edges
-    hooks = engine[edges["caller"].to_numpy()] & ~node[edges["callee"].to_numpy()]
-    return int(edges["total_ns"].to_numpy()[hooks].sum())

@@ -27,17 +27,8 @@ from gpuprof_widgets.trace.schema import NONE, NVTX_RANGE
 
 ON_CPU, ON_GPU = "user_annotation", "gpu_user_annotation"
 COLUMNS = (
-    "name",
-    "calls",
-    "cpu_total_ns",
-    "cpu_self_ns",
-    "device_busy_ns",
-    "device_self_busy_ns",
-    "kernel_ns",
-    "kernel_self_ns",
-    "kernels",
-    "gpu_span_ns",
-    "row",
+    *("name", "calls", "cpu_total_ns", "cpu_self_ns", "device_busy_ns", "device_self_busy_ns"),
+    *("kernel_ns", "kernel_self_ns", "kernels", "gpu_span_ns", "row"),
 )
 
 
@@ -70,12 +61,17 @@ def annotations(record: Record) -> pd.DataFrame:
     here that is one call (a sum over both counts its time twice: pytorch issue 130730). Kineto's
     GPU side leaves out the backward pass.
     """
-    trace = record.trace
+    trace, index = record.trace, record.trace.index
     annotated, is_of_the_host = _annotated(trace)
-    if is_of_the_host:
-        return _on_cpu(trace, annotated)
-    above = links.nearest_ancestor(trace.slices["parent"].to_numpy(), annotated)
-    return _table(trace, annotated, above, _around_on_gpu(trace, annotated))
+    above = links.nearest_ancestor(index.parent, annotated)
+    if not is_of_the_host:
+        return _table(trace, annotated, above, _around_on_gpu(trace, annotated))
+    # GPU slices count where they were launched, autograd's threads where they were called.
+    above = np.where(above >= 0, above, calling_annotations(trace)).astype(np.int32)
+    around = np.append(np.where(annotated, np.arange(len(trace)), above), NONE)
+    launch, op = (index.column(link)[index.gpu] for link in ("launch", "op"))
+    owner = np.where(around[launch] >= 0, around[launch], around[op]).astype(np.int32)
+    return _table(trace, annotated, above, owner)
 
 
 def annotation_slices(record: Record) -> pd.DataFrame:
@@ -83,16 +79,15 @@ def annotation_slices(record: Record) -> pd.DataFrame:
 
     Columns: ``name`` (as in `annotations`), ``row``, ``start_ns``, ``end_ns``.
     """
-    trace = record.trace
+    trace, index = record.trace, record.trace.index
     annotated, _ = _annotated(trace)
-    rows = np.flatnonzero(annotated & (trace.slices["count"].to_numpy() > 0))
+    rows = np.flatnonzero(annotated & (index.column("count") > 0))
     code, names = names_with_steps_merged(trace)
-    start = trace.slices["ts"].to_numpy()[rows]
     columns = {
         "name": np.array([*names, ""], object)[code[rows]],
         "row": rows.astype(np.int32),
-        "start_ns": start,
-        "end_ns": start + trace.slices["dur"].to_numpy()[rows],
+        "start_ns": index.ts[rows],
+        "end_ns": index.end[rows],
     }
     return pd.DataFrame(columns)
 
@@ -113,24 +108,11 @@ def _of_the_host(trace: Trace) -> Mask:
     return np.asarray(on_thread | trace.index.in_category(NVTX_RANGE), bool)
 
 
-def _on_cpu(trace: Trace, annotated: Mask) -> pd.DataFrame:
-    """Count GPU slices where they were launched, autograd's threads where they were called."""
-    slices = trace.slices
-    above = links.nearest_ancestor(slices["parent"].to_numpy(), annotated)
-    calling = calling_annotations(trace)
-    above = np.where(above >= 0, above, calling)
-    around = np.append(np.where(annotated, np.arange(len(trace)), above), NONE)
-    launch, op = (slices[link].to_numpy()[trace.index.gpu] for link in ("launch", "op"))
-    owner = np.where(around[launch] >= 0, around[launch], around[op]).astype(np.int32)
-    return _table(trace, annotated, above.astype(np.int32), owner)
-
-
 def _around_on_gpu(trace: Trace, annotated: Mask) -> Codes:
     """Return per GPU slice the innermost annotation of its stream that spans its start."""
-    slices, tracks = trace.slices, trace.tracks
     rows = trace.index.gpu
     began, ended = trace.index.uncut
-    lane = tracks["lane"].to_numpy()[slices["track"].to_numpy()]
+    lane = trace.tracks["lane"].to_numpy()[trace.index.track]
     around = np.full(len(trace), NONE, np.int32)
     work, annotations = links.rows_by(lane[rows]), np.flatnonzero(annotated)
     for stream, spans_here in links.rows_by(lane[annotations]).items():
@@ -145,24 +127,20 @@ def _table(trace: Trace, annotated: Mask, above: Codes, owner: Codes) -> pd.Data
 
     ``above``: the annotation around each slice; ``owner``: the innermost one of each GPU slice.
     """
-    slices = trace.slices
     code, names = names_with_steps_merged(trace)
-    gpu = trace.index.gpu
-    is_owned = owner >= 0
-    kernels = _GpuSums(trace, gpu[is_owned])
+    gpu, owner = trace.index.gpu[owner >= 0], owner[owner >= 0]
+    at, inside = _pairs(owner, above, code)
     table = pd.DataFrame({"name": pd.Series(names, dtype=object)})
     here = np.flatnonzero(annotated)
     table["calls"], table["row"] = _calls(trace, here, code, len(names))
     on_cpu = here[_of_the_host(trace)[here]]
     table["cpu_total_ns"], table["cpu_self_ns"] = _cpu(trace, on_cpu, code, len(names))
-    table["device_self_busy_ns"], table["kernel_self_ns"], _ = kernels.sums(
-        np.arange(int(is_owned.sum())), code[owner[is_owned]], len(names)
-    )
-    table["device_busy_ns"], table["kernel_ns"], table["kernels"] = kernels.sums(
-        *_pairs(owner[is_owned], above, code), len(names)
-    )
+    for prefix, rows, of_name in (("_self", gpu, code[owner]), ("", gpu[at], inside)):
+        busy, total, number = _gpu_sums(trace, rows, of_name, len(names))
+        table[f"device{prefix}_busy_ns"], table[f"kernel{prefix}_ns"] = busy, total
+        table["kernels"] = number  # of all within it, which come last
     spans = np.flatnonzero(trace.index.in_category(ON_GPU))
-    table["gpu_span_ns"] = group_sums(code[spans], slices["dur"].to_numpy()[spans], len(names))
+    table["gpu_span_ns"] = group_sums(code[spans], trace.index.dur[spans], len(names))
     # In a window, an annotation may be present by its GPU work alone.
     there = table[["calls", "kernels", "gpu_span_ns"]].any(axis=1)
     table = table[there].sort_values(
@@ -173,15 +151,14 @@ def _table(trace: Trace, annotated: Mask, above: Codes, owner: Codes) -> pd.Data
 
 def _calls(trace: Trace, rows: Rows, code: Rows, names: int) -> tuple[Ints, Codes]:
     """Return per name its calls (the most on any stream or thread) and its longest slice."""
-    count = trace.slices["count"].to_numpy()[rows]
-    on_gpu = trace.index.in_category(ON_GPU)[rows]
-    lane = np.where(on_gpu, trace.slices["track"].to_numpy()[rows], 0)
+    count = trace.index.column("count")[rows]
+    lane = np.where(trace.index.in_category(ON_GPU)[rows], trace.index.track[rows], 0)
     pairs, at = np.unique(np.stack([code[rows], lane]), axis=1, return_inverse=True)
     on_lane = group_sums(at.reshape(-1), count, pairs.shape[1])
     calls = np.zeros(names, np.int64)
     np.maximum.at(calls, pairs[0], on_lane)
     longest = np.full(names, NONE, np.int32)
-    order = rows[np.argsort(trace.slices["dur"].to_numpy()[rows], kind="stable")]
+    order = rows[np.argsort(trace.index.dur[rows], kind="stable")]
     longest[code[order]] = order
     return calls, longest
 
@@ -193,9 +170,7 @@ def _cpu(
     names: int,
 ) -> tuple[Ints, Ints]:
     """Return per name the time in which it was open, and in which it was the innermost one."""
-    ts = trace.slices["ts"].to_numpy()[rows]
-    end = ts + trace.slices["dur"].to_numpy()[rows]
-    track = trace.slices["track"].to_numpy()[rows]
+    ts, end, track = trace.index.ts[rows], trace.index.end[rows], trace.index.track[rows]
     parent, _ = links.nest(ts, end, track)
     innermost = group_sums(code[rows], links.self_times(ts, end, parent), names)
     pairs, at = np.unique(np.stack([code[rows], track]), axis=1, return_inverse=True)
@@ -219,23 +194,16 @@ def _pairs(owner: Codes, above: Codes, code: Rows) -> tuple[Rows, Rows]:
     return np.concatenate(slices), np.concatenate(names)
 
 
-class _GpuSums:
-    """Sums over GPU slices by annotation."""
-
-    def __init__(self, trace: Trace, rows: Rows) -> None:
-        slices = trace.slices
-        self._start, self._dur = slices["ts"].to_numpy()[rows], slices["dur"].to_numpy()[rows]
-        self._count = slices["count"].to_numpy()[rows]
-        self._device = np.maximum(trace.index.device[rows], 0)
-
-    def sums(self, at: Rows, name: Rows, names: int) -> tuple[Ints, Ints, Ints]:
-        """Return per name the busy time, the summed time and the number of these slices."""
-        devices = int(self._device.max(initial=0)) + 1
-        group = name * devices + self._device[at]
-        start, dur = self._start[at], self._dur[at]
-        busy = intervals.length_by(group, start, start + dur, names * devices)
-        total, number = (group_sums(name, values, names) for values in (dur, self._count[at]))
-        return busy.reshape(names, devices).sum(axis=1), total, number
+def _gpu_sums(trace: Trace, rows: Rows, name: Rows, names: int) -> tuple[Ints, Ints, Ints]:
+    """Return per name the busy time, the summed time and the number of these GPU slices."""
+    index = trace.index
+    device = np.maximum(index.device[rows], 0)
+    devices = int(device.max(initial=0)) + 1
+    group = name * devices + device
+    busy = intervals.length_by(group, index.ts[rows], index.end[rows], names * devices)
+    total = group_sums(name, index.dur[rows], names)
+    number = group_sums(name, index.column("count")[rows], names)
+    return busy.reshape(names, devices).sum(axis=1), total, number
 
 
 STEP = re.compile(r"ProfilerStep#(\d+)")
@@ -259,16 +227,14 @@ def steps(record: Record) -> pd.DataFrame:
 
     Source: torch's ``ProfilerStep#`` annotations, as in PyTorch's TensorBoard plugin.
     """
-    trace = record.trace
-    names = trace.slices["name"].cat.categories
-    number = {n: int(match[1]) for n in names if (match := STEP.fullmatch(str(n)))}
-    marked = trace.index.named(frozenset(number)) & (trace.slices["count"].to_numpy() > 0)
-    on_cpu = marked & trace.index.on_tracks("cpu")
+    trace, index = record.trace, record.trace.index
+    number = {n: int(match[1]) for n in index.names if (match := STEP.fullmatch(n))}
+    marked = index.named(frozenset(number)) & (index.column("count") > 0)
+    on_cpu = marked & index.on_tracks("cpu")
     rows = np.flatnonzero(on_cpu if on_cpu.any() else marked)
-    start = trace.slices["ts"].to_numpy()[rows]
-    end = start + trace.slices["dur"].to_numpy()[rows]
-    step = np.array([number[n] for n in trace.slices["name"].to_numpy(object)[rows]], np.int64)
-    table = pd.DataFrame({"step": step, "row": rows, "start_ns": start, "end_ns": end})
+    step = np.array([number[name] for name in index.names_of(rows)], np.int64)
+    times = {"start_ns": index.ts[rows], "end_ns": index.end[rows]}
+    table = pd.DataFrame({"step": step, "row": rows, **times})
     once = {"row": "first", "start_ns": "min", "end_ns": "max"}
     table = table.groupby("step", as_index=False).agg(once).sort_values("start_ns")
     busy = [busy_intervals(trace, device) for device in devices(trace)]
@@ -297,11 +263,9 @@ def rank_of(trace: Trace) -> int:
 
 def names_with_steps_merged(trace: Trace) -> tuple[Rows, list[str]]:
     """Return per slice the code of its name, and the names, all steps as ``ProfilerStep*``."""
-    names = trace.slices["name"].cat
-    merged = [re.sub(r"^ProfilerStep#.*", "ProfilerStep*", str(n)) for n in names.categories]
-    number = {name: index for index, name in enumerate(dict.fromkeys(merged))}
-    code = np.array([number[name] for name in merged], np.intp)
-    return code[names.codes.to_numpy()], list(number)
+    merged = [re.sub(r"^ProfilerStep#.*", "ProfilerStep*", name) for name in trace.index.names]
+    code, names = pd.factorize(np.array(merged, object))
+    return code[trace.index.name], names.tolist()
 
 
 UNRECORDED = ("wait", "warmup")

@@ -36,18 +36,8 @@ from gpuprof_widgets.trace.schema import FLOPS, MEMORY_TRAFFIC, NONE
 
 GROUPINGS = ("op", "shape", "kernel")
 NUMBERS = (
-    "calls",
-    "time_ns",
-    "flops",
-    "bytes",
-    "bytes_counted",
-    "flops_per_s",
-    "bytes_per_s",
-    "intensity",
-    "peak_flops_per_s",
-    "peak_bytes_per_s",
-    "bound",
-    "roof_share",
+    *("calls", "time_ns", "flops", "bytes", "bytes_counted", "flops_per_s", "bytes_per_s"),
+    *("intensity", "peak_flops_per_s", "peak_bytes_per_s", "bound", "roof_share"),
 )
 NO_KERNELS = "the trace has no kernels: its GPU work is copies and memsets alone"
 NO_WORK = "of no op with input shapes it is known how many FLOPs and bytes it takes"
@@ -116,12 +106,16 @@ def roofline(record: Record, *, by: str = "op", peaks: Peaks | None = None) -> p
         return lacking(_columns(by), why)
     device = busiest_device(record) if on_gpu else None
     roof = peaks or peaks_of(record, device)
-    table = _table(record, by, roof)
+    pieces, keys = grouped_pieces(record, by)
+    pieces["calls"] = _calls(trace, pieces, by)
+    table = _sums(pieces, keys)
+    if by == "kernel":
+        table["op"] = _mostly(pieces, keys)
+    table = _with_roof(table.rename(columns={keys[0]: "name"}), roof)[list(_columns(by))]
     if not len(table):
         return lacking(_columns(by), NO_KERNELS if on_gpu else NO_WORK)
-    table.attrs[NOTE] = "; ".join(
-        [_note(device_name(record, device), roof, on_gpu), *_doubts(table)]
-    )
+    note = _note(device_name(record, device), roof, on_gpu)
+    table.attrs[NOTE] = "; ".join([note, *_doubts(table)])
     table.attrs["peaks"] = roof.as_dict() if roof else None
     return table
 
@@ -132,18 +126,9 @@ def grouped_pieces(record: Record, by: str) -> tuple[pd.DataFrame, list[str]]:
     if by == "shape":
         return pieces, ["op", "dtype", "input_shapes"]
     if by == "kernel":
-        pieces["kernel"] = trace.slices["name"].to_numpy(object)[pieces["row"]]
+        pieces["kernel"] = trace.index.names_of(pieces["row"].to_numpy())
         return pieces, ["kernel", "dtype"]
     return pieces, ["op", "dtype"]
-
-
-def _table(record: Record, by: str, roof: Peaks | None) -> pd.DataFrame:
-    pieces, keys = grouped_pieces(record, by)
-    pieces["calls"] = _calls(record.trace, pieces, by)
-    table = _sums(pieces, keys)
-    if by == "kernel":
-        table["op"] = _mostly(pieces, keys)
-    return _with_roof(table.rename(columns={keys[0]: "name"}), roof)[list(_columns(by))]
 
 
 def _columns(by: str) -> Sequence[str]:
@@ -153,7 +138,7 @@ def _columns(by: str) -> Sequence[str]:
 
 def _calls(trace: Trace, pieces: pd.DataFrame, by: str) -> Ints:
     """Return the calls that each piece adds: those of its op, once, unless a window left it out."""
-    count = trace.slices["count"].to_numpy().astype(np.int64)
+    count = trace.index.column("count").astype(np.int64)
     if by == "kernel":
         return np.asarray(count[pieces["row"]])
     op = pieces["op_row"].to_numpy()
@@ -164,9 +149,7 @@ def _calls(trace: Trace, pieces: pd.DataFrame, by: str) -> Ints:
 def _sums(pieces: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     grouped = pieces.groupby(keys, sort=False)
     table = grouped[["calls", "time_ns", "flops", "bytes"]].sum()
-    table["bytes_counted"] = grouped["bytes_counted"].agg(
-        lambda kinds: least_counted(kinds.to_numpy(object))
-    )
+    table["bytes_counted"] = grouped["bytes_counted"].agg(least_counted)
     table["moves_only"] = grouped["moves_only"].all()
     whole = {column: table[column].round().astype(np.int64) for column in ("flops", "bytes")}
     unknown = (table["bytes_counted"] == NOTHING) & (whole["bytes"] == 0)
@@ -188,18 +171,14 @@ def _with_roof(table: pd.DataFrame, roof: Peaks | None) -> pd.DataFrame:
     known = roof.flops_per_s if roof else {}
     peak = np.array([known.get(dtype, np.nan) for dtype in table["dtype"]], float)
     memory = np.full(len(table), roof.bytes_per_s if roof else np.nan)
-    intensity = _divided(flops, moved, (flops > 0) | table["moves_only"].to_numpy(bool))
+    moves_only = table["moves_only"].to_numpy(bool)
+    intensity = _divided(flops, moved, (flops > 0) | moves_only)
     with np.errstate(invalid="ignore"):
         by_compute = intensity * memory > peak
-    bound = np.select(
-        [
-            table["moves_only"].to_numpy(bool) & ((flops == 0) | ~by_compute),
-            np.isfinite(intensity) & np.isfinite(peak) & (flops > 0) & by_compute,
-            np.isfinite(intensity) & np.isfinite(peak) & (flops > 0),
-        ],
-        [MEMORY_BOUND, COMPUTE_BOUND, MEMORY_BOUND],
-        "",
-    )
+    known_work = np.isfinite(intensity) & np.isfinite(peak) & (flops > 0)
+    by_memory = moves_only & ((flops == 0) | ~by_compute)
+    cases = [by_memory, known_work & by_compute, known_work]
+    bound = np.select(cases, [MEMORY_BOUND, COMPUTE_BOUND, MEMORY_BOUND], "")
     at_roof = np.fmax(_divided(flops, peak, flops > 0), _divided(moved, memory, moved > 0))
     return table.assign(
         flops_per_s=_divided(flops, seconds, flops > 0),
@@ -331,9 +310,10 @@ def _flops(call: Call) -> int:
     return elements_of(call) if call.name in ARITHMETIC else flops_of(call)
 
 
-def least_counted(counted: npt.NDArray[np.object_]) -> str:
+def least_counted(counted: pd.Series) -> str:
     """Return what a sum of bytes counts: no more than the least counted of its parts."""
-    return next((kind for kind in (NOTHING, INPUTS, BOTH) if (counted == kind).any()), NOTHING)
+    kinds = set(counted)
+    return next((kind for kind in (NOTHING, INPUTS, BOTH) if kind in kinds), NOTHING)
 
 
 TF32 = re.compile(r"tf32|s1688", re.IGNORECASE)
@@ -357,7 +337,9 @@ def _on_gpu(trace: Trace) -> pd.DataFrame:
     rows, kind = gpu_kinds(trace)
     rows = rows[kind == COMPUTE]
     dur = trace.index.dur[rows]
-    ops, number = _distinct_ops(worker_of(trace)[rows])
+    ops, number = np.unique(worker_of(trace)[rows], return_inverse=True)
+    none = int((ops < 0).sum())  # work of no op has the number -1
+    ops, number = ops[none:].astype(np.intp), number.reshape(-1) - none
     began, ended = trace.index.uncut
     op_ns = group_sums(number, (ended - began)[rows], len(ops) + 1)
     share = dur / np.maximum(op_ns[number], 1)
@@ -376,8 +358,7 @@ def _on_cpu(trace: Trace) -> pd.DataFrame:
     ops = np.flatnonzero(trace.index.is_op & (op_ns[:-1] > 0))
     began, ended = trace.index.uncut
     share = trace.index.dur[ops] / np.maximum((ended - began)[ops], 1)
-    number = np.arange(len(ops), dtype=np.int32)
-    pieces = _pieces(trace, ops, op_ns[ops], number, work_of(trace, ops), share)
+    pieces = _pieces(trace, ops, op_ns[ops], np.arange(len(ops)), work_of(trace, ops), share)
     known = (pieces["flops"] > 0) | (pieces["moves_only"] & (pieces["bytes_counted"] != NOTHING))
     return pieces[known].reset_index(drop=True)
 
@@ -386,7 +367,7 @@ def _pieces(
     trace: Trace,
     rows: Rows,
     time: Ints,
-    number: Codes,
+    number: Rows,
     work: Work,
     share: Floats,
 ) -> pd.DataFrame:
@@ -406,10 +387,3 @@ def _pieces(
         "moves_only": np.append(work.moves_only, False)[number],
     }
     return pd.DataFrame(columns)
-
-
-def _distinct_ops(worker: Codes) -> tuple[Rows, Codes]:
-    """Return the distinct ops, and per slice the position of its op among them (-1: none)."""
-    ops, number = np.unique(worker, return_inverse=True)
-    none = int((ops < 0).sum())
-    return ops[none:].astype(np.intp), (number.reshape(-1) - none).astype(np.int32)

@@ -88,7 +88,11 @@ def sequences(
         raise OptionError(f"a sequence has at least one kernel, not {length}")
     matches = occurrences(record.trace, op, length)
     if not len(matches.op):
-        return lacking(COLUMNS, _why(record.trace, op, length))
+        under = f"no op whose name holds {op!r}" if op else "no op"
+        why = f"{under} launched {length} or more kernels or copies in one call."
+        if not len(counted_gpu_rows(record.trace)):
+            why = "the trace has no GPU work, so there are no sequences of it."
+        return lacking(COLUMNS, why)
     table = _table(record, matches)
     table = table.sort_values(["total_ns", "first"], ascending=[False, True], kind="stable")
     return table.head(top).reset_index(drop=True)
@@ -98,7 +102,12 @@ def occurrences(trace: Trace, op: str | None, length: int) -> Occurrences:
     """Return the calls of ops that launched at least ``length`` GPU slices, grouped by these."""
     rows = counted_gpu_rows(trace)
     ts, _ = trace.index.uncut
-    around = links.outermost(trace.index.parent, _wanted(trace, op))
+    wanted = trace.index.is_op
+    if op is not None:
+        wanted = wanted & trace.index.named(
+            frozenset(name for name in trace.index.names if op in name)
+        )
+    around = links.outermost(trace.index.parent, wanted)
     owner = np.append(around, NONE)[trace.index.column("op")[rows]].astype(np.intp)
     rows, owner = rows[owner >= 0], owner[owner >= 0]
     ops, call, launched = np.unique(owner, return_inverse=True, return_counts=True)
@@ -108,37 +117,25 @@ def occurrences(trace: Trace, op: str | None, length: int) -> Occurrences:
     rows, call, ops = rows[kept], renumbered[call[kept]], ops[enough]
     order = np.lexsort((ts[rows], call))
     rows, call = rows[order], call[order]
-    return Occurrences(ops, _alike(trace, ops, rows, call), rows, call)
-
-
-def _wanted(trace: Trace, op: str | None) -> Mask:
-    ops = trace.index.is_op
-    if op is None:
-        return ops
-    return ops & trace.index.named(frozenset(name for name in trace.index.names if op in name))
-
-
-def _alike(trace: Trace, ops: Rows, rows: Rows, call: Rows) -> Rows:
-    """Return per call the number of its sequence: same op, same GPU work in the same order."""
-    codes = trace.slices["name"].cat.codes.to_numpy().astype(np.int32)
     counts = np.bincount(call, minlength=len(ops))
-    ends = np.cumsum(counts)
-    launched = codes[rows]
-    keys = [
-        (int(codes[op]), launched[start:end].tobytes())
-        for op, start, end in zip(ops, ends - counts, ends, strict=True)
+    ends, launched = np.cumsum(counts), trace.index.name[rows]
+    number: dict[tuple[int, bytes], int] = {}  # of an op and its GPU work, in order
+    group = [
+        number.setdefault((name, launched[start:end].tobytes()), len(number))
+        for name, start, end in zip(
+            trace.index.name[ops].tolist(), ends - counts, ends, strict=True
+        )
     ]
-    number: dict[tuple[int, bytes], int] = {}
-    return np.array([number.setdefault(key, len(number)) for key in keys], np.intp)
+    return Occurrences(ops, np.array(group, np.intp), rows, call)
 
 
 def _table(record: Record, matches: Occurrences) -> pd.DataFrame:
-    trace, slices = record.trace, record.trace.slices
+    trace = record.trace
     ts, end = trace.index.uncut
-    dur = slices["dur"].to_numpy()
+    dur, names = trace.index.dur, trace.index.names_of
     groups = int(matches.group.max()) + 1
     of_row = matches.group[matches.call]
-    launch = slices["launch"].to_numpy()[matches.rows]
+    launch = trace.index.column("launch")[matches.rows]
     linked = launch >= 0
     calls = np.unique(launch[linked])
     launcher = pd.Series(of_row[linked], index=launch[linked]).groupby(level=0).first()
@@ -147,12 +144,14 @@ def _table(record: Record, matches: Occurrences) -> pd.DataFrame:
     short = np.zeros(len(trace), bool)
     short[of_launches["row"].to_numpy(np.intp)] = of_launches["short"].to_numpy(bool)
     _, first = np.unique(matches.group, return_index=True)
+    low, high = (np.searchsorted(matches.call, first, side) for side in ("left", "right"))
+    launched = [names(matches.rows[a:b]) for a, b in zip(low, high, strict=True)]
     total = group_sums(of_row, dur[matches.rows], groups)
     count = np.bincount(matches.group, minlength=groups)
     in_all = np.bincount(of_row, minlength=groups)
     columns = {
-        "op_name": slices["name"].to_numpy(object)[matches.op[first]],
-        "sequence": _texts(trace, matches, first),
+        "op_name": names(matches.op[first]),
+        "sequence": list(map(ARROW.join, launched)),
         "kernels": in_all // count,
         "calls": count,
         "total_ns": total,
@@ -169,7 +168,7 @@ def _table(record: Record, matches: Occurrences) -> pd.DataFrame:
 def _delays(trace: Trace, matches: Occurrences, groups: int) -> dict[str, Floats]:
     """Return the mean times from an op's start to its first launch call, and on to its kernel."""
     ts, _ = trace.index.uncut
-    launch = trace.slices["launch"].to_numpy()[matches.rows]
+    launch = trace.index.column("launch")[matches.rows]
     linked = np.flatnonzero(launch >= 0)
     order = linked[np.lexsort((ts[launch[linked]], matches.call[linked]))]
     of_call = matches.call[order]
@@ -186,35 +185,13 @@ def _delays(trace: Trace, matches: Occurrences, groups: int) -> dict[str, Floats
     return means
 
 
-def _texts(trace: Trace, matches: Occurrences, first: Rows) -> list[str]:
-    names = trace.slices["name"].to_numpy(object)
-    low = np.searchsorted(matches.call, first, side="left")
-    high = np.searchsorted(matches.call, first, side="right")
-    parts = [matches.rows[start:end] for start, end in zip(low, high, strict=True)]
-    return [ARROW.join(names[rows]) for rows in parts]
-
-
-def _why(trace: Trace, op: str | None, length: int) -> str:
-    if not len(counted_gpu_rows(trace)):
-        return "the trace has no GPU work, so there are no sequences of it."
-    under = f"no op whose name holds {op!r}" if op else "no op"
-    return f"{under} launched {length} or more kernels or copies in one call."
-
-
 SELECT = "aten::select"
 FEW_OPS = 10
 """Most ops besides the select in a round that differs from the one before it."""
 FAR_LONGER = 10
 """Times the time of nine tenths of the rounds: a round that takes longer does more than index."""
 INDEXING_COLUMNS = (
-    "ops",
-    "rounds",
-    "alike",
-    "start_ns",
-    "end_ns",
-    "dur_ns",
-    "per_op_ns",
-    "per_select",
+    *("ops", "rounds", "alike", "start_ns", "end_ns", "dur_ns", "per_op_ns", "per_select"),
     "rows",
 )
 
@@ -240,18 +217,20 @@ def indexing_loops(record: Record) -> pd.DataFrame:
     selects = np.flatnonzero(trace.index.named(frozenset({SELECT}))[row])
     if len(selects) < 2:  # no round comes twice
         return pd.DataFrame(columns=list(INDEXING_COLUMNS))
-    code = trace.slices["name"].cat.codes.to_numpy()[row].astype(np.int64)
     length = np.diff(selects)
-    same = _same_rounds(code, group, selects, length)
+    same = _same_rounds(trace.index.name[row].astype(np.int64), group, selects, length)
     short = (length <= FEW_OPS + 1) & (group[selects[1:]] == group[selects[:-1]])
-    alike = _rounds_alike(same, length)
-    return pd.DataFrame(
-        [
-            _loop(trace, row, selects[low : high + 1], int(alike[low:high].max()))
-            for low, high in zip(*_stretches(same | short), strict=True)
-        ],
-        columns=list(INDEXING_COLUMNS),
-    )
+    # How many consecutive rounds are the same, by each of them.
+    goes_on = same & np.append(False, same[:-1] & (length[1:] == length[:-1]))
+    number = np.cumsum(~goes_on)
+    alike = np.where(same, np.bincount(number)[number] + 1, 1)
+    edges = np.diff(np.concatenate([[False], same | short, [False]]).astype(np.int8))
+    first, last = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+    loops = [
+        _loop(trace, row, selects[low : high + 1], int(alike[low:high].max()))
+        for low, high in zip(first, last, strict=True)
+    ]
+    return pd.DataFrame(loops, columns=list(INDEXING_COLUMNS))
 
 
 def siblings(trace: Trace) -> tuple[Rows, Ints]:
@@ -259,14 +238,12 @@ def siblings(trace: Trace) -> tuple[Rows, Ints]:
 
     Cell lines and modules do not count: each round of a loop in a cell has lines of its own.
     """
-    slices = trace.slices
-    ops = trace.index.is_op & (slices["count"].to_numpy() > 0)
-    above = links.nearest_ancestor(
-        slices["parent"].to_numpy(), ops | trace.index.in_category("user_annotation")
-    )
+    index = trace.index
+    ops = index.is_op & (index.column("count") > 0)
+    above = links.nearest_ancestor(index.parent, ops | index.in_category("user_annotation"))
     row = np.flatnonzero(ops)
-    group = above[row].astype(np.int64) * len(trace.tracks) + slices["track"].to_numpy()[row]
-    order = np.lexsort((slices["ts"].to_numpy()[row], group))
+    group = above[row].astype(np.int64) * len(trace.tracks) + index.track[row]
+    order = np.lexsort((index.ts[row], group))
     return row[order], group[order]
 
 
@@ -278,21 +255,6 @@ def _same_rounds(code: Ints, group: Ints, selects: Rows, length: Rows) -> Mask:
         active = np.flatnonzero(same & (offset < length))
         same[active] = code[selects[active] + offset] == code[selects[active + 1] + offset]
     return np.asarray(same, bool)
-
-
-def _rounds_alike(same: Mask, length: Rows) -> Rows:
-    """Return per round but the last how many consecutive rounds, itself included, are the same."""
-    goes_on = same & np.append(False, same[:-1] & (length[1:] == length[:-1]))
-    stretch = np.cumsum(~goes_on)
-    return np.asarray(np.where(same, np.bincount(stretch)[stretch] + 1, 1), np.intp)
-
-
-def _stretches(
-    linked: Mask,
-) -> tuple[Rows, Rows]:
-    """Return the first and the last select of each stretch of selects linked to the next one."""
-    edges = np.diff(np.concatenate([[False], linked, [False]]).astype(np.int8))
-    return np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
 
 
 def _loop(trace: Trace, row: Rows, selects: Rows, alike: int) -> dict[str, object]:

@@ -59,28 +59,11 @@ ELIGIBLE = frozenset(
 )
 """Eligible ops according to the TensorBoard plugin, in any precision that has tensor cores."""
 
-ELIGIBLE_SINCE = frozenset(
-    {
-        "aten::convolution_backward",
-        "aten::miopen_convolution",
-        "aten::miopen_convolution_add_relu",
-        "aten::cudnn_convolution_relu",
-        "aten::cudnn_convolution_add_relu",
-        "aten::_addmm_activation",
-        "aten::_scaled_mm",
-        "aten::_int_mm",
-        "aten::_grouped_mm",
-        "aten::_scaled_dot_product_flash_attention",
-        "aten::_scaled_dot_product_flash_attention_backward",
-        "aten::_scaled_dot_product_efficient_attention",
-        "aten::_scaled_dot_product_efficient_attention_backward",
-        "aten::_scaled_dot_product_cudnn_attention",
-        "aten::_scaled_dot_product_cudnn_attention_backward",
-        "aten::_flash_attention_forward",
-        "aten::_flash_attention_backward",
-        "aten::_efficient_attention_forward",
-        "aten::_efficient_attention_backward",
-    }
+ELIGIBLE_SINCE = re.compile(
+    r"aten::(convolution_backward|miopen_convolution(_add_relu)?|cudnn_convolution(_add)?_relu"
+    r"|_addmm_activation|_(scaled|int|grouped)_mm"
+    r"|_scaled_dot_product_(flash|efficient|cudnn)_attention(_backward)?"
+    r"|_(flash|efficient)_attention_(forward|backward))"
 )
 """Ops of later versions of torch that do the same work, and attention."""
 
@@ -90,7 +73,8 @@ def on_tensor_cores(names: Iterable[str]) -> Mask:
 
     False for kernels of Triton, and so of torch.compile, because their names do not tell.
     """
-    return np.array([_uses(str(name)) for name in names], bool)
+    known = [BY_TENSORBOARD.search(name) or LATER.search(name) for name in names]
+    return np.array([bool(match and not WITHOUT.search(match.string)) for match in known], bool)
 
 
 def are_eligible(names: Iterable[str]) -> Mask:
@@ -98,17 +82,15 @@ def are_eligible(names: Iterable[str]) -> Mask:
 
     A number after ``Backward`` does not matter.
     """
-    return np.array([_can(str(name)) for name in names], bool)
-
-
-def _uses(name: str) -> bool:
-    known = BY_TENSORBOARD.search(name) or LATER.search(name)
-    return bool(known) and not WITHOUT.search(name)
-
-
-def _can(name: str) -> bool:
-    known = ELIGIBLE | ELIGIBLE_SINCE
-    return name in known or re.sub(r"Backward\d+$", "Backward", name) in known
+    return np.array(
+        [
+            name in ELIGIBLE
+            or re.sub(r"Backward\d+$", "Backward", name) in ELIGIBLE
+            or bool(ELIGIBLE_SINCE.fullmatch(name))
+            for name in names
+        ],
+        bool,
+    )
 
 
 NVIDIA = re.compile(r"NVIDIA|Tesla|Quadro|GeForce|TITAN", re.IGNORECASE)
@@ -192,7 +174,7 @@ def _along_memory(call: Call, position: int) -> int:
     """Return the size of the axis along which the matrix lies contiguous in memory."""
     if not call.is_tensor(position) or len(call.dims[position]) < 2:
         return 0
-    shape = list(call.dims[position])
+    shape = call.dims[position]
     strides = list(call.strides[position]) if position < len(call.strides) else []
     transposed = len(strides) == len(shape) and strides[-1] != 1 and strides[-2] == 1
     return int(shape[-2] if transposed else shape[-1])

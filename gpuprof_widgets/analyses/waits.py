@@ -58,21 +58,6 @@ TAKING = re.compile(
 Source: the kernels registered in tensorflow/core/ops/data_flow_ops.cc and dataset_ops.cc.
 """
 
-COLUMNS = (
-    "kind",
-    "row",
-    "name",
-    "start_ns",
-    "dur_ns",
-    "op",
-    "op_name",
-    "gpu_busy_ns",
-    "gpu",
-    "gpu_name",
-    "copy",
-    "copy_name",
-)
-
 
 @says_if_empty(WAITS)
 @remembered
@@ -99,12 +84,20 @@ def waits(record: Record) -> pd.DataFrame:
     torch's ``enumerate(DataLoader)`` annotations.
     """
     trace = record.trace
-    synchronising = np.flatnonzero(is_synchronising(trace))
+    calls = np.flatnonzero(is_synchronising(trace))
+    around = np.append(trace.index.outermost_op, np.int32(NONE))
+    op, gpu = around[trace.index.parent[calls]], _waited_for(trace, calls)
+    copy, busy = _copied(trace, calls), _gpu_busy(trace, calls)
     loading = _outermost(trace, np.flatnonzero(is_dataloader(trace)))
-    table = pd.concat([_synchronising(trace, synchronising), _loading(trace, loading)])
-    return table[list(COLUMNS)].sort_values(
-        "dur_ns", ascending=False, kind="stable", ignore_index=True
+    nothing = np.full(len(loading), NONE, np.int32)
+    zeros = np.zeros(len(loading), np.int64)
+    table = pd.concat(
+        [
+            _table(trace, "synchronise", calls, op, gpu, copy, busy),
+            _table(trace, "dataloader", loading, nothing, nothing, nothing, zeros),
+        ]
     )
+    return table.sort_values("dur_ns", ascending=False, kind="stable", ignore_index=True)
 
 
 def is_dataloader(trace: Trace) -> Mask:
@@ -128,91 +121,54 @@ def on_executor(trace: Trace) -> Mask:
 @remembered
 def is_synchronising(trace: Trace) -> Mask:
     """Return which CPU slices are runtime calls that wait for the GPU."""
-    counted = trace.slices["count"].to_numpy() > 0
-    waiting = (
-        trace.index.matching(SYNCHRONISING)
-        | _of_megengine(trace)
-        | _outlasting_its_copy(trace)
-        | _freeing(trace)
-    )
-    return waiting & trace.index.on_tracks("cpu") & trace.index.is_launch & counted
+    index = trace.index
+    waiting = index.matching(SYNCHRONISING)
+    if len(index.gpu):  # without GPU work MegEngine's calls wait for the CPU
+        waiting = waiting | index.matching(OF_MEGENGINE)
+    # Asynchronous copies wait whose call returned only when the copy was done.
+    _, end = index.uncut
+    launch, copies = _launched_copies(trace)
+    waited = index.matching(ASYNC_COPY)[launch] & (end[copies] <= end[launch])
+    waiting[launch[waited]] = True
+    # Calls that free memory wait while a GPU is at work.
+    freeing = np.flatnonzero(index.matching(FREEING))
+    waiting[freeing[_gpu_busy(trace, freeing) > 0]] = True
+    return waiting & index.on_tracks("cpu") & index.is_launch & (index.column("count") > 0)
 
 
-def _of_megengine(trace: Trace) -> Mask:
-    """Return MegEngine's waits for values of a GPU; without GPU work they wait for the CPU."""
-    has_gpu_work = len(trace.index.gpu) > 0
-    return trace.index.matching(OF_MEGENGINE) & has_gpu_work
-
-
-def _outlasting_its_copy(trace: Trace) -> Mask:
-    """Return which calls of asynchronous copies returned only when the copy was done."""
-    asynchronous = trace.index.matching(ASYNC_COPY)
-    _, end = trace.index.uncut
-    launch = trace.slices["launch"].to_numpy()
+def _launched_copies(trace: Trace) -> tuple[Codes, Rows]:
+    """Return the calls that launched copies, and these copies."""
+    launch = trace.index.column("launch")
     copies = np.flatnonzero(trace.index.in_category("gpu_memcpy") & (launch >= 0))
-    copies = copies[asynchronous[launch[copies]] & (end[copies] <= end[launch[copies]])]
-    outlasting = np.zeros(len(trace), bool)
-    outlasting[launch[copies]] = True
-    return outlasting
-
-
-def _freeing(trace: Trace) -> Mask:
-    """Return which calls free memory while a GPU is at work."""
-    rows = np.flatnonzero(trace.index.matching(FREEING))
-    busy = np.zeros(len(trace), bool)
-    busy[rows] = _gpu_busy(trace, rows) > 0
-    return busy
+    return launch[copies], copies
 
 
 def _outermost(trace: Trace, rows: Rows) -> Rows:
     """Return the rows that lie in none of the others (a loader may wrap a loader)."""
     among = np.zeros(len(trace), bool)
     among[rows] = True
-    within = links.nearest_ancestor(trace.slices["parent"].to_numpy(), among)[rows] >= 0
-    return rows[~within & (trace.slices["count"].to_numpy()[rows] > 0)]
+    within = links.nearest_ancestor(trace.index.parent, among)[rows] >= 0
+    return rows[~within & (trace.index.column("count")[rows] > 0)]
 
 
-def _times(trace: Trace, rows: Rows) -> dict[str, object]:
-    return {
+def _table(
+    trace: Trace, kind: str, rows: Rows, op: Codes, gpu: Codes, copy: Codes, busy: Ints
+) -> pd.DataFrame:
+    columns = {
+        "kind": kind,
         "row": rows.astype(np.int32),
         "name": trace.index.names_of(rows),
         "start_ns": trace.index.ts[rows],
         "dur_ns": trace.index.dur[rows],
-    }
-
-
-def _loading(trace: Trace, rows: Rows) -> pd.DataFrame:
-    nothing = np.full(len(rows), NONE, np.int32)
-    columns: dict[str, object] = {
-        "op": nothing,
-        "op_name": "",
-        "gpu_busy_ns": 0,
-        "gpu": nothing,
-        "gpu_name": "",
-        "copy": nothing,
-        "copy_name": "",
-    }
-    return pd.DataFrame({"kind": "dataloader", **_times(trace, rows), **columns})
-
-
-def _synchronising(trace: Trace, rows: Rows) -> pd.DataFrame:
-    op, gpu, copy = _outermost_op(trace, rows), _waited_for(trace, rows), _copied(trace, rows)
-    columns = {
         "op": op,
         "op_name": trace.index.names_of(op),
-        "gpu_busy_ns": _gpu_busy(trace, rows),
+        "gpu_busy_ns": busy,
         "gpu": gpu,
         "gpu_name": trace.index.names_of(gpu),
         "copy": copy,
         "copy_name": trace.index.names_of(copy),
     }
-    return pd.DataFrame({"kind": "synchronise", **_times(trace, rows), **columns})
-
-
-def _outermost_op(trace: Trace, rows: Rows) -> Codes:
-    """Return the outermost op around each row, which Python called."""
-    around = np.append(trace.index.outermost_op, np.int32(NONE))
-    return np.asarray(around[trace.index.parent[rows]])
+    return pd.DataFrame(columns)
 
 
 def _copied(trace: Trace, rows: Rows) -> Codes:
@@ -220,18 +176,15 @@ def _copied(trace: Trace, rows: Rows) -> Codes:
 
     ``tensor.cpu()`` launches an asynchronous copy and then synchronises, both in `aten::copy_`.
     """
-    slices = trace.slices
-    launch, ts = slices["launch"].to_numpy(), slices["ts"].to_numpy()
-    copies = np.flatnonzero(trace.index.in_category("gpu_memcpy") & (launch >= 0))
+    ts, op = trace.index.ts, trace.index.column("op")
+    launch, copies = _launched_copies(trace)
     copy_of_call = np.full(len(trace), NONE, np.int32)
-    copy_of_call[launch[copies]] = copies
-    op = slices["op"].to_numpy()
+    copy_of_call[launch] = copies
     op = np.where(np.append(trace.index.is_op, False)[op], op, NONE)
-    inside = copies[op[launch[copies]] >= 0]
-    calls = launch[inside]
+    inside, calls = copies[op[launch] >= 0], launch[op[launch] >= 0]
     hit = links.latest_before(op[rows], ts[rows], op[calls], ts[calls])
     before = np.append(inside, NONE)[hit]
-    earlier = (before >= 0) & (ts[launch[before]] <= ts[rows])
+    earlier = (before >= 0) & (ts[trace.index.column("launch")[before]] <= ts[rows])
     launched = copy_of_call[rows]
     return np.where(launched >= 0, launched, np.where(earlier, before, NONE)).astype(np.int32)
 
@@ -254,7 +207,7 @@ def _waited_for(trace: Trace, rows: Rows) -> Codes:
     ts, end = trace.index.ts, trace.index.end
     order = gpu[np.argsort(end[gpu], kind="stable")]
     last = np.searchsorted(end[order], end[rows], side="right") - 1
-    last -= (last > 0) & (trace.slices["launch"].to_numpy()[order[last]] == rows)
+    last -= (last > 0) & (trace.index.column("launch")[order[last]] == rows)
     last_slice = order[np.maximum(last, 0)]
     during = (last >= 0) & (end[last_slice] > ts[rows])
     return np.where(during, last_slice, NONE).astype(np.int32)
@@ -368,20 +321,16 @@ def python_lanes(record: Record) -> Ints:
 
 def _lanes(trace: Trace) -> Ints:
     """Return per slice the number of its thread."""
-    lane = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
-    return np.asarray(lane, np.int64)
+    return trace.tracks["lane"].to_numpy(np.int64)[trace.index.track]
 
 
 def _reasons(trace: Trace, table: pd.DataFrame) -> dict[str, npt.NDArray[np.object_]]:
     """Return what each call waited for: the GPU work that ended last, else the copy it launched."""
     gpu = np.where(table["gpu"] >= 0, table["gpu"], table["copy"]).astype(np.int64)
-    op = np.append(trace.slices["op"].to_numpy(), NONE)[gpu]
+    op = np.append(trace.index.column("op"), NONE)[gpu]
     line = np.append(line_of(trace), NONE)[gpu]
-    columns = (
-        trace.index.names_of(gpu),
-        trace.index.names_of(op),
-        np.array([_place(trace, int(row)) for row in line], object),
-    )
+    places = np.array([_place(trace, int(row)) for row in line], object)
+    columns = (trace.index.names_of(gpu), trace.index.names_of(op), places)
     return dict(zip(REASONS, columns, strict=True))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,25 +21,16 @@ from gpuprof_widgets.analyses.reasons import WORKERS, lacking, says_if_empty
 from gpuprof_widgets.analyses.waits import is_taking, on_executor, waits
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import intervals
-from gpuprof_widgets.trace.arrays import Ints, Mask, Rows
-from gpuprof_widgets.trace.intervals import Intervals
+from gpuprof_widgets.trace.arrays import Ints, Mask
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.pstats import added_up
 from gpuprof_widgets.trace.schema import NODE, NONE
 
-COLUMNS = (
-    "worker",
-    "pid",
-    "batches",
-    "items",
-    "fetch_ns",
-    "item_ns",
-    "collate_ns",
-    "put_ns",
-    "idle_ns",
-)
-
 FETCH, COLLATE, PUT, IDLE = "fetch", "collate", "put", "idle"
+COLUMNS = (
+    *("worker", "pid", "batches", "items"),
+    *("fetch_ns", "item_ns", "collate_ns", "put_ns", "idle_ns"),
+)
 
 _NAME = re.compile(r"worker(\d+)\.pid(\d+)")
 
@@ -62,8 +52,17 @@ def workers(record: Record) -> pd.DataFrame:
     Source: measured in the worker processes, with ``--workers``.
     """
     trace = record.trace
-    process = processes(trace)
-    rows = [_row(trace, pid, process == pid) for pid in dict.fromkeys(process[process >= 0])]
+    process, items, number = processes(trace), arg(trace, "items"), arg(trace, "worker")
+    fetch, collate, put, idle = (
+        trace.index.named(frozenset({name})) for name in (FETCH, COLLATE, PUT, IDLE)
+    )
+    times = (fetch, are_items(trace), collate, put, idle)
+    rows = []
+    for pid in dict.fromkeys(process[process >= 0]):
+        of_worker = process == pid
+        fetched = items[of_worker & fetch & (items > 0)]
+        spent = [open_ns(trace, of_worker & wanted) for wanted in times]
+        rows.append((number[of_worker][0], pid, len(fetched), fetched.sum(), *spent))
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(np.int64)
 
 
@@ -71,25 +70,9 @@ def processes(trace: Trace) -> Ints:
     """Return per slice the process id of its worker; -1 for all others."""
     tracks = trace.tracks
     of_track = pd.to_numeric(tracks["process"].where(tracks["kind"] == "worker"), errors="coerce")
-    pid = of_track.fillna(-1).to_numpy(np.int64)[trace.slices["track"].to_numpy()]
-    counted = trace.index.on_tracks("worker") & (trace.slices["count"].to_numpy() > 0)
+    pid = of_track.fillna(-1).to_numpy(np.int64)[trace.index.track]
+    counted = trace.index.on_tracks("worker") & (trace.index.column("count") > 0)
     return np.where(counted, pid, -1)
-
-
-def _row(trace: Trace, pid: int, of_worker: Mask) -> dict[str, int]:
-    items = arg(trace, "items")
-    fetches = of_worker & trace.index.named(frozenset({FETCH})) & (items > 0)
-    return {
-        "worker": int(arg(trace, "worker")[of_worker][0]),
-        "pid": pid,
-        "batches": int(fetches.sum()),
-        "items": int(items[fetches].sum()),
-        "fetch_ns": open_ns(trace, of_worker & trace.index.named(frozenset({FETCH}))),
-        "item_ns": open_ns(trace, of_worker & are_items(trace)),
-        "collate_ns": open_ns(trace, of_worker & trace.index.named(frozenset({COLLATE}))),
-        "put_ns": open_ns(trace, of_worker & trace.index.named(frozenset({PUT}))),
-        "idle_ns": open_ns(trace, of_worker & trace.index.named(frozenset({IDLE}))),
-    }
 
 
 def are_items(trace: Trace) -> Mask:
@@ -204,36 +187,22 @@ def while_waiting(record: Record) -> dict[str, int]:
     waiting = np.zeros(len(trace), bool)
     waiting[rows] = True
     when = open_times(trace, waiting)
-    did = {
-        "items": open_times(trace, are_items(trace)),
-        "collate": open_times(trace, of_workers & trace.index.named(frozenset({COLLATE}))),
-        "put": open_times(trace, of_workers & trace.index.named(frozenset({PUT}))),
-    }
-    spent = {name: _during(when, span) for name, span in did.items()}
-    there = open_times(trace, of_workers)
-    spent["idle"] = _during(when, there) - _during(when, _any(did.values()))
-    spent["starting"] = _before_the_first(when, there)
-    absent = intervals.length(when) - _during(when, there)
-    return spent | {"ending": absent - spent["starting"]}
 
+    def during(wanted: Mask) -> int:
+        return int(intervals.overlap(when, open_times(trace, wanted)).sum())
 
-def _before_the_first(when: Intervals, there: Intervals) -> int:
-    """Return the time in waits before the first worker, if one started during the wait."""
-    start, end = when
+    did = {"items": are_items(trace)}
+    did |= {name: of_workers & trace.index.named(frozenset({name})) for name in (COLLATE, PUT)}
+    spent = {name: during(wanted) for name, wanted in did.items()}
+    working = np.logical_or.reduce(list(did.values()))
+    spent["idle"] = during(of_workers) - during(working)
+    # In waits before the first worker, if one started during the wait.
+    there, (start, end) = open_times(trace, of_workers), when
     place = np.searchsorted(there[1], start, side="right")
     first = np.append(there[0], np.iinfo(np.int64).max)[place]
-    return int((first - start)[(first > start) & (first < end)].sum())
-
-
-def _during(when: Intervals, activity: Intervals) -> int:
-    return int(intervals.overlap(when, activity).sum())
-
-
-def _any(several: Iterable[Intervals]) -> Intervals:
-    spans = list(several)
-    return intervals.union(
-        np.concatenate([start for start, _ in spans]), np.concatenate([end for _, end in spans])
-    )
+    spent["starting"] = int((first - start)[(first > start) & (first < end)].sum())
+    absent = intervals.length(when) - during(of_workers)
+    return spent | {"ending": absent - spent["starting"]}
 
 
 def loads_with_workers(trace: Trace) -> bool:
@@ -243,7 +212,10 @@ def loads_with_workers(trace: Trace) -> bool:
 
 def slow_function(record: Record) -> SlowFunction | None:
     """Return the user's function that costs the workers most per item, if one stands out."""
-    calls, items = by_worker(record), _items_by_worker(record)
+    calls, items = by_worker(record), Counter[int]()
+    # The items behind each worker's calls: those of its whole life, window or not.
+    for process in record.metadata.get("workers", ()):
+        items[int(process["worker"])] += int(process["items_in_calls"])
     known = [worker for worker in calls if items[worker] > 0]
     if not known:
         return None
@@ -259,14 +231,6 @@ def slow_function(record: Record) -> SlowFunction | None:
         return None
     each = {worker: spent[worker].get(top, 0.0) / items[worker] for worker in known}
     return SlowFunction(top[2], per_item, each)
-
-
-def _items_by_worker(record: Record) -> Counter[int]:
-    """Return the items behind each worker's calls: those of its whole life, window or not."""
-    items: Counter[int] = Counter()
-    for process in record.metadata.get("workers", ()):
-        items[int(process["worker"])] += int(process["items_in_calls"])
-    return items
 
 
 def users_time(calls: Calls) -> dict[Function, float]:
@@ -313,15 +277,7 @@ def item_name(trace: Trace) -> str:
 
 
 QUEUE_COLUMNS = (
-    "name",
-    "source",
-    "taken",
-    "put",
-    "empty_ns",
-    "empty_share",
-    "least",
-    "average",
-    "most",
+    *("name", "source", "taken", "put", "empty_ns", "empty_share", "least", "average", "most"),
 )
 
 PUTTING = re.compile(r"QueueEnqueue(V2)?|(Ordered)?(Map)?Stage")
@@ -368,9 +324,15 @@ def _queues_by_ops(trace: Trace) -> list[tuple[object, ...]]:
         return []
     puts = trace.index.matching(PUTTING) & on_executor(trace)
     several = trace.index.matching(SEVERAL) & on_executor(trace)
-    queue = _queue_names(trace, np.flatnonzero(takes | puts | several))
-    ts = trace.slices["ts"].to_numpy()
-    end = ts + trace.slices["dur"].to_numpy()
+    moving = np.flatnonzero(takes | puts | several)
+    # An op's queue is its first input, else its own node, else its name.
+    node, first = (
+        trace.args.get(key, pd.Series(dtype=object)).reindex(moving).astype(object)
+        for key in (NODE, FIRST_INPUT)
+    )
+    names = pd.Series(trace.index.names_of(moving), index=moving)
+    queue = first.fillna(node).fillna(names).astype(str).str.replace(r":\d+$", "", regex=True)
+    ts, end = trace.index.ts, trace.index.end
     rows: list[tuple[object, ...]] = []
     for name, group in queue.groupby(queue, sort=False):
         row = group.index.to_numpy()
@@ -387,16 +349,6 @@ def _queues_by_ops(trace: Trace) -> list[tuple[object, ...]]:
         share = empty / max(trace.span_ns, 1)
         rows.append((name, "ops", len(taken), len(put), empty, share, *levels))
     return rows
-
-
-def _queue_names(trace: Trace, row: Rows) -> pd.Series:
-    """Return per op the node of its queue: its first input, else its own node, else its name."""
-    node, first = (
-        trace.args.get(key, pd.Series(dtype=object)).reindex(row).astype(object)
-        for key in (NODE, FIRST_INPUT)
-    )
-    names = pd.Series(trace.slices["name"].to_numpy(object)[row], index=row)
-    return first.fillna(node).fillna(names).astype(str).str.replace(r":\d+$", "", regex=True)
 
 
 def _queues_by_counters(trace: Trace) -> list[tuple[object, ...]]:
