@@ -161,12 +161,12 @@ def _table(
         "start_ns": trace.index.ts[rows],
         "dur_ns": trace.index.dur[rows],
         "op": op,
-        "op_name": trace.index.names_of(op),
+        "op_name": trace.index.texts_of(op),
         "gpu_busy_ns": busy,
         "gpu": gpu,
-        "gpu_name": trace.index.names_of(gpu),
+        "gpu_name": trace.index.texts_of(gpu),
         "copy": copy,
-        "copy_name": trace.index.names_of(copy),
+        "copy_name": trace.index.texts_of(copy),
     }
     return pd.DataFrame(columns)
 
