@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from gpuprof_widgets import runtime_carrier
 from gpuprof_widgets.analyses.compare import lines, tables
-from gpuprof_widgets.analyses.compare.paired_tree import paired_tree
 from gpuprof_widgets.analyses.compare.sentences import comparison_findings
 from gpuprof_widgets.analyses.compare.tables import NO_OTHERS, Earlier, Runs
 from gpuprof_widgets.analyses.findings.finding import Findings
@@ -131,7 +130,7 @@ class Comparison:
         ``category``, ``calls_a``, ``calls_b``, ``a_ns``, ``b_ns``, ``delta_ns``, ``self_a_ns``,
         ``self_b_ns``, ``device_a_ns``, ``device_b_ns``, ``width_ns``.
         """
-        return warned(paired_tree(self._runs.a, self._runs.b, source=source))
+        return warned(lines.paired_tree(self._runs.a, self._runs.b, source=source))
 
     def findings(self) -> Findings:
         """Return what differs, in sentences: first the whole run, then what made the difference."""

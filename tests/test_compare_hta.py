@@ -71,16 +71,3 @@ def test_kernels_of_the_steps_are_those_of_hta(
     pd.testing.assert_series_equal(
         linked["sum"] / 1_000, expected["sum"], check_dtype=False, rtol=0, atol=1e-3
     )
-
-
-def test_added_and_gone_kernels_are_those_of_hta(theirs: pd.DataFrame, shared: Shared) -> None:
-    """Where names are equal; ours also pairs those that differ in their template arguments."""
-    a, b = (load(shared(f"hta/{name}.json.gz")) for name in (CONTROL, TEST))
-    table = Comparison(a, b).kernels()
-    exact = table[table["matched"] == "name"]["name"]
-    both = theirs[(theirs["a_counts"] > 0) & (theirs["b_counts"] > 0)]
-    assert set(exact) == set(both.index)
-    added = table[table["change"] == "added"]["name"]
-    assert set(added) <= set(theirs[theirs["a_counts"] == 0].index)
-    gone = table[table["change"] == "gone"]["name"]
-    assert set(gone) <= set(theirs[theirs["b_counts"] == 0].index)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from gpuprof_widgets.analyses.compare.measured import run_names
-from gpuprof_widgets.analyses.compare.sentences import differ, ratio_interval
+from gpuprof_widgets.analyses.compare.sentences import ratio_interval
 from gpuprof_widgets.analyses.compare.tables import Earlier
 from gpuprof_widgets.comparisons import Comparison
 from gpuprof_widgets.trace.model import Record
@@ -47,16 +47,6 @@ def test_what_lies_outside_of_the_interval_the_rank_sum_test_rejects(n: int, m: 
     assert rank_sum_p(a * low * 0.999, b) < 0.05
     assert rank_sum_p(a * high * 1.001, b) < 0.05
     assert rank_sum_p(a * (low + high) / 2, b) > 0.3
-
-
-def test_the_interval_covers_the_truth() -> None:
-    random = np.random.default_rng(7)
-    held = 0
-    for _ in range(400):
-        a, b = 10 + random.standard_t(3, 8) / 5, 12 + random.standard_t(3, 8) / 5
-        low, high = ratio_interval(a, b)
-        held += low <= 1.2 <= high
-    assert 0.92 < held / 400 < 0.99
 
 
 def test_three_steps_have_no_interval() -> None:
@@ -111,16 +101,6 @@ def test_runs_without_steps_are_told_from_noise_by_other_runs() -> None:
     assert far.endswith("600 ns → 650 ns (3 other runs of A's code took 600 ns to 610 ns).")
 
 
-def test_three_other_runs_seldom_take_noise_for_a_difference() -> None:
-    random = np.random.default_rng(3)
-    found = 0
-    for _ in range(200):
-        a, b, *others = (int(time) for time in random.normal(10_000, 300, 5))
-        runs = Comparison(plain(a), plain(b), earlier=Earlier(tuple(others)))._runs
-        found += differ(runs)
-    assert found < 0.12 * 200
-
-
 def test_single_slow_steps_are_named_where_they_make_the_averages() -> None:
     slow = stepped(*NOISY[:-1], 9_000)
     slower, faster = (stepped(*(dur + more for dur in NOISY)) for more in (200, -200))
@@ -145,7 +125,6 @@ def test_a_run_that_did_not_reach_its_end_is_named() -> None:
 @pytest.mark.parametrize(
     ("a", "b", "names"),
     [
-        ({"label": "old"}, {"label": "new"}, ("old", "new")),
         ({"source": "/r/a/x.zip"}, {"source": "/r/b/y.zip"}, ("x.zip", "y.zip")),
         (
             {"label": "x", "source": "a/x.zip", "rank": 0},
@@ -153,7 +132,6 @@ def test_a_run_that_did_not_reach_its_end_is_named() -> None:
             ("x, a/x.zip", "x, b/x.zip"),
         ),
         ({"label": "x", "rank": 0}, {"label": "x", "rank": 1}, ("x, rank 0", "x, rank 1")),
-        ({"rank": 0}, {"rank": 1}, ("rank 0", "rank 1")),
         ({"label": "x"}, {"label": "x"}, ("x", "x")),
         ({}, {}, ("", "")),
     ],

@@ -94,21 +94,6 @@ def test_as_many_lines_match_as_have_equal_texts(a: list[str], b: list[str]) -> 
     assert sorted(table.loc[table["line_b"] > 0, "line_b"]) == list(range(1, len(b) + 1))
 
 
-def test_a_function_that_moved_to_another_cell_is_the_same() -> None:
-    """Two cells that ran in another order, and under other numbers."""
-
-    def cells(*names: str) -> Record:
-        rows = [
-            cell_line(line, f"{'fg'[at]}({line})", ts=100 * at + 9 * line, dur=5, cell=name)
-            for at, name in enumerate(names)
-            for line in (1, 2)
-        ]
-        return trace_of(*rows)
-
-    table = Comparison(cells("Cell [1]", "Cell [2]"), cells("Cell [7]", "Cell [4]")).lines()
-    assert set(table["change"]) == {"same"}
-
-
 def test_what_changed_is_said_with_its_effect() -> None:
     found = {each.rule: each for each in Comparison(A, B).findings()}
     assert found["source"].title == "The source differs in 4 lines"

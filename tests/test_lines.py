@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -180,15 +179,6 @@ def test_the_pieces_of_a_generator_are_one_execution() -> None:
     assert numbers(lines(record), "calls", "wall_ns") == {3: [2, 35]}
 
 
-def test_the_same_line_of_two_cells_is_two_lines() -> None:
-    record = trace_of(
-        cell_line(2, "f()", ts=0, dur=10), cell_line(2, "f()", ts=2, dur=5, cell="helpers.py")
-    )
-    table = lines(record)
-    assert table["cell"].tolist() == ["Cell [3]", "helpers.py"]
-    assert table["self_ns"].tolist() == [5, 5]
-
-
 def test_waits_and_allocations_are_those_of_the_innermost_line() -> None:
     record = trace_of(
         cell_line(2, "for x in data:", ts=0, dur=100),
@@ -229,12 +219,6 @@ def test_what_ran_beyond_the_limit_makes_its_line_and_the_one_around_incomplete(
     assert complete.to_dict() == {1: True, 2: False, 3: False, 4: False, 5: True}
 
 
-def test_without_lines_there_is_no_row() -> None:
-    table = lines(trace_of(op("aten::mm", ts=0, dur=5)))
-    assert len(table) == 0
-    assert table["self_ns"].sum() == 0
-
-
 @st.composite
 def lined(draw: st.DrawFn) -> Record:
     """Random events, and lines around, in and across them."""
@@ -264,14 +248,3 @@ def test_self_times_add_up_to_the_time_in_lines(record: Record, cut: int) -> Non
             for _, own in rows.groupby("track")
         )
         assert lines(part)["self_ns"].sum() == covered
-
-
-@given(lined(), st.integers(0, 60))
-def test_two_halves_add_up_to_the_whole(record: Record, cut: int) -> None:
-    end = record.trace.end_ns
-    cut = min(cut, end)
-    halves = [lines(window(record, *ends)) for ends in ((0, cut), (cut, end))]
-    additive = ["wall_ns", "self_ns"]
-    sums = pd.concat(halves).groupby(["cell", "line"])[additive].sum()
-    whole = lines(record).set_index(["cell", "line"])[additive].sort_index()
-    assert np.array_equal(sums.reindex(whole.index, fill_value=0), whole)

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from gpuprof_widgets.analyses.allocator import allocator_events
 from gpuprof_widgets.analyses.findings import FINDINGS
 from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
+from gpuprof_widgets.analyses.memory import memory as by_op
 from gpuprof_widgets.analyses.memory_blocks import memory_events
 from gpuprof_widgets.analyses.memory_categories import BEFORE
+from gpuprof_widgets.analyses.operators import operators
+from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.window import window
 from tests.traces import Row, annotation, block, memory, op, runtime, trace_of
 
 memory_findings = FINDINGS["memory"]
@@ -41,26 +43,10 @@ def test_an_allocation_ends_with_the_release_of_its_address() -> None:
     assert lives(record) == [(1, 5, 8), (2, -1, 4)]
 
 
-def test_an_address_that_is_used_again_starts_another_block() -> None:
-    rows = [
-        block(8, at=1, ts=1),
-        block(-8, at=1, ts=2),
-        block(8, at=1, ts=3),
-        block(-8, at=1, ts=4),
-    ]
-    assert lives(trace_of(op("a", ts=0, dur=9), *rows)) == [(1, 2, 8), (3, 4, 8)]
-
-
 def test_addresses_of_two_devices_are_not_the_same_memory() -> None:
     rows = [block(8, at=1, ts=1, device=0), block(8, at=1, ts=2), block(-8, at=1, ts=3, device=0)]
     table = allocations(trace_of(op("a", ts=0, dur=9), *rows))
     assert table[["device", "end_ns"]].to_numpy().tolist() == [["GPU 0", 3], ["CPU", -1]]
-
-
-def test_memory_from_before_the_record_has_no_start() -> None:
-    record = trace_of(op("a", ts=0, dur=9), block(-8, at=1, ts=3), block(4, at=1, ts=4))
-    assert lives(record) == [(-1, 3, 8), (4, -1, 4)]
-    assert allocations(record)["category"].tolist()[0] == BEFORE
 
 
 def test_an_address_allocated_twice_was_released_unseen_by_then() -> None:
@@ -99,12 +85,6 @@ def test_the_owners_are_the_outermost_op_the_module_and_the_line() -> None:
         "encoder.0",
         "aten::linear",
     )
-    names = record.trace.slices["name"]
-    assert [names[row[key]] for key in ("line", "module", "op")] == [
-        "3: y = model(x)",
-        "encoder.0",
-        "aten::linear",
-    ]
 
 
 def training_step() -> Record:
@@ -153,12 +133,8 @@ def test_the_rules_tell_the_categories_of_a_training_step() -> None:
         3: "temporaries",
     }
     assert set(table["classified_by"]) == {"rules"}
-
-
-def test_a_gradient_belongs_to_the_module_of_its_forward_op() -> None:
-    table = allocations(training_step()).set_index("bytes")
-    assert table.loc[30, "module_name"] == "fc"
-    assert table.loc[30, "op_name"] == "MmBackward0"
+    gradient = table.set_index("bytes").loc[30, ["module_name", "op_name"]]
+    assert gradient.tolist() == ["fc", "MmBackward0"]  # the module of its forward op
 
 
 @pytest.mark.parametrize(
@@ -337,13 +313,6 @@ def of_cpu(args: Mapping[str, Any], first: int, *, totals: bool) -> dict[str, An
     return kept | {"Device Type": 0, "Device Id": -1}
 
 
-def test_windows_that_tile_a_trace_have_every_event_of_the_curve_once() -> None:
-    record = training_step()
-    halves = [window(record, 0, 53), window(record, 53, record.trace.end_ns)]
-    tiled = pd.concat([memory_curve(half) for half in halves], ignore_index=True)
-    assert len(tiled) == len(memory_curve(record))
-
-
 def test_out_of_memory_is_a_row_and_a_finding() -> None:
     failure = Row(
         "[OutOfMemory]",
@@ -500,3 +469,78 @@ def test_of_several_devices_the_fullest_gpu_is_told_of() -> None:
     rows.append(block(2 * MIB, at=3, ts=3, device=0))
     (finding,) = memory_findings(trace_of(op("aten::empty", ts=0, dur=9), *rows))
     assert finding.text.startswith("Peak memory of GPU 1 was 3.00 MiB, at 2 ns")
+
+
+# By op: its own memory and that of what it calls, per device.
+
+
+def rows_by_op(record: Record, device: str) -> dict[str, list[int]]:
+    """Calls, size increase, allocations and their bytes: each with what it calls, then its own."""
+    table = by_op(record)
+    found = table[table["device"] == device].drop(columns="device").set_index("name")
+    return {str(name): numbers.tolist() for name, numbers in found.iterrows()}
+
+
+def nested() -> Record:
+    """``linear`` allocates 100 on the GPU, ``mm`` in it 60 of which 20 are given back."""
+    return trace_of(
+        op("aten::linear", ts=0, dur=100),
+        memory(100, ts=5, device=0),
+        op("aten::mm", ts=10, dur=50),
+        memory(60, ts=15, device=0),
+        memory(-20, ts=20, device=0),
+        memory(8, ts=30),
+        memory(1000, ts=200, device=0),
+    )
+
+
+def test_an_op_has_its_own_and_what_it_calls() -> None:
+    found = rows_by_op(nested(), "GPU 0")
+    assert found["aten::mm"] == [1, 40, 40, 1, 1, 60, 60]
+    assert found["aten::linear"] == [1, 140, 100, 2, 1, 160, 100]
+
+
+def test_devices_are_apart_and_the_largest_is_first() -> None:
+    table = by_op(nested())
+    assert table[["device", "name"]].to_numpy().tolist() == [
+        ["GPU 0", "[memory]"],
+        ["GPU 0", "aten::linear"],
+        ["GPU 0", "aten::mm"],
+        ["CPU", "aten::mm"],
+        ["CPU", "aten::linear"],
+    ]
+    assert rows_by_op(nested(), "CPU")["aten::linear"][4] == 0
+
+
+def test_an_op_that_only_calls_itself_counts_once() -> None:
+    record = trace_of(
+        op("aten::sum", ts=0, dur=20), op("aten::sum", ts=5, dur=10), memory(64, ts=7)
+    )
+    assert rows_by_op(record, "CPU")["aten::sum"] == [1, 64, 64, 1, 1, 64, 64]
+
+
+def test_a_trace_without_memory_says_so() -> None:
+    assert "profile_memory" in why_empty(by_op(trace_of(op("aten::mm", ts=0, dur=9))))
+
+
+def test_it_is_the_op_tables_memory_and_all_there_was(shared_record: Record) -> None:
+    table = by_op(shared_record)
+    if why_empty(table):
+        return
+    trace = shared_record.trace
+    given = trace.args["Bytes"][trace.slices["name"] == "[memory]"].astype(int)
+    assert table["self_size_increase_bytes"].sum() == given.sum()
+    assert table["self_allocation_bytes"].sum() == given[given > 0].sum()
+    assert table["self_allocations"].sum() == (given > 0).sum()
+    ops = operators(shared_record).groupby("name").sum(numeric_only=True)
+    for kind, devices in {
+        "cpu": table["device"] == "CPU",
+        "device": table["device"] != "CPU",
+    }.items():
+        ours = (
+            table[devices]
+            .groupby("name")[["size_increase_bytes", "self_size_increase_bytes"]]
+            .sum()
+        )
+        theirs = ops.loc[ours.index, [f"{kind}_memory_bytes", f"{kind}_self_memory_bytes"]]
+        assert (ours.to_numpy() == theirs.to_numpy()).all()

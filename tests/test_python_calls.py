@@ -15,7 +15,7 @@ from gpuprof_widgets.analyses.python_calls import function_labels, python_calls
 from gpuprof_widgets.commands.printing import sorted_by
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.readers import load
-from tests.traces import calls_of, op, trace_of
+from tests.traces import calls_of, trace_of
 
 
 def test_functions_by_self_time_with_times_per_call() -> None:
@@ -29,12 +29,6 @@ def test_functions_by_self_time_with_times_per_call() -> None:
     assert table["total_per_call_ns"].tolist() == [75.0, 400.0]
 
 
-def test_without_cprofile_the_table_is_empty_with_its_columns() -> None:
-    empty = python_calls(trace_of(op("aten::mm", ts=0, dur=9)))
-    assert len(empty) == 0
-    assert list(empty) == list(python_calls(trace_of(calls=calls_of((None, "f", 1, 1)))))
-
-
 @pytest.mark.parametrize(
     ("file", "line", "name", "label"),
     [
@@ -46,23 +40,6 @@ def test_without_cprofile_the_table_is_empty_with_its_columns() -> None:
 def test_labels_are_short(file: str, line: int, name: str, label: str) -> None:
     table = pd.DataFrame({"file": [file], "line": [line], "name": [name]})
     assert function_labels(table) == [label]
-
-
-def test_a_real_profile_says_what_pstats_says(tmp_path: Path) -> None:
-    def recurse(depth: int) -> int:
-        return depth and recurse(depth - 1)
-
-    profiler = cProfile.Profile()
-    profiler.runcall(lambda: [time.sleep(0.001), recurse(5), recurse(3)])
-    profiler.dump_stats(tmp_path / "run.prof")
-    stats = pstats.Stats(str(tmp_path / "run.prof")).stats  # type: ignore[attr-defined]
-    table = python_calls(load(tmp_path / "run.prof"))
-    assert len(table) == len(stats)
-    for row in table.to_dict("records"):
-        primitive, calls, own, total, _ = stats[row["file"], row["line"], row["name"]]
-        assert (row["primitive_calls"], row["calls"]) == (primitive, calls)
-        assert row["self_ns"] == round(own * 1e9)
-        assert row["total_ns"] == round(total * 1e9)
 
 
 def profiled() -> cProfile.Profile:

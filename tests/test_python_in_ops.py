@@ -64,20 +64,19 @@ def hooked(took: int, engine: int, *more: Row) -> Record:
     )
 
 
-def test_hooks_that_cprofile_saw_are_python_and_no_engine() -> None:
-    assert times(hooked(80 * US, 80 * US)) == {"Python": 80 * US, "CPU ops": 11 * US}
-
-
-def test_a_long_engine_without_hooks_stays_the_engines() -> None:
-    assert times(hooked(30 * US, 80 * US)) == {"CPU ops": 91 * US}
-
-
-def test_a_forward_that_runs_anew_in_a_hook_does_not_make_the_engine_python() -> None:
-    assert times(hooked(400 * US, 80 * US)) == {"CPU ops": 91 * US}
-
-
-def test_short_times_between_nodes_are_the_engines() -> None:
-    assert times(hooked(49 * US, 49 * US)) == {"CPU ops": 60 * US}
+@pytest.mark.parametrize(
+    ("took", "engine", "expected"),
+    [
+        (80, 80, {"Python": 80 * US, "CPU ops": 11 * US}),
+        (30, 80, {"CPU ops": 91 * US}),  # the engine took far longer than hooks did
+        (400, 80, {"CPU ops": 91 * US}),  # a forward ran anew in a hook
+        (49, 49, {"CPU ops": 60 * US}),  # as short as the engine's own times
+    ],
+)
+def test_long_times_of_the_engine_are_hooks_if_cprofile_saw_as_long_ones(
+    took: int, engine: int, expected: dict[str, int]
+) -> None:
+    assert times(hooked(took * US, engine * US)) == expected
 
 
 def test_frames_tell_by_themselves_what_ran() -> None:

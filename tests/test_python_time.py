@@ -64,26 +64,6 @@ def test_a_wait_is_the_innermost_frames_and_all_callers() -> None:
     assert table.loc["other", "waited_for"] == ""
 
 
-def test_an_operator_that_waits_is_in_the_function_that_has_it() -> None:
-    record = trace_of(
-        python("a.py(1): f", ts=0, dur=500),
-        python("a.py(7): g", ts=10, dur=400),
-        op("aten::index", ts=20, dur=300),
-        op("aten::nonzero", ts=21, dur=200),
-        runtime(SYNC, ts=30, dur=150),
-    )
-    assert waiting(record) == {"g": 150}
-
-
-def test_recursion_counts_a_wait_once() -> None:
-    record = trace_of(
-        *(python("a.py(1): f", ts=10 * i, dur=1000 - 20 * i) for i in range(5)),
-        runtime("cudaDeviceSynchronize", ts=100, dur=700),
-    )
-    assert waiting(record) == {"f": 700}
-    assert waiting(record, "total_waiting_ns") == {"f": 700}
-
-
 def test_waits_inside_waits_count_once() -> None:
     record = trace_of(
         python("a.py(1): f", ts=0, dur=1000),
@@ -174,13 +154,10 @@ def test_a_built_in_waits_no_longer_than_its_own_time() -> None:
         ("<method 'synchronize' of 'torch._C._CudaEventBase' objects>", "cudaEventSynchronize", ""),
         ("<built-in method torch._C._cuda_emptyCache>", "cudaFree", ""),
         (CPU, SYNC, "aten::to"),
-        ("<method 'to' of 'torch._C.TensorBase' objects>", SYNC, "aten::to"),
-        ("<method 'tolist' of 'torch._C.TensorBase' objects>", SYNC, "aten::to"),
         ("<method 'copy_' of 'torch._C.TensorBase' objects>", "cudaMemcpy", "aten::copy_"),
         ("<built-in method torch.nonzero>", SYNC, "aten::nonzero"),
         ("<built-in method nonzero of type object at 0x7f>", SYNC, "aten::nonzero"),
         ("<built-in method torch.where>", SYNC, "aten::nonzero_numpy"),
-        ("<built-in method torch._unique2>", SYNC, "aten::_unique2"),
         (ITEM, SYNC, "aten::item"),
     ],
 )
@@ -401,13 +378,6 @@ def test_a_file_of_cprofile_alone_knows_nothing_of_waits() -> None:
     assert not table["exact"].any()
 
 
-def test_without_python_calls_the_table_is_empty_with_its_columns() -> None:
-    empty = python_time(trace_of(op("aten::mm", ts=0, dur=9)))
-    full = python_time(trace_of(calls=calls_of((None, "main", 1, 100))))
-    assert len(empty) == 0
-    assert list(empty) == list(full)
-
-
 def test_a_copy_that_was_asked_for_is_named_where_nothing_else_ran() -> None:
     calls = calls_of((None, "main", 1, 500), ("main", CPU, 1, 450))
     record = trace_of(
@@ -423,11 +393,3 @@ def test_frees_wait_only_while_the_gpu_works() -> None:
     rows = [op("aten::empty", ts=0, dur=500), runtime("cudaFree", ts=10, dur=300)]
     assert len(waits(trace_of(*rows))) == 0
     assert waits(trace_of(*rows, kernel("gemm", ts=0, dur=200)))["name"].tolist() == ["cudaFree"]
-
-
-def test_real_traces_add_up(shared_record: Record) -> None:
-    table = python_time(shared_record)
-    measured = waits(shared_record).query("kind == 'synchronise'")["dur_ns"].sum()
-    assert 0 <= table["self_waiting_ns"].sum() <= measured
-    assert (table["self_python_ns"] >= 0).all()
-    assert (table["total_waiting_ns"] >= table["self_waiting_ns"]).all()

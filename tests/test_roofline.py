@@ -161,15 +161,11 @@ class TestPeaks:
         ("name", "memory", "giga"),
         [
             ("NVIDIA A100-SXM4-80GB", None, 2039),
-            ("NVIDIA A100 80GB PCIe", None, 1935),
             ("NVIDIA A100-PG509-200", 42_297_524_224, 1555),
-            ("Tesla V100-SXM2-32GB", None, 900),
             ("AMD Instinct MI300X", None, 5300),
             ("NVIDIA A100-PG509-200", 85_000_000_000, None),
             ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None, None),
-            ("NVIDIA H100 NVL", None, None),
             ("NVIDIA A10G", None, None),
-            ("AMD Radeon Graphics", None, None),
         ],
     )
     def test_names(self, name: str, memory: int | None, giga: float | None) -> None:
@@ -198,9 +194,6 @@ class TestPeaks:
             order = [gpu.tera[name] for name in ("fp64", "fp32", "tf32") if name in gpu.tera]
             assert order == sorted(order)
             assert gpu.tera["fp16"] > gpu.tera["fp32"]
-
-    def test_plain_values_and_back(self) -> None:
-        assert Peaks.from_dict(PEAKS.as_dict()) == PEAKS
 
     def test_a_format_that_is_none_is_refused(self) -> None:
         with pytest.raises(OptionError, match="no such number format: fp12"):

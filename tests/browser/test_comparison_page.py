@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from gpuprof_widgets.analyses.compare.paired_tree import COLUMNS, paired_tree
+from gpuprof_widgets.analyses.compare.lines import TREE_COLUMNS, paired_tree
 from gpuprof_widgets.comparisons import Comparison
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window
@@ -77,7 +77,7 @@ def paths_of(rows: list[list[Any]]) -> dict[tuple[str, ...], list[Any]]:
 
 
 def rows_of(table: pd.DataFrame) -> list[list[Any]]:
-    return [list(row) for row in table[list(COLUMNS[1:])].itertuples(index=False, name=None)]
+    return [list(row) for row in table[list(TREE_COLUMNS[1:])].itertuples(index=False, name=None)]
 
 
 @pytest.mark.parametrize("source", ["ops", "merged"])
