@@ -106,30 +106,23 @@ def test_a_module_that_calls_itself_counts_its_time_once() -> None:
     assert by_name(record)["rec"]["cpu_total_ns"] == 20
 
 
-class TestFrames:
-    def framed(self) -> Record:
-        return trace_of(
-            annotation("ProfilerStep#1", ts=0, dur=100),
-            python("nn.Module: Net_0", ts=0, dur=100),
-            python("train.py(3): forward", ts=5, dur=90),
-            python("nn.Module: Linear_1", ts=10, dur=50),
-            op("aten::mm", ts=15, dur=20, **MATRIX),
-            memory(64, ts=18),
-            op("aten::relu", ts=70, dur=10),
-        )
-
-    def test_frames_are_modules_where_none_were_recorded(self) -> None:
-        table = modules(self.framed())
-        assert table["name"].tolist() == ["Net_0", "Linear_1", ""]
-        assert table["class"].tolist() == ["Net", "Linear", ""]
-        assert table["cpu_self_ns"].tolist() == [50, 50, 0]
-        assert table["cpu_total_ns"].tolist() == [100, 50, 0]
-        assert table["flops"].tolist() == [48, 48, 0]
-        assert table["allocated_bytes"].tolist() == [0, 64, 0]
-
-    def test_recorded_modules_come_first(self) -> None:
-        rows = [python("nn.Module: Net_0", ts=0, dur=100), module("model", ts=1, dur=90)]
-        assert modules(trace_of(*rows))["name"].tolist() == ["model", ""]
+def test_frames_are_modules_where_none_were_recorded() -> None:
+    record = trace_of(
+        annotation("ProfilerStep#1", ts=0, dur=100),
+        python("nn.Module: Net_0", ts=0, dur=100),
+        python("train.py(3): forward", ts=5, dur=90),
+        python("nn.Module: Linear_1", ts=10, dur=50),
+        op("aten::mm", ts=15, dur=20, **MATRIX),
+        memory(64, ts=18),
+        op("aten::relu", ts=70, dur=10),
+    )
+    table = modules(record)
+    assert table["name"].tolist() == ["Net_0", "Linear_1", ""]
+    assert table["class"].tolist() == ["Net", "Linear", ""]
+    columns = ["cpu_self_ns", "cpu_total_ns", "flops", "allocated_bytes"]
+    assert table[columns].to_numpy().tolist() == [[50, 100, 48, 0], [50, 50, 48, 64], [0, 0, 0, 0]]
+    recorded_first = [python("nn.Module: Net_0", ts=0, dur=100), module("model", ts=1, dur=90)]
+    assert modules(trace_of(*recorded_first))["name"].tolist() == ["model", ""]
 
 
 def assert_agrees(record: Record) -> None:

@@ -15,6 +15,7 @@ from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.pstats import calls_from_slices
+from gpuprof_widgets.trace.window import window
 from tests.traces import Row, annotation, calls_of, copy, kernel, op, python, runtime, trace_of
 
 ITEM = "<method 'item' of 'torch._C.TensorBase' objects>"
@@ -38,9 +39,6 @@ def item(at: int, wait: int) -> list[Row]:
         runtime(SYNC, ts=at + 10, dur=wait),
         kernel("gemm", ts=at, dur=wait + 9),
     ]
-
-
-# --- from recorded frames ------------------------------------------------------------------------
 
 
 def test_a_wait_is_the_innermost_frames_and_all_callers() -> None:
@@ -90,8 +88,6 @@ def test_the_caller_of_backward_waits_for_the_threads_of_the_backward_pass() -> 
 
 
 def test_the_table_of_a_window_is_that_of_its_frames() -> None:
-    from gpuprof_widgets.trace.window import window
-
     record = trace_of(
         python("a.py(1): f", ts=0, dur=1000),
         runtime(SYNC, ts=100, dur=500),
@@ -102,8 +98,6 @@ def test_the_table_of_a_window_is_that_of_its_frames() -> None:
 
 
 def test_a_window_without_the_runs_region_counts_the_frames_of_the_runs_thread() -> None:
-    from gpuprof_widgets.trace.window import window
-
     record = trace_of(
         annotation("the run", ts=0, dur=100),
         annotation("the run", ts=5, dur=900, thread=7),
@@ -113,9 +107,6 @@ def test_a_window_without_the_runs_region_counts_the_frames_of_the_runs_thread()
     )
     for part in record, window(record, 300, 400), window(window(record, 300, 400), 350, 360):
         assert python_time(part)["name"].tolist() == ["main"]
-
-
-# --- estimated from cProfile ---------------------------------------------------------------------
 
 
 def test_a_built_in_has_the_waits_of_its_op_and_its_callers_their_share() -> None:
@@ -242,9 +233,6 @@ def test_functions_that_call_each_other_in_a_circle_share_what_is_below() -> Non
     assert found[ITEM] == found["leaf"] == found["main"] == 400
     assert found["call"] == 400
     assert 390 <= found["block"] <= 400
-
-
-# --- what holds for both -------------------------------------------------------------------------
 
 
 @dataclass

@@ -230,12 +230,9 @@ def test_a_gpu_comes_near_its_data_sheet() -> None:
     assert 0.3 < found.bytes_per_s / known.bytes_per_s < 1.05
 
 
-def test_what_cannot_be_measured_is_refused() -> None:
+def test_what_cannot_be_measured_or_grouped_is_refused() -> None:
     with pytest.raises(OptionError, match="cannot measure fp8"):
         measured_peaks("cpu", dtypes=["fp8"])
-
-
-def test_another_grouping_is_refused() -> None:
     with pytest.raises(OptionError, match="op, shape, kernel"):
         roofline(trace_of(), by="line")
 

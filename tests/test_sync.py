@@ -14,20 +14,6 @@ from gpuprof_widgets.trace.readers import load
 from tests.traces import Shared
 
 
-@pytest.fixture
-def settings(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What torch is asked for beside its documented arguments."""
-    asked: list[dict[str, Any]] = []
-    make = torch._C._profiler._ExperimentalConfig
-
-    def logging(**keywords: Any) -> Any:
-        asked.append(keywords)
-        return make(**keywords)
-
-    monkeypatch.setattr(torch._C._profiler, "_ExperimentalConfig", logging)
-    return asked
-
-
 def record(**options: Any) -> Trace:
     with Recorder(Options(python="off", **options), label="the run") as recorder:
         torch.ones(2)
@@ -43,8 +29,16 @@ def record(**options: Any) -> Trace:
     ],
 )
 def test_the_switch_reaches_torch(
-    options: dict[str, Any], expected: dict[str, Any], settings: list[dict[str, Any]]
+    options: dict[str, Any], expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    settings: list[dict[str, Any]] = []
+    make = torch._C._profiler._ExperimentalConfig
+
+    def logging(**keywords: Any) -> Any:
+        settings.append(keywords)
+        return make(**keywords)
+
+    monkeypatch.setattr(torch._C._profiler, "_ExperimentalConfig", logging)
     assert "aten::ones" in set(record(**options).slices["name"])
     assert settings[0] == expected
 
