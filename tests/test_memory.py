@@ -33,8 +33,6 @@ def lives(record: Record) -> list[tuple[int, int, int]]:
     return [tuple(row) for row in columns.to_numpy().tolist()]  # type: ignore[misc]
 
 
-
-
 def test_addresses_of_two_devices_are_not_the_same_memory() -> None:
     rows = [block(8, at=1, ts=1, device=0), block(8, at=1, ts=2), block(-8, at=1, ts=3, device=0)]
     table = allocations(trace_of(op("a", ts=0, dur=9), *rows))
