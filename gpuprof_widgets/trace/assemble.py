@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.arrays import Codes, Floats, Ints, Rows
 from gpuprof_widgets.trace.events import (
     EventFlows,
     Events,
@@ -105,15 +106,13 @@ def _bounds(events: Events, counters: pd.DataFrame) -> tuple[int, int]:
     return (int(moments.min()), int(moments.max())) if len(moments) else (0, 0)
 
 
-def split_ids(
-    events: Events, order: NDArray[np.intp]
-) -> tuple[dict[str, NDArray[np.int64]], dict[str, pd.Series]]:
+def split_ids(events: Events, order: Rows) -> tuple[dict[str, Ints], dict[str, pd.Series]]:
     """Return the id columns by event row, and all other args by slice row."""
     ids = {name: np.full(len(events), NONE, dtype=np.int64) for name in ID_ARGS}
     owner = {key: name for name, keys in ID_ARGS.items() for key in keys}
     row = np.empty(len(events), dtype=np.int64)
     row[order] = np.arange(len(events))
-    sorted_rows: dict[int, tuple[NDArray[np.intp], pd.Index, pd.Index]] = {}
+    sorted_rows: dict[int, tuple[Rows, pd.Index, pd.Index]] = {}
     args = {}
     for key in sorted(events.args):
         series = events.args[key]
@@ -131,7 +130,7 @@ def split_ids(
     return ids, args
 
 
-def _numbers_in(series: pd.Series) -> tuple[pd.Series, NDArray[np.int64], NDArray[np.int64]]:
+def _numbers_in(series: pd.Series) -> tuple[pd.Series, Ints, Ints]:
     """Return the values that are no ids, the rows of the ids, and the ids (int64)."""
     if series.dtype == np.int64:
         return series.iloc[:0], series.index.to_numpy(), series.to_numpy()
@@ -155,10 +154,10 @@ def _id_number(value: Any) -> int | None:
 
 def _nested(
     events: Events,
-    track: NDArray[np.int32],
-    order: NDArray[np.intp],
+    track: Codes,
+    order: Rows,
     start: int,
-    ids: dict[str, NDArray[np.int64]],
+    ids: dict[str, Ints],
 ) -> pd.DataFrame:
     """Return the slices table, sorted and nested, without links; takes the ids out of ``ids``."""
     ts, dur = events.ts[order] - start, events.dur[order]
@@ -221,7 +220,7 @@ def _flow_rows(
     return pairs[:, 0], pairs[:, 1]
 
 
-def _moved(flows: EventFlows, order: NDArray[np.intp]) -> EventFlows:
+def _moved(flows: EventFlows, order: Rows) -> EventFlows:
     """Turn arrows between event rows into arrows between slice rows."""
     row = np.empty(len(order), dtype=np.int64)
     row[order] = np.arange(len(order))
@@ -273,9 +272,7 @@ def _readings(events: Events, size: pd.Series) -> Iterator[tuple[str, pd.Series]
             yield word, size.cumsum()
 
 
-def counter_table(
-    ts: NDArray[np.int64], names: list[str], values: NDArray[np.float64]
-) -> pd.DataFrame:
+def counter_table(ts: Ints, names: list[str], values: Floats) -> pd.DataFrame:
     """Return a counters table, sorted by name and time; equal times keep their order."""
     table = pd.DataFrame(
         {

@@ -10,16 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.arrays import Mask
 from gpuprof_widgets.trace.edit import NewSlice
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.owners import causes, is_engine
 from gpuprof_widgets.trace.schema import NONE, OP_CATEGORIES, REGION_CATEGORIES
-
-Rows = NDArray[np.int32]
-Mask = NDArray[np.bool_]
 
 
 def backward_spans(trace: Trace) -> list[NewSlice]:

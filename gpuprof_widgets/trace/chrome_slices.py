@@ -30,17 +30,15 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.arrays import Ints
 from gpuprof_widgets.trace.dialects.dialect import Parts, joined
 from gpuprof_widgets.trace.events import EventFlows, Events, from_codes, text_codes
 from gpuprof_widgets.trace.gather import Gathered, events_of, id_text, times
 from gpuprof_widgets.trace.schema import NONE
 from gpuprof_widgets.trace.trace_events import Event
 from gpuprof_widgets.trace.tracks import kind_of, lanes, sub_tracks
-
-Ints = NDArray[np.int64]
 
 Lanes = Mapping[tuple[str, str], str]
 """Names of lanes, by process and thread."""

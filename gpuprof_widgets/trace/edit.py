@@ -16,14 +16,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
 from gpuprof_widgets.trace.assemble import counter_table
 from gpuprof_widgets.trace.events import flow_table, from_codes, text_codes, typed
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.owners import link_ops
 from gpuprof_widgets.trace.schema import NONE, SLICE_COLUMNS, TRACK_KINDS
 from gpuprof_widgets.trace.tracks import DEVICE_KINDS, with_types
-
-Mask = NDArray[np.bool_]
 
 LINKS = ("launch", "op", "forward")
 """Columns of slices that refer to rows, except for ``parent``, which nesting gives."""
@@ -92,7 +91,7 @@ def with_regions(trace: Trace, regions: Mapping[str, Region]) -> Trace:
     return replace(trace, slices=slices, args=_with_args(trace.args, given))
 
 
-def _recoded(category: pd.Series, rows: NDArray[np.intp], became: list[Region]) -> pd.Categorical:
+def _recoded(category: pd.Series, rows: Rows, became: list[Region]) -> pd.Categorical:
     """Return the categories, with those of these rows replaced."""
     texts = [str(text) for text in category.cat.categories]
     new = sorted({region.category for region in became})
@@ -135,12 +134,12 @@ def with_slices(
     )
 
 
-def new_rows(keep: Mask) -> NDArray[np.int64]:
+def new_rows(keep: Mask) -> Ints:
     """Return the new number of every old row, -1 for rows that go, and a last -1 for no row."""
     return np.append(np.where(keep, np.cumsum(keep) - 1, NONE), NONE).astype(np.int64)
 
 
-def moved_links(old: NDArray[Any], row: NDArray[np.int64]) -> NDArray[np.int32]:
+def moved_links(old: NDArray[Any], row: Ints) -> Codes:
     """Translate links from old to new row numbers; ``row`` is as `new_rows` returns it."""
     return np.asarray(row[old], dtype=np.int32)
 
@@ -150,7 +149,7 @@ def kept_slices(trace: Trace, keep: Mask) -> Trace:
     return _renumbered(trace, trace.slices[keep].reset_index(drop=True), new_rows(keep))
 
 
-def _renumbered(trace: Trace, slices: pd.DataFrame, row: NDArray[np.int64]) -> Trace:
+def _renumbered(trace: Trace, slices: pd.DataFrame, row: Ints) -> Trace:
     """Return the trace with these slices, nested anew; its links, flows and args follow ``row``."""
     ts, track = slices["ts"].to_numpy(), slices["track"].to_numpy()
     parent, depth = links.nest(ts, ts + slices["dur"].to_numpy(), track)
@@ -176,7 +175,7 @@ def _table(added: list[NewSlice]) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def moved_flows(flows: pd.DataFrame, row: NDArray[np.int64]) -> pd.DataFrame:
+def moved_flows(flows: pd.DataFrame, row: Ints) -> pd.DataFrame:
     """Return the arrows whose rows both remain, by their new numbers."""
     moved = flows.assign(
         source=moved_links(flows["source"].to_numpy(), row),
@@ -185,7 +184,7 @@ def moved_flows(flows: pd.DataFrame, row: NDArray[np.int64]) -> pd.DataFrame:
     return moved[(moved["source"] >= 0) & (moved["target"] >= 0)].reset_index(drop=True)
 
 
-def _at(values: pd.Series, row: NDArray[np.int64]) -> pd.Series:
+def _at(values: pd.Series, row: Ints) -> pd.Series:
     """Return the values of the rows that remain, at their new numbers and sorted by these."""
     index = row[values.index.to_numpy()]
     left: pd.Series = values[index >= 0]
@@ -208,9 +207,7 @@ def _with_args(
     return {key: merged[key] for key in sorted(merged)}
 
 
-def _more_tracks(
-    tracks: pd.DataFrame, new: list[NewTrack]
-) -> tuple[pd.DataFrame, NDArray[np.int32]]:
+def _more_tracks(tracks: pd.DataFrame, new: list[NewTrack]) -> tuple[pd.DataFrame, Codes]:
     """Return the tracks with the new ones in their places, and the place of each by its number."""
     if not new:
         return tracks, np.arange(len(tracks), dtype=np.int32)
@@ -261,7 +258,7 @@ def joined(traces: Sequence[Trace]) -> Trace:
     )
 
 
-def _united_tracks(traces: Sequence[Trace]) -> tuple[pd.DataFrame, list[NDArray[np.int32]]]:
+def _united_tracks(traces: Sequence[Trace]) -> tuple[pd.DataFrame, list[Codes]]:
     """Return a row per track, in display order, and for each trace its tracks' new numbers."""
     keys = [_track_keys(trace.tracks) for trace in traces]
     first: dict[Any, dict[Any, Any]] = {}
@@ -309,8 +306,8 @@ def _display_order(tracks: dict[Any, dict[Any, Any]]) -> list[Any]:
 
 
 def _joined_slices(
-    traces: Sequence[Trace], numbers: list[NDArray[np.int32]]
-) -> tuple[pd.DataFrame, list[NDArray[np.int64]]]:
+    traces: Sequence[Trace], numbers: list[Codes]
+) -> tuple[pd.DataFrame, list[Ints]]:
     """Return the slices in order, and for each trace the new row of each old row (-1 for -1)."""
     starts = starts_when_joined(traces)
     tables = [trace.slices for trace in traces]
@@ -371,7 +368,7 @@ def _joined_counters(traces: Sequence[Trace]) -> pd.DataFrame:
     )
 
 
-def _joined_flows(traces: Sequence[Trace], rows: list[NDArray[np.int64]]) -> pd.DataFrame:
+def _joined_flows(traces: Sequence[Trace], rows: list[Ints]) -> pd.DataFrame:
     pairs = list(zip(traces, rows, strict=True))
     source, target = (
         np.concatenate([row[trace.flows[end].to_numpy()] for trace, row in pairs])
@@ -381,7 +378,7 @@ def _joined_flows(traces: Sequence[Trace], rows: list[NDArray[np.int64]]) -> pd.
     return flow_table(source, target, kinds)
 
 
-def _joined_args(traces: Sequence[Trace], rows: list[NDArray[np.int64]]) -> dict[str, pd.Series]:
+def _joined_args(traces: Sequence[Trace], rows: list[Ints]) -> dict[str, pd.Series]:
     merged: dict[str, dict[int, Any]] = {}
     for trace, row in zip(traces, rows, strict=True):
         for key, values in trace.args.items():

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gpuprof_widgets.trace.arrays import Codes, Ints, Mask
 from gpuprof_widgets.trace.schema import FLOW_COLUMNS
 
 _EXACT = 2.0**53
@@ -45,8 +46,8 @@ class Events:
     ``args``: per key a Series whose index is the event's row.
     """
 
-    ts: NDArray[np.int64]
-    dur: NDArray[np.int64]
+    ts: Ints
+    dur: Ints
     name: pd.Categorical
     category: pd.Categorical
     process: pd.Categorical
@@ -68,8 +69,8 @@ def no_events() -> Events:
 class EventFlows:
     """Arrows between events: rows of `Events` at both ends, and the kind of each arrow."""
 
-    source: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    target: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    source: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    target: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     kind: Sequence[str] = ()
 
 
@@ -90,7 +91,7 @@ def text_codes(values: Sequence[str]) -> pd.Categorical:
     return from_codes(codes, list(number))
 
 
-def from_codes(codes: NDArray[np.int32], texts: Sequence[str]) -> pd.Categorical:
+def from_codes(codes: Codes, texts: Sequence[str]) -> pd.Categorical:
     """Turn codes into these texts, which may repeat, into codes into their sorted dictionary."""
     distinct = sorted(set(texts))
     place = {text: index for index, text in enumerate(distinct)}
@@ -99,7 +100,7 @@ def from_codes(codes: NDArray[np.int32], texts: Sequence[str]) -> pd.Categorical
     return pd.Categorical.from_codes(renumbered[codes], categories=categories)
 
 
-def typed(values: Sequence[Any], index: NDArray[np.int64]) -> pd.Series:
+def typed(values: Sequence[Any], index: Ints) -> pd.Series:
     """Return a column of args: int64 or float64 if all values are numbers, else objects."""
     column: Any = None
     if len(values) and type(values[0]) in (int, float):
@@ -137,7 +138,7 @@ def flow_table(source: Any, target: Any, kind: Sequence[str]) -> pd.DataFrame:
     )
 
 
-def nanoseconds(texts: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def nanoseconds(texts: Sequence[bytes]) -> tuple[Ints, Mask]:
     """Turn texts of microseconds into ns, and return which texts are such numbers.
 
     The ns are exact for up to 3 decimals, as Kineto writes them; more are rounded half to even.
@@ -161,7 +162,7 @@ def nanoseconds(texts: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.b
     return values, valid
 
 
-def _same_length(characters: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _same_length(characters: NDArray[np.uint8]) -> tuple[Ints, Mask]:
     """Read texts of one length that are digits with at most one point and 3 decimals.
 
     ``characters[place]`` holds the characters of all texts at that place.
@@ -185,7 +186,7 @@ def _same_length(characters: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDAr
     return values, valid
 
 
-def _rounded(characters: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _rounded(characters: NDArray[np.uint8]) -> tuple[Ints, Mask]:
     """Read texts of one length that are digits with one point and more than 3 decimals."""
     length, rows = characters.shape
     values = np.zeros(rows, dtype=np.int64)
@@ -207,9 +208,7 @@ def _rounded(characters: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[
     return values, valid
 
 
-def _number(
-    digits: NDArray[np.uint8], places: Sequence[int]
-) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+def _number(digits: NDArray[np.uint8], places: Sequence[int]) -> tuple[NDArray[np.uint64], Mask]:
     """Return the number that the digits at these places make, and where all are digits."""
     value = np.zeros(digits.shape[1], dtype=np.uint64)
     highest = np.zeros(digits.shape[1], dtype=np.uint8)

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gpuprof_widgets.trace.arrays import Codes, Ints, Mask
 from gpuprof_widgets.trace.events import Events, from_codes, nanoseconds, text_codes, typed
 from gpuprof_widgets.trace.scanned_events import ScannedFile, ScannedSlices, UnusualError
 from gpuprof_widgets.trace.schema import CATEGORY_ALIASES
@@ -72,12 +73,12 @@ _NO_TIME = msgspec.Raw(b"0")
 _encode = msgspec.json.Encoder().encode
 
 
-class Codes:
+class Dictionary:
     """Numbers values in the order in which they first come."""
 
     def __init__(self) -> None:
         self._number: dict[Any, int] = {}
-        self._codes: list[NDArray[np.int32]] = []
+        self._codes: list[Codes] = []
 
     def add(self, values: Sequence[Any]) -> None:
         number = self._number
@@ -98,7 +99,7 @@ class Args:
     """
 
     def __init__(self) -> None:
-        self._rows: dict[str, list[NDArray[np.int64]]] = defaultdict(list)
+        self._rows: dict[str, list[Ints]] = defaultdict(list)
         self._values: dict[str, list[Any]] = defaultdict(list)
         self._known: dict[bytes, Any] = {}
 
@@ -186,9 +187,9 @@ class Gathered:
         self.total = 0
         self.rows = 0
         self.untimed = 0
-        self._ts: list[NDArray[np.int64]] = []
-        self._dur: list[NDArray[np.int64]] = []
-        self._codes = {name: Codes() for name in ("name", "category", "process", "thread")}
+        self._ts: list[Ints] = []
+        self._dur: list[Ints] = []
+        self._codes = {name: Dictionary() for name in ("name", "category", "process", "thread")}
         self._args = Args()
         self._scanned: ScannedSlices | None = None
         stacks = CallStacks(self.header.get(STACK_FRAMES))
@@ -294,7 +295,7 @@ class Gathered:
         self.rows += len(slices)
 
 
-def events_of(written: Sequence[Event], ts: NDArray[np.int64], dur: NDArray[np.int64]) -> Events:
+def events_of(written: Sequence[Event], ts: Ints, dur: Ints) -> Events:
     """Return these events as columns, at these times (ns)."""
     args = Args()
     args.add([event.args for event in written], 0)
@@ -318,7 +319,7 @@ def _is_marker(event: Event) -> bool:
 
 def times(
     events: Sequence[Event],
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+) -> tuple[Ints, Ints, Mask]:
     """Return start and duration in ns, and which events have both valid; instants last 0 ns."""
     ts, good_ts = nanoseconds(_texts([event.ts for event in events]))
     written = [event.dur if event.ph == "X" else _NO_TIME for event in events]

@@ -18,12 +18,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.trace import intervals, links
+from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES, NONE, RUNTIME_ENDINGS, UNCUT_ARGS
-
-Times = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.int32]
-Places = npt.NDArray[np.intp]
-Mask = npt.NDArray[np.bool_]
 
 CLIMBS = 8
 """Number of levels up that are searched for the slice still open, before a search over all."""
@@ -38,9 +34,9 @@ REGION = re.compile(r"ProfilerStep[#*].*|enumerate\(Data(Loader|Pipe)\)#.*|Optim
 class Segments:
     """Disjoint, sorted intervals of one track, and the row of the innermost slice in each."""
 
-    start: Times
-    end: Times
-    row: Rows
+    start: Ints
+    end: Ints
+    row: Codes
 
 
 def kept(answer: Callable[..., Array]) -> Callable[..., Array]:
@@ -83,27 +79,27 @@ class Index:
         return values.cat.codes.to_numpy() if name in ("name", "category") else values.to_numpy()
 
     @property
-    def ts(self) -> Times:
+    def ts(self) -> Ints:
         """Start of each slice, ns."""
         return self.column("ts")
 
     @property
-    def dur(self) -> Times:
+    def dur(self) -> Ints:
         """Duration of each slice, ns."""
         return self.column("dur")
 
     @cached_property
-    def end(self) -> Times:
+    def end(self) -> Ints:
         """End of each slice, ns."""
         return _read_only(self.ts + self.dur)
 
     @property
-    def track(self) -> Rows:
+    def track(self) -> Codes:
         """Row of each slice's track."""
         return self.column("track")
 
     @property
-    def parent(self) -> Rows:
+    def parent(self) -> Codes:
         """Row of each slice's parent."""
         return self.column("parent")
 
@@ -162,7 +158,7 @@ class Index:
         return self._with_names(self._codes_matching(pattern).tolist())
 
     @kept
-    def _codes_matching(self, pattern: re.Pattern[str]) -> Places:
+    def _codes_matching(self, pattern: re.Pattern[str]) -> Rows:
         return np.flatnonzero([pattern.fullmatch(each) is not None for each in self.names])
 
     @cached_property
@@ -178,7 +174,7 @@ class Index:
         return mask
 
     @cached_property
-    def _by_name(self) -> tuple[Places, Places]:
+    def _by_name(self) -> tuple[Rows, Rows]:
         """All rows sorted by name, and the start of each name's rows."""
         order = np.argsort(self.name, kind="stable")
         return order, np.searchsorted(self.name[order], np.arange(len(self.names) + 1))
@@ -189,7 +185,7 @@ class Index:
         return self.in_category(*GPU_CATEGORIES)
 
     @cached_property
-    def gpu(self) -> Places:
+    def gpu(self) -> Rows:
         """The rows of kernels, copies and memsets."""
         return _read_only(np.flatnonzero(self.is_gpu))
 
@@ -200,18 +196,18 @@ class Index:
         return self.in_category(*ends)
 
     @cached_property
-    def launcher(self) -> Rows:
+    def launcher(self) -> Codes:
         """Row of the call, else of the op, that launched each GPU slice."""
         launch = self.column("launch")
         return _read_only(np.where(launch >= 0, launch, self.column("op")).astype(np.int32))
 
     @kept
-    def ancestor(self, *categories: str) -> Rows:
+    def ancestor(self, *categories: str) -> Codes:
         """Return the innermost slice of these categories around each slice, itself excluded."""
         return links.nearest_ancestor(self.parent, self.in_category(*categories))
 
     @kept
-    def within(self, *categories: str) -> Rows:
+    def within(self, *categories: str) -> Codes:
         """Return the innermost slice of these categories around each slice, itself included."""
         rows = np.arange(len(self), dtype=np.int32)
         return np.where(self.in_category(*categories), rows, self.ancestor(*categories))
@@ -222,16 +218,16 @@ class Index:
         return _read_only(self.in_category("cpu_op") & ~self.matching(REGION))
 
     @cached_property
-    def op_around(self) -> Rows:
+    def op_around(self) -> Codes:
         """The innermost op around each slice, itself included."""
         return _read_only(links.itself_or_ancestor(self.parent, self.is_op))
 
     @cached_property
-    def outermost_op(self) -> Rows:
+    def outermost_op(self) -> Codes:
         """The outermost op around each slice, itself included."""
         return _read_only(links.outermost(self.parent, self.is_op))
 
-    def arg(self, key: str) -> tuple[Rows, list[Any]]:
+    def arg(self, key: str) -> tuple[Codes, list[Any]]:
         """Return each slice's place in a list of an arg's distinct values, and that list.
 
         Values with equal text are the same; they are in the order of their first slices. The place
@@ -239,10 +235,10 @@ class Index:
         """
         if ("arg", key) not in self.answers:
             self.answers["arg", key] = self._arg(key)
-        known: tuple[Rows, list[Any]] = self.answers["arg", key]
+        known: tuple[Codes, list[Any]] = self.answers["arg", key]
         return known
 
-    def _arg(self, key: str) -> tuple[Rows, list[Any]]:
+    def _arg(self, key: str) -> tuple[Codes, list[Any]]:
         places = np.full(len(self), NONE, np.int32)
         if key not in self._args:
             return _read_only(places), []
@@ -258,7 +254,7 @@ class Index:
         return _read_only(places), [each for _, each in by_text.values()]
 
     @cached_property
-    def uncut(self) -> tuple[Times, Times]:
+    def uncut(self) -> tuple[Ints, Ints]:
         """Start and end of every slice before windows cut it (cut slices begin together)."""
         if not self._args.keys() & UNCUT_ARGS:
             return self.ts, self.end
@@ -269,21 +265,21 @@ class Index:
         return _read_only(ts), _read_only(ts + dur)
 
     @cached_property
-    def device(self) -> Rows:
+    def device(self) -> Codes:
         """Index of the GPU of each slice; -1 on the CPU."""
         return _read_only(self._tracks["device"].to_numpy(np.int32)[self.track])
 
     @cached_property
-    def stream(self) -> Times:
+    def stream(self) -> Ints:
         """The stream of each slice; -1 on the CPU."""
         return _read_only(self._tracks["stream"].to_numpy(np.int64)[self.track])
 
-    def rows_of_track(self, track: int) -> Places:
+    def rows_of_track(self, track: int) -> Rows:
         """Return the slices of a track, by which slices are sorted."""
         bounds = np.array([track, track + 1], self.track.dtype)  # another type would be copied
         return np.arange(*np.searchsorted(self.track, bounds))
 
-    def innermost_open(self, rows: Places, times: Times) -> Rows:
+    def innermost_open(self, rows: Rows, times: Ints) -> Codes:
         """Return for each moment the innermost open slice of these rows of one track; else -1.
 
         It is the latest-started slice that has not ended.
@@ -298,14 +294,14 @@ class Index:
         known: Segments = self.answers["segments", track]
         return known
 
-    def _segments(self, rows: Places) -> Segments:
+    def _segments(self, rows: Rows) -> Segments:
         bounds = [self._start_ns, self._end_ns]
         edges = intervals.distinct(self.ts[rows], self.end[rows], bounds)
         return Segments(
             _read_only(edges[:-1]), _read_only(edges[1:]), _read_only(self._open(rows, edges[:-1]))
         )
 
-    def _open(self, rows: Places, times: Times) -> Rows:
+    def _open(self, rows: Rows, times: Ints) -> Codes:
         """Return `innermost_open` of all slices of a track, by their parents.
 
         The open slice is the latest-started one, or an ancestor of it. A few steps up mostly reach

@@ -11,8 +11,9 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-Int64: TypeAlias = npt.NDArray[np.int64]
-Intervals: TypeAlias = tuple[Int64, Int64]
+from gpuprof_widgets.trace.arrays import Ints, Mask
+
+Intervals: TypeAlias = tuple[Ints, Ints]
 
 
 def union(start: npt.ArrayLike, end: npt.ArrayLike) -> Intervals:
@@ -29,7 +30,7 @@ def union(start: npt.ArrayLike, end: npt.ArrayLike) -> Intervals:
     return start[opens], reach[closes]
 
 
-def distinct(*values: npt.ArrayLike) -> Int64:
+def distinct(*values: npt.ArrayLike) -> Ints:
     """Return all of these numbers, sorted and without repeats.
 
     It sorts, because `numpy.unique` (a hash table) takes a hundred times as long on times, nearly
@@ -58,19 +59,19 @@ def gaps(intervals: Intervals, t0: int, t1: int) -> Intervals:
     return union(np.append(t0, end), np.append(start, t1))
 
 
-def overlap(left: Intervals, right: Intervals) -> Int64:
+def overlap(left: Intervals, right: Intervals) -> Ints:
     """Return per interval of ``left`` the ns that the disjoint intervals ``right`` cover."""
     return covered_until(right, left[1]) - covered_until(right, left[0])
 
 
-def inside(times: Int64, intervals: Intervals) -> npt.NDArray[np.bool_]:
+def inside(times: Ints, intervals: Intervals) -> Mask:
     """Whether each of these moments lies in one of the disjoint, sorted intervals."""
     start, end = intervals
     latest = np.searchsorted(start, times, side="right")  # the interval before each of these
     return np.asarray(np.append(np.iinfo(np.int64).min, end)[latest] > times)
 
 
-def covered_until(intervals: Intervals, times: npt.ArrayLike) -> Int64:
+def covered_until(intervals: Intervals, times: npt.ArrayLike) -> Ints:
     """Return per time the ns before it that disjoint intervals cover."""
     start, end = intervals
     times = np.asarray(times, np.int64)
@@ -79,7 +80,7 @@ def covered_until(intervals: Intervals, times: npt.ArrayLike) -> Int64:
     before = np.append(0, np.cumsum(end - start))
     index = np.searchsorted(start, times, side="right")
     last_end = np.where(index > 0, end[index - 1], times)
-    covered: Int64 = before[index] - np.maximum(last_end - times, 0)
+    covered: Ints = before[index] - np.maximum(last_end - times, 0)
     return covered
 
 
@@ -101,7 +102,7 @@ def difference(left: Intervals, right: Intervals) -> Intervals:
     return intersection(left, free)
 
 
-def length_by(group: npt.ArrayLike, start: Int64, end: Int64, groups: int) -> Int64:
+def length_by(group: npt.ArrayLike, start: Ints, end: Ints, groups: int) -> Ints:
     """Return per group the length of the union of its intervals, which may overlap."""
     group = np.asarray(group, np.int64)
     if not len(start):

@@ -20,15 +20,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from gpuprof_widgets.trace.arrays import Ints, Mask
 from gpuprof_widgets.trace.dialects.dialect import Parts, kept_flows, taken
 from gpuprof_widgets.trace.events import Events, typed
 from gpuprof_widgets.trace.gather import LONGEST_NS
 from gpuprof_widgets.trace.schema import SAMPLED_LINES
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _INT64 = np.iinfo(np.int64)
 _WRITTEN_WHOLE = re.compile(r"-?(?:\d{1,18}|0x[0-9a-fA-F]{1,15})")

@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
 from gpuprof_widgets.trace.schema import NONE
 
-Mask = NDArray[np.bool_]
-Ints = NDArray[np.signedinteger[Any]]
+Signed = NDArray[np.signedinteger[Any]]
 Number = TypeVar("Number", np.int32, np.int64)
 
 
-def nest(ts: Ints, end: Ints, group: Ints) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def nest(ts: Signed, end: Signed, group: Signed) -> tuple[Codes, Codes]:
     """Return parent row and depth of every slice within its group.
 
     The parent is the latest-started slice that is still open (``end > ts``) when this one starts;
@@ -37,7 +37,7 @@ NEIGHBOURS = 4
 """Number of places that are looked at one by one, as the last one above is mostly near."""
 
 
-def last_above(values: Ints, before: Ints, bound: Ints) -> NDArray[np.int32]:
+def last_above(values: Signed, before: Signed, bound: Signed) -> Codes:
     """Return per query the last place before ``before`` whose value is above ``bound``; else -1.
 
     With the ends of slices (sorted by start) as values, that is the innermost slice still open.
@@ -53,7 +53,7 @@ def last_above(values: Ints, before: Ints, bound: Ints) -> NDArray[np.int32]:
     return last
 
 
-def _last_above_by_pyramid(values: Ints, before: Ints, bound: Ints) -> NDArray[np.int32]:
+def _last_above_by_pyramid(values: Signed, before: Signed, bound: Signed) -> Codes:
     """Search up and down a pyramid of maxima of 2, 4, 8, ... neighbours.
 
     So the number of rounds is the number of levels, however deep the slices nest.
@@ -79,24 +79,24 @@ def _last_above_by_pyramid(values: Ints, before: Ints, bound: Ints) -> NDArray[n
     return last
 
 
-def innermost_open(ts: Ints, end: Ints, moments: Ints) -> Ints:
+def innermost_open(ts: Signed, end: Signed, moments: Signed) -> Signed:
     """Return per moment the latest-started open slice, of slices sorted by start; else -1."""
     return last_above(end, np.searchsorted(ts, moments, side="right"), moments)
 
 
-def depths(parent: NDArray[np.int32]) -> NDArray[np.int32]:
+def depths(parent: Codes) -> Codes:
     """Return the number of ancestors of each row."""
     return path_sum((parent >= 0).astype(np.int32), parent)
 
 
-def rows_by(key: Ints) -> dict[int, NDArray[np.intp]]:
+def rows_by(key: Signed) -> dict[int, Rows]:
     """Group the rows by key value, each group in row order: one pass, however many values."""
     order = np.argsort(key, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(key[order])) + 1)
     return {int(key[rows[0]]): rows for rows in groups if len(rows)}
 
 
-def path_sum(values: NDArray[Number], parent: Ints, add: np.ufunc = np.add) -> NDArray[Number]:
+def path_sum(values: NDArray[Number], parent: Signed, add: np.ufunc = np.add) -> NDArray[Number]:
     """Sum per row over itself and its ancestors, by doubling the known part of every path."""
     total, ancestor = values.copy(), parent.copy()
     active = np.flatnonzero(ancestor >= 0)
@@ -108,7 +108,7 @@ def path_sum(values: NDArray[Number], parent: Ints, add: np.ufunc = np.add) -> N
     return total
 
 
-def subtree_sum(values: NDArray[Number], parent: Ints) -> NDArray[Number]:
+def subtree_sum(values: NDArray[Number], parent: Signed) -> NDArray[Number]:
     """Sum per row over itself and its descendants, of twice as many generations each round."""
     total, ancestor = values.copy(), parent.copy()
     active = np.flatnonzero(ancestor >= 0) if values.any() else np.empty(0, np.intp)
@@ -120,7 +120,7 @@ def subtree_sum(values: NDArray[Number], parent: Ints) -> NDArray[Number]:
     return total
 
 
-def preorder(parent: Ints, rank: Ints) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def preorder(parent: Signed, rank: Signed) -> tuple[Ints, Ints]:
     """Return place and size of every subtree when each row is followed by its descendants.
 
     Siblings, and the roots, are sorted by ``rank``, then by row.
@@ -134,7 +134,7 @@ def preorder(parent: Ints, rank: Ints) -> tuple[NDArray[np.int64], NDArray[np.in
     return path_sum(offset + (parent >= 0), parent), size
 
 
-def below_its_like(parent: Ints, key: Ints) -> Mask:
+def below_its_like(parent: Signed, key: Signed) -> Mask:
     """Which rows have an ancestor with the same key."""
     place, size = preorder(parent, np.zeros(len(parent), np.int64))
     order = np.lexsort((place, key))
@@ -146,7 +146,7 @@ def below_its_like(parent: Ints, key: Ints) -> Mask:
     return inside
 
 
-def subtree_end(end: Ints, parent: Ints) -> NDArray[np.int64]:
+def subtree_end(end: Signed, parent: Signed) -> Ints:
     """Return the latest end of each slice and its descendants (a child may outlast its parent)."""
     latest = end.astype(np.int64)
     ancestor = parent.copy()
@@ -162,7 +162,7 @@ def subtree_end(end: Ints, parent: Ints) -> NDArray[np.int64]:
     return latest
 
 
-def self_times(ts: Ints, end: Ints, parent: Ints) -> NDArray[np.int64]:
+def self_times(ts: Signed, end: Signed, parent: Signed) -> Ints:
     """Return the time (ns) during which each slice is the latest-started open one of its track.
 
     Whether slices nest or cross, the self times of a track add up to the union of its slices.
@@ -176,7 +176,7 @@ def self_times(ts: Ints, end: Ints, parent: Ints) -> NDArray[np.int64]:
     return self_ns
 
 
-def nearest_ancestor(parent: Ints, wanted: Mask) -> NDArray[np.int32]:
+def nearest_ancestor(parent: Signed, wanted: Mask) -> Codes:
     """Return the row of the innermost ``wanted`` ancestor (not the slice itself); else -1."""
     if not wanted.any():  # the common case: most categories are absent from a trace
         return np.full(len(parent), NONE, np.int32)
@@ -189,13 +189,13 @@ def nearest_ancestor(parent: Ints, wanted: Mask) -> NDArray[np.int32]:
     return ancestor.take(parent)
 
 
-def itself_or_ancestor(parent: Ints, wanted: Mask) -> NDArray[np.int32]:
+def itself_or_ancestor(parent: Signed, wanted: Mask) -> Codes:
     """Return the row of the slice itself if it is ``wanted``, else of its nearest such ancestor."""
     rows = np.arange(len(parent), dtype=np.int32)
     return np.where(wanted, rows, nearest_ancestor(parent, wanted))
 
 
-def open_above(above: Ints, ts: Ints, end: Ints) -> NDArray[np.int32]:
+def open_above(above: Signed, ts: Signed, end: Signed) -> Codes:
     """Return the innermost ancestor of each slice that is still open when the slice starts.
 
     ``above`` is the nearest ancestor of each slice within the set given. For a subset of nested
@@ -210,7 +210,7 @@ def open_above(above: Ints, ts: Ints, end: Ints) -> NDArray[np.int32]:
     return ancestor
 
 
-def outermost(parent: Ints, wanted: Mask) -> NDArray[np.int32]:
+def outermost(parent: Signed, wanted: Mask) -> Codes:
     """Return the row of the outermost ``wanted`` slice: the slice or an ancestor; else -1."""
     above = nearest_ancestor(parent, wanted)
     top = np.where(above >= 0, above, np.arange(len(parent), dtype=np.int32))
@@ -219,7 +219,7 @@ def outermost(parent: Ints, wanted: Mask) -> NDArray[np.int32]:
     return np.where(wanted | (above >= 0), top, np.int32(NONE))
 
 
-def latest_before(key: Ints, ts: Ints, other_key: Ints, other_ts: Ints) -> NDArray[np.int64]:
+def latest_before(key: Signed, ts: Signed, other_key: Signed, other_ts: Signed) -> Ints:
     """Return for each (key, ts) the index of the latest other with that key and a ts not later.
 
     Where all others with the key start later, it is the first of them, because the clocks of two

@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.trace.arrays import Ints
 from gpuprof_widgets.trace.schema import NONE
 
-Ints = NDArray[np.int64]
 Entry = dict[str, Any]
 
 SNAPSHOT_PROCESS = "memory snapshot"

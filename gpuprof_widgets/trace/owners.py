@@ -10,16 +10,14 @@ from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links
-from gpuprof_widgets.trace.links import Ints, Mask, innermost_open, nearest_ancestor, rows_by
+from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
+from gpuprof_widgets.trace.links import innermost_open, nearest_ancestor, rows_by
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES, NONE, OP_CATEGORIES, RUNTIME_ENDINGS
 
-Rows = NDArray[np.int32]
-
-FlowRows = tuple[Rows, Rows]
+FlowRows = tuple[Codes, Codes]
 """Source rows and target rows of arrows."""
 
 ENGINE = "autograd::engine::"
@@ -30,23 +28,23 @@ EVALUATE = f"{BACKWARD}: "
 BEGINS_BACKWARD = re.compile(f"{re.escape(BACKWARD)}.*", re.DOTALL)
 
 
-def in_categories(category: pd.Series, wanted: Iterable[str]) -> NDArray[np.bool_]:
+def in_categories(category: pd.Series, wanted: Iterable[str]) -> Mask:
     """Which rows have one of these categories."""
     return category.isin(list(wanted)).to_numpy()
 
 
-def is_gpu(category: pd.Series) -> NDArray[np.bool_]:
+def is_gpu(category: pd.Series) -> Mask:
     """Which rows ran on a GPU: kernels, copies, memsets."""
     return in_categories(category, GPU_CATEGORIES)
 
 
-def launches(category: pd.Series) -> NDArray[np.bool_]:
+def launches(category: pd.Series) -> Mask:
     """Which rows are calls of a device's runtime or driver (CUDA, ROCm, XPU, ...)."""
     names = category.cat.categories
     return in_categories(category, [n for n in names if n.endswith(RUNTIME_ENDINGS)])
 
 
-def link_launches(slices: pd.DataFrame) -> Rows:
+def link_launches(slices: pd.DataFrame) -> Codes:
     """Return for GPU slices the latest runtime or driver call with the same correlation.
 
     Ids may be reused, hence the latest. Programs that record no such calls (TensorFlow, MegEngine)
@@ -63,7 +61,7 @@ def link_launches(slices: pd.DataFrame) -> Rows:
     return launch
 
 
-def link_ops(slices: pd.DataFrame, launch: Rows) -> Rows:
+def link_ops(slices: pd.DataFrame, launch: Codes) -> Codes:
     """Return for runtime calls and GPU slices the innermost op around the call.
 
     Where no op is around the call, it is the latest op with the same external id.
@@ -87,7 +85,7 @@ def link_ops(slices: pd.DataFrame, launch: Rows) -> Rows:
     return op
 
 
-def link_forward(slices: pd.DataFrame, flow_rows: FlowRows) -> Rows:
+def link_forward(slices: pd.DataFrame, flow_rows: FlowRows) -> Codes:
     """Return for backward ops the latest earlier forward op with the same sequence number.
 
     torch writes the autograd id of the forward thread on the backward op, but nowhere else. So the
@@ -110,7 +108,7 @@ def link_forward(slices: pd.DataFrame, flow_rows: FlowRows) -> Rows:
     return linked
 
 
-def _link_engine(slices: pd.DataFrame, linked: Rows) -> None:
+def _link_engine(slices: pd.DataFrame, linked: Codes) -> None:
     """Link the engine's slice around a backward op to the same forward op, in place.
 
     torch writes the sequence number there too, except where a hook runs an op before it.
@@ -127,8 +125,8 @@ def _link_engine(slices: pd.DataFrame, linked: Rows) -> None:
 
 def _forward_track(
     slices: pd.DataFrame,
-    backwards: NDArray[np.intp],
-    forwards: NDArray[np.intp],
+    backwards: Rows,
+    forwards: Rows,
     flow_rows: FlowRows,
 ) -> int:
     """Return the track on which most forward ops of these backward ops ran; -1 if unknown."""
@@ -140,7 +138,7 @@ def _forward_track(
     return int(np.bincount(votes).argmax()) if len(votes) else NONE
 
 
-def causes(slices: pd.DataFrame, began: NDArray[np.int64] | None = None) -> Rows:
+def causes(slices: pd.DataFrame, began: Ints | None = None) -> Codes:
     """Return the cause of each slice: its parent, a backward op's forward op, a GPU slice's launch.
 
     Chains of causes end: a parent began before its child or is less deep, and a forward op that did
@@ -156,7 +154,7 @@ def causes(slices: pd.DataFrame, began: NDArray[np.int64] | None = None) -> Rows
     return np.where(is_gpu(slices["category"]), launcher, cause).astype(np.int32)
 
 
-def is_engine(names: pd.Series) -> NDArray[np.bool_]:
+def is_engine(names: pd.Series) -> Mask:
     """Which rows are slices of autograd's engine, as around each backward op."""
     starts = [str(name).startswith(ENGINE) for name in names.cat.categories]
     return np.array([*starts, False], bool)[names.cat.codes.to_numpy()]
@@ -173,7 +171,7 @@ def run_region(record: Record) -> int:
     return int(rows[0]) if len(rows) else NONE
 
 
-def calling_lines(trace: Trace) -> Rows:
+def calling_lines(trace: Trace) -> Codes:
     """Return for slices of the backward pass the innermost cell line open when they began; else -1.
 
     For a GPU, autograd works on its own threads, on which no line runs, while the line that called
@@ -186,13 +184,13 @@ def calling_lines(trace: Trace) -> Rows:
     return _calling_regions(trace, lines, _in_backward(trace))
 
 
-def calling_annotations(trace: Trace) -> Rows:
+def calling_annotations(trace: Trace) -> Codes:
     """Do the same as `calling_lines` for annotations (`record_function`) outside the backward."""
     backward = _in_backward(trace)
     return _calling_regions(trace, trace.index.in_category("user_annotation") & ~backward, backward)
 
 
-def _calling_regions(trace: Trace, regions: Mask, backward: Mask) -> Rows:
+def _calling_regions(trace: Trace, regions: Mask, backward: Mask) -> Codes:
     """Return for slices of the backward pass the innermost of the regions open when they began."""
     caller = np.full(len(trace), NONE, np.int32)
     began, ended = trace.index.uncut
@@ -205,7 +203,7 @@ def _calling_regions(trace: Trace, regions: Mask, backward: Mask) -> Rows:
     return caller
 
 
-def open_on_other_track(trace: Trace, began: Ints, ended: Ints) -> Rows:
+def open_on_other_track(trace: Trace, began: Ints, ended: Ints) -> Codes:
     """Return for each op the innermost Python frame of its thread open when it began; else -1.
 
     For each frame it is the innermost op, because autograd calls Python from within an op.

@@ -18,16 +18,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.arrays import Ints, Mask
 from gpuprof_widgets.trace.assemble import empty_trace
 from gpuprof_widgets.trace.files import write_whole
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.plain_marshal import plain_statistics
-
-Ints = NDArray[np.int64]
 
 Function = tuple[str, int, str]
 """File, first line and name: cProfile's key of a function."""
@@ -312,7 +310,7 @@ def calls_from_slices(trace: Trace, label: str) -> Calls:
     )
 
 
-def _on_thread_of(trace: Trace, label: str) -> NDArray[np.bool_]:
+def _on_thread_of(trace: Trace, label: str) -> Mask:
     """Which slices are on the thread of the region ``label``; all where there is no such region."""
     slices = trace.slices
     lane = trace.tracks["lane"].to_numpy()[slices["track"].to_numpy()]

@@ -22,6 +22,7 @@ import pandas as pd
 import zstandard
 from numpy.typing import NDArray
 
+from gpuprof_widgets.trace.arrays import Codes
 from gpuprof_widgets.trace.chrome_writer import check_rows
 from gpuprof_widgets.trace.event_json import containers, most_containers
 from gpuprof_widgets.trace.events import typed
@@ -130,7 +131,7 @@ def _column(
     return _Column(table, name, array.dtype.str, len(array), values, rows), array
 
 
-def _numbered(values: list[Any]) -> tuple[NDArray[np.int32], list[Any]]:
+def _numbered(values: list[Any]) -> tuple[Codes, list[Any]]:
     """Return which of the distinct objects each value is, and these."""
     distinct = dict(zip(map(id, values), values, strict=True))
     number = {identity: place for place, identity in enumerate(distinct)}

@@ -28,6 +28,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gpuprof_widgets.trace.arrays import Codes, Mask
 from gpuprof_widgets.trace.event_json import (
     BYTES_OF_A_CONTAINER,
     FREE_CONTAINERS,
@@ -287,7 +288,7 @@ class ScannedSlices:
         named = zip(keys, _sharing(columns), strict=True)
         return {key: column for key, column in named if len(column)}
 
-    def _arg(self, key: int, others: NDArray[np.object_], numbers: NDArray[np.bool_]) -> pd.Series:
+    def _arg(self, key: int, others: NDArray[np.object_], numbers: Mask) -> pd.Series:
         """Return the column of a key as `typed` makes it."""
         array = self._scanner.array
         rows = [array(_ARG_ROWS, key, kind, np.int32) for kind in range(len(_KIND_TYPES))]
@@ -316,7 +317,7 @@ def _sharing(columns: Iterable[pd.Series]) -> Iterator[pd.Series]:
         yield column.set_axis(shared) if np.array_equal(shared, rows) else column
 
 
-def _series(values: NDArray[Any], rows: NDArray[np.int32]) -> pd.Series:
+def _series(values: NDArray[Any], rows: Codes) -> pd.Series:
     return pd.Series(values, index=pd.Index(rows.astype(np.int64)), dtype=values.dtype)
 
 

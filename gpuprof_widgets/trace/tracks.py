@@ -22,11 +22,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.arrays import Codes, Floats, Ints, Mask, Rows
 from gpuprof_widgets.trace.events import Events, Names
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE, RUNTIME_ENDINGS, TRACK_COLUMNS, TRACK_KINDS
-
-Ints = NDArray[np.int64]
 
 KIND_OF_CATEGORY = {
     "cpu_op": "cpu",
@@ -61,7 +60,7 @@ def kind_of(category: str) -> str:
     return KIND_OF_CATEGORY.get(category, "other")
 
 
-def lay_out(events: Events, names: Names, rank: int) -> tuple[pd.DataFrame, NDArray[np.int32]]:
+def lay_out(events: Events, names: Names, rank: int) -> tuple[pd.DataFrame, Codes]:
     """Return the tracks table in display order, and the track of every event."""
     kinds = [TRACK_KINDS.index(kind_of(c)) for c in events.category.categories]
     kind = np.array(kinds, dtype=np.int64)[events.category.codes]
@@ -87,9 +86,9 @@ def lay_out(events: Events, names: Names, rank: int) -> tuple[pd.DataFrame, NDAr
 def _described(
     events: Events,
     names: Names,
-    kind: NDArray[np.int64],
-    first: NDArray[np.intp],
-    rows: NDArray[np.intp],
+    kind: Ints,
+    first: Rows,
+    rows: Rows,
     rank: int,
 ) -> pd.DataFrame:
     """Return a row per track, unsorted: names, device and stream from its first event."""
@@ -125,24 +124,24 @@ def _labels(table: pd.DataFrame, category: pd.Series, names: Names) -> pd.Series
     return pd.Series(labels, dtype=object)
 
 
-def _texts(values: pd.Categorical, rows: NDArray[np.intp]) -> pd.Series:
+def _texts(values: pd.Categorical, rows: Rows) -> pd.Series:
     """Return these values as the dictionary's own objects, without copies."""
     texts: NDArray[np.object_] = values.categories.to_numpy(dtype=object)
     return pd.Series(texts[values.codes[rows]], dtype=object)
 
 
-def _numbers(values: Iterable[float]) -> NDArray[np.float64]:
+def _numbers(values: Iterable[float]) -> Floats:
     return np.fromiter(values, dtype=np.float64)
 
 
 def _arg(
     events: Events,
     key: str,
-    rows: NDArray[np.intp],
+    rows: Rows,
     written: pd.Series,
-    on_device: NDArray[np.bool_],
+    on_device: Mask,
     kind: type[np.integer[Any]],
-) -> NDArray[np.int64]:
+) -> Ints:
     """Return the number under this key in the events' args, else in the ``written`` id.
 
     Tracks that are not on a device get `NONE`.
@@ -185,7 +184,7 @@ def _label(
     return text + SUFFIX.get(kind, "")
 
 
-def _display_order(table: pd.DataFrame) -> NDArray[np.intp]:
+def _display_order(table: pd.DataFrame) -> Rows:
     """Order CPU threads (busiest process, main thread, then busiest), then devices, then the rest.
 
     The rest is in the order that the file asks for, process by process.
@@ -219,7 +218,7 @@ def _display_order(table: pd.DataFrame) -> NDArray[np.intp]:
     return np.lexsort(keys)
 
 
-def _of_group(group: NDArray[np.int64], over: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
+def _of_group(group: Ints, over: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
     """Return per row the values of its group, reduced by ``over`` (sum or minimum)."""
     _, row = np.unique(group, return_inverse=True)
     order = np.argsort(row, kind="stable")
@@ -310,7 +309,7 @@ class WrittenLanes:
     """
 
     table: pd.DataFrame
-    of_slice: NDArray[np.int64]
+    of_slice: Ints
 
 
 def written_lanes(trace: Trace) -> WrittenLanes:
@@ -334,7 +333,7 @@ def written_lanes(trace: Trace) -> WrittenLanes:
     return WrittenLanes(table, place.reshape(-1)[: len(slices)].astype(np.int64))
 
 
-def _naming(tracks: pd.DataFrame, of_track: NDArray[np.intp]) -> NDArray[np.intp]:
+def _naming(tracks: pd.DataFrame, of_track: Rows) -> Rows:
     """Return for each thread the track that gives it its name."""
     rank = [
         _NAMING.index(str(kind)) if kind in _NAMING else len(_NAMING) for kind in tracks["kind"]

@@ -11,9 +11,9 @@ from typing import TypeVar, overload
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace.arrays import Ints, Mask
 from gpuprof_widgets.trace.edit import (
     LINKS,
     NewSlice,
@@ -24,7 +24,7 @@ from gpuprof_widgets.trace.edit import (
     with_slices,
 )
 from gpuprof_widgets.trace.events import typed
-from gpuprof_widgets.trace.links import Mask, nearest_ancestor
+from gpuprof_widgets.trace.links import nearest_ancestor
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import (
     calling_annotations,
@@ -174,12 +174,12 @@ def _counters(trace: Trace, t0: int, t1: int) -> pd.DataFrame:
     return cut.assign(ts=np.maximum(cut["ts"].to_numpy(), t0), name=_trimmed(cut["name"]))
 
 
-def _flows(flows: pd.DataFrame, row: NDArray[np.int64]) -> pd.DataFrame:
+def _flows(flows: pd.DataFrame, row: Ints) -> pd.DataFrame:
     kept = moved_flows(flows, row)
     return kept.assign(kind=_trimmed(kept["kind"]))
 
 
-def _args(trace: Trace, kept: Mask, row: NDArray[np.int64]) -> dict[str, pd.Series]:
+def _args(trace: Trace, kept: Mask, row: Ints) -> dict[str, pd.Series]:
     args = {}
     for key, series in trace.args.items():
         part = series[kept[series.index.to_numpy()]]
@@ -189,7 +189,7 @@ def _args(trace: Trace, kept: Mask, row: NDArray[np.int64]) -> dict[str, pd.Seri
     return args
 
 
-def _at(values: pd.Series, rows: NDArray[np.int64]) -> pd.Series:
+def _at(values: pd.Series, rows: Ints) -> pd.Series:
     return pd.Series(values.to_numpy(), index=pd.Index(rows, dtype=np.int64))
 
 

@@ -18,7 +18,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links
-from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Ints, Table, Texts
+from gpuprof_widgets.trace.arrays import Ints, Mask
+from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Table, Texts
 from gpuprof_widgets.trace.events import Events, text_codes
 
 # CUPTI's callback ids (cbid), by which alone nvprof names a call: those of CUPTI 12.4, the last
@@ -95,7 +96,7 @@ def joined(groups: Sequence[Group]) -> Events:
     )
 
 
-def _has_value(values: NDArray[Any]) -> NDArray[np.bool_]:
+def _has_value(values: NDArray[Any]) -> Mask:
     if values.dtype == object:
         return np.array([value is not None for value in values], bool)
     return np.asarray(values != MISSING)
@@ -260,9 +261,7 @@ def event_wait_args(
     }
 
 
-def _latest_record(
-    waiting: Columns, waited: Ints, records: Columns, recorded: Ints
-) -> NDArray[np.int64]:
+def _latest_record(waiting: Columns, waited: Ints, records: Columns, recorded: Ints) -> Ints:
     """Return for each wait the row of the latest record of its event before it, -1 without one.
 
     "Before" compares correlation ids (``waited``, ``recorded``), which rise with time.

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from gpuprof_widgets.trace.arrays import Ints
 from gpuprof_widgets.trace.assemble import counter_table
 from gpuprof_widgets.trace.databases import activity
 from gpuprof_widgets.trace.databases.activity import Group, as_texts, gpu_group, named, repeated
@@ -37,7 +37,7 @@ from gpuprof_widgets.trace.databases.nvtx_ops import (
     mark_group,
 )
 from gpuprof_widgets.trace.databases.readings import Contents, Reading, first_known
-from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Database, Ints, Table, Texts
+from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Database, Table, Texts
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -301,7 +301,7 @@ def _domains(rows: Table, text: Texts) -> Texts:
     return np.array(labels, object)
 
 
-def _note_unread(reading: Reading, kinds: NDArray[np.int64]) -> None:
+def _note_unread(reading: Reading, kinds: Ints) -> None:
     values, counts = np.unique(kinds, return_counts=True)
     reading.notes += [
         f"{count:,} NVTX events of type {'unknown' if kind == MISSING else kind} are not read"

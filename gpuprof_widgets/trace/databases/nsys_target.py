@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from gpuprof_widgets.trace.arrays import Ints
 from gpuprof_widgets.trace.databases import activity
 from gpuprof_widgets.trace.databases.readings import Reading
-from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Ints
+from gpuprof_widgets.trace.databases.sqlite_tables import MISSING
 from gpuprof_widgets.trace.events import Names
 
 DEFAULT_MEMORY_KINDS = dict(enumerate((*activity.MEMORY_KINDS, "Unknown")))

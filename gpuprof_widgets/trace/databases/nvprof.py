@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from gpuprof_widgets.trace.arrays import Ints
 from gpuprof_widgets.trace.assemble import counter_table
 from gpuprof_widgets.trace.databases import activity
 from gpuprof_widgets.trace.databases.activity import (
@@ -38,7 +39,7 @@ from gpuprof_widgets.trace.databases.nvtx_ops import (
     mark_group,
 )
 from gpuprof_widgets.trace.databases.readings import Contents, Reading
-from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Database, Ints, Table, Texts
+from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Database, Table, Texts
 from gpuprof_widgets.trace.events import Names
 
 KIND = "CUPTI_ACTIVITY_KIND_"

@@ -26,8 +26,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.arrays import Ints, Mask
 from gpuprof_widgets.trace.databases.activity import Group, Values, as_texts, repeated
-from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Ints, Texts
+from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Texts
 from gpuprof_widgets.trace.schema import NVTX_RANGE
 
 UNNAMED = "(unnamed range)"
@@ -73,8 +74,8 @@ class Ranges:
     shapes: Texts
     inputs: Texts
     line: Ints
-    backward: NDArray[np.bool_]
-    emitted: NDArray[np.bool_]
+    backward: Mask
+    emitted: Mask
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.trace.arrays import Ints, Mask
 from gpuprof_widgets.trace.assemble import assemble
 from gpuprof_widgets.trace.databases.activity import Group, joined, repeated
-from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Database, Ints, Table
+from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Database, Table
 from gpuprof_widgets.trace.events import Names
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import in_categories, is_gpu
@@ -103,7 +103,7 @@ class Reading:
         left = f"{self._untimed:,} of {self._rows:,} rows have no valid times and were left out"
         return [*([left] if self._untimed else []), *self.notes, *self._unread()]
 
-    def _timed(self, rows: Table, valid: NDArray[np.bool_], end: str) -> Table:
+    def _timed(self, rows: Table, valid: Mask, end: str) -> Table:
         self._rows += len(rows)
         self._untimed += int(np.count_nonzero(~valid))
         timed = rows.chosen(valid)

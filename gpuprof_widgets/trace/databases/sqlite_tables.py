@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.trace.arrays import Ints, Mask
 
-Ints = NDArray[np.int64]
 Texts = NDArray[np.object_]
 
 MAGIC = b"SQLite format 3\x00"
@@ -50,7 +50,7 @@ class Table:
         """Return the table with these columns added or replaced."""
         return Table(self.rows, {**self.ints, **columns}, self.texts)
 
-    def chosen(self, rows: NDArray[np.bool_]) -> Table:
+    def chosen(self, rows: Mask) -> Table:
         """Return the table with these rows."""
         ints = {name: values[rows] for name, values in self.ints.items()}
         texts = {name: values[rows] for name, values in self.texts.items()}

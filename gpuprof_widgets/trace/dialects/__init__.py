@@ -13,7 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpuprof_widgets.trace.dialects.dialect import Dialect, Mask, Parts, Rows, recoded
+from gpuprof_widgets.trace.arrays import Mask, Rows
+from gpuprof_widgets.trace.dialects.dialect import Dialect, Parts, recoded
 from gpuprof_widgets.trace.dialects.megengine import MEGENGINE
 from gpuprof_widgets.trace.dialects.tensorflow import TENSORFLOW
 from gpuprof_widgets.trace.dialects.viztracer import VIZTRACER

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gpuprof_widgets.trace.arrays import Ints, Mask, Rows
 from gpuprof_widgets.trace.events import (
     EventFlows,
     Events,
@@ -27,12 +28,10 @@ from gpuprof_widgets.trace.events import (
 from gpuprof_widgets.trace.gather import Gathered
 from gpuprof_widgets.trace.schema import NODE, NONE, RESUMED
 
-Mask = NDArray[np.bool_]
-Rows = NDArray[np.intp]
 Texts = NDArray[np.object_]
 
 
-def _no_rows() -> NDArray[np.int64]:
+def _no_rows() -> Ints:
     return np.empty(0, dtype=np.int64)
 
 
@@ -53,8 +52,8 @@ class Parts:
     counters: pd.DataFrame
     forward_flows: tuple[Sequence[FlowEnd], Sequence[FlowEnd]] = ((), ())
     flows: EventFlows = field(default_factory=EventFlows)
-    moments: NDArray[np.int64] = field(default_factory=_no_rows)
-    threadless: NDArray[np.int64] = field(default_factory=_no_rows)
+    moments: Ints = field(default_factory=_no_rows)
+    threadless: Ints = field(default_factory=_no_rows)
     notes: Sequence[str] = ()
     metadata: dict[str, Any] = field(default_factory=dict)
     zero_ns: int = 0

@@ -26,12 +26,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links, schema
+from gpuprof_widgets.trace.arrays import Ints, Mask
 from gpuprof_widgets.trace.dialects.dialect import (
     Dialect,
-    Mask,
     Parts,
     Place,
     Texts,
@@ -52,8 +51,6 @@ from gpuprof_widgets.trace.schema import (
     OUTPUT_SHAPES,
     SCOPE_ECHO,
 )
-
-Ints = NDArray[np.int64]
 
 COMMANDS = ("CommandEnqueue", "CommandExecute")
 DISPATCH, EXECUTE, TO_DEVICE = "OpDispatch", "OpExecute", "HostToDevice"

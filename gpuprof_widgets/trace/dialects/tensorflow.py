@@ -32,12 +32,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import schema
+from gpuprof_widgets.trace.arrays import Ints, Mask
 from gpuprof_widgets.trace.dialects.dialect import (
     Dialect,
-    Mask,
     Parts,
     Place,
     in_layers,
@@ -220,7 +219,7 @@ def _copy_name(match: re.Match[str] | None) -> str:
     return f"Memcpy {match['source']}to{match['target']}"
 
 
-def _sizes(events: Events, copies: Mask) -> NDArray[np.int64]:
+def _sizes(events: Events, copies: Mask) -> Ints:
     """Return the bytes of each copy, -1 where the file does not say."""
     size = np.full(len(events), NONE, dtype=np.int64)
     for key in SIZE_ARGS:

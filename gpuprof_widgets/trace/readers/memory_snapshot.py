@@ -20,6 +20,7 @@ import pandas as pd
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace import memory_history as kinds
+from gpuprof_widgets.trace.arrays import Ints
 from gpuprof_widgets.trace.assemble import assemble
 from gpuprof_widgets.trace.events import Events, Names, text_codes
 from gpuprof_widgets.trace.files import without_garbage_collection
@@ -29,7 +30,6 @@ from gpuprof_widgets.trace.memory_history import (
     Content,
     Entry,
     History,
-    Ints,
     Stacks,
     content_of,
     history_of,
