@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuprof_widgets.trace.databases.activity import RUNTIME_CALLS
-from gpuprof_widgets.trace.databases.nsys_target import DEVICE_PROPERTIES
+from gpuprof_widgets.trace.databases.nsys import DEVICE_PROPERTIES
 from gpuprof_widgets.trace.databases.nvprof import PROPERTIES
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import LAUNCH_CATEGORIES, OP_CATEGORIES

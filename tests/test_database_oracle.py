@@ -13,7 +13,7 @@ import pytest
 
 from gpuprof_widgets.analyses import Analysis, plain_analyses
 from gpuprof_widgets.profiles import Profile
-from gpuprof_widgets.trace.databases.nsys_target import DEVICE_PROPERTIES
+from gpuprof_widgets.trace.databases.nsys import DEVICE_PROPERTIES
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from tests.database_of_record import nsys_of, nvprof_of

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof_widgets.exceptions import TraceError
-from gpuprof_widgets.trace.plain_marshal import plain_statistics
+from gpuprof_widgets.trace.plain_data import plain_statistics
 from gpuprof_widgets.trace.pstats import is_pstats, parse_pstats
 
 FILE = Path("cell.prof")

@@ -85,10 +85,10 @@ ARGUED = {
     ("trace/remote.py", "urllib"): "its `unquote`, which tells what %2e means and asks nothing",
     ("trace/scanned_events.py", "ctypes"): "calls our own scanner, which is part of the package",
     ("trace/scanned_events.py", "CDLL"): "loads it from the folder of the package",
-    ("trace/pstats.py", "marshal"): "writes cProfile's files; `plain_marshal` reads them",
-    ("trace/plain_pickle.py", "pickle"): "reads memory snapshots, see the next",
+    ("trace/pstats.py", "marshal"): "writes cProfile's files; `plain_data` reads them",
+    ("trace/plain_data.py", "pickle"): "reads memory snapshots, see the next",
     (
-        "trace/plain_pickle.py",
+        "trace/plain_data.py",
         "Unpickler",
     ): "refuses every name, thereby every call",
     ("many_ranks/reading.py", "loky"): "processes of ours, which read files as this one does",

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof_widgets.exceptions import TraceError
-from gpuprof_widgets.trace import containers, packing
+from gpuprof_widgets.trace import packing
 from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.trace.readers import load, parse
 from tests.fuzz_readers import check
@@ -364,7 +364,7 @@ def encrypted(data: bytes) -> bytes:
 
 
 def test_an_archive_of_very_many_files_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(containers, "MOST_FILES", 3)
+    monkeypatch.setattr(packing, "MOST_FILES", 3)
     many = {f"{number}.txt": b"hello" for number in range(3)} | {"log/run.pt.trace.json": PLAIN}
     for packed, how in ((zip_of(many), "unzip FILE NAME"), (tar_of(many), "tar -xf FILE NAME")):
         with pytest.raises(TraceError, match=r"more than 3 files") as caught:
@@ -377,7 +377,7 @@ def test_an_archive_of_very_many_files_is_refused(monkeypatch: pytest.MonkeyPatc
 def test_a_folder_of_very_many_files_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(containers, "MOST_FILES", 3)
+    monkeypatch.setattr(packing, "MOST_FILES", 3)
     for number in range(4):
         (tmp_path / f"{number}.txt").write_bytes(b"hello")
     with pytest.raises(TraceError, match=r"more than 3 files.* with the trace: name that\.$"):

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof_widgets.exceptions import TraceError
-from gpuprof_widgets.trace.plain_pickle import PROTOCOLS, is_pickle, plain_data
+from gpuprof_widgets.trace.plain_data import PROTOCOLS, is_pickle, plain_data
 
 FILE = Path("snapshot.pickle")
 NUMBERS = st.integers(-(2**70), 2**70)

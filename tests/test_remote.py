@@ -24,7 +24,7 @@ import pytest
 import gpuprof_widgets
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.many_ranks.files import trace_files
-from gpuprof_widgets.trace import containers, remote
+from gpuprof_widgets.trace import packing, remote
 from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.trace.remote import RemotePath, is_url, path_of, shown
 from tests.command_lines import gpuprof, small_trace
@@ -677,7 +677,7 @@ class TestRanks:
     ) -> None:
         for number in range(9):
             memory.pipe_file(f"/run/{number}.txt", b"no trace")
-        monkeypatch.setattr(containers, "size_of", None)
+        monkeypatch.setattr(packing, "size_of", None)
         assert "none of the 9 files" in error_of("memory://run")
 
 

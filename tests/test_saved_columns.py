@@ -20,12 +20,11 @@ from hypothesis import strategies as st
 from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace import archive
-from gpuprof_widgets.trace.archive import COLUMNS, TRACE, save
+from gpuprof_widgets.trace.archive import COLUMNS, TRACE, save, trace_of_columns, write_columns
 from gpuprof_widgets.trace.gather import MOST_KEYS
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.packing import Growth
 from gpuprof_widgets.trace.readers import load
-from gpuprof_widgets.trace.saved_columns import trace_of_columns, write_columns
 from gpuprof_widgets.trace.window import window
 from tests.records import assert_same_record, assert_same_trace, records
 from tests.test_archive import a_record

@@ -2,8 +2,17 @@
 
 ``trace.json.gz`` opens in Perfetto, ``cell.prof`` (and ``worker0.pid1234.prof`` of a DataLoader's
 worker) in pstats and snakeviz, ``metadata.json`` in any editor. A record loads back equal: tables,
-args, links and metadata. ``trace.columns.zst`` of a large trace is the content of its JSON again,
-to be read faster; a file without it loads as well.
+args, links and metadata.
+
+``trace.columns.zst`` of a large trace is the content of its JSON again, to be read faster; a file
+without it loads as well. The JSON is what counts: columns are used if they name the checksum of the
+JSON beside them, so not where somebody changed that, and if they hold what a trace needs. In any
+other case, as in files of other versions, the JSON is read.
+
+A zstandard frame holds the length of a header (8 bytes, little-endian), the header, and the arrays
+in its order, as numpy has them in memory. The header is JSON: the checksum, the bounds, the tracks,
+and per array its table, name, type and length. Text and other objects are numbers of ``values``,
+their distinct values. The rows that args belong to come before them, under the table "rows".
 """
 
 from __future__ import annotations
@@ -12,20 +21,31 @@ import gzip
 import json
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from pathlib import Path
 from typing import IO, Any
 
+import msgspec
+import numpy as np
+import pandas as pd
+import zstandard
+from numpy.typing import NDArray
+
 from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.trace.arrays import Codes
 from gpuprof_widgets.trace.chrome_trace import complete_record, quick_record
-from gpuprof_widgets.trace.chrome_writer import COMPRESSION, chrome_trace, in_blocks
-from gpuprof_widgets.trace.containers import members
+from gpuprof_widgets.trace.chrome_writer import COMPRESSION, check_rows, chrome_trace, in_blocks
+from gpuprof_widgets.trace.event_json import containers, most_containers
+from gpuprof_widgets.trace.events import typed
 from gpuprof_widgets.trace.files import without_garbage_collection, write_whole
+from gpuprof_widgets.trace.gather import MOST_KEYS
+from gpuprof_widgets.trace.known_args import usable_args
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.packing import Growth, quick_zlib, streamed, unpacked
+from gpuprof_widgets.trace.packing import Growth, members, quick_zlib, streamed, unpacked
 from gpuprof_widgets.trace.pstats import dump_pstats, load_calls
-from gpuprof_widgets.trace.saved_columns import LEAST_SLICES, trace_of_columns, write_columns
+from gpuprof_widgets.trace.schema import COUNTER_COLUMNS, FLOW_COLUMNS, SLICE_COLUMNS, TRACK_COLUMNS
+from gpuprof_widgets.trace.tracks import with_types
 
 TRACE, CALLS, METADATA = "trace.json.gz", "cell.prof", "metadata.json"
 COLUMNS = "trace.columns.zst"
@@ -172,3 +192,246 @@ def _changed(path: Path, problem: str) -> str:
         f"{path}: {METADATA} in it {problem}: the file was changed or damaged since it was saved. "
         f"Copy or save it again; or unpack it and open {TRACE} alone, which holds the times."
     )
+
+
+Array = NDArray[Any]
+
+LEAST_SLICES = 50_000
+"""Smaller traces have no columns: their JSON is read in a tenth of a second."""
+
+_VERSION = 1
+_LEVEL = 1
+"""Of zstandard: higher ones make these columns no smaller."""
+
+_TABLES: Mapping[str, Mapping[str, Any]] = {
+    "slices": SLICE_COLUMNS,
+    "counters": COUNTER_COLUMNS,
+    "flows": FLOW_COLUMNS,
+}
+_ROWS, _ARGS = "rows", "args"
+_TYPES = ("<i4", "<i8", "<f8")
+_FARTHEST = 2**62
+
+_BROKEN_COLUMNS = (
+    *(LookupError, ValueError, TypeError, AttributeError, OverflowError, EOFError, MemoryError),
+    *(RecursionError, zstandard.ZstdError, msgspec.MsgspecError),
+)
+"""Errors on columns that are not as `write_columns` writes them, or do not fit the memory."""
+
+
+class _Column(msgspec.Struct, forbid_unknown_fields=True):
+    """An array in the file; ``rows`` is the place among the "rows" of an arg's own."""
+
+    table: str
+    name: str
+    type: str
+    length: int
+    values: list[Any] | None = None
+    rows: int = -1
+
+
+class _Header(msgspec.Struct, forbid_unknown_fields=True):
+    """What stands before the arrays."""
+
+    version: int
+    checksum: int
+    bounds: tuple[int, int, int]
+    tracks: dict[str, list[Any]]
+    columns: list[_Column]
+
+
+def write_columns(trace: Trace, checksum: int, file: IO[bytes]) -> None:
+    """Write the columns of this trace; ``checksum`` is the CRC-32 of its packed JSON."""
+    columns = list(_columns(trace))
+    header = msgspec.json.encode(
+        _Header(
+            version=_VERSION,
+            checksum=checksum,
+            bounds=(trace.start_ns, trace.end_ns, trace.epoch_ns),
+            tracks={name: trace.tracks[name].tolist() for name in TRACK_COLUMNS},
+            columns=[column for column, _ in columns],
+        )
+    )
+    compressor = zstandard.ZstdCompressor(level=_LEVEL)
+    with compressor.stream_writer(file, closefd=False) as packed:
+        packed.write(len(header).to_bytes(8, "little"))
+        packed.write(header)
+        for _, array in columns:
+            packed.write(array.view(np.uint8).data)
+
+
+def _columns(trace: Trace) -> Iterator[tuple[_Column, Array]]:
+    """Yield each column with its array, the rows of args before the args."""
+    for table in _TABLES:
+        for name, series in getattr(trace, table).items():
+            if isinstance(series.dtype, pd.CategoricalDtype):
+                codes = series.cat.codes.to_numpy(np.int32)
+                yield _column(table, name, codes, list(series.cat.categories))
+            else:
+                yield _column(table, name, series.to_numpy())
+    places: dict[int, int] = {}  # many args have the rows of others, as one index
+    for key, series in trace.args.items():
+        if id(series.index) not in places:
+            places[id(series.index)] = len(places)
+            yield _column(_ROWS, "", series.index.to_numpy(np.int64))
+        rows = places[id(series.index)]
+        if series.dtype not in (np.int64, np.float64, object):  # as the JSON gives it back
+            series = typed(series.tolist(), series.index.to_numpy())
+        if series.dtype == object:
+            numbers, values = _numbered(series.tolist())
+            yield _column(_ARGS, key, numbers, values, rows)
+        else:
+            yield _column(_ARGS, key, series.to_numpy(), rows=rows)
+
+
+def _column(
+    table: str, name: str, array: Array, values: list[Any] | None = None, rows: int = -1
+) -> tuple[_Column, Array]:
+    array = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    return _Column(table, name, array.dtype.str, len(array), values, rows), array
+
+
+def _numbered(values: list[Any]) -> tuple[Codes, list[Any]]:
+    """Return which of the distinct objects each value is, and these."""
+    distinct = dict(zip(map(id, values), values, strict=True))
+    number = {identity: place for place, identity in enumerate(distinct)}
+    numbers = np.fromiter(map(number.__getitem__, map(id, values)), np.int32, len(values))
+    return numbers, list(distinct.values())
+
+
+def trace_of_columns(packed: bytes, checksum: int, growth: Growth) -> Trace | None:
+    """Return the trace of which these are the columns; None if only its JSON can be trusted.
+
+    ``checksum``: the CRC-32 of the packed JSON beside them. ``growth`` counts what was unpacked,
+    unless the JSON has to be read.
+    """
+    own = copy(growth)
+    try:
+        decompressor = zstandard.ZstdDecompressor()
+        with without_garbage_collection(), decompressor.stream_reader(packed) as file:
+            header = _header(file, own)
+            if (header.version, header.checksum) != (_VERSION, checksum):
+                return None
+            arrays = [_array(column, file, own) for column in header.columns]
+            trace = _trace_of_arrays(header, arrays)
+    except _BROKEN_COLUMNS:
+        return None
+    growth.left = own.left
+    return trace
+
+
+def _header(file: zstandard.ZstdDecompressionReader, growth: Growth) -> _Header:
+    size = int.from_bytes(file.read(8), "little")
+    growth.count(size)
+    text = file.read(size)
+    if containers(text) > most_containers(text):
+        raise ValueError("more lists than any profiler writes")
+    return msgspec.json.decode(text, type=_Header)
+
+
+def _array(column: _Column, file: zstandard.ZstdDecompressionReader, growth: Growth) -> Array:
+    if column.type not in _TYPES or column.length < 0:
+        raise ValueError(f"{column.length} of {column.type}")
+    growth.count(column.length * np.dtype(column.type).itemsize)
+    array = np.empty(column.length, column.type)
+    if len(array) and file.readinto(array.view(np.uint8).data) < array.nbytes:
+        raise EOFError
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _trace_of_arrays(header: _Header, arrays: Sequence[Array]) -> Trace:
+    columns = list(zip(header.columns, arrays, strict=True))
+    start, end, epoch = header.bounds
+    trace = Trace(
+        slices=_table("slices", columns),
+        tracks=with_types(header.tracks),
+        counters=_table("counters", columns),
+        flows=_table("flows", columns),
+        args=_args(columns),
+        start_ns=start,
+        end_ns=end,
+        epoch_ns=epoch,
+    )
+    check_rows(trace)
+    _check_values(trace)
+    return trace
+
+
+def _table(table: str, columns: Sequence[tuple[_Column, Array]]) -> pd.DataFrame:
+    """Return a table of the columns that it has to have, which are of one length."""
+    found: dict[str, Any] = {}
+    for column, array in columns:
+        if column.table == table:
+            found[column.name] = _content(column, array)
+    types = _TABLES[table]
+    wrong = [name for name, expected in types.items() if found[name].dtype != expected]
+    if wrong:
+        raise ValueError(f"{table}: the type of {', '.join(wrong)}")
+    return pd.DataFrame({name: found[name] for name in types}, copy=False)
+
+
+def _content(column: _Column, array: Array) -> Array | pd.Categorical:
+    """Return the column of a table: numbers, or text from a dictionary of distinct texts."""
+    if column.values is None:
+        return array
+    if not all(isinstance(text, str) for text in column.values):
+        raise ValueError(f"{column.name} is not text")
+    _check_numbers(array)
+    return pd.Categorical.from_codes(array, categories=pd.Index(column.values, dtype=object))
+
+
+def _args(columns: Sequence[tuple[_Column, Array]]) -> dict[str, pd.Series]:
+    rows = [pd.Index(array) for column, array in columns if column.table == _ROWS]
+    args = [each for each in columns if each[0].table == _ARGS]
+    if len(args) > MOST_KEYS + 1:  # one more has the rest of those that are read from JSON
+        raise ValueError("more args than are read")
+    return {
+        column.name: _series(_values(column, array), rows[column.rows]) for column, array in args
+    }
+
+
+def _values(column: _Column, array: Array) -> Array:
+    """Return the values of an arg, which are of the kind that analyses rely on."""
+    values = array
+    if column.values is None:
+        if array.dtype == np.int32 or not np.isfinite(array).all():
+            raise ValueError(f"numbers of {column.name} as no trace has them")
+    else:
+        _check_numbers(array)
+        values = np.empty(len(column.values), object)
+        values[:] = column.values
+    _, notes = usable_args({column.name: _series(values)})
+    if notes:
+        raise ValueError(notes[0])
+    return array if column.values is None else values[array]
+
+
+def _series(values: Array, rows: pd.Index | None = None) -> pd.Series:
+    """Return a Series of just this array: pandas would turn objects that are text into its own."""
+    return pd.Series(values, index=rows, dtype=values.dtype, copy=False)
+
+
+def _check_numbers(numbers: Array) -> None:
+    """Check what pandas and numpy do not: numbers below 0 would count from the last value."""
+    if not (numbers >= 0).all():
+        raise ValueError("a value of no number")
+
+
+def _check_values(trace: Trace) -> None:
+    """Check what events give a trace by how they are read: times, rows of args, readings."""
+    ts, dur = trace.slices["ts"].to_numpy(), trace.slices["dur"].to_numpy()
+    start, end = trace.start_ns, trace.end_ns
+    sound = [
+        max(abs(start), abs(end), abs(trace.epoch_ns)) < _FARTHEST,
+        ((ts >= start) & (dur >= 0) & (dur <= end - ts)).all(),
+        np.isfinite(trace.counters["value"].to_numpy()).all(),
+        *(_are_rows(series.index.to_numpy(), len(trace)) for series in trace.args.values()),
+    ]
+    if not all(sound):
+        raise ValueError("these are not columns of a trace")
+
+
+def _are_rows(rows: Array, count: int) -> bool:
+    """Whether these are rows of the slices, in order, none of them twice."""
+    inside = not len(rows) or (rows[0] >= 0 and rows[-1] < count)
+    return rows.dtype == np.int64 and bool(inside and (np.diff(rows) > 0).all())

@@ -34,10 +34,10 @@ import pandas as pd
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.arrays import Ints
 from gpuprof_widgets.trace.dialects.dialect import Parts, joined
+from gpuprof_widgets.trace.event_json import Event
 from gpuprof_widgets.trace.events import EventFlows, Events, from_codes, text_codes
 from gpuprof_widgets.trace.gather import Gathered, events_of, id_text, times
 from gpuprof_widgets.trace.schema import NONE
-from gpuprof_widgets.trace.trace_events import Event
 from gpuprof_widgets.trace.tracks import kind_of, lanes, sub_tracks
 
 Lanes = Mapping[tuple[str, str], str]

@@ -28,7 +28,7 @@ from gpuprof_widgets.trace.chrome_slices import (
 from gpuprof_widgets.trace.chrome_writer import KEY, METADATA, restore, written_layout
 from gpuprof_widgets.trace.dialects import translated, with_named_regions
 from gpuprof_widgets.trace.dialects.dialect import Parts
-from gpuprof_widgets.trace.event_json import read_events
+from gpuprof_widgets.trace.event_json import Event, read_events
 from gpuprof_widgets.trace.events import FlowEnd, Names, no_events
 from gpuprof_widgets.trace.files import without_garbage_collection
 from gpuprof_widgets.trace.gather import KNOWN_PHASES, MORE_ARGS, SAMPLE, Gathered, id_text, times
@@ -36,7 +36,6 @@ from gpuprof_widgets.trace.known_args import usable_args, with_plausible_times, 
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.scanned_events import UnusualError, pieces_of, scanned_file
 from gpuprof_widgets.trace.schema import NONE
-from gpuprof_widgets.trace.trace_events import Event
 
 NOT_QUICK = (UnusualError, UnicodeDecodeError, msgspec.DecodeError, TraceError)
 """What the quick reader raises where the complete one has to read the file, or name its error."""

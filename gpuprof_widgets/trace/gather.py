@@ -19,10 +19,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpuprof_widgets.trace.arrays import Codes, Ints, Mask
+from gpuprof_widgets.trace.event_json import Event, TraceFile
 from gpuprof_widgets.trace.events import Events, from_codes, nanoseconds, text_codes, typed
 from gpuprof_widgets.trace.scanned_events import ScannedFile, ScannedSlices, UnusualError
 from gpuprof_widgets.trace.schema import CATEGORY_ALIASES
-from gpuprof_widgets.trace.trace_events import Event, TraceFile
 
 INSTANTS = ("i", "I", "R")
 SLICES = frozenset(("X", *INSTANTS))

@@ -2,7 +2,7 @@
 
 cProfile counts in seconds (float64); `Calls` holds whole nanoseconds, which is the resolution of
 its clock. `stats_of_calls` writes these nanoseconds as seconds again. Files are read without
-`marshal` (see `plain_marshal`). The calls of several processes or files can be added up, and the
+`marshal` (see `plain_data`). The calls of several processes or files can be added up, and the
 ``python_function`` slices of a trace give the same table as cProfile.
 """
 
@@ -25,7 +25,7 @@ from gpuprof_widgets.trace.arrays import Ints, Mask
 from gpuprof_widgets.trace.assemble import empty_trace
 from gpuprof_widgets.trace.files import write_whole
 from gpuprof_widgets.trace.model import Calls, Record, Trace
-from gpuprof_widgets.trace.plain_marshal import plain_statistics
+from gpuprof_widgets.trace.plain_data import plain_statistics
 
 Function = tuple[str, int, str]
 """File, first line and name: cProfile's key of a function."""

@@ -32,11 +32,13 @@ from gpuprof_widgets.trace.arrays import Codes, Mask
 from gpuprof_widgets.trace.event_json import (
     BYTES_OF_A_CONTAINER,
     FREE_CONTAINERS,
+    Event,
+    Id,
+    TraceFile,
     any_value,
     decoded_events,
 )
 from gpuprof_widgets.trace.events import Events, from_codes, typed
-from gpuprof_widgets.trace.trace_events import Event, Id, TraceFile
 
 LIBRARY = Path(__file__).with_name("_event_scanner.so")
 

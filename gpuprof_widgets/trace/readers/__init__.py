@@ -19,7 +19,6 @@ from gpuprof_widgets.registry import Registry
 from gpuprof_widgets.trace import remote
 from gpuprof_widgets.trace.archive import is_archive, parse_archive
 from gpuprof_widgets.trace.chrome_trace import is_json, parse_chrome_trace, quick_record
-from gpuprof_widgets.trace.containers import Member, folder_members, is_container, members
 from gpuprof_widgets.trace.databases import is_sqlite, parse_database
 from gpuprof_widgets.trace.event_json import NoTraceError
 from gpuprof_widgets.trace.files import as_utf8, empty, opened, state_of
@@ -28,8 +27,12 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.packing import (
     CutOffError,
     Growth,
+    Member,
     TrailingBytesError,
     beginning,
+    folder_members,
+    is_container,
+    members,
     packing,
     streamed,
     unpacked,

@@ -1,6 +1,6 @@
 """Reader of CUDA memory snapshots: the pickles of ``torch.cuda.memory._dump_snapshot``.
 
-They are read by an unpickler that can call nothing (see `plain_pickle`). Each device's allocator
+They are read by an unpickler that can call nothing (see `plain_data`). Each device's allocator
 becomes a thread with ``[memory]`` instants like those of torch.profiler, so that all views and
 analyses of memory work.
 ``metadata["memory"]`` holds the stacks, ``metadata["memory_segments"]`` the allocator's state at
@@ -38,7 +38,7 @@ from gpuprof_widgets.trace.memory_history import (
     text,
 )
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.plain_pickle import is_pickle, plain_data
+from gpuprof_widgets.trace.plain_data import is_pickle, plain_data
 from gpuprof_widgets.trace.schema import (
     GPU_DEVICE_TYPE,
     MEMORY_EVENT,

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from gpuprof_widgets.exceptions import TraceError
-from gpuprof_widgets.trace.containers import Member
 from gpuprof_widgets.trace.edit import joined, starts_when_joined
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.packing import TooLargeError
+from gpuprof_widgets.trace.packing import Member, TooLargeError
 from gpuprof_widgets.trace.pstats import only_calls, summed_record
 
 _SPAN_NAME = re.compile(r"(?:.*/)?(.+)\.\d+\.pt\.trace\.json(?:\.\w+)?")
