@@ -64,18 +64,21 @@ def assemble(
     """
     counters = _all_counters(events, counters)
     tracks, track = lay_out(events, names or Names(), rank)
-    start, end = _bounds(events, counters)
+    moments = np.concatenate([events.ts, events.ts + events.dur, counters["ts"].to_numpy()])
+    start, end = (int(moments.min()), int(moments.max())) if len(moments) else (0, 0)
     order = np.lexsort((-events.dur, events.ts, track))
     ids, args = split_ids(events, order)
     events = replace(events, args={})  # they are large, and copied now
     slices = _nested(events, track, order, start, ids)
     flow_rows = _flow_rows(slices, tracks, forward_flows, start)
-    slices = _linked(slices, flow_rows)
+    launch = link_launches(slices)
+    op, forward = link_ops(slices, launch), link_forward(slices, flow_rows)
+    slices = slices.assign(launch=launch, op=op, forward=forward)
     return Trace(
         slices=slices,
         tracks=tracks,
         counters=counters.assign(ts=counters["ts"] - start),
-        flows=_flows(slices, flow_rows, _moved(flows or EventFlows(), order)),
+        flows=_flows(slices, flow_rows, flows or EventFlows(), links.places_in(order)),
         args=args,
         start_ns=0,
         end_ns=end - start,
@@ -101,17 +104,11 @@ def _all_counters(events: Events, written: pd.DataFrame | None) -> pd.DataFrame:
     )
 
 
-def _bounds(events: Events, counters: pd.DataFrame) -> tuple[int, int]:
-    moments = np.concatenate([events.ts, events.ts + events.dur, counters["ts"].to_numpy()])
-    return (int(moments.min()), int(moments.max())) if len(moments) else (0, 0)
-
-
 def split_ids(events: Events, order: Rows) -> tuple[dict[str, Ints], dict[str, pd.Series]]:
     """Return the id columns by event row, and all other args by slice row."""
     ids = {name: np.full(len(events), NONE, dtype=np.int64) for name in ID_ARGS}
     owner = {key: name for name, keys in ID_ARGS.items() for key in keys}
-    row = np.empty(len(events), dtype=np.int64)
-    row[order] = np.arange(len(events))
+    row = links.places_in(order)
     sorted_rows: dict[int, tuple[Rows, pd.Index, pd.Index]] = {}
     args = {}
     for key in sorted(events.args):
@@ -179,13 +176,6 @@ def _nested(
     return pd.DataFrame({name: columns[name] for name in SLICE_COLUMNS}, copy=False)
 
 
-def _linked(slices: pd.DataFrame, flow_rows: FlowRows) -> pd.DataFrame:
-    launch = link_launches(slices)
-    op = link_ops(slices, launch)
-    forward = link_forward(slices, flow_rows)
-    return slices.assign(launch=launch, op=op, forward=forward)
-
-
 def _flow_rows(
     slices: pd.DataFrame,
     tracks: pd.DataFrame,
@@ -220,15 +210,13 @@ def _flow_rows(
     return pairs[:, 0], pairs[:, 1]
 
 
-def _moved(flows: EventFlows, order: Rows) -> EventFlows:
-    """Turn arrows between event rows into arrows between slice rows."""
-    row = np.empty(len(order), dtype=np.int64)
-    row[order] = np.arange(len(order))
-    return EventFlows(row[flows.source], row[flows.target], flows.kind)
+def _flows(
+    slices: pd.DataFrame, flow_rows: FlowRows, others: EventFlows, row: Ints
+) -> pd.DataFrame:
+    """Return the arrows from launch to GPU slice, from forward to backward op, and all others.
 
-
-def _flows(slices: pd.DataFrame, flow_rows: FlowRows, others: EventFlows) -> pd.DataFrame:
-    """Return the arrows from launch to GPU slice, from forward to backward op, and all others."""
+    ``others`` are between rows of events, whose rows in the slices ``row`` has.
+    """
     launch, forward = slices["launch"].to_numpy(), slices["forward"].to_numpy()
     gpu = np.flatnonzero(launch >= 0)
     forwards, backwards = flow_rows
@@ -238,8 +226,8 @@ def _flows(slices: pd.DataFrame, flow_rows: FlowRows, others: EventFlows) -> pd.
         backwards = linked[first].astype(np.int32)
         forwards = forward[backwards]
     return flow_table(
-        np.concatenate([launch[gpu], forwards, others.source]),
-        np.concatenate([gpu, backwards, others.target]),
+        np.concatenate([launch[gpu], forwards, row[others.source]]),
+        np.concatenate([gpu, backwards, row[others.target]]),
         ["launch"] * len(gpu) + ["fwdbwd"] * len(backwards) + list(others.kind),
     )
 
@@ -250,7 +238,10 @@ def memory_counters(events: Events) -> pd.DataFrame:
     Counters are named "CPU allocated", "GPU 0 reserved", and so on. Traces of torch 1.8 have only
     the sizes of allocations: their counters sum these up from 0 at the start.
     """
-    size = _of_memory_events(events)
+    size = events.args.get("Bytes", pd.Series(dtype=np.int64))
+    codes = np.flatnonzero(events.name.categories == MEMORY_EVENT)
+    size = size[np.isin(events.name.codes[size.index.to_numpy(dtype=np.int64)], codes)]
+    size = size if size.dtype == np.int64 else size.iloc[:0]
     ts, names, values = [np.empty(0, np.int64)], list[str](), [np.empty(0)]
     for device, sizes in size.groupby(_devices(events, size.index)):
         for word, value in _readings(events, sizes):
@@ -285,20 +276,10 @@ def counter_table(ts: Ints, names: list[str], values: Floats) -> pd.DataFrame:
     return table.iloc[order].reset_index(drop=True)
 
 
-def _of_memory_events(events: Events) -> pd.Series:
-    """Return the bytes of the memory events, by event row."""
-    size = events.args.get("Bytes", pd.Series(dtype=np.int64))
-    codes = np.flatnonzero(events.name.categories == MEMORY_EVENT)
-    is_memory = np.isin(events.name.codes[size.index.to_numpy(dtype=np.int64)], codes)
-    size = size[is_memory]
-    return size if size.dtype == np.int64 else size.iloc[:0]
-
-
 def _devices(events: Events, rows: pd.Index) -> NDArray[np.object_]:
     """Return the device of each memory event: "CPU", "GPU 0", ..."""
     none = pd.Series(dtype=np.int64)
     kinds = events.args.get("Device Type", none).reindex(rows, fill_value=0)
     numbers = events.args.get("Device Id", none).reindex(rows, fill_value=-1)
     pairs = zip(kinds, numbers, strict=True)
-    names = ["CPU" if kind == 0 else f"GPU {number}" for kind, number in pairs]
-    return np.array(names, dtype=object)
+    return np.array(["CPU" if kind == 0 else f"GPU {number}" for kind, number in pairs], object)

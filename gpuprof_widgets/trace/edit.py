@@ -1,7 +1,7 @@
 """Change a finished trace: rename, remove or add slices, or join several traces into one.
 
 Links between slices follow their rows to the new row numbers. Arrays that map old row numbers to
-new ones have -1 for rows that are gone, and a last entry of -1 for the link -1 (`NONE`).
+new ones have -1 for rows that are gone.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
 from gpuprof_widgets.trace.assemble import counter_table
-from gpuprof_widgets.trace.events import flow_table, from_codes, text_codes, typed
+from gpuprof_widgets.trace.events import flow_table, from_codes, joined_texts, text_codes, typed
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.owners import link_ops
 from gpuprof_widgets.trace.schema import NONE, SLICE_COLUMNS, TRACK_KINDS
@@ -115,16 +115,13 @@ def with_slices(
     more = _table(added)
     slices = pd.concat([more, old], ignore_index=True)
     for key in ("name", "category"):
-        slices[key] = _joined_texts([pd.Series(text_codes(list(more[key]))), old[key]])
+        slices[key] = joined_texts([text_codes(list(more[key])), pd.Categorical(old[key])])
     tracks, place = _more_tracks(trace.tracks, new_tracks or [])
     slices["track"] = place[slices["track"].to_numpy()]
     ts, dur = slices["ts"].to_numpy(), slices["dur"].to_numpy()
     order = np.lexsort((-dur, ts, slices["track"].to_numpy()))
-    row = np.empty(len(slices), dtype=np.int64)
-    row[order] = np.arange(len(slices))
-    slices = slices.iloc[order].reset_index(drop=True)
-    of_old = np.append(row[len(more) :], NONE)
-    moved = _renumbered(trace, slices, of_old)
+    row = links.places_in(order)
+    moved = _renumbered(trace, slices.iloc[order].reset_index(drop=True), row[len(more) :])
     new_args = [(int(row[number]), new.args) for number, new in enumerate(added)]
     return replace(
         moved,
@@ -135,13 +132,13 @@ def with_slices(
 
 
 def new_rows(keep: Mask) -> Ints:
-    """Return the new number of every old row, -1 for rows that go, and a last -1 for no row."""
-    return np.append(np.where(keep, np.cumsum(keep) - 1, NONE), NONE).astype(np.int64)
+    """Return the new number of every old row, -1 for rows that go."""
+    return np.where(keep, np.cumsum(keep) - 1, NONE).astype(np.int64)
 
 
-def moved_links(old: NDArray[Any], row: Ints) -> Codes:
+def moved_links(old: pd.Series, row: Ints) -> Codes:
     """Translate links from old to new row numbers; ``row`` is as `new_rows` returns it."""
-    return np.asarray(row[old], dtype=np.int32)
+    return take(row, old.to_numpy()).astype(np.int32)
 
 
 def kept_slices(trace: Trace, keep: Mask) -> Trace:
@@ -153,12 +150,12 @@ def _renumbered(trace: Trace, slices: pd.DataFrame, row: Ints) -> Trace:
     """Return the trace with these slices, nested anew; its links, flows and args follow ``row``."""
     ts, track = slices["ts"].to_numpy(), slices["track"].to_numpy()
     parent, depth = links.nest(ts, ts + slices["dur"].to_numpy(), track)
-    moved = {name: moved_links(slices[name].to_numpy(), row) for name in LINKS}
+    moved = {name: moved_links(slices[name], row) for name in LINKS}
     return replace(
         trace,
         slices=slices.assign(parent=parent, depth=depth, **moved),
         flows=moved_flows(trace.flows, row),
-        args={key: _at(values, row) for key, values in trace.args.items()},
+        args={key: moved_arg(values, row) for key, values in trace.args.items()},
     )
 
 
@@ -178,13 +175,12 @@ def _table(added: list[NewSlice]) -> pd.DataFrame:
 def moved_flows(flows: pd.DataFrame, row: Ints) -> pd.DataFrame:
     """Return the arrows whose rows both remain, by their new numbers."""
     moved = flows.assign(
-        source=moved_links(flows["source"].to_numpy(), row),
-        target=moved_links(flows["target"].to_numpy(), row),
+        source=moved_links(flows["source"], row), target=moved_links(flows["target"], row)
     )
     return moved[(moved["source"] >= 0) & (moved["target"] >= 0)].reset_index(drop=True)
 
 
-def _at(values: pd.Series, row: Ints) -> pd.Series:
+def moved_arg(values: pd.Series, row: Ints) -> pd.Series:
     """Return the values of the rows that remain, at their new numbers and sorted by these."""
     index = row[values.index.to_numpy()]
     left: pd.Series = values[index >= 0]
@@ -222,9 +218,8 @@ def _more_tracks(tracks: pd.DataFrame, new: list[NewTrack]) -> tuple[pd.DataFram
         of_cpu = {"device": NONE, "stream": NONE, "rank": rank}
         rows.append({**vars(track), **of_cpu, "lane": lanes[-1]})
     order = np.argsort(below, kind="stable")
-    place = np.empty(len(order), dtype=np.int32)
-    place[order] = np.arange(len(order))
     table = pd.concat([tracks.astype(object), pd.DataFrame(rows)], ignore_index=True)
+    place = links.places_in(order).astype(np.int32)
     return with_types(table.iloc[order].reset_index(drop=True)), place
 
 
@@ -245,12 +240,15 @@ def joined(traces: Sequence[Trace]) -> Trace:
         return traces[0]
     tracks, numbers = _united_tracks(traces)
     slices, rows = _joined_slices(traces, numbers)
+    flows = pd.concat(
+        [moved_flows(trace.flows, row) for trace, row in zip(traces, rows, strict=True)]
+    )
     return replace(
         traces[0],
         slices=slices,
         tracks=tracks,
         counters=_joined_counters(traces),
-        flows=_joined_flows(traces, rows),
+        flows=flow_table(flows["source"], flows["target"], list(map(str, flows["kind"]))),
         args=_joined_args(traces, rows),
         start_ns=0,
         end_ns=sum(trace.span_ns for trace in traces),
@@ -260,11 +258,16 @@ def joined(traces: Sequence[Trace]) -> Trace:
 
 def _united_tracks(traces: Sequence[Trace]) -> tuple[pd.DataFrame, list[Codes]]:
     """Return a row per track, in display order, and for each trace its tracks' new numbers."""
-    keys = [_track_keys(trace.tracks) for trace in traces]
+    keys: list[list[Any]] = []
     first: dict[Any, dict[Any, Any]] = {}
-    for trace, of_trace in zip(traces, keys, strict=True):
-        for key, row in zip(of_trace, trace.tracks.to_dict("records"), strict=True):
-            first.setdefault(key, row)
+    for trace in traces:
+        seen: Counter[Any] = Counter()  # repeats within a trace
+        keys.append([])
+        for row in trace.tracks.to_dict("records"):
+            alike = tuple(row[name] for name in _SAME_TRACK)
+            keys[-1].append((*alike, seen[alike]))
+            seen[alike] += 1
+            first.setdefault(keys[-1][-1], row)
     order = _display_order(first)
     number = {key: index for index, key in enumerate(order)}
     table = pd.DataFrame([first[key] for key in order], columns=traces[0].tracks.columns)
@@ -272,17 +275,6 @@ def _united_tracks(traces: Sequence[Trace]) -> tuple[pd.DataFrame, list[Codes]]:
     place = {lane: index for index, lane in enumerate(dict.fromkeys(lanes))}
     table["lane"] = [place[lane] for lane in lanes]
     return with_types(table), [np.array([number[k] for k in ks], dtype=np.int32) for ks in keys]
-
-
-def _track_keys(tracks: pd.DataFrame) -> list[tuple[Any, ...]]:
-    """Return keys that are equal for equal tracks of several traces; repeats in one are counted."""
-    alike = list(zip(*(tracks[name] for name in _SAME_TRACK), strict=True))
-    seen: Counter[Any] = Counter()
-    keys = []
-    for key in alike:
-        keys.append((*key, seen[key]))
-        seen[key] += 1
-    return keys
 
 
 def _display_order(tracks: dict[Any, dict[Any, Any]]) -> list[Any]:
@@ -308,7 +300,7 @@ def _display_order(tracks: dict[Any, dict[Any, Any]]) -> list[Any]:
 def _joined_slices(
     traces: Sequence[Trace], numbers: list[Codes]
 ) -> tuple[pd.DataFrame, list[Ints]]:
-    """Return the slices in order, and for each trace the new row of each old row (-1 for -1)."""
+    """Return the slices in order, and for each trace the new row of each old row."""
     starts = starts_when_joined(traces)
     tables = [trace.slices for trace in traces]
     columns = {
@@ -326,33 +318,20 @@ def _joined_slices(
         [number[t["track"].to_numpy()] for number, t in zip(numbers, tables, strict=True)]
     )
     order = np.lexsort((-columns["dur"], columns["ts"], columns["track"]))
-    row = np.empty(len(order), dtype=np.int64)
-    row[order] = np.arange(len(order))
     ends = np.cumsum([len(table) for table in tables])[:-1]
-    rows = [np.append(part, NONE) for part in np.split(row, ends)]
+    rows = np.split(links.places_in(order), ends)
     for name in ("parent", *LINKS):
         columns[name] = np.concatenate(
-            [moved[table[name].to_numpy()] for moved, table in zip(rows, tables, strict=True)]
+            [moved_links(table[name], row) for row, table in zip(rows, tables, strict=True)]
         )
     types: dict[str, Any] = dict(SLICE_COLUMNS)
-    texts = {name: _joined_texts([t[name] for t in tables]) for name in ("name", "category")}
     values = {
-        name: texts[name].take(order)
+        name: joined_texts([pd.Categorical(table[name]) for table in tables]).take(order)
         if kind == "category"
         else columns[name][order].astype(kind, copy=False)
         for name, kind in types.items()
     }
     return pd.DataFrame(values), rows
-
-
-def _joined_texts(columns: list[pd.Series]) -> pd.Categorical:
-    """Return dictionary-coded columns, one after another, as one."""
-    texts: list[str] = []
-    codes = []
-    for values in columns:
-        codes.append(values.cat.codes.to_numpy().astype(np.int32) + len(texts))
-        texts += [str(text) for text in values.cat.categories]
-    return from_codes(np.concatenate(codes).astype(np.int32), texts)
 
 
 def _joined_counters(traces: Sequence[Trace]) -> pd.DataFrame:
@@ -366,16 +345,6 @@ def _joined_counters(traces: Sequence[Trace]) -> pd.DataFrame:
         [str(name) for trace in traces for name in trace.counters["name"]],
         np.concatenate([trace.counters["value"].to_numpy() for trace in traces]),
     )
-
-
-def _joined_flows(traces: Sequence[Trace], rows: list[Ints]) -> pd.DataFrame:
-    pairs = list(zip(traces, rows, strict=True))
-    source, target = (
-        np.concatenate([row[trace.flows[end].to_numpy()] for trace, row in pairs])
-        for end in ("source", "target")
-    )
-    kinds = [str(kind) for trace in traces for kind in trace.flows["kind"]]
-    return flow_table(source, target, kinds)
 
 
 def _joined_args(traces: Sequence[Trace], rows: list[Ints]) -> dict[str, pd.Series]:

@@ -58,19 +58,23 @@ class Events:
         return len(self.ts)
 
 
+def no_rows() -> Ints:
+    """Return an array of no numbers."""
+    return np.empty(0, dtype=np.int64)
+
+
 def no_events() -> Events:
     """Return columns without rows."""
-    nothing = np.empty(0, dtype=np.int64)
     no_text = text_codes([])
-    return Events(nothing, nothing, no_text, no_text, no_text, no_text)
+    return Events(no_rows(), no_rows(), no_text, no_text, no_text, no_text)
 
 
 @dataclass(frozen=True)
 class EventFlows:
     """Arrows between events: rows of `Events` at both ends, and the kind of each arrow."""
 
-    source: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    target: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    source: Ints = field(default_factory=no_rows)
+    target: Ints = field(default_factory=no_rows)
     kind: Sequence[str] = ()
 
 
@@ -100,6 +104,16 @@ def from_codes(codes: Codes, texts: Sequence[str]) -> pd.Categorical:
     return pd.Categorical.from_codes(renumbered[codes], categories=categories)
 
 
+def joined_texts(columns: Sequence[pd.Categorical]) -> pd.Categorical:
+    """Return dictionary-coded columns, one after another, as one."""
+    texts: list[str] = []
+    codes = []
+    for values in columns:
+        codes.append(values.codes.astype(np.int32) + len(texts))
+        texts += map(str, values.categories)
+    return from_codes(np.concatenate(codes).astype(np.int32), texts)
+
+
 def typed(values: Sequence[Any], index: Ints) -> pd.Series:
     """Return a column of args: int64 or float64 if all values are numbers, else objects."""
     column: Any = None
@@ -108,8 +122,7 @@ def typed(values: Sequence[Any], index: Ints) -> pd.Series:
     if column is None:
         column = np.empty(len(values), dtype=object)
         column[:] = values
-    rows = pd.Index(index, dtype=np.int64)
-    series: pd.Series = pd.Series(column, index=rows, dtype=column.dtype)
+    series: pd.Series = pd.Series(column, pd.Index(index, dtype=np.int64), column.dtype)
     return series
 
 

@@ -25,6 +25,7 @@ CLIMBS = 8
 """Number of levels up that are searched for the slice still open, before a search over all."""
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
+Value = TypeVar("Value", bound=np.generic)
 
 REGION = re.compile(r"ProfilerStep[#*].*|enumerate\(Data(Loader|Pipe)\)#.*|Optimizer\.\w+#.*")
 """Regions that torch itself opens: torch 1.8 wrote them as ops, later versions as annotations."""
@@ -133,17 +134,11 @@ class Index:
 
     def names_of(self, rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.object_]:
         """Return the names of these slices; "" for -1."""
-        texts = np.array([*self.names, ""], object)
-        return np.asarray(texts[self._codes[rows]])
+        return np.asarray(np.array([*self.names, ""], object)[take(self.name, rows)])
 
     def texts_of(self, rows: npt.NDArray[np.integer[Any]]) -> pd.Index:
         """Return the names of these slices as an Index for a table, which is faster to build."""
-        return self._texts.take(self._codes[rows])
-
-    @cached_property
-    def _codes(self) -> npt.NDArray[np.signedinteger[Any]]:
-        """The code of each slice's name; the last one is for row -1."""
-        return np.append(self.name, self.name.dtype.type(NONE))
+        return self._texts.take(take(self.name, rows))
 
     @cached_property
     def _texts(self) -> pd.Index:
@@ -285,21 +280,17 @@ class Index:
         It is the latest-started slice that has not ended.
         """
         at = links.innermost_open(self.ts[rows], self.end[rows], times)
-        return np.append(rows, NONE)[at].astype(np.int32)
+        return take(rows, at).astype(np.int32)
 
     def segments(self, track: int) -> Segments:
         """Return a track's time cut where its innermost slice changes; row -1 if none is open."""
         if ("segments", track) not in self.answers:
-            self.answers["segments", track] = self._segments(self.rows_of_track(track))
+            rows, bounds = self.rows_of_track(track), [self._start_ns, self._end_ns]
+            edges = _read_only(intervals.distinct(self.ts[rows], self.end[rows], bounds))
+            row = _read_only(self._open(rows, edges[:-1]))
+            self.answers["segments", track] = Segments(edges[:-1], edges[1:], row)
         known: Segments = self.answers["segments", track]
         return known
-
-    def _segments(self, rows: Rows) -> Segments:
-        bounds = [self._start_ns, self._end_ns]
-        edges = intervals.distinct(self.ts[rows], self.end[rows], bounds)
-        return Segments(
-            _read_only(edges[:-1]), _read_only(edges[1:]), _read_only(self._open(rows, edges[:-1]))
-        )
 
     def _open(self, rows: Rows, times: Ints) -> Codes:
         """Return `innermost_open` of all slices of a track, by their parents.
@@ -308,7 +299,7 @@ class Index:
         it; where a deep stack ends, there would be as many steps as levels.
         """
         at = np.searchsorted(self.ts[rows], times, side="right") - 1
-        row = np.append(rows, NONE)[at].astype(np.int32)
+        row = take(rows, at).astype(np.int32)
         ended = np.flatnonzero(row >= 0)
         for _ in range(CLIMBS):
             ended = ended[self.end[row[ended]] <= times[ended]]
@@ -317,6 +308,17 @@ class Index:
         if len(ended):
             row[ended] = self.innermost_open(rows, times[ended])
         return row
+
+
+def take(
+    column: npt.NDArray[Value], rows: npt.NDArray[np.integer[Any]], missing: Any = NONE
+) -> npt.NDArray[Value]:
+    """Return the column's values at these rows, ``missing`` for rows of -1."""
+    if not len(column):
+        return np.full(len(rows), missing, column.dtype)
+    values: npt.NDArray[Value] = column[rows]
+    values[rows < 0] = missing
+    return values
 
 
 def _read_only(values: Array) -> Array:

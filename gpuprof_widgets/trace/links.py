@@ -89,6 +89,13 @@ def depths(parent: Codes) -> Codes:
     return path_sum((parent >= 0).astype(np.int32), parent)
 
 
+def places_in(order: Signed) -> Ints:
+    """Return the place of each row in an order of all rows."""
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return place
+
+
 def rows_by(key: Signed) -> dict[int, Rows]:
     """Group the rows by key value, each group in row order: one pass, however many values."""
     order = np.argsort(key, kind="stable")
@@ -153,7 +160,6 @@ def subtree_end(end: Signed, parent: Signed) -> Ints:
     active = np.flatnonzero(parent >= 0)
     if not np.any(latest[active] > latest[parent[active]]):
         return latest  # as in every trace whose slices nest
-    # Doubling: after each round, a slice has covered twice as many generations below it.
     while len(active):
         above = ancestor[active]
         np.maximum.at(latest, above, latest[active])

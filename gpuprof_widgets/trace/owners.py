@@ -13,6 +13,7 @@ import pandas as pd
 
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.links import innermost_open, nearest_ancestor, rows_by
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES, NONE, OP_CATEGORIES, RUNTIME_ENDINGS
@@ -157,7 +158,7 @@ def causes(slices: pd.DataFrame, began: Ints | None = None) -> Codes:
 def is_engine(names: pd.Series) -> Mask:
     """Which rows are slices of autograd's engine, as around each backward op."""
     starts = [str(name).startswith(ENGINE) for name in names.cat.categories]
-    return np.array([*starts, False], bool)[names.cat.codes.to_numpy()]
+    return np.array(starts, bool)[names.cat.codes.to_numpy()]
 
 
 def run_region(record: Record) -> int:
@@ -199,7 +200,7 @@ def _calling_regions(trace: Trace, regions: Mask, backward: Mask) -> Codes:
     # Where regions of two threads began together, that of the first thread counts.
     rows = rows[np.lexsort((rows, -track, began[rows]))]
     at = innermost_open(began[rows], ended[rows], began[called])
-    caller[called] = np.append(rows, NONE)[at]
+    caller[called] = take(rows, at)
     return caller
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links
-from gpuprof_widgets.trace.arrays import Codes, Floats, Ints, Mask, Rows
+from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
 from gpuprof_widgets.trace.events import Events, Names
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE, RUNTIME_ENDINGS, TRACK_COLUMNS, TRACK_KINDS
@@ -74,13 +74,11 @@ def lay_out(events: Events, names: Names, rank: int) -> tuple[pd.DataFrame, Code
     table = _described(events, names, kind, first, rows, rank)
     table["lane"] = lane[first]
     order = _display_order(table)
-    position = np.empty(len(order), dtype=np.int32)
-    position[order] = np.arange(len(order))
     used = ["kind", "process", "thread", "rank", "device", "stream", "lane", "first"]
     table = table[used].iloc[order].reset_index(drop=True)
     table["lane"] = pd.factorize(table["lane"])[0]
     table["label"] = _labels(table, _texts(events.category, table.pop("first").to_numpy()), names)
-    return with_types(table), position[track]
+    return with_types(table), links.places_in(order).astype(np.int32)[track]
 
 
 def _described(
@@ -108,19 +106,18 @@ def _described(
     # No list or dict per track, because a file may have millions of tracks of one event each.
     processes, threads = table["process"], table["thread"]
     orders = names.process_order, names.thread_order
-    table["process_order"] = _numbers(orders[0].get(each, 0.0) for each in processes)
-    table["thread_order"] = _numbers(
-        orders[1].get(lane, 0.0) for lane in zip(processes, threads, strict=True)
-    )
+    table["process_order"] = np.fromiter((orders[0].get(each, 0.0) for each in processes), float)
+    lanes = zip(processes, threads, strict=True)
+    table["thread_order"] = np.fromiter((orders[1].get(lane, 0.0) for lane in lanes), float)
     return table
 
 
 def _labels(table: pd.DataFrame, category: pd.Series, names: Names) -> pd.Series:
     columns = (table[name] for name in ("kind", "process", "thread", "device", "stream"))
-    labels = np.empty(len(table), dtype=object)
-    for row, of_track in enumerate(zip(*columns, category, strict=True)):
-        kind, process, thread, device, stream, first = of_track
-        labels[row] = _label(kind, first, process, thread, device, stream, names)
+    labels = [
+        _label(kind, process, thread, device, stream, first, names)
+        for kind, process, thread, device, stream, first in zip(*columns, category, strict=True)
+    ]
     return pd.Series(labels, dtype=object)
 
 
@@ -128,10 +125,6 @@ def _texts(values: pd.Categorical, rows: Rows) -> pd.Series:
     """Return these values as the dictionary's own objects, without copies."""
     texts: NDArray[np.object_] = values.categories.to_numpy(dtype=object)
     return pd.Series(texts[values.codes[rows]], dtype=object)
-
-
-def _numbers(values: Iterable[float]) -> Floats:
-    return np.fromiter(values, dtype=np.float64)
 
 
 def _arg(
@@ -166,7 +159,7 @@ def _number(value: Any, kind: type[np.integer[Any]] = np.int64) -> int:
 
 
 def _label(
-    kind: str, category: str, process: str, thread: str, device: int, stream: int, names: Names
+    kind: str, process: str, thread: str, device: int, stream: int, category: str, names: Names
 ) -> str:
     if category == "cuda_sync":
         waiting = _number(thread)  # -1 if the host waits

@@ -18,12 +18,14 @@ from gpuprof_widgets.trace.edit import (
     LINKS,
     NewSlice,
     NewTrack,
+    moved_arg,
     moved_flows,
     moved_links,
     new_rows,
     with_slices,
 )
 from gpuprof_widgets.trace.events import typed
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.links import nearest_ancestor
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import (
@@ -75,14 +77,21 @@ def _window(trace: Trace, t0: int, t1: int, region: int = NONE) -> Trace:
     t0, t1 = _clipped(trace, t0, t1)
     inside = _inside(trace, t0, t1)
     kept = inside | _owners(trace, inside, region if inside.any() else NONE)
-    slices = _cut(trace.slices, kept, inside, t0, t1)
     row = new_rows(kept)
+    slices = _cut(trace.slices, kept, row, inside, t0, t1)
+    flows = moved_flows(trace.flows, row)
+    args = {key: moved_arg(values, row) for key, values in trace.args.items()}
+    args = {
+        key: typed(values.tolist(), values.index.to_numpy()) if values.dtype == object else values
+        for key, values in args.items()
+        if len(values)
+    }
     return replace(
         trace,
         slices=slices,
         counters=_counters(trace, t0, t1),
-        flows=_flows(trace.flows, row),
-        args=dict(sorted((_args(trace, kept, row) | _uncut_args(trace, slices, kept)).items())),
+        flows=flows.assign(kind=flows["kind"].cat.remove_unused_categories()),
+        args=dict(sorted((args | _uncut_args(trace, slices, kept)).items())),
         start_ns=t0,
         end_ns=t1,
     )
@@ -104,11 +113,8 @@ def _uncut_args(trace: Trace, cut: pd.DataFrame, kept: Mask) -> dict[str, pd.Ser
     rows = np.flatnonzero((cut["ts"].to_numpy() != ts) | (cut["dur"].to_numpy() != end - ts))
     if not len(rows):
         return {}
-    columns = (ts, end - ts)
-    return {
-        key: _at(pd.Series(values[rows]), rows)
-        for key, values in zip(UNCUT_ARGS, columns, strict=True)
-    }
+    columns = zip(UNCUT_ARGS, (ts, end - ts), strict=True)
+    return {key: pd.Series(values[rows], index=rows) for key, values in columns}
 
 
 def _inside(trace: Trace, t0: int, t1: int) -> Mask:
@@ -140,25 +146,24 @@ def _owners(trace: Trace, inside: Mask, region: int) -> Mask:
     return owners
 
 
-def _cut(slices: pd.DataFrame, kept: Mask, inside: Mask, t0: int, t1: int) -> pd.DataFrame:
+def _cut(
+    slices: pd.DataFrame, kept: Mask, row: Ints, inside: Mask, t0: int, t1: int
+) -> pd.DataFrame:
     ts, dur = slices["ts"].to_numpy(), slices["dur"].to_numpy()
     start, end = np.clip(ts, t0, t1), np.clip(ts + dur, t0, t1)
-    row = new_rows(kept)
     # A child may outlast its parent: then its parent is the nearest ancestor that is kept.
     parent = nearest_ancestor(slices["parent"].to_numpy(), kept)
     cut = slices.assign(
         ts=start,
         dur=np.where(inside, end - start, 0),
         count=np.where(inside, slices["count"].to_numpy(), 0).astype(np.int32),
-        parent=moved_links(parent, row),
-        **{link: moved_links(slices[link].to_numpy(), row) for link in LINKS},
+        parent=take(row, parent).astype(np.int32),
+        **{link: moved_links(slices[link], row) for link in LINKS},
     )[kept].reset_index(drop=True)
-    return cut.assign(**{name: _trimmed(cut[name]) for name in ("name", "category")})
-
-
-def _trimmed(column: pd.Series) -> pd.Series:
-    """Drop the categories that no row has."""
-    return column.cat.remove_unused_categories()
+    return cut.assign(
+        name=cut["name"].cat.remove_unused_categories(),
+        category=cut["category"].cat.remove_unused_categories(),
+    )
 
 
 def _counters(trace: Trace, t0: int, t1: int) -> pd.DataFrame:
@@ -171,26 +176,9 @@ def _counters(trace: Trace, t0: int, t1: int) -> pd.DataFrame:
     last = before[np.append(name[before][1:] != name[before][:-1], True)[: len(before)]]
     rows = np.sort(np.concatenate([last, np.flatnonzero(inside)]))
     cut = counters.iloc[rows].reset_index(drop=True)
-    return cut.assign(ts=np.maximum(cut["ts"].to_numpy(), t0), name=_trimmed(cut["name"]))
-
-
-def _flows(flows: pd.DataFrame, row: Ints) -> pd.DataFrame:
-    kept = moved_flows(flows, row)
-    return kept.assign(kind=_trimmed(kept["kind"]))
-
-
-def _args(trace: Trace, kept: Mask, row: Ints) -> dict[str, pd.Series]:
-    args = {}
-    for key, series in trace.args.items():
-        part = series[kept[series.index.to_numpy()]]
-        if len(part):
-            rows = row[part.index.to_numpy()]
-            args[key] = typed(part.tolist(), rows) if part.dtype == object else _at(part, rows)
-    return args
-
-
-def _at(values: pd.Series, rows: Ints) -> pd.Series:
-    return pd.Series(values.to_numpy(), index=pd.Index(rows, dtype=np.int64))
+    return cut.assign(
+        ts=np.maximum(cut["ts"].to_numpy(), t0), name=cut["name"].cat.remove_unused_categories()
+    )
 
 
 def shifted(record: Record, by_ns: int) -> Record:
@@ -203,13 +191,9 @@ def shifted(record: Record, by_ns: int) -> Record:
     metadata = without_places(record.metadata, FOCUS, REMARKS)
     if notes := remarks(record):
         metadata[REMARKS] = [moved(remark, by_ns) for remark in notes]
-    return replace(record, trace=_shifted(record.trace, by_ns), metadata=metadata)
-
-
-def _shifted(trace: Trace, by_ns: int) -> Trace:
-    started = UNCUT_ARGS[0]
+    trace, started = record.trace, UNCUT_ARGS[0]
     uncut = {started: trace.args[started] + by_ns} if started in trace.args else {}
-    return replace(
+    later = replace(
         trace,
         slices=trace.slices.assign(ts=trace.slices["ts"] + by_ns),
         counters=trace.counters.assign(ts=trace.counters["ts"] + by_ns),
@@ -218,6 +202,7 @@ def _shifted(trace: Trace, by_ns: int) -> Trace:
         end_ns=trace.end_ns + by_ns,
         epoch_ns=trace.epoch_ns - by_ns,
     )
+    return replace(record, trace=later, metadata=metadata)
 
 
 def with_ranges(trace: Trace, ranges: Mapping[str, tuple[int, int]]) -> Trace:

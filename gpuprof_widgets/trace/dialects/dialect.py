@@ -22,6 +22,8 @@ from gpuprof_widgets.trace.events import (
     FlowEnd,
     Names,
     from_codes,
+    joined_texts,
+    no_rows,
     text_codes,
     typed,
 )
@@ -29,10 +31,6 @@ from gpuprof_widgets.trace.gather import Gathered
 from gpuprof_widgets.trace.schema import NODE, NONE, RESUMED
 
 Texts = NDArray[np.object_]
-
-
-def _no_rows() -> Ints:
-    return np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -52,8 +50,8 @@ class Parts:
     counters: pd.DataFrame
     forward_flows: tuple[Sequence[FlowEnd], Sequence[FlowEnd]] = ((), ())
     flows: EventFlows = field(default_factory=EventFlows)
-    moments: Ints = field(default_factory=_no_rows)
-    threadless: Ints = field(default_factory=_no_rows)
+    moments: Ints = field(default_factory=no_rows)
+    threadless: Ints = field(default_factory=no_rows)
     notes: Sequence[str] = ()
     metadata: dict[str, Any] = field(default_factory=dict)
     zero_ns: int = 0
@@ -76,7 +74,10 @@ class Dialect:
 def taken(events: Events, rows: Rows) -> Events:
     """Return these rows of the events, in this order."""
     new = _new_numbers(rows, len(events))
-    args = {key: _renumbered(values, new) for key, values in events.args.items()}
+    args = {
+        key: values.set_axis(pd.Index(new[values.index], dtype=np.int64))[new[values.index] >= 0]
+        for key, values in events.args.items()
+    }
     return Events(
         ts=events.ts[rows],
         dur=events.dur[rows],
@@ -103,11 +104,6 @@ def _new_numbers(rows: Rows, count: int) -> Rows:
     return new
 
 
-def _renumbered(values: pd.Series, new: Rows) -> pd.Series:
-    at = new[values.index.to_numpy(dtype=np.int64)]
-    return values.set_axis(pd.Index(at, dtype=np.int64))[at >= 0]
-
-
 def joined(first: Events, second: Events) -> Events:
     """Return the rows of both, one after the other."""
     args: dict[str, Any] = dict(first.args)
@@ -117,20 +113,12 @@ def joined(first: Events, second: Events) -> Events:
     return Events(
         ts=np.concatenate([first.ts, second.ts]),
         dur=np.concatenate([first.dur, second.dur]),
-        name=_joined_texts(first.name, second.name),
-        category=_joined_texts(first.category, second.category),
-        process=_joined_texts(first.process, second.process),
-        thread=_joined_texts(first.thread, second.thread),
+        name=joined_texts([first.name, second.name]),
+        category=joined_texts([first.category, second.category]),
+        process=joined_texts([first.process, second.process]),
+        thread=joined_texts([first.thread, second.thread]),
         args=args,
     )
-
-
-def _joined_texts(first: pd.Categorical, second: pd.Categorical) -> pd.Categorical:
-    texts = [*map(str, first.categories), *map(str, second.categories)]
-    shifted = np.where(
-        second.codes >= 0, second.codes.astype(np.int32) + len(first.categories), NONE
-    )
-    return from_codes(np.concatenate([first.codes, shifted]).astype(np.int32), texts)
 
 
 def recoded(values: pd.Categorical, rows: Mask, text: str) -> pd.Categorical:
