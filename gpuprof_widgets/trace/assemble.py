@@ -96,12 +96,7 @@ def _all_counters(events: Events, written: pd.DataFrame | None) -> pd.DataFrame:
     memory = memory_counters(events)
     if written is None or not len(written):
         return memory
-    tables = [written, memory[~memory["name"].isin(written["name"])]]
-    return counter_table(
-        np.concatenate([table["ts"].to_numpy() for table in tables]),
-        [name for table in tables for name in table["name"]],
-        np.concatenate([table["value"].to_numpy() for table in tables]),
-    )
+    return joined_counters([written, memory[~memory["name"].isin(written["name"])]])
 
 
 def split_ids(events: Events, order: Rows) -> tuple[dict[str, Ints], dict[str, pd.Series]]:
@@ -274,6 +269,15 @@ def counter_table(ts: Ints, names: list[str], values: Floats) -> pd.DataFrame:
     )[list(COUNTER_COLUMNS)]
     order = np.lexsort((table["ts"], table["name"].cat.codes))
     return table.iloc[order].reset_index(drop=True)
+
+
+def joined_counters(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return the readings (``ts``, ``name``, ``value``) of several tables as a counters table."""
+    return counter_table(
+        np.concatenate([table["ts"].to_numpy(np.int64) for table in tables]),
+        [str(name) for table in tables for name in table["name"]],
+        np.concatenate([table["value"].to_numpy(np.float64) for table in tables]),
+    )
 
 
 def _devices(events: Events, rows: pd.Index) -> NDArray[np.object_]:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
-from gpuprof_widgets.trace.assemble import counter_table
+from gpuprof_widgets.trace.assemble import joined_counters
 from gpuprof_widgets.trace.events import flow_table, from_codes, joined_texts, text_codes, typed
 from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Trace
@@ -240,6 +240,10 @@ def joined(traces: Sequence[Trace]) -> Trace:
         return traces[0]
     tracks, numbers = _united_tracks(traces)
     slices, rows = _joined_slices(traces, numbers)
+    counters = [
+        trace.counters.assign(ts=trace.counters["ts"] - trace.start_ns + start)
+        for trace, start in zip(traces, starts_when_joined(traces), strict=True)
+    ]
     flows = pd.concat(
         [moved_flows(trace.flows, row) for trace, row in zip(traces, rows, strict=True)]
     )
@@ -247,7 +251,7 @@ def joined(traces: Sequence[Trace]) -> Trace:
         traces[0],
         slices=slices,
         tracks=tracks,
-        counters=_joined_counters(traces),
+        counters=joined_counters(counters),
         flows=flow_table(flows["source"], flows["target"], list(map(str, flows["kind"]))),
         args=_joined_args(traces, rows),
         start_ns=0,
@@ -332,19 +336,6 @@ def _joined_slices(
         for name, kind in types.items()
     }
     return pd.DataFrame(values), rows
-
-
-def _joined_counters(traces: Sequence[Trace]) -> pd.DataFrame:
-    starts = starts_when_joined(traces)
-    moments = [
-        trace.counters["ts"].to_numpy() - trace.start_ns + start
-        for trace, start in zip(traces, starts, strict=True)
-    ]
-    return counter_table(
-        np.concatenate(moments),
-        [str(name) for trace in traces for name in trace.counters["name"]],
-        np.concatenate([trace.counters["value"].to_numpy() for trace in traces]),
-    )
 
 
 def _joined_args(traces: Sequence[Trace], rows: list[Ints]) -> dict[str, pd.Series]:

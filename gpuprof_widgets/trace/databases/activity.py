@@ -21,6 +21,8 @@ from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.arrays import Ints, Mask
 from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Table, Texts
 from gpuprof_widgets.trace.events import Events, text_codes
+from gpuprof_widgets.trace.index import take
+from gpuprof_widgets.trace.schema import NONE
 
 # CUPTI's callback ids (cbid), by which alone nvprof names a call: those of CUPTI 12.4, the last
 # version that shipped with nvprof; CUPTI never reuses an id. The names lack the version suffix that
@@ -193,25 +195,19 @@ def _device_and_stream(device: Ints, stream: Ints, process: Ints) -> tuple[Texts
 
 def launch_args(table: Table) -> dict[str, Values]:
     """Return the launch configuration of kernels under Kineto's keys."""
-    x, y, z, *block = (table[key] for key in GEOMETRY)
+    static, dynamic = (table[key] for key in SHARED_MEMORY)
+    known = (static >= 0) & (dynamic >= 0)
     return {
         "registers per thread": table["registersPerThread"],
-        "shared memory": _shared_memory(*(table[key] for key in SHARED_MEMORY)),
-        "grid": _sizes(x, y, z),
-        "block": _sizes(*block),
+        "shared memory": np.where(known, static + dynamic, MISSING),
+        "grid": _sizes(*(table[key] for key in GEOMETRY[:3])),
+        "block": _sizes(*(table[key] for key in GEOMETRY[3:])),
     }
 
 
-def _shared_memory(static: Ints, dynamic: Ints) -> Ints:
-    """Return the bytes of shared memory per block, static plus dynamic."""
-    known = (static >= 0) & (dynamic >= 0)
-    return np.where(known, static + np.where(known, dynamic, 0), MISSING)
-
-
-def _sizes(x: Ints, y: Ints, z: Ints) -> Texts:
+def _sizes(*columns: Ints) -> Texts:
     """Return grids or blocks as lists ``[x, y, z]``; equal ones share one object."""
-    table = np.stack([x, y, z], axis=1) if len(x) else np.empty((0, 3), np.int64)
-    distinct, place = np.unique(table, axis=0, return_inverse=True)
+    distinct, place = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
     lists = np.empty(len(distinct), object)
     lists[:] = [None if MISSING in row else row for row in distinct.tolist()]
     return lists[place.reshape(-1)]
@@ -249,32 +245,20 @@ def event_wait_args(
     """Return the event of each event wait, and stream and call of its latest record before.
 
     ``waiting`` and ``records`` are the columns that identify an event; ``waited`` holds the
-    correlation ids of the waits.
+    correlation ids of the waits. "Before" compares these, which rise with time.
     """
     on_event = np.isin(kind, EVENT_WAITS)
-    row = _latest_record(waiting, waited, records, recorded["correlationId"])
-    row = np.where(on_event, row, -1)
-    return {
-        "wait_on_stream": np.append(recorded["streamId"], MISSING)[row],
-        "wait_on_cuda_event_record_corr_id": np.append(recorded["correlationId"], MISSING)[row],
-        "wait_on_cuda_event_id": np.where(on_event, waiting["event"], MISSING),
-    }
-
-
-def _latest_record(waiting: Columns, waited: Ints, records: Columns, recorded: Ints) -> Ints:
-    """Return for each wait the row of the latest record of its event before it, -1 without one.
-
-    "Before" compares correlation ids (``waited``, ``recorded``), which rise with time.
-    """
-    if not len(waited):
-        return np.empty(0, np.int64)
     keys = list(waiting)
     both = pd.DataFrame({key: np.concatenate([waiting[key], records[key]]) for key in keys})
     event = np.asarray(both.groupby(keys, sort=False).ngroup(), np.int64)
-    event_of_wait, event_of_record = event[: len(waited)], event[len(waited) :]
-    row = links.latest_before(event_of_wait, waited, event_of_record, recorded)
-    before = (row >= 0) & (np.append(recorded, MISSING)[row] < waited)
-    return np.where(before, row, -1)
+    calls = recorded["correlationId"]
+    row = links.latest_before(event[: len(waited)], waited, event[len(waited) :], calls)
+    row = np.where(on_event & (take(calls, row, MISSING) < waited), row, NONE)
+    return {
+        "wait_on_stream": take(recorded["streamId"], row, MISSING),
+        "wait_on_cuda_event_record_corr_id": take(calls, row, MISSING),
+        "wait_on_cuda_event_id": np.where(on_event, waiting["event"], MISSING),
+    }
 
 
 def sync_group(group: Group) -> Group:

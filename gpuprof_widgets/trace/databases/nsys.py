@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.trace.arrays import Ints
-from gpuprof_widgets.trace.assemble import counter_table
+from gpuprof_widgets.trace.assemble import joined_counters
 from gpuprof_widgets.trace.databases import activity
 from gpuprof_widgets.trace.databases.activity import Group, as_texts, gpu_group, named, repeated
 from gpuprof_widgets.trace.databases.nvtx_ops import (
@@ -67,7 +67,9 @@ def read_nsys(database: Database) -> Contents:
     """Read the events of CUDA, NVTX and the operating system, and the GPU's metrics."""
     reading = Reading(database)
     strings = database.texts_by_id("StringIds", "id", "value")
-    several = _has_several_processes(reading)
+    gpu = reading.table(KERNELS, ["globalPid"])["globalPid"]
+    calls = reading.table(RUNTIME, ["globalTid"])["globalTid"]
+    several = len(np.unique(process_of(np.concatenate([gpu, calls])))) > 1
     groups = [
         _kernels(reading, strings, several),
         _graphs(reading, several),
@@ -78,23 +80,17 @@ def read_nsys(database: Database) -> Contents:
         *[_library(reading, table, strings) for table in LIBRARIES],
         _overhead(reading, strings),
     ]
-    counters = _counters(reading)
+    counters = joined_counters([_memory(reading), _metrics(reading)])
     groups += _nvtx_groups(reading, strings, several)  # open ranges end with what was read before
     reading.ignore(*NOT_EVENTS)
     return Contents(
         groups=groups,
-        names=names(reading, strings),
+        names=_names(reading, strings),
         counters=counters,
-        epoch_ns=epoch_ns(reading),
-        notes=[*warnings(reading), *reading.all_notes()],
-        metadata=metadata(reading),
+        epoch_ns=_epoch_ns(reading),
+        notes=[*_warnings(reading), *reading.all_notes()],
+        metadata=_metadata(reading),
     )
-
-
-def _has_several_processes(reading: Reading) -> bool:
-    gpu = reading.table(KERNELS, ["globalPid"])["globalPid"]
-    calls = reading.table(RUNTIME, ["globalTid"])["globalTid"]
-    return len(np.unique(process_of(np.concatenate([gpu, calls])))) > 1
 
 
 def _with_unique_correlations(table: Table, several: bool) -> Table:
@@ -135,13 +131,13 @@ def _graphs(reading: Reading, several: bool) -> Group:
 def _copies(reading: Reading, several: bool) -> Group:
     columns = [*_GPU, "bytes", "copyKind", *activity.COPY_ENDS]
     rows = reading.events("CUPTI_ACTIVITY_KIND_MEMCPY", columns)
-    name = activity.copy_names(rows, memory_kinds(reading))
+    name = activity.copy_names(rows, _memory_kinds(reading))
     return _gpu(reading, rows, name, "gpu_memcpy", several, **activity.copy_args(rows))
 
 
 def _memsets(reading: Reading, several: bool) -> Group:
     rows = reading.events("CUPTI_ACTIVITY_KIND_MEMSET", [*_GPU, "bytes", "memKind"])
-    name = activity.memset_names(rows["memKind"], memory_kinds(reading))
+    name = activity.memset_names(rows["memKind"], _memory_kinds(reading))
     return _gpu(reading, rows, name, "gpu_memset", several, bytes=rows["bytes"])
 
 
@@ -190,16 +186,6 @@ def _on_thread(table: Table, name: Texts, category: Texts, **args: Ints) -> Grou
     return Group(table["start"], dur, name, category, as_texts(process), as_texts(thread), args)
 
 
-def _counters(reading: Reading) -> pd.DataFrame:
-    """Return memory taken from the driver and the GPU's metrics, on the clock of the file (ns)."""
-    tables = [_memory(reading), _metrics(reading)]
-    return counter_table(
-        np.concatenate([table["ts"].to_numpy(np.int64) for table in tables]),
-        [name for table in tables for name in table["name"]],
-        np.concatenate([table["value"].to_numpy(np.float64) for table in tables]),
-    )
-
-
 def _memory(reading: Reading) -> pd.DataFrame:
     """Return the bytes that the program holds of each GPU by its cudaMalloc and cudaFree calls.
 
@@ -212,26 +198,20 @@ def _memory(reading: Reading) -> pd.DataFrame:
     )
     gpu = gpu_numbers(reading, process_of(rows["globalPid"]), rows["deviceId"])
     order = np.argsort(rows["start"], kind="stable")
-    kinds = memory_kinds(reading)
+    kinds = _memory_kinds(reading)
+    words = {kind: f"{name.lower()} memory used" for kind, name in kinds.items()}
+    words |= {kind: "reserved" for kind, name in kinds.items() if name == "Device"}
     names = [
-        _memory_name(kinds.get(kind, "Unknown"), number)
+        f"GPU {number} {words.get(kind, 'unknown memory used')}"
         for kind, number in zip(rows["memKind"][order].tolist(), gpu[order].tolist(), strict=True)
     ]
     size = np.maximum(rows["bytes"][order], 0)
     change = np.where(rows["memoryOperationType"][order] == ALLOCATION, size, -size)
     table = pd.DataFrame({"ts": rows["start"][order], "name": names, "change": change})
+    total = table.groupby("name")["change"].cumsum()
     # Memory allocated before the recording is unknown: the sum starts high enough to stay above 0.
-    return table.assign(value=table.groupby("name")["change"].transform(_running_total))
-
-
-def _memory_name(kind: str, gpu: int) -> str:
-    word = "reserved" if kind == "Device" else f"{kind.lower()} memory used"
-    return f"GPU {gpu} {word}"
-
-
-def _running_total(change: pd.Series) -> pd.Series:
-    total = change.cumsum()
-    return total - min(int(total.min()), 0)
+    lowest = total.groupby(table["name"]).transform("min").clip(upper=0)
+    return table.assign(value=total - lowest)
 
 
 def _metrics(reading: Reading) -> pd.DataFrame:
@@ -259,7 +239,12 @@ def _nvtx_groups(reading: Reading, strings: dict[int, str], several: bool) -> li
     text = np.array([inline or strings.get(number) or UNNAMED for inline, number in texts], object)
     domain = _domains(rows, text)
     pushed, started, mark = np.isin(kind, PUSHED), np.isin(kind, STARTED), kind == MARK
-    _note_unread(reading, kind[~(pushed | started | mark | np.isin(kind, (CATEGORY, DOMAIN)))])
+    others = kind[~(pushed | started | mark | np.isin(kind, (CATEGORY, DOMAIN)))]
+    values, counts = np.unique(others, return_counts=True)
+    reading.notes += [
+        f"{count:,} NVTX events of type {'unknown' if number == MISSING else number} are not read"
+        for number, count in zip(values.tolist(), counts.tolist(), strict=True)
+    ]
     nvtx = NvtxRows(start, end, text, process, thread, domain)
     marks = nvtx.chosen(mark)
     return [
@@ -292,14 +277,6 @@ def _domains(rows: Table, text: Texts) -> Texts:
     ids = zip(process, domain, strict=True)
     labels = [names.get((p, d), f"domain {d}") if d > 0 else None for p, d in ids]
     return np.array(labels, object)
-
-
-def _note_unread(reading: Reading, kinds: Ints) -> None:
-    values, counts = np.unique(kinds, return_counts=True)
-    reading.notes += [
-        f"{count:,} NVTX events of type {'unknown' if kind == MISSING else kind} are not read"
-        for kind, count in zip(values.tolist(), counts.tolist(), strict=True)
-    ]
 
 
 DEFAULT_MEMORY_KINDS = dict(enumerate((*activity.MEMORY_KINDS, "Unknown")))
@@ -343,7 +320,7 @@ def thread_of(ids: Ints) -> Ints:
     return np.where(ids == MISSING, MISSING, ids % _PART)
 
 
-def names(reading: Reading, strings: dict[int, str]) -> Names:
+def _names(reading: Reading, strings: dict[int, str]) -> Names:
     """Return the names of processes and threads; of several names the one of highest priority."""
     rows = reading.table("PROCESSES", ["globalPid", "pid"], ["name"])
     pid = np.where(rows["pid"] == MISSING, process_of(rows["globalPid"]), rows["pid"])
@@ -360,13 +337,13 @@ def names(reading: Reading, strings: dict[int, str]) -> Names:
     return Names(processes, threads)
 
 
-def memory_kinds(reading: Reading) -> dict[int, str]:
+def _memory_kinds(reading: Reading) -> dict[int, str]:
     """Return the names of the kinds of memory, as this export numbers them."""
     labels = reading.database.texts_by_id("ENUM_CUDA_MEM_KIND", "id", "label")
     return labels or DEFAULT_MEMORY_KINDS
 
 
-def epoch_ns(reading: Reading) -> int:
+def _epoch_ns(reading: Reading) -> int:
     """Return when the session began, in ns since 1970; 0 where the export does not say."""
     began = reading.table("TARGET_INFO_SESSION_START_TIME", ["utcEpochNs"])["utcEpochNs"]
     return int(began[0]) if len(began) and began[0] > 0 else 0
@@ -388,7 +365,7 @@ def gpu_numbers(reading: Reading, process: Ints, device: Ints) -> Ints:
     return exact.fillna(agreed).fillna(wanted["cudaId"]).to_numpy(np.int64)
 
 
-def metadata(reading: Reading) -> dict[str, Any]:
+def _metadata(reading: Reading) -> dict[str, Any]:
     """Return ``devices``, ``deviceProperties``, ``host``, and which program recorded the file."""
     values = _pairs(reading, "TARGET_INFO_SYSTEM_ENV") | _pairs(reading, "META_DATA_EXPORT")
     host = {"host": values["Hostname"]} if values.get("Hostname") else {}
@@ -397,7 +374,7 @@ def metadata(reading: Reading) -> dict[str, Any]:
     return activity.device_metadata(_gpus(reading)) | host | recorder
 
 
-def warnings(reading: Reading) -> list[str]:
+def _warnings(reading: Reading) -> list[str]:
     """Return the warnings of Nsight Systems, each sentence once."""
     rows = reading.table("DIAGNOSTIC_EVENT", ["severity"], ["text"])
     levels = reading.database.texts_by_id("ENUM_DIAGNOSTIC_SEVERITY_LEVEL", "id", "label")

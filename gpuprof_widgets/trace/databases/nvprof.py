@@ -41,6 +41,7 @@ from gpuprof_widgets.trace.databases.nvtx_ops import (
 from gpuprof_widgets.trace.databases.readings import Contents, Reading
 from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Database, Table, Texts
 from gpuprof_widgets.trace.events import Names
+from gpuprof_widgets.trace.index import take
 
 KIND = "CUPTI_ACTIVITY_KIND_"
 KERNELS = (f"{KIND}CONCURRENT_KERNEL", f"{KIND}KERNEL", f"{KIND}CDP_KERNEL")
@@ -245,7 +246,10 @@ def _counters(reading: Reading) -> pd.DataFrame:
 
 def _marker_groups(reading: Reading, strings: Mapping[int, str]) -> list[Group]:
     """Return ranges on their threads, ranges of a whole process or across threads, and marks."""
-    rows = _markers(reading)
+    process, thread = _object_ids(reading.database.blobs(MARKERS, "objectId"))
+    columns = ["flags", "id", "objectKind", "name", "domain"]
+    ids = {"process": process, "thread": thread}
+    rows = reading.moments(MARKERS, "timestamp", columns, more=ids)
     ts = rows["timestamp"]
     text = np.array([strings.get(number, UNNAMED) for number in rows["name"].tolist()], object)
     # The default domain has no name.
@@ -253,24 +257,15 @@ def _marker_groups(reading: Reading, strings: Mapping[int, str]) -> list[Group]:
     marks = NvtxRows(ts, ts, text, rows["process"], rows["thread"], domain)
     first, last = _starts_and_ends(reading, rows)
     starts = marks.chosen(first)
-    ends = np.append(ts, 0)[last]
-    end = np.where(last >= 0, np.maximum(ends, starts.start), max(reading.latest, 0))
+    end = np.where(last >= 0, np.maximum(take(ts, last), starts.start), reading.latest)
     ranges = replace(starts, end=end)
-    end_thread = np.append(rows["thread"], -1)[last]
     on_thread = rows["objectKind"][first] == THREAD
-    on_thread &= (last < 0) | (end_thread == ranges.thread)
+    on_thread &= (last < 0) | (take(rows["thread"], last) == ranges.thread)
     return [
         emitted_group(ranges.chosen(on_thread), several=len(np.unique(ranges.process)) > 1),
         crossing_group(ranges.chosen(~on_thread)),
         mark_group(marks.chosen((rows["flags"] & INSTANT) > 0)),
     ]
-
-
-def _markers(reading: Reading) -> Table:
-    process, thread = _object_ids(reading.database.blobs(MARKERS, "objectId"))
-    columns = ["flags", "id", "objectKind", "name", "domain"]
-    ids = {"process": process, "thread": thread}
-    return reading.moments(MARKERS, "timestamp", columns, more=ids)
 
 
 def _starts_and_ends(reading: Reading, markers: Table) -> tuple[Ints, Ints]:

@@ -13,7 +13,6 @@ drawn on a row apart and owns nothing.
 
 from __future__ import annotations
 
-import heapq
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from gpuprof_widgets.trace.arrays import Ints, Mask
 from gpuprof_widgets.trace.databases.activity import Group, Values, as_texts, repeated
 from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Texts
 from gpuprof_widgets.trace.schema import NVTX_RANGE
+from gpuprof_widgets.trace.tracks import lanes
 
 UNNAMED = "(unnamed range)"
 CROSSING_ROW = "NVTX start/end"
@@ -130,8 +130,8 @@ def emitted_group(rows: NvtxRows, *, several: bool) -> Group:
 
 def crossing_group(rows: NvtxRows) -> Group:
     """Return ranges that cross others, on as many rows of the timeline as are open at once."""
-    free = _free_rows(rows.process, rows.start, rows.end)
-    thread = [CROSSING_ROW if row == 0 else f"{CROSSING_ROW} {row + 1}" for row in free]
+    free = lanes(rows.start, rows.end, rows.process)
+    thread = [CROSSING_ROW if row == 0 else f"{CROSSING_ROW} {row + 1}" for row in free.tolist()]
     category = repeated(NVTX_RANGE, len(thread))
     return rows.group(rows.text, category, np.array(thread, object), {})
 
@@ -235,18 +235,3 @@ def _cells_of_lines(ranges: Ranges, rows: NvtxRows) -> Texts:
     inside = (row >= 0) & (start[around] <= start[lines]) & (end[lines] <= end[around])
     cells[lines] = np.where(inside, ranges.name[around], "")
     return cells
-
-
-def _free_rows(process: Ints, start: Ints, end: Ints) -> list[int]:
-    """Return for each range the first row of its process that is free when it starts."""
-    free: dict[int, list[int]] = {}
-    busy: dict[int, list[tuple[int, int]]] = {}
-    rows = [0] * len(start)
-    for at in np.argsort(start, kind="stable").tolist():
-        pid = int(process[at])
-        ends, free_rows = busy.setdefault(pid, []), free.setdefault(pid, [])
-        while ends and ends[0][0] <= start[at]:
-            heapq.heappush(free_rows, heapq.heappop(ends)[1])
-        rows[at] = heapq.heappop(free_rows) if free_rows else len(ends)
-        heapq.heappush(ends, (int(end[at]), rows[at]))
-    return rows

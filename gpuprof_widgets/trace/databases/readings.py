@@ -101,7 +101,18 @@ class Reading:
     def all_notes(self) -> list[str]:
         """Return a line for each kind of damage, omission or unread table."""
         left = f"{self._untimed:,} of {self._rows:,} rows have no valid times and were left out"
-        return [*([left] if self._untimed else []), *self.notes, *self._unread()]
+        database = self.database
+        events = [name for name in database.tables if database.has_column(name, *TIME_COLUMNS)]
+        rows = {name: database.count(name) for name in events if name not in self._read}
+        unread = [
+            f"{name if len(name) <= LONGEST_NAME else f'{name[:LONGEST_NAME]}…'} is not read "
+            f"({n:,} rows)"
+            for name, n in rows.items()
+            if n
+        ]
+        more = len(unread) - MOST_NOTES
+        rest = [f"{more:,} more tables are not read"] if more > 0 else []
+        return [*([left] if self._untimed else []), *self.notes, *unread[:MOST_NOTES], *rest]
 
     def _timed(self, rows: Table, valid: Mask, end: str) -> Table:
         self._rows += len(rows)
@@ -109,19 +120,6 @@ class Reading:
         timed = rows.chosen(valid)
         self.latest = max(self.latest, int(timed[end].max(initial=0)))
         return timed
-
-    def _unread(self) -> list[str]:
-        database = self.database
-        events = [name for name in database.tables if database.has_column(name, *TIME_COLUMNS)]
-        rows = {name: database.count(name) for name in events if name not in self._read}
-        notes = [f"{_short(name)} is not read ({n:,} rows)" for name, n in rows.items() if n]
-        more = len(notes) - MOST_NOTES
-        rest = [f"{more:,} more tables are not read"] if more > 0 else []
-        return notes[:MOST_NOTES] + rest
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
 
 
 def first_known(first: Ints, second: Ints) -> Ints:
@@ -146,25 +144,16 @@ def record_of(contents: Contents, path: Path) -> Record:
 
 
 def _trace(contents: Contents) -> Trace:
-    return assemble(
-        joined(contents.groups),
-        names=_names(contents),
-        counters=contents.counters,
-        epoch_ns=contents.epoch_ns,
-    )
-
-
-def _names(contents: Contents) -> Names:
-    """Return the file's names; threads that our readers made up, which are no numbers, name
-    themselves.
-    """
+    # Threads that our readers made up, which are no numbers, name themselves.
     made_up = {
         (process, thread): thread
         for group in contents.groups
         for process, thread in set(zip(group.process.tolist(), group.thread.tolist(), strict=True))
         if not thread.isdecimal()
     }
-    return Names(contents.names.processes, made_up | dict(contents.names.threads))
+    names = Names(contents.names.processes, made_up | dict(contents.names.threads))
+    counters, epoch_ns = contents.counters, contents.epoch_ns
+    return assemble(joined(contents.groups), names=names, counters=counters, epoch_ns=epoch_ns)
 
 
 def _gpu_annotations(trace: Trace, start: int) -> Group:

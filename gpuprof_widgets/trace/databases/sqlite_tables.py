@@ -176,13 +176,24 @@ class Database:
 @contextmanager
 def opened(data: bytes, path: Path) -> Iterator[Database]:
     """Open the database in these bytes; ``path`` is named in errors."""
-    _check_length(data, path)
+    # The header has the page size at byte 16 (1: 65,536), the number of pages at byte 28.
+    page = int.from_bytes(data[16:18], "big")
+    page = 65_536 if page == 1 else page
+    expected = max(page * int.from_bytes(data[28:32], "big"), _HEADER)
+    if len(data) < expected:
+        raise TraceError(
+            f"{path}: the SQLite file ends at byte {len(data):,}, but its header says "
+            f"{expected:,} bytes: it was cut off while it was written or copied. "
+            "Copy it again, or export it again."
+        )
+    if data[18:20] == b"\x02\x02":  # write-ahead mode needs a log file, which is not here
+        data = data[:18] + b"\x01\x01" + data[20:]
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.text_factory = bytes
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA cell_size_check = ON")
         try:
-            connection.deserialize(_without_log(data))
+            connection.deserialize(data)
         except sqlite3.Error as error:
             raise TraceError(
                 f"{path}: starts as an SQLite file but cannot be opened ({error}); "
@@ -194,24 +205,6 @@ def opened(data: bytes, path: Path) -> Iterator[Database]:
 def is_sqlite(data: bytes) -> bool:
     """Return whether these bytes start like an SQLite file."""
     return data.startswith(MAGIC)
-
-
-def _check_length(data: bytes, path: Path) -> None:
-    """Compare with the header: page size at byte 16 (1: 65,536), number of pages at byte 28."""
-    page = int.from_bytes(data[16:18], "big")
-    page = 65_536 if page == 1 else page
-    expected = max(page * int.from_bytes(data[28:32], "big"), _HEADER)
-    if len(data) < expected:
-        raise TraceError(
-            f"{path}: the SQLite file ends at byte {len(data):,}, but its header says "
-            f"{expected:,} bytes: it was cut off while it was written or copied. "
-            "Copy it again, or export it again."
-        )
-
-
-def _without_log(data: bytes) -> bytes:
-    """Turn off write-ahead mode (bytes 18 and 19), which needs a log file that is not here."""
-    return data if data[18:20] != b"\x02\x02" else data[:18] + b"\x01\x01" + data[20:]
 
 
 def _text(value: Any) -> str:
