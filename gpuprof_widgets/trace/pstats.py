@@ -21,9 +21,10 @@ import pandas as pd
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace import links
-from gpuprof_widgets.trace.arrays import Ints, Mask
+from gpuprof_widgets.trace.arrays import Ints
 from gpuprof_widgets.trace.assemble import empty_trace
 from gpuprof_widgets.trace.files import write_whole
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.plain_data import plain_statistics
 
@@ -158,14 +159,21 @@ def _calls_and_notes(data: bytes, path: Path) -> tuple[Calls, list[str]]:
             f"{path}: starts as a file of cProfile, but holds a {type(stats).__name__} where a "
             "dict of functions was expected; write it again with cProfile's dump_stats."
         )
-    kept = {name: entry for name, entry in stats.items() if _has_line(name) and _is_entry(entry)}
+    kept = {
+        name: entry
+        for name, entry in stats.items()
+        if _are_numbers(name, entry, 5) and isinstance(entry[4], dict)
+    }
     total = sum(len(entry[4]) for entry in kept.values())
     if total > len(data):
         raise TraceError(
             f"{path}: {total:,} pairs of caller and callee in a file of {len(data):,} bytes: its "
             "functions share their callers, which cProfile does not write. It was made to do harm."
         )
-    edges = {name: _plausible(entry[4]) for name, entry in kept.items()}
+    edges = {
+        name: {by: numbers for by, numbers in entry[4].items() if _are_numbers(by, numbers, 4)}
+        for name, entry in kept.items()
+    }
     if stats and not kept:
         raise TraceError(
             f"{path}: starts as a file of cProfile, but none of its {len(stats):,} functions has "
@@ -180,37 +188,15 @@ def _calls_and_notes(data: bytes, path: Path) -> tuple[Calls, list[str]]:
     return calls, [f"{count:,} {of} {reason}" for count, of in wrong if count]
 
 
-def _is_entry(entry: Any) -> bool:
-    """Whether this is cProfile's entry of a function: numbers, and a dict of its callers."""
-    return (
-        type(entry) is tuple
-        and len(entry) == 5
-        and isinstance(entry[4], dict)
-        and _are_numbers(entry[:4])
-    )
+def _are_numbers(function: Function, entry: Any, length: int) -> bool:
+    """Whether a function has a valid line, and begins with two counts and two times in s.
 
-
-def _has_line(function: Function) -> bool:
-    return abs(function[1]) < LARGEST
-
-
-def _plausible(callers: Mapping[Function, Any]) -> dict[Function, Numbers]:
-    """Return the callers that have a valid line and valid numbers."""
-    return {
-        caller: numbers
-        for caller, numbers in callers.items()
-        if _has_line(caller)
-        and type(numbers) is tuple
-        and len(numbers) == 4
-        and _are_numbers(numbers)
-    }
-
-
-def _are_numbers(numbers: tuple[Any, ...]) -> bool:
-    """Whether these are two counts and two times in s (negative where a clock was set back)."""
-    counts, times = numbers[:2], numbers[2:]
-    return all(type(n) is int and 0 <= n < LARGEST for n in counts) and all(
-        type(t) in (int, float) and abs(t) < LARGEST / 1e9 for t in times
+    Times are negative where a clock was set back.
+    """
+    if abs(function[1]) >= LARGEST or type(entry) is not tuple or len(entry) != length:
+        return False
+    return all(type(n) is int and 0 <= n < LARGEST for n in entry[:2]) and all(
+        type(t) in (int, float) and abs(t) < LARGEST / 1e9 for t in entry[2:4]
     )
 
 
@@ -291,10 +277,12 @@ def calls_from_slices(trace: Trace, label: str) -> Calls:
     """
     slices = trace.slices
     counted = (slices["category"] == "python_function") & (slices["count"] > 0)
-    frames = slices[counted & _on_thread_of(trace, label)]
-    row = np.full(len(slices) + 1, -1, dtype=np.int64)  # the last entry stands for parent -1
+    region = np.flatnonzero((slices["category"] == "user_annotation") & (slices["name"] == label))
+    lane = trace.tracks["lane"].to_numpy()[slices["track"].to_numpy()]
+    frames = slices[counted & (lane == lane[region[0]])] if len(region) else slices[counted]
+    row = np.full(len(slices), -1, dtype=np.int64)
     row[frames.index] = np.arange(len(frames))
-    parent = row[frames["parent"].to_numpy()]
+    parent = take(row, frames["parent"].to_numpy())
     function, places = _functions(frames["name"])
     ts, dur = frames["ts"].to_numpy(), frames["dur"].to_numpy()
     self_ns = links.self_times(ts, ts + dur, parent)
@@ -310,20 +298,10 @@ def calls_from_slices(trace: Trace, label: str) -> Calls:
     )
 
 
-def _on_thread_of(trace: Trace, label: str) -> Mask:
-    """Which slices are on the thread of the region ``label``; all where there is no such region."""
-    slices = trace.slices
-    lane = trace.tracks["lane"].to_numpy()[slices["track"].to_numpy()]
-    region = np.flatnonzero((slices["category"] == "user_annotation") & (slices["name"] == label))
-    return np.asarray(lane == lane[region[0]] if len(region) else np.ones(len(slices), dtype=bool))
-
-
 def _functions(names: pd.Series) -> tuple[Ints, pd.DataFrame]:
     """Return the function row of each frame, and a table of functions: file, line, name."""
     frame_name, distinct = pd.factorize(names)
-    places = pd.Index(
-        [function_place(name) for name in distinct], dtype=object, tupleize_cols=False
-    )
+    places = [function_place(name) for name in distinct]
     function_of_name, functions = pd.factorize(pd.Index(places, dtype=object, tupleize_cols=False))
     table = pd.DataFrame(list(functions), columns=FUNCTION_KEY)
     return function_of_name[frame_name].astype(np.int64), table.astype({"line": np.int64})

@@ -25,7 +25,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links
-from gpuprof_widgets.trace.arrays import Ints, Mask
+from gpuprof_widgets.trace.arrays import Ints
 from gpuprof_widgets.trace.databases.activity import Group, Values, as_texts, repeated
 from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Texts
 from gpuprof_widgets.trace.schema import NVTX_RANGE
@@ -65,20 +65,6 @@ class Range(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Ranges:
-    """Columns of many ranges; ``backward`` marks the nodes of a backward pass."""
-
-    name: Texts
-    category: Texts
-    sequence: Ints
-    shapes: Texts
-    inputs: Texts
-    line: Ints
-    backward: Mask
-    emitted: Mask
-
-
-@dataclass(frozen=True)
 class NvtxRows:
     """NVTX ranges or marks, times in ns; ``domain`` is None for the default domain."""
 
@@ -112,20 +98,21 @@ def emitted_group(rows: NvtxRows, *, several: bool) -> Group:
     """
     parsed = np.array([domain is None for domain in rows.domain], bool)
     ranges = read_ranges(np.where(parsed, rows.text, ""))
-    sequence = ranges.sequence
+    sequence = ranges["sequence"].to_numpy(np.int64)
     if several:
         offset = pd.factorize(rows.process)[0].astype(np.int64) << 40
         sequence = np.where(sequence == MISSING, MISSING, sequence + offset)
     args: dict[str, Values] = {
         "Sequence number": sequence,
         "Fwd thread id": _forward_threads(ranges, rows),
-        "Input Dims": ranges.shapes,
-        "Input op ids": ranges.inputs,
-        "line": ranges.line,
+        "Input Dims": ranges["shapes"].to_numpy(object),
+        "Input op ids": ranges["inputs"].to_numpy(object),
+        "line": ranges["line"].to_numpy(np.int64),
         "cell": _cells_of_lines(ranges, rows),
     }
-    name = np.where(parsed, ranges.name, rows.text)
-    return rows.group(name, ranges.category, as_texts(rows.thread), args)
+    name = np.where(parsed, ranges["name"], rows.text)
+    category = ranges["category"].to_numpy(object)
+    return rows.group(name, category, as_texts(rows.thread), args)
 
 
 def crossing_group(rows: NvtxRows) -> Group:
@@ -142,8 +129,8 @@ def mark_group(rows: NvtxRows) -> Group:
     return rows.group(rows.text, category, as_texts(rows.thread), {})
 
 
-def read_ranges(texts: Texts) -> Ranges:
-    """Parse the texts of ranges, equal ones once.
+def read_ranges(texts: Texts) -> pd.DataFrame:
+    """Return a row per text: the columns of `Range`, and ``backward`` for nodes of a backward pass.
 
     torch marks some ops a second time by part of their name (``detach`` inside of ``aten::detach``,
     a node inside of the engine's call of it): an emitted range with such a name is an op as well.
@@ -153,20 +140,10 @@ def read_ranges(texts: Texts) -> Ranges:
     for text, range_ in parsed.items():
         if range_.emitted and range_.name in ops:
             parsed[text] = range_._replace(category="cpu_op")
-    ranges = [parsed[text] for text in texts.tolist()]
-    shapes = np.empty(len(ranges), object)
-    shapes[:] = [r.shapes for r in ranges]
-    backward = {name: bool(_BACKWARD.match(name)) for name in {r.name for r in parsed.values()}}
-    return Ranges(
-        name=np.array([r.name for r in ranges], object),
-        category=np.array([r.category for r in ranges], object),
-        sequence=np.array([r.sequence for r in ranges], np.int64),
-        shapes=shapes,
-        inputs=np.array([r.inputs for r in ranges], object),
-        line=np.array([r.line for r in ranges], np.int64),
-        backward=np.array([backward[r.name] for r in ranges], bool),
-        emitted=np.array([r.emitted for r in ranges], bool),
-    )
+    table = pd.DataFrame([*parsed.values()], columns=Range._fields, dtype=object)
+    table["backward"] = [bool(_BACKWARD.match(range_.name)) for range_ in parsed.values()]
+    place = {text: row for row, text in enumerate(parsed)}
+    return table.iloc[[place[text] for text in texts.tolist()]].reset_index(drop=True)
 
 
 def read_range(text: str) -> Range:
@@ -209,29 +186,29 @@ def _shapes(sizes: str | None) -> Any:
         return None
 
 
-def _forward_threads(ranges: Ranges, nvtx: NvtxRows) -> Ints:
+def _forward_threads(ranges: pd.DataFrame, nvtx: NvtxRows) -> Ints:
     """Number the threads that ran backward nodes (from 1), on those nodes.
 
     NVTX does not record on which thread the forward op ran. A backward thread (one per device)
     belongs to the forward thread that shares most of its sequence numbers.
     """
     numbers = np.full(len(nvtx.start), MISSING, np.int64)
-    rows = np.flatnonzero(ranges.backward & (ranges.sequence != MISSING))
+    rows = np.flatnonzero(ranges["backward"] & (ranges["sequence"] != MISSING))
     ids = pd.DataFrame({"process": nvtx.process[rows], "thread": nvtx.thread[rows]})
     numbers[rows] = ids.groupby(["process", "thread"], sort=False).ngroup().to_numpy() + 1
     return numbers
 
 
-def _cells_of_lines(ranges: Ranges, rows: NvtxRows) -> Texts:
+def _cells_of_lines(ranges: pd.DataFrame, rows: NvtxRows) -> Texts:
     """Return for each cell line its cell's name: the range around it that a user pushed."""
     start, end = rows.start, rows.end
     cells: Texts = np.full(len(start), None, object)
-    lines = np.flatnonzero(ranges.line != MISSING)
-    by_hand = np.flatnonzero(~ranges.emitted)
+    lines = np.flatnonzero(ranges["line"] != MISSING)
+    by_hand = np.flatnonzero(~ranges["emitted"].to_numpy(bool))
     ids = pd.DataFrame({"process": rows.process, "thread": rows.thread})
     lane = np.asarray(ids.groupby(["process", "thread"]).ngroup())
     row = links.latest_before(lane[lines], start[lines], lane[by_hand], start[by_hand])
     around = by_hand[row] if len(by_hand) else row
     inside = (row >= 0) & (start[around] <= start[lines]) & (end[lines] <= end[around])
-    cells[lines] = np.where(inside, ranges.name[around], "")
+    cells[lines] = np.where(inside, ranges["name"].to_numpy(object)[around], "")
     return cells

@@ -13,12 +13,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpuprof_widgets.trace.arrays import Mask, Rows
+from gpuprof_widgets.trace.arrays import Rows
 from gpuprof_widgets.trace.dialects.dialect import Dialect, Parts, recoded
 from gpuprof_widgets.trace.dialects.megengine import MEGENGINE
 from gpuprof_widgets.trace.dialects.tensorflow import TENSORFLOW
-from gpuprof_widgets.trace.dialects.viztracer import VIZTRACER
-from gpuprof_widgets.trace.events import Events, Names, typed
+from gpuprof_widgets.trace.events import Events, Names, from_codes, typed
 from gpuprof_widgets.trace.gather import Gathered
 from gpuprof_widgets.trace.schema import (
     CATEGORIES,
@@ -28,6 +27,49 @@ from gpuprof_widgets.trace.schema import (
     WRITTEN_CATEGORY,
 )
 from gpuprof_widgets.trace.tracks import kind_of
+
+VIZTRACER_KEY = "viztracer_metadata"
+OVERFLOW = (
+    "VizTracer's buffer was full: only the last calls are here, and those before are lost "
+    "(record with a larger --tracer_entries)"
+)
+
+
+def _with_frames(parts: Parts, file: Gathered) -> Parts:
+    """Turn VizTracer's calls into Python frames on their threads, named as torch names them.
+
+    Every call is a slice of category ``FEE`` or ``fee`` (function entry and exit), named
+    ``step (/home/me/train.py:12)``, or ``builtins.sorted`` for a function that is not Python, as
+    VizTracer 0.15 to 1.1 write them (``src/viztracer/modules/snaptrace.c``, ``report_builder.py``).
+    """
+    events, metadata = parts.events, file.header[VIZTRACER_KEY]
+    calls = np.asarray(events.category.isin(("FEE", "fee")))
+    names = list(map(str, events.name.categories))
+    codes = events.name.codes.astype(np.int64) + np.where(calls, len(names), 0)
+    used, codes = np.unique(codes, return_inverse=True)
+    texts = [*names, *map(_frame, names)]
+    # Newer calls have overwritten the oldest (``parse`` in viztracer.py).
+    overflowed = isinstance(metadata, dict) and metadata.get("overflow") is True
+    return replace(
+        parts,
+        events=replace(
+            events,
+            name=from_codes(codes.astype(np.int32), [texts[code] for code in used.tolist()]),
+            category=recoded(events.category, calls, "python_function"),
+        ),
+        notes=[*parts.notes, *([OVERFLOW] if overflowed else [])],
+        metadata={**parts.metadata, "recorded_by": "VizTracer"},
+    )
+
+
+def _frame(name: str) -> str:
+    """Return a call of a Python function as torch names it; other names stay."""
+    called, _, line = name.removesuffix(")").rpartition(":")
+    function, _, file = called.rpartition(" (")
+    return f"{file}({line}): {function}" if function and line.isdecimal() else name
+
+
+VIZTRACER = Dialect("VizTracer", lambda _, file: VIZTRACER_KEY in file.header, _with_frames)
 
 DIALECTS: tuple[Dialect, ...] = (TENSORFLOW, MEGENGINE, VIZTRACER)
 
@@ -60,8 +102,11 @@ def with_named_regions(parts: Parts, file: Gathered) -> Parts:
     """
     if TORCH_KEYS & file.header.keys() or any(map(_is_torch, parts.events.category.categories)):
         return parts
-    events = parts.events
-    on_thread = _on_threads(parts)
+    events, names = parts.events, parts.names.processes
+    processes = map(str, events.process.categories)
+    hosts = np.array([not DEVICE.match(names.get(pid, "")) for pid in processes], dtype=bool)
+    on_thread = np.asarray(hosts[events.process.codes], dtype=bool)
+    on_thread[parts.threadless] = False
     if not on_thread.any():
         return parts
     is_moment = np.zeros(len(events), dtype=bool)
@@ -86,16 +131,6 @@ def _is_torch(category: str) -> bool:
     return category in TORCH_CATEGORIES or (
         category not in NEUTRAL and kind_of(category) != "other"
     )
-
-
-def _on_threads(parts: Parts) -> Mask:
-    """Return which events are on a thread of a process that is not a device."""
-    names = parts.names.processes
-    processes = map(str, parts.events.process.categories)
-    hosts = np.array([not DEVICE.match(names.get(pid, "")) for pid in processes], dtype=bool)
-    on_thread = np.asarray(hosts[parts.events.process.codes], dtype=bool)
-    on_thread[parts.threadless] = False
-    return on_thread
 
 
 def _thread_names(events: Events, rows: Rows, names: Names) -> Mapping[tuple[str, str], str]:

@@ -40,6 +40,7 @@ from gpuprof_widgets.trace.dialects.dialect import (
 )
 from gpuprof_widgets.trace.events import EventFlows, Events, text_codes, typed
 from gpuprof_widgets.trace.gather import Gathered
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.schema import (
     CPU_KERNEL,
     FRAMEWORK,
@@ -294,9 +295,6 @@ def _operands(events: Events, names: Texts, ops: Mask) -> Mapping[str, pd.Series
     }
 
 
-TENSOR_ARGS = ("name", "shape", "dtype")
-
-
 def _within(events: Events, tensors: Mask, ops: Mask) -> dict[int, list[dict[str, str]]]:
     """Return ``name``, ``shape`` and ``dtype`` of the tensors in each op, in order of time."""
     row, op = np.flatnonzero(tensors), np.flatnonzero(ops)
@@ -304,10 +302,12 @@ def _within(events: Events, tensors: Mask, ops: Mask) -> dict[int, list[dict[str
     thread = events.process.codes.astype(np.int64) * len(events.thread.categories)
     thread = thread + events.thread.codes
     last = links.latest_before(thread[row], events.ts[row], thread[op], events.ts[op])
-    around = np.append(op, -1)[last]
+    around = take(op, last)
     ends = events.ts + events.dur
     inside = (around >= 0) & (events.ts[row] >= events.ts[around]) & (ends[row] <= ends[around])
-    columns = {key: texts_of(events.args.get(key), len(events)) for key in TENSOR_ARGS}
+    columns = {
+        key: texts_of(events.args.get(key), len(events)) for key in ("name", "shape", "dtype")
+    }
     operands: dict[int, list[dict[str, str]]] = {}
     for tensor, op_row in zip(row[inside].tolist(), around[inside].tolist(), strict=True):
         operand = {key: texts[tensor] for key, texts in columns.items()}

@@ -192,7 +192,8 @@ def _translated_events(events: Events, table: pd.DataFrame, copies: Mask) -> Eve
     for rows, ours in ((on_gpu, "kernel"), (is_copy, "gpu_memcpy"), (is_memset, "gpu_memset")):
         category = recoded(category, rows, ours)
     names = np.where((name == UNKNOWN) & (node != ""), node, name)
-    names[is_copy] = [_copy_name(directions.get(text)) for text in name[is_copy]]
+    ways = {text: f" {m['source']}to{m['target']}" for text, m in directions.items() if m["source"]}
+    names[is_copy] = [f"Memcpy{ways.get(text, '')}" for text in name[is_copy]]
     lanes = np.asarray(events.thread, dtype=object)
     stream = table["stream"].to_numpy()
     number, _ = pd.factorize(node)
@@ -211,12 +212,6 @@ def _translated_events(events: Events, table: pd.DataFrame, copies: Mask) -> Eve
         thread=text_codes(np.where(on_gpu, stream.astype(str), lanes).tolist()),
         args={**events.args, **{key: values for key, values in args.items() if len(values)}},
     )
-
-
-def _copy_name(match: re.Match[str] | None) -> str:
-    if match is None or not match["source"]:
-        return "Memcpy"
-    return f"Memcpy {match['source']}to{match['target']}"
 
 
 def _sizes(events: Events, copies: Mask) -> Ints:
