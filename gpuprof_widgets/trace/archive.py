@@ -66,7 +66,13 @@ def write(record: Record, file: IO[bytes]) -> None:
     about = {"format_version": FORMAT_VERSION, "metadata": dict(record.metadata)}
     with zipfile.ZipFile(file, "w") as archive:
         _add(archive, METADATA, json.dumps(about, indent=1, default=str).encode())
-        _add_trace(archive, record.trace)
+        # The size is not known in advance: without 64 bits for it, 2 GB would be the limit.
+        with (
+            without_garbage_collection(),
+            archive.open(zipfile.ZipInfo(TRACE, _EPOCH), "w", force_zip64=True) as trace,
+            gzip.GzipFile("", "wb", COMPRESSION, trace, mtime=0) as packed,
+        ):
+            packed.writelines(in_blocks(chrome_trace(record.trace)))
         if len(record.trace) >= LEAST_SLICES:
             checksum = archive.getinfo(TRACE).CRC
             with archive.open(zipfile.ZipInfo(COLUMNS, _EPOCH), "w", force_zip64=True) as member:
@@ -81,17 +87,6 @@ def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
     member = zipfile.ZipInfo(name, _EPOCH)
     member.compress_type = zipfile.ZIP_DEFLATED
     archive.writestr(member, data)
-
-
-def _add_trace(archive: zipfile.ZipFile, trace: Trace) -> None:
-    """Add the trace packed as gzip, which Perfetto opens, and stored in the zip as it is."""
-    # The size is not known in advance: without 64 bits for it, 2 GB would be the limit.
-    with (
-        without_garbage_collection(),
-        archive.open(zipfile.ZipInfo(TRACE, _EPOCH), "w", force_zip64=True) as member,
-        gzip.GzipFile("", "wb", COMPRESSION, member, mtime=0) as packed,
-    ):
-        packed.writelines(in_blocks(chrome_trace(trace)))
 
 
 def is_archive(data: bytes) -> bool:

@@ -34,7 +34,19 @@ def backward_spans(trace: Trace) -> list[NewSlice]:
     around = _Around(trace, modules, backward)
     spans = [span for rows in _Passes(trace, backward) for span in _spans(rows, around)]
     spans.sort(key=lambda span: span.depth)
-    return _as_slices(trace, spans)
+    args = {key: trace.args[key].to_dict() for key in ("class", "root") if key in trace.args}
+    names = trace.index.names_of(np.array([span.module for span in spans], np.int64))
+    return [
+        NewSlice(
+            span.start,
+            span.end - span.start,
+            str(name),
+            "module_backward",
+            span.track,
+            {key: values.get(span.module) for key, values in args.items()},
+        )
+        for span, name in zip(spans, names, strict=True)
+    ]
 
 
 @dataclass
@@ -141,19 +153,3 @@ class _Passes:
         same_thread = self._thread[row] == self._thread[last]
         rises = same_thread and self._sequence[row] > self._sequence[last]
         return bool(rises or self._ts[self._forward[row]] >= self._end[last])
-
-
-def _as_slices(trace: Trace, spans: list[_Span]) -> list[NewSlice]:
-    args = {key: trace.args[key].to_dict() for key in ("class", "root") if key in trace.args}
-    names = trace.index.names_of(np.array([span.module for span in spans], np.int64))
-    return [
-        NewSlice(
-            span.start,
-            span.end - span.start,
-            str(name),
-            "module_backward",
-            span.track,
-            {key: values.get(span.module) for key, values in args.items()},
-        )
-        for span, name in zip(spans, names, strict=True)
-    ]

@@ -37,6 +37,7 @@ from gpuprof_widgets.trace.dialects.dialect import Parts, joined
 from gpuprof_widgets.trace.event_json import Event
 from gpuprof_widgets.trace.events import EventFlows, Events, from_codes, text_codes
 from gpuprof_widgets.trace.gather import Gathered, events_of, id_text, times
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.schema import NONE
 from gpuprof_widgets.trace.tracks import kind_of, lanes, sub_tracks
 
@@ -158,10 +159,11 @@ def begun(written: Sequence[Event], keys: Iterable[Hashable], last: int) -> Begu
     instants = [row for row in order.tolist() if written[row].ph not in BEGINS | ENDS]
     rows = np.concatenate([first, np.array(instants, dtype=np.int64)])
     until = np.where(second >= 0, ts[second], np.maximum(ts[first], last))
-    slices = [
-        _slice_of(written[b], written[e].args if e >= 0 else None)
-        for b, e in zip(first.tolist(), second.tolist(), strict=True)
-    ]
+    slices = []
+    for b, e in zip(first.tolist(), second.tolist(), strict=True):
+        begin, more = written[b], written[e].args if e >= 0 else None
+        args = {**(begin.args or {}), **more} if more else begin.args  # that of the end counts
+        slices.append(msgspec.structs.replace(begin, ph="X", args=args))
     events = events_of(
         [*slices, *(written[row] for row in instants)],
         ts[rows],
@@ -195,12 +197,6 @@ def _place_to_end(name: str, stack: Sequence[int], written: Sequence[Event]) -> 
             if written[stack[place]].name == name:
                 return place
     return -1
-
-
-def _slice_of(begin: Event, end_args: dict[str, object] | None) -> Event:
-    """Return the two events as one; where both have an arg, that of the end counts."""
-    args = {**(begin.args or {}), **end_args} if end_args else begin.args
-    return msgspec.structs.replace(begin, ph="X", args=args)
 
 
 def scoped_id(event: Event) -> str:
@@ -273,22 +269,21 @@ def arrows(file: Gathered, events: Events) -> tuple[EventFlows, str]:
     ts, _, valid = times(written)
     rows = np.where(valid, _rows_met(written, ts, events), NONE)
     role = np.array([_ARROW_ROLES[event.ph] for event in written], dtype=np.int64)
-    bound_rows, bound_role = _bound_ends(file.bound)
+    bound_rows = np.array(list(file.bound), dtype=np.int64)
+    bound_role = [
+        1 if e.flow_in and e.flow_out else 2 if e.flow_in else 0 for e in file.bound.values()
+    ]
     at = np.concatenate([ts, events.ts[bound_rows]])
     rows = np.concatenate([rows, bound_rows])
-    role = np.concatenate([role, bound_role])
+    role = np.concatenate([role, np.array(bound_role, dtype=np.int64)])
     ends = [*written, *file.bound.values()]
-    keys = [*map(flow_key, written), *(("", "", str(e.bind_id)) for e in file.bound.values())]
+    keys = [(e.cat or "", e.name, scoped_id(e)) for e in written]
+    keys += [("", "", str(e.bind_id)) for e in file.bound.values()]
     source, target = _chained(_codes(keys), at, role, rows)
     loose = len(rows) - len(np.union1d(source, target))
     kinds = [ends[row].cat or ends[row].name or "flow" for row in target.tolist()]
     note = f"{loose:,} of {len(rows):,} ends of arrows have no other end, or meet no slice"
     return EventFlows(rows[source], rows[target], kinds), note if loose else ""
-
-
-def flow_key(event: Event) -> Hashable:
-    """Return the key that all ends of one arrow share."""
-    return event.cat or "", event.name, scoped_id(event)
 
 
 class _ThreadSlices:
@@ -313,22 +308,17 @@ class _ThreadSlices:
 
     def open_at(self, lane: Ints, ts: Ints) -> Ints:
         """Return the row of the innermost slice open on each thread at each time; else -1."""
-        if not len(self.rows):
-            return np.full(len(lane), NONE, dtype=np.int64)
         last = links.latest_before(lane, ts, self._lane, self._ts)
-        last[(last >= 0) & (self._ts[last] > ts)] = NONE
+        last[take(self._ts, last) > ts] = NONE
         place = links.last_above(self._end, last + 1, ts - 1)
-        same = (place >= 0) & (self._lane[place] == lane)
-        return np.where(same, self.rows[place], NONE)
+        return np.where(take(self._lane, place) == lane, take(self.rows, place), NONE)
 
     def next_from(self, lane: Ints, ts: Ints) -> Ints:
         """Return the row of the first slice that starts on each thread at or after each time."""
-        if not len(self.rows):
-            return np.full(len(lane), NONE, dtype=np.int64)
         # With times negated, the first slice from here on is the latest one before.
         place = links.latest_before(lane, -ts, self._lane, -self._ts)
-        place[(place >= 0) & (self._ts[place] < ts)] = NONE
-        return np.where(place >= 0, self.rows[place], NONE)
+        place[take(self._ts, place) < ts] = NONE
+        return take(self.rows, place)
 
 
 def _rows_met(written: Sequence[Event], ts: Ints, events: Events) -> Ints:
@@ -339,13 +329,6 @@ def _rows_met(written: Sequence[Event], ts: Ints, events: Events) -> Ints:
     current = slices.open_at(lane, ts)
     following = slices.next_from(lane, ts)
     return np.where(meets_next & (following >= 0), following, current)
-
-
-def _bound_ends(slices: Mapping[int, Event]) -> tuple[Ints, Ints]:
-    """Return rows and arrow roles of the slices with a ``bind_id``."""
-    rows = np.array(list(slices), dtype=np.int64)
-    roles = [1 if e.flow_in and e.flow_out else 2 if e.flow_in else 0 for e in slices.values()]
-    return rows, np.array(roles, dtype=np.int64)
 
 
 def _chained(key: Ints, ts: Ints, role: Ints, rows: Ints) -> tuple[Ints, Ints]:

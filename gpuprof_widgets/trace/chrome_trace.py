@@ -82,7 +82,11 @@ def record_of_events(events: Iterable[Mapping[str, Any]], path: Path) -> Record:
 
 
 def _record(file: Gathered, path: Path) -> Record:
-    parts = with_usable_args(_in_our_terms(file))
+    plain = _parts(file)
+    parts = translated(plain, file)
+    is_known = parts is not plain
+    parts = on_sub_tracks(with_objects(parts, file))
+    parts = with_usable_args(parts if is_known else with_named_regions(parts, file))
     if not len(parts.events):
         raise TraceError(_nothing(file, path, parts.notes))
     base = _base(file.header) or parts.zero_ns
@@ -102,14 +106,6 @@ def _record(file: Gathered, path: Path) -> Record:
     metadata = _metadata(file.header, path)
     metadata |= {"profiler_spans": spans, "notes": list(parts.notes), **parts.metadata}
     return Record(trace, None, metadata)
-
-
-def _in_our_terms(file: Gathered) -> Parts:
-    """Return the content of the file as the program means it that wrote the file."""
-    parts = _parts(file)
-    translation = translated(parts, file)
-    complete = on_sub_tracks(with_objects(translation, file))
-    return complete if translation is not parts else with_named_regions(complete, file)
 
 
 def _parts(file: Gathered) -> Parts:
@@ -144,8 +140,9 @@ def _restored(file: Gathered, layout: Mapping[str, Any], path: Path) -> Record:
         args, odd = usable_args(events.args)
         trace = restore(replace(events, args=args), counters, layout, _base(file.header))
     except (LookupError, ValueError, TypeError, AttributeError, OverflowError, zlib.error) as error:
+        reason = f" ({error})" if str(error).startswith("its ") else ""  # raised by `restore`
         raise TraceError(
-            f'{path}: its "{KEY}" key was changed since it was saved{_reason(error)}. '
+            f'{path}: its "{KEY}" key was changed since it was saved{reason}. '
             "Save it again, or remove that key to have it read as any other trace."
         ) from error
     saved = layout.get(METADATA)
@@ -154,11 +151,6 @@ def _restored(file: Gathered, layout: Mapping[str, Any], path: Path) -> Record:
         before = metadata.get("notes")
         metadata = metadata | {"notes": [*(before if isinstance(before, list) else ()), *odd]}
     return Record(trace, None, metadata)
-
-
-def _reason(error: Exception) -> str:
-    """Return the message of an error that `restore` raised itself; "" for errors of Python."""
-    return f" ({error})" if str(error).startswith("its ") else ""
 
 
 def _notes(file: Gathered) -> list[str]:
@@ -173,17 +165,11 @@ def _notes(file: Gathered) -> list[str]:
         (file.rare_keys, f"rare keys of args are kept together, as {MORE_ARGS!r}"),
         (file.samples, "events with samples of stacks are not read"),
     ]
-    unread = sorted(set(file.phases) - KNOWN_PHASES - {SAMPLE})
-    return [
-        *file.notes,
-        *[f"{count:,} {text}" for count, text in counted if count],
-        *[_unread(file.phases[phase], phase) for phase in unread],
-    ]
-
-
-def _unread(count: int, phase: str) -> str:
-    events = "event of kind {!r} is" if count == 1 else "events of kind {!r} are"
-    return f"{count:,} {events.format(phase)} not read"
+    notes = [*file.notes, *(f"{count:,} {text}" for count, text in counted if count)]
+    for phase in sorted(set(file.phases) - KNOWN_PHASES - {SAMPLE}):
+        noun, verb = ("event", "is") if file.phases[phase] == 1 else ("events", "are")
+        notes.append(f"{file.phases[phase]:,} {noun} of kind {phase!r} {verb} not read")
+    return notes
 
 
 def _nothing(file: Gathered, path: Path, notes: Sequence[str]) -> str:
@@ -215,6 +201,10 @@ _NAME_EVENTS = {
 
 def _names(events: Sequence[Event], lanes: Lanes) -> Names:
     """Return the names and order of processes and threads in metadata events and ``lanes``."""
+
+    def order(index: Any) -> float:  # what is no number comes last
+        return float(index) if isinstance(index, int | float) and abs(index) < 2**53 else math.inf
+
     values: dict[str, dict[Any, Any]] = {kind: {} for kind in _NAME_EVENTS}
     for event in events:
         if event.name in _NAME_EVENTS:
@@ -228,14 +218,9 @@ def _names(events: Sequence[Event], lanes: Lanes) -> Names:
             for pid, text in processes.items()
         },
         threads={lane: str(text) for lane, text in values["thread_name"].items()} | dict(lanes),
-        process_order={pid: _place(at) for (pid, _), at in values["process_sort_index"].items()},
-        thread_order={lane: _place(at) for lane, at in values["thread_sort_index"].items()},
+        process_order={pid: order(at) for (pid, _), at in values["process_sort_index"].items()},
+        thread_order={lane: order(at) for lane, at in values["thread_sort_index"].items()},
     )
-
-
-def _place(index: Any) -> float:
-    """Return a sort index; other values come last."""
-    return float(index) if isinstance(index, int | float) and abs(index) < 2**53 else math.inf
 
 
 def _counters(events: Sequence[Event]) -> tuple[pd.DataFrame, str]:

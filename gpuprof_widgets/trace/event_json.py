@@ -222,14 +222,20 @@ def read_events(data: bytes, path: Path, gather: Callable[[TraceFile], Gathered]
     ``gather`` is called again if the file turns out to be broken and can be mended. A `TraceError`
     says what the file is, or where it is broken.
     """
-    _check_containers(data, path)
+    if containers(data) > most_containers(data):
+        raise TraceError(
+            f"{path}: its {len(data):,} bytes are {containers(data):,} lists and objects, more "
+            "than any profiler writes, and may not fit in memory; record again."
+        )
     with suppress(msgspec.DecodeError):
         return gather(_decoded(data, path))
     text, notes = valid_utf8(data)
     text, changes = _single_value(text)
     notes += changes
+    is_open = _is_list(text) and not text.rstrip().endswith(b"]")  # which the format allows
+    closed = text.rstrip().rstrip(b",") + b"]" if is_open else text
     with suppress(msgspec.DecodeError):
-        return gather(_decoded(_closed(text), path, notes))
+        return gather(_decoded(closed, path, notes))
     return gather(_mended_file(text, path, notes))
 
 
@@ -243,15 +249,6 @@ def most_containers(data: bytes) -> int:
     return FREE_CONTAINERS + len(data) // BYTES_OF_A_CONTAINER
 
 
-def _check_containers(data: bytes, path: Path) -> None:
-    count = containers(data)
-    if count > most_containers(data):
-        raise TraceError(
-            f"{path}: its {len(data):,} bytes are {count:,} lists and objects, more than any "
-            "profiler writes, and may not fit in memory; record again."
-        )
-
-
 def _single_value(text: bytes) -> tuple[bytes, list[str]]:
     """Turn events of a line each into a list; else remove what follows the first JSON value."""
     end, problem = _value_end(memoryview(text))
@@ -260,7 +257,8 @@ def _single_value(text: bytes) -> tuple[bytes, list[str]]:
         return text, []
     with suppress(msgspec.DecodeError):
         if "ph" in KEYS.decode(text[:end]):
-            lines = _BETWEEN_LINES.sub(_comma_between, text.rstrip())
+            # A comma and spaces as long as the line end, so that places stay what they are.
+            lines = _BETWEEN_LINES.sub(lambda end: b",".ljust(len(end[0])), text.rstrip())
             end_of_list = b"]" if lines.endswith(b"}") else b""  # else the last event is cut off
             return b"[" + lines + end_of_list, [
                 "the file has an event per line: they were read as a list"
@@ -274,17 +272,6 @@ def _single_value(text: bytes) -> tuple[bytes, list[str]]:
 
 _BETWEEN_LINES = re.compile(rb"(?<=\})[ \t\r]*\n\s*(?=\{)")
 """A line end between objects: in JSON, strings hold no line ends."""
-
-
-def _comma_between(match: re.Match[bytes]) -> bytes:
-    """Return a comma and spaces as long as the line end, so that places stay what they are."""
-    return b",".ljust(len(match[0]))
-
-
-def _closed(text: bytes) -> bytes:
-    """Close a list that the format lets open."""
-    is_open = _is_list(text) and not text.rstrip().endswith(b"]")
-    return text.rstrip().rstrip(b",") + b"]" if is_open else text
 
 
 def _is_list(text: bytes) -> bool:

@@ -57,7 +57,8 @@ def opened(path: Path) -> Opened:
     if stat.S_ISDIR(state.st_mode):
         raise TraceError(f"{path}: this is a directory; name one of the files in it.")
     for is_kind, advice in _NOT_REGULAR:
-        if is_kind(state.st_mode) and not _is_open_pipe(path):
+        # A pipe that is open in this process, like bash's <(zcat trace.gz), can be read.
+        if is_kind(state.st_mode) and "/pipe:[" not in os.path.realpath(path):
             raise TraceError(f"{path}: this is {advice}.")
     try:
         with path.open("rb") as file:
@@ -99,11 +100,6 @@ def state_of(path: Path) -> os.stat_result:
 def empty(path: Path) -> str:
     """Return the message for a file without content."""
     return f"{path}: the file is empty (0 bytes); record or copy the trace again."
-
-
-def _is_open_pipe(path: Path) -> bool:
-    """Whether this is a pipe that is open in this process, like bash's ``<(zcat trace.gz)``."""
-    return "/pipe:[" in os.path.realpath(path)
 
 
 def cannot(path: Path, error: OSError) -> str:
@@ -207,16 +203,12 @@ def as_utf8(data: bytes) -> tuple[bytes, list[str]]:
 
 def valid_utf8(text: bytes) -> tuple[bytes, list[str]]:
     """Return the text with U+FFFD in place of bytes that are not UTF-8, and a note on them."""
-    if text.isascii() or _is_utf8(text):
-        return text, []
-    return _repaired(text, "utf-8")
-
-
-def _is_utf8(text: bytes) -> bool:
     try:
-        return all(codecs.iterdecode(_blocks(text), "utf-8"))
+        if text.isascii() or all(codecs.iterdecode(_blocks(text), "utf-8")):
+            return text, []
     except UnicodeDecodeError:
-        return False
+        pass
+    return _repaired(text, "utf-8")
 
 
 def _repaired(data: bytes, encoding: str) -> tuple[bytes, list[str]]:

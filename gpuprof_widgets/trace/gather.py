@@ -16,11 +16,10 @@ from typing import Any
 import msgspec
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from gpuprof_widgets.trace.arrays import Codes, Ints, Mask
 from gpuprof_widgets.trace.event_json import Event, TraceFile
-from gpuprof_widgets.trace.events import Events, from_codes, nanoseconds, text_codes, typed
+from gpuprof_widgets.trace.events import Events, from_codes, nanoseconds, no_rows, text_codes, typed
 from gpuprof_widgets.trace.scanned_events import ScannedFile, ScannedSlices, UnusualError
 from gpuprof_widgets.trace.schema import CATEGORY_ALIASES
 
@@ -78,7 +77,7 @@ class Dictionary:
 
     def __init__(self) -> None:
         self._number: dict[Any, int] = {}
-        self._codes: list[Codes] = []
+        self._codes: list[Codes] = [np.empty(0, np.int32)]
 
     def add(self, values: Sequence[Any]) -> None:
         number = self._number
@@ -89,7 +88,7 @@ class Dictionary:
 
     def categorical(self, text: Callable[[Any], str]) -> pd.Categorical:
         """Return all values as text, with a sorted dictionary."""
-        return from_codes(_joined(self._codes, np.int32), list(map(text, self._number)))
+        return from_codes(np.concatenate(self._codes), list(map(text, self._number)))
 
 
 class Args:
@@ -143,21 +142,20 @@ class Args:
         """Return a column per key, and the rare keys together as `MORE_ARGS`."""
         rare = self.rare()
         frequent = self._values.keys() - set(rare)
-        columns = {key: self._column(key) for key in self._values if key in frequent}
-        return columns | ({MORE_ARGS: self._together(rare)} if rare else {})
-
-    def _column(self, key: str) -> pd.Series:
-        return typed(self._values[key], np.concatenate(self._rows[key]))
-
-    def _together(self, keys: Sequence[str]) -> pd.Series:
-        """Return the values of these keys, as one object per row."""
+        columns = {
+            key: typed(values, np.concatenate(self._rows[key]))
+            for key, values in self._values.items()
+            if key in frequent
+        }
         together: dict[int, dict[str, Any]] = defaultdict(dict)
-        for key in keys:
+        for key in rare:
             rows = np.concatenate(self._rows[key]).tolist()
             for row, value in zip(rows, self._values[key], strict=True):
                 together[row][key] = value
-        rows = np.array(sorted(together), dtype=np.int64)
-        return typed([together[row] for row in rows.tolist()], rows)
+        if rare:
+            places = sorted(together)
+            columns[MORE_ARGS] = typed([together[row] for row in places], np.array(places))
+        return columns
 
 
 class Gathered:
@@ -187,8 +185,7 @@ class Gathered:
         self.total = 0
         self.rows = 0
         self.untimed = 0
-        self._ts: list[Ints] = []
-        self._dur: list[Ints] = []
+        self._ts, self._dur = [no_rows()], [no_rows()]
         self._codes = {name: Dictionary() for name in ("name", "category", "process", "thread")}
         self._args = Args()
         self._scanned: ScannedSlices | None = None
@@ -200,8 +197,12 @@ class Gathered:
                 raise UnusualError("slices that only the complete reader knows")
         self.header.pop(STACK_FRAMES, None)
         self.samples = self.phases[SAMPLE] + self._listed_samples()
-        if isinstance(file, ScannedFile) and file.slices is not None:
-            self._take(file.slices)
+        if isinstance(file, ScannedFile) and file.slices is not None:  # these are all of the file
+            self._scanned = file.slices
+            self.rows = file.slices.rows
+            self.instants = file.slices.instants()
+            self.phases += file.slices.arrows
+            self.total += self.rows + file.slices.arrows.total()
         self.left_out, self.mended, self.notes = file.left_out, file.mended, file.notes
         self.without_stack = stacks.left_out
 
@@ -227,22 +228,14 @@ class Gathered:
         # The codes take half of the memory if every event has a name or thread of its own.
         codes, self._codes = self._codes, {}
         return Events(
-            ts=_joined(self._ts, np.int64),
-            dur=_joined(self._dur, np.int64),
+            ts=np.concatenate(self._ts),
+            dur=np.concatenate(self._dur),
             name=codes.pop("name").categorical(str),
             category=codes.pop("category").categorical(_category),
             process=codes.pop("process").categorical(id_text),
             thread=codes.pop("thread").categorical(id_text),
             args=self._args.columns(),
         )
-
-    def _take(self, scanned: ScannedSlices) -> None:
-        """Take the slices of the quick reader, which are all of the file."""
-        self._scanned = scanned
-        self.rows = scanned.rows
-        self.instants = scanned.instants()
-        self.phases += scanned.arrows
-        self.total += scanned.rows + scanned.arrows.total()
 
     def _add(self, batch: list[Event]) -> None:
         if not batch:
@@ -289,9 +282,8 @@ class Gathered:
         self._codes["thread"].add([event.tid for event in slices])
         self._args.add([event.args for event in slices], self.rows)
         self.instants += [row for row, event in enumerate(slices, self.rows) if event.ph != "X"]
-        if [event for event in slices if event.bind_id is not None]:
-            numbered = enumerate(slices, self.rows)
-            self.bound |= {row: event for row, event in numbered if event.bind_id is not None}
+        numbered = enumerate(slices, self.rows)
+        self.bound |= {row: event for row, event in numbered if event.bind_id is not None}
         self.rows += len(slices)
 
 
@@ -343,10 +335,6 @@ def _category(written: str) -> str:
     if written in INSTANTS:
         return "cpu_instant_event"
     return CATEGORY_ALIASES.get(written, "other" if written in KNOWN_PHASES else written)
-
-
-def _joined(parts: list[NDArray[Any]], kind: Any) -> NDArray[Any]:
-    return np.concatenate(parts) if parts else np.empty(0, dtype=kind)
 
 
 class CallStacks:

@@ -23,7 +23,7 @@ import pandas as pd
 
 from gpuprof_widgets.trace.arrays import Ints, Mask
 from gpuprof_widgets.trace.dialects.dialect import Parts, kept_flows, taken
-from gpuprof_widgets.trace.events import Events, typed
+from gpuprof_widgets.trace.events import typed
 from gpuprof_widgets.trace.gather import LONGEST_NS
 from gpuprof_widgets.trace.schema import SAMPLED_LINES
 
@@ -176,7 +176,9 @@ def with_plausible_times(parts: Parts) -> Parts:
     events, readings = parts.events, parts.counters["ts"].to_numpy()
     near = _near(events.ts) & (events.dur < LONGEST_NS)
     unmeasured = near & (events.ts == 0) & (events.dur == 0)
-    start, end = _bounds(events, near & ~unmeasured)
+    rows = near & ~unmeasured
+    start = int(events.ts[rows].min()) if rows.any() else 0
+    end = int((events.ts + events.dur)[rows].max()) if rows.any() else 0
     if start <= end - start:
         unmeasured[:] = False
     kept = near & ~unmeasured
@@ -214,10 +216,3 @@ def _near(ts: Ints) -> Mask:
         return np.ones(len(ts), dtype=bool)
     middle = int(np.partition(ts, len(ts) // 2)[len(ts) // 2])
     return np.abs(ts - middle) < LONGEST_NS
-
-
-def _bounds(events: Events, rows: Mask) -> tuple[int, int]:
-    """Return the first start and the last end (ns) of these events."""
-    if not rows.any():
-        return 0, 0
-    return int(events.ts[rows].min()), int((events.ts + events.dur)[rows].max())

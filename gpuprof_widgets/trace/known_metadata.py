@@ -249,7 +249,16 @@ TYPES: dict[str, Any] = {
 
 def with_usable_metadata(record: Record) -> Record:
     """Return the record without metadata of other types; its notes name their keys."""
-    wrong = _wrong(record.metadata)
+    wrong = {}
+    for key in (key for key in TYPES if key in record.metadata):
+        try:
+            msgspec.convert(record.metadata[key], TYPES[key])
+        except msgspec.ValidationError:
+            wrong[key] = "wrong type, or a key is missing"
+        except UnicodeEncodeError:
+            wrong[key] = "broken Unicode"
+        except RecursionError:
+            wrong[key] = "nested too deeply"
     if not wrong:
         return record
     notes = [] if "notes" in wrong else record.metadata.get("notes", [])
@@ -259,23 +268,6 @@ def with_usable_metadata(record: Record) -> Record:
         for key, why in wrong.items()
     ]
     return replace(record, metadata={**usable, "notes": [*notes, *left_out]})
-
-
-def _wrong(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Return the keys whose value has another type, each with the reason."""
-    wrong = {}
-    for key, expected in TYPES.items():
-        if key not in metadata:
-            continue
-        try:
-            msgspec.convert(metadata[key], expected)
-        except msgspec.ValidationError:
-            wrong[key] = "wrong type, or a key is missing"
-        except UnicodeEncodeError:
-            wrong[key] = "broken Unicode"
-        except RecursionError:
-            wrong[key] = "nested too deeply"
-    return wrong
 
 
 DTYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")

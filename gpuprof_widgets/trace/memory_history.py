@@ -63,8 +63,12 @@ def content_of(plain: Any, size: int, path: Path) -> Content:
     if isinstance(plain, list):  # torch.cuda.memory_snapshot() of 1.13 has segments only
         plain = {"segments": plain, "device_traces": []}
     if not isinstance(plain, dict) or not {"segments", "device_traces"} <= set(plain):
+        holds = f"one {type(plain).__name__}"
+        if isinstance(plain, dict):
+            keys = ", ".join(repr(key)[:40] for key in list(plain)[:6])
+            holds = f"a dict with {keys or 'nothing in it'}"
         raise TraceError(
-            f"{path}: a pickle, but not a memory snapshot: {_described(plain)}, where a dict with "
+            f"{path}: a pickle, but not a memory snapshot: it holds {holds}, where a dict with "
             "'segments' and 'device_traces' was expected. Write one with "
             "torch.cuda.memory._dump_snapshot."
         )
@@ -106,13 +110,6 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _described(plain: Any) -> str:
-    if not isinstance(plain, dict):
-        return f"it holds one {type(plain).__name__}"
-    keys = ", ".join(repr(key)[:40] for key in list(plain)[:6])
-    return f"it holds a dict with {keys or 'nothing in it'}"
-
-
 class Stacks:
     """Distinct stacks, numbered; each is a list of frame numbers, innermost first.
 
@@ -150,19 +147,14 @@ class Stacks:
     def _frame(self, frame: Entry) -> int:
         known = self._frame_of_object.get(id(frame))
         if known is None:
-            words = _words(frame)
+            file, words = text(frame, "filename"), text(frame, "name")
+            if file not in ("", "??", "none"):
+                words = f"{file}({number(frame, 'line') or 0}): {words}"
             known = self._frame_of_text.setdefault(words, len(self.frames))
             if known == len(self.frames):
                 self.frames.append(words)
             self._frame_of_object[id(frame)] = known
         return known
-
-
-def _words(frame: Entry) -> str:
-    file, name = text(frame, "filename"), text(frame, "name")
-    if file in ("", "??", "none"):
-        return name
-    return f"{file}({number(frame, 'line') or 0}): {name}"
 
 
 @dataclass(frozen=True)
@@ -196,33 +188,28 @@ def segments_of(content: Content, stacks: Stacks) -> tuple[list[dict[str, Any]],
         of_segment = list(_blocks(entry, listed, address, stacks))
         wrong += len(listed) - len(of_segment)
         blocks += of_segment
-        segments.append(_segment(entry, address, size, of_segment))
+        pool = entry.get("segment_pool_id")
+        pair = pool if isinstance(pool, tuple | list) and len(pool) == 2 else (0, 0)
+        ids = [part if type(part) is int and 0 <= part < 2**64 else 0 for part in pair]
+        segments.append(
+            {
+                "device": number(entry, "device") or 0,
+                "stream": number(entry, "stream") or 0,
+                "pool": ".".join(map(str, ids)),
+                "kind": text(entry, "segment_type"),
+                "expandable": entry.get("is_expandable") is True,
+                "address": address,
+                "bytes": size,
+                "blocks": {
+                    "address": [block.address for block in of_segment],
+                    "bytes": [block.size for block in of_segment],
+                    "requested": [block.requested for block in of_segment],
+                    "state": [block.state for block in of_segment],
+                    "stack": [block.stack for block in of_segment],
+                },
+            }
+        )
     return segments, blocks, wrong
-
-
-def _segment(entry: Entry, address: int, size: int, blocks: list[Block]) -> dict[str, Any]:
-    return {
-        "device": number(entry, "device") or 0,
-        "stream": number(entry, "stream") or 0,
-        "pool": _pool(entry.get("segment_pool_id")),
-        "kind": text(entry, "segment_type"),
-        "expandable": entry.get("is_expandable") is True,
-        "address": address,
-        "bytes": size,
-        "blocks": {
-            "address": [block.address for block in blocks],
-            "bytes": [block.size for block in blocks],
-            "requested": [block.requested for block in blocks],
-            "state": [block.state for block in blocks],
-            "stack": [block.stack for block in blocks],
-        },
-    }
-
-
-def _pool(value: Any) -> str:
-    pair = value if isinstance(value, tuple | list) and len(value) == 2 else (0, 0)
-    numbers = [part if type(part) is int and 0 <= part < 2**64 else 0 for part in pair]
-    return ".".join(map(str, numbers))
 
 
 def _blocks(entry: Entry, listed: list[Any], address: int, stacks: Stacks) -> Iterator[Block]:
@@ -234,27 +221,20 @@ def _blocks(entry: Entry, listed: list[Any], address: int, stacks: Stacks) -> It
             continue
         written = number(block, "address")
         address = address if written is None else written
-        described, requested = _history(block)
-        state = _state(text(block, "state"))
-        requested = number(block, "requested_size") if requested is None else requested
+        described, requested = block, number(block, "requested_size")
+        history = block.get("history")  # of torch 1.13 and 2.0
+        if type(history) is list and history and type(history[0]) is dict:
+            described = history[0]
+            real = number(described, "real_size")
+            requested = requested if real is None else real
+        state = text(block, "state")
+        if state == "active_allocated":
+            state = ALLOCATED
+        else:  # torch writes active_pending_free for awaiting free
+            state = AWAITING if state.startswith("active") else FREE
         wanted = size if requested is None or state == FREE else requested
         yield Block(device, address, size, wanted, state, stacks.number(described))
         address += size
-
-
-def _history(block: Entry) -> tuple[Entry, int | None]:
-    """Return the entry with a block's frames, and its size as torch 1.13 and 2.0 wrote it."""
-    history = block.get("history")
-    if type(history) is list and history and type(history[0]) is dict:
-        return history[0], number(history[0], "real_size")
-    return block, None
-
-
-def _state(state: str) -> str:
-    """Return a block's state; torch writes ``active_pending_free`` for awaiting free."""
-    if state == "active_allocated":
-        return ALLOCATED
-    return AWAITING if state.startswith("active") else FREE
 
 
 @dataclass(frozen=True)
@@ -303,6 +283,8 @@ def history_of(device: int, entries: list[Entry], blocks: list[Block], stacks: S
     before = [block for block in active if block.address not in living]
     at_first += sum(block.requested for block in before)
     ts, has_times = _moments(kept)
+    sign = [(word in GROWING) - (word in SHRINKING) for word in action]
+    moved, at_last = np.array(sign, np.int64) * size, sum(block.size for block in blocks)
     numbers = [stacks.number(entry) for entry in kept] if entries else [b.stack for b in active]
     return History(
         device=device,
@@ -312,7 +294,7 @@ def history_of(device: int, entries: list[Entry], blocks: list[Block], stacks: S
         size=size,
         change=change,
         allocated=min(at_first, LARGEST) + np.cumsum(change),
-        reserved=_reserved(action, size, sum(block.size for block in blocks)),
+        reserved=np.maximum(min(at_last, LARGEST) - moved.sum() + np.cumsum(moved), 0),
         stream=_column(kept, "stream"),
         stack=np.array(numbers, np.int64),
         free=_column(kept, "device_free"),
@@ -366,12 +348,3 @@ def _changes(action: list[str], address: Ints, size: Ints) -> tuple[Ints, int, s
             at_first += amount if place not in living else 0
             change[row] = -living.pop(place, amount)
     return change, at_first, set(living)
-
-
-def _reserved(action: list[str], size: Ints, at_last: int) -> Ints:
-    """Return the reserved bytes after each entry, from those at the end."""
-    sign = [(word in GROWING) - (word in SHRINKING) for word in action]
-    change = np.array(sign, np.int64) * size
-    first = min(at_last, LARGEST) - change.sum()
-    reserved: Ints = np.maximum(first + np.cumsum(change), 0)
-    return reserved

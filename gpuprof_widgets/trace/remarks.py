@@ -78,12 +78,6 @@ def remarks(record: Record) -> list[Remark]:
     return sorted(inside, key=lambda remark: (remark["start_ns"], remark["end_ns"]))
 
 
-def moved(remark: Remark, by_ns: int) -> Remark:
-    """Return the note with ``by_ns`` added to its times."""
-    start, end = remark["start_ns"] + by_ns, remark["end_ns"] + by_ns
-    return Remark(text=remark["text"], start_ns=start, end_ns=end)
-
-
 def focus(record: Record) -> Focus | None:
     """Return the place at which reports of the record open, None for its beginning."""
     found: Focus | None = record.metadata.get(FOCUS)

@@ -295,28 +295,22 @@ def _state(system: Any, file: str) -> dict[str, Any] | None:
 
 
 def _file_system(path: RemotePath) -> tuple[Any, str]:
+    import logging
+
     try:
         from fsspec.core import url_to_fs
     except ImportError:
         raise TraceError(
             f'{path}: URLs are opened by fsspec: pip install "gpuprof-widgets[remote]"'
         ) from None
-    _keep_off_stderr()
-    system, inside = url_to_fs(path.url, **(_http_options() if _is_http(path) else {}))
-    system.invalidate_cache()  # a run that goes on has more files than a minute ago
-    return system, inside
-
-
-def _keep_off_stderr() -> None:
-    """Let other packages log tracebacks to the handlers that a program has set up, and no others.
-
-    Python prints what is logged without any handler.
-    """
-    import logging
-
+    # Tracebacks of other packages go to the handlers that a program has set up, and no others:
+    # Python prints what is logged without any handler.
     for logger in map(logging.getLogger, _LOGGERS):
         if not logger.handlers:
             logger.addHandler(logging.NullHandler())
+    system, inside = url_to_fs(path.url, **(_http_options() if _is_http(path) else {}))
+    system.invalidate_cache()  # a run that goes on has more files than a minute ago
+    return system, inside
 
 
 def _http_options() -> dict[str, Any]:

@@ -198,7 +198,8 @@ class _Scanner:
         wanted = max(left, BLOCK_BYTES // 2)
         pieces, length = [], 0
         while length < wanted and (piece := next(self._pieces, None)) is not None:
-            self._check_utf8(piece)
+            if self._decoder.getstate()[0] or not piece.isascii():
+                self._decoder.decode(piece)  # raises a UnicodeDecodeError where it is not UTF-8
             pieces.append(piece)
             length += len(piece)
         if not length:
@@ -216,11 +217,6 @@ class _Scanner:
         text[at : at + _PADDING] = 0
         self._text, self._start, self._end = text, 0, at
         return True
-
-    def _check_utf8(self, piece: bytes) -> None:
-        """Raise a UnicodeDecodeError where the text is not UTF-8."""
-        if self._decoder.getstate()[0] or not piece.isascii():
-            self._decoder.decode(piece)
 
 
 class _Taken:

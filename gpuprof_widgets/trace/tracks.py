@@ -313,8 +313,10 @@ def written_lanes(trace: Trace) -> WrittenLanes:
     number = sub_tracks(slices["ts"].to_numpy(), slices["dur"].to_numpy(), thread)
     first = of_track.astype(np.int64) * MOST  # tracks without a slice get a row as well
     keys, place = np.unique(np.append(thread * MOST + number, first), return_inverse=True)
-    naming = _naming(tracks, of_track)
-    rows = tracks.iloc[naming[keys // MOST]]
+    rank = [_NAMING.index(kind) if kind in _NAMING else len(_NAMING) for kind in tracks["kind"]]
+    order = np.lexsort((np.array(rank, dtype=np.int64), of_track))
+    _, naming = np.unique(of_track[order], return_index=True)  # the track that names each thread
+    rows = tracks.iloc[order[naming[keys // MOST]]]
     extra = [f" ({sub_track + 1})" if sub_track else "" for sub_track in (keys % MOST).tolist()]
     table = pd.DataFrame(
         {
@@ -324,13 +326,3 @@ def written_lanes(trace: Trace) -> WrittenLanes:
         }
     )
     return WrittenLanes(table, place.reshape(-1)[: len(slices)].astype(np.int64))
-
-
-def _naming(tracks: pd.DataFrame, of_track: Rows) -> Rows:
-    """Return for each thread the track that gives it its name."""
-    rank = [
-        _NAMING.index(str(kind)) if kind in _NAMING else len(_NAMING) for kind in tracks["kind"]
-    ]
-    order = np.lexsort((np.array(rank, dtype=np.int64), of_track))
-    _, first = np.unique(of_track[order], return_index=True)
-    return np.asarray(order[first], dtype=np.intp)

@@ -35,7 +35,7 @@ from gpuprof_widgets.trace.owners import (
     open_on_other_track,
     run_region,
 )
-from gpuprof_widgets.trace.remarks import FOCUS, REMARKS, moved, remarks, without_places
+from gpuprof_widgets.trace.remarks import FOCUS, REMARKS, remarks, without_places
 from gpuprof_widgets.trace.schema import NONE, UNCUT_ARGS, WINDOW
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
@@ -190,7 +190,10 @@ def shifted(record: Record, by_ns: int) -> Record:
         return record
     metadata = without_places(record.metadata, FOCUS, REMARKS)
     if notes := remarks(record):
-        metadata[REMARKS] = [moved(remark, by_ns) for remark in notes]
+        metadata[REMARKS] = [
+            {**note, "start_ns": note["start_ns"] + by_ns, "end_ns": note["end_ns"] + by_ns}
+            for note in notes
+        ]
     trace, started = record.trace, UNCUT_ARGS[0]
     uncut = {started: trace.args[started] + by_ns} if started in trace.args else {}
     later = replace(

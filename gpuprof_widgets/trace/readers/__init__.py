@@ -267,7 +267,11 @@ def _parsed(data: bytes, file: Path, growth: Growth, *, in_archive: bool = False
     notes += more_notes
     reader = _reader_of(text)
     if reader is None:
-        raise TraceError(_unknown(data, file))
+        raise TraceError(
+            _unread(data, file)
+            or f"{file}: not a kind of file that can be read: it starts with {data[:16]!r}. "
+            f"{_known()}"
+        )
     try:
         return with_notes(with_usable_metadata(reader.parse(text, file)), notes)
     except (NoTraceError, RecursionError) as error:
@@ -320,29 +324,24 @@ def _of_archive(data: bytes, file: Path, growth: Growth) -> Record:
     return one_record(
         candidates,
         file,
+        # The path of a file in an archive is for messages; it is none to open.
         lambda member: _parsed(
-            member.read(member.size), _inside(file, member), growth, in_archive=True
+            member.read(member.size), file / member.name.lstrip("/"), growth, in_archive=True
         ),
         "Unpack it and open one of its files, or, for the ranks of one run, the folder by "
         "gpuprof_widgets.ranks(FOLDER)",
     )
 
 
-def _inside(archive: Path, member: Member) -> Path:
-    """Return the name of a file in an archive for messages; it is no path to open."""
-    return archive / member.name.lstrip("/")
-
-
 def _candidates(files: Sequence[Member], growth: Growth) -> list[Member]:
-    return [member for member in files if _could_be_trace(member.read(HEAD_BYTES), growth)]
-
-
-def _could_be_trace(head: bytes, growth: Growth) -> bool:
-    """Return whether such a beginning may be a trace: packed, or recognised by a reader."""
-    text, _ = as_utf8(beginning(head, HEAD_BYTES, growth))
-    if packing(text) or is_container(text):
-        return True
-    return any(reader.recognises(text) for reader in READERS.values())
+    """Return the files that may be traces: packed, or begun as a reader recognises."""
+    candidates = []
+    for member in files:
+        text, _ = as_utf8(beginning(member.read(HEAD_BYTES), HEAD_BYTES, growth))
+        is_known = any(reader.recognises(text) for reader in READERS.values())
+        if packing(text) or is_container(text) or is_known:
+            candidates.append(member)
+    return candidates
 
 
 def _no_trace_among(files: Sequence[Member], source: Path, kind: str) -> str:
@@ -355,12 +354,6 @@ def _no_trace_among(files: Sequence[Member], source: Path, kind: str) -> str:
     return (
         f"{source}: {kind}, and none of the {len(files)} files in it is a trace (there is: "
         f"{names}). Name the file or folder with the trace."
-    )
-
-
-def _unknown(data: bytes, file: Path) -> str:
-    return _unread(data, file) or (
-        f"{file}: not a kind of file that can be read: it starts with {data[:16]!r}. {_known()}"
     )
 
 

@@ -117,7 +117,11 @@ def parse_megengine_graph(data: bytes, path: Path) -> Record:
             "graph at least once before you take its profile."
         )
     shift = _device_shift_ns(on_host, on_device)
-    slices = [*_host_slices(on_host, operators), *_device_slices(on_device, operators, shift)]
+    slices = [
+        Slice(operators[key].kind, "cpu_op", PROCESS, place, start, end, operators[key].args)
+        for key, place, start, _, end in on_host
+    ]
+    slices += _device_slices(on_device, operators, shift)
     threads = {(PROCESS, s.thread): s.thread for s in slices if s.process == PROCESS}
     events, _ = in_layers(_events(slices), EventFlows(), places)
     notes = []
@@ -237,13 +241,6 @@ def _device_shift_ns(host: Sequence[Run], device: Sequence[Run]) -> int:
     for run in host:
         turn[run.operator] = min(run.start, turn.get(run.operator, run.start))
     return max((turn[r.operator] - r.start for r in device if r.operator in turn), default=0)
-
-
-def _host_slices(runs: Sequence[Run], operators: Mapping[str, Operator]) -> Iterator[Slice]:
-    """Yield operators on the threads that dispatched them."""
-    for key, place, start, _, end in runs:
-        operator = operators[key]
-        yield Slice(operator.kind, "cpu_op", PROCESS, place, start, end, operator.args)
 
 
 def _device_slices(

@@ -74,14 +74,13 @@ TORCH_CATEGORIES = {
 def parse_memory_snapshot(data: bytes, path: Path) -> Record:
     """Return the record of a snapshot; metadata and errors name ``path``."""
     with without_garbage_collection():
-        content = content_of(plain_data(data, path), len(data), path)
-        return _record(content, path)
+        return _record(content_of(plain_data(data, path), len(data), path), path)
 
 
 def _record(content: Content, path: Path) -> Record:
     stacks = Stacks()
     segments, blocks, wrong = segments_of(content, stacks)
-    histories = _on_one_clock(_histories(content, blocks, stacks))
+    histories = _histories(content, blocks, stacks)
     if not sum(map(len, histories)):
         raise TraceError(
             f"{path}: a memory snapshot without a single block or event. Call "
@@ -99,7 +98,18 @@ def _record(content: Content, path: Path) -> Record:
         "notes": notes,
         "memory": {
             "exact_bytes": True,
-            "before": [_block_before(block) for history in histories for block in history.before],
+            "before": [
+                {
+                    "device": f"GPU {block.device}",
+                    "address": block.address,
+                    "bytes": block.requested,
+                    "category": "before the record",
+                    "tensor": "",
+                    "stack": block.stack,
+                }
+                for history in histories
+                for block in history.before
+            ],
             "frames": stacks.frames,
             "stacks": stacks.stacks,
         },
@@ -115,11 +125,8 @@ def _histories(content: Content, blocks: list[Block], stacks: Stacks) -> list[Hi
         by_device.setdefault(block.device, []).append(block)
     entries = dict(enumerate(content.histories))
     used = sorted(set(by_device) | {device for device, history in entries.items() if history})
-    return [history_of(d, entries.get(d, []), by_device.get(d, []), stacks) for d in used]
-
-
-def _on_one_clock(histories: list[History]) -> list[History]:
-    """Let devices without times begin with the others."""
+    histories = [history_of(d, entries.get(d, []), by_device.get(d, []), stacks) for d in used]
+    # Devices without times begin with the others.
     starts = [int(history.ts[0]) for history in histories if history.has_times]
     for history in histories:
         if starts and not history.has_times:
@@ -127,29 +134,17 @@ def _on_one_clock(histories: list[History]) -> list[History]:
     return histories
 
 
-def _block_before(block: Block) -> dict[str, Any]:
-    return {
-        "device": f"GPU {block.device}",
-        "address": block.address,
-        "bytes": block.requested,
-        "category": "before the record",
-        "tensor": "",
-        "stack": block.stack,
-    }
-
-
 def _plain(settings: dict[Any, Any]) -> dict[str, Any]:
     """Return the allocator's settings that are plain values, or dicts of such."""
-
-    def plain(values: dict[Any, Any]) -> dict[str, Any]:
-        return {key: value for key, value in named(values) if isinstance(value, _SETTING)}
-
-    def named(values: dict[Any, Any]) -> list[tuple[str, Any]]:
-        return [(key, value) for key, value in values.items() if isinstance(key, str)]
-
-    return plain(settings) | {
-        key: plain(value) for key, value in named(settings) if isinstance(value, dict)
-    }
+    plain = {}
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            value = {
+                k: v for k, v in value.items() if isinstance(k, str) and isinstance(v, _SETTING)
+            }
+        if isinstance(key, str) and isinstance(value, _SETTING | dict):
+            plain[key] = value
+    return plain
 
 
 def _notes(content: Content, histories: list[History], wrong: int, loose: int) -> list[str]:

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.edit import joined, starts_when_joined
@@ -52,7 +51,11 @@ def one_record(
     Notes name the files that cannot be read. Raises a `TraceError` if none can be read, or if the
     traces are of several workers; the latter names the files and gives ``advice``.
     """
-    _check_names(members, source, advice)
+    # Checked before anything is read: a run of many ranks leaves many large files.
+    workers = {worker_in_name(member.name) for member in members} - {None}
+    if len(workers) > 1:
+        sentence = f"by their names they are of {len(workers):,} workers"
+        raise TraceError(_several(source, members, sentence, advice))
     spans: list[Span] = []
     errors: list[tuple[str, TraceError]] = []
     for member in members:
@@ -68,10 +71,17 @@ def one_record(
                 sentence = f"{span.name} does not continue {earlier.name}: {reason}"
                 raise TraceError(_several(source, members, sentence, advice))
         spans.append(span)
+    if not spans and len(errors) == 1:
+        raise errors[0][1]
     if not spans:
-        raise _nothing(source, errors)
+        texts = " ".join(f"{n}. {error}" for n, (_, error) in enumerate(errors[:_LISTED], 1))
+        raise TraceError(f"{source}: none of its {len(errors)} files can be read. {texts}")
     record = spans[0].record if len(spans) == 1 else _together(spans, source)
-    return with_notes(record, [_left_out(name, error) for name, error in errors])
+    reasons = (
+        (name, str(error).split(": ", 1)[-1].split("; ")[0].split(". ")[0].rstrip("."))
+        for name, error in errors
+    )
+    return with_notes(record, [f"{name} beside it was left out: {why}" for name, why in reasons])
 
 
 def with_notes(record: Record, notes: Iterable[str]) -> Record:
@@ -89,22 +99,15 @@ def worker_in_name(name: str) -> str | None:
     return match[1] if match else None
 
 
-def _check_names(members: Sequence[Member], source: Path, advice: str) -> None:
-    """Check before anything is read: a run of many ranks leaves many large files."""
-    workers = {worker_in_name(member.name) for member in members} - {None}
-    if len(workers) > 1:
-        sentence = f"by their names they are of {len(workers):,} workers"
-        raise TraceError(_several(source, members, sentence, advice))
-
-
 def _why_not_one(first: Span, second: Span) -> str:
     """Return why two traces cannot be spans of one worker; "" where they can."""
     if only_calls(first.record) and only_calls(second.record):
         return ""
     if not len(first.record.trace) or not len(second.record.trace):
         return "one of them has no times"
-    for noun, read in (("rank", _rank), ("host", _host)):
-        a, b = read(first.record), read(second.record)
+    ranks = [span.record.trace.tracks["rank"].max() for span in (second, first)]
+    hosts = [span.record.metadata.get("host") for span in (second, first)]
+    for noun, (b, a) in (("rank", ranks), ("host", hosts)):
         if a != b:
             named = (f"no {noun}" if one in (None, -1) else f"{noun} {one}" for one in (b, a))
             return " and ".join(named)
@@ -114,15 +117,6 @@ def _why_not_one(first: Span, second: Span) -> str:
     if max(first.start_ns, second.start_ns) < min(first.end_ns, second.end_ns):
         return "they were taken at the same time"
     return ""
-
-
-def _rank(record: Record) -> Any:
-    ranks = record.trace.tracks["rank"]
-    return int(ranks.max()) if len(ranks) else -1
-
-
-def _host(record: Record) -> Any:
-    return record.metadata.get("host")
 
 
 def _processes(record: Record) -> set[str]:
@@ -140,8 +134,14 @@ def _together(spans: Sequence[Span], source: Path) -> Record:
     metadata = {
         **spans[0].record.metadata,
         "source": str(source),
-        "notes": list(dict.fromkeys(note for span in spans for note in _notes(span))),
-        "profiler_spans": [moved for span, start in placed for moved in _moved(span, start)],
+        "notes": list(
+            dict.fromkeys(str(n) for span in spans for n in span.record.metadata.get("notes") or [])
+        ),
+        "profiler_spans": [
+            {**profiled, "ts_ns": profiled["ts_ns"] + start}
+            for span, start in placed
+            for profiled in span.record.metadata.get("profiler_spans") or []
+        ],
         "spans": [
             {
                 "source": span.name,
@@ -160,16 +160,6 @@ def _together(spans: Sequence[Span], source: Path) -> Record:
     return with_notes(Record(joined(traces), None, metadata), [note])
 
 
-def _notes(span: Span) -> list[str]:
-    return [str(note) for note in span.record.metadata.get("notes") or []]
-
-
-def _moved(span: Span, start: int) -> list[dict[str, Any]]:
-    """Return the profiler's own spans on the clock of the joined trace (ns)."""
-    profiler_spans = span.record.metadata.get("profiler_spans") or []
-    return [{**profiled, "ts_ns": profiled["ts_ns"] + start} for profiled in profiler_spans]
-
-
 def _several(source: Path, members: Sequence[Member], sentence: str, advice: str) -> str:
     names = _listed([member.name for member in members])
     return f"{source}: holds {len(members)} traces ({names}), and {sentence}. {advice}."
@@ -178,15 +168,3 @@ def _several(source: Path, members: Sequence[Member], sentence: str, advice: str
 def _listed(names: Sequence[str]) -> str:
     more = len(names) - _LISTED
     return ", ".join(names[:_LISTED]) + (f" and {more:,} more" if more > 0 else "")
-
-
-def _nothing(source: Path, errors: Sequence[tuple[str, TraceError]]) -> TraceError:
-    if len(errors) == 1:
-        return errors[0][1]
-    texts = " ".join(f"{number}. {error}" for number, (_, error) in enumerate(errors[:_LISTED], 1))
-    return TraceError(f"{source}: none of its {len(errors)} files can be read. {texts}")
-
-
-def _left_out(name: str, error: TraceError) -> str:
-    reason = str(error).split(": ", 1)[-1].split("; ")[0].split(". ")[0].rstrip(".")
-    return f"{name} beside it was left out: {reason}"

@@ -45,14 +45,12 @@ class _Frames:
         """Return the number of a slice's frame: only Python frames have a file and a line."""
         number = self._of_slice.get((name, category))
         if number is None:
-            number = self._of_slice[name, category] = self._new(name, category)
+            place = (name, "", 0)
+            if category == "python_function":
+                file, line, function = function_place(name)
+                place = (function, "", 0) if file == BUILT_IN else (function, file, line)
+            number = self._of_slice[name, category] = self.number(*place)
         return number
-
-    def _new(self, name: str, category: str) -> int:
-        if category != "python_function":
-            return self.number(name)
-        file, line, function = function_place(name)
-        return self.number(function) if file == BUILT_IN else self.number(function, file, line)
 
     def listed(self) -> list[dict[str, Any]]:
         return [

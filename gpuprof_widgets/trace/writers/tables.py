@@ -72,15 +72,10 @@ def _is_formula(text: str) -> bool:
     for sign in text:
         if unicodedata.normalize("NFKC", sign) in (*FORMULA_SIGNS,):
             return True
-        if _is_visible(sign):
+        is_written = unicodedata.category(sign)[0] in "LN" and sign not in _FILLERS
+        if is_written or "!" <= sign <= "~":  # of others it is unknown whether they are visible
             break
     return False
-
-
-def _is_visible(sign: str) -> bool:
-    """Return whether it is a letter, a number or a sign of ASCII; of others it is unknown."""
-    is_written = unicodedata.category(sign)[0] in "LN" and sign not in _FILLERS
-    return is_written or "!" <= sign <= "~"
 
 
 def _unmarked(cell: Any) -> Any:
@@ -104,8 +99,9 @@ def parquet_bytes(table: pd.DataFrame) -> bytes:
         try:
             return _parquet(plain)
         except (ValueError, TypeError, OverflowError):  # pyarrow's errors are of these
-            for name in _mixed(plain):
-                plain[name] = _as_json(plain[name])
+            for name in [each for each in plain.columns if plain[each].dtype == object]:
+                values = _plain_values(plain[name])
+                plain[name] = [each if each is None else _text_of(each) for each in values]
             return _parquet(plain)
     except ImportError as error:
         raise OptionError(
@@ -117,15 +113,6 @@ def _parquet(table: pd.DataFrame) -> bytes:
     buffer = io.BytesIO()
     table.to_parquet(buffer, index=False)
     return buffer.getvalue()
-
-
-def _mixed(table: pd.DataFrame) -> list[str]:
-    """Return the columns whose values are of several types."""
-    return [str(name) for name in table.columns if table[name].dtype == object]
-
-
-def _as_json(values: pd.Series) -> list[str | None]:
-    return [value if value is None else _text_of(value) for value in _plain_values(values)]
 
 
 def _text_of(value: Any) -> str:
