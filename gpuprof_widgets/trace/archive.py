@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.arrays import Codes
-from gpuprof_widgets.trace.chrome_trace import complete_record, quick_record
+from gpuprof_widgets.trace.chrome_trace import complete_record, quick_packed_record
 from gpuprof_widgets.trace.chrome_writer import COMPRESSION, check_rows, chrome_trace, in_blocks
 from gpuprof_widgets.trace.event_json import containers, most_containers
 from gpuprof_widgets.trace.events import typed
@@ -42,7 +42,7 @@ from gpuprof_widgets.trace.files import without_garbage_collection, write_whole
 from gpuprof_widgets.trace.gather import MOST_KEYS
 from gpuprof_widgets.trace.known_args import usable_args
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.packing import Growth, members, quick_zlib, streamed, unpacked
+from gpuprof_widgets.trace.packing import Growth, members, quick_zlib, unpacked
 from gpuprof_widgets.trace.pstats import dump_pstats, load_calls
 from gpuprof_widgets.trace.schema import COUNTER_COLUMNS, FLOW_COLUMNS, SLICE_COLUMNS, TRACK_COLUMNS
 from gpuprof_widgets.trace.tracks import with_types
@@ -105,12 +105,8 @@ def _trace(held: Mapping[str, bytes], path: Path, growth: Growth) -> Trace:
         trace = trace_of_columns(held[COLUMNS], quick_zlib.crc32(packed), growth)
         if trace is not None:
             return trace
-    own = copy(growth)
-    record = quick_record(streamed(packed, path, own), path)
-    if record is not None:
-        growth.left = own.left
-        return record.trace
-    return complete_record(unpacked(packed, path, growth), path).trace
+    record = quick_packed_record(packed, path, growth)
+    return (record or complete_record(unpacked(packed, path, growth), path)).trace
 
 
 def parse_archive(data: bytes, path: Path) -> Record:
@@ -420,13 +416,10 @@ def _check_values(trace: Trace) -> None:
         max(abs(start), abs(end), abs(trace.epoch_ns)) < _FARTHEST,
         ((ts >= start) & (dur >= 0) & (dur <= end - ts)).all(),
         np.isfinite(trace.counters["value"].to_numpy()).all(),
-        *(_are_rows(series.index.to_numpy(), len(trace)) for series in trace.args.values()),
     ]
+    for series in trace.args.values():  # rows of the slices, in order, none of them twice
+        rows = series.index.to_numpy()
+        inside = not len(rows) or (rows[0] >= 0 and rows[-1] < len(trace))
+        sound.append(rows.dtype == np.int64 and inside and (np.diff(rows) > 0).all())
     if not all(sound):
         raise ValueError("these are not columns of a trace")
-
-
-def _are_rows(rows: Array, count: int) -> bool:
-    """Whether these are rows of the slices, in order, none of them twice."""
-    inside = not len(rows) or (rows[0] >= 0 and rows[-1] < count)
-    return rows.dtype == np.int64 and bool(inside and (np.diff(rows) > 0).all())

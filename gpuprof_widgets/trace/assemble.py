@@ -26,12 +26,7 @@ from gpuprof_widgets.trace.events import (
 )
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.owners import FlowRows, link_forward, link_launches, link_ops
-from gpuprof_widgets.trace.schema import (
-    COUNTER_COLUMNS,
-    MEMORY_EVENT,
-    NONE,
-    SLICE_COLUMNS,
-)
+from gpuprof_widgets.trace.schema import COUNTER_COLUMNS, MEMORY_EVENT, NONE, SLICE_COLUMNS
 from gpuprof_widgets.trace.tracks import lay_out
 
 ID_ARGS = {
@@ -62,7 +57,11 @@ def assemble(
     ``forward_flows`` are the sources and targets of the file's fwdbwd arrows, on the same clock;
     ``flows`` are arrows of other kinds, between rows of ``events``.
     """
-    counters = _all_counters(events, counters)
+    memory = memory_counters(events)
+    if counters is None or not len(counters):
+        counters = memory
+    else:  # memory counters of names that the file's own lack
+        counters = joined_counters([counters, memory[~memory["name"].isin(counters["name"])]])
     tracks, track = lay_out(events, names or Names(), rank)
     moments = np.concatenate([events.ts, events.ts + events.dur, counters["ts"].to_numpy()])
     start, end = (int(moments.min()), int(moments.max())) if len(moments) else (0, 0)
@@ -89,14 +88,6 @@ def assemble(
 def empty_trace() -> Trace:
     """Return a trace without slices, for data without timestamps."""
     return assemble(no_events())
-
-
-def _all_counters(events: Events, written: pd.DataFrame | None) -> pd.DataFrame:
-    """Return the file's own counters, and the memory counters of names that it lacks."""
-    memory = memory_counters(events)
-    if written is None or not len(written):
-        return memory
-    return joined_counters([written, memory[~memory["name"].isin(written["name"])]])
 
 
 def split_ids(events: Events, order: Rows) -> tuple[dict[str, Ints], dict[str, pd.Series]]:
@@ -145,11 +136,7 @@ def _id_number(value: Any) -> int | None:
 
 
 def _nested(
-    events: Events,
-    track: Codes,
-    order: Rows,
-    start: int,
-    ids: dict[str, Ints],
+    events: Events, track: Codes, order: Rows, start: int, ids: dict[str, Ints]
 ) -> pd.DataFrame:
     """Return the slices table, sorted and nested, without links; takes the ids out of ``ids``."""
     ts, dur = events.ts[order] - start, events.dur[order]

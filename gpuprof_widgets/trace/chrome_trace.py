@@ -7,6 +7,7 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from gpuprof_widgets.trace.files import without_garbage_collection
 from gpuprof_widgets.trace.gather import KNOWN_PHASES, MORE_ARGS, SAMPLE, Gathered, id_text, times
 from gpuprof_widgets.trace.known_args import usable_args, with_plausible_times, with_usable_args
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.packing import Growth, streamed
 from gpuprof_widgets.trace.scanned_events import UnusualError, pieces_of, scanned_file
 from gpuprof_widgets.trace.schema import NONE
 
@@ -57,6 +59,15 @@ def quick_record(pieces: Iterable[bytes], path: Path) -> Record | None:
         file = scanned_file(pieces)
         return _record_of(Gathered(file), path)
     return None
+
+
+def quick_packed_record(packed: bytes, path: Path, growth: Growth) -> Record | None:
+    """Do the same for packed text; ``growth`` counts what was unpacked if there is a record."""
+    own = copy(growth)
+    record = quick_record(streamed(packed, path, own), path)
+    if record is not None:
+        growth.left = own.left
+    return record
 
 
 def complete_record(data: bytes, path: Path) -> Record:

@@ -22,12 +22,7 @@ import pandas as pd
 from gpuprof_widgets.trace.assemble import split_ids
 from gpuprof_widgets.trace.events import Events, flow_table, text_codes
 from gpuprof_widgets.trace.model import Trace
-from gpuprof_widgets.trace.schema import (
-    NONE,
-    PROCESS_NAMES,
-    SLICE_COLUMNS,
-    WRITTEN_CATEGORY,
-)
+from gpuprof_widgets.trace.schema import NONE, PROCESS_NAMES, SLICE_COLUMNS, WRITTEN_CATEGORY
 from gpuprof_widgets.trace.tracks import WrittenLanes, with_types, written_lanes
 
 WRITTEN_IDS = {

@@ -309,9 +309,7 @@ def _is_marker(event: Event) -> bool:
     return event.s == "g" and event.name.startswith(MARKERS)
 
 
-def times(
-    events: Sequence[Event],
-) -> tuple[Ints, Ints, Mask]:
+def times(events: Sequence[Event]) -> tuple[Ints, Ints, Mask]:
     """Return start and duration in ns, and which events have both valid; instants last 0 ns."""
     ts, good_ts = nanoseconds(_texts([event.ts for event in events]))
     written = [event.dur if event.ph == "X" else _NO_TIME for event in events]

@@ -12,7 +12,6 @@ event would make a trace last for years. An event is left out
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -53,10 +52,6 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, str) and _WRITTEN_WHOLE.fullmatch(value) is not None
 
 
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) <= _INT64.max and math.isfinite(value)
-
-
 def _is_extent(value: Any) -> bool:
     """Whether this is a grid or block: three numbers on kernels, text on Triton's ops."""
     if isinstance(value, str):
@@ -94,7 +89,7 @@ def _are_lines(value: Any) -> bool:
 
 
 WHOLE = Kind("whole numbers", _is_whole)
-NUMBER = Kind("numbers", _is_number)
+NUMBER = Kind("numbers", lambda v: type(v) in (int, float) and abs(v) <= _INT64.max)
 TEXT = Kind("text", lambda value: isinstance(value, str))
 EXTENT = Kind("three sizes", _is_extent)
 TEXTS = Kind("lists of text", lambda v: isinstance(v, list) and all(isinstance(t, str) for t in v))

@@ -125,10 +125,7 @@ def _link_engine(slices: pd.DataFrame, linked: Codes) -> None:
 
 
 def _forward_track(
-    slices: pd.DataFrame,
-    backwards: Rows,
-    forwards: Rows,
-    flow_rows: FlowRows,
+    slices: pd.DataFrame, backwards: Rows, forwards: Rows, flow_rows: FlowRows
 ) -> int:
     """Return the track on which most forward ops of these backward ops ran; -1 if unknown."""
     track, sequence = slices["track"].to_numpy(), slices["sequence"].to_numpy()

@@ -15,7 +15,7 @@ import re
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -327,7 +327,8 @@ def folder_members(folder: Path) -> list[Member]:
     """Return the files in a folder, by name, without pipes, sockets and hidden files."""
     try:
         if isinstance(folder, RemotePath):
-            return _remote_members(files_in(folder))
+            sizes = files_in(folder)
+            return [_remote_member(file, sizes[file]) for file in _visible(sizes)]
         paths = sorted(path for path in folder.iterdir() if path.is_file())
         return _visible(
             Member(path.name, path.stat().st_size, partial(beginning_of, path)) for path in paths
@@ -338,12 +339,8 @@ def folder_members(folder: Path) -> list[Member]:
         raise TraceError(cannot(folder, error)) from error
 
 
-def _remote_members(sizes: Mapping[RemotePath, int | None]) -> list[Member]:
-    """Return the files; the server is asked for sizes that its listing does not say."""
-    return [_remote_member(file, sizes[file]) for file in _visible(sizes)]
-
-
 def _remote_member(file: RemotePath, listed: int | None) -> Member:
+    """Return the file; the server is asked for a size that its listing does not say."""
     size = size_of(file) if listed is None else listed
     return Member(file.name, size, lambda most: content(file, most if most < size else None))
 

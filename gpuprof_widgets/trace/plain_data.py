@@ -170,6 +170,7 @@ class _Reader:
             ord("f"): lambda _: float(self._taken(self.unpacked("<B"))),
             ord("("): lambda depth: self._tuple(self.unpacked("<i"), depth),
             ord(")"): lambda depth: self._tuple(self.unpacked("<B"), depth),
+            ord("{"): self._dict,
             **{ord(kind): lambda _: self._text("<i", "utf-8") for kind in "ut"},
             **{ord(kind): lambda _: self._text("<i", "latin-1") for kind in "aA"},
             **{ord(kind): lambda _: self._text("<B", "latin-1") for kind in "zZ"},
@@ -189,13 +190,21 @@ class _Reader:
         self.at += 1
         kind = byte & ~_REFERRED_TO
         if kind == ord("r"):
-            return self._reference()
+            number = self.unpacked("<i")
+            if number < 0 or self.referred[number] is _UNFINISHED:
+                raise self.error(f"an object that holds itself at byte {self.at:,}")
+            return self.referred[number]
         if kind == ord("0"):
             return _END_OF_DICT
         place = len(self.referred)
         if byte & _REFERRED_TO:
             self.referred.append(_UNFINISHED)
-        value = self._dict(depth) if kind == ord("{") else self._other(kind, depth)
+        if kind not in self.kinds:
+            raise self.error(
+                f"byte {self.at - 1:,} begins an object of type {chr(kind)!r}, where statistics "
+                "have numbers, text, tuples and dicts"
+            )
+        value = self.kinds[kind](depth)
         if byte & _REFERRED_TO:
             self.referred[place] = value
         return value
@@ -204,21 +213,6 @@ class _Reader:
         (value,) = struct.unpack_from(layout, self.data, self.at)
         self.at += struct.calcsize(layout)
         return value
-
-    def _other(self, kind: int, depth: int) -> Any:
-        read = self.kinds.get(kind)
-        if read is None:
-            raise self.error(
-                f"byte {self.at - 1:,} begins an object of type {chr(kind)!r}, where statistics "
-                "have numbers, text, tuples and dicts"
-            )
-        return read(depth)
-
-    def _reference(self) -> Any:
-        number = self.unpacked("<i")
-        if number < 0 or self.referred[number] is _UNFINISHED:
-            raise self.error(f"an object that holds itself at byte {self.at:,}")
-        return self.referred[number]
 
     def _taken(self, length: int) -> bytes:
         start, self.at = self.at, self.at + length

@@ -356,16 +356,11 @@ def function_place(name: str) -> tuple[str, int, str]:
 def with_cell_labels(trace: Trace, cell_labels: Mapping[str, str]) -> Trace:
     """Name the frames of the notebook's cells after their cell: ``Cell [3](12): step``."""
     names = trace.slices["name"].cat
-    renamed = names.rename_categories([_labelled(name, cell_labels) for name in names.categories])
-    return replace(trace, slices=trace.slices.assign(name=renamed))
-
-
-def _labelled(name: str, cell_labels: Mapping[str, str]) -> str:
-    place = PYTHON_FRAME.match(name)
-    if not place:
-        return name
-    # torch leaves out the part of the path that is on sys.path, or the root's slash.
-    for file, label in cell_labels.items():
-        if file.endswith(place["file"]):
-            return f"{label}({place['line']}): {place['name']}"
-    return name
+    renamed = {}
+    for name in names.categories:
+        if place := PYTHON_FRAME.match(name):
+            # torch leaves out the part of the path that is on sys.path, or the root's slash.
+            ours = (label for file, label in cell_labels.items() if file.endswith(place["file"]))
+            if label := next(ours, ""):
+                renamed[name] = f"{label}({place['line']}): {place['name']}"
+    return replace(trace, slices=trace.slices.assign(name=names.rename_categories(renamed)))

@@ -187,16 +187,13 @@ def files_in(folder: RemotePath) -> dict[RemotePath, int | None]:
     found: dict[str, int | None] = {}
     for entry in entries:
         parent, _, name = entry["name"].rpartition("/")
-        elsewhere = _is_http(folder) and (parent != inside or _leads_away(name))
+        # The last part of a link may be a query, or lead out of its folder.
+        plain = unquote(name)
+        leads_away = re.search("[?#]", name) or plain in (".", "..") or "/" in plain
+        elsewhere = _is_http(folder) and (parent != inside or leads_away)
         if name and entry["type"] == "file" and not elsewhere:
             found[name] = entry.get("size")
     return {_listed(folder, name): found[name] for name in sorted(found)}
-
-
-def _leads_away(name: str) -> bool:
-    """Whether the last part of a link is a query, or leads out of its folder."""
-    plain = unquote(name)
-    return re.search("[?#]", name) is not None or plain in (".", "..") or "/" in plain
 
 
 def _listed(folder: RemotePath, name: str) -> RemotePath:

@@ -82,12 +82,7 @@ def lay_out(events: Events, names: Names, rank: int) -> tuple[pd.DataFrame, Code
 
 
 def _described(
-    events: Events,
-    names: Names,
-    kind: Ints,
-    first: Rows,
-    rows: Rows,
-    rank: int,
+    events: Events, names: Names, kind: Ints, first: Rows, rows: Rows, rank: int
 ) -> pd.DataFrame:
     """Return a row per track, unsorted: names, device and stream from its first event."""
     table = pd.DataFrame(

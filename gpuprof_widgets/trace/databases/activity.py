@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links
-from gpuprof_widgets.trace.arrays import Ints, Mask
+from gpuprof_widgets.trace.arrays import Ints
 from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Table, Texts
 from gpuprof_widgets.trace.events import Events, text_codes
 from gpuprof_widgets.trace.index import take
@@ -84,7 +84,8 @@ def joined(groups: Sequence[Group]) -> Events:
     args: dict[str, list[tuple[Ints, NDArray[Any]]]] = {}
     for start, group in zip(first.tolist(), groups, strict=False):
         for key, values in group.args.items():
-            rows = np.flatnonzero(_has_value(values))
+            is_object = values.dtype == object
+            rows = np.flatnonzero(values != (None if is_object else MISSING))
             if len(rows):
                 args.setdefault(key, []).append((rows + start, values[rows]))
     return Events(
@@ -96,12 +97,6 @@ def joined(groups: Sequence[Group]) -> Events:
         thread=_coded([group.thread for group in groups]),
         args={key: _series(parts) for key, parts in args.items()},
     )
-
-
-def _has_value(values: NDArray[Any]) -> Mask:
-    if values.dtype == object:
-        return np.array([value is not None for value in values], bool)
-    return np.asarray(values != MISSING)
 
 
 def _coded(parts: Sequence[Texts]) -> pd.Categorical:

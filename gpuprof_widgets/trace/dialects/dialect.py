@@ -151,9 +151,7 @@ class Place:
 
 
 def in_layers(
-    events: Events,
-    flows: EventFlows,
-    places_of: Callable[[Collection[str]], Mapping[str, Place]],
+    events: Events, flows: EventFlows, places_of: Callable[[Collection[str]], Mapping[str, Place]]
 ) -> tuple[Events, EventFlows]:
     """Put the events behind the regions of layers; also return the arrows between the events.
 

@@ -116,11 +116,14 @@ def translate(parts: Parts, file: Gathered) -> Parts:
     kept = ~np.isin(kinds, LAUNCH_ARROWS)
     flows = EventFlows(parts.flows.source[kept], parts.flows.target[kept], kinds[kept].tolist())
     events, flows = in_layers(events, flows, places)
+    metadata = file.header.get("metadata")
+    local_time = str(metadata.get("localTime")) if isinstance(metadata, dict) else ""
+    is_relative = 0 <= int(parts.events.ts.max(initial=0)) < YEAR_NS
     return replace(
         parts,
         events=events,
         flows=flows,
-        zero_ns=_zero_ns(parts, file),
+        zero_ns=int(local_time) if is_relative and EPOCH_NS.fullmatch(local_time) else 0,
         metadata=parts.metadata
         | {"recorded_by": "MegEngine profiler", FRAMEWORK: schema.MEGENGINE},
     )
@@ -280,13 +283,17 @@ def _operands(events: Events, names: Texts, ops: Mask) -> Mapping[str, pd.Series
 
     These are in events called "Input" and "Output" (``names``) within the op on its thread.
     """
+
+    def shapes(tensors: Sequence[Mapping[str, str]]) -> list[list[int]]:
+        return [[*map(int, NUMBER.findall(tensor["shape"]))] for tensor in tensors]
+
     inputs, outputs = (_within(events, names == name, ops) for name in ("Input", "Output"))
     nodes = {op: OUTPUT_NUMBER.sub("", tensors[0]["name"]) for op, tensors in outputs.items()}
     columns: dict[str, dict[int, Any]] = {
         NODE: {op: name for op, name in nodes.items() if name},
-        INPUT_SHAPES: {op: _shapes(tensors) for op, tensors in inputs.items()},
+        INPUT_SHAPES: {op: shapes(tensors) for op, tensors in inputs.items()},
         INPUT_TYPES: {op: torch_types(t["dtype"] for t in inputs[op]) for op in inputs},
-        OUTPUT_SHAPES: {op: _shapes(tensors) for op, tensors in outputs.items()},
+        OUTPUT_SHAPES: {op: shapes(tensors) for op, tensors in outputs.items()},
     }
     return {
         key: typed([*values.values()], np.array([*values], dtype=np.int64))
@@ -315,21 +322,9 @@ def _within(events: Events, tensors: Mask, ops: Mask) -> dict[int, list[dict[str
     return operands
 
 
-def _shapes(tensors: Sequence[Mapping[str, str]]) -> list[list[int]]:
-    return [[*map(int, NUMBER.findall(tensor["shape"]))] for tensor in tensors]
-
-
 def torch_types(formats: Iterable[str]) -> list[str]:
     """Return torch's names of MegEngine's formats; unknown ones keep their name."""
     return [FORMATS[name][0] if name in FORMATS else name for name in formats]
-
-
-def _zero_ns(parts: Parts, file: Gathered) -> int:
-    """Return when (ns since 1970) the file's clock was 0; 0 if unknown or already in the times."""
-    metadata = file.header.get("metadata")
-    local_time = str(metadata.get("localTime")) if isinstance(metadata, dict) else ""
-    zero = int(local_time) if EPOCH_NS.fullmatch(local_time) else 0
-    return zero if 0 <= int(parts.events.ts.max(initial=0)) < YEAR_NS else 0
 
 
 SCOPED = re.compile(r"[^.()\s]+(\.[^.()\s]+)+")

@@ -242,17 +242,17 @@ def _labelled(events: Events, names: Names, processes: Mapping[str, Process]) ->
 
 def places(nodes: Collection[str]) -> dict[str, Place]:
     """Return the layer and the pass of each node."""
-    return {node: _place(node, nodes) for node in nodes if not node.startswith("_")}
-
-
-def _place(node: str, nodes: Collection[str]) -> Place:
-    *scope, name = node.split("/")
-    if MADE_AT_RUN.fullmatch(name):
-        scope = scope[:-1]
-    is_backward = bool(scope) and GRADIENTS.fullmatch(scope[0]) is not None
-    if is_backward:
-        ends = [at for at, part in enumerate(scope) if part.endswith(GRADIENT)]
-        scope = scope[1 : min(ends, default=len(scope))]
-    while scope and "/".join(scope) in nodes:
-        scope.pop()
-    return Place("/".join(scope), is_backward)
+    places = {}
+    for node in nodes:
+        *scope, name = node.split("/")
+        if MADE_AT_RUN.fullmatch(name):
+            scope = scope[:-1]
+        is_backward = bool(scope) and GRADIENTS.fullmatch(scope[0]) is not None
+        if is_backward:
+            ends = [at for at, part in enumerate(scope) if part.endswith(GRADIENT)]
+            scope = scope[1 : min(ends, default=len(scope))]
+        while scope and "/".join(scope) in nodes:
+            scope.pop()
+        if not node.startswith("_"):
+            places[node] = Place("/".join(scope), is_backward)
+    return places

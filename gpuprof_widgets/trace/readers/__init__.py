@@ -18,7 +18,7 @@ from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.registry import Registry
 from gpuprof_widgets.trace import remote
 from gpuprof_widgets.trace.archive import is_archive, parse_archive
-from gpuprof_widgets.trace.chrome_trace import is_json, parse_chrome_trace, quick_record
+from gpuprof_widgets.trace.chrome_trace import is_json, parse_chrome_trace, quick_packed_record
 from gpuprof_widgets.trace.databases import is_sqlite, parse_database
 from gpuprof_widgets.trace.event_json import NoTraceError
 from gpuprof_widgets.trace.files import as_utf8, empty, opened, state_of
@@ -34,7 +34,6 @@ from gpuprof_widgets.trace.packing import (
     is_container,
     members,
     packing,
-    streamed,
     unpacked,
 )
 from gpuprof_widgets.trace.pstats import is_pstats, parse_pstats
@@ -242,11 +241,14 @@ def _parsed(data: bytes, file: Path, growth: Growth, *, in_archive: bool = False
     """Return the record in these bytes, which unpack to no more than ``growth`` allows."""
     if not data:
         raise TraceError(empty(file))
-    record = _read_while_unpacked(data, file, growth)
-    if record is not None:
-        return with_usable_metadata(record)
     notes: list[str] = []
     if packing(data):
+        # Of a Chrome trace, the memory never holds the whole text. Without a record, the content
+        # has to be unpacked as a whole, to be recognised, mended or understood.
+        if _reader_of(beginning(data, HEAD_BYTES, copy(growth))) is READERS["chrome"]:
+            record = quick_packed_record(data, file, growth)
+            if record is not None:
+                return with_usable_metadata(record)
         try:
             data = unpacked(data, file, growth)
         except CutOffError as error:
@@ -280,22 +282,6 @@ def _parsed(data: bytes, file: Path, growth: Growth, *, in_archive: bool = False
         if isinstance(error, NoTraceError):
             raise TraceError(f"{error} {_known()}") from error
         raise
-
-
-def _read_while_unpacked(data: bytes, file: Path, growth: Growth) -> Record | None:
-    """Return the record of a packed Chrome trace, of which the memory never holds the whole text.
-
-    None: the content has to be unpacked as a whole, to be recognised, mended or understood.
-    """
-    if not packing(data):
-        return None
-    if _reader_of(beginning(data, HEAD_BYTES, copy(growth))) is not READERS["chrome"]:
-        return None
-    own = copy(growth)
-    record = quick_record(streamed(data, file, own), file)
-    if record is not None:
-        growth.left = own.left
-    return record
 
 
 def _reader_of(text: bytes) -> Reader | None:

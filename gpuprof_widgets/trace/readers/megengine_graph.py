@@ -17,7 +17,6 @@ Sources: src/plugin/impl/profiler.cpp and opr_footprint.cpp of MegEngine.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -209,26 +208,21 @@ def _operators(
 
 def _runs(part: Any) -> list[Run | None]:
     """Return all runs in this part; None for those without valid times."""
-    return [
-        _run(operator, place, times)
-        for operator, places in _objects(part).items()
-        for place, times in places.items()
-    ]
-
-
-def _run(operator: str, place: str, times: Any) -> Run | None:
-    if not isinstance(times, dict):
-        return None
-    start, kernel, end = (_nanoseconds(times.get(key)) for key in ("start", "kern", "end"))
-    if start is None or end is None or end < start:
-        return None
-    return Run(operator, place, start, min(max(kernel or start, start), end), end)
-
-
-def _nanoseconds(seconds: Any) -> int | None:
-    if not isinstance(seconds, int | float) or not math.isfinite(seconds):
-        return None
-    return round(seconds * 1e9) if abs(seconds) < LONGEST_S else None
+    runs: list[Run | None] = []
+    for operator, by_place in _objects(part).items():
+        for place, times in by_place.items():
+            written = times if isinstance(times, dict) else {}
+            seconds = [written.get(key) for key in ("start", "kern", "end")]
+            start, kernel, end = (
+                round(s * 1e9) if isinstance(s, int | float) and abs(s) < LONGEST_S else None
+                for s in seconds
+            )
+            if start is None or end is None or end < start:
+                runs.append(None)
+            else:
+                begun = min(max(kernel or start, start), end)
+                runs.append(Run(operator, place, start, begun, end))
+    return runs
 
 
 def _device_shift_ns(host: Sequence[Run], device: Sequence[Run]) -> int:

@@ -41,10 +41,7 @@ class Span:
 
 
 def one_record(
-    members: Sequence[Member],
-    source: Path,
-    read: Callable[[Member], Record],
-    advice: str,
+    members: Sequence[Member], source: Path, read: Callable[[Member], Record], advice: str
 ) -> Record:
     """Return the record of the traces in a folder or archive, if they are all of one worker.
 

@@ -116,11 +116,7 @@ UNREAD = (
             "austin-python), and flamegraph.pl draws that"
         ),
     ),
-    Unread(
-        "a Perfetto trace",
-        lambda data, _: is_protobuf_of_packets(data),
-        _traceconv,
-    ),
+    Unread("a Perfetto trace", lambda data, _: is_protobuf_of_packets(data), _traceconv),
     Unread(
         "a file of speedscope (.speedscope.json)",
         _json_with(b"speedscope.app/file-format-schema.json"),
