@@ -64,21 +64,14 @@ LIST = json.dumps([event("a"), event("b", ts=20)]).encode()
 
 NOT_JSON = {
     "NaN": Bad(with_text("NaN"), THREE, (PLACE, MENDED)),
-    "nan": Bad(with_text("nan"), THREE, (PLACE, MENDED)),
-    "minus inf": Bad(with_text("-inf"), THREE, (PLACE, MENDED)),
-    "Infinity": Bad(with_text("Infinity"), THREE, (PLACE, MENDED)),
-    "N/A": Bad(with_text("N/A"), THREE, (PLACE, MENDED)),
     "a nan of Windows": Bad(with_text("-nan(ind)"), THREE, (PLACE, MENDED)),
     "None of Python": Bad(with_text("None"), THREE, (PLACE, MENDED)),
     "a word that begins as one of JSON": Bad(with_text("nullptr"), THREE, (PLACE, MENDED)),
-    "a word": Bad(with_text("unknown"), THREE, (PLACE, MENDED)),
     "a number beyond all types": Bad(with_text("1e999"), THREE, (MENDED,)),
     "an integer of 5,000 digits": Bad(with_text("9" * 5000), THREE, (MENDED,)),
     "a trailing comma in args": Bad(with_text('"x",'), THREE, (PLACE, MENDED)),
     "a trailing comma in the list": Bad(WHOLE.replace(b"}]}", b"},]}"), THREE, (PLACE,)),
-    "a trailing comma in a list alone": Bad(LIST[:-1] + b",]", ("a", "b"), (PLACE,)),
     "a leading comma": Bad(WHOLE.replace(b"[{", b"[,{"), THREE, (PLACE,)),
-    "two commas between events": Bad(WHOLE.replace(b"}, {", b"},, {", 1), THREE, (PLACE,)),
     "no comma between events": Bad(WHOLE.replace(b"}, {", b"} {"), THREE, (PLACE,)),
     "a trailing comma in the object": Bad(WHOLE[:-1] + b",}", THREE, (PLACE,)),
     "an unescaped quote": Bad(named(b'say "x"'), ("a", 'say "x"', "c"), (PLACE, MENDED)),
@@ -93,7 +86,6 @@ NOT_JSON = {
     ),
     "a backslash at the end": Bad(named(b"C:\\dir\\"), ("a", "C:\\dir\\", "c"), (PLACE, MENDED)),
     "a tab": Bad(named(b"x\ty"), ("a", "x\ty", "c"), (PLACE, MENDED)),
-    "a line end": Bad(named(b"x\ny"), ("a", "x\ny", "c"), (PLACE, MENDED)),
     "a null character": Bad(named(b"x\0y"), ("a", "x\0y", "c"), (PLACE, MENDED)),
     "half a character": Bad(named(b"x\\ud83d"), ("a", "x\ufffd", "c"), (PLACE, MENDED)),
     "no value": Bad(
@@ -124,18 +116,12 @@ NOT_JSON = {
 
 CUT_OFF = {
     "cut in an event": Bad(WHOLE[:-30], ("a", "b"), (CUT, r"1 of 3 events .* left out")),
-    "cut in a string": Bad(
-        WHOLE[: WHOLE.index(b'"c"') + 2], ("a", "b"), (CUT, r"1 of 3 events .* left out")
-    ),
     "cut in a long text of escaped quotes": Bad(
         WHOLE[: WHOLE.index(b'"c"') + 1] + b'\\"' * 100_000,
         ("a", "b"),
         (CUT, r"1 of 3 events .* left out"),
     ),
     "cut after an event": Bad(WHOLE[:-2], THREE, (CUT,)),
-    "cut after the list": Bad(
-        WHOLE[:-1], THREE, (PLACE, r"1 bytes after the events are cut off or not JSON")
-    ),
     "cut before the first event ends": Bad(WHOLE[:80], error=r"ends at byte 80 of 80.*cut off"),
     "cut in the header": Bad(WHOLE[:15], error=r"ends at byte 15 of 15.*cut off"),
     "a list without its end": Bad(LIST[:-1], ("a", "b")),
@@ -160,7 +146,6 @@ TIMES = {
     "no dur": Bad(trace(event("a"), event("b", dur=ABSENT)), ("a",), (UNTIMED,)),
     "no ts": Bad(trace(event("a"), event("b", ts=ABSENT)), ("a",), (UNTIMED,)),
     "null as dur": Bad(trace(event("a"), event("b", dur=None)), ("a",), (UNTIMED,)),
-    "a list as ts": Bad(trace(event("a"), event("b", ts=[1])), ("a",), (UNTIMED,)),
     "a negative dur": Bad(trace(event("a"), event("b", dur=-1)), ("a",), (UNTIMED,)),
     "a negative ts": Bad(trace(event("a"), event("b", ts=-5)), ("b", "a")),
     "a word as ts": Bad(trace(event("a"), event("b", ts="soon")), ("a",), (UNTIMED,)),
@@ -173,11 +158,6 @@ TIMES = {
         trace(event("a"), event("b", ts=20, dur=1e-07)), ("a", "b"), durations_ns={"b": 0}
     ),
     "a dur beyond 64 bits": Bad(trace(event("a"), event("b", dur=10**30)), ("a",), (UNTIMED,)),
-    "a ts beyond 64 bits": Bad(trace(event("a"), event("b", ts=10**30)), ("a",), (UNTIMED,)),
-    "a dur of 64 bits": Bad(trace(event("a"), event("b", dur=2**63 - 1)), ("a",), (UNTIMED,)),
-    "a dur of a year": Bad(
-        trace(event("a"), event("b", dur=31_536_000_000_000)), ("a",), (UNTIMED,)
-    ),
     "a ts of another year": Bad(
         trace(event("a"), event("c", ts=11), event("b", ts=1_700_000_000_000_000)),
         ("a", "c"),
@@ -245,16 +225,12 @@ PAIRS = {
 
 WRONG_TYPES = {
     "a number as name": Bad(trace(event("a"), event(5)), ("a", "5"), (MENDED.replace("3", "2"),)),
-    "null as name": Bad(trace(event("a"), event(None)), ("a", ""), (MENDED.replace("3", "2"),)),
     "a list as args": Bad(
         trace(event("a"), event("b", args=[1])), ("a", "b"), (MENDED.replace("3", "2"),)
     ),
     "null as args": Bad(trace(event("a"), event("b", args=None)), ("a", "b")),
     "an object as pid": Bad(
         trace(event("a"), event("b", pid={})), ("a", "b"), (MENDED.replace("3", "2"),)
-    ),
-    "a number as category": Bad(
-        trace(event("a"), event("b", cat=7)), ("a", "b"), (MENDED.replace("3", "2"),)
     ),
     "no kind": Bad(trace(event("a"), event("b", ph=ABSENT)), ("a",), (r"1 event of kind '' is",)),
     "a number as kind": Bad(trace(event("a"), event("b", ph=5)), ("a",), (LEFT_OUT,)),
@@ -272,20 +248,10 @@ WRONG_TYPES = {
         ("a", "b"),
         (r"1 of 1 values of 'correlation'", r"1 of 1 values of 'External id'"),
     ),
-    "null as correlation": Bad(
-        trace(event("a", args={"correlation": None})),
-        ("a",),
-        (r"1 of 1 values of 'correlation' are not whole numbers",),
-    ),
     "a rank beyond 64 bits": Bad(
         trace(event("a"), distributedInfo={"rank": 10**30}),
         ("a",),
         ('"distributedInfo" of the file is malformed',),
-    ),
-    "a device beyond 64 bits": Bad(
-        trace(event("a", cat="kernel", pid=0, tid=7, args={"device": 10**30, "stream": "x"})),
-        ("a",),
-        (r"1 of 1 values of 'device'", r"1 of 1 values of 'stream'"),
     ),
     "a base time beyond 64 bits": Bad(trace(event("a"), baseTimeNanoseconds=10**40), ("a",)),
     "devices that are none": Bad(
@@ -301,23 +267,15 @@ OTHERS = {
     "events that are no list": Bad(
         b'{"traceEvents": 5}', error=r"not a list of objects \(they begin with b'5'"
     ),
-    "a list of numbers": Bad(
-        b"[1, 2, 3]", error=r"not a list of objects \(they begin with b'\[1, 2"
-    ),
     "a notebook": Bad(b'{"cells": [], "nbformat": 4}', error=r"found: cells, nbformat"),
     "an object before the trace": Bad(
         b'{"host": "a"}\n' + WHOLE,
         error=r'no "traceEvents" key \(found: host\)\. [\d,]+ bytes after the first JSON value',
     ),
-    "an object without keys": Bad(b"{}", error=r'no "traceEvents" key \(found: nothing\)'),
     "names alone": Bad(b'[{"ph": "M", "name": "x"}]', error=r"its events: 1 of kind 'M'"),
-    "samples alone": Bad(
-        trace(event(ph="P"), event(ph="P")),
-        error=r"without a single slice, of 2 events with samples of stacks, which are not read",
-    ),
-    "a global sample alone": Bad(
-        trace(stackFrames={"1": {"name": "a"}}, samples=[{"tid": 1, "ts": 1, "sf": 1}]),
-        error=r"without a single slice, of 1 events with samples of stacks, which are not read",
+    "the profiler's span alone": Bad(
+        trace(event(cat="Trace", pid="Spans"), event("Iteration Start: x", ph="i", s="g")),
+        error=r"its events: 2 of the profiler on itself",
     ),
     "nothing well-timed": Bad(trace(event(ts="x")), error=r"1 of 1 events have no valid ts or dur"),
     "a list of lists": Bad(b"[" * 50_000, error="not a list of objects"),

@@ -17,11 +17,10 @@ from snakeviz.stats import json_stats, table_rows
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace import archive
 from gpuprof_widgets.trace.archive import save
-from gpuprof_widgets.trace.chrome_writer import distances, pack, rows_at, unpack
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.window import window
-from tests.records import NAMES, assert_same_record, assert_same_trace, records
+from tests.records import NAMES, assert_same_record, records
 from tests.traces import calls_of, kernel, memory, op, runtime, trace_of
 
 same_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -46,13 +45,6 @@ def a_record() -> Record:
 @given(records())
 def test_a_record_loads_back_equal(tmp_path: Path, record: Record) -> None:
     assert_same_record(load(save(record, tmp_path / "run.zip")), record)
-
-
-@same_folder
-@given(records(), st.integers(0, 60), st.integers(0, 60))
-def test_a_window_loads_back_equal(tmp_path: Path, record: Record, a: int, b: int) -> None:
-    part = window(record, min(a, b), max(a, b))
-    assert_same_record(load(save(part, tmp_path / "run.zip")), part)
 
 
 @same_folder
@@ -125,12 +117,6 @@ def test_the_trace_is_chrome_json_with_exact_times(tmp_path: Path) -> None:
     ]
 
 
-def test_the_trace_alone_opens_too(tmp_path: Path) -> None:
-    with zipfile.ZipFile(save(a_record(), tmp_path / "run.zip")) as saved:
-        member = saved.extract("trace.json.gz", tmp_path)
-    assert_same_trace(load(member).trace, a_record().trace)
-
-
 def test_as_any_other_readers_trace_it_gives_the_same_tables(tmp_path: Path) -> None:
     with zipfile.ZipFile(save(a_record(), tmp_path / "run.zip")) as saved:
         written = json.loads(gzip.decompress(saved.read("trace.json.gz")))
@@ -159,19 +145,6 @@ def test_nanoseconds_since_1970_are_kept(tmp_path: Path) -> None:
     assert loaded.slices[["ts", "dur"]].to_numpy().tolist() == [[0, 1], [318, 12345678]]
 
 
-@given(st.lists(st.integers(-(2**31), 2**31 - 1)))
-def test_packed_integers_unpack(values: list[int]) -> None:
-    assert unpack(pack(values), len(values)).tolist() == values
-
-
-@given(st.lists(st.integers(-1, 30), max_size=30))
-def test_row_links_survive_as_distances(links: list[int]) -> None:
-    import numpy as np
-
-    rows = np.array([link if link != row else -1 for row, link in enumerate(links)], dtype=np.int32)
-    assert rows_at(distances(rows)).tolist() == rows.tolist()
-
-
 def test_a_save_that_fails_leaves_the_old_file_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,11 +159,6 @@ def test_a_save_that_fails_leaves_the_old_file_whole(
         save(a_record(), path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["run.zip"]
-
-
-def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=r"missing.run\.zip: cannot be written .* folder"):
-        save(a_record(), tmp_path / "missing" / "run.zip")
 
 
 def spoiled(tmp_path: Path, *, without: str = "", **replaced: bytes) -> Path:
@@ -218,11 +186,8 @@ def test_a_zip_that_is_cut_off_is_named(tmp_path: Path) -> None:
 
 WRONG_METADATA = {
     b"{": "is not JSON at byte 1",
-    b"": "is not JSON at byte 0",
     b"\xff\xfe\xff": "is not JSON",
-    b"[" * 100_000: "is not JSON",
     b"[]": "holds a list, not an object",
-    b"null": "holds null, not an object",
     b'"x"': "holds a text, not an object",
     b"{}": 'is wrong: "format_version" is missing',
     b'{"format_version": 1}': 'is wrong: "metadata" is missing',

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof_widgets.trace.backward_spans import backward_spans
-from gpuprof_widgets.trace.edit import NewSlice, with_slices
 from gpuprof_widgets.trace.model import Record
 from tests.traces import Row, annotation, backward_op, cell_line, module, op, trace_of
 
@@ -56,27 +55,11 @@ def test_spans_lie_on_the_thread_of_their_ops_and_tell_the_modules_class() -> No
     assert args == (("class", "Module"), ("root", "model"))
 
 
-def test_what_the_engine_does_after_an_op_belongs_to_its_module() -> None:
-    rows = [*two_layers(), *their_backward(100), op(ACCUMULATE, ts=125, dur=5)]
-    assert found(*rows) == [("model", 100, 130), ("second", 100, 110), ("first", 112, 130)]
-
-
 def test_another_op_ends_the_spans() -> None:
     """The optimizer's ops after a pass are no part of it, nor what comes between two passes."""
     rows = [*two_layers(), *their_backward(100), op("aten::add_", ts=123, dur=5)]
     rows += [op(ACCUMULATE, ts=130, dur=5)]
     assert max(end for _, _, end in found(*rows)) == 122
-
-
-@pytest.mark.parametrize("thread", [100, AUTOGRAD])
-def test_two_steps_have_spans_of_their_own(thread: int) -> None:
-    one = [module("only", ts=0, dur=20), op("aten::mm", ts=5, dur=5, sequence=1)]
-    two = [module("only", ts=60, dur=20), op("aten::mm", ts=65, dur=5, sequence=2)]
-    back = [
-        *backward_op("MmBackward0", ts=30, dur=10, sequence=1, thread=thread),
-        *backward_op("MmBackward0", ts=90, dur=10, sequence=2, thread=thread),
-    ]
-    assert found(*one, *two, *back) == [("only", 30, 40), ("only", 90, 100)]
 
 
 def test_a_second_pass_through_one_graph_has_spans_of_its_own() -> None:
@@ -155,11 +138,6 @@ def test_the_backward_of_a_backward_belongs_to_the_module_of_the_first_forward()
     assert found(*rows) == [("model", 60, 80), ("model", 100, 110)]
 
 
-def test_without_modules_or_links_there_is_none() -> None:
-    assert found(op("aten::mm", ts=0, dur=5, sequence=1), *their_backward(100)) == []
-    assert found(*two_layers()) == []
-
-
 @dataclass
 class Run:
     """A simulated forward of a tree of modules, its ops numbered as autograd does."""
@@ -231,31 +209,3 @@ def test_each_modules_span_goes_from_its_first_op_to_its_last(
     spans = backward_spans(record.trace)
     assert Counter(one.name for one in spans) == dict.fromkeys(expected, 1)
     assert {one.name: (one.ts, one.ts + one.dur) for one in spans} == expected
-
-
-@given(trained())
-def test_spans_never_cross_and_hold_every_op_of_their_module(
-    made: tuple[Record, dict[str, tuple[int, int]]],
-) -> None:
-    trace = made[0].trace
-    spans = backward_spans(trace)
-    assert not any(crosses(one, other) for one in spans for other in spans)
-    slices = with_slices(trace, spans).slices
-    for row in slices.index[slices["forward"] >= 0]:
-        behind = names_around(slices, int(slices["forward"].loc[row]), "module")
-        assert names_around(slices, int(row), "module_backward") == behind
-
-
-def crosses(one: NewSlice, other: NewSlice) -> bool:
-    begins_inside = one.ts < other.ts < one.ts + one.dur
-    return one.track == other.track and begins_inside and other.ts + other.dur > one.ts + one.dur
-
-
-def names_around(slices: Any, row: int, category: str) -> list[str]:
-    """The names of the slices of that category around a row, the innermost first."""
-    found = []
-    while row >= 0:
-        if slices["category"].loc[row] == category:
-            found.append(slices["name"].loc[row])
-        row = int(slices["parent"].loc[row])
-    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -9,8 +10,7 @@ import pandas as pd
 import pytest
 
 from gpuprof_widgets.exceptions import TraceError
-from gpuprof_widgets.profiles import Profile
-from gpuprof_widgets.trace.readers import load, parse
+from gpuprof_widgets.trace.readers import parse
 from tests.bad_traces import BAD_TRACES, event, trace
 
 READ = {name: bad for name, bad in BAD_TRACES.items() if not bad.error}
@@ -50,15 +50,6 @@ def test_the_header_is_read_whatever_stands_before_it() -> None:
     assert record.metadata["notes"][1:] == ["1 of 2 events are not well-formed and were mended"]
 
 
-@pytest.mark.parametrize("name", READ)
-def test_what_was_read_can_be_saved_and_is_the_same_when_opened(name: str, tmp_path: Path) -> None:
-    record = parse(READ[name].content, FILE)
-    Profile(record.trace, record.calls, record.metadata).save(tmp_path / "saved.zip")
-    again = load(tmp_path / "saved.zip").trace
-    for table in ("slices", "tracks", "counters", "flows"):
-        pd.testing.assert_frame_equal(getattr(again, table), getattr(record.trace, table))
-
-
 def test_words_of_python_mean_what_they_mean_there() -> None:
     text = trace(event("a"), event("b", ts=20, args="HERE")).replace(
         b'"HERE"', b'{"yes": True, "no": False, "nothing": None, "true_div": trueish}'
@@ -69,11 +60,49 @@ def test_words_of_python_mean_what_they_mean_there() -> None:
     assert "nothing" not in args or pd.isna(args["nothing"].iloc[-1])
 
 
-def test_many_broken_events_are_mended_one_by_one() -> None:
-    events = [event(f"HERE{n}", ts=20 * n) for n in range(3000)]
-    record = parse(trace(*events).replace(b"HERE", b'a "name" of '), FILE)
-    assert record.trace.slices["name"].tolist() == [f'a "name" of {n}' for n in range(3000)]
-    assert record.metadata["notes"] == [
-        "the text is not JSON at byte 78 (expected ',' or '}'): its events were read one by one",
-        "3,000 of 3,000 events are not well-formed and were mended",
-    ]
+@pytest.mark.parametrize("part", [[], {}, [[]]])
+def test_a_file_of_nothing_but_lists_and_objects_is_one_error(part: object) -> None:
+    with pytest.raises(TraceError, match=r"^bad.json: its .* bytes are .* lists and objects"):
+        parse(trace(event("large", args={"x": [part] * 200_000}), event("small")), FILE)
+
+
+def test_args_of_many_numbers_or_much_text_are_read() -> None:
+    given = {"x": list(range(50_000)), "y": "[{" * 50_000}
+    record = parse(trace(event(args=given)), FILE)
+    assert {key: record.trace.args[key].iloc[0] for key in given} == given
+    assert record.metadata["notes"] == []
+
+
+# An event per line and no list around them, as loggers write them
+
+PER_LINE = "the file has an event per line: they were read as a list"
+
+
+def lines(count: int) -> list[str]:
+    return [json.dumps(event("a}\n{b", ts=ts)) for ts in range(count)]
+
+
+@pytest.mark.parametrize("between", ["\n", "\r\n", "\n\n", " \n  "])
+def test_events_of_a_line_each_are_one_trace(between: str) -> None:
+    record = parse(between.join(lines(3)).encode(), FILE)
+    assert record.trace.slices["ts"].tolist() == [0, 1000, 2000]
+    assert set(record.trace.slices["name"]) == {"a}\n{b"}
+    assert record.metadata["notes"] == [PER_LINE]
+
+
+def test_a_last_line_that_is_cut_off_is_told() -> None:
+    record = parse("\n".join(lines(3))[:-9].encode(), FILE)
+    assert len(record.trace) == 2
+    assert record.metadata["notes"][0] == PER_LINE
+    assert "it was cut off while it was written" in record.metadata["notes"][1]
+
+
+def test_lines_of_something_else_are_one_error() -> None:
+    with pytest.raises(TraceError, match=r"^bad.json: JSON, but not a trace: .*found: level"):
+        parse(b'{"level": "info"}\n' * 500, FILE)
+
+
+def test_two_events_without_a_line_between_them_are_read() -> None:
+    record = parse("".join(lines(2)).encode(), FILE)
+    assert len(record.trace) == 2
+    assert not [note for note in record.metadata["notes"] if "cut off" in note]

@@ -16,6 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof_widgets.profiles import Profile
+from gpuprof_widgets.trace.chrome_slices import _ThreadSlices
+from gpuprof_widgets.trace.events import Events, text_codes
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import parse
 from gpuprof_widgets.trace.tracks import MOST, lanes, sub_tracks
@@ -60,12 +62,6 @@ def whole(name: str, ts: int, dur: int, **fields: Any) -> dict[str, Any]:
 
 
 # Begin and end
-
-
-def test_begin_and_end_nest_on_their_thread() -> None:
-    record = read(begin("a", 0), begin("b", 2), begin("z", 3, tid=2), end(5), end(7, tid=2), end(9))
-    assert slice_rows(record) == [("a", 0, 9, ""), ("b", 2, 3, "a"), ("z", 3, 4, "")]
-    assert record.metadata["notes"] == []
 
 
 def test_args_of_the_end_join_those_of_the_beginning() -> None:
@@ -331,3 +327,44 @@ def test_every_analysis_and_the_page_take_a_foreign_trace() -> None:
     assert all_answers(record) == {}
     page = Profile(record.trace, record.calls, record.metadata).report()
     assert page.startswith("<!doctype html>")
+
+
+PLACES = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 10)), max_size=12)
+
+
+def nested(places: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Those (start, end) that cross none before them."""
+    kept: list[tuple[int, int]] = []
+    for start, dur in places:
+        end = start + dur
+        if not any(a < start < b < end or start < a < end < b for a, b in kept):
+            kept.append((start, end))
+    return kept
+
+
+@given(PLACES)
+def test_an_arrow_meets_the_innermost_slice_that_is_open(places: list[tuple[int, int]]) -> None:
+    slices = nested(places)
+    text = text_codes(["1"] * len(slices))
+    starts = np.array([start for start, _ in slices], dtype=np.int64)
+    ends = np.array([end for _, end in slices], dtype=np.int64)
+    on = _ThreadSlices(Events(starts, ends - starts, text, text, text, text))
+    moments = np.arange(-1, 32, dtype=np.int64)
+    lane = on.lane(["1"] * len(moments), ["1"] * len(moments))
+    for at, met in zip(moments.tolist(), on.open_at(lane, moments).tolist(), strict=True):
+        is_open = [row for row, (start, end) in enumerate(slices) if start <= at <= end]
+        assert (met >= 0) == bool(is_open)
+        if is_open:
+            assert met in is_open
+            assert starts[met] == max(starts[row] for row in is_open)
+
+
+def test_arrows_beside_instants_alone_meet_nothing() -> None:
+    common = {"pid": 1, "tid": 1, "name": "x", "cat": "c"}
+    events = [{**common, "ph": "i", "ts": 1, "s": "t"}] + [
+        {**common, "ph": ph, "id": 1, "ts": 2} for ph in "sf"
+    ]
+    record = parse(json.dumps(events).encode(), Path("trace.json"))
+    assert len(record.trace) == 1
+    assert len(record.trace.flows) == 0
+    assert record.metadata["notes"] == ["2 of 2 ends of arrows have no other end, or meet no slice"]

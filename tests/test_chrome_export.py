@@ -9,16 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuprof_widgets.exports import export
 from gpuprof_widgets.profiles import Profile, load
-from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.tracks import written_lanes
 from gpuprof_widgets.trace.window import window
 from tests.export_cases import a_profile, as_ns, events_of
 from tests.records import assert_same_record, assert_same_trace, records
@@ -128,16 +125,6 @@ def test_what_crosses_has_a_row_of_its_own_and_reads_back_on_its_thread(tmp_path
     threads = {e["name"]: e["tid"] for e in events_of(path) if e["ph"] == "X"}
     assert threads == {"outer": 100, "late": "100 (2)", "in": 100}
     assert_same_trace(load(path).trace, record.trace)
-
-
-def test_no_slice_of_a_real_trace_crosses_another_of_its_row(shared_record: Record) -> None:
-    slices = shared_record.trace.slices
-    lane = written_lanes(shared_record.trace).of_slice
-    ts, end = slices["ts"].to_numpy(), (slices["ts"] + slices["dur"]).to_numpy()
-    order = np.lexsort((-end, ts, lane))
-    parent, _ = links.nest(ts[order], end[order], lane[order])
-    inside = parent >= 0
-    assert (end[order][inside] <= end[order][parent[inside]]).all()
 
 
 @pytest.mark.parametrize("ending", [".json.gz", ".gpuprof"])

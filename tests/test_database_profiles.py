@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pandas as pd
 import pytest
 
-import gpuprof_widgets
 from gpuprof_widgets.analyses import ANALYSES
-from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
-from tests.database_of_record import nsys_of
-from tests.profiler_databases import PID, TID, Database, Nsys, Nvprof, global_id, object_id, written
-from tests.test_database_oracle import hand_made
+from tests.profiler_databases import PID, TID, Database, Nsys, Nvprof, global_id, object_id
 from tests.test_every_trace import all_answers
 
 pytestmark = pytest.mark.slow
@@ -70,10 +64,6 @@ def record(database: Database) -> Record:
     return database.record()
 
 
-def profile(record: Record) -> Profile:
-    return Profile(record.trace, record.calls, record.metadata)
-
-
 def test_every_analysis_answers_or_says_what_is_lacking(record: Record) -> None:
     assert all_answers(record) == {}
 
@@ -111,17 +101,6 @@ def test_a_range_that_is_no_threads_changes_no_other_figure(
 
 
 @pytest.mark.parametrize("kind", [Nsys, Nvprof])
-def test_a_range_that_is_no_threads_is_not_in_the_flame_graph(
-    kind: type[Nsys] | type[Nvprof],
-) -> None:
-    without, beside = everything(kind), everything(kind)
-    started_range(beside, "epoch", 60, 4_900)
-    first, second = (profile(made.record()).call_tree() for made in (without, beside))
-    assert len(first)
-    pd.testing.assert_frame_equal(second, first)
-
-
-@pytest.mark.parametrize("kind", [Nsys, Nvprof])
 def test_a_range_that_is_no_threads_is_listed(kind: type[Nsys] | type[Nvprof]) -> None:
     made = everything(kind)
     started_range(made, "epoch", 60, 4_900)
@@ -131,31 +110,3 @@ def test_a_range_that_is_no_threads_is_listed(kind: type[Nsys] | type[Nvprof]) -
     assert table.loc["epoch", columns].tolist() == [1, 4_840, 4_840, 0]
     row = int(table.loc["epoch", "row"])
     assert record.trace.tracks["kind"][record.trace.slices["track"][row]] == "other"
-
-
-def test_the_report_shows_ops_and_ranges(record: Record) -> None:
-    page = profile(record).report()
-    for name in ("aten::mm", "MmBackward0", "Cell [1]"):
-        assert name in page
-
-
-def test_what_is_saved_is_loaded_again(database: Database, tmp_path: Path) -> None:
-    opened = gpuprof_widgets.load(written(database.bytes(), tmp_path / "run.sqlite"))
-    again = gpuprof_widgets.load(opened.save(tmp_path / "run.zip"))
-    pd.testing.assert_frame_equal(again.trace.slices, opened.trace.slices)
-    pd.testing.assert_frame_equal(again.trace.tracks, opened.trace.tracks)
-    pd.testing.assert_frame_equal(again.trace.counters, opened.trace.counters)
-    assert again.metadata == opened.metadata
-    for key, values in opened.trace.args.items():
-        assert again.trace.args[key].to_dict() == values.to_dict()
-
-
-def test_a_run_is_compared_with_itself_across_profilers() -> None:
-    """The same run, as Kineto has it and as Nsight Systems has it: nothing changed."""
-    kineto = hand_made()
-    compared = gpuprof_widgets.compare(profile(kineto), profile(nsys_of(kineto).record()))
-    table = compared.kernels()
-    assert table["total_a_ns"].tolist() == table["total_b_ns"].tolist()
-    assert set(table["name"]) == {"gemm", "gemm_nt", "Memcpy HtoD (Pageable -> Device)"}
-    (found,) = compared.findings()
-    assert found.text == "No difference: a step takes 9.00 µs in both."

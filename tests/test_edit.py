@@ -22,7 +22,7 @@ from gpuprof_widgets.trace.edit import (
 )
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import SLICE_COLUMNS
-from tests.records import assert_same_trace, records
+from tests.records import records
 from tests.traces import annotation, gpu_annotation, kernel, op, runtime, trace_of
 
 pytestmark = pytest.mark.slow
@@ -88,18 +88,6 @@ class TestWithRegions:
         trace = with_regions(record.trace, {"gpuprof:1": Region("m", "module")})
         assert trace.slices["op"].iloc[row_of(trace, "k")] == -1
 
-    def test_two_markers_of_one_name_become_one_name(self) -> None:
-        record = trace_of(op("gpuprof:1", ts=0, dur=5), op("gpuprof:2", ts=10, dur=5))
-        same = Region("Softmax", "module")
-        trace = with_regions(record.trace, {"gpuprof:1": same, "gpuprof:2": same})
-        assert trace.slices["name"].cat.categories.tolist() == ["Softmax"]
-
-    @given(records())
-    def test_without_markers_nothing_changes(self, record: Record) -> None:
-        assert_same_trace(
-            with_regions(record.trace, {"gpuprof:x": Region("m", "module")}), record.trace
-        )
-
 
 class TestWithSlices:
     def test_a_slice_is_outside_of_one_with_its_times(self) -> None:
@@ -110,13 +98,6 @@ class TestWithSlices:
         assert made.slices["parent"].loc[inner] == outer
         assert made.args["class"].to_dict() == {outer: "Linear"}
 
-    def test_links_follow_their_slices(self) -> None:
-        trace = small()
-        made = with_slices(trace, [NewSlice(5, 90, "m", "module", 0)])
-        assert made.slices["forward"].loc[row_of(made, "MmBackward0")] == row_of(made, "aten::mm")
-        assert made.slices["launch"].loc[row_of(made, "gemm")] == row_of(made, "cudaLaunchKernel")
-        assert made.slices["op"].loc[row_of(made, "gemm")] == row_of(made, "aten::mm")
-
     def test_new_tracks_come_after_those_there(self) -> None:
         trace = small()
         track = NewTrack("worker", "worker 0", "7", "7")
@@ -125,9 +106,6 @@ class TestWithSlices:
         assert made.tracks["label"].tolist() == [*trace.tracks["label"], "worker 0"]
         assert made.slices["track"].loc[row_of(made, "fetch")] == len(trace.tracks)
         assert made.tracks["lane"].is_unique
-
-    def test_the_trace_ends_with_its_last_slice(self) -> None:
-        assert with_slices(small(), [NewSlice(90, 60, "m", "module", 0)]).end_ns == 150
 
     @given(records(), st.data())
     def test_nothing_is_lost_and_everything_stays_linked(
@@ -156,14 +134,6 @@ class TestWithSlices:
 
 
 class TestKeptSlices:
-    def test_links_to_what_is_gone_are_gone(self) -> None:
-        trace = small()
-        made = kept_slices(trace, (trace.slices["name"] != "aten::mm").to_numpy())
-        assert made.slices["forward"].loc[row_of(made, "MmBackward0")] == -1
-        assert made.slices["op"].loc[row_of(made, "gemm")] == -1
-        assert made.slices["launch"].loc[row_of(made, "gemm")] == row_of(made, "cudaLaunchKernel")
-        assert "Input Dims" not in made.args or made.args["Input Dims"].empty
-
     @given(records(), st.data())
     def test_what_is_kept_keeps_its_links_among_itself(
         self, record: Record, data: st.DataObject
@@ -185,10 +155,6 @@ class TestKeptSlices:
         ]
         assert list(zip(made.flows["source"], made.flows["target"], strict=True)) == pairs
         assert_well_formed(made)
-
-    @given(records())
-    def test_keeping_all_changes_nothing(self, record: Record) -> None:
-        assert_same_trace(kept_slices(record.trace, np.ones(len(record.trace), bool)), record.trace)
 
 
 @st.composite
@@ -217,8 +183,3 @@ def assert_well_formed(trace: Trace) -> None:
     for values in trace.args.values():
         assert values.index.is_monotonic_increasing
         assert values.index.isin(slices.index).all()
-
-
-def test_adding_nothing_changes_nothing() -> None:
-    trace = small()
-    assert with_slices(trace, []) is trace

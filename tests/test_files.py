@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-import gpuprof_widgets
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.files import write_whole
 from gpuprof_widgets.trace.model import Record
@@ -42,10 +41,6 @@ def test_a_missing_file_says_what_is_there(trace: Path) -> None:
     error = refused(trace.with_name("trase.json"))
     assert "no such file; check the path. In" in error
     assert "trace.json" in error
-
-
-def test_a_path_through_a_file_is_named(trace: Path) -> None:
-    assert "cannot be read (Not a directory)" in refused(trace / "inner.json")
 
 
 def test_a_link_that_leads_to_itself_is_named(tmp_path: Path) -> None:
@@ -89,11 +84,6 @@ def test_a_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert "this is a socket" in refused("socket")
 
 
-@pytest.mark.parametrize("device", ["/dev/null", "/dev/zero", "/dev/random"])
-def test_a_device_is_refused(device: str) -> None:
-    assert "this is a device, not a file" in refused(device)
-
-
 def test_a_file_that_may_not_be_read_is_named(trace: Path) -> None:
     trace.chmod(0)
     for folder in trace.parents[:3]:
@@ -113,11 +103,6 @@ def test_a_file_of_nothing_is_named(trace: Path, content: bytes) -> None:
     trace.write_bytes(content)
     told = "the file is empty (0 bytes)" if not content else "it starts with"
     assert told in refused(trace)
-
-
-@pytest.mark.parametrize("name", ["a.prof", "a.sqlite", "a.zip", "a.nsys-rep", "a.py", "a", "ä.ü"])
-def test_the_name_of_a_file_does_not_matter(trace: Path, name: str) -> None:
-    assert len(load(trace.rename(trace.with_name(name))).trace) == 1
 
 
 # A file that grows
@@ -150,23 +135,6 @@ def test_a_file_that_grows_while_it_is_read_says_so(
     ]
 
 
-def test_a_file_that_is_still_being_written_says_so(
-    trace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = trace.read_bytes()
-    trace.write_bytes(whole[:150])
-    reading_while(monkeypatch, lambda path: path.write_bytes(whole))
-    with pytest.raises(TraceError, match=rf"cut off.*had 150 bytes then and has {len(whole)} now"):
-        load(trace)
-
-
-def test_a_file_that_is_gone_meanwhile_was_read(
-    trace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reading_while(monkeypatch, Path.unlink)
-    assert len(load(trace).trace) == 1
-
-
 def test_what_does_not_fit_the_memory_is_an_error(
     trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,21 +146,7 @@ def test_what_does_not_fit_the_memory_is_an_error(
         load(trace)
 
 
-def test_what_is_nested_beyond_reason_is_an_error(tmp_path: Path) -> None:
-    deep = tmp_path / "deep.json"
-    for text in (b"[" * 200_000, b'{"traceEvents":' * 100_000, b'{"a":' + b"[" * 100_000):
-        deep.write_bytes(text)
-        refused(deep)
-
-
 # Folders
-
-
-def test_a_folder_with_one_trace_is_that_trace(trace: Path) -> None:
-    (trace.parent / "readme.txt").write_text("hello")
-    (trace.parent / "below").mkdir()
-    os.mkfifo(trace.parent / "pipe")
-    assert len(gpuprof_widgets.load(trace.parent).trace) == 1
 
 
 def test_a_folder_without_a_trace_lists_what_it_holds(tmp_path: Path) -> None:
@@ -218,19 +172,6 @@ def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path) -> None:
 
 
 # On the command line
-
-
-def test_a_command_opens_a_folder_an_archive_and_a_packed_file(
-    trace: Path, tmp_path: Path, capsys: Capsys
-) -> None:
-    archive = tmp_path / "packed" / "x.zip"
-    write = [trace.parent, archive]
-    archive.parent.mkdir()
-    archive.write_bytes(zip_of({"trace.json": trace.read_bytes()}))
-    for given in write:
-        called = gpuprof(capsys, "ops", given, "--csv", "-")
-        assert (called.code, called.err) == (0, "")
-        assert "aten::mm" in called.out
 
 
 def test_standard_input_may_be_an_archive(tmp_path: Path) -> None:

@@ -10,13 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.regions import steps
-from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.edit import joined, starts_when_joined
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.window import window
-from tests.records import assert_same_trace, records
+from tests.records import records
 from tests.traces import annotation, kernel, memory, op, python, runtime, trace_of
 
 pytestmark = pytest.mark.slow
@@ -72,16 +70,6 @@ def test_a_thread_that_came_later_stands_before_the_devices() -> None:
     assert both.tracks["lane"].tolist() == [0, 0, 1, 2]
 
 
-def test_the_times_of_ops_add_up() -> None:
-    apart = operators(Record(step(1))).set_index("name")["device_self_ns"]
-    both = operators(Record(joined([step(1), step(2)]))).set_index("name")["device_self_ns"]
-    assert both["aten::mm"] == 2 * apart["aten::mm"] == 100
-
-
-def test_one_trace_stays_as_it_is() -> None:
-    assert joined([only := step(1)]) is only
-
-
 @given(st.lists(records(), min_size=2, max_size=3))
 def test_joining_keeps_order_links_and_args(several: list[Record]) -> None:
     traces = [record.trace for record in several]
@@ -126,35 +114,3 @@ def test_a_range_of_a_trace_is_moved_to_its_place() -> None:
         at_first, later, now = (getattr(trace, table) for trace in (first, part, both))
         assert moments(now) == moments(at_first) + moments(later.assign(ts=later["ts"] + moved))
     assert joined([part, first]).epoch_ns == part.epoch_ns + 12
-
-
-@given(records())
-def test_a_trace_is_in_a_joined_one_as_it_was(record: Record) -> None:
-    trace = record.trace
-    both = joined([trace, step(1)])
-    kept = both.slices["ts"].to_numpy() + both.slices["dur"].to_numpy() <= trace.end_ns
-    assert kept.sum() >= len(trace)
-    texts = ["name", "category", "ts", "dur", "depth", "sequence"]
-    own = both.slices[texts].astype({"name": object, "category": object})
-    mine = trace.slices[texts].astype({"name": object, "category": object})
-    rows = set(map(tuple, own.to_numpy().tolist()))
-    assert set(map(tuple, mine.to_numpy().tolist())) <= rows
-
-
-def test_nesting_anew_gives_the_same_parents() -> None:
-    both = joined([step(1), step(2)]).slices
-    ts = both["ts"].to_numpy()
-    parent, depth = links.nest(ts, ts + both["dur"].to_numpy(), both["track"].to_numpy())
-    assert (parent == both["parent"]).all()
-    assert (depth == both["depth"]).all()
-
-
-def test_a_joined_trace_is_saved_and_loaded_equal(tmp_path: object) -> None:
-    from pathlib import Path
-
-    from gpuprof_widgets import Profile, load
-
-    both = joined([step(1), step(2, stream=20)])
-    path = Path(str(tmp_path)) / "joined.zip"
-    Profile(both, None, {}).save(path)
-    assert_same_trace(load(path).trace, both)

@@ -17,10 +17,8 @@ from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.trace.known_metadata import TYPES, with_usable_metadata
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load, parse
-from tests import snapshots
 from tests.fuzz_seeds import seeds
 from tests.test_every_trace import all_answers
-from tests.trace_files import kineto
 from tests.traces import kernel, op, trace_of
 
 ODD: dict[str, Any] = {
@@ -80,14 +78,6 @@ def test_what_is_of_another_type_is_left_out_and_told(key: str, tmp_path: Path) 
     assert key == "notes" or key not in found
 
 
-@pytest.mark.parametrize("kind", ["call", "frame"])
-def test_the_cost_of_a_call_is_a_number(kind: str, tmp_path: Path) -> None:
-    odd = {"estimate_ns": 5_000_000, f"{kind}s": 100, f"{kind}_cost_ns": "long"}
-    found = load(save(odd_record(overhead=odd), tmp_path / "run.gpuprof"))
-    assert "overhead" not in found.metadata
-    findings(found)
-
-
 def test_half_a_character_is_no_text() -> None:
     record = with_usable_metadata(odd_record(wall_ns="\ud800"))
     assert "broken Unicode" in record.metadata["notes"][0]
@@ -99,14 +89,6 @@ def test_every_analysis_and_the_page_answer_where_metadata_are_odd(tmp_path: Pat
     profile = gpuprof_widgets.load(path)
     assert all_answers(profile) == {}
     assert "gemm" in profile.report()
-
-
-def test_a_trace_of_torch_may_be_odd_as_well() -> None:
-    file = kineto("aten::mm", deviceProperties={"a": 1}, distributedInfo=[3], host_name=None)
-    record = parse(file, Path("trace.json"))
-    assert len(record.metadata["notes"]) == 2
-    assert record.metadata["host"] is None
-    assert record.metadata["devices"] == []
 
 
 def test_what_is_recorded_is_as_it_should_be() -> None:
@@ -123,14 +105,6 @@ def test_what_other_programs_write_is_as_it_should_be() -> None:
         if "metadata" not in seed.name:
             notes = parse(seed.data, Path("seed")).metadata["notes"]
             assert not any("of the file is malformed" in note for note in notes), seed.name
-
-
-def test_a_memory_snapshot_is_as_it_should_be(tmp_path: Path) -> None:
-    content = snapshots.snapshot(snapshots.training())
-    record = load(snapshots.dumped(content, tmp_path))
-    assert record.metadata["memory_segments"]
-    assert record.metadata["memory"]
-    assert not any("of the file is malformed" in note for note in record.metadata["notes"])
 
 
 def test_metadata_may_be_null() -> None:

@@ -110,14 +110,6 @@ def test_depth_is_one_more_than_the_parents(given: Slices) -> None:
 
 
 @given(slices())
-def test_slices_of_one_depth_do_not_overlap(given: Slices) -> None:
-    _, depth = nest(given.ts, given.end, given.group)
-    for row in range(len(given)):
-        running = open_slices(given, int(given.group[row]), int(given.ts[row]), row)
-        assert depth[row] not in depth[running]
-
-
-@given(slices())
 def test_self_time_is_the_time_as_latest_started_open_slice(given: Slices) -> None:
     parent, _ = nest(given.ts, given.end, given.group)
     assert self_times(given.ts, given.end, parent).tolist() == slow_self_times(given)
@@ -160,22 +152,6 @@ def test_the_last_above_a_bound_is_found(values: list[int], asked: list[tuple[in
         max((at for at in range(end) if values[at] > least), default=-1) for end, least in queries
     ]
     assert last_above(np.array(values, np.int64), before, bound).tolist() == expected
-
-
-@given(slices(), st.integers(0, LONGEST))
-def test_the_last_end_above_a_moment_is_the_innermost_open_on_the_way_up(
-    given: Slices, moment: int
-) -> None:
-    """Ancestors are looked at one by one in the reference, and siblings never."""
-    alone = np.zeros(len(given), np.int64)
-    order = np.lexsort((-given.end, given.ts))
-    ts, end = given.ts[order], given.end[order]
-    parent, _ = nest(ts, end, alone)
-    started = np.searchsorted(ts, moment, side="right")
-    above = int(started) - 1
-    while above >= 0 and end[above] <= moment:
-        above = int(parent[above])
-    assert last_above(end, np.array([started]), np.array([moment])).tolist() == [above]
 
 
 FORESTS = st.lists(st.integers(-1, 40), max_size=30).map(
@@ -251,15 +227,6 @@ def test_latest_before_joins_the_nearest_with_the_same_key(
         assert index == (before[-1] if before else same[0][1] if same else -1)
 
 
-def test_a_child_that_outlasts_its_parent_takes_none_of_its_grandparents_time_twice() -> None:
-    ts, end = np.array([0, 2, 4]), np.array([20, 6, 10])
-    parent, depth = nest(ts, end, np.zeros(3, dtype=int))
-    assert parent.tolist() == [-1, 0, 1]
-    assert depth.tolist() == [0, 1, 2]
-    assert subtree_end(end, parent).tolist() == [20, 10, 10]
-    assert self_times(ts, end, parent).tolist() == [12, 2, 6]
-
-
 def steps_of(work: Callable[[], object]) -> int:
     """Lines of Python that run in the functions of this package while this is done."""
     lines = 0
@@ -295,20 +262,6 @@ def test_a_slice_is_open_from_its_start_until_before_its_end() -> None:
     assert is_open == [-1, *[0] * 5, *[1] * 3, *[0] * 2, -1]
 
 
-def test_a_slice_of_no_length_is_nobodys_parent() -> None:
-    ts, end = np.array([0, 3, 3]), np.array([9, 3, 3])
-    parent, _ = nest(ts, end, np.zeros(3, dtype=int))
-    assert parent.tolist() == [-1, 0, 0]
-
-
-def test_a_deep_stack_nests_in_full() -> None:
-    depths = 5000
-    ts = np.arange(depths)
-    parent, depth = nest(ts, 2 * depths - ts, np.zeros(depths, dtype=int))
-    assert parent.tolist() == list(range(-1, depths - 1))
-    assert depth.tolist() == list(range(depths))
-
-
 # Owners
 
 
@@ -339,15 +292,6 @@ def test_an_annotation_owns_what_no_op_launched() -> None:
         kernel("memset", ts=30, dur=5, launched_by=1, category="gpu_memset"),
     )
     assert owners(record, "memset") == ("cudaMemsetAsync", "step")
-
-
-def test_a_driver_call_launches_too() -> None:
-    record = trace_of(
-        op("triton", ts=0, dur=20),
-        runtime("cuLaunchKernel", ts=3, dur=2, category="cuda_driver"),
-        kernel("triton_poi", ts=30, dur=5, launched_by=1),
-    )
-    assert owners(record, "triton_poi") == ("cuLaunchKernel", "triton")
 
 
 def test_without_a_launch_the_external_id_finds_the_op() -> None:
@@ -487,20 +431,6 @@ def test_forward_threads_are_told_apart_by_the_numbers_they_share() -> None:
 # Real traces
 
 
-def test_self_times_of_a_real_track_add_up_to_its_union(shared_record: Record) -> None:
-    trace = shared_record.trace
-    ts, dur = trace.slices["ts"].to_numpy(), trace.slices["dur"].to_numpy()
-    own = self_times(ts, ts + dur, trace.slices["parent"].to_numpy())
-    assert (own >= 0).all()
-    for number in range(len(trace.tracks)):
-        rows = np.flatnonzero(trace.slices["track"] == number)
-        covered, reached = 0, 0
-        for start, length in zip(ts[rows].tolist(), dur[rows].tolist(), strict=True):
-            covered += max(start + length - max(start, reached), 0)
-            reached = max(reached, start + length)
-        assert own[rows].sum() == covered
-
-
 def test_parents_in_a_real_trace_are_the_latest_still_open(shared_record: Record) -> None:
     trace = shared_record.trace
     columns = (trace.slices[name].to_numpy() for name in ("track", "ts", "dur"))
@@ -519,11 +449,6 @@ def test_launches_in_a_real_trace_carry_the_kernels_correlation(shared_record: R
     calls = slices[slices["category"].isin(["cuda_runtime", "cuda_driver"])]
     loose = gpu & ~slices["correlation"].isin(calls["correlation"])
     assert unlinked_gpu(shared_record) == loose.sum()
-
-
-def test_an_ancestor_that_ends_as_a_slice_starts_is_not_open_above_it() -> None:
-    above, start, end = np.array([-1, 0, 0]), np.array([0, 5, 4]), np.array([5, 9, 9])
-    assert open_above(above, start, end).tolist() == [-1, -1, 0]
 
 
 def test_a_forward_op_that_begins_with_its_backward_op_is_linked_but_no_cause() -> None:

@@ -30,26 +30,6 @@ def test_every_number_is_what_decimal_makes_of_it(texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "ns"),
-    [
-        (b"1712195495545500.683", 1712195495545500683),
-        (b"1623142623460111", 1623142623460111000),
-        (b"4388786529647.578", 4388786529647578),
-        (b"0.541", 541),
-        (b"13.0", 13000),
-        (b'"25"', 25000),
-        (b"1.5e3", 1500000),
-        (b"-3", -3000),
-        (b"0.0005", 0),
-        (b"0.0015", 2),
-    ],
-)
-def test_examples(text: bytes, ns: int) -> None:
-    found, valid = nanoseconds([text])
-    assert (found.tolist(), valid.tolist()) == ([ns], [True])
-
-
-@pytest.mark.parametrize(
     "text",
     [
         b"1e999999999",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -14,7 +13,6 @@ from gpuprof_widgets.analyses.findings import FINDINGS
 from gpuprof_widgets.analyses.reasons import MEMORY, why_empty
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.views.page_panels import page_memory, panels
 from tests.profiler_databases import NSYS, PID, TID, Nsys, emitted, global_id
 
 
@@ -356,12 +354,6 @@ def test_totals_of_memory_are_a_curve_where_no_allocation_is_known() -> None:
         assert why_empty(ANALYSES[name].function(record)) == MEMORY
 
 
-def test_totals_of_memory_are_among_the_pages_counters() -> None:
-    record = with_totals()
-    assert panels(record)["counters"].rows["counter"].tolist() == ["GPU 1 memory reserved"]
-    assert page_memory(record, rows_kept=True) is None
-
-
 def test_of_totals_a_full_gpu_is_told_and_no_fragmentation() -> None:
     (found,) = FINDINGS["memory_room"](with_totals())
     assert found.text == "GPU 1 had 95 % of its 1000 B of memory taken at 100 ns."
@@ -504,31 +496,3 @@ def _only(table: str) -> Nsys:
     made = Nsys()
     made.add(table, start=5)
     return made
-
-
-def test_a_long_export_is_read_in_columns() -> None:
-    """20,000 launches with their ops: their times and links are all there."""
-    made, count = Nsys(), 20_000
-    start = 10_000 + 100 * np.arange(count)
-    name, launch = made.text("k"), made.text("cudaLaunchKernel_v7000")
-    tid, pid = global_id(PID, TID), global_id(PID, 0)
-    put = made.connection.executemany
-    put(
-        "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME (start, end, globalTid, correlationId, nameId) "
-        "VALUES (?, ?, ?, ?, ?)",
-        [(at + 10, at + 20, tid, row, launch) for row, at in enumerate(start.tolist(), 1)],
-    )
-    put(
-        "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, streamId, correlationId, "
-        "globalPid, demangledName) VALUES (?, ?, 0, 7, ?, ?, ?)",
-        [(at + 30, at + 70, row, pid, name) for row, at in enumerate(start.tolist(), 1)],
-    )
-    put(
-        "INSERT INTO NVTX_EVENTS (start, end, eventType, text, globalTid) VALUES (?, ?, 59, ?, ?)",
-        [(at, at + 50, f"aten::add, op_id = {at}", tid) for at in start.tolist()],
-    )
-    slices = made.record().trace.slices
-    kernels = slices[slices["category"] == "kernel"]
-    assert len(slices) == 3 * count
-    assert (kernels["ts"].to_numpy() - slices["ts"].to_numpy()[kernels["op"]] == 30).all()
-    assert (kernels["ts"].to_numpy() - slices["ts"].to_numpy()[kernels["launch"]] == 20).all()

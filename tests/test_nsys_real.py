@@ -25,7 +25,6 @@ FILES = ("nsys/cs336_transformer.sqlite.gz", "nsys/test_cuda.sqlite.gz")
 
 KIND = "CUPTI_ACTIVITY_KIND_"
 GPU_WORK = {"kernel": "KERNEL", "gpu_memcpy": "MEMCPY", "gpu_memset": "MEMSET"}
-DIRECTIONS = {1: "HtoD", 2: "DtoH", 8: "DtoD"}
 
 
 @dataclass(frozen=True)
@@ -114,29 +113,6 @@ def test_work_was_launched_by_the_call_of_its_correlation(export: Export) -> Non
     )
 
 
-def test_the_gpu_was_busy_as_long_as_anything_ran_on_it(export: Export) -> None:
-    before = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
-    reached = f"max(end) OVER (PARTITION BY deviceId ORDER BY start, end {before})"
-    expected = export.sql(
-        "SELECT deviceId, sum(max(0, end - max(start, coalesce(reached, start))))"
-        f" FROM (SELECT *, {reached} AS reached FROM ({export.gpu_work})) GROUP BY 1"
-    )
-    assert tuples(ANALYSES["device_busy"].function(export.profile), "device", "busy_ns") == expected
-
-
-def test_as_much_was_copied_each_way(export: Export) -> None:
-    expected = {
-        DIRECTIONS[kind]: sums
-        for kind, *sums in export.sql(
-            f"SELECT copyKind, count(*), sum(bytes), sum(end - start) FROM {KIND}MEMCPY GROUP BY 1"
-        )
-    }
-    copies = ANALYSES["copies"].function(export.profile)
-    copies = copies[copies["name"].str.startswith("Memcpy")].groupby("direction")
-    sums = copies.agg({"name": "size", "bytes": "sum", "dur_ns": "sum"})
-    assert {way: list(row) for way, *row in sums.itertuples(name=None)} == expected
-
-
 def test_ranges_hold_the_work_that_was_launched_in_them(export: Export) -> None:
     table = ANALYSES["annotations"].function(export.profile)
     assert bool(why_empty(table)) is not export.has("NVTX_EVENTS")
@@ -151,16 +127,6 @@ def test_ranges_hold_the_work_that_was_launched_in_them(export: Export) -> None:
     assert tuples(table, *columns) == export.sql_of("NVTX_EVENTS", launched)
     on_cpu = "SELECT text, sum(end - start) FROM NVTX_EVENTS GROUP BY 1 ORDER BY 1"
     assert tuples(table, "name", "cpu_total_ns") == export.sql_of("NVTX_EVENTS", on_cpu)
-
-
-def test_calls_of_the_system_are_there(export: Export) -> None:
-    expected = export.sql_of(
-        "OSRT_API",
-        f"SELECT start - {export.first}, end - start, value FROM OSRT_API"
-        " JOIN StringIds ON StringIds.id = nameId",
-    )
-    found = rows(export.profile.trace, "osrt")
-    assert sorted(tuples(found, "ts", "dur", "name")) == sorted(expected)
 
 
 def test_devices_are_those_that_cuda_has(export: Export) -> None:

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from torch.autograd.profiler import load_nvprof
 
 from gpuprof_widgets.analyses import ANALYSES
-from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.databases.nvprof import LONGEST, readable
 from gpuprof_widgets.trace.model import Record, Trace
-from tests.profiler_databases import NVPROF, PID, TID, Nvprof, emitted, object_id, written
+from tests.profiler_databases import PID, TID, Nvprof, emitted, object_id, written
 
 EPOCH = 1_506_000_000_000_000_000
 """The clock of nvprof is that of the day."""
@@ -160,38 +159,6 @@ def test_thread_ids_with_and_without_a_sign_are_one_thread() -> None:
     assert trace.slices["name"][rows(trace, "kernel")["op"].item()] == "aten::mm"
 
 
-@pytest.mark.parametrize(
-    ("table", "row", "name", "direction"),
-    [
-        (
-            "MEMCPY",
-            {"copyKind": 1, "srcKind": 1, "dstKind": 3},
-            "Memcpy HtoD (Pageable -> Device)",
-            "HtoD",
-        ),
-        (
-            "MEMCPY",
-            {"copyKind": 2, "srcKind": 3, "dstKind": 2},
-            "Memcpy DtoH (Device -> Pinned)",
-            "DtoH",
-        ),
-        (
-            "MEMCPY2",
-            {"copyKind": 10, "srcKind": 3, "dstKind": 3, "srcDeviceId": 0, "dstDeviceId": 1},
-            "Memcpy PtoP (Device -> Device)",
-            "PtoP",
-        ),
-    ],
-)
-def test_copies_say_from_where_to_where(
-    table: str, row: dict[str, int], name: str, direction: str
-) -> None:
-    made = Nvprof()
-    made.gpu(table, 10, 30, bytes=4_096, **row)
-    (copy,) = ANALYSES["copies"].function(made.record()).itertuples()
-    assert (copy.name, copy.direction, copy.bytes) == (name, direction, 4_096)
-
-
 def test_ranges_of_a_process_and_across_threads_stand_apart() -> None:
     made = Nvprof()
     made.range("of the process", 10, 100, objectKind=1)
@@ -204,13 +171,6 @@ def test_ranges_of_a_process_and_across_threads_stand_apart() -> None:
         "from one to another": "NVTX start/end 2",
     }
     assert rows(trace, "user_annotation")["thread"].to_dict() == {0: str(TID)}
-
-
-def test_marks_are_moments() -> None:
-    made = a_run()
-    made.marker(1, EPOCH + 1_250, 90, text="here")
-    (mark,) = rows(made.record().trace, "cpu_instant_event").itertuples()
-    assert (mark.name, mark.ts, mark.dur) == ("here", 250, 0)
 
 
 def test_ranges_of_another_domain_are_no_ops() -> None:
@@ -292,39 +252,6 @@ def test_overhead_is_named_as_kineto_names_it() -> None:
     kind = {"overheadKind": 1 << 16, "objectId": object_id(PID, TID)}
     made.add("CUPTI_ACTIVITY_KIND_OVERHEAD", start=EPOCH + 1_000, end=EPOCH + 1_300, **kind)
     assert rows(made.record().trace, "overhead")["name"].tolist() == ["Buffer Flush"]
-
-
-@pytest.mark.parametrize("table", sorted(set(NVPROF) - {"StringTable"}))
-def test_any_table_may_be_missing(table: str) -> None:
-    made = a_run()
-    made.without(table)
-    record = made.record()
-    holds_one = table.endswith(("CONCURRENT_KERNEL", "RUNTIME", "MARKER"))
-    assert len(record.trace) == 3 - holds_one
-    assert record.metadata["notes"] == []
-
-
-@pytest.mark.parametrize(
-    ("table", "column"),
-    [
-        (f"CUPTI_ACTIVITY_KIND_{table}", column)
-        for table in ("CONCURRENT_KERNEL", "RUNTIME", "MARKER")
-        for column in NVPROF[f"CUPTI_ACTIVITY_KIND_{table}"].split()
-        if column not in ("_id_", "start", "end", "timestamp", "flags", "id")
-    ],
-)
-def test_any_column_but_the_times_may_be_missing(table: str, column: str) -> None:
-    made = a_run()
-    made.run(f'ALTER TABLE {table} DROP COLUMN "{column}"')
-    found = made.record().trace.slices["category"].value_counts()
-    assert found["kernel"] == found["cuda_runtime"] == 1
-    ranges = ("cpu_op", "user_annotation", "nvtx_range")
-    assert sum(found.get(category, 0) for category in ranges) == 1
-
-
-def test_a_file_without_events_says_how_to_record_some() -> None:
-    with pytest.raises(TraceError, match=r"without a single event.*Record again"):
-        Nvprof().record()
 
 
 def test_blobs_that_are_none_are_no_thread() -> None:

@@ -66,12 +66,6 @@ def test_a_packed_trace_reads_as_the_plain_one(how: str, tmp_path: Path) -> None
     assert record.metadata["notes"] == []
 
 
-@pytest.mark.parametrize("how", PACK)
-def test_several_parts_are_one_file(how: str) -> None:
-    pack = PACK[how]
-    assert names(pack(PLAIN[:99]) + pack(PLAIN[99:])) == ["aten::mm", "aten::add"]
-
-
 @pytest.mark.parametrize("how", [*PACK, "zip", "tar.gzip"])
 def test_what_is_cut_off_anywhere_is_an_error_or_told(how: str) -> None:
     whole = WRAPPED[how]

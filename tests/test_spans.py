@@ -112,15 +112,6 @@ def test_traces_of_several_workers_are_an_error(what: str, tmp_path: Path) -> No
         parse(zip_of(files), Path("run.zip"))
 
 
-def test_other_json_beside_the_spans_is_told(tmp_path: Path) -> None:
-    record = load(folder_of(tmp_path, {**THREE, "config.json": b'{"lr": 0.1}', "a.txt": b"hello"}))
-    assert len(record.trace) == 6
-    assert any(
-        note.startswith("config.json beside it was left out: JSON, but")
-        for note in record.metadata["notes"]
-    )
-
-
 def test_a_folder_of_broken_traces_says_what_is_wrong_with_each(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, {"a.json": span(0)[:99], "b.json": b'{"lr": 0.1}'})
     with pytest.raises(
@@ -144,25 +135,3 @@ def test_the_worker_stands_before_the_span(name: str, worker: str | None) -> Non
 
 
 # One file
-
-
-@pytest.mark.parametrize("between", [b"", b"\n", b"\n\n, "])
-def test_of_traces_one_behind_another_the_first_is_read_and_the_place_of_the_next_told(
-    between: bytes,
-) -> None:
-    data = between.join([span(0), span(1), span(5)])
-    record = parse(data, Path("run.json"))
-    assert len(record.trace) == 2
-    note = record.metadata["notes"][0]
-    place = int(note.split("which ends at byte ")[1].split(" ")[0])
-    assert data[:place].strip() == span(0).strip()
-    assert note.startswith(f"{len(data.rstrip()) - place} bytes after")
-
-
-@pytest.mark.parametrize("behind", [b"hello", b"}", b",,", b'"a"'])
-def test_what_is_no_document_behind_a_trace_is_left_out(behind: bytes) -> None:
-    record = parse(span(0) + behind, Path("x"))
-    assert len(record.trace) == 2
-    assert any(
-        f"{len(behind)} bytes after the first JSON value" in n for n in record.metadata["notes"]
-    )

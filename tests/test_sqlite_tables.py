@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import itertools
-import random
 import re
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -16,11 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuprof_widgets.exceptions import TraceError
-from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load, parse
 from tests.profiler_databases import Database, Nsys, Nvprof, written
-from tests.trace_files import zip_of
 
 FILE = Path("some/run.sqlite")
 
@@ -60,21 +55,6 @@ def test_a_file_is_read_as_it_is_from_memory(kind: type[Nsys], tmp_path: Path) -
     assert record.metadata["source"] == str(tmp_path / "run.txt")
 
 
-@pytest.mark.parametrize("packed", [gzip.compress, lambda data: zip_of({"run.sqlite": data})])
-def test_a_packed_file_is_read(packed: Callable[[bytes], bytes], tmp_path: Path) -> None:
-    path = tmp_path / "run"
-    path.write_bytes(packed(a_run().bytes()))
-    assert len(load(path).trace) == 297
-
-
-def test_names_with_zero_bytes_are_names() -> None:
-    made = a_run()
-    made.run("UPDATE StringIds SET value = 'k' || char(0) || 'l' WHERE value = 'kernel 7'")
-    record = made.record()
-    assert "k\0l" in record.trace.slices["name"].cat.categories
-    assert Profile(record.trace, None, record.metadata).report()
-
-
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
 def test_a_file_that_was_cut_off_says_where(share: float) -> None:
     data = a_run().bytes()
@@ -82,10 +62,6 @@ def test_a_file_that_was_cut_off_says_where(share: float) -> None:
     said = refused(data[:kept])
     assert f"ends at byte {kept:,}, but its header says {len(data):,} bytes" in said
     assert "Copy it again, or export it again" in said
-
-
-def test_a_header_alone_is_no_database() -> None:
-    assert "ends at byte 16" in refused(b"SQLite format 3\0")
 
 
 def test_a_page_that_is_garbage_is_named_by_its_table() -> None:
@@ -247,35 +223,6 @@ def read_or_refused(data: bytes) -> None:
     except TraceError as error:
         said = str(error)
     assert said.startswith(f"{FILE}: ")
-
-
-SEEDS = [a_run(kind).bytes() for kind in (Nsys, Nvprof)]
-
-
-@settings(max_examples=60)
-@given(
-    seed=st.sampled_from(SEEDS),
-    wounds=st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=8)), max_size=20),
-)
-def test_bytes_that_were_overwritten_are_read_or_refused(
-    seed: bytes, wounds: list[tuple[float, bytes]]
-) -> None:
-    data = bytearray(seed)
-    for place, wound in wounds:
-        at = 16 + int(place * (len(data) - 16 - len(wound)))
-        data[at : at + len(wound)] = wound
-    read_or_refused(bytes(data))
-
-
-@pytest.mark.parametrize("number", range(20))
-def test_pages_that_changed_places_are_read_or_refused(number: int) -> None:
-    chance = random.Random(number)
-    data = bytearray(chance.choice(SEEDS))
-    pages = len(data) // 4_096
-    for _ in range(chance.randint(1, 6)):
-        a, b = (4_096 * chance.randrange(1, pages) for _ in range(2))
-        data[a : a + 4_096], data[b : b + 4_096] = data[b : b + 4_096], data[a : a + 4_096]
-    read_or_refused(bytes(data))
 
 
 ODD = st.one_of(

@@ -21,7 +21,7 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
 from gpuprof_widgets.trace.writers.stacks import brackets, collapsed_stacks, frame_text, speedscope
 from tests.records import records
-from tests.traces import annotation, calls_of, kernel, op, python, runtime, trace_of
+from tests.traces import calls_of, kernel, op, python, runtime, trace_of
 
 pytestmark = pytest.mark.slow
 
@@ -101,14 +101,6 @@ def test_a_line_is_a_stack_and_its_own_time() -> None:
     ]
 
 
-def test_calls_are_stacks_as_the_flame_graph_estimates_them() -> None:
-    record = trace_of(calls=calls_of((None, "main", 1, 100), ("main", "step", 3, 250)))
-    assert collapsed(record, "cprofile").decode().splitlines() == [
-        "cell.py:1(main) 100",
-        "cell.py:1(main);cell.py:2(step) 250",
-    ]
-
-
 @pytest.mark.parametrize(
     ("name", "written"),
     [
@@ -176,38 +168,6 @@ def test_what_lasts_longer_than_what_is_around_it_is_opened_again() -> None:
         *[(b"C", 1, 10), (b"C", 0, 10), (b"O", 1, 10)],
         (b"C", 1, 12),
     ]
-
-
-SAMPLED = trace_of(
-    annotation("run", ts=0, dur=1_000),
-    python("train.py(1): <module>", ts=0, dur=1_000, **{"Sampled lines": [[0, 3], [400, 4]]}),
-    python("train.py(7): step", ts=100, dur=600, **{"Sampled lines": [[0, 8]]}),
-    python("torch/functional.py(9): einsum", ts=200, dur=200),
-    op("aten::einsum", ts=200, dur=200),  # bounds the function that called it
-    op("aten::mm", ts=450, dur=50),
-    label="run",
-    sampled=True,
-)
-
-
-def test_samples_have_the_times_of_the_flame_graph() -> None:
-    assert collapsed(SAMPLED, "merged").decode().splitlines() == [
-        "train.py(1): <module>;run 400",
-        "train.py(1): <module>;run;train.py(7): step 350",
-        "train.py(1): <module>;run;train.py(7): step;torch/functional.py(9): einsum;aten::einsum "
-        "200",
-        "train.py(1): <module>;run;train.py(7): step;aten::mm 50",
-    ]
-    told = as_speedscope(SAMPLED)
-    (profile,) = told["profiles"]
-    assert times_in(profile, told["shared"]["frames"]) == {
-        "<module>": 1_000,
-        "run": 1_000,
-        "step": 600,
-        "einsum": 200,
-        "aten::einsum": 200,
-        "aten::mm": 50,
-    }
 
 
 @settings(max_examples=40)
@@ -286,18 +246,3 @@ def test_stacks_by_gpu_time_hold_all_of_it(record: Record) -> None:
     tree = call_tree(record, time="device")
     stacks = collapsed_stacks(tree.assign(self_ns=tree["device_self_ns"]))
     assert read_collapsed(b"".join(stacks)).total() == expected
-
-
-def test_a_profile_of_nothing_says_so(tmp_path: Path) -> None:
-    for nothing in (trace_of(), trace_of(op("instant", ts=0, dur=0))):
-        with pytest.raises(RecordingError, match="neither slices with a duration nor Python calls"):
-            Profile(nothing.trace).export(tmp_path / "nothing.speedscope.json")
-    assert not list(tmp_path.iterdir())
-
-
-def test_real_traces_keep_their_times(shared_record: Record) -> None:
-    told = json.loads(b"".join(speedscope(shared_record.trace, {}, name="run")))
-    found: Counter[str] = Counter()
-    for profile in told["profiles"]:
-        found += times_in(profile, told["shared"]["frames"])
-    assert found.total() == shared_record.trace.slices["dur"].sum()

@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 
 import gpuprof_widgets
 from gpuprof_widgets.analyses import ANALYSES
-from gpuprof_widgets.analyses.analyze import analyze
 from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load, parse
@@ -234,15 +233,6 @@ def test_an_op_of_that_name_in_another_program_is_no_wait() -> None:
     assert not len(ANALYSES["waits"].function(trace_of(op("Unstage", ts=0, dur=9))))
 
 
-def test_the_wait_for_tensorflow_s_own_queue_is_an_input_wait() -> None:
-    record = load(REAL)
-    first = ANALYSES["waits"].function(record).iloc[0]
-    assert (first["kind"], first["name"]) == ("dataloader", "QueueDequeueV2")
-    assert 49e6 < first["dur_ns"] < 51e6
-    classes = ANALYSES["breakdown"].function(record).set_index("class")
-    assert classes["share"]["input pipeline"] > 0.98
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["", "tf-timeline/cpu_step_0.json.gz", GPU_STEP])
 def test_all_analyses_and_the_report_work_on_it(name: str, shared: Shared) -> None:
@@ -302,35 +292,6 @@ def test_the_layer_of_a_node_is_its_name_scope(node_name: str, layer: str, categ
     around = found.iloc[op["parent"]] if op["parent"] >= 0 else None
     assert ("" if around is None else around["name"]) == layer
     assert ("" if around is None else around["category"]) == category
-
-
-def test_by_type_matmuls_are_added_up_and_by_layer_and_node_they_are_apart(shared: Shared) -> None:
-    record = load(shared(GPU_STEP))
-    table = ANALYSES["operators"].function(record).set_index(["name", "category"])
-    assert table.loc[("MatMul", "cpu_op"), "calls"] == 9
-    by_node = analyze(record, by="name")
-    products = by_node[by_node["type"] == "MatMul"]
-    assert len(products) == 9
-    names = record.trace.args["name"][of(record, "cpu_op").index]
-    assert set(products["name"]) <= set(names)
-    assert products["device_self_ns"].sum() == table.loc[("MatMul", "cpu_op"), "device_total_ns"]
-    layers = ANALYSES["attribution"].function(record, "module").set_index("name")
-    assert {f"layer_{n}/fully_connected" for n in (1, 2, 3)} < set(layers.index)
-    forward, backward = Counter[str](), Counter[str]()
-    for row in of(record, "kernel").index:
-        name = record.trace.args["name"][row]
-        for n in (1, 2, 3):
-            if name.startswith(f"layer_{n}/"):
-                forward[n] += record.trace.slices["dur"][row]
-            if name.startswith(f"gradients/layer_{n}/"):
-                backward[n] += record.trace.slices["dur"][row]
-    for n in (2, 3):  # of the first, a copy as well
-        row = layers.loc[f"layer_{n}/fully_connected"]
-        assert row[["calls", "device_ns", "backward_device_ns"]].tolist() == [
-            1,
-            forward[n],
-            backward[n],
-        ]
 
 
 def test_how_full_a_queue_was_follows_from_both_of_its_sides() -> None:

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace import files as text_encodings
 from gpuprof_widgets.trace.files import as_utf8
 from gpuprof_widgets.trace.readers import parse
@@ -109,24 +108,3 @@ def test_what_was_replaced_by_others_is_not_counted_again() -> None:
     assert as_utf8(data) == (data, [])
     notes = ["1 character of the file is not UTF-8 and became \ufffd"]
     assert as_utf8(data.replace(b"?", b"\xff"))[1] == notes
-
-
-@pytest.mark.parametrize(
-    "data",
-    [b"", b"PK\x03\x04\xff\xff", b"SQLite format 3\0\xff", b"\x80\x04\xff", b"{\xa8\x01\xff"],
-)
-def test_other_files_stay_as_they_are(data: bytes) -> None:
-    assert as_utf8(data) == (data, [])
-
-
-def test_good_text_is_not_copied() -> None:
-    """A large trace is in the memory once, whatever is beyond ASCII in it."""
-    for name in ("aten::mm", CHINESE):
-        data = text(name).encode()
-        assert as_utf8(data)[0] is data
-
-
-@pytest.mark.parametrize("start", [b"{\xee0", b"{ \xff\xff", b"[\xee\xee", b"\xee{"])
-def test_what_only_begins_as_json_is_an_error(start: bytes) -> None:
-    with pytest.raises(TraceError, match=r"^x: "):
-        parse(start + b'"traceEvents": [', Path("x"))

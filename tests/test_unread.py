@@ -15,7 +15,6 @@ from pyinstrument.session import Session
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.readers import load, parse
 from gpuprof_widgets.trace.readers.unread import is_collapsed
-from tests.command_lines import gpuprof
 from tests.trace_files import kineto, zip_of
 
 UNREAD = {
@@ -147,14 +146,6 @@ def test_samples_of_others_come_with_what_opens_them(
         words = "not a kind of file that can be read"  # neither name nor content tells
     with pytest.raises(TraceError, match=rf"{path.name}.*: .*{words}"):
         load(path)
-
-
-def test_the_command_line_says_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "run.speedscope.json"
-    path.write_bytes(bytes_of(SAMPLES[path.name][0]))
-    called = gpuprof(capsys, "ops", path)
-    assert called.code == 1
-    assert "open it at https://www.speedscope.app" in called.err
 
 
 def test_a_trace_that_names_speedscope_is_a_trace(tmp_path: Path) -> None:

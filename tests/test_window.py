@@ -15,7 +15,7 @@ from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.links import self_times
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.window import window
-from tests.records import assert_same_record, assert_same_trace, records
+from tests.records import assert_same_record, records
 from tests.traces import kernel, memory, op, python, runtime, trace_of
 
 
@@ -58,17 +58,6 @@ def test_bounds_that_are_no_range_are_told(bounds: tuple[Any, Any], words: str) 
     for subject in (record, record.trace):
         with pytest.raises(OptionError, match=words):
             window(subject, *bounds)
-
-
-def test_endless_bounds_are_those_of_the_trace() -> None:
-    trace = trace_of(op("a", ts=0, dur=10)).trace
-    endless: Any = (float("-inf"), float("inf"))
-    assert rows_of(window(trace, *endless)) == rows_of(window(trace, 0, 10))
-
-
-def test_what_only_touches_the_range_is_outside() -> None:
-    record = trace_of(op("a", ts=0, dur=10), op("b", ts=10, dur=10), op("c", ts=20, dur=10))
-    assert rows_of(window(record.trace, 10, 20)) == [("b", 10, 10, 1)]
 
 
 def test_a_moment_belongs_to_the_window_that_it_starts() -> None:
@@ -129,11 +118,6 @@ def test_counters_bring_their_last_reading_along() -> None:
     assert counters[["ts", "value"]].to_numpy().tolist() == [[10, 5], [30, 12]]
 
 
-def test_bounds_beyond_the_trace_are_clipped() -> None:
-    record = trace_of(op("a", ts=0, dur=5))
-    assert_same_trace(window(record.trace, -100, 10**12), record.trace)
-
-
 def test_a_range_that_ends_before_it_starts_is_an_error() -> None:
     record = trace_of(op("a", ts=0, dur=50))
     with pytest.raises(OptionError, match=r"\[20, 10\)"):
@@ -172,26 +156,3 @@ def test_windows_that_tile_the_trace_add_up(record: Record, bounds: list[int]) -
     pd.testing.assert_series_equal(summed, total, check_names=False)
     own = pd.concat([own_times(tile) for tile in tiles]).groupby(level=0).sum()
     pd.testing.assert_series_equal(own, own_times(trace), check_names=False)
-
-
-@given(records(), st.lists(st.integers(0, 60), min_size=4, max_size=4).map(sorted))
-def test_a_window_of_a_window_is_the_window(record: Record, bounds: list[int]) -> None:
-    outer_start, start, end, outer_end = bounds
-    inner = window(window(record, outer_start, outer_end), start, end)
-    assert_same_record(inner, window(record, start, end))
-
-
-def test_windows_of_a_real_trace_add_up(shared_record: Record) -> None:
-    trace = shared_record.trace
-    edges = [trace.end_ns * part // 7 for part in range(8)]
-    tiles = [window(trace, a, b) for a, b in itertools.pairwise(edges)]
-    assert sum(tile.slices["dur"].sum() for tile in tiles) == trace.slices["dur"].sum()
-    gpu = trace.slices[trace.slices["op"] >= 0]
-    by_op = gpu["dur"].groupby(trace.slices["name"].iloc[gpu["op"]].astype(str).to_numpy()).sum()
-    parts = []
-    for tile in tiles:
-        owned = tile.slices[tile.slices["op"] >= 0]
-        names = tile.slices["name"].iloc[owned["op"]].astype(str).to_numpy()
-        parts.append(owned["dur"].groupby(names).sum())
-    summed = pd.concat(parts).groupby(level=0).sum()
-    pd.testing.assert_series_equal(summed, by_op, check_names=False, check_dtype=False)
