@@ -33,7 +33,6 @@ import zstandard
 from numpy.typing import NDArray
 
 from gpuprof_widgets.exceptions import TraceError
-from gpuprof_widgets.trace.arrays import Codes
 from gpuprof_widgets.trace.chrome_trace import complete_record, quick_packed_record
 from gpuprof_widgets.trace.chrome_writer import COMPRESSION, check_rows, chrome_trace, in_blocks
 from gpuprof_widgets.trace.event_json import containers, most_containers
@@ -269,8 +268,11 @@ def _columns(trace: Trace) -> Iterator[tuple[_Column, Array]]:
         if series.dtype not in (np.int64, np.float64, object):  # as the JSON gives it back
             series = typed(series.tolist(), series.index.to_numpy())
         if series.dtype == object:
-            numbers, values = _numbered(series.tolist())
-            yield _column(_ARGS, key, numbers, values, rows)
+            listed = series.tolist()
+            distinct = dict(zip(map(id, listed), listed, strict=True))
+            number = {identity: place for place, identity in enumerate(distinct)}
+            numbers = np.fromiter(map(number.__getitem__, map(id, listed)), np.int32, len(listed))
+            yield _column(_ARGS, key, numbers, list(distinct.values()), rows)
         else:
             yield _column(_ARGS, key, series.to_numpy(), rows=rows)
 
@@ -280,14 +282,6 @@ def _column(
 ) -> tuple[_Column, Array]:
     array = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
     return _Column(table, name, array.dtype.str, len(array), values, rows), array
-
-
-def _numbered(values: list[Any]) -> tuple[Codes, list[Any]]:
-    """Return which of the distinct objects each value is, and these."""
-    distinct = dict(zip(map(id, values), values, strict=True))
-    number = {identity: place for place, identity in enumerate(distinct)}
-    numbers = np.fromiter(map(number.__getitem__, map(id, values)), np.int32, len(values))
-    return numbers, list(distinct.values())
 
 
 def trace_of_columns(packed: bytes, checksum: int, growth: Growth) -> Trace | None:

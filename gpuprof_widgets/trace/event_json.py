@@ -319,7 +319,9 @@ def _batches(text: memoryview, file: TraceFile) -> Iterator[list[Event]]:
     """
     start, size = 1, BATCH_BYTES
     while start:
-        cut = _cut(text, start, size)
+        # Lists that are not laid out as Kineto's are cut sooner: an event may have three bytes.
+        at = start + size
+        cut = _CUT.search(text, at, at + size) or _ANY_CUT.search(text, start + size // 8)
         if cut is None:
             yield decoded_events(b"".join((b"[", text[start:])), file)
             return
@@ -330,15 +332,6 @@ def _batches(text: memoryview, file: TraceFile) -> Iterator[list[Event]]:
             continue
         yield batch
         start, size = cut.end(1), BATCH_BYTES
-
-
-def _cut(text: memoryview, start: int, size: int) -> re.Match[bytes] | None:
-    """Find a place to cut the list after about ``size`` bytes; its group is the end of an event.
-
-    Lists that are not laid out as Kineto's are cut sooner, because an event may have three bytes.
-    """
-    at = start + size
-    return _CUT.search(text, at, at + size) or _ANY_CUT.search(text, start + size // 8)
 
 
 def decoded_events(text: bytes, file: TraceFile) -> list[Event]:

@@ -277,10 +277,15 @@ def _tar_files(data: bytes, _growth: Growth) -> Iterator[Member]:
             raise _TooManyFilesError
         if info.issparse():  # it would unpack to any size
             raise tarfile.ReadError(f"{info.name} is sparse: pack it without -S")
-        if file_in := archive.extractfile(info) if info.isreg() else None:
-            yield Member(info.name, info.size, file_in.read)
+        if info.isreg():
+            yield Member(info.name, info.size, partial(_untarred, archive, info))
     if 0 < len(data) - archive.offset < tarfile.BLOCKSIZE:
         raise EOFError(f"it ends at byte {len(data):,}, in a header")
+
+
+def _untarred(archive: tarfile.TarFile, info: tarfile.TarInfo, size: int) -> bytes:
+    file = archive.extractfile(info)
+    return file.read(size) if file else b""
 
 
 def members(data: bytes, path: Path, growth: Growth) -> list[Member]:

@@ -183,11 +183,11 @@ def _display_order(table: pd.DataFrame) -> Rows:
     events, first = table["events"].to_numpy(), table["first"].to_numpy()
     process, _ = pd.factorize(table["process"])
     lane = 3 * table["lane"].to_numpy() + section
-    by_process = _of_group(process, np.add, np.where(cpu, events, 0))
-    by_lane = _of_group(lane, np.add, events)
+    by_process = pd.Series(np.where(cpu, events, 0)).groupby(process).transform("sum")
+    by_lane = pd.Series(events).groupby(lane).transform("sum")
     other_thread = (table["process"] != table["thread"]).to_numpy()
-    lane_first = _of_group(lane, np.minimum, first)
-    process_first = _of_group(3 * process + section, np.minimum, first)
+    lane_first = pd.Series(first).groupby(lane).transform("min")
+    process_first = pd.Series(first).groupby(3 * process + section).transform("min")
     rest = section == 2
     keys = (
         kind,
@@ -204,14 +204,6 @@ def _display_order(table: pd.DataFrame) -> Rows:
         section,
     )
     return np.lexsort(keys)
-
-
-def _of_group(group: Ints, over: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
-    """Return per row the values of its group, reduced by ``over`` (sum or minimum)."""
-    _, row = np.unique(group, return_inverse=True)
-    order = np.argsort(row, kind="stable")
-    starts = np.flatnonzero(np.diff(row[order], prepend=-1))
-    return np.asarray(over.reduceat(values[order], starts)[row])
 
 
 def with_types(columns: Mapping[str, Any] | pd.DataFrame) -> pd.DataFrame:

@@ -64,14 +64,17 @@ _DRIVER_CALL = re.compile(r"cu[A-Z]")
 
 @dataclass(frozen=True)
 class Group:
-    """Events of one table, times in ns; in args, `MISSING` and None stand for no value."""
+    """Events of one table, times in ns; in args, `MISSING` and None stand for no value.
+
+    A text in the place of a column is that of all rows.
+    """
 
     ts: Ints
     dur: Ints
     name: Texts
-    category: Texts
+    category: Texts | str
     process: Texts
-    thread: Texts
+    thread: Texts | str
     args: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -88,19 +91,21 @@ def joined(groups: Sequence[Group]) -> Events:
             rows = np.flatnonzero(values != (None if is_object else MISSING))
             if len(rows):
                 args.setdefault(key, []).append((rows + start, values[rows]))
+
+    def coded(column: str) -> pd.Categorical:
+        texts = [np.asarray(getattr(group, column), object) for group in groups]
+        parts = [np.broadcast_to(t, len(g)) for t, g in zip(texts, groups, strict=True)]
+        return text_codes(np.concatenate(parts).tolist())
+
     return Events(
         ts=np.concatenate([group.ts for group in groups]),
         dur=np.concatenate([group.dur for group in groups]),
-        name=_coded([group.name for group in groups]),
-        category=_coded([group.category for group in groups]),
-        process=_coded([group.process for group in groups]),
-        thread=_coded([group.thread for group in groups]),
+        name=coded("name"),
+        category=coded("category"),
+        process=coded("process"),
+        thread=coded("thread"),
         args={key: _series(parts) for key, parts in args.items()},
     )
-
-
-def _coded(parts: Sequence[Texts]) -> pd.Categorical:
-    return text_codes(np.concatenate(parts).tolist())
 
 
 def _series(parts: Sequence[tuple[Ints, NDArray[Any]]]) -> pd.Series:
@@ -122,11 +127,6 @@ def named(numbers: Ints, names: Mapping[int, str], otherwise: str) -> Texts:
     unknown = [f"{otherwise} {n}" if n != MISSING else otherwise for n in distinct.tolist()]
     words = [names.get(n, word) for n, word in zip(distinct.tolist(), unknown, strict=True)]
     return np.array(words, object)[place]
-
-
-def repeated(word: str, rows: int) -> Texts:
-    """Return a column with the same word in every row."""
-    return np.full(rows, word, object)
 
 
 def each_distinct(values: Texts, function: Callable[[str], str]) -> Texts:
@@ -167,8 +167,7 @@ def gpu_group(
     place = {"device": table["deviceId"], "context": table["contextId"]}
     place |= {"stream": table["streamId"], "correlation": correlation}
     dur = table["end"] - table["start"]
-    categories = repeated(category, len(table))
-    return Group(table["start"], dur, name, categories, device, stream, place | dict(args))
+    return Group(table["start"], dur, name, category, device, stream, place | dict(args))
 
 
 def _device_and_stream(device: Ints, stream: Ints, process: Ints) -> tuple[Texts, Texts]:
@@ -264,9 +263,8 @@ def sync_group(group: Group) -> Group:
 
 def overhead_group(table: Table, name: Texts, process: Ints) -> Group:
     """Return the profiler's own work, on a separate thread as in Kineto's traces."""
-    dur, rows = table["end"] - table["start"], len(table)
-    category, thread = repeated("overhead", rows), repeated("profiler overhead", rows)
-    return Group(table["start"], dur, name, category, as_texts(process), thread)
+    dur, thread = table["end"] - table["start"], "profiler overhead"
+    return Group(table["start"], dur, name, "overhead", as_texts(process), thread)
 
 
 def device_properties(

@@ -20,7 +20,7 @@ import pandas as pd
 from gpuprof_widgets.trace.arrays import Ints
 from gpuprof_widgets.trace.assemble import joined_counters
 from gpuprof_widgets.trace.databases import activity
-from gpuprof_widgets.trace.databases.activity import Group, as_texts, gpu_group, named, repeated
+from gpuprof_widgets.trace.databases.activity import Group, as_texts, gpu_group, named
 from gpuprof_widgets.trace.databases.nvtx_ops import (
     UNNAMED,
     NvtxRows,
@@ -171,7 +171,7 @@ def _synchronisations(reading: Reading, several: bool) -> Group:
 def _library(reading: Reading, table: str, strings: dict[int, str]) -> Group:
     rows = reading.events(table, ["globalTid", "nameId", "textId"])
     name = named(first_known(rows["nameId"], rows["textId"]), strings, "call")
-    return _on_thread(rows, name, repeated(LIBRARIES[table], len(rows)))
+    return _on_thread(rows, name, LIBRARIES[table])
 
 
 def _overhead(reading: Reading, strings: dict[int, str]) -> Group:
@@ -180,7 +180,7 @@ def _overhead(reading: Reading, strings: dict[int, str]) -> Group:
     return activity.overhead_group(rows, name, process_of(rows["globalTid"]))
 
 
-def _on_thread(table: Table, name: Texts, category: Texts, **args: Ints) -> Group:
+def _on_thread(table: Table, name: Texts, category: Texts | str, **args: Ints) -> Group:
     process, thread = process_of(table["globalTid"]), thread_of(table["globalTid"])
     dur = table["end"] - table["start"]
     return Group(table["start"], dur, name, category, as_texts(process), as_texts(thread), args)

@@ -29,7 +29,6 @@ from gpuprof_widgets.trace.databases.activity import (
     as_texts,
     gpu_group,
     named,
-    repeated,
 )
 from gpuprof_widgets.trace.databases.nvtx_ops import (
     UNNAMED,
@@ -109,8 +108,11 @@ def read_nvprof(database: Database) -> Contents:
         _memsets(reading),
         *[_calls(reading, table, functions) for table, functions in CALLS.items()],
         _synchronisations(reading),
-        _overhead(reading),
     ]
+    overhead = reading.events(f"{KIND}OVERHEAD", ["overheadKind"])
+    name = named(overhead["overheadKind"], OVERHEADS, "overhead of kind")
+    no_process = np.full(len(overhead), MISSING, np.int64)
+    groups.append(activity.overhead_group(overhead, name, no_process))
     counters = _counters(reading)
     groups += _marker_groups(reading, strings)  # open ranges end with what was read before
     return Contents(
@@ -157,7 +159,7 @@ def _calls(reading: Reading, table: str, functions: Mapping[int, str]) -> Group:
         rows["start"],
         rows["end"] - rows["start"],
         named(rows["cbid"], functions, f"{category} call"),
-        repeated(category, len(rows)),
+        category,
         as_texts(rows["processId"]),
         as_texts(thread),
         {"correlation": rows["correlationId"], "cbid": rows["cbid"]},
@@ -184,13 +186,6 @@ def _synchronisations(reading: Reading) -> Group:
     )
     name = named(rows["type"], activity.SYNC_KINDS, "Sync of type")
     return activity.sync_group(_gpu(placed, name, "cuda_sync", **args))
-
-
-def _overhead(reading: Reading) -> Group:
-    rows = reading.events(f"{KIND}OVERHEAD", ["overheadKind"])
-    no_process = np.full(len(rows), MISSING, np.int64)
-    name = named(rows["overheadKind"], OVERHEADS, "overhead of kind")
-    return activity.overhead_group(rows, name, no_process)
 
 
 def _names(reading: Reading, strings: Mapping[int, str]) -> Names:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.arrays import Ints
-from gpuprof_widgets.trace.databases.activity import Group, Values, as_texts, repeated
+from gpuprof_widgets.trace.databases.activity import Group, Values, as_texts
 from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Texts
 from gpuprof_widgets.trace.schema import NVTX_RANGE
 from gpuprof_widgets.trace.tracks import lanes
@@ -81,7 +81,7 @@ class NvtxRows:
         return NvtxRows(start, end, text, self.process[rows], self.thread[rows], self.domain[rows])
 
     def group(
-        self, name: Texts, category: Texts, thread: Texts, args: Mapping[str, Values]
+        self, name: Texts, category: Texts | str, thread: Texts, args: Mapping[str, Values]
     ) -> Group:
         """Return the rows as events with these names, categories, threads and args."""
         dur, process = self.end - self.start, as_texts(self.process)
@@ -119,14 +119,12 @@ def crossing_group(rows: NvtxRows) -> Group:
     """Return ranges that cross others, on as many rows of the timeline as are open at once."""
     free = lanes(rows.start, rows.end, rows.process)
     thread = [CROSSING_ROW if row == 0 else f"{CROSSING_ROW} {row + 1}" for row in free.tolist()]
-    category = repeated(NVTX_RANGE, len(thread))
-    return rows.group(rows.text, category, np.array(thread, object), {})
+    return rows.group(rows.text, NVTX_RANGE, np.array(thread, object), {})
 
 
 def mark_group(rows: NvtxRows) -> Group:
     """Return NVTX marks, which end when they start, as instants on their threads."""
-    category = repeated("cpu_instant_event", len(rows.start))
-    return rows.group(rows.text, category, as_texts(rows.thread), {})
+    return rows.group(rows.text, "cpu_instant_event", as_texts(rows.thread), {})
 
 
 def read_ranges(texts: Texts) -> pd.DataFrame:

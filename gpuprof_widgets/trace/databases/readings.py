@@ -18,7 +18,7 @@ import pandas as pd
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.arrays import Ints, Mask
 from gpuprof_widgets.trace.assemble import assemble
-from gpuprof_widgets.trace.databases.activity import Group, joined, repeated
+from gpuprof_widgets.trace.databases.activity import Group, joined
 from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Database, Table
 from gpuprof_widgets.trace.events import Names
 from gpuprof_widgets.trace.model import Record, Trace
@@ -144,16 +144,17 @@ def record_of(contents: Contents, path: Path) -> Record:
 
 
 def _trace(contents: Contents) -> Trace:
+    events = joined(contents.groups)
+    lanes = pd.DataFrame({"process": events.process, "thread": events.thread}).drop_duplicates()
     # Threads that our readers made up, which are no numbers, name themselves.
     made_up = {
         (process, thread): thread
-        for group in contents.groups
-        for process, thread in set(zip(group.process.tolist(), group.thread.tolist(), strict=True))
+        for process, thread in zip(lanes["process"], lanes["thread"], strict=True)
         if not thread.isdecimal()
     }
     names = Names(contents.names.processes, made_up | dict(contents.names.threads))
     counters, epoch_ns = contents.counters, contents.epoch_ns
-    return assemble(joined(contents.groups), names=names, counters=counters, epoch_ns=epoch_ns)
+    return assemble(events, names=names, counters=counters, epoch_ns=epoch_ns)
 
 
 def _gpu_annotations(trace: Trace, start: int) -> Group:
@@ -175,7 +176,7 @@ def _gpu_annotations(trace: Trace, start: int) -> Group:
         ts=table["ts"].to_numpy(np.int64) + start,
         dur=(table["end"] - table["ts"]).to_numpy(np.int64),
         name=slices["name"].to_numpy(object)[table["owner"]],
-        category=repeated("gpu_user_annotation", len(table)),
+        category="gpu_user_annotation",
         process=table["process"].to_numpy(object),
         thread=table["thread"].to_numpy(object),
         args={key: table[key].to_numpy(np.int64) for key in ("device", "stream")},

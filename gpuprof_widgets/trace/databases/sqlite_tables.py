@@ -70,7 +70,11 @@ class Database:
             "the list of tables", "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
         )
         self._columns = {
-            _text(name): self._plain_columns(_text(name))
+            _text(name): frozenset(
+                _text(row[1]).lower()
+                for row in self._rows(_text(name), f"PRAGMA table_xinfo({_quoted(_text(name))})")
+                if row[6] == 0  # generated columns would run their expressions
+            )
             for name, sql in made
             if not _text(sql).lstrip().upper().startswith("CREATE VIRTUAL")
         }
@@ -146,11 +150,6 @@ class Database:
         values = self._rows(table, query)
         texts[:] = [None if value is None else _text(value) for (value,) in values]
         return texts
-
-    def _plain_columns(self, table: str) -> frozenset[str]:
-        """Return the columns in lower case, without generated ones, whose expressions would run."""
-        rows = self._rows(table, f"PRAGMA table_xinfo({_quoted(table)})")
-        return frozenset(_text(row[1]).lower() for row in rows if row[6] == 0)
 
     def _rows(self, table: str, query: str) -> list[Any]:
         with self._errors(table):

@@ -29,7 +29,9 @@ from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.assemble import assemble
 from gpuprof_widgets.trace.dialects.dialect import in_layers
 from gpuprof_widgets.trace.dialects.megengine import comp_node, places, torch_types
-from gpuprof_widgets.trace.events import EventFlows, Events, Names, text_codes, typed
+from gpuprof_widgets.trace.event_json import Event
+from gpuprof_widgets.trace.events import EventFlows, Names
+from gpuprof_widgets.trace.gather import events_of
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import (
     CPU_KERNEL,
@@ -60,16 +62,14 @@ class Run(NamedTuple):
     end: int
 
 
-class Slice(NamedTuple):
-    """A slice of the trace, times in ns."""
+Slice = tuple[Event, int, int]
+"""A slice of the trace with its start and end in ns."""
 
-    name: str
-    category: str
-    process: str
-    thread: str
-    start: int
-    end: int
-    args: Mapping[str, Any]
+
+def _slice(
+    name: str, category: str, process: str, thread: str, start: int, end: int, args: dict[str, Any]
+) -> Slice:
+    return Event("X", category, name, process, thread, args=args), start, end
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Operator:
     """An operator: its type, its args, and the nodes of its variables."""
 
     kind: str
-    args: Mapping[str, Any]
+    args: dict[str, Any]
     inputs: Sequence[str]
     outputs: Sequence[str]
 
@@ -117,12 +117,14 @@ def parse_megengine_graph(data: bytes, path: Path) -> Record:
         )
     shift = _device_shift_ns(on_host, on_device)
     slices = [
-        Slice(operators[key].kind, "cpu_op", PROCESS, place, start, end, operators[key].args)
+        _slice(operators[key].kind, "cpu_op", PROCESS, place, start, end, operators[key].args)
         for key, place, start, _, end in on_host
     ]
     slices += _device_slices(on_device, operators, shift)
-    threads = {(PROCESS, s.thread): s.thread for s in slices if s.process == PROCESS}
-    events, _ = in_layers(_events(slices), EventFlows(), places)
+    written = [event for event, _, _ in slices]
+    threads = {(PROCESS, str(e.tid)): str(e.tid) for e in written if e.pid == PROCESS}
+    ts, end = np.array([times for _, *times in slices], dtype=np.int64).T
+    events, _ = in_layers(events_of(written, ts, end - ts), EventFlows(), places)
     notes = []
     if left_out:
         count = len(host) + len(device)
@@ -246,46 +248,25 @@ def _device_slices(
         start, kernel, end = (time + shift for time in (run.start, run.kernel, run.end))
         if node is None or not node.on_gpu:
             thread = node.name if node else run.place
-            yield Slice(operator.kind, CPU_KERNEL, PROCESS, thread, kernel, end, {})
+            yield _slice(operator.kind, CPU_KERNEL, PROCESS, thread, kernel, end, {})
             continue
         lane = (str(node.device), str(node.stream) if node.stream >= 0 else node.name)
         args: dict[str, Any] = {"device": node.device}
         if node.stream >= 0:
             args["stream"] = node.stream
         if kernel > start:
-            yield Slice("wait for inputs", "cuda_sync", *lane, start, kernel, args)
+            yield _slice("wait for inputs", "cuda_sync", *lane, start, kernel, args)
         name, category = operator.kind, "kernel"
         args = {**args, "correlation": operator.args["correlation"]}
         if name in COPIES:
-            name, category = _copy_name(operator), "gpu_memcpy"
+            # Kineto's name of a copy between the nodes of the first input and output.
+            ends = [
+                comp_node(nodes[0]) if nodes else None
+                for nodes in (operator.inputs, operator.outputs)
+            ]
+            source, target = ("D" if end_node and end_node.on_gpu else "H" for end_node in ends)
+            name, category = f"Memcpy {source}to{target}", "gpu_memcpy"
             if (memory := operator.args.get(MEMORY_TRAFFIC)) is not None:
                 # The footprint counts the bytes read, if from a variable, and those written.
                 args = {**args, "bytes": memory // (1 + bool(operator.inputs))}
-        yield Slice(name, category, *lane, kernel, end, args)
-
-
-def _copy_name(operator: Operator) -> str:
-    """Return Kineto's name of a copy between the nodes of the first input and output."""
-    nodes = [
-        comp_node(texts[0]) if texts else None for texts in (operator.inputs, operator.outputs)
-    ]
-    source, target = ("D" if node and node.on_gpu else "H" for node in nodes)
-    return f"Memcpy {source}to{target}"
-
-
-def _events(slices: Sequence[Slice]) -> Events:
-    rows: dict[str, list[int]] = {}
-    values: dict[str, list[Any]] = {}
-    for row, slice_ in enumerate(slices):
-        for key, value in slice_.args.items():
-            rows.setdefault(key, []).append(row)
-            values.setdefault(key, []).append(value)
-    return Events(
-        ts=np.array([s.start for s in slices], dtype=np.int64),
-        dur=np.array([s.end - s.start for s in slices], dtype=np.int64),
-        name=text_codes([s.name for s in slices]),
-        category=text_codes([s.category for s in slices]),
-        process=text_codes([s.process for s in slices]),
-        thread=text_codes([s.thread for s in slices]),
-        args={key: typed(values[key], np.array(rows[key], dtype=np.int64)) for key in rows},
-    )
+        yield _slice(name, category, *lane, kernel, end, args)

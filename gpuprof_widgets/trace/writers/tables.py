@@ -101,7 +101,13 @@ def parquet_bytes(table: pd.DataFrame) -> bytes:
         except (ValueError, TypeError, OverflowError):  # pyarrow's errors are of these
             for name in [each for each in plain.columns if plain[each].dtype == object]:
                 values = _plain_values(plain[name])
-                plain[name] = [each if each is None else _text_of(each) for each in values]
+                texts = (
+                    each if isinstance(each, str | None) else json.dumps(each, default=_plain)
+                    for each in values
+                )
+                plain[name] = [
+                    text and text.encode("utf-8", "backslashreplace").decode() for text in texts
+                ]
             return _parquet(plain)
     except ImportError as error:
         raise OptionError(
@@ -113,11 +119,6 @@ def _parquet(table: pd.DataFrame) -> bytes:
     buffer = io.BytesIO()
     table.to_parquet(buffer, index=False)
     return buffer.getvalue()
-
-
-def _text_of(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, default=_plain)
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _plain_values(values: pd.Series) -> Iterable[Any]:
