@@ -71,7 +71,6 @@ NOT_JSON = {
     "an integer of 5,000 digits": Bad(with_text("9" * 5000), THREE, (MENDED,)),
     "a trailing comma in args": Bad(with_text('"x",'), THREE, (PLACE, MENDED)),
     "a trailing comma in the list": Bad(WHOLE.replace(b"}]}", b"},]}"), THREE, (PLACE,)),
-    "a leading comma": Bad(WHOLE.replace(b"[{", b"[,{"), THREE, (PLACE,)),
     "no comma between events": Bad(WHOLE.replace(b"}, {", b"} {"), THREE, (PLACE,)),
     "a trailing comma in the object": Bad(WHOLE[:-1] + b",}", THREE, (PLACE,)),
     "an unescaped quote": Bad(named(b'say "x"'), ("a", 'say "x"', "c"), (PLACE, MENDED)),
@@ -109,9 +108,6 @@ NOT_JSON = {
     "an unescaped quote in the header": Bad(
         WHOLE.replace(b'"schemaVersion": 1', b'"host": "a"b"'), THREE, (PLACE,)
     ),
-    "a header with a word": Bad(
-        WHOLE.replace(b'"schemaVersion": 1', b'"with_stack": False'), THREE, (PLACE,)
-    ),
 }
 
 CUT_OFF = {
@@ -145,7 +141,6 @@ CUT_OFF = {
 TIMES = {
     "no dur": Bad(trace(event("a"), event("b", dur=ABSENT)), ("a",), (UNTIMED,)),
     "no ts": Bad(trace(event("a"), event("b", ts=ABSENT)), ("a",), (UNTIMED,)),
-    "null as dur": Bad(trace(event("a"), event("b", dur=None)), ("a",), (UNTIMED,)),
     "a negative dur": Bad(trace(event("a"), event("b", dur=-1)), ("a",), (UNTIMED,)),
     "a negative ts": Bad(trace(event("a"), event("b", ts=-5)), ("b", "a")),
     "a word as ts": Bad(trace(event("a"), event("b", ts="soon")), ("a",), (UNTIMED,)),
@@ -157,7 +152,6 @@ TIMES = {
     "an exponent": Bad(
         trace(event("a"), event("b", ts=20, dur=1e-07)), ("a", "b"), durations_ns={"b": 0}
     ),
-    "a dur beyond 64 bits": Bad(trace(event("a"), event("b", dur=10**30)), ("a",), (UNTIMED,)),
     "a ts of another year": Bad(
         trace(event("a"), event("c", ts=11), event("b", ts=1_700_000_000_000_000)),
         ("a", "c"),
@@ -192,21 +186,6 @@ PAIRS = {
         ("a",),
         (r"1 of 1 begin and end events end slices that never began",),
     ),
-    "a B without ts": Bad(
-        trace(event("a"), event("b", ph="B", ts="x", dur=ABSENT)),
-        ("a",),
-        (r"1 of 1 begin and end events have no valid ts",),
-    ),
-    "an e without b": Bad(
-        trace(event("a"), event("b", ph="e", id=1, dur=ABSENT)),
-        ("a",),
-        (r"1 of 1 async events end slices that never began",),
-    ),
-    "an arrow without an end": Bad(
-        trace(event("a"), event("x", ph="s", id=1, dur=ABSENT, cat="flow")),
-        ("a",),
-        (r"1 of 1 ends of arrows have no other end, or meet no slice",),
-    ),
     "an arrow beside all slices": Bad(
         trace(
             event("a"),
@@ -232,7 +211,6 @@ WRONG_TYPES = {
     "an object as pid": Bad(
         trace(event("a"), event("b", pid={})), ("a", "b"), (MENDED.replace("3", "2"),)
     ),
-    "no kind": Bad(trace(event("a"), event("b", ph=ABSENT)), ("a",), (r"1 event of kind '' is",)),
     "a number as kind": Bad(trace(event("a"), event("b", ph=5)), ("a",), (LEFT_OUT,)),
     "a number as event": Bad(
         WHOLE.replace(b"}]", b"}, 7]"),
@@ -242,7 +220,6 @@ WRONG_TYPES = {
     "an unknown kind": Bad(
         trace(event("a"), event("b", ph="?")), ("a",), (r"1 event of kind '\?' is not read",)
     ),
-    "a name of 64 kB": Bad(trace(event("n" * 65_536)), ("n" * 65_536,)),
     "a correlation beyond 64 bits": Bad(
         trace(event("a"), event("b", ts=20, args={"correlation": 2**64, "External id": 10**40})),
         ("a", "b"),
@@ -272,7 +249,6 @@ OTHERS = {
         b'{"host": "a"}\n' + WHOLE,
         error=r'no "traceEvents" key \(found: host\)\. [\d,]+ bytes after the first JSON value',
     ),
-    "names alone": Bad(b'[{"ph": "M", "name": "x"}]', error=r"its events: 1 of kind 'M'"),
     "the profiler's span alone": Bad(
         trace(event(cat="Trace", pid="Spans"), event("Iteration Start: x", ph="i", s="g")),
         error=r"its events: 2 of the profiler on itself",

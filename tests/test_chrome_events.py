@@ -221,14 +221,6 @@ def test_slices_may_say_their_arrows_themselves() -> None:
     assert arrows(record) == [("a", "b", "v"), ("b", "c", "v")]
 
 
-def test_one_start_may_have_several_ends() -> None:
-    ends = [flow("f", ts, tid=tid, bp="e") for ts, tid in ((12, 1), (21, 2))]
-    assert sorted(arrows(read(*BOXES, flow("s", 2), *ends))) == [
-        ("a", "c", "data"),
-        ("a", "inner", "data"),
-    ]
-
-
 # Tracks
 
 

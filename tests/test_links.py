@@ -315,40 +315,6 @@ def test_a_kernel_without_any_owner_is_kept_and_counted() -> None:
     assert unlinked_gpu(record) == 1
 
 
-def test_reused_correlations_join_the_nearest_launch_before() -> None:
-    record = trace_of(
-        op("first", ts=0, dur=9),
-        runtime("cudaLaunchKernel", ts=1, dur=2, correlation=5),
-        op("second", ts=100, dur=9),
-        runtime("cudaLaunchKernel", ts=101, dur=2, correlation=5),
-        kernel("early", ts=20, dur=5, correlation=5),
-        kernel("late", ts=120, dur=5, correlation=5, stream=20),
-    )
-    assert owners(record, "early")[1] == "first"
-    assert owners(record, "late")[1] == "second"
-
-
-def test_a_kernel_that_seems_to_start_before_its_launch_keeps_it() -> None:
-    record = trace_of(
-        op("aten::mm", ts=10, dur=9),
-        runtime("cudaLaunchKernel", ts=12, dur=2),
-        kernel("gemm", ts=11, dur=5, launched_by=1),
-    )
-    assert owners(record, "gemm") == ("cudaLaunchKernel", "aten::mm")
-
-
-def test_one_graph_launch_owns_kernels_of_several_streams_and_devices() -> None:
-    record = trace_of(
-        op("graph", ts=0, dur=20),
-        runtime("cudaGraphLaunch", ts=3, dur=2),
-        kernel("a", ts=30, dur=5, launched_by=1, stream=7),
-        kernel("b", ts=31, dur=5, launched_by=1, stream=20),
-        kernel("c", ts=32, dur=5, launched_by=1, device=1),
-    )
-    assert {owners(record, name) for name in "abc"} == {("cudaGraphLaunch", "graph")}
-    assert record.trace.flows["kind"].tolist() == ["launch"] * 3
-
-
 # Forward and backward
 
 

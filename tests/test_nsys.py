@@ -297,19 +297,19 @@ def test_processes_that_see_one_gpu_each_are_on_their_own() -> None:
     assert named == {0: "GPU number 0", 1: "GPU number 1"}
 
 
+def with_memory(*events: tuple[int, int, int], made: Nsys | None = None, **place: int) -> Nsys:
+    """A run with these events: time, 0 to take memory or 1 to give it back, bytes."""
+    made = made or a_run()
+    place = {"deviceId": 0, "memKind": 2, **place}
+    for start, operation, size in events:
+        change = {"bytes": size, "memoryOperationType": operation}
+        made.add("CUDA_GPU_MEMORY_USAGE_EVENTS", start=start, **change, **place)
+    return made
+
+
 def test_memory_that_was_taken_from_the_driver_is_counted() -> None:
-    made = a_run()
-    events = [(10, 0, 100, 2), (20, 0, 50, 2), (30, 1, 100, 2), (15, 0, 8, 1)]
-    for start, operation, size, kind in events:
-        made.add(
-            "CUDA_GPU_MEMORY_USAGE_EVENTS",
-            start=start,
-            deviceId=0,
-            bytes=size,
-            memKind=kind,
-            memoryOperationType=operation,
-        )
-    record = made.record()
+    made = with_memory((10, 0, 100), (20, 0, 50), (30, 1, 100))
+    record = with_memory((15, 0, 8), made=made, memKind=1).record()
     counted = record.trace.counters
     values = {
         str(name): list(zip(table["ts"] + 10, table["value"], strict=True))
@@ -328,18 +328,9 @@ def test_memory_that_was_taken_from_the_driver_is_counted() -> None:
 
 def with_totals() -> Record:
     """1,000 bytes of memory on a GPU, of which 950 were taken."""
-    made = a_run()
+    place = {"globalPid": global_id(PID, 0), "deviceId": 1}
+    made = with_memory((1_100, 0, 950), (1_200, 1, 900), **place)
     made.add("TARGET_INFO_GPU", id=0, cuDevice=1, name="NVIDIA H100", totalMemory=1_000)
-    for start, operation, size in ((1_100, 0, 950), (1_200, 1, 900)):
-        made.add(
-            "CUDA_GPU_MEMORY_USAGE_EVENTS",
-            start=start,
-            globalPid=global_id(PID, 0),
-            deviceId=1,
-            bytes=size,
-            memKind=2,
-            memoryOperationType=operation,
-        )
     return made.record()
 
 
@@ -360,16 +351,7 @@ def test_of_totals_a_full_gpu_is_told_and_no_fragmentation() -> None:
 
 
 def test_memory_from_before_the_recording_never_counts_below_zero() -> None:
-    made = a_run()
-    for start, operation, size in ((10, 1, 70), (20, 0, 30)):
-        made.add(
-            "CUDA_GPU_MEMORY_USAGE_EVENTS",
-            start=start,
-            deviceId=0,
-            bytes=size,
-            memKind=2,
-            memoryOperationType=operation,
-        )
+    made = with_memory((10, 1, 70), (20, 0, 30))
     assert made.record().trace.counters["value"].tolist() == [0, 30]
 
 

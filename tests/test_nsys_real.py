@@ -70,14 +70,6 @@ def tuples(table: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
     return list(table[list(columns)].itertuples(index=False, name=None))
 
 
-def test_the_trace_begins_with_the_first_event(export: Export) -> None:
-    starts = [
-        export.sql_of(table, f"SELECT min(start) FROM {table}")
-        for table in (f"{KIND}RUNTIME", "NVTX_EVENTS", "OSRT_API", "PROFILER_OVERHEAD")
-    ]
-    assert export.first == min(start for ((start,),) in filter(None, starts))
-
-
 @pytest.mark.parametrize("category", GPU_WORK)
 def test_all_work_of_the_gpu_is_there(export: Export, category: str) -> None:
     table, trace = KIND + GPU_WORK[category], export.profile.trace
@@ -127,15 +119,6 @@ def test_ranges_hold_the_work_that_was_launched_in_them(export: Export) -> None:
     assert tuples(table, *columns) == export.sql_of("NVTX_EVENTS", launched)
     on_cpu = "SELECT text, sum(end - start) FROM NVTX_EVENTS GROUP BY 1 ORDER BY 1"
     assert tuples(table, "name", "cpu_total_ns") == export.sql_of("NVTX_EVENTS", on_cpu)
-
-
-def test_devices_are_those_that_cuda_has(export: Export) -> None:
-    """The laptop lists two more that only draw its screen."""
-    expected = export.sql(
-        "SELECT gpu.id, name, totalMemory FROM TARGET_INFO_GPU gpu"
-        " JOIN TARGET_INFO_CUDA_DEVICE device ON device.gpuId = gpu.id ORDER BY 1"
-    )
-    assert [tuple(one.values()) for one in export.profile.metadata["devices"]] == expected
 
 
 def test_a_table_with_times_that_is_not_read_is_told_of(export: Export) -> None:

@@ -192,12 +192,9 @@ class TestWhatIsAUrl:
         ("url", "text"),
         [
             ("https://h/a.json?X-Amz-Signature=s3cr3t/x", "https://h/a.json"),
-            ("https://h/a.json?s3cr3t", "https://h/a.json"),
             ("https://h/a.json#s3cr3t", "https://h/a.json"),
-            ("https://u:s3cr3t@h:8/a.json", "https://h:8/a.json"),
             ("https://u:s3c/s3cr3t@h/a.json", "https://h/a.json"),
             ("https://s3cr3t@h/a@b.json", "https://h/a@b.json"),
-            ("ftp://u:s3cr3t@h/a.json", "ftp://h/a.json"),
             ("ftp://u:p@s3cr3t@h/a.json", "ftp://h/a.json"),
             ("sftp://u:123/s3cr3t@h/a.json", "sftp://h/a.json"),
             ("filecache::ftp://u:s3@s3cr3t@h/a", "filecache::ftp://h/a"),
@@ -205,7 +202,6 @@ class TestWhatIsAUrl:
             ("s3://b/a.json?token=s3cr3t", "s3://b/a.json"),
             ("abfs://box@account/a.json", "abfs://box@account/a.json"),
             ("s3://b/rank?.json", "s3://b/rank?.json"),
-            ("s3://b//a.json", "s3://b//a.json"),
         ],
     )
     def test_passwords_and_queries_are_not_shown(self, url: str, text: str) -> None:

@@ -171,17 +171,6 @@ def test_a_file_in_write_ahead_mode_is_read(tmp_path: Path) -> None:
     assert len(load(path).trace) == 297
 
 
-def test_a_database_in_utf_16_is_read() -> None:
-    with closing(sqlite3.connect(":memory:")) as connection:
-        connection.execute("PRAGMA encoding = 'UTF-16'")
-        connection.execute("CREATE TABLE StringIds (id, value)")
-        connection.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, demangledName)")
-        connection.execute("INSERT INTO StringIds VALUES (1, 'größer')")
-        connection.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1, 5, 1)")
-        record = parse(connection.serialize(), FILE)
-    assert record.trace.slices["name"].tolist() == ["größer"]
-
-
 def test_columns_are_known_whatever_their_case() -> None:
     """As they are to SQLite."""
     made = a_run()

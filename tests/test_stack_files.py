@@ -19,7 +19,7 @@ from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
-from gpuprof_widgets.trace.writers.stacks import brackets, collapsed_stacks, frame_text, speedscope
+from gpuprof_widgets.trace.writers.stacks import collapsed_stacks, frame_text, speedscope
 from tests.records import records
 from tests.traces import calls_of, kernel, op, python, runtime, trace_of
 
@@ -158,15 +158,6 @@ def test_each_thread_and_stream_is_a_profile_in_order_of_time() -> None:
     assert [(e["type"], e["frame"], e["at"]) for e in stream["events"]] == [
         ("O", 3, 70),
         ("C", 3, 110),
-    ]
-
-
-def test_what_lasts_longer_than_what_is_around_it_is_opened_again() -> None:
-    assert list(brackets([0, 5], [10, 12])) == [
-        (b"O", 0, 0),
-        (b"O", 1, 5),
-        *[(b"C", 1, 10), (b"C", 0, 10), (b"O", 1, 10)],
-        (b"C", 1, 12),
     ]
 
 

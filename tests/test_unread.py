@@ -75,22 +75,9 @@ SESSION = Session(
     sys_path=[],
     sys_prefixes=[],
 )
-DEEP = 2_000
-
-
-def nested(depth: int) -> bytes:
-    """A call tree of pyinstrument this many functions deep."""
-    head = b'{"start_time": 1, "duration": 1, "sample_count": 1, "root_frame": '
-    return head + b'{"function": "f", "time": 1, "children": [' * depth + b"]}" * depth + b"}"
-
-
 SAMPLES: dict[str, tuple[Any, str]] = {
     "run.speedscope.json": (
         SpeedscopeRenderer().render(SESSION).encode(),
-        r"speedscope .*open it at https://www\.speedscope\.app",
-    ),
-    "cut off.speedscope.json": (
-        b'{"$schema": "%s", "profiles": [{"ty' % SPEEDSCOPE_SCHEMA.encode(),
         r"speedscope .*open it at https://www\.speedscope\.app",
     ),
     "run.pyisession": (
@@ -101,7 +88,6 @@ SAMPLES: dict[str, tuple[Any, str]] = {
         JSONRenderer().render(SESSION).encode(),
         r"a call tree of pyinstrument .*pyinstrument -o run\.html",
     ),
-    "deep.json": (nested(DEEP), r"a call tree of pyinstrument .*pyinstrument -o run\.html"),
     "CPU.cpuprofile": (
         {"nodes": [{"id": 1, "callFrame": V8_FRAME}], "startTime": 1, "samples": [1]},
         r"a CPU profile of V8 .*Chrome's DevTools",
@@ -110,7 +96,6 @@ SAMPLES: dict[str, tuple[Any, str]] = {
         b"main;step;mm 30\nmain;load (a.py:3) 12\nmain 5\n",
         r"collapsed stacks .*flamegraph\.pl draws it",
     ),
-    "run.folded": (b"aten::mm 9\naten::add 5\n", r"collapsed stacks .*flamegraph\.pl"),
     "perf.txt": (b"[unknown];main 5\n{lambda()#1};main 7\n", r"collapsed stacks .*flamegraph\.pl"),
     "austin.txt": (
         b"# austin: 3.7.0\n# mode: full\n\nP1;T2;a.py:f:3;b.py:g:4 70,0,-4096\n",
@@ -142,8 +127,6 @@ def test_samples_of_others_come_with_what_opens_them(
     content, words = SAMPLES[name]
     path = tmp_path / f"{name}{ending}"
     path.write_bytes(PACKED[ending](name, bytes_of(content)))
-    if (name, ending) == ("run.folded", ".gz"):
-        words = "not a kind of file that can be read"  # neither name nor content tells
     with pytest.raises(TraceError, match=rf"{path.name}.*: .*{words}"):
         load(path)
 
@@ -179,15 +162,12 @@ def test_samples_of_the_user_are_metadata() -> None:
 
 NO_STACKS = {
     "a table": b"name;calls;time\nmm;3;12\nadd;4;7\n",
-    "a table of numbers": b"1 2\n3 4\n",
     "a table of words and numbers": b"a; b; 3\nc; d; 4\n",
-    "a log": b"2024-01-01 12:00:00 step 1 loss 3\n2024-01-01 12:00:01 step 2 loss 2\n",
     "a log with a semicolon": b"epoch 1\nepoch 2\nepoch 3; lr 4\nepoch 5\n",
     "C": b"for (i = 0; i < 3; i++)\n  x = 1;\nreturn 0;\n",
     "JSON that is cut": b'{"a": "x;y", "ts": 12',
     "nothing but blanks": b" \n\n",
     "a long line": b"a;" * 100_000 + b"b 1\n",
-    "half a line": b"a;b 1 " * 100_000,
 }
 
 
