@@ -19,7 +19,7 @@ from gpuprof_widgets.trace.links import (
     latest_before,
     nearest_ancestor,
     nest,
-    open_above,
+    open_ancestor,
     outermost,
     path_sum,
     preorder,
@@ -125,7 +125,7 @@ def test_parents_among_some_slices_are_their_ancestors_that_are_open(
     above = np.where(kept, nearest_ancestor(parent, kept), -1)[kept]
     ts, end, group = given.ts[kept], given.end[kept], given.group[kept]
     alone, _ = nest(ts, end, group)
-    assert open_above(number[above], ts, end).tolist() == alone.tolist()
+    assert open_ancestor(number[above], ts, end).tolist() == alone.tolist()
 
 
 @given(slices(), st.randoms(use_true_random=False))

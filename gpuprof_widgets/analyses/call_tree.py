@@ -138,7 +138,7 @@ def _ops(record: Record) -> pd.DataFrame:
     index = np.full(len(trace) + 1, NONE, np.int32)  # the last entry is for no parent
     index[rows] = np.arange(len(rows))
     parent = index[trace.index.parent[rows]]
-    open_parent = links.open_above(parent, trace.index.ts[rows], trace.index.end[rows])
+    open_parent = links.open_ancestor(parent, trace.index.ts[rows], trace.index.end[rows])
     return _merged_paths(trace, rows.astype(np.int32), parent, open_parent, trace.index.track[rows])
 
 

@@ -308,7 +308,7 @@ def cpu_self(trace: Trace, ops: OpRows) -> Ints:
     Only these rows nest: slices without a row, or cut away by a window, take no time from them.
     """
     ts, end = trace.index.ts[ops.row], trace.index.end[ops.row]
-    return links.self_times(ts, end, links.open_above(ops.parent, ts, end))
+    return links.self_times(ts, end, links.open_ancestor(ops.parent, ts, end))
 
 
 def device_self(trace: Trace, ops: OpRows) -> Ints:

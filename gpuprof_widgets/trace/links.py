@@ -115,13 +115,13 @@ def path_sum(values: NDArray[Number], parent: Signed, add: np.ufunc = np.add) ->
     return total
 
 
-def subtree_sum(values: NDArray[Number], parent: Signed) -> NDArray[Number]:
+def subtree_sum(values: NDArray[Number], parent: Signed, add: np.ufunc = np.add) -> NDArray[Number]:
     """Sum per row over itself and its descendants, of twice as many generations each round."""
     total, ancestor = values.copy(), parent.copy()
     active = np.flatnonzero(ancestor >= 0) if values.any() else np.empty(0, np.intp)
     while len(active):
         above = ancestor[active]
-        np.add.at(total, above, total[active])
+        add.at(total, above, total[active])
         ancestor[active] = ancestor[above]
         active = active[ancestor[active] >= 0]
     return total
@@ -156,16 +156,10 @@ def below_its_like(parent: Signed, key: Signed) -> Mask:
 def subtree_end(end: Signed, parent: Signed) -> Ints:
     """Return the latest end of each slice and its descendants (a child may outlast its parent)."""
     latest = end.astype(np.int64)
-    ancestor = parent.copy()
-    active = np.flatnonzero(parent >= 0)
-    if not np.any(latest[active] > latest[parent[active]]):
+    inner = np.flatnonzero(parent >= 0)
+    if not np.any(latest[inner] > latest[parent[inner]]):
         return latest  # as in every trace whose slices nest
-    while len(active):
-        above = ancestor[active]
-        np.maximum.at(latest, above, latest[active])
-        ancestor[active] = ancestor[above]
-        active = active[ancestor[active] >= 0]
-    return latest
+    return subtree_sum(latest, parent, np.maximum)
 
 
 def self_times(ts: Signed, end: Signed, parent: Signed) -> Ints:
@@ -201,7 +195,7 @@ def itself_or_ancestor(parent: Signed, wanted: Mask) -> Codes:
     return np.where(wanted, rows, nearest_ancestor(parent, wanted))
 
 
-def open_above(above: Signed, ts: Signed, end: Signed) -> Codes:
+def open_ancestor(above: Signed, ts: Signed, end: Signed) -> Codes:
     """Return the innermost ancestor of each slice that is still open when the slice starts.
 
     ``above`` is the nearest ancestor of each slice within the set given. For a subset of nested

@@ -69,7 +69,7 @@ def _frame(name: str) -> str:
     return f"{file}({line}): {function}" if function and line.isdecimal() else name
 
 
-VIZTRACER = Dialect("VizTracer", lambda _, file: VIZTRACER_KEY in file.header, _with_frames)
+VIZTRACER = Dialect(lambda _, file: VIZTRACER_KEY in file.header, _with_frames)
 
 DIALECTS: tuple[Dialect, ...] = (TENSORFLOW, MEGENGINE, VIZTRACER)
 

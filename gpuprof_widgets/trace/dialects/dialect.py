@@ -66,7 +66,6 @@ class Dialect:
     it returns the parts with our categories, tracks, ids and counters.
     """
 
-    name: str
     recognises: Callable[[Parts, Gathered], bool]
     translate: Callable[[Parts, Gathered], Parts]
 

@@ -129,7 +129,7 @@ def translate(parts: Parts, file: Gathered) -> Parts:
     )
 
 
-MEGENGINE = Dialect("MegEngine chrome timeline", recognises, translate)
+MEGENGINE = Dialect(recognises, translate)
 
 
 class _Columns:

@@ -110,7 +110,7 @@ def translate(parts: Parts, file: Gathered) -> Parts:
     )
 
 
-TENSORFLOW = Dialect("TensorFlow Timeline", recognises, translate)
+TENSORFLOW = Dialect(recognises, translate)
 
 
 def _processes(names: Names) -> dict[str, Process]:

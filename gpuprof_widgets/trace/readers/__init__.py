@@ -62,53 +62,44 @@ class Reader:
     written_by: str = ""
 
 
-@dataclass
-class _Guard:
-    """Another package's reader: its failures name that package and do not stop other readers."""
+def guarded(name: str, row: object, package: str) -> Reader:
+    """Guard another package's reader; raise a TypeError for an object that is none.
 
-    reader: Reader
-    package: str
-    has_failed: bool = False
+    Its failures name that package, and do not stop other readers.
+    """
+    if not isinstance(row, Reader):
+        raise TypeError(f"a {type(row).__name__} is no gpuprof_widgets.trace.readers.Reader")
+    reader, has_failed = row, False
 
-    def recognises(self, data: bytes) -> bool:
-        """Return whether the reader recognises the content; False where it fails."""
+    def recognises(data: bytes) -> bool:
+        nonlocal has_failed
         try:
-            return bool(self.reader.recognises(data))
+            return bool(reader.recognises(data))
         except Exception as error:  # other people's code may raise anything
-            if not self.has_failed:
-                self.has_failed = True
+            if not has_failed:
+                has_failed = True
                 warnings.warn(
-                    f"{self.package} failed to tell whether a file is {self.reader.name}, so no "
+                    f"{package} failed to tell whether a file is {reader.name}, so no "
                     f"file is read as one: {type(error).__name__}: {error}",
                     stacklevel=2,
                 )
             return False
 
-    def parse(self, data: bytes, file: Path) -> Record:
-        """Return the reader's record; every failure in it becomes a `TraceError`."""
+    def parse(data: bytes, file: Path) -> Record:
+        failed = f"{file}: {package}, which reads {reader.name}, has failed"
         try:
-            record = self.reader.parse(data, file)
+            record: object = reader.parse(data, file)
         except (TraceError, RecursionError, MemoryError):
             raise
         except Exception as error:
-            raise self._error(file, f"{type(error).__name__}: {error}") from error
+            reason = f"{type(error).__name__}: {error}"
+            raise TraceError(f"{failed}: {reason}. Report it there.") from error
         if not isinstance(record, Record):
-            raise self._error(file, f"its reader returns {type(record).__name__}, not Record")
+            reason = f"its reader returns {type(record).__name__}, not Record"
+            raise TraceError(f"{failed}: {reason}. Report it there.")
         return record
 
-    def _error(self, file: Path, reason: str) -> TraceError:
-        return TraceError(
-            f"{file}: {self.package}, which reads {self.reader.name}, has failed: {reason}. "
-            "Report it there."
-        )
-
-
-def guarded(name: str, row: object, package: str) -> Reader:
-    """Guard another package's reader; raise a TypeError for an object that is none."""
-    if not isinstance(row, Reader):
-        raise TypeError(f"a {type(row).__name__} is no gpuprof_widgets.trace.readers.Reader")
-    guard = _Guard(row, package)
-    return replace(row, recognises=guard.recognises, parse=guard.parse)
+    return replace(reader, recognises=recognises, parse=parse)
 
 
 READERS = Registry(

@@ -10,7 +10,6 @@ the end.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -228,19 +227,16 @@ def _slices(history: History) -> pd.DataFrame:
 def _args(table: pd.DataFrame, device: Ints) -> dict[str, pd.Series]:
     """Return the args that torch.profiler gives its memory events, and the number of the stack."""
     sized = (table["category"] == INSTANT) & (table["name"] != "snapshot")
-    rows: dict[str, Callable[[], Any]] = {
-        "Addr": lambda: table["name"] == MEMORY_EVENT,
-        "Device Free": lambda: table["Device Free"] != NONE,
-        "Stack": lambda: table["Stack"] != NONE,
-        "stream": lambda: table["name"] != "snapshot",
-        TORCH_CATEGORY: lambda: table[TORCH_CATEGORY] != "",
+    rows = {
+        "Addr": table["name"] == MEMORY_EVENT,
+        "Bytes": table["name"] != "snapshot",
+        "Device Free": table["Device Free"] != NONE,
+        "Stack": table["Stack"] != NONE,
+        "stream": table["name"] != "snapshot",
+        TORCH_CATEGORY: table[TORCH_CATEGORY] != "",
     }
-    args = {
-        key: table.loc[rows[key]() if key in rows else sized, key]
-        for key in table.columns
-        if key not in ("ts", "name", "category")
-    }
-    args["Bytes"] = table.loc[table["name"] != "snapshot", "Bytes"]
+    keys = [key for key in table.columns if key not in ("ts", "name", "category")]
+    args = {key: table.loc[rows.get(key, sized), key] for key in keys}
     args |= {
         "Device Type": pd.Series(GPU_DEVICE_TYPE, table.index[sized], dtype=np.int64),
         "Device Id": pd.Series(device.astype(np.int64), table.index)[sized],

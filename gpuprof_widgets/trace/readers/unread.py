@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 HEAD_BYTES = 1 << 16
@@ -14,13 +13,7 @@ HEAD_BYTES = 1 << 16
 SPEEDSCOPE = "https://www.speedscope.app"
 
 
-@dataclass(frozen=True)
-class Unread:
-    """A kind of file: its name, how it is recognised, and what to do with it."""
-
-    name: str
-    recognises: Callable[[bytes, Path], bool]
-    advice: Callable[[Path], str]
+Recognises = Callable[[bytes, Path], bool]
 
 
 def is_protobuf_of_packets(data: bytes) -> bool:
@@ -44,16 +37,16 @@ def is_protobuf_of_packets(data: bytes) -> bool:
     )
 
 
-def _named(*ends: str) -> Callable[[bytes, Path], bool]:
+def _named(*ends: str) -> Recognises:
     return lambda _, path: path.name.lower().endswith(ends)
 
 
-def _starts(*starts: bytes) -> Callable[[bytes, Path], bool]:
+def _starts(*starts: bytes) -> Recognises:
     lower = tuple(start.lower() for start in starts)
     return lambda data, _: data[:64].lstrip().lower().startswith(lower)
 
 
-def _json_with(*parts: bytes) -> Callable[[bytes, Path], bool]:
+def _json_with(*parts: bytes) -> Recognises:
     """Recognise a JSON object by what is anywhere in it; only what is no trace is asked for."""
     return lambda data, _: data[:64].lstrip()[:1] == b"{" and all(part in data for part in parts)
 
@@ -96,19 +89,19 @@ def _traceconv(path: Path) -> str:
     )
 
 
-UNREAD = (
-    Unread("a report of Nsight Systems", _named(".nsys-rep", ".qdrep"), _nsys_export),
-    Unread(
+UNREAD: tuple[tuple[str, Recognises, Callable[[Path], str]], ...] = (
+    ("a report of Nsight Systems", _named(".nsys-rep", ".qdrep"), _nsys_export),
+    (
         "a report of Nsight Compute",
         _named(".ncu-rep"),
         lambda path: f"ncu --import {shlex.quote(str(path))} prints it; it holds no timeline",
     ),
-    Unread(
+    (
         "a TensorFlow or JAX profile (XPlane)",
         _named(".xplane.pb"),
         lambda _: 'open the "trace_viewer" page of TensorBoard or XProf and save its JSON',
     ),
-    Unread(
+    (
         "an Austin profile in its binary format (MOJO)",
         lambda data, _: data[:3] == b"MOJ" and data[3:4] < b" ",
         lambda path: (
@@ -116,53 +109,54 @@ UNREAD = (
             "austin-python), and flamegraph.pl draws that"
         ),
     ),
-    Unread("a Perfetto trace", lambda data, _: is_protobuf_of_packets(data), _traceconv),
-    Unread(
+    ("a Perfetto trace", lambda data, _: is_protobuf_of_packets(data), _traceconv),
+    (
         "a file of speedscope (.speedscope.json)",
         _json_with(b"speedscope.app/file-format-schema.json"),
         lambda _: f"open it at {SPEEDSCOPE}",
     ),
-    Unread(
+    (
         "a session of pyinstrument (.pyisession)",
         _json_with(b'"frame_records"', b'"sample_count"'),
         lambda _: "pyinstrument --load shows it",
     ),
-    Unread(
+    (
         "a call tree of pyinstrument (-r json)",
         _json_with(b'"root_frame"', b'"sample_count"'),
         lambda _: "record with pyinstrument -o run.html, a page to open in a browser",
     ),
-    Unread(
+    (
         "a CPU profile of V8 (.cpuprofile), as node --cpu-prof writes",
         _json_with(b'"nodes"', b'"callFrame"'),
         lambda _: f"open it in the Performance panel of Chrome's DevTools, or at {SPEEDSCOPE}",
     ),
-    Unread(
+    (
         "a Python script",
         _named(".py"),
         lambda path: f"gpuprof run {shlex.quote(str(path))} profiles it",
     ),
-    Unread(
+    (
         "a file of collapsed stacks (.collapsed, .folded)",
         lambda data, path: is_collapsed(data) or _named(".collapsed", ".folded")(data, path),
         lambda _: f"flamegraph.pl draws it, and {SPEEDSCOPE} opens it",
     ),
-    Unread(
+    (
         "an HTML page",
         _starts(b"<!doctype html", b"<html"),
         lambda _: "open it in a browser; here open the trace or .gpuprof that it was made from",
     ),
-    Unread(
+    (
         "packed by bzip2, lz4, 7-Zip or RAR",
         _starts(b"BZh", b"\x04\x22\x4d\x18", b"7z\xbc\xaf\x27\x1c", b"rar!\x1a\x07"),
         lambda _: "unpack it and open what is in it",
     ),
 )
+"""Kinds of files: the name, how it is recognised, and what to do with it."""
 
 
 def advice(data: bytes, path: Path) -> str:
     """Return what this file is and what to do with it; "" where that is unknown."""
-    for kind in UNREAD:
-        if kind.recognises(data, path):
-            return f"this is {kind.name}, which is not read. Instead: {kind.advice(path)}."
+    for name, recognises, advise in UNREAD:
+        if recognises(data, path):
+            return f"this is {name}, which is not read. Instead: {advise(path)}."
     return ""
