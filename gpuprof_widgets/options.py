@@ -132,10 +132,10 @@ class ProfileOptions:
     python: str = _topic(
         "cprofile",
         "how Python functions are recorded: cprofile counts their calls, sampled reads the stacks "
-        "about every 2 ms, both does both, off neither",
+        "about every 2 ms, off does neither",
         metavar="HOW",
         none="off",
-        choices=("cprofile", "sampled", "both", "off"),
+        choices=("cprofile", "sampled", "off"),
     )
     record: str | None = _topic(
         None,
@@ -168,12 +168,12 @@ class ProfileOptions:
     @property
     def counts_calls(self) -> bool:
         """Whether cProfile counts the calls of Python functions."""
-        return self.python in ("cprofile", "both")
+        return self.python == "cprofile"
 
     @property
     def samples_python(self) -> bool:
         """Whether the stacks of Python functions are sampled."""
-        return self.python in ("sampled", "both")
+        return self.python == "sampled"
 
 
 @dataclass(frozen=True, kw_only=True)
