@@ -1,22 +1,31 @@
-"""Samples of Python's stacks, as slices on the threads' Python tracks: the option ``python``."""
+"""Samples of Python's stacks, as slices on the threads' Python tracks: the option ``python``.
+
+CPython handles a signal where a function begins, at jumps back and after calls of C. By then an op
+has ended, and the function that called it may have returned. But the thread that samples other
+threads runs where the main thread is in an op or other long code of C: it saw the call. Other time
+goes to the code since the last place where signals were handled, as far as stacks tell it.
+`DelayedStacks` does that.
+"""
 
 from __future__ import annotations
 
+import dis
 import linecache
 import os
 import sys
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from threading import get_ident
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from gpuprof_widgets.capture.code import is_installed, name_in_package
-from gpuprof_widgets.capture.delayed_stacks import DelayedStacks, Stack
 from gpuprof_widgets.capture.frame_filter import users_frames
 from gpuprof_widgets.capture.part import Context, Part, both_clocks, time_of_day
 from gpuprof_widgets.capture.sampled_frames import (
@@ -40,6 +49,14 @@ from gpuprof_widgets.trace.schema import SAMPLED
 
 _PACKAGES = ("site-packages", "dist-packages")
 LONGEST_TEXT = 200
+Stack = tuple[int, ...]
+"""As in `Stacks`: two numbers for each frame, the innermost first."""
+GOLDEN_RATIO = 0.618033988749895
+"""Its multiples, less their whole parts, are as even as can be, however many they are."""
+
+
+_OURS = str(Path(__file__).parent) + os.sep
+"""Files whose functions hear of signals and collections: nothing in a user's code calls them."""
 
 
 def python_samples(context: Context) -> Part | None:
@@ -88,34 +105,39 @@ class PythonSamples(Part):
         """Add the samples of this window as frames."""
         assert self._timer is not None
         assert self._threads is not None
-        region = _region(trace, self._label)
-        if region is None:
+        slices, tracks = trace.slices, trace.tracks
+        is_region = (slices["category"] == "user_annotation") & (slices["name"] == self._label)
+        if not is_region.any():
             return trace
+        region = slices[is_region].sort_values("dur", kind="stable").iloc[-1]
+        span = int(region["ts"]), int(region["ts"] + region["dur"])
+        of_run = tracks.iloc[int(region["track"])]
         if self._timer.lost:
             self._lost[self._timer.lost] = None
         if self._threads.error is not None:
             self._error = f"samples of other threads end early: {self._threads.error!r}"
         names = _FrameNames(self._stacks, self._cell_labels)
-        stacks = DelayedStacks(self._stacks)
-        exact_slices = ExactSlices.of_lanes(trace)
+        stacks, whole = DelayedStacks(self._stacks), ExactSlices(trace)
         added, new_tracks = list[NewSlice](), list[NewTrack]()
         for samples in self._by_thread(self._timer, self._threads):
             is_run, thread = samples.thread == self._main, samples.thread
             if not is_run and thread in self._before and not names.are_users(stacks, samples):
                 continue
-            lane = self._lane(trace, region, samples)
-            exact = exact_slices(lane)
+            new_track = _new_track(tracks, of_run, samples, is_run=is_run)
+            exact = whole.of_lane(new_track.lane)
             if is_run:
-                self._learn(stacks, self._threads, exact, trace)
-            found = self._read(samples, stacks, names, exact, trace, region)
+                noted = self._threads.of_main.tolist()
+                for moment, stack in zip(noted[::2], noted[1::2], strict=True):
+                    at = self._time(moment, trace)
+                    stacks.note(at, stack, [exact.name(row) for row in exact.ops(at)])
+            found = list(self._read(samples, stacks, names, exact, trace, span))
             if is_run:
                 self._samples += len(found)
                 self._gaps += [after.at - before.until for before, after in pairwise(found)]
             if any(sample.stack for sample in found):
-                track = len(trace.tracks) + len(new_tracks)
-                span = _span(trace, region)
+                track = len(tracks) + len(new_tracks)
                 added += slices_of_samples(found, track, exact, span, is_run=is_run)
-                new_tracks.append(self._track(trace, region, samples, lane))
+                new_tracks.append(new_track)
         for file, lines in names.code.items():
             self._code[file] |= lines
         self._timer = self._threads = None
@@ -136,14 +158,6 @@ class PythonSamples(Part):
         """Return the time in the trace of a moment of `perf_counter_ns`."""
         return time_of_day(moment, began=self._began, ended=self._ended) - trace.epoch_ns
 
-    def _learn(
-        self, stacks: DelayedStacks, threads: ThreadSampler, exact: ExactSlices, trace: Trace
-    ) -> None:
-        """Learn from the thread that samples where ops are called."""
-        numbers = threads.of_main.tolist()
-        for moment, stack in zip(numbers[::2], numbers[1::2], strict=True):
-            stacks.saw(stack, exact.ops(self._time(moment, trace)))
-
     def _read(
         self,
         samples: ThreadSamples,
@@ -151,51 +165,24 @@ class PythonSamples(Part):
         names: _FrameNames,
         exact: ExactSlices,
         trace: Trace,
-        region: int,
-    ) -> list[Sample]:
-        """Return the samples of a thread in the region."""
+        span: tuple[int, int],
+    ) -> Iterator[Sample]:
+        """Yield the samples of a thread within a span."""
         numbers = samples.numbers.tolist()
-        begin, end = _span(trace, region)
-        found = []
         for place in range(0, len(numbers), ThreadSamples.FIELDS):
             *moments, look, last_look, stack = numbers[place : place + ThreadSamples.FIELDS]
             at, until, read = (self._time(moment, trace) for moment in moments)
-            if not (begin < at and until < end):
+            if not (span[0] < at and until < span[1]):
                 continue
+            frames = names.of(stacks.stack_of[stack])
             if until < read:  # by a signal
                 middle = (at + until) // 2  # `at` itself may be just before the op that kept it
-                planned = stacks.when_planned(stack, exact.ops_around(middle, read))
-                frames = without_later_calls(names.of(planned), middle, read, exact)
-            else:
-                frames = names.of(stacks.stack_of[stack])
-            found.append(Sample(at, until, look, last_look, frames))
-        return found
-
-    def _lane(self, trace: Trace, region: int, samples: ThreadSamples) -> int | None:
-        """Return the lane of a thread's ops; None if it has none."""
-        tracks = trace.tracks
-        of_run = tracks.iloc[int(trace.slices["track"].iloc[region])]
-        if samples.thread == self._main:
-            return int(of_run["lane"])
-        same = tracks[
-            (tracks["kind"] == "cpu")
-            & (tracks["process"] == of_run["process"])
-            & (tracks["thread"] == str(samples.native))
-        ]
-        return int(same["lane"].iloc[0]) if len(same) else None
-
-    def _track(
-        self, trace: Trace, region: int, samples: ThreadSamples, lane: int | None
-    ) -> NewTrack:
-        tracks = trace.tracks
-        of_run = tracks.iloc[int(trace.slices["track"].iloc[region])]
-        if lane is not None:
-            beside = tracks[(tracks["lane"] == lane) & (tracks["kind"] == "cpu")].iloc[0]
-            process, number, label = beside["process"], beside["thread"], beside["label"]
-        else:
-            number = str(samples.native or samples.thread)
-            process, label = of_run["process"], f"thread {number}"
-        return NewTrack("python", f"{label} · Python", str(process), str(number), lane)
+                if (noted := stacks.in_op(middle, read, exact)) is not None:
+                    frames = names.of(noted)
+                else:
+                    frames = names.of(stacks.before(stack))
+                    frames = without_later_calls(frames, middle, read, exact)
+            yield Sample(at, until, look, last_look, frames)
 
     def metadata(self) -> dict[str, Any]:
         """Return ``sampled`` and ``python_samples``; see docs/record.md."""
@@ -227,16 +214,18 @@ class PythonSamples(Part):
         return [*notes, self._error] if self._error else notes
 
 
-def _region(trace: Trace, label: str) -> int | None:
-    """Return the row of the run's region; None if it is missing."""
-    slices = trace.slices
-    rows = np.flatnonzero((slices["category"] == "user_annotation") & (slices["name"] == label))
-    return int(rows[slices["dur"].to_numpy()[rows].argmax()]) if len(rows) else None
-
-
-def _span(trace: Trace, row: int) -> tuple[int, int]:
-    ts, dur = (int(trace.slices[key].iloc[row]) for key in ("ts", "dur"))
-    return ts, ts + dur
+def _new_track(
+    tracks: pd.DataFrame, of_run: pd.Series, samples: ThreadSamples, *, is_run: bool
+) -> NewTrack:
+    """Return the track for a thread's samples, in the lane of its ops if it has some."""
+    number = str(samples.native or samples.thread)
+    if is_run:
+        is_own = tracks["lane"] == of_run["lane"]
+    else:
+        is_own = (tracks["process"] == of_run["process"]) & (tracks["thread"] == number)
+    for own in tracks[is_own & (tracks["kind"] == "cpu")].head(1).itertuples():
+        return NewTrack("python", f"{own.label} · Python", own.process, own.thread, int(own.lane))
+    return NewTrack("python", f"thread {number} · Python", str(of_run["process"]), number)
 
 
 class _FrameNames:
@@ -308,3 +297,122 @@ def _line(code: CodeType, at: int) -> int:
     ranges = code.co_lines()
     found = next((line for start, end, line in ranges if start <= at < end), None)
     return found or code.co_firstlineno
+
+
+class _Stretch(NamedTuple):
+    """Instructions of a frame, from one offset up to another; ``node`` is the frame's caller."""
+
+    node: int
+    code: int
+    start: int
+    end: int
+
+
+class DelayedStacks:
+    """Finds the stacks at the moments of signals.
+
+    All stacks are one tree: a node is the instruction of a frame, its parent that of its caller.
+    """
+
+    def __init__(self, stacks: Stacks) -> None:
+        self._codes = stacks.codes
+        self.stack_of = {number: stack for stack, number in stacks.number.items()}
+        self._nodes: dict[tuple[int, int, int], int] = {}
+        self._parts: list[tuple[int, int, int]] = []
+        self._offsets: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
+        self._called: defaultdict[int, dict[int, None]] = defaultdict(dict)
+        self._stretches: dict[int, list[_Stretch]] = {}
+        self._turns: defaultdict[int, int] = defaultdict(int)
+        self._node_of = {number: self._node_of_stack(one) for number, one in self.stack_of.items()}
+        self._note_times: list[int] = []
+        self._note_stacks: list[int] = []
+        self._notes_of_op: defaultdict[str, list[int]] = defaultdict(list)
+
+    def note(self, at: int, number: int, ops: Sequence[str]) -> None:
+        """Take note of a stack that the second thread read as these ops ran; in order of time."""
+        for op in ops:
+            self._notes_of_op[op].append(len(self._note_times))
+        self._note_times.append(at)
+        self._note_stacks.append(number)
+
+    def in_op(self, at: int, read: int, exact: ExactSlices) -> Stack | None:
+        """Return the stack that was noted nearest to a moment, of a stack that was ``read`` later.
+
+        It was noted in the op of that moment, in long code of C, or in another op of that name;
+        None if no such note was taken.
+        """
+        ended = [row for row in exact.ops(at) if exact.end(row) <= read]
+        start, end = (exact.start(ended[0]), exact.end(ended[0])) if ended else (at, read)
+        places: Sequence[int] = range(
+            bisect_left(self._note_times, start), bisect_left(self._note_times, end)
+        )
+        if not places:
+            same_name = (self._notes_of_op.get(exact.name(row)) for row in ended)
+            places = next(filter(None, same_name), [])
+        after = bisect_left(places, at, key=self._note_times.__getitem__)
+        near = places[max(after - 1, 0) : after + 1]
+        nearest = min(near, key=lambda place: abs(self._note_times[place] - at), default=None)
+        return None if nearest is None else self.stack_of[self._note_stacks[nearest]]
+
+    def before(self, number: int) -> Stack:
+        """Return one of the places since signals were handled before a stack was read, in turn."""
+        if number not in self._stretches:
+            self._stretches[number] = self._stretches_before(self._node_of[number])
+        stretches = self._stretches[number]
+        self._turns[number] += 1
+        total = sum(one.end - one.start for one in stretches)
+        place = int(self._turns[number] * GOLDEN_RATIO % 1 * total)
+        for node, code, start, end in stretches:
+            if place < end - start:
+                return (code, (start + place) // 2 * 2, *self._stack(node))
+            place -= end - start
+        return self.stack_of[number]
+
+    def _stretches_before(self, node: int) -> list[_Stretch]:
+        """Return the instructions before one, from the call that was seen last in its function on.
+
+        Of the functions that were called there, these are the last instructions.
+        """
+        calls = [node]
+        if node >= 0 and self._opname(node) == "RESUME":  # it was about to be called
+            node, calls = self._parts[node][0], []
+        if node < 0:
+            return []
+        parent, code, at = self._parts[node]
+        before = max((one for one in self._offsets[parent, code] if one < at), default=None)
+        start = at if before is None else before
+        if self._opname(node) == "JUMP_BACKWARD":
+            found = dis.get_instructions(self._codes[code])
+            target = next(int(one.argval) for one in found if one.offset == at)
+            start = max(before or 0, target)
+        stretches = [_Stretch(parent, code, start, at + 2)]
+        if before is not None:
+            calls.append(self._nodes[parent, code, before])
+        for call in calls:
+            for called in self._called[call]:
+                last, end = max(self._offsets[call, called]), len(self._codes[called].co_code)
+                stretches.append(_Stretch(call, called, last, end))
+        return stretches
+
+    def _opname(self, node: int) -> str:
+        _, code, at = self._parts[node]
+        return dis.opname[self._codes[code].co_code[at]]
+
+    def _stack(self, node: int) -> Stack:
+        numbers: list[int] = []
+        while node >= 0:
+            node, code, at = self._parts[node]
+            numbers += (code, at)
+        return tuple(numbers)
+
+    def _node_of_stack(self, stack: Stack) -> int:
+        node = -1
+        for code, at in zip(stack[-2::-2], stack[::-2], strict=True):
+            if not self._codes[code].co_filename.startswith(_OURS):
+                self._called[node][code] = None
+            self._offsets[node, code].add(at)
+            parts = node, code, at
+            node = self._nodes.setdefault(parts, len(self._parts))
+            if node == len(self._parts):
+                self._parts.append(parts)
+        return node

@@ -14,16 +14,14 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from itertools import accumulate, pairwise, takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from gpuprof_widgets.capture.delayed_stacks import OpsAround
 from gpuprof_widgets.capture.stack_samplers import INTERVAL_NS
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.edit import NewSlice
@@ -33,9 +31,6 @@ from gpuprof_widgets.trace.schema import NONE, SAMPLED_LINES
 
 LONG_NS = 2 * INTERVAL_NS
 """Duration from which on an op, a line or a module is long: no two samples are further apart."""
-_HALF = INTERVAL_NS // 2
-NEAR_NS = 20_000
-"""Time before and after an op within which its call reads arguments and makes results."""
 _MODULE_CALL = re.compile(r"torch[/\\]nn[/\\]modules[/\\]module\.py\(\d+\): _call_impl$")
 _AROUND_MODULE_CALL = re.compile(r"torch[/\\]nn[/\\]modules[/\\]module\.py\(\d+\): _wrapped_call")
 
@@ -111,46 +106,25 @@ def slices_of_samples(
     if is_run:
         return _slices(_pieces(samples, exact, first_ns, last_ns), track, exact)
     slices = []
-    for first, last in _spells(samples):
+    ends = [
+        n for n, (one, other) in enumerate(pairwise(samples), 1) if other.look - one.last_look > 1
+    ]
+    for first, last in pairwise([0, *ends, len(samples)]):  # of each time it was at every look
         of_spell = samples[first:last]
-        begin = max(of_spell[0].at - _HALF, first_ns)
-        end = min(of_spell[-1].until + _HALF, last_ns)
+        begin = max(of_spell[0].at - INTERVAL_NS // 2, first_ns)
+        end = min(of_spell[-1].until + INTERVAL_NS // 2, last_ns)
         slices += _slices(_pieces(of_spell, exact, begin, end), track, exact)
     return slices
-
-
-def _spells(samples: Sequence[Sample]) -> Iterator[tuple[int, int]]:
-    """Yield from where to where a thread was there at every look."""
-    breaks = [
-        place
-        for place, (one, other) in enumerate(pairwise(samples), 1)
-        if other.look - one.last_look > 1
-    ]
-    yield from pairwise([0, *breaks, len(samples)])
 
 
 class ExactSlices:
     """The ops, lines and modules of a thread, by the moments at which they are open."""
 
-    @classmethod
-    def of_lanes(cls, trace: Trace) -> Callable[[int | None], ExactSlices]:
-        """Return a function that takes a lane and returns the exact slices of its thread.
-
-        For None they are empty.
-        """
-        whole = cls(trace)
-        tracks, track = trace.tracks, trace.slices["track"].to_numpy()
-
-        def of_lane(lane: int | None) -> ExactSlices:
-            one = copy(whole)
-            of_thread = ((tracks["kind"] == "cpu") & (tracks["lane"] == lane)).to_numpy()
-            one._select(np.flatnonzero(of_thread[track]))
-            return one
-
-        return of_lane
-
     def __init__(self, trace: Trace) -> None:
-        slices = trace.slices
+        slices, tracks = trace.slices, trace.tracks
+        lane_of_ops = tracks["lane"].where(tracks["kind"] == "cpu", NONE).to_numpy()
+        self._lane = lane_of_ops[slices["track"].to_numpy()]
+        self._rows = self._starts = np.array([], dtype=np.int64)
         self._ts = slices["ts"].to_numpy()
         self._ends = self._ts + slices["dur"].to_numpy()
         self._parent = slices["parent"].to_numpy()
@@ -158,39 +132,25 @@ class ExactSlices:
         self._name = slices["name"].to_numpy(object)
         self._line = trace.args.get("line", pd.Series(dtype=np.int64)).to_dict()
         is_long = self._ends - self._ts >= LONG_NS
-        is_line = (slices["category"] == "cell_line").to_numpy()
-        is_op = np.append((slices["category"] == "cpu_op").to_numpy(), False)
-        self._changes, self._is_op = is_long | is_line, is_op
-        around = np.append(links.itself_or_ancestor(self._parent, is_op[:-1]), NONE)
-        self._op_around = around[self._parent]
+        is_line = self._category == "cell_line"
+        self._is_op, self._changes = self._category == "cpu_op", is_long | is_line
         self._long = np.append(links.itself_or_ancestor(self._parent, is_long), NONE)
         line = np.append(links.itself_or_ancestor(self._parent, is_line), NONE)
         self._short_line = np.where(line > self._long, line, NONE)  # what is inside comes later
 
-    def _select(self, rows: NDArray[np.intp]) -> None:
-        """Select the slices of a thread."""
-        self._rows, self._starts = rows, self._ts[rows]
-        self._changing = rows[self._changes[rows]]
-        self._ops = rows[self._is_op[rows]]
-        self._op_starts, self._op_ends = self._ts[self._ops], np.sort(self._ends[self._ops])
+    def of_lane(self, lane: int | None) -> ExactSlices:
+        """Return those of the thread of a lane; none for None."""
+        one = copy(self)
+        one._rows = self._rows if lane is None else np.flatnonzero(self._lane == lane)
+        one._starts = self._ts[one._rows]
+        return one
 
-    def ops(self, at: int) -> list[str]:
-        """Return the names of the ops that are open at a moment, the innermost first."""
-        return [str(self._name[row]) for row in self.open(at)[::-1] if self._is_op[row]]
+    def ops(self, at: int) -> list[int]:
+        """Return the rows of the ops that are open at a moment, the innermost first."""
+        return [row for row in self.open(at)[::-1] if self._is_op[row]]
 
-    def ops_around(self, at: int, read: int) -> OpsAround:
-        """Return the ops at a moment, and until a stack was read."""
-        rows = [row for row in self.open(at) if self._is_op[row]]
-        ended = [row for row in rows if self._ends[row] <= read]
-        around = rows[len(rows) - len(ended) - 1] if len(rows) > len(ended) else NONE
-        starts, ends = self._op_starts, self._op_ends
-        first, last = np.searchsorted(starts, [at, read], side="right")
-        begun = int((self._op_around[self._ops[first:last]] == around).sum())
-        next_start = starts[first] if first < len(starts) else at + NEAR_NS
-        ended_before = int(np.searchsorted(ends, at, side="right"))
-        last_end = ends[ended_before - 1] if ended_before else at - NEAR_NS
-        is_near = bool(next_start - at < NEAR_NS or at - last_end < NEAR_NS)
-        return OpsAround([str(self._name[row]) for row in ended[::-1]], begun, is_near)
+    def name(self, row: int) -> str:
+        return str(self._name[row])
 
     def open(self, at: int) -> list[int]:
         """Return the rows of the slices that are open at a moment, the outermost first."""
@@ -213,7 +173,7 @@ class ExactSlices:
 
     def changes(self, begin: int, end: int) -> list[int]:
         """Return both moments, and all moments between them at which the place may change."""
-        rows = self._changing
+        rows = self._rows[self._changes[self._rows]]
         edges = distinct(self._ts[rows], self._ends[rows], [begin, end])
         inside: list[int] = edges[(edges >= begin) & (edges <= end)].tolist()
         return inside
@@ -412,11 +372,7 @@ def _owners(stack: Sequence[Frame], lines: Sequence[int]) -> list[int]:
 def without_later_calls(
     stack: Sequence[Frame], at: int, read: int, exact: ExactSlices
 ) -> tuple[Frame, ...]:
-    """Return a stack without what a cell's statement called that began after the moment ``at``.
-
-    ``read``: when the stack was read, which may be some µs after its signal. The stack may already
-    be the one at the moment: then it stands in the statement that was open, and stays.
-    """
+    """Return a stack that was ``read`` after a moment without what a later statement called."""
     before, after = (
         [exact.line(row) for row in exact.of_category(exact.open(moment), "cell_line")]
         for moment in (at, read)
@@ -425,17 +381,11 @@ def without_later_calls(
         return tuple(stack)
     pairs = zip(before, after, strict=False)
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-    owners, as_planned = _owners(stack, after), _owners(stack, before)
-    if before and len(as_planned) == len(before):
-        innermost = as_planned[-1]
-        line = max(one for one in (*before, *after) if one <= stack[innermost].line)
-        if line == before[-1] and not any(depth > innermost for depth in owners[same:]):
-            return tuple(stack)
+    owners = _owners(stack, after)
     if same < len(owners):
-        is_first = same == len(before) and owners[same] not in owners[:same]  # of its function
-        depth = owners[same - 1] if same and is_first else owners[same]
-    else:  # no other statement has begun; the one that has ended may be of the next function
-        cells = [depth for depth, frame in enumerate(stack) if frame.is_cells]
-        around = owners[-1] if owners else -1
-        depth = next((one for one in cells if one > around), around)
+        return tuple(stack[: owners[same] + 1])
+    # No other statement has begun; the one that has ended may be of the next function.
+    around = owners[-1] if owners else -1
+    inner = (depth for depth, one in enumerate(stack) if one.is_cells and depth > around)
+    depth = next(inner, around)
     return tuple(stack[: depth + 1]) if depth >= 0 else tuple(stack)

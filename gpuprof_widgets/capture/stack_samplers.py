@@ -43,8 +43,8 @@ _LOOP_HANDLES_SIGNALS = "each signal wakes an event loop that handles signals"
 """It does so by a byte in a pipe, which would fill up while the loop is busy."""
 _GAPS = 4_096
 _LONG_AGO_NS = 50_000_000
-_DEEP, _REST_NS = 2_000, 4_000
-"""A stack of more numbers is read again after so long for each, 30 times what reading takes.
+_REST_NS = 4_000
+"""A stack is read again after so long for each of its numbers, 30 times what reading takes.
 
 A clock would not do: a garbage collection that the reading sets off may take 0.2 s.
 """
@@ -200,7 +200,7 @@ def _handler(
         while planned <= began:
             last_moment, planned = planned, next_moment()
         add((first_moment, last_moment, began, 0, 0, find(tuple(stack), next_number())))
-        rested = now() + (_REST_NS * len(stack) if len(stack) > _DEEP else 0)
+        rested = now() + _REST_NS * len(stack)
         while planned <= rested:
             planned = next_moment()
         first.seconds, first.nanoseconds = divmod(planned, _NANOSECONDS)
@@ -270,7 +270,7 @@ class ThreadSampler:
                         self._add(thread, now, look, frame)
                 del frame  # which would keep the user's variables alive
                 look += 1
-                rest = _REST_NS * self._walked if self._walked > _DEEP else 0
+                rest = _REST_NS * self._walked
                 self._timer.keep_going(now)
                 self._hide_from_dynamo()
         except Exception as error:
