@@ -36,10 +36,9 @@ import gpuprof_widgets
 from gpuprof_widgets import Profile
 from gpuprof_widgets.analyses.workers import slow_function, worker_calls
 from gpuprof_widgets.analyses.workers import workers as workers_of
+from gpuprof_widgets.capture import worker_process, workers
 from gpuprof_widgets.capture.part import both_clocks, time_of_day
-from gpuprof_widgets.capture.workers import process as worker_process
-from gpuprof_widgets.capture.workers import recording as workers
-from gpuprof_widgets.capture.workers.recording import STARTS_WORKERS
+from gpuprof_widgets.capture.workers import STARTS_WORKERS
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
 from tests import loaders
@@ -253,7 +252,7 @@ def test_cprofile_counts_in_every_worker() -> None:
     counted = [calls_in_loaders(profile, worker) for worker in (0, 1)]
     assert [int(calls["decode"]) for calls in counted] == [8, 4]
     assert [int(calls["__getitem__"]) for calls in counted] == [8, 4]
-    ours = str(Path(worker_process.__file__).parents[1])
+    ours = str(Path(worker_process.__file__).parent)
     files = pd.concat([calls.functions["file"] for calls in profile.calls_of_workers.values()])
     assert not files.str.startswith(ours).any()
     with pytest.raises(OptionError, match=r"no Python calls of worker 7 .* of workers: 0, 1"):
@@ -429,7 +428,7 @@ def test_of_very_many_items_the_first_are_kept_and_it_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(worker_process, "MOST_ITEMS", 3)
-    monkeypatch.setattr("gpuprof_widgets.capture.workers.recording.MOST_ITEMS", 3)
+    monkeypatch.setattr("gpuprof_widgets.capture.workers.MOST_ITEMS", 3)
     loader = DataLoader(Decoded(8), batch_size=4, num_workers=1, multiprocessing_context="fork")
     profile, _ = recorded(loader)
     assert spans(profile, "Decoded.__getitem__")["index"].tolist() == [0, 1, 2]

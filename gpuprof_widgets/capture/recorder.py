@@ -34,7 +34,7 @@ from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.overhead import counted, overhead
 from gpuprof_widgets.capture.part import Active, Context, Part
 from gpuprof_widgets.capture.window import WindowSeries, parts_for, started
-from gpuprof_widgets.capture.workers.recording import calls_of_workers
+from gpuprof_widgets.capture.workers import calls_of_workers
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.files import without_garbage_collection

@@ -28,7 +28,7 @@ from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.capture.python_samples import python_samples
 from gpuprof_widgets.capture.torch_profiler import TorchRecording, gpu_events
 from gpuprof_widgets.capture.user_profilers import Entrances
-from gpuprof_widgets.capture.workers.recording import WorkerStarts, workers
+from gpuprof_widgets.capture.workers import WorkerStarts, workers
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.assemble import empty_trace
 from gpuprof_widgets.trace.edit import joined, starts_when_joined

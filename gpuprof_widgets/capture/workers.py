@@ -23,11 +23,13 @@ from typing import Any
 from gpuprof_widgets.capture.frame_filter import with_labels, without_profiler_calls
 from gpuprof_widgets.capture.interrupts import temporary_folder
 from gpuprof_widgets.capture.part import Context, Part, both_clocks, time_of_day
-from gpuprof_widgets.capture.workers.patches import FETCH, IDLE, PUT
-from gpuprof_widgets.capture.workers.process import (
+from gpuprof_widgets.capture.worker_process import (
     CALLS,
+    FETCH,
+    IDLE,
     LENGTH_BYTES,
     MOST_ITEMS,
+    PUT,
     SPANS,
     RecordedLoop,
 )
