@@ -18,7 +18,7 @@ from torch.nn.modules import module as torch_modules
 from torch.utils.checkpoint import checkpoint
 
 from gpuprof_widgets.analyses.owners import region_around, region_behind
-from gpuprof_widgets.capture.module_names import families, family
+from gpuprof_widgets.capture.modules import families, family
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Record

@@ -14,7 +14,7 @@ from torch.profiler import ProfilerActivity
 
 from gpuprof_widgets.capture import nvtx
 from gpuprof_widgets.capture.recorder import Recorder
-from gpuprof_widgets.capture.user_profilers import profiler_is_running
+from gpuprof_widgets.capture.torch_profiler import profiler_is_running
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Record

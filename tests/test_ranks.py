@@ -144,7 +144,7 @@ def test_a_rank_that_is_ended_while_it_writes_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(torch_profiler, "_check_written", lambda path: time.sleep(HANGING_S))
+    monkeypatch.setattr(torch_profiler, "_written", lambda path: time.sleep(HANGING_S))
 
     def main(rank: int) -> None:
         end = time.monotonic() + HANGING_S / 10

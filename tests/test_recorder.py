@@ -20,8 +20,7 @@ from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.capture import torch_profiler
 from gpuprof_widgets.capture.cprofile import CallsRecording, note_on_threads
 from gpuprof_widgets.capture.recorder import Recorder
-from gpuprof_widgets.capture.torch_profiler import TorchRecording
-from gpuprof_widgets.capture.user_profilers import Entrances
+from gpuprof_widgets.capture.torch_profiler import Entrances, TorchRecording
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Calls, Record

@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from time import time_ns
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -47,7 +48,7 @@ ALLOCATOR_COUNTS = {"retries": "num_alloc_retries", "out_of_memory": "num_ooms"}
 """Keys of the metadata, and the counts of CUDA's caching allocator that they hold."""
 
 MOST_ITEMS = 1_000
-"""Items of a list or dict in the namespace that are searched for tensors."""
+"""Items of a list, dict or object in the namespace that are searched for tensors and modules."""
 
 WORDS = {
     "INPUT": "inputs",
@@ -238,17 +239,31 @@ def _device_name(device: torch.device) -> str:
 def reachable(namespace: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the variables, and what the lists, dicts and objects among them hold directly."""
     for name, value in list(namespace.items()):
-        if name.startswith("_") or isinstance(value, (ModuleType, type)):
-            continue
-        yield name, value
-        if isinstance(value, (list, tuple)):
-            yield from ((f"{name}[{i}]", item) for i, item in enumerate(value[:MOST_ITEMS]))
-        elif isinstance(value, dict):
-            yield from ((f"{name}[{key!r}]", value[key]) for key in list(value)[:MOST_ITEMS])
-        elif not isinstance(value, (torch.nn.Module, torch.Tensor, Optimizer)):
-            attributes = getattr(value, "__dict__", None)
-            if isinstance(attributes, dict):
-                yield from ((f"{name}.{key}", item) for key, item in list(attributes.items()))
+        if not name.startswith("_"):
+            yield name, value
+            if not isinstance(value, (torch.nn.Module, torch.Tensor, Optimizer)):
+                yield from inside(name, value)
+
+
+def inside(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what a value holds one level deep, without running any of the user's code."""
+    kind = type(value)
+    if issubclass(kind, (list, tuple)):
+        items = (list if issubclass(kind, list) else tuple).__iter__(value)
+        yield from ((f"{name}[{n}]", item) for n, item in enumerate(islice(items, MOST_ITEMS)))
+    elif issubclass(kind, dict):
+        yield from ((f"{name}[{key!r}]", item) for key, item in _first(dict.items(value)))
+    elif not issubclass(kind, (type, ModuleType)):
+        try:  # bypassing any `__getattr__` of the class
+            attributes = object.__getattribute__(value, "__dict__")
+        except Exception:  # none with `__slots__`; a property of that name may raise anything
+            return
+        if type(attributes) is dict:
+            yield from ((f"{name}.{key}", item) for key, item in _first(attributes.items()))
+
+
+def _first(items: Iterable[Any]) -> list[Any]:
+    return list(islice(items, MOST_ITEMS))
 
 
 def parameters_of(owner: torch.nn.Module | Optimizer) -> Iterator[Any]:

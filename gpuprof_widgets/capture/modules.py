@@ -6,12 +6,15 @@ in-place changes of them, adds nodes to the graph and shifts its sequence number
 afterwards from the links between backward and forward ops (see `trace.backward_spans`), which
 changes nothing and is exact to the op.
 
-`ModuleSpans` is the part of the recording, and `ModuleMarks` marks the calls.
+`ModuleSpans` is the part of the recording, and `ModuleMarks` marks the calls. Modules are named by
+the variable that holds their root, and their path from there: `families` finds the roots among the
+user's variables, without running any code of theirs.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 import sys
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -19,8 +22,9 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from torch import nn
+from torch import jit, nn
 
+from gpuprof_widgets.capture.memory import inside
 from gpuprof_widgets.capture.module_calls import (
     REGION,
     Entrance,
@@ -28,19 +32,8 @@ from gpuprof_widgets.capture.module_calls import (
     ModuleCalls,
     TorchRegion,
 )
-from gpuprof_widgets.capture.module_names import (
-    Family,
-    ModuleName,
-    families,
-    family,
-    is_compiled,
-    modules_held,
-    modules_in,
-    variable,
-    variables_with_modules,
-)
-from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.part import Context, Part
+from gpuprof_widgets.capture.torch_profiler import emits_nvtx
 from gpuprof_widgets.trace.backward_spans import backward_spans
 from gpuprof_widgets.trace.edit import Region, kept_slices, with_regions, with_slices
 from gpuprof_widgets.trace.model import Trace
@@ -50,6 +43,7 @@ EVERY = ("auto", "all")
 MOST_NAMED = 5
 """Variables that a note names."""
 MARKER = "gpuprof:module:"
+_WRAPPER_PACKAGES = ("torch.nn.parallel.", "torch.distributed.")
 _LEFT_OUT = "gpuprof:no module"
 
 _COMPILED = (
@@ -95,13 +89,18 @@ class ModuleSpans(Part):
     def refine(self, trace: Trace) -> Trace:
         """Return the trace with the spans of both passes of the wanted modules."""
         self._marks.note_names(set(trace.slices["name"].cat.categories))
-        by_root = families(self._searched_variables())
+        namespace = self._namespace
+        if self._wanted is not None:  # so that a part of a model gets its variable's name
+            wanted = set(self._wanted)
+            namespace = {name: value for name, value in namespace.items() if name in wanted}
+        by_root = families(namespace)
         names = self._names(by_root)
         several = len({name.root for name in names.values() if name.path}) > 1
         self._note(by_root, names, several=several)
         markers = [instance.marker for instance in self._marks.ran]
         unwanted = [marker for marker in markers if marker not in names]
-        trace = _without(trace, [_LEFT_OUT, *unwanted])
+        keep = ~trace.slices["name"].isin([_LEFT_OUT, *unwanted]).to_numpy()
+        trace = trace if keep.all() else kept_slices(trace, keep)
         for name in names.values():
             self._ran[name.root] = self._ran.get(name.root, 0) + 1
         kinds = {instance.marker: instance.kind for instance in self._marks.ran}
@@ -120,12 +119,6 @@ class ModuleSpans(Part):
     def metadata(self) -> dict[str, Any]:
         return {"modules": {"roots": self._ran, "compiled": self._marks.compiled}}
 
-    def _searched_variables(self) -> Mapping[str, Any]:
-        """Return the variables asked for, so that a part of a model gets its variable's name."""
-        if self._wanted is None:
-            return self._namespace
-        return {name: self._namespace[name] for name in self._wanted if name in self._namespace}
-
     def _names(self, by_root: dict[str, Family]) -> dict[str, ModuleName]:
         """Return the names of the wanted modules that ran, by marker."""
         by_id = {
@@ -137,10 +130,11 @@ class ModuleSpans(Part):
             instance.marker: by_id.get(id(instance.module()), instance.called_as)
             for instance in self._marks.ran
         }
-        return {marker: name for marker, name in names.items() if self._is_wanted(name)}
-
-    def _is_wanted(self, name: ModuleName) -> bool:
-        return self._wanted is None or variable(name.root) in self._wanted
+        return {
+            marker: name
+            for marker, name in names.items()
+            if self._wanted is None or variable(name.root) in self._wanted
+        }
 
     def _note(
         self, by_root: dict[str, Family], names: dict[str, ModuleName], *, several: bool
@@ -161,7 +155,8 @@ class ModuleSpans(Part):
 
     def _missing_variables(self, ran: set[str]) -> list[str]:
         """Return a sentence for each wanted name that is neither a variable's nor a class's."""
-        variables = variables_with_modules(self._namespace) if self._wanted else []
+        held = modules_held(self._namespace) if self._wanted else ()
+        variables = list(dict.fromkeys(variable(label) for label, _ in held))
         hint = f" (there are some in {', '.join(variables[:MOST_NAMED])})" if variables else ""
         return [
             f"no nn.Module was found in the variable {name}{hint}"
@@ -186,11 +181,6 @@ def _shared(by_root: dict[str, Family], ran: set[int], *, several: bool) -> list
         f"the module `{first}` is shared: it is `{second}` as well, and its spans say "
         f"`{first}`{more}"
     ]
-
-
-def _without(trace: Trace, markers: list[str]) -> Trace:
-    marked = trace.slices["name"].isin(markers).to_numpy()
-    return kept_slices(trace, ~marked) if marked.any() else trace
 
 
 @dataclass
@@ -243,12 +233,10 @@ class ModuleMarks:
         if self._named:
             return
         for root in roots:
-            paths = family(root).paths
-            for module in modules_in(root):
-                if id(module) not in self._known and not _is_replica(module):
-                    called_as = ModuleName(type(root).__name__, paths.get(id(module), ""))
-                    if not is_compiled(module):
-                        self._add(module, called_as, has_run=False)
+            for path, module in visits(root):
+                is_known = id(module) in self._known
+                if not (is_known or _is_replica(module) or is_compiled(module)):
+                    self._add(module, ModuleName(type(root).__name__, path), has_run=False)
 
     def start(self) -> None:
         """Mark from now on."""
@@ -283,7 +271,8 @@ class ModuleMarks:
         number, kind = id(module), type(module).__name__
         marker = called_as.under(several=True) if self._named else f"{MARKER}{len(self.instances)}"
         # Forget the id with the module, before another object can have it.
-        gone = weakref.ref(module, functools.partial(_forget, self._known, number))
+        known = self._known
+        gone = weakref.ref(module, lambda _: known.pop(number, None))
         self.instances.append(Instance(marker, gone, kind, called_as, has_run))
         entrance = functools.partial(TorchRegion, marker)
         self._known[number] = entrance
@@ -319,5 +308,152 @@ def _is_replica(module: nn.Module) -> bool:
     return bool(module.__dict__.get("_is_replica", False))
 
 
-def _forget(known: dict[int, Entrance], number: int, _: Any) -> None:
-    known.pop(number, None)
+@dataclass(frozen=True)
+class ModuleName:
+    """The variable of the root module, and the path from there as in `named_modules()`."""
+
+    root: str
+    path: str
+
+    def under(self, *, several: bool) -> str:
+        """Return the path (for the root its variable), behind the variable where that is needed."""
+        if not self.path:
+            return self.root
+        # A bare "0" of an `nn.Sequential` names nothing.
+        return f"{self.root}.{self.path}" if several or self.path[0].isdigit() else self.path
+
+
+@dataclass(frozen=True)
+class Family:
+    """The modules under one root by their ``id``: their paths, and the second path of some."""
+
+    paths: dict[int, str]
+    also: dict[int, str]
+    opaque: dict[int, str]
+    """"compiled" or "scripted" for modules whose calls of other modules cannot be seen."""
+
+
+def family(root: nn.Module) -> Family:
+    """Return all modules under this one, in the order and with the paths of `named_modules()`.
+
+    A module that comes twice keeps its first path; a compiled module and its original have the same
+    path.
+    """
+    modules = Family({}, {}, {})
+    for path, module in visits(root):
+        number = id(module)
+        if number in modules.paths:
+            modules.also.setdefault(number, path)
+            continue
+        modules.paths[number] = path
+        if isinstance(module, jit.ScriptModule):
+            modules.opaque[number] = "scripted"
+        elif getattr(module, "_compiled_call_impl", None) is not None:
+            modules.opaque[number] = "compiled"
+    return modules
+
+
+def visits(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield each module under this one with each of its paths, none in a scripted one.
+
+    Does not call `named_modules()`, which a class may override.
+    """
+    waiting, seen = [("", root)], set[int]()
+    while waiting:
+        path, module = waiting.pop()
+        yield path, module
+        if id(module) in seen or isinstance(module, jit.ScriptModule):
+            continue
+        seen.add(id(module))
+        prefix = f"{path}." if path else ""
+        children = [
+            (prefix + name, child) for name, child in module._modules.items() if child is not None
+        ]
+        if is_compiled(module):
+            # Last of all: if the original also has a place of its own, that is its path.
+            waiting[:0] = [(path, child) for _, child in children]
+        else:
+            waiting += reversed(children)
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether the module is the wrapper that `torch.compile` makes; it has the model's name."""
+    return type(module).__name__ == "OptimizedModule" and "_orig_mod" in module._modules
+
+
+def _wrapped(module: nn.Module) -> Iterator[nn.Module]:
+    """Yield the models inside wrappers of `torch.compile`, DataParallel or torch.distributed.
+
+    The inner module is still the model, and users know it by its name.
+    """
+    while is_compiled(module) or type(module).__module__.startswith(_WRAPPER_PACKAGES):
+        children = [child for child in module._modules.values() if child is not None]
+        if len(children) != 1:
+            return
+        module = children[0]
+        yield module
+
+
+def families(namespace: Mapping[str, Any]) -> dict[str, Family]:
+    """Return the families of the root modules among the user's variables, by variable.
+
+    Roots are modules that belong to no other one's family. Keys are ``model``, ``models[0]``,
+    ``nets['gen']``, ``trainer.model``. A wrapper leaves its modules to the module that it wraps,
+    where that has a variable of its own.
+    """
+    candidates: dict[int, tuple[str, Family]] = {}
+    wrapped: dict[int, set[int]] = {}
+    for label, module in modules_held(namespace):
+        if id(module) not in candidates:
+            candidates[id(module)] = (label, family(module))
+            wrapped[id(module)] = {id(inner) for inner in _wrapped(module)}
+    for root, (label, _) in candidates.items():
+        wrapped[root] = {inner for inner in wrapped[root] if _is_as_near(inner, label, candidates)}
+    left = dict[int, Family]()
+    for root, (_, members) in candidates.items():
+        others = {number for inner in wrapped[root] for number in candidates[inner][1].paths}
+        parts = (members.paths, members.also, members.opaque)
+        kept = ({n: text for n, text in part.items() if n not in others} for part in parts)
+        left[root] = Family(*kept)
+    held = {number for root, members in left.items() for number in members.paths if number != root}
+    return {
+        label: left[root]
+        for root, (label, _) in candidates.items()
+        if root not in held or _comes_first(root, candidates)
+    }
+
+
+def _is_as_near(
+    inner: int, wrapper_label: str, candidates: Mapping[int, tuple[str, Family]]
+) -> bool:
+    """Whether a wrapped module is as close to a variable as its wrapper: ``x``, not ``x[0]``."""
+    label = candidates[inner][0] if inner in candidates else ""
+    return bool(label) and (label == variable(label) or wrapper_label != variable(wrapper_label))
+
+
+def variable(label: str) -> str:
+    """Return the variable in ``trainer.model`` or ``models[0]``."""
+    return re.split(r"[.\[]", label, maxsplit=1)[0]
+
+
+def _comes_first(root: int, candidates: dict[int, tuple[str, Family]]) -> bool:
+    """Whether this is the first variable among modules that hold each other."""
+    _, members = candidates[root]
+    holders = [number for number, (_, other) in candidates.items() if root in other.paths]
+    return holders[0] == root and all(number in members.paths for number in holders)
+
+
+def modules_held(namespace: Mapping[str, Any]) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the variables that are modules, then the modules in lists, dicts and attributes."""
+    variables = [
+        (name, value)
+        for name, value in list(namespace.items())
+        if not name.startswith("_") and name not in ("In", "Out")  # IPython's, for the same values
+    ]
+    held = (inner for one in variables if not _is_module(one) for inner in inside(*one))
+    yield from filter(_is_module, [*variables, *held])
+
+
+def _is_module(pair: tuple[str, Any]) -> bool:
+    """Whether it is a module by its type; `isinstance` would ask a lazy proxy, which may raise."""
+    return issubclass(type(pair[1]), nn.Module)

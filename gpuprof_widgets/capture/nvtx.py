@@ -17,8 +17,7 @@ import torch
 import torch.autograd.profiler
 
 from gpuprof_widgets.capture.part import Context, Part
-from gpuprof_widgets.capture.user_profilers import profiler_is_running
-from gpuprof_widgets.options import Options
+from gpuprof_widgets.capture.torch_profiler import emits_nvtx, profiler_is_running
 
 # Untyped in torch.
 _autograd_profiler: Any = torch.autograd.profiler
@@ -33,11 +32,6 @@ _NO_NSYS = (
 )
 _NOT_OURS = "no NVTX ranges of ops: your own torch.profiler is running"
 _GAVE_WAY = "NVTX ranges of ops end where your own torch.profiler started"
-
-
-def emits_nvtx(options: Options) -> bool:
-    """Whether a recording with these options is for Nsight Systems, not for torch.profiler."""
-    return options.nvtx and torch.cuda.is_available()
 
 
 def nvtx_ranges(context: Context) -> NvtxRanges | None:

@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile
 from gpuprof_widgets.capture.cprofile import hear_this_thread_only, hook_is_taken
 from gpuprof_widgets.capture.lines.regions import LineMark
 from gpuprof_widgets.capture.modules import ModuleMarks
-from gpuprof_widgets.capture.user_profilers import profiler_is_running
+from gpuprof_widgets.capture.torch_profiler import profiler_is_running
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Trace

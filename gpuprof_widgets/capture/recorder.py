@@ -30,9 +30,9 @@ from gpuprof_widgets.capture.frame_filter import (
 from gpuprof_widgets.capture.interrupts import DeferredSignals
 from gpuprof_widgets.capture.loop.bound import LoopBound
 from gpuprof_widgets.capture.loop.iterations import StepLoop, without_steps_taken_back
-from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.overhead import counted, overhead
 from gpuprof_widgets.capture.part import Active, Context, Part
+from gpuprof_widgets.capture.torch_profiler import emits_nvtx
 from gpuprof_widgets.capture.window import WindowSeries, parts_for, started
 from gpuprof_widgets.capture.workers import calls_of_workers
 from gpuprof_widgets.exceptions import RecordingError

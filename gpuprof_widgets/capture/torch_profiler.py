@@ -1,15 +1,17 @@
 """torch.profiler around a run: start it, stop it, read its trace back.
 
 `TorchRecording` is one use of it. `GpuEvents` is the part that notices when the GPU worked but
-CUPTI recorded nothing.
+CUPTI recorded nothing. `Entrances` and `profiler_is_running` see the user's own torch profilers.
 """
 
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import re
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, get_ident, local
@@ -18,16 +20,14 @@ from typing import Any
 
 import torch
 from torch.autograd import profiler as autograd_profiler
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.profiler import ProfilerAction, ProfilerActivity, profile, record_function
 from torch.profiler.profiler import PROFILER_STEP_NAME
 
 from gpuprof_widgets import progress
 from gpuprof_widgets.capture.environment import allocator_totals, uses_cuda
 from gpuprof_widgets.capture.interrupts import DeferredSignals, temporary_folder
 from gpuprof_widgets.capture.memory import with_torch_categories
-from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.part import Context, Part
-from gpuprof_widgets.capture.user_profilers import profiler_is_running, profiler_is_warming_up
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.assemble import empty_trace
@@ -50,8 +50,16 @@ _WHOLE = re.compile(rb"\][^{}]*\}\s*\Z")
 
 _ALLOCATIONS = "allocation.all.allocated"
 
+_ENTRANCES = ("_prepare_profiler", "_enable_profiler")
+"""Functions that every torch profiler calls as it starts."""
+
 _of_thread = local()
 """``ended_elsewhere``: whether another thread ended the last recording that this thread began."""
+
+
+def emits_nvtx(options: Options) -> bool:
+    """Whether a recording with these options is for Nsight Systems, not for torch.profiler."""
+    return options.nvtx and torch.cuda.is_available()
 
 
 class TorchRecording:
@@ -248,28 +256,23 @@ def _exported(recording: Any) -> tuple[Path, bytes]:
     path = temporary_folder() / "trace.json"
     try:
         recording.export_chrome_trace(str(path))
-        _check_written(path)
-        return path, path.read_bytes()
+        return path, _written(path)
     except OSError as error:
         raise RecordingError(
             f"torch's temporary file cannot be written or read ({error.strerror}: {path}); "
             + (_CLOSE_FILES if error.errno in _TOO_MANY_FILES else _SET_FOLDER)
         ) from error
     finally:
-        _remove(path)
+        with suppress(OSError):  # without opening either: too many files may be open
+            path.unlink(missing_ok=True)
+            path.parent.rmdir()
 
 
-def _remove(path: Path) -> None:
-    """Remove the file and its folder, without opening either: too many files may be open."""
-    with suppress(OSError):
-        path.unlink(missing_ok=True)
-        path.parent.rmdir()
-
-
-def _check_written(path: Path) -> None:
-    """Raise a `RecordingError` for an incomplete trace: torch does not report a failed write."""
-    if path.exists() and _WHOLE.search(_end_of(path)):
-        return
+def _written(path: Path) -> bytes:
+    """Return what torch wrote; raise a `RecordingError` if that is incomplete: torch does not."""
+    data = path.read_bytes() if path.exists() else b""
+    if _WHOLE.search(data, max(0, len(data) - 5_000)):  # longer than the path at the end
+        return data
     with path.open("ab"):  # an OSError here is more precise
         pass
     folder = path.parent.parent
@@ -280,34 +283,21 @@ def _check_written(path: Path) -> None:
     )
 
 
-def _end_of(path: Path) -> bytes:
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 5_000))  # longer than the path at the end
-        return file.read()
-
-
 def _arguments(options: Options) -> dict[str, Any]:
     activities = [ProfilerActivity.CPU]
     if torch.cuda.is_available():
         activities.append(ProfilerActivity.CUDA)
+    make: Any = torch._C._profiler._ExperimentalConfig
     return {
         "activities": activities,
         # Not `with_flops`: the trace file has no FLOPs, which follow from the shapes.
         "record_shapes": options.shapes or options.flops,
         "profile_memory": options.memory,
         "with_stack": options.stack,
-        "experimental_config": _experimental(options),
+        # Not ``profile_all_threads``: a thread that outlives a recording sometimes corrupts memory,
+        # and the process crashes in a later recording (torch 2.13).
+        "experimental_config": make(enable_cuda_sync_events=True) if options.sync else make(),
     }
-
-
-def _experimental(options: Options) -> Any:
-    """Return the experimental settings: CUDA's synchronisation events.
-
-    Not ``profile_all_threads``: a thread that outlives a recording sometimes corrupts memory, and
-    the process crashes in a later recording (torch 2.13).
-    """
-    make: Any = torch._C._profiler._ExperimentalConfig
-    return make(enable_cuda_sync_events=True) if options.sync else make()
 
 
 def gpu_events(context: Context) -> GpuEvents | None:
@@ -348,18 +338,68 @@ class GpuEvents(Part):
         """Return that the GPU was used but is not in the record, and the likely reason."""
         if self._recorded or not self._allocated:
             return []
+        supported = torch.profiler.supported_activities()  # type: ignore[no-untyped-call]
+        why = (
+            "CUPTI could not be used. End other tools that hold it (Nsight Systems, Nsight "
+            "Compute, DCGM, another profiler), restart the process and record again; "
+            "KINETO_LOG_LEVEL=1, set before the first profile, shows torch's own words"
+            if ProfilerActivity.CUDA in supported
+            else "this build of torch has no CUPTI; install one with CUDA from pytorch.org"
+        )
         return [
             f"no GPU work is in this record, although the run put {self._allocated:,} tensors on "
-            f"the GPU: {_why()}"
+            f"the GPU: {why}"
         ]
 
 
-def _why() -> str:
-    supported = torch.profiler.supported_activities()  # type: ignore[no-untyped-call]
-    if ProfilerActivity.CUDA not in supported:
-        return "this build of torch has no CUPTI; install one with CUDA from pytorch.org"
-    return (
-        "CUPTI could not be used. End other tools that hold it (Nsight Systems, Nsight Compute, "
-        "DCGM, another profiler), restart the process and record again; KINETO_LOG_LEVEL=1, set "
-        "before the first profile, shows torch's own words"
+class Entrances:
+    """Tells just before another torch profiler starts: one of two stays empty."""
+
+    def __init__(self) -> None:
+        self._originals: dict[str, Callable[..., Any]] = {}
+
+    def watch(self, give_way: Callable[[], None]) -> None:
+        """Call ``give_way`` whenever one starts, until `unwatch`."""
+        for name in _ENTRANCES:
+            original = getattr(autograd_profiler, name, None)
+            if original is not None:
+                self._originals[name] = original
+                setattr(autograd_profiler, name, _preceded(original, give_way))
+
+    def unwatch(self) -> None:
+        """Restore the entrances; may be called twice."""
+        while self._originals:
+            name, original = self._originals.popitem()
+            setattr(autograd_profiler, name, original)
+
+
+def _preceded(original: Callable[..., Any], give_way: Callable[[], None]) -> Callable[..., Any]:
+    def entrance(*args: Any, **kwargs: Any) -> Any:
+        give_way()
+        return original(*args, **kwargs)
+
+    return entrance
+
+
+def profiler_is_running() -> bool:
+    """Whether any torch profiler runs, in this thread or for all threads."""
+    everywhere = getattr(autograd_profiler, "_is_profiler_enabled", False)
+    return bool(everywhere or torch._C._autograd._profiler_enabled())
+
+
+def profiler_is_warming_up() -> bool:
+    """Whether a torch.profiler with a schedule is in its warm-up.
+
+    Another profile before it starts would end its preparations, and then torch crashes.
+    """
+    if PROFILER_STEP_NAME not in autograd_profiler.KinetoStepTracker._step_dict:
+        return False  # there is none: searching all objects takes tens of milliseconds
+    kinds: tuple[type[profile], ...] = (profile, *profile.__subclasses__())
+    profiles = [found for found in gc.get_referrers(*kinds) if isinstance(found, kinds)]
+    return any(
+        found.current_action is ProfilerAction.WARMUP
+        and found.profiler is not None
+        # Where events of several cycles add up, the results are those of an earlier cycle.
+        and (getattr(found, "acc_events", False) or found.profiler.kineto_results is None)
+        for found in profiles
     )

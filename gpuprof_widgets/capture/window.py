@@ -26,8 +26,7 @@ from gpuprof_widgets.capture.modules import module_spans
 from gpuprof_widgets.capture.nvtx import nvtx_ranges
 from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.capture.python_samples import python_samples
-from gpuprof_widgets.capture.torch_profiler import TorchRecording, gpu_events
-from gpuprof_widgets.capture.user_profilers import Entrances
+from gpuprof_widgets.capture.torch_profiler import Entrances, TorchRecording, gpu_events
 from gpuprof_widgets.capture.workers import WorkerStarts, workers
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.assemble import empty_trace

@@ -37,9 +37,9 @@ from gpuprof_widgets.capture.lines.sources import (
     source_files,
 )
 from gpuprof_widgets.capture.loop.bound import LoopBound
-from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.overhead import line_and_op_ns
 from gpuprof_widgets.capture.part import Context, Part
+from gpuprof_widgets.capture.torch_profiler import emits_nvtx
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.edit import NewSlice, Region, kept_slices, with_regions, with_slices
 from gpuprof_widgets.trace.model import Trace
