@@ -6,7 +6,6 @@ measured is compared with what the samples of the same run say.
 
 from __future__ import annotations
 
-import dis
 import signal
 import subprocess
 import sys
@@ -27,7 +26,7 @@ import torch
 import gpuprof_widgets
 from gpuprof_widgets.analyses.lines import sampled_lines
 from gpuprof_widgets.capture import python_samples, stack_samplers
-from gpuprof_widgets.capture.python_samples import DelayedStacks, Stack
+from gpuprof_widgets.capture.python_samples import OpNotes
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.capture.sampled_frames import (
     ExactSlices,
@@ -38,7 +37,6 @@ from gpuprof_widgets.capture.sampled_frames import (
 )
 from gpuprof_widgets.capture.stack_samplers import (
     INTERVAL_NS,
-    Stacks,
     ThreadSampler,
     TimerSampler,
 )
@@ -326,9 +324,7 @@ def test_each_line_has_the_ops_that_it_ran(
         assert abs(lines["self_ns"]["operators.py", line] - took[name]) <= 0.25 * whole
 
 
-def test_lines_without_calls_share_the_time_between_two_signals(
-    modules: Callable[[str, str], Any],
-) -> None:
+def test_a_loop_without_calls_has_its_time_in_its_head(modules: Callable[[str, str], Any]) -> None:
     modules(
         "plain",
         """
@@ -337,13 +333,11 @@ def test_lines_without_calls_share_the_time_between_two_signals(
             for i in range(times):
                 n += i
                 n ^= 3
-                n -= 1
         """,
     )
     done = run("import plain\nplain.plain(3_000_000)")
     lines = sampled_lines(done.record).set_index(["file", "line"])["self_ns"]
-    whole = lines["plain.py"].sum()
-    assert all(0.03 * whole < lines["plain.py", line] < 0.7 * whole for line in (3, 4, 5, 6))
+    assert lines["plain.py", 3] > 0.9 * lines["plain.py"].sum() > 0
 
 
 def test_an_operator_is_the_time_of_its_function(
@@ -442,9 +436,7 @@ def test_a_line_has_its_op_inside_of_others(
     assert lines["nested.py"].drop(5).sum() <= trace.span_ns - took + error
 
 
-def test_small_functions_have_the_time_of_their_instructions(
-    modules: Callable[[str, str], Any],
-) -> None:
+def test_small_functions_have_time(modules: Callable[[str, str], Any]) -> None:
     """Signals are handled only where they begin, and after they have returned."""
     modules(
         "small",
@@ -465,8 +457,7 @@ def test_small_functions_have_the_time_of_their_instructions(
     done = run("import small\nsmall.run(5_000_000)")
     whole = spent(done.record, "run")
     one, other = (spent(done.record, name) for name in ("one", "other"))
-    assert min(one, other) > 0.05 * whole
-    assert whole - one - other > 0.05 * whole
+    assert min(one, other, whole - one - other) > 0.05 * whole
 
 
 def test_a_collection_of_garbage_in_the_handler_silences_no_samples() -> None:
@@ -638,84 +629,24 @@ def test_what_a_later_line_calls_was_not_there_before(
     assert found == tuple(cell[:kept])
 
 
-SMALL = """
-def square(x):
-    return x @ x
-def outer(x):
-    for _ in x:
-        double(square(x))
-def double(x):
-    return x + x
-"""
-
-
-class Written:
-    """Stacks written by hand: each frame is a function and the number of its instruction."""
-
-    def __init__(self) -> None:
-        names: dict[str, Any] = {}
-        exec(compile(SMALL, "users.py", "exec"), names)
-        self.codes = {name: names[name].__code__ for name in ("square", "outer", "double")}
-        self.stacks = Stacks()
-
-    def stack(self, *frames: tuple[str, str, int]) -> Stack:
-        """Outermost first."""
-        numbers: list[int] = []
-        for function, opname, nth in reversed(frames):
-            code = self.codes[function]
-            self.stacks.codes[id(code)] = code
-            at = [one.offset for one in dis.get_instructions(code) if one.opname == opname]
-            numbers += (id(code), at[nth])
-        return tuple(numbers)
-
-    def add(self, *frames: tuple[str, str, int]) -> int:
-        return self.stacks.number.setdefault(self.stack(*frames), self.stacks.next_number())
-
-
-IN_SQUARE = (("outer", "CALL", 0), ("square", "BINARY_OP", 0))
-SQUARE_BEGINS = (("outer", "CALL", 0), ("square", "RESUME", 0))
-DOUBLE_BEGINS = (("outer", "CALL", 1), ("double", "RESUME", 0))
-
-
 @pytest.mark.parametrize(
-    ("note_ms", "ops", "has_it"),
+    ("at", "note", "ops", "has_it"),
     [
-        (12, ["aten::mm"], True),  # in the op of that moment
-        (90, ["aten::mm"], True),  # in another op of that name
-        (90, ["aten::add"], False),
-        (41, [], True),  # of another moment, in long code of C without an op
-        (90, [], False),
+        (15, 12, ["aten::mm"], True),  # in the op of that moment
+        (15, 90, ["aten::mm"], True),  # in another op of that name
+        (15, 90, ["aten::add"], False),
+        (40, 41, [], True),  # of another moment, in long code of C without an op
+        (40, 90, [], False),
     ],
 )
 def test_an_op_that_has_ended_was_called_where_it_was_noted(
-    note_ms: int, ops: list[str], has_it: bool
+    at: int, note: int, ops: list[str], has_it: bool
 ) -> None:
-    written = Written()
-    written.add(*SQUARE_BEGINS)
-    in_square, read = written.add(*IN_SQUARE), written.add(*DOUBLE_BEGINS)
     trace = trace_of(RUN, op("aten::mm", ts=10 * MS, dur=10 * MS)).trace
-    stacks = DelayedStacks(written.stacks)
-    stacks.note(note_ms * MS, in_square, ops)
-    at, exact = 40 if note_ms == 41 else 15, ExactSlices(trace).of_lane(0)
-    found = stacks.in_op(at * MS, (at + 10) * MS, exact)
-    assert found == (written.stack(*IN_SQUARE) if has_it else None)
-    assert stacks.in_op(at * MS, (at + 1) * MS - 1, exact) is None  # the op goes on
-    assert read == 2
-
-
-def test_between_ops_what_has_returned_and_what_called_it_have_their_turns() -> None:
-    """But what has only begun had no time, and what hears of signals is called by nothing."""
-    written = Written()
-    written.add(*SQUARE_BEGINS)
-    read = written.add(*DOUBLE_BEGINS)
-    ours = written.codes["double"].replace(co_filename=python_samples.__file__)
-    written.codes["heard"] = ours
-    written.add(("outer", "CALL", 0), ("heard", "BINARY_OP", 0))
-    stacks = DelayedStacks(written.stacks)
-    found = [stacks.before(read) for _ in range(1_000)]
-    names = {id(code): name for name, code in written.codes.items()}
-    assert {names[one[0]] for one in found} == {"square", "outer"}
-    assert 0.2 < sum(names[one[0]] == "square" for one in found) / len(found) < 0.8
+    exact, notes = ExactSlices(trace).of_lane(0), OpNotes()
+    notes.add(note * MS, 7, ops)
+    assert notes.nearest(at * MS, (at + 10) * MS, exact) == (7 if has_it else None)
+    assert notes.nearest(at * MS, at * MS + 9, exact) is None  # the op goes on
 
 
 def test_each_run_of_a_line_has_calls_of_its_own(modules: Callable[[str, str], Any]) -> None:
