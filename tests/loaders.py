@@ -96,16 +96,6 @@ class Dying(Decoded):
         return super().__getitem__(index)
 
 
-class SlowInWorkerOne(Decoded):
-    """One worker is slower than the others: its disk, its files."""
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        worker = get_worker_info()
-        if worker is not None and worker.id == 1:
-            time.sleep(4 * ITEM_S)
-        return decode(index)
-
-
 class Watched(Decoded):
     """Items that tell whether anything of ours is in the worker's process."""
 
@@ -123,10 +113,6 @@ def _is_profiled() -> bool:
 def slow_collate(items: list[torch.Tensor], seconds: float = COLLATE_S) -> Any:
     time.sleep(seconds)
     return default_collate(items)
-
-
-def seeding(worker: int) -> None:
-    torch.manual_seed(worker)
 
 
 def mean_rank(rank: int, factor: float) -> None:

@@ -87,14 +87,6 @@ def test_any_text_is_a_name_or_less(text: str) -> None:
     assert text.startswith(read_range(text).name)
 
 
-@given(
-    st.lists(st.sampled_from([", seq = 1", ", sizes = [", ", op_id = 2", "[[1]", "]", "x", ", "]))
-)
-def test_marks_in_any_order_are_no_trouble(parts: list[str]) -> None:
-    text = "".join(parts)
-    assert text.startswith(read_range(text).name)
-
-
 def test_a_name_of_a_megabyte_is_read_at_once() -> None:
     """Its length counts once: nothing looks at it from every place in it."""
     text = ", sizes = [" * 100_000

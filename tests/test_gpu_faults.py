@@ -90,20 +90,6 @@ def test_the_codes_own_error_of_the_gpu_passes_through(monkeypatch: pytest.Monke
     assert "aten::ones" in list(made.trace.slices["name"])
 
 
-def test_without_memory_left_what_ran_until_then_is_shown() -> None:
-    recorder = Recorder(Options(), label="the run")
-
-    def work() -> None:
-        torch.ones(3)
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
-
-    with pytest.raises(torch.OutOfMemoryError), recorder:
-        work()
-    made = recorder.record()
-    assert "aten::ones" in list(made.trace.slices["name"])
-    assert "OutOfMemoryError: CUDA out of memory" in shown(made)
-
-
 def test_a_gpu_that_was_used_but_not_recorded_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = imagine_gpu(monkeypatch)
     monkeypatch.setattr(torch.profiler, "supported_activities", lambda: EVERYTHING)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -17,9 +16,7 @@ from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_pe
 from gpuprof_widgets.capture import memory as memory_capture
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.options import Options
-from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.readers import load
 
 pytestmark = pytest.mark.slow
 
@@ -193,14 +190,6 @@ def test_a_step_notices_nothing_of_our_failures(monkeypatch: pytest.MonkeyPatch)
     assert any("LookupError: not now" in note for note in record.metadata["notes"])
 
 
-def test_without_memory_no_hook_is_there() -> None:
-    seen = []
-    with Recorder(Options(python="off"), label="run", namespace=training()) as recorder:
-        seen.append(len(optimizers._global_optimizer_pre_hooks))
-    assert seen == [0]
-    assert "memory" not in recorder.record().metadata
-
-
 def test_tensors_without_storage_do_no_harm() -> None:
     names = {
         "sparse": torch.eye(3).to_sparse(),
@@ -213,12 +202,6 @@ def test_tensors_without_storage_do_no_harm() -> None:
         "items[0]",
         "table['weights']",
     }
-
-
-def test_owners_survive_a_file(tmp_path: Path) -> None:
-    record = recorded(training(), step)
-    again = load(save(record, tmp_path / "run.gpuprof"))
-    pd.testing.assert_frame_equal(allocations(again), allocations(record))
 
 
 def test_torch_is_not_asked_about_more_events_than_one_would_wait_for(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import cProfile
 import inspect
 import traceback
 import warnings
@@ -37,29 +36,6 @@ def marks() -> Iterator[ModuleMarks]:
     made.start()
     yield made
     made.stop()
-
-
-def called(model: nn.Module, x: Any) -> list[tuple[str, int, str, int]]:
-    """The functions that cProfile saw, and how often."""
-    profile = cProfile.Profile()
-    profile.enable()
-    model(x)
-    profile.disable()
-    profile.snapshot_stats()  # type: ignore[attr-defined]
-    stats: dict[Any, Any] = profile.stats  # type: ignore[attr-defined]
-    return sorted((*name, numbers[1]) for name, numbers in stats.items())
-
-
-def test_cprofile_sees_what_it_sees_without_marks() -> None:
-    model, x = nn.Sequential(nn.Linear(3, 3), nn.ReLU()), torch.ones(2, 3)
-    model(x)
-    expected = called(model, x)
-    made = ModuleMarks()
-    made.start()
-    model(x)  # makes the entrances, in our own Python
-    seen = called(model, x)
-    made.stop()
-    assert seen == expected
 
 
 def raised_by(model: nn.Module) -> tuple[list[str], list[tuple[str, int]]]:
@@ -133,11 +109,6 @@ def test_modules_that_die_leave_no_entrance_for_the_next_of_their_id(marks: Modu
     assert len(marks.instances) == 50
 
 
-class Raising(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        raise ValueError("no")
-
-
 def test_the_code_can_be_hashed_as_tools_for_tracebacks_do() -> None:
     marks = ModuleMarks()
     marks.start()
@@ -159,19 +130,6 @@ def test_of_two_at_once_neither_leaves_its_code_behind() -> None:
     handler = torch._dynamo.callback_handler  # type: ignore[attr-defined]
     assert "clear" not in vars(handler)
     assert not handler.start_callbacks
-
-
-def test_a_kept_traceback_names_no_file_of_ours() -> None:
-    body = (
-        "try:\n    model(None)\nexcept ValueError:\n    text = traceback.format_exc()\n"
-        "marked = model._call_impl.__code__"
-    )
-    names = {"model": nn.Sequential(Raising()), "traceback": traceback}
-    outcome, _ = recorded(body, names)
-    assert not outcome.error
-    assert names["marked"] is not PLAIN
-    assert "modules/calls" not in str(names["text"])
-    assert "raise ValueError" in str(names["text"])
 
 
 @pytest.mark.parametrize("reset", ["torch._dynamo.reset()", "torch.compiler.reset()"])

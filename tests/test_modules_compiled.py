@@ -260,15 +260,6 @@ def test_a_compiled_model_has_its_variables_name(in_place: bool) -> None:
     assert not [note for note in made.metadata["notes"] if "scripted" in note]
 
 
-def test_a_model_with_a_compiled_alias_keeps_its_own_name() -> None:
-    model = Net()
-    names = {"fast": torch.compile(model, backend="eager"), "model": model}
-    options = Options(lines=False, python="off")
-    with Recorder(options, label="the run", namespace=names) as recorder:
-        model(X)
-    assert marked(recorder.record()) == ["model", "a", "b"]
-
-
 def test_what_a_scripted_module_holds_is_told_to_have_no_spans() -> None:
     script = torch.jit.script(nn.Sequential(nn.Linear(3, 3)))
     options = Options(lines=False, python="off")

@@ -180,13 +180,6 @@ def test_waiting_is_the_overlap_with_the_waits() -> None:
     }
 
 
-def test_waiting_is_part_of_the_time() -> None:
-    table = sampled_lines(record_of(*CALLING, *WAITING))
-    assert (table["self_waiting_ns"] <= table["self_ns"]).all()
-    assert (table["total_waiting_ns"] <= table["total_ns"]).all()
-    assert (table["self_ns"] <= table["total_ns"]).all()
-
-
 def test_threads_without_the_run_do_not_count() -> None:
     elsewhere = frame("pool.py(1): work", ts=0, dur=90, lines=[[0, 2]], thread="7")
     assert times(record_of(*CALLING, elsewhere)) == times(record_of(*CALLING))
@@ -204,16 +197,6 @@ def test_two_parts_of_the_run_add_up(cut: int) -> None:
             parts[key] = np.add(parts.get(key, 0), values)
     expected = times(whole, *columns)
     assert {key: tuple(values) for key, values in parts.items()} == expected
-
-
-def test_a_window_of_a_window_is_the_same_as_one() -> None:
-    whole = record_of(*CALLING)
-    assert times(window(window(whole, 20, 90), 52, 64)) == times(window(whole, 52, 64))
-    assert times(window(whole, 52, 64)) == {
-        ("train.py", 5): (8, 8),
-        ("train.py", 6): (4, 4),
-        ("Cell [3]", 2): (0, 12),
-    }
 
 
 def test_a_saved_record_has_the_same_lines(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from pickle import PicklingError
 from time import perf_counter_ns, sleep
@@ -23,10 +22,8 @@ import pytest
 import torch
 from torch.autograd.profiler import record_function
 from torch.utils.data import (
-    BatchSampler,
     ConcatDataset,
     DataLoader,
-    SequentialSampler,
     Subset,
     dataloader,
 )
@@ -49,12 +46,9 @@ from tests.loaders import (
     Decoded,
     Dying,
     Failing,
-    SlowInWorkerOne,
     Stream,
     Watched,
     Wrapping,
-    decode,
-    seeding,
     slow_collate,
 )
 from tests.traces import Row, calls_of, op, trace_of
@@ -265,41 +259,16 @@ def test_without_cprofile_the_workers_have_none() -> None:
     assert profile.workers()["items"].tolist() == [4]
 
 
-def test_the_passes_of_a_loader_are_added_up() -> None:
-    loader = DataLoader(Decoded(4), batch_size=2, num_workers=1)
-    with gpuprof_widgets.profile(quiet=True, workers=True) as run:
-        came = batches(loader) + batches(loader)
-    assert len(came) == 4
-    table = run.workers()
-    assert table["worker"].tolist() == [0, 0]
-    assert table["pid"].nunique() == 2
-    assert calls_in_loaders(run, 0)["decode"] == 8
-
-
 LOADERS: dict[str, tuple[Callable[[], DataLoader[Any]], str, int]] = {
     "iterable": (
         lambda: DataLoader(Stream(), batch_size=4, num_workers=2),
         "Stream.__iter__",
         12,
     ),
-    "iterable, item by item": (
-        lambda: DataLoader(Stream(5), batch_size=None, num_workers=2),
-        "Stream.__iter__",
-        5,
-    ),
     "item by item": (
         lambda: DataLoader(Decoded(5), batch_size=None, num_workers=2),
         "Decoded.__getitem__",
         5,
-    ),
-    "batches by sampler": (
-        lambda: DataLoader(
-            Decoded(5),
-            batch_sampler=BatchSampler(SequentialSampler(range(5)), 2, drop_last=True),
-            num_workers=2,
-        ),
-        "Decoded.__getitem__",
-        4,
     ),
     "a batch at once": (
         lambda: DataLoader(AllAtOnce(6), batch_size=3, num_workers=2),
@@ -324,16 +293,6 @@ LOADERS: dict[str, tuple[Callable[[], DataLoader[Any]], str, int]] = {
     "a list": (
         lambda: DataLoader([torch.ones(2)] * 4, batch_size=2, num_workers=1),  # type: ignore[arg-type]
         "list.__getitem__",
-        4,
-    ),
-    "any order": (
-        lambda: DataLoader(Decoded(6), batch_size=2, num_workers=2, in_order=False),
-        "Decoded.__getitem__",
-        6,
-    ),
-    "own start of workers": (
-        lambda: DataLoader(Decoded(4), batch_size=2, num_workers=2, worker_init_fn=seeding),
-        "Decoded.__getitem__",
         4,
     ),
 }
@@ -560,20 +519,6 @@ def test_iterators_of_the_users_own_are_marked_once_each() -> None:
     assert starts["ts"][0] + starts["dur"][0] <= starts["ts"][1]
 
 
-def test_a_record_with_workers_loads_back_equal(tmp_path: Path) -> None:
-    profile, _ = recorded(DataLoader(Decoded(4), batch_size=2, num_workers=2))
-    loaded = Profile.load(profile.save(tmp_path / "run.gpuprof"))
-    assert list(loaded.calls_of_workers) == list(profile.calls_of_workers)
-    assert len(loaded.calls_of_workers) == 2
-    for name, calls in profile.calls_of_workers.items():
-        pd.testing.assert_frame_equal(loaded.calls_of_workers[name].functions, calls.functions)
-    pd.testing.assert_frame_equal(loaded.trace.slices, profile.trace.slices)
-    pd.testing.assert_frame_equal(loaded.trace.tracks, profile.trace.tracks)
-    pd.testing.assert_frame_equal(loaded.workers(), profile.workers())
-    window = loaded.window(0, loaded.trace.end_ns // 2)
-    assert list(window.calls_of_workers) == list(profile.calls_of_workers)
-
-
 def why_it_waits(loader: DataLoader[Any]) -> Any:
     """The finding between start and end of the workers, which take as long as they like."""
     profile, _ = recorded(loader)
@@ -591,29 +536,6 @@ def test_the_finding_names_the_function_and_its_time_per_item(
     # Of one worker where the machine has held that one up.
     assert re.search(r"because `decode` (in worker \d )?takes ", found.text)
     assert "num_workers" in found.remedy
-
-
-def test_the_finding_names_collating_where_that_is_slow() -> None:
-    much = partial(slow_collate, seconds=0.1)  # beside what a busy machine takes to end a worker
-    loader = DataLoader(AllAtOnce(16), batch_size=4, num_workers=1, collate_fn=much)
-    found = why_it_waits(loader)
-    assert "because collating takes its workers " in found.text
-    assert "collate_fn" in found.remedy
-
-
-def test_a_worker_that_is_slower_than_the_others_is_found() -> None:
-    profile, _ = recorded(DataLoader(SlowInWorkerOne(16), batch_size=4, num_workers=2))
-    slow = slow_function(profile)
-    assert slow is not None
-    assert (slow.name, slow.outlier) == ("__getitem__", 1)
-    assert slow.by_worker[1] >= 4 * ITEM_S * NS * 0.99
-
-
-def test_decoding_takes_what_it_takes() -> None:
-    """The datasets' own promise: the other tests rely on it."""
-    began = perf_counter_ns()
-    assert decode(3).tolist() == [3, 3]
-    assert perf_counter_ns() - began >= ITEM_S * NS * 0.99
 
 
 def test_a_collection_while_the_table_is_read_hides_no_entry() -> None:
