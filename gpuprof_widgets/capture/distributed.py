@@ -78,11 +78,12 @@ class Launcher:
 
     def rank_in(self, environment: Mapping[str, str]) -> ProcessRank | None:
         """Return the rank that this launcher has set; None without one, or with a senseless one."""
-        rank = _number(environment.get(self.rank))
-        if self.world_size is None:
-            return None if rank is None else ProcessRank(rank, None)
-        size = _number(environment.get(self.world_size))
-        return None if rank is None or size is None or rank >= size else ProcessRank(rank, size)
+        names = [self.rank] if self.world_size is None else [self.rank, self.world_size]
+        texts = [environment.get(name, "") for name in names]
+        if not all(text.isdecimal() for text in texts):
+            return None
+        rank, *size = map(int, texts)
+        return None if size and rank >= size[0] else ProcessRank(rank, size[0] if size else None)
 
 
 LAUNCHERS = (
@@ -115,10 +116,6 @@ def process_rank() -> ProcessRank | None:
 def _launched() -> list[ProcessRank]:
     """Return the ranks that launchers gave this process."""
     return list(filter(None, (launcher.rank_in(os.environ) for launcher in LAUNCHERS)))
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() else None
 
 
 def rank_file(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -242,8 +242,8 @@ def _profiler_frames(slices: pd.DataFrame, frames: Mask, begin: int, end: int) -
     ts = slices["ts"].to_numpy()
     parent = slices["parent"].to_numpy()
     outside = frames & ((ts < begin) | (ts >= end))
-    around = frames & _named(slices["name"], _AROUND_USER_CODE)
-    recording = frames & _named(slices["name"], _RECORDING)
+    around = frames & _named(slices["name"], _AROUND_USER_CODE.search)
+    recording = frames & _named(slices["name"], _RECORDING.search)
     # A frame that was open before and outlasts the region called us: it does not record.
     recording &= ~(outside & (ts + slices["dur"].to_numpy() >= end))
     inside_recording = recording.copy()
@@ -278,19 +278,15 @@ def _of_the_kernel(
     track = slices["track"].to_numpy()
     lane = trace.tracks["lane"].to_numpy()[track]
     before = trace.tracks["thread"].astype(str).isin([str(n) for n in (0, *threads_before)])
-    of_a_cell = frames & _starting(slices["name"], tuple(f"{cell}(" for cell in cells))
+    prefixes = tuple(f"{cell}(" for cell in cells)
+    of_a_cell = frames & _named(slices["name"], lambda name: name.startswith(prefixes))
     at_work = np.unique(lane[of_a_cell | (slices["category"] == "cpu_op").to_numpy()])
     old = frames & before.to_numpy(dtype=bool)[track] & (lane != lane[region])
     return np.asarray(old & ~np.isin(lane, at_work))
 
 
-def _starting(names: pd.Series, prefixes: tuple[str, ...]) -> Mask:
-    matches = np.array([name.startswith(prefixes) for name in names.cat.categories], dtype=bool)
-    return np.asarray(matches[names.cat.codes])
-
-
-def _named(names: pd.Series, pattern: re.Pattern[str]) -> Mask:
-    matches = np.array([bool(pattern.search(name)) for name in names.cat.categories], dtype=bool)
+def _named(names: pd.Series, is_wanted: Callable[[str], object]) -> Mask:
+    matches = np.array([bool(is_wanted(name)) for name in names.cat.categories], dtype=bool)
     return np.asarray(matches[names.cat.codes])
 
 
@@ -355,30 +351,23 @@ def below_profiler_frames(traceback: TracebackType | None) -> TracebackType | No
 
 def remove_profiler_frames(error: BaseException | None) -> None:
     """Take our frames out of the tracebacks of an error, of its causes, contexts and parts."""
-    _leave_out(error, set())
-
-
-def _leave_out(error: BaseException | None, seen: set[int]) -> None:
-    if error is None or id(error) in seen:
-        return
-    seen.add(id(error))
-    error.__traceback__ = _without_ours(error.__traceback__)
-    _leave_out(error.__cause__, seen)
-    _leave_out(error.__context__, seen)
-    for part in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
-        _leave_out(part, seen)
-
-
-def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
-    entries = []
-    while traceback is not None:
-        if not is_ours(traceback):
-            entries.append(traceback)
-        traceback = traceback.tb_next
-    rest = None
-    for entry in reversed(entries):
-        rest = TracebackType(rest, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-    return rest
+    waiting, seen = [error], set[int]()
+    while waiting:
+        error = waiting.pop()
+        if error is None or id(error) in seen:
+            continue
+        seen.add(id(error))
+        entries, traceback = [], error.__traceback__
+        while traceback is not None:
+            if not is_ours(traceback):
+                entries.append(traceback)
+            traceback = traceback.tb_next
+        rest = None
+        for entry in reversed(entries):
+            rest = TracebackType(rest, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+        error.__traceback__ = rest
+        waiting += [error.__cause__, error.__context__]
+        waiting += error.exceptions if isinstance(error, BaseExceptionGroup) else ()
 
 
 def is_ours(entry: TracebackType) -> bool:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import weakref
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from time import time_ns
@@ -92,8 +93,8 @@ class MemoryOwners(Part):
         self._note_namespace(before=True)
         self._counts_at_start = _allocator_counts()
         self._hooks = [
-            register_optimizer_step_pre_hook(self._before_step),
-            register_optimizer_step_post_hook(self._after_step),
+            register_optimizer_step_pre_hook(self._at_step(self._note_gradients)),
+            register_optimizer_step_post_hook(self._at_step(self._note_state)),
         ]
 
     def stop(self) -> None:
@@ -147,29 +148,29 @@ class MemoryOwners(Part):
         name = self._names.get(seen.parameter)
         return f"{name}{seen.suffix}" if name else ""
 
-    def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
-        """Note the gradients, which are there now; a compiled graph has no tensors to note."""
-        if torch.compiler.is_compiling() or self._failure:
-            return
-        try:
-            self._note(gradients_of(parameters_of(optimizer)), time_ns())
-        except Exception as error:
-            self._failure = f"{type(error).__name__}: {error}"
+    def _at_step(self, look: Callable[[Optimizer], None]) -> Callable[..., None]:
+        """Return a hook for optimizer steps that fails silently: the step must not."""
 
-    def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
+        def hook(optimizer: Optimizer, *_: Any) -> None:
+            if torch.compiler.is_compiling() or self._failure:  # a graph has no tensors to note
+                return
+            try:
+                look(optimizer)
+            except Exception as error:
+                self._failure = f"{type(error).__name__}: {error}"
+
+        return hook
+
+    def _note_gradients(self, optimizer: Optimizer) -> None:
+        self._note(gradients_of(parameters_of(optimizer)), time_ns())
+
+    def _note_state(self, optimizer: Optimizer) -> None:
         """Note the state, which exists from the first step on and then stays where it is."""
-        if torch.compiler.is_compiling() or self._failure:
-            return
-        try:
-            if self._state_sizes.get(optimizer) != len(optimizer.state):
-                self._note_state(optimizer, time_ns())
-        except Exception as error:
-            self._failure = f"{type(error).__name__}: {error}"
-
-    def _note_state(self, optimizer: Optimizer, moment: int) -> None:
-        self._state_sizes[optimizer] = len(optimizer.state)
-        self._note(as_parameters(parameters_of(optimizer)), moment)
-        self._note(state_of(optimizer), moment)
+        if self._state_sizes.get(optimizer) != len(optimizer.state):
+            self._state_sizes[optimizer] = len(optimizer.state)
+            moment = time_ns()
+            self._note(as_parameters(parameters_of(optimizer)), moment)
+            self._note(state_of(optimizer), moment)
 
     def _note_namespace(self, *, before: bool) -> None:
         moment = None if before and not self._sightings else time_ns()
@@ -180,14 +181,21 @@ class MemoryOwners(Part):
             elif isinstance(value, Optimizer):
                 self._note(state_of(value), moment)
             elif before and type(value) is torch.Tensor:
-                self._note([OwnedTensor(value, INPUTS, 0, name)], moment)
+                self._note([(value, INPUTS, 0, name)], moment)
             if isinstance(value, (torch.nn.Module, Optimizer)):
                 self._note(as_parameters(parameters_of(value)), moment)
                 self._note(gradients_of(parameters_of(value)), moment)
 
     def _note(self, tensors: Iterable[OwnedTensor], moment: int | None) -> None:
-        sightings = (sighting(tensor, moment) for tensor in tensors)
-        self._sightings += [seen for seen in sightings if seen is not None]
+        """Note where storages are; some tensors have none (sparse, fake, meta, functional)."""
+        for tensor, category, parameter, suffix in tensors:
+            with suppress(RuntimeError, NotImplementedError, AttributeError):
+                address = tensor.data_ptr() - tensor.storage_offset() * tensor.element_size()
+                size = tensor.untyped_storage().nbytes() if moment is None else 1
+                device = _device_name(tensor.device)
+                if address > 0 and size:
+                    seen = Sighting(moment, device, address, size, category, parameter, suffix)
+                    self._sightings.append(seen)
 
 
 def _allocator_counts() -> dict[str, int]:
@@ -197,13 +205,11 @@ def _allocator_counts() -> dict[str, int]:
     return dict(zip(ALLOCATOR_COUNTS, allocator_totals(*ALLOCATOR_COUNTS.values()), strict=True))
 
 
-class OwnedTensor(NamedTuple):
-    """A tensor, its category, and its name."""
+OwnedTensor = tuple[Any, str, int, str]
+"""A tensor, its category, the id of its parameter (0: it has none), and its name.
 
-    tensor: Any
-    category: str
-    parameter: int  # id of the parameter that it is, or whose gradient or state it is; else 0
-    suffix: str  # of the parameter's name: "", ".grad", ".momentum_buffer"; else the whole name
+Behind the name of a parameter goes only the rest: "", ".grad" or ".momentum_buffer".
+"""
 
 
 class Sighting(NamedTuple):
@@ -216,20 +222,6 @@ class Sighting(NamedTuple):
     category: str
     parameter: int
     suffix: str
-
-
-def sighting(owned: OwnedTensor, moment: int | None) -> Sighting | None:
-    """Return where a tensor's storage is; None without one (sparse, fake, meta, functional)."""
-    tensor, category, parameter, suffix = owned
-    try:
-        address = tensor.data_ptr() - tensor.storage_offset() * tensor.element_size()
-        size = tensor.untyped_storage().nbytes() if moment is None else 1
-        device = _device_name(tensor.device)
-    except (RuntimeError, NotImplementedError, AttributeError):
-        return None
-    if address <= 0 or not size:
-        return None
-    return Sighting(moment, device, address, size, category, parameter, suffix)
 
 
 def _device_name(device: torch.device) -> str:
@@ -278,14 +270,14 @@ def parameters_of(owner: torch.nn.Module | Optimizer) -> Iterator[Any]:
 def as_parameters(parameters: Iterable[Any]) -> Iterator[OwnedTensor]:
     """Yield parameters under their names."""
     for parameter in parameters:
-        yield OwnedTensor(parameter, PARAMETERS, id(parameter), "")
+        yield parameter, PARAMETERS, id(parameter), ""
 
 
 def gradients_of(parameters: Iterable[Any]) -> Iterator[OwnedTensor]:
     """Yield the gradients that parameters have."""
     for parameter in parameters:
         if parameter.grad is not None:
-            yield OwnedTensor(parameter.grad, GRADIENTS, id(parameter), ".grad")
+            yield parameter.grad, GRADIENTS, id(parameter), ".grad"
 
 
 def state_of(optimizer: Optimizer) -> Iterator[OwnedTensor]:
@@ -294,7 +286,7 @@ def state_of(optimizer: Optimizer) -> Iterator[OwnedTensor]:
         if isinstance(state, dict):
             for key, value in list(state.items()):
                 if isinstance(value, torch.Tensor):
-                    yield OwnedTensor(value, OPTIMIZER_STATE, id(parameter), f".{key}")
+                    yield value, OPTIMIZER_STATE, id(parameter), f".{key}"
 
 
 class MemoryPlaces:

@@ -59,7 +59,10 @@ class NvtxRanges(Part):
         if profiler_is_running():
             self._note(_NOT_OURS)
         else:
-            self._start_ops()
+            # Its start and stop wait for the GPU, to keep other work outside.
+            ops = _autograd_profiler.emit_nvtx(record_shapes=self._shapes)
+            ops.__enter__()
+            self._ops = ops
         _cuda_profiler.start()
         self._capturing = True
         _nvtx.range_push(self._label)
@@ -79,12 +82,6 @@ class NvtxRanges(Part):
             return self._notes
         under_nsys = "NSYS_PROFILING_SESSION_ID" in os.environ
         return [_INSTEAD, *([] if under_nsys else [_NO_NSYS]), *self._notes]
-
-    def _start_ops(self) -> None:
-        """Start the ranges of ops; start and stop wait for the GPU, to keep other work outside."""
-        ops = _autograd_profiler.emit_nvtx(record_shapes=self._shapes)
-        ops.__enter__()
-        self._ops = ops
 
     def _stop_ops(self) -> None:
         ops, self._ops = self._ops, None

@@ -360,25 +360,25 @@ class Entrances:
 
     def watch(self, give_way: Callable[[], None]) -> None:
         """Call ``give_way`` whenever one starts, until `unwatch`."""
+
+        def preceded(original: Callable[..., Any]) -> Callable[..., Any]:
+            def entrance(*args: Any, **kwargs: Any) -> Any:
+                give_way()
+                return original(*args, **kwargs)
+
+            return entrance
+
         for name in _ENTRANCES:
             original = getattr(autograd_profiler, name, None)
             if original is not None:
                 self._originals[name] = original
-                setattr(autograd_profiler, name, _preceded(original, give_way))
+                setattr(autograd_profiler, name, preceded(original))
 
     def unwatch(self) -> None:
         """Restore the entrances; may be called twice."""
         while self._originals:
             name, original = self._originals.popitem()
             setattr(autograd_profiler, name, original)
-
-
-def _preceded(original: Callable[..., Any], give_way: Callable[[], None]) -> Callable[..., Any]:
-    def entrance(*args: Any, **kwargs: Any) -> Any:
-        give_way()
-        return original(*args, **kwargs)
-
-    return entrance
 
 
 def profiler_is_running() -> bool:

@@ -290,12 +290,11 @@ class Patches:
         wrapper: Any = worker.ExceptionWrapper  # type: ignore[attr-defined]
         self._on = True
         self._set(index_queue, "get", self._timed(index_queue.get, self._got_indices))
-        self._set(data_queue, "put", self._timed_put(data_queue))
-        if hasattr(data_queue, "_send_bytes"):  # a queue of multiprocessing: a thread sends
-            # Pickling and sending are one span, in the queue's thread, during the next fetch. A
-            # worker's last one is lost where its process ends before this thread goes on.
-            self._set(data_queue, "_send_bytes", self._timed(data_queue._send_bytes, self._sent))
-            self._set(queues, "_ForkingPickler", self._timed_pickler())
+        self._set(data_queue, "put", self._after_writing(data_queue.put))
+        # Pickling and sending are one span, in the queue's thread, during the next fetch. The last
+        # one of a worker is lost where its process ends before this thread goes on.
+        self._set(data_queue, "_send_bytes", self._timed(data_queue._send_bytes, self._sent))
+        self._set(queues, "_ForkingPickler", self._timed_pickler())
         create = self._timed_create(_DatasetKind.create_fetcher)
         self._set(_DatasetKind, "create_fetcher", staticmethod(create))
         self._set(worker, "ExceptionWrapper", _without_our_frames(wrapper))
@@ -337,21 +336,13 @@ class Patches:
         if batch >= 0:
             self._spans.began_batch(batch)
 
-    def _timed_put(self, queue: Any) -> Callable[..., Any]:
-        put = queue.put
-        if not hasattr(queue, "_send_bytes"):  # it sends at once
-
-            def was_put(start: int, args: Any, result: Any) -> None:
-                self._spans.add(PUT, start, _batch_of(args[0]))
-
-            put = self._timed(put, was_put)
-
-        def timed_put(*args: Any, **kwargs: Any) -> Any:
+    def _after_writing(self, put: Callable[..., Any]) -> Callable[..., Any]:
+        def put_batch(*args: Any, **kwargs: Any) -> Any:
             if self._on:
                 self._spans.ended_batch()  # before the main process has it, and may end us
             return put(*args, **kwargs)
 
-        return timed_put
+        return put_batch
 
     def _sent(self, start: int, args: Any, result: Any) -> None:
         started, batch = getattr(self._pickled, "last", (start, -1))

@@ -286,7 +286,8 @@ def _read(path: Path) -> WorkerFile | None:
     head, *rest = entries
     spans = [span for entry in rest if isinstance(entry, list) for span in entry]
     last = next((entry for entry in rest if isinstance(entry, dict)), {})
-    counted, stats = _stats(path.with_suffix(CALLS))
+    calls = path.with_suffix(CALLS)  # not there without cProfile
+    counted, stats = marshal.loads(calls.read_bytes()) if calls.exists() else (0, {})
     return WorkerFile(
         **head,
         end=last.get("end"),
@@ -296,14 +297,6 @@ def _read(path: Path) -> WorkerFile | None:
         counted=counted,
         stats=stats,
     )
-
-
-def _stats(path: Path) -> tuple[int, dict[Any, Any]]:
-    """Return the number of items, and cProfile's statistics of them; nothing without cProfile."""
-    if not path.exists():
-        return 0, {}
-    counted, stats = marshal.loads(path.read_bytes())
-    return counted, stats
 
 
 def _entries(data: bytes) -> Iterator[Any]:
