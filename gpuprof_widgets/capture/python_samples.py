@@ -32,7 +32,6 @@ from gpuprof_widgets.capture.sampled_frames import (
     Frame,
     Sample,
     slices_of_samples,
-    without_later_calls,
 )
 from gpuprof_widgets.capture.stack_samplers import (
     INTERVAL_NS,
@@ -165,14 +164,11 @@ class PythonSamples(Part):
             at, until, read = (self._time(moment, trace) for moment in moments)
             if not (span[0] < at and until < span[1]):
                 continue
-            frames = names.of(stack)
             if until < read:  # by a signal
                 middle = (at + until) // 2  # `at` itself may be just before the op that kept it
-                if (noted := notes.nearest(middle, read, exact)) is not None:
-                    frames = names.of(noted)
-                else:
-                    frames = without_later_calls(frames, middle, read, exact)
-            yield Sample(at, until, look, last_look, frames)
+                noted = notes.nearest(middle, read, exact)
+                stack = stack if noted is None else noted
+            yield Sample(at, until, look, last_look, names.of(stack))
 
     def metadata(self) -> dict[str, Any]:
         """Return ``sampled`` and ``python_samples``; see docs/record.md."""

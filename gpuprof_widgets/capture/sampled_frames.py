@@ -351,25 +351,3 @@ def _owners(stack: Sequence[Frame], lines: Sequence[int]) -> list[int]:
             number = line
             owners.append(depth)
     return owners
-
-
-def without_later_calls(
-    stack: Sequence[Frame], at: int, read: int, exact: ExactSlices
-) -> tuple[Frame, ...]:
-    """Return a stack that was ``read`` after a moment without what a later statement called."""
-    before, after = (
-        [exact.line(row) for row in exact.of_category(exact.open(moment), "cell_line")]
-        for moment in (at, read)
-    )
-    if before == after:
-        return tuple(stack)
-    pairs = zip(before, after, strict=False)
-    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-    owners = _owners(stack, after)
-    if same < len(owners):
-        return tuple(stack[: owners[same] + 1])
-    # No other statement has begun; the one that has ended may be of the next function.
-    around = owners[-1] if owners else -1
-    inner = (depth for depth, one in enumerate(stack) if one.is_cells and depth > around)
-    depth = next(inner, around)
-    return tuple(stack[: depth + 1]) if depth >= 0 else tuple(stack)
