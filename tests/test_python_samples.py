@@ -840,7 +840,7 @@ def test_a_number_that_the_program_uses_is_left_to_it() -> None:
     handler: Any = lambda number, frame: rung.append(number)  # noqa: E731
     signal.signal(NUMBER, handler)
     try:
-        done = run(f"{BUSY}\nspin(0.05)")
+        done = run(f"{BUSY}\nspin(0.3)")
         assert signal.getsignal(NUMBER) is handler
     finally:
         signal.signal(NUMBER, signal.SIG_DFL)
