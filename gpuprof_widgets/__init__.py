@@ -10,11 +10,10 @@ from gpuprof_widgets.exceptions import GpuprofError, OptionError, RecordingError
 if TYPE_CHECKING:
     from gpuprof_widgets.capture.environment import measured_peaks
     from gpuprof_widgets.capture.lines import lines
-    from gpuprof_widgets.chart import Chart
+    from gpuprof_widgets.explorer import Chart
     from gpuprof_widgets.many_ranks.profiles import ranks
     from gpuprof_widgets.profiles import Profile, compare, explore, load
-    from gpuprof_widgets.profiling import profile, steps
-    from gpuprof_widgets.profiling_ranks import profile_ranks
+    from gpuprof_widgets.profiling import profile, profile_ranks, steps
     from gpuprof_widgets.run_history import history
     from gpuprof_widgets.trace.model import Trace
 
@@ -49,7 +48,7 @@ last: Profile | None = None
 
 # Loaded when first asked for: `import gpuprof_widgets` itself costs no more than its errors.
 _HOMES = {
-    "Chart": "gpuprof_widgets.chart",
+    "Chart": "gpuprof_widgets.explorer",
     "Profile": "gpuprof_widgets.profiles",
     "Trace": "gpuprof_widgets.trace.model",
     "compare": "gpuprof_widgets.profiles",
@@ -59,7 +58,7 @@ _HOMES = {
     "load": "gpuprof_widgets.profiles",
     "measured_peaks": "gpuprof_widgets.capture.environment",
     "profile": "gpuprof_widgets.profiling",
-    "profile_ranks": "gpuprof_widgets.profiling_ranks",
+    "profile_ranks": "gpuprof_widgets.profiling",
     "ranks": "gpuprof_widgets.many_ranks.profiles",
     "steps": "gpuprof_widgets.profiling",
 }

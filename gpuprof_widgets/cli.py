@@ -7,12 +7,10 @@ for each in `ANALYSES`.
 from __future__ import annotations
 
 import atexit
-import difflib
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -21,7 +19,13 @@ import click
 from gpuprof_widgets import __version__
 from gpuprof_widgets.analyses import ANALYSES
 from gpuprof_widgets.commands.analysis import command_of
-from gpuprof_widgets.exceptions import GpuprofError, in_words, missing_package, printable
+from gpuprof_widgets.exceptions import (
+    GpuprofError,
+    did_you_mean,
+    in_words,
+    missing_package,
+    printable,
+)
 
 SIGPIPE_STATUS = 141
 """Exit code of a process that a closed pipe has ended, as in a shell: 128 + SIGPIPE."""
@@ -29,42 +33,35 @@ SIGPIPE_STATUS = 141
 ALIASES = {"ops": "operators"}
 
 
-@dataclass(frozen=True)
-class Row:
-    """A command: its name, its line in the list of commands, and its module, if named otherwise."""
-
-    name: str
-    help: str
-    module: str = ""
-
-    def load(self) -> click.Command:
-        """Return the command, importing its module only now."""
-        module = import_module(f"gpuprof_widgets.commands.{self.module or self.name}")
-        command: click.Command = getattr(module, self.name)
-        return command
+COMMANDS = {
+    "run": ("run", "record a script, and say why it is slow"),
+    "view": ("reports", "the linked views of a trace, as one HTML page"),
+    "findings": ("reports", "why it is slow, in sentences with numbers"),
+    "analyze": ("analysis", "ops with FLOPs and bandwidth, filtered and added up"),
+    "diff": ("reports", "what changed from one trace to another"),
+    "ranks": ("reports", "the ranks of a distributed run, side by side"),
+    "convert": ("reports", "a trace in another format: .json, stacks, table, page, picture"),
+    "kernelspec": ("kernelspec", "install a Jupyter kernel that runs under Nsight Systems"),
+}
+"""The module in `commands` of each command, and its line in the list of commands."""
 
 
 class Commands(click.Group):
-    """`gpuprof`: the commands of the rows, and one for each analysis."""
-
-    def __init__(
-        self, rows: Sequence[Row], analysis_command: Callable[[str], click.Command], **given: Any
-    ) -> None:
-        super().__init__(**given)
-        self._rows = {row.name: row for row in rows}
-        self._analysis_command = analysis_command
+    """`gpuprof`: the commands of `COMMANDS`, and one for each analysis."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""
-        return list(dict.fromkeys([*self._rows, *ANALYSES]))
+        return list(dict.fromkeys([*COMMANDS, *ANALYSES]))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Load and return the command of that name."""
-        if cmd_name in self._rows:
-            return self._rows[cmd_name].load()
+        if cmd_name in COMMANDS:
+            module = import_module(f"gpuprof_widgets.commands.{COMMANDS[cmd_name][0]}")
+            command: click.Command = getattr(module, cmd_name)
+            return command
         name = cmd_name.replace("-", "_")
         name = ALIASES.get(name, name)
-        return self._analysis_command(name) if name in ANALYSES else None
+        return command_of(name) if name in ANALYSES else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -72,20 +69,19 @@ class Commands(click.Group):
         """Return the command that the words call; the error suggests the nearest name."""
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
-            close = difflib.get_close_matches(name, [*self.list_commands(ctx), *ALIASES], n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
+            hint = did_you_mean(name, [*self.list_commands(ctx), *ALIASES], quoted=True)
             raise click.UsageError(f"No such command {name!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands, from their rows alone."""
+        """Write the list of commands, without loading any."""
         with formatter.section("Commands"):
-            formatter.write_dl([(row.name, row.help) for row in self._rows.values()])
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
         aliases = {name: alias for alias, name in ALIASES.items()}
         questions = [
             (", ".join(filter(None, (name, aliases.get(name)))), analysis.question)
             for name, analysis in ANALYSES.items()
-            if name not in self._rows
+            if name not in COMMANDS
         ]
         with formatter.section("Analyses (each takes --sort, --top, --window, --csv, ...)"):
             formatter.write_dl(questions)
@@ -97,7 +93,7 @@ class Commands(click.Group):
         from click.shell_completion import CompletionItem
 
         helps = {name: analysis.question for name, analysis in ANALYSES.items()}
-        helps |= {name: row.help for name, row in self._rows.items()}
+        helps |= {name: line for name, (_, line) in COMMANDS.items()}
         items = [
             CompletionItem(name, help=helps.get(name))
             for name in [*helps, *ALIASES]
@@ -111,25 +107,14 @@ class Commands(click.Group):
             result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            _drop_output()
+            # The interpreter would still write, as it ends, what is left of the output.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
             ctx.exit(SIGPIPE_STATUS)
         return result
 
 
-COMMANDS = (
-    Row("run", "record a script, and say why it is slow"),
-    Row("view", "the linked views of a trace, as one HTML page", "reports"),
-    Row("findings", "why it is slow, in sentences with numbers", "reports"),
-    Row("analyze", "ops with FLOPs and bandwidth, filtered and added up"),
-    Row("diff", "what changed from one trace to another", "reports"),
-    Row("ranks", "the ranks of a distributed run, side by side", "reports"),
-    Row("convert", "a trace in another format: .json, stacks, table, page, picture"),
-    Row("kernelspec", "install a Jupyter kernel that runs under Nsight Systems"),
-)
-
 GPUPROF = Commands(
-    COMMANDS,
-    command_of,
     name="gpuprof",
     help="Why is this program slow? TRACE is a profile that gpuprof saved (.gpuprof), a Chrome "
     "trace (.json: torch.profiler, TensorFlow, VizTracer, MegEngine), a database of Nsight Systems "
@@ -201,12 +186,3 @@ def _end_by_the_signal() -> None:
         sys.stderr.flush()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
-
-
-def _drop_output() -> None:
-    """Discard the output that the interpreter would still write as it ends."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, sys.stdout.fileno())
-    finally:
-        os.close(nowhere)

@@ -12,6 +12,8 @@ GpuprofError
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
 from unicodedata import category
 
@@ -52,6 +54,12 @@ def in_words(error: BaseException, *, install: str = "pip install") -> str:
     if package is None:
         return f"{type(error).__name__}: {error}"
     return f"{package} is not installed: type `{install} {package}`"
+
+
+def did_you_mean(word: str, known: Iterable[str], *, quoted: bool = False) -> str:
+    """Return a question after the end of a sentence, if one of the known words is like this one."""
+    close = get_close_matches(word, list(known), n=1)
+    return f" Did you mean {repr(close[0]) if quoted else close[0]}?" if close else ""
 
 
 def printable(text: str, *, keep: str = "") -> str:

@@ -1,7 +1,8 @@
 """`profile.explore()`: the report as a widget, whose range and selection are Python's as well.
 
 An explorer leaves the plain report in the notebook. While the kernel lives, the widget joins that
-report with Python; without its kernel the plain report is all that there is.
+report with Python; without its kernel the plain report is all that there is. A `Chart` is a figure
+of the user's own beside it.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import Any
 import anywidget
 import numpy as np
 import pandas as pd
+from bokeh.models import Column, LayoutDOM
 from ipywidgets import CallbackDispatcher
 from traitlets import (
     Bool,
     Bytes,
     Enum,
     HasTraits,
+    Instance,
     Int,
     List,
     Tuple,
@@ -309,31 +312,60 @@ class Explorer(anywidget.AnyWidget):
 
     def _ipython_display_(self) -> None:
         """Show the plain report, with the widget that joins it with Python."""
-        runtime_carrier.show(self._outputs, self._text)
+        asked: Any = {"sort": self._first_sort, "top": self._top}
 
-    def _outputs(self, embed_runtime: bool) -> Iterator[report.MimeBundle]:
-        page = self._page()
-        self._is_merged = not page["store"]["rows_kept"]
-        return report.outputs(
-            self.profile,
-            sort=self._first_sort,
-            top=self._top,
-            embed_runtime=embed_runtime,
-            page=page,
-            widget=self._widget_view(),
-        )
+        def outputs(embed_runtime: bool) -> Iterator[report.MimeBundle]:
+            page = self._page()
+            self._is_merged = not page["store"]["rows_kept"]
+            bundle: Any = self._repr_mimebundle_()
+            widget = {**bundle[0], "text/plain": ""}  # empty where widgets are not shown
+            return report.outputs(
+                self.profile, **asked, embed_runtime=embed_runtime, page=page, widget=widget
+            )
+
+        runtime_carrier.show(outputs, lambda: report.static_text(self.profile, **asked))
 
     def _page(self, **budget: int) -> Page:
         return report_page(self.profile, sort=self._first_sort, uid=self._uid, **budget)
-
-    def _widget_view(self) -> report.MimeBundle:
-        """Return the widget as an output that is empty where widgets are not shown."""
-        bundle: Any = self._repr_mimebundle_()
-        return {**bundle[0], "text/plain": ""}
 
     def __repr__(self) -> str:
         start, end = self.range
         return f"<Explorer of {self.profile!r}: range {start:,} to {end:,} ns>"
 
-    def _text(self) -> str:
-        return report.static_text(self.profile, sort=self._first_sort, top=self._top)
+
+class Chart(anywidget.AnyWidget):
+    """A Bokeh figure as a widget, drawn by the reports' own BokehJS, without a network.
+
+    Set ``figure`` to draw another figure in its place. The reports' BokehJS has plots, glyphs and
+    tools, but not Bokeh's widgets and tables.
+    """
+
+    _esm = files("gpuprof_widgets.views") / "chart.js"
+
+    figure = Instance(LayoutDOM, allow_none=True, help="what is drawn; None draws nothing")
+
+    def __init__(self, figure: LayoutDOM | None = None) -> None:
+        self._is_shown = False
+        super().__init__(figure=figure)
+        self.on_msg(self._answer)
+
+    def _answer(self, _: HasTraits, content: Any, buffers: Any) -> None:
+        """Send the figure to a new view, with BokehJS, which its page or frame may not have."""
+        if content == {"asks": "figure"}:
+            self._is_shown = True
+            self._send_figure(embed_runtime=True)
+
+    @observe("figure")
+    def _draw(self, _: Any) -> None:
+        if self._is_shown:
+            self._send_figure(embed_runtime=False)
+
+    def _send_figure(self, *, embed_runtime: bool) -> None:
+        if self.figure is None:
+            self.send({"draws": None})
+            return
+        layout = Column(children=[self.figure], name=new_uid(), sizing_mode="stretch_width")
+        script = report.figure_script(layout, embed_runtime=embed_runtime)
+        if layout.document is not None:  # a figure is in one document at a time
+            layout.document.remove_root(layout)
+        self.send({"draws": layout.name}, [script.encode()])

@@ -5,7 +5,6 @@ A new format is a function that writes it and a row of `WRITERS`.
 
 from __future__ import annotations
 
-import difflib
 import gzip
 import os
 import warnings
@@ -15,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from gpuprof_widgets.exceptions import OptionError, RecordingError
+from gpuprof_widgets.exceptions import OptionError, RecordingError, did_you_mean
 from gpuprof_widgets.trace.chrome_writer import COMPRESSION, chrome_trace, in_blocks
 from gpuprof_widgets.trace.files import without_garbage_collection, write_whole
 from gpuprof_widgets.trace.model import Record
@@ -338,6 +337,5 @@ def part_of(writer: Writer, what: str | None, path: str | os.PathLike[str]) -> s
             f"{os.fspath(path)}: this format has no parts to choose, such as {what!r}; "
             f"only these have parts: {choosing}"
         )
-    close = difflib.get_close_matches(what, parts, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    hint = did_you_mean(what, parts, quoted=True)
     raise OptionError(f"there is no {what!r} to write.{hint} There are: {', '.join(parts)}")

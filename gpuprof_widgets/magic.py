@@ -1,7 +1,8 @@
-"""`%%gpuprofile` over a cell and `%gpuprofile` on a line.
+"""`%%gpuprofile` over a cell, `%gpuprofile` on a line, and `%config GpuProfile`.
 
 `GpuprofMagics` has the magics, and `CellTransformer` rewrites the cells that a magic cannot run as
-they are. `load` and `unload` put everything into a shell and take it out again.
+they are. `Defaults` are the options of a session or a config file. `load` and `unload` put
+everything into a shell and take it out again.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from IPython.core.magic import (
     output_can_be_silenced,
 )
 from IPython.display import display
+from traitlets import Bool, Enum, Int, TraitError, TraitType, Unicode, validate
+from traitlets.config import Configurable
 
 from gpuprof_widgets import option_parsing, runtime_carrier
 from gpuprof_widgets.capture.interrupts import Raised
-from gpuprof_widgets.defaults import defaults_of
-from gpuprof_widgets.exceptions import OptionError, in_words, missing_package
-from gpuprof_widgets.options import Options
+from gpuprof_widgets.exceptions import OptionError, in_words, missing_package, printable
+from gpuprof_widgets.options import OPTIONS, Option, Options
 from gpuprof_widgets.profiling import check, is_recorded, keep, keeper, read
 from gpuprof_widgets.warm_up import IdleImports, require_torch_profiler, warm_up
 
@@ -40,13 +42,59 @@ NAME = "gpuprofile"
 INSTALL = "%pip install"
 """What installs a package into the environment of the kernel."""
 
+_LASTING = {name: option for name, option in OPTIONS.items() if option.lasting}
+_TRAITS: dict[type, Callable[..., TraitType[Any, Any]]] = {bool: Bool, int: Int, str: Unicode}
+
+
+class Defaults(Configurable):
+    """The options of a cell, unless the line of its `%%gpuprofile` sets them."""
+
+    embed = Enum(
+        ("auto", "always"),
+        "auto",
+        help="which outputs hold the views' JavaScript library (0.5 MB): auto: one per notebook, "
+        "and another when that one is gone; always: every output",
+    ).tag(config=True)
+
+    def embeds_always(self) -> bool:
+        """Return whether every output, of `.show()` too, holds the library of the views."""
+        return bool(self.embed == "always")
+
+    def options(self, **changed: Any) -> Options:
+        """Return the options with these defaults."""
+        return Options(**{name: getattr(self, name) for name in _LASTING} | changed)
+
+    @validate(*_LASTING)
+    def _checked(self, proposal: Any) -> Any:
+        name, value = proposal["trait"].name, proposal["value"]
+        try:
+            check(self.options(**{name: value}))
+        except OptionError as error:
+            raise TraitError(f"GpuProfile.{name}: {error}") from None
+        return value
+
+
+def _trait(option: Option) -> TraitType[Any, Any]:
+    """Return the trait of an option, with its type, its default and its help."""
+    text = f"{option.flag} on the line: {option.help}"
+    trait = _TRAITS[option.kind](option.default, allow_none=option.default is None, help=text)
+    return trait.tag(config=True)
+
+
+# The class is called what users type: `%config GpuProfile.top = 30`, `c.GpuProfile.top = 30`.
+GpuProfile = type(
+    "GpuProfile",
+    (Defaults,),
+    {"__doc__": Defaults.__doc__, **{name: _trait(option) for name, option in _LASTING.items()}},
+)
+
 
 @magics_class
 class GpuprofMagics(Magics):
     """The magics of one shell, with the ``defaults`` that `%config GpuProfile` sets."""
 
     def __init__(self, shell: InteractiveShell) -> None:
-        defaults = defaults_of(shell)
+        defaults: Defaults = GpuProfile(parent=shell)
         super().__init__(shell)
         self._shell = shell
         self.defaults = defaults
@@ -195,7 +243,15 @@ class GpuprofMagics(Magics):
             if not options.quiet:
                 display(explorer)  # type: ignore[no-untyped-call]
         elif not options.quiet:
-            comparison, problems = _since_previous_run() if options.compare else (None, [])
+            from gpuprof_widgets.run_history import history
+
+            comparison: Comparison | None = None
+            problems = []
+            if options.compare:
+                try:
+                    comparison = history.compare()
+                except OptionError as error:
+                    problems = [f"--compare: {error}"]
             if comparison is None:
                 profile.show(sort=options.sort, top=options.top)
             else:
@@ -213,16 +269,6 @@ class GpuprofMagics(Magics):
             problems = problems if options.save is not None else []  # a file was asked for
         for problem in problems:
             print(f"gpuprofile: {problem}", file=sys.stderr)
-
-
-def _since_previous_run() -> tuple[Comparison | None, list[str]]:
-    """Compare the last run with the previous one of its cell, else return one line with why not."""
-    from gpuprof_widgets.run_history import history
-
-    try:
-        return history.compare(), []
-    except OptionError as error:
-        return None, [f"--compare: {error}"]
 
 
 class _Recorded:
@@ -344,6 +390,10 @@ class _Installed:
         self.carrier.request(_request(self.magics.shell))
 
 
+def _completions(shell: InteractiveShell, event: Any) -> list[str]:
+    return option_parsing.complete(event.text_until_cursor)
+
+
 def _request(shell: Any) -> Any:
     """Return the request message of the running cell; a shell without a kernel has none."""
     parent: Callable[[], Any] | None = getattr(shell, "get_parent", None)
@@ -360,22 +410,22 @@ def load(shell: InteractiveShell) -> None:
         return
     try:
         require_torch_profiler()
-    except ImportError as error:
-        raise UsageError(_why_torch_fails(error)) from error
+    except ImportError as error:  # of torch, or of something that it needs
+        package = missing_package(error)
+        advice = (
+            "It is installed, but broken: see what `import torch` says in a new kernel"
+            if package is None
+            else f"Type `{INSTALL} {package}`, restart the kernel and load the extension again"
+        )
+        raise UsageError(
+            f"gpuprof_widgets profiles PyTorch, which cannot be imported here ({error}). {advice}"
+        ) from error
     try:
         _installed[shell] = _Installed(shell)
-    except OptionError as error:
-        raise UsageError(f"the configuration of this kernel is wrong: {error}") from None
+    except TraitError as error:
+        why = printable(str(error))
+        raise UsageError(f"the configuration of this kernel is wrong: {why}") from None
     _installed[shell].put_into(shell)
-
-
-def _why_torch_fails(error: ImportError) -> str:
-    """Say what to do about a torch that cannot be imported: something it needs may be missing."""
-    start = f"gpuprof_widgets profiles PyTorch, which cannot be imported here ({error})."
-    package = missing_package(error)
-    if package is None:
-        return f"{start} It is installed, but broken: see what `import torch` says in a new kernel"
-    return f"{start} Type `{INSTALL} {package}`, restart the kernel and load the extension again"
 
 
 def unload(shell: InteractiveShell) -> None:
@@ -383,7 +433,3 @@ def unload(shell: InteractiveShell) -> None:
     installed = _installed.pop(shell, None)
     if installed is not None:
         installed.take_out_of(shell)
-
-
-def _completions(shell: InteractiveShell, event: Any) -> list[str]:
-    return option_parsing.complete(event.text_until_cursor)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -13,7 +12,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem, ShellComplete
 
-from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.exceptions import OptionError, did_you_mean
 from gpuprof_widgets.options import GROUPS, OPTIONS, TOPICS, Option, Options
 
 _WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+|\S+""")
@@ -220,12 +219,6 @@ def parse(line: str, defaults: Options | None = None, *, loop: bool = True) -> t
     Other options are as in ``defaults``; a line has no ``loop`` to bound. `--` ends the options. An
     unknown option or a wrong value is an `OptionError`.
     """
-    given, code = _split(line)
-    return options_given(given, defaults, loop=loop), code
-
-
-def _split(line: str) -> tuple[dict[str, Any], str]:
-    """Return the options that a line gives, and the code after them."""
     words = list(_WORD.finditer(line))
     try:
         given = _MAGIC.make_context(None, [word[0] for word in words]).params
@@ -233,15 +226,14 @@ def _split(line: str) -> tuple[dict[str, Any], str]:
         raise OptionError(_message(error)) from None
     code = given.pop("code")
     start = words[-len(code)].start() if code else len(line)
-    return given, line[start:].rstrip()
+    return options_given(given, defaults, loop=loop), line[start:].rstrip()
 
 
 def _message(error: click.ClickException) -> str:
     """Return in one sentence what is wrong with a line, and what to type instead."""
     if isinstance(error, click.NoSuchOption):
-        flags = {flag: option for option in OPTIONS.values() for flag in option.flags}
-        close = difflib.get_close_matches(error.option_name, flags, n=1)
-        hint = f" Did you mean {close[0]}?" if close else ""
+        flags = [flag for option in OPTIONS.values() for flag in option.flags]
+        hint = did_you_mean(error.option_name, flags)
         return f"No such option {error.option_name}.{hint} %%gpuprofile? lists them."
     if isinstance(error, click.BadOptionUsage):
         options = (option for option in OPTIONS.values() if error.option_name in option.flags)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import keyword
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.exceptions import OptionError, did_you_mean
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -95,7 +94,7 @@ class Option:
             *others, last = self.choices
             raise OptionError(
                 f"{self.name} takes {', '.join(others)} or {last}, not {value!r}."
-                f"{_did_you_mean(str(value), self.choices)}"
+                f"{did_you_mean(str(value), self.choices)}"
             )
 
 
@@ -235,21 +234,20 @@ class Options(ProfileOptions):
         if not self.modules:
             raise OptionError("modules is all, none or the names of variables, not an empty text")
         if self.every is not None:
-            self._check_every(self.every)
+            if not self.keep_going:
+                raise OptionError("every needs a loop that goes on: give --keep-going as well")
+            if self.save is None:
+                raise OptionError(
+                    "every saves each recording to a separate file: give --save as well"
+                )
+            cycle = self.wait + self.warmup + max(self.steps or 1, self.cprofile_steps or 0)
+            if self.every < self.repeat * cycle:
+                raise OptionError(
+                    f"every is at least {self.repeat * cycle} iterations, not {self.every}: "
+                    "waiting, warm-up and recording take that many each time"
+                )
         if self.record is not None:
             self._resolve_topics(topics_in(self.record))
-
-    def _check_every(self, every: int) -> None:
-        if not self.keep_going:
-            raise OptionError("every needs a loop that goes on: give --keep-going as well")
-        if self.save is None:
-            raise OptionError("every saves each recording to a separate file: give --save as well")
-        cycle = self.wait + self.warmup + max(self.steps or 1, self.cprofile_steps or 0)
-        if every < self.repeat * cycle:
-            raise OptionError(
-                f"every is at least {self.repeat * cycle} iterations, not {every}: waiting, "
-                "warm-up and recording take that many each time"
-            )
 
     def _resolve_topics(self, wanted: set[str]) -> None:
         """Set the switches as ``record`` says; a switch that asks for more adds its topic."""
@@ -265,11 +263,13 @@ class Options(ProfileOptions):
 
     def _switches_for(self, wanted: set[str]) -> dict[str, Any]:
         """Return the switches that have to change for these topics, with their values."""
-        return {
-            name: _switched(name, on=topic in wanted)
-            for topic, name in _SWITCHES.items()
-            if (getattr(self, name) in _OFF) == (topic in wanted)
-        }
+        changed: dict[str, Any] = {}
+        for topic, name in _SWITCHES.items():
+            default, is_wanted = OPTIONS[name].default, topic in wanted
+            if (getattr(self, name) in _OFF) == is_wanted:
+                off = "none" if isinstance(default, str) else False
+                changed[name] = default or True if is_wanted else off
+        return changed
 
     def changed(self, **given: Any) -> Self:
         """Return these options with others in place of some, which take precedence.
@@ -344,25 +344,11 @@ def topics_in(record: str) -> set[str]:
     """Return the topics that a text like ``"ops,shapes"`` names, with ``ops`` always among them."""
     words = {name.strip() for name in record.split(",")}
     for name in sorted(words.difference(_WORDS)):
-        hint = _did_you_mean(name, TOPICS)
+        hint = did_you_mean(name, TOPICS)
         known = f"Topics are {', '.join(TOPICS)}; ALL is all of them"
         raise OptionError(f"record knows no topic {name!r}.{hint} {known}")
     return {"ops", *(topic for word in words for topic in _WORDS[word])}
 
 
-def _did_you_mean(word: str, known: Sequence[str]) -> str:
-    """Return a question after the end of a sentence, if one of the known words is like this one."""
-    close = difflib.get_close_matches(word, known, n=1)
-    return f" Did you mean {close[0]}?" if close else ""
-
-
 def _joined(topics: set[str]) -> str:
     return ",".join(topic for topic in TOPICS if topic in topics)
-
-
-def _switched(name: str, *, on: bool) -> Any:
-    """Return the value of a topic's switch that is merely on or off."""
-    default = OPTIONS[name].default
-    if on:
-        return default or True
-    return "none" if isinstance(default, str) else False

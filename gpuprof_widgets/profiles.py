@@ -7,7 +7,7 @@ The module is not called ``profile``: importing a submodule binds its name in th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -274,17 +274,14 @@ def explore(
 
     if not runs:
         raise OptionError("explore takes one profile or file, or several")
-    profiles: dict[str, Callable[[], Profile]] = {}
+    profiles: dict[str, Profile] = {}
     for run in runs:
         profile = run if isinstance(run, Profile) else load(run)
         name = _name(profile)
         same = sum(other == name or other.startswith(f"{name} (") for other in profiles)
-        profiles[f"{name} ({same + 1})" if same else name] = partial(_itself, profile)
-    return Explorer(profiles, sort=sort, top=top)
-
-
-def _itself(profile: Profile) -> Profile:
-    return profile
+        profiles[f"{name} ({same + 1})" if same else name] = profile
+    opened = {name: partial(profiles.__getitem__, name) for name in profiles}
+    return Explorer(opened, sort=sort, top=top)
 
 
 def _name(profile: Profile) -> str:

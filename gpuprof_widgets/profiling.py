@@ -1,4 +1,4 @@
-"""`gpuprof_widgets.profile(...)`, for a block or a function, and `gpuprof_widgets.steps(...)`.
+"""`gpuprof_widgets.profile(...)` of a block or a function, `steps(...)` and `profile_ranks(...)`.
 
 The functions from `check` on are shared with the magic and the commands: they read the recorder,
 save the profile and keep it as `gpuprof_widgets.last`.
@@ -10,7 +10,8 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 from gpuprof_widgets import runtime_carrier
 from gpuprof_widgets.capture.cell import cell_numbers
 from gpuprof_widgets.exceptions import OptionError, RecordingError, in_words
-from gpuprof_widgets.options import Options, ProfileOptions, with_keywords
+from gpuprof_widgets.options import OPTIONS, Options, ProfileOptions, with_keywords
 
 if TYPE_CHECKING:
     from gpuprof_widgets.capture.loop.steps import Steps
@@ -113,24 +114,20 @@ class _Call(ProfileRun):
 
     def __exit__(self, *raised: Any) -> None:
         _, result = self._entered[-1]
-        self._options = _of_call(self._options)
+        if self._options.save is None:
+            super().__exit__(*raised)
+            return
+        path = _target(self._options.save)
+        further = (path.with_name(f"{path.stem}_{number}{path.suffix}") for number in count(2))
+        file = next(file for file in chain([path], further) if file.absolute() not in _saved_calls)
+        self._options = self._options.changed(save=str(file))
         super().__exit__(*raised)
-        if is_recorded(result) and self._options.save is not None:
-            _saved_calls.add(_target(self._options.save).absolute())
+        if is_recorded(result):
+            _saved_calls.add(file.absolute())
 
 
 _saved_calls: set[Path] = set()
 """Files of this process's decorated calls, which later calls do not overwrite."""
-
-
-def _of_call(options: Options) -> Options:
-    """Return the options of a further call, whose ``save`` is ``step_2.gpuprof``."""
-    if options.save is None:
-        return options
-    path = _target(options.save)
-    further = (path.with_name(f"{path.stem}_{number}{path.suffix}") for number in count(2))
-    free = (file for file in chain([path], further) if file.absolute() not in _saved_calls)
-    return options.changed(save=str(next(free)))
 
 
 class _Profile(Protocol[Keywords]):
@@ -213,7 +210,10 @@ def steps(
         save=save,
     )
     check(options)
-    caller = _user_above(sys._getframe(1))
+    caller = sys._getframe(1)
+    ours = "gpuprof_widgets.integrations"  # a trainer's callback: its caller is the user
+    while caller.f_back is not None and str(caller.f_globals.get("__name__")).startswith(ours):
+        caller = caller.f_back
     place, namespace = _place_of(caller), caller.f_globals
     return Steps(
         iterable,
@@ -221,6 +221,89 @@ def steps(
         place=place,
         alone=lambda: ProfileRun(options, place, namespace),
     )
+
+
+@dataclass(frozen=True)
+class _RankBody:
+    """The user's function under a profile, as a rank runs it; picklable."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    save: str
+    options: dict[str, Any]
+
+    def __call__(self, rank: int) -> None:
+        with profile(quiet=True, save=self.save, **self.options):
+            self.function(rank, *self.args)
+
+
+@with_keywords(ProfileOptions)
+def profile_ranks(
+    fn: Callable[..., Any],
+    nprocs: int = 4,
+    *,
+    args: Sequence[Any] = (),
+    backend: str = "gloo",
+    save: str | os.PathLike[str] = "run",
+    quiet: bool = True,
+    **options: Any,
+) -> Profile:
+    """Run ``fn(rank, *args)`` in ``nprocs`` processes of one group, and record each of them.
+
+    Returns the profile of rank 0. Its ``metadata["rank_files"]`` has the paths of all profiles:
+    ``run.rank0.gpuprof``, ... for ``save="run"``. With ``quiet=False`` the profile of rank 0 is
+    shown. The other keywords are those of `profile`. If a rank raises an exception, the other ranks
+    are ended, and the exception is raised here.
+
+    With gloo on Linux the ranks are forked, unless this process has used CUDA: functions of a
+    notebook work, and each rank has one CPU thread. Otherwise the ranks are spawned, and ``fn`` has
+    to be importable.
+    """
+    from gpuprof_widgets.capture.distributed import (
+        Group,
+        ProcessRank,
+        free_port,
+        name_for_ranks,
+        rank_file,
+        run_ranks,
+        start_method,
+    )
+    from gpuprof_widgets.capture.part import Active
+    from gpuprof_widgets.profiles import load
+
+    if Active.recorder is not None:
+        raise OptionError(
+            "profile_ranks records its own processes: call it outside of a profiled block or cell"
+        )
+    if not callable(fn):
+        raise OptionError(f"profile_ranks runs a function fn(rank, *args), not {fn!r}")
+    if not isinstance(nprocs, int) or nprocs < 1:
+        raise OptionError(f"nprocs is a number of processes, at least 1, not {nprocs!r}")
+    OPTIONS["quiet"].check(quiet)
+    options = {"name": getattr(fn, "__qualname__", "profile_ranks"), **options}
+    try:
+        inspect.signature(profile).bind(**options)
+    except TypeError as error:
+        raise OptionError(f"profile_ranks: {error}") from None
+    path = Path(save).expanduser().absolute()
+    if path.suffix not in (".gpuprof", ".zip"):
+        path = path.with_name(f"{path.name}.gpuprof")  # "run" may be a folder as well
+    body = _RankBody(fn, tuple(args), str(name_for_ranks(path)), options)
+    checked = Options(quiet=True, save=body.save, **options)
+    check(checked)
+    paths = [rank_file(body.save, ProcessRank(rank, nprocs)) for rank in range(nprocs)]
+    method = start_method(fn, body.args, backend)
+    try:
+        run_ranks(body, Group(nprocs, backend, free_port()), method)
+    finally:
+        for path in paths:  # what a rank was writing when it was ended
+            for unfinished in path.parent.glob(f".{path.name}.*.unfinished"):
+                unfinished.unlink(missing_ok=True)
+    first = load(paths[0])
+    keep_as_last(first)
+    if not quiet:
+        first.show(sort=checked.sort, top=checked.top)
+    return first
 
 
 def _check_function(function: Any) -> None:
@@ -240,12 +323,18 @@ def _check_function(function: Any) -> None:
 def check(options: Options) -> None:
     """Raise an `OptionError`, before anything runs, for a wrong sort key or an unwritable file."""
     from gpuprof_widgets.analyses.columns import report_keys
+    from gpuprof_widgets.capture.distributed import process_rank, rank_file
 
     report_keys(options.sort)
-    if options.save is not None:
-        from gpuprof_widgets.capture.distributed import process_rank, rank_file
-
-        _check_writable(rank_file(_target(options.save), process_rank()))
+    if options.save is None:
+        return
+    path = rank_file(_target(options.save), process_rank())
+    if path.is_dir():
+        raise OptionError(f"save is the path of a file; {path} is a folder")
+    if not path.parent.is_dir():
+        raise OptionError(f"save cannot write {path}: there is no folder {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise OptionError(f"save cannot write {path}: permission denied")
 
 
 def _target(save: str | os.PathLike[str]) -> Path:
@@ -255,15 +344,6 @@ def _target(save: str | os.PathLike[str]) -> Path:
         raise OptionError(
             f"save cannot write {save}: the home folder is not known here; give the whole path"
         ) from error
-
-
-def _check_writable(path: Path) -> None:
-    if path.is_dir():
-        raise OptionError(f"save is the path of a file; {path} is a folder")
-    if not path.parent.is_dir():
-        raise OptionError(f"save cannot write {path}: there is no folder {path.parent}")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise OptionError(f"save cannot write {path}: permission denied")
 
 
 def keep_as_last(profile: Profile) -> None:
@@ -343,10 +423,14 @@ def keep(profile: Profile, options: Options) -> list[str]:
 
 
 def _profile_of(record: Record, options: Options) -> Profile:
+    """Return the profile, whose metadata has the paths of all ranks' profiles, if there are any."""
+    from gpuprof_widgets.capture.distributed import files_of_ranks, rank_in
     from gpuprof_widgets.profiles import Profile
 
-    save = of_cycle(options, record.metadata).save
-    metadata = {**record.metadata, **_rank_files(record.metadata, save)}
+    save, metadata = of_cycle(options, record.metadata).save, dict(record.metadata)
+    if save is not None:
+        files = files_of_ranks(_target(save).absolute(), rank_in(metadata))
+        metadata |= {"rank_files": [str(file) for file in files]} if files else {}
     return Profile(record.trace, record.calls, metadata, record.calls_of_workers)
 
 
@@ -358,26 +442,6 @@ def of_cycle(options: Options, metadata: Mapping[str, Any]) -> Options:
     first = next((step["step"] for step in steps if step["kind"] == "recorded"), 0)
     path = Path(options.save)
     return options.changed(save=str(path.with_name(f"{path.stem}_step{first}{path.suffix}")))
-
-
-def _rank_files(
-    metadata: Mapping[str, Any], save: str | os.PathLike[str] | None
-) -> dict[str, list[str]]:
-    """Return the metadata's paths of all ranks' profiles; none for a program that ran alone."""
-    from gpuprof_widgets.capture.distributed import files_of_ranks, rank_in
-
-    if save is None:
-        return {}
-    files = files_of_ranks(_target(save).absolute(), rank_in(metadata))
-    return {"rank_files": [str(file) for file in files]} if files else {}
-
-
-def _user_above(frame: FrameType) -> FrameType:
-    """Return the user's frame: this one, or the one that called our callback for a trainer."""
-    ours = "gpuprof_widgets.integrations"
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(ours):
-        frame = frame.f_back
-    return frame
 
 
 def _place_of(frame: FrameType) -> str:

@@ -89,26 +89,22 @@ def _writer() -> Callable[[str], None] | None:
     """Return what shows a line below the running cell or in the terminal; None: it has no place."""
     display = cell_display()
     if display is not None and hasattr(builtins.get_ipython(), "kernel"):  # type: ignore[attr-defined]
-        return _output(display)
+        name, is_there = uuid4().hex, False
+
+        def show(words: str) -> None:
+            nonlocal is_there
+            update, is_there = is_there, True  # a Ctrl-C may come right after the display
+            bundle = {"text/plain": words} if words else {}
+            display(bundle, raw=True, display_id=name, update=update)
+
+        return show
     try:
-        return _write_in_terminal if sys.stderr.isatty() else None
+        is_terminal = sys.stderr.isatty()
     except Exception:  # what a program put there may be closed, or know only `write`
         return None
 
+    def write(words: str) -> None:
+        sys.stderr.write(f"\r\x1b[K{words}")
+        sys.stderr.flush()
 
-def _output(display: Callable[..., Any]) -> Callable[[str], None]:
-    """Return what shows a line as an output of the running cell, which it changes."""
-    name, is_there = uuid4().hex, False
-
-    def show(words: str) -> None:
-        nonlocal is_there
-        update, is_there = is_there, True  # a Ctrl-C may come right after the display
-        bundle = {"text/plain": words} if words else {}
-        display(bundle, raw=True, display_id=name, update=update)
-
-    return show
-
-
-def _write_in_terminal(words: str) -> None:
-    sys.stderr.write(f"\r\x1b[K{words}")
-    sys.stderr.flush()
+    return write if is_terminal else None

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from gpuprof_widgets import progress
-from gpuprof_widgets.progress import cell_display
 
 RUNTIME_MARK = re.compile(r'"runtime": \{"version": "\w+"')
 """The part of a script of `report.page_script` that says which BokehJS it holds, if it does."""
@@ -117,7 +116,7 @@ def show(outputs: Callable[[bool], Iterable[dict[str, Any]]], text: Callable[[],
 
     A progress line is shown until the first of them is made.
     """
-    display = cell_display()
+    display = progress.cell_display()
     with progress.line():
         if display is None:
             words = text()

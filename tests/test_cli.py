@@ -27,16 +27,10 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     called = gpuprof(capsys, "--help")
     assert called.code == 0
     shown = " ".join(called.out.split())
-    names = {row.name for row in COMMANDS}
-    for row in COMMANDS:
-        assert f"{row.name} {row.help}" in shown
+    for name, (_, line) in COMMANDS.items():
+        assert f"{name} {line}" in shown
     for one in ANALYSES.values():
-        assert one.name in names or one.question in shown
-
-
-def test_the_commands_are_called_as_their_modules() -> None:
-    for row in COMMANDS:
-        assert row.load().name == row.name
+        assert one.name in COMMANDS or one.question in shown
 
 
 def test_every_command_helps_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:

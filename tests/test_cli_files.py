@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpuprof_widgets.analyses.findings.places import NO_PLACES
-from gpuprof_widgets.commands import traces
+from gpuprof_widgets.commands import files
 from gpuprof_widgets.commands.reports import SHOWN
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.archive import save
@@ -178,11 +178,11 @@ class Terminal(io.StringIO):
 
 
 def test_long_work_is_told_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traces, "LONG_S", 0)
+    monkeypatch.setattr(files, "LONG_S", 0)
     shown = {}
     for stream in (Terminal(), io.StringIO()):
         monkeypatch.setattr("sys.stderr", stream)
-        with traces.progress("reading \x1b[31mtrace"):
+        with files.progress("reading \x1b[31mtrace"):
             while stream.isatty() and "reading" not in stream.getvalue():
                 pass
         shown[stream.isatty()] = stream.getvalue()
@@ -191,8 +191,8 @@ def test_long_work_is_told_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_short_work_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traces, "LONG_S", 3_600)
+    monkeypatch.setattr(files, "LONG_S", 3_600)
     monkeypatch.setattr("sys.stderr", terminal := Terminal())
-    with traces.progress("reading"):
+    with files.progress("reading"):
         pass
     assert terminal.getvalue() == ""

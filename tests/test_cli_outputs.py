@@ -12,7 +12,7 @@ import click
 import pytest
 
 from gpuprof_widgets.cli import GPUPROF
-from gpuprof_widgets.commands.outputs import OutputFile, Writing
+from gpuprof_widgets.commands.files import OutputFile, Writing
 from gpuprof_widgets.profiles import Profile
 from tests.command_lines import gpuprof, gpuprof_process, small_trace
 

@@ -12,7 +12,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets import TraitError
 
 from gpuprof_widgets import load_ipython_extension, unload_ipython_extension
-from gpuprof_widgets.defaults import GpuProfile
+from gpuprof_widgets.magic import GpuProfile
 from gpuprof_widgets.options import OPTIONS, Options
 from tests.kernels import Kernel
 from tests.shells import a_shell, loaded

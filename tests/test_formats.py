@@ -14,7 +14,7 @@ import pytest
 
 import gpuprof_widgets
 from gpuprof_widgets.cli import GPUPROF
-from gpuprof_widgets.commands.outputs import FORMATS
+from gpuprof_widgets.commands.files import FORMATS
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.exports import WRITERS, Writer
 from gpuprof_widgets.profiles import Profile
@@ -104,7 +104,7 @@ def test_a_profile_is_exported_by_the_longest_ending(ending: str, tmp_path: Path
 def test_a_trace_is_converted_and_the_help_says_so(
     tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = "gpuprof_widgets.commands.convert"
+    name = "gpuprof_widgets.commands.reports"
     monkeypatch.delitem(sys.modules, name, raising=False)  # the help is made on import
     monkeypatch.setattr(name, importlib.import_module(name))
     called = gpuprof(capsys, "convert", small_trace(tmp_path), tmp_path / "run.toy", "--what", "b")

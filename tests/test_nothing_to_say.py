@@ -16,7 +16,7 @@ from gpuprof_widgets.analysed import Analysed
 from gpuprof_widgets.analyses.reasons import SNAPSHOT, why_empty
 from gpuprof_widgets.comparisons import Comparison
 from gpuprof_widgets.exceptions import OptionError, RecordingError
-from gpuprof_widgets.many_ranks.profiles import AnalysedRanks
+from gpuprof_widgets.many_ranks.profiles import RankProfiles
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.memory_history import SNAPSHOT_PROCESS
 from gpuprof_widgets.trace.model import Record
@@ -112,7 +112,7 @@ def test_every_empty_table_of_ranks_says_why(record: Profile) -> None:
     for ranks in (run_of(record), run_of(record, record)):
         silent = [
             way
-            for way, table in tables_of(ranks, AnalysedRanks, OF_RANKS)
+            for way, table in tables_of(ranks, RankProfiles, OF_RANKS)
             if not len(table) and not why_empty(table)
         ]
         assert silent == []

@@ -24,7 +24,7 @@ def test_every_analysis_is_in_it() -> None:
 
 def test_every_method_and_command_of_it_exists() -> None:
     of_analyses = {one.name for one in ANALYSES.values()}
-    commands = {row.name for row in COMMANDS} | of_analyses | set(ALIASES)
+    commands = set(COMMANDS) | of_analyses | set(ALIASES)
     for _, method, command, *_ in cells():
         name = method.partition("(")[0]
         home = gpuprof_widgets if name.startswith("gpuprof_widgets.") else gpuprof_widgets.Profile
@@ -34,5 +34,5 @@ def test_every_method_and_command_of_it_exists() -> None:
 
 def test_each_command_is_described() -> None:
     described = (DOCS / "command_line.md").read_text(encoding="utf-8")
-    for row in COMMANDS:
-        assert re.search(rf"^#+ `gpuprof {row.name}\b", described, re.MULTILINE), row.name
+    for name in COMMANDS:
+        assert re.search(rf"^#+ `gpuprof {name}\b", described, re.MULTILINE), name

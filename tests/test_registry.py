@@ -327,7 +327,7 @@ def test_what_is_no_table_names_its_package(table: Any, why: str) -> None:
 
 def test_the_names_that_are_taken_are_those_of_profiles_and_commands() -> None:
     of_profiles = {name for name in dir(Profile) if not name.startswith("_")}
-    commands = {row.name for row in COMMANDS} | set(ALIASES)
+    commands = set(COMMANDS) | set(ALIASES)
     names = of_profiles | set(Profile.__dataclass_fields__) | commands
     assert names - set(ANALYSES) == TAKEN
     options = {str(option.name) for option in command_of("iterations").params}

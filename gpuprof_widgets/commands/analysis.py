@@ -1,8 +1,9 @@
-"""`gpuprof operators TRACE` and the like: a command per row of `ANALYSES`.
+"""`gpuprof operators TRACE` and the like, a command per row of `ANALYSES`, and `gpuprof analyze`.
 
 `command_of` makes the command, with an option per keyword of the analysis (`options_of`).
-`show_or_export` prints or writes its table. The list of commands loads this module at every start,
-so what needs pandas is imported in functions.
+`show_or_export` prints or writes its table. ``analyze`` has the options of MegEngine's
+profile_analyze. The list of commands loads this module at every start, so what needs pandas is
+imported in functions.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Sequence
+from decimal import Decimal, InvalidOperation
 from textwrap import fill
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
@@ -19,9 +21,12 @@ import click
 
 from gpuprof_widgets.analyses import ANALYSES, Analysis
 from gpuprof_widgets.analyses.docstrings import OPTIONS, lists_of, meanings_of, paragraphs_of
-from gpuprof_widgets.commands.outputs import FORMATS, Writing, export, export_options
-from gpuprof_widgets.commands.traces import (
+from gpuprof_widgets.commands.files import (
+    FORMATS,
     Time,
+    Writing,
+    export,
+    export_options,
     load,
     part_of,
     print_notes,
@@ -29,11 +34,11 @@ from gpuprof_widgets.commands.traces import (
     trace_argument,
     window_options,
 )
+from gpuprof_widgets.exceptions import printable
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from gpuprof_widgets.profiles import Profile
 
 ROWS = 20
 """Rows that are printed unless ``--top`` says otherwise; files get all."""
@@ -86,6 +91,7 @@ def table_command(
 ) -> None:
     """Load the trace, compute the table, sort and cut it, and write or print it."""
     from gpuprof_widgets.analyses.reasons import LACKS, range_note
+    from gpuprof_widgets.commands.printing import sort_columns, sorted_by
 
     targets = {name: given.pop(name) for name in FORMATS}
     keywords = keywords_of(analysis.function)
@@ -98,8 +104,10 @@ def table_command(
     profile = part_of(whole, window, step)
     with progress(f"computing {analysis.name}"):
         table = analysis.function(profile, **given)
-        if sort is not None:
-            table = _sorted(analysis, profile, table, sort, given)
+        if sort is not None and "sort" in keywords and not sort_columns(table, sort):
+            table = analysis.function(profile, **given, sort=sort)  # such as one of torch's names
+        elif sort is not None:
+            table = sorted_by(table, sort)
         if is_part and not len(table) and (rows := len(analysis.function(whole, **given))):
             table.attrs[LACKS] = f"no rows in that range; the whole trace has {rows:,}"
     key = sort or (keywords["sort"].default if "sort" in keywords else None)
@@ -108,24 +116,13 @@ def table_command(
         print_notes([note])
 
 
-def _sorted(
-    analysis: Analysis, profile: Profile, table: pd.DataFrame, key: str, given: dict[str, Any]
-) -> pd.DataFrame:
-    """Sort by a column, or by a key that only the analysis knows, such as torch's names."""
-    from gpuprof_widgets.commands.printing import sort_columns, sorted_by
-
-    if not sort_columns(table, key) and "sort" in keywords_of(analysis.function):
-        return analysis.function(profile, **given, sort=key)
-    return sorted_by(table, key)
-
-
 def show_or_export(
     table: pd.DataFrame,
     *,
     top: int | None,
     sort: str | None = None,
     targets: dict[str, str | None],
-    notes: tuple[str, ...] = (),
+    notes: Sequence[str] = (),
 ) -> None:
     """Write the rows to the targets, or print the first of them; add what the trace lacks.
 
@@ -140,7 +137,6 @@ def show_or_export(
         terminal_table,
         with_paths,
     )
-    from gpuprof_widgets.exceptions import printable
     from gpuprof_widgets.trace.schema import SAMPLED
 
     lacks = why_empty(table)
@@ -169,9 +165,9 @@ def show_or_export(
 
 
 def _help(analysis: Analysis) -> str:
-    """Return the question and the analysis' docstring.
+    """Return the question and the analysis' docstring; what its options mean stands at these.
 
-    What its options mean stands at these, below the docstring.
+    Lists keep their lines, names lose their backticks.
     """
     paragraphs = paragraphs_of(analysis.function)
     keywords = keywords_of(analysis.function).items()
@@ -186,15 +182,10 @@ def _help(analysis: Analysis) -> str:
         ]
         at = paragraphs.index(above)
         paragraphs[at : at + 2] = ["Arguments:", "\n".join(arguments)] if arguments else []
-    return f"{analysis.question}\n\n{help_of(paragraphs)}"
-
-
-def help_of(paragraphs: Sequence[str]) -> str:
-    """Return a docstring for click: lists keep their lines, names lose their backticks."""
-    return "\n\n".join(
-        f"\b\n{paragraph}" if re.match(r"[-*] |\|", paragraph) else paragraph
-        for paragraph in map(_without_backticks, paragraphs)
-    )
+    shown = [analysis.question]
+    for paragraph in map(_without_backticks, paragraphs):
+        shown.append(f"\b\n{paragraph}" if re.match(r"[-*] |\|", paragraph) else paragraph)
+    return "\n\n".join(shown)
 
 
 def _without_backticks(text: str) -> str:
@@ -254,3 +245,136 @@ def _typed(kind: Any) -> Any:
         parts = [_typed(part) for part in get_args(kind) if part is not NoneType]
         return next((part for part in (str, float, int) if part in parts), None)
     return kind if kind in (int, float, str) else None
+
+
+class Seconds(Time):
+    """A time; without a unit it is in seconds, as for `profile_analyze` (``1e-4``)."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return int(Decimal(str(value)) * 10**9)
+        except (InvalidOperation, OverflowError, ValueError):  # a unit, or no (finite) number
+            return super().convert(value, param, ctx)
+
+
+@click.command(
+    "analyze",
+    cls=Writing,
+    epilog="\b\nExamples:\n  gpuprof analyze trace.json.gz --aggregate-by type --top 10\n"
+    "  gpuprof analyze trace.json.gz --type aten::addmm --order-by -computation --min-time 10us",
+)
+@trace_argument()
+@click.option(
+    "-t", "--top", type=click.IntRange(min=0), metavar="N", help=f"rows (default {ROWS}; 0: all)"
+)
+@click.option("--type", "types", multiple=True, metavar="OP", help="only this op; may be repeated")
+@click.option(
+    "--opr-name", "op_name", metavar="REGEX", help="only ops whose name matches from its start"
+)
+@click.option(
+    "--input-dtype", metavar="DTYPE", help="only ops with an input of this type (fp16, float, ...)"
+)
+@click.option(
+    "--aggregate-by",
+    type=click.Choice(["type", "name"]),
+    help="a row per op (type), or per op at its place in the model (name)",
+)
+@click.option(
+    "--aggregate",
+    type=click.Choice(["sum", "mean", "max", "min"]),
+    help="how the calls of a row are combined (default: sum)",
+)
+@click.option(
+    "--order-by",
+    default="time",
+    metavar="[+-]COLUMN",
+    help="sort by this column, largest first; +COLUMN: smallest first (default: time)",
+)
+@click.option(
+    "--min-time",
+    "min_ns",
+    type=Seconds(),
+    help="only calls that take at least this long, such as 10us or 1e-5 (seconds)",
+)
+@click.option("--max-time", "max_ns", type=Seconds(), help="only calls that take at most this long")
+@click.option(
+    "--print-only",
+    type=click.Choice(["summary", "device", "host"]),
+    help="print only this part (default: summary and device; without a GPU, summary and host)",
+)
+@click.option("--show-host", is_flag=True, help="print the host's part as well")
+@click.option("--copy-time", is_flag=True, help="has no effect: the summary always has it")
+@click.option(
+    "--top-end-key",
+    type=click.Choice(["end", "kern"]),
+    default="end",
+    help="end: times end with the kernel; for kern, see `gpuprof launches`",
+)
+@click.option(
+    "--dump-only-opr", is_flag=True, help="print only names and types, one op per line, to diff"
+)
+@click.option(
+    "--confluence", "--wiki", is_flag=True, help="print tables that wikis and Markdown take"
+)
+@window_options
+@export_options
+def analyze(
+    *,
+    trace: str,
+    top: int | None,
+    aggregate_by: str | None,
+    aggregate: str | None,
+    print_only: str | None,
+    show_host: bool,
+    copy_time: bool,  # always in the summary
+    top_end_key: str,
+    dump_only_opr: bool,
+    confluence: bool,
+    window: tuple[int, int] | None,
+    step: int | None,
+    **given: Any,
+) -> None:
+    """List or aggregate the ops of TRACE: time, work, speed and shapes.
+
+    Device self time is the GPU work that an op launched. Host self time is its CPU time. FLOPs and
+    bytes come from recorded shapes (--shapes).
+    """
+    from gpuprof_widgets.analyses.analyze import analyze as analysis
+    from gpuprof_widgets.analyses.analyze import op_totals
+    from gpuprof_widgets.analyses.reasons import why_empty
+    from gpuprof_widgets.commands.printing import print_markdown, terminal_table
+
+    if top_end_key == "kern":
+        raise click.UsageError(
+            "`gpuprof launches TRACE` shows how long each kernel waited after its launch "
+            "(queue); the times here end with the kernel (--top-end-key end)"
+        )
+    if aggregate is not None and aggregate_by is None:
+        raise click.UsageError("--aggregate needs groups: add --aggregate-by type or name")
+    targets = {name: given.pop(name) for name in FORMATS}
+    given |= {"by": aggregate_by or "call", "aggregate": aggregate or "sum"}
+    profile = load(trace, window, step)
+    with progress("computing the op analysis"):
+        tables = {} if print_only in ("device", "host") else {"summary": op_totals(profile)}
+        if print_only != "summary":
+            side = print_only or ("device" if len(profile.trace.index.gpu) else "host")
+            for part in [side, "host"] if show_host and print_only is None else [side]:
+                tables[part] = analysis(profile, side=part, **given)
+    if dump_only_opr:
+        tables.pop("summary", None)
+    is_file = any(targets.values())
+    shown = list(tables)[-1:] if is_file else list(tables)  # a file holds one table
+    for number, name in enumerate(shown):
+        table = tables[name]
+        first = table.head(ROWS if top is None else top or len(table))
+        if len(shown) > 1 and not dump_only_opr:
+            click.echo("\n" * (number > 0) + name)
+        if is_file or why_empty(table) or not (dump_only_opr or confluence):
+            show_or_export(table, top=sys.maxsize if top == 0 else top, targets=targets)
+        elif dump_only_opr:
+            # The name and type of each op, or of each group the calls: nothing that varies.
+            columns = ["name", "type"] if "row" in table else ["name", "calls"]
+            for pair in (table if top is None else first)[columns].itertuples(index=False):
+                click.echo(printable(" ".join(dict.fromkeys(map(str, pair)))))
+        else:
+            print_markdown(terminal_table(first))

@@ -44,18 +44,6 @@ def nsys_command(nsys: str, python: str, options: Sequence[str] = ()) -> list[st
     return [nsys, "profile", *ours, *options, python, *_KERNEL]
 
 
-def kernel_json(command: Sequence[str], display_name: str) -> dict[str, Any]:
-    """Return the kernel's specification as Jupyter reads it."""
-    return {
-        "argv": list(command),
-        "display_name": display_name,
-        "language": "python",
-        # A signal would reach nsys as well, which then ends; a message reaches the kernel alone.
-        "interrupt_mode": "message",
-        "metadata": {"debugger": True, **MARK},
-    }
-
-
 @click.command(
     "kernelspec",
     epilog="\b\nExamples:\n  gpuprof kernelspec --nsys\n"
@@ -104,8 +92,15 @@ def kernelspec(
             "or say where it is: gpuprof kernelspec --nsys /path/to/nsys"
         )
     command = nsys_command(str(Path(path).absolute()), sys.executable, nsys_options)
-    place = None if user else prefix or sys.prefix
-    folder = _install(name.lower(), place, kernel_json(command, display_name))
+    kernel = {
+        "argv": command,
+        "display_name": display_name,
+        "language": "python",
+        # A signal would reach nsys as well, which then ends; a message reaches the kernel alone.
+        "interrupt_mode": "message",
+        "metadata": {"debugger": True, **MARK},
+    }
+    folder = _install(name.lower(), None if user else prefix or sys.prefix, kernel)
     click.echo(f"installed the kernel {display_name!r} in {folder}")
     click.echo(f"  it starts as: {' '.join(command)}")
     click.echo("  %%gpuprofile --nvtx over a cell writes one report of it, beside the notebook")

@@ -6,7 +6,6 @@ of a call tree. `sorted_by` sorts a table by ``--sort KEY``.
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections import Counter
@@ -26,7 +25,7 @@ from gpuprof_widgets.analyses.columns import (
     heading,
     is_link,
 )
-from gpuprof_widgets.exceptions import OptionError, printable, printable_lines
+from gpuprof_widgets.exceptions import OptionError, did_you_mean, printable, printable_lines
 from gpuprof_widgets.views.table import NARROWEST, NONE, Column, Table, cell_texts, table_of
 from gpuprof_widgets.views.table_renderers import fitted, markdown_lines, rich_table, text_lines
 
@@ -102,19 +101,26 @@ def _dispensability(frame: pd.DataFrame, column: Column, cells: list[str], in_tr
 def print_table(table: Table, *, file: IO[str] | None = None) -> None:
     """Print as many columns as fit into a terminal, and a line per note."""
     console = _console(file)
-    width = _width(console)
-    shown = table if width is None else fitted(table, width)
+    shown, columns = table, os.environ.get("COLUMNS", "")
+    if console.is_terminal:
+        shown = fitted(table, console.width)
+    elif columns.isdecimal() and int(columns):  # else piped text is not cut
+        shown = fitted(table, int(columns))
+    is_rich = console.is_terminal and not console.no_color and not console.is_dumb_terminal
     notes = list(table.notes)
     if len(table.rows):
-        if _is_rich(console):
+        if is_rich:
             console.print(rich_table(shown))
         else:
             _write(console, text_lines(shown))
         if left_out := [c.label for c in table.columns if c not in shown.columns]:
             names = ", ".join(left_out)
             notes.append(f"not shown for lack of room: {names} (--csv - has all)")
-    for note in notes:
-        _print_note(console, note)
+    for note in map(printable, notes):
+        if is_rich:
+            console.print(Text(note, style="dim"))
+        else:
+            _write(console, [note])
 
 
 def print_markdown(table: Table, *, file: IO[str] | None = None) -> None:
@@ -130,26 +136,6 @@ def print_text(text: str, *, file: IO[str] | None = None) -> None:
 def _console(file: IO[str] | None) -> Console:
     # Texts from a trace are never markup or emoji codes, and are not coloured.
     return Console(file=file or sys.stdout, markup=False, emoji=False, highlight=False)
-
-
-def _is_rich(console: Console) -> bool:
-    return console.is_terminal and not console.no_color and not console.is_dumb_terminal
-
-
-def _width(console: Console) -> int | None:
-    """Return the characters in a line; None without a limit: piped text is not cut."""
-    if console.is_terminal:
-        return console.width
-    columns = os.environ.get("COLUMNS", "")
-    return int(columns) if columns.isdecimal() and int(columns) else None
-
-
-def _print_note(console: Console, note: str) -> None:
-    text = printable(note)
-    if _is_rich(console):
-        console.print(Text(text, style="dim"))
-    else:
-        _write(console, [text])
 
 
 def _write(console: Console, lines: Sequence[str]) -> None:
@@ -168,17 +154,15 @@ def with_paths(shown: pd.DataFrame, table: pd.DataFrame, *, is_sorted: bool) -> 
     if not set(table.columns) >= TREE:
         return shown
     if not is_sorted:
-        depths = zip(shown["depth"], shown["name"], strict=True)
-        return shown.assign(name=[_indented(depth, str(name)) for depth, name in depths])
+        names = [
+            # Beyond the deepest indent a number says how much deeper it is.
+            INDENT * min(depth, DEEPEST) + f"(+{depth - DEEPEST}) " * (depth > DEEPEST) + str(name)
+            for depth, name in zip(shown["depth"], shown["name"], strict=True)
+        ]
+        return shown.assign(name=names)
     parent = dict(zip(table["node"], table["parent"], strict=True))
     name = dict(zip(table["node"], table["name"], strict=True))
     return shown.assign(name=[_path(node, parent, name) for node in shown["node"]])
-
-
-def _indented(depth: int, name: str) -> str:
-    """Return the indented name; beyond the deepest indent a number says how much deeper it is."""
-    deeper = f"(+{depth - DEEPEST}) " if depth > DEEPEST else ""
-    return INDENT * min(depth, DEEPEST) + deeper + name
 
 
 def _path(node: int, parent: Mapping[int, int], name: Mapping[int, str]) -> str:
@@ -222,20 +206,15 @@ def sorted_by(table: pd.DataFrame, key: str) -> pd.DataFrame:
     """
     columns = sort_columns(table, key)
     if not columns:
-        raise OptionError(_unknown(table, key))
+        names, pstats = list(map(str, table.columns)), list(_pstats_keys(table))
+        hint = did_you_mean(key.lstrip("+-"), names + pstats)
+        raise OptionError(
+            f"there is no column {key!r} to sort by.{hint} Columns are {', '.join(names)}"
+            + (f"; pstats' keys: {', '.join(pstats)}." if pstats else ".")
+        )
     rising = [
         column in PLACES or not pd.api.types.is_numeric_dtype(table[column]) for column in columns
     ]
     if key[0] in "+-":
         rising = [key[0] == "+"] * len(columns)
     return table.sort_values(columns, ascending=rising, kind="stable", ignore_index=True)
-
-
-def _unknown(table: pd.DataFrame, key: str) -> str:
-    names = list(map(str, table.columns))
-    pstats = list(_pstats_keys(table))
-    close = difflib.get_close_matches(key.lstrip("+-"), names + pstats, n=1)
-    hint = f" Did you mean {close[0]}?" if close else ""
-    return f"there is no column {key!r} to sort by.{hint} Columns are {', '.join(names)}" + (
-        f"; pstats' keys: {', '.join(pstats)}." if pstats else "."
-    )

@@ -1,13 +1,16 @@
-"""The commands that report: `gpuprof view`, `findings`, `diff` and `ranks`.
+"""The commands that report: `gpuprof view`, `findings`, `convert`, `diff` and `ranks`.
 
-``view`` writes the page of a trace and ``findings`` prints its sentences. ``diff`` and ``ranks``
-compare several traces, as words, as a page, or as one of its tables (`report_options`, `answer`).
+``view`` writes the page of a trace, ``findings`` prints its sentences, and ``convert`` writes it in
+another format, given by the ending of a name. ``diff`` and ``ranks`` compare several traces, as
+words, as a page, or as one of its tables (`report_options`, `answer`).
 """
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import webbrowser
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from textwrap import wrap
@@ -15,39 +18,38 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
+from gpuprof_widgets.commands import files
 from gpuprof_widgets.commands.analysis import show_or_export
-from gpuprof_widgets.commands.outputs import (
+from gpuprof_widgets.commands.files import (
     FORMATS,
     STDIO,
     InputPath,
     OutputFile,
+    Window,
     Writing,
     export_options,
-    write_bytes,
-)
-from gpuprof_widgets.commands.traces import (
     load,
-    part_of,
     print_notes,
     progress,
     trace_argument,
     window_options,
+    write_bytes,
 )
 from gpuprof_widgets.exceptions import OptionError, printable
+from gpuprof_widgets.exports import WRITERS, export, part_of, with_ranges_in, writer_for
 from gpuprof_widgets.trace.remote import path_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from gpuprof_widgets.analyses.findings import Finding
-
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
-
 
 SHOWN = 5
 """Findings that are printed without ``--all``, as many as the page shows unfolded."""
 
 WIDTH = 79
+
+CHROME_TRACE = WRITERS["chrome"]
 
 DIFF_TABLES = ("ops", "kernels", "modules", "lines", "functions", "breakdown", "steps", "call_tree")
 """Values of ``--table``: methods of `Comparison`."""
@@ -92,19 +94,17 @@ def view(
     profile = load(trace, window, step)
     with progress("drawing"):
         page = profile.report().encode()
-    target = output or _temporary(trace)
+    if output is None:  # it stays until the system clears its temporary folder
+        stem = path_of(trace).name.partition(".")[0] or "gpuprof"
+        target = str(Path(tempfile.mkdtemp(prefix="gpuprof-"), f"{stem}.html"))
+    else:
+        target = output
     write_bytes(page, target)
     if target == STDIO:
         return
     click.echo(printable(target))
     if opens or (opens is None and output is None):
         webbrowser.open(Path(target).absolute().as_uri())
-
-
-def _temporary(trace: str) -> str:
-    """Return a file for the browser that stays until the system clears its temporary folder."""
-    stem = path_of(trace).name.partition(".")[0] or "gpuprof"
-    return str(Path(tempfile.mkdtemp(prefix="gpuprof-"), f"{stem}.html"))
 
 
 @click.command(
@@ -136,11 +136,16 @@ def findings(
 
     thresholds = dict(map(_threshold, limits))
     whole = load(trace)
-    profile = part_of(whole, window, step)
+    profile = files.part_of(whole, window, step)
     with progress("looking for what is slow"):
         ranked = profile.findings(**thresholds)
     shown = ranked if every else ranked[:SHOWN]
-    lines = [line for number, finding in enumerate(shown, 1) for line in _lines(number, finding)]
+    lines: list[str] = []
+    for number, finding in enumerate(shown, 1):
+        start = f"{number}. "
+        indent = " " * len(start)
+        lines += wrap(finding.text, WIDTH, initial_indent=start, subsequent_indent=indent)
+        lines += wrap(finding.remedy, WIDTH, initial_indent=indent, subsequent_indent=indent)
     if len(shown) < len(ranked):
         lines.append(f"{len(ranked) - len(shown)} more: --all")
     print_text("\n".join(lines or ["nothing stands out"]))
@@ -160,11 +165,94 @@ def _threshold(text: str) -> tuple[str, float]:
         raise OptionError(f"--limit takes NAME=VALUE with a number, not {text!r}") from None
 
 
-def _lines(number: int, finding: Finding) -> list[str]:
-    start = f"{number}. "
-    indent = " " * len(start)
-    lines = wrap(finding.text, WIDTH, initial_indent=start, subsequent_indent=indent)
-    return lines + wrap(finding.remedy, WIDTH, initial_indent=indent, subsequent_indent=indent)
+class NamedRange(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
+    """A name and a range of a trace, as ``slow=1.5ms:3ms``."""
+
+    name = "NAME=T0:T1"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[int, int]]:
+        if isinstance(value, tuple):
+            return value
+        name, equals, times = str(value).rpartition("=")
+        if not equals or not name:
+            self.fail("a range has a name and two times of the trace, as slow=1.5ms:3ms")
+        return name, Window().convert(times, param, ctx)
+
+
+def _help_of_convert() -> str:
+    """Return the endings and what each means."""
+    rows = [(" ".join(writer.endings), writer.name) for writer in WRITERS.values()]
+    width = max(len(endings) for endings, _ in rows)
+    lines = "\n".join(f"{endings:{width}}  {name}" for endings, name in rows)
+    return (
+        "Convert SOURCE to TARGET; the ending of TARGET chooses the format.\n\n"
+        f"\b\n{lines}\n\nIf TARGET is -, standard output gets {CHROME_TRACE.name}."
+    )
+
+
+def _choices() -> str:
+    """Return the choices of each format; formats with the same choices share one text."""
+    endings: dict[str, list[str]] = defaultdict(list)
+    for writer in WRITERS.values():
+        endings[writer.choice].append(writer.endings[0])
+    return "; ".join(f"for {', '.join(endings[words])}: {words}" for words in endings if words)
+
+
+@click.command(
+    "convert",
+    cls=Writing,
+    help=_help_of_convert(),
+    epilog="\b\nExamples:\n  gpuprof convert run.gpuprof run.json.gz\n"
+    "  gpuprof convert run.gpuprof timeline.svg --what timeline\n"
+    "  gpuprof convert run.gpuprof gpu.collapsed --what device\n"
+    "  gpuprof convert run.gpuprof to_share.gpuprof --redact\n"
+    "  gpuprof convert run.gpuprof - > run.json",
+)
+@trace_argument("source")
+@click.argument("target", type=OutputFile())
+@click.option("--what", metavar="NAME", help=_choices())
+@click.option(
+    "--range",
+    "ranges",
+    type=NamedRange(),
+    multiple=True,
+    help="mark this range on a separate track; may be repeated",
+)
+@click.option(
+    "--redact",
+    is_flag=True,
+    help="leave out host and user names, folders, environment and source code",
+)
+@window_options
+def convert(
+    source: str,
+    target: str,
+    what: str | None,
+    ranges: tuple[tuple[str, tuple[int, int]], ...],
+    redact: bool,
+    window: tuple[int, int] | None,
+    step: int | None,
+) -> None:
+    writer = CHROME_TRACE if target == STDIO else writer_for(target)
+    part = part_of(writer, what, target)
+    profile = load(source, window, step)
+    with progress(f"writing {target}"):
+        if redact:
+            profile = profile.redacted()
+        if target != STDIO:
+            export(
+                profile,
+                target,
+                what=part or None,
+                ranges=dict(ranges),
+                say=lambda note: click.echo(f"note: {printable(note)}", err=True),
+            )
+            return
+        sys.stdout.flush()
+        writer.write(with_ranges_in(profile, dict(ranges)), part, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
 
 
 class Report(Protocol):
@@ -224,7 +312,7 @@ def answer(report: Report, *, notes: Sequence[str] = (), **given: Any) -> None:
             rows: pd.DataFrame = getattr(report, table)()
         rows = rows if sort is None else sorted_by(rows, sort)
         targets = {name: given[name] for name in FORMATS}
-        show_or_export(rows, top=given["top"], sort=sort, targets=targets, notes=tuple(notes))
+        show_or_export(rows, top=given["top"], sort=sort, targets=targets, notes=notes)
     elif output is None:
         print_text(report._repr_mimebundle_()["text/plain"])
 

@@ -1,7 +1,7 @@
 """`gpuprof run script.py`: record a script that runs as under `python script.py`.
 
 `Script` makes the program from a file or a module and becomes ``__main__``. `_execute` records it,
-shows its errors as the interpreter would, saves what `_Files` names, and ends as the script ended.
+shows its errors as the interpreter would, writes its files, and ends as the script ended.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import importlib.util
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import IO, TYPE_CHECKING, Any, NoReturn, Self
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from gpuprof_widgets.capture.cell import CellCode, CellTree, Codes, Rewrite, rewritten_code
 from gpuprof_widgets.capture.frame_filter import remove_profiler_frames
-from gpuprof_widgets.commands.outputs import check_outputs
+from gpuprof_widgets.commands.files import check_outputs
 from gpuprof_widgets.exceptions import OptionError, in_words, printable_lines
 from gpuprof_widgets.option_parsing import RecordingCommand, options_given
 from gpuprof_widgets.options import Options
@@ -31,7 +31,6 @@ from gpuprof_widgets.options import Options
 if TYPE_CHECKING:
     from gpuprof_widgets.capture.distributed import ProcessRank
     from gpuprof_widgets.capture.recorder import Recorder
-    from gpuprof_widgets.profiles import Profile
 
 
 @click.command(
@@ -63,21 +62,18 @@ def run(
     the end, findings and ops are printed on stderr. The recording options are those of
     %%gpuprofile. --steps bounds the training loop, even if it is in main() or in another module.
     """
-    page = target if target is not None and _is_export(target) else None
-    if target is not None and page is None:
+    from gpuprof_widgets.exports import WRITERS, writer_named
+
+    page: str | None = None  # or another format than that of saved profiles
+    if target is not None and writer_named(target) not in (None, WRITERS["gpuprof"]):
+        page = target
+    elif target is not None:
         if "save" in given:
             raise click.UsageError("-o and --save both name the file of the profile")
         given["save"] = target
     options = options_given(given)
     _check(options, page)
     _execute(script, words, options, is_module=is_module, page=page)
-
-
-def _is_export(target: str) -> bool:
-    """Whether the file's ending names another format than that of saved profiles."""
-    from gpuprof_widgets.exports import WRITERS, writer_named
-
-    return writer_named(target) not in (None, WRITERS["gpuprof"])
 
 
 def _check(options: Options, page: str | None) -> None:
@@ -92,24 +88,41 @@ def _check(options: Options, page: str | None) -> None:
 def _execute(
     name: str, words: tuple[str, ...], options: Options, *, is_module: bool, page: str | None
 ) -> None:
-    """Run the script, report what was recorded, and end as the script ended."""
+    """Run the script, report what was recorded, and end as the script ended.
+
+    ``page``: a file of the report, or of another export.
+    """
     from gpuprof_widgets.capture.distributed import process_rank
+    from gpuprof_widgets.capture.recorder import Recorder
     from gpuprof_widgets.capture.torch_profiler import warm_up
     from gpuprof_widgets.capture.window import rewrites_for
+    from gpuprof_widgets.profiling import keeper
     from gpuprof_widgets.warm_up import require_torch_profiler
 
     script = script_in_module(name) if is_module else script_in_file(name)
-    files = _Files.of(options, page)
-    check_outputs([*files.named(), *files.of_rank(process_rank()).named()], [script.file])
+    outputs = [page, options.save, *_files_of_rank(page, options.save, process_rank())]
+    check_outputs([str(file) for file in outputs if file is not None], [script.file])
     require_torch_profiler()
     warm_up()
     stderr, process = sys.stderr, os.getpid()
-    script.become_main([script.file if is_module else name, *words])
+    folder = Path().absolute()  # the script may change to another one
+    placed = options
+    if options.save is not None:
+        placed = options.changed(save=folder / Path(options.save).expanduser())
+    sys.argv[:] = [script.file if is_module else name, *words]
+    sys.modules["__main__"] = script.module
     recorder: Recorder | None = None
     ended: BaseException | None = None
     try:
         code = script.compiled(rewrites_for(options))
-        recorder = _recorder(script, code, files.placed(options))
+        recorder = Recorder(
+            placed,
+            label=options.name or script.label,
+            cell_source=script.text(),
+            namespace=script.module.__dict__,
+            code=code,
+            keep=keeper(placed),
+        )
         recorder.__enter__()
         code.run()
     except BaseException as error:
@@ -117,74 +130,28 @@ def _execute(
     if os.getpid() != process:
         _end_child(ended)
     if recorder is not None:
-        _stop(recorder, ended)
+        failed = None if isinstance(ended, SystemExit) else ended  # exit() is not a failure
+        recorder.__exit__(type(failed) if failed else None, failed, None)
     _show_error(ended)
     if recorder is not None:
-        _report(recorder, options, files, stderr)
-    _end_as(ended)
+        _report(recorder, options, placed, page, folder, stderr)
+    if isinstance(ended, SystemExit):
+        raise SystemExit(ended.code)
+    if isinstance(ended, KeyboardInterrupt):
+        raise click.Abort
+    raise SystemExit(0 if ended is None else 1)
 
 
-@dataclass(frozen=True)
-class _Files:
-    """The files to write: ``save`` is the profile, ``page`` its report or another export.
+def _files_of_rank(
+    page: str | None, save: str | os.PathLike[str] | None, rank: ProcessRank | None
+) -> tuple[str | None, str | None]:
+    """Return the files that this rank writes: its page and its profile."""
+    from gpuprof_widgets.capture.distributed import rank_file
+    from gpuprof_widgets.exports import writer_for
 
-    ``folder`` is the folder at the start: a script may change to another one.
-    """
-
-    folder: Path
-    save: str | None
-    page: str | None
-
-    @classmethod
-    def of(cls, options: Options, page: str | None) -> Self:
-        return cls(Path().absolute(), None, page).saving(options)
-
-    def saving(self, options: Options) -> Self:
-        """Return the files, with the profile's name from the options."""
-        return replace(self, save=None if options.save is None else os.fspath(options.save))
-
-    def of_rank(self, rank: ProcessRank | None) -> Self:
-        """Return the files that this rank writes."""
-        from gpuprof_widgets.capture.distributed import rank_file
-        from gpuprof_widgets.exports import writer_for
-
-        save, page = self.save, self.page
-        return replace(
-            self,
-            save=None if save is None else str(rank_file(save, rank)),
-            page=None if page is None else str(rank_file(page, rank, writer_for(page).endings)),
-        )
-
-    def named(self) -> list[str]:
-        """Return the names of the files, without those that were not asked for."""
-        return [file for file in (self.page, self.save) if file is not None]
-
-    def placed(self, options: Options) -> Options:
-        """Return the options with an absolute path of the profile's file."""
-        return options.changed(save=None if self.save is None else str(self.place(self.save)))
-
-    def place(self, file: str) -> Path:
-        """Return the absolute path of a file."""
-        return self.folder / Path(file).expanduser()
-
-
-def _stop(recorder: Recorder, ended: BaseException | None) -> None:
-    """End the recording; exit() in the script is not a failure."""
-    failed = None if isinstance(ended, SystemExit) else ended
-    recorder.__exit__(type(failed) if failed else None, failed, None)
-
-
-def _recorder(script: Script, code: CellCode, options: Options) -> Recorder:
-    from gpuprof_widgets.capture.recorder import Recorder
-    from gpuprof_widgets.profiling import keeper
-
-    return Recorder(
-        options,
-        label=options.name or script.label,
-        cell_source=script.text(),
-        namespace=script.module.__dict__,
-        code=code,
-        keep=keeper(options),
+    return (
+        None if page is None else str(rank_file(page, rank, writer_for(page).endings)),
+        None if save is None else str(rank_file(save, rank)),
     )
 
 
@@ -194,14 +161,6 @@ def _show_error(error: BaseException | None) -> None:
         return
     remove_profiler_frames(error)
     sys.excepthook(type(error), error, error.__traceback__)
-
-
-def _end_as(error: BaseException | None) -> None:
-    if isinstance(error, SystemExit):
-        raise SystemExit(error.code)
-    if isinstance(error, KeyboardInterrupt):
-        raise click.Abort
-    raise SystemExit(0 if error is None else 1)
 
 
 def _end_child(error: BaseException | None) -> NoReturn:
@@ -220,49 +179,49 @@ def _end_child(error: BaseException | None) -> NoReturn:
     os._exit(code or 0)
 
 
-def _report(recorder: Recorder, options: Options, files: _Files, stderr: IO[str]) -> None:
-    """Save, and print findings and ops; a failure here is one line, as the script has ended."""
+def _report(
+    recorder: Recorder,
+    options: Options,
+    placed: Options,
+    page: str | None,
+    folder: Path,
+    stderr: IO[str],
+) -> None:
+    """Save, and print findings and ops; a failure here is one line, as the script has ended.
+
+    ``placed`` are the options with the absolute path of the profile's file.
+    """
     from gpuprof_widgets.capture.distributed import rank_in
     from gpuprof_widgets.profiles import Unrecorded
     from gpuprof_widgets.profiling import finish, is_recorded, of_cycle
 
     profile = Unrecorded()
-    problems = finish(recorder, files.placed(options), profile)
+    problems = finish(recorder, placed, profile)
     if is_recorded(profile):
         try:
-            files = files.saving(of_cycle(options, profile.metadata))
-            kept = _kept(profile, options, files.of_rank(rank_in(profile.metadata)))
+            from gpuprof_widgets.exports import WRITERS, writer_named
+            from gpuprof_widgets.trace.files import write_whole
+            from gpuprof_widgets.views.report import static_text
+
+            save = of_cycle(options, profile.metadata).save
+            page, save = _files_of_rank(page, save, rank_in(profile.metadata))
+            lines = []
+            if page is not None and writer_named(page) is WRITERS["page"]:
+                html = profile.report(sort=options.sort, top=options.top).encode()
+                write_whole(folder / Path(page).expanduser(), lambda file: file.write(html))
+                lines.append(f"\nreport: {page}")
+            elif page is not None:
+                profile.export(folder / Path(page).expanduser())
+                lines.append(f"\nwritten: {page}")
+            if save is not None:
+                lines.append(f"\nsaved: {save} (gpuprof view {save})")
             if not options.quiet:
-                print(_words(profile, options), *kept, sep="\n", file=stderr)
+                text = static_text(profile, sort=options.sort, top=options.top)
+                print(printable_lines(text), *lines, sep="\n", file=stderr)
         except Exception as error:
             problems.append(f"the profile could not be shown: {in_words(error)}")
     for problem in problems:
         print(f"gpuprof: {problem}", file=stderr)
-
-
-def _words(profile: Profile, options: Options) -> str:
-    from gpuprof_widgets.views.report import static_text
-
-    return printable_lines(static_text(profile, sort=options.sort, top=options.top))
-
-
-def _kept(profile: Profile, options: Options, files: _Files) -> list[str]:
-    """Write the page or other export, and return lines that say where everything is."""
-    from gpuprof_widgets.exports import WRITERS, writer_named
-
-    lines = []
-    if files.page is not None and writer_named(files.page) is WRITERS["page"]:
-        from gpuprof_widgets.trace.files import write_whole
-
-        html = profile.report(sort=options.sort, top=options.top).encode()
-        write_whole(files.place(files.page), lambda file: file.write(html))
-        lines.append(f"\nreport: {files.page}")
-    elif files.page is not None:
-        profile.export(files.place(files.page))
-        lines.append(f"\nwritten: {files.page}")
-    if files.save is not None:
-        lines.append(f"\nsaved: {files.save} (gpuprof view {files.save})")
-    return lines
 
 
 @dataclass(frozen=True)
@@ -291,11 +250,6 @@ class Script:
 
         names = self.module.__dict__
         return rewritten_code(parts, compiled, rewrites, (names, names))
-
-    def become_main(self, arguments: Sequence[str]) -> None:
-        """Make this the process's program: its ``__main__`` and its ``sys.argv``."""
-        sys.argv[:] = arguments
-        sys.modules["__main__"] = self.module
 
 
 def script_in_file(path: str) -> Script:

@@ -88,20 +88,25 @@ def _expanded(paths: Paths) -> list[Path]:
 
 
 def _files_of(path: Path) -> list[Path]:
+    """Return the traces in a folder, the files that match a glob, or the one file."""
     if _is_folder(path):
-        inside = [file for file in _files_in(path) if _is_trace(file)]
-        if not inside:
+        files = [file for file in _files_in(path) if _is_trace(file)]
+        if not files:
             raise TraceError(
                 f"{path}: no trace in this folder (no {', '.join(SUFFIXES)}); name the folder in "
                 'which they are, or a glob such as "traces/*/*.pt.trace.json"'
             )
-        return inside
-    if _is_pattern(path):
-        matching = _matching(path)
-        if not matching:
-            raise TraceError(f"{path}: no file matches; check the pattern and the folder it is in")
-        return matching
-    return [path]
+        return files
+    files = [path]
+    if isinstance(path, RemotePath):
+        if remote.is_pattern(path):
+            files = list(remote.matching(path))
+    elif any(mark in str(path) for mark in "*?[") and not path.exists():
+        root = Path(path.anchor)
+        files = [file for file in root.glob(str(path.relative_to(root))) if file.is_file()]
+    if not files:
+        raise TraceError(f"{path}: no file matches; check the pattern and the folder it is in")
+    return files
 
 
 def _is_folder(path: Path) -> bool:
@@ -117,27 +122,14 @@ def _files_in(folder: Path) -> list[Path]:
     return [file for file in folder.iterdir() if file.is_file()]
 
 
-def _is_pattern(path: Path) -> bool:
-    if isinstance(path, RemotePath):
-        return remote.is_pattern(path)
-    return any(mark in str(path) for mark in "*?[") and not path.exists()
-
-
-def _matching(pattern: Path) -> list[Path]:
-    if isinstance(pattern, RemotePath):
-        return [*remote.matching(pattern)]
-    root = Path(pattern.anchor)
-    return [file for file in root.glob(str(pattern.relative_to(root))) if file.is_file()]
-
-
 def left_out(paths: Paths) -> list[str]:
     """Return notes on other files in the folders: unfinished ones, and those that are no traces."""
     folders = [path for path in _expanded(paths) if _is_folder(path)]
     files = sorted((file for folder in folders for file in _files_in(folder)), key=_natural)
-    unfinished = filter(None, (_UNFINISHED.fullmatch(file.name) for file in files))
     notes = [
         f"{match['name']} was not finished: its process ended while it wrote {match[0]}"
-        for match in unfinished
+        for file in files
+        if (match := _UNFINISHED.fullmatch(file.name))
     ]
     others = [f.name for f in files if not f.name.startswith(".") and not _is_trace(f)]
     if others:
@@ -173,27 +165,18 @@ def readable(
     wrong = [(file, error) for file, error in pairs if isinstance(error, TraceError)]
     if wrong and (all_of_them or len(wrong) == len(pairs)):
         raise wrong[0][1]
-    notes = [f"{file.name} was left out: {_first_sentence(error)}" for file, error in wrong]
+    notes = []
+    for file, error in wrong:  # without the path before the message and the advice behind it
+        reason = str(error).split(": ", 1)[-1].split("; ")[0].rstrip(".")
+        notes.append(f"{file.name} was left out: {reason}")
     parts = [(file, part) for file, part in pairs if isinstance(part, ReducedRank)]
-    return parts, [*notes, *_reading_notes(parts)]
-
-
-def _reading_notes(parts: Sequence[Part]) -> list[str]:
-    """Return the notes of the files themselves, each once, with the first file that has it."""
-    files: dict[str, list[str]] = defaultdict(list)
+    files_with: dict[str, list[str]] = defaultdict(list)
     for file, part in parts:
         for note in part.notes:
-            files[note].append(file.name)
-    return [
-        f"{first}{f' and {len(more):,} more' if more else ''}: {note}"
-        for note, (first, *more) in files.items()
-    ]
-
-
-def _first_sentence(error: TraceError) -> str:
-    """Return the message without the path before it and the advice behind it."""
-    message = str(error).split(": ", 1)[-1]
-    return message.split("; ")[0].rstrip(".")
+            files_with[note].append(file.name)
+    for note, (first, *more) in files_with.items():
+        notes.append(f"{first}{f' and {len(more):,} more' if more else ''}: {note}")
+    return parts, notes
 
 
 @dataclass(frozen=True)
@@ -219,7 +202,10 @@ def job(parts: Sequence[Part], earlier_notes: Sequence[str] = ()) -> Job:
     ``earlier_notes`` come first. Raises a `TraceError` if the files are not of one run.
     """
     notes = list(earlier_notes)
-    groups = _numbered(_clearly_named(parts), notes.append)
+    same = Counter(path.name for path, _ in parts)  # these are named with their folders
+    folder = {path: f"{path.parent.name}/" if same[path.name] > 1 else "" for path, _ in parts}
+    named = [(path, replace(part, sources=(folder[path] + path.name,))) for path, part in parts]
+    groups = _numbered(named, notes.append)
     by_rank: dict[int, list[Part]] = defaultdict(list)
     for group in groups:
         for path, part in group.files:
@@ -233,13 +219,6 @@ def job(parts: Sequence[Part], earlier_notes: Sequence[str] = ()) -> Job:
     check_one_run(result.timed)
     _note_missing(result, groups, notes.append)
     return replace(result, notes=tuple(notes))
-
-
-def _clearly_named(parts: Sequence[Part]) -> list[Part]:
-    """Return the files with their names, and with their folders' where several have one name."""
-    same = Counter(path.name for path, _ in parts)
-    folder = {path: f"{path.parent.name}/" if same[path.name] > 1 else "" for path, _ in parts}
-    return [(path, replace(part, sources=(folder[path] + path.name,))) for path, part in parts]
 
 
 @dataclass(eq=False)
@@ -426,23 +405,9 @@ def _without_copies(rank: int, files: Sequence[Part], say: Callable[[str], None]
 
     Files of Python calls alone, which have no times, come last, and only if no other has calls.
     """
-    timed = [file for file in files if not file[1].has_calls_alone]
-    kept = _one_after_another(rank, timed, say)
-    for path, part in (file for file in files if file[1].has_calls_alone):
-        before = next((part for _, part in kept if len(part.functions)), None)
-        if before is None:
-            kept.append((path, part))
-        else:
-            say(
-                f"rank {rank}: {part.sources[0]} was left out: the Python calls of that rank are "
-                f"taken from {before.sources[0]}"
-            )
-    return kept
-
-
-def _one_after_another(rank: int, files: Sequence[Part], say: Callable[[str], None]) -> list[Part]:
     kept: list[Part] = []
-    for path, part in sorted(files, key=lambda file: file[1].start_ns):
+    timed = [file for file in files if not file[1].has_calls_alone]
+    for path, part in sorted(timed, key=lambda file: file[1].start_ns):
         before = kept[-1][1] if kept else None
         if before is not None and part.start_ns < before.end_ns:
             say(f"rank {rank}: {part.sources[0]} is a copy of {before.sources[0]} and was left out")
@@ -453,6 +418,15 @@ def _one_after_another(rank: int, files: Sequence[Part], say: Callable[[str], No
             f"rank {rank} has {len(kept)} files, which follow one another in time: "
             f"{_listed([part.sources[0] for _, part in kept])}"
         )
+    for path, part in (file for file in files if file[1].has_calls_alone):
+        before = next((part for _, part in kept if len(part.functions)), None)
+        if before is None:
+            kept.append((path, part))
+        else:
+            say(
+                f"rank {rank}: {part.sources[0]} was left out: the Python calls of that rank are "
+                f"taken from {before.sources[0]}"
+            )
     return kept
 
 
@@ -492,12 +466,21 @@ def check_one_run(ranks: Sequence[ReducedRank]) -> None:
     Ranks belong together if they were recorded within an hour of each other, or, whatever their
     clocks show, if 5 or more of their collectives end at equal distances to 50 µs.
     """
-    if len(ranks) < 2:
-        return
-    together = _one_run_at_one_time(ranks)
+    spans = sorted((start, end, rank.rank) for rank in ranks for start, end in rank.parts)
+    together: list[set[int]] = []  # ranks with traces within an hour of one another
+    reach = 0
+    for start, end, rank in spans:
+        if not together or start > reach + APART_NS:
+            together.append(set())
+        together[-1].add(rank)
+        reach = max(reach, end)
     if len(_reached(ranks, together)) == len(ranks):
         return
-    known = _reached(ranks, [*together, *_sharing_collectives(ranks)])
+    table = matched(ranks)
+    pairs = links(table[table["name"].isin(SYNCHRONISING)])
+    # Pairs whose clocks run alike in the collectives that they share.
+    together += [{a, b} for a, b, _, spread, n in pairs if n >= SURE and spread <= TOLERANCE_NS]
+    known = _reached(ranks, together)
     strangers = [rank for rank in ranks if rank.rank not in known]
     if strangers:
         raise TraceError(
@@ -507,29 +490,9 @@ def check_one_run(ranks: Sequence[ReducedRank]) -> None:
         )
 
 
-def _one_run_at_one_time(ranks: Sequence[ReducedRank]) -> list[set[int]]:
-    """Return sets of ranks that have traces within an hour of one another."""
-    spans = sorted((start, end, rank.rank) for rank in ranks for start, end in rank.parts)
-    sets: list[set[int]] = []
-    reach = spans[0][0]
-    for start, end, rank in spans:
-        if not sets or start > reach + APART_NS:
-            sets.append(set())
-        sets[-1].add(rank)
-        reach = max(reach, end)
-    return sets
-
-
-def _sharing_collectives(ranks: Sequence[ReducedRank]) -> list[set[int]]:
-    """Return pairs of ranks that share collectives, as their clocks run alike in them."""
-    table = matched(ranks)
-    pairs = links(table[table["name"].isin(SYNCHRONISING)])
-    return [{a, b} for a, b, _, spread, n in pairs if n >= SURE and spread <= TOLERANCE_NS]
-
-
 def _reached(ranks: Sequence[ReducedRank], together: Iterable[set[int]]) -> set[int]:
     """Return the ranks that these sets connect to the first one."""
-    known, left = {ranks[0].rank}, list(together)
+    known, left = {rank.rank for rank in ranks[:1]}, list(together)
     while touching := [group for group in left if group & known]:
         known = known.union(*touching)
         left = [group for group in left if group not in touching]

@@ -1,8 +1,4 @@
-"""`ranks(...)` and the `RankProfiles` that it returns: tables, the page, and each rank's profile.
-
-`AnalysedRanks` has the comparisons as methods, on one clock; `RankProfiles` adds the page and reads
-profiles again.
-"""
+"""`ranks(...)` and the `RankProfiles` that it returns: tables, the page, each rank's profile."""
 
 from __future__ import annotations
 
@@ -53,11 +49,37 @@ CALLS_ALONE = (
 )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class AnalysedRanks:
-    """The ranks of one run on one clock; each method returns a table, times in ns.
+def ranks(paths_or_directory: Paths, *, cluster: Any = None) -> RankProfiles:
+    """Compare the ranks of one distributed run: who was late, who waited, who moved data.
 
-    An empty table says why in ``attrs["lacks"]``.
+    ``paths_or_directory`` is the folder with the traces of all ranks, a glob
+    (``"run.rank*.gpuprof"``), or the paths of the files. URLs work as well
+    (``"s3://bucket/run/"``). The files are saved profiles, or of any format that `load` opens. The
+    rank is read from the trace, else from the file's name. cProfile files have no timestamps, so
+    they only support `RankProfiles.functions`.
+
+    In a folder or a glob, files that cannot be read are left out, and `RankProfiles.notes` says so.
+    In a list, all files have to be readable. Raises a `TraceError` if they are not, if none can be
+    read, or if the files are not of one run.
+
+    Large files are read in up to four processes, and only a few tables of each are kept. With
+    ``cluster``, the workers of a Dask cluster read and reduce the files; they have to see them at
+    the same paths. It is a ``distributed.Client``, a Dask cluster or the address of a scheduler
+    (``pip install "gpuprof-widgets[dask]"``).
+    """
+    files = trace_files(paths_or_directory)
+    one_by_one = not isinstance(paths_or_directory, str | os.PathLike)
+    parts, notes = readable(files, read(files, cluster), all_of_them=one_by_one)
+    return RankProfiles(job(parts, [*left_out(paths_or_directory), *notes]))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RankProfiles:
+    """The ranks of one run on one clock, which starts (0 ns) with the first of their traces.
+
+    Each table is a method, its times in ns; an empty one says why in ``attrs["lacks"]``. ``notes``
+    lists what is odd: missing ranks, copies, clocks that differ. ``ranks[3]`` reads the profile of
+    rank 3 from its file again. A `RankProfiles` never changes.
     """
 
     job: Job
@@ -152,6 +174,78 @@ class AnalysedRanks:
         """
         return Findings(entry.finding for entry in self._rank_findings(**limits))
 
+    def report(self, *, timelines: Sequence[int] | None = None) -> str:
+        """Return the page as one HTML file that needs no network: linked timelines, and tables.
+
+        ``timelines``: the ranks whose timelines are shown. By default these are all ranks if there
+        are up to 16; else those that delayed the others most and those that waited most. Their
+        files are read again. Ranks with only Python calls have no timeline.
+        """
+        from gpuprof_widgets.views import ranks_page, report, side_by_side
+
+        tables = self._tables()
+        static = ranks_page.ranks_html(tables)
+        if not self.job.timed:
+            return report.html_page(self._title(), static)
+        rows, heading = self._timelines(timelines)
+        return side_by_side.standalone_html(
+            rows,
+            heading,
+            html=static,
+            tables=ranks_page.page_tables(tables),
+        )
+
+    def show(self, *, timelines: Sequence[int] | None = None) -> None:
+        """Show the page below the cell; outside a notebook, print findings and ranks."""
+        from gpuprof_widgets.views import ranks_page, side_by_side
+
+        tables = self._tables()
+
+        def outputs(embed_runtime: bool) -> list[dict[str, Any]]:
+            static = ranks_page.ranks_bundle(tables)
+            if not self.job.timed:
+                return [static]
+            rows, heading = self._timelines(timelines)
+            below = ranks_page.page_tables(tables)
+            return side_by_side.outputs(
+                rows, heading, static=static, tables=below, embed_runtime=embed_runtime
+            )
+
+        runtime_carrier.show(outputs, lambda: ranks_page.ranks_text(tables))
+
+    def explore(self, *, sort: str = "device_self", top: int = 15) -> Explorer:
+        """Return a widget with the report of one rank at a time (see `gpuprof_widgets.explore`).
+
+        When a rank is chosen, its file is read again.
+        """
+        from gpuprof_widgets.explorer import Explorer
+
+        profiles = {f"rank {rank}": partial(self.__getitem__, rank) for rank in self.numbers}
+        return Explorer(profiles, noun="Rank", sort=sort, top=top)
+
+    def _ipython_display_(self) -> None:
+        """Show it as a cell's last value."""
+        self.show()
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Findings and tables, as text and as HTML without script (`show` has the timelines)."""
+        from gpuprof_widgets.views.ranks_page import ranks_bundle
+
+        return ranks_bundle(self._tables())
+
+    def __len__(self) -> int:
+        return len(self.job.ranks)
+
+    def __getitem__(self, rank: int) -> Profile:
+        """Read the profile of that rank again; if the rank has several files, the first one."""
+        if rank not in self.job.files:
+            raise OptionError(f"there is no rank {rank}: the ranks are {ranks_text(self.numbers)}")
+        return load(self.job.files[rank][0])
+
+    def __repr__(self) -> str:
+        numbers = f" ({ranks_text(self.numbers)}),"
+        return f"<RankProfiles: {self._title().replace(',', numbers, 1)}>"
+
     @property
     def span_ns(self) -> int:
         """Time from the first start to the last end of any rank; 0 for Python calls alone."""
@@ -230,111 +324,6 @@ class AnalysedRanks:
         apart = format_ns(int(table["offset_ns"].abs().max()))
         why = "the ranks ran on one host, and " if one_host(table) else ""
         return [f"{why}the ends of their collectives lie {apart} apart: no clock was moved"]
-
-
-def ranks(paths_or_directory: Paths, *, cluster: Any = None) -> RankProfiles:
-    """Compare the ranks of one distributed run: who was late, who waited, who moved data.
-
-    ``paths_or_directory`` is the folder with the traces of all ranks, a glob
-    (``"run.rank*.gpuprof"``), or the paths of the files. URLs work as well
-    (``"s3://bucket/run/"``). The files are saved profiles, or of any format that `load` opens. The
-    rank is read from the trace, else from the file's name. cProfile files have no timestamps, so
-    they only support `RankProfiles.functions`.
-
-    In a folder or a glob, files that cannot be read are left out, and `RankProfiles.notes` says so.
-    In a list, all files have to be readable. Raises a `TraceError` if they are not, if none can be
-    read, or if the files are not of one run.
-
-    Large files are read in up to four processes, and only a few tables of each are kept. With
-    ``cluster``, the workers of a Dask cluster read and reduce the files; they have to see them at
-    the same paths. It is a ``distributed.Client``, a Dask cluster or the address of a scheduler
-    (``pip install "gpuprof-widgets[dask]"``).
-    """
-    files = trace_files(paths_or_directory)
-    one_by_one = not isinstance(paths_or_directory, str | os.PathLike)
-    parts, notes = readable(files, read(files, cluster), all_of_them=one_by_one)
-    return RankProfiles(job(parts, [*left_out(paths_or_directory), *notes]))
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class RankProfiles(AnalysedRanks):
-    """The ranks of one run on one clock, which starts (0 ns) with the first of their traces.
-
-    ``notes`` lists what is odd: missing ranks, copies, clocks that differ. ``ranks[3]`` reads the
-    profile of rank 3 from its file again. A `RankProfiles` never changes.
-    """
-
-    def report(self, *, timelines: Sequence[int] | None = None) -> str:
-        """Return the page as one HTML file that needs no network: linked timelines, and tables.
-
-        ``timelines``: the ranks whose timelines are shown. By default these are all ranks if there
-        are up to 16; else those that delayed the others most and those that waited most. Their
-        files are read again. Ranks with only Python calls have no timeline.
-        """
-        from gpuprof_widgets.views import ranks_page, report, side_by_side
-
-        tables = self._tables()
-        static = ranks_page.ranks_html(tables)
-        if not self.job.timed:
-            return report.html_page(self._title(), static)
-        rows, heading = self._timelines(timelines)
-        return side_by_side.standalone_html(
-            rows,
-            heading,
-            html=static,
-            tables=ranks_page.page_tables(tables),
-        )
-
-    def show(self, *, timelines: Sequence[int] | None = None) -> None:
-        """Show the page below the cell; outside a notebook, print findings and ranks."""
-        from gpuprof_widgets.views import ranks_page, side_by_side
-
-        tables = self._tables()
-
-        def outputs(embed_runtime: bool) -> list[dict[str, Any]]:
-            static = ranks_page.ranks_bundle(tables)
-            if not self.job.timed:
-                return [static]
-            rows, heading = self._timelines(timelines)
-            below = ranks_page.page_tables(tables)
-            return side_by_side.outputs(
-                rows, heading, static=static, tables=below, embed_runtime=embed_runtime
-            )
-
-        runtime_carrier.show(outputs, lambda: ranks_page.ranks_text(tables))
-
-    def explore(self, *, sort: str = "device_self", top: int = 15) -> Explorer:
-        """Return a widget with the report of one rank at a time (see `gpuprof_widgets.explore`).
-
-        When a rank is chosen, its file is read again.
-        """
-        from gpuprof_widgets.explorer import Explorer
-
-        profiles = {f"rank {rank}": partial(self.__getitem__, rank) for rank in self.numbers}
-        return Explorer(profiles, noun="Rank", sort=sort, top=top)
-
-    def _ipython_display_(self) -> None:
-        """Show it as a cell's last value."""
-        self.show()
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """Findings and tables, as text and as HTML without script (`show` has the timelines)."""
-        from gpuprof_widgets.views.ranks_page import ranks_bundle
-
-        return ranks_bundle(self._tables())
-
-    def __len__(self) -> int:
-        return len(self.job.ranks)
-
-    def __getitem__(self, rank: int) -> Profile:
-        """Read the profile of that rank again; if the rank has several files, the first one."""
-        if rank not in self.job.files:
-            raise OptionError(f"there is no rank {rank}: the ranks are {ranks_text(self.numbers)}")
-        return load(self.job.files[rank][0])
-
-    def __repr__(self) -> str:
-        numbers = f" ({ranks_text(self.numbers)}),"
-        return f"<RankProfiles: {self._title().replace(',', numbers, 1)}>"
 
     def _tables(self) -> RanksTables:
         from gpuprof_widgets.views.ranks_page import RanksTables

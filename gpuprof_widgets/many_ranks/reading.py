@@ -294,15 +294,6 @@ def light(record: Record, waits: pd.DataFrame, clock_ns: int = 0) -> Record:
     """
     trace = record.trace
     drawn = _drawn(trace)
-    trace = replace(trace, args={}, counters=trace.counters.iloc[:0])
-    trace, wait_slices = _shortened(trace, waits, clock_ns)
-    kept = ("source", "label", REMARKS)
-    metadata = {key: record.metadata[key] for key in kept if key in record.metadata}
-    return Record(with_slices(kept_slices(trace, drawn), wait_slices), None, metadata)
-
-
-def _shortened(trace: Trace, waits: pd.DataFrame, clock_ns: int) -> tuple[Trace, list[NewSlice]]:
-    """Return the trace with collectives from the last rank's arrival on, and the waits."""
     row = waits["row"].to_numpy(np.int64)
     start = waits["start_ns"].to_numpy(np.int64) - clock_ns - trace.epoch_ns
     ts, dur = trace.slices["ts"].to_numpy().copy(), trace.slices["dur"].to_numpy().copy()
@@ -316,7 +307,11 @@ def _shortened(trace: Trace, waits: pd.DataFrame, clock_ns: int) -> tuple[Trace,
     ]
     ts[row[here]] += wait[here]
     dur[row[here]] -= wait[here]
-    return replace(trace, slices=trace.slices.assign(ts=ts, dur=dur)), wait_slices
+    slices = trace.slices.assign(ts=ts, dur=dur)
+    trace = replace(trace, slices=slices, args={}, counters=trace.counters.iloc[:0])
+    kept = ("source", "label", REMARKS)
+    metadata = {key: record.metadata[key] for key in kept if key in record.metadata}
+    return Record(with_slices(kept_slices(trace, drawn), wait_slices), None, metadata)
 
 
 def _drawn(trace: Trace) -> npt.NDArray[np.bool_]:
