@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -63,26 +63,19 @@ def _archive(record: Record, _: str, file: IO[bytes]) -> None:
     write(record, file)
 
 
-def _chrome_trace(record: Record, _: str, file: IO[bytes]) -> None:
-    with without_garbage_collection():
-        file.writelines(_chrome_blocks(record))
-
-
-def _packed_chrome_trace(record: Record, _: str, file: IO[bytes]) -> None:
-    # Without a name and a time, so that equal records make equal files.
-    with (
-        without_garbage_collection(),
-        gzip.GzipFile("", "wb", COMPRESSION, file, mtime=0) as packed,
-    ):
-        packed.writelines(_chrome_blocks(record))
-
-
-def _chrome_blocks(record: Record) -> Iterable[bytes]:
+def _chrome_trace(record: Record, _: str, file: IO[bytes] | gzip.GzipFile) -> None:
     if not len(record.trace.tracks) and not len(record.trace.counters):
         raise RecordingError(
             f"this profile has no timeline: neither threads nor counters. {_alternatives(record)}"
         )
-    return in_blocks(chrome_trace(record.trace, record.metadata))
+    with without_garbage_collection():
+        file.writelines(in_blocks(chrome_trace(record.trace, record.metadata)))
+
+
+def _packed_chrome_trace(record: Record, _: str, file: IO[bytes]) -> None:
+    # Without a name and a time, so that equal records make equal files.
+    with gzip.GzipFile("", "wb", COMPRESSION, file, mtime=0) as packed:
+        _chrome_trace(record, _, packed)
 
 
 def _alternatives(record: Record) -> str:

@@ -87,11 +87,13 @@ class RuntimeCarrier:
 
     def _is_gone_from_file(self) -> bool:
         """Whether the notebook was saved since BokehJS was embedded, and is without it."""
-        file = _notebook_file(self.namespace)
+        # Its name is told by VS Code, or by the Jupyter server.
+        name = self.namespace.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME")
+        if not isinstance(name, str) or not name.endswith(".ipynb"):
+            return False
         try:
-            if file is None or file.stat().st_mtime <= self._embedded_at:
-                return False
-            return self._mark not in file.read_bytes()
+            is_newer = Path(name).stat().st_mtime > self._embedded_at
+            return is_newer and self._mark not in Path(name).read_bytes()
         except OSError:
             return False
 
@@ -103,12 +105,6 @@ def _cell(message: Mapping[str, Any]) -> str:
 
 def _code(message: Mapping[str, Any]) -> str:
     return str((message.get("content") or {}).get("code", ""))
-
-
-def _notebook_file(namespace: Mapping[str, Any]) -> Path | None:
-    """Return the notebook's file as VS Code or the Jupyter server names it, if one does."""
-    name = namespace.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME")
-    return Path(name) if isinstance(name, str) and name.endswith(".ipynb") else None
 
 
 def show(outputs: Callable[[bool], Iterable[dict[str, Any]]], text: Callable[[], str]) -> None:

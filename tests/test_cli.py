@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import gpuprof_widgets
 from gpuprof_widgets.analyses import ANALYSES
-from gpuprof_widgets.cli import COMMANDS, GPUPROF, SIGPIPE_STATUS, main
+from gpuprof_widgets.cli import COMMANDS, GPUPROF, SIGPIPE_STATUS
 from gpuprof_widgets.trace.scanned_events import is_compiled
 from tests.command_lines import gpuprof, gpuprof_process, small_trace
 
@@ -39,15 +39,6 @@ def test_every_command_helps_with_an_example(capsys: pytest.CaptureFixture[str])
         called = gpuprof(capsys, name, "--help")
         assert called.code == 0
         assert f"gpuprof {name}" in called.out.partition("Example")[2], name
-
-
-def test_the_list_of_commands_loads_no_analysis() -> None:
-    """It is there at once: what completes a command in a shell asks for it at each key."""
-    code = (
-        "import sys; from gpuprof_widgets.cli import main; main(['--help']); "
-        "assert not {'pandas', 'torch', 'bokeh'} & sys.modules.keys()"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
 @pytest.mark.parametrize(
@@ -162,15 +153,6 @@ def test_a_reader_that_stops_reading_ends_it_quietly(trace: Path) -> None:
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shells_complete_it(shell: str) -> None:
-    asked = CliRunner().invoke(
-        GPUPROF, prog_name="gpuprof", env={"_GPUPROF_COMPLETE": f"{shell}_source"}
-    )
-    assert asked.exit_code == 0
-    assert "_GPUPROF_COMPLETE" in asked.output
-
-
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [("ker", {"kernels", "kernelspec"}), ("op", {"operators", "ops"}), ("fin", {"findings"})],
@@ -184,35 +166,3 @@ def test_commands_are_completed(typed: str, offered: set[str]) -> None:
     asked = CliRunner().invoke(GPUPROF, prog_name="gpuprof", env=env)
     words = {line.partition(",")[2] for line in asked.output.splitlines()}
     assert words == offered
-
-
-def test_options_are_completed() -> None:
-    env = {
-        "_GPUPROF_COMPLETE": "bash_complete",
-        "COMP_WORDS": "gpuprof run --sha",
-        "COMP_CWORD": "2",
-    }
-    asked = CliRunner().invoke(GPUPROF, prog_name="gpuprof", env=env)
-    assert asked.output == "plain,--shapes\n"
-
-
-def test_main_returns_its_exit_code() -> None:
-    assert main(["--version"]) == 0
-
-
-PROGRAMS = ("torch.profiler", "TensorFlow", "VizTracer", "MegEngine")
-"""Whose files are read, where JSON is."""
-
-
-def test_help_and_errors_name_the_programs_whose_files_are_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    told = [" ".join(gpuprof(capsys, "--help").out.split())]
-    for content in (b"no trace", b'{"config": 1}', b'{"traceEvents": {}}'):
-        (tmp_path / "file").write_bytes(content)
-        told.append(gpuprof(capsys, "ops", tmp_path / "file").err)
-    for text in told:
-        assert [name for name in PROGRAMS if name not in text] == []
-    for text in told[:2]:  # where it may be anything
-        others = ("nvprof", "Nsight Systems", "cProfile", "memory snapshot", "archive")
-        assert [name for name in others if name not in text] == []

@@ -1,24 +1,24 @@
-"""`gpuprof view`, `convert` and `findings`: what they write, open and say."""
+"""`gpuprof view`, `convert` and `findings`: what they write, open and say; notes on bad files."""
 
 from __future__ import annotations
 
 import gzip
 import io
 import json
-import pstats
 import shutil
 from pathlib import Path
 
 import pytest
 
+import gpuprof_widgets
 from gpuprof_widgets.analyses.findings.places import NO_PLACES
 from gpuprof_widgets.commands import files
 from gpuprof_widgets.commands.reports import SHOWN
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.archive import save
 from tests.command_lines import gpuprof, small_trace
-from tests.records import assert_same_record, assert_same_trace
-from tests.traces import calls_of, cell_line, op, trace_of
+from tests.job import STARTS, in_lockstep, saved
+from tests.traces import cell_line, op, trace_of
 
 pytestmark = pytest.mark.slow
 
@@ -71,18 +71,6 @@ def test_view_to_standard_output_prints_the_page_alone(
     assert opened == []
 
 
-@pytest.mark.parametrize("name", ["b.gpuprof", "b.zip", "b.json", "b.json.gz", "B.JSON"])
-def test_a_converted_trace_reads_back_equal(
-    name: str, trace: Path, tmp_path: Path, capsys: Capsys
-) -> None:
-    called = gpuprof(capsys, "convert", trace, tmp_path / name)
-    assert (called.code, called.out, called.err) == (0, "", "")
-    back, before = Profile.load(tmp_path / name), Profile.load(trace)
-    assert_same_trace(back.trace, before.trace)
-    if not name.lower().endswith(("json", "json.gz")):
-        assert_same_record(back, before)
-
-
 def test_the_ending_says_the_format(trace: Path, tmp_path: Path, capsys: Capsys) -> None:
     for name in ("b.json", "b.json.gz", "b.html"):
         gpuprof(capsys, "convert", trace, tmp_path / name)
@@ -94,34 +82,6 @@ def test_the_ending_says_the_format(trace: Path, tmp_path: Path, capsys: Capsys)
     unknown = gpuprof(capsys, "convert", trace, tmp_path / "b.xlsx")
     assert unknown.code == 1
     assert ".gpuprof" in unknown.err
-
-
-def test_python_calls_become_a_file_of_pstats(tmp_path: Path, capsys: Capsys) -> None:
-    record = trace_of(op("a", ts=0, dur=9), calls=calls_of((None, "main", 1, 500)))
-    save(record, tmp_path / "calls.gpuprof")
-    gpuprof(capsys, "convert", tmp_path / "calls.gpuprof", tmp_path / "calls.prof")
-    stats = pstats.Stats(str(tmp_path / "calls.prof"), stream=io.StringIO())
-    assert [name for *_, name in stats.stats] == ["main"]  # type: ignore[attr-defined]
-    save(trace_of(op("a", ts=0, dur=9)), tmp_path / "none.gpuprof")
-    none = gpuprof(capsys, "convert", tmp_path / "none.gpuprof", tmp_path / "none.prof")
-    assert (none.code, (tmp_path / "none.prof").exists()) == (1, False)
-
-
-def test_the_input_is_never_overwritten(trace: Path, tmp_path: Path, capsys: Capsys) -> None:
-    before = trace.read_bytes()
-    link = tmp_path / "link.gpuprof"
-    link.symlink_to(trace)
-    for target in (trace, link):
-        called = gpuprof(capsys, "convert", trace, target)
-        assert called.code == 1
-        assert "is not overwritten" in called.err
-    assert trace.read_bytes() == before
-
-
-def test_a_part_can_be_converted(trace: Path, tmp_path: Path, capsys: Capsys) -> None:
-    gpuprof(capsys, "convert", trace, tmp_path / "part.gpuprof", "--step", 1)
-    part = Profile.load(tmp_path / "part.gpuprof").trace
-    assert (part.start_ns, part.end_ns) == (10_000, 19_000)
 
 
 def test_findings_are_those_of_the_profile(trace: Path, capsys: Capsys) -> None:
@@ -190,9 +150,84 @@ def test_long_work_is_told_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) 
     assert shown[False] == ""
 
 
-def test_short_work_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "LONG_S", 3_600)
-    monkeypatch.setattr("sys.stderr", terminal := Terminal())
-    with files.progress("reading"):
-        pass
-    assert terminal.getvalue() == ""
+CUT_OFF = "Note: the gzip data ends at byte "
+
+
+@pytest.fixture
+def cut(tmp_path: Path) -> Path:
+    """A packed trace of which half is there."""
+    events = [
+        {"ph": "X", "cat": "cpu_op", "name": f"op{n}", "pid": 1, "tid": 1, "ts": n * n, "dur": 1}
+        for n in range(200)
+    ]
+    packed = gzip.compress(json.dumps({"traceEvents": events}).encode())
+    path = tmp_path / "cut.json.gz"
+    path.write_bytes(packed[: len(packed) // 2])
+    return path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("kernels", "IN"),
+        ("ops", "IN", "--csv", "-"),
+        ("kernels", "IN", "--window", "0:100"),
+        ("findings", "IN"),
+        ("analyze", "IN"),
+        ("view", "IN", "-o", "OUT.html"),
+        ("convert", "IN", "OUT.json"),
+        ("convert", "IN", "-"),
+    ],
+    ids=" ".join,
+)
+def test_that_a_file_was_cut_off_is_told_once(
+    words: tuple[str, ...], cut: Path, tmp_path: Path, capsys: Capsys
+) -> None:
+    named = [word.replace("IN", str(cut)).replace("OUT", str(tmp_path / "out")) for word in words]
+    called = gpuprof(capsys, *named)
+    assert called.code == 0
+    assert called.err.count(CUT_OFF) == 1
+    assert CUT_OFF not in called.out
+
+
+def test_it_is_told_where_the_part_that_is_asked_for_is_missing(cut: Path, capsys: Capsys) -> None:
+    called = gpuprof(capsys, "ops", cut, "--step", 99)
+    assert called.code == 1
+    assert CUT_OFF in called.err
+    assert "the trace marks no steps" in called.err
+
+
+def test_of_two_files_the_one_is_named(cut: Path, tmp_path: Path, capsys: Capsys) -> None:
+    whole = tmp_path / "whole.gpuprof"
+    saved(tmp_path, in_lockstep(STARTS))
+    shutil.copy(next(tmp_path.glob("*rank0*")), whole)
+    called = gpuprof(capsys, "diff", whole, cut)
+    assert f"Note: {cut}: the gzip data ends at byte " in called.err
+    assert str(whole) not in called.err
+
+
+@pytest.mark.parametrize("words", [("-o", "-"), ("--table", "steps", "--csv", "-")])
+def test_notes_on_ranks_are_told_where_tables_or_a_page_are_written(
+    words: tuple[str, ...], tmp_path: Path, capsys: Capsys
+) -> None:
+    saved(tmp_path, in_lockstep(STARTS))
+    for number, path in enumerate(sorted(tmp_path.iterdir())[:2]):
+        profile = gpuprof_widgets.load(path)
+        profile.metadata["notes"] = ["of both", f"of rank {number} alone"]
+        profile.save(path)
+    called = gpuprof(capsys, "ranks", tmp_path, *words)
+    first = sorted(path.name for path in tmp_path.iterdir())[0]
+    assert called.code == 0
+    assert f"Note: {first} and 1 more: of both.\n" in called.err
+    assert f"Note: {first}: of rank 0 alone.\n" in called.err
+
+
+def test_a_note_cannot_steer_the_terminal(tmp_path: Path, capsys: Capsys) -> None:
+    saved(tmp_path, in_lockstep(STARTS))
+    path = next(tmp_path.iterdir())
+    profile = gpuprof_widgets.load(path)
+    profile.metadata["notes"] = ["\x1b[2Jgone\u202e"]
+    profile.save(path)
+    called = gpuprof(capsys, "kernels", path)
+    assert "\\x1b[2Jgone\\u202e" in called.err
+    assert called.err.replace("\n", "").isprintable()

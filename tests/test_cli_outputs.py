@@ -13,7 +13,6 @@ import pytest
 
 from gpuprof_widgets.cli import GPUPROF
 from gpuprof_widgets.commands.files import OutputFile, Writing
-from gpuprof_widgets.profiles import Profile
 from tests.command_lines import gpuprof, gpuprof_process, small_trace
 
 Capsys = pytest.CaptureFixture[str]
@@ -143,15 +142,6 @@ def test_a_result_of_before_is_overwritten(trace: Path, capsys: Capsys) -> None:
         assert gpuprof(capsys, *words, "-o", page).code == 0
         assert page.read_text().startswith("<!doctype html>")
         page.write_text("of before")
-
-
-def test_a_profile_can_be_saved_onto_the_file_that_it_is_of(trace: Path) -> None:
-    profile = Profile.load(trace)
-    whole = trace.read_bytes()
-    profile.save(trace)
-    assert Profile.load(trace).trace.slices.equals(profile.trace.slices)
-    assert [file.name for file in trace.parent.iterdir()] == [trace.name]
-    assert trace.read_bytes() == whole
 
 
 def test_every_command_that_writes_looks_at_its_files() -> None:

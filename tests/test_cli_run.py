@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 from click.shell_completion import ShellComplete
 
@@ -364,23 +363,6 @@ def _with_closed_output(command: list[str]) -> tuple[int, str]:
 OF_NOTEBOOKS = ("output", "explore", "compare")  # variables and cells of a notebook
 
 
-def test_it_has_the_magics_options_under_the_same_names() -> None:
-    context = click.Context(run)
-    help_option = run.get_help_option(context)  # click keeps the first: "-h" is in it or not
-    parameters = [each for each in run.get_params(context) if each is not help_option]
-    options = [each for each in parameters if isinstance(each, click.Option)]
-    flags = {flag for option in options for flag in option.opts}
-    table = {
-        flag for name, row in OPTIONS.items() if name not in OF_NOTEBOOKS for flag in row.flags
-    }
-    assert table <= flags
-    assert flags - table == {"-m", "-o", "--output"}
-
-
-def test_what_is_not_given_is_as_in_the_magic(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert given(monkeypatch) == Options()
-
-
 def flags_with_values() -> Iterator[str]:
     """Every flag of the table, with an example of a value, and every opposite."""
     examples = {"modules": "=model", "record": "=ops,shapes", "python": "=sampled"}
@@ -407,7 +389,7 @@ def test_every_option_does_what_it_does_in_the_magic(
 def given(monkeypatch: pytest.MonkeyPatch, *words: str) -> Options:
     """The options with which these words would record."""
     found: list[Options] = []
-    monkeypatch.setattr("gpuprof_widgets.commands.run._check", lambda options, page: None)
+    monkeypatch.setattr("gpuprof_widgets.profiling.check", lambda options: None)
     monkeypatch.setattr(
         "gpuprof_widgets.commands.run._execute",
         lambda name, rest, options, **how: found.append(options),

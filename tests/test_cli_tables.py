@@ -5,26 +5,18 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 import pandas as pd
 import pytest
 from rich.cells import cell_len
 
-from gpuprof_widgets.analyses.columns import heading
 from gpuprof_widgets.commands.printing import (
     print_table,
-    print_text,
     sort_columns,
     sorted_by,
     terminal_table,
 )
-from gpuprof_widgets.exceptions import OptionError, printable
-from gpuprof_widgets.trace.archive import save
-from gpuprof_widgets.views.table_renderers import shortened
-from tests.command_lines import gpuprof
-from tests.test_tables import HOSTILE
-from tests.traces import kernel, op, trace_of
+from gpuprof_widgets.exceptions import OptionError
 
 
 class Terminal(io.StringIO):
@@ -56,20 +48,6 @@ def table_of(*names: str) -> pd.DataFrame:
             "share": [0.5 / number for number in numbers],
         }
     )
-
-
-@pytest.mark.parametrize(
-    ("column", "shown"),
-    [
-        ("cpu_self_ns", "cpu_self"),
-        ("memory_bytes", "memory"),
-        ("bandwidth_bytes_per_s", "bandwidth"),
-        ("computation_flops", "computation"),
-        ("name", "name"),
-    ],
-)
-def test_a_heading_is_the_sort_key(column: str, shown: str) -> None:
-    assert heading(column) == shown
 
 
 def piped(frame: pd.DataFrame, *, notes: Sequence[str] = (), keep: str = "") -> list[str]:
@@ -167,11 +145,6 @@ def test_a_key_that_could_be_two_columns_is_asked_about() -> None:
     assert sort_columns(table.assign(total=0), "total") == ["total"]
 
 
-def test_of_a_table_without_rows_no_column_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "22")
-    assert piped(table_of(), notes=["no rows"]) == ["no rows"]
-
-
 def test_names_that_say_the_same_again_are_left_out() -> None:
     table = table_of("aten::mm", "aten::add").assign(type=["aten::mm", "aten::add"])
     assert piped(table)[0].split() == ["name", "row", "calls", "total", "share"]
@@ -199,38 +172,6 @@ def test_no_color_is_plain_in_a_terminal_too(
     assert "\x1b" not in shown
     assert "─" not in shown
     assert max(map(cell_len, shown.splitlines())) <= 60
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_name_is_shown_not_obeyed(name: str, terminal: Terminal) -> None:
-    print_table(terminal_table(table_of(name, "aten::mm")[["name"]], notes=[name]), file=terminal)
-    lines = strip_codes(terminal.getvalue()).splitlines()
-    assert lines[2].strip() in (printable(name), shortened(printable(name), 60))
-    assert "".join(lines[4:]).replace(" ", "") == printable(name).replace(" ", "")
-    assert all(line.isprintable() for line in lines)
-
-
-def test_half_a_pair_of_surrogates_is_written_out() -> None:
-    assert printable("\ud800 half") == "\\ud800 half"
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_name_is_harmless_where_it_is_piped(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "hostile.gpuprof"
-    save(trace_of(op(name, ts=0, dur=900), kernel(name, ts=10, dur=800, launched_by=0)), path)
-    for command in ("ops", "kernels", "findings"):
-        called = gpuprof(capsys, command, path)
-        assert called.code == 0
-        assert called.out.replace("\n", "").isprintable()
-    assert printable(name) in gpuprof(capsys, "ops", path).out
-
-
-def test_text_keeps_its_lines_and_loses_its_codes() -> None:
-    file = io.StringIO()
-    print_text("one\n\x1b[2Jtwo", file=file)
-    assert file.getvalue() == "one\n\\x1b[2Jtwo\n"
 
 
 def test_a_stream_that_cannot_write_a_letter_gets_another() -> None:

@@ -14,7 +14,6 @@ from gpuprof_widgets import Profile, explore, load, ranks
 from gpuprof_widgets.analyses.findings import Finding
 from gpuprof_widgets.exceptions import GpuprofError, OptionError
 from gpuprof_widgets.explorer import CALL_UP, Explorer
-from gpuprof_widgets.views.encoding import encode
 from tests.traces import annotation, op, trace_of
 
 RECORDED = Path(__file__).parent / "data" / "recorded"
@@ -89,11 +88,6 @@ def test_a_selection_has_names_owners_and_times(explorer: Explorer) -> None:
             assert table["line"][row] == lines[-1]
 
 
-def test_ops_have_no_kernel(explorer: Explorer) -> None:
-    explorer.selection = "category == 'cpu_op'"
-    assert (explorer.selection["kernel"] == "").all()
-
-
 @pytest.mark.parametrize("rows", [[-1], [10**9]])
 def test_rows_that_no_slice_has_are_an_error(explorer: Explorer, rows: list[int]) -> None:
     explorer.selection = [1]
@@ -147,17 +141,6 @@ def test_on_change_is_called_after_each_change_until_it_is_removed(explorer: Exp
     explorer.on_change(note, remove=True)
     explorer.range = (30, 40)
     assert len(seen) == 2
-
-
-def test_the_range_links_with_a_slider(explorer: Explorer) -> None:
-    import ipywidgets
-
-    slider = ipywidgets.IntRangeSlider(min=0, max=explorer.profile.trace.end_ns)
-    ipywidgets.link((explorer, "range"), (slider, "value"))
-    slider.value = (100, 200)
-    assert explorer.range == (100, 200)
-    explorer.range = (300, 400)
-    assert slider.value == (300, 400)
 
 
 def test_the_page_is_told_rows_as_the_engine_reads_them(explorer: Explorer) -> None:
@@ -290,8 +273,3 @@ def test_what_it_is_called(explorer: Explorer) -> None:
     assert "operators" in dir(explorer)
     with pytest.raises(AttributeError, match="'Explorer' object has no attribute 'nonsense'"):
         explorer.nonsense  # noqa: B018
-
-
-def test_a_page_says_whether_its_rows_are_the_slices(profile: Profile) -> None:
-    assert encode(profile).rows_kept
-    assert not encode(profile, budget_bytes=20_000).rows_kept

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
@@ -23,7 +22,6 @@ from gpuprof_widgets.capture.distributed import (
     process_rank,
     rank_file,
 )
-from gpuprof_widgets.exceptions import OptionError
 from tests.command_lines import TIMEOUT_S
 from tests.forked_calls import ROOT, Calls, calls
 
@@ -207,22 +205,6 @@ class TestNames:
     def test_folders_keep_their_names(self) -> None:
         assert str(rank_file("50%r/%h/run.%r.zip", ProcessRank(2, 4))) == "50%r/%h/run.2.zip"
 
-    @pytest.mark.parametrize(
-        ("name", "expected"),
-        [
-            ("report.html", "report.rank2.html"),
-            ("report.HTM", "report.rank2.HTM"),
-            ("trace.json.gz", "trace.rank2.json.gz"),
-            ("a.speedscope.json", "a.rank2.speedscope.json"),
-            ("%r.png", "2.png"),
-        ],
-    )
-    def test_other_formats_keep_their_endings(self, name: str, expected: str) -> None:
-        from gpuprof_widgets.exports import writer_for
-
-        endings = writer_for(name).endings
-        assert str(rank_file(name, ProcessRank(2, 4), endings)) == expected
-
 
 @pytest.mark.parametrize("name", list(VARIABLES))
 def test_no_rank_overwrites_the_file_of_another(
@@ -248,7 +230,7 @@ def test_no_rank_overwrites_the_file_of_another(
 @pytest.mark.parametrize(
     ("target", "files"),
     [
-        (["-o", "report.html"], ["report.rank0.html", "report.rank1.html"]),
+        (["-o", "report.HTM"], ["report.rank0.HTM", "report.rank1.HTM"]),
         (["-o", "trace.json.gz"], ["trace.rank0.json.gz", "trace.rank1.json.gz"]),
         (
             ["-o", "r%r.png", "--save", "r%r.zip"],
@@ -372,25 +354,15 @@ def test_a_reducer_of_the_users_own_is_recorded_as_well(monkeypatch: pytest.Monk
     assert "__init__" not in vars(own)
 
 
-class TestOfABlock:
-    def test_the_name_has_rank_and_process(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        for key, value in launched("Slurm", 1, 2).items():
-            monkeypatch.setenv(key, value)
-        with gpuprof_widgets.profile(quiet=True, save=tmp_path / "step.%r.%p.gpuprof") as run:
-            torch.ones(2)
-        assert written(tmp_path) == [f"step.1.{os.getpid()}.gpuprof"]
-        assert "rank_files" not in run.metadata  # of the other only it knows the process
-
-    def test_a_folder_in_the_place_of_its_file_is_an_error_before_it_runs(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        for key, value in launched("Slurm", 1, 2).items():
-            monkeypatch.setenv(key, value)
-        (tmp_path / "step.rank1.gpuprof").mkdir()
-        with pytest.raises(OptionError, match=r"step\.rank1\.gpuprof is a folder"):
-            gpuprof_widgets.profile(quiet=True, save=tmp_path / "step.gpuprof")
+def test_the_name_of_a_block_has_rank_and_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, value in launched("Slurm", 1, 2).items():
+        monkeypatch.setenv(key, value)
+    with gpuprof_widgets.profile(quiet=True, save=tmp_path / "step.%r.%p.gpuprof") as run:
+        torch.ones(2)
+    assert written(tmp_path) == [f"step.1.{os.getpid()}.gpuprof"]
+    assert "rank_files" not in run.metadata  # of the other only it knows the process
 
 
 MPIEXECS: dict[str, list[str]] = {
@@ -415,14 +387,3 @@ def test_under_a_real_mpiexec(program: str, script: str, tmp_path: Path) -> None
     )
     assert done.returncode == 0, done.stderr
     assert written(tmp_path) == ["run.rank0.gpuprof", "run.rank1.gpuprof"]
-
-
-def test_each_rank_is_a_process_of_its_own_that_asks_its_own_environment(tmp_path: Path) -> None:
-    """Without torch, which is not needed to know it."""
-    asking = (
-        "import json, sys; from gpuprof_widgets.capture.distributed import process_rank; "
-        "print(json.dumps([process_rank(), 'torch' in sys.modules]))"
-    )
-    env = {**os.environ, "PYTHONPATH": str(ROOT), **launched("Slurm", 1, 2)}
-    done = subprocess.run([sys.executable, "-c", asking], env=env, capture_output=True, check=True)
-    assert json.loads(done.stdout) == [[1, 2], False]

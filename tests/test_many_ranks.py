@@ -111,12 +111,8 @@ class TestClocks:
         tables = (run.collectives(), run.steps(), run.stragglers(), run.waits(), run.breakdown())
         return [str(run.span_ns), *(table.to_csv() for table in tables)]
 
-    @pytest.mark.parametrize("clock", [-EPOCH - 9 * MS, 7 * MS])
-    def test_all_clocks_may_count_from_another_time(self, clock: int) -> None:
-        assert self.tables(clock, clock) == self.tables(0, 0)
-
-    @pytest.mark.parametrize("clocks", [(0, 9 * MS), (-EPOCH - 9 * MS, -EPOCH)])
-    def test_one_clock_may_be_ahead_of_the_other(self, clocks: tuple[int, int]) -> None:
+    @pytest.mark.parametrize("clocks", [(7 * MS, 7 * MS), (0, 9 * MS), (-EPOCH - 9 * MS, -EPOCH)])
+    def test_they_may_count_from_another_time(self, clocks: tuple[int, int]) -> None:
         assert self.tables(*clocks) == self.tables(0, 0)
 
 
@@ -128,11 +124,6 @@ class TestMatching:
         table = run.collectives(per_rank=True)
         assert table["end_ns"].groupby(table["collective"]).nunique().eq(1).all()
         assert len(run.collectives()) == 3
-
-    def test_a_trace_that_ended_earlier_lacks_the_last_ones(self) -> None:
-        whole = [collective(end - 400, end) for end in (1000, 3000, 4500)]
-        run = run_of(rank_record(0, *whole), rank_record(1, *whole[:2]))
-        assert run.collectives()["end_ns"].tolist() == [400, 2400]
 
     def test_names_decide_before_times(self) -> None:
         names = ["allreduce", "broadcast", "allreduce", "_allgather_base"]
@@ -264,11 +255,6 @@ class TestAlignment:
 
 
 class TestStragglers:
-    def test_every_rank_has_its_collectives_and_the_time_of_their_transfer(self) -> None:
-        table = run_of(*in_lockstep({0: [0, 2000], 1: [700, 1500]}, moving=100)).stragglers()
-        columns = ["collectives", "last", "transfer_ns"]
-        assert table[columns].to_numpy().tolist() == [[2, 1, 200], [2, 1, 200]]
-
     def test_more_to_compute(self) -> None:
         run = run_of(
             *(
@@ -408,14 +394,6 @@ def test_the_time_of_each_rank_is_computing_waiting_moving_copying_or_idle() -> 
         [0, 1050, 300, 500, 100, 50, 100],
         [1, 1000, 800, 0, 100, 0, 100],
     ]
-
-
-def test_the_breakdown_of_every_rank_adds_up() -> None:
-    run = run_of(*in_lockstep({0: [0, 500], 1: [100, 600]}, moving=100))
-    table = run.breakdown()
-    whole = table[table["step"] == -1].groupby("rank")
-    assert (whole["time_ns"].sum() == whole["span_ns"].first()).all()
-    assert sorted(table["rank"].unique()) == [0, 1]
 
 
 def test_one_rank_alone_has_nobody_to_wait_for() -> None:

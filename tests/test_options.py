@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import gpuprof_widgets
-from gpuprof_widgets.analyses.columns import SORT_KEYS, sort_column
 from gpuprof_widgets.commands.run import run
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.option_parsing import complete, help_text, parse
@@ -95,13 +94,11 @@ def test_a_further_row_of_the_table_is_an_option_everywhere(
     ("line", "expected"),
     [
         ("--shapes", {"shapes": True}),
-        ("--stack --memory --flops", {"stack": True, "memory": True, "flops": True}),
         ("--python sampled", {"python": "sampled"}),
         ("--no-python", {"python": "off"}),
         ("--sort cpu_total --top 3", {"sort": "cpu_total", "top": 3}),
         ("--top=3", {"top": 3}),
         ("--name 'two words'", {"name": "two words"}),
-        ('--save "my runs/a.zip"', {"save": "my runs/a.zip"}),
         ('--save="my runs/a.zip"', {"save": "my runs/a.zip"}),
         (r"--save C:\runs\a.zip", {"save": r"C:\runs\a.zip"}),
         ("-o run -q", {"output": "run", "quiet": True}),
@@ -110,7 +107,6 @@ def test_a_further_row_of_the_table_is_an_option_everywhere(
         ("--no-modules", {"modules": "none"}),
         ("--no-lines", {"lines": False}),
         ("--steps 8 --warmup 2 --wait 1", {"steps": 8, "warmup": 2, "wait": 1}),
-        ("--output run --quiet", {"output": "run", "quiet": True}),
     ],
 )
 def test_every_option_can_be_given_on_the_line(line: str, expected: dict[str, Any]) -> None:
@@ -152,13 +148,10 @@ def test_what_follows_the_options_is_left_as_it_stands(line: str, statement: str
         ("-x", r"^No such option -x\. %%gpuprofile\? lists them\.$"),
         ("--top", "Option '--top' requires an argument: --top N"),
         ("--top x", "Invalid value for '--top': 'x' is not a valid integer."),
-        ("--top -3", "at least 1, not -3"),
         ("--python no", r"^python takes cprofile, sampled or off, not 'no'\.$"),
-        ("--python=", "python takes cprofile, sampled or off, not ''"),
         ("--shapes=yes", "Option '--shapes' does not take a value."),
         ("-o class", "output takes the name of a variable, not 'class'"),
         ("-o run.a", "output takes the name of a variable"),
-        ("--save ''", "save is the path of a file"),
         ("--modules=", "modules is all, none or the names of variables"),
         ("--warmup 5", "--warmup is for a bounded loop: give --steps N as well"),
         (
@@ -168,7 +161,6 @@ def test_what_follows_the_options_is_left_as_it_stands(line: str, statement: str
         ("--record ''", "record knows no topic ''"),
         ("--record lines --no-lines", "record asks for lines, which another switch leaves out"),
         ("--record ops,modules --no-modules", "record asks for modules, which another switch"),
-        ("--record shapes --no-shapes", "record asks for shapes, which another switch"),
     ],
 )
 def test_a_wrong_option_says_what_is_wrong_with_it(line: str, words: str) -> None:
@@ -189,7 +181,6 @@ def test_a_wrong_option_says_what_is_wrong_with_it(line: str, words: str) -> Non
         ({"python": False}, "python takes text, not False"),
         ({"sort": "cpu_slef"}, "Did you mean 'cpu_self'?"),
         ({"save": ""}, "save is the path of a file"),
-        ({"record": "stack"}, "no topic 'stack'. Did you mean stacks?"),
         ({"record": "lines", "lines": False}, "record asks for lines, which lines=False leaves"),
         ({"record": "modules", "modules": "none"}, "which modules='none' leaves out"),
     ],
@@ -218,10 +209,6 @@ def test_help_lists_every_option_its_default_and_one_example() -> None:
 def test_help_keeps_the_opposites_back() -> None:
     for hidden in ("--no-stack", "--no-python", "--no-save"):
         assert hidden not in help_text()
-
-
-def test_the_default_sort_key_is_one() -> None:
-    assert sort_column(Options().sort) == SORT_KEYS[Options().sort]
 
 
 @pytest.mark.parametrize(
@@ -290,21 +277,6 @@ def test_record_names_exactly_what_is_recorded(record: str, expected: dict[str, 
     options = Options(record=record)
     assert topics_of(options) == expected
     assert options.counts_calls  # not a topic: Python functions have their own option
-
-
-@pytest.mark.parametrize(
-    ("python", "counts_calls", "samples"),
-    [
-        ("cprofile", True, False),
-        ("sampled", False, True),
-        ("off", False, False),
-    ],
-)
-def test_python_functions_are_counted_or_sampled(
-    python: str, counts_calls: bool, samples: bool
-) -> None:
-    options = Options(python=python)
-    assert (options.counts_calls, options.samples_python) == (counts_calls, samples)
 
 
 def test_the_record_that_a_profile_keeps_lists_every_topic_in_one_order() -> None:
@@ -379,7 +351,6 @@ def test_completion_keeps_the_opposites_back_until_one_is_typed() -> None:
     assert "--modules" not in complete("%%gpuprofile --modules=model --")
 
 
-@pytest.mark.parametrize("file", ["docs/options.md"])
-def test_the_documentation_has_every_topic(file: str) -> None:
-    text = re.sub(r"[`\s]+", "", (ROOT / file).read_text(encoding="utf-8"))
+def test_the_documentation_has_every_topic() -> None:
+    text = re.sub(r"[`\s]+", "", (ROOT / "docs/options.md").read_text(encoding="utf-8"))
     assert ",".join(TOPICS) in text

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-import pandas as pd
 import pytest
 from IPython.core.formatters import IPythonDisplayFormatter
 
-from gpuprof_widgets import Profile, load, runtime_carrier
-from gpuprof_widgets.analyses import call_tree, idle, kernels, operators, python_calls, waits
-from gpuprof_widgets.analyses import gpu_work as device_busy
-from gpuprof_widgets.analyses import regions as steps
-from gpuprof_widgets.analyses.findings import findings
+from gpuprof_widgets import Profile, runtime_carrier
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.views.page import report_page
 from gpuprof_widgets.views.report import REPORT_TYPE, static_html, static_text
 from tests.displays import displayed
-from tests.records import assert_same_record
 from tests.traces import annotation, calls_of, kernel, op, runtime, trace_of
 
 pytestmark = pytest.mark.slow
@@ -38,28 +31,6 @@ def profile() -> Profile:
         label="cell [3]",
     )
     return Profile(record.trace, record.calls, record.metadata)
-
-
-def test_methods_are_the_analyses(profile: Profile) -> None:
-    pairs: list[tuple[pd.DataFrame, pd.DataFrame]] = [
-        (profile.operators(), operators.operators(profile)),
-        (
-            profile.operators(by_shape=True, stack_depth=2, sort="cpu_total", top=2),
-            operators.operators(profile, by_shape=True, stack_depth=2, sort="cpu_total", top=2),
-        ),
-        (profile.kernels(), kernels.kernels(profile)),
-        (profile.call_tree(), call_tree.call_tree(profile)),
-        (profile.call_tree(source="cprofile"), call_tree.call_tree(profile, source="cprofile")),
-        (profile.python_calls(), python_calls.python_calls(profile)),
-        (profile.device_busy(), device_busy.device_busy(profile)),
-        (profile.idle(), idle.idle(profile)),
-        (profile.waits(), waits.waits(profile)),
-        (profile.steps(), steps.steps(profile)),
-    ]
-    for found, expected in pairs:
-        assert len(found)
-        pd.testing.assert_frame_equal(found, expected)
-    assert profile.findings() == findings(profile)
 
 
 def test_owners_lead_from_a_kernel_up_to_its_op(profile: Profile) -> None:
@@ -84,13 +55,6 @@ def test_a_window_is_a_profile(profile: Profile) -> None:
     assert part.device_busy()["busy_ns"].tolist() == [250_000]
     assert part.metadata == {**profile.metadata, "window_ns": [0, 1_250_000]}
     assert profile.window(0, profile.trace.end_ns).metadata == profile.metadata
-
-
-def test_saved_and_loaded_it_is_a_profile_again(profile: Profile, tmp_path: Path) -> None:
-    path = profile.save(tmp_path / "run.zip")
-    for again in (load(path), Profile.load(str(path))):
-        assert type(again) is Profile
-        assert_same_record(again, profile)
 
 
 def test_its_name_is_one_line(profile: Profile) -> None:

@@ -125,20 +125,6 @@ def test_it_decorates_with_options_a_function_that_awaits() -> None:
     assert "aten::sum" in ops(gpuprof_widgets.last)
 
 
-def test_a_recursive_decorated_function_is_profiled_once(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    @gpuprof_widgets.profile(name="outer")
-    def down(n: int) -> int:
-        torch.ones(1)
-        return down(n - 1) if n else 0
-
-    assert down(2) == 0
-    assert capsys.readouterr().err.count("the inner one recorded nothing") == 1
-    table = gpuprof_widgets.last.operators()  # type: ignore[union-attr]
-    assert table.loc[table["name"] == "aten::ones", "calls"].item() == 3
-
-
 @pytest.mark.parametrize("wrong", [5, "step.zip", int])
 def test_only_functions_are_decorated(wrong: Any) -> None:
     with pytest.raises(OptionError, match="decorates a function"):
@@ -222,15 +208,6 @@ def test_of_a_task_beside_it_a_recording_has_not_all_but_of_one_within_it() -> N
     assert "in another thread or task" in repr(later)
     (inner,) = asyncio.run(within())
     assert "an outer gpuprof profile, which has all of it" in repr(inner)
-
-
-def test_it_saves_where_asked(tmp_path: Path) -> None:
-    path = tmp_path / "run.zip"
-    with gpuprof_widgets.profile(quiet=True, save=path) as run:
-        torch.ones(3)
-    loaded = gpuprof_widgets.load(path)
-    assert ops(loaded) == ops(run)
-    assert loaded.metadata["label"] == run.metadata["label"]
 
 
 def test_a_path_that_cannot_be_written_is_an_error_before_anything_runs(tmp_path: Path) -> None:

@@ -119,14 +119,6 @@ class TestWhere:
             progress.say("read")
         assert capsys.readouterr() == ("", "")
 
-    def test_where_quiet_is_asked_for_nowhere(
-        self, terminal: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        outputs = with_lines_at_once(monkeypatch)
-        with progress.line(quiet=True):
-            progress.say("read")
-        assert (outputs.shown, terminal()) == ([], [])
-
     def test_in_ipythons_terminal_in_the_terminal(
         self, terminal: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
     ) -> None:

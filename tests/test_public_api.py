@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import fields
 
 import pytest
 
@@ -36,74 +35,6 @@ def test_the_public_names() -> None:
         "unload_ipython_extension",
     ]
     assert dir(gpuprof_widgets) == sorted(gpuprof_widgets.__all__)
-
-
-def test_every_public_name_is_there() -> None:
-    for name in gpuprof_widgets.__all__:
-        assert hasattr(gpuprof_widgets, name), name
-
-
-def test_the_public_methods_of_a_profile() -> None:
-    methods = {name for name in dir(gpuprof_widgets.Profile) if not name.startswith("_")}
-    assert methods - {field.name for field in fields(gpuprof_widgets.Profile)} == {
-        "allocations",
-        "analyze",
-        "annotations",
-        "attribution",
-        "backward_ops",
-        "breakdown",
-        "allocator_events",
-        "call_tree",
-        "compare",
-        "copies",
-        "copy_bandwidth",
-        "counters",
-        "gpu_summary",
-        "launches",
-        "queue_length",
-        "queues",
-        "sequences",
-        "collectives",
-        "critical_path",
-        "device_busy",
-        "explore",
-        "export",
-        "findings",
-        "focus",
-        "idle",
-        "input_queues",
-        "iterations",
-        "kernels",
-        "lines",
-        "load",
-        "memory",
-        "memory_curve",
-        "memory_peak",
-        "memory_segments",
-        "modules",
-        "note",
-        "operators",
-        "overlaps",
-        "owners",
-        "python_calls",
-        "python_time",
-        "redacted",
-        "report",
-        "roofline",
-        "sampled_lines",
-        "save",
-        "save_pstats",
-        "show",
-        "snakeviz",
-        "steps",
-        "streams",
-        "waits",
-        "what_if",
-        "what_ifs",
-        "window",
-        "worker_calls",
-        "workers",
-    }
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:

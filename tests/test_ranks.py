@@ -20,7 +20,6 @@ from torch.multiprocessing.spawn import spawn
 import gpuprof_widgets
 from gpuprof_widgets import Profile
 from gpuprof_widgets.capture import torch_profiler
-from gpuprof_widgets.capture.distributed import process_rank
 from gpuprof_widgets.exceptions import OptionError, RecordingError
 from tests.loaders import mean_rank
 
@@ -212,14 +211,6 @@ def test_inside_another_recording_it_says_so(tmp_path: Path) -> None:
         pytest.raises(OptionError, match="outside of a profiled"),
     ):
         gpuprof_widgets.profile_ranks(failing, 2, save=tmp_path / "run")
-
-
-def test_a_program_that_runs_alone_has_no_rank(tmp_path: Path) -> None:
-    assert process_rank() is None
-    with gpuprof_widgets.profile(quiet=True, save=tmp_path / "alone.gpuprof") as run:
-        torch.ones(2)
-    assert "rank" not in run.metadata
-    assert [path.name for path in tmp_path.iterdir()] == ["alone.gpuprof"]
 
 
 SCRIPT = """

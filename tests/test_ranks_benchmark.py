@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
-from benchmarks.large_traces import write
-from benchmarks.made_traces import MadeTrace
 from benchmarks.many_ranks import (
     DASK,
     HERE,
     ONE,
-    PACKAGES,
     SOURCE,
-    TITLE,
     Figures,
-    header,
     measure,
-    record,
     sources_in,
     table,
 )
-from tests.test_large_traces import MACHINE, made
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +23,6 @@ RESULTS = {
     DASK[0]: Figures([9.0], [0]),
     DASK[1]: Figures([4.5], [0], 2),
 }
-TRACES: list[MadeTrace] = [made(1_000_000), made(981_771)]
 
 
 def test_the_table_shows_medians_spans_and_ratios_to_one_rank() -> None:
@@ -43,25 +32,6 @@ def test_the_table_shows_medians_spans_and_ratios_to_one_rank() -> None:
         "| all ranks, `cluster=` with one worker | 1 | 9.00 (9.00–9.00) | 9.00 |  |",
         "| all ranks, `cluster=` with two workers | 2 | 4.50 (4.50–4.50) | 4.50 |  |",
     ]
-
-
-def test_without_dask_it_says_so() -> None:
-    absent = Figures(failure="ModuleNotFoundError: No module named 'distributed'")
-    results = RESULTS | dict.fromkeys(DASK, absent)
-    assert table(results).count("No module named 'distributed' |  |  |") == 2
-    assert "Dask" not in header(MACHINE, TRACES, results, 3)
-
-
-def test_the_files_say_how_it_was_measured_and_hold_no_path(tmp_path: Path) -> None:
-    assert PACKAGES.title in MACHINE["versions"]
-    text = header(MACHINE, TRACES, RESULTS, 3)
-    assert "2 ranks, 1,981,771 events, 630 MB of text" in text
-    assert "Two workers of Dask are 2.00 times as fast as one." in text
-    write(tmp_path / "x.json", text, record(MACHINE, TRACES, RESULTS), TITLE)
-    assert (tmp_path / "x.md").read_text() == f"# {TITLE}\n\n{text}\n"
-    kept = json.loads((tmp_path / "x.json").read_text())
-    assert kept["routes"]["all ranks"]["seconds"] == [4.5, 4.0, 4.2]
-    assert "somewhere" not in (tmp_path / "x.json").read_text()
 
 
 def test_a_route_is_measured_in_a_process_of_its_own() -> None:

@@ -15,7 +15,7 @@ import gpuprof_widgets
 from gpuprof_widgets.analyses.ranks.reduced import reduced
 from gpuprof_widgets.exceptions import OptionError, TraceError
 from gpuprof_widgets.many_ranks import reading
-from gpuprof_widgets.many_ranks.files import Part, job, rank_in_name, trace_files
+from gpuprof_widgets.many_ranks.files import Part, job, trace_files
 from gpuprof_widgets.many_ranks.reading import light
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.report import REPORT_TYPE
@@ -76,28 +76,6 @@ class TestFiles:
         with pytest.raises(TraceError, match=r"rank7\.json"):
             gpuprof_widgets.ranks(tmp_path)
 
-    @pytest.mark.parametrize(
-        ("name", "rank"),
-        [
-            ("run.rank3.gpuprof", 3),
-            ("trace_rank-12.json.gz", 12),
-            ("worker7.pt.trace.json", 7),
-            ("rank_3.json", 3),
-            ("nccl_a100_rank34_of_300.json.gz", 34),
-            ("resnet_r3.json", 3),
-            ("run.rank10of16.json", 10),
-            ("host_4242.1700000000.pt.trace.json", None),
-            ("worker3_4242.1700000000.pt.trace.json", None),
-            ("triton_a100.json.gz", None),
-            ("amd_mi250.json.gz", None),
-            ("resnet50_r3d.json", None),
-            ("franks7.json", None),
-            ("3.json", None),
-        ],
-    )
-    def test_ranks_in_names(self, name: str, rank: int | None) -> None:
-        assert rank_in_name(Path(name)) == rank
-
 
 def part(name: str, rank: int = -1, *, pid: int = 7, at: int = 0, world: int = -1) -> Part:
     """A file with one op of one process."""
@@ -144,14 +122,24 @@ class TestWhichIsWhose:
         files = {rank: tuple(parts[n][0] for n in at) for rank, at in positions.items()}
         assert job(parts).files == files
 
-    def test_two_processes_that_state_one_rank_are_named(self) -> None:
-        told = "2 traces say rank 1, and they overlap in time: a was taken for rank 1, b was taken"
-        assert any(note.startswith(told) for note in job(RIVALS).notes)
+    @pytest.mark.parametrize(
+        ("parts", "told"),
+        [
+            (RIVALS, "2 traces say rank 1, and they overlap in time: a was taken for rank 1, b"),
+            ([part(f"rank{n}.zip", 0, pid=n, at=n) for n in (1, 2)], "all traces say rank 0"),
+            ([part("rank1.zip"), part("rank0.zip", pid=2)], "taken from the file names"),
+            ([part("a.zip"), part("b.zip", pid=2)], "in the order of their names"),
+            ([part("a", 0), part("b", pid=2), part("c", 2, pid=3)], "b does not say its rank"),
+        ],
+    )
+    def test_guesses_are_told(self, parts: list[Part], told: str) -> None:
+        assert any(told in note for note in job(parts).notes)
 
     @pytest.mark.parametrize(
         ("parts", "told"),
         [
             ([part("node-rank135.json")], ""),
+            ([part(str(n), n, pid=n, world=8) for n in (0, 1, 5)], "ranks 2-4,6-7 are missing"),
             ([part("run-r0.json"), part("run-r2.json", pid=2)], ""),
             ([part("rank0.json"), part("rank2.json", pid=2)], "2 of 3 ranks are there: rank 1 is"),
             ([*RIVALS[:2], part("c", 0, pid=3, world=9)], "3 of 9 ranks are there;"),
@@ -166,42 +154,6 @@ class TestWhichIsWhose:
     ) -> None:
         notes = [note for note in job(parts).notes if "missing" in note]
         assert told in notes[0] if told else not notes
-
-    def test_the_trace_is_believed_before_the_name(self, tmp_path: Path) -> None:
-        records = in_lockstep(STARTS)
-        saved(tmp_path, records, ["rank7.gpuprof", "rank8.gpuprof", "rank9.gpuprof"])
-        assert gpuprof_widgets.ranks(tmp_path).numbers == [0, 1, 2]
-
-    def test_the_name_is_believed_where_the_trace_does_not_say(self, tmp_path: Path) -> None:
-        rows = [collective(0, 1000)]
-        saved(tmp_path, [rank_record(-1, *rows)] * 2, ["rank1.gpuprof", "rank0.gpuprof"])
-        run = gpuprof_widgets.ranks(tmp_path)
-        assert run.numbers == [0, 1]
-        assert any("taken from the file names" in note for note in run.notes)
-        assert sorted(run.breakdown()["rank"].unique()) == [0, 1]
-
-    def test_their_order_where_neither_says(self, tmp_path: Path) -> None:
-        rows = [collective(0, 1000)]
-        saved(tmp_path, [rank_record(-1, *rows)] * 2, ["a.gpuprof", "b.gpuprof"])
-        run = gpuprof_widgets.ranks(tmp_path)
-        assert run.numbers == [0, 1]
-        assert any("in the order of their names" in note for note in run.notes)
-
-    def test_traces_that_all_say_rank_0_cannot_all_be_it(self, tmp_path: Path) -> None:
-        """As torch writes them where the process group is made after the profiler ends."""
-        records = [rank_record(0, collective(at, 1000 + at)) for at in (0, 10, 20)]
-        saved(tmp_path, records, [f"rank{number}.gpuprof" for number in (0, 1, 2)])
-        run = gpuprof_widgets.ranks(tmp_path)
-        assert run.numbers == [0, 1, 2]
-        assert any("all traces say rank 0" in note for note in run.notes)
-
-    def test_one_of_several_that_does_not_say(self, tmp_path: Path) -> None:
-        rows = [collective(0, 1000)]
-        records = [rank_record(0, *rows), rank_record(-1, *rows), rank_record(2, *rows)]
-        saved(tmp_path, records, ["a.gpuprof", "b.gpuprof", "c.gpuprof"])
-        run = gpuprof_widgets.ranks(tmp_path)
-        assert run.numbers == [0, 1, 2]
-        assert any("b.gpuprof does not say its rank" in note for note in run.notes)
 
     def test_several_files_of_a_rank_follow_one_another(self, tmp_path: Path) -> None:
         first, second = in_lockstep({0: [0], 1: [300]}), in_lockstep({0: [9 * MS], 1: [8 * MS]})
@@ -260,12 +212,6 @@ class TestWhichIsWhose:
             else:
                 with pytest.raises(TraceError, match="not traces of one run"):
                     gpuprof_widgets.ranks(tmp_path)
-
-    def test_missing_ranks_are_named(self, tmp_path: Path) -> None:
-        records = [rank_record(rank, collective(0, 1000), world=8) for rank in (0, 1, 5)]
-        saved(tmp_path, records)
-        run = gpuprof_widgets.ranks(tmp_path)
-        assert any("ranks 2-4,6-7 are missing" in note for note in run.notes)
 
     def test_a_rank_without_collectives_says_why(self, tmp_path: Path) -> None:
         saved(tmp_path, [rank_record(0, collective(0, 9)), rank_record(1, computing(0, 9))])
@@ -391,8 +337,3 @@ class TestPage:
         assert {11, 0} <= set(shown)
         page = run.report(timelines=[11])
         assert "Who waits for whom: the 12 longest waits" in page
-
-    def test_its_representation_says_what_there_is(self, folder: Path) -> None:
-        assert repr(gpuprof_widgets.ranks(folder)).startswith(
-            "<RankProfiles: 3 ranks (0-2), 5.10 ms"
-        )

@@ -1,8 +1,9 @@
-"""Files of ranks read by several processes: the same as by one, and nothing is left of them."""
+"""Files of ranks read by several processes or by Dask: as by one, and nothing is left of them."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 import gpuprof_widgets
-from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.exceptions import OptionError, TraceError
 from gpuprof_widgets.many_ranks import reading
 from gpuprof_widgets.many_ranks.reading import process_count
 from gpuprof_widgets.trace.readers import READERS
@@ -170,15 +171,15 @@ class TestCount:
         monkeypatch.setattr(reading, "_text_bytes", lambda _: reading.PAYS_BYTES)
         monkeypatch.setattr("loky.cpu_count", lambda: 64)
 
-    def test_a_file_is_read_by_one(self) -> None:
-        assert [process_count(self.FILES[:number]) for number in (1, 2, 3)] == [1, 2, 3]
-
-    def test_many_are_not_read_by_many(self) -> None:
-        assert process_count(self.FILES * 9) == reading.MOST_PROCESSES
-
-    def test_there_are_no_more_than_cores(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("loky.cpu_count", lambda: 2)
-        assert process_count(self.FILES) == 2
+    @pytest.mark.parametrize(
+        ("files", "cores", "expected"),
+        [(1, 64, 1), (2, 64, 2), (3, 64, 3), (27, 64, reading.MOST_PROCESSES), (3, 2, 2)],
+    )
+    def test_no_more_than_files_cores_and_a_few(
+        self, files: int, cores: int, expected: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("loky.cpu_count", lambda: cores)
+        assert process_count((self.FILES * 9)[:files]) == expected
 
     def test_a_program_that_has_added_a_reader_reads(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(READERS, "toy", READERS["chrome"])
@@ -274,3 +275,25 @@ class TestScripts:
         assert eventually(lambda: not runs(readers[2]))
         for reader in filter(runs, readers):
             os.kill(reader, signal.SIGKILL)
+
+
+def test_two_workers_give_what_one_process_gives(folder: Path) -> None:
+    """In a process of its own: a cluster's workers are started anew from the process they serve."""
+    pytest.importorskip("distributed")
+    command = [sys.executable, "-W", "ignore", "-m", "tests.dask_ranks", str(folder)]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "equal\n"), done.stderr
+
+
+def test_an_address_where_nobody_is_says_what_to_give(folder: Path) -> None:
+    pytest.importorskip("distributed")
+    with pytest.raises(OptionError, match="address of a scheduler"):
+        gpuprof_widgets.ranks(folder, cluster="nonsense://nowhere")
+
+
+def test_without_dask_it_says_how_to_get_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(OptionError, match=re.escape("gpuprof-widgets[dask]")):
+        gpuprof_widgets.ranks(folder, cluster="tcp://127.0.0.1:8786")

@@ -88,13 +88,6 @@ def test_the_legend_says_what_the_colours_of_the_bars_are() -> None:
     assert [of_rank_0[at][:4] for at in (0, 1, 2, 4)] == [colour for _, colour in first["legend"]]
 
 
-def test_python_calls_alone_have_no_legend() -> None:
-    run = run_of(
-        calls_alone(0, calls_of((None, "f", 1, 9))), calls_alone(1, calls_of((None, "f", 1, 5)))
-    )
-    assert [table["legend"] for table in page_tables(run._tables())] == [[]]
-
-
 def test_who_waits_for_whom_is_the_redder_the_longer() -> None:
     run = run_of(*in_lockstep({0: [0, 2000], 1: [800, 2000], 2: [0, 2400]}, moving=100))
     assert tables_of(run)["Who waits for whom"] == [

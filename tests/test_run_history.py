@@ -34,28 +34,27 @@ def cells(history: History) -> list[int]:
     return [keys.index(key) for key in keys]
 
 
-def test_runs_of_one_cell_are_told_by_its_name_whatever_its_code() -> None:
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        # Runs of a cell are told by its name, whatever its code,
+        ([("a", 0, "1"), ("b", 1, CODE), ("a", 2, CODE), ("a", 3, "2")], [0, 1, 0, 0]),
+        # without one by its code,
+        ([("", 0, CODE), ("", 1, "1"), ("", 2, CODE), ("", 3, "2")], [0, 1, 0, 3]),
+        # and by their turns in a loop; outside of a notebook by their label.
+        ([("a", n // 3, CODE) for n in range(6)], [0, 1, 2, 0, 1, 2]),
+        ([("a", n // 3, "") for n in range(6)], [0, 1, 2, 0, 1, 2]),
+        ([("", None, "")] * 3, [0, 0, 0]),
+    ],
+)
+def test_which_runs_are_of_one_cell(
+    runs: list[tuple[str, int | None, str]], expected: list[int]
+) -> None:
     history = History()
-    for number, cell in enumerate(["a", "b", "a", "a"]):
-        history.add(profile(count=number, source=CODE * number or "1"), cell_id=cell)
-    assert cells(history) == [0, 1, 0, 0]
-
-
-def test_without_names_of_cells_the_same_code_is_the_same_cell() -> None:
-    history = History()
-    for number, code in enumerate([CODE, "print(model)", CODE, CODE.replace("9", "90")]):
-        history.add(profile(count=number, source=code), execution=number)
-    assert cells(history) == [0, 1, 0, 3]
-
-
-@pytest.mark.parametrize("source", ["x @ x", ""])
-def test_turns_of_a_loop_in_one_cell_are_told_apart(source: str) -> None:
-    history = History()
-    for execution in (1, 2):
-        for _ in range(3):
-            made = profile(count=execution, source=source)
-            history.add(made, cell_id="a", execution=execution)
-    assert cells(history) == [0, 1, 2, 0, 1, 2]
+    for count, (cell, execution, code) in enumerate(runs):
+        made = profile(source=code, label=f"Cell [{count}], line 2")
+        history.add(made, cell_id=cell, execution=execution)
+    assert cells(history) == expected
 
 
 def test_turns_of_a_loop_are_counted_beyond_the_runs_that_are_kept() -> None:
@@ -63,13 +62,6 @@ def test_turns_of_a_loop_are_counted_beyond_the_runs_that_are_kept() -> None:
     for _ in range(MOST_RUNS + 2):
         history.add(profile(), cell_id="a", execution=1)
     assert len({run.cell for run in history}) == MOST_RUNS
-
-
-def test_without_a_notebook_calls_of_one_function_are_runs_of_one_cell() -> None:
-    history = History()
-    for count in range(3):
-        history.add(profile(label=f"Cell [{count}], line 2", cell_source=None))
-    assert cells(history) == [0, 0, 0]
 
 
 def test_a_run_is_compared_with_the_one_before_it() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -49,46 +50,32 @@ def profile(carrier: RuntimeCarrier) -> Callable[..., bool]:
     return run
 
 
-def test_only_the_first_profiled_cell_carries_it(profile: Callable[..., bool]) -> None:
-    assert [profile(cell) for cell in "abc"] == [True, False, False]
-
-
-def test_the_carrier_carries_it_again_when_it_runs_again(profile: Callable[..., bool]) -> None:
-    assert [profile(cell) for cell in "abab"] == [True, False, True, False]
-
-
-def test_another_cell_takes_over_when_the_carrier_is_deleted(profile: Callable[..., bool]) -> None:
-    profile("a")
-    assert profile("b", deleted=("x", "a")) is True
-    assert profile("c") is False
-
-
-def test_a_deletion_named_to_a_cell_without_profile_is_not_missed(
-    profile: Callable[..., bool],
-) -> None:
-    profile("a")
-    profile("b", deleted=("a",), profiled=False)
-    assert profile("c") is True
-
-
-def test_the_carriers_output_is_gone_when_it_runs_without_profile(
-    profile: Callable[..., bool],
-) -> None:
-    profile("a")
-    profile("a", profiled=False)
-    assert profile("b") is True
+@pytest.mark.parametrize(
+    ("cells", "embedded"),
+    [
+        ("aA bB cC", "yes no no"),
+        ("aA bB aA bB", "yes no yes no"),
+        ("aA bB-xa cC", "yes yes no"),  # the carrier is deleted
+        ("aA bB-a! cC", "yes no yes"),  # the deletion is named to a cell without a profile
+        ("aA aA! bB", "yes no yes"),
+        ("A B A C", "yes no yes no"),  # a front end without ids is followed by the code
+        ("aA bB bB bB cC", "yes no yes yes no"),  # shown without it, it gets it if unchanged
+        ("aA bB bC bB", "yes no no no"),
+        ("aA bB cC aA bB cC aA", "yes no no yes no no yes"),
+    ],
+)
+def test_which_cells_carry_it(profile: Callable[..., bool], cells: str, embedded: str) -> None:
+    """A small letter is the id of a cell, a capital its code; "!": without a profile."""
+    found = []
+    for cell in cells.split():
+        name, deleted = re.match(r"(\w+)-?(\w*)", cell).groups()  # type: ignore[union-attr]
+        found.append(profile(name[:-1], name[-1], tuple(deleted), profiled=not cell.endswith("!")))
+    assert ["yes" if needed else "no" for needed in found] == embedded.split()
 
 
 def test_a_report_that_was_not_shown_carries_nothing(profile: Callable[..., bool]) -> None:
     profile("a", shown=False)
     assert profile("b") is True
-
-
-def test_a_front_end_without_cell_ids_is_followed_by_the_code(
-    profile: Callable[..., bool],
-) -> None:
-    runs = [profile(code=code) for code in ("one", "two", "one", "three")]
-    assert runs == [True, False, True, False]
 
 
 def test_colab_needs_it_in_every_output(
@@ -103,26 +90,6 @@ def test_it_comes_in_every_output_where_that_is_asked_for(
 ) -> None:
     carrier.embeds_always = lambda: True
     assert [profile(cell) for cell in "ab"] == [True, True]
-
-
-def test_a_cell_that_was_shown_without_it_gets_it_when_it_runs_again_unchanged(
-    profile: Callable[..., bool],
-) -> None:
-    profile("a", "one")
-    assert profile("b", "two") is False
-    assert profile("b", "two") is True
-    assert profile("b", "two") is True  # it carries it now: its output is replaced
-    assert profile("c", "three") is False
-
-
-def test_running_all_cells_again_embeds_it_once(profile: Callable[..., bool]) -> None:
-    for _ in range(3):
-        assert [profile(cell, cell) for cell in "abcd"] == [True, False, False, False]
-
-
-def test_a_changed_cell_is_a_new_one(profile: Callable[..., bool]) -> None:
-    profile("a", "one")
-    assert [profile("b", code) for code in ("two", "three", "two")] == [False, False, False]
 
 
 def test_a_cell_that_shows_several_reports_gets_it_once(carrier: RuntimeCarrier) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from gpuprof_widgets import snakeviz_server
-from gpuprof_widgets.exceptions import RecordingError, TraceError
+from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.snakeviz_server import SnakevizServer, local_browser
 from gpuprof_widgets.trace.model import Record
@@ -101,17 +101,6 @@ def test_closing_ends_the_process_and_removes_the_file(server: SnakevizServer) -
     assert process.poll() is not None
     assert not server.path.parent.exists()
     server.close()
-
-
-def test_two_servers_run_side_by_side(server: SnakevizServer) -> None:
-    other = a_profile("another run").snakeviz()
-    assert other is not None
-    try:
-        assert other.url != server.url
-        assert "train_epoch" in page(other.url)
-        assert "train_epoch" in page(server.url)
-    finally:
-        other.close()
 
 
 SCRIPT = """
@@ -236,19 +225,6 @@ def test_a_server_that_does_not_start_says_why_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_save_pstats_writes_what_the_table_says(tmp_path: Path) -> None:
-    profile = a_profile()
-    path = profile.save_pstats(tmp_path / "cell.prof")
-    stats = pstats.Stats(str(path)).stats  # type: ignore[attr-defined]
-    table = profile.python_time()
-    assert len(stats) == len(table)
-    for row in table.to_dict("records"):
-        primitive, calls, own, total, _ = stats[row["file"], row["line"], row["name"]]
-        assert (primitive, calls) == (row["primitive_calls"], row["calls"])
-        assert (round(own * 1e9), round(total * 1e9)) == (row["self_ns"], row["total_ns"])
-    assert [p.name for p in tmp_path.iterdir()] == ["cell.prof"]
-
-
 def test_recorded_frames_can_be_saved_without_cprofile(tmp_path: Path) -> None:
     profile = profile_of(trace_of(python("a.py(3): f", ts=0, dur=1000)))
     stats = pstats.Stats(str(profile.save_pstats(tmp_path / "x.prof"))).stats  # type: ignore[attr-defined]
@@ -280,11 +256,6 @@ def test_without_calls_the_error_says_why_there_are_none(
     with pytest.raises(RecordingError, match=words):
         profile.snakeviz()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="cannot be written"):
-        a_profile().save_pstats(tmp_path / "no" / "x.prof")
 
 
 @pytest.mark.kernel

@@ -63,6 +63,7 @@ def run(
     %%gpuprofile. --steps bounds the training loop, even if it is in main() or in another module.
     """
     from gpuprof_widgets.exports import WRITERS, writer_named
+    from gpuprof_widgets.profiling import check
 
     page: str | None = None  # or another format than that of saved profiles
     if target is not None and writer_named(target) not in (None, WRITERS["gpuprof"]):
@@ -72,17 +73,10 @@ def run(
             raise click.UsageError("-o and --save both name the file of the profile")
         given["save"] = target
     options = options_given(given)
-    _check(options, page)
-    _execute(script, words, options, is_module=is_module, page=page)
-
-
-def _check(options: Options, page: str | None) -> None:
-    """Raise an error before anything runs, if the result could not be kept."""
-    from gpuprof_widgets.profiling import check
-
     check(options)
     if page is not None:
         check(options.changed(save=page))
+    _execute(script, words, options, is_module=is_module, page=page)
 
 
 def _execute(
