@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cache
 from itertools import islice
@@ -19,24 +19,18 @@ _WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+|\S+""")
 _QUOTES = re.compile(r""""([^"]*)"|'([^']*)'""")
 
 
-def _sort_keys(ctx: click.Context, sort: click.Parameter, typed: str) -> list[str]:
+def _values(ctx: click.Context, parameter: _Parameter, typed: str) -> list[str]:
+    """Return what completes the value of an option: sort keys, further topics, or its choices."""
     from gpuprof_widgets.analyses.columns import PSTATS_KEYS, SORT_KEYS
 
-    return [key for key in SORT_KEYS | PSTATS_KEYS if key.startswith(typed)]
-
-
-def _further_topics(ctx: click.Context, record: click.Parameter, typed: str) -> list[str]:
-    *named, last = typed.split(",")
-    free = (topic for topic in TOPICS if topic not in named and topic.startswith(last))
-    return [",".join([*named, topic]) for topic in free]
-
-
-def _choices(ctx: click.Context, parameter: _Parameter, typed: str) -> list[str]:
-    return [choice for choice in parameter.option.choices if choice.startswith(typed)]
-
-
-_VALUES = {"KEY": _sort_keys, "TOPICS": _further_topics}
-"""What completes the value of an option, by its metavar; other options have their choices."""
+    named: list[str] = []
+    words: Iterable[str] = parameter.option.choices
+    if parameter.option.metavar == "KEY":
+        words = SORT_KEYS | PSTATS_KEYS
+    elif parameter.option.metavar == "TOPICS":
+        *named, typed = typed.split(",")
+        words = [topic for topic in TOPICS if topic not in named]
+    return [",".join([*named, word]) for word in words if word.startswith(typed)]
 
 
 class _Parameter(click.Option):
@@ -51,7 +45,7 @@ class _Parameter(click.Option):
             "metavar": f"[={option.metavar}]" if option.bare else option.metavar,
             "default": option.default,
             "show_default": option.default is not None,
-            "shell_complete": _VALUES.get(option.metavar, _choices),
+            "shell_complete": _values,
         }
         if option.is_flag:
             kind = {"is_flag": True, "flag_value": not option.default}

@@ -170,12 +170,10 @@ def cut(tmp_path: Path) -> Path:
     "words",
     [
         ("kernels", "IN"),
-        ("ops", "IN", "--csv", "-"),
-        ("kernels", "IN", "--window", "0:100"),
+        ("kernels", "IN", "--window", "0:100", "--csv", "-"),
         ("findings", "IN"),
         ("analyze", "IN"),
         ("view", "IN", "-o", "OUT.html"),
-        ("convert", "IN", "OUT.json"),
         ("convert", "IN", "-"),
     ],
     ids=" ".join,

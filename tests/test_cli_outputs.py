@@ -20,24 +20,13 @@ Capsys = pytest.CaptureFixture[str]
 WORDS: dict[str, Callable[[Path, Path], tuple[object, ...]]] = {
     "view": lambda trace, target: ("view", trace, "-o", target),
     "convert": lambda trace, target: ("convert", trace, target),
-    "diff before": lambda trace, target: ("diff", trace, _copy(trace), "-o", target),
     "diff after": lambda trace, target: ("diff", _copy(trace), trace, "-o", target),
-    "diff --csv": lambda trace, target: (
-        "diff", trace, _copy(trace), "--table", "ops", "--csv", target,
-    ),
-    "ranks file": lambda trace, target: ("ranks", trace, _copy(trace), "-o", target),
     "ranks folder": lambda trace, target: ("ranks", trace.parent, "-o", target),
     "ranks glob": lambda trace, target: ("ranks", trace.parent / "*.gpuprof", "-o", target),
-    "ranks --csv": lambda trace, target: (
-        "ranks", trace.parent, "--table", "steps", "--csv", target,
-    ),
     "--csv": lambda trace, target: ("kernels", trace, "--csv", target),
     "--json": lambda trace, target: ("kernels", trace, "--csv", "-", "--json", target),
-    "--parquet": lambda trace, target: ("kernels", trace, "--parquet", target),
-    "analyze": lambda trace, target: ("analyze", trace, "--csv", target),
     "run": lambda trace, target: ("run", "-q", "-o", target, trace),
     "run, page": lambda trace, target: ("run", "-q", "-o", target, trace),
-    "run --save": lambda trace, target: ("run", "-q", "--save", target, trace),
 }  # fmt: skip
 """Ways to name a file to be written, for a trace and that file."""
 

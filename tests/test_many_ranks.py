@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -255,35 +256,36 @@ class TestAlignment:
 
 
 class TestStragglers:
-    def test_more_to_compute(self) -> None:
+    @pytest.mark.parametrize(
+        ("how", "before"),
+        [
+            ("compute_ns", lambda come: [computing(MS, come)]),
+            ("idle_ns", lambda come: [computing(MS, 3 * MS)]),
+            (
+                "input_ns",
+                lambda come: [
+                    annotation(
+                        "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+                        ts=MS,
+                        dur=come - MS,
+                    ),
+                    op("end", ts=11 * MS, dur=10),
+                ],
+            ),
+        ],
+    )
+    def test_how_the_late_rank_spent_the_delay(self, how: str, before: Any) -> None:
         run = run_of(
             *(
-                rank_record(
-                    rank,
-                    collective(0, 1 * MS),
-                    computing(1 * MS, busy),
-                    collective(busy, 11 * MS),
-                )
-                for rank, busy in enumerate([3 * MS, 10 * MS, 4 * MS])
-            )
-        )
-        worst = run.stragglers().iloc[0]
-        assert (worst["rank"], worst["delay_ns"], worst["compute_ns"]) == (1, 6 * MS, 6 * MS)
-        assert worst["caused_wait_ns"] == 13 * MS
-        finding = run.findings()[0]
-        assert finding.rule in ("stragglers", "waiting_for_others")
-
-    def test_a_late_cpu_leaves_the_gpu_idle(self) -> None:
-        run = run_of(
-            *(
-                rank_record(
-                    rank, collective(0, MS), computing(MS, 3 * MS), collective(come, 11 * MS)
-                )
+                rank_record(rank, collective(0, MS), *before(come), collective(come, 11 * MS))
                 for rank, come in enumerate([3 * MS, 10 * MS, 4 * MS])
             )
         )
         worst = run.stragglers().iloc[0]
-        assert (worst["rank"], worst["compute_ns"], worst["idle_ns"]) == (1, 0, 6 * MS)
+        assert (worst["rank"], worst["delay_ns"], worst[how]) == (1, 6 * MS, 6 * MS)
+        assert worst["caused_wait_ns"] == 13 * MS
+        finding = run.findings()[0]
+        assert finding.rule in ("stragglers", "waiting_for_others")
 
     def test_it_names_the_op_that_held_the_cpu(self) -> None:
         run = run_of(
@@ -302,23 +304,6 @@ class TestStragglers:
         assert "In the longest delay (6.00 ms), it was in one `aten::view` for 8.00 ms" in text
         table = run.collectives(per_rank=True).query("collective == 1")
         assert table["lead_name_ns"].tolist() == [1 * MS, 8 * MS, 2 * MS]
-
-    def test_a_slow_input_pipeline(self) -> None:
-        loading = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
-        run = run_of(
-            *(
-                rank_record(
-                    rank,
-                    collective(0, MS),
-                    annotation(loading, ts=MS, dur=come - MS),
-                    op("end", ts=11 * MS, dur=10),
-                    collective(come, 11 * MS),
-                )
-                for rank, come in enumerate([3 * MS, 10 * MS, 4 * MS])
-            )
-        )
-        worst = run.stragglers().iloc[0]
-        assert (worst["rank"], worst["input_ns"]) == (1, 6 * MS)
 
     @staticmethod
     def told(delay: int) -> dict[str, str]:

@@ -12,7 +12,7 @@ import pytest
 import gpuprof_widgets
 from gpuprof_widgets.many_ranks.profiles import RankProfiles
 from tests.hta_oracle import hta_of_ranks
-from tests.job import MS, US
+from tests.job import US
 from tests.traces import Shared
 
 CHOSEN = (0, 4, 6)
@@ -43,15 +43,6 @@ def test_it_has_the_same_times(both: tuple[RankProfiles, Any]) -> None:
         rest = ("exposed communication", "exposed copy", "memset")
         own_rest = sum(int(table[rank, name]) for name in rest)
         assert own_rest == times["non_compute_time(us)"][rank] * US
-
-
-def test_it_suspects_a_rank_that_is_hardly_late(both: tuple[RankProfiles, Any]) -> None:
-    """It leaves out kernels shorter than 1 % of a step: the late rank's, which waits least."""
-    run, oracle = both
-    assert oracle.get_potential_stragglers(num_candidates=1) == [4]
-    delay = run.stragglers().set_index("rank")["delay_ns"]
-    assert delay[4] < 1 * MS
-    assert delay[[0, 6]].min() > 100 * MS
 
 
 def _with_former_names(trace: Path, folder: Path) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pstats
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,12 +20,9 @@ from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.snakeviz_server import SnakevizServer, local_browser
 from gpuprof_widgets.trace.model import Record
-from tests.kernels import Kernel, loaded_kernel
 from tests.traces import calls_of, op, python, trace_of
 
 pytestmark = pytest.mark.slow
-
-__all__ = ["loaded_kernel"]
 
 OPENED = "opened in"
 
@@ -256,20 +252,3 @@ def test_without_calls_the_error_says_why_there_are_none(
     with pytest.raises(RecordingError, match=words):
         profile.snakeviz()
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.kernel
-def test_in_a_kernel_without_a_screen_the_file_is_left_and_its_path_printed(
-    loaded_kernel: Kernel,
-) -> None:
-    loaded_kernel.run("%%gpuprofile -q -o run\ndef add(n): return sum(range(n))\nadd(9)")
-    screens = "('DISPLAY', 'WAYLAND_DISPLAY', 'BROWSER')"
-    loaded_kernel.run(f"import os\nfor name in {screens}: os.environ.pop(name, None)")
-    outcome = loaded_kernel.run("import sys; sys.platform = 'linux'\nrun.snakeviz()")
-    assert outcome.status == "ok"
-    path = Path(outcome.stdout.split("`")[1].removeprefix("snakeviz "))
-    try:
-        named = {name for _, _, name in pstats.Stats(str(path)).stats}  # type: ignore[attr-defined]
-        assert "add" in named
-    finally:
-        shutil.rmtree(path.parent)

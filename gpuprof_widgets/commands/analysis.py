@@ -58,6 +58,7 @@ SHARED = ("sort", "top", "step")
 def command_of(name: str) -> click.Command:
     """Return the command of an analysis."""
     analysis = ANALYSES[name]
+    keywords = keywords_of(analysis.function)
     example = filter(None, (name, "trace.json.gz", analysis.example))
 
     @trace_argument()
@@ -65,8 +66,40 @@ def command_of(name: str) -> click.Command:
     @click.option("--top", type=click.IntRange(min=1), metavar="N", help=_TOP)
     @window_options
     @export_options
-    def run(**given: Any) -> None:
-        table_command(analysis, **given)
+    def run(
+        *,
+        trace: str,
+        sort: str | None,
+        top: int | None,
+        window: tuple[int, int] | None,
+        step: int | None,
+        **given: Any,
+    ) -> None:
+        """Load the trace, compute the table, sort and cut it, and write or print it."""
+        from gpuprof_widgets.analyses.reasons import LACKS, range_note
+        from gpuprof_widgets.commands.printing import sort_columns, sorted_by
+
+        targets = {name: given.pop(name) for name in FORMATS}
+        if "step" in keywords:
+            given["step"], step = step, None
+        if "top" in keywords and keywords["top"].default is not None:
+            given["top"] = sys.maxsize  # cut below, after sorting
+        is_part = window is not None or step is not None
+        whole = load(trace)
+        profile = part_of(whole, window, step)
+        with progress(f"computing {analysis.name}"):
+            table = analysis.function(profile, **given)
+            if sort is not None and "sort" in keywords and not sort_columns(table, sort):
+                # A key that only the analysis knows, such as torch's names.
+                table = analysis.function(profile, **given, sort=sort)
+            elif sort is not None:
+                table = sorted_by(table, sort)
+            if is_part and not len(table) and (rows := len(analysis.function(whole, **given))):
+                table.attrs[LACKS] = f"no rows in that range; the whole trace has {rows:,}"
+        key = sort or (keywords["sort"].default if "sort" in keywords else None)
+        show_or_export(table, top=top, sort=key, targets=targets)
+        if note := range_note(table) if is_part else "":
+            print_notes([note])
 
     command = click.command(
         name,
@@ -77,43 +110,6 @@ def command_of(name: str) -> click.Command:
     )(run)
     command.params[1:1] = options_of(analysis.function)
     return command
-
-
-def table_command(
-    analysis: Analysis,
-    *,
-    trace: str,
-    sort: str | None,
-    top: int | None,
-    window: tuple[int, int] | None,
-    step: int | None,
-    **given: Any,
-) -> None:
-    """Load the trace, compute the table, sort and cut it, and write or print it."""
-    from gpuprof_widgets.analyses.reasons import LACKS, range_note
-    from gpuprof_widgets.commands.printing import sort_columns, sorted_by
-
-    targets = {name: given.pop(name) for name in FORMATS}
-    keywords = keywords_of(analysis.function)
-    if "step" in keywords:
-        given["step"], step = step, None
-    if "top" in keywords and keywords["top"].default is not None:
-        given["top"] = sys.maxsize  # cut below, after sorting
-    is_part = window is not None or step is not None
-    whole = load(trace)
-    profile = part_of(whole, window, step)
-    with progress(f"computing {analysis.name}"):
-        table = analysis.function(profile, **given)
-        if sort is not None and "sort" in keywords and not sort_columns(table, sort):
-            table = analysis.function(profile, **given, sort=sort)  # such as one of torch's names
-        elif sort is not None:
-            table = sorted_by(table, sort)
-        if is_part and not len(table) and (rows := len(analysis.function(whole, **given))):
-            table.attrs[LACKS] = f"no rows in that range; the whole trace has {rows:,}"
-    key = sort or (keywords["sort"].default if "sort" in keywords else None)
-    show_or_export(table, top=top, sort=key, targets=targets)
-    if note := range_note(table) if is_part else "":
-        print_notes([note])
 
 
 def show_or_export(

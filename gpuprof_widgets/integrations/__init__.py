@@ -7,6 +7,7 @@ imported where they are used, because each needs the package that it is for.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpuprof_widgets.profiling import steps
@@ -26,9 +27,9 @@ class TrainingSteps:
         self._steps: Steps[Any] = steps((), **keywords)
         self._counting: Counting | None = None
 
-    def __reduce__(self) -> tuple[Callable[..., TrainingSteps], tuple[dict[str, Any]]]:
+    def __reduce__(self) -> tuple[Callable[..., TrainingSteps], tuple[()]]:
         # A trainer that spawns its ranks pickles its callbacks; a running recording stays here.
-        return _made_of, (self._keywords,)
+        return partial(TrainingSteps, **self._keywords), ()
 
     def begin(self) -> None:
         """Begin a training and its first step, before the batch is fetched."""
@@ -60,7 +61,3 @@ class TrainingSteps:
             counting.__exit__(None, None, None)
         else:
             counting.__exit__(type(error), error, error.__traceback__)
-
-
-def _made_of(keywords: dict[str, Any]) -> TrainingSteps:
-    return TrainingSteps(**keywords)
