@@ -21,19 +21,7 @@ import click
 
 from gpuprof_widgets.analyses import ANALYSES, Analysis
 from gpuprof_widgets.analyses.docstrings import OPTIONS, lists_of, meanings_of, paragraphs_of
-from gpuprof_widgets.commands.files import (
-    FORMATS,
-    Time,
-    Writing,
-    export,
-    export_options,
-    load,
-    part_of,
-    print_notes,
-    progress,
-    trace_argument,
-    window_options,
-)
+from gpuprof_widgets.commands import files
 from gpuprof_widgets.exceptions import printable
 
 if TYPE_CHECKING:
@@ -61,11 +49,11 @@ def command_of(name: str) -> click.Command:
     keywords = keywords_of(analysis.function)
     example = filter(None, (name, "trace.json.gz", analysis.example))
 
-    @trace_argument()
+    @files.trace_argument()
     @click.option("--sort", metavar="KEY", help="sort column; +KEY: ascending, -KEY: descending")
     @click.option("--top", type=click.IntRange(min=1), metavar="N", help=_TOP)
-    @window_options
-    @export_options
+    @files.window_options
+    @files.export_options
     def run(
         *,
         trace: str,
@@ -79,15 +67,15 @@ def command_of(name: str) -> click.Command:
         from gpuprof_widgets.analyses.reasons import LACKS, range_note
         from gpuprof_widgets.commands.printing import sort_columns, sorted_by
 
-        targets = {name: given.pop(name) for name in FORMATS}
+        targets = {name: given.pop(name) for name in files.FORMATS}
         if "step" in keywords:
             given["step"], step = step, None
         if "top" in keywords and keywords["top"].default is not None:
             given["top"] = sys.maxsize  # cut below, after sorting
         is_part = window is not None or step is not None
-        whole = load(trace)
-        profile = part_of(whole, window, step)
-        with progress(f"computing {analysis.name}"):
+        whole = files.load(trace)
+        profile = files.part_of(whole, window, step)
+        with files.progress(f"computing {analysis.name}"):
             table = analysis.function(profile, **given)
             if sort is not None and "sort" in keywords and not sort_columns(table, sort):
                 # A key that only the analysis knows, such as torch's names.
@@ -99,11 +87,11 @@ def command_of(name: str) -> click.Command:
         key = sort or (keywords["sort"].default if "sort" in keywords else None)
         show_or_export(table, top=top, sort=key, targets=targets)
         if note := range_note(table) if is_part else "":
-            print_notes([note])
+            files.print_notes([note])
 
     command = click.command(
         name,
-        cls=Writing,
+        cls=files.Writing,
         help=_help(analysis),
         short_help=analysis.question,
         epilog=f"\b\nExample:\n  gpuprof {' '.join(example)} --top 5",
@@ -136,10 +124,10 @@ def show_or_export(
     from gpuprof_widgets.trace.schema import SAMPLED
 
     lacks = why_empty(table)
-    if export(table if top is None else table.head(top), targets):
+    if files.export(table if top is None else table.head(top), targets):
         if lacks:
             click.echo(f"note: {printable(lacks)}", err=True)
-        print_notes(notes)
+        files.print_notes(notes)
         return
     # Where the trace lacks the data, a single row without an owner would say nothing.
     shown = table.head(0 if lacks else ROWS if top is None else top)
@@ -220,7 +208,7 @@ def option_of(parameter: inspect.Parameter, kind: Any, meaning: str = "") -> cli
     """
     name, default = parameter.name, parameter.default
     flag = f"--{name.replace('_', '-')}"
-    plain: Any = Time() if name.endswith("_ns") else _typed(kind)
+    plain: Any = files.Time() if name.endswith("_ns") else _typed(kind)
     if default is parameter.empty:
         if plain is None:
             raise TypeError(f"a command line has no option of type {kind} for {name}")
@@ -243,7 +231,7 @@ def _typed(kind: Any) -> Any:
     return kind if kind in (int, float, str) else None
 
 
-class Seconds(Time):
+class Seconds(files.Time):
     """A time; without a unit it is in seconds, as for `profile_analyze` (``1e-4``)."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
@@ -255,11 +243,11 @@ class Seconds(Time):
 
 @click.command(
     "analyze",
-    cls=Writing,
+    cls=files.Writing,
     epilog="\b\nExamples:\n  gpuprof analyze trace.json.gz --aggregate-by type --top 10\n"
     "  gpuprof analyze trace.json.gz --type aten::addmm --order-by -computation --min-time 10us",
 )
-@trace_argument()
+@files.trace_argument()
 @click.option(
     "-t", "--top", type=click.IntRange(min=0), metavar="N", help=f"rows (default {ROWS}; 0: all)"
 )
@@ -312,8 +300,8 @@ class Seconds(Time):
 @click.option(
     "--confluence", "--wiki", is_flag=True, help="print tables that wikis and Markdown take"
 )
-@window_options
-@export_options
+@files.window_options
+@files.export_options
 def analyze(
     *,
     trace: str,
@@ -347,10 +335,10 @@ def analyze(
         )
     if aggregate is not None and aggregate_by is None:
         raise click.UsageError("--aggregate needs groups: add --aggregate-by type or name")
-    targets = {name: given.pop(name) for name in FORMATS}
+    targets = {name: given.pop(name) for name in files.FORMATS}
     given |= {"by": aggregate_by or "call", "aggregate": aggregate or "sum"}
-    profile = load(trace, window, step)
-    with progress("computing the op analysis"):
+    profile = files.load(trace, window, step)
+    with files.progress("computing the op analysis"):
         tables = {} if print_only in ("device", "host") else {"summary": op_totals(profile)}
         if print_only != "summary":
             side = print_only or ("device" if len(profile.trace.index.gpu) else "host")

@@ -20,21 +20,6 @@ import click
 
 from gpuprof_widgets.commands import files
 from gpuprof_widgets.commands.analysis import show_or_export
-from gpuprof_widgets.commands.files import (
-    FORMATS,
-    STDIO,
-    InputPath,
-    OutputFile,
-    Window,
-    Writing,
-    export_options,
-    load,
-    print_notes,
-    progress,
-    trace_argument,
-    window_options,
-    write_bytes,
-)
 from gpuprof_widgets.exceptions import OptionError, printable
 from gpuprof_widgets.exports import WRITERS, export, part_of, with_ranges_in, writer_for
 from gpuprof_widgets.trace.remote import path_of
@@ -68,21 +53,21 @@ RANKS_TABLES = (
 
 @click.command(
     "view",
-    cls=Writing,
+    cls=files.Writing,
     epilog="\b\nExample:\n  gpuprof view trace.json.gz -o report.html --no-open",
 )
-@trace_argument()
+@files.trace_argument()
 @click.option(
     "-o",
     "--output",
-    type=OutputFile(),
+    type=files.OutputFile(),
     metavar="FILE",
     help="write the page here; -: to standard output (default: a temporary file)",
 )
 @click.option(
     "--open/--no-open", "opens", default=None, help="open it in a browser (default: without -o)"
 )
-@window_options
+@files.window_options
 def view(
     trace: str,
     output: str | None,
@@ -91,16 +76,16 @@ def view(
     step: int | None,
 ) -> None:
     """Write the linked views of TRACE as one HTML page that needs no server and no network."""
-    profile = load(trace, window, step)
-    with progress("drawing"):
+    profile = files.load(trace, window, step)
+    with files.progress("drawing"):
         page = profile.report().encode()
     if output is None:  # it stays until the system clears its temporary folder
         stem = path_of(trace).name.partition(".")[0] or "gpuprof"
         target = str(Path(tempfile.mkdtemp(prefix="gpuprof-"), f"{stem}.html"))
     else:
         target = output
-    write_bytes(page, target)
-    if target == STDIO:
+    files.write_bytes(page, target)
+    if target == files.STDIO:
         return
     click.echo(printable(target))
     if opens or (opens is None and output is None):
@@ -111,7 +96,7 @@ def view(
     "findings",
     epilog="\b\nExample:\n  gpuprof findings trace.json.gz --limit dataloader_share=0.1 --all",
 )
-@trace_argument()
+@files.trace_argument()
 @click.option(
     "--limit",
     "limits",
@@ -122,7 +107,7 @@ def view(
 @click.option(
     "--all", "every", is_flag=True, help=f"print all findings, not just the first {SHOWN}"
 )
-@window_options
+@files.window_options
 def findings(
     trace: str,
     limits: tuple[str, ...],
@@ -135,9 +120,9 @@ def findings(
     from gpuprof_widgets.commands.printing import print_text
 
     thresholds = dict(map(_threshold, limits))
-    whole = load(trace)
+    whole = files.load(trace)
     profile = files.part_of(whole, window, step)
-    with progress("looking for what is slow"):
+    with files.progress("looking for what is slow"):
         ranked = profile.findings(**thresholds)
     shown = ranked if every else ranked[:SHOWN]
     lines: list[str] = []
@@ -149,7 +134,7 @@ def findings(
     if len(shown) < len(ranked):
         lines.append(f"{len(ranked) - len(shown)} more: --all")
     print_text("\n".join(lines or ["nothing stands out"]))
-    print_notes([note for note in [lack_of_places(whole)] if note])
+    files.print_notes([note for note in [lack_of_places(whole)] if note])
 
 
 def _threshold(text: str) -> tuple[str, float]:
@@ -178,7 +163,7 @@ class NamedRange(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes 
         name, equals, times = str(value).rpartition("=")
         if not equals or not name:
             self.fail("a range has a name and two times of the trace, as slow=1.5ms:3ms")
-        return name, Window().convert(times, param, ctx)
+        return name, files.Window().convert(times, param, ctx)
 
 
 def _help_of_convert() -> str:
@@ -202,7 +187,7 @@ def _choices() -> str:
 
 @click.command(
     "convert",
-    cls=Writing,
+    cls=files.Writing,
     help=_help_of_convert(),
     epilog="\b\nExamples:\n  gpuprof convert run.gpuprof run.json.gz\n"
     "  gpuprof convert run.gpuprof timeline.svg --what timeline\n"
@@ -210,8 +195,8 @@ def _choices() -> str:
     "  gpuprof convert run.gpuprof to_share.gpuprof --redact\n"
     "  gpuprof convert run.gpuprof - > run.json",
 )
-@trace_argument("source")
-@click.argument("target", type=OutputFile())
+@files.trace_argument("source")
+@click.argument("target", type=files.OutputFile())
 @click.option("--what", metavar="NAME", help=_choices())
 @click.option(
     "--range",
@@ -225,7 +210,7 @@ def _choices() -> str:
     is_flag=True,
     help="leave out host and user names, folders, environment and source code",
 )
-@window_options
+@files.window_options
 def convert(
     source: str,
     target: str,
@@ -235,13 +220,13 @@ def convert(
     window: tuple[int, int] | None,
     step: int | None,
 ) -> None:
-    writer = CHROME_TRACE if target == STDIO else writer_for(target)
+    writer = CHROME_TRACE if target == files.STDIO else writer_for(target)
     part = part_of(writer, what, target)
-    profile = load(source, window, step)
-    with progress(f"writing {target}"):
+    profile = files.load(source, window, step)
+    with files.progress(f"writing {target}"):
         if redact:
             profile = profile.redacted()
-        if target != STDIO:
+        if target != files.STDIO:
             export(
                 profile,
                 target,
@@ -269,7 +254,7 @@ def report_options(tables: Sequence[str]) -> Callable[[Decorated], Decorated]:
         click.option(
             "-o",
             "--output",
-            type=OutputFile(),
+            type=files.OutputFile(),
             metavar="FILE",
             help="write the page with all views here; -: to standard output",
         ),
@@ -278,7 +263,7 @@ def report_options(tables: Sequence[str]) -> Callable[[Decorated], Decorated]:
         click.option(
             "--top", type=click.IntRange(min=1), metavar="N", help="rows of the table to keep"
         ),
-        export_options,
+        files.export_options,
     )
 
     def decorate(command: Decorated) -> Decorated:
@@ -291,7 +276,7 @@ def report_options(tables: Sequence[str]) -> Callable[[Decorated], Decorated]:
 
 def check(tables: Sequence[str], **given: Any) -> None:
     """Raise a usage error before anything is read, if options are for a table that is not named."""
-    asked = [name for name in ("sort", "top", *FORMATS) if given[name] is not None]
+    asked = [name for name in ("sort", "top", *files.FORMATS) if given[name] is not None]
     if asked and given["table"] is None:
         raise click.UsageError(f"--{asked[0]} needs a table: add --table {'|'.join(tables)}")
 
@@ -302,16 +287,16 @@ def answer(report: Report, *, notes: Sequence[str] = (), **given: Any) -> None:
 
     table, sort, output = given["table"], given["sort"], given["output"]
     if output is not None:
-        with progress("drawing"):
+        with files.progress("drawing"):
             page = report.report().encode()
-        write_bytes(page, output)
+        files.write_bytes(page, output)
         if table is None:
-            print_notes(notes)
+            files.print_notes(notes)
     if table is not None:
-        with progress(f"computing {table}"):
+        with files.progress(f"computing {table}"):
             rows: pd.DataFrame = getattr(report, table)()
         rows = rows if sort is None else sorted_by(rows, sort)
-        targets = {name: given[name] for name in FORMATS}
+        targets = {name: given[name] for name in files.FORMATS}
         show_or_export(rows, top=given["top"], sort=sort, targets=targets, notes=notes)
     elif output is None:
         print_text(report._repr_mimebundle_()["text/plain"])
@@ -319,13 +304,13 @@ def answer(report: Report, *, notes: Sequence[str] = (), **given: Any) -> None:
 
 @click.command(
     "diff",
-    cls=Writing,
+    cls=files.Writing,
     epilog="\b\nExamples:\n  gpuprof diff before.gpuprof after.gpuprof\n"
     "  gpuprof diff before.json.gz after.json.gz -o diff.html\n"
     "  gpuprof diff before.gpuprof after.gpuprof --table kernels --top 5",
 )
-@trace_argument("before", metavar="A")
-@trace_argument("after", metavar="B")
+@files.trace_argument("before", metavar="A")
+@files.trace_argument("after", metavar="B")
 @click.option(
     "--per",
     type=click.Choice(["step", "run"]),
@@ -340,18 +325,18 @@ def diff(before: str, after: str, per: str | None, **given: Any) -> None:
     check(DIFF_TABLES, **given)
     from gpuprof_widgets.comparisons import Comparison
 
-    a, b = (load(run, one_of_several=True) for run in (before, after))
+    a, b = (files.load(run, one_of_several=True) for run in (before, after))
     answer(Comparison(a, b, per), **given)
 
 
 @click.command(
     "ranks",
-    cls=Writing,
+    cls=files.Writing,
     epilog="\b\nExamples:\n  gpuprof ranks traces/\n"
     "  gpuprof ranks 'run.rank*.gpuprof' -o ranks.html\n"
     "  gpuprof ranks traces/ --table stragglers --csv -",
 )
-@click.argument("paths", nargs=-1, required=True, type=InputPath())
+@click.argument("paths", nargs=-1, required=True, type=files.InputPath())
 @click.option("--cluster", metavar="ADDRESS", help="read the files on this Dask cluster")
 @report_options(RANKS_TABLES)
 def ranks(paths: tuple[str, ...], cluster: str | None, **given: Any) -> None:
