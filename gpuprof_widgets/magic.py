@@ -210,7 +210,7 @@ class GpuprofMagics(Magics):
         )
 
     def report(self, recorder: Any, options: Options) -> None:
-        """Save and show the profile; a failure is printed as one line, the cell's result stands."""
+        """Save, show and assign the profile; a failure is one line, the cell's result stands."""
         from gpuprof_widgets.profiles import Unrecorded
 
         profile = Unrecorded()
@@ -230,7 +230,14 @@ class GpuprofMagics(Magics):
             problems.append(f"interrupted before the profile was {stage}; the cell had ended")
             if stage != "read":
                 problems[-1] += ", and `gpuprof_widgets.last` is its profile"
-        self._name_and_print(profile, problems, options)
+        if options.output is not None:
+            self._shell.user_ns[options.output] = profile
+            if not is_recorded(profile) and problems:
+                problems[0] += f"; {options.output} has no content"
+        if options.quiet and (is_recorded(profile) or options.output is None):
+            problems = problems if options.save is not None else []  # a file was asked for
+        for problem in problems:
+            print(f"gpuprofile: {problem}", file=sys.stderr)
 
     def _show(self, profile: Profile, options: Options) -> list[str]:
         """Show the profile, what changed in it, or the explorer of it, which is a variable as well.
@@ -258,17 +265,6 @@ class GpuprofMagics(Magics):
                 comparison.show()
             return problems
         return []
-
-    def _name_and_print(self, profile: Profile, problems: list[str], options: Options) -> None:
-        """Assign the profile to its variable, and print the problems."""
-        if options.output is not None:
-            self._shell.user_ns[options.output] = profile
-            if not is_recorded(profile) and problems:
-                problems[0] += f"; {options.output} has no content"
-        if options.quiet and (is_recorded(profile) or options.output is None):
-            problems = problems if options.save is not None else []  # a file was asked for
-        for problem in problems:
-            print(f"gpuprofile: {problem}", file=sys.stderr)
 
 
 class _Recorded:

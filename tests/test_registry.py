@@ -248,57 +248,28 @@ def test_a_tab_whose_analysis_fails_is_left_out(monkeypatch: pytest.MonkeyPatch)
         assert "failing" not in panels(trace_of(op("aten::mm", ts=0, dur=5)))
 
 
-def plain(record: Record) -> pd.DataFrame:
-    return pd.DataFrame()
-
-
-def told(record: Record, name: str) -> pd.DataFrame:
-    return pd.DataFrame()
-
-
-def of_dict(record: Record, *, what: dict[str, int] | None = None) -> pd.DataFrame:
-    return pd.DataFrame()
-
-
-def to_csv(record: Record, *, csv: str = "") -> pd.DataFrame:
-    return pd.DataFrame()
-
-
-def unnamed(record: Record, **options: int) -> pd.DataFrame:
-    return pd.DataFrame()
-
-
-def of_nothing() -> pd.DataFrame:
-    return pd.DataFrame()
-
-
-def unknown_hint(record: NotImported, *, least: int = 1) -> pd.DataFrame:  # type: ignore[name-defined]  # noqa: F821
-    return pd.DataFrame()
-
-
-def save(record: Record) -> pd.DataFrame:
-    return pd.DataFrame()
+def of(name: str, parameters: str = "record", **about: Any) -> Analysis:
+    """A row whose function has this name and takes that."""
+    names: dict[str, Any] = {}
+    exec(f"def {name}({parameters}): ...", names)
+    return Analysis(names[name], "?", **about)
 
 
 @pytest.mark.parametrize(
     ("name", "row", "why"),
     [
-        ("plain", plain, "an Analysis is expected, not <function plain"),
+        ("plain", of("plain").function, "an Analysis is expected, not <function plain"),
         ("plain", Analysis("kernels", "?"), "an analysis is a function, not 'kernels'"),
-        ("other", Analysis(plain, "?"), "the entry point needs the name of its function, plain"),
-        ("save", Analysis(save, "?"), "neither a method nor a command can be called save"),
+        ("other", of("plain"), "the entry point needs the name of its function, plain"),
+        ("save", of("save"), "neither a method nor a command can be called save"),
         ("<lambda>", Analysis(lambda record: pd.DataFrame(), "?"), "can be called <lambda>"),
-        ("told", Analysis(told, "?"), "its row needs an example if an option"),
-        (
-            "plain",
-            Analysis(plain, "?", example="x"),
-            "its row needs an example if an option has no default",
-        ),
-        ("of_dict", Analysis(of_dict, "?"), "the type of its option what: .* is none of bool"),
-        ("to_csv", Analysis(to_csv, "?"), "every command has an option csv already"),
-        ("unnamed", Analysis(unnamed, "?"), r"\*\*options: .* is no option with a name"),
-        ("of_nothing", Analysis(of_nothing, "?"), "it takes no record"),
-        ("unknown_hint", Analysis(unknown_hint, "?"), "a type hint of unknown_hint is not known"),
+        ("told", of("told", "record, name"), "its row needs an example if an option"),
+        ("plain", of("plain", example="x"), "its row needs an example if an option has no default"),
+        ("f", of("f", "record, *, what: dict = None"), "the type of its option what.* is none of"),
+        ("f", of("f", "record, *, csv: str = ''"), "every command has an option csv already"),
+        ("f", of("f", "record, **options: int"), r"\*\*options: .* is no option with a name"),
+        ("f", of("f", ""), "it takes no record"),
+        ("f", of("f", "record: 'Unknown'"), "a type hint of f is not known"),
     ],
 )
 def test_an_analysis_that_could_not_be_called_is_refused(name: str, row: object, why: str) -> None:

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,8 +27,8 @@ from gpuprof_widgets.trace.remote import path_of
 if TYPE_CHECKING:
     import pandas as pd
 
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
-
+    from gpuprof_widgets.comparisons import Comparison
+    from gpuprof_widgets.many_ranks.profiles import RankProfiles
 SHOWN = 5
 """Findings that are printed without ``--all``, as many as the page shows unfolded."""
 
@@ -240,15 +240,7 @@ def convert(
         sys.stdout.buffer.flush()
 
 
-class Report(Protocol):
-    """A comparison; each of its tables is a method."""
-
-    def report(self) -> str: ...
-
-    def _repr_mimebundle_(self) -> dict[str, str]: ...
-
-
-def report_options(tables: Sequence[str]) -> Callable[[Decorated], Decorated]:
+def report_options(tables: Sequence[str]) -> Callable[[files.Decorated], files.Decorated]:
     """Add ``-o FILE`` for the page, and ``--table NAME`` with the options of tables."""
     options = (
         click.option(
@@ -266,7 +258,7 @@ def report_options(tables: Sequence[str]) -> Callable[[Decorated], Decorated]:
         files.export_options,
     )
 
-    def decorate(command: Decorated) -> Decorated:
+    def decorate(command: files.Decorated) -> files.Decorated:
         for option in reversed(options):
             command = option(command)
         return command
@@ -281,7 +273,7 @@ def check(tables: Sequence[str], **given: Any) -> None:
         raise click.UsageError(f"--{asked[0]} needs a table: add --table {'|'.join(tables)}")
 
 
-def answer(report: Report, *, notes: Sequence[str] = (), **given: Any) -> None:
+def answer(report: Comparison | RankProfiles, *, notes: Sequence[str] = (), **given: Any) -> None:
     """Write the page, print the chosen table, or print the words."""
     from gpuprof_widgets.commands.printing import print_text, sorted_by
 

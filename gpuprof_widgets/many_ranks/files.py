@@ -247,10 +247,6 @@ class _Group:
         one_rank = NONE in (file[1].rank, self.stated) or file[1].rank == self.stated
         return one_rank and not any(_at_odds(file, other) for other in self.files)
 
-    def takes_calls(self, file: Part, number: int) -> bool:
-        """Whether a file of cProfile with this number may be of this rank, which is no guess."""
-        return number in (self.stated, self.in_names) and self.takes(file)
-
 
 def _numbered(parts: Sequence[Part], say: Callable[[str], None]) -> list[_Group]:
     """Return the files in groups of one rank each. The order of evidence, here and nowhere else:
@@ -282,7 +278,12 @@ def _numbered(parts: Sequence[Part], say: Callable[[str], None]) -> list[_Group]
                 by_rank[number], group.rank = group, number
                 said = alone or _says_rank(group.files[0][0])
                 group.known = said and group.stated in (NONE, number)
-            elif alone and other is not None and other.takes_calls(group.files[0], number):
+            elif (
+                alone
+                and other is not None
+                and number in (other.stated, other.in_names)
+                and other.takes(group.files[0])
+            ):
                 group.rank, group.known = number, other.known
         rest = [group for group in of_kind if group.rank == NONE]
         for group in sorted(rest, key=lambda group: group.stated == NONE):

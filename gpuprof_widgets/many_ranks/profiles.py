@@ -92,7 +92,25 @@ class RankProfiles:
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """What is odd about the files, and whether clocks were aligned, one line each."""
-        return (*self.job.notes, *self._clock_notes())
+        table = self._alignment
+        if len(table) < 2:
+            return self.job.notes
+        if not int(table["collectives"].sum()):
+            note = "no collective of two ranks was found: the clocks are taken as they are"
+        elif clocks_differ(table):
+            offsets = dict(zip(self.numbers, table["offset_ns"].tolist(), strict=True))
+            far = max(offsets, key=lambda rank: abs(offsets[rank]))
+            by = format_ns(abs(offsets[far]))
+            note = (
+                f"the clocks differ (rank {far}'s by {by}): they were aligned by the "
+                f"ends of {format_count(int(table['collectives'].max()), 'collective')}, which "
+                f"then coincide within {format_ns(int(table['spread_ns'].max()))}"
+            )
+        else:
+            apart = format_ns(int(table["offset_ns"].abs().max()))
+            why = "the ranks ran on one host, and " if one_host(table) else ""
+            note = f"{why}the ends of their collectives lie {apart} apart: no clock was moved"
+        return (*self.job.notes, note)
 
     def breakdown(self) -> pd.DataFrame:
         """One row per rank, GPU, step and class of time; the classes add up to the span.
@@ -305,25 +323,6 @@ class RankProfiles:
         if not len(table):
             table.attrs[LACKS] = why if self.job.timed else CALLS_ALONE
         return table
-
-    def _clock_notes(self) -> list[str]:
-        table = self._alignment
-        if len(table) < 2:
-            return []
-        if not int(table["collectives"].sum()):
-            return ["no collective of two ranks was found: the clocks are taken as they are"]
-        if clocks_differ(table):
-            offsets = dict(zip(self.numbers, table["offset_ns"].tolist(), strict=True))
-            far = max(offsets, key=lambda rank: abs(offsets[rank]))
-            by = format_ns(abs(offsets[far]))
-            return [
-                f"the clocks differ (rank {far}'s by {by}): they were aligned by the "
-                f"ends of {format_count(int(table['collectives'].max()), 'collective')}, which "
-                f"then coincide within {format_ns(int(table['spread_ns'].max()))}"
-            ]
-        apart = format_ns(int(table["offset_ns"].abs().max()))
-        why = "the ranks ran on one host, and " if one_host(table) else ""
-        return [f"{why}the ends of their collectives lie {apart} apart: no clock was moved"]
 
     def _tables(self) -> RanksTables:
         from gpuprof_widgets.views.ranks_page import RanksTables
