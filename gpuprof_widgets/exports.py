@@ -1,6 +1,7 @@
 """A profile as a file, in the format that the ending of its name selects.
 
-A new format is a function that writes it and a row of `WRITERS`.
+A new format is a function that writes it and a row of `WRITERS`. What needs pandas is imported in
+functions: the help of the commands lists the formats.
 """
 
 from __future__ import annotations
@@ -15,14 +16,13 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from gpuprof_widgets.exceptions import OptionError, RecordingError, did_you_mean
-from gpuprof_widgets.trace.chrome_writer import COMPRESSION, chrome_trace, in_blocks
 from gpuprof_widgets.trace.files import without_garbage_collection, write_whole
-from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.writers.tables import csv_bytes, parquet_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from gpuprof_widgets.trace.model import Record
 
 AS_SHOWN = "flame_graph"
 """Stacks of the source that the page's flame graph shows: one of `STACKS`."""
@@ -64,6 +64,8 @@ def _archive(record: Record, _: str, file: IO[bytes]) -> None:
 
 
 def _chrome_trace(record: Record, _: str, file: IO[bytes] | gzip.GzipFile) -> None:
+    from gpuprof_widgets.trace.chrome_writer import chrome_trace, in_blocks
+
     if not len(record.trace.tracks) and not len(record.trace.counters):
         raise RecordingError(
             f"this profile has no timeline: neither threads nor counters. {_alternatives(record)}"
@@ -73,6 +75,8 @@ def _chrome_trace(record: Record, _: str, file: IO[bytes] | gzip.GzipFile) -> No
 
 
 def _packed_chrome_trace(record: Record, _: str, file: IO[bytes]) -> None:
+    from gpuprof_widgets.trace.chrome_writer import COMPRESSION
+
     # Without a name and a time, so that equal records make equal files.
     with gzip.GzipFile("", "wb", COMPRESSION, file, mtime=0) as packed:
         _chrome_trace(record, _, packed)

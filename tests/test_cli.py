@@ -112,6 +112,7 @@ def test_help_loads_no_torch() -> None:
     code = (
         "import sys\nfrom gpuprof_widgets.cli import main\n"
         "main(['--help'])\n"
+        "main(['view', '--help'])\n"
         "heavy = {'torch', 'bokeh', 'pandas', 'numpy', 'IPython', 'jupyter_client', 'rich'}\n"
         "assert not heavy & sys.modules.keys()"
     )
