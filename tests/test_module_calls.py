@@ -56,6 +56,13 @@ def test_tracebacks_and_warnings_are_torchs_own_to_the_column(marks: ModuleMarks
     assert not any(PACKAGE_FOLDER in line for line in seen[0])
 
 
+def test_the_marked_code_differs_from_torchs_by_what_we_add() -> None:
+    marked, plain = module_calls._marked_by_placeholders(), module_calls._PLAIN
+    assert set(plain.co_names) == set(marked.co_names)
+    assert set(marked.co_varnames) - set(plain.co_varnames) == {module_calls.REGION}
+    assert (marked.co_firstlineno, marked.co_qualname) == (plain.co_firstlineno, plain.co_qualname)
+
+
 @pytest.mark.parametrize("lacks", [OSError("no source"), None])
 def test_without_the_source_of_torch_a_note_says_that_modules_are_missing(
     lacks: OSError | None, monkeypatch: pytest.MonkeyPatch

@@ -136,6 +136,23 @@ def test_every_batch_and_item_has_a_span_as_long_as_it_took(method: str) -> None
     assert {0} <= set(sent) <= {0, 1, 2}
 
 
+def test_the_table_of_workers_counts_and_adds_up() -> None:
+    loader = DataLoader(Decoded(), batch_size=4, num_workers=2, collate_fn=slow_collate)
+    profile, _ = recorded(loader)
+    table = profile.workers()
+    assert table["worker"].tolist() == [0, 1]
+    assert table["batches"].tolist() == [2, 1]
+    assert table["items"].tolist() == [8, 4]
+    assert (table["item_ns"] >= table["items"] * ITEM_S * NS * 0.99).all()
+    assert (table["collate_ns"] >= table["batches"] * COLLATE_S * NS * 0.99).all()
+    assert (table["fetch_ns"] >= table["item_ns"] + table["collate_ns"]).all()
+    assert (table[["put_ns", "idle_ns"]] > 0).all(axis=None)
+    assert [about["pid"] for about in profile.metadata["workers"]] == table["pid"].tolist()
+    halves = [profile.window(0, 30 * MS), profile.window(30 * MS, profile.trace.end_ns)]
+    parts = pd.concat([half.workers()[TIMES] for half in halves])
+    assert parts.sum().tolist() == table[TIMES].sum().tolist()
+
+
 def test_times_and_counts_of_workers_are_those_of_their_slices() -> None:
     def of_worker(worker: int, name: str, ts: int, dur: int, **args: int) -> Row:
         process = str(300 + worker)

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from copy import copy
 from itertools import accumulate, pairwise, takewhile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -56,6 +56,13 @@ class Sample(NamedTuple):
     stack: tuple[Frame, ...]
 
 
+class Place(NamedTuple):
+    """Rows of the innermost long slice at a moment, and of the innermost line in it; -1: none."""
+
+    long: int
+    line: int
+
+
 class Piece(NamedTuple):
     """A stretch of time (ns) and the functions that were open in it, outermost first."""
 
@@ -65,14 +72,20 @@ class Piece(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A function in a sample, and the row of the line or module in which it ran; -1: not known."""
+    """A function in a sample.
+
+    ``within``: the row of the line or module inside of which it was called; ``around``: that of the
+    module of whose call it is a part; -1 where there is none or that is not known.
+    """
 
     frame: Frame
     within: int
+    around: int
 
     def is_same(self, other: Call) -> bool:
         """Whether another sample may have found the same call."""
-        known = self.within == other.within or NONE in (self.within, other.within)
+        pairs = (self.within, other.within), (self.around, other.around)
+        known = all(one == another or NONE in (one, another) for one, another in pairs)
         return known and self.frame.name == other.frame.name
 
 
@@ -150,15 +163,13 @@ class ExactSlices:
             row = int(self._parent[row])
         return rows[::-1]
 
-    def places(self, moments: Sequence[int]) -> list[tuple[int, int]]:
-        """Return the rows of the innermost long slice at each moment, and of the short line in it.
-
-        They are -1 where there is none.
-        """
+    def places(self, moments: Sequence[int]) -> list[Place]:
+        """Return where these moments are."""
         times = np.array(moments, np.int64)
         open_at = links.innermost_open(self._starts, self._ends[self._rows], times)
         rows = np.append(self._rows, NONE)[open_at]
-        return list(zip(self._long[rows].tolist(), self._short_line[rows].tolist(), strict=True))
+        pairs = zip(self._long[rows].tolist(), self._short_line[rows].tolist(), strict=True)
+        return [Place(long, line) for long, line in pairs]
 
     def changes(self, begin: int, end: int) -> list[int]:
         """Return both moments, and all moments between them at which the place may change."""
@@ -192,26 +203,26 @@ class ExactSlices:
 
 def _pieces(samples: Sequence[Sample], exact: ExactSlices, begin: int, end: int) -> list[Piece]:
     """Return for all of the time which functions were open, by the rule at the top."""
-    moments: defaultdict[tuple[int, int], list[_Moment]] = defaultdict(list)
+
+    def key(place: Place) -> tuple[int, int]:
+        return place.long, exact.line(place.line)
+
+    moments: defaultdict[Any, list[_Moment]] = defaultdict(list)
     at = sorted({(at, number) for number, one in enumerate(samples) for at in one[:2]})
     placed = [_placed(sample.stack, exact.open(sample.at), exact) for sample in samples]
-    for (moment, number), (long, line) in zip(
-        at, exact.places([one for one, _ in at]), strict=True
-    ):
-        moments[long, exact.line(line)].append(_Moment(moment, placed[number], line))
-    own: defaultdict[tuple[int, int], list[_Stretch]] = defaultdict(list)
+    for (moment, number), place in zip(at, exact.places([one for one, _ in at]), strict=True):
+        moments[key(place)].append(_Moment(moment, placed[number], place.line))
+    own: defaultdict[Any, list[_Stretch]] = defaultdict(list)
     changes = exact.changes(begin, end)
-    for (start, stop), (long, line) in zip(
-        pairwise(changes), exact.places(changes[:-1]), strict=True
-    ):
-        own[long, exact.line(line)].append(_Stretch(start, stop, line))
+    for (start, stop), place in zip(pairwise(changes), exact.places(changes[:-1]), strict=True):
+        own[key(place)].append(_Stretch(start, stop, place.line))
     pieces: list[Piece] = []
-    for place, stretches in own.items():
-        if found := moments.get(place):
+    for (long, line), stretches in own.items():
+        if found := moments.get((long, line)):
             pieces += _shared(stretches, found)
         else:
             pieces += [
-                Piece(start, stop, _around(place[0], start, samples, placed, exact))
+                Piece(start, stop, _around(long, start, samples, placed, exact))
                 for start, stop, _ in stretches
             ]
     return sorted(pieces, key=lambda piece: piece.start)
@@ -272,14 +283,17 @@ def _shared(stretches: Sequence[_Stretch], found: Sequence[_Moment]) -> Iterator
                 place += 1
             stretch, until = stretches[place], min(stop, before[place + 1])
             shift = stretch.start - before[place]
-            calls = moment.calls
-            if NONE not in (stretch.line, moment.line):  # as those of another run of the line
-                calls = [
-                    call._replace(within=stretch.line) if call.within == moment.line else call
-                    for call in calls
-                ]
-            yield Piece(start + shift, until + shift, calls)
+            yield Piece(start + shift, until + shift, _in_line(moment, stretch.line))
             start = until
+
+
+def _in_line(moment: _Moment, line: int) -> Sequence[Call]:
+    """Return the functions of a sample as those of another run of its line."""
+    if NONE in (line, moment.line):
+        return moment.calls
+    return [
+        call._replace(within=line) if call.within == moment.line else call for call in moment.calls
+    ]
 
 
 def _slices(pieces: Sequence[Piece], track: int, exact: ExactSlices) -> list[NewSlice]:
@@ -324,18 +338,20 @@ def _placed(stack: Sequence[Frame], rows: Sequence[int], exact: ExactSlices) -> 
     calls = [depth for depth, frame in enumerate(stack) if _MODULE_CALL.search(frame.name)]
     if not len(modules) <= len(calls) <= len(modules) + 1:  # the slice may be about to begin
         modules = []
-    rows_of = dict(zip(calls, modules, strict=False))
-    for depth, row in list(rows_of.items()):
+    around = {}
+    for depth, row in zip(calls, modules, strict=False):
+        around[depth] = row
         if depth and _AROUND_MODULE_CALL.search(stack[depth - 1].name):
-            rows_of[depth - 1] = row
+            around[depth - 1] = row
     lines = exact.of_category(rows, "cell_line")
     owners = _owners(stack, [exact.line(row) for row in lines])
     placed, inside = list[Call](), NONE
     for depth, frame in enumerate(stack):
-        inside = max(inside, rows_of.get(depth, NONE))
-        placed.append(Call(frame, inside))
+        placed.append(Call(frame, inside, around.get(depth, NONE)))
         own = [row for row, owner in zip(lines, owners, strict=False) if owner == depth]
         inside = max([inside, *own])
+        if depth in around and depth in calls:
+            inside = max(inside, around[depth])
     return placed
 
 
@@ -351,3 +367,25 @@ def _owners(stack: Sequence[Frame], lines: Sequence[int]) -> list[int]:
             number = line
             owners.append(depth)
     return owners
+
+
+def without_later_calls(
+    stack: Sequence[Frame], at: int, read: int, exact: ExactSlices
+) -> tuple[Frame, ...]:
+    """Return a stack that was ``read`` after a moment without what a later statement called."""
+    before, after = (
+        [exact.line(row) for row in exact.of_category(exact.open(moment), "cell_line")]
+        for moment in (at, read)
+    )
+    if before == after:
+        return tuple(stack)
+    pairs = zip(before, after, strict=False)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    owners = _owners(stack, after)
+    if same < len(owners):
+        return tuple(stack[: owners[same] + 1])
+    # No other statement has begun; the one that has ended may be of the next function.
+    around = owners[-1] if owners else -1
+    inner = (depth for depth, one in enumerate(stack) if one.is_cells and depth > around)
+    depth = next(inner, around)
+    return tuple(stack[: depth + 1]) if depth >= 0 else tuple(stack)

@@ -43,8 +43,8 @@ _LOOP_HANDLES_SIGNALS = "each signal wakes an event loop that handles signals"
 """It does so by a byte in a pipe, which would fill up while the loop is busy."""
 _GAPS = 4_096
 _LONG_AGO_NS = 50_000_000
-_REST_NS = 1_300
-"""A stack is read again after so long for each of its numbers, ten times what reading takes.
+_REST_NS = 4_000
+"""A stack is read again after so long for each of its numbers, 30 times what reading takes.
 
 A clock would not do: a garbage collection that the reading sets off may take 0.2 s.
 """
