@@ -10,7 +10,6 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.memory_blocks import (
@@ -22,6 +21,7 @@ from gpuprof_widgets.analyses.memory_blocks import (
 )
 from gpuprof_widgets.analyses.memory_categories import lines_of_stacks, with_stack_lines
 from gpuprof_widgets.analyses.reasons import of_the_whole_run, says_if_empty
+from gpuprof_widgets.trace.arrays import Rows
 from gpuprof_widgets.trace.memory_history import ALLOCATED, AWAITING, FREE
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import CPU_DEVICE_TYPE, NONE, OUT_OF_MEMORY_EVENT
@@ -40,7 +40,6 @@ SEGMENT_COLUMNS = (
     *("blocks", "free_blocks", "line_name"),
 )
 STATES = (ALLOCATED, AWAITING, FREE)
-Rows = npt.NDArray[np.intp]
 
 
 @says_if_empty("the trace has no call of the driver for GPU memory, no retry and no failure")

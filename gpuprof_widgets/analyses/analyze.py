@@ -10,7 +10,6 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.columns import group_rows, group_sums
@@ -24,10 +23,9 @@ from gpuprof_widgets.analyses.regions import names_with_steps_merged
 from gpuprof_widgets.analyses.roofline import slice_work_flops, work_of, worker_of
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace.arrays import Ints, Mask, Rows
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import FLOPS, FRAMEWORK, GPU_CATEGORIES, NODE, OUTPUT_SHAPES
-
-Ints = npt.NDArray[np.int64]
 
 SIDES = ("device", "host")
 GROUPINGS = ("call", "name", "type")
@@ -196,7 +194,7 @@ def _calls(record: Record, side: str, self_ns: str) -> pd.DataFrame:
     return _described(record, units[busy], total[busy], self_ns)
 
 
-def _described(record: Record, row: npt.NDArray[np.intp], time: Ints, self_ns: str) -> pd.DataFrame:
+def _described(record: Record, row: Rows, time: Ints, self_ns: str) -> pd.DataFrame:
     trace = record.trace
     codes, names = names_with_steps_merged(trace)
     kinds = pd.Index(names).take(codes[row])
@@ -232,12 +230,12 @@ def _described(record: Record, row: npt.NDArray[np.intp], time: Ints, self_ns: s
     )
 
 
-def _known(values: Ints, is_known: npt.NDArray[np.bool_]) -> pd.Series:
+def _known(values: Ints, is_known: Mask) -> pd.Series:
     """Return whole numbers, <NA> where they are not known."""
     return pd.Series(pd.array(values, dtype="Int64")).where(is_known)
 
 
-def _places(record: Record, row: npt.NDArray[np.intp], kinds: pd.Index) -> Sequence[str] | pd.Index:
+def _places(record: Record, row: Rows, kinds: pd.Index) -> Sequence[str] | pd.Index:
     """Return ``module/op``, by the module of the op or its forward op; of a graph's op its node."""
     trace = record.trace
     if FRAMEWORK in record.metadata and NODE in trace.args:
@@ -264,7 +262,7 @@ def _chosen(
     input_dtype: str | None,
     min_ns: int | None,
     max_ns: int | None,
-) -> npt.NDArray[np.bool_]:
+) -> Mask:
     """Return which calls pass all filters."""
     time = calls[self_ns].to_numpy()
     kept = np.ones(len(calls), bool)

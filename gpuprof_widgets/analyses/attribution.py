@@ -30,13 +30,10 @@ from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import intervals, links
+from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import is_engine
 from gpuprof_widgets.trace.schema import MODULE_CATEGORIES, NONE, RESUMED
-
-Ints = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.int32]
-Mask = npt.NDArray[np.bool_]
 
 SHARES = (
     "cpu_self_ns",
@@ -117,12 +114,12 @@ class Owned:
     part of each column of `SHARES`; the last entry is for what has no owner.
     """
 
-    row: npt.NDArray[np.intp]
-    parent: Rows
+    row: Rows
+    parent: Codes
     key: Ints
     names: pd.DataFrame
     calls: Ints
-    owner: Rows
+    owner: Codes
     shares: dict[str, Ints]
 
     def shared(self, rows: npt.NDArray[np.integer], values: Ints) -> Ints:
@@ -234,7 +231,7 @@ def self_times(trace: Trace, causes: Causes) -> Ints:
     return links.self_times(clock_start, clock_end, parent)
 
 
-def _names(trace: Trace, row: npt.NDArray[np.intp], detail: str) -> tuple[Ints, pd.DataFrame]:
+def _names(trace: Trace, row: Rows, detail: str) -> tuple[Ints, pd.DataFrame]:
     """Return the number of each owner's name, and the names with details; the last is empty."""
     values = trace.args.get(detail) if detail else None  # an arg may be called "" as well
     known = None if values is None else values.reindex(row).astype(object).fillna("")
@@ -256,9 +253,9 @@ class Causes:
     """
 
     is_owner: Mask
-    cause: Rows
-    rows: Rows
-    group: Rows
+    cause: Codes
+    rows: Codes
+    group: Codes
     is_call: Mask
     detail: str
 

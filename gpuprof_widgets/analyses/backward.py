@@ -19,14 +19,10 @@ from gpuprof_widgets.analyses.reasons import BACKWARD, says_if_empty
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import EVALUATE, is_engine
 from gpuprof_widgets.trace.schema import NONE
-
-Ints = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.int32]
-Mask = npt.NDArray[np.bool_]
-Places = npt.NDArray[np.intp]
 
 KEYS = ["name", "forward", "module", "line", "cell"]
 NUMBERS = ["calls", "cpu_ns", "own_ns", "forward_cpu_ns", "device_ns", "wait_ns"]
@@ -65,7 +61,7 @@ def backward_ops(record: Record) -> pd.DataFrame:
     dur = trace.slices["dur"].to_numpy()
     gpu, waits = trace.index.gpu, np.flatnonzero(is_synchronising(trace))
 
-    def summed(at: Places) -> Ints:
+    def summed(at: Rows) -> Ints:
         # The last sum takes what is in no backward op.
         return group_sums(call_of[at], dur[at], len(trace) + 1)[rows]
 
@@ -106,21 +102,21 @@ def _calls(trace: Trace) -> Mask:
     return np.asarray(backward & ((above < 0) | (forward[above] != forward)))
 
 
-def _without_inner(dur: Ints, rows: Places, above: Rows) -> Ints:
+def _without_inner(dur: Ints, rows: Rows, above: Codes) -> Ints:
     """Return the length of each call without backward passes in it (checkpointing runs one)."""
     length = np.append(dur, 0)
     np.subtract.at(length, above[rows], dur[rows])
     return length[rows]
 
 
-def _is_first(forward: Rows) -> Mask:
+def _is_first(forward: Codes) -> Mask:
     """Return where each forward op occurs first."""
     first = np.zeros(len(forward), bool)
     first[np.unique(forward, return_index=True)[1]] = True
     return first
 
 
-def _owners(trace: Trace, rows: Places, forward: Rows) -> dict[str, object]:
+def _owners(trace: Trace, rows: Rows, forward: Codes) -> dict[str, object]:
     module = region_behind(trace, "module")[forward]
     line = region_behind(trace, "cell_line")[forward]
     return {
@@ -132,7 +128,7 @@ def _owners(trace: Trace, rows: Places, forward: Rows) -> dict[str, object]:
     }
 
 
-def _arg(trace: Trace, key: str, rows: Rows, missing: object) -> npt.NDArray[np.object_]:
+def _arg(trace: Trace, key: str, rows: Codes, missing: object) -> npt.NDArray[np.object_]:
     """Return an arg of each row, or ``missing`` where it has none or is -1."""
     known = trace.args.get(key, pd.Series(dtype=object)).to_dict()
     return np.array([known.get(row, missing) for row in rows.tolist()], object)
@@ -146,8 +142,8 @@ class Recomputed:
     ``end_ns``: from the first to the last of them, with the Python between.
     """
 
-    rows: Places
-    node: Places
+    rows: Rows
+    node: Rows
     start_ns: Ints
     end_ns: Ints
 
@@ -182,7 +178,7 @@ def recomputed(trace: Trace) -> Recomputed:
     return Recomputed(again, nodes.astype(np.intp), ts[again[first]], end[nodes])
 
 
-def formula_ns(trace: Trace, calls: Mask, above: Rows) -> Ints:
+def formula_ns(trace: Trace, calls: Mask, above: Codes) -> Ints:
     """Return per slice that is a call of a backward op the time of the op's formula alone.
 
     That leaves out what the engine does around it (such as hooks), the forward computed again
@@ -210,7 +206,7 @@ def formula_ns(trace: Trace, calls: Mask, above: Rows) -> Ints:
     return group_sums(call, np.maximum(time[formulas], 0), len(slices))
 
 
-def _formulas(trace: Trace, calls: Mask, above: Rows) -> Mask:
+def _formulas(trace: Trace, calls: Mask, above: Codes) -> Mask:
     """Return the op's slice within each call, or the call itself if the engine is not recorded."""
     slices = trace.slices
     engine, forward = is_engine(slices["name"]), slices["forward"].to_numpy()

@@ -11,7 +11,6 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.columns import group_sums
@@ -26,13 +25,10 @@ from gpuprof_widgets.analyses.regions import calls_per_traced_step
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import python_lanes, run_lane
 from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.arrays import Floats, Ints, Mask
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.pstats import BUILT_IN, functions_of_frames
 from gpuprof_widgets.trace.schema import NONE
-
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
-Amounts = npt.NDArray[np.float64]
 
 COLUMNS = ("kind", "owner", "called", "ns", "calls", "line", "row")
 IDLE = 0.9
@@ -169,7 +165,7 @@ def _in_calls(record: Record, calls: Calls) -> Blocked:
     return Blocked(by_owner, round(idle / per_step))
 
 
-def _waiting_functions(functions: pd.DataFrame) -> tuple[Amounts, Mask]:
+def _waiting_functions(functions: pd.DataFrame) -> tuple[Floats, Mask]:
     """Return per function and kind how long it waited (ns), and whose total time counts."""
     total_kind = total_kinds(functions)
     counts_in_total = total_kind != NONE
@@ -181,7 +177,7 @@ def _waiting_functions(functions: pd.DataFrame) -> tuple[Amounts, Mask]:
     return waits, counts_in_total
 
 
-def _edge_rows(functions: pd.DataFrame, edges: pd.DataFrame, amounts: Amounts) -> pd.DataFrame:
+def _edge_rows(functions: pd.DataFrame, edges: pd.DataFrame, amounts: Floats) -> pd.DataFrame:
     """Return a row for `_by_owner` per edge (``caller``, ``callee``, ``calls``) and kind."""
     at, kind = np.nonzero(amounts)
     caller, called, calls = (edges[key].to_numpy()[at] for key in ("caller", "callee", "calls"))

@@ -41,13 +41,13 @@ from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.arrays import Ints, Rows
 from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.links import rows_by
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
-Ints = npt.NDArray[np.int64]
-Codes = npt.NDArray[np.int8]
+ClassCodes = npt.NDArray[np.int8]
 
 BUSY, IDLE, HOST = "busy", "idle", "host"
 COLUMNS = ("rank", "device", "step", "state", "class", "time_ns", "share", "span_ns")
@@ -68,7 +68,7 @@ STATE_OF_CLASS: Mapping[str, str] = {
     **dict.fromkeys(BUSY_CLASSES, BUSY),
     **dict.fromkeys(IDLE_CLASSES, IDLE),
 }
-CLASS_OF_STATE: Codes = np.array([CLASSES.index(state) for state in STATES], np.int8)
+CLASS_OF_STATE: ClassCodes = np.array([CLASSES.index(state) for state in STATES], np.int8)
 
 
 def breakdown(record: Record, *, by: str = "device") -> pd.DataFrame:
@@ -155,11 +155,7 @@ def _table(record: Record, by: str) -> pd.DataFrame:
 
 
 def _class_rows(
-    device: int,
-    segments: pd.DataFrame,
-    classes: tuple[str, ...],
-    number: Ints,
-    ranges: Intervals,
+    device: int, segments: pd.DataFrame, classes: tuple[str, ...], number: Ints, ranges: Intervals
 ) -> pd.DataFrame:
     start, end = (segments[f"{edge}_ns"].to_numpy() for edge in ("start", "end"))
     code, times = segments["class"].cat.codes.to_numpy(), []
@@ -229,7 +225,7 @@ def _host_segments(record: Record) -> pd.DataFrame:
     return _merged(NONE, start, cuts[1:], codes)
 
 
-def _merged(device: int, start: Ints, end: Ints, code: Codes) -> pd.DataFrame:
+def _merged(device: int, start: Ints, end: Ints, code: ClassCodes) -> pd.DataFrame:
     """Return the segments, with neighbours of one class merged."""
     first = np.append(True, code[1:] != code[:-1])[: len(code)]
     last = np.append(first[1:], True)[: len(code)]
@@ -242,7 +238,7 @@ def _merged(device: int, start: Ints, end: Ints, code: Codes) -> pd.DataFrame:
     return pd.DataFrame(dict(zip(SEGMENT_COLUMNS, columns, strict=True)))
 
 
-def _idle_classes(record: Record, gaps: Gaps, *, ran_nothing: bool) -> tuple[Ints, Codes]:
+def _idle_classes(record: Record, gaps: Gaps, *, ran_nothing: bool) -> tuple[Ints, ClassCodes]:
     """Return the moments within gaps at which the class changes, and the class from each on.
 
     ``ran_nothing``: the GPU ran nothing in the whole trace or window.
@@ -280,7 +276,7 @@ def _synchronised_until(trace: Trace, gaps: Gaps) -> Ints:
     return until
 
 
-def open_at_moments(trace: Trace, rows: npt.NDArray[np.intp], times: Ints) -> Ints:
+def open_at_moments(trace: Trace, rows: Rows, times: Ints) -> Ints:
     """Return per time which of these calls of a thread (none nest) was open; -1 for none."""
     ts, end = trace.index.ts[rows], trace.index.end[rows]
     at = np.searchsorted(ts, times, side="right") - 1
@@ -288,9 +284,7 @@ def open_at_moments(trace: Trace, rows: npt.NDArray[np.intp], times: Ints) -> In
     return np.where(is_open, np.append(rows, NONE)[at], NONE).astype(np.int64)
 
 
-def _cuts(
-    gaps: Gaps, numbers: npt.NDArray[np.intp], states: HostStates, until: Ints
-) -> tuple[Ints, npt.NDArray[np.intp]]:
+def _cuts(gaps: Gaps, numbers: Rows, states: HostStates, until: Ints) -> tuple[Ints, Rows]:
     """Return every moment in these gaps at which the class may change, and the gap of each."""
     start, end = gaps.start[numbers], gaps.end[numbers]
     at = np.searchsorted(start, states.start, side="right") - 1
@@ -305,14 +299,8 @@ def _cuts(
 
 
 def _classes_at(
-    gaps: Gaps,
-    gap: npt.NDArray[np.intp],
-    time: Ints,
-    states: HostStates,
-    until: Ints,
-    *,
-    ran_nothing: bool,
-) -> Codes:
+    gaps: Gaps, gap: Rows, time: Ints, states: HostStates, until: Ints, *, ran_nothing: bool
+) -> ClassCodes:
     """Return the class at each of these times within gaps, by the first condition that holds."""
     state = states.at(time)
     conditions = [

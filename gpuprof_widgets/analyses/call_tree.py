@@ -15,7 +15,6 @@ from itertools import takewhile
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.columns import group_sums
@@ -25,11 +24,9 @@ from gpuprof_widgets.analyses.reasons import LACKS, NO_TIMES, of_the_whole_run
 from gpuprof_widgets.analyses.regions import names_with_steps_merged
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.arrays import Codes, Ints, Rows
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.schema import NONE, SAMPLED
-
-Ints = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.int32]
 
 COLUMNS = (
     *("node", "parent", "depth", "name", "category", "calls"),
@@ -149,7 +146,7 @@ def _python_and_ops(record: Record) -> pd.DataFrame:
     return _merged_paths(trace, rows, parent, open_parent, lane)
 
 
-def merged_parents(trace: Trace) -> tuple[Rows, Rows, Rows]:
+def merged_parents(trace: Trace) -> tuple[Codes, Codes, Codes]:
     """Nest frames and ops of each thread together; a parent is open at the start and ends later.
 
     Return rows of the trace by thread and start, the position of each row's parent among them, and
@@ -172,7 +169,7 @@ def merged_parents(trace: Trace) -> tuple[Rows, Rows, Rows]:
 
 
 def _merged_paths(
-    trace: Trace, rows: Rows, parent: Rows, open_parent: Rows, group: Rows
+    trace: Trace, rows: Codes, parent: Codes, open_parent: Codes, group: Codes
 ) -> pd.DataFrame:
     """Return the tree of label paths of these rows, which are sorted by group (thread) and start.
 
@@ -207,12 +204,7 @@ class _Tree:
     """
 
     def __init__(
-        self,
-        trace: Trace,
-        threads: npt.NDArray[np.int32],
-        group: npt.NDArray[np.int32],
-        track: npt.NDArray[np.int32],
-        names: list[str],
+        self, trace: Trace, threads: Codes, group: Codes, track: Codes, names: list[str]
     ) -> None:
         self._label_names = names
         self._label_categories = [str(c) for c in trace.slices["category"].cat.categories]
@@ -223,7 +215,7 @@ class _Tree:
             lane = trace.tracks["lane"].to_numpy()[track[np.searchsorted(group, threads)]]
             self._add([0] * len(threads), titles[lane].tolist(), ["thread"] * len(threads))
 
-    def top(self, thread: npt.NDArray[np.intp]) -> Ints:
+    def top(self, thread: Rows) -> Ints:
         """Return the node above each thread's outermost slices."""
         if self._has_thread_level:
             return thread.astype(np.int64) + 1
@@ -280,7 +272,7 @@ class _Tree:
         return pd.DataFrame(columns)[list(COLUMNS)][used].reset_index(drop=True)
 
 
-def _device_times(trace: Trace, rows: Rows) -> tuple[Ints, npt.NDArray[np.intp]]:
+def _device_times(trace: Trace, rows: Codes) -> tuple[Ints, Rows]:
     """Return the GPU time that each row launched itself, and the GPU slices that none launched.
 
     The launcher of a slice is its launch call, else its op.

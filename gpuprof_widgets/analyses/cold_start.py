@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.collectives import HANDING_OVER, annotation
@@ -20,12 +19,9 @@ from gpuprof_widgets.analyses.kernels import launching_op
 from gpuprof_widgets.analyses.launches import SLOW_CALL_NS, launch_times
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import intervals, links
+from gpuprof_widgets.trace.arrays import Ints, Mask, Rows
 from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Record, Trace
-
-Ints = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.intp]
-Mask = npt.NDArray[np.bool_]
 
 TIMES_LATER = 10
 """A first call that takes this many times a later call's time did more than later calls do."""

@@ -14,10 +14,9 @@ from math import nan, prod
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.columns import Groups, durations_by_group, group_rows, group_sums
+from gpuprof_widgets.analyses.columns import durations_by_group, group_rows, group_sums
 from gpuprof_widgets.analyses.gpu_work import (
     COMMUNICATION,
     COMPUTE,
@@ -28,11 +27,10 @@ from gpuprof_widgets.analyses.gpu_work import (
 from gpuprof_widgets.analyses.reasons import lacking, why_empty
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.arrays import Ints, Rows
 from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
-
-Rows = npt.NDArray[np.intp]
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = "all_reduce", "all_gather", "reduce_scatter"
 ALL_TO_ALL, BARRIER = "all_to_all", "barrier"
@@ -170,7 +168,7 @@ def _grouped(calls: pd.DataFrame) -> pd.DataFrame:
     return table[list(COLUMNS)]
 
 
-def collective_groups(calls: pd.DataFrame) -> tuple[Groups, Groups]:
+def collective_groups(calls: pd.DataFrame) -> tuple[Rows, Rows]:
     """Return per call the number of its row in the grouped table, and per row its first call."""
     groups, first = group_rows({key: calls[key].to_numpy() for key in KEYS})
     total = np.bincount(groups, calls["dur_ns"], minlength=len(first))
@@ -301,11 +299,11 @@ def _arg(trace: Trace, key: str, rows: Rows, missing: Any) -> list[Any]:
     return [objects[at] if at >= 0 else missing for at in position.tolist()]
 
 
-def _numbers(values: list[Any]) -> npt.NDArray[np.int64]:
+def _numbers(values: list[Any]) -> Ints:
     return np.array([int(v) if isinstance(v, int | np.integer) else NONE for v in values], np.int64)
 
 
-def _exposed_ns(trace: Trace, table: pd.DataFrame, computing: Rows) -> npt.NDArray[np.int64]:
+def _exposed_ns(trace: Trace, table: pd.DataFrame, computing: Rows) -> Ints:
     """Return per collective how long it ran while its device computed nothing.
 
     Time in which an earlier collective of the device still ran belongs to that one.

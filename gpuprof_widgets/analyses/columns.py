@@ -19,8 +19,7 @@ import pandas as pd
 from pandas.api.types import infer_dtype, is_integer_dtype
 
 from gpuprof_widgets.exceptions import OptionError
-
-Groups = npt.NDArray[np.intp]
+from gpuprof_widgets.trace.arrays import Floats, Ints, Rows
 
 Unit = Literal[
     "text", "count", "number", "ns", "bytes", "flop", "share", "bytes/s", "flop/s",
@@ -258,14 +257,12 @@ def _unknown(key: str) -> str:
     )
 
 
-Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
+Numbers = Ints | Floats
 
 PERCENTILES = {"p50_ns": 0.5, "p90_ns": 0.9, "p99_ns": 0.99}
 
 
-def group_rows(
-    keys: Mapping[str, pd.Series | pd.Index | npt.NDArray[Any]],
-) -> tuple[Groups, npt.NDArray[np.intp]]:
+def group_rows(keys: Mapping[str, pd.Series | pd.Index | npt.NDArray[Any]]) -> tuple[Rows, Rows]:
     """Return per row the number of its group (equal in all keys), and each group's first row."""
     factors = [pd.factorize(key, use_na_sentinel=False) for key in keys.values()]
     groups = np.zeros(len(factors[0][0]), np.int64)
@@ -276,16 +273,14 @@ def group_rows(
     return groups.astype(np.intp), first
 
 
-def group_sums(
-    groups: npt.NDArray[np.integer], values: npt.ArrayLike, length: int
-) -> npt.NDArray[np.int64]:
+def group_sums(groups: npt.NDArray[np.integer], values: npt.ArrayLike, length: int) -> Ints:
     """Return per group the sum of its whole numbers, exactly; -1 means the last group."""
     sums = np.zeros(length, np.int64)
     np.add.at(sums, groups, np.asarray(values, np.int64))  # add.at is slow for other types
     return sums
 
 
-def durations_by_group(groups: Groups, dur: npt.NDArray[np.int64], length: int) -> pd.DataFrame:
+def durations_by_group(groups: Rows, dur: Ints, length: int) -> pd.DataFrame:
     """Return one row per group with the distribution of its durations (ns).
 
     Columns: ``calls``, ``total_ns``, ``average_ns``, ``min_ns``, ``max_ns``, ``p50_ns``,
@@ -312,9 +307,7 @@ def durations_by_group(groups: Groups, dur: npt.NDArray[np.int64], length: int) 
     return pd.DataFrame(columns)
 
 
-def weighted_mean(
-    groups: Groups, values: npt.NDArray[np.float64], weight: npt.NDArray[np.int64], length: int
-) -> npt.NDArray[np.float64]:
+def weighted_mean(groups: Rows, values: Floats, weight: Ints, length: int) -> Floats:
     """Return per group the weighted mean of its known values; NaN where none has a weight."""
     known = ~np.isnan(values)
     groups, values, weight = groups[known], values[known], weight[known]
@@ -323,7 +316,7 @@ def weighted_mean(
     return np.where(weights > 0, total / np.where(weights > 0, weights, 1), np.nan)
 
 
-def most_of(groups: Groups, code: npt.NDArray[np.int64], weight: Numbers, length: int) -> Groups:
+def most_of(groups: Rows, code: Ints, weight: Numbers, length: int) -> Rows:
     """Return per group the code with the most weight, -1 for none; of equals the smallest code."""
     codes = int(code.max(initial=0)) + 1
     pairs, pair = np.unique(groups * codes + code, return_inverse=True)
@@ -336,7 +329,7 @@ def most_of(groups: Groups, code: npt.NDArray[np.int64], weight: Numbers, length
     return heaviest
 
 
-def different(groups: Groups, code: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.int64]:
+def different(groups: Rows, code: Ints, length: int) -> Ints:
     """Return per group the number of its different codes."""
     low = int(code.min(initial=0))
     codes = int(code.max(initial=0)) - low + 1
@@ -344,9 +337,7 @@ def different(groups: Groups, code: npt.NDArray[np.int64], length: int) -> npt.N
     return np.bincount(pairs // codes, minlength=length).astype(np.int64)
 
 
-def _percentile(
-    ordered: npt.NDArray[np.int64], first: Groups, last: Groups, q: float
-) -> npt.NDArray[np.float64]:
+def _percentile(ordered: Ints, first: Rows, last: Rows, q: float) -> Floats:
     place = np.asarray(first + q * (last - first), np.float64)
     low = np.floor(place).astype(np.intp)
     high = np.minimum(low + 1, last)

@@ -21,12 +21,10 @@ from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_dataloader, waits
 from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace.arrays import Ints, Mask, Rows
 from gpuprof_widgets.trace.intervals import covered_until
 from gpuprof_widgets.trace.model import Record, Trace
 
-Rows = npt.NDArray[np.intp]
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 Texts = npt.NDArray[np.object_]
 
 KIND = re.compile(

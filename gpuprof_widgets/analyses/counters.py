@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.columns import group_rows
@@ -18,6 +17,7 @@ from gpuprof_widgets.analyses.copies import copy_bandwidth
 from gpuprof_widgets.analyses.gpu_use import gpu_curves
 from gpuprof_widgets.analyses.launches import queue_length
 from gpuprof_widgets.analyses.reasons import lacking
+from gpuprof_widgets.trace.arrays import Rows
 from gpuprof_widgets.trace.assemble import TOTALS
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import UNCUT_ARGS
@@ -113,7 +113,7 @@ def _metrics(trace: Trace) -> pd.DataFrame:
     return pd.concat(tables) if tables else pd.DataFrame(columns=list(COLUMNS))
 
 
-def _metric(trace: Trace, rows: npt.NDArray[np.intp], key: str) -> pd.DataFrame:
+def _metric(trace: Trace, rows: Rows, key: str) -> pd.DataFrame:
     values = trace.args[key]
     rows = rows[np.isin(rows, values.index.to_numpy())]
     if not len(rows) or not pd.api.types.is_numeric_dtype(values.dtype):

@@ -30,12 +30,11 @@ from gpuprof_widgets.analyses.reasons import lacking, says_if_empty, which_other
 from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace.arrays import Codes, Ints, Mask
 from gpuprof_widgets.trace.links import itself_or_ancestor
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 Region = str | tuple[int, int] | None
 
 COLUMNS = (
@@ -240,7 +239,7 @@ def _described(trace: Trace, path: Path) -> pd.DataFrame:
     return table[list(COLUMNS)]
 
 
-def op_around(trace: Trace) -> npt.NDArray[np.int32]:
+def op_around(trace: Trace) -> Codes:
     """Return per slice the innermost op that it is, runs in or was launched by; -1 for none."""
     around = trace.index.op_around.copy()
     gpu = trace.index.gpu

@@ -13,9 +13,9 @@ from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from gpuprof_widgets.analyses.op_calls import Call, Shape, of_calls
+from gpuprof_widgets.trace.arrays import Ints
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import FLOPS, NONE
 
@@ -26,7 +26,7 @@ Dims: TypeAlias = Sequence[Any]
 Formula = Callable[[Call], int]
 
 
-def slice_flops(trace: Trace) -> npt.NDArray[np.int64]:
+def slice_flops(trace: Trace) -> Ints:
     """Return the FLOPs of every slice, as torch counts them; 0 where unknown."""
     flops = np.maximum(recorded_work(trace, FLOPS), 0)
     rows = np.flatnonzero(trace.index.named(frozenset(TORCH_FORMULAS)))
@@ -34,7 +34,7 @@ def slice_flops(trace: Trace) -> npt.NDArray[np.int64]:
     return flops
 
 
-def recorded_work(trace: Trace, key: str) -> npt.NDArray[np.int64]:
+def recorded_work(trace: Trace, key: str) -> Ints:
     """Return the work of each slice that the program counted (`FLOPS`, `MEMORY_TRAFFIC`), or -1."""
     work = np.full(len(trace), NONE, np.int64)
     counted = trace.args.get(key)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.gpu_work import busy_intervals
@@ -15,6 +14,7 @@ from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.tensor_cores import on_tensor_cores
 from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.arrays import Floats, Ints, Rows
 from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Record, Trace
 
@@ -26,10 +26,6 @@ CURVE_COLUMNS = ("device", "name", "ts_ns", "value")
 UTILISATION, SM_EFFICIENCY = "utilisation", "sm_efficiency"
 MOST_BUCKETS = 100
 SHORTEST_BUCKET_NS = 1_000
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Rows = npt.NDArray[np.intp]
 
 
 def gpu_summary(record: Record) -> pd.DataFrame:

@@ -17,12 +17,10 @@ import pandas as pd
 from gpuprof_widgets.analyses.reasons import says_if_empty
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.arrays import Codes, Ints, Rows
 from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import GPU_TRACKS, NONE
-
-Ints = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.int32]
 
 COMPUTE, COMMUNICATION, COPY, MEMSET = "compute", "communication", "copy", "memset"
 KINDS = (COMPUTE, COMMUNICATION, COPY, MEMSET)
@@ -65,7 +63,7 @@ COLUMNS = (
 )
 
 
-def gpu_kinds(trace: Trace) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.object_]]:
+def gpu_kinds(trace: Trace) -> tuple[Rows, npt.NDArray[np.object_]]:
     """Return the rows of all GPU slices, and the kind of each, one of `KINDS`.
 
     A kernel communicates if its name says so (`is_communicating`) or if it carries the name of a
@@ -141,7 +139,7 @@ def devices_at_work(trace: Trace) -> list[int]:
     return [int(device) for device in np.unique(trace.index.device[trace.index.gpu])]
 
 
-def rows_on(trace: Trace, device: int) -> npt.NDArray[np.intp]:
+def rows_on(trace: Trace, device: int) -> Rows:
     """Return the rows of the slices of one GPU."""
     rows = trace.index.gpu
     return np.asarray(rows[trace.index.device[rows] == device], np.intp)
@@ -189,23 +187,23 @@ class Gaps:
 
     start: Ints
     end: Ints
-    before: Rows
-    after: Rows
-    launch: Rows
+    before: Codes
+    after: Codes
+    launch: Codes
     launch_ns: Ints
     launched_ns: Ints
-    thread: Rows
+    thread: Codes
 
     def __len__(self) -> int:
         return len(self.start)
 
 
-def gaps_between(trace: Trace, rows: npt.NDArray[np.intp]) -> Gaps:
+def gaps_between(trace: Trace, rows: Rows) -> Gaps:
     """Return the times of the trace in which none of these GPU slices ran."""
     return gaps_of_each(trace, [rows])[0]
 
 
-def gaps_of_each(trace: Trace, groups: list[npt.NDArray[np.intp]]) -> tuple[Gaps, Ints]:
+def gaps_of_each(trace: Trace, groups: list[Rows]) -> tuple[Gaps, Ints]:
     """Return the gaps of each group of GPU slices, one after another, and the group of each gap."""
     parts = [_gap_edges(trace, rows) for rows in groups]
     start, end, before, after = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -218,7 +216,7 @@ def gaps_of_each(trace: Trace, groups: list[npt.NDArray[np.intp]]) -> tuple[Gaps
     return Gaps(start, end, before, after, launch, *times, thread), group
 
 
-def _gap_edges(trace: Trace, rows: npt.NDArray[np.intp]) -> tuple[Ints, Ints, Rows, Rows]:
+def _gap_edges(trace: Trace, rows: Rows) -> tuple[Ints, Ints, Codes, Codes]:
     """Return start and end of the gaps, and the slices before and after them."""
     ts, dur = trace.slices["ts"].to_numpy()[rows], trace.slices["dur"].to_numpy()[rows]
     start, end = intervals.gaps(open_within(trace, rows), trace.start_ns, trace.end_ns)
@@ -227,12 +225,12 @@ def _gap_edges(trace: Trace, rows: npt.NDArray[np.intp]) -> tuple[Ints, Ints, Ro
     return start, end, before, _row_at(rows[timed], ts[timed], end)
 
 
-def _or_none(values: Rows | Ints, rows: Rows) -> Ints:
+def _or_none(values: Codes | Ints, rows: Codes) -> Ints:
     """Return the values of these rows, -1 for no row."""
     return np.append(values, NONE)[rows].astype(np.int64)
 
 
-def _row_at(rows: npt.NDArray[np.intp], moments: Ints, times: Ints) -> Rows:
+def _row_at(rows: Rows, moments: Ints, times: Ints) -> Codes:
     """Return per time the row whose moment equals it, -1 for none."""
     if not len(rows):
         return np.full(len(times), NONE, np.int32)
@@ -241,7 +239,7 @@ def _row_at(rows: npt.NDArray[np.intp], moments: Ints, times: Ints) -> Rows:
     return np.where(moments[at] == times, rows[at], NONE).astype(np.int32)
 
 
-def _usual_track(trace: Trace, rows: npt.NDArray[np.intp]) -> int:
+def _usual_track(trace: Trace, rows: Rows) -> int:
     """Return the CPU track that launches most of these slices, else the first CPU track."""
     launch = trace.index.column("launch")[rows]
     if (launch >= 0).any():

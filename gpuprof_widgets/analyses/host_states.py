@@ -18,6 +18,7 @@ from gpuprof_widgets.analyses.operators import are_named_regions
 from gpuprof_widgets.analyses.python_time import ENGINE_SLICES, in_hooks, python_functions
 from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising, is_taking, on_executor
 from gpuprof_widgets.trace import intervals, links
+from gpuprof_widgets.trace.arrays import Ints, Mask, Rows
 from gpuprof_widgets.trace.index import Segments
 from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.links import rows_by
@@ -25,9 +26,7 @@ from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import BACKWARD, BEGINS_BACKWARD
 from gpuprof_widgets.trace.schema import NONE, REGION_CATEGORIES
 
-Ints = npt.NDArray[np.int64]
 States = npt.NDArray[np.int8]
-Mask = npt.NDArray[np.bool_]
 
 INPUT, SYNCHRONISING, PYTHON = "input pipeline", "synchronising", "Python"
 CPU_OPS, RUNTIME, LAUNCHING, OTHER = "CPU ops", "runtime calls", "launching", "other"
@@ -206,7 +205,7 @@ def backward_lanes(trace: Trace) -> list[int]:
     return [int(lane) for lane in lanes if lane != main_lane(trace)]
 
 
-def _innermost(trace: Trace, tracks: npt.NDArray[np.intp]) -> Segments:
+def _innermost(trace: Trace, tracks: Rows) -> Segments:
     """Return the open slice of a thread that began last, among its ops and Python frames."""
     per_track = [trace.index.segments(int(track)) for track in tracks] if len(trace) else []
     if len(per_track) == 1:
@@ -222,7 +221,7 @@ def _innermost(trace: Trace, tracks: npt.NDArray[np.intp]) -> Segments:
     return Segments(start, end, row)
 
 
-def _segment_at(segments: Segments, times: Ints) -> npt.NDArray[np.intp]:
+def _segment_at(segments: Segments, times: Ints) -> Rows:
     """Return per time the position of the segment around it; -1 where there are no segments."""
     if not len(segments.start):
         return np.full(len(times), NONE, np.intp)

@@ -29,12 +29,9 @@ from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising, is_taking
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import intervals, links
+from gpuprof_widgets.trace.arrays import Codes, Floats, Ints, Mask, Rows
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
-
-Ints = npt.NDArray[np.int64]
-
-Rows = npt.NDArray[np.int32]
 
 BACK_TO_BACK_NS = 10_000
 """Limit for gaps between two queued kernels: 99 % of the gaps of a stream that runs alone are
@@ -171,7 +168,7 @@ def _longest_first(tables: list[pd.DataFrame]) -> pd.DataFrame:
     return table.sort_values("dur_ns", ascending=False, kind="stable", ignore_index=True)
 
 
-def stream_of(trace: Trace, rows: npt.NDArray[np.intp]) -> Ints:
+def stream_of(trace: Trace, rows: Rows) -> Ints:
     """Return the stream of each of these slices."""
     return np.asarray(trace.index.stream[rows], np.int64)
 
@@ -211,15 +208,15 @@ def _described(trace: Trace, gaps: Gaps) -> pd.DataFrame:
 class _Meanwhile:
     """What the CPU did in each gap."""
 
-    row: Rows
-    line: Rows
-    module: Rows
-    share: npt.NDArray[np.float64]
-    in_dataloader: npt.NDArray[np.bool_]
-    synchronised: npt.NDArray[np.bool_]
+    row: Codes
+    line: Codes
+    module: Codes
+    share: Floats
+    in_dataloader: Mask
+    synchronised: Mask
 
 
-def _cpu_meanwhile(trace: Trace, start: Ints, end: Ints, track: Rows) -> _Meanwhile:
+def _cpu_meanwhile(trace: Trace, start: Ints, end: Ints, track: Codes) -> _Meanwhile:
     row = np.full(len(start), NONE, np.int32)
     share = np.zeros(len(start))
     loading, synchronised = np.zeros(len(start), bool), np.zeros(len(start), bool)
@@ -239,7 +236,7 @@ def _cpu_meanwhile(trace: Trace, start: Ints, end: Ints, track: Rows) -> _Meanwh
     return _Meanwhile(row, line, module, share, loading, synchronised)
 
 
-def _place(trace: Trace, start: Ints, end: Ints, track: Rows, row: Rows) -> tuple[Rows, Rows]:
+def _place(trace: Trace, start: Ints, end: Ints, track: Codes, row: Codes) -> tuple[Codes, Codes]:
     """Return rows of the line and module of what ran, else those of the longest Python frame."""
     line, module = (np.append(owner, NONE)[row] for owner in (
         line_of(trace), region_behind(trace, "module")))  # fmt: skip
@@ -258,9 +255,7 @@ def _place(trace: Trace, start: Ints, end: Ints, track: Rows, row: Rows) -> tupl
     return line.astype(np.int32), module.astype(np.int32)
 
 
-def _longest(
-    trace: Trace, track: int, start: Ints, end: Ints
-) -> tuple[Rows, npt.NDArray[np.float64]]:
+def _longest(trace: Trace, track: int, start: Ints, end: Ints) -> tuple[Codes, Floats]:
     """Return per gap the name that was innermost for the longest time, as a row, and its share."""
     parts = trace.index.segments(track)
     first = np.searchsorted(parts.end, start, side="right")
@@ -297,7 +292,7 @@ def python_meanwhile(trace: Trace, thread: int, start: int, end: int) -> str:
 
 
 def _causes(
-    start: Ints, before: Rows, after: Rows, launched: Ints, cpu: _Meanwhile
+    start: Ints, before: Codes, after: Codes, launched: Ints, cpu: _Meanwhile
 ) -> npt.NDArray[np.object_]:
     """Return the cause of each gap: that of the first condition that holds."""
     conditions = [

@@ -27,10 +27,9 @@ from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.tensor_cores import are_eligible, on_tensor_cores
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.arrays import Codes, Floats, Ints, Mask, Rows
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
-
-Floats = npt.NDArray[np.float64]
 
 GROUPINGS = {
     "name": ("name", "category"),
@@ -95,13 +94,13 @@ def kernels(record: Record, *, by: str = "name") -> pd.DataFrame:
     return table.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
 
 
-def counted_gpu_rows(trace: Trace) -> npt.NDArray[np.intp]:
+def counted_gpu_rows(trace: Trace) -> Rows:
     """Return the rows of kernels, copies and memsets that began in the trace or window."""
     rows = trace.index.gpu
     return rows[trace.slices["count"].to_numpy()[rows] > 0]
 
 
-def _slices(record: Record, rows: npt.NDArray[np.intp]) -> pd.DataFrame:
+def _slices(record: Record, rows: Rows) -> pd.DataFrame:
     """Return name, category, kind, duration, op and launch geometry of each GPU slice.
 
     Texts are categorical; ``op_name`` is missing where no op is known.
@@ -119,7 +118,7 @@ def _slices(record: Record, rows: npt.NDArray[np.intp]) -> pd.DataFrame:
 
 
 @remembered
-def launching_op(trace: Trace) -> npt.NDArray[np.int32]:
+def launching_op(trace: Trace) -> Codes:
     """Return per slice the innermost op (no annotation) that launched it; -1 for none.
 
     For the work of a graph that is the captured op, where the trace holds it; where the replaying
@@ -133,9 +132,7 @@ def launching_op(trace: Trace) -> npt.NDArray[np.int32]:
     return np.where(owner >= 0, owner, replay).astype(np.int32)
 
 
-def _labels(
-    slices: pd.DataFrame, groups: npt.NDArray[np.intp], first: npt.NDArray[np.intp], by: str
-) -> pd.DataFrame:
+def _labels(slices: pd.DataFrame, groups: Rows, first: Rows, by: str) -> pd.DataFrame:
     """Return name, category and kind of each group; "" for what differs within it."""
     labels = slices.loc[first, ["name", "category", "kind"]].reset_index(drop=True)
     if by == "kind":
@@ -143,9 +140,7 @@ def _labels(
     return labels.astype(object)
 
 
-def _covered(
-    trace: Trace, rows: npt.NDArray[np.intp], groups: npt.NDArray[np.intp], length: int
-) -> pd.DataFrame:
+def _covered(trace: Trace, rows: Rows, groups: Rows, length: int) -> pd.DataFrame:
     """Return the time that each group covers, added up over devices, and its share."""
     start, end = trace.index.ts[rows], trace.index.end[rows]
     devices, device = np.unique(trace.index.device[rows], return_inverse=True)
@@ -156,7 +151,7 @@ def _covered(
     return pd.DataFrame({"covered_ns": covered, "share": covered / max(busy, 1)})
 
 
-def _ops(slices: pd.DataFrame, groups: npt.NDArray[np.intp], length: int) -> pd.DataFrame:
+def _ops(slices: pd.DataFrame, groups: Rows, length: int) -> pd.DataFrame:
     dur = slices["dur_ns"].to_numpy()
     total = np.bincount(groups, dur, minlength=length)
     known = (slices["op_name"].notna() & (slices["op_name"] != "")).to_numpy()
@@ -172,9 +167,7 @@ def _ops(slices: pd.DataFrame, groups: npt.NDArray[np.intp], length: int) -> pd.
     return pd.DataFrame(columns)
 
 
-def _geometry(
-    slices: pd.DataFrame, groups: npt.NDArray[np.intp], first: npt.NDArray[np.intp]
-) -> pd.DataFrame:
+def _geometry(slices: pd.DataFrame, groups: Rows, first: Rows) -> pd.DataFrame:
     length, dur = len(first), slices["dur_ns"].to_numpy()
     columns: dict[str, npt.ArrayLike] = {}
     for key in ("grid", "block"):
@@ -191,13 +184,13 @@ def _geometry(
     return pd.DataFrame(columns)
 
 
-def _on_tensor_cores(slices: pd.DataFrame) -> npt.NDArray[np.bool_]:
+def _on_tensor_cores(slices: pd.DataFrame) -> Mask:
     code, names = pd.factorize(slices["name"])
     is_kernel = (slices["category"] == "kernel").to_numpy(bool)
     return np.asarray(on_tensor_cores(names)[code] & is_kernel)
 
 
-def launch_geometry(rows: npt.NDArray[np.intp], record: Record) -> pd.DataFrame:
+def launch_geometry(rows: Rows, record: Record) -> pd.DataFrame:
     """Return how each GPU slice was launched, in the order of ``rows``, as Kineto wrote it.
 
     Columns: ``grid``, ``block`` (categorical: "x, y, z"; "" where unknown), ``registers`` (per
@@ -218,7 +211,7 @@ def launch_geometry(rows: npt.NDArray[np.intp], record: Record) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def numbers(trace: Trace, key: str, rows: npt.NDArray[np.intp]) -> Floats:
+def numbers(trace: Trace, key: str, rows: Rows) -> Floats:
     """Return an arg of these slices as numbers; NaN where a slice has none."""
     values = trace.args.get(key)
     result = np.full(len(rows), np.nan)
@@ -229,12 +222,12 @@ def numbers(trace: Trace, key: str, rows: npt.NDArray[np.intp]) -> Floats:
     return result
 
 
-def occupancy(rows: npt.NDArray[np.intp], trace: Trace) -> Floats:
+def occupancy(rows: Rows, trace: Trace) -> Floats:
     """Return Kineto's estimate of each GPU slice's occupancy, of one; NaN if unknown."""
     return _not_negative(numbers(trace, OCCUPANCY, rows)) / 100
 
 
-def blocks_per_sm(rows: npt.NDArray[np.intp], record: Record) -> Floats:
+def blocks_per_sm(rows: Rows, record: Record) -> Floats:
     """Return the blocks per SM of each GPU slice, recorded or from its grid; NaN if unknown."""
     result = _not_negative(numbers(record.trace, BLOCKS_PER_SM, rows))
     sms = _multiprocessors(record)
@@ -266,12 +259,12 @@ def _not_negative(values: Floats) -> Floats:
     return np.where(values >= 0, values, np.nan)
 
 
-def _whole(trace: Trace, key: str, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
+def _whole(trace: Trace, key: str, rows: Rows) -> Ints:
     values = numbers(trace, key, rows)
     return np.where(np.isnan(values), -1, np.nan_to_num(values)).astype(np.int64)
 
 
-def _texts(trace: Trace, key: str, rows: npt.NDArray[np.intp]) -> pd.Categorical[str]:
+def _texts(trace: Trace, key: str, rows: Rows) -> pd.Categorical[str]:
     """Return an arg's lists of sizes as "x, y, z"."""
     place, values = trace.index.arg(key)
     texts = [", ".join(map(str, sizes)) if isinstance(sizes, list) else "" for sizes in values]

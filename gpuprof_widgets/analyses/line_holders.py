@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.lines import cell_lines, lines, lines_at
@@ -21,12 +20,10 @@ from gpuprof_widgets.analyses.python_calls import calls_modules, function_labels
 from gpuprof_widgets.analyses.regions import calls_per_traced_step
 from gpuprof_widgets.analyses.waits import python_lanes, run_lane
 from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.arrays import Floats, Ints, Mask, Rows
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.pstats import FUNCTION_KEY, functions_of_frames
 from gpuprof_widgets.trace.schema import MODULE_CATEGORIES, NONE
-
-Ints = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.intp]
 
 MOST, MUCH = 0.5, 0.25
 """Shares of a line's self time: what the deepest holder has at least, and what a function has at
@@ -108,7 +105,7 @@ def main_callee(record: Record, holder: Holder) -> Callee | None:
     return (functions.iloc[[most]], ns, known) if ns >= MOST * holder.ns else None
 
 
-def selected(functions: pd.DataFrame, function: FunctionKey) -> npt.NDArray[np.bool_]:
+def selected(functions: pd.DataFrame, function: FunctionKey) -> Mask:
     """Return which row of cProfile's functions is this one."""
     keys = zip(functions["file"], functions["line"], functions["name"], strict=True)
     return np.array([key == function for key in keys], bool)
@@ -152,7 +149,7 @@ def _frames(record: Record, line: int) -> Iterator[Holder]:
         yield Holder(labels[number], int(open_ns[number]), _key(functions, number))
 
 
-def _may_be_named(record: Record, line: int, functions: pd.DataFrame) -> npt.NDArray[np.bool_]:
+def _may_be_named(record: Record, line: int, functions: pd.DataFrame) -> Mask:
     """Return the user's functions, without those of the line's cell, whose lines are recorded."""
     in_cell = functions["file"] == lines(record)["cell"].iloc[line]
     return np.asarray(is_user_code(functions) & ~in_cell.to_numpy(bool), bool)
@@ -185,7 +182,7 @@ def _key(functions: pd.DataFrame, number: np.intp) -> FunctionKey:
     return file, line, name
 
 
-def _least_in_line(record: Record, calls: Calls, line: int) -> npt.NDArray[np.float64]:
+def _least_in_line(record: Record, calls: Calls, line: int) -> Floats:
     """Return per function how much of its time (ns, with callees) must have been in the line.
 
     What the cell calls was in the line with all of its time if only this line names it, else with

@@ -21,12 +21,10 @@ from gpuprof_widgets.analyses.path_streams import (
 )
 from gpuprof_widgets.analyses.path_waits import releases, segment_kinds
 from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
-Ints = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.int32]
-Mask = npt.NDArray[np.bool_]
 Kinds = npt.NDArray[np.int8]
 
 PYTHON, RUNTIME, SYNCHRONISATION = "python", "runtime", "synchronisation"
@@ -219,8 +217,8 @@ class Path:
 
     start: Ints
     end: Ints
-    row: Rows
-    track: Rows
+    row: Codes
+    track: Codes
     kind: Kinds
 
     def __len__(self) -> int:
@@ -231,7 +229,7 @@ class Path:
         """Duration of each segment, ns."""
         return self.end - self.start
 
-    def at(self, places: npt.NDArray[np.intp]) -> Path:
+    def at(self, places: Rows) -> Path:
         """Return the segments at these places."""
         return Path(
             self.start[places],
@@ -253,7 +251,7 @@ class _Pieces:
     segment on.
     """
 
-    def __init__(self, graph: PathGraph, track_of: Rows) -> None:
+    def __init__(self, graph: PathGraph, track_of: Codes) -> None:
         self.graph, self.track_of = graph, track_of
         self.ranges: list[tuple[int, int]] = []
         self.singles: list[tuple[int, int, int, int, int]] = []

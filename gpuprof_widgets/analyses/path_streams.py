@@ -18,10 +18,9 @@ import pandas as pd
 from gpuprof_widgets.analyses.gpu_work import gpu_kinds
 from gpuprof_widgets.analyses.host_states import Threads
 from gpuprof_widgets.analyses.operators import arg_numbers
+from gpuprof_widgets.trace.arrays import Ints, Mask, Rows
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
-
-Ints = npt.NDArray[np.int64]
 
 NEVER = np.iinfo(np.int64).min // 4
 """Time of an event that did not happen or is not known."""
@@ -91,7 +90,7 @@ class GpuWork:
         return source, follower[source]
 
     @cached_property
-    def overlaps(self) -> npt.NDArray[np.bool_]:
+    def overlaps(self) -> Mask:
         """Which slices run while another slice of their stream does."""
         order = np.argsort(self.stream, kind="stable")
         room = int(self.end.max(initial=0) - self.start.min(initial=0)) + 1
@@ -177,7 +176,7 @@ def gpu_work(trace: Trace, threads: Threads) -> GpuWork:
     return replace(work, launched=launched, thread=thread)
 
 
-def _follows(trace: Trace, work: GpuWork) -> npt.NDArray[np.bool_]:
+def _follows(trace: Trace, work: GpuWork) -> Mask:
     """Return which slices follow a slice of the same call: they wait for it, not for the call.
 
     So the launch of a graph leads to the first slice of its replay on each stream, then along it.
@@ -201,7 +200,7 @@ def _launch_times(work: GpuWork, returned: Ints) -> Ints:
     return np.where(slow, until, work.launched)
 
 
-def _launchers(trace: Trace, rows: npt.NDArray[np.intp]) -> Ints:
+def _launchers(trace: Trace, rows: Rows) -> Ints:
     """Return the call that launched each slice, else its op; -1 if neither is known."""
     launch, op = (trace.slices[link].to_numpy()[rows] for link in ("launch", "op"))
     by_op = (op >= 0) & np.append(trace.index.is_op, False)[op]
@@ -325,7 +324,7 @@ def stream_waits(work: GpuWork, ready: Ints) -> tuple[Ints, Ints]:
     return source[target], target
 
 
-def _last_ended(work: GpuWork, wanted: npt.NDArray[np.bool_]) -> Ints:
+def _last_ended(work: GpuWork, wanted: Mask) -> Ints:
     """Return per wanted slice the one of its device that ended last before it began; or -1."""
     device = work.names["device"].to_numpy()[work.stream]
     ended = np.full(len(work), NONE, np.int64)

@@ -17,11 +17,10 @@ from gpuprof_widgets.analyses.path_streams import (
     sync_events,
 )
 from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising
+from gpuprof_widgets.trace.arrays import Ints, Mask, Rows
 from gpuprof_widgets.trace.links import nearest_ancestor, rows_by
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import LAUNCH_CATEGORIES, NONE, REGION_CATEGORIES
-
-Ints = npt.NDArray[np.int64]
 
 RETURNED, CALLED_BACK, STARTED = 0, 1, 2
 """Why a thread went on: the GPU was done, another thread was done, it got work to do.
@@ -80,7 +79,7 @@ def _synchronised(trace: Trace, threads: Threads, work: GpuWork) -> pd.DataFrame
     )
 
 
-def _awaited_streams(trace: Trace, work: GpuWork, rows: npt.NDArray[np.intp]) -> tuple[Ints, Ints]:
+def _awaited_streams(trace: Trace, work: GpuWork, rows: Rows) -> tuple[Ints, Ints]:
     """Return per call the awaited stream (-1: all or unknown) and slice (-1: unknown)."""
     stream, exact = np.full(len(rows), NONE, np.int64), np.full(len(rows), NONE, np.int64)
     syncs = sync_events(trace)
@@ -134,7 +133,7 @@ def _handed_over(trace: Trace, threads: Threads) -> list[pd.DataFrame]:
     ]
 
 
-def _callers(trace: Trace, threads: Threads) -> tuple[Ints, npt.NDArray[np.bool_]]:
+def _callers(trace: Trace, threads: Threads) -> tuple[Ints, Mask]:
     """Return per thread its caller (-1: none), and whether it runs the caller's backward pass."""
     forward = trace.slices["forward"].to_numpy()
     lanes = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
@@ -154,7 +153,7 @@ def _callers(trace: Trace, threads: Threads) -> tuple[Ints, npt.NDArray[np.bool_
     return caller, is_backward
 
 
-def _only_python(trace: Trace, threads: Threads) -> npt.NDArray[np.bool_]:
+def _only_python(trace: Trace, threads: Threads) -> Mask:
     """Return which segments are neither op nor call: Python, or a region of it."""
     python = trace.index.in_category("user_annotation", "python_function", *REGION_CATEGORIES)
     return np.append(python & ~are_named_regions(trace), True)[threads.row]

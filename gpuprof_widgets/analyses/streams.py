@@ -29,11 +29,10 @@ from gpuprof_widgets.analyses.reasons import lacking
 from gpuprof_widgets.analyses.regions import NO_STEPS, rank_of, time_ranges
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.arrays import Ints, Mask, Rows
 from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.links import rows_by
 from gpuprof_widgets.trace.model import Record, Trace
-
-Ints = npt.NDArray[np.int64]
 
 COLUMNS = (
     "device",
@@ -110,9 +109,7 @@ def streams(record: Record, *, by: str = "stream") -> pd.DataFrame:
     return table if len(table) else lacking(columns, ONE_STREAM)
 
 
-def _of_device(
-    trace: Trace, device: int
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.object_], Ints]:
+def _of_device(trace: Trace, device: int) -> tuple[Rows, npt.NDArray[np.object_], Ints]:
     """Return the rows, kinds and streams of the GPU's slices."""
     rows, kind = gpu_kinds(trace)
     here = trace.index.device[rows] == device
@@ -140,7 +137,7 @@ def _streams(trace: Trace, device: int) -> pd.DataFrame:
     return table.sort_values("busy_ns", ascending=False, kind="stable", ignore_index=True)
 
 
-def _alone(unions: list[Intervals]) -> npt.NDArray[np.int64]:
+def _alone(unions: list[Intervals]) -> Ints:
     """Return per stream the time (ns) in which it was busy and no other was."""
     start, end = (np.concatenate([union[side] for union in unions]) for side in (0, 1))
     stream = np.repeat(np.arange(len(unions)), [len(union[0]) for union in unions])
@@ -152,7 +149,7 @@ def _alone(unions: list[Intervals]) -> npt.NDArray[np.int64]:
     return group_sums(number[active == 1], np.diff(edge[order])[active == 1], len(unions))
 
 
-def _exposed(unions: list[Intervals], computing: Intervals) -> npt.NDArray[np.int64]:
+def _exposed(unions: list[Intervals], computing: Intervals) -> Ints:
     """Return per stream the time (ns) of its intervals in which nothing computed on the device."""
     start, end = (np.concatenate([union[side] for union in unions]) for side in (0, 1))
     stream = np.repeat(np.arange(len(unions)), [len(union[0]) for union in unions])
@@ -161,12 +158,7 @@ def _exposed(unions: list[Intervals], computing: Intervals) -> npt.NDArray[np.in
 
 
 def _row(
-    trace: Trace,
-    stream: int,
-    rows: npt.NDArray[np.intp],
-    kind: npt.NDArray[np.object_],
-    alone: int,
-    exposed: int,
+    trace: Trace, stream: int, rows: Rows, kind: npt.NDArray[np.object_], alone: int, exposed: int
 ) -> dict[str, object]:
     busy, computes = open_within(trace, rows), bool((kind == COMPUTE).any())
     total = intervals.length(busy)
@@ -184,9 +176,7 @@ def _row(
     }
 
 
-def could_overlap(
-    trace: Trace, rows: npt.NDArray[np.intp], kind: npt.NDArray[np.object_]
-) -> npt.NDArray[np.bool_]:
+def could_overlap(trace: Trace, rows: Rows, kind: npt.NDArray[np.object_]) -> Mask:
     """Return which GPU slices move data to or from another device, so that compute could hide them.
 
     A copy within the GPU competes with compute for the same memory.

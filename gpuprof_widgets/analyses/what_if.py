@@ -40,12 +40,10 @@ from gpuprof_widgets.analyses.reasons import lacking, why_empty
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.arrays import Ints, Mask, Rows
 from gpuprof_widgets.trace.links import path_sum
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
-
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 COLUMNS = (
     *("name", "what", "scale", "calls", "time_ns", "path_ns"),
@@ -58,12 +56,7 @@ CANDIDATES = 8
 
 
 def what_if(
-    record: Record,
-    name: str,
-    *,
-    scale: float = 0.0,
-    step: int | None = None,
-    region: Region = None,
+    record: Record, name: str, *, scale: float = 0.0, step: int | None = None, region: Region = None
 ) -> pd.DataFrame:
     """How long the run would take if ``name`` took ``scale`` times as long: one row.
 
@@ -113,7 +106,7 @@ def what_if(
     return _table(record, path, (t0, t1), [name], scale)
 
 
-def saved_without_ns(record: Record, rows: npt.NDArray[np.intp]) -> int | None:
+def saved_without_ns(record: Record, rows: Rows) -> int | None:
     """Return by how much the run would be shorter if these slices cost nothing, in ns.
 
     By the rules of `what_if`; None where the record has no critical path, or does not tell for
@@ -287,7 +280,7 @@ class Changes:
     ``scaled``: which parts each change scales.
     """
 
-    part: npt.NDArray[np.intp]
+    part: Rows
     scaled: Mask
     scale: float
 
