@@ -35,16 +35,14 @@ from gpuprof_widgets.analyses.critical_path import (
     cpu_path_ns,
     critical_path,
     gpu_path_saving_ns,
-    graph_of,
     path_range,
     path_times,
 )
 from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.analyses.gpu_peaks import busiest_device, device_name, peaks_of
-from gpuprof_widgets.analyses.gpu_use import gpu_curves, gpu_summary
 from gpuprof_widgets.analyses.gpu_work import device_busy
 from gpuprof_widgets.analyses.idle import idle
-from gpuprof_widgets.analyses.kernels import kernels
+from gpuprof_widgets.analyses.kernels import gpu_curves, gpu_summary, kernels
 from gpuprof_widgets.analyses.launches import launches, queue_length, queues
 from gpuprof_widgets.analyses.lines import lines, sampled_lines, stretches
 from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
@@ -52,6 +50,7 @@ from gpuprof_widgets.analyses.memory import memory as memory_by_op
 from gpuprof_widgets.analyses.modules import module_slices, modules
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.owners import line_sources, owners
+from gpuprof_widgets.analyses.path_graph import path_graph
 from gpuprof_widgets.analyses.python_calls import python_calls
 from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.regions import (
@@ -172,7 +171,7 @@ ANALYSES: dict[str, Callable[[Record], Any]] = {
     "what_if": lambda record: [what_if(record, name) for name in _what_is_there(record)],
     "what_ifs": what_ifs,
     "path_range": lambda record: path_range(record, None, None),
-    "graph_of": lambda record: graph_of(record, record.trace.start_ns, record.trace.end_ns),
+    "path_graph": lambda record: path_graph(record, record.trace.start_ns, record.trace.end_ns),
     "iterations": iterations,
     "usual_steps": usual_steps,
     "calls_per_traced_step": calls_per_traced_step,
@@ -377,7 +376,7 @@ def test_every_analysis_is_tested_here() -> None:
 
 
 PARTS = {
-    *("categories", "path_graph", "whole_path", "path_between"),
+    *("categories", "whole_path", "path_between"),
     *("lines_of_stacks", "places_of_slices", "device_gaps", "launch_times"),
     *(
         "ran_python",

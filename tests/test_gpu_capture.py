@@ -17,8 +17,7 @@ import gpuprof_widgets
 from gpuprof_widgets.analyses.allocator import allocator_events
 from gpuprof_widgets.analyses.copies import copies
 from gpuprof_widgets.analyses.findings import FINDINGS
-from gpuprof_widgets.analyses.gpu_use import gpu_summary
-from gpuprof_widgets.analyses.kernels import kernels
+from gpuprof_widgets.analyses.kernels import gpu_summary, kernels
 from gpuprof_widgets.analyses.launches import UNLINKED, launches, queue_length, queues
 from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
 from gpuprof_widgets.capture.recorder import Recorder

@@ -9,8 +9,14 @@ from typing import Any
 import pytest
 
 import gpuprof_widgets.views
-from gpuprof_widgets.analyses.gpu_work import COMMUNICATION, gpu_kinds
-from gpuprof_widgets.analyses.kernel_families import FAMILIES, RULES, families, family_of
+from gpuprof_widgets.analyses.gpu_work import (
+    COMMUNICATION,
+    FAMILIES,
+    RULES,
+    families,
+    family_of,
+    gpu_kinds,
+)
 from gpuprof_widgets.trace.model import Record
 from tests.traces import kernel, trace_of
 

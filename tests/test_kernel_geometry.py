@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprof_widgets.analyses.gpu_use import gpu_curves, gpu_summary
-from gpuprof_widgets.analyses.kernels import kernels
+from gpuprof_widgets.analyses.kernels import gpu_curves, gpu_summary, kernels
 from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.analyses.tensor_cores import are_eligible, on_tensor_cores
 from gpuprof_widgets.exceptions import OptionError

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprof_widgets.analyses.critical_path import ON_GPU, critical_path, graph_of
+from gpuprof_widgets.analyses.critical_path import ON_GPU, critical_path
 from gpuprof_widgets.analyses.path_graph import (
     BY_LAUNCH,
     KERNEL_DELAY,
     STREAM_WAIT,
     UNKNOWN,
     PathGraph,
+    path_graph,
 )
 from gpuprof_widgets.analyses.what_if import Changes, replayed, what_if
 from gpuprof_widgets.trace.model import Record
@@ -31,7 +32,7 @@ def graph_launch(ts: int = 0, dur: int = 5, name: str = "cudaGraphLaunch") -> Ro
 
 
 def graph(record: Record) -> PathGraph:
-    return graph_of(record, record.trace.start_ns, record.trace.end_ns)
+    return path_graph(record, record.trace.start_ns, record.trace.end_ns)
 
 
 def back_to_back(*took: int, overlap: tuple[int, ...] = (64, 128, 256)) -> Record:

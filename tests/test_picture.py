@@ -9,7 +9,7 @@ import pytest
 from matplotlib.colors import to_hex, to_rgb
 
 from gpuprof_widgets.analyses.compare.tables import Runs
-from gpuprof_widgets.analyses.kernel_families import FAMILIES
+from gpuprof_widgets.analyses.gpu_work import FAMILIES
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.remarks import with_remark
 from gpuprof_widgets.views.canvas import FAMILY_COLOURS, INK, Canvas, _label_width, luminance

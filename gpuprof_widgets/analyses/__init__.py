@@ -76,7 +76,7 @@ _ROWS = (
         peers="TensorBoard plugin, HTA, nsys stats",
     ),
     Analysis(
-        "gpu_use:gpu_summary",
+        "kernels:gpu_summary",
         "How well was each GPU used: SMs, occupancy, tensor cores?",
         tab="GPUs",
         peers="TensorBoard plugin",

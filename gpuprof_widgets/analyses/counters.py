@@ -14,7 +14,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.columns import group_rows
 from gpuprof_widgets.analyses.copies import copy_bandwidth
-from gpuprof_widgets.analyses.gpu_use import gpu_curves
+from gpuprof_widgets.analyses.kernels import gpu_curves
 from gpuprof_widgets.analyses.launches import queue_length
 from gpuprof_widgets.analyses.reasons import lacking
 from gpuprof_widgets.trace.arrays import Rows
@@ -67,7 +67,7 @@ def counters(record: Record, *, derived: bool = True) -> pd.DataFrame:
     trace = record.trace
     tables = [_recorded(trace), _metrics(trace)]
     if derived:
-        tables += [_queues(record), _bandwidth(record), _busy(record)]
+        tables += _derived(record)
     tables = [table for table in tables if len(table)]
     if not tables:
         derivable = ", and no kernels, launches or copies of known size to count"
@@ -130,34 +130,24 @@ def _metric(trace: Trace, rows: Rows, key: str) -> pd.DataFrame:
     return pd.DataFrame(columns | {"unit": unit_of(key), "derived": False})
 
 
-def _queues(record: Record) -> pd.DataFrame:
-    table = queue_length(record)
-    series = _texts(table, "GPU {} · stream {}".format, "device", "stream")
-    columns = {"ts_ns": table["ts_ns"], "name": "Queue length", "series": series}
-    columns |= {"value": table["length"].astype(np.float64), "unit": "launches", "derived": True}
-    return pd.DataFrame(columns)
-
-
-def _bandwidth(record: Record) -> pd.DataFrame:
-    table = copy_bandwidth(record)
-    series = _texts(table, "GPU {} · {}".format, "device", "direction")
-    columns = {"ts_ns": table["ts_ns"], "name": "Copy bandwidth", "series": series}
-    columns |= {"value": table["bytes_per_s"], "unit": "bytes/s", "derived": True}
-    return pd.DataFrame(columns)
-
-
-def _busy(record: Record) -> pd.DataFrame:
-    table = gpu_curves(record)
+def _derived(record: Record) -> list[pd.DataFrame]:
+    """Return the queues of streams, the bandwidth of copies and the use of GPUs as counters."""
+    queue, moved, use = queue_length(record), copy_bandwidth(record), gpu_curves(record)
     words = {"utilisation": "GPU utilisation", "sm_efficiency": "Est. SM efficiency"}
-    columns = {
-        "ts_ns": table["ts_ns"],
-        "name": _texts(table, words.__getitem__, "name"),
-        "series": _texts(table, "GPU {}".format, "device"),
-        "value": 100 * table["value"].astype(np.float64),
-        "unit": "%",
-        "derived": True,
-    }
-    return pd.DataFrame(columns)
+    on_stream = _texts(queue, "GPU {} · stream {}".format, "device", "stream")
+    one_way = _texts(moved, "GPU {} · {}".format, "device", "direction")
+    what, on_gpu = _texts(use, words.__getitem__, "name"), _texts(use, "GPU {}".format, "device")
+    columns = [
+        (queue, "Queue length", on_stream, queue["length"].astype(np.float64), "launches"),
+        (moved, "Copy bandwidth", one_way, moved["bytes_per_s"], "bytes/s"),
+        (use, what, on_gpu, 100 * use["value"].astype(np.float64), "%"),
+    ]
+    return [
+        pd.DataFrame(
+            {"ts_ns": table["ts_ns"], "name": name, "series": series, "value": value}
+        ).assign(unit=unit, derived=True)
+        for table, name, series, value, unit in columns
+    ]
 
 
 def _texts(table: pd.DataFrame, text: Callable[..., str], *columns: str) -> pd.Index:

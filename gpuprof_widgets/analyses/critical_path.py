@@ -1,12 +1,12 @@
 """The critical path: the chain of work that the run, a step or a region has to wait for.
 
-`path_graph` builds the graph of waits and follows it; here are the table of the path, the ranges
-that it can be asked for, and how much of the path slices are on.
+`path_graph` builds the graph of waits; here it is followed from its end to its beginning
+(`followed`). Then come the ranges that the path can be asked for, and how much of it slices are on.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 import numpy as np
@@ -16,21 +16,25 @@ import pandas as pd
 from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.owners import line_of, region_behind
 from gpuprof_widgets.analyses.path_graph import (
+    BY_EVENT,
+    BY_LAUNCH,
+    BY_STREAM,
     KERNEL_DELAY,
     KINDS,
     LAUNCH_DELAY,
+    LONGEST_DELAY_NS,
     STREAM_WAIT,
     UNKNOWN,
-    Path,
+    Kinds,
     PathGraph,
-    followed,
     path_graph,
 )
+from gpuprof_widgets.analyses.path_streams import NEVER
 from gpuprof_widgets.analyses.reasons import lacking, says_if_empty, which_other_kind
 from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.trace.arrays import Codes, Ints, Mask
+from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
 from gpuprof_widgets.trace.links import itself_or_ancestor
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
@@ -126,12 +130,10 @@ def critical_path(
     if by is not None and by not in BY:
         raise OptionError(f"the path can be added up by {', '.join(BY)}, not by {by!r}")
     t0, t1 = path_range(record, step, region)
-    trace = record.trace
-    if why := _why_no_path(trace, t0, t1):
+    if why := _why_no_path(record.trace, t0, t1):
         return lacking(COLUMNS if by is None else (BY[by], *SPLIT), why)
-    path = path_between(record, t0, t1)
-    table = _whole_table(record) if _is_whole(trace, t0, t1) else _described(trace, path)
-    return table if by is None else _added_up(table, BY[by], path, are_delays(trace, path))
+    table = _described(record, t0, t1)
+    return table if by is None else _added_up(record, table, BY[by], path_between(record, t0, t1))
 
 
 def _why_no_path(trace: Trace, t0: int, t1: int) -> str:
@@ -139,35 +141,26 @@ def _why_no_path(trace: Trace, t0: int, t1: int) -> str:
     return which_other_kind(trace) or ("" if has_work or t1 == t0 else NO_WORK)
 
 
-def _is_whole(trace: Trace, t0: int, t1: int) -> bool:
-    return (t0, t1) == (trace.start_ns, trace.end_ns)
-
-
-def graph_of(record: Record, t0: int, t1: int) -> PathGraph:
-    """Return the graph of a range; that of the whole run is remembered."""
-    whole = _is_whole(record.trace, t0, t1)
-    return _whole_graph(record) if whole else path_graph(record, t0, t1)
-
-
-@remembered
-def _whole_graph(record: Record) -> PathGraph:
-    return path_graph(record, record.trace.start_ns, record.trace.end_ns)
-
-
-def path_between(record: Record, t0: int, t1: int) -> Path:
-    """Return the path of a range as arrays; empty where `critical_path` says why there is none."""
-    return whole_path(record) if _is_whole(record.trace, t0, t1) else _path(record, t0, t1)
-
-
-@remembered
 def whole_path(record: Record) -> Path:
-    """Return the path of the whole run as arrays: less than half the memory of the table."""
-    return _path(record, record.trace.start_ns, record.trace.end_ns)
+    """Return the path of the whole run as arrays."""
+    return path_between(record, record.trace.start_ns, record.trace.end_ns)
 
 
 @remembered
-def _whole_table(record: Record) -> pd.DataFrame:
-    return _described(record.trace, whole_path(record))
+def path_between(record: Record, t0: int, t1: int) -> Path:
+    """Return the path of a range as arrays; empty where `critical_path` says why there is none.
+
+    Empty segments are left out, and equal neighbours are one.
+    """
+    if _why_no_path(record.trace, t0, t1):
+        times, rows = np.empty(0, np.int64), np.empty(0, np.int32)
+        return Path(times, times, rows, rows, np.empty(0, np.int8))
+    path = followed(record.trace, path_graph(record, t0, t1))
+    path = path.at(np.flatnonzero(path.end > path.start))
+    differs = np.diff(np.stack([path.row, path.track, path.kind])).any(axis=0)
+    first = np.flatnonzero(np.append(True, differs)[: len(path)])
+    last = np.append(first[1:], len(path))[: len(first)] - 1
+    return replace(path.at(first), end=path.end[last])
 
 
 def are_delays(trace: Trace, path: Path) -> Mask:
@@ -176,8 +169,8 @@ def are_delays(trace: Trace, path: Path) -> Mask:
     return np.asarray(path.is_of(*DELAYS) & ~on_cpu, bool)
 
 
-def _added_up(table: pd.DataFrame, key: str, path: Path, delay: Mask) -> pd.DataFrame:
-    on_gpu, dur = path.is_of(*ON_GPU), path.dur
+def _added_up(record: Record, table: pd.DataFrame, key: str, path: Path) -> pd.DataFrame:
+    on_gpu, delay, dur = path.is_of(*ON_GPU), are_delays(record.trace, path), path.dur
     parts = table[[key]].assign(
         dur_ns=dur,
         segments=1,
@@ -191,52 +184,32 @@ def _added_up(table: pd.DataFrame, key: str, path: Path, delay: Mask) -> pd.Data
     return table[[key, *SPLIT]]
 
 
-def _path(record: Record, t0: int, t1: int) -> Path:
-    if _why_no_path(record.trace, t0, t1):
-        times, rows = np.empty(0, np.int64), np.empty(0, np.int32)
-        return Path(times, times, rows, rows, np.empty(0, np.int8))
-    return _merged(followed(record.trace, graph_of(record, t0, t1)))
-
-
-def _merged(path: Path) -> Path:
-    """Return the path without empty segments, with equal neighbours merged."""
-    path = path.at(np.flatnonzero(path.end > path.start))
-    differs = np.ones(len(path), bool)
-    differs[1:] = False
-    for column in (path.row, path.track, path.kind):
-        differs[1:] |= column[1:] != column[:-1]
-    first = np.flatnonzero(differs)
-    last = np.append(first[1:], len(path))[: len(first)] - 1
-    return replace(path.at(first), end=path.end[last])
-
-
-def _described(trace: Trace, path: Path) -> pd.DataFrame:
-    row = path.row
+@remembered
+def _described(record: Record, t0: int, t1: int) -> pd.DataFrame:
+    trace, path = record.trace, path_between(record, t0, t1)
     names, labels = (
         pd.Series([*texts, ""]).array for texts in (trace.index.names, trace.tracks["label"])
     )
     code = np.append(trace.index.name, NONE)
-    table = pd.DataFrame(
-        {
-            "start_ns": path.start,
-            "end_ns": path.end,
-            "dur_ns": path.dur,
-            "kind": np.array(KINDS, object)[path.kind],
-            "row": row,
-            "name": names[code[row]],
-            "track": path.track,
-            "thread": labels[path.track],
-        }
-    )
+    columns = {
+        "start_ns": path.start,
+        "end_ns": path.end,
+        "dur_ns": path.dur,
+        "kind": np.array(KINDS, object)[path.kind],
+        "row": path.row,
+        "name": names[code[path.row]],
+        "track": path.track,
+        "thread": labels[path.track],
+    }
     owners = {
         "op": op_around(trace),
         "module": region_behind(trace, "module"),
         "line": line_of(trace),
     }
     for name, owner in owners.items():
-        owned_by = np.append(owner, NONE)[row].astype(np.int32)
-        table[name], table[f"{name}_name"] = owned_by, names[code[owned_by]]
-    return table[list(COLUMNS)]
+        owned_by = np.append(owner, NONE)[path.row].astype(np.int32)
+        columns |= {name: owned_by, f"{name}_name": names[code[owned_by]]}
+    return pd.DataFrame(columns)
 
 
 def op_around(trace: Trace) -> Codes:
@@ -248,15 +221,177 @@ def op_around(trace: Trace) -> Codes:
     return around
 
 
+@dataclass(frozen=True)
+class Path:
+    """The segments of a critical path in order of time, as arrays.
+
+    ``start``, ``end`` (ns); ``row``: the innermost slice, of a delay the one that was late, -1 for
+    none; ``track``; ``kind``: its place in `KINDS`.
+    """
+
+    start: Ints
+    end: Ints
+    row: Codes
+    track: Codes
+    kind: Kinds
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def dur(self) -> Ints:
+        """Duration of each segment, ns."""
+        return self.end - self.start
+
+    def at(self, places: Rows) -> Path:
+        """Return the segments at these places."""
+        columns = self.start, self.end, self.row, self.track, self.kind
+        return Path(*(column[places] for column in columns))
+
+    def is_of(self, *kinds: str) -> Mask:
+        """Return which segments have one of these kinds."""
+        return np.array([kind in kinds for kind in KINDS])[self.kind]
+
+
+class _Pieces:
+    """The stretches of the path, collected from the end to the beginning.
+
+    Each is a range of segments of a thread, or a single stretch, whose number counts from the last
+    segment on.
+    """
+
+    def __init__(self, graph: PathGraph, track_of: Codes) -> None:
+        self.graph, self.track_of = graph, track_of
+        self.ranges: list[tuple[int, int]] = []
+        self.singles: list[tuple[int, int, int, int, int]] = []
+
+    def add(self, start: int, end: int, row: int, track: int, kind: str) -> None:
+        """Add one stretch, unless it is empty."""
+        if end > start:
+            number = len(self.graph.segment_kind) + len(self.singles)
+            self.ranges.append((number, number + 1))
+            self.singles.append((start, end, row, track, KINDS.index(kind)))
+
+    def add_delay(self, start: int, end: int, row: int, track: int, kind: str) -> None:
+        """Add the delay before a GPU slice; a very long one has an unknown cause."""
+        self.add(start, end, row, track, kind if end - start < LONGEST_DELAY_NS else UNKNOWN)
+
+    def add_idle(self, start: int, gpu: int, kind: str) -> None:
+        """Add the delay on its own stream, less the slices that ran there in the meantime."""
+        work, track_of, end = self.graph.work, self.track_of, int(self.graph.work.start[gpu])
+        overlapping = int(work.running[gpu])
+        while overlapping >= 0 and end > start:
+            since, row = max(int(work.start[overlapping]), start), int(work.row[overlapping])
+            self.add(since, end, row, int(track_of[row]), str(work.kind[overlapping]))
+            end, overlapping = since, int(work.running[overlapping])
+        row = int(work.row[gpu])
+        self.add_delay(start, end, row, int(track_of[row]), kind)
+
+    def add_segments(self, low: int, high: int) -> None:
+        """Add the segments of a thread from ``low`` until before ``high``."""
+        self.ranges.append((low, high))
+
+    def path(self) -> Path:
+        """Return the stretches in order of time."""
+        threads = self.graph.threads
+        low, high = np.array(self.ranges, np.intp).reshape(-1, 2)[::-1].T
+        length = high - low
+        number = np.repeat(high - np.cumsum(length), length) + np.arange(length.sum())
+        start, end, row, track, kind = np.array(self.singles, np.int64).reshape(-1, 5).T
+        return Path(
+            np.append(threads.start, start)[number],
+            np.append(threads.end, end)[number],
+            np.append(threads.row, row)[number].astype(np.int32),
+            np.append(threads.track[threads.thread], track)[number].astype(np.int32),
+            np.append(self.graph.segment_kind, kind.astype(np.int8))[number],
+        )
+
+
+def followed(trace: Trace, graph: PathGraph) -> Path:
+    """Follow the path from the end to the beginning; see `critical_path` for the rules."""
+    threads, work = graph.threads, graph.work
+    track_of = trace.slices["track"].to_numpy()
+    released = graph.releases["boundary"].to_numpy()
+    by_boundary = np.argsort(released, kind="stable")
+    ordered = released[by_boundary]
+    gpu, source = (graph.releases[name].to_numpy() for name in ("gpu", "source"))
+    first, pieces = threads.first(), _Pieces(graph, track_of)
+    at_gpu, at = _last(graph, pieces)
+    until = threads.t1  # a slice that overlaps the one that follows it is left at its start
+    while at >= 0:
+        if at_gpu:
+            row = int(work.row[at])
+            track, start = int(track_of[row]), int(work.start[at])
+            pieces.add(start, min(int(work.end[at]), until), row, track, str(work.kind[at]))
+            until = start
+            by, to = int(graph.bound_by[at]), int(graph.bound_to[at])
+            if by in (BY_EVENT, BY_STREAM):
+                unclear = by == BY_STREAM and work.launched[at] == NEVER
+                delay = STREAM_WAIT if graph.inferred[at] else KERNEL_DELAY
+                delay = UNKNOWN if unclear else delay
+                pieces.add_idle(int(work.end[to]), at, delay)
+                at = to
+            elif by == BY_LAUNCH:
+                at_gpu, at = False, int(graph.boundary[at])
+                pieces.add_delay(int(threads.start[at]), start, row, track, LAUNCH_DELAY)
+            else:
+                known = work.launched[at] != NEVER
+                delay = LAUNCH_DELAY if known else UNKNOWN
+                pieces.add_delay(threads.t0, start, row, track, delay)
+                at = NONE
+            continue
+        thread = int(threads.thread[at])
+        place = int(np.searchsorted(ordered, at, side="right")) - 1
+        begin = int(first[thread])
+        if place >= 0 and ordered[place] >= begin:
+            pieces.add_segments(int(ordered[place]), at)
+            release = int(by_boundary[place])
+            at_gpu = bool(gpu[release] >= 0)
+            at = int(gpu[release] if at_gpu else source[release])
+            until = threads.t1
+        else:
+            pieces.add_segments(begin, at)
+            at = NONE
+    return pieces.path()
+
+
+def _last(graph: PathGraph, pieces: _Pieces) -> tuple[bool, int]:
+    """Return what ended last, a GPU slice (True) or a boundary of a thread; the rest is unknown."""
+    threads, work = graph.threads, graph.work
+    last, gpu = NEVER, NONE
+    if len(work):
+        latest = np.flatnonzero(work.end == work.end.max())
+        gpu = int(latest[-1])
+        last = int(work.end[gpu])
+    busy = np.flatnonzero((threads.row >= 0) & (threads.end > threads.start))
+    if len(busy):
+        on_main = threads.thread[busy] == threads.main
+        best = busy[np.lexsort((on_main, threads.end[busy]))[-1]]
+        if threads.end[best] > last:
+            is_main = threads.thread[best] == threads.main
+            track = int(threads.track[threads.thread[best]])
+            kind = graph.between if is_main else UNKNOWN
+            pieces.add(int(threads.end[best]), threads.t1, NONE, track, kind)
+            return False, int(best) + 1
+    pieces.add(last if gpu >= 0 else threads.t0, threads.t1, NONE, NONE, UNKNOWN)
+    return gpu >= 0, gpu
+
+
 def path_range(record: Record, step: int | None, region: Region) -> tuple[int, int]:
     """Return start and end (ns) of a step or region; of the whole run if neither is given."""
     trace = record.trace
     if step is not None and region is not None:
         raise OptionError("give a step or a region, not both")
     if step is not None:
-        return _step_range(record, step)
+        table = steps(record)
+        matches = table[table["step"] == step]
+        if not len(matches):
+            known = ", ".join(str(number) for number in table["step"][:20])
+            raise OptionError(f"there is no step {step}: the trace has {known or 'no steps'}")
+        return int(matches["start_ns"].iloc[0]), int(matches["end_ns"].iloc[0])
     if isinstance(region, str):
-        return _region_range(record, region)
+        row = _first_region(trace, region)
+        return int(trace.index.ts[row]), int(trace.index.end[row])
     t0, t1 = (trace.start_ns, trace.end_ns) if region is None else region
     if t0 > t1:
         raise OptionError(f"a time range has to start before it ends, not [{t0}, {t1}) ns")
@@ -269,27 +404,15 @@ def path_range(record: Record, step: int | None, region: Region) -> tuple[int, i
     return low, high
 
 
-def _step_range(record: Record, step: int) -> tuple[int, int]:
-    table = steps(record)
-    matches = table[table["step"] == step]
-    if not len(matches):
-        known = ", ".join(str(number) for number in table["step"][:20])
-        raise OptionError(f"there is no step {step}: the trace has {known or 'no steps'}")
-    return int(matches["start_ns"].iloc[0]), int(matches["end_ns"].iloc[0])
-
-
-def _region_range(record: Record, name: str) -> tuple[int, int]:
-    slices = record.trace.slices
-    on_cpu = record.trace.index.on_tracks("cpu", "python") & (slices["count"].to_numpy() > 0)
-    rows = np.flatnonzero(record.trace.index.named(frozenset({name})) & on_cpu)
+def _first_region(trace: Trace, name: str) -> int:
+    on_cpu = trace.index.on_tracks("cpu", "python") & (trace.index.column("count") > 0)
+    rows = np.flatnonzero(trace.index.named(frozenset({name})) & on_cpu)
     if not len(rows):
-        names = slices["name"].to_numpy(object)[on_cpu]
-        near = get_close_matches(name, [str(n) for n in np.unique(names.astype(str))], 1)
+        names = np.unique(trace.index.names_of(np.flatnonzero(on_cpu)).astype(str)).tolist()
+        near = get_close_matches(name, names, 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise OptionError(f"no region or op of the CPU is called {name!r}{hint}")
-    first = rows[np.argmin(slices["ts"].to_numpy()[rows])]
-    start = int(slices["ts"].iloc[first])
-    return start, start + int(slices["dur"].iloc[first])
+    return int(rows[np.argmin(trace.index.ts[rows])])
 
 
 @remembered

@@ -1,6 +1,9 @@
-"""GPU work: its kind (compute, communication, copy, memset), when each GPU was busy, and its gaps.
+"""GPU work: its kind, when each GPU was busy, its gaps, and the families of its kernels.
 
-Every analysis takes the kind of a slice from here (`gpu_kinds`), so that all tables agree on it.
+Every analysis takes the kind of a slice (compute, communication, copy, memset) from here
+(`gpu_kinds`), so that all tables agree on it. The family of a kernel (`families`) says by its name
+what it computes: what its author meant, not what ran. Kernels of torch.compile, which fuse several
+ops, go by the kind of their loop where they name no op that is more than elementwise.
 """
 
 from __future__ import annotations
@@ -124,8 +127,17 @@ def device_busy(record: Record) -> pd.DataFrame:
     `gpu_summary`).
     """
     trace = record.trace
-    rows = [_row(trace, device) for device in devices(trace)]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    table = []
+    for device in devices(trace):
+        busy, kernel, copy, memset = (
+            intervals.length(busy_intervals(trace, device, *categories))
+            for categories in ((), ("kernel",), ("gpu_memcpy",), ("gpu_memset",))
+        )
+        span = trace.span_ns
+        share = busy / span if span else 0.0
+        slices = len(rows_on(trace, device))
+        table.append((device, span, busy, span - busy, share, kernel, copy, memset, slices))
+    return pd.DataFrame(table, columns=list(COLUMNS))
 
 
 def devices(trace: Trace) -> list[int]:
@@ -160,21 +172,6 @@ def kind_times(trace: Trace, device: int) -> dict[str, Intervals]:
     return {name: open_within(trace, rows[kind == code]) for code, name in enumerate(KINDS)}
 
 
-def _row(trace: Trace, device: int) -> dict[str, float]:
-    busy = intervals.length(busy_intervals(trace, device))
-    return {
-        "device": device,
-        "span_ns": trace.span_ns,
-        "busy_ns": busy,
-        "idle_ns": trace.span_ns - busy,
-        "busy_share": busy / trace.span_ns if trace.span_ns else 0.0,
-        "kernel_ns": intervals.length(busy_intervals(trace, device, "kernel")),
-        "copy_ns": intervals.length(busy_intervals(trace, device, "gpu_memcpy")),
-        "memset_ns": intervals.length(busy_intervals(trace, device, "gpu_memset")),
-        "slices": len(rows_on(trace, device)),
-    }
-
-
 @dataclass(frozen=True)
 class Gaps:
     """Gaps in GPU work in order of time; a missing row or time is -1.
@@ -193,9 +190,6 @@ class Gaps:
     launch_ns: Ints
     launched_ns: Ints
     thread: Codes
-
-    def __len__(self) -> int:
-        return len(self.start)
 
 
 def gaps_between(trace: Trace, rows: Rows) -> Gaps:
@@ -261,3 +255,62 @@ def open_within(trace: Trace, selection: npt.NDArray[Any]) -> Intervals:
 def open_ns(trace: Trace, selection: npt.NDArray[Any]) -> int:
     """Return for how long any of these slices was open."""
     return intervals.length(open_times(trace, selection))
+
+
+FAMILIES = (
+    *("matrix product", "convolution", "attention", "normalisation", "softmax", "reduction"),
+    *("elementwise", "lookup", "sort, scan", COMMUNICATION, "other kernel"),
+)
+
+RULES = {
+    family: re.compile(pattern, re.IGNORECASE)
+    for family, pattern in {
+        "attention": r"flash_(fwd|bwd|fprop|attn)|fmha|attention|(?<![a-z])(sdpa|mha|mla)(?![a-z])"
+        r"|efficient_attn|paged_attn|ck_fused_attn|FmhaFwd|FmhaBwd",
+        "convolution": r"conv(?!ert)|(?-i:[dwDW]grad)|fprop|scudnn|winograd|implicit_gemm"
+        r"|im2col|col2im|wrw|MIOpen\w*Conv|igemm_(fwd|bwd|wrw)",
+        "softmax": r"soft_?max|cross_?entropy|nll_?(loss|criterion)",
+        "normalisation": r"(layer|batch|group|rms|instance)_?norm|(?<![a-z])bn_|_norm(alize)?_"
+        r"|RowwiseMoments|GammaBeta|rmsnorm|(?<![a-z])ln_(fwd|bwd)",
+        "matrix product": r"gemm|gemv|gemvx|matmul|splitK|nvjet|Cijk_|cutlass|xdlops|triton_tem_"
+        r"|(?<![a-z])(dot|bmm|mm)_kernel|ger_kernel|fused_moe|grouped_mm",
+        "lookup": r"(?<!rotary_)embedding|gather|scatter|index(?!_?of)|take_put"
+        r"|masked_(fill|select|scatter)",
+        "sort, scan": r"sort|top_?k|scan|cumsum|unique|histogram|radix|nonzero|merge"
+        r"|Device(Select|Compact)",
+        "reduction": r"reduc|triton_(red|per)_|l2norm|lpnorm|(?<![a-z])norm_kernel|argm(ax|in)"
+        r"|(?<![a-z])(sum|prod)(?![a-z])",
+        "elementwise": r"elementwise|element_wise|pointwise|triton_poi_|multi_tensor_apply|fill"
+        r"|copy|CatArray|dropout|(?<![a-z])(gelu|relu|silu|sigmoid|add|bias_?add|mul|div|cast|clamp)"
+        r"|activation|op_tensor|PackedTensor|SubTensorOp|where|nchwToNhwc|nhwcToNchw"
+        r"|transpose|permute|adam|sgd|rotary|rope|OpTensor|distribution|triu|tril",
+    }.items()
+}
+"""Parts of names, in the order in which they count: a fused softmax also reduces."""
+
+WRAPPERS = re.compile(r"cutlass|^(void )?Kernel2?$|ck::kernel|kernel_func|device_kernel", re.I)
+"""Functions whose template parameters say what they compute."""
+
+
+@lru_cache(maxsize=10_000)
+def family_of(name: str) -> str:
+    """Return the family of a compute kernel of that name."""
+    path = without_parameters(name)
+    words = name if WRAPPERS.search(path) else path
+    return next((family for family, rule in RULES.items() if rule.search(words)), FAMILIES[-1])
+
+
+@remembered
+def families(trace: Trace) -> dict[str, str]:
+    """Return the family of every kernel of the trace by name.
+
+    Kernels that communicate are those that all analyses call so (`gpu_kinds`).
+    """
+    index = trace.index
+    is_kernel = index.in_category("kernel")
+    communicates = kind_codes(trace) == KINDS.index(COMMUNICATION)
+    names = index.names_of(np.flatnonzero(is_kernel))
+    moving = set(index.names_of(np.flatnonzero(is_kernel & communicates)).tolist())
+    return {
+        name: COMMUNICATION if name in moving else family_of(name) for name in set(names.tolist())
+    }

@@ -1,7 +1,8 @@
-"""The kernel table: every kernel, copy and memset by name, launch geometry or kind of work.
+"""Kernels, copies and memsets by name, launch geometry or kind; and how well they used each GPU.
 
 `kernels` groups the GPU slices; `launching_op` finds the op behind each, and `launch_geometry` how
-it was launched (grid, block, registers, occupancy).
+it was launched (grid, block, registers, occupancy). `gpu_summary` and `gpu_curves` are the figures
+of the TensorBoard plugin's GPU summary.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ from gpuprof_widgets.analyses.columns import (
     most_of,
     weighted_mean,
 )
-from gpuprof_widgets.analyses.gpu_work import KINDS, kind_codes
+from gpuprof_widgets.analyses.gpu_work import KINDS, busy_intervals, kind_codes
 from gpuprof_widgets.analyses.owners import captured_calls, graph_launches
-from gpuprof_widgets.analyses.reasons import says_if_empty
+from gpuprof_widgets.analyses.reasons import lacking, says_if_empty
+from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.tensor_cores import are_eligible, on_tensor_cores
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import intervals
-from gpuprof_widgets.trace.arrays import Codes, Floats, Ints, Mask, Rows
+from gpuprof_widgets.trace.arrays import Codes, Floats, Ints, Rows
+from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -37,6 +40,15 @@ GROUPINGS = {
     "kind": ("kind",),
 }
 """What `kernels` can group by, and the columns that are equal within a group."""
+
+GPU_COLUMNS = (
+    *("device", "device_name", "memory_bytes", "compute_capability", "span_ns", "kernel_ns"),
+    *("utilisation", "sm_efficiency", "occupancy", "tensor_core_share"),
+)
+CURVE_COLUMNS = ("device", "name", "ts_ns", "value")
+UTILISATION, SM_EFFICIENCY = "utilisation", "sm_efficiency"
+MOST_BUCKETS = 100
+SHORTEST_BUCKET_NS = 1_000
 
 REGISTERS, SHARED_MEMORY = "registers per thread", "shared memory"
 BLOCKS_PER_SM, OCCUPANCY = "blocks per SM", "est. achieved occupancy %"
@@ -81,9 +93,12 @@ def kernels(record: Record, *, by: str = "name") -> pd.DataFrame:
     rows = counted_gpu_rows(trace)
     slices = _slices(record, rows)
     groups, first = group_rows({key: slices[key] for key in GROUPINGS[by]})
+    labels = slices.loc[first, ["name", "category", "kind"]].reset_index(drop=True)
+    if by == "kind":
+        labels = labels.assign(name=labels["kind"], category="")
     table = pd.concat(
         [
-            _labels(slices, groups, first, by),
+            labels.astype(object),
             durations_by_group(groups, slices["dur_ns"].to_numpy(), len(first)),
             _covered(trace, rows, groups, len(first)),
             _ops(slices, groups, len(first)),
@@ -132,14 +147,6 @@ def launching_op(trace: Trace) -> Codes:
     return np.where(owner >= 0, owner, replay).astype(np.int32)
 
 
-def _labels(slices: pd.DataFrame, groups: Rows, first: Rows, by: str) -> pd.DataFrame:
-    """Return name, category and kind of each group; "" for what differs within it."""
-    labels = slices.loc[first, ["name", "category", "kind"]].reset_index(drop=True)
-    if by == "kind":
-        labels = labels.assign(name=labels["kind"], category="")
-    return labels.astype(object)
-
-
 def _covered(trace: Trace, rows: Rows, groups: Rows, length: int) -> pd.DataFrame:
     """Return the time that each group covers, added up over devices, and its share."""
     start, end = trace.index.ts[rows], trace.index.end[rows]
@@ -179,15 +186,10 @@ def _geometry(slices: pd.DataFrame, groups: Rows, first: Rows) -> pd.DataFrame:
         columns[key] = largest
     for key in ("blocks_per_sm", "occupancy"):
         columns[key] = weighted_mean(groups, slices[key].to_numpy(), dur, length)
-    used = _on_tensor_cores(slices)
+    code, names = pd.factorize(slices["name"])
+    used = on_tensor_cores(names)[code] & (slices["category"] == "kernel").to_numpy(bool)
     columns["tensor_cores"] = np.bincount(groups[used], minlength=length) > 0
     return pd.DataFrame(columns)
-
-
-def _on_tensor_cores(slices: pd.DataFrame) -> Mask:
-    code, names = pd.factorize(slices["name"])
-    is_kernel = (slices["category"] == "kernel").to_numpy(bool)
-    return np.asarray(on_tensor_cores(names)[code] & is_kernel)
 
 
 def launch_geometry(rows: Rows, record: Record) -> pd.DataFrame:
@@ -269,3 +271,131 @@ def _texts(trace: Trace, key: str, rows: Rows) -> pd.Categorical[str]:
     place, values = trace.index.arg(key)
     texts = [", ".join(map(str, sizes)) if isinstance(sizes, list) else "" for sizes in values]
     return pd.Categorical([*texts, ""]).take(place[rows])
+
+
+def gpu_summary(record: Record) -> pd.DataFrame:
+    """One row per GPU that ran kernels, by index.
+
+    The span is from the start of the first step to the end of the last, or the whole trace if it
+    has no steps.
+
+    Formula: ``utilisation`` = time in which at least one kernel ran / span. ``sm_efficiency`` =
+    mean over the span of min(1, sum of the blocks per SM of the kernels that run).
+
+    Columns:
+
+    - ``device``, ``device_name``: index and name; "" if the file does not say it.
+    - ``memory_bytes``: the GPU's memory; -1 if the file does not say it.
+    - ``compute_capability``: "8.0"; "" if the file does not say it.
+    - ``span_ns``: see above.
+    - ``kernel_ns``: time in which at least one kernel ran.
+    - ``utilisation``: ``kernel_ns`` / ``span_ns``.
+    - ``sm_efficiency``: estimated share of SMs at work; NaN: unknown.
+    - ``occupancy``: Kineto's estimate, mean weighted by duration; NaN: unknown.
+    - ``tensor_core_share``: share of the kernels' time in kernels that use tensor cores, by their
+      names (see `kernels`).
+
+    Source: PyTorch's TensorBoard plugin. Its tensor core share is that of the whole trace and its
+    other figures are those of the steps; here all are of the same span.
+    """
+    trace, rows = record.trace, _kernel_rows(record.trace)
+    if not len(rows):
+        return lacking(GPU_COLUMNS, "the trace has no kernels: there is no use of a GPU to sum up")
+    marked = steps(record)
+    t0 = int(marked["start_ns"].min()) if len(marked) else trace.start_ns
+    t1 = int(marked["end_ns"].max()) if len(marked) else trace.end_ns
+    device = trace.index.device[rows]
+    table = [
+        _device_properties(record, number) | _figures(record, rows[device == number], t0, t1)
+        for number in np.unique(device).tolist()
+    ]
+    return pd.DataFrame(table, columns=list(GPU_COLUMNS))
+
+
+def _kernel_rows(trace: Trace) -> Rows:
+    rows = counted_gpu_rows(trace)
+    return rows[trace.index.in_category("kernel")[rows]]
+
+
+def _device_properties(record: Record, device: int) -> dict[str, Any]:
+    listed = [d for d in record.metadata.get("deviceProperties") or [] if isinstance(d, dict)]
+    properties = next((d for d in listed if d.get("id") == device), {})
+    major, minor = properties.get("computeMajor"), properties.get("computeMinor")
+    return {
+        "device": device,
+        "device_name": str(properties.get("name", "")),
+        "memory_bytes": int(properties.get("totalGlobalMem") or -1),
+        "compute_capability": "" if major is None else f"{major}.{minor}",
+    }
+
+
+def _figures(record: Record, rows: Rows, t0: int, t1: int) -> dict[str, float]:
+    """Return what these kernels of a GPU did within [t0, t1)."""
+    index, span = record.trace.index, t1 - t0
+    start, end = np.clip(index.ts[rows], t0, t1), np.clip(index.end[rows], t0, t1)
+    dur = end - start
+    busy, total = intervals.length(intervals.union(start, end)), int(dur.sum())
+    blocks, reached = blocks_per_sm(rows, record), occupancy(rows, record.trace)
+    at_work: float = np.nan
+    if span and not np.isnan(blocks).all():
+        ts, value = sms_at_work((start, end), blocks)
+        at_work = float((value[:-1] * np.diff(ts)).sum() / span)
+    known = ~np.isnan(reached) & (dur > 0)
+    on_tensor_cores_ns = dur[on_tensor_cores(pd.Index(index.names))[index.name[rows]]].sum()
+    return {
+        "span_ns": span,
+        "kernel_ns": busy,
+        "utilisation": busy / span if span else 0.0,
+        "sm_efficiency": at_work,
+        "occupancy": np.average(reached[known], weights=dur[known]) if known.any() else np.nan,
+        "tensor_core_share": on_tensor_cores_ns / total if total else np.nan,
+    }
+
+
+@remembered
+def gpu_curves(record: Record) -> pd.DataFrame:
+    """One row per change of a GPU's utilisation or estimated SM efficiency, by device and time.
+
+    Columns: ``device``, ``name`` ("utilisation": the share of a bucket in which a kernel ran;
+    "sm_efficiency": blocks per SM of the kernels that run, added up, at most 1), ``ts_ns``,
+    ``value`` (of one, from then on). As in the TensorBoard plugin a bucket lasts a power of ten of
+    a microsecond, at most a hundred of them fit in the trace, and the last takes what remains.
+    """
+    trace, rows = record.trace, _kernel_rows(record.trace)
+    if not len(rows):
+        return lacking(CURVE_COLUMNS, "the trace has no kernels: there is no use of a GPU to draw")
+    index, tables = trace.index, []
+    size = SHORTEST_BUCKET_NS
+    while trace.span_ns > MOST_BUCKETS * size:
+        size *= 10
+    start = trace.start_ns + size * np.arange(max(trace.span_ns // size, 1))
+    end = np.append(start[1:], trace.end_ns)
+    for device in np.unique(index.device[rows]).tolist():
+        covered = intervals.overlap((start, end), busy_intervals(trace, device, "kernel"))
+        share = np.append(covered / np.maximum(end - start, 1), 0.0)
+        on_device = rows[index.device[rows] == device]
+        ran = index.ts[on_device], index.end[on_device]
+        curves = {
+            UTILISATION: (np.append(start, trace.end_ns), share),
+            SM_EFFICIENCY: sms_at_work(ran, blocks_per_sm(on_device, record)),
+        }
+        tables += [
+            pd.DataFrame({"device": device, "name": name, "ts_ns": ts, "value": value})
+            for name, (ts, value) in curves.items()
+        ]
+    return pd.concat(tables, ignore_index=True)[list(CURVE_COLUMNS)]
+
+
+def sms_at_work(ran: Intervals, blocks: Floats) -> tuple[Ints, Floats]:
+    """Return moments of change, and from each on the running kernels' blocks per SM, at most 1.
+
+    ``blocks``: those per SM of each kernel; a kernel with NaN does not count.
+    """
+    known = ~np.isnan(blocks)
+    times = np.concatenate([ran[0][known], ran[1][known]])
+    change = np.concatenate([blocks[known], -blocks[known]])
+    order = np.argsort(times, kind="stable")
+    last = np.append(np.diff(times[order]) != 0, True)[: len(order)]
+    value = np.clip(np.cumsum(change[order]), 0.0, 1.0)
+    value[-1:] = 0.0  # sums of floats do not end at 0 exactly
+    return times[order][last], value[last]

@@ -1,6 +1,8 @@
 """The graph of the critical path: what had to wait for what, on all threads and streams.
 
-`path_graph` builds it; `followed` walks the path through it, from the end to the beginning.
+`path_graph` builds it of the GPU's work (`path_streams`), of what bound each of its slices
+(`_bindings`), and of when threads waited: for the GPU, for the backward pass, for their next task
+(`releases`).
 """
 
 from __future__ import annotations
@@ -12,18 +14,24 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.host_states import Threads, ran_python, threads_of
+from gpuprof_widgets.analyses.operators import are_named_regions
 from gpuprof_widgets.analyses.path_streams import (
     NEVER,
     GpuWork,
+    calls_by_correlation,
     event_waits,
     gpu_work,
+    stream_numbers,
     stream_waits,
+    sync_events,
 )
-from gpuprof_widgets.analyses.path_waits import releases, segment_kinds
+from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising
 from gpuprof_widgets.trace import intervals
-from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
+from gpuprof_widgets.trace.arrays import Ints, Mask, Rows
+from gpuprof_widgets.trace.links import nearest_ancestor, rows_by
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.schema import LAUNCH_CATEGORIES, NONE, REGION_CATEGORIES
 
 Kinds = npt.NDArray[np.int8]
 
@@ -49,7 +57,7 @@ class PathGraph:
     """Threads, GPU slices, and the dependencies between them.
 
     Per segment: ``segment_kind`` (its place in `KINDS`), ``waiting`` (its thread waited for
-    others). ``releases``: as in `path_waits.releases`, with ``boundary`` (segment that begins then)
+    others). ``releases``: as in `releases`, with ``boundary`` (segment that begins then)
     and ``source`` (segment of the other thread that begins then, -1). Per GPU slice: ``boundary``
     (segment that begins with its launch, -1), ``bound_by``, ``bound_to`` (the slice that it waited
     for), ``inferred`` (by `stream_waits`, no event tells); ``events``: pairs of slices.
@@ -73,6 +81,7 @@ class PathGraph:
     between: str
 
 
+@remembered
 def path_graph(record: Record, t0: int, t1: int) -> PathGraph:
     """Return the graph of the time range [t0, t1)."""
     trace, label = record.trace, record.metadata.get("label")
@@ -88,14 +97,13 @@ def path_graph(record: Record, t0: int, t1: int) -> PathGraph:
     other = table["other"].to_numpy()
     source = threads.boundary(np.maximum(other, 0), table["time"])
     table = table.assign(boundary=starts, source=np.where(other >= 0, source, NONE))
-    delays = _Delays(work, event_waits(trace, work), t0)
     waiting = _waiting(threads, table, boundary)
-    kinds = _before_waiting(segment_kinds(trace, threads, between, KINDS), threads, waiting)
-    return PathGraph(
-        threads, work, kinds, waiting, table, boundary,
-        delays.events, *delays.binding(), delays.inferred,
-        delays.launch_ns, delays.follow_ns, between,
-    )  # fmt: skip
+    kinds = _segment_kinds(trace, threads, between)
+    stages = waiting[1:] & ~waiting[:-1] & (threads.row[1:] == threads.row[:-1])
+    stages &= kinds[:-1] == KINDS.index(SYNCHRONISATION)
+    kinds[:-1][stages] = KINDS.index(RUNTIME)  # the time before a call waits: it stages a copy
+    bindings = _bindings(work, event_waits(trace, work), t0)
+    return PathGraph(threads, work, kinds, waiting, table, boundary, *bindings, between)
 
 
 def _cut(threads: Threads, table: pd.DataFrame, work: GpuWork) -> Threads:
@@ -127,15 +135,6 @@ def _waiting(threads: Threads, table: pd.DataFrame, boundary: Ints) -> Mask:
     return np.asarray((np.cumsum(change[:-1]) > 0) | _after_last_slice(threads, handovers), bool)
 
 
-def _before_waiting(kinds: Kinds, threads: Threads, waiting: Mask) -> Kinds:
-    """Count the time before a call waits as runtime, because it stages a copy."""
-    row = threads.row
-    then = np.flatnonzero(waiting[1:] & ~waiting[:-1] & (row[1:] == row[:-1]))
-    kinds = kinds.copy()
-    kinds[then[kinds[then] == KINDS.index(SYNCHRONISATION)]] = KINDS.index(RUNTIME)
-    return kinds
-
-
 def _after_last_slice(threads: Threads, handovers: Ints) -> Mask:
     """Return which segments lie after the last slice of a thread that has any."""
     place = np.arange(len(threads.start))
@@ -147,222 +146,204 @@ def _after_last_slice(threads: Threads, handovers: Ints) -> Mask:
     return (place > last[threads.thread]) & (last[threads.thread] >= 0)
 
 
-class _Delays:
-    """What bound each GPU slice, and the usual delays that decide it."""
+def _bindings(
+    work: GpuWork, events: tuple[Ints, Ints], t0: int
+) -> tuple[tuple[Ints, Ints], Ints, Ints, Mask, int, int]:
+    """Return what bound each GPU slice: ``events`` to ``follow_ns`` of `PathGraph`.
 
-    def __init__(self, work: GpuWork, events: tuple[Ints, Ints], t0: int) -> None:
-        self.work, self.events = work, events
-        self.free = work.free
-        self.launched = np.where(work.thread >= 0, work.launched, NEVER)
-        self.after, self.event = np.full(len(work), NEVER), np.full(len(work), NONE)
-        self._follow(events)
-        known = self.launched != NEVER
-        idle = known & (self.free <= self.launched) & (self.after <= self.launched)
-        delays = work.start[idle] - self.launched[idle]
-        self.launch_ns = _median(delays[delays < LONGEST_DELAY_NS])
-        queued = (work.launched != NEVER) & (self.free >= work.launched + self.launch_ns)
-        queued &= self.after == NEVER
-        self.follow_ns = _median(work.start[queued] - self.free[queued])
-        self.inferred = np.zeros(len(work), bool)
-        self._infer(t0)
+    Slices with no known cause count as ready from ``t0`` on.
+    """
+    launched = np.where(work.thread >= 0, work.launched, NEVER)
+    event = _awaited(work, events)
+    after = np.append(work.end, NEVER)[event]
+    idle = (launched != NEVER) & (work.free <= launched) & (after <= launched)
+    delays = work.start[idle] - launched[idle]
+    launch_ns = _median(delays[delays < LONGEST_DELAY_NS])
+    queued = (work.launched != NEVER) & (work.free >= work.launched + launch_ns)
+    queued &= after == NEVER
+    follow_ns = _median(work.start[queued] - work.free[queued])
+    # The usual delays count: a kernel launched 1 µs before its stream was free still waited for
+    # the launch.
+    ready = np.stack([after + follow_ns, work.free + follow_ns, launched + launch_ns])
+    waits = stream_waits(work, ready.max(axis=0, initial=t0))
+    inferred = np.zeros(len(work), bool)
+    inferred[waits[1]] = True
+    events = np.append(events[0], waits[0]), np.append(events[1], waits[1])
+    event = _awaited(work, events)
+    ready[BY_EVENT] = np.append(work.end, NEVER)[event] + follow_ns
+    by = ready.argmax(axis=0) if len(work) else np.zeros(0, np.int64)
+    by = np.where(ready.max(axis=0, initial=NEVER) < NEVER // 2, BY_NOTHING, by)
+    to = np.select([by == BY_EVENT, by == BY_STREAM], [event, work.previous], NONE)
+    return events, by.astype(np.int64), to.astype(np.int64), inferred, launch_ns, follow_ns
 
-    def _follow(self, events: tuple[Ints, Ints]) -> None:
-        """Note the slice of another stream that each waited for: the last to end."""
-        order = np.argsort(self.work.end[events[0]], kind="stable")
-        self.event[events[1][order]] = events[0][order]
-        self.after = np.append(self.work.end, NEVER)[self.event]
 
-    def _infer(self, t0: int) -> None:
-        """Add inferred waits; slices with no known cause count as ready from ``t0`` on."""
-        waits = stream_waits(self.work, self._ready().max(axis=0, initial=t0))
-        self.inferred[waits[1]] = True
-        self._follow(waits)
-        source, target = (np.concatenate([self.events[i], waits[i]]) for i in (0, 1))
-        self.events = source, target
-
-    def _ready(self) -> Ints:
-        """Return when an event, the stream and the launch would usually have let each begin.
-
-        The usual delays count: a kernel launched 1 µs before its stream was free still waited for
-        the launch.
-        """
-        return np.stack(
-            [
-                self.after + self.follow_ns,
-                self.free + self.follow_ns,
-                self.launched + self.launch_ns,
-            ]
-        )
-
-    def binding(self) -> tuple[Ints, Ints]:
-        """Return what bound each slice, and to which slice: whatever let it begin last."""
-        ready = self._ready()
-        by = ready.argmax(axis=0) if len(self.work) else np.zeros(0, np.int64)
-        by = np.where(ready.max(axis=0, initial=NEVER) < NEVER // 2, BY_NOTHING, by)
-        to = np.select([by == BY_EVENT, by == BY_STREAM], [self.event, self.work.previous], NONE)
-        return by.astype(np.int64), to.astype(np.int64)
+def _awaited(work: GpuWork, events: tuple[Ints, Ints]) -> Ints:
+    """Return the slice of another stream that each waited for, the last to end; -1 for none."""
+    order = np.argsort(work.end[events[0]], kind="stable")
+    awaited = np.full(len(work), NONE)
+    awaited[events[1][order]] = events[0][order]
+    return awaited
 
 
 def _median(delays: Ints) -> int:
     return int(np.median(delays)) if len(delays) else 0
 
 
-@dataclass(frozen=True)
-class Path:
-    """The segments of a critical path in order of time, as arrays.
+RETURNED, CALLED_BACK, STARTED = 0, 1, 2
+"""Why a thread went on: the GPU was done, another thread was done, it got work to do.
 
-    ``start``, ``end`` (ns); ``row``: the innermost slice, of a delay the one that was late, -1 for
-    none; ``track``; ``kind``: its place in `KINDS`.
+Releases at the same time take effect in this order.
+"""
+
+RELEASE_COLUMNS = ("thread", "since", "time", "gpu", "other", "why")
+
+
+def releases(trace: Trace, threads: Threads, work: GpuWork) -> pd.DataFrame:
+    """Return one row per moment at which a thread went on after it had waited.
+
+    Columns: ``thread``, ``since`` (it waited from then on), ``time``, ``gpu`` (position in ``work``
+    of what it waited for, -1), ``other`` (the thread that it waited for, -1), ``why``.
     """
-
-    start: Ints
-    end: Ints
-    row: Codes
-    track: Codes
-    kind: Kinds
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    @property
-    def dur(self) -> Ints:
-        """Duration of each segment, ns."""
-        return self.end - self.start
-
-    def at(self, places: Rows) -> Path:
-        """Return the segments at these places."""
-        return Path(
-            self.start[places],
-            self.end[places],
-            self.row[places],
-            self.track[places],
-            self.kind[places],
-        )
-
-    def is_of(self, *kinds: str) -> Mask:
-        """Return which segments have one of these kinds."""
-        return np.array([kind in kinds for kind in KINDS])[self.kind]
+    tables = [_synchronised(trace, threads, work), *_handed_over(trace, threads)]
+    table = pd.concat(tables, ignore_index=True)[list(RELEASE_COLUMNS)].astype(np.int64)
+    table = table.drop_duplicates(["thread", "time", "gpu", "other", "why"])
+    by_main = (table["other"] != threads.main).to_numpy()  # a thread starts before it starts others
+    order = np.lexsort((table["thread"], by_main, table["why"], table["time"]))
+    return table.iloc[order].reset_index(drop=True)
 
 
-class _Pieces:
-    """The stretches of the path, collected from the end to the beginning.
+def _synchronised(trace: Trace, threads: Threads, work: GpuWork) -> pd.DataFrame:
+    """Return the calls that wait for the GPU, until the end of the slice that they await.
 
-    Each is a range of segments of a thread, or a single stretch, whose number counts from the last
-    segment on.
+    That is the last GPU slice to end within the call, on the awaited stream if the trace names it
+    (``cuda_sync`` events); for an event, the last slice launched before its record.
     """
-
-    def __init__(self, graph: PathGraph, track_of: Codes) -> None:
-        self.graph, self.track_of = graph, track_of
-        self.ranges: list[tuple[int, int]] = []
-        self.singles: list[tuple[int, int, int, int, int]] = []
-
-    def add(self, start: int, end: int, row: int, track: int, kind: str) -> None:
-        """Add one stretch, unless it is empty."""
-        if end > start:
-            number = len(self.graph.segment_kind) + len(self.singles)
-            self.ranges.append((number, number + 1))
-            self.singles.append((start, end, row, track, KINDS.index(kind)))
-
-    def add_delay(self, start: int, end: int, row: int, track: int, kind: str) -> None:
-        """Add the delay before a GPU slice; a very long one has an unknown cause."""
-        self.add(start, end, row, track, kind if end - start < LONGEST_DELAY_NS else UNKNOWN)
-
-    def add_idle(self, start: int, gpu: int, kind: str) -> None:
-        """Add the delay on its own stream, less the slices that ran there in the meantime."""
-        work, track_of, end = self.graph.work, self.track_of, int(self.graph.work.start[gpu])
-        overlapping = int(work.running[gpu])
-        while overlapping >= 0 and end > start:
-            since, row = max(int(work.start[overlapping]), start), int(work.row[overlapping])
-            self.add(since, end, row, int(track_of[row]), str(work.kind[overlapping]))
-            end, overlapping = since, int(work.running[overlapping])
-        row = int(work.row[gpu])
-        self.add_delay(start, end, row, int(track_of[row]), kind)
-
-    def add_segments(self, low: int, high: int) -> None:
-        """Add the segments of a thread from ``low`` until before ``high``."""
-        self.ranges.append((low, high))
-
-    def path(self) -> Path:
-        """Return the stretches in order of time."""
-        threads = self.graph.threads
-        low, high = np.array(self.ranges, np.intp).reshape(-1, 2)[::-1].T
-        length = high - low
-        number = np.repeat(high - np.cumsum(length), length) + np.arange(length.sum())
-        start, end, row, track, kind = np.array(self.singles, np.int64).reshape(-1, 5).T
-        return Path(
-            np.append(threads.start, start)[number],
-            np.append(threads.end, end)[number],
-            np.append(threads.row, row)[number].astype(np.int32),
-            np.append(threads.track[threads.thread], track)[number].astype(np.int32),
-            np.append(self.graph.segment_kind, kind.astype(np.int8))[number],
-        )
+    began, ended = trace.index.uncut
+    lanes = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
+    rows = np.flatnonzero(is_synchronising(trace) & np.isin(lanes, threads.lane))
+    rows = rows[(ended[rows] > threads.t0) & (began[rows] < threads.t1)]
+    stream, exact = _awaited_streams(trace, work, rows)
+    gpu = np.full(len(rows), NONE, np.int64)
+    on_stream, every = rows_by(work.stream), np.arange(len(work))
+    for number, calls in rows_by(stream).items():
+        among = on_stream.get(number, every[:0]) if number >= 0 else every
+        among = among[np.argsort(work.ended[among], kind="stable")]
+        at = np.searchsorted(work.ended[among], ended[rows[calls]], side="right") - 1
+        gpu[calls] = np.where(at >= 0, np.append(among, NONE)[np.maximum(at, 0)], NONE)
+    gpu = np.where(exact >= 0, exact, gpu)
+    end = np.append(work.ended, threads.t0)[gpu]
+    since = np.maximum(began[rows], threads.t0)
+    kept = (gpu >= 0) & (end > since) & (end <= ended[rows])
+    return pd.DataFrame(
+        {
+            "thread": np.searchsorted(threads.lane, lanes[rows[kept]]),
+            "since": since[kept],
+            "time": np.minimum(end[kept], threads.t1),
+            "gpu": gpu[kept],
+            "other": NONE,
+            "why": RETURNED,
+        }
+    )
 
 
-def followed(trace: Trace, graph: PathGraph) -> Path:
-    """Follow the path from the end to the beginning; see `critical_path` for the rules."""
-    threads, work = graph.threads, graph.work
-    track_of = trace.slices["track"].to_numpy()
-    released = graph.releases["boundary"].to_numpy()
-    by_boundary = np.argsort(released, kind="stable")
-    ordered = released[by_boundary]
-    gpu, source = (graph.releases[name].to_numpy() for name in ("gpu", "source"))
-    first, pieces = threads.first(), _Pieces(graph, track_of)
-    at_gpu, at = _last(graph, pieces)
-    until = threads.t1  # a slice that overlaps the one that follows it is left at its start
-    while at >= 0:
-        if at_gpu:
-            row = int(work.row[at])
-            track, start = int(track_of[row]), int(work.start[at])
-            pieces.add(start, min(int(work.end[at]), until), row, track, str(work.kind[at]))
-            until = start
-            by, to = int(graph.bound_by[at]), int(graph.bound_to[at])
-            if by in (BY_EVENT, BY_STREAM):
-                unclear = by == BY_STREAM and work.launched[at] == NEVER
-                delay = STREAM_WAIT if graph.inferred[at] else KERNEL_DELAY
-                delay = UNKNOWN if unclear else delay
-                pieces.add_idle(int(work.end[to]), at, delay)
-                at = to
-            elif by == BY_LAUNCH:
-                at_gpu, at = False, int(graph.boundary[at])
-                pieces.add_delay(int(threads.start[at]), start, row, track, LAUNCH_DELAY)
-            else:
-                known = work.launched[at] != NEVER
-                delay = LAUNCH_DELAY if known else UNKNOWN
-                pieces.add_delay(threads.t0, start, row, track, delay)
-                at = NONE
-            continue
-        thread = int(threads.thread[at])
-        place = int(np.searchsorted(ordered, at, side="right")) - 1
-        begin = int(first[thread])
-        if place >= 0 and ordered[place] >= begin:
-            pieces.add_segments(int(ordered[place]), at)
-            release = int(by_boundary[place])
-            at_gpu = bool(gpu[release] >= 0)
-            at = int(gpu[release] if at_gpu else source[release])
-            until = threads.t1
-        else:
-            pieces.add_segments(begin, at)
-            at = NONE
-    return pieces.path()
+def _awaited_streams(trace: Trace, work: GpuWork, rows: Rows) -> tuple[Ints, Ints]:
+    """Return per call the awaited stream (-1: all or unknown) and slice (-1: unknown)."""
+    stream, exact = np.full(len(rows), NONE, np.int64), np.full(len(rows), NONE, np.int64)
+    syncs = sync_events(trace)
+    syncs = syncs[syncs["kind"].isin(["Stream Sync", "Event Sync"])]
+    if not len(syncs):
+        return stream, exact
+    on_event = (syncs["kind"] == "Event Sync").to_numpy()
+    number = stream_numbers(
+        work, syncs["device"], syncs["stream"].where(~on_event, syncs["wait_on_stream"])
+    )
+    recorded = calls_by_correlation(trace).reindex(syncs["record"]).to_numpy()
+    known = on_event & ~np.isnan(recorded) & (number >= 0)
+    last = np.full(len(syncs), NONE, np.int64)
+    last[known] = work.last_launched(number[known], recorded[known].astype(np.int64))
+    by_call = pd.DataFrame({"stream": number, "exact": last}, syncs["correlation"].to_numpy())
+    by_call = by_call[~by_call.index.duplicated()]
+    awaited = by_call.reindex(trace.slices["correlation"].to_numpy()[rows]).fillna(NONE)
+    return awaited["stream"].to_numpy(np.int64), awaited["exact"].to_numpy(np.int64)
 
 
-def _last(graph: PathGraph, pieces: _Pieces) -> tuple[bool, int]:
-    """Return what ended last, a GPU slice (True) or a boundary of a thread; the rest is unknown."""
-    threads, work = graph.threads, graph.work
-    last, gpu = NEVER, NONE
-    if len(work):
-        latest = np.flatnonzero(work.end == work.end.max())
-        gpu = int(latest[-1])
-        last = int(work.end[gpu])
-    busy = np.flatnonzero((threads.row >= 0) & (threads.end > threads.start))
-    if len(busy):
-        on_main = threads.thread[busy] == threads.main
-        best = busy[np.lexsort((on_main, threads.end[busy]))[-1]]
-        if threads.end[best] > last:
-            is_main = threads.thread[best] == threads.main
-            track = int(threads.track[threads.thread[best]])
-            kind = graph.between if is_main else UNKNOWN
-            pieces.add(int(threads.end[best]), threads.t1, NONE, track, kind)
-            return False, int(best) + 1
-    pieces.add(last if gpu >= 0 else threads.t0, threads.t1, NONE, NONE, UNKNOWN)
-    return gpu >= 0, gpu
+def _handed_over(trace: Trace, threads: Threads) -> list[pd.DataFrame]:
+    """Return when bursts of work on other threads were started, and when their callers went on.
+
+    The caller is the thread of the forward ops, else the thread of the run. The caller's last
+    action before the burst started it, unless the thread itself was busy after that: then it goes
+    on by itself. The caller of a backward pass waits for it while it runs nothing but Python.
+    """
+    thread, start, end = threads.bursts()
+    caller_of, backward = _callers(trace, threads)
+    caller = caller_of[thread] if len(thread) else thread
+    others = (caller >= 0) & (caller != thread)
+    thread, start, end, caller = (values[others] for values in (thread, start, end, caller))
+    segment = threads.boundary(caller, start)
+    since = threads.start[segment] if len(segment) else start
+    again = np.append(False, thread[1:] == thread[:-1])[: len(thread)]
+    before = np.where(again, np.append(threads.t0, end[:-1])[: len(end)], threads.t0)
+    handed = ~again | (since > before)
+    started = {"thread": thread, "since": before, "time": start, "gpu": NONE, "other": caller}
+    idle = _only_python(trace, threads)
+    inside = backward[thread] & idle[segment] & (end <= threads.end[segment])
+    group = pd.DataFrame(
+        {"thread": caller, "segment": segment, "other": thread, "s": start, "e": end}
+    )
+    group = group[inside]
+    since = group.groupby("segment")["s"].transform("min")
+    last = group.assign(since=since).groupby(["thread", "segment", "other"], as_index=False)
+    ends = last.agg(since=("since", "min"), time=("e", "max"))
+    return [
+        pd.DataFrame(started)[handed].assign(why=STARTED),
+        ends.assign(gpu=NONE, why=CALLED_BACK),
+    ]
+
+
+def _callers(trace: Trace, threads: Threads) -> tuple[Ints, Mask]:
+    """Return per thread its caller (-1: none), and whether it runs the caller's backward pass."""
+    forward = trace.slices["forward"].to_numpy()
+    lanes = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
+    backward = np.flatnonzero((forward >= 0) & np.isin(lanes, threads.lane))
+    backward = backward[np.isin(lanes[forward[backward]], threads.lane)]
+    at = np.searchsorted(threads.lane, lanes[backward])
+    home = np.searchsorted(threads.lane, lanes[forward[backward]])
+    caller = np.full(len(threads.lane), threads.main, np.int64)
+    is_backward = np.zeros(len(threads.lane), bool)
+    for thread, rows in rows_by(at).items():
+        caller[thread] = np.bincount(home[rows]).argmax()
+        is_backward[thread] = caller[thread] != thread and thread != threads.main
+    caller[is_backward & np.append(is_backward, False)[caller]] = threads.main
+    caller[caller == np.arange(len(caller))] = NONE
+    if threads.main >= 0:
+        caller[threads.main] = NONE
+    return caller, is_backward
+
+
+def _only_python(trace: Trace, threads: Threads) -> Mask:
+    """Return which segments are neither op nor call: Python, or a region of it."""
+    python = trace.index.in_category("user_annotation", "python_function", *REGION_CATEGORIES)
+    return np.append(python & ~are_named_regions(trace), True)[threads.row]
+
+
+def _segment_kinds(trace: Trace, threads: Threads, between: str) -> Kinds:
+    """Return the kind of each segment by its innermost slice: its place in `KINDS`.
+
+    ``between``: the kind of segments that are neither op nor call.
+    """
+    loader = is_dataloader(trace)
+    loading = loader | (nearest_ancestor(trace.slices["parent"].to_numpy(), loader) >= 0)
+    runtime = trace.index.in_category(*LAUNCH_CATEGORIES)
+    _, backward = _callers(trace, threads)
+    row = threads.row
+    python = threads.thread == threads.main
+    conditions = [
+        np.append(loading, False)[row],
+        np.append(is_synchronising(trace), False)[row],
+        np.append(runtime, False)[row],
+        _only_python(trace, threads) & ((row >= 0) | python),
+        (row >= 0) | backward[threads.thread],  # between its ops: autograd's engine
+    ]
+    words = ["data loading", SYNCHRONISATION, RUNTIME, between, "cpu op", UNKNOWN]
+    codes = np.array([KINDS.index(word) for word in words], np.int8)
+    return np.asarray(codes[np.select(conditions, range(len(conditions)), NONE)])

@@ -35,7 +35,7 @@ class GpuWork:
     ``row``, ``start``, ``end``, ``ended`` (not cut), ``stream`` (a number per device and stream),
     ``kind`` (see `gpu_kinds`); ``launched``: when it was launched (see `_launch_times`), `NEVER`
     if unknown; ``thread``: that launched it, -1 if unknown, before the range, or if it follows
-    another slice of the same call (see `_follows`).
+    another slice of the same call.
     """
 
     row: Ints
@@ -54,39 +54,39 @@ class GpuWork:
 
     def last_launched(self, stream: Ints, before: Ints) -> Ints:
         """Return per stream and moment the slice launched on it last before then; -1 for none."""
-        known = np.flatnonzero(self.launched != NEVER)
-        order = known[np.lexsort((self.launched[known], self.stream[known]))]
-        at = _position((self.stream[order], self.launched[order]), (stream, before)) - 1
-        last = order[np.maximum(at, 0)] if len(order) else np.zeros(len(stream), np.int64)
-        matches = (
-            (at >= 0) & (self.stream[last] == stream) if len(order) else np.zeros(len(at), bool)
-        )
-        return np.where(matches, last, NONE).astype(np.int64)
+        return self._on_stream(stream, self._by_launch, self._launched_before(stream, before) - 1)
 
     def next_launched(self, stream: Ints, after: Ints) -> Ints:
         """Return per stream and moment the slice launched on it first from then on; -1 for none."""
+        return self._on_stream(stream, self._by_launch, self._launched_before(stream, after))
+
+    @cached_property
+    def _by_launch(self) -> Rows:
         known = np.flatnonzero(self.launched != NEVER)
-        order = known[np.lexsort((self.launched[known], self.stream[known]))]
-        at = _position((self.stream[order], self.launched[order]), (stream, after))
-        first = np.append(order, NONE)[np.minimum(at, len(order))]
-        matches = (first >= 0) & (np.append(self.stream, NONE)[first] == stream)
-        return np.where(matches, first, NONE).astype(np.int64)
+        return known[np.lexsort((self.launched[known], self.stream[known]))]
+
+    def _launched_before(self, stream: Ints, time: Ints) -> Ints:
+        order = self._by_launch
+        return _position((self.stream[order], self.launched[order]), (stream, time))
+
+    def _on_stream(self, stream: Ints, order: Rows, place: Ints) -> Ints:
+        """Return the slices at these places of an order; -1 outside of it or on other streams."""
+        row = np.append(order, NONE)[place]
+        return np.where(np.append(self.stream, NONE)[row] == stream, row, NONE).astype(np.int64)
 
     @cached_property
     def before(self) -> Ints:
         """The slice of the same stream that ended last before each began; -1 for none."""
         order = np.lexsort((self.end, self.stream))
-        at = _position((self.stream[order], self.end[order]), (self.stream, self.start + 1)) - 1
-        last = order[np.maximum(at, 0)] if len(order) else np.zeros(0, np.int64)
-        matches = (at >= 0) & (self.stream[last] == self.stream)
-        return np.where(matches, last, NONE).astype(np.int64)
+        at = _position((self.stream[order], self.end[order]), (self.stream, self.start + 1))
+        return self._on_stream(self.stream, order, at - 1)
 
     def followers(self) -> tuple[Ints, Ints]:
         """Return pairs: a slice, and the first slice of its stream that begins after it ended."""
-        by_stream = np.lexsort((self.start, self.stream))
-        ordered = self.stream[by_stream], self.start[by_stream]
-        follower = np.append(by_stream, NONE)[_position(ordered, (self.stream, self.end))]
-        source = np.flatnonzero(np.append(self.stream, NONE)[follower] == self.stream)
+        order = np.lexsort((self.start, self.stream))
+        at = _position((self.stream[order], self.start[order]), (self.stream, self.end))
+        follower = self._on_stream(self.stream, order, at)
+        source = np.flatnonzero(follower >= 0)
         return source, follower[source]
 
     @cached_property
@@ -159,7 +159,9 @@ def gpu_work(trace: Trace, threads: Threads) -> GpuWork:
     streams = streams.reset_index(drop=True)
     names = streams.drop_duplicates().sort_values(["device", "stream"], ignore_index=True)
     stream = streams.merge(names.reset_index(), how="left")["index"].to_numpy(np.int64)
-    launch = _launchers(trace, rows)
+    launch, op = (trace.slices[link].to_numpy()[rows] for link in ("launch", "op"))
+    by_op = (op >= 0) & np.append(trace.index.is_op, False)[op]
+    launch = np.where(launch >= 0, launch, np.where(by_op, op, NONE)).astype(np.int64)
     lanes = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()[launch]]
     at = np.searchsorted(threads.lane, lanes)
     known = np.append(threads.lane, NONE)[at] == lanes
@@ -172,18 +174,11 @@ def gpu_work(trace: Trace, threads: Threads) -> GpuWork:
     )  # fmt: skip
     is_call = ~np.append(trace.index.is_op, False)[launch]
     launched = _launch_times(work, np.where(is_call, ended[launch], NEVER))
-    thread = np.where(_follows(trace, work), NONE, work.thread)
-    return replace(work, launched=launched, thread=thread)
-
-
-def _follows(trace: Trace, work: GpuWork) -> Mask:
-    """Return which slices follow a slice of the same call: they wait for it, not for the call.
-
-    So the launch of a graph leads to the first slice of its replay on each stream, then along it.
-    """
-    launch = trace.slices["launch"].to_numpy()[work.row]
-    before = np.append(launch, NONE)[work.previous]
-    return np.asarray((launch >= 0) & (before == launch), bool)
+    # A slice waits for an earlier one of the same call and not for the call: the launch of a graph
+    # leads to the first slice of its replay on each stream, then along it.
+    call = trace.slices["launch"].to_numpy()[rows]
+    follows = (call >= 0) & (np.append(call, NONE)[work.previous] == call)
+    return replace(work, launched=launched, thread=np.where(follows, NONE, work.thread))
 
 
 def _launch_times(work: GpuWork, returned: Ints) -> Ints:
@@ -198,13 +193,6 @@ def _launch_times(work: GpuWork, returned: Ints) -> Ints:
     until = np.minimum(returned, work.start - usual)
     slow = idle & (until - work.launched > usual) & (usual > 0)
     return np.where(slow, until, work.launched)
-
-
-def _launchers(trace: Trace, rows: Rows) -> Ints:
-    """Return the call that launched each slice, else its op; -1 if neither is known."""
-    launch, op = (trace.slices[link].to_numpy()[rows] for link in ("launch", "op"))
-    by_op = (op >= 0) & np.append(trace.index.is_op, False)[op]
-    return np.where(launch >= 0, launch, np.where(by_op, op, NONE)).astype(np.int64)
 
 
 def event_waits(trace: Trace, work: GpuWork) -> tuple[Ints, Ints]:
@@ -243,14 +231,13 @@ def _inferred_waits(trace: Trace, work: GpuWork) -> tuple[Ints, Ints]:
     began, _ = trace.index.uncut
     moments = np.sort(began[calls])
     order = np.lexsort((work.launched, work.stream))
-    before = np.append(NEVER, work.launched[order][:-1])
-    first = np.append(True, work.stream[order][1:] != work.stream[order][:-1])
-    before = np.where(first, NEVER, before)
-    after_wait = np.searchsorted(moments, work.launched[order]) > np.searchsorted(moments, before)
-    target = order[after_wait & (work.launched[order] != NEVER)]
+    launched, stream = work.launched[order], work.stream[order]
+    before = np.append(NEVER, np.where(stream[1:] == stream[:-1], launched[:-1], NEVER))
+    after_wait = np.searchsorted(moments, launched) > np.searchsorted(moments, before)
+    target = order[after_wait & (launched != NEVER)]
     by_end = np.argsort(work.end, kind="stable")
     at = np.searchsorted(work.end[by_end], work.start[target], side="right") - 1
-    source = np.where(at >= 0, by_end[np.maximum(at, 0)], NONE)
+    source = np.append(by_end, NONE)[at]
     other = (source >= 0) & (work.stream[source] != work.stream[target])
     device = work.names["device"].to_numpy()
     other &= device[work.stream[source]] == device[work.stream[target]]
@@ -333,5 +320,5 @@ def _last_ended(work: GpuWork, wanted: Mask) -> Ints:
         by_end = by_end[np.argsort(work.end[by_end], kind="stable")]
         asked = np.flatnonzero(wanted & (device == gpu))
         at = np.searchsorted(work.end[by_end], work.start[asked], side="right") - 1
-        ended[asked] = np.where(at >= 0, by_end[np.maximum(at, 0)], NONE)
+        ended[asked] = np.append(by_end, NONE)[at]
     return ended

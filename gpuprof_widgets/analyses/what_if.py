@@ -17,10 +17,10 @@ import pandas as pd
 from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.critical_path import (
     ON_GPU,
+    Path,
     Region,
     are_delays,
     critical_path,
-    graph_of,
     op_around,
     path_between,
     path_range,
@@ -32,8 +32,8 @@ from gpuprof_widgets.analyses.path_graph import (
     BY_LAUNCH,
     BY_NOTHING,
     BY_STREAM,
-    Path,
     PathGraph,
+    path_graph,
 )
 from gpuprof_widgets.analyses.path_streams import NEVER
 from gpuprof_widgets.analyses.reasons import lacking, why_empty
@@ -115,7 +115,7 @@ def saved_without_ns(record: Record, rows: Rows) -> int | None:
     trace = record.trace
     if not len(whole_path(record)):
         return None
-    graph = graph_of(record, trace.start_ns, trace.end_ns)
+    graph = path_graph(record, trace.start_ns, trace.end_ns)
     if 2 * int((graph.bound_by == BY_NOTHING).sum()) > len(graph.work):
         return None
     part = np.zeros(len(trace) + 1, np.intp)
@@ -148,16 +148,10 @@ def what_ifs(record: Record, *, step: int | None = None, region: Region = None) 
     Source: defined here, on the graph of `critical_path`.
     """
     t0, t1 = path_range(record, step, region)
-    if (t0, t1) == (record.trace.start_ns, record.trace.end_ns):
-        return _ranked_for_run(record)
     return _ranked(record, t0, t1)
 
 
 @remembered
-def _ranked_for_run(record: Record) -> pd.DataFrame:
-    return _ranked(record, record.trace.start_ns, record.trace.end_ns)
-
-
 def _ranked(record: Record, t0: int, t1: int) -> pd.DataFrame:
     path = path_between(record, t0, t1)
     if not len(path):
@@ -240,7 +234,7 @@ def _changes(trace: Trace, named: _Named, scale: float) -> Changes:
 def _table(
     record: Record, path: Path, span: tuple[int, int], names: Sequence[str], scale: float
 ) -> pd.DataFrame:
-    trace, graph, span_ns = record.trace, graph_of(record, *span), span[1] - span[0]
+    trace, graph, span_ns = record.trace, path_graph(record, *span), span[1] - span[0]
     named = _Named(trace, names)
     changes = _changes(trace, named, scale)
     threads, work = graph.threads, graph.work

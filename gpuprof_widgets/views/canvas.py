@@ -94,7 +94,7 @@ FAMILY_COLOURS: dict[str, RGB] = {
     "communication": _mixed("#D16C54", 1, 0.45),
     "other kernel": _mixed("#999999", 0, 0.3),
 }
-"""The colour of each family of kernels (`kernel_families`), as `categories.ts` has them."""
+"""The colour of each family of kernels (`gpu_work.FAMILIES`), as `categories.ts` has them."""
 
 KIND_OF_CATEGORY = {name: kind for kind, (_, categories) in KINDS.items() for name in categories}
 

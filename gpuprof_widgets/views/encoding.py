@@ -21,7 +21,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.call_tree import call_tree
 from gpuprof_widgets.analyses.columns import format_count, format_ns
-from gpuprof_widgets.analyses.kernel_families import FAMILIES, families
+from gpuprof_widgets.analyses.gpu_work import FAMILIES, families
 from gpuprof_widgets.analyses.operators import INSTANTS, LEFT_OUT
 from gpuprof_widgets.analyses.python_calls import function_labels, is_user_code
 from gpuprof_widgets.exceptions import printable_values

@@ -23,7 +23,7 @@ from matplotlib.ticker import MaxNLocator
 from gpuprof_widgets.analyses.call_tree import call_tree, flame_source
 from gpuprof_widgets.analyses.columns import format_ns, format_share
 from gpuprof_widgets.analyses.findings import findings
-from gpuprof_widgets.analyses.kernel_families import families
+from gpuprof_widgets.analyses.gpu_work import families
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.python_time import has_python_alone
 from gpuprof_widgets.trace.links import rows_by

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 from playwright.sync_api import Position, expect
 
-from gpuprof_widgets.analyses.kernel_families import FAMILIES
+from gpuprof_widgets.analyses.gpu_work import FAMILIES
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.canvas import FAMILY_COLOURS
 from tests.browser.report_page import Open

@@ -11,7 +11,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.cold_start import cold_spans
 from gpuprof_widgets.analyses.columns import format_ns, format_share, group_sums
-from gpuprof_widgets.analyses.critical_path import op_around, whole_path
+from gpuprof_widgets.analyses.critical_path import Path, op_around, whole_path
 from gpuprof_widgets.analyses.findings.finding import (
     Finding,
     code,
@@ -34,7 +34,6 @@ from gpuprof_widgets.analyses.path_graph import (
     PYTHON,
     RUNTIME,
     STREAM_WAIT,
-    Path,
 )
 from gpuprof_widgets.analyses.what_if import what_ifs
 from gpuprof_widgets.trace import intervals, links

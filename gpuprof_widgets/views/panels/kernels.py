@@ -9,8 +9,13 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share, group_rows
 from gpuprof_widgets.analyses.findings.finding import code
-from gpuprof_widgets.analyses.gpu_use import UTILISATION, gpu_curves, gpu_summary
-from gpuprof_widgets.analyses.kernels import counted_gpu_rows, kernels
+from gpuprof_widgets.analyses.kernels import (
+    UTILISATION,
+    counted_gpu_rows,
+    gpu_curves,
+    gpu_summary,
+    kernels,
+)
 from gpuprof_widgets.analyses.launches import UNLINKED, by_call, launches, queue_length, queues
 from gpuprof_widgets.analyses.reasons import NOTE, why_empty
 from gpuprof_widgets.analyses.roofline import grouped_pieces, roofline
