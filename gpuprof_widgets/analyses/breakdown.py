@@ -42,7 +42,6 @@ from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.arrays import Ints, Rows
-from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.links import rows_by
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
@@ -132,50 +131,38 @@ def breakdown(record: Record, *, by: str = "device") -> pd.DataFrame:
     """
     if by not in BY:
         raise OptionError(f"a breakdown is by one of {', '.join(BY)}, not by {by!r}")
-    return _of_devices(record) if by == "device" else _table(record, by)
+    return _table(record, by)
 
 
 @remembered
-def _of_devices(record: Record) -> pd.DataFrame:
-    return _table(record, "device")
-
-
 def _table(record: Record, by: str) -> pd.DataFrame:
     segments = breakdown_segments(record)
     number, start, end = time_ranges(record, by)
     if not len(segments) or not len(number):
         return lacking(COLUMNS, NO_STEPS if len(segments) else NOTHING)
     classes = CLASSES if devices(record.trace) else HOST_CLASSES
-    tables = [
-        _class_rows(int(str(device)), part, classes, number, (start, end))
-        for device, part in segments.groupby("device")
-    ]
-    table = pd.concat(tables, ignore_index=True)
-    return table.assign(rank=rank_of(record.trace))[list(COLUMNS)]
-
-
-def _class_rows(
-    device: int, segments: pd.DataFrame, classes: tuple[str, ...], number: Ints, ranges: Intervals
-) -> pd.DataFrame:
-    start, end = (segments[f"{edge}_ns"].to_numpy() for edge in ("start", "end"))
-    code, times = segments["class"].cat.codes.to_numpy(), []
-    for name in classes:
-        in_class = code == CLASSES.index(name)
-        times.append(intervals.overlap(ranges, (start[in_class], end[in_class])))
-    span = np.repeat(ranges[1] - ranges[0], len(classes))
-    time = np.array(times).T.reshape(-1)
-    host = dict.fromkeys(HOST_CLASSES, HOST)
-    state = [(STATE_OF_CLASS if classes is CLASSES else host)[name] for name in classes]
-    columns = {
-        "device": device,
-        "step": np.repeat(number, len(classes)),
-        "state": state * len(number),
-        "class": [*classes] * len(number),
-        "time_ns": time,
-        "share": time / np.maximum(span, 1),
-        "span_ns": span,
-    }
-    return pd.DataFrame(columns)
+    states = [HOST if classes is HOST_CLASSES else STATE_OF_CLASS[name] for name in classes]
+    span, tables = np.repeat(end - start, len(classes)), []
+    for device, part in segments.groupby("device"):
+        first, last = part["start_ns"].to_numpy(), part["end_ns"].to_numpy()
+        code = part["class"].cat.codes.to_numpy()
+        times = [
+            intervals.overlap((start, end), (first[code == at], last[code == at]))
+            for at in map(CLASSES.index, classes)
+        ]
+        time = np.array(times).T.reshape(-1)
+        columns = {
+            "rank": rank_of(record.trace),
+            "device": device,
+            "step": np.repeat(number, len(classes)),
+            "state": states * len(number),
+            "class": [*classes] * len(number),
+            "time_ns": time,
+            "share": time / np.maximum(span, 1),
+            "span_ns": span,
+        }
+        tables.append(pd.DataFrame(columns))
+    return pd.concat(tables, ignore_index=True)
 
 
 @remembered
@@ -252,7 +239,20 @@ def _idle_classes(record: Record, gaps: Gaps, *, ran_nothing: bool) -> tuple[Int
         states = host.states(lane, (gaps.start[numbers], gaps.end[numbers]))
         time, gap = _cuts(gaps, numbers, states, until)
         starts.append(time)
-        codes.append(_classes_at(gaps, gap, time, states, until, ran_nothing=ran_nothing))
+        state = states.at(time)
+        classes = {  # the first whose condition holds, else what the thread did
+            OTHER: (gaps.after < 0)[gap] | (gaps.launch < 0)[gap],
+            QUEUED: time >= gaps.launched_ns[gap],
+            LAUNCHING: time >= gaps.launch_ns[gap],
+            INPUT: state == STATES.index(INPUT),
+            SYNCHRONISING: time < until[gap],
+        }
+        code = CLASS_OF_STATE[state]
+        if not ran_nothing:  # what ends a gap around a whole window is not known
+            code = np.select(
+                [*classes.values()], [CLASSES.index(name) for name in classes], code
+            ).astype(np.int8)
+        codes.append(code)
     start, code = np.concatenate(starts), np.concatenate(codes)
     order = np.argsort(start, kind="stable")
     return start[order], code[order]
@@ -271,17 +271,9 @@ def _synchronised_until(trace: Trace, gaps: Gaps) -> Ints:
         if thread < 0:
             continue
         rows = trace.index.rows_of_track(thread)
-        call = open_at_moments(trace, rows[waits[rows]], gaps.start[numbers])
+        call = trace.index.innermost_open(rows[waits[rows]], gaps.start[numbers])
         until[numbers] += length[call]
     return until
-
-
-def open_at_moments(trace: Trace, rows: Rows, times: Ints) -> Ints:
-    """Return per time which of these calls of a thread (none nest) was open; -1 for none."""
-    ts, end = trace.index.ts[rows], trace.index.end[rows]
-    at = np.searchsorted(ts, times, side="right") - 1
-    is_open = (at >= 0) & (np.append(end, 0)[at] > times)
-    return np.where(is_open, np.append(rows, NONE)[at], NONE).astype(np.int64)
 
 
 def _cuts(gaps: Gaps, numbers: Rows, states: HostStates, until: Ints) -> tuple[Ints, Rows]:
@@ -296,21 +288,3 @@ def _cuts(gaps: Gaps, numbers: Rows, states: HostStates, until: Ints) -> tuple[I
     kept = (time >= start[gap]) & (time < end[gap])
     time, first = np.unique(time[kept], return_index=True)
     return time, numbers[gap[kept][first]]
-
-
-def _classes_at(
-    gaps: Gaps, gap: Rows, time: Ints, states: HostStates, until: Ints, *, ran_nothing: bool
-) -> ClassCodes:
-    """Return the class at each of these times within gaps, by the first condition that holds."""
-    state = states.at(time)
-    conditions = [
-        np.full(len(gap), ran_nothing),  # a window within a gap: what ends it is not known
-        (gaps.after < 0)[gap] | (gaps.launch < 0)[gap],
-        time >= gaps.launched_ns[gap],
-        time >= gaps.launch_ns[gap],
-        state == STATES.index(INPUT),
-        time < until[gap],
-    ]
-    codes = [CLASSES.index(c) for c in (OTHER, QUEUED, LAUNCHING, INPUT, SYNCHRONISING)]
-    by_state = CLASS_OF_STATE[state]
-    return np.select(conditions, [by_state, *codes], by_state).astype(np.int8)

@@ -245,8 +245,10 @@ class Path:
 
     def at(self, places: Rows) -> Path:
         """Return the segments at these places."""
-        columns = self.start, self.end, self.row, self.track, self.kind
-        return Path(*(column[places] for column in columns))
+        return Path(
+            *(self.start[places], self.end[places], self.row[places]),
+            *(self.track[places], self.kind[places]),
+        )
 
     def is_of(self, *kinds: str) -> Mask:
         """Return which segments have one of these kinds."""

@@ -23,7 +23,7 @@ from gpuprof_widgets.trace.index import Segments
 from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.links import rows_by
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.owners import BACKWARD, BEGINS_BACKWARD
+from gpuprof_widgets.trace.owners import BEGINS_BACKWARD
 from gpuprof_widgets.trace.schema import NONE, REGION_CATEGORIES
 
 States = npt.NDArray[np.int8]
@@ -80,15 +80,16 @@ class HostTimeline:
         self._taking = np.append(is_taking(trace), False)
         self._taken = open_times(trace, is_taking(trace))
         self._in_engine = np.append(trace.index.matching(ENGINE_SLICES), False)
-        self._main, self._executors = main_lane(trace), executor_lanes(trace)
-        self._backward = backward_lanes(trace)
         lane = trace.tracks["lane"].to_numpy()
+        slice_lane, self._main = lane[trace.index.track], main_lane(trace)
+        # TensorFlow's executor, whose lanes hold ops of any of its threads.
+        self._executors = np.unique(slice_lane[on_executor(trace)]).tolist()
+        nodes = trace.index.matching(BEGINS_BACKWARD) & trace.index.on_tracks("cpu")
+        self._backward = np.setdiff1d(slice_lane[nodes], [self._main]).tolist()
         of_host = trace.tracks["kind"].isin(["cpu", "python"]).to_numpy()
         self._tracks = rows_by(np.where(of_host, lane, NONE))
         loading = np.flatnonzero(is_dataloader(trace) & ~is_taking(trace))
-        slice_lane = lane[trace.index.track]
-        lanes = rows_by(slice_lane[loading])
-        self._loading = {lane: loading[at] for lane, at in lanes.items()}
+        self._loading = {at: loading[rows] for at, rows in rows_by(slice_lane[loading]).items()}
         self._known: dict[int, _Lane] = {}  # the threads that are asked for again and again
         self._main_starts = np.sort(trace.index.ts[slice_lane == self._main])
 
@@ -105,7 +106,12 @@ class HostTimeline:
         first = (lane,) if within is not None else tuple(self._backward)
         numbers = dict.fromkeys((*first, self._main, *self._executors))
         lanes = [self._lane(number) for number in numbers]
-        start, end = self._segments(lanes, within)
+        trace, cuts = self._record.trace, [thread.segments.start for thread in lanes]
+        if within is None:
+            edges = intervals.distinct([trace.start_ns, trace.end_ns], *cuts)
+        else:
+            edges = intervals.distinct(*within, *(_times_within(cut, within) for cut in cuts))
+        start, end = edges[:-1], edges[1:]
         row = np.full(len(start), NONE, np.int32)
         loading, engine, hooks = (np.zeros(len(start), bool) for _ in range(3))
         for thread in lanes:
@@ -151,13 +157,6 @@ class HostTimeline:
             between[:1] = between[-1:] = False
         return between
 
-    def _segments(self, lanes: list[_Lane], within: Intervals | None) -> tuple[Ints, Ints]:
-        cuts = [lane.segments.start for lane in lanes]
-        trace = self._record.trace
-        if within is None:
-            return _between(np.array([trace.start_ns, trace.end_ns]), *cuts)
-        return _between(np.concatenate(within), *(_times_within(cut, within) for cut in cuts))
-
 
 @dataclass(frozen=True)
 class _Lane:
@@ -179,30 +178,10 @@ def _times_within(times: Ints, within: Intervals) -> Ints:
     return np.asarray(times[offset + np.repeat(first, count)], np.int64)
 
 
-def _between(*edges: Ints) -> tuple[Ints, Ints]:
-    """Return starts and ends of the segments between neighbours among all these moments."""
-    moments = intervals.distinct(*edges)
-    return moments[:-1], moments[1:]
-
-
-def executor_lanes(trace: Trace) -> list[int]:
-    """Return the lanes of TensorFlow's executor, which hold ops of any of its threads."""
-    tracks = np.unique(trace.index.track[on_executor(trace)])
-    return [int(lane) for lane in np.unique(trace.tracks["lane"].to_numpy()[tracks])]
-
-
 def main_lane(trace: Trace) -> int:
     """Return the first thread of the timeline: the main thread of the busiest process."""
     cpu = np.flatnonzero((trace.tracks["kind"] == "cpu").to_numpy())
     return int(trace.tracks["lane"].to_numpy()[cpu[0]]) if len(cpu) else NONE
-
-
-def backward_lanes(trace: Trace) -> list[int]:
-    """Return the threads, other than the main one, on which autograd ran backward ops."""
-    nodes = trace.index.matching(BEGINS_BACKWARD) & trace.index.on_tracks("cpu")
-    tracks = np.flatnonzero(np.bincount(trace.index.track[nodes]))
-    lanes = np.unique(trace.tracks["lane"].to_numpy()[tracks])
-    return [int(lane) for lane in lanes if lane != main_lane(trace)]
 
 
 def _innermost(trace: Trace, tracks: Rows) -> Segments:
@@ -210,8 +189,8 @@ def _innermost(trace: Trace, tracks: Rows) -> Segments:
     per_track = [trace.index.segments(int(track)) for track in tracks] if len(trace) else []
     if len(per_track) == 1:
         return per_track[0]
-    edges = (edge for part in per_track for edge in (part.start, part.end))
-    start, end = _between(np.empty(0, np.int64), *edges)
+    edges = intervals.distinct([], *(edge for part in per_track for edge in (part.start, part.end)))
+    start, end = edges[:-1], edges[1:]
     ts = trace.slices["ts"].to_numpy()  # not copied: there may be a thread per slice
     row = np.full(len(start), NONE, np.int32)
     for part in per_track:
@@ -343,25 +322,16 @@ def _lane_of_run(trace: Trace, label: object, cpu: Mask, lane_of: Ints) -> int:
 
     A thread that only runs the backward pass is the run's if there is no other.
     """
-    slices = trace.slices
-    run = (slices["name"] == label).to_numpy(bool)
-    run = run & (slices["category"] == "user_annotation").to_numpy()
-    starts = [str(name).startswith("ProfilerStep#") for name in slices["name"].cat.categories]
-    step = np.append(np.array(starts, bool), False)[slices["name"].cat.codes.to_numpy()]
-    line = (slices["category"] == "cell_line").to_numpy()
-    for marked in (run & cpu, (step | line) & cpu):
+    index = trace.index
+    run = index.named(frozenset({label} if isinstance(label, str) else ()))
+    run &= index.in_category("user_annotation")
+    step = index.matching(re.compile(r"ProfilerStep#.*", re.DOTALL))
+    for marked in (run & cpu, (step | index.in_category("cell_line")) & cpu):
         if marked.any():
             return int(np.bincount(lane_of[marked]).argmax())
-    ops = cpu & trace.index.is_op
-    for candidates in (ops & ~_is_backward(trace), ops, cpu):
+    backward = index.matching(BEGINS_BACKWARD) | (index.column("forward") >= 0)
+    ops = cpu & index.is_op
+    for candidates in (ops & ~backward, ops, cpu):
         if candidates.any():
-            dur = slices["dur"].to_numpy()[candidates]
-            return int(np.bincount(lane_of[candidates], dur).argmax())
+            return int(np.bincount(lane_of[candidates], index.dur[candidates]).argmax())
     return NONE
-
-
-def _is_backward(trace: Trace) -> Mask:
-    names = trace.slices["name"].cat
-    engine = np.array([str(name).startswith(BACKWARD) for name in names.categories], bool)
-    of_engine = np.append(engine, False)[names.codes.to_numpy()]
-    return np.asarray(of_engine | (trace.slices["forward"].to_numpy() >= 0), bool)

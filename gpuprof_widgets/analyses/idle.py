@@ -7,10 +7,8 @@ CPU's state at every moment of it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.columns import group_sums
@@ -29,7 +27,7 @@ from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising, is_taking
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import intervals, links
-from gpuprof_widgets.trace.arrays import Codes, Floats, Ints, Mask, Rows
+from gpuprof_widgets.trace.arrays import Codes, Floats, Ints, Rows
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -142,7 +140,11 @@ def _of_streams(trace: Trace, back_to_back_ns: int) -> pd.DataFrame:
         streams = np.array([*rows_of_stream])[group]
         table = _described(trace, gaps).assign(device=device, stream=streams)
         last = _last_elsewhere(table, end[rows], stream)
-        tables.append(table.assign(cause=_on_stream(table, last, back_to_back_ns)))
+        waited = (last > table["end_ns"] - back_to_back_ns) & (last > table["start_ns"])
+        refined = table["cause"].where(~waited, "stream")
+        refined = refined.where(table["dur_ns"] >= back_to_back_ns, "back to back")
+        cause = table["cause"].where(table["cause"] != "device", refined)
+        tables.append(table.assign(cause=cause))
     return _longest_first(tables)
 
 
@@ -173,79 +175,59 @@ def stream_of(trace: Trace, rows: Rows) -> Ints:
     return np.asarray(trace.index.stream[rows], np.int64)
 
 
-def _on_stream(table: pd.DataFrame, last: Ints, back_to_back_ns: int) -> pd.Series:
-    """Return the causes, with "device" split by what other streams did until the gap's end.
-
-    ``last``: when another stream's work last ended before the gap did.
-    """
-    waited = (last > table["end_ns"] - back_to_back_ns) & (last > table["start_ns"])
-    refined = np.where(table["dur_ns"] < back_to_back_ns, "back to back",
-                       np.where(waited, "stream", "device"))  # fmt: skip
-    return table["cause"].where(table["cause"] != "device", pd.Series(refined, table.index))
-
-
 def _described(trace: Trace, gaps: Gaps) -> pd.DataFrame:
     """Return the gaps with all columns but device and stream, and with rows in place of names."""
-    cpu = _cpu_meanwhile(trace, gaps.start, gaps.end, gaps.thread)
+    start, end = gaps.start, gaps.end
+    row, share = np.full(len(start), NONE, np.int32), np.zeros(len(start))
+    in_dataloader, synchronised = np.zeros(len(start), bool), np.zeros(len(start), bool)
+    loads, waits, taken = is_dataloader(trace), is_synchronising(trace), is_taking(trace)
+    for track, at in links.rows_by(gaps.thread).items():
+        if track < 0:
+            continue
+        row[at], share[at] = _longest(trace, track, start[at], end[at])
+        here = trace.index.rows_of_track(track)
+        in_loader = open_times(trace, np.concatenate([here[loads[here]], np.flatnonzero(taken)]))
+        covered = intervals.overlap((start[at], end[at]), in_loader)
+        in_dataloader[at] = 2 * covered > end[at] - start[at]
+        waiting = open_times(trace, here[waits[here]])
+        synchronised[at] = intervals.inside(start[at], waiting)
+    line, module = _place(trace, gaps, row)
+    causes = {  # the first that holds
+        "start": gaps.before < 0,
+        "end": gaps.after < 0,
+        "unknown": gaps.launch_ns == NONE,
+        "device": gaps.launch_ns < start,
+        "dataloader": in_dataloader,
+        "synchronise": synchronised,
+    }
     columns = {
-        "start_ns": gaps.start,
-        "end_ns": gaps.end,
-        "dur_ns": gaps.end - gaps.start,
+        "start_ns": start,
+        "end_ns": end,
+        "dur_ns": end - start,
         "before": gaps.before,
         "after": gaps.after,
         "launch_ns": gaps.launch_ns,
         "thread": gaps.thread,
-        "cpu": cpu.row,
-        "cpu_share": cpu.share,
-        "line": cpu.line,
-        "module": cpu.module,
-        "cause": _causes(gaps.start, gaps.before, gaps.after, gaps.launch_ns, cpu),
+        "cpu": row,
+        "cpu_share": share,
+        "line": line,
+        "module": module,
+        "cause": np.select([*causes.values()], [*causes], default="host").astype(object),
     }
     return pd.DataFrame(columns)
 
 
-@dataclass(frozen=True)
-class _Meanwhile:
-    """What the CPU did in each gap."""
-
-    row: Codes
-    line: Codes
-    module: Codes
-    share: Floats
-    in_dataloader: Mask
-    synchronised: Mask
-
-
-def _cpu_meanwhile(trace: Trace, start: Ints, end: Ints, track: Codes) -> _Meanwhile:
-    row = np.full(len(start), NONE, np.int32)
-    share = np.zeros(len(start))
-    loading, synchronised = np.zeros(len(start), bool), np.zeros(len(start), bool)
-    loads, waits, taking = is_dataloader(trace), is_synchronising(trace), is_taking(trace)
-    taken = np.flatnonzero(taking)
-    for number, gaps in links.rows_by(track).items():
-        if number < 0:
-            continue
-        row[gaps], share[gaps] = _longest(trace, number, start[gaps], end[gaps])
-        here = trace.index.rows_of_track(number)
-        in_loader = open_times(trace, np.concatenate([here[loads[here]], taken]))
-        covered = intervals.overlap((start[gaps], end[gaps]), in_loader)
-        loading[gaps] = 2 * covered > end[gaps] - start[gaps]
-        waiting = open_times(trace, here[waits[here]])
-        synchronised[gaps] = intervals.overlap((start[gaps], start[gaps] + 1), waiting) > 0
-    line, module = _place(trace, start, end, track, row)
-    return _Meanwhile(row, line, module, share, loading, synchronised)
-
-
-def _place(trace: Trace, start: Ints, end: Ints, track: Codes, row: Codes) -> tuple[Codes, Codes]:
+def _place(trace: Trace, gaps: Gaps, row: Codes) -> tuple[Codes, Codes]:
     """Return rows of the line and module of what ran, else those of the longest Python frame."""
-    line, module = (np.append(owner, NONE)[row] for owner in (
-        line_of(trace), region_behind(trace, "module")))  # fmt: skip
+    line, module = (
+        np.append(owner, NONE)[row] for owner in (line_of(trace), region_behind(trace, "module"))
+    )
     lane, kind = trace.tracks["lane"].to_numpy(), trace.tracks["kind"].to_numpy()
-    frame = np.full(len(start), NONE, np.int32)
+    frame = np.full(len(row), NONE, np.int32)
     python_of = links.rows_by(np.where(kind == "python", lane, NONE))
-    for number, gaps in links.rows_by(track).items():
-        for python in python_of.get(int(lane[number]), ()) if number >= 0 else ():
-            frame[gaps], _ = _longest(trace, int(python), start[gaps], end[gaps])
+    for track, at in links.rows_by(gaps.thread).items():
+        for python in python_of.get(int(lane[track]), ()) if track >= 0 else ():
+            frame[at], _ = _longest(trace, int(python), gaps.start[at], gaps.end[at])
     if (frame >= 0).any():
         frames = trace.index.in_category("python_function")
         in_file = frames & trace.index.matching(IN_A_FILE)
@@ -264,16 +246,13 @@ def _longest(trace: Trace, track: int, start: Ints, end: Ints) -> tuple[Codes, F
     gap = np.repeat(np.arange(len(start)), length)
     part = np.arange(len(gap)) - np.repeat(np.cumsum(length) - length, length) + first[gap]
     time = np.minimum(parts.end[part], end[gap]) - np.maximum(parts.start[part], start[gap])
-    names = trace.slices["name"].cat.codes.to_numpy()
-    code = np.full(len(part), NONE, np.int64)
-    is_open = parts.row[part] >= 0  # none is where the trace has no slices at all
-    code[is_open] = names[parts.row[part][is_open]]
-    key = gap * (int(names.max(initial=0)) + 2) + code + 1
+    code = np.append(trace.index.name, NONE)[parts.row[part]].astype(np.int64)
+    key = gap * (len(trace.index.names) + 1) + code + 1
     _, sample, group = np.unique(key, return_index=True, return_inverse=True)
     total = group_sums(group.reshape(-1), time, len(sample))
     order = np.lexsort((total, gap[sample]))  # the last one of each gap is its longest
-    best = order[np.append(gap[sample][order][1:] != gap[sample][order][:-1], len(order) > 0)]
     row, share = np.full(len(start), NONE, np.int32), np.zeros(len(start))
+    best = order[np.diff(gap[sample][order], append=NONE) != 0]
     at = gap[sample[best]]
     row[at] = parts.row[part[sample[best]]]
     share[at] = total[best] / (end[at] - start[at])
@@ -289,19 +268,3 @@ def python_meanwhile(trace: Trace, thread: int, start: int, end: int) -> str:
         if row[0] >= 0:
             return str(trace.slices["name"].iloc[row[0]])
     return ""
-
-
-def _causes(
-    start: Ints, before: Codes, after: Codes, launched: Ints, cpu: _Meanwhile
-) -> npt.NDArray[np.object_]:
-    """Return the cause of each gap: that of the first condition that holds."""
-    conditions = [
-        before < 0,
-        after < 0,
-        launched == NONE,
-        launched < start,
-        cpu.in_dataloader,
-        cpu.synchronised,
-    ]
-    causes = ["start", "end", "unknown", "device", "dataloader", "synchronise"]
-    return np.select(conditions, causes, default="host").astype(object)

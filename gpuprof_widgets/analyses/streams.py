@@ -21,9 +21,10 @@ from gpuprof_widgets.analyses.gpu_work import (
     KINDS,
     devices,
     devices_at_work,
-    gpu_kinds,
+    kind_codes,
     kind_times,
     open_within,
+    rows_on,
 )
 from gpuprof_widgets.analyses.reasons import lacking
 from gpuprof_widgets.analyses.regions import NO_STEPS, rank_of, time_ranges
@@ -35,17 +36,8 @@ from gpuprof_widgets.trace.links import rows_by
 from gpuprof_widgets.trace.model import Record, Trace
 
 COLUMNS = (
-    "device",
-    "stream",
-    "calls",
-    "busy_ns",
-    "busy_share",
-    *(f"{kind}_ns" for kind in KINDS),
-    "alone_ns",
-    "shared_ns",
-    "serialised_ns",
-    "start_ns",
-    "end_ns",
+    *("device", "stream", "calls", "busy_ns", "busy_share", *(f"{kind}_ns" for kind in KINDS)),
+    *("alone_ns", "shared_ns", "serialised_ns", "start_ns", "end_ns"),
 )
 PAIR_COLUMNS = ("device", "stream", "other", "overlap_ns", "share")
 CONCURRENCY_COLUMNS = ("device", "active", "time_ns", "share")
@@ -109,32 +101,38 @@ def streams(record: Record, *, by: str = "stream") -> pd.DataFrame:
     return table if len(table) else lacking(columns, ONE_STREAM)
 
 
-def _of_device(trace: Trace, device: int) -> tuple[Rows, npt.NDArray[np.object_], Ints]:
-    """Return the rows, kinds and streams of the GPU's slices."""
-    rows, kind = gpu_kinds(trace)
-    here = trace.index.device[rows] == device
-    rows = rows[here]
-    stream = trace.tracks["stream"].to_numpy()[trace.slices["track"].to_numpy()[rows]]
-    return rows, kind[here], stream.astype(np.int64)
-
-
 def _streams(trace: Trace, device: int) -> pd.DataFrame:
-    rows, kind, stream = _of_device(trace, device)
-    computing = open_within(trace, rows[kind == COMPUTE])
-    moves = could_overlap(trace, rows, kind)
-    of_stream = rows_by(stream)
-    alone = _alone([open_within(trace, rows[members]) for members in of_stream.values()])
-    moving = [open_within(trace, rows[members[moves[members]]]) for members in of_stream.values()]
-    exposed = _exposed(moving, computing)
-    table = pd.DataFrame(
-        [
-            _row(trace, number, rows[members], kind[members], alone_ns, exposed_ns)
-            for (number, members), alone_ns, exposed_ns in zip(
-                of_stream.items(), alone.tolist(), exposed.tolist(), strict=True
-            )
-        ]
-    )
-    return table.sort_values("busy_ns", ascending=False, kind="stable", ignore_index=True)
+    rows, code = rows_on(trace, device), kind_codes(trace)
+    computing = open_within(trace, rows[code[rows] == KINDS.index(COMPUTE)])
+    moving = np.zeros(len(trace), bool)
+    moving[rows] = could_overlap(trace, rows, np.array(KINDS, object)[code[rows]])
+    of_stream = {number: rows[at] for number, at in rows_by(trace.index.stream[rows]).items()}
+    alone = _alone([open_within(trace, members) for members in of_stream.values()])
+    table = []
+    for (stream, members), alone_ns in zip(of_stream.items(), alone.tolist(), strict=True):
+        busy, kind = open_within(trace, members), code[members]
+        total = intervals.length(busy)
+        could_wait = moving[members] & (kind == KINDS.index(COMPUTE)).any()
+        exposed = intervals.difference(open_within(trace, members[could_wait]), computing)
+        table.append(
+            {
+                "stream": stream,
+                "calls": int(trace.slices["count"].to_numpy()[members].sum()),
+                "busy_ns": total,
+                "busy_share": total / max(trace.span_ns, 1),
+                **{
+                    f"{name}_ns": intervals.length(open_within(trace, members[kind == number]))
+                    for number, name in enumerate(KINDS)
+                },
+                "alone_ns": alone_ns,
+                "shared_ns": total - alone_ns,
+                "serialised_ns": intervals.length(exposed),
+                "start_ns": int(busy[0][0]) if total else trace.start_ns,
+                "end_ns": int(busy[1][-1]) if total else trace.start_ns,
+            }
+        )
+    by_busy = pd.DataFrame(table).sort_values("busy_ns", ascending=False, kind="stable")
+    return by_busy.reset_index(drop=True)
 
 
 def _alone(unions: list[Intervals]) -> Ints:
@@ -149,33 +147,6 @@ def _alone(unions: list[Intervals]) -> Ints:
     return group_sums(number[active == 1], np.diff(edge[order])[active == 1], len(unions))
 
 
-def _exposed(unions: list[Intervals], computing: Intervals) -> Ints:
-    """Return per stream the time (ns) of its intervals in which nothing computed on the device."""
-    start, end = (np.concatenate([union[side] for union in unions]) for side in (0, 1))
-    stream = np.repeat(np.arange(len(unions)), [len(union[0]) for union in unions])
-    exposed = end - start - intervals.overlap((start, end), computing)
-    return group_sums(stream, exposed, len(unions))
-
-
-def _row(
-    trace: Trace, stream: int, rows: Rows, kind: npt.NDArray[np.object_], alone: int, exposed: int
-) -> dict[str, object]:
-    busy, computes = open_within(trace, rows), bool((kind == COMPUTE).any())
-    total = intervals.length(busy)
-    return {
-        "stream": stream,
-        "calls": int(trace.slices["count"].to_numpy()[rows].sum()),
-        "busy_ns": total,
-        "busy_share": total / max(trace.span_ns, 1),
-        **{f"{k}_ns": intervals.length(open_within(trace, rows[kind == k])) for k in KINDS},
-        "alone_ns": alone,
-        "shared_ns": total - alone,
-        "serialised_ns": exposed if computes else 0,
-        "start_ns": int(busy[0][0]) if total else trace.start_ns,
-        "end_ns": int(busy[1][-1]) if total else trace.start_ns,
-    }
-
-
 def could_overlap(trace: Trace, rows: Rows, kind: npt.NDArray[np.object_]) -> Mask:
     """Return which GPU slices move data to or from another device, so that compute could hide them.
 
@@ -186,10 +157,9 @@ def could_overlap(trace: Trace, rows: Rows, kind: npt.NDArray[np.object_]) -> Ma
 
 
 def _pairs(trace: Trace, device: int) -> pd.DataFrame:
-    rows, _, streams = _of_device(trace, device)
-    busy = {
-        stream: open_within(trace, rows[members]) for stream, members in rows_by(streams).items()
-    }
+    rows = rows_on(trace, device)
+    of_stream = rows_by(trace.index.stream[rows])
+    busy = {stream: open_within(trace, rows[at]) for stream, at in of_stream.items()}
     pairs = []
     for stream, other in combinations(busy, 2):
         overlap = intervals.length(intervals.intersection(busy[stream], busy[other]))
@@ -201,8 +171,9 @@ def _pairs(trace: Trace, device: int) -> pd.DataFrame:
 
 
 def _concurrency(trace: Trace, device: int) -> pd.DataFrame:
-    rows, _, stream = _of_device(trace, device)
-    unions = [open_within(trace, rows[members]) for members in rows_by(stream).values()]
+    rows = rows_on(trace, device)
+    of_stream = rows_by(trace.index.stream[rows])
+    unions = [open_within(trace, rows[at]) for at in of_stream.values()]
     none = np.empty(0, np.int64)
     starts, ends = (np.concatenate([none, *(union[side] for union in unions)]) for side in (0, 1))
     bounds = np.array([trace.start_ns, trace.end_ns], np.int64)
@@ -215,17 +186,9 @@ def _concurrency(trace: Trace, device: int) -> pd.DataFrame:
 
 
 OVERLAP_COLUMNS = (
-    "rank",
-    "device",
-    "step",
-    "span_ns",
-    "busy_ns",
-    "idle_ns",
-    *(f"{kind}_ns" for kind in KINDS),
-    "communication_overlapped_ns",
-    "copy_overlapped_ns",
-    "communication_overlapped_share",
-    "copy_overlapped_share",
+    *("rank", "device", "step", "span_ns", "busy_ns", "idle_ns", *(f"{kind}_ns" for kind in KINDS)),
+    *("communication_overlapped_ns", "copy_overlapped_ns"),
+    *("communication_overlapped_share", "copy_overlapped_share"),
 )
 OVERLAP_BY = ("device", "step")
 OVERLAP_NO_GPU = "the trace has no GPU work: nothing could overlap"
@@ -262,27 +225,18 @@ def overlaps(record: Record, *, by: str = "device") -> pd.DataFrame:
     kinds = {device: kind_times(trace, device) for device in devices(trace)}
     if not kinds or not len(number):
         return lacking(OVERLAP_COLUMNS, NO_STEPS if kinds else OVERLAP_NO_GPU)
-    rows = [_overlap_row(device, unions, number, (start, end)) for device, unions in kinds.items()]
-    return pd.concat(rows, ignore_index=True).assign(rank=rank_of(trace))[list(OVERLAP_COLUMNS)]
-
-
-def _overlap_row(
-    device: int, unions: dict[str, Intervals], number: Ints, ranges: Intervals
-) -> pd.DataFrame:
-    starts, ends = zip(*unions.values(), strict=True)
-    busy = intervals.overlap(ranges, intervals.union(np.concatenate(starts), np.concatenate(ends)))
-    total = {kind: intervals.overlap(ranges, union) for kind, union in unions.items()}
-    hidden = {
-        kind: intervals.overlap(ranges, intervals.intersection(unions[kind], unions[COMPUTE]))
-        for kind in (COMMUNICATION, COPY)
-    }
-    span = ranges[1] - ranges[0]
-    columns: dict[str, object] = {"device": device, "step": number, "span_ns": span}
-    columns |= {"busy_ns": busy, "idle_ns": span - busy}
-    columns |= {f"{kind}_ns": time for kind, time in total.items()}
-    columns |= {f"{kind}_overlapped_ns": time for kind, time in hidden.items()}
-    columns |= {
-        f"{kind}_overlapped_share": time / np.maximum(total[kind], 1)
-        for kind, time in hidden.items()
-    }
-    return pd.DataFrame(columns)
+    tables = []
+    for device, unions in kinds.items():
+        starts, ends = (np.concatenate(edges) for edges in zip(*unions.values(), strict=True))
+        busy = intervals.overlap((start, end), intervals.union(starts, ends))
+        columns = {"device": device, "step": number, "span_ns": end - start}
+        columns |= {"busy_ns": busy, "idle_ns": end - start - busy}
+        for kind, union in unions.items():
+            columns[f"{kind}_ns"] = intervals.overlap((start, end), union)
+        for kind in (COMMUNICATION, COPY):
+            both = intervals.intersection(unions[kind], unions[COMPUTE])
+            hidden = intervals.overlap((start, end), both)
+            columns[f"{kind}_overlapped_ns"] = hidden
+            columns[f"{kind}_overlapped_share"] = hidden / np.maximum(columns[f"{kind}_ns"], 1)
+        tables.append(pd.DataFrame(columns))
+    return pd.concat(tables, ignore_index=True).assign(rank=rank_of(trace))[list(OVERLAP_COLUMNS)]
