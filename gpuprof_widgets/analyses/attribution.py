@@ -95,7 +95,18 @@ def attribution(record: Record, level: str) -> pd.DataFrame:
     """
     if level not in LEVELS:
         raise OptionError(f"unknown level {level!r}: it is one of {', '.join(LEVELS)}.")
-    table = _table(owned(record.trace, level))
+    owners = owned(record.trace, level)
+    shares = owners.shares
+    table = owners.names.assign(
+        calls=owners.calls_by_name(),
+        **{name: owners.by_name(share) for name, share in shares.items()},
+        cpu_total_ns=owners.total(shares["cpu_self_ns"], shares["backward_cpu_ns"]),
+        device_total_ns=owners.total(shares["device_ns"], shares["backward_device_ns"]),
+    )
+    costs = [table[column].to_numpy() for column in ("cpu_total_ns", "device_total_ns")]
+    is_nobody = np.arange(len(table)) == len(table) - 1
+    order = np.lexsort((*(-cost for cost in costs), is_nobody))
+    table = table.iloc[order].reset_index(drop=True)[list(COLUMNS)]
     table.attrs[NOBODY] = OF_NOBODY[level]
     if len(table) == 1:  # the row of what has no owner
         table.attrs[LACKS] = NO_OWNERS[level]
@@ -149,7 +160,7 @@ class Owned:
 
 def owned(trace: Trace, level: str) -> Owned:
     """Return the owners at that level, and their shares."""
-    causes, slices = LEVELS[level](trace), trace.slices
+    causes = LEVELS[level](trace)
     nearest = links.nearest_ancestor(causes.cause, causes.is_owner)
     row = np.flatnonzero(causes.is_owner)
     index = np.full(len(trace) + 1, NONE, np.int32)
@@ -160,20 +171,14 @@ def owned(trace: Trace, level: str) -> Owned:
         index[nearest[row]],
         key,
         names,
-        (slices["count"].to_numpy()[row] * causes.is_call[row]).astype(np.int64),
+        (trace.index.column("count")[row] * causes.is_call[row]).astype(np.int64),
         np.where(causes.is_owner, np.arange(len(trace)), nearest).astype(np.int32),
         {},
     )
-    return replace(owners, shares=_shares(trace, causes, owners))
-
-
-def _shares(trace: Trace, causes: Causes, owners: Owned) -> dict[str, Ints]:
-    backward, cpu = in_backward(trace), self_times(trace, causes)
-    gpu, memory = trace.index.gpu, allocations(trace)
+    backward, cpu, rows = in_backward(trace), self_times(trace, causes), causes.rows
+    gpu, dur, memory = trace.index.gpu, trace.index.dur, allocations(trace)
     waits = np.flatnonzero(is_synchronising(trace))
-    dur = trace.slices["dur"].to_numpy()
-    rows = causes.rows
-    return {
+    shares = {
         "cpu_self_ns": owners.shared(rows, np.where(backward[rows], 0, cpu)),
         "backward_cpu_ns": owners.shared(rows, np.where(backward[rows], cpu, 0)),
         "device_ns": owners.shared(gpu, np.where(backward[gpu], 0, dur[gpu])),
@@ -181,21 +186,7 @@ def _shares(trace: Trace, causes: Causes, owners: Owned) -> dict[str, Ints]:
         "wait_ns": owners.shared(waits, dur[waits]),
         "allocated_bytes": owners.shared(memory.row, np.maximum(memory.size, 0)),
     }
-
-
-def _table(owners: Owned) -> pd.DataFrame:
-    """Return the shares by name, and the totals with all inside; the costliest first."""
-    shares = owners.shares
-    table = owners.names.assign(
-        calls=owners.calls_by_name(),
-        **{name: owners.by_name(share) for name, share in shares.items()},
-        cpu_total_ns=owners.total(shares["cpu_self_ns"], shares["backward_cpu_ns"]),
-        device_total_ns=owners.total(shares["device_ns"], shares["backward_device_ns"]),
-    )
-    costs = [table[column].to_numpy() for column in ("cpu_total_ns", "device_total_ns")]
-    named = np.arange(len(table)) < len(table) - 1
-    order = np.lexsort((*(-cost for cost in costs), ~named))
-    return table.iloc[order].reset_index(drop=True)[list(COLUMNS)]
+    return replace(owners, shares=shares)
 
 
 @remembered

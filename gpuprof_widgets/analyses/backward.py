@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.cold_start import is_communication, is_compiling
 from gpuprof_widgets.analyses.columns import group_sums
+from gpuprof_widgets.analyses.operators import arg_numbers
 from gpuprof_widgets.analyses.owners import region_behind
 from gpuprof_widgets.analyses.reasons import BACKWARD, says_if_empty
 from gpuprof_widgets.analyses.remembered import remembered
@@ -66,13 +66,23 @@ def backward_ops(record: Record) -> pd.DataFrame:
         return group_sums(call_of[at], dur[at], len(trace) + 1)[rows]
 
     forward = trace.slices["forward"].to_numpy()[rows]
+    module, line = (region_behind(trace, kind)[forward] for kind in ("module", "cell_line"))
+    cells = trace.args.get("cell", pd.Series(dtype=object)).to_dict()
+    is_first = np.zeros(len(forward), bool)
+    is_first[np.unique(forward, return_index=True)[1]] = True
+    outer = np.append(dur, 0)  # without backward passes in it: checkpointing runs one
+    np.subtract.at(outer, above[rows], dur[rows])
     table = pd.DataFrame(
         {
-            **_owners(trace, rows, forward),
+            "name": [str(name).removeprefix(EVALUATE) for name in trace.index.names_of(rows)],
+            "forward": trace.index.names_of(forward),
+            "module": trace.index.names_of(module),
+            "line": arg_numbers(trace, "line", line, NONE),
+            "cell": np.array([cells.get(row, "") for row in line.tolist()], object),
             "calls": trace.slices["count"].to_numpy()[rows].astype(np.int64),
-            "cpu_ns": _without_inner(dur, rows, above),
+            "cpu_ns": outer[rows],
             "own_ns": formula_ns(trace, calls, above)[rows],
-            "forward_cpu_ns": np.where(_is_first(forward), dur[forward], 0),
+            "forward_cpu_ns": np.where(is_first, dur[forward], 0),
             "device_ns": summed(gpu),
             "wait_ns": summed(waits),
             "row": rows.astype(np.int32),
@@ -95,43 +105,10 @@ def backward_ns(record: Record) -> int:
 
 def _calls(trace: Trace) -> Mask:
     """Return the outermost slice of each call of a backward op: the engine's if recorded."""
-    slices = trace.slices
-    forward = slices["forward"].to_numpy()
+    forward = trace.index.column("forward")
     backward = forward >= 0
-    above = links.nearest_ancestor(slices["parent"].to_numpy(), backward)
+    above = links.nearest_ancestor(trace.index.parent, backward)
     return np.asarray(backward & ((above < 0) | (forward[above] != forward)))
-
-
-def _without_inner(dur: Ints, rows: Rows, above: Codes) -> Ints:
-    """Return the length of each call without backward passes in it (checkpointing runs one)."""
-    length = np.append(dur, 0)
-    np.subtract.at(length, above[rows], dur[rows])
-    return length[rows]
-
-
-def _is_first(forward: Codes) -> Mask:
-    """Return where each forward op occurs first."""
-    first = np.zeros(len(forward), bool)
-    first[np.unique(forward, return_index=True)[1]] = True
-    return first
-
-
-def _owners(trace: Trace, rows: Rows, forward: Codes) -> dict[str, object]:
-    module = region_behind(trace, "module")[forward]
-    line = region_behind(trace, "cell_line")[forward]
-    return {
-        "name": [str(name).removeprefix(EVALUATE) for name in trace.index.names_of(rows)],
-        "forward": trace.index.names_of(forward),
-        "module": trace.index.names_of(module),
-        "line": _arg(trace, "line", line, NONE).astype(np.int64),
-        "cell": _arg(trace, "cell", line, ""),
-    }
-
-
-def _arg(trace: Trace, key: str, rows: Codes, missing: object) -> npt.NDArray[np.object_]:
-    """Return an arg of each row, or ``missing`` where it has none or is -1."""
-    known = trace.args.get(key, pd.Series(dtype=object)).to_dict()
-    return np.array([known.get(row, missing) for row in rows.tolist()], object)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ estimate from the shares of callers (`estimated_tree`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
@@ -174,102 +173,68 @@ def _merged_paths(
     """Return the tree of label paths of these rows, which are sorted by group (thread) and start.
 
     ``open_parent``: the innermost row that is still open when a row starts; the row's time is taken
-    from that one's self time, even if the row lasts longer.
+    from that one's self time, even if the row lasts longer. The tree grows level by level.
     """
     index = trace.index
     self_ns = links.self_times(index.ts[rows], index.end[rows], open_parent)
     device, unlaunched = _device_times(trace, rows)
     code, names = names_with_steps_merged(trace)
-    label = code[rows].astype(np.int64) * len(index.categories) + index.column("category")[rows]
-    threads, thread = np.unique(group, return_inverse=True)
-    tree = _Tree(trace, threads, group, index.track[rows], names)
-    node = tree.top(thread.reshape(-1))
+    kinds = len(index.categories)
+    label = code[rows].astype(np.int64) * kinds + index.column("category")[rows]
+    nodes = [(NONE, ROOT, "thread")]
+    node = np.zeros(len(rows), np.int64)
+    threads, first, thread = np.unique(group, return_index=True, return_inverse=True)
+    if len(threads) > 1:
+        titles = trace.tracks.groupby("lane")["label"].first()  # ops' tracks precede frames'
+        lane = trace.tracks["lane"].to_numpy()[index.track[rows[first]]]
+        nodes += [(0, title, "thread") for title in titles[lane]]
+        node += thread.reshape(-1) + 1
     for at in links.rows_by(links.depths(parent)).values():
         above = np.where(parent[at] >= 0, node[parent[at]], node[at])
-        node[at] = tree.grow(above, label[at])
+        number, key = pd.factorize(above * len(names) * kinds + label[at], sort=True)
+        node[at] = number + len(nodes)
+        upper, lower = np.divmod(key, len(names) * kinds)
+        name, kind = np.divmod(lower, kinds)
+        columns = zip(upper.tolist(), name.tolist(), kind.tolist(), strict=True)
+        nodes += [(up, names[code], index.categories[kind]) for up, code, kind in columns]
     count = index.column("count").astype(np.int64)
     values = {"calls": count[rows], "self_ns": self_ns, "device_self_ns": device}
     if len(unlaunched):
-        node = np.append(node, np.full(len(unlaunched), tree.add_unlaunched()))
+        node = np.append(node, np.full(len(unlaunched), len(nodes)))
+        nodes.append((0, UNLAUNCHED, UNLAUNCHED_CATEGORY))
         dur = index.dur[unlaunched]
         more = {"calls": count[unlaunched], "self_ns": np.zeros_like(dur), "device_self_ns": dur}
         values = {key: np.append(values[key], more[key]) for key in values}
-    return tree.table(node, values)
+    return _tree_table(nodes, node, values)
 
 
-class _Tree:
-    """The nodes of a tree that grows level by level: parent, name and category.
+def _tree_table(
+    nodes: list[tuple[int, str, str]], node: Ints, values: dict[str, Ints]
+) -> pd.DataFrame:
+    """Return the tree as a table; a node's total and GPU time include all below it.
 
-    A label is a code of ``names`` times the number of categories plus a code of a category.
+    ``nodes``: parent, name and category of each. Nodes that a window keeps for their links alone,
+    without any call or time, are left out.
     """
-
-    def __init__(
-        self, trace: Trace, threads: Codes, group: Codes, track: Codes, names: list[str]
-    ) -> None:
-        self._label_names = names
-        self._label_categories = [str(c) for c in trace.slices["category"].cat.categories]
-        self._parent, self._names, self._categories = [NONE], [ROOT], ["thread"]
-        self._has_thread_level = len(threads) > 1
-        if self._has_thread_level:
-            titles = trace.tracks.groupby("lane")["label"].first()  # ops' tracks precede frames'
-            lane = trace.tracks["lane"].to_numpy()[track[np.searchsorted(group, threads)]]
-            self._add([0] * len(threads), titles[lane].tolist(), ["thread"] * len(threads))
-
-    def top(self, thread: Rows) -> Ints:
-        """Return the node above each thread's outermost slices."""
-        if self._has_thread_level:
-            return thread.astype(np.int64) + 1
-        return np.zeros(len(thread), np.int64)
-
-    def add_unlaunched(self) -> int:
-        """Add a node for GPU work that no thread launched and return it."""
-        self._add([0], [UNLAUNCHED], [UNLAUNCHED_CATEGORY])
-        return len(self._parent) - 1
-
-    def grow(self, above: Ints, label: Ints) -> Ints:
-        """Add a node per distinct (parent node, label) and return the node of each row."""
-        categories = len(self._label_categories)
-        labels = len(self._label_names) * categories
-        inverse, key = pd.factorize(above * labels + label, sort=True)
-        start = len(self._parent)
-        name, category = np.divmod(key % labels, categories)
-        self._add(
-            (key // labels).tolist(),
-            [self._label_names[code] for code in name],
-            [self._label_categories[code] for code in category],
-        )
-        return np.asarray(inverse + start, np.int64)
-
-    def _add(self, parents: list[int], names: list[str], categories: list[str]) -> None:
-        self._parent += parents
-        self._names += names
-        self._categories += categories
-
-    def table(self, node: Ints, values: dict[str, Ints]) -> pd.DataFrame:
-        """Return the tree as a table; a node's total and GPU time include all below it.
-
-        Nodes that a window keeps for their links alone, without any call or time, are left out.
-        """
-        parent = np.array(self._parent, np.int32)
-        sums = {key: group_sums(node, value, len(parent)) for key, value in values.items()}
-        total, device = (
-            links.subtree_sum(sums[key], parent) for key in ("self_ns", "device_self_ns")
-        )
-        has_any = np.logical_or.reduce([value > 0 for value in sums.values()])
-        used = links.subtree_sum(has_any.astype(np.int64), parent) > 0
-        used[0] = True
-        number = np.append(np.cumsum(used) - 1, NONE).astype(np.int32)
-        columns = {
-            "node": number[:-1],
-            "parent": number[parent],
-            "depth": links.depths(parent),
-            "name": pd.Series(self._names, dtype=object),
-            "category": pd.Series(self._categories, dtype=object),
-            "total_ns": total,
-            "device_ns": device,
-            **sums,
-        }
-        return pd.DataFrame(columns)[list(COLUMNS)][used].reset_index(drop=True)
+    parents, names, categories = zip(*nodes, strict=True)
+    parent = np.array(parents, np.int32)
+    sums = {key: group_sums(node, value, len(parent)) for key, value in values.items()}
+    total, device = (links.subtree_sum(sums[key], parent) for key in ("self_ns", "device_self_ns"))
+    has_any = np.logical_or.reduce([value > 0 for value in sums.values()])
+    used = links.subtree_sum(has_any.astype(np.int64), parent) > 0
+    used[0] = True
+    number = np.append(np.cumsum(used) - 1, NONE).astype(np.int32)
+    columns = {
+        "node": number[:-1],
+        "parent": number[parent],
+        "depth": links.depths(parent),
+        "name": pd.Series(names, dtype=object),
+        "category": pd.Series(categories, dtype=object),
+        "total_ns": total,
+        "device_ns": device,
+        **sums,
+    }
+    return pd.DataFrame(columns)[list(COLUMNS)][used].reset_index(drop=True)
 
 
 def _device_times(trace: Trace, rows: Codes) -> tuple[Ints, Rows]:
@@ -302,53 +267,34 @@ def estimated_tree(calls: Calls | None) -> pd.DataFrame:
     next are: there the callees that are not on the path get the time, the longest first, but
     nowhere more in all than cProfile counted.
     """
-    tree = _EstimatedTree()
-    tree.add(NONE, "all calls", 0, 0.0)
+    nodes = [(NONE, "all calls", 0, 0.0)]
     if calls is not None and len(calls.functions):
-        _grow(calls, tree)
-    return tree.table()
+        nodes += _estimated_nodes(calls)
+    parents, names, counts, totals = zip(*nodes, strict=True)
+    parent, time = np.array(parents, np.int32), np.rint(np.array(totals)).astype(np.int64)
+    # Self time is what children leave of a total, so that widths add up.
+    self_ns = np.maximum(time - group_sums(parent[1:], time[1:], len(nodes)), 0)
+    columns: dict[str, Any] = {
+        "node": np.arange(len(nodes)),
+        "parent": parent,
+        "depth": links.depths(parent),
+        "name": pd.Series(names, dtype=object),
+        "category": pd.Series(["cprofile"] * len(nodes), dtype=object),
+        "calls": np.array(counts, np.int64),
+        "total_ns": links.subtree_sum(self_ns, parent),
+        "self_ns": self_ns,
+        "device_ns": np.zeros(len(nodes), np.int64),
+        "device_self_ns": np.zeros(len(nodes), np.int64),
+    }
+    return of_the_whole_run(pd.DataFrame(columns), NO_TIMES)
 
 
-@dataclass
-class _EstimatedTree:
-    """The nodes of a tree that grows, parents before children."""
+def _estimated_nodes(calls: Calls) -> list[tuple[int, str, int, float]]:
+    """Return parent, name, calls and total of the nodes below the root, parents before children.
 
-    parent: list[int] = field(default_factory=list)
-    name: list[str] = field(default_factory=list)
-    calls: list[int] = field(default_factory=list)
-    total: list[float] = field(default_factory=list)
-
-    def add(self, parent: int, name: str, calls: int, total: float) -> int:
-        self.parent.append(parent)
-        self.name.append(name)
-        self.calls.append(calls)
-        self.total.append(total)
-        return len(self.parent) - 1
-
-    def table(self) -> pd.DataFrame:
-        """Return the table; self time is what children leave of a total, so that widths add up."""
-        parent = np.array(self.parent, np.int32)
-        time, size = np.rint(np.array(self.total)).astype(np.int64), len(parent)
-        in_children = group_sums(parent[1:], time[1:], size)
-        self_ns = np.maximum(time - in_children, 0)
-        columns: dict[str, Any] = {
-            "node": np.arange(size),
-            "parent": parent,
-            "depth": links.depths(parent),
-            "name": pd.Series(self.name, dtype=object),
-            "category": pd.Series(["cprofile"] * size, dtype=object),
-            "calls": np.array(self.calls, np.int64),
-            "total_ns": links.subtree_sum(self_ns, parent),
-            "self_ns": self_ns,
-            "device_ns": np.zeros(size, np.int64),
-            "device_self_ns": np.zeros(size, np.int64),
-        }
-        return of_the_whole_run(pd.DataFrame(columns), NO_TIMES)
-
-
-def _grow(calls: Calls, tree: _EstimatedTree) -> None:
-    """Add the callees of each function by their share of its time, down from the roots."""
-    functions = calls.functions
+    The callees of each function share its time as its edges do, down from the roots.
+    """
+    functions, nodes = calls.functions, list[tuple[int, str, int, float]]()
     labels = function_labels(functions)
     total = functions["total_ns"].to_numpy(dtype=np.float64)
     floor = SMALLEST_SHARE * float(functions["self_ns"].sum())
@@ -364,8 +310,8 @@ def _grow(calls: Calls, tree: _EstimatedTree) -> None:
     stack: list[tuple[int, int, float, tuple[int, ...]]] = []
     for root, time, count in _roots(calls):
         if time >= floor:
-            node = tree.add(0, labels[root], count, time)
-            stack.append((root, node, time, ()))
+            nodes.append((0, labels[root], count, time))
+            stack.append((root, len(nodes), time, ()))
     while stack:
         function, node, time, above = stack.pop()
         path = (*above, function)
@@ -380,9 +326,10 @@ def _grow(calls: Calls, tree: _EstimatedTree) -> None:
                 left -= part
                 if (function, callee) in unspent:
                     unspent[function, callee] -= part
-                child = tree.add(node, labels[callee], round(count * part / total_ns), part)
-                entered.append((callee, child, part, path))
+                nodes.append((node, labels[callee], round(count * part / total_ns), part))
+                entered.append((callee, len(nodes), part, path))
         stack.extend(reversed(entered))
+    return nodes
 
 
 def _edges(group: pd.DataFrame) -> list[tuple[int, int, float]]:

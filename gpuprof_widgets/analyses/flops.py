@@ -200,28 +200,27 @@ def _attention_backward(query: Shape, key: Shape, value: Shape) -> int:
     return per_product * (3 * size + 2 * value[3])
 
 
-def _scaled_dot_product(call: Call) -> int:
-    return _attention(call.shape(0), call.shape(1), call.shape(2))
+def _attention_of(
+    formula: Callable[[Shape, Shape, Shape], int], first: int, *, is_kernel: bool = False
+) -> Formula:
+    """Return the formula for query, key and value from that position of a call's inputs on.
+
+    Kernels called directly take the length before the heads; packed lengths have no shapes.
+    """
+
+    def of_call(call: Call) -> int:
+        shapes = [call.shape(first + offset) for offset in range(3)]
+        if is_kernel:
+            shapes = [(batch, heads, length, size) for batch, length, heads, size in shapes]
+        return formula(*shapes)
+
+    return of_call
 
 
-def _scaled_dot_product_backward(call: Call) -> int:
-    return _attention_backward(call.shape(1), call.shape(2), call.shape(3))
-
-
-def _heads_first(call: Call, first: int) -> list[Shape]:
-    """Return query, key and value of a kernel called directly; packed lengths have no shapes."""
-    shapes = [call.shape(first + offset) for offset in range(3)]
-    return [(batch, heads, length, size) for batch, length, heads, size in shapes]
-
-
-def _attention_kernel(call: Call) -> int:
-    return _attention(*_heads_first(call, 0))
-
-
-def _attention_kernel_backward(call: Call) -> int:
-    return _attention_backward(*_heads_first(call, 1))
-
-
+_SCALED_DOT_PRODUCT = _attention_of(_attention, 0)
+_SCALED_DOT_PRODUCT_BACKWARD = _attention_of(_attention_backward, 1)
+_ATTENTION_KERNEL = _attention_of(_attention, 0, is_kernel=True)
+_ATTENTION_KERNEL_BACKWARD = _attention_of(_attention_backward, 1, is_kernel=True)
 _ATTENTIONS = ("efficient_attention", "flash_attention", "cudnn_attention")
 
 FORMULAS: dict[str, Formula] = {
@@ -237,16 +236,16 @@ FORMULAS: dict[str, Formula] = {
     "aten::miopen_convolution": _library_convolution,
     "aten::_slow_conv2d_forward": _slow_convolution,
     "aten::convolution_backward": _convolution_backward,
-    **{f"aten::_scaled_dot_product_{kind}": _scaled_dot_product for kind in _ATTENTIONS},
+    **{f"aten::_scaled_dot_product_{kind}": _SCALED_DOT_PRODUCT for kind in _ATTENTIONS},
     **{
-        f"aten::_scaled_dot_product_{kind}_backward": _scaled_dot_product_backward
+        f"aten::_scaled_dot_product_{kind}_backward": _SCALED_DOT_PRODUCT_BACKWARD
         for kind in _ATTENTIONS
     },
-    "aten::_scaled_dot_product_flash_attention_for_cpu": _scaled_dot_product,
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _scaled_dot_product_backward,
-    "aten::_flash_attention_forward": _attention_kernel,
-    "aten::_efficient_attention_forward": _attention_kernel,
-    "aten::_flash_attention_backward": _attention_kernel_backward,
-    "aten::_efficient_attention_backward": _attention_kernel_backward,
+    "aten::_scaled_dot_product_flash_attention_for_cpu": _SCALED_DOT_PRODUCT,
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _SCALED_DOT_PRODUCT_BACKWARD,
+    "aten::_flash_attention_forward": _ATTENTION_KERNEL,
+    "aten::_efficient_attention_forward": _ATTENTION_KERNEL,
+    "aten::_flash_attention_backward": _ATTENTION_KERNEL_BACKWARD,
+    "aten::_efficient_attention_backward": _ATTENTION_KERNEL_BACKWARD,
 }
 """Formulas by op. Work of an op within another of these is already counted by the outer one."""
