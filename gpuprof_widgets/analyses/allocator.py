@@ -20,6 +20,7 @@ from gpuprof_widgets.analyses.memory_blocks import (
     owning_ops,
 )
 from gpuprof_widgets.analyses.memory_categories import lines_of_stacks, with_stack_lines
+from gpuprof_widgets.analyses.operators import arg_numbers
 from gpuprof_widgets.analyses.reasons import of_the_whole_run, says_if_empty
 from gpuprof_widgets.trace.arrays import Rows
 from gpuprof_widgets.trace.memory_history import ALLOCATED, AWAITING, FREE
@@ -74,11 +75,20 @@ def allocator_events(record: Record) -> pd.DataFrame:
     ]
     table = pd.concat([part for part in parts if len(part)] or parts[:1])
     table = table.sort_values("start_ns", kind="stable", ignore_index=True)
-    table = table.assign(**_owners(trace, table["row"].to_numpy(np.intp)))[list(COLUMNS)]
-    return with_stack_lines(table, record)
+    rows = table["row"].to_numpy(np.intp)
+    table["op"] = owning_ops(trace, rows)
+    owners = {"op": table["op"].to_numpy(), "module": owning_modules(trace, rows)}
+    for level, owner in (owners | {"line": owning_lines(trace, rows)}).items():
+        table[f"{level}_name"] = pd.Series(trace.index.names_of(owner), dtype=object)
+    return with_stack_lines(table[list(COLUMNS)], record)
 
 
 def _events(trace: Trace, rows: Rows, kind: str) -> pd.DataFrame:
+    types = arg_numbers(trace, "Device Type", rows, NONE)
+    gpu = [f"GPU {number}" for number in arg_numbers(trace, "Device Id", rows, 0).tolist()]
+    device = np.select(
+        [types == NONE, types == CPU_DEVICE_TYPE], ["", "CPU"], np.array(gpu, object)
+    )
     return pd.DataFrame(
         {
             "kind": kind,
@@ -86,23 +96,10 @@ def _events(trace: Trace, rows: Rows, kind: str) -> pd.DataFrame:
             "name": pd.Series(trace.index.names_of(rows), dtype=object),
             "start_ns": trace.index.ts[rows],
             "dur_ns": trace.index.dur[rows],
-            "device": pd.Series([_device(trace, row) for row in rows], dtype=object),
-            "bytes": [_number(trace, "Bytes", row, NONE) for row in rows],
+            "device": pd.Series(device, dtype=object),
+            "bytes": arg_numbers(trace, "Bytes", rows, NONE),
         }
     )
-
-
-def _device(trace: Trace, row: int) -> str:
-    kind = _number(trace, "Device Type", row, NONE)
-    if kind == NONE:
-        return ""
-    return "CPU" if kind == CPU_DEVICE_TYPE else f"GPU {_number(trace, 'Device Id', row, 0)}"
-
-
-def _number(trace: Trace, key: str, row: int, missing: int) -> int:
-    values = trace.args.get(key)
-    value = None if values is None else values.get(row)
-    return missing if value is None else int(value)
 
 
 def _retries(trace: Trace, malloc: Rows, free: Rows) -> pd.DataFrame:
@@ -112,7 +109,7 @@ def _retries(trace: Trace, malloc: Rows, free: Rows) -> pd.DataFrame:
     allocator's reserved bytes alone. Source: ``alloc_block``, ``release_available_cached_blocks``
     and ``release_cached_blocks`` in c10/cuda/CUDACachingAllocator.cpp.
     """
-    ts, dur, parent = (trace.slices[name].to_numpy() for name in ("ts", "dur", "parent"))
+    ts, end, parent = trace.index.ts, trace.index.end, trace.index.parent
     shrunk = _allocations_in_less_memory(trace)
     first, last = [], []
     for op in np.intersect1d(parent[free], parent[shrunk]):
@@ -122,7 +119,7 @@ def _retries(trace: Trace, malloc: Rows, free: Rows) -> pd.DataFrame:
             first.append(int(frees[0]))
             last.append(int(after[0]))
     table = _events(trace, np.array(first, np.intp), "retry")
-    return table.assign(dur_ns=ts[last] + dur[last] - ts[first])
+    return table.assign(dur_ns=end[last] - ts[first])
 
 
 def _allocations_in_less_memory(trace: Trace) -> Rows:
@@ -135,19 +132,6 @@ def _allocations_in_less_memory(trace: Trace) -> Rows:
         known = (on_device.reserved != UNKNOWN) & (on_device.size > 0)
         rows.append(on_device.row[known & (growth != 0) & (growth < on_device.size)])
     return np.concatenate(rows)
-
-
-def _owners(trace: Trace, rows: Rows) -> dict[str, Any]:
-    owners = {
-        "op": owning_ops(trace, rows),
-        "module": owning_modules(trace, rows),
-        "line": owning_lines(trace, rows),
-    }
-    names = {
-        f"{level}_name": pd.Series(trace.index.names_of(owner), dtype=object)
-        for level, owner in owners.items()
-    }
-    return {"op": owners["op"], **names}
 
 
 @says_if_empty(

@@ -15,7 +15,7 @@ import pandas as pd
 from gpuprof_widgets.analyses.columns import group_rows, group_sums
 from gpuprof_widgets.analyses.flops import recorded_work
 from gpuprof_widgets.analyses.op_bytes import NOTHING, output_shape
-from gpuprof_widgets.analyses.op_calls import FORMATS, Call, distinct_calls, shape_codes, shape_text
+from gpuprof_widgets.analyses.op_calls import FORMATS, distinct_calls, shape_codes, shape_text
 from gpuprof_widgets.analyses.operators import cpu_self, op_rows
 from gpuprof_widgets.analyses.owners import region_behind
 from gpuprof_widgets.analyses.reasons import lacking
@@ -49,7 +49,7 @@ DTYPES = {
     "int8": "signed char",
     "uint8": "unsigned char",
 }
-"""Python's names of types, and C++'s names, which a trace has."""
+"""Python's names of types, and C++'s names, which a trace has; torch's short ones are `FORMATS`."""
 
 
 def analyze(
@@ -108,7 +108,13 @@ def analyze(
 
     Source: MegEngine's ``profile_analyze``; work as in `roofline`.
     """
-    _check(side, by, aggregate)
+    for name, value, known in (
+        ("side", side, SIDES),
+        ("by", by, GROUPINGS),
+        ("aggregate", aggregate, AGGREGATES),
+    ):
+        if value not in known:
+            raise OptionError(f"{name} is one of {', '.join(known)}, not {value!r}")
     self_ns = f"{side}_self_ns"
     calls = _calls(record, side, self_ns)
     whole = int(calls[self_ns].sum())
@@ -154,16 +160,6 @@ def op_totals(record: Record) -> pd.DataFrame:
     return table.assign(average_ns=table["total_ns"] / table["calls"].where(table["calls"] > 0))
 
 
-def _check(side: str, by: str, aggregate: str) -> None:
-    for name, value, known in (
-        ("side", side, SIDES),
-        ("by", by, GROUPINGS),
-        ("aggregate", aggregate, AGGREGATES),
-    ):
-        if value not in known:
-            raise OptionError(f"{name} is one of {', '.join(known)}, not {value!r}")
-
-
 def _nothing(trace: Trace, side: str) -> str:
     if side == "device":
         hint = "; those of its CPU ops are of the side 'host'" if trace.index.is_op.any() else ""
@@ -205,7 +201,9 @@ def _described(record: Record, row: Rows, time: Ints, self_ns: str) -> pd.DataFr
     flops, counted = slice_work_flops(trace)[row], recorded_work(trace, FLOPS)[row]
     outputs = np.full(len(row), "", object)
     distinct, call = distinct_calls(trace, row[ops])
-    outputs[ops] = np.array([_output_text(op) for op in distinct], object)[call]
+    shapes = (output_shape(op) for op in distinct)
+    texts_of_op = ["" if shape is None else str([list(shape)]) for shape in shapes]
+    outputs[ops] = np.array(texts_of_op, object)[call]
     recorded = trace.args.get(OUTPUT_SHAPES, pd.Series(dtype=object)).reindex(row)
     is_recorded = recorded.notna().to_numpy()
     outputs[is_recorded] = [shape_text(dims) for dims in recorded[is_recorded]]
@@ -249,11 +247,6 @@ def _places(record: Record, row: Rows, kinds: pd.Index) -> Sequence[str] | pd.In
     return pd.Index(["".join(path) for path in paths]).take(place)
 
 
-def _output_text(call: Call) -> str:
-    shape = output_shape(call)
-    return "" if shape is None else str([list(shape)])
-
-
 def _chosen(
     calls: pd.DataFrame,
     self_ns: str,
@@ -269,10 +262,16 @@ def _chosen(
     if types:
         kept &= calls["type"].isin(list(types)).to_numpy()
     if op_name is not None:
-        pattern = _pattern(op_name)
+        try:
+            pattern = re.compile(op_name)
+        except re.error as error:
+            why = f"op_name is a regular expression, which {op_name!r} is not: {error}"
+            raise OptionError(why) from error
         kept &= [pattern.match(name) is not None for name in calls["name"]]
     if input_dtype is not None:
-        spellings = _spellings(input_dtype)
+        name = input_dtype.removeprefix("torch.")
+        by_format = {spelling for spelling, (short, _) in FORMATS.items() if short == name}
+        spellings = by_format or {DTYPES.get(name.lower(), name)}
         texts = calls["in_dtypes"].unique()
         passing = [text for text in texts if spellings & set(str(text).split(", "))]
         kept &= calls["in_dtypes"].isin(passing).to_numpy()
@@ -281,22 +280,6 @@ def _chosen(
     if max_ns is not None:
         kept &= time <= max_ns
     return kept
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise OptionError(
-            f"op_name is a regular expression, which {text!r} is not: {error}"
-        ) from error
-
-
-def _spellings(dtype: str) -> set[str]:
-    """Return a type's names in traces, for ``float``, ``float32``, ``Float32`` or ``fp32``."""
-    name = dtype.removeprefix("torch.")
-    by_format = {spelling for spelling, (short, _) in FORMATS.items() if short == name}
-    return by_format or {DTYPES.get(name.lower(), name)}
 
 
 def _with_rates(table: pd.DataFrame, self_ns: str) -> pd.DataFrame:

@@ -208,34 +208,25 @@ def collective_calls(record: Record) -> pd.DataFrame:
     gpu, kinds = gpu_kinds(trace)
     kernels = gpu[kinds == COMMUNICATION]
     kernels = kernels[trace.slices["count"].to_numpy()[kernels] > 0]
-    computing = gpu[kinds == COMPUTE]
-    on_cpu = _spans_on_cpu(trace)
+    backends = {name: annotation(name)[0] for name in trace.index.names}
+    # ``nccl:`` on a CPU only launches a kernel.
+    of_cpu = frozenset(name for name, of in backends.items() if of in ("gloo", "mpi", "ucc"))
+    spans = trace.index.named(of_cpu) & trace.index.on_tracks("cpu")
+    on_cpu = np.flatnonzero(spans & (trace.index.column("count") > 0))
     rows = np.concatenate([kernels, on_cpu])
+    if not len(rows) and any(backends.values()):
+        return lacking(CALL_COLUMNS, "the trace has calls of collectives but none of their kernels")
     if not len(rows):
-        return lacking(CALL_COLUMNS, _why_none(trace))
+        why = "the trace has no collectives: neither NCCL kernels nor spans of gloo"
+        return lacking(CALL_COLUMNS, why)
     op = np.concatenate([trace.slices["op"].to_numpy()[kernels], on_cpu]).astype(np.intp)
     start, end = trace.index.ts[rows], trace.index.end[rows]
     table = _described(record, rows, op)
     table = table.assign(device=trace.index.device[rows], start_ns=start, end_ns=end)
     table = table.assign(dur_ns=end - start, row=rows, op=op)
-    table["exposed_ns"] = _exposed_ns(trace, table, computing)
+    table["exposed_ns"] = _exposed_ns(trace, table, gpu[kinds == COMPUTE])
     table = table.sort_values(["start_ns", "row"], ignore_index=True)
     return table[list(CALL_COLUMNS)]
-
-
-def _spans_on_cpu(trace: Trace) -> Rows:
-    """Return the rows of CPU backends' spans; ``nccl:`` on a CPU only launches a kernel."""
-    names = trace.slices["name"].cat.categories
-    backend_spans = frozenset(n for n in names if annotation(str(n))[0] in ("gloo", "mpi", "ucc"))
-    marked = trace.index.named(backend_spans) & trace.index.on_tracks("cpu")
-    return np.flatnonzero(marked & (trace.slices["count"].to_numpy() > 0))
-
-
-def _why_none(trace: Trace) -> str:
-    names = trace.slices["name"].cat.categories
-    if any(annotation(str(name))[0] for name in names):
-        return "the trace has calls of collectives but none of their kernels"
-    return "the trace has no collectives: neither NCCL kernels nor spans of gloo"
 
 
 def _described(record: Record, rows: Rows, op: Rows) -> pd.DataFrame:
@@ -271,22 +262,19 @@ def _sizes(collective: Any, ranks: int) -> tuple[str, str, str, int, int]:
     kernel = collective.kernel
     backend = backend or ("nccl" if "ccl" in kernel.lower() else "")
     name = operation_of(collective.collective, operation, kernel) or kernel.split("(")[0]
-    dtype, size = dtype_of(str(collective.dtype or _first_dtype(collective.op_dtypes)))
+    types = collective.op_dtypes  # of all inputs, the first of which may be no tensor
+    if isinstance(types, list | tuple):
+        types = next((str(text) for text in types if dtype_of(str(text))[1]), "")
+    dtype, size = dtype_of(str(collective.dtype or types or ""))
     counts = collective.in_elements, collective.out_elements
     if size and min(counts) >= 0:
         return name, backend, dtype, int(counts[0]) * size, int(counts[1]) * size
     sent = elements(collective.op_dims) * size
-    if not sent:
-        unknown = 0 if name == BARRIER else NONE
-        return name, backend, dtype, unknown, unknown
-    return name, backend, dtype, *message_bytes(name, sent, ranks)
-
-
-def _first_dtype(types: Any) -> str:
-    """Return the first of an op's input types that is a data type; "" for none."""
-    if not isinstance(types, list | tuple):
-        return str(types or "")
-    return next((str(text) for text in types if dtype_of(str(text))[1]), "")
+    if name == BARRIER or not sent:
+        sent = 0 if name == BARRIER else NONE
+        return name, backend, dtype, sent, sent
+    received = {ALL_GATHER: sent * max(ranks, 1), REDUCE_SCATTER: sent // max(ranks, 1)}
+    return name, backend, dtype, sent, received.get(name, sent)
 
 
 def _arg(trace: Trace, key: str, rows: Rows, missing: Any) -> list[Any]:
@@ -313,20 +301,12 @@ def _exposed_ns(trace: Trace, table: pd.DataFrame, computing: Rows) -> Ints:
     for device in table["device"].unique():
         rows = computing[kernel_device == device] if device >= 0 else _cpu_ops(trace)
         here = (table["device"] == device).to_numpy()
-        start, end = _alone_in_flight(trace, table[here])
+        start, end, row = (table.loc[here, key].to_numpy() for key in ("start_ns", "end_ns", "row"))
+        start, order = start.copy(), np.lexsort((row, trace.index.uncut[0][row]))
+        reached = np.maximum.accumulate(end[order])[:-1]
+        start[order[1:]] = np.minimum(np.maximum(start[order[1:]], reached), end[order[1:]])
         exposed[here] = end - start - intervals.overlap((start, end), open_times(trace, rows))
     return exposed
-
-
-def _alone_in_flight(trace: Trace, table: pd.DataFrame) -> Intervals:
-    """Return the part of each collective of a device after the end of all that began before it."""
-    start, end, row = (table[key].to_numpy(np.int64) for key in ("start_ns", "end_ns", "row"))
-    uncut_start, _ = trace.index.uncut
-    order = np.lexsort((row, uncut_start[row]))
-    last_end = np.maximum.accumulate(end[order])
-    start = start.copy()
-    start[order[1:]] = np.maximum(start[order[1:]], last_end[:-1])
-    return np.minimum(start, end), end
 
 
 def exposed_on_cpu(record: Record) -> Intervals:
@@ -398,15 +378,6 @@ def elements(dims: Any) -> int:
     if all(isinstance(size, int) for size in dims):
         return prod(dims)
     return sum(elements(tensor) for tensor in dims)
-
-
-def message_bytes(operation: str, sent: int, ranks: int) -> tuple[int, int]:
-    """Return the bytes in and out of a rank that passes ``sent`` bytes to the operation."""
-    if operation == ALL_GATHER:
-        return sent, sent * max(ranks, 1)
-    if operation == REDUCE_SCATTER:
-        return sent, sent // max(ranks, 1)
-    return (0, 0) if operation == BARRIER else (sent, sent)
 
 
 def _groups(record: Record, rows: Rows) -> pd.DataFrame:

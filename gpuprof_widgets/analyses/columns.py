@@ -94,12 +94,8 @@ def is_missing(value: Any) -> bool:
 
 def is_none(column: str, value: Any) -> bool:
     """Return whether a cell has no value: -1 is none in whole numbers that cannot be negative."""
-    return is_missing(value) or (isinstance(value, int) and value == -1 and not is_signed(column))
-
-
-def is_signed(column: str) -> bool:
-    """Return whether whole numbers in a column may be negative."""
-    return any(part in column for part in SIGNED)
+    is_signed = any(part in column for part in SIGNED)
+    return is_missing(value) or (isinstance(value, int) and value == -1 and not is_signed)
 
 
 _TIMES = ((1, "ns"), (1_000, "µs"), (1_000_000, "ms"), (1_000_000_000, "s"))
@@ -156,15 +152,11 @@ def _format(value: float, units: Sequence[tuple[int, str]]) -> str:
     fitting = [(size, unit) for size, unit in units if abs(value) / size >= 0.9995]
     size, unit = fitting[-1] if fitting else units[0]
     scaled = value / size
-    if size == 1 and scaled == round(scaled):
-        return f"{scaled:.0f} {unit}"
-    return f"{scaled:.{_decimals(scaled)}f} {unit}"
-
-
-def _decimals(value: float) -> int:
-    """Return the decimals that give a value three significant digits."""
-    magnitude = abs(value)
-    return 2 if magnitude < 9.995 else 1 if magnitude < 99.95 else 0
+    magnitude = abs(scaled)
+    is_whole = size == 1 and scaled == round(scaled)
+    # Three significant digits.
+    decimals = 0 if is_whole or magnitude >= 99.95 else 2 if magnitude < 9.995 else 1
+    return f"{scaled:.{decimals}f} {unit}"
 
 
 SORT_KEYS = {
@@ -238,23 +230,19 @@ def sort_column(key: str) -> str:
         return SORT_KEYS[ours]
     if ours in SORT_KEYS.values():
         return ours
-    raise OptionError(_unknown(key))
+    close = difflib.get_close_matches(key, [*SORT_KEYS, *TORCH_KEYS, *PSTATS_KEYS], n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise OptionError(
+        f"unknown sort key {key!r}.{hint} Keys are {', '.join(SORT_KEYS)}, "
+        f"and torch's: {', '.join(TORCH_KEYS)} (also with cuda or xpu for device); of Python "
+        f"functions pstats': {', '.join(PSTATS_KEYS)}."
+    )
 
 
 def sort_key(key: str) -> str:
     """Return our name of a sort key, as torch's "self_cpu_time_total" is our "cpu_self"."""
     column = sort_column(key)
     return next(ours for ours, name in SORT_KEYS.items() if name == column)
-
-
-def _unknown(key: str) -> str:
-    close = difflib.get_close_matches(key, [*SORT_KEYS, *TORCH_KEYS, *PSTATS_KEYS], n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    return (
-        f"unknown sort key {key!r}.{hint} Keys are {', '.join(SORT_KEYS)}, "
-        f"and torch's: {', '.join(TORCH_KEYS)} (also with cuda or xpu for device); of Python "
-        f"functions pstats': {', '.join(PSTATS_KEYS)}."
-    )
 
 
 Numbers = Ints | Floats
@@ -293,6 +281,12 @@ def durations_by_group(groups: Rows, dur: Ints, length: int) -> pd.DataFrame:
     last = np.maximum(first + calls - 1, first)
     total = group_sums(groups, dur, length)
     average = total / np.maximum(calls, 1)
+    percentiles = {}
+    for name, q in PERCENTILES.items():
+        place = np.asarray(first + q * (last - first), np.float64)
+        low = np.floor(place).astype(np.intp)
+        high = np.minimum(low + 1, last)
+        percentiles[name] = ordered[low] + (place - low) * (ordered[high] - ordered[low])
     squares = np.zeros(length)
     np.add.at(squares, groups, (dur - average[groups]) ** 2)
     columns = {
@@ -301,7 +295,7 @@ def durations_by_group(groups: Rows, dur: Ints, length: int) -> pd.DataFrame:
         "average_ns": average,
         "min_ns": ordered[first],
         "max_ns": ordered[last],
-        **{name: _percentile(ordered, first, last, q) for name, q in PERCENTILES.items()},
+        **percentiles,
         "std_ns": np.sqrt(squares / np.maximum(calls - 1, 1)),
     }
     return pd.DataFrame(columns)
@@ -335,11 +329,3 @@ def different(groups: Rows, code: Ints, length: int) -> Ints:
     codes = int(code.max(initial=0)) - low + 1
     pairs = np.unique(groups * codes + code - low)
     return np.bincount(pairs // codes, minlength=length).astype(np.int64)
-
-
-def _percentile(ordered: Ints, first: Rows, last: Rows, q: float) -> Floats:
-    place = np.asarray(first + q * (last - first), np.float64)
-    low = np.floor(place).astype(np.intp)
-    high = np.minimum(low + 1, last)
-    between = ordered[low] + (place - low) * (ordered[high] - ordered[low])
-    return np.asarray(between, np.float64)

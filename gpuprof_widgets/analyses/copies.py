@@ -25,8 +25,6 @@ from gpuprof_widgets.trace.arrays import Ints, Mask, Rows
 from gpuprof_widgets.trace.intervals import covered_until
 from gpuprof_widgets.trace.model import Record, Trace
 
-Texts = npt.NDArray[np.object_]
-
 KIND = re.compile(
     r"(?:Memcpy |hipMemcpy |Copy)(?P<direction>[A-Z]to[A-Z])(?: \((?P<memory>.*)\))?.*"
 )
@@ -139,19 +137,25 @@ def _copies(record: Record) -> pd.DataFrame:
 def _on_gpu(trace: Trace, rows: Rows) -> pd.DataFrame:
     """Return what the GPU did: memory, size, time and bandwidth of each copy."""
     names = trace.index.names_of(rows)
-    size = _bytes(trace, rows)
+    code, distinct = pd.factorize(names)
+    kinds = np.array([_kind_of(str(name)) for name in distinct], object).reshape(-1, 3)[code]
+    sender, receiver = (numbers(trace, key, rows) for key in PEER_ENDS)
+    kinds[~np.isnan(sender) & ~np.isnan(receiver) & (sender != receiver), 0] = "PtoP"
+    launch = trace.slices["launch"].to_numpy()[rows].astype(np.intp)
+    size = np.full(len(rows), np.nan)
+    for slices in (rows, launch):
+        for key in SIZES:
+            size = np.where(np.isnan(size), numbers(trace, key, slices), size)
+    size = np.where(np.isnan(size), -1, np.nan_to_num(size)).astype(np.int64)
     ts, end = trace.index.uncut
     took = end[rows] - ts[rows]
     known = (size >= 0) & (took > 0)
-    direction, source, target = _kinds(trace, rows, names)
     columns = {
         "row": rows.astype(np.int32),
         "name": names,
         "device": trace.index.device[rows],
         "stream": trace.index.stream[rows],
-        "direction": direction,
-        "source": source,
-        "target": target,
+        **dict(zip(("direction", "source", "target"), kinds.T, strict=True)),
         "bytes": size,
         "start_ns": trace.index.ts[rows],
         "dur_ns": trace.index.dur[rows],
@@ -160,33 +164,14 @@ def _on_gpu(trace: Trace, rows: Rows) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _kinds(trace: Trace, rows: Rows, names: Texts) -> tuple[Texts, Texts, Texts]:
-    """Return direction, source and target memory of each copy."""
-    code, distinct = pd.factorize(names)
-    parts = np.array([_parts_of_name(str(name)) for name in distinct], object).reshape(-1, 3)[code]
-    direction, source, target = parts[:, 0].copy(), parts[:, 1], parts[:, 2]
-    sender, receiver = (numbers(trace, key, rows) for key in PEER_ENDS)
-    direction[~np.isnan(sender) & ~np.isnan(receiver) & (sender != receiver)] = "PtoP"
-    return direction, source, target
-
-
-def _parts_of_name(name: str) -> tuple[str, str, str]:
+def _kind_of(name: str) -> tuple[str, str, str]:
+    """Return direction, source and target memory of a copy by its name."""
     match = KIND.fullmatch(name)
     if not match:
         return "", "", ""
-    memory = (match["memory"] or "").split(" -> ")
+    memory = (match["memory"] or "").lower().split(" -> ")
     source, target = memory if len(memory) == 2 else ("", "")
-    return match["direction"], source.lower(), target.lower()
-
-
-def _bytes(trace: Trace, rows: Rows) -> Ints:
-    """Return the size of each copy by its args, else by those of its launch; -1 if unknown."""
-    launch = trace.slices["launch"].to_numpy()[rows].astype(np.intp)
-    size = np.full(len(rows), np.nan)
-    for slices in (rows, launch):
-        for key in SIZES:
-            size = np.where(np.isnan(size), numbers(trace, key, slices), size)
-    return np.where(np.isnan(size), -1, np.nan_to_num(size)).astype(np.int64)
+    return match["direction"], source, target
 
 
 def _on_cpu(record: Record, rows: Rows) -> pd.DataFrame:
@@ -275,7 +260,7 @@ def copy_bandwidth(record: Record) -> pd.DataFrame:
     return pd.DataFrame({key: values[last] for key, values in columns.items()})
 
 
-def needless(table: pd.DataFrame, record: Record) -> Texts:
+def needless(table: pd.DataFrame, record: Record) -> npt.NDArray[np.object_]:
     """Return per copy (rows of `copies`, by time) "", "there and back" or "every step"."""
     reason = np.full(len(table), "", object)
     reason[_in_every_step(record, table)] = EVERY_STEP

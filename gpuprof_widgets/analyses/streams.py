@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -229,7 +230,7 @@ def overlaps(record: Record, *, by: str = "device") -> pd.DataFrame:
     for device, unions in kinds.items():
         starts, ends = (np.concatenate(edges) for edges in zip(*unions.values(), strict=True))
         busy = intervals.overlap((start, end), intervals.union(starts, ends))
-        columns = {"device": device, "step": number, "span_ns": end - start}
+        columns: dict[str, Any] = {"device": device, "step": number, "span_ns": end - start}
         columns |= {"busy_ns": busy, "idle_ns": end - start - busy}
         for kind, union in unions.items():
             columns[f"{kind}_ns"] = intervals.overlap((start, end), union)
