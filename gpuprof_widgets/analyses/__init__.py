@@ -142,10 +142,7 @@ _ROWS = (
         peers="TensorBoard plugin",
     ),
     Analysis(
-        "idle",
-        "When had the GPU nothing to do, and why?",
-        view="idle",
-        peers="HTA, nsys analyze",
+        "idle", "When had the GPU nothing to do, and why?", view="idle", peers="HTA, nsys analyze"
     ),
     Analysis(
         "streams",
@@ -284,8 +281,7 @@ _ROWS = (
         view="modules",
     ),
     Analysis(
-        "regions:iterations",
-        "How long did each iteration of the loop take, recorded or not?",
+        "regions:iterations", "How long did each iteration of the loop take, recorded or not?"
     ),
     Analysis(
         "workers",

@@ -134,7 +134,9 @@ def checked_options(
             for keyword_name, keyword_value in value.items():
                 _check(keyword_name, keyword_value, kinds[name])
         else:
-            bound.arguments[name] = _whole(value, kinds[name])
+            may_be_whole = int in (kinds[name], *get_args(kinds[name]))
+            if may_be_whole and isinstance(value, float | np.floating) and value.is_integer():
+                bound.arguments[name] = int(value)
             _check(name, bound.arguments[name], kinds[name])
     return bound.args, bound.kwargs
 
@@ -160,11 +162,6 @@ def option_kinds(analysis: Callable[..., Any]) -> dict[str, Any]:
         by_default = str | None if default in (None, parameter.empty) else type(default)
         kinds[name] = hints.get(name, by_default)
     return kinds
-
-
-def _whole(value: Any, kind: Any) -> Any:
-    may_be_whole = int in (kind, *get_args(kind)) and isinstance(value, float | np.floating)
-    return int(value) if may_be_whole and value.is_integer() else value
 
 
 def _check(name: str, value: object, kind: Any) -> None:

@@ -85,10 +85,11 @@ def allocator_events(record: Record) -> pd.DataFrame:
 
 def _events(trace: Trace, rows: Rows, kind: str) -> pd.DataFrame:
     types = arg_numbers(trace, "Device Type", rows, NONE)
-    gpu = [f"GPU {number}" for number in arg_numbers(trace, "Device Id", rows, 0).tolist()]
-    device = np.select(
-        [types == NONE, types == CPU_DEVICE_TYPE], ["", "CPU"], np.array(gpu, object)
-    )
+    numbers = arg_numbers(trace, "Device Id", rows, 0)
+    device = [
+        "" if kind == NONE else "CPU" if kind == CPU_DEVICE_TYPE else f"GPU {number}"
+        for kind, number in zip(types.tolist(), numbers.tolist(), strict=True)
+    ]
     return pd.DataFrame(
         {
             "kind": kind,

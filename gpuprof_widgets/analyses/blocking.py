@@ -189,7 +189,10 @@ def _rows(functions: pd.DataFrame, owner: Ints, called: Ints, kind: Ints) -> pd.
     """Return kind, owner and called function of each wait, by their names."""
     labels = np.array([*function_labels(functions), ""], object)
     file, name = (functions[key].to_numpy(object)[called] for key in ("file", "name"))
-    kinds = [kind_of_call(*call) for call in zip(file, name, kind.tolist(), strict=True)]
+    kinds = [  # the function that the user called may say more than the one that waited
+        _first_match(_PURPOSE, place(*function), of) if of in (PIPE, THREAD) else of
+        for *function, of in zip(file, name, kind.tolist(), strict=True)
+    ]
     return pd.DataFrame(
         {
             "kind": np.array(kinds, np.int64),
@@ -226,51 +229,65 @@ KINDS = ("timer", "network", "process", "thread", "input", "pipe", "read", "writ
 BUILT_IN_METHOD = re.compile(r"<(?:built-in )?method '?(?P<name>\w+)'? of '?(?P<owner>[\w.]+)")
 _FUNCTION = re.compile(r"<(?:built-in )?(?:method|function) (?P<name>[\w.]+)")
 
-_BUILT_IN_PATTERNS = {
-    TIMER: r"(?:time)?\.sleep",
-    NETWORK: r"socket\.(?:recv\w*|_?accept|connect|connect_ex|send\w*)"
-    r"|_SSLSocket\.(?:read|write|do_handshake|shutdown)"
-    r"|(?:_socket)?\.(?:getaddrinfo|gethostby\w+|getnameinfo)",
-    PROCESS: r"(?:posix)?\.(?:wait|wait3|wait4|waitid|waitpid)|(?:_winapi)?\.WaitFor\w+"
-    r"|SemLock\.(?:acquire|__enter__)",
-    THREAD: r"R?[lL]ock\.(?:acquire|acquire_lock|__enter__)|SimpleQueue\.get",
-    INPUT: r"(?:builtins)?\.input",
-    PIPE: r"(?:select|poll|epoll|devpoll|kqueue)?\.(?:select|poll|control)|(?:posix)?\.read",
-    READ: r"(?:Buffered\w+|FileIO|TextIOWrapper|_\w*IOBase)\.(?:read\w*|__next__)"
-    r"|(?:io|_io|posix|builtins)?\.open|(?:posix)?\.preadv?"
-    r"|\w*\.(?:get_storage_from_record|get_record)"
-    r"|(?:_pickle|marshal)?\.load|(?:multiarray|numpy)?\.fromfile|ImagingDecoder\.decode",
-    WRITE: r"(?:Buffered\w+|FileIO|TextIOWrapper|_\w*IOBase)\.(?:write\w*|flush|truncate|close"
-    r"|__exit__)"
-    r"|(?:posix)?\.(?:fsync|fdatasync|sync|sendfile|pwritev?|copy_file_range)"
-    r"|\w*\.(?:write_record|write_end_of_file)"
-    r"|(?:_pickle|marshal)?\.dump|ndarray\.tofile|ImagingEncoder\.encode(?:_to_file)?",
-}
+Patterns = dict[int, re.Pattern[str]]
+
+
+def _full(patterns: dict[int, str]) -> Patterns:
+    return {kind: re.compile(rf"(?:{pattern})$") for kind, pattern in patterns.items()}
+
+
+_BUILT_IN = _full(
+    {
+        TIMER: r"(?:time)?\.sleep",
+        NETWORK: r"socket\.(?:recv\w*|_?accept|connect|connect_ex|send\w*)"
+        r"|_SSLSocket\.(?:read|write|do_handshake|shutdown)"
+        r"|(?:_socket)?\.(?:getaddrinfo|gethostby\w+|getnameinfo)",
+        PROCESS: r"(?:posix)?\.(?:wait|wait3|wait4|waitid|waitpid)|(?:_winapi)?\.WaitFor\w+"
+        r"|SemLock\.(?:acquire|__enter__)",
+        THREAD: r"R?[lL]ock\.(?:acquire|acquire_lock|__enter__)|SimpleQueue\.get",
+        INPUT: r"(?:builtins)?\.input",
+        PIPE: r"(?:select|poll|epoll|devpoll|kqueue)?\.(?:select|poll|control)|(?:posix)?\.read",
+        READ: r"(?:Buffered\w+|FileIO|TextIOWrapper|_\w*IOBase)\.(?:read\w*|__next__)"
+        r"|(?:io|_io|posix|builtins)?\.open|(?:posix)?\.preadv?"
+        r"|\w*\.(?:get_storage_from_record|get_record)"
+        r"|(?:_pickle|marshal)?\.load|(?:multiarray|numpy)?\.fromfile|ImagingDecoder\.decode",
+        WRITE: r"(?:Buffered\w+|FileIO|TextIOWrapper|_\w*IOBase)\.(?:write\w*|flush|truncate|close"
+        r"|__exit__)"
+        r"|(?:posix)?\.(?:fsync|fdatasync|sync|sendfile|pwritev?|copy_file_range)"
+        r"|\w*\.(?:write_record|write_end_of_file)"
+        r"|(?:_pickle|marshal)?\.dump|ndarray\.tofile|ImagingEncoder\.encode(?:_to_file)?",
+    }
+)
 """Built-ins by type or module and name; torch's frames leave the module of a function out."""
 
-_LIBRARY_PATTERNS = {
-    NETWORK: r"(?:^|/)(?:socket\.py (?:readinto|accept|create_connection)"
-    r"|ssl\.py (?:read|recv|recv_into|send|sendall|do_handshake|connect))",
-    PROCESS: r"(?:^|/)(?:multiprocessing/(?:connection\.py (?:_recv|_recv_bytes|_poll|_send|accept)"
-    r"|popen_\w+\.py (?:poll|wait)|synchronize\.py (?:__enter__|acquire))"
-    r"|subprocess\.py (?:_try_wait|_wait|_communicate))",
-    THREAD: r"(?:^|/)(?:threading\.py (?:wait|join|acquire|_wait_for_tstate_lock)|queue\.py get)",
-    PIPE: r"(?:^|/)selectors\.py select",
-}
+_LIBRARY = _full(
+    {
+        NETWORK: r"(?:^|/)(?:socket\.py (?:readinto|accept|create_connection)"
+        r"|ssl\.py (?:read|recv|recv_into|send|sendall|do_handshake|connect))",
+        PROCESS: r"(?:^|/)(?:multiprocessing/"
+        r"(?:connection\.py (?:_recv|_recv_bytes|_poll|_send|accept)|popen_\w+\.py (?:poll|wait)|synchronize\.py (?:__enter__|acquire))"
+        r"|subprocess\.py (?:_try_wait|_wait|_communicate))",
+        THREAD: r"(?:^|/)(?:queue\.py get"
+        r"|threading\.py (?:wait|join|acquire|_wait_for_tstate_lock))",
+        PIPE: r"(?:^|/)selectors\.py select",
+    }
+)
 """Functions of Python's library whose self time is a wait in samples, which show no built-ins."""
 
-_FILE_ACCESS_PATTERNS = {
-    READ: r"(?:^|/)(?:torch/serialization\.py load|numpy/lib/_?npyio(?:_impl)?\.py "
-    r"(?:load|loadtxt|genfromtxt)|json/__init__\.py load|pickle\.py _?load"
-    r"|PIL/(?:Image\.py open|ImageFile\.py load)|pandas/io/(?:\w+/)*\w+\.py read_\w+"
-    r"|safetensors/\w+\.py load_file|torchvision/io/\w+\.py (?:read|decode)_\w+"
-    r"|pathlib(?:/\w+)?\.py read_(?:text|bytes))",
-    WRITE: r"(?:^|/)(?:torch/serialization\.py save|numpy/lib/_?npyio(?:_impl)?\.py save\w*"
-    r"|json/__init__\.py dump|pickle\.py _?dump|PIL/Image\.py save"
-    r"|pandas/\w+/(?:\w+/)*\w+\.py to_(?:csv|parquet|pickle|json|feather|hdf)"
-    r"|safetensors/\w+\.py save_file|torchvision/io/\w+\.py write_\w+|shutil\.py (?:copy\w*|move)"
-    r"|pathlib(?:/\w+)?\.py write_(?:text|bytes))",
-}
+_FILE_ACCESS = _full(
+    {
+        READ: r"(?:^|/)(?:torch/serialization\.py load|numpy/lib/_?npyio(?:_impl)?\.py "
+        r"(?:load|loadtxt|genfromtxt)|json/__init__\.py load|pickle\.py _?load"
+        r"|PIL/(?:Image\.py open|ImageFile\.py load)|pandas/io/(?:\w+/)*\w+\.py read_\w+"
+        r"|safetensors/\w+\.py load_file|torchvision/io/\w+\.py (?:read|decode)_\w+"
+        r"|pathlib(?:/\w+)?\.py read_(?:text|bytes))",
+        WRITE: r"(?:^|/)(?:torch/serialization\.py save|numpy/lib/_?npyio(?:_impl)?\.py save\w*"
+        r"|json/__init__\.py dump|pickle\.py _?dump|PIL/Image\.py save"
+        r"|pandas/\w+/(?:\w+/)*\w+\.py to_(?:csv|parquet|pickle|json|feather|hdf)"
+        r"|safetensors/\w+\.py save_file|torchvision/io/\w+\.py write_\w+"
+        r"|shutil\.py (?:copy\w*|move)|pathlib(?:/\w+)?\.py write_(?:text|bytes))",
+    }
+)
 """Functions of libraries whose total time is file access, decoding and copying included."""
 
 EXCLUDED = re.compile(
@@ -291,16 +308,6 @@ _PURPOSE = {
 }
 """The purpose of a wait in a pipe or at a lock, by the library function that the user called."""
 
-Patterns = dict[int, re.Pattern[str]]
-
-
-def _full(patterns: dict[int, str]) -> Patterns:
-    return {kind: re.compile(rf"(?:{pattern})$") for kind, pattern in patterns.items()}
-
-
-_BUILT_IN, _LIBRARY = _full(_BUILT_IN_PATTERNS), _full(_LIBRARY_PATTERNS)
-_FILE_ACCESS = _full(_FILE_ACCESS_PATTERNS)
-
 
 def self_kinds(functions: pd.DataFrame) -> Ints:
     """Return per function (``file``, ``name``) what its self time waits for; -1 for no wait."""
@@ -311,11 +318,6 @@ def total_kinds(functions: pd.DataFrame) -> Ints:
     """Return per function the kind of file access that its total time is; -1 for none."""
     places = (place(*function) for function in _files_and_names(functions))
     return np.array([_first_match(_FILE_ACCESS, text) for text in places], np.int64)
-
-
-def kind_of_call(file: str, name: str, kind: int) -> int:
-    """Return the kind of a wait by the function that the user called, where that says more."""
-    return _first_match(_PURPOSE, place(file, name), kind) if kind in (PIPE, THREAD) else kind
 
 
 def is_excluded(functions: pd.DataFrame) -> Mask:
@@ -336,18 +338,15 @@ def _files_and_names(functions: pd.DataFrame) -> list[tuple[str, str]]:
 def _self_kind(file: str, name: str) -> int:
     if file != BUILT_IN:
         return _first_match(_LIBRARY, place(file, name))
-    key = _key(name)
+    # ``socket.recv`` for any spelling of a built-in; ``.sleep`` without a known module
+    if match := BUILT_IN_METHOD.match(name):
+        key = f"{match['owner'].rpartition('.')[2]}.{match['name']}"
+    else:
+        match = _FUNCTION.match(name)
+        module, _, function = (match["name"] if match else name).rpartition(".")
+        key = f"{module.rpartition('.')[2]}.{function}" if match or module else name
     search = "match" if " " not in key else "search"
     return next((kind for kind, p in _BUILT_IN.items() if getattr(p, search)(key)), NONE)
-
-
-def _key(name: str) -> str:
-    """Return ``socket.recv`` for any spelling of a built-in; ``.sleep`` without a known module."""
-    if match := BUILT_IN_METHOD.match(name):
-        return f"{match['owner'].rpartition('.')[2]}.{match['name']}"
-    match = _FUNCTION.match(name)
-    module, _, function = (match["name"] if match else name).rpartition(".")
-    return f"{module.rpartition('.')[2]}.{function}" if match or module else name
 
 
 def _first_match(patterns: Patterns, text: str, default: int = NONE) -> int:

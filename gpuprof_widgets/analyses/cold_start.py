@@ -78,11 +78,18 @@ def cold_start(record: Record) -> pd.DataFrame:
     call, of any time, that loads modules; over 50 µs), and "first op", which launches GPU work
     (over 1 ms, and ten times the median of its later calls).
     """
-    calls = [_first_launches(record), _loading(record.trace), _first_ops(record.trace)]
+    index = record.trace.index
+    slow = index.is_launch & index.matching(LOADING) & (index.dur > SLOW_CALL_NS)
+    loading = np.flatnonzero(slow)
+    calls = [
+        _first_launches(record),
+        (loading, np.zeros(len(loading), np.int64)),
+        _first_ops(record.trace),
+    ]
     rows, later = (np.concatenate(column).astype(np.int64) for column in zip(*calls, strict=True))
-    ts, dur = (record.trace.slices[name].to_numpy(np.int64)[rows] for name in ("ts", "dur"))
     kinds = np.repeat(np.array([LAUNCH, LOAD, OP], object), [len(part) for part, _ in calls])
-    return pd.DataFrame(dict(zip(COLUMNS, (rows, kinds, ts, dur, later), strict=True)))
+    columns = rows, kinds, index.ts[rows], index.dur[rows], later
+    return pd.DataFrame(dict(zip(COLUMNS, columns, strict=True)))
 
 
 def cold_spans(record: Record) -> Intervals:
@@ -127,14 +134,6 @@ def _first_launches(record: Record) -> tuple[Rows, Ints]:
     cold = first & (call_ns > max(SLOW_CALL_NS, TIMES_LATER * later))
     rows = table["launch"].to_numpy(np.intp)[cold]
     return rows, np.full(len(rows), later)
-
-
-def _loading(trace: Trace) -> tuple[Rows, Ints]:
-    """Return the rows of slow calls that load modules, and zeros."""
-    calls = trace.index.is_launch
-    slow = trace.slices["dur"].to_numpy(np.int64) > SLOW_CALL_NS
-    rows = np.flatnonzero(calls & trace.index.matching(LOADING) & slow)
-    return rows, np.zeros(len(rows), np.int64)
 
 
 def _first_ops(trace: Trace) -> tuple[Rows, Ints]:

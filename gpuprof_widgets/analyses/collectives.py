@@ -24,6 +24,7 @@ from gpuprof_widgets.analyses.gpu_work import (
     open_times,
     without_parameters,
 )
+from gpuprof_widgets.analyses.operators import arg_numbers
 from gpuprof_widgets.analyses.reasons import lacking, why_empty
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import intervals
@@ -240,8 +241,8 @@ def _described(record: Record, rows: Rows, op: Rows) -> pd.DataFrame:
             "dtype": _arg(trace, "dtype", rows, ""),
             "op_dtypes": _arg(trace, "Input type", op, ""),
             "op_dims": _arg(trace, "Input Dims", op, None),
-            "in_elements": _arg(trace, "In msg nelems", rows, NONE),
-            "out_elements": _arg(trace, "Out msg nelems", rows, NONE),
+            "in_elements": arg_numbers(trace, "In msg nelems", rows, NONE),
+            "out_elements": arg_numbers(trace, "Out msg nelems", rows, NONE),
         }
     )
     group = _groups(record, rows)
@@ -252,7 +253,7 @@ def _described(record: Record, rows: Rows, op: Rows) -> pd.DataFrame:
     table = pd.DataFrame(sizes, columns=["name", "backend", "dtype", "in_bytes", "out_bytes"])
     table = table.assign(group=group["group"], ranks=group["ranks"])
     table["bytes"] = table[["in_bytes", "out_bytes"]].max(axis=1)
-    table["sequence"] = _numbers(_arg(trace, "Seq", rows, NONE))
+    table["sequence"] = arg_numbers(trace, "Seq", rows, NONE)
     return table
 
 
@@ -285,10 +286,6 @@ def _arg(trace: Trace, key: str, rows: Rows, missing: Any) -> list[Any]:
     position = values.index.get_indexer(pd.Index(rows))
     objects = values.to_numpy(object)
     return [objects[at] if at >= 0 else missing for at in position.tolist()]
-
-
-def _numbers(values: list[Any]) -> Ints:
-    return np.array([int(v) if isinstance(v, int | np.integer) else NONE for v in values], np.int64)
 
 
 def _exposed_ns(trace: Trace, table: pd.DataFrame, computing: Rows) -> Ints:
@@ -391,7 +388,7 @@ def _groups(record: Record, rows: Rows) -> pd.DataFrame:
         texts[ranks] or by_name.get(str(name), str(name))
         for ranks, name in zip(listed, names, strict=True)
     ]
-    size = _numbers(_arg(trace, "Group size", rows, NONE))
+    size = arg_numbers(trace, "Group size", rows, NONE)
     size = np.where(size > 0, size, world)
     return pd.DataFrame({"group": pd.Series(group, dtype=object), "ranks": size})
 

@@ -22,6 +22,7 @@ from gpuprof_widgets.analyses.columns import (
     weighted_mean,
 )
 from gpuprof_widgets.analyses.gpu_work import KINDS, busy_intervals, kind_codes
+from gpuprof_widgets.analyses.operators import arg_numbers
 from gpuprof_widgets.analyses.owners import captured_calls, graph_launches
 from gpuprof_widgets.analyses.reasons import lacking, says_if_empty
 from gpuprof_widgets.analyses.regions import steps
@@ -205,8 +206,8 @@ def launch_geometry(rows: Rows, record: Record) -> pd.DataFrame:
     columns = {
         "grid": _texts(trace, "grid", rows),
         "block": _texts(trace, "block", rows),
-        "registers": _whole(trace, REGISTERS, rows),
-        "shared_memory": _whole(trace, SHARED_MEMORY, rows),
+        "registers": arg_numbers(trace, REGISTERS, rows, -1),
+        "shared_memory": arg_numbers(trace, SHARED_MEMORY, rows, -1),
         "blocks_per_sm": blocks_per_sm(rows, record),
         "occupancy": occupancy(rows, record.trace),
     }
@@ -215,13 +216,9 @@ def launch_geometry(rows: Rows, record: Record) -> pd.DataFrame:
 
 def numbers(trace: Trace, key: str, rows: Rows) -> Floats:
     """Return an arg of these slices as numbers; NaN where a slice has none."""
-    values = trace.args.get(key)
-    result = np.full(len(rows), np.nan)
-    if values is not None:
-        known = np.isin(rows, values.index.to_numpy())
-        of_rows = values.reindex(rows[known])
-        result[known] = pd.to_numeric(of_rows, errors="coerce").to_numpy(np.float64)
-    return result
+    if key not in trace.args:
+        return np.full(len(rows), np.nan)
+    return pd.to_numeric(trace.args[key].reindex(rows), errors="coerce").to_numpy(np.float64)
 
 
 def occupancy(rows: Rows, trace: Trace) -> Floats:
@@ -232,22 +229,21 @@ def occupancy(rows: Rows, trace: Trace) -> Floats:
 def blocks_per_sm(rows: Rows, record: Record) -> Floats:
     """Return the blocks per SM of each GPU slice, recorded or from its grid; NaN if unknown."""
     result = _not_negative(numbers(record.trace, BLOCKS_PER_SM, rows))
-    sms = _multiprocessors(record)
+    listed = record.metadata.get("deviceProperties") or []
+    sms = {gpu.get("id"): gpu.get("numSms") for gpu in listed if isinstance(gpu, dict)}
+    known = {
+        gpu: count
+        for gpu, count in sms.items()
+        if isinstance(gpu, int) and isinstance(count, int) and count
+    }
     grids = record.trace.args.get("grid")
     missing = np.flatnonzero(np.isnan(result))
-    if grids is None or not sms or not len(missing):
+    if grids is None or not known or not len(missing):
         return result
-    count = pd.Series(record.trace.index.device[rows[missing]]).map(sms).to_numpy(np.float64)
+    count = pd.Series(record.trace.index.device[rows[missing]]).map(known).to_numpy(np.float64)
     blocks = grids.astype(object).reindex(rows[missing]).map(_blocks, na_action="ignore")
     result[missing] = blocks.to_numpy(np.float64) / count
     return result
-
-
-def _multiprocessors(record: Record) -> dict[int, int]:
-    """Return the number of SMs (AMD: compute units) of each device that the file describes."""
-    listed = record.metadata.get("deviceProperties") or []
-    counts = {gpu.get("id"): gpu.get("numSms") for gpu in listed if isinstance(gpu, dict)}
-    return {int(d): n for d, n in counts.items() if isinstance(d, int) and isinstance(n, int) and n}
 
 
 def _blocks(grid: Any) -> float:
@@ -259,11 +255,6 @@ def _blocks(grid: Any) -> float:
 def _not_negative(values: Floats) -> Floats:
     """Return NaN for negative values, which some versions of Kineto wrote without a meaning."""
     return np.where(values >= 0, values, np.nan)
-
-
-def _whole(trace: Trace, key: str, rows: Rows) -> Ints:
-    values = numbers(trace, key, rows)
-    return np.where(np.isnan(values), -1, np.nan_to_num(values)).astype(np.int64)
 
 
 def _texts(trace: Trace, key: str, rows: Rows) -> pd.Categorical[str]:

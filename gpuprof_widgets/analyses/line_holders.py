@@ -207,7 +207,8 @@ def _least_in_line(record: Record, calls: Calls, line: int) -> Floats:
     if len(row) == len(_forward_rows(record)) == int(functions["calls"][marked].sum()):
         in_modules = function_ns  # their spans end a moment before the calls do
     else:
-        in_modules = np.full(len(functions), _in_modules(record, row) * per_step)
+        in_modules_ns = int(_open_ns(record.trace, row, np.zeros(len(row), np.int64), 1)[0])
+        in_modules = np.full(len(functions), in_modules_ns * per_step)
     least = np.where(marked, in_modules - within_ns, 0)
     for _ in range(len(functions)):
         np.maximum.at(least, callee, edge_least)
@@ -239,8 +240,3 @@ def _forward_rows(record: Record, line: int | None = None) -> Rows:
     row = np.flatnonzero(forward) if line is None else _module_rows(record, line)
     lanes = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
     return np.asarray(row[forward[row] & (lanes[row] == run_lane(record))])
-
-
-def _in_modules(record: Record, row: Rows) -> float:
-    """Return how long any of these passes ran (ns)."""
-    return float(_open_ns(record.trace, row, np.zeros(len(row), np.int64), 1)[0])

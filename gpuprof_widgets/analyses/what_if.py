@@ -99,7 +99,16 @@ def what_if(
         raise OptionError(f"a scale is 0 (no time at all) to {LARGEST_SCALE:,}, not {scale}")
     t0, t1 = path_range(record, step, region)
     if not _Named(record.trace, [name]).is_any.all():
-        raise OptionError(_unknown(record.trace, name))
+        known = record.trace.index.names
+        # The name of a recorded frame begins with its file: a function is in it, not near it.
+        near = get_close_matches(name, known, 1) or [
+            text for text in known if name and name in text
+        ]
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise OptionError(
+            f"no op, kernel or Python function of this trace is called {name!r}{hint}; "
+            "what_ifs() names those that would save most"
+        )
     path = path_between(record, t0, t1)
     if not len(path) and t1 > t0:
         return lacking(COLUMNS, why_empty(critical_path(record, region=(t0, t1))))
@@ -160,9 +169,8 @@ def _ranked(record: Record, t0: int, t1: int) -> pd.DataFrame:
     if not names:
         return lacking(COLUMNS, "no op and no kernel is on the critical path")
     table = _table(record, path, (t0, t1), names, 0.0)
-    return table.sort_values(["saved_ns", "path_ns"], ascending=False, kind="stable").reset_index(
-        drop=True
-    )
+    by_saving = table.sort_values(["saved_ns", "path_ns"], ascending=False, kind="stable")
+    return by_saving.reset_index(drop=True)
 
 
 def _candidates(trace: Trace, path: Path) -> list[str]:
@@ -204,17 +212,6 @@ class _Named:
     def sorts(self) -> npt.NDArray[np.object_]:
         """The kind of each name: op, function or kernel."""
         return np.select([self.on_gpu, self.on_cpu], ["kernel", "op"], "function").astype(object)
-
-
-def _unknown(trace: Trace, name: str) -> str:
-    known = trace.index.names
-    # The name of a recorded frame begins with its file: a function is in it, not near it.
-    near = get_close_matches(name, known, 1) or [text for text in known if name and name in text]
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return (
-        f"no op, kernel or Python function of this trace is called {name!r}{hint}; "
-        "what_ifs() names those that would save most"
-    )
 
 
 def _changes(trace: Trace, named: _Named, scale: float) -> Changes:
