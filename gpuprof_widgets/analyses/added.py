@@ -71,19 +71,6 @@ def added_analysis(name: str, function: Any, package: str, example: str) -> Func
         raise TypeError(f"the entry point needs the name of its function, {function.__name__}")
     if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_") or name in TAKEN:
         raise TypeError(f"neither a method nor a command can be called {name}")
-    _check_options(function, example)
-
-    @wraps(function)
-    def returning_table(*args: Any, **options: Any) -> pd.DataFrame:
-        table: pd.DataFrame = function(*args, **options)
-        if problem := _table_problem(table):
-            raise GpuprofError(f"{name} of {package} returned {problem}")
-        return table
-
-    return returning_table
-
-
-def _check_options(function: Callable[..., Any], example: str) -> None:
     kinds = option_kinds(function)
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters:
@@ -97,6 +84,15 @@ def _check_options(function: Callable[..., Any], example: str) -> None:
             raise TypeError(f"the type of its option {option} is none of {KNOWN}")
     if bool(example) != any(option.default is option.empty for option in parameters[1:]):
         raise TypeError("its row needs an example if an option has no default, and only then")
+
+    @wraps(function)
+    def returning_table(*args: Any, **options: Any) -> pd.DataFrame:
+        table: pd.DataFrame = function(*args, **options)
+        if problem := _table_problem(table):
+            raise GpuprofError(f"{name} of {package} returned {problem}")
+        return table
+
+    return returning_table
 
 
 def _is_known(kind: Any) -> bool:

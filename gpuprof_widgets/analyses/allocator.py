@@ -111,9 +111,14 @@ def _retries(trace: Trace, malloc: Rows, free: Rows) -> pd.DataFrame:
     and ``release_cached_blocks`` in c10/cuda/CUDACachingAllocator.cpp.
     """
     ts, end, parent = trace.index.ts, trace.index.end, trace.index.parent
-    shrunk = _allocations_in_less_memory(trace)
+    events, shrunk = memory_events(trace), [np.empty(0, np.intp)]
+    for device in events.devices:  # allocations that raised reserved memory by less than their size
+        of = events.of(device)
+        growth = np.diff(of.reserved, prepend=of.reserved[:1])
+        known = (of.reserved != UNKNOWN) & (of.size > 0)
+        shrunk.append(of.row[known & (growth != 0) & (growth < of.size)])
     first, last = [], []
-    for op in np.intersect1d(parent[free], parent[shrunk]):
+    for op in np.intersect1d(parent[free], parent[np.concatenate(shrunk)]):
         frees = free[parent[free] == op]
         after = malloc[(parent[malloc] == op) & (ts[malloc] >= ts[frees[0]])]
         if op >= 0 and len(after):
@@ -121,18 +126,6 @@ def _retries(trace: Trace, malloc: Rows, free: Rows) -> pd.DataFrame:
             last.append(int(after[0]))
     table = _events(trace, np.array(first, np.intp), "retry")
     return table.assign(dur_ns=end[last] - ts[first])
-
-
-def _allocations_in_less_memory(trace: Trace) -> Rows:
-    """Return allocations on a GPU that raised reserved memory by less than they asked for."""
-    events = memory_events(trace)
-    rows = [np.empty(0, np.intp)]
-    for device in events.devices:
-        on_device = events.of(device)
-        growth = np.diff(on_device.reserved, prepend=on_device.reserved[:1])
-        known = (on_device.reserved != UNKNOWN) & (on_device.size > 0)
-        rows.append(on_device.row[known & (growth != 0) & (growth < on_device.size)])
-    return np.concatenate(rows)
 
 
 @says_if_empty(
@@ -177,6 +170,13 @@ def _segment_row(segment: dict[str, Any], lines: list[str]) -> dict[str, Any]:
     blocks = list(zip(columns["state"], columns["bytes"], columns["requested"], strict=False))
     sizes = {state: [(b, r) for s, b, r in blocks if s == state] for state in STATES}
     total = {state: sum(b for b, _ in in_state) for state, in_state in sizes.items()}
+    held: Counter[str] = Counter()
+    for state, size, stack in zip(
+        columns["state"], columns["bytes"], columns["stack"], strict=False
+    ):
+        if state == ALLOCATED and 0 <= stack < len(lines):
+            held[lines[stack]] += size
+    del held[""]
     return {
         "device": f"GPU {segment['device']}",
         **{key: segment[key] for key in ("stream", "pool", "kind", "expandable", "address")},
@@ -188,16 +188,5 @@ def _segment_row(segment: dict[str, Any], lines: list[str]) -> dict[str, Any]:
         "rounding_bytes": sum(b - r for b, r in sizes[ALLOCATED]),
         "blocks": len(blocks),
         "free_blocks": len(sizes[FREE]),
-        "line_name": _line_with_most(columns, lines),
+        "line_name": max(held, key=lambda line: held[line], default=""),
     }
-
-
-def _line_with_most(columns: dict[str, Any], lines: list[str]) -> str:
-    """Return the line that holds most of the allocated bytes; "" if unknown."""
-    held: Counter[str] = Counter()
-    blocks = zip(columns["state"], columns["bytes"], columns["stack"], strict=False)
-    for state, size, stack in blocks:
-        if state == ALLOCATED and 0 <= stack < len(lines):
-            held[lines[stack]] += size
-    del held[""]
-    return max(held, key=lambda line: held[line], default="")

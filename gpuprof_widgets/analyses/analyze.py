@@ -186,12 +186,7 @@ def _calls(record: Record, side: str, self_ns: str) -> pd.DataFrame:
     worker = worker_of(trace)[row]
     units, inverse = np.unique(np.where(worker >= 0, worker, row), return_inverse=True)
     total = group_sums(inverse.reshape(-1), time, len(units))
-    busy = total > 0
-    return _described(record, units[busy], total[busy], self_ns)
-
-
-def _described(record: Record, row: Rows, time: Ints, self_ns: str) -> pd.DataFrame:
-    trace = record.trace
+    row, time = units[total > 0], total[total > 0]
     codes, names = names_with_steps_merged(trace)
     kinds = pd.Index(names).take(codes[row])
     ops = np.flatnonzero(trace.index.is_op[row])

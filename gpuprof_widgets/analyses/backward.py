@@ -53,7 +53,11 @@ def backward_ops(record: Record) -> pd.DataFrame:
     sequence numbers.
     """
     trace = record.trace
-    calls = _calls(trace)
+    # The outermost slice of each call of a backward op: the engine's if recorded.
+    forward_of = trace.index.column("forward")
+    backward = forward_of >= 0
+    outer = links.nearest_ancestor(trace.index.parent, backward)
+    calls = backward & ((outer < 0) | (forward_of[outer] != forward_of))
     rows = np.flatnonzero(calls)
     above = links.nearest_ancestor(trace.index.parent, calls)
     call = np.where(calls, np.arange(len(trace)), above)
@@ -65,13 +69,13 @@ def backward_ops(record: Record) -> pd.DataFrame:
         # The last sum takes what is in no backward op.
         return group_sums(call_of[at], dur[at], len(trace) + 1)[rows]
 
-    forward = trace.slices["forward"].to_numpy()[rows]
+    forward = forward_of[rows]
     module, line = (region_behind(trace, kind)[forward] for kind in ("module", "cell_line"))
     cells = trace.args.get("cell", pd.Series(dtype=object)).to_dict()
     is_first = np.zeros(len(forward), bool)
     is_first[np.unique(forward, return_index=True)[1]] = True
-    outer = np.append(dur, 0)  # without backward passes in it: checkpointing runs one
-    np.subtract.at(outer, above[rows], dur[rows])
+    alone = np.append(dur, 0)  # without backward passes in it: checkpointing runs one
+    np.subtract.at(alone, above[rows], dur[rows])
     table = pd.DataFrame(
         {
             "name": [str(name).removeprefix(EVALUATE) for name in trace.index.names_of(rows)],
@@ -80,7 +84,7 @@ def backward_ops(record: Record) -> pd.DataFrame:
             "line": arg_numbers(trace, "line", line, NONE),
             "cell": np.array([cells.get(row, "") for row in line.tolist()], object),
             "calls": trace.slices["count"].to_numpy()[rows].astype(np.int64),
-            "cpu_ns": outer[rows],
+            "cpu_ns": alone[rows],
             "own_ns": formula_ns(trace, calls, above)[rows],
             "forward_cpu_ns": np.where(is_first, dur[forward], 0),
             "device_ns": summed(gpu),
@@ -101,14 +105,6 @@ def backward_ns(record: Record) -> int:
     within = (trace.slices["forward"].to_numpy() >= 0) | is_engine(trace.slices["name"])
     outermost = within & (links.nearest_ancestor(trace.slices["parent"].to_numpy(), within) < 0)
     return int(trace.slices["dur"].to_numpy()[outermost].sum())
-
-
-def _calls(trace: Trace) -> Mask:
-    """Return the outermost slice of each call of a backward op: the engine's if recorded."""
-    forward = trace.index.column("forward")
-    backward = forward >= 0
-    above = links.nearest_ancestor(trace.index.parent, backward)
-    return np.asarray(backward & ((above < 0) | (forward[above] != forward)))
 
 
 @dataclass(frozen=True)
@@ -162,15 +158,20 @@ def formula_ns(trace: Trace, calls: Mask, above: Codes) -> Ints:
     (checkpointing), and other backward passes, collectives and compilations within it. ``above``:
     per slice the call around it.
     """
-    slices = trace.slices
-    parent, ts, dur = (slices[column].to_numpy() for column in ("parent", "ts", "dur"))
-    formula = _formulas(trace, calls, above)
-    part = formula | is_engine(slices["name"]) | is_communication(trace) | is_compiling(trace)
+    index, engine = trace.index, is_engine(trace.slices["name"])
+    parent, ts, dur, forward = index.parent, index.ts, index.dur, index.column("forward")
+    # The op's slice within each call, or the call itself if the engine is not recorded.
+    formula = (above >= 0) & ~engine & (forward >= 0) & ~calls
+    formula[formula] = engine[above[formula]] & (forward[formula] == forward[above[formula]])
+    alone = calls.copy()
+    alone[above[formula]] = False
+    formula |= alone
+    part = formula | engine | is_communication(trace) | is_compiling(trace)
     around = links.nearest_ancestor(parent, part)
     inner = np.flatnonzero(part & (around >= 0))
     inner = inner[formula[around[inner]]]
     again = recomputed(trace)
-    until = np.zeros(len(slices), np.int64)
+    until = np.zeros(len(trace), np.int64)
     until[again.node] = again.end_ns
     inner = inner[ts[inner] >= until[around[inner]]]  # earlier ones are in the recomputed forward
     time = np.where(formula, dur, 0).astype(np.int64)
@@ -180,15 +181,4 @@ def formula_ns(trace: Trace, calls: Mask, above: Codes) -> Ints:
     formulas = np.flatnonzero(formula)
     call = np.where(calls[formulas], formulas, above[formulas])
     # A window may cut a formula shorter than what it holds.
-    return group_sums(call, np.maximum(time[formulas], 0), len(slices))
-
-
-def _formulas(trace: Trace, calls: Mask, above: Codes) -> Mask:
-    """Return the op's slice within each call, or the call itself if the engine is not recorded."""
-    slices = trace.slices
-    engine, forward = is_engine(slices["name"]), slices["forward"].to_numpy()
-    inner = (above >= 0) & ~engine & (forward >= 0) & ~calls
-    inner[inner] = engine[above[inner]] & (forward[inner] == forward[above[inner]])
-    alone = calls.copy()
-    alone[above[inner]] = False
-    return np.asarray(inner | alone)
+    return group_sums(call, np.maximum(time[formulas], 0), len(trace))

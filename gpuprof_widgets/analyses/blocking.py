@@ -265,7 +265,8 @@ _LIBRARY = _full(
         NETWORK: r"(?:^|/)(?:socket\.py (?:readinto|accept|create_connection)"
         r"|ssl\.py (?:read|recv|recv_into|send|sendall|do_handshake|connect))",
         PROCESS: r"(?:^|/)(?:multiprocessing/"
-        r"(?:connection\.py (?:_recv|_recv_bytes|_poll|_send|accept)|popen_\w+\.py (?:poll|wait)|synchronize\.py (?:__enter__|acquire))"
+        r"(?:connection\.py (?:_recv|_recv_bytes|_poll|_send|accept)|popen_\w+\.py (?:poll|wait)"
+        r"|synchronize\.py (?:__enter__|acquire))"
         r"|subprocess\.py (?:_try_wait|_wait|_communicate))",
         THREAD: r"(?:^|/)(?:queue\.py get"
         r"|threading\.py (?:wait|join|acquire|_wait_for_tstate_lock))",

@@ -91,8 +91,11 @@ def call_tree(record: Record, *, source: str | None = None, time: str = "cpu") -
     if time == "device" and source == "cprofile":
         raise OptionError("cProfile knows of no GPU time: the source of it is ops or merged.")
     tree = _longest_first(SOURCES[source](record), by=TIMES[time])
-    if time == "device":
-        tree = _with_gpu_time(tree)
+    if time == "device":  # the parents of nodes that caused GPU time did as well
+        kept = (tree["device_ns"] > 0).to_numpy() | (tree["parent"] < 0).to_numpy()
+        number = np.append(np.cumsum(kept) - 1, NONE).astype(np.int32)
+        tree = tree[kept].reset_index(drop=True)
+        tree = tree.assign(node=number[:-1][kept], parent=number[tree["parent"].to_numpy()])
     if record.metadata.get(SAMPLED):
         tree.attrs[SAMPLED] = True
     if len(tree) == 1:
@@ -108,15 +111,6 @@ def _longest_first(tree: pd.DataFrame, *, by: str) -> pd.DataFrame:
     moved = np.where(parent >= 0, place[parent], NONE).astype(np.int32)
     placed = tree.assign(parent=moved).iloc[np.argsort(place)]
     return placed.assign(node=tree["node"].to_numpy()).reset_index(drop=True)
-
-
-def _with_gpu_time(tree: pd.DataFrame) -> pd.DataFrame:
-    """Return the root and the nodes that caused GPU time; the parents of such nodes did as well."""
-    kept = (tree["device_ns"] > 0).to_numpy() | (tree["parent"] < 0).to_numpy()
-    number = np.append(np.cumsum(kept) - 1, NONE).astype(np.int32)
-    remaining = tree[kept].reset_index(drop=True)
-    parent = number[remaining["parent"].to_numpy()]
-    return remaining.assign(node=number[:-1][kept], parent=parent)
 
 
 def flame_source(record: Record, *, time: str = "cpu") -> str:
@@ -298,8 +292,15 @@ def _estimated_nodes(calls: Calls) -> list[tuple[int, str, int, float]]:
     labels = function_labels(functions)
     total = functions["total_ns"].to_numpy(dtype=np.float64)
     floor = SMALLEST_SHARE * float(functions["self_ns"].sum())
-    by_caller = calls.edges.groupby("caller", sort=False)
-    callees = {int(str(caller)): _edges(group) for caller, group in by_caller}
+    # Times of a cycle overlap, and the longest edge contains the others: it comes first, until the
+    # caller's time is used up.
+    edges = calls.edges.sort_values("total_ns", ascending=False, kind="stable")
+    by_caller = edges.groupby("caller", sort=False)
+    columns = ["callee", "calls", "total_ns"]
+    callees = {
+        int(str(caller)): list(zip(*(group[key].tolist() for key in columns), strict=True))
+        for caller, group in by_caller
+    }
     passing = set(np.flatnonzero(calls_modules(functions)).tolist())
     unspent = {
         (function, callee): min(ns, total[callee])
@@ -330,17 +331,6 @@ def _estimated_nodes(calls: Calls) -> list[tuple[int, str, int, float]]:
                 entered.append((callee, len(nodes), part, path))
         stack.extend(reversed(entered))
     return nodes
-
-
-def _edges(group: pd.DataFrame) -> list[tuple[int, int, float]]:
-    """Return callee, calls and total time of the edges of one caller, the longest first.
-
-    Times of a cycle overlap, and the longest edge contains the others: it comes first, until the
-    caller's time is used up.
-    """
-    group = group.sort_values("total_ns", ascending=False, kind="stable")
-    columns = (group["callee"].tolist(), group["calls"].tolist(), group["total_ns"].tolist())
-    return list(zip(*columns, strict=True))
 
 
 def _roots(calls: Calls) -> list[tuple[int, float, int]]:

@@ -123,8 +123,7 @@ def copies(record: Record, *, by: str = "copy") -> pd.DataFrame:
 @remembered
 def _copies(record: Record) -> pd.DataFrame:
     trace = record.trace
-    rows = counted_gpu_rows(trace)
-    rows = rows[trace.index.in_category("gpu_memcpy")[rows]]
+    rows = counted_gpu_rows(trace, "gpu_memcpy")
     if not len(rows):
         return lacking(COLUMNS, "the trace has no copies to, from or on a GPU.")
     ts, _ = trace.index.uncut
@@ -314,8 +313,7 @@ def _sent_before_arrival(trace: Trace, table: pd.DataFrame, first: Rows, second:
 
 def _kernel_between(trace: Trace, table: pd.DataFrame, first: Rows, second: Rows) -> Mask:
     """Return per pair whether a kernel ran on its device from one copy's start to the other's."""
-    rows = counted_gpu_rows(trace)
-    rows = rows[trace.index.in_category("kernel")[rows]]
+    rows = counted_gpu_rows(trace, "kernel")
     start, device = table["start_ns"].to_numpy(), table["device"].to_numpy()
     result = np.zeros(len(first), bool)
     for number in np.unique(device[first]):

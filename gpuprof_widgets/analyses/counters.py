@@ -17,7 +17,6 @@ from gpuprof_widgets.analyses.copies import copy_bandwidth
 from gpuprof_widgets.analyses.kernels import gpu_curves
 from gpuprof_widgets.analyses.launches import queue_length
 from gpuprof_widgets.analyses.reasons import lacking
-from gpuprof_widgets.trace.arrays import Rows
 from gpuprof_widgets.trace.assemble import TOTALS
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import UNCUT_ARGS
@@ -108,26 +107,22 @@ def _metrics(trace: Trace) -> pd.DataFrame:
     rows = np.flatnonzero(trace.index.in_category(METRICS))
     rows = rows[trace.slices["count"].to_numpy()[rows] > 0]
     keys = [key for key in trace.args if key not in NOT_METRICS and key not in UNCUT_ARGS]
-    tables = [_metric(trace, rows, key) for key in keys] if len(rows) else []
-    tables = [table for table in tables if len(table)]
-    return pd.concat(tables) if tables else pd.DataFrame(columns=list(COLUMNS))
-
-
-def _metric(trace: Trace, rows: Rows, key: str) -> pd.DataFrame:
-    values = trace.args[key]
-    rows = rows[np.isin(rows, values.index.to_numpy())]
-    if not len(rows) or not pd.api.types.is_numeric_dtype(values.dtype):
-        return pd.DataFrame(columns=list(COLUMNS))
     ts, end = trace.index.uncut
-    rows = rows[np.argsort(ts[rows], kind="stable")]
-    measured = values.reindex(rows).to_numpy(np.float64)
-    open_end = end[rows] < np.append(ts[rows][1:], np.iinfo(np.int64).max)
-    moments = np.concatenate([ts[rows], end[rows][open_end]])
-    value = np.concatenate([measured, np.full(int(open_end.sum()), np.nan)])
-    order = np.argsort(moments, kind="stable")
-    within = np.clip(moments[order], trace.start_ns, trace.end_ns)
-    columns = {"ts_ns": within, "name": "CUPTI", "series": key, "value": value[order]}
-    return pd.DataFrame(columns | {"unit": unit_of(key), "derived": False})
+    rows, tables = rows[np.argsort(ts[rows], kind="stable")], []
+    for key in keys:
+        values = trace.args[key]
+        known = rows[np.isin(rows, values.index.to_numpy())]
+        if not len(known) or not pd.api.types.is_numeric_dtype(values.dtype):
+            continue
+        measured = values.reindex(known).to_numpy(np.float64)
+        open_end = end[known] < np.append(ts[known][1:], np.iinfo(np.int64).max)
+        moments = np.concatenate([ts[known], end[known][open_end]])
+        value = np.concatenate([measured, np.full(int(open_end.sum()), np.nan)])
+        order = np.argsort(moments, kind="stable")
+        within = np.clip(moments[order], trace.start_ns, trace.end_ns)
+        columns = {"ts_ns": within, "name": "CUPTI", "series": key, "value": value[order]}
+        tables.append(pd.DataFrame(columns | {"unit": unit_of(key), "derived": False}))
+    return pd.concat(tables) if tables else pd.DataFrame(columns=list(COLUMNS))
 
 
 def _derived(record: Record) -> list[pd.DataFrame]:

@@ -69,18 +69,14 @@ def _conv2d(dims: Dims, inputs: Dims) -> int:
     return int(2 * batch * rows * columns * kernel // groups)
 
 
-def _elementwise(dims: Dims, inputs: Dims) -> int:
-    return prod(dims[0])
-
-
 TORCH_FORMULAS: dict[str, Callable[[Dims, Dims], int]] = {
     "aten::mm": lambda dims, inputs: _matmul(dims[0], dims[1]),
     "aten::addmm": lambda dims, inputs: _matmul(dims[1], dims[2]),
     "aten::bmm": lambda dims, inputs: _batched(dims[0], dims[1]),
     "aten::baddbmm": lambda dims, inputs: _batched(dims[1], dims[2]),
     "aten::conv2d": _conv2d,
-    "aten::add": _elementwise,
-    "aten::mul": _elementwise,
+    "aten::add": lambda dims, inputs: prod(dims[0]),
+    "aten::mul": lambda dims, inputs: prod(dims[0]),
 }
 
 

@@ -137,25 +137,20 @@ class HostTimeline:
         trace, nothing = self._record.trace, np.empty(0, np.intp)
         segments = _innermost(trace, self._tracks.get(lane, nothing) if lane >= 0 else nothing)
         in_engine = self._in_engine[segments.row]
+        # Autograd's thread ran no op, and the main thread began none.
+        edges = np.append(segments.start, segments.end[-1:])
+        began = np.diff(np.searchsorted(self._main_starts, edges)) > 0
+        between = (segments.row < 0) & ~began & (lane in self._backward)
+        between[:1] = between[-1:] = False
         thread = _Lane(
             segments,
             open_times(trace, self._loading.get(lane, nothing) if lane >= 0 else nothing),
-            self._between_nodes(lane, segments),
+            between,
             in_hooks(self._record, segments.start, segments.end, in_engine),
         )
         if lane == self._main or lane in self._executors:
             self._known[lane] = thread
         return thread
-
-    def _between_nodes(self, lane: int, segments: Segments) -> Mask:
-        """Return in which segments autograd's thread ran no op and the main thread began none."""
-        between = np.full(len(segments.start), lane in self._backward)
-        if between.any():
-            edges = np.append(segments.start, segments.end[-1:])
-            main_starts = np.diff(np.searchsorted(self._main_starts, edges))
-            between &= (segments.row < 0) & (main_starts == 0)
-            between[:1] = between[-1:] = False
-        return between
 
 
 @dataclass(frozen=True)

@@ -110,10 +110,11 @@ def kernels(record: Record, *, by: str = "name") -> pd.DataFrame:
     return table.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
 
 
-def counted_gpu_rows(trace: Trace) -> Rows:
-    """Return the rows of kernels, copies and memsets that began in the trace or window."""
-    rows = trace.index.gpu
-    return rows[trace.slices["count"].to_numpy()[rows] > 0]
+def counted_gpu_rows(trace: Trace, *categories: str) -> Rows:
+    """Return the GPU slices of these categories, else of all, that began in the trace or window."""
+    index = trace.index
+    wanted = index.in_category(*categories) if categories else index.is_gpu
+    return np.flatnonzero(wanted & (index.column("count") > 0))
 
 
 def _slices(record: Record, rows: Rows) -> pd.DataFrame:
@@ -289,7 +290,7 @@ def gpu_summary(record: Record) -> pd.DataFrame:
     Source: PyTorch's TensorBoard plugin. Its tensor core share is that of the whole trace and its
     other figures are those of the steps; here all are of the same span.
     """
-    trace, rows = record.trace, _kernel_rows(record.trace)
+    trace, rows = record.trace, counted_gpu_rows(record.trace, "kernel")
     if not len(rows):
         return lacking(GPU_COLUMNS, "the trace has no kernels: there is no use of a GPU to sum up")
     marked = steps(record)
@@ -301,11 +302,6 @@ def gpu_summary(record: Record) -> pd.DataFrame:
         for number in np.unique(device).tolist()
     ]
     return pd.DataFrame(table, columns=list(GPU_COLUMNS))
-
-
-def _kernel_rows(trace: Trace) -> Rows:
-    rows = counted_gpu_rows(trace)
-    return rows[trace.index.in_category("kernel")[rows]]
 
 
 def _device_properties(record: Record, device: int) -> dict[str, Any]:
@@ -352,7 +348,7 @@ def gpu_curves(record: Record) -> pd.DataFrame:
     ``value`` (of one, from then on). As in the TensorBoard plugin a bucket lasts a power of ten of
     a microsecond, at most a hundred of them fit in the trace, and the last takes what remains.
     """
-    trace, rows = record.trace, _kernel_rows(record.trace)
+    trace, rows = record.trace, counted_gpu_rows(record.trace, "kernel")
     if not len(rows):
         return lacking(CURVE_COLUMNS, "the trace has no kernels: there is no use of a GPU to draw")
     index, tables = trace.index, []

@@ -312,11 +312,7 @@ def replayed(graph: PathGraph, changes: Changes) -> Ints:
             of_gpu = group[item] >= 0
             until = streams.ends[group[item]] if of_gpu else clocks.at(source[item])
             clocks.release(item, place[item], until)
-    return _span(graph, streams, clocks)
-
-
-def _span(graph: PathGraph, streams: _Streams, clocks: _Clocks) -> Ints:
-    """Return the time from the start to the last end, plus the recorded rest of the range."""
+    # The time from the start to the last end, plus the recorded rest of the range.
     threads, work = graph.threads, graph.work
     moments = [clocks.at(place) for place in clocks.place(_last(threads)).tolist()]
     moments += [streams.ends.max(axis=0)] if len(work) else []
