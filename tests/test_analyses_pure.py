@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
+import inspect
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,77 +16,39 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpuprof_widgets.analyses
-from gpuprof_widgets.analyses.allocator import allocator_events, memory_segments
-from gpuprof_widgets.analyses.analyze import analyze, op_totals
+from gpuprof_widgets.analyses.analyze import analyze
 from gpuprof_widgets.analyses.attribution import LEVELS, attribution
-from gpuprof_widgets.analyses.backward import backward_ns, backward_ops
-from gpuprof_widgets.analyses.breakdown import breakdown, breakdown_segments
-from gpuprof_widgets.analyses.call_tree import call_tree, flame_source
-from gpuprof_widgets.analyses.cold_start import cold_start
-from gpuprof_widgets.analyses.collectives import (
-    collective_calls,
-    collectives,
-    compute_intervals,
-    exposed_on_cpu,
-)
-from gpuprof_widgets.analyses.copies import copies, copy_bandwidth
-from gpuprof_widgets.analyses.counters import counters
+from gpuprof_widgets.analyses.breakdown import breakdown
+from gpuprof_widgets.analyses.call_tree import call_tree
+from gpuprof_widgets.analyses.copies import copies
 from gpuprof_widgets.analyses.critical_path import (
     ON_GPU,
     cpu_path_ns,
     critical_path,
     gpu_path_saving_ns,
+    path_between,
     path_range,
-    path_times,
 )
 from gpuprof_widgets.analyses.findings import findings
-from gpuprof_widgets.analyses.gpu_peaks import busiest_device, device_name, peaks_of
-from gpuprof_widgets.analyses.gpu_work import device_busy
+from gpuprof_widgets.analyses.gpu_peaks import device_name, peaks_of
 from gpuprof_widgets.analyses.idle import idle
-from gpuprof_widgets.analyses.kernels import gpu_curves, gpu_summary, kernels
-from gpuprof_widgets.analyses.launches import launches, queue_length, queues
-from gpuprof_widgets.analyses.lines import lines, sampled_lines, stretches
-from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
-from gpuprof_widgets.analyses.memory import memory as memory_by_op
-from gpuprof_widgets.analyses.modules import module_slices, modules
+from gpuprof_widgets.analyses.kernels import kernels
 from gpuprof_widgets.analyses.operators import operators
-from gpuprof_widgets.analyses.owners import line_sources, owners
+from gpuprof_widgets.analyses.owners import owners
 from gpuprof_widgets.analyses.path_graph import path_graph
-from gpuprof_widgets.analyses.python_calls import python_calls
-from gpuprof_widgets.analyses.python_time import python_time
-from gpuprof_widgets.analyses.regions import (
-    annotation_slices,
-    calls_per_traced_step,
-    iterations,
-    steps,
-    time_ranges,
-    usual_steps,
-)
-from gpuprof_widgets.analyses.regions import annotations as annotation_times
-from gpuprof_widgets.analyses.roofline import grouped_pieces, roofline, work_pieces
+from gpuprof_widgets.analyses.regions import time_ranges
+from gpuprof_widgets.analyses.roofline import grouped_pieces, roofline
 from gpuprof_widgets.analyses.selected import selected_rows, selected_slices
-from gpuprof_widgets.analyses.sequences import indexing_loops, sequences
-from gpuprof_widgets.analyses.streams import overlaps, streams
-from gpuprof_widgets.analyses.tensor_cores import capability, products, unaligned
-from gpuprof_widgets.analyses.waits import python_lanes, run_lane, thread_waits, waits
-from gpuprof_widgets.analyses.what_if import saved_without_ns, what_if, what_ifs
-from gpuprof_widgets.analyses.workers import (
-    by_worker,
-    input_queues,
-    per_batch_ns,
-    per_item_ns,
-    slow_function,
-    while_waiting,
-    worker_calls,
-    workers,
-)
+from gpuprof_widgets.analyses.streams import streams
+from gpuprof_widgets.analyses.tensor_cores import products, unaligned
+from gpuprof_widgets.analyses.what_if import saved_without_ns, what_if
+from gpuprof_widgets.analyses.workers import by_worker, per_batch_ns, worker_calls
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window
 from tests.records import records
 from tests.traces import (
     Row,
     annotation,
-    block,
     calls_of,
     cell_line,
     copy,
@@ -117,109 +80,76 @@ def _half_as_long(record: Record) -> tuple[pd.DataFrame, pd.Series]:
     return pieces, pieces["time_ns"] // 2
 
 
-ANALYSES: dict[str, Callable[[Record], Any]] = {
-    "operators": operators,
-    "analyze": analyze,
-    "analyze_by_type": lambda record: analyze(record, side="host", by="type"),
-    "op_totals": op_totals,
-    "operators_by_shape": lambda record: operators(record, by_shape=True),
-    "operators_by_stack": lambda record: operators(record, stack_depth=3),
-    "kernels": kernels,
-    "kernels_by_geometry": lambda record: kernels(record, by="geometry"),
-    "kernels_by_kind": lambda record: kernels(record, by="kind"),
-    "gpu_summary": gpu_summary,
-    "gpu_curves": gpu_curves,
-    "launches": launches,
-    "cold_start": cold_start,
-    "queue_length": queue_length,
-    "queues": queues,
-    "input_queues": input_queues,
-    "sequences": sequences,
-    "copies": copies,
-    "copies_by_kind": lambda record: copies(record, by="kind"),
-    "copies_by_op": lambda record: copies(record, by="op"),
-    "copy_bandwidth": copy_bandwidth,
-    "counters": counters,
-    "call_tree_ops": call_tree,
-    "flame_source": flame_source,
-    "call_tree_merged": lambda record: call_tree(record, source="merged"),
-    "call_tree_cprofile": lambda record: call_tree(record, source="cprofile"),
-    "python_calls": python_calls,
-    "python_time": python_time,
-    "thread_waits": thread_waits,
-    "run_lane": run_lane,
-    "python_lanes": python_lanes,
-    "device_busy": device_busy,
-    "idle": idle,
-    "idle_by_stream": lambda record: idle(record, by="stream"),
-    "breakdown": breakdown,
-    "breakdown_by_step": lambda record: breakdown(record, by="step"),
-    "breakdown_segments": breakdown_segments,
-    "overlaps": overlaps,
-    "streams": streams,
-    "streams_by_pair": lambda record: streams(record, by="pair"),
-    "streams_by_concurrency": lambda record: streams(record, by="concurrency"),
-    "waits": waits,
-    "steps": steps,
-    "time_ranges": lambda record: time_ranges(record, "step"),
-    "path_times": path_times,
+def _whole(record: Record) -> tuple[int, int]:
+    return record.trace.start_ns, record.trace.end_ns
+
+
+ASKED: dict[str, Callable[[Record], Any]] = {
     "cpu_path_ns": lambda record: cpu_path_ns(record, record.trace.index.gpu),
     "saved_without_ns": lambda record: saved_without_ns(record, record.trace.index.gpu[:1]),
     "gpu_path_saving_ns": lambda record: gpu_path_saving_ns(record, *_half_as_long(record)),
-    "critical_path": critical_path,
-    "critical_path_by_kind": lambda record: critical_path(record, by="kind"),
     "what_if": lambda record: [what_if(record, name) for name in _what_is_there(record)],
-    "what_ifs": what_ifs,
     "path_range": lambda record: path_range(record, None, None),
-    "path_graph": lambda record: path_graph(record, record.trace.start_ns, record.trace.end_ns),
-    "iterations": iterations,
-    "usual_steps": usual_steps,
-    "calls_per_traced_step": calls_per_traced_step,
+    "path_graph": lambda record: path_graph(record, *_whole(record)),
+    "path_between": lambda record: path_between(record, *_whole(record)),
+    "time_ranges": lambda record: time_ranges(record, "step"),
     "selected_slices": lambda record: selected_slices(record, range(len(record.trace))),
     "selected_rows": lambda record: selected_rows(record, "duration_ns > 10"),
     "owners": lambda record: [owners(record, row) for row in range(len(record.trace))],
     "attribution": lambda record: [attribution(record, level) for level in LEVELS],
-    "annotations": annotation_times,
-    "modules": modules,
-    "roofline": roofline,
-    "roofline_by_shape": lambda record: roofline(record, by="shape"),
-    "roofline_by_kernel": lambda record: roofline(record, by="kernel"),
     "grouped_pieces": lambda record: grouped_pieces(record, "op"),
-    "work_pieces": work_pieces,
-    "products": products,
-    "capability": capability,
     "unaligned": lambda record: unaligned(record, products(record)),
-    "indexing_loops": indexing_loops,
-    "busiest_device": busiest_device,
-    "module_slices": module_slices,
-    "annotation_slices": annotation_slices,
     "device_name": lambda record: device_name(record, 0),
     "peaks_of": lambda record: peaks_of(record, 0),
-    "backward_ops": backward_ops,
-    "backward_ns": backward_ns,
-    "allocations": allocations,
-    "memory": memory_by_op,
-    "memory_curve": memory_curve,
-    "memory_peak": memory_peak,
-    "memory_segments": memory_segments,
-    "allocator_events": allocator_events,
-    "collectives": collectives,
-    "collective_calls": collective_calls,
-    "compute_intervals": compute_intervals,
-    "exposed_on_cpu": exposed_on_cpu,
-    "lines": lines,
-    "sampled_lines": sampled_lines,
-    "stretches": stretches,
-    "line_sources": line_sources,
-    "workers": workers,
-    "by_worker": by_worker,
     "worker_calls": lambda record: [worker_calls(record, worker) for worker in by_worker(record)],
-    "while_waiting": while_waiting,
-    "slow_function": slow_function,
     "per_batch_ns": lambda record: [per_batch_ns(record, column) for column in WORKER_TIMES],
-    "per_item_ns": per_item_ns,
-    "findings": findings,
 }
+"""What the analyses that take more than a record are asked."""
+
+OTHER_WAYS: dict[str, Callable[[Record], Any]] = {
+    "findings": findings,
+    "analyze_by_type": lambda record: analyze(record, side="host", by="type"),
+    "operators_by_shape": lambda record: operators(record, by_shape=True),
+    "operators_by_stack": lambda record: operators(record, stack_depth=3),
+    "kernels_by_geometry": lambda record: kernels(record, by="geometry"),
+    "kernels_by_kind": lambda record: kernels(record, by="kind"),
+    "copies_by_kind": lambda record: copies(record, by="kind"),
+    "copies_by_op": lambda record: copies(record, by="op"),
+    "call_tree_merged": lambda record: call_tree(record, source="merged"),
+    "call_tree_cprofile": lambda record: call_tree(record, source="cprofile"),
+    "idle_by_stream": lambda record: idle(record, by="stream"),
+    "breakdown_by_step": lambda record: breakdown(record, by="step"),
+    "streams_by_pair": lambda record: streams(record, by="pair"),
+    "streams_by_concurrency": lambda record: streams(record, by="concurrency"),
+    "critical_path_by_kind": lambda record: critical_path(record, by="kind"),
+    "roofline_by_shape": lambda record: roofline(record, by="shape"),
+    "roofline_by_kernel": lambda record: roofline(record, by="kernel"),
+}
+
+PARTS = {
+    *("blocks_at_peak", "categories", "holders", "in_hooks", "is_beyond_the_range", "lines_at"),
+    *("line_that_holds", "lines_counted_for", "main_callee", "op_times", "outermost_op_times"),
+    "recorded_calls",
+}
+"""What analyses ask of each other with more than a record; `recorded_calls` raises without any."""
+
+
+def taking_a_record() -> dict[str, Callable[..., Any]]:
+    """Whatever public function of the package has a record as its first argument."""
+    found = {}
+    for path in sorted(Path(gpuprof_widgets.analyses.__file__).parent.glob("*.py")):
+        module = import_module(f"gpuprof_widgets.analyses.{path.stem}")
+        for name, function in vars(module).items():
+            is_own = getattr(function, "__module__", "") == module.__name__
+            if is_own and inspect.isfunction(function) and not name.startswith("_"):
+                first = next(iter(inspect.signature(function).parameters.values()), None)
+                if first is not None and (first.name, first.annotation) == ("record", "Record"):
+                    found[name] = function
+    return found
+
+
+ANALYSES = {name: each for name, each in taking_a_record().items() if name not in PARTS}
+ANALYSES |= ASKED | OTHER_WAYS
 
 
 def rich() -> Record:
@@ -356,76 +286,3 @@ def test_every_analysis_takes_every_record_and_window(record: Record, t0: int, s
     for analysis in ANALYSES.values():
         analysis(record)
         analysis(window(record, t0, t0 + span))
-
-
-def test_every_analysis_is_tested_here() -> None:
-    """Whatever public function of the package takes a record has its row above."""
-    folder = Path(gpuprof_widgets.analyses.__file__).parent
-    public = {
-        node.name
-        for path in folder.glob("*.py")
-        for node in ast.parse(path.read_text()).body
-        if isinstance(node, ast.FunctionDef)
-        and not node.name.startswith("_")
-        and node.args.args
-        and ast.unparse(node.args.args[0]) == "record: Record"
-    }
-    tested = {name.split("_by_")[0] for name in ANALYSES} - CALL_TREES - {"findings"}
-    # A record without calls is an error of `recorded_calls`.
-    assert public - PARTS == tested | {"call_tree", "recorded_calls"}
-
-
-PARTS = {
-    *("categories", "whole_path", "path_between"),
-    *("lines_of_stacks", "places_of_slices", "device_gaps", "launch_times"),
-    *(
-        "ran_python",
-        "cold_spans",
-        "paid_once",
-        "host_states",
-        "in_hooks",
-        "recorder_of",
-        "has_python_alone",
-        "is_beyond_the_range",
-    ),
-    *("blocked", "blocks_at_peak", "lines_at", "line_that_holds", "holders", "selected"),
-    *("lines_counted_for", "op_times", "outermost_op_times", "main_callee", "calls_modules"),
-}
-"""What analyses ask of each other; no table."""
-CALL_TREES = {"call_tree_ops", "call_tree_merged", "call_tree_cprofile"}
-
-
-ROW_COLUMNS = ("row", "op", "launch", "module", "line", "gpu", "copy", "before", "after", "cpu")
-
-
-def test_a_name_in_a_table_is_that_of_the_slice_beside_it() -> None:
-    record = trace_of(
-        cell_line(2, "y = f(x)", ts=0, dur=400),
-        module("model", ts=5, dur=290),
-        op("aten::to", ts=10, dur=90),
-        runtime("cudaMemcpyAsync", ts=20, dur=5),
-        runtime("cudaStreamSynchronize", ts=30, dur=60),
-        op("aten::mm", ts=110, dur=100),
-        runtime("cudaMalloc", ts=120, dur=20),
-        block(64, at=1, ts=150, device=0),
-        runtime("cudaLaunchKernel", ts=160, dur=5),
-        copy(ts=26, dur=50, bytes=8, launched_by=3),
-        kernel("gemm", ts=170, dur=90, launched_by=8),
-    )
-    slices, checked = record.trace.slices, set()
-    names = np.append(slices["name"].to_numpy(object), "")
-    for analysis in ("copies", "waits", "launches", "allocator_events", "critical_path", "idle"):
-        table = ANALYSES[analysis](record)
-        assert len(table), analysis
-        for column in table.columns.intersection([*ROW_COLUMNS]):
-            name = "name" if column == "row" else f"{column}_name"
-            if name in table:
-                assert names[table[column]].tolist() == table[name].tolist(), (analysis, column)
-                checked.add(column)
-    assert checked == set(ROW_COLUMNS)
-    (block_row,) = allocations(record)["row"]
-    assert names[block_row] == "[memory]"
-    path = critical_path(record)
-    assert path["track"].tolist() == slices["track"].to_numpy()[path["row"]].tolist()
-    tracks = record.trace.tracks["label"].to_numpy(object)
-    assert tracks[path["track"]].tolist() == path["thread"].tolist()

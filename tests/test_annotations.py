@@ -41,24 +41,17 @@ def nested() -> Record:
     )
 
 
-def test_both_sides_are_one_call_and_its_time_counts_once() -> None:
+def test_each_call_counts_once_and_self_is_without_the_annotations_within() -> None:
+    """Work of streams that overlap adds up, and keeps the GPU busy once."""
     table = by_annotation(nested()).set_index("name")
-    assert table["calls"].to_dict() == {"outer": 1, "inner": 1}
-    assert table["cpu_total_ns"].to_dict() == {"outer": 100, "inner": 50}
-    assert table["cpu_self_ns"].to_dict() == {"outer": 50, "inner": 50}
-
-
-def test_streams_that_overlap_are_busy_once_and_add_up_as_work() -> None:
-    outer = by_annotation(nested()).set_index("name").loc["outer"]
-    assert outer["kernel_ns"] == 30 + 20 + 10
-    assert outer["device_busy_ns"] == 40 + 10
-    assert outer["kernels"] == 3
-
-
-def test_self_is_without_the_annotations_within() -> None:
-    table = by_annotation(nested()).set_index("name")
-    assert table["kernel_self_ns"].to_dict() == {"outer": 50, "inner": 10}
-    assert table["device_self_busy_ns"].to_dict() == {"outer": 40, "inner": 10}
+    assert table[["calls", "kernels"]].to_dict("index") == {
+        "outer": {"calls": 1, "kernels": 3},
+        "inner": {"calls": 1, "kernels": 1},
+    }
+    times = ["cpu_total_ns", "cpu_self_ns", "kernel_ns", "kernel_self_ns"]
+    assert table[times].T.to_dict("list") == {"outer": [100, 50, 60, 50], "inner": [50, 50, 10, 10]}
+    times = ["device_busy_ns", "device_self_busy_ns", "gpu_span_ns"]
+    assert table[times].T.to_dict("list") == {"outer": [50, 40, 70 + 20], "inner": [10, 10, 10]}
 
 
 def test_the_row_is_that_of_the_longest_call() -> None:
@@ -67,13 +60,6 @@ def test_the_row_is_that_of_the_longest_call() -> None:
     table = by_annotation(record).set_index("name")
     assert record.trace.slices["dur"][table["row"]].tolist() == [9, 1]
     assert record.trace.slices["name"][table["row"]].tolist() == table.index.tolist()
-
-
-def test_the_span_is_kinetos_on_every_stream() -> None:
-    assert by_annotation(nested()).set_index("name")["gpu_span_ns"].to_dict() == {
-        "outer": 70 + 20,
-        "inner": 10,
-    }
 
 
 def test_an_annotation_within_its_own_name_counts_once() -> None:

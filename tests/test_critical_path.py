@@ -52,15 +52,6 @@ def test_without_a_gpu_it_is_what_the_thread_did() -> None:
     ]
 
 
-def test_time_without_any_slice_is_python_s() -> None:
-    record = trace_of(op("aten::mm", ts=0, dur=10), op("aten::mm", ts=40, dur=10))
-    assert path_of(record) == [
-        ("cpu op", 10, "aten::mm"),
-        ("python", 30, ""),
-        ("cpu op", 10, "aten::mm"),
-    ]
-
-
 def test_python_frames_are_named_where_they_were_recorded() -> None:
     record = trace_of(
         python("train.py(3): step", ts=0, dur=60),
@@ -475,17 +466,6 @@ def test_waiting_for_a_batch_is_data_loading_with_all_that_runs_in_it() -> None:
         ("python", 5, ""),
         ("cpu op", 10, "aten::mm"),
     ]
-
-
-def test_communication_is_told_from_compute() -> None:
-    record = trace_of(
-        launch(0),
-        launch(6),
-        kernel("ncclDevKernel_AllReduce", ts=8, dur=30, launched_by=0),
-        kernel("Memset (Device)", ts=38, dur=12, category="gpu_memset", launched_by=1),
-    )
-    kinds = [kind for kind, _, _ in path_of(record)]
-    assert kinds == ["launch delay", "communication", "memset"]
 
 
 def test_gpu_work_without_launches_follows_its_stream() -> None:

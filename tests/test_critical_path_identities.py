@@ -14,6 +14,7 @@ from gpuprof_widgets.analyses.what_if import what_if, what_ifs
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window
 from tests.records import records
+from tests.test_overlapping_kernels import replays
 
 pytestmark = pytest.mark.slow
 
@@ -67,7 +68,7 @@ def test_what_if_is_exact_at_one_and_monotone(record: Record, less: float, more:
         assert spans == sorted(spans)
 
 
-@given(records())
+@given(st.one_of(records(), replays()))
 def test_what_if_saves_no_more_than_was_on_the_path(record: Record) -> None:
     """The rest of the path stays, and nothing on it may begin before what is left of it."""
     for name in names_of(record)[:3]:

@@ -84,14 +84,10 @@ def scanners(wheel: Path) -> list[str]:
     return [name for name in zipfile.ZipFile(wheel).namelist() if "_event_scanner" in name]
 
 
-def test_wheel_without_a_compiler_is_pure(tmp_path: Path) -> None:
+def test_wheel_without_a_compiler_is_pure_and_reads_traces(tmp_path: Path) -> None:
     wheel = build_wheel(tmp_path, "there-is-no-such-compiler")
     assert wheel.name.endswith("-py3-none-any.whl")
     assert scanners(wheel) == []
-
-
-def test_wheel_without_a_compiler_reads_traces(tmp_path: Path) -> None:
-    wheel = build_wheel(tmp_path, "false")
     installed = tmp_path / "installed"
     zipfile.ZipFile(wheel).extractall(installed)
     code = (

@@ -1,4 +1,4 @@
-"""Interval arithmetic against sets of nanoseconds."""
+"""Interval arithmetic against sets of nanoseconds, and tracks cut where their slice changes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof_widgets.trace import intervals
+from tests.traces import op, trace_of
 
 BAGS = st.lists(
     st.tuples(st.integers(-20, 40), st.integers(0, 15)).map(lambda pair: (pair[0], sum(pair)))
@@ -88,3 +89,10 @@ def test_distinct_numbers_are_sorted_and_each_there_once(several: list[list[int]
     assert intervals.distinct(*several).tolist() == sorted(
         {each for some in several for each in some}
     )
+
+
+def test_a_stack_of_any_depth_that_ends_bit_by_bit() -> None:
+    depth = 2_000
+    trace = trace_of(*(op("a", ts=n, dur=2 * (depth - n)) for n in range(depth))).trace
+    inner = np.arange(depth)
+    assert trace.index.segments(0).row.tolist() == [*inner, *inner[-2::-1]]

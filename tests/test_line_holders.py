@@ -336,17 +336,3 @@ def test_a_mask_built_in_each_forward_is_named_beside_the_line_that_calls_the_mo
         finding.text,
     )
     assert ("(build_mask)` makes new tensors with `torch.ones`" in finding.remedy) is not stack
-
-
-@pytest.mark.parametrize("stack", [False, True])
-def test_a_recorded_line_of_ops_is_named_itself(stack: bool) -> None:
-    body = "x = torch.randn(400, 400)\nfor _ in range(30):\n    y = torch.tanh(x @ x)\nz = 1"
-    _, record = recorded(body, {"torch": torch}, stack=stack)
-    assert only(record).text.startswith("Line 4 `y = torch.tanh(x @ x)` took ")
-
-
-@pytest.mark.parametrize("stack", [False, True])
-def test_lines_of_functions_of_the_cell_are_named_as_before(stack: bool) -> None:
-    body = "def work(n):\n    return sum(i * i for i in range(n))\nx = 1\nwork(400_000)"
-    _, record = recorded(body, stack=stack)
-    assert only(record).text.startswith("Line 3 `return sum(")

@@ -182,14 +182,6 @@ def test_no_delay_of_a_stream_covers_what_it_ran_in_any_real_trace(shared_record
     assert_scale_one_changes_nothing(shared_record)
 
 
-@given(replays())
-def test_what_overlapping_kernels_save_was_on_the_path(record: Record) -> None:
-    for name in NAMES:
-        if (record.trace.slices["name"] == name).any():
-            row = what_if(record, name).iloc[0]
-            assert 0 <= row["saved_ns"] <= row["path_ns"] <= row["time_ns"]
-
-
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 40)), min_size=1, max_size=12))
 def test_the_path_of_one_stream_is_its_busy_time(times: list[tuple[int, int]]) -> None:
     record = trace_of(*(kernel("gemm", ts=ts, dur=dur) for ts, dur in times))

@@ -28,23 +28,11 @@ def on_the_cpu() -> Record:
     )
 
 
-def test_an_op_of_the_only_thread_saves_its_time_with_all_in_it() -> None:
-    assert saved(on_the_cpu(), "aten::addmm") == 50
-    assert saved(on_the_cpu(), "aten::linear") == 50
-    assert saved(on_the_cpu(), "step") == 100
-
-
 def test_time_in_which_nothing_is_known_to_have_run_is_on_the_path_too() -> None:
     """No op of torch is recorded: the rest of the step need not be Python."""
     record = trace_of(annotation("step", ts=0, dur=100), op("MatMul", ts=20, dur=30))
     row = what_if(record, "step").iloc[0]
     assert row[["time_ns", "path_ns", "saved_ns"]].tolist() == [100, 100, 100]
-
-
-def test_half_as_fast_saves_half() -> None:
-    assert saved(on_the_cpu(), "aten::addmm", scale=0.5) == 25
-    assert saved(on_the_cpu(), "aten::addmm", scale=1) == 0
-    assert saved(on_the_cpu(), "aten::addmm", scale=2) == -50
 
 
 def test_the_row_says_what_was_changed() -> None:
@@ -66,24 +54,6 @@ def bound_by_the_gpu() -> Record:
     )
 
 
-def test_where_the_gpu_is_the_bound_a_kernel_saves_its_time() -> None:
-    assert saved(bound_by_the_gpu(), "second") == 30
-    row = what_if(bound_by_the_gpu(), "second").iloc[0]
-    assert (row["what"], row["calls"], row["time_ns"]) == ("kernel", 1, 30)
-
-
-def test_a_kernel_cannot_begin_before_its_launch_has_reached_the_gpu() -> None:
-    """Without the first one the second would begin at 18: launched at 12, and launches take 6."""
-    assert saved(bound_by_the_gpu(), "first") == 52 - 18
-
-
-def test_cpu_time_behind_a_busy_gpu_saves_only_what_starts_it_earlier() -> None:
-    """An op goes with its kernels, a launch with what it launched; the delays stay."""
-    assert saved(bound_by_the_gpu(), "aten::b") == 30  # the 2 behind the first slice stay
-    # The second is launched at 12 - 5 then, and 6 later it begins and ends.
-    assert saved(bound_by_the_gpu(), "cudaLaunchKernel") == 82 - (7 + 6)
-
-
 def launch_bound() -> Record:
     return trace_of(
         op("aten::a", ts=0, dur=20),
@@ -93,12 +63,6 @@ def launch_bound() -> Record:
         kernel("short", ts=14, dur=2, launched_by=1),
         kernel("last", ts=36, dur=9, launched_by=3),
     )
-
-
-def test_where_launches_are_the_bound_kernels_save_nothing_but_the_last() -> None:
-    assert saved(launch_bound(), "short") == 0
-    assert saved(launch_bound(), "last") == 5  # the CPU ends at 40
-    assert saved(launch_bound(), "aten::a") == 20
 
 
 def synchronised() -> Record:
@@ -111,39 +75,59 @@ def synchronised() -> Record:
     )
 
 
-def test_a_wait_ends_with_what_it_waits_for_and_no_earlier_than_it_begins() -> None:
-    """The kernel would be done at 8, the call at 12 + 4: 4 pass between its end and the return."""
-    assert saved(synchronised(), "long") == 98 - 12
-    assert saved(synchronised(), "long", scale=0.5) == 45
-
-
-def test_a_call_that_waits_saves_its_own_time_only() -> None:
-    """4 after the wait; the 2 before it do not matter: the kernel ends when it ends."""
-    assert saved(synchronised(), "cudaStreamSynchronize") == 4
-
-
-def test_work_of_another_stream_is_waited_for_all_the_same() -> None:
-    record = trace_of(
+def of_two_streams() -> Record:
+    return trace_of(
         runtime("cudaLaunchKernel", ts=0, dur=5),
         runtime("cudaStreamWaitEvent", ts=15, dur=1),
         runtime("cudaLaunchKernel", ts=17, dur=5),
         kernel("long", ts=5, dur=50, stream=7, launched_by=0),
         kernel("waits", ts=60, dur=100, stream=20, launched_by=2),
     )
-    assert saved(record, "long", scale=0.5) == 25
-    assert saved(record, "long") == 60 - (17 + 5)  # launches take 5 here
-    assert saved(record, "waits") == 100
 
 
-def test_what_the_caller_of_a_backward_pass_waits_for() -> None:
-    record = trace_of(
+def backward() -> Record:
+    return trace_of(
         op("aten::mm", ts=0, dur=20, sequence=1),
         *backward_op("MmBackward0", ts=30, dur=40, sequence=1, thread=2),
         op("aten::add_", ts=80, dur=20),
     )
-    assert saved(record, "MmBackward0") == 38
-    assert saved(record, "aten::mm") == 20
-    assert saved(record, "autograd::engine::evaluate_function: MmBackward0") == 40
+
+
+@pytest.mark.parametrize(
+    ("record", "name", "scale", "expected"),
+    [
+        (on_the_cpu(), "aten::addmm", 0, 50),
+        (on_the_cpu(), "aten::linear", 0, 50),
+        (on_the_cpu(), "step", 0, 100),
+        (on_the_cpu(), "aten::addmm", 0.5, 25),
+        (on_the_cpu(), "aten::addmm", 1, 0),
+        (on_the_cpu(), "aten::addmm", 2, -50),
+        (bound_by_the_gpu(), "second", 0, 30),
+        # Without the first the second would begin at 18: launched at 12, and launches take 6.
+        (bound_by_the_gpu(), "first", 0, 52 - 18),
+        # An op goes with its kernels, a launch with what it launched; the delays stay.
+        (bound_by_the_gpu(), "aten::b", 0, 30),
+        # The second is launched at 12 - 5 then, and 6 later it begins and ends.
+        (bound_by_the_gpu(), "cudaLaunchKernel", 0, 82 - (7 + 6)),
+        # Where launches are the bound, kernels save nothing but the last: the CPU ends at 40.
+        (launch_bound(), "short", 0, 0),
+        (launch_bound(), "last", 0, 5),
+        (launch_bound(), "aten::a", 0, 20),
+        # A wait ends with what it waits for, and no earlier than it begins.
+        (synchronised(), "long", 0, 98 - 12),
+        (synchronised(), "long", 0.5, 45),
+        # 4 after the wait; the 2 before it do not matter: the kernel ends when it ends.
+        (synchronised(), "cudaStreamSynchronize", 0, 4),
+        (of_two_streams(), "long", 0.5, 25),
+        (of_two_streams(), "long", 0, 60 - (17 + 5)),  # launches take 5 here
+        (of_two_streams(), "waits", 0, 100),
+        (backward(), "MmBackward0", 0, 38),
+        (backward(), "aten::mm", 0, 20),
+        (backward(), "autograd::engine::evaluate_function: MmBackward0", 0, 40),
+    ],
+)
+def test_what_is_saved(record: Record, name: str, scale: float, expected: int) -> None:
+    assert saved(record, name, scale=scale) == expected
 
 
 def test_of_a_step_only_what_lies_in_it_counts() -> None:
