@@ -80,7 +80,7 @@ def added_analysis(name: str, function: Any, package: str, example: str) -> Func
             raise TypeError(f"{option} is no option with a name")
         if option.name in TAKEN_OPTIONS:
             raise TypeError(f"every command has an option {option.name} already")
-        if not _is_known(kinds[option.name]):
+        if not all(kind in WORDS for kind in _alternatives(kinds[option.name])):
             raise TypeError(f"the type of its option {option} is none of {KNOWN}")
     if bool(example) != any(option.default is option.empty for option in parameters[1:]):
         raise TypeError("its row needs an example if an option has no default, and only then")
@@ -95,10 +95,9 @@ def added_analysis(name: str, function: Any, package: str, example: str) -> Func
     return returning_table
 
 
-def _is_known(kind: Any) -> bool:
-    if get_origin(kind) in (Union, UnionType):
-        return all(_is_known(part) for part in get_args(kind))
-    return kind in WORDS
+def _alternatives(kind: Any) -> tuple[Any, ...]:
+    """Return the types of a union, or the type itself."""
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
 def _table_problem(table: Any) -> str:
@@ -161,24 +160,17 @@ def option_kinds(analysis: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _check(name: str, value: object, kind: Any) -> None:
-    if not _fits(value, kind):
-        words = " or ".join(_words(kind))
+    alternatives = _alternatives(kind)
+    if not any(_fits(value, each) for each in alternatives):
+        words = " or ".join(WORDS.get(each, f"a {each.__name__}") for each in alternatives)
         raise OptionError(f"{name} takes {words}, not {short(value)}")
     least = LEAST.get(name)
     if least is not None and isinstance(value, Integral) and int(value) < least:
         raise OptionError(f"{name} is at least {least}, not {value}")
 
 
-def _words(kind: Any) -> list[str]:
-    if get_origin(kind) in (Union, UnionType):
-        return [words for part in get_args(kind) for words in _words(part)]
-    return [WORDS.get(kind, f"a {kind.__name__}")]
-
-
 def _fits(value: Any, kind: Any) -> bool:
     parts = get_args(kind)
-    if get_origin(kind) in (Union, UnionType):
-        return any(_fits(value, part) for part in parts)
     if get_origin(kind) is tuple:
         pair = isinstance(value, tuple | list) and len(value) == len(parts)
         return pair and all(_fits(each, parts[0]) for each in value)

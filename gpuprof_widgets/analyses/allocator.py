@@ -98,7 +98,7 @@ def _events(trace: Trace, rows: Rows, kind: str) -> pd.DataFrame:
             "start_ns": trace.index.ts[rows],
             "dur_ns": trace.index.dur[rows],
             "device": pd.Series(device, dtype=object),
-            "bytes": arg_numbers(trace, "Bytes", rows, NONE),
+            "bytes": arg_numbers(trace, "Bytes", rows, NONE).tolist(),
         }
     )
 

@@ -24,7 +24,7 @@ from gpuprof_widgets.analyses.roofline import slice_work_flops, work_of, worker_
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.arrays import Ints, Mask, Rows
-from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import FLOPS, FRAMEWORK, GPU_CATEGORIES, NODE, OUTPUT_SHAPES
 
 SIDES = ("device", "host")
@@ -119,7 +119,12 @@ def analyze(
     calls = _calls(record, side, self_ns)
     whole = int(calls[self_ns].sum())
     if not whole:
-        return lacking(_columns(self_ns, by), _nothing(record.trace, side))
+        has_ops = bool(record.trace.index.is_op.any())
+        hint = "; those of its CPU ops are of the side 'host'" if has_ops else ""
+        why = f"the trace has no GPU work: device times are those of kernels and copies{hint}"
+        if side == "host":
+            why = "the trace has no ops: host times are those of CPU ops and calls"
+        return lacking(_columns(self_ns, by), why)
     if side == "host" and len(record.trace.index.gpu):
         calls[list(WORK)] = pd.NA  # the work was the GPU's: by host time it would have no meaning
         calls = calls.astype(dict.fromkeys(WORK, "Int64"))
@@ -160,13 +165,6 @@ def op_totals(record: Record) -> pd.DataFrame:
     return table.assign(average_ns=table["total_ns"] / table["calls"].where(table["calls"] > 0))
 
 
-def _nothing(trace: Trace, side: str) -> str:
-    if side == "device":
-        hint = "; those of its CPU ops are of the side 'host'" if trace.index.is_op.any() else ""
-        return f"the trace has no GPU work: device times are those of kernels and copies{hint}"
-    return "the trace has no ops: host times are those of CPU ops and calls"
-
-
 def _columns(self_ns: str, by: str) -> tuple[str, ...]:
     row = ("row",) if by == "call" else ()
     times = (self_ns, "share", "cumulative_ns", "cumulative_share")
@@ -181,8 +179,8 @@ def _calls(record: Record, side: str, self_ns: str) -> pd.DataFrame:
         row = trace.index.gpu
         time = trace.slices["dur"].to_numpy()[row]
     else:
-        ops = op_rows(trace)
-        row, time = ops.row, cpu_self(trace, ops)
+        listed = op_rows(trace)
+        row, time = listed.row, cpu_self(trace, listed)
     worker = worker_of(trace)[row]
     units, inverse = np.unique(np.where(worker >= 0, worker, row), return_inverse=True)
     total = group_sums(inverse.reshape(-1), time, len(units))

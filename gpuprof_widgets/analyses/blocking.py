@@ -26,7 +26,7 @@ from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import python_lanes, run_lane
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.arrays import Floats, Ints, Mask
-from gpuprof_widgets.trace.model import Calls, Record, Trace
+from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.pstats import BUILT_IN, functions_of_frames
 from gpuprof_widgets.trace.schema import NONE
 
@@ -71,7 +71,12 @@ def _in_frames(record: Record) -> Blocked:
     lane = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
     frames = frames & np.isin(lane, python_lanes(record))
     parent = trace.slices["parent"].to_numpy()
-    waits, ns = _waiting_frames(trace, functions, function, frames)
+    total_kind = np.where(frames, np.append(total_kinds(functions), NONE)[function], NONE)
+    self_kind = np.where(frames, np.append(self_kinds(functions), NONE)[function], NONE)
+    self_ns = links.self_times(trace.index.ts, trace.index.end, parent)
+    ns = np.where(total_kind != NONE, trace.index.dur, self_ns)
+    within = links.nearest_ancestor(parent, total_kind != NONE) >= 0
+    waits = np.where(within, NONE, np.where(total_kind != NONE, total_kind, self_kind))
     main, idle_ns = _threads(record, lane, frames, waits, ns)
     user_code = np.append(is_user_code(functions), False)[function] & frames
     excluded = np.append(is_excluded(functions), False)[function] & frames
@@ -87,20 +92,6 @@ def _in_frames(record: Record) -> Blocked:
         ns=ns[row], call=called, calls=1, line=lines_at(record, main, start), row=row
     )
     return Blocked(_by_owner(table), idle_ns)
-
-
-def _waiting_frames(
-    trace: Trace, functions: pd.DataFrame, function: Ints, frames: Mask
-) -> tuple[Ints, Ints]:
-    """Return per slice the kind of its wait, -1 for none, and its length (ns)."""
-    ts, dur = trace.slices["ts"].to_numpy(), trace.slices["dur"].to_numpy()
-    parent = trace.slices["parent"].to_numpy()
-    total_kind = np.where(frames, np.append(total_kinds(functions), NONE)[function], NONE)
-    within = links.nearest_ancestor(parent, total_kind != NONE) >= 0
-    self_kind = np.where(frames, np.append(self_kinds(functions), NONE)[function], NONE)
-    kind = np.where(within, NONE, np.where(total_kind != NONE, total_kind, self_kind))
-    ns = np.where(total_kind != NONE, dur, links.self_times(ts, ts + dur, parent))
-    return kind, np.asarray(ns, np.int64)
 
 
 def _threads(record: Record, lane: Ints, frames: Mask, waits: Ints, ns: Ints) -> tuple[int, int]:
@@ -142,7 +133,13 @@ def _by_owner(table: pd.DataFrame) -> pd.DataFrame:
 def _in_calls(record: Record, calls: Calls) -> Blocked:
     functions, edges = calls.functions, calls.edges
     user_code, excluded = is_user_code(functions), is_excluded(functions)
-    waits, counts_in_total = _waiting_functions(functions)
+    total_kind = total_kinds(functions)
+    counts_in_total = total_kind != NONE
+    kind = np.where(counts_in_total, total_kind, self_kinds(functions))
+    ns = np.where(counts_in_total, functions["total_ns"], functions["self_ns"])
+    waits = np.zeros((len(functions), len(KINDS)))  # per function and kind, how long it waited
+    waiting = np.flatnonzero(kind != NONE)
+    waits[waiting, kind[waiting]] = ns[waiting]
     caller, callee = edges["caller"].to_numpy(), edges["callee"].to_numpy()
     inner = ~(user_code | excluded)[callee] & ~counts_in_total[caller]
     carried = carried_up(Calls(functions, edges[inner].reset_index(drop=True)), waits)
@@ -163,18 +160,6 @@ def _in_calls(record: Record, calls: Calls) -> Blocked:
     by_owner = _by_owner(table)
     by_owner["line"] = [line_that_holds(record, ns) for ns in by_owner["ns"]]
     return Blocked(by_owner, round(idle / per_step))
-
-
-def _waiting_functions(functions: pd.DataFrame) -> tuple[Floats, Mask]:
-    """Return per function and kind how long it waited (ns), and whose total time counts."""
-    total_kind = total_kinds(functions)
-    counts_in_total = total_kind != NONE
-    kind = np.where(counts_in_total, total_kind, self_kinds(functions))
-    ns = np.where(counts_in_total, functions["total_ns"], functions["self_ns"])
-    waits = np.zeros((len(functions), len(KINDS)))
-    waiting = np.flatnonzero(kind != NONE)
-    waits[waiting, kind[waiting]] = ns[waiting]
-    return waits, counts_in_total
 
 
 def _edge_rows(functions: pd.DataFrame, edges: pd.DataFrame, amounts: Floats) -> pd.DataFrame:

@@ -6,8 +6,6 @@ time goes by the kind of work; a gap goes by what the launching thread was doing
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -63,10 +61,6 @@ CLASSES = (*BUSY_CLASSES, *IDLE_CLASSES)
 HOST_CLASSES = (EXPOSED, INPUT, SYNCHRONISING, PYTHON, CPU_OPS, RUNTIME, LAUNCHING, OTHER)
 """Classes of a run without a GPU, by its main thread, or autograd's where that runs the backward
 pass; exposed communication comes first."""
-STATE_OF_CLASS: Mapping[str, str] = {
-    **dict.fromkeys(BUSY_CLASSES, BUSY),
-    **dict.fromkeys(IDLE_CLASSES, IDLE),
-}
 CLASS_OF_STATE: ClassCodes = np.array([CLASSES.index(state) for state in STATES], np.int8)
 
 
@@ -141,7 +135,9 @@ def _table(record: Record, by: str) -> pd.DataFrame:
     if not len(segments) or not len(number):
         return lacking(COLUMNS, NO_STEPS if len(segments) else NOTHING)
     classes = CLASSES if devices(record.trace) else HOST_CLASSES
-    states = [HOST if classes is HOST_CLASSES else STATE_OF_CLASS[name] for name in classes]
+    states = [HOST] * len(classes)
+    if classes is CLASSES:
+        states = [BUSY] * len(BUSY_CLASSES) + [IDLE] * len(IDLE_CLASSES)
     span, tables = np.repeat(end - start, len(classes)), []
     for device, part in segments.groupby("device"):
         first, last = part["start_ns"].to_numpy(), part["end_ns"].to_numpy()

@@ -23,7 +23,7 @@ from gpuprof_widgets.analyses.reasons import LACKS, NO_TIMES, of_the_whole_run
 from gpuprof_widgets.analyses.regions import names_with_steps_merged
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import links
-from gpuprof_widgets.trace.arrays import Codes, Ints, Rows
+from gpuprof_widgets.trace.arrays import Codes, Ints
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.schema import NONE, SAMPLED
 
@@ -90,7 +90,13 @@ def call_tree(record: Record, *, source: str | None = None, time: str = "cpu") -
         raise OptionError(f"unknown time {time!r} of a call tree: it is one of {', '.join(TIMES)}.")
     if time == "device" and source == "cprofile":
         raise OptionError("cProfile knows of no GPU time: the source of it is ops or merged.")
-    tree = _longest_first(SOURCES[source](record), by=TIMES[time])
+    tree = SOURCES[source](record)
+    # Each node is followed by all below it, the longest child first.
+    parent, nodes = tree["parent"].to_numpy(), tree["node"].to_numpy()
+    place, _ = links.preorder(parent, -tree[TIMES[time]].to_numpy())
+    moved = np.where(parent >= 0, place[parent], NONE).astype(np.int32)
+    tree = tree.assign(parent=moved).iloc[np.argsort(place)]
+    tree = tree.assign(node=nodes).reset_index(drop=True)
     if time == "device":  # the parents of nodes that caused GPU time did as well
         kept = (tree["device_ns"] > 0).to_numpy() | (tree["parent"] < 0).to_numpy()
         number = np.append(np.cumsum(kept) - 1, NONE).astype(np.int32)
@@ -102,15 +108,6 @@ def call_tree(record: Record, *, source: str | None = None, time: str = "cpu") -
         no_calls = f"the trace has no calls to make a tree of (source {source!r})"
         tree.attrs[LACKS] = NO_GPU_TIME if time == "device" else no_calls
     return tree
-
-
-def _longest_first(tree: pd.DataFrame, *, by: str) -> pd.DataFrame:
-    """Return the tree with each node followed by all below it, the longest child first."""
-    parent = tree["parent"].to_numpy()
-    place, _ = links.preorder(parent, -tree[by].to_numpy())
-    moved = np.where(parent >= 0, place[parent], NONE).astype(np.int32)
-    placed = tree.assign(parent=moved).iloc[np.argsort(place)]
-    return placed.assign(node=tree["node"].to_numpy()).reset_index(drop=True)
 
 
 def flame_source(record: Record, *, time: str = "cpu") -> str:
@@ -171,7 +168,10 @@ def _merged_paths(
     """
     index = trace.index
     self_ns = links.self_times(index.ts[rows], index.end[rows], open_parent)
-    device, unlaunched = _device_times(trace, rows)
+    launcher = index.launcher[index.gpu]
+    # The last sum takes the GPU work without a launcher.
+    device = group_sums(launcher, index.dur[index.gpu], len(trace) + 1)[rows]
+    unlaunched = index.gpu[~np.isin(launcher, rows)]
     code, names = names_with_steps_merged(trace)
     kinds = len(index.categories)
     label = code[rows].astype(np.int64) * kinds + index.column("category")[rows]
@@ -229,20 +229,6 @@ def _tree_table(
         **sums,
     }
     return pd.DataFrame(columns)[list(COLUMNS)][used].reset_index(drop=True)
-
-
-def _device_times(trace: Trace, rows: Codes) -> tuple[Ints, Rows]:
-    """Return the GPU time that each row launched itself, and the GPU slices that none launched.
-
-    The launcher of a slice is its launch call, else its op.
-    """
-    gpu = trace.index.gpu
-    launcher = trace.index.launcher[gpu]
-    # The last sum takes the GPU work without a launcher.
-    launched = group_sums(launcher, trace.index.dur[gpu], len(trace) + 1)
-    in_tree = np.zeros(len(trace) + 1, bool)
-    in_tree[rows] = True
-    return launched[rows], gpu[~in_tree[launcher]]
 
 
 SOURCES: dict[str, Callable[[Record], pd.DataFrame]] = {

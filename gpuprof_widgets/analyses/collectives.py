@@ -60,14 +60,9 @@ experts are not called all_to_all: where receiving is a call by itself, a rank s
 
 _ANNOTATION = re.compile(r"(?P<backend>nccl|rccl|gloo|mpi|ucc|xccl|hccl):(?P<operation>.+)")
 
-_BUS_SHARE = {
-    ALL_REDUCE: lambda n: 2 * (n - 1) / n,
-    ALL_GATHER: lambda n: (n - 1) / n,
-    REDUCE_SCATTER: lambda n: (n - 1) / n,
-    ALL_TO_ALL: lambda n: (n - 1) / n,
-    "gather": lambda n: (n - 1) / n,
-    "scatter": lambda n: (n - 1) / n,
-}
+_SENT_TO_ALL = {ALL_REDUCE: 2, **dict.fromkeys((ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL), 1)}
+_SENT_TO_ALL |= {"gather": 1, "scatter": 1}
+"""How often a message crosses the busiest link to all other ranks; others cross it once."""
 
 _TYPES = (
     (re.compile(r"bfloat16|\bbf16"), "bfloat16", 2),
@@ -355,8 +350,8 @@ def bus_share(operation: str, ranks: int) -> float:
     """
     if ranks < 1:
         return nan
-    share = _BUS_SHARE.get(operation)
-    return share(ranks) if share else 1.0
+    times = _SENT_TO_ALL.get(operation)
+    return times * (ranks - 1) / ranks if times else 1.0
 
 
 def dtype_of(text: str) -> tuple[str, int]:
@@ -383,7 +378,13 @@ def _groups(record: Record, rows: Rows) -> pd.DataFrame:
     by_name, world = _ranks_by_group(record.metadata), world_size_of(record.metadata)
     names = _arg(trace, "Process Group Name", rows, "")
     listed = [str(ranks) for ranks in _arg(trace, "Process Group Ranks", rows, "")]
-    texts = {ranks: _ranks_listed(ranks) for ranks in set(listed)}
+    texts = {}
+    for text in set(listed):  # torch cuts a long list short, which is no JSON then
+        try:
+            ranks = json.loads(text)
+        except ValueError:
+            ranks = None
+        texts[text] = ranks_text(ranks) if isinstance(ranks, list) else ""
     group = [
         texts[ranks] or by_name.get(str(name), str(name))
         for ranks, name in zip(listed, names, strict=True)
@@ -391,15 +392,6 @@ def _groups(record: Record, rows: Rows) -> pd.DataFrame:
     size = arg_numbers(trace, "Group size", rows, NONE)
     size = np.where(size > 0, size, world)
     return pd.DataFrame({"group": pd.Series(group, dtype=object), "ranks": size})
-
-
-def _ranks_listed(text: str) -> str:
-    """Return ``0-7`` for "[0, 1, ..., 7]"; "" for a long list, which torch cuts short."""
-    try:
-        ranks = json.loads(text)
-    except ValueError:
-        return ""
-    return ranks_text(ranks) if isinstance(ranks, list) else ""
 
 
 def _ranks_by_group(metadata: Mapping[str, Any]) -> dict[str, str]:

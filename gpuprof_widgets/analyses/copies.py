@@ -21,7 +21,7 @@ from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_dataloader, waits
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.trace.arrays import Ints, Mask, Rows
+from gpuprof_widgets.trace.arrays import Mask, Rows
 from gpuprof_widgets.trace.intervals import covered_until
 from gpuprof_widgets.trace.model import Record, Trace
 
@@ -285,30 +285,21 @@ def _there_and_back(record: Record, table: pd.DataFrame) -> Mask:
     is_pair &= (size[first] == size[second]) & (size[first] >= SMALLEST)
     first, second = first[is_pair], second[is_pair]
     comes_back = direction[first] == "DtoH"
-    comes_back &= ~_new_data_between(record, start[first], start[second])
-    comes_back &= ~_sent_before_arrival(record.trace, table, first, second)
+    loading = record.trace.index.ts[is_dataloader(record.trace)]
+    batches = np.sort(np.concatenate([steps(record)["start_ns"].to_numpy(np.int64), loading]))
+    before, after = (np.searchsorted(batches, start[copy], "right") for copy in (first, second))
+    comes_back &= before == after
+    called = np.append(record.trace.index.ts, np.iinfo(np.int64).max)  # late, if it is unknown
+    launched = called[table["launch"].to_numpy(np.intp)[second]]
+    arrived = start[first] + table["dur_ns"].to_numpy(np.int64)[first]
+    stream = table["stream"].to_numpy()
+    comes_back &= (stream[first] == stream[second]) | (launched >= arrived)
     unused = direction[first] == "HtoD"
     unused &= ~_kernel_between(record.trace, table, first, second)
     result = np.zeros(len(table), bool)
     for copy in (first, second):
         result[copy[comes_back | unused]] = True
     return result
-
-
-def _new_data_between(record: Record, first: Ints, second: Ints) -> Mask:
-    """Return per pair of moments whether a step or a wait for the next batch began between them."""
-    loading = record.trace.slices["ts"].to_numpy()[is_dataloader(record.trace)]
-    starts = np.sort(np.concatenate([steps(record)["start_ns"].to_numpy(np.int64), loading]))
-    return np.searchsorted(starts, first, "right") < np.searchsorted(starts, second, "right")
-
-
-def _sent_before_arrival(trace: Trace, table: pd.DataFrame, first: Rows, second: Rows) -> Mask:
-    """Return per pair whether the second was launched before the first ended, on another stream."""
-    called = np.append(trace.slices["ts"].to_numpy(np.int64), np.iinfo(np.int64).max)
-    arrived = (table["start_ns"] + table["dur_ns"]).to_numpy(np.int64)[first]
-    stream = table["stream"].to_numpy()
-    launched = called[table["launch"].to_numpy(np.intp)[second]]  # late, if the launch is unknown
-    return np.asarray((stream[first] != stream[second]) & (launched < arrived))
 
 
 def _kernel_between(trace: Trace, table: pd.DataFrame, first: Rows, second: Rows) -> Mask:

@@ -75,8 +75,12 @@ def counters(record: Record, *, derived: bool = True) -> pd.DataFrame:
 
 
 def _recorded(trace: Trace) -> pd.DataFrame:
-    names = [str(name) for name in trace.counters["name"].cat.categories]
-    parts = [_parts_of_name(name) for name in names]
+    parts = []  # name, series and unit
+    for name in trace.counters["name"].cat.categories:
+        device, _, word = str(name).rpartition(" ")
+        is_total = word in TOTALS and re.fullmatch(r"CPU|GPU -?\d+", device)
+        whole = (str(name), "", unit_of(str(name)))
+        parts.append((f"{device} memory", word, "bytes") if is_total else whole)
     words = np.array(parts, object).reshape(-1, 3)[trace.counters["name"].cat.codes.to_numpy()]
     columns = {
         "ts_ns": trace.counters["ts"].to_numpy(),
@@ -87,14 +91,6 @@ def _recorded(trace: Trace) -> pd.DataFrame:
         "derived": False,
     }
     return pd.DataFrame(columns)
-
-
-def _parts_of_name(name: str) -> tuple[str, str, str]:
-    """Return name, series and unit of a counter of the trace."""
-    device, _, word = name.rpartition(" ")
-    if word in TOTALS and re.fullmatch(r"CPU|GPU -?\d+", device):
-        return f"{device} memory", word, "bytes"
-    return name, "", unit_of(name)
 
 
 def unit_of(name: str) -> str:

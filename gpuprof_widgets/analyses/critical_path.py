@@ -289,10 +289,6 @@ class _Pieces:
         row = int(work.row[gpu])
         self.add_delay(start, end, row, int(track_of[row]), kind)
 
-    def add_segments(self, low: int, high: int) -> None:
-        """Add the segments of a thread from ``low`` until before ``high``."""
-        self.ranges.append((low, high))
-
     def path(self) -> Path:
         """Return the stretches in order of time."""
         threads = self.graph.threads
@@ -346,13 +342,13 @@ def followed(trace: Trace, graph: PathGraph) -> Path:
         place = int(np.searchsorted(ordered, at, side="right")) - 1
         begin = int(first[thread])
         if place >= 0 and ordered[place] >= begin:
-            pieces.add_segments(int(ordered[place]), at)
+            pieces.ranges.append((int(ordered[place]), at))
             release = int(by_boundary[place])
             at_gpu = bool(gpu[release] >= 0)
             at = int(gpu[release] if at_gpu else source[release])
             until = threads.t1
         else:
-            pieces.add_segments(begin, at)
+            pieces.ranges.append((begin, at))
             at = NONE
     return pieces.path()
 

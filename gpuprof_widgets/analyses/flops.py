@@ -213,11 +213,8 @@ def _attention_of(
     return of_call
 
 
-_SCALED_DOT_PRODUCT = _attention_of(_attention, 0)
-_SCALED_DOT_PRODUCT_BACKWARD = _attention_of(_attention_backward, 1)
-_ATTENTION_KERNEL = _attention_of(_attention, 0, is_kernel=True)
-_ATTENTION_KERNEL_BACKWARD = _attention_of(_attention_backward, 1, is_kernel=True)
-_ATTENTIONS = ("efficient_attention", "flash_attention", "cudnn_attention")
+_SCALED = ("efficient_attention", "flash_attention", "cudnn_attention", "flash_attention_for_cpu")
+_KERNELS = ("flash_attention", "efficient_attention")
 
 FORMULAS: dict[str, Formula] = {
     "aten::mm": _product_of(0),
@@ -232,16 +229,15 @@ FORMULAS: dict[str, Formula] = {
     "aten::miopen_convolution": _library_convolution,
     "aten::_slow_conv2d_forward": _slow_convolution,
     "aten::convolution_backward": _convolution_backward,
-    **{f"aten::_scaled_dot_product_{kind}": _SCALED_DOT_PRODUCT for kind in _ATTENTIONS},
+    **{f"aten::_scaled_dot_product_{kind}": _attention_of(_attention, 0) for kind in _SCALED},
     **{
-        f"aten::_scaled_dot_product_{kind}_backward": _SCALED_DOT_PRODUCT_BACKWARD
-        for kind in _ATTENTIONS
+        f"aten::_scaled_dot_product_{kind}_backward": _attention_of(_attention_backward, 1)
+        for kind in _SCALED
     },
-    "aten::_scaled_dot_product_flash_attention_for_cpu": _SCALED_DOT_PRODUCT,
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _SCALED_DOT_PRODUCT_BACKWARD,
-    "aten::_flash_attention_forward": _ATTENTION_KERNEL,
-    "aten::_efficient_attention_forward": _ATTENTION_KERNEL,
-    "aten::_flash_attention_backward": _ATTENTION_KERNEL_BACKWARD,
-    "aten::_efficient_attention_backward": _ATTENTION_KERNEL_BACKWARD,
+    **{f"aten::_{kind}_forward": _attention_of(_attention, 0, is_kernel=True) for kind in _KERNELS},
+    **{
+        f"aten::_{kind}_backward": _attention_of(_attention_backward, 1, is_kernel=True)
+        for kind in _KERNELS
+    },
 }
 """Formulas by op. Work of an op within another of these is already counted by the outer one."""

@@ -199,7 +199,12 @@ def gaps_between(trace: Trace, rows: Rows) -> Gaps:
 
 def gaps_of_each(trace: Trace, groups: list[Rows]) -> tuple[Gaps, Ints]:
     """Return the gaps of each group of GPU slices, one after another, and the group of each gap."""
-    parts = [_gap_edges(trace, rows) for rows in groups]
+    parts = []
+    for rows in groups:
+        opens, closes = intervals.gaps(open_within(trace, rows), trace.start_ns, trace.end_ns)
+        timed = rows[trace.index.dur[rows] > 0]
+        before = _row_at(timed, trace.index.end[timed], opens)
+        parts.append((opens, closes, before, _row_at(timed, trace.index.ts[timed], closes)))
     start, end, before, after = (np.concatenate(column) for column in zip(*parts, strict=True))
     group = np.repeat(np.arange(len(groups)), [len(starts) for starts, *_ in parts])
     launch = _or_none(trace.slices["launch"].to_numpy(), after).astype(np.int32)
@@ -208,15 +213,6 @@ def gaps_of_each(trace: Trace, groups: list[Rows]) -> tuple[Gaps, Ints]:
     thread = np.where(launch >= 0, _or_none(trace.index.track, launch), usual).astype(np.int32)
     times = (_or_none(call_start, launch), _or_none(call_end, launch))
     return Gaps(start, end, before, after, launch, *times, thread), group
-
-
-def _gap_edges(trace: Trace, rows: Rows) -> tuple[Ints, Ints, Codes, Codes]:
-    """Return start and end of the gaps, and the slices before and after them."""
-    ts, dur = trace.slices["ts"].to_numpy()[rows], trace.slices["dur"].to_numpy()[rows]
-    start, end = intervals.gaps(open_within(trace, rows), trace.start_ns, trace.end_ns)
-    timed = dur > 0
-    before = _row_at(rows[timed], (ts + dur)[timed], start)
-    return start, end, before, _row_at(rows[timed], ts[timed], end)
 
 
 def _or_none(values: Codes | Ints, rows: Codes) -> Ints:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from gpuprof_widgets.analyses.gpu_work import open_ns
 from gpuprof_widgets.analyses.lines import cell_lines, lines, lines_at
 from gpuprof_widgets.analyses.owners import line_of
 from gpuprof_widgets.analyses.python_calls import calls_modules, function_labels, is_user_code
@@ -118,8 +119,8 @@ def _modules(record: Record, line: int) -> Iterator[Holder]:
     row = _module_rows(record, line)
     key, names = pd.factorize(trace.slices["name"].astype(str).to_numpy(object)[row])
     forward_calls = np.bincount(key, trace.index.in_category("module")[row], len(names))
-    open_ns = _open_ns(trace, row, key, len(names))
-    for name, ns, forward in zip(names, open_ns, forward_calls, strict=True):
+    times = _open_ns(trace, row, key, len(names))
+    for name, ns, forward in zip(names, times, forward_calls, strict=True):
         if not re.search(rf"(?<![\w.]){re.escape(str(name))}\s*\(", code):
             yield Holder(str(name), int(ns), is_backward=not forward)
 
@@ -143,10 +144,10 @@ def _frames(record: Record, line: int) -> Iterator[Holder]:
     named = np.append(_may_be_named(record, line, functions), False)[function]
     row = np.flatnonzero(named & (lanes == lane))
     row = row[lines_at(record, lane, trace.slices["ts"].to_numpy()[row]) == line]
-    open_ns = _open_ns(trace, row, function[row], len(functions))
+    times = _open_ns(trace, row, function[row], len(functions))
     labels = function_labels(functions)
-    for number in np.flatnonzero(open_ns):
-        yield Holder(labels[number], int(open_ns[number]), _key(functions, number))
+    for number in np.flatnonzero(times):
+        yield Holder(labels[number], int(times[number]), _key(functions, number))
 
 
 def _may_be_named(record: Record, line: int, functions: pd.DataFrame) -> Mask:
@@ -207,8 +208,7 @@ def _least_in_line(record: Record, calls: Calls, line: int) -> Floats:
     if len(row) == len(_forward_rows(record)) == int(functions["calls"][marked].sum()):
         in_modules = function_ns  # their spans end a moment before the calls do
     else:
-        in_modules_ns = int(_open_ns(record.trace, row, np.zeros(len(row), np.int64), 1)[0])
-        in_modules = np.full(len(functions), in_modules_ns * per_step)
+        in_modules = np.full(len(functions), float(open_ns(record.trace, row)) * per_step)
     least = np.where(marked, in_modules - within_ns, 0)
     for _ in range(len(functions)):
         np.maximum.at(least, callee, edge_least)

@@ -89,7 +89,15 @@ def path_graph(record: Record, t0: int, t1: int) -> PathGraph:
     threads = threads_of(trace, label, t0, t1)
     work = gpu_work(trace, threads)
     table = releases(trace, threads, work)
-    threads = _cut(threads, table, work)
+    launched, called = work.thread >= 0, table[table["other"] >= 0]
+    cuts = [  # wherever a wait begins or ends, or a slice is launched
+        (table["thread"], table["since"]),
+        (table["thread"], table["time"]),
+        (called["other"], called["time"]),
+        (work.thread[launched], work.launched[launched]),
+    ]
+    thread, time = (np.concatenate([np.asarray(cut[i], np.int64) for cut in cuts]) for i in (0, 1))
+    threads = threads.cut(thread, time)
     boundary = np.where(
         work.thread >= 0, threads.boundary(np.maximum(work.thread, 0), work.launched), NONE
     )
@@ -106,20 +114,6 @@ def path_graph(record: Record, t0: int, t1: int) -> PathGraph:
     return PathGraph(threads, work, kinds, waiting, table, boundary, *bindings, between)
 
 
-def _cut(threads: Threads, table: pd.DataFrame, work: GpuWork) -> Threads:
-    """Return the threads with boundaries wherever a wait begins or ends or a slice is launched."""
-    launched = work.thread >= 0
-    called = table[table["other"] >= 0]
-    columns = [
-        (table["thread"], table["since"]),
-        (table["thread"], table["time"]),
-        (called["other"], called["time"]),
-        (work.thread[launched], work.launched[launched]),
-    ]
-    thread, time = (np.concatenate([np.asarray(c[i], np.int64) for c in columns]) for i in (0, 1))
-    return threads.cut(thread, time)
-
-
 def _waiting(threads: Threads, table: pd.DataFrame, boundary: Ints) -> Mask:
     """Return which segments lie within a wait, or after a thread's last slice.
 
@@ -132,18 +126,13 @@ def _waiting(threads: Threads, table: pd.DataFrame, boundary: Ints) -> Mask:
     change = np.zeros(len(threads.start) + 1, np.int64)
     np.add.at(change, np.maximum(since, latest), 1)
     np.add.at(change, end, -1)
-    return np.asarray((np.cumsum(change[:-1]) > 0) | _after_last_slice(threads, handovers), bool)
-
-
-def _after_last_slice(threads: Threads, handovers: Ints) -> Mask:
-    """Return which segments lie after the last slice of a thread that has any."""
-    place = np.arange(len(threads.start))
-    busy = np.array(threads.row >= 0)
-    next_segment = handovers[handovers > 0]
-    busy[next_segment - 1] |= threads.thread[next_segment - 1] == threads.thread[next_segment]
-    last = np.full(len(threads.lane), NONE, np.int64)
+    place, busy = np.arange(len(threads.start)), np.array(threads.row >= 0)
+    then = handovers[handovers > 0]
+    busy[then - 1] |= threads.thread[then - 1] == threads.thread[then]
+    last = np.full(len(threads.lane), NONE, np.int64)  # of the threads that have any slice
     np.maximum.at(last, threads.thread[busy], place[busy])
-    return (place > last[threads.thread]) & (last[threads.thread] >= 0)
+    is_over = (place > last[threads.thread]) & (last[threads.thread] >= 0)
+    return np.asarray((np.cumsum(change[:-1]) > 0) | is_over, bool)
 
 
 def _bindings(

@@ -303,22 +303,18 @@ def stream_waits(work: GpuWork, ready: Ints) -> tuple[Ints, Ints]:
     late. It counts only if one slice of the other stream ran all the time since ``ready``, or if it
     is communication: torch's process group makes its stream wait for the work before it.
     """
-    source = _last_ended(work, work.start - ready > NEAR_NS)
+    # The slice of its device that ended last before each slice that began late.
+    late = work.start - ready > NEAR_NS
+    device = work.names["device"].to_numpy()[work.stream]
+    source = np.full(len(work), NONE, np.int64)
+    for gpu in np.unique(device[late]):
+        by_end = np.flatnonzero(device == gpu)
+        by_end = by_end[np.argsort(work.end[by_end], kind="stable")]
+        asked = np.flatnonzero(late & (device == gpu))
+        at = np.searchsorted(work.end[by_end], work.start[asked], side="right") - 1
+        source[asked] = np.append(by_end, NONE)[at]
     ended, began = (np.append(times, NEVER)[source] for times in (work.end, work.start))
     near = (source >= 0) & (work.start - ended <= NEAR_NS) & (ended - ready > NEAR_NS)
     communication = work.kind == "communication"
     target = np.flatnonzero(near & ((work.launched != NEVER) | (began <= ready) | communication))
     return source[target], target
-
-
-def _last_ended(work: GpuWork, wanted: Mask) -> Ints:
-    """Return per wanted slice the one of its device that ended last before it began; or -1."""
-    device = work.names["device"].to_numpy()[work.stream]
-    ended = np.full(len(work), NONE, np.int64)
-    for gpu in np.unique(device[wanted]):
-        by_end = np.flatnonzero(device == gpu)
-        by_end = by_end[np.argsort(work.end[by_end], kind="stable")]
-        asked = np.flatnonzero(wanted & (device == gpu))
-        at = np.searchsorted(work.end[by_end], work.start[asked], side="right") - 1
-        ended[asked] = np.append(by_end, NONE)[at]
-    return ended

@@ -275,9 +275,6 @@ class Changes:
     scaled: Mask
     scale: float
 
-    def __len__(self) -> int:
-        return len(self.scaled)
-
     def durations(self, dur: Ints, row: Ints) -> Iterator[Ints]:
         """Yield per change the durations of stretches of these slices.
 
@@ -348,7 +345,7 @@ class _Clocks:
         self.of_release = slot[len(first) :]
         slots = np.searchsorted(begins[order], self.boundaries, side="right") - 1
         self.slot = np.append(slots, NONE)
-        self.offset = np.full((len(begins) + 1, len(changes)), threads.t0, np.int64)
+        self.offset = np.full((len(begins) + 1, len(changes.scaled)), threads.t0, np.int64)
         self.offset[NONE] = 0
         self.is_known = np.full(len(begins) + 1, True)
         self.is_known[self.of_release] = False
@@ -394,7 +391,7 @@ def _spent(graph: PathGraph, changes: Changes, boundaries: Ints) -> Ints:
     runs = np.flatnonzero(opens)  # segments of one part between two boundaries count as one
     self_ns, longer = (np.add.reduceat(dur, runs) for dur in (self_ns, changes.longer(self_ns)))
     place, part = np.searchsorted(runs, boundaries), part[runs]
-    spent = np.empty((len(changes), len(place)), np.int64)
+    spent = np.empty((len(changes.scaled), len(place)), np.int64)
     for change, scaled in enumerate(changes.scaled):  # a row at a time fits the processor's cache
         dur = np.where(scaled[part], longer, self_ns)
         spent[change] = (np.cumsum(dur) - dur)[place]
@@ -435,12 +432,12 @@ class _Streams:
         running = work.previous[again]
         at = self.rank[np.concatenate([target, then[~overlapping], again])]
         added = np.concatenate([delay, follow_ns[self.rank[then[~overlapping]]]])
-        arrivals = np.zeros((len(changes), len(at)), np.int64)
+        arrivals = np.zeros((len(changes.scaled), len(at)), np.int64)
         arrivals[:, : len(added)] = added
-        ended = np.empty((len(changes), np.count_nonzero(overlapping)), np.int64)
+        ended = np.empty((len(changes.scaled), np.count_nonzero(overlapping)), np.int64)
 
         self.least, self.passed, self.behind = (
-            np.empty((len(first), len(changes)), np.int64) for _ in range(3)
+            np.empty((len(first), len(changes.scaled)), np.int64) for _ in range(3)
         )
         durations = changes.durations((work.end - work.start)[self.order], work.row[self.order])
         shifts = changes.durations(work.start[again] - work.start[running], work.row[running])
@@ -454,7 +451,7 @@ class _Streams:
             arrivals[change] += rest[at]
             arrivals[change, len(added) :] += into - dur[self.rank[running]]
             ended[change] = -passed[self.rank[then[overlapping]]]
-        self.over = np.full((len(work.names), len(changes)), NEVER)
+        self.over = np.full((len(work.names), len(changes.scaled)), NEVER)
         """Per stream, the end of all that has ended so far in the replay."""
         self.ends = np.zeros_like(self.least)
         sources = np.concatenate([source, after[~overlapping], running])
