@@ -226,7 +226,6 @@ class TestWords:
             ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL", "reduce_scatter"),
             ("ncclKernel_Broadcast_RING_LL_Sum_int8_t", "broadcast"),
             ("ncclDevKernel_SendRecv(ncclDevComm*)", "send_recv"),
-            ("void vllm::cross_device_reduce_1stage<half, 8>", "all_reduce"),
             ("ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)", ""),
         ],
     )

@@ -26,6 +26,7 @@ from tests.copy_cases import (
 )
 from tests.hta_oracle import hta
 from tests.traces import (
+    Row,
     Shared,
     annotation,
     cell_line,
@@ -308,12 +309,6 @@ def test_a_wait_for_a_pageable_copy_is_reported_once() -> None:
     assert "pageable_copies" not in rules
 
 
-def test_a_few_short_kernels_are_not_many() -> None:
-    assert "short_kernels" in [one.rule for one in findings(launching(took=90))]
-    limits = {"short_kernels_least": 12}  # there are eleven
-    assert "short_kernels" not in [one.rule for one in findings(launching(took=90), **limits)]
-
-
 def test_the_op_around_a_short_launch_counts_but_not_its_waiting() -> None:
     """A graph spares the op as well; what it waits for the GPU would remain."""
     rows = []
@@ -331,18 +326,27 @@ def test_the_op_around_a_short_launch_counts_but_not_its_waiting() -> None:
     assert "`aten::add` made 20 of them" in said.text
 
 
-def test_launching_short_kernels_costs_nothing_while_the_gpu_is_busy() -> None:
-    idle = [one for one in findings(launching(took=90)) if one.rule == "short_kernels"]
-    assert [one.cost_ns for one in idle] == [90]
-    calls = [runtime("cudaLaunchKernel", ts=60 * i, dur=9) for i in range(10)]
-    gpu = [kernel("add", ts=700 + i, dur=1, launched_by=i) for i in range(10)]
-    busy = trace_of(*calls, *gpu, kernel("long", ts=0, dur=700, stream=9))
-    assert "short_kernels" not in [one.rule for one in findings(busy)]
+def beside(*more: Row, thread: int, at: tuple[int, int]) -> Record:
+    """Ten launches of that thread, whose kernels begin so late and so far apart."""
+    rows = [runtime("cudaLaunchKernel", ts=60 * i, dur=9, thread=thread) for i in range(10)]
+    first, apart = at
+    rows += [kernel("add", ts=first + apart * i, dur=1, launched_by=i) for i in range(10)]
+    return trace_of(*rows, *more)
 
 
-def test_short_kernels_cost_no_more_than_the_run_waits_for_their_launches() -> None:
-    """Another thread launches them, and the run ends no sooner without."""
-    rows = [runtime("cudaLaunchKernel", ts=60 * i, dur=9, thread=300) for i in range(10)]
-    rows += [kernel("add", ts=40 + 60 * i, dur=1, launched_by=i) for i in range(10)]
-    hidden = trace_of(*rows, op("train", ts=0, dur=1000))
-    assert "short_kernels" not in [one.rule for one in findings(hidden)]
+@pytest.mark.parametrize(
+    ("record", "least", "costs"),
+    [
+        (launching(took=90), 11, [90]),  # there are eleven
+        (launching(took=90), 12, []),
+        # The GPU is busy meanwhile.
+        (beside(kernel("long", ts=0, dur=700, stream=9), thread=100, at=(700, 1)), 9, []),
+        # Another thread launches them, and the run ends no sooner without.
+        (beside(op("train", ts=0, dur=1000), thread=300, at=(40, 60)), 9, []),
+    ],
+)
+def test_short_kernels_cost_what_the_run_waits_for_them(
+    record: Record, least: int, costs: list[int]
+) -> None:
+    said = findings(record, short_kernels_least=least)
+    assert [one.cost_ns for one in said if one.rule == "short_kernels"] == costs

@@ -48,6 +48,9 @@ def test_wheel_holds_the_built_extension_without_its_sources(built: Path) -> Non
     assert not [name for name in names if name.startswith("gpuprof_widgets/views/extension")]
     roots = {name.split("/")[0] for name in names if "dist-info" not in name}
     assert roots == {"gpuprof_widgets", DATA}
+    wheel = zipfile.ZipFile(next(built.glob("*.whl")))
+    licence = next(name for name in names if name.endswith("licenses/LICENSE"))
+    assert b"gpuprof_widgets contributors" in wheel.read(licence)
 
 
 def test_wheel_holds_the_extension_of_jupyterlab_once(built: Path) -> None:
@@ -139,12 +142,6 @@ def test_the_links_of_the_readme_work_away_from_its_files(built: Path) -> None:
     paths = [address.removeprefix(kind["/images/" in address]) for address in own]
     assert all((ROOT / path.partition("#")[0]).is_file() for path in paths)
     assert [address for address in addresses if not address.startswith(("https://", "#"))] == []
-
-
-def test_wheel_carries_the_licence(built: Path) -> None:
-    wheel = zipfile.ZipFile(next(built.glob("*.whl")))
-    licence = next(name for name in wheel.namelist() if name.endswith("licenses/LICENSE"))
-    assert b"gpuprof_widgets contributors" in wheel.read(licence)
 
 
 def test_sdist_holds_sources_and_build_of_the_extension(built: Path) -> None:

@@ -119,18 +119,14 @@ def test_what_is_not_known_is_left_out_of_means() -> None:
     (row,) = kernels(record).to_dict("records")
     assert row["occupancy"] == 0.5
     assert np.isnan(row["blocks_per_sm"])
+    (row,) = kernels(trace_of(laid_out("k", ts=0, dur=5, blocks=-1.0, occupancy=-3))).to_dict(
+        "records"
+    )  # which some versions of Kineto wrote without a meaning
+    assert np.isnan([row["blocks_per_sm"], row["occupancy"]]).all()
     plain = kernels(trace_of(kernel("k", ts=0, dur=5)))
     assert plain[["grid", "block", "registers", "shared_memory"]].to_numpy().tolist() == [
         ["", "", -1, -1]
     ]
-
-
-def test_negative_figures_mean_nothing() -> None:
-    (row,) = kernels(trace_of(laid_out("k", ts=0, dur=5, blocks=-1.0, occupancy=-3))).to_dict(
-        "records"
-    )
-    assert np.isnan(row["blocks_per_sm"])
-    assert np.isnan(row["occupancy"])
 
 
 def test_blocks_per_sm_follow_from_the_grid_where_they_are_not_written() -> None:
