@@ -149,29 +149,30 @@ def _convolving(space: Shape, batch: int, weight: Shape) -> int:
     return 2 * batch * prod(space) * prod(weight)
 
 
-def _convolution(call: Call) -> int:
+def _convolved(
+    call: Call, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
+) -> int:
     shape, weight = call.shape(0), call.shape(1)
-    if call.value(6):  # transposed
-        return _convolving(shape[2:], shape[0], weight)
-    stride, padding, dilation = (call.value(position) for position in (3, 4, 5))
     output = output_of_convolution(shape, weight, stride, padding, dilation)
     return _convolving(output[2:], shape[0], weight)
+
+
+def _convolution(call: Call) -> int:
+    if call.value(6):  # transposed
+        return _convolving(call.shape(0)[2:], call.shape(0)[0], call.shape(1))
+    return _convolved(call, *(call.value(position) for position in (3, 4, 5)))
 
 
 def _library_convolution(call: Call) -> int:
     """``cudnn_convolution(input, weight, padding, stride, dilation, ...)``; MIOpen's has a bias."""
-    shape, weight = call.shape(0), call.shape(1)
     first = 3 if call.name == "aten::miopen_convolution" else 2
     padding, stride, dilation = (call.value(first + offset) for offset in range(3))
-    output = output_of_convolution(shape, weight, stride, padding, dilation)
-    return _convolving(output[2:], shape[0], weight)
+    return _convolved(call, stride, padding, dilation)
 
 
 def _slow_convolution(call: Call) -> int:
     """``_slow_conv2d_forward(input, weight, kernel_size, bias, stride, padding)``."""
-    shape, weight = call.shape(0), call.shape(1)
-    output = output_of_convolution(shape, weight, call.value(4), call.value(5), [1])
-    return _convolving(output[2:], shape[0], weight)
+    return _convolved(call, call.value(4), call.value(5), [1])
 
 
 def _convolution_backward(call: Call) -> int:

@@ -214,26 +214,19 @@ class _Named:
         return np.select([self.on_gpu, self.on_cpu], ["kernel", "op"], "function").astype(object)
 
 
-def _changes(trace: Trace, named: _Named, scale: float) -> Changes:
-    """Return the slices that change with each name: kernels only, ops with all they run or launch.
-
-    An op outside of a window may own slices within it.
-    """
-    gpu, count = trace.index.gpu, len(named.is_any)
-    bits = np.where(named.of >= 0, np.int64(1) << np.maximum(named.of, 0), 0)  # a bit per change
-    changed = path_sum(np.where(trace.index.is_gpu, 0, bits), trace.index.parent, np.bitwise_or)
-    changed[gpu] = bits[gpu] | np.append(changed, 0)[trace.index.launcher[gpu]]
-    part, distinct = pd.factorize(np.append(changed, 0))
-    scaled = distinct >> np.arange(count)[:, None] & 1
-    return Changes(part, scaled.astype(bool), scale)
-
-
 def _table(
     record: Record, path: Path, span: tuple[int, int], names: Sequence[str], scale: float
 ) -> pd.DataFrame:
     trace, graph, span_ns = record.trace, path_graph(record, *span), span[1] - span[0]
     named = _Named(trace, names)
-    changes = _changes(trace, named, scale)
+    # Kernels change alone, ops with all they run or launch; one outside of a window may own slices.
+    gpu = trace.index.gpu
+    bits = np.where(named.of >= 0, np.int64(1) << np.maximum(named.of, 0), 0)  # a bit per change
+    changed = path_sum(np.where(trace.index.is_gpu, 0, bits), trace.index.parent, np.bitwise_or)
+    changed[gpu] = bits[gpu] | np.append(changed, 0)[trace.index.launcher[gpu]]
+    part, distinct = pd.factorize(np.append(changed, 0))
+    scaled = distinct >> np.arange(len(names))[:, None] & 1
+    changes = Changes(part, scaled.astype(bool), scale)
     threads, work = graph.threads, graph.work
     parts = changes.scaled.shape[1]
     self_ns = ~graph.waiting * (threads.end - threads.start)
