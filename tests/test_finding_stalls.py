@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import pytest
 
 from gpuprof_widgets.analyses.findings import FINDINGS, Finding
-from gpuprof_widgets.analyses.findings.stalls import LEAST_CALLS, TIMES_USUAL, stalled_ops
+from gpuprof_widgets.analyses.findings.uneven_calls import LEAST_CALLS, TIMES_USUAL, stalled_ops
 from gpuprof_widgets.trace.model import Record
 from tests.traces import Row, kernel, op, runtime, trace_of
 

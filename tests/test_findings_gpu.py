@@ -11,9 +11,8 @@ from gpuprof_widgets.analyses.cold_start import cold_start
 from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.analyses.findings.finding import code
 from gpuprof_widgets.analyses.findings.launches import launch_bound
-from gpuprof_widgets.analyses.findings.missing_work import unlinked
 from gpuprof_widgets.analyses.findings.other_programs import CUDA_WORDS, MEANS, in_cuda, in_hip
-from gpuprof_widgets.analyses.findings.recording import overhead
+from gpuprof_widgets.analyses.findings.recording import overhead, unlinked
 from gpuprof_widgets.analyses.findings.transfers import one_stream
 from gpuprof_widgets.analyses.kernels import counted_gpu_rows
 from gpuprof_widgets.trace.model import Record

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpuprof_widgets.analyses.findings import findings
-from gpuprof_widgets.analyses.findings.optimizers import advice_on_step
+from gpuprof_widgets.analyses.findings.model import advice_on_step
 from gpuprof_widgets.trace.model import Record
 from tests.cells import recorded
 from tests.traces import Row, annotation, cell_line, kernel, op, trace_of

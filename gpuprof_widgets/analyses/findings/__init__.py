@@ -10,73 +10,31 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import wraps
 
-from gpuprof_widgets.analyses.findings.attention import written_out_attention
-from gpuprof_widgets.analyses.findings.backward import backward, python_autograd, recomputation
-from gpuprof_widgets.analyses.findings.communication import broadcast_buffers, exposed_communication
-from gpuprof_widgets.analyses.findings.compilation import compilation
-from gpuprof_widgets.analyses.findings.cpu_ops import cpu_ops
-from gpuprof_widgets.analyses.findings.critical_path import critical_path_bound
-from gpuprof_widgets.analyses.findings.dispatch import cpu_threads, loop_indexing
-from gpuprof_widgets.analyses.findings.finding import Finding, Findings
-from gpuprof_widgets.analyses.findings.gpu_idle import device_idle
-from gpuprof_widgets.analyses.findings.growing_tensors import CATS, growing_cat
-from gpuprof_widgets.analyses.findings.input import dataloader, file_io
-from gpuprof_widgets.analyses.findings.kernels import (
-    fp32_matmul,
-    gpu_ops,
-    matmul_sizes,
-    tensor_cores_idle,
-)
-from gpuprof_widgets.analyses.findings.launches import cold_calls, launch_bound, short_kernels
-from gpuprof_widgets.analyses.findings.lines import (
-    costliest_line,
-    other_lines,
-    without_functions_in_line,
-)
-from gpuprof_widgets.analyses.findings.memory import fragmentation, memory, memory_room
-from gpuprof_widgets.analyses.findings.missing_work import (
-    MUCH_WITHOUT_OP,
-    no_kernels,
-    time_without_op,
-    unlinked,
-)
-from gpuprof_widgets.analyses.findings.model import (
-    anomaly_detection,
-    bias_before_norm,
-    without_no_grad,
-    zeroed_gradients,
-)
-from gpuprof_widgets.analyses.findings.one_cause import with_parts
-from gpuprof_widgets.analyses.findings.optimizers import optimizer_loops
-from gpuprof_widgets.analyses.findings.other_programs import for_its_framework
-from gpuprof_widgets.analyses.findings.places import costliest_op, with_places
-from gpuprof_widgets.analyses.findings.python_time import (
-    exclude_collections,
-    garbage_collection,
+from gpuprof_widgets.analyses.findings import (
+    attention,
+    backward,
+    communication,
+    compilation,
+    cpu_ops,
+    critical_path,
+    dispatch,
+    gpu_idle,
+    growing_tensors,
+    kernels,
+    launches,
+    lines,
+    memory,
+    model,
+    other_programs,
+    places,
     python_time,
+    recording,
+    transfers,
+    waits,
 )
-from gpuprof_widgets.analyses.findings.recording import (
-    ending,
-    expected,
-    one_off,
-    overhead,
-    step_overhead,
-)
-from gpuprof_widgets.analyses.findings.tensor_copies import COPIES, cpu_copies
+from gpuprof_widgets.analyses.findings.finding import Finding, Findings
+from gpuprof_widgets.analyses.findings.input import dataloader, file_io
 from gpuprof_widgets.analyses.findings.thresholds import check_limits, limits_for, thresholds_of
-from gpuprof_widgets.analyses.findings.transfers import (
-    made_anew,
-    needless_copies,
-    one_stream,
-    pageable_copies,
-    peer_copies,
-)
-from gpuprof_widgets.analyses.findings.waits import (
-    blocking_calls,
-    python_waiting,
-    suspended,
-    synchronising,
-)
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.registry import Registry
 from gpuprof_widgets.trace.model import Record, Trace
@@ -114,57 +72,57 @@ def of_package(name: str, rule: object, package: str) -> Rule:
 FINDINGS: Registry[Rule] = Registry(
     "gpuprof_widgets.findings",
     {
-        "ending": ending,
-        "no_kernels": no_kernels,
-        "device_idle": device_idle,
+        "ending": recording.ending,
+        "no_kernels": recording.no_kernels,
+        "device_idle": gpu_idle.device_idle,
         "dataloader": dataloader,
-        "synchronising": synchronising,
-        "exposed_communication": exposed_communication,
-        "broadcast_buffers": broadcast_buffers,
-        "one_stream": one_stream,
-        "launch_bound": launch_bound,
-        "cold_calls": cold_calls,
-        "backward": backward,
-        "recomputation": recomputation,
-        "python_autograd": python_autograd,
-        "anomaly_detection": anomaly_detection,
-        "without_no_grad": without_no_grad,
-        "short_kernels": short_kernels,
-        "pageable_copies": pageable_copies,
-        "needless_copies": needless_copies,
-        "peer_copies": peer_copies,
-        "tensor_cores_idle": tensor_cores_idle,
-        "fp32_matmul": fp32_matmul,
-        "matmul_sizes": matmul_sizes,
-        "written_out_attention": written_out_attention,
-        "loop_indexing": loop_indexing,
-        "growing_cat": growing_cat,
-        "cpu_copies": cpu_copies,
-        "zeroed_gradients": zeroed_gradients,
-        "optimizer_loops": optimizer_loops,
-        "bias_before_norm": bias_before_norm,
-        "critical_path": critical_path_bound,
-        "lines": costliest_line,
-        "other_lines": other_lines,
-        "suspended": suspended,
-        "gpu_ops": gpu_ops,
-        "cpu_ops": cpu_ops,
-        "cpu_threads": cpu_threads,
-        "garbage_collection": garbage_collection,
-        "python_time": python_time,
-        "python_waiting": python_waiting,
-        "blocking_calls": blocking_calls,
+        "synchronising": waits.synchronising,
+        "exposed_communication": communication.exposed_communication,
+        "broadcast_buffers": communication.broadcast_buffers,
+        "one_stream": transfers.one_stream,
+        "launch_bound": launches.launch_bound,
+        "cold_calls": launches.cold_calls,
+        "backward": backward.backward,
+        "recomputation": backward.recomputation,
+        "python_autograd": backward.python_autograd,
+        "anomaly_detection": model.anomaly_detection,
+        "without_no_grad": model.without_no_grad,
+        "short_kernels": launches.short_kernels,
+        "pageable_copies": transfers.pageable_copies,
+        "needless_copies": transfers.needless_copies,
+        "peer_copies": transfers.peer_copies,
+        "tensor_cores_idle": kernels.tensor_cores_idle,
+        "fp32_matmul": kernels.fp32_matmul,
+        "matmul_sizes": kernels.matmul_sizes,
+        "written_out_attention": attention.written_out_attention,
+        "loop_indexing": dispatch.loop_indexing,
+        "growing_cat": growing_tensors.growing_cat,
+        "cpu_copies": transfers.cpu_copies,
+        "zeroed_gradients": model.zeroed_gradients,
+        "optimizer_loops": model.optimizer_loops,
+        "bias_before_norm": model.bias_before_norm,
+        "critical_path": critical_path.critical_path_bound,
+        "lines": lines.costliest_line,
+        "other_lines": lines.other_lines,
+        "suspended": waits.suspended,
+        "gpu_ops": kernels.gpu_ops,
+        "cpu_ops": cpu_ops.cpu_ops,
+        "cpu_threads": dispatch.cpu_threads,
+        "garbage_collection": python_time.garbage_collection,
+        "python_time": python_time.python_time,
+        "python_waiting": waits.python_waiting,
+        "blocking_calls": waits.blocking_calls,
         "file_io": file_io,
-        "memory": memory,
-        "memory_room": memory_room,
-        "fragmentation": fragmentation,
-        "made_anew": made_anew,
-        "expected": expected,
-        "step_overhead": step_overhead,
-        "compilation": compilation,
-        "one_off": one_off,
-        "overhead": overhead,
-        "unlinked": unlinked,
+        "memory": memory.memory,
+        "memory_room": memory.memory_room,
+        "fragmentation": memory.fragmentation,
+        "made_anew": transfers.made_anew,
+        "expected": recording.expected,
+        "step_overhead": recording.step_overhead,
+        "compilation": compilation.compilation,
+        "one_off": recording.one_off,
+        "overhead": recording.overhead,
+        "unlinked": recording.unlinked,
     },
     of_package,
 )
@@ -199,24 +157,26 @@ def _apply_rules(record: Record, limits: Mapping[str, float]) -> list[Finding]:
         for name, rule in FINDINGS.items()
         for finding in rule(record, **limits_for(rule, limits))
     ]
-    listed = for_its_framework(record, listed)
-    listed = exclude_collections(record, listed, **limits_for(exclude_collections, limits))
-    listed = without_functions_in_line(record, listed)
-    listed = with_places(record, _without_repeats(record, listed))
+    listed = other_programs.for_its_framework(record, listed)
+    listed = python_time.exclude_collections(
+        record, listed, **limits_for(python_time.exclude_collections, limits)
+    )
+    listed = lines.without_functions_in_line(record, listed)
+    listed = places.with_places(record, _without_repeats(record, listed))
     first = _rules_first(record.trace)
     listed = sorted(listed, key=lambda finding: (finding.rule not in first, -finding.cost_ns))
-    return with_parts(record, listed)
+    return critical_path.with_parts(record, listed)
 
 
 def _rules_first(trace: Trace) -> set[str]:
     """Return the rules on what the user asked about and what all else depends on."""
-    much = time_without_op(trace) >= MUCH_WITHOUT_OP
+    much = recording.time_without_op(trace) >= recording.MUCH_WITHOUT_OP
     return {"expected", "no_kernels", *(["unlinked"] if much else [])}
 
 
 MORE_SPECIFIC = {
-    "cpu_ops": {"cpu_copies": COPIES, "growing_cat": CATS},
-    "gpu_ops": {"growing_cat": CATS},
+    "cpu_ops": {"cpu_copies": transfers.COPIES, "growing_cat": growing_tensors.CATS},
+    "gpu_ops": {"growing_cat": growing_tensors.CATS},
 }
 """By the rules that name the costliest op: those that say more of some ops."""
 
@@ -245,6 +205,6 @@ def _is_explained(record: Record, finding: Finding, listed: list[Finding]) -> bo
     more_specific = MORE_SPECIFIC.get(finding.rule)
     if not more_specific or not finding.rows:
         return False
-    name = costliest_op(record.trace, finding)
+    name = places.costliest_op(record.trace, finding)
     explained = sum(other.cost_ns for other in listed if name in more_specific.get(other.rule, ()))
     return 2 * explained > finding.cost_ns

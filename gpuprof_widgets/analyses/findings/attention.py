@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.attribution import in_backward
@@ -13,6 +12,8 @@ from gpuprof_widgets.analyses.columns import format_count, format_ns, format_sha
 from gpuprof_widgets.analyses.findings.finding import (
     WORTH_NS,
     Finding,
+    Ints,
+    Rows,
     code,
     listed,
     run_ns,
@@ -25,10 +26,6 @@ from gpuprof_widgets.analyses.owners import forward_of
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
-
-Rows = npt.NDArray[np.intp]
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 BATCHED = frozenset({"aten::bmm", "aten::baddbmm"})
 """The products of attention: one for each head of each sequence."""
@@ -139,21 +136,19 @@ def _with_scores(trace: Trace, found: list[Rows]) -> list[Rows]:
     pairs = [(int(softmax[rows].max()), int(product[rows[-1]])) for rows in found]
     calls, number = distinct_calls(trace, np.array(pairs, np.intp).reshape(-1))
     scores, taken = ([calls[each] for each in number[at::2].tolist()] for at in (0, 1))
-    return [rows for rows, *pair in zip(found, scores, taken, strict=True) if _fit(*pair)]
+    fitting = []
+    for rows, of_softmax, of_product in zip(found, scores, taken, strict=True):
+        matrix, operands = _matrices(of_softmax)[:1], _matrices(of_product)
+        # The product may take them transposed, and on either side.
+        if not any(matrix) or not any(operands) or matrix[0] in operands:
+            fitting.append(rows)
+    return fitting
 
 
-def _fit(scores: Call, product: Call) -> bool:
-    """Whether a product may take a softmax of these scores; transposed, and on either side."""
-    matrix = _matrix(scores, 0)
-    operands = [_matrix(product, at) for at in range(len(product.dims))]
-    return not matrix or not any(operands) or sorted(matrix) in map(sorted, operands)
-
-
-def _matrix(call: Call, at: int) -> list[int]:
-    """Return the last two lengths of an argument; [] where none were recorded."""
-    shape = call.dims[at] if at < len(call.dims) else None
-    lengths = shape[-2:] if isinstance(shape, list | tuple) else ()
-    return list(lengths) if all(isinstance(length, int) for length in lengths) else []
+def _matrices(call: Call) -> list[list[int]]:
+    """Return the last two lengths of each argument, sorted; [] where none were recorded."""
+    shapes = [shape[-2:] if isinstance(shape, list | tuple) else () for shape in call.dims]
+    return [sorted(shape) if all(isinstance(n, int) for n in shape) else [] for shape in shapes]
 
 
 def _times(trace: Trace, calls: Rows) -> tuple[Ints, bool]:
@@ -171,13 +166,9 @@ def _times(trace: Trace, calls: Rows) -> tuple[Ints, bool]:
         return on_gpu[:-1], True
     took = np.append(index.dur[calls], 0)
     backward = np.flatnonzero(index.is_op & (index.column("forward") >= 0) & (forward >= 0))
-    backward = backward[~_within(trace, backward)]
+    chosen = np.zeros(len(trace), bool)
+    chosen[backward] = True
+    # The innermost ones lie within others, whose time includes theirs.
+    backward = backward[links.nearest_ancestor(index.parent, chosen)[backward] < 0]
     np.add.at(took, forward[backward], index.dur[backward])
     return took[:-1], False
-
-
-def _within(trace: Trace, rows: Rows) -> Mask:
-    """Return which of these slices lie within another one of them."""
-    chosen = np.zeros(len(trace), bool)
-    chosen[rows] = True
-    return links.nearest_ancestor(trace.index.parent, chosen)[rows] >= 0

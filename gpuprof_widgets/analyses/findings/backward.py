@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.backward import Recomputed, backward_ns, backward_ops, recomputed
+from gpuprof_widgets.analyses.backward import backward_ns, backward_ops, recomputed
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.findings.dispatch import MATRIX_PRODUCTS, multiplies_bf16
 from gpuprof_widgets.analyses.findings.finding import (
     Finding,
+    Mask,
+    Rows,
     code,
-    longest_slice,
+    place_of,
     run_ns,
     share_of,
     slice_range,
@@ -115,43 +116,29 @@ def backward(
     table = backward_ops(record)
     if not len(table):
         return []
-    whole, foreseen_ops = backward_ns(record), _is_foreseen(record, table)
-    foreseen = [_foreseen_finding(record, op, whole) for _, op in table[foreseen_ops].iterrows()]
-    notable = ~foreseen_ops & _is_notable(
-        record,
-        table,
-        large_ns=backward_large_share * whole,
-        notable_ns=backward_notable_share * whole,
-        ratio=backward_ratio,
-    )
+    whole, self_ns, on_gpu = backward_ns(record), table["own_ns"], len(record.trace.index.gpu)
+    is_foreseen = table["name"].isin(list(SORTS_WHEN_DETERMINISTIC))
+    is_foreseen &= bool(record.metadata.get("deterministic")) and not on_gpu
+    foreseen = [_foreseen_finding(record, op, whole) for _, op in table[is_foreseen].iterrows()]
+    notable = self_ns >= backward_ratio * table["forward_cpu_ns"]
+    notable &= _has_whole_forward(record, table) & (self_ns >= backward_notable_share * whole)
+    notable |= self_ns >= backward_large_share * whole
+    notable &= ~table["name"].isin(list(HOOKS)) & (not table["device_ns"].any())
+    notable = (notable | (table["wait_ns"] > 0)) & ~is_foreseen
     findings = [_finding(record, op, whole, backward_ratio) for _, op in table[notable].iterrows()]
     findings = [finding for finding in findings if finding.share >= backward_share]
     return sorted(findings, key=lambda finding: -finding.cost_ns)[:MOST] + foreseen
 
 
-def _is_notable(
-    record: Record, table: pd.DataFrame, *, large_ns: float, notable_ns: float, ratio: float
-) -> npt.NDArray[np.bool_]:
-    """Select ops that waited and, where no GPU worked, ops that took much of the CPU's time."""
-    self_ns = table["own_ns"]
-    large = self_ns >= large_ns
-    out_of_proportion = (self_ns >= ratio * table["forward_cpu_ns"]) & (self_ns >= notable_ns)
-    out_of_proportion &= _has_whole_forward(record, table)
-    on_cpu = ~table["name"].isin(list(HOOKS)) & (not table["device_ns"].any())
-    waited = table["wait_ns"] > 0
-    return np.asarray(waited | (on_cpu & (large | out_of_proportion)), bool)
-
-
-def _has_whole_forward(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
+def _has_whole_forward(record: Record, table: pd.DataFrame) -> Mask:
     """Whether the linked forward op is all that a backward op goes back through, and did work.
 
     False where a backward op of that name also recomputed the forward (`recomputation`).
     """
     of_graph = table["name"].str.contains(MANY_OPS, regex=False).to_numpy(bool)
-    recomputing = record.trace.slices["name"].iloc[recomputed(record.trace).node].unique()
-    no_work = table["forward"].isin(list(VIEWS | ONE_VALUE_PER_ROW)) | table["name"].isin(
-        recomputing
-    )
+    recomputing = record.trace.index.names_of(recomputed(record.trace).node)
+    no_work = table["forward"].isin(list(VIEWS | ONE_VALUE_PER_ROW))
+    no_work |= table["name"].isin(recomputing)
     return np.asarray(~of_graph & ~no_work.to_numpy(bool))
 
 
@@ -159,39 +146,33 @@ def _finding(record: Record, op: pd.Series, whole: int, ratio: float) -> Finding
     if op["wait_ns"] > 0:
         return _waiting(record, op, whole)
     cost, times = int(op["own_ns"]), op["own_ns"] / max(int(op["forward_cpu_ns"]), 1)
-    times = times if _has_whole_forward(record, op.to_frame().T)[0] else 0
+    odd = times >= ratio and bool(_has_whole_forward(record, op.to_frame().T)[0])
     text = f"{_who(op)} took {format_ns(cost)} "
     text += f"({format_share(share_of(cost, whole))} of the backward pass)"
-    text += f", {times:.0f} times as long as its forward." if times >= ratio else "."
-    title = (
-        "takes far longer than its forward" if times >= ratio else "takes much of the backward pass"
-    )
-    remedy = (
-        REMEDIES.get(op["name"])
-        or _uneven_remedy(record, op)
-        or _short_calls_remedy(op)
-        or _remedy(record, op, odd=times >= ratio)
-    )
+    text += f", {times:.0f} times as long as its forward." if odd else "."
+    title = "takes far longer than its forward" if odd else "takes much of the backward pass"
+    remedy = REMEDIES.get(op["name"]) or _remedy(record, op, odd=odd)
     return _at(record, op, Finding(text, cost, remedy=remedy, title=f"{_name(op)} {title}"))
 
 
-def _uneven_remedy(record: Record, op: pd.Series) -> str:
-    row, calls, whole = int(op["row"]), int(op["calls"]), int(op["cpu_ns"])
-    longest = int(record.trace.slices["dur"].iloc[row])
-    if op["own_ns"] < MOSTLY * whole:  # the longest call may be one with a long hook
-        return ""
-    other = (whole - longest) / max(calls - 1, 1)
-    return uneven_calls(record, row, longest_ns=longest, all_ns=whole, other_ns=other, calls=calls)
-
-
-def _short_calls_remedy(op: pd.Series) -> str:
-    each = int(op["own_ns"]) / max(int(op["calls"]), 1)
-    many = int(op["calls"]) >= MANY
-    return SHORT.format(each=format_ns(each)) if many and each < SHORT_NS else ""
-
-
 def _remedy(record: Record, op: pd.Series, *, odd: bool) -> str:
-    """Return the remedy for what the op computes; "" where the forward op is only part of it."""
+    """Return the remedy by the lengths of the calls, else by what the op computes.
+
+    It is "" where the forward op is only part of what it goes back through.
+    """
+    row, calls, whole = int(op["row"]), int(op["calls"]), int(op["cpu_ns"])
+    longest = int(record.trace.index.dur[row])
+    other = (whole - longest) / max(calls - 1, 1)
+    is_its_own = op["own_ns"] >= MOSTLY * whole  # else the longest may be one with a long hook
+    if is_its_own and (
+        uneven := uneven_calls(
+            record, row, longest_ns=longest, all_ns=whole, other_ns=other, calls=calls
+        )
+    ):
+        return uneven
+    each = int(op["own_ns"]) / max(calls, 1)
+    if calls >= MANY and each < SHORT_NS:
+        return SHORT.format(each=format_ns(each))
     if MANY_OPS in op["name"]:
         return OF_A_GRAPH
     if op["name"] == f"{op['forward']}Backward":
@@ -223,12 +204,6 @@ def _foreseen_finding(record: Record, op: pd.Series, whole: int) -> Finding:
     )
     title = f"{_name(op)} would be slow on a GPU"
     return _at(record, op, Finding(text, cost, remedy=REMEDIES[op["name"]], title=title))
-
-
-def _is_foreseen(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    sorts = table["name"].isin(list(SORTS_WHEN_DETERMINISTIC)).to_numpy(bool)
-    without_gpu = not len(record.trace.index.gpu)
-    return np.asarray(sorts & bool(record.metadata.get("deterministic")) & without_gpu)
 
 
 def _name(op: pd.Series) -> str:
@@ -266,21 +241,24 @@ def recomputation(record: Record, *, recomputation_share: float = 0.05) -> list[
 
     Cost: the GPU time of the recomputed ops, without a GPU their CPU time.
     """
-    trace = record.trace
-    again = recomputed(trace)
-    gpu = trace.index.gpu
-    on_cpu = int((again.end_ns - again.start_ns).sum())
-    cost = _on_gpu_ns(trace, again) if len(gpu) else on_cpu
+    trace, index = record.trace, record.trace.index
+    again, gpu = recomputed(trace), index.gpu
+    took, whole = again.end_ns - again.start_ns, backward_ns(record)
+    cost = int(took.sum())
+    if len(gpu):
+        within = np.zeros(len(trace), bool)
+        within[again.rows] = True
+        within = np.append(links.itself_or_ancestor(index.parent, within) >= 0, False)
+        cost = int(index.dur[gpu[within[index.column("op")[gpu]]]].sum())
+        whole = int(index.dur[gpu].sum())
     share = share_of(cost, run_ns(record))
     if not cost or share < recomputation_share:
         return []
-    slices = trace.slices
-    whole = int(slices["dur"].to_numpy()[gpu].sum()) if len(gpu) else backward_ns(record)
-    names = slices["name"].iloc[again.node].astype(str)
-    longest = int((again.end_ns - again.start_ns).argmax())
+    longest = int(took.argmax())
+    (name,) = index.names_of(again.node[[longest]])
     text = (
         f"The backward pass recomputes the forward in {format_count(len(again.node), 'op')}, such "
-        f"as {code(names.iloc[longest])} (activation checkpointing). This took {format_ns(cost)} "
+        f"as {code(name)} (activation checkpointing). This took {format_ns(cost)} "
         f"({format_share(share_of(cost, whole))} of {'GPU time' if len(gpu) else 'that pass'}). It "
         "is the price of the memory that checkpointing saves."
     )
@@ -288,16 +266,6 @@ def recomputation(record: Record, *, recomputation_share: float = 0.05) -> list[
     rows = spread(again.rows)
     title = "The backward pass recomputes the forward"
     return [Finding(text, cost, share, *place, rows, RECOMPUTATION_REMEDY, title=title)]
-
-
-def _on_gpu_ns(trace: Trace, again: Recomputed) -> int:
-    """Return the GPU time that the recomputed ops launched, in ns."""
-    slices, gpu = trace.slices, trace.index.gpu
-    within = np.zeros(len(trace), bool)
-    within[again.rows] = True
-    within = links.itself_or_ancestor(slices["parent"].to_numpy(), within) >= 0
-    launched_in = np.append(within, False)[slices["op"].to_numpy()[gpu]]
-    return int(slices["dur"].to_numpy()[gpu[launched_in]].sum())
 
 
 BACKWARD = "Backward"
@@ -326,13 +294,25 @@ def python_autograd(record: Record, *, python_autograd_share: float = 0.05) -> l
     Cost: the time of its forward and backward outside of ops and runtime calls. If a GPU works,
     only the time in which it is idle: Python beside a busy GPU costs nothing.
     """
-    trace = record.trace
+    trace, findings = record.trace, []
     busy = open_times(trace, trace.index.gpu)
-    findings = [
-        _python_autograd_finding(record, name, busy, python_autograd_share)
-        for name in _functions(trace)
-    ]
-    return [finding for finding in findings if finding is not None]
+    of_gpu = ", while no GPU worked," if len(busy[0]) else ""
+    for name in _functions(trace):
+        calls, inner = _calls(trace, name)
+        outside = intervals.difference(open_times(trace, calls), open_times(trace, inner))
+        cost = intervals.length(intervals.difference(outside, busy))
+        share = share_of(cost, run_ns(record))
+        if share < python_autograd_share:
+            continue
+        text = (
+            f"The custom autograd function {code(name)} spent {format_ns(cost)} "
+            f"({format_share(share)} of the time) outside of ops{of_gpu} in "
+            f"{format_count(len(calls), 'call')} of its forward and backward."
+        )
+        title = f"The custom autograd function {code(name)} spends time in Python"
+        place, remedy = place_of(trace, calls), PYTHON_AUTOGRAD_REMEDY
+        findings.append(Finding(text, cost, share, remedy=remedy, title=title, **place))
+    return findings
 
 
 def _functions(trace: Trace) -> list[str]:
@@ -346,32 +326,10 @@ def _functions(trace: Trace) -> list[str]:
     return sorted(paired - OF_TORCH)
 
 
-def _python_autograd_finding(
-    record: Record, name: str, busy: intervals.Intervals, python_autograd_share: float
-) -> Finding | None:
-    trace = record.trace
-    calls, inner = _calls(trace, name)
-    outside = intervals.difference(open_times(trace, calls), open_times(trace, inner))
-    cost = intervals.length(intervals.difference(outside, busy))
-    share = share_of(cost, run_ns(record))
-    if share < python_autograd_share:
-        return None
-    of_gpu = ", while no GPU worked," if len(busy[0]) else ""
-    text = (
-        f"The custom autograd function {code(name)} spent {format_ns(cost)} "
-        f"({format_share(share)} of the time) outside of ops{of_gpu} in "
-        f"{format_count(len(calls), 'call')} of its forward and backward."
-    )
-    place = slice_range(trace, longest_slice(trace, calls))
-    rows = spread(calls)
-    title = f"The custom autograd function {code(name)} spends time in Python"
-    return Finding(text, cost, share, *place, rows, PYTHON_AUTOGRAD_REMEDY, title=title)
-
-
-def _calls(trace: Trace, name: str) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def _calls(trace: Trace, name: str) -> tuple[Rows, Rows]:
     """Return the slices of a function's forward and backward, and the ops and calls in them."""
     calls = trace.index.named(frozenset((name, name + BACKWARD)))
-    within = links.nearest_ancestor(trace.slices["parent"].to_numpy(), calls) >= 0
+    within = links.nearest_ancestor(trace.index.parent, calls) >= 0
     listed = np.zeros(len(trace), bool)
     listed[op_rows(trace).row] = True
     return np.flatnonzero(calls & listed), np.flatnonzero(within & listed & ~calls)

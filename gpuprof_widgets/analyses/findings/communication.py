@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from gpuprof_widgets.analyses.breakdown import EXPOSED, HOST, breakdown, breakdown_segments
+from gpuprof_widgets.analyses.breakdown import EXPOSED, HOST, breakdown
 from gpuprof_widgets.analyses.collectives import collective_calls
 from gpuprof_widgets.analyses.columns import format_ns, format_share
 from gpuprof_widgets.analyses.critical_path import cpu_path_ns, whole_path
@@ -15,6 +14,7 @@ from gpuprof_widgets.analyses.findings.critical_path import CPU, bound_of
 from gpuprof_widgets.analyses.findings.finding import (
     EVIDENCE,
     Finding,
+    Rows,
     copies_counted,
     gpu_name,
     kernel_code,
@@ -23,6 +23,7 @@ from gpuprof_widgets.analyses.findings.finding import (
     shorter,
     spread,
 )
+from gpuprof_widgets.analyses.findings.idle_cause import segments_of
 from gpuprof_widgets.analyses.gpu_work import COMMUNICATION, gpu_kinds
 from gpuprof_widgets.analyses.what_if import saved_without_ns
 from gpuprof_widgets.trace import intervals
@@ -57,25 +58,30 @@ def exposed_communication(record: Record, *, communication_share: float = 0.1) -
 
 
 def _exposed_communication_finding(record: Record, row: dict[Any, Any]) -> Finding:
-    device, exposed = int(row["device"]), int(row["time_ns"])
-    segments = breakdown_segments(record)
-    segments = segments[(segments["device"] == device) & (segments["class"] == EXPOSED)]
-    start, end = (segments[f"{edge}_ns"].to_numpy(np.int64) for edge in ("start", "end"))
+    device, exposed, share = int(row["device"]), int(row["time_ns"]), format_share(row["share"])
+    index, on_cpu = record.trace.index, row["state"] == HOST
+    start, end = segments_of(record, device, EXPOSED)
     longest = int((end - start).argmax())
-    rows = _communication(record, row)
-    shown = _exposed_ns(record, rows, (start, end))
-    ts = record.trace.slices["ts"].to_numpy()[rows]
-    total = intervals.length(intervals.union(ts, ts + record.trace.slices["dur"].to_numpy()[rows]))
-    name = str(record.trace.slices["name"].iloc[rows[int(shown.argmax())]])
-    hidden, share = _hidden(exposed, total), format_share(row["share"])
-    on_cpu = row["state"] == HOST
+    if on_cpu:
+        calls, who = collective_calls(record), "The CPU"
+        rows = calls["row"][calls["device"] == device].to_numpy(np.intp)
+        communicating = "the CPU had a collective in flight and was in no op that computes"
+    else:
+        work, kind = gpu_kinds(record.trace)
+        rows = work[(index.device[work] == device) & (kind == COMMUNICATION)]
+        who = gpu_name(device)
+        communicating = f"{who.replace('The', 'the')} did nothing but communicate"
+    ts, ends = index.ts[rows], index.end[rows]
+    shown = intervals.overlap((ts, ends), (start, end))
+    hidden = 1 - exposed / intervals.length(intervals.union(ts, ends))
+    (name,) = index.names_of(rows[[shown.argmax()]])
     saved_ns = None if on_cpu else saved_without_communication(record)
     cost = exposed if saved_ns is None else min(saved_ns, exposed)
     is_all = cost == exposed
     text = (
-        f"For {format_ns(exposed)} ({share} of the time), {_communicating(row)}. Compute hid "
-        f"{hidden} of its communication. The most exposed call is {kernel_code(name)} "
-        f"({format_ns(int(shown.max()))})."
+        f"For {format_ns(exposed)} ({share} of the time), {communicating}. Compute hid "
+        f"{format_share(hidden) if hidden else 'none'} of its communication. The most exposed call "
+        f"is {kernel_code(name)} ({format_ns(int(shown.max()))})."
     )
     if not is_all:
         saved = shorter(cost, record) if cost > 0 else NO_SHORTER
@@ -83,7 +89,7 @@ def _exposed_communication_finding(record: Record, row: dict[Any, Any]) -> Findi
     evidence = tuple(rows[np.argsort(-shown, kind="stable")][:EVIDENCE])
     place = (int(start[longest]), int(end[longest]))
     remedy = BOUND_ELSEWHERE if cost <= LITTLE * exposed else EXPOSED_COMMUNICATION_REMEDY
-    title = f"{'The CPU' if on_cpu else gpu_name(device)} only communicates {share} of the time"
+    title = f"{who} only communicates {share} of the time"
     cost_share = row["share"] if is_all else share_of(cost, run_ns(record))
     return Finding(text, cost, cost_share, *place, evidence, remedy, title=title)
 
@@ -96,36 +102,6 @@ def saved_without_communication(record: Record) -> int | None:
     bound, _ = bound_of(whole_path(record))
     rows, kind = gpu_kinds(record.trace)
     return saved_without_ns(record, rows[kind == COMMUNICATION]) if bound == CPU else None
-
-
-def _hidden(exposed: int, total: int) -> str:
-    share = 1 - exposed / total
-    return format_share(share) if share else "none"
-
-
-def _communicating(row: dict[Any, Any]) -> str:
-    if row["state"] == HOST:
-        return "the CPU had a collective in flight and was in no op that computes"
-    return f"{gpu_name(row['device']).replace('The', 'the')} did nothing but communicate"
-
-
-def _communication(record: Record, row: dict[Any, Any]) -> npt.NDArray[np.intp]:
-    """Return the communication slices of the device."""
-    if row["state"] == HOST:
-        calls = collective_calls(record)
-        return np.asarray(calls["row"][calls["device"] == row["device"]], np.intp)
-    rows, kind = gpu_kinds(record.trace)
-    chosen = (record.trace.index.device[rows] == row["device"]) & (kind == COMMUNICATION)
-    return np.asarray(rows[chosen], np.intp)
-
-
-def _exposed_ns(
-    record: Record, rows: npt.NDArray[np.intp], exposed: intervals.Intervals
-) -> npt.NDArray[np.int64]:
-    """Return the time of each slice that no other work hides, in ns."""
-    ts = record.trace.slices["ts"].to_numpy()[rows]
-    dur = record.trace.slices["dur"].to_numpy()[rows]
-    return intervals.overlap((ts, ts + dur), exposed)
 
 
 DDP_FORWARD = "DistributedDataParallel.forward"
@@ -171,7 +147,7 @@ def broadcast_buffers(record: Record, *, broadcast_buffers_share: float = 0.02) 
     return [Finding(text, cost, share, *place, spread(rows), BROADCAST_BUFFERS_REMEDY, title=title)]
 
 
-def _broadcasts(trace: Trace) -> list[npt.NDArray[np.intp]]:
+def _broadcasts(trace: Trace) -> list[Rows]:
     """Return the ops of each broadcast of DDP's buffers, in the order in which they ran."""
     index, parent = trace.index, trace.index.parent
     regions = np.append(index.named(frozenset({DDP_FORWARD})) & index.on_tracks("cpu"), False)

@@ -60,21 +60,13 @@ def _tensor(what: str, words: str, remedy: str) -> Cause:
 
 
 CAUSES = (
-    _tensor(
-        "size",
-        "the size of {what} in dimension {dim} changed{values}",
-        DYNAMIC,
-    ),
+    _tensor("size", "the size of {what} in dimension {dim} changed{values}", DYNAMIC),
     _tensor(
         "rank",
         "the number of dimensions of {what} changed{values}",
         "Give it tensors of one number of dimensions, or compile a function for each.",
     ),
-    _tensor(
-        "stride",
-        "the strides of {what} changed",
-        "Hand it in as `.contiguous()`.",
-    ),
+    _tensor("stride", "the strides of {what} changed", "Hand it in as `.contiguous()`."),
     _tensor(
         "dtype",
         "the dtype of {what} changed{values}",
@@ -144,22 +136,6 @@ class _Reason:
     cause: Cause
     matches: list[re.Match[str]]
 
-    @property
-    def dur_ns(self) -> int:
-        return _total(self.compilations)
-
-    @property
-    def words(self) -> str:
-        groups = self.matches[0].groupdict()
-        if not self.cause.words:
-            return ""
-        cause = self.cause.words.format(
-            what=code(_plain(groups.get("what") or "")),
-            dim=groups.get("dim"),
-            values=_values(self.matches),
-        )
-        return f", because {cause}"
-
 
 def compilation(record: Record, *, compilation_share: float = COMPILATION_SHARE) -> list[Finding]:
     """Fires if torch.compile took 5 % of the run, or gave up on a function.
@@ -184,21 +160,21 @@ def compilation(record: Record, *, compilation_share: float = COMPILATION_SHARE)
     text = (
         f"`torch.compile` {what}, "
         f"which took {format_ns(spent)} of {format_ns(run_ns(record))} ({format_share(share)})."
-        f"{_explanation(reasons, repeated, by_recording, listed)}{_gave_up(given_up)}"
+        f"{_explanation(reasons, repeated, by_recording, listed)}"
     )
-    remedy = _remedy(record, reasons, listed)
-    start, end = (int(times[0][0]), int(times[1][-1])) if len(times[0]) else (None, None)
-    shown = tuple(int(row) for row in rows)
-    title = f"`torch.compile` {_title(reasons, given_up)}"
-    return [Finding(text, spent, share, start, end, shown, remedy, title=title)]
-
-
-def _title(reasons: list[_Reason], given_up: list[Listed]) -> str:
+    title = "compiled during the run"
     if given_up:
-        return f"gave up on {_function_alone(given_up[0])}, which runs uncompiled"
-    if reasons:
-        return f"compiled {_function_alone(reasons[0].compilations[0])} again"
-    return "compiled during the run"
+        names = list(dict.fromkeys(map(_function_alone, given_up)))
+        title = f"gave up on {names[0]}, which runs uncompiled"
+        text += (
+            f" At its limit (`recompile_limit`) it gave up on {' and '.join(names[:MOST_VALUES])}, "
+            f"which {'has' if len(names) == 1 else 'have'} run uncompiled since then."
+        )
+    elif reasons:
+        title = f"compiled {_function_alone(reasons[0].compilations[0])} again"
+    remedy, title = _remedy(record, reasons, listed), f"`torch.compile` {title}"
+    start, end = (int(times[0][0]), int(times[1][-1])) if len(times[0]) else (None, None)
+    return [Finding(text, spent, share, start, end, tuple(rows), remedy, title=title)]
 
 
 def _listed(record: Record) -> list[Listed]:
@@ -225,7 +201,7 @@ def _reasons(repeated: list[Listed]) -> list[_Reason]:
         reason = reasons.setdefault(key, _Reason([], cause, []))
         reason.compilations.append(entry)
         reason.matches.append(match)
-    return sorted(reasons.values(), key=lambda reason: -reason.dur_ns)
+    return sorted(reasons.values(), key=lambda reason: -_total(reason.compilations))
 
 
 def _explanation(
@@ -237,7 +213,7 @@ def _explanation(
         most = reasons[0]
         times = "" if len(most.compilations) == 1 else f" {len(most.compilations):,} times"
         verb = "recompiled" if repeated else "would have recompiled"
-        text = f" It {verb} {_function(most.compilations[0])}{times}{most.words}"
+        text = f" It {verb} {_function(most.compilations[0])}{times}{_because(most)}"
         if others := sum(len(reason.compilations) for reason in reasons[1:]):
             text += f" ({others:,} more for other reasons)"
         text += "."
@@ -253,18 +229,6 @@ def _explanation(
             "recording."
         )
     return text
-
-
-def _gave_up(given_up: list[Listed]) -> str:
-    if not given_up:
-        return ""
-    names = list(dict.fromkeys(map(_function_alone, given_up)))
-    given_up_names = " and ".join(names[:MOST_VALUES])
-    have = "has" if len(names) == 1 else "have"
-    return (
-        f" At its limit (`recompile_limit`) it gave up on {given_up_names}, which {have} run "
-        "uncompiled since then."
-    )
 
 
 def _remedy(record: Record, reasons: list[_Reason], listed: list[Listed]) -> str:
@@ -296,17 +260,16 @@ def _function_alone(entry: Listed) -> str:
     return _function(entry).partition(" (")[0]
 
 
-def _plain(guarded: str) -> str:
-    """Return a guarded global or local as in the source: ``step`` for ``G['step']``."""
-    return re.sub(r"\b[GL]\['(\w+)'\]", r"\1", guarded).strip()
-
-
-def _values(matches: list[re.Match[str]]) -> str:
-    """Return the values that were seen, in order: ``(3, 4, 5, 6, …)``."""
-    groups = [match.groupdict() for match in matches]
+def _because(reason: _Reason) -> str:
+    """Return the cause in words, with the values that were seen, in order: ``(3, 4, 5, 6, …)``."""
+    if not reason.cause.words:
+        return ""
+    groups = [match.groupdict() for match in reason.matches]
+    # As in the source: `step` for `G['step']`.
+    what = re.sub(r"\b[GL]\['(\w+)'\]", r"\1", groups[0].get("what") or "").strip()
     met = [values.get(key) for values in groups for key in ("old", "new")]
     texts = list(dict.fromkeys(value.strip() for value in met if value))
-    if not texts:
-        return ""
     more = ", …" if len(texts) > MOST_VALUES else ""
-    return f" ({', '.join(texts[:MOST_VALUES])}{more})"
+    values = f" ({', '.join(texts[:MOST_VALUES])}{more})" if texts else ""
+    cause = reason.cause.words.format(what=code(what), dim=groups[0].get("dim"), values=values)
+    return f", because {cause}"

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.cold_start import (
@@ -22,13 +21,12 @@ from gpuprof_widgets.analyses.findings.backward import SHORT_NS, VIEWS
 from gpuprof_widgets.analyses.findings.dispatch import multiplies_bf16, too_few_threads
 from gpuprof_widgets.analyses.findings.finding import (
     Finding,
+    Mask,
     code,
     kind_of_run,
-    longest_slice,
+    place_of,
     run_ns,
     share_of,
-    slice_range,
-    spread,
 )
 from gpuprof_widgets.analyses.findings.launches import COMPILED
 from gpuprof_widgets.analyses.findings.memory import (
@@ -36,8 +34,8 @@ from gpuprof_widgets.analyses.findings.memory import (
     MEMORY_PEAK_BYTES,
     memory,
 )
-from gpuprof_widgets.analyses.findings.missing_work import unanswered_launches
 from gpuprof_widgets.analyses.findings.model import was_on
+from gpuprof_widgets.analyses.findings.recording import unanswered_launches
 from gpuprof_widgets.analyses.findings.uneven_calls import interrupted_by_others, uneven_calls
 from gpuprof_widgets.analyses.operators import cpu_self, op_rows
 from gpuprof_widgets.analyses.reasons import PYTORCH, recorder_of, which_other_kind
@@ -45,14 +43,11 @@ from gpuprof_widgets.analyses.waits import is_taking
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import WINDOW, WRITTEN_CATEGORY
 
-Mask = npt.NDArray[np.bool_]
-
 RANKED = 3
 SHORT_CALLS = "{call} takes {each}, much of it the overhead of any op: {fewer}."
 FEWER_OR_FUSED = "make fewer calls, on larger tensors, or fuse them (torch.compile)"
 FEWER = "make fewer calls, on larger tensors"
 LONG_CALLS = "{call} takes {each}: smaller sizes{narrower} or a GPU make it shorter."
-ITS_CALL, MEDIAN_CALL = "Its only call", "The median call"
 MEASURED_BESIDE_OTHERS = (
     " Other programs used the CPUs at the same time. Without them, it takes less."
 )
@@ -60,10 +55,7 @@ IN_BF16 = ", bfloat16 (which this CPU multiplies in hardware)"
 LAUNCHING = "On the CPU it mostly launches kernels. Their time on the GPU is not in this trace."
 UNUSED_GPU = "PyTorch sees a GPU. If nothing ran on it, move model and data there (.to('cuda'))."
 DEBUGGING = "Autograd's anomaly mode was on, which makes forward ops longer. Switch it off first."
-NO_PROFILE = "A memory snapshot has no times"
 IN_A_REGION = "Mark regions within it to see what takes the time."
-
-Kinds = Mapping[str, Mask]
 
 
 def cpu_ops(
@@ -83,7 +75,10 @@ def cpu_ops(
     Cost: the CPU self time of the costliest op.
     """
     trace = record.trace
-    if _is_of_python_alone(record) or len(trace.index.gpu):
+    of_python_alone = not len(trace) or (
+        recorder_of(record) != PYTORCH and trace.index.on_tracks("python").all()
+    )
+    if len(trace.index.gpu) or ("cuda" not in record.metadata and of_python_alone):
         return []
     if reason := which_other_kind(trace):
         of_memory = memory(
@@ -91,20 +86,29 @@ def cpu_ops(
             memory_peak_bytes=memory_peak_bytes,
             allocator_stall_share=allocator_stall_share,
         )
-        return [] if of_memory else [Finding(f"T{reason[1:]}.", title=NO_PROFILE)]
+        title = "A memory snapshot has no times"
+        return [] if of_memory else [Finding(f"T{reason[1:]}.", title=title)]
     calls = cpu_calls(trace)
     if WRITTEN_CATEGORY in trace.args:  # nothing but the regions that the program marked is known
         regions = "all named regions"
         return [_finding(record, calls, "", regions, cpu_op_share)] if calls["own_ns"].any() else []
     calls = calls[trace.index.is_op[calls["row"]]]
-    plumbing = _plumbing(trace)
+    compiling = is_compiling(trace)
+    communicating = is_communication(trace) & ~compiling
+    dispatch = is_dispatch(trace) & ~compiling & ~communicating
+    plumbing = {COMMUNICATION: communicating, COMPILATION: compiling, DISPATCH: dispatch}
     computes = ~(is_taking(trace) | np.logical_or.reduce([*plumbing.values()]))
     ops = calls[computes[calls["row"]]]
     computing_ns = int(ops["own_ns"].sum())
     other_time = _other_time(calls, plumbing, computing_ns)
     no_gpu = _no_gpu_sentence(record)
-    if computing_ns and _is_little(record, computing_ns, cpu_ops_share):
-        text = _little_time(record, computing_ns) + other_time
+    took, kind = int(record.metadata.get("wall_ns") or 0), kind_of_run(record)
+    if computing_ns and WINDOW not in record.metadata and computing_ns < cpu_ops_share * took:
+        text = (
+            f"PyTorch's ops took {format_ns(computing_ns)} of this {kind}'s {format_ns(took)} "
+            f"({format_share(computing_ns / took)}). Ops of threads that the {kind} starts are not "
+            f"recorded.{other_time}"
+        )
         return [Finding(text, title="PyTorch's ops took little of the time")]
     if computing_ns:
         finding = _finding(record, ops, f"{no_gpu} ".lstrip(), "CPU op time", cpu_op_share)
@@ -112,22 +116,6 @@ def cpu_ops(
     text = no_gpu + other_time if len(calls) else _no_op_sentence(record)
     title = "No op that computes was recorded" if len(calls) else "No PyTorch op was recorded"
     return [Finding(text.lstrip(), title=title)] if text else []
-
-
-def _is_little(record: Record, computing_ns: int, least_share: float) -> bool:
-    """Whether the ops of a run that we recorded took too little to name any."""
-    took = int(record.metadata.get("wall_ns") or 0)
-    return WINDOW not in record.metadata and computing_ns < least_share * took
-
-
-def _little_time(record: Record, computing_ns: int) -> str:
-    took = int(record.metadata["wall_ns"])
-    kind = kind_of_run(record)
-    return (
-        f"PyTorch's ops took {format_ns(computing_ns)} of this {kind}'s {format_ns(took)} "
-        f"({format_share(share_of(computing_ns, took))}). Ops of threads that the {kind} starts "
-        "are not recorded."
-    )
 
 
 def cpu_calls(trace: Trace) -> pd.DataFrame:
@@ -140,18 +128,7 @@ def cpu_calls(trace: Trace) -> pd.DataFrame:
     return pd.DataFrame({"row": row, "name": names, "own_ns": self_ns[~ops.repeat]})
 
 
-def _plumbing(trace: Trace) -> Kinds:
-    """Return masks of the slices that are no ops to make faster, by kind."""
-    compiling = is_compiling(trace)
-    communicating = is_communication(trace) & ~compiling
-    return {
-        COMMUNICATION: communicating,
-        COMPILATION: compiling,
-        DISPATCH: is_dispatch(trace) & ~compiling & ~communicating,
-    }
-
-
-def _other_time(calls: pd.DataFrame, plumbing: Kinds, least_ns: int) -> str:
+def _other_time(calls: pd.DataFrame, plumbing: Mapping[str, Mask], least_ns: int) -> str:
     """Return a sentence on the kinds of plumbing that took more than all ops; else ""."""
     took: dict[str, int] = {}
     for kind, mask in plumbing.items():
@@ -161,15 +138,6 @@ def _other_time(calls: pd.DataFrame, plumbing: Kinds, least_ns: int) -> str:
             took[f"{kind} {format_ns(kind_ns)} ({code(str(by_name.idxmax()))})"] = kind_ns
     names = ", ".join(sorted(took, key=lambda text: -took[text]))
     return f" This leaves out time in which no op computes: {names}." if names else ""
-
-
-def _is_of_python_alone(record: Record) -> bool:
-    """Whether the file is from cProfile or another profiler of nothing but Python."""
-    if "cuda" in record.metadata:
-        return False
-    if not len(record.trace):
-        return True
-    return recorder_of(record) != PYTORCH and bool(record.trace.index.on_tracks("python").all())
 
 
 def _no_gpu_sentence(record: Record) -> str:
@@ -194,10 +162,9 @@ def _no_op_sentence(record: Record) -> str:
     if WINDOW in metadata and "cuda" in metadata:
         return "No PyTorch op ran in this range."
     if took := int(metadata.get("wall_ns") or 0):
-        thing = "run" if metadata.get("execution_count") is None else "cell"
         return (
-            f"No PyTorch op ran in this {thing}, which took {format_ns(took)}. There is nothing of "
-            "PyTorch to explain."
+            f"No PyTorch op ran in this {kind_of_run(record)}, which took {format_ns(took)}. There "
+            "is nothing of PyTorch to explain."
         )
     op = "PyTorch op" if recorder_of(record) == PYTORCH else "op"
     return f"{_no_gpu_sentence(record)} No {op} was recorded either."
@@ -210,7 +177,7 @@ def _finding(
     self_ns = self_ns.sort_values(ascending=False, kind="stable")
     share, name, cost = self_ns / self_ns.sum(), str(self_ns.index[0]), int(self_ns.iloc[0])
     calls = calls[calls["name"] == name]
-    counted = record.trace.slices["count"].to_numpy()[calls["row"]]
+    counted = record.trace.index.column("count")[calls["row"]]
     share_of_run = share_of(cost, run_ns(record))
     of_run = f"{format_share(share_of_run)} of the time, " if 0 < share_of_run <= 1 else ""
     text = (
@@ -226,11 +193,10 @@ def _finding(
     text += f". Next: {' and '.join(rest)}." if rest else "."
     text += " PyTorch sees no GPU here." if record.metadata.get("cuda") is False else ""
     remedy = _remedy(record, name, calls[counted > 0])
-    rows = calls["row"].to_numpy()
-    start, end = slice_range(record.trace, longest_slice(record.trace, rows))
+    place = place_of(record.trace, calls["row"].to_numpy())
     of_all = "regions" if WRITTEN_CATEGORY in record.trace.args else "CPU ops"
     title = f"{code(name)} takes the most time of all {of_all}"
-    return Finding(text, cost, share_of_run, start, end, spread(rows), remedy, title=title)
+    return Finding(text, cost, share_of_run, remedy=remedy, title=title, **place)
 
 
 def _remedy(record: Record, name: str, calls: pd.DataFrame) -> str:
@@ -249,7 +215,7 @@ def _remedy(record: Record, name: str, calls: pd.DataFrame) -> str:
     longest = int(self_ns.argmax())
     compiled = COMPILED.fullmatch(name) or record.trace.index.matching(COMPILED).any()
     fuse = FEWER if compiled else FEWER_OR_FUSED
-    call = MEDIAN_CALL if len(calls) > 1 else ITS_CALL
+    call = "The median call" if len(calls) > 1 else "Its only call"
     beside_others = MEASURED_BESIDE_OTHERS if interrupted_by_others(record) else ""
     if name in VIEWS:
         each = format_ns(float(np.median(self_ns)))
@@ -263,7 +229,7 @@ def _remedy(record: Record, name: str, calls: pd.DataFrame) -> str:
         calls=len(self_ns),
     ):
         return remedy
-    each_ns = float(np.median(record.trace.slices["dur"].to_numpy()[calls["row"]]))
+    each_ns = float(np.median(record.trace.index.dur[calls["row"]]))
     each, median_ns = format_ns(each_ns), float(np.median(self_ns))
     if median_ns < each_ns / 2:
         each += f" ({format_ns(median_ns)} itself)"

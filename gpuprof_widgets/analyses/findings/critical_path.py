@@ -1,4 +1,7 @@
-"""Finding on what bounds the run: the critical path, and the op without which it is shorter."""
+"""Finding on what bounds the run: the critical path, and the op without which it is shorter.
+
+Also which findings tell of parts of one cause: a CPU that prepares launches too slowly for the GPU.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import re
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.cold_start import cold_spans
@@ -14,18 +16,26 @@ from gpuprof_widgets.analyses.columns import format_ns, format_share, group_sums
 from gpuprof_widgets.analyses.critical_path import Path, op_around, whole_path
 from gpuprof_widgets.analyses.findings.finding import (
     Finding,
+    Rows,
     code,
+    gpu_name,
     kernel_code,
-    longest_slice,
-    slice_range,
-    spread,
+    place_of,
 )
 from gpuprof_widgets.analyses.findings.gpu_idle import WARM_UP, first_launches
+from gpuprof_widgets.analyses.findings.idle_cause import HOST, began_with_waits, idle_cause
 from gpuprof_widgets.analyses.findings.kernels import GPU_OP_SHARE, gpu_ops
 from gpuprof_widgets.analyses.findings.places import costliest_op
-from gpuprof_widgets.analyses.findings.stalls import REMEDY as STALLED
-from gpuprof_widgets.analyses.findings.stalls import TIMES_USUAL, stalled_ops
-from gpuprof_widgets.analyses.findings.uneven_calls import about_one_call
+from gpuprof_widgets.analyses.findings.uneven_calls import (
+    STALLED,
+    TIMES_USUAL,
+    about_one_call,
+    main_stalls,
+    stalled_ops,
+)
+from gpuprof_widgets.analyses.gpu_work import devices_at_work
+from gpuprof_widgets.analyses.host_states import CPU_OPS, LAUNCHING
+from gpuprof_widgets.analyses.idle import device_gaps
 from gpuprof_widgets.analyses.owners import is_mostly_replayed
 from gpuprof_widgets.analyses.path_graph import (
     KERNEL_DELAY,
@@ -115,7 +125,16 @@ def critical_path_bound(
     if op is None or op["saved_share"] < critical_path_share:
         return []
     calls = _calls_on_path(record.trace, path, str(op["name"]))
-    in_stalls = _in_stalls(record, calls) if bound == CPU else ""
+    in_stalls = ""
+    if bound == CPU:
+        dur = record.trace.index.dur
+        long = calls[np.isin(calls, stalled_ops(record).row)]
+        if 2 * int(dur[long].sum()) > int(dur[calls].sum()):
+            in_stalls = (
+                f" Most of its time lies in {len(long):,} of its {len(calls):,} calls, in which "
+                f"the CPU stalled: each took at least {TIMES_USUAL} times as long as the median "
+                "call."
+            )
     text = (
         f"The run is bound by {bound} ({format_share(share)} of its critical path). If "
         f"{code(op['name'])} cost nothing, the run would be {format_share(op['saved_share'])} "
@@ -139,23 +158,11 @@ def critical_path_bound(
             remedies = remedies.replace(IN_16_BITS, "")
         sentences = (kernels_sentence, remedies, _cpu_part(path, critical_path_share))
         remedy = " ".join(filter(None, sentences))
-    start, end = slice_range(record.trace, longest_slice(record.trace, calls))
-    return [Finding(text, cost, saved, start, end, spread(calls), remedy, title=title)]
+    place = place_of(record.trace, calls)
+    return [Finding(text, cost, saved, remedy=remedy, title=title, **place)]
 
 
-def _in_stalls(record: Record, calls: npt.NDArray[np.intp]) -> str:
-    """Say that a few stalled ops have most of the time of these calls; "" where they have not."""
-    dur = record.trace.index.dur
-    long = calls[np.isin(calls, stalled_ops(record).row)]
-    if 2 * int(dur[long].sum()) <= int(dur[calls].sum()):
-        return ""
-    return (
-        f" Most of its time lies in {len(long):,} of its {len(calls):,} calls, in which the CPU "
-        f"stalled: each took at least {TIMES_USUAL} times as long as the median call."
-    )
-
-
-def _calls_on_path(trace: Trace, path: Path, name: str) -> npt.NDArray[np.intp]:
+def _calls_on_path(trace: Trace, path: Path, name: str) -> Rows:
     """Return the calls of this op that the path goes through."""
     calls = trace.index.named(frozenset({name})) & trace.index.in_category("cpu_op")
     call = np.append(links.itself_or_ancestor(trace.index.parent, calls), NONE)
@@ -174,8 +181,8 @@ def _cpu_remedy(record: Record, path: Path, in_stalls: str) -> str:
     most, longest = MOST * time.sum(), int(time.argmax())
     if path.is_of(RUNTIME)[longest] and time[longest] > most:
         row, length = int(path.row[longest]), format_ns(time[longest])
-        name = code(str(trace.slices["name"].iloc[row]))
-        return ONE_CALL.format(name=name, time=length, advice=about_one_call(trace, row))
+        (name,) = trace.index.names_of(path.row[[longest]])
+        return ONE_CALL.format(name=code(name), time=length, advice=about_one_call(trace, row))
     segments = (path.start[on_cpu], path.end[on_cpu])
     if intervals.overlap(segments, cold_spans(record)).sum() > most:
         return FIRST_CALLS.format(launches=first_launches(record), warm_up=WARM_UP)
@@ -242,3 +249,39 @@ def _worth_most(record: Record, table: pd.DataFrame) -> pd.Series | None:
     are_named = [name in ops and not str(name).startswith(BACKWARD) for name in table["name"]]
     ops_table = table[np.array(are_named, bool)]
     return ops_table.iloc[0] if len(ops_table) else None
+
+
+PARTS = ("short_kernels", "launch_bound", "optimizer_loops", "broadcast_buffers")
+"""Rules that cost time of the GPU's gaps or of the CPU's path; also `critical_path`, if the CPU has
+most of it."""
+
+
+def with_parts(record: Record, listed: list[Finding]) -> list[Finding]:
+    """Return the findings, those on parts of why a GPU is idle right after the one on that.
+
+    That is where a GPU mostly waits for a CPU that prepares launches, and no other GPU works.
+    """
+    gaps, at_work = device_gaps(record), devices_at_work(record.trace)
+    if len(at_work) != 1 or not len(gaps) or main_stalls(record, gaps) or began_with_waits(gaps):
+        return listed
+    cause, gpu = idle_cause(record, at_work[0]), gpu_name(at_work[0])
+    if cause.name != HOST or cause.delayed_by not in (CPU_OPS, LAUNCHING):
+        return listed
+    on_idle = (one for one in listed if one.rule == "device_idle" and one.remedy)
+    whole = next((one for one in on_idle if one.title.startswith(f"{gpu} ")), None)
+    if whole is None:
+        return listed
+    because = (
+        f" This is one part of why {gpu.replace('The', 'the')} is idle: the CPU launches its work "
+        "too slowly. Such parts overlap, so do not add them up."
+    )
+    on_cpu = bound_of(whole_path(record))[0] == CPU
+    rules = (*PARTS, "critical_path") if on_cpu else PARTS
+    parts: list[Finding] = []
+    others: list[Finding] = []
+    for one in listed:
+        is_part = one.rule in rules and one.cost_ns < whole.cost_ns
+        (parts if is_part else others).append(one)
+    told = [replace(one, text=one.text + because, part_of=whole.rule) for one in parts]
+    after = others.index(whole) + 1
+    return [*others[:after], *told, *others[after:]]

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.collectives import world_size_of
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.findings.finding import (
     Finding,
+    Mask,
+    Rows,
     code,
     run_ns,
     share_of,
@@ -32,8 +33,6 @@ from gpuprof_widgets.trace.owners import EVALUATE, open_on_other_track
 from gpuprof_widgets.trace.pstats import BUILT_IN, functions_of_frames
 from gpuprof_widgets.trace.schema import NONE
 
-Rows = npt.NDArray[np.intp]
-
 OPERATORS = re.compile(r"(?:^|[/\\])torch[/\\]_tensor\.py$")
 """Where some operators of tensors are Python functions (``x ** 3``)."""
 MANY = 3
@@ -45,7 +44,6 @@ SMALL_NS = 100_000
 """Duration of the median op above which its dispatch does not matter."""
 
 REMEDY = "That time is mostly the dispatch of {count} small ops per call: fuse them ({means})."
-TORCH_COMPILE = "`torch.compile`"
 
 
 @dataclass(frozen=True)
@@ -62,12 +60,12 @@ def dispatch_remedy(record: Record, function: pd.Series, own_ns: int) -> str:
     if ops is None or len(ops.row) < MANY * ops.calls:
         return ""
     each = own_ns / calls_per_traced_step(record) / len(ops.row)
-    if each > DISPATCH_NS or np.median(record.trace.slices["dur"].to_numpy()[ops.row]) > SMALL_NS:
+    if each > DISPATCH_NS or np.median(record.trace.index.dur[ops.row]) > SMALL_NS:
         return ""
-    names = record.trace.slices["name"].iloc[ops.row].astype(str)
-    per_call = Counter(names.str.removeprefix("aten::").str.rstrip("_").tolist())
-    per_call = Counter({name: round(count / ops.calls) for name, count in per_call.items()})
-    means = ", ".join([*_gelu(per_call), TORCH_COMPILE])
+    names = record.trace.index.names_of(ops.row)
+    counted = Counter(name.removeprefix("aten::").rstrip("_") for name in names)
+    per_call = Counter({name: round(count / ops.calls) for name, count in counted.items()})
+    means = f"{_gelu(per_call)}`torch.compile`"
     return REMEDY.format(count=round(len(ops.row) / ops.calls), means=means)
 
 
@@ -77,17 +75,16 @@ def direct_ops(record: Record, function: pd.Series) -> DirectOps | None:
     return _in_regions(record, function) if ops is None else ops
 
 
-def _gelu(ops: Counter[str]) -> list[str]:
-    """Return ``F.gelu`` where the ops are those of a GELU, exact or by tanh."""
+def _gelu(ops: Counter[str]) -> str:
+    """Return ``F.gelu`` where the ops are those of a GELU, exact or by tanh; else ""."""
     used = {name for name, count in ops.items() if count}
     if not used <= {"mul", "add", "pow", "div", "tanh", "erf"} or ops["mul"] + ops["div"] < 2:
-        return []
+        return ""
     if ops["erf"] == 1 and not ops["tanh"] and ops["add"]:
-        return ["`F.gelu(x)`"]
+        return "`F.gelu(x)`, "
     cubed = ops["pow"] == 1 or ops["mul"] >= 5
-    if ops["tanh"] == 1 and not ops["erf"] and cubed and ops["add"] >= 2:
-        return ['`F.gelu(x, approximate="tanh")`']
-    return []
+    is_by_tanh = ops["tanh"] == 1 and not ops["erf"] and cubed and ops["add"] >= 2
+    return '`F.gelu(x, approximate="tanh")`, ' if is_by_tanh else ""
 
 
 def _outermost_ops(trace: Trace) -> Rows:
@@ -110,7 +107,7 @@ def _in_frames(record: Record, function: pd.Series) -> DirectOps | None:
     in_function = np.append(np.append(same, False)[of_frame], False)
     ops = _outermost_ops(trace)
     frame = open_on_other_track(trace, *trace.index.uncut)[ops]
-    caller = links.itself_or_ancestor(trace.slices["parent"].to_numpy(), opaque)
+    caller = links.itself_or_ancestor(trace.index.parent, opaque)
     around = np.append(caller, NONE)[frame]
     return DirectOps(ops[in_function[around]], max(int(function["calls"]), 1))
 
@@ -125,7 +122,7 @@ def _in_regions(record: Record, function: pd.Series) -> DirectOps | None:
     trace = record.trace
     calls = round(int(function["calls"]) / calls_per_traced_step(record))
     ops = _outermost_ops(trace)
-    lane = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
+    lane = trace.tracks["lane"].to_numpy()[trace.index.track]
     ops = ops[lane[ops] == run_lane(record)]
     if function["name"] == "forward" or _is_called_by_forwards(record, function):
         matches = _of_classes(trace, ops, calls)
@@ -211,38 +208,33 @@ def loop_indexing(
     longest = loops.iloc[int(loops["dur_ns"].to_numpy(int).argmax())]
     rounds, start = int(loops["rounds"].sum()), int(longest["start_ns"])
     whole = format_ns(int(loops["dur_ns"].sum()))
+    others = longest["ops"].split(", ")[1:] if longest["alike"] == longest["rounds"] else []
+    with_others = f", each with {', '.join(code(op) for op in others)}" if others else ""
     text = (
         f"Indexing a tensor row by row took {whole} ({format_share(share)} of the time): "
-        f"{rounds:,} calls of {code('aten::select')}{_with(longest)}."
+        f"{rounds:,} calls of {code('aten::select')}{with_others}."
     )
     end = int(longest["end_ns"])
-    rows = tuple(int(row) for loop in loops["rows"] for row in loop)
-    title, evidence = "A loop indexes a tensor row by row", spread(rows)
-    return [Finding(text, cost, share, start, end, evidence, LOOP_INDEXING_REMEDY, title=title)]
+    rows = spread([row for loop in loops["rows"] for row in loop])
+    title, remedy = "A loop indexes a tensor row by row", LOOP_INDEXING_REMEDY
+    return [Finding(text, cost, share, start, end, rows, remedy, title=title)]
 
 
-def _train(record: Record, loops: pd.DataFrame) -> npt.NDArray[np.bool_]:
+def _train(record: Record, loops: pd.DataFrame) -> Mask:
     """Whether each loop runs a backward pass or an optimizer in every tenth round or more."""
-    slices = record.trace.slices
-    steps = np.sort(slices["ts"].to_numpy(np.int64)[record.trace.index.matching(TRAINING)])
-    bounds = [loops[edge].to_numpy(np.int64) for edge in ("start_ns", "end_ns")]
-    inside = np.searchsorted(steps, bounds)
+    index = record.trace.index
+    steps = np.sort(index.ts[index.matching(TRAINING)])
+    inside = np.searchsorted(steps, loops[["start_ns", "end_ns"]].to_numpy(np.int64).T)
     return np.asarray(10 * (inside[1] - inside[0]) >= loops["rounds"].to_numpy(np.int64))
 
 
-def in_a_loader(record: Record, loops: pd.DataFrame) -> npt.NDArray[np.bool_]:
+def in_a_loader(record: Record, loops: pd.DataFrame) -> Mask:
     """Whether each loop runs while a DataLoader of the main process makes its batch."""
     loading = waits(record)
     loading = loading[loading["kind"] == "dataloader"]
     start = loading["start_ns"].to_numpy(np.int64)
     spans = intervals.union(start, start + loading["dur_ns"].to_numpy(np.int64))
     return intervals.inside(loops["start_ns"].to_numpy(np.int64), spans)
-
-
-def _with(loop: pd.Series) -> str:
-    """Return the other ops of a round, where all rounds are alike."""
-    others = loop["ops"].split(", ")[1:] if loop["alike"] == loop["rounds"] else []
-    return f", each with {', '.join(code(op) for op in others)}" if others else ""
 
 
 MATRIX_PRODUCTS = frozenset(
@@ -311,7 +303,9 @@ def cpu_threads(record: Record, *, cpu_threads_share: float = 0.05) -> list[Find
     threads, cpus = _threads_and_cpus(record)
     if threads < 2 or not cpus or len(record.trace.index.gpu):
         return []
-    took, run = _shared_ns(record), run_ns(record)
+    index, run = record.trace.index, run_ns(record)
+    shared = index.named(THREADED) & index.in_category("cpu_op")  # on all threads together
+    took = intervals.length(intervals.union(index.ts[shared], index.end[shared]))
     if share_of(took, run) < cpu_threads_share:
         return []
     ranks, cpus_here = world_size_of(record.metadata), format_count(cpus, "CPU")
@@ -324,34 +318,17 @@ def cpu_threads(record: Record, *, cpu_threads_share: float = 0.05) -> list[Find
         text, remedy = RANKS.format(**words, ranks=ranks), SET_IN_EACH.format(fewer=each)
         cost, title = took, "The ranks use more threads than there are CPUs"
     elif taken := interruptions(record):
-        cost = _queued_ns(record)
+        # It is known of the whole recording only: a range of it has as large a share.
+        use = record.metadata["cpu_use"]
+        without_cpu = share_of(use.get("queued_ns", 0), use["wall_ns"])
+        cost = round(min(max(without_cpu, 0.0), 1.0) * run)
         queued = QUEUED.format(queued=format_ns(cost), share=format_share(share_of(cost, run)))
-        words |= {"taken": taken, "used": format_ns(int(record.metadata["cpu_use"]["cpu_ns"]))}
+        words |= {"taken": taken, "used": format_ns(int(use["cpu_ns"]))}
         text = CONTESTED.format(**words, queued=queued if cost else "")
         remedy, title = TRY.format(fewer=threads // 2), "Other programs compete for the CPUs"
     else:
         return []
     return [Finding(text, cost, share_of(cost, run), remedy=remedy, title=title)]
-
-
-def _queued_ns(record: Record) -> int:
-    """Return how long the thread of the run was ready and had no CPU, in ns; 0 if not measured.
-
-    It is known of the whole recording only: a range of it has as large a share.
-    """
-    use = record.metadata["cpu_use"]
-    share = share_of(use.get("queued_ns", 0), use["wall_ns"])
-    return round(min(max(share, 0.0), 1.0) * run_ns(record))
-
-
-def _shared_ns(record: Record) -> int:
-    """Return the time in which ops that threads share ran, on all threads together, in ns."""
-    slices = record.trace.slices
-    shared = record.trace.index.named(THREADED) & record.trace.index.in_category("cpu_op")
-    start = slices["ts"].to_numpy(np.int64)[shared]
-    return intervals.length(
-        intervals.union(start, start + slices["dur"].to_numpy(np.int64)[shared])
-    )
 
 
 def too_few_threads(record: Record, name: str) -> str:

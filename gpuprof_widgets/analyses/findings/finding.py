@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import builtins
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +22,8 @@ from gpuprof_widgets.trace.index import REGION
 from gpuprof_widgets.trace.model import Record, Trace
 
 Rows = npt.NDArray[np.intp]
-
-Thresholds = ParamSpec("Thresholds")
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -107,20 +106,6 @@ LATENCY_NS = 1_000_000
 that it waits for: microseconds are usual (`idle.BACK_TO_BACK_NS`)."""
 
 
-def of_gpu_work(
-    rule: Callable[Concatenate[Record, Thresholds], list[Finding]],
-) -> Callable[Concatenate[Record, Thresholds], list[Finding]]:
-    """Return the rule limited to runs with GPU work: on other runs it finds nothing."""
-
-    @wraps(rule)
-    def guarded(
-        record: Record, /, *args: Thresholds.args, **thresholds: Thresholds.kwargs
-    ) -> list[Finding]:
-        return rule(record, *args, **thresholds) if len(record.trace.index.gpu) else []
-
-    return guarded
-
-
 class Place(TypedDict):
     """Where to look, as the arguments of a `Finding`."""
 
@@ -129,24 +114,22 @@ class Place(TypedDict):
     rows: tuple[int, ...]
 
 
-def are_op_names(table: pd.DataFrame) -> npt.NDArray[np.bool_]:
+def place_of(trace: Trace, rows: Rows) -> Place:
+    """Return these slices, at most `EVIDENCE` of them, and the range of the longest."""
+    start, end = slice_range(trace, int(rows[trace.index.dur[rows].argmax()]))
+    return Place(start_ns=start, end_ns=end, rows=spread(rows))
+
+
+def place_in(table: pd.DataFrame, longest: Any) -> Place:
+    """Return the slices of a table's rows, and the range of one of them, such as the longest."""
+    start, end = table_range(longest)
+    return Place(start_ns=start, end_ns=end, rows=tuple(table["row"].astype(int)))
+
+
+def are_op_names(table: pd.DataFrame) -> Mask:
     """Return a mask of the rows of `operators()` that are ops, not regions."""
     region = np.array([bool(REGION.fullmatch(name)) for name in table["name"]], bool)
     return np.asarray((table["category"] == "cpu_op").to_numpy(bool) & ~region)
-
-
-COSTLY = {"stack": "stacks", "shapes": "shapes", "memory": "memory", "flops": "FLOPs"}
-"""Recording options that cost time, and what they record."""
-
-
-def costly_options(record: Record) -> str:
-    """Return the options that were on and cost time: ``stacks, shapes and cProfile``; else ""."""
-    options: dict[str, Any] = record.metadata.get("options") or {}
-    on = [words for name, words in COSTLY.items() if options.get(name)]
-    # With stacks, cProfile does not run: the calls are counted from the frames.
-    counted = record.calls is not None and not options.get("stack")
-    on += ["cProfile"] if counted else []
-    return listed(on)
 
 
 def listed(words: Sequence[str]) -> str:
@@ -161,13 +144,9 @@ _SIGNATURE = re.compile(r"^(?:void |static )?(?P<name>[\w:~]+)(?:<.*)?(?:\(.*)?$
 
 _UNNAMED = re.compile(r"(\(anonymous namespace\)|<unnamed>)::")
 """Unnamed namespaces, as compilers and Nsight Systems write them."""
-
 _PARAMETERS = re.compile(r"(?<=\w)\([\w:*&, ]*\)$")
-
 _BUILTIN = re.compile(r"<(?:built-in )?(?:method|function) (?P<name>[\w.]+)>")
 _OWNERS = {"TensorBase": "Tensor.", "Tensor": "Tensor.", "type": "torch."}
-
-
 _COMPILED_GRAPH = re.compile(r"## Call (CompiledFxGraph \w{6})\w* ##")
 """What torch calls a compiled graph; six of some fifty letters of its hash tell it from others."""
 
@@ -220,15 +199,9 @@ def copies_counted(count: int) -> str:
     return "1 copy" if count == 1 else f"{count:,} copies"
 
 
-def longest_slice(trace: Trace, rows: Rows) -> int:
-    """Return the longest of these slices."""
-    return int(rows[trace.index.dur[rows].argmax()])
-
-
 def slice_range(trace: Trace, row: int) -> tuple[int, int]:
     """Return start and end of a slice in ns."""
-    start, dur = (int(trace.slices[column].iloc[row]) for column in ("ts", "dur"))
-    return start, start + dur
+    return int(trace.index.ts[row]), int(trace.index.end[row])
 
 
 def table_range(row: Any) -> tuple[int, int]:

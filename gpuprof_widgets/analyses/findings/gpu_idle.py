@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.breakdown import (
-    QUEUED,
-)
+from gpuprof_widgets.analyses.breakdown import QUEUED
 from gpuprof_widgets.analyses.cold_start import LAUNCH, cold_start
 from gpuprof_widgets.analyses.columns import format_ns, format_share
 from gpuprof_widgets.analyses.findings.finding import (
@@ -19,7 +16,6 @@ from gpuprof_widgets.analyses.findings.finding import (
     function_name,
     gpu_name,
     kernel_code,
-    of_gpu_work,
 )
 from gpuprof_widgets.analyses.findings.idle_cause import (
     BETWEEN,
@@ -37,8 +33,7 @@ from gpuprof_widgets.analyses.findings.idle_cause import (
     segments_of_cause,
 )
 from gpuprof_widgets.analyses.findings.input import dataloader
-from gpuprof_widgets.analyses.findings.stalls import main_stalls, of_stalls
-from gpuprof_widgets.analyses.findings.uneven_calls import about_one_call
+from gpuprof_widgets.analyses.findings.uneven_calls import about_one_call, main_stalls, of_stalls
 from gpuprof_widgets.analyses.gpu_work import device_busy
 from gpuprof_widgets.analyses.host_states import (
     CPU_OPS,
@@ -54,8 +49,6 @@ from gpuprof_widgets.analyses.waits import DATALOADER
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Record
-
-Ints = npt.NDArray[np.int64]
 
 HOST_REMEDIES = {
     PYTHON: "shorten the Python between the ops (logging, metrics, loops over tensors), or use "
@@ -74,10 +67,6 @@ REPLAYING = {
 }
 """The same where CUDA graphs are replayed already."""
 WARM_UP = "Warm up before measuring: this cost is paid once per process"
-
-OWN_MEMORY = (
-    "which asks for memory in some launches. Record more iterations, so that it weighs less"
-)
 
 HOST_WORDS = {
     PYTHON: "Python",
@@ -141,7 +130,6 @@ WHEN = {
 DEVICE_IDLE_SHARE = 0.05
 
 
-@of_gpu_work
 def device_idle(record: Record, *, device_idle_share: float = DEVICE_IDLE_SHARE) -> list[Finding]:
     """Report how busy each GPU was; from 5 % idle time on also the cause and a gap.
 
@@ -149,8 +137,7 @@ def device_idle(record: Record, *, device_idle_share: float = DEVICE_IDLE_SHARE)
     `dataloader` reports that. The main cause has its own time in the sentence, and the gap shown is
     its longest.
     """
-    gaps = device_gaps(record)
-    rows = device_busy(record)
+    gaps, rows = device_gaps(record), device_busy(record)
     if not rows["slices"].any():  # `cpu_ops` says that no GPU work ran in this range
         return []
     return [
@@ -214,17 +201,14 @@ def _gap_of_cause(gaps: pd.DataFrame, segments: Intervals) -> tuple[pd.Series, s
 
 
 def _where(record: Record, gap: Any) -> str:
-    return f"{_place(record, gap)}{_cpu_meanwhile(record, gap)}"
-
-
-def _place(record: Record, gap: Any) -> str:
     sides = record.trace.index.names_of(np.array([gap["before"], gap["after"]]))
     before, after = map(kernel_code, sides)
+    place = f"between {before} and {after}"
     if gap["before"] < 0:
-        return f"before the GPU's first work, {after}"
-    if gap["after"] < 0:
-        return f"after the GPU's last work, {before}"
-    return f"between {before} and {after}"
+        place = f"before the GPU's first work, {after}"
+    elif gap["after"] < 0:
+        place = f"after the GPU's last work, {before}"
+    return place + _cpu_meanwhile(record, gap)
 
 
 def _cpu_meanwhile(record: Record, gap: Any) -> str:
@@ -233,8 +217,8 @@ def _cpu_meanwhile(record: Record, gap: Any) -> str:
     (name,) = record.trace.index.names_of(np.array([gap["cpu"]]))
     if gap["cause"] == "dataloader" or DATALOADER.fullmatch(name):
         return f". The CPU {mostly}waited for the DataLoader meanwhile"
-    slices = record.trace.slices
-    annotated = gap["cpu"] >= 0 and slices["category"].iloc[gap["cpu"]] == "user_annotation"
+    categories = record.trace.slices["category"]
+    annotated = gap["cpu"] >= 0 and categories.iloc[gap["cpu"]] == "user_annotation"
     if name and not annotated:
         ran = f"line {name}" if name.isdigit() else code(name)  # a line whose source is redacted
         return f". The CPU {mostly}ran {ran} meanwhile"
@@ -254,14 +238,12 @@ def _remedy(record: Record, gaps: pd.DataFrame, main: str, share: float) -> str:
 
     ``share``: of the main cause in the idle time.
     """
-    device = int(gaps["device"].iloc[0])
+    device, why = int(gaps["device"].iloc[0]), REMEDIES.get(main, "")
     cause = idle_cause(record, device)
     if cause.name == HOST:
-        why, share_of_cause = "waited for the CPU to launch work. ", cause.share
+        why, share = "waited for the CPU to launch work. ", cause.share
         why += f"Most of that time went into {_host_cause(record, device, cause, gaps)}"
-    else:
-        why, share_of_cause = REMEDIES[main], share
-    return f"In {format_share(share_of_cause)} of its idle time, the GPU {why}"
+    return f"In {format_share(share)} of its idle time, the GPU {why}"
 
 
 def _host_cause(record: Record, device: int, cause: IdleCause, gaps: pd.DataFrame) -> str:
@@ -274,12 +256,18 @@ def _host_cause(record: Record, device: int, cause: IdleCause, gaps: pd.DataFram
             call = SINGLE_CALL[kind].format(name=name, time=format_ns(longest.dur_ns))
             return f"{call}: {about_one_call(record.trace, longest.row)}"
     if delayed_by == RECORDING:
-        return f"the recording itself, {OWN_MEMORY}."
+        return (
+            "the recording itself, which asks for memory in some launches. Record more iterations, "
+            "so that it weighs less."
+        )
     if delayed_by == COLD:
         return f"first calls, which load libraries and kernels{first_launches(record)}. {WARM_UP}."
-    remedies = HOST_REMEDIES | (REPLAYING if is_mostly_replayed(record.trace) else {})
-    return HOST_WORDS[delayed_by] + (
-        _how_it_began(gaps, remedies[delayed_by]) or f": {remedies[delayed_by]}."
+    remedy = (HOST_REMEDIES | (REPLAYING if is_mostly_replayed(record.trace) else {}))[delayed_by]
+    if not began_with_waits(gaps):
+        return f"{HOST_WORDS[delayed_by]}: {remedy}."
+    return (
+        f"{HOST_WORDS[delayed_by]}. Most of the idle time began when the CPU had just waited for "
+        f"the GPU, so nothing was queued: {KEEP_FED}. Then {remedy}."
     )
 
 
@@ -295,13 +283,3 @@ def first_launches(record: Record) -> str:
     if len(cold) == 1:
         return f" (the first launch of a kernel took {longest}{later})"
     return f" ({len(cold):,} first launches of a kernel took up to {longest}{later})"
-
-
-def _how_it_began(gaps: pd.DataFrame, remedy: str) -> str:
-    """Say that gaps mostly began with a wait for the GPU, which emptied its queue; else ""."""
-    if not began_with_waits(gaps):
-        return ""
-    return (
-        ". Most of the idle time began when the CPU had just waited for the GPU, so nothing was "
-        f"queued: {KEEP_FED}. Then {remedy}."
-    )

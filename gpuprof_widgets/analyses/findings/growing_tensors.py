@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.attribution import in_backward
@@ -16,12 +15,13 @@ from gpuprof_widgets.analyses.columns import format_count, format_ns, format_sha
 from gpuprof_widgets.analyses.findings.finding import (
     WORTH_NS,
     Finding,
+    Ints,
+    Mask,
+    Rows,
     code,
-    longest_slice,
+    place_of,
     run_ns,
     share_of,
-    slice_range,
-    spread,
 )
 from gpuprof_widgets.analyses.lines import cell_lines, lines_beyond_limit
 from gpuprof_widgets.analyses.op_calls import Call, distinct_calls, frame_of
@@ -29,10 +29,6 @@ from gpuprof_widgets.analyses.owners import line_of, module_frames, region_aroun
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
-
-Rows = npt.NDArray[np.intp]
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 CAT = "aten::cat"
 CATS = frozenset({CAT})
@@ -121,7 +117,7 @@ def growing_cat(
     ]
     if not growths:
         return []
-    of_growth = np.array([_most_common(line[growth.at]) for growth in growths])
+    of_growth = np.array([pd.Series(line[growth.at]).mode()[0] for growth in growths])
     found = []
     for number in np.unique(of_growth).tolist():
         chosen = [growth for growth, at in zip(growths, of_growth, strict=True) if at == number]
@@ -140,9 +136,8 @@ def growing_cat(
         title = GROWS if sure else JOINS_MORE
         remedy = f"C{INSTEAD}" if sure else IF_IT_APPENDS + INSTEAD
         remedy += OF_A_CACHE if _in_modules(trace, rows[at]) else ""
-        place = slice_range(trace, longest_slice(trace, rows[at]))
-        evidence = spread(rows[at])
-        found.append(Finding(text, cost, share, *place, evidence, remedy, title=title))
+        place = place_of(trace, rows[at])
+        found.append(Finding(text, cost, share, remedy=remedy, title=title, **place))
     return found
 
 
@@ -211,18 +206,14 @@ def _growths(trace: Trace, table: pd.DataFrame, least: int) -> Iterator[Growth]:
         if _takes_up(group, least):
             yield Growth(at, int(group["first"].min()), int(group["out"].max()))
     took = table["took"].to_numpy(np.int64)
-    for at in _groups(_turns(table, least), shapes_of < ALIKE, least):
+    executions = table.groupby(["place", "inner"])["row"]
+    few = (executions.transform("size") < least) & (table["inner"] >= 0)
+    turn = executions.cumcount().where(few, 0)  # of a few calls in one execution of a region
+    for at in _groups({"place": table["place"], "turn": turn}, shapes_of < ALIKE, least):
         is_certain = bool(table["appends"].iloc[at].all())
         for part in _rounds(table, at, least):
             if _is_growing(took[part], is_certain=is_certain):
                 yield Growth(part)
-
-
-def _turns(table: pd.DataFrame, least: int) -> dict[str, Any]:
-    """Return the place, and which of a few calls in one execution of its region each is."""
-    executions = table.groupby(["place", "inner"])["row"]
-    few = (executions.transform("size") < least) & (table["inner"] >= 0)
-    return {"place": table["place"], "turn": executions.cumcount().where(few, 0)}
 
 
 def _groups(keys: dict[str, Any], mask: Mask, least: int) -> Iterator[Rows]:
@@ -283,22 +274,16 @@ def _sizes(trace: Trace, rows: Rows) -> pd.DataFrame:
     other dimensions, "" where no shapes are known.
     """
     calls, number = distinct_calls(trace, rows)
-    known = [_joined(call) for call in calls]
-    table = pd.DataFrame(known, columns=["dim", "first", "last", "out", "rest"])
+    columns = ["dim", "first", "last", "out", "rest"]
+    table = pd.DataFrame(map(_joined, calls), columns=columns)
     return table.iloc[number].reset_index(drop=True)
-
-
-UNKNOWN = (NONE, 0, 0, 0, "")
-UNKNOWN_DIMENSION = (NONE, 0, 0, 0, "?")
 
 
 def _joined(call: Call) -> tuple[int, int, int, int, str]:
     shapes = _shapes(call)
-    if len(shapes) < 2:
-        return UNKNOWN
-    dim = _dimension(call, shapes)
+    dim = _dimension(call, shapes) if len(shapes) > 1 else NONE
     if dim < 0:
-        return UNKNOWN_DIMENSION
+        return NONE, 0, 0, 0, "?" if len(shapes) > 1 else ""
     lengths = [shape[dim] for shape in shapes]
     rest = f"{dim}: {[*shapes[0][:dim], *shapes[0][dim + 1 :]]}"
     return dim, lengths[0], lengths[-1], sum(lengths), rest
@@ -338,10 +323,8 @@ def _grew(growths: list[Growth], took: Ints, *, sure: bool) -> str:
         sizes = f"from {most.smallest:,} to {most.largest:,} along one dimension"
         whose = "The tensor" if sure else "The result"
         return f"{whose} grew {sizes}{COPIED_AGAIN if sure else ''}"
-    first, second = (
-        sum(int(took[part].sum()) for part in halves)
-        for halves in zip(*(_halves(growth.at) for growth in growths), strict=True)
-    )
+    first = sum(int(took[growth.at[: len(growth.at) // 2]].sum()) for growth in growths)
+    second = sum(int(took[growth.at[len(growth.at) // 2 :]].sum()) for growth in growths)
     times = f"{second / max(first, 1):.1f} times as long as the first half"
     again = ", as each call copied the whole tensor" if sure else ""
     return f"The second half of the calls took {times}{again}"
@@ -351,10 +334,6 @@ def _appends(record: Record, line: int) -> bool:
     """Whether a line (a row of `CellLines.lines`) says that it appends to a tensor."""
     source = "" if line < 0 else str(cell_lines(record.trace).lines["code"].iloc[line])
     return APPENDS.search(source[:SEARCHED]) is not None
-
-
-def _halves(at: Rows) -> tuple[Rows, Rows]:
-    return at[: len(at) // 2], at[len(at) // 2 :]
 
 
 def _is_of_layers(trace: Trace, rows: Rows) -> bool:
@@ -368,11 +347,6 @@ def _is_of_layers(trace: Trace, rows: Rows) -> bool:
         return False
     calls = float(np.median(np.unique(inside, return_counts=True)[1]))
     return 2 < calls <= DENSE_LAYERS
-
-
-def _most_common(numbers: npt.NDArray[np.integer]) -> int:
-    values, counts = np.unique(numbers, return_counts=True)
-    return int(values[counts.argmax()])
 
 
 def _in_modules(trace: Trace, rows: Rows) -> bool:

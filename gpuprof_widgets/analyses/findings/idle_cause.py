@@ -16,17 +16,15 @@ from gpuprof_widgets.analyses.breakdown import (
     breakdown_segments,
 )
 from gpuprof_widgets.analyses.cold_start import cold_spans, paid_once, recording_time
-from gpuprof_widgets.analyses.findings.finding import LATENCY_NS
+from gpuprof_widgets.analyses.findings.finding import LATENCY_NS, Ints
 from gpuprof_widgets.analyses.gpu_work import device_busy
 from gpuprof_widgets.analyses.host_states import CPU_OPS, LAUNCHING, OTHER, PYTHON, RUNTIME
 from gpuprof_widgets.analyses.idle import device_gaps
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.intervals import Intervals
-from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import NONE
-
-Ints = npt.NDArray[np.int64]
 
 HOST = "host"
 COLD = "first calls"
@@ -70,7 +68,9 @@ def idle_cause(record: Record, device: int) -> IdleCause:
     times[LAUNCHING] += on_the_way
     late = {name: times.pop(name) for name in DELAYS}
     cold = {name: cold_ns(record, device, name) for name in COLD_KINDS}
-    own = {name: _recording_ns(record, device, name) for name in DELAYS}
+    recording = recording_time(record.trace)
+    segments = {name: segments_of(record, device, name) for name in DELAYS}
+    own = {name: int(intervals.overlap(segments[name], recording).sum()) for name in DELAYS}
     late = {name: late[name] - cold.get(name, 0) - own[name] for name in late}
     late |= {COLD: sum(cold.values())}
     delayed_by = max(late, key=lambda name: late[name])
@@ -101,8 +101,12 @@ def main_cause(record: Record, gaps: pd.DataFrame) -> str:
     if cause.name == HOST:
         return cause.delayed_by
     if cause.name == OTHER:
-        return _unexplained_cause(record, device, gaps)
-    return LATE if cause.name == QUEUED and _is_late(record, device) else cause.name
+        (start, end), causes = _unexplained(record, device, gaps)
+        return str(pd.Series(end - start).groupby(causes).sum().idxmax())
+    start, end = segments_of(record, device, QUEUED)
+    queued = end - start
+    late_ns = int(queued[queued >= LATENCY_NS].sum())  # longer than launch latency explains
+    return LATE if cause.name == QUEUED and 2 * late_ns > int(queued.sum()) else cause.name
 
 
 def segments_of_cause(record: Record, gaps: pd.DataFrame, cause: str) -> Intervals:
@@ -139,12 +143,6 @@ def _joined(parts: list[Intervals]) -> Intervals:
     return intervals.union(*(np.concatenate(edges) for edges in zip(*parts, strict=True)))
 
 
-def _unexplained_cause(record: Record, device: int, gaps: pd.DataFrame) -> str:
-    """Return which of the causes that the trace does not explain took most time."""
-    (start, end), causes = _unexplained(record, device, gaps)
-    return str(pd.Series(end - start).groupby(causes).sum().idxmax())
-
-
 def _unexplained(
     record: Record, device: int, gaps: pd.DataFrame
 ) -> tuple[Intervals, npt.NDArray[np.object_]]:
@@ -157,13 +155,6 @@ def _unexplained(
     return (start, end), cause.to_numpy(object)[at]
 
 
-def _is_late(record: Record, device: int) -> bool:
-    """Whether launched work mostly began later than launch latency explains."""
-    start, end = segments_of(record, device, QUEUED)
-    late = end - start >= LATENCY_NS
-    return 2 * int((end - start)[late].sum()) > int((end - start).sum())
-
-
 def began_with_waits(gaps: pd.DataFrame) -> bool:
     """Whether most of this idle time is in gaps that began when the CPU had waited for the GPU."""
     times = gaps.groupby("cause")["dur_ns"].sum()
@@ -174,11 +165,6 @@ def cold_ns(record: Record, device: int, kind: str) -> int:
     """Return how long a GPU waited for first calls of this kind (`cold_start`), in ns."""
     segments = segments_of(record, device, kind)
     return int(intervals.overlap(segments, cold_spans(record)).sum())
-
-
-def _recording_ns(record: Record, device: int, kind: str) -> int:
-    segments = segments_of(record, device, kind)
-    return int(intervals.overlap(segments, recording_time(record.trace)).sum())
 
 
 @dataclass(frozen=True)
@@ -203,24 +189,17 @@ def longest_call(record: Record, start: Ints, end: Ints) -> LongestCall:
     """Return the longest of the stretches from start to end in which a GPU waited."""
     if not len(start):
         return LongestCall(0, 0, NONE, False)
-    longest = int((end - start).argmax())
+    longest, index = int((end - start).argmax()), record.trace.index
     t0, t1 = int(start[longest]), int(end[longest])
-    row = _call_during(record.trace, t0, t1)
-    is_most = row >= 0 and 2 * (t1 - t0) > int((end - start).sum())
-    return LongestCall(t0, t1, row, bool(is_most))
-
-
-def _call_during(trace: Trace, t0: int, t1: int) -> int:
-    """Return the runtime call that took more than half of this time, -1 if none did.
-
-    In traces without runtime calls (TensorFlow's), ops launch.
-    """
-    launches = np.isin(np.arange(len(trace)), trace.slices["launch"].to_numpy())
-    calls = trace.index.is_launch | launches
-    rows = np.flatnonzero(calls & trace.index.on_tracks("cpu"))
-    ts, dur = (trace.slices[name].to_numpy(np.int64)[rows] for name in ("ts", "dur"))
-    shared = np.minimum(ts + dur, t1) - np.maximum(ts, t0)
-    return int(rows[shared.argmax()]) if len(rows) and 2 * shared.max() > t1 - t0 else -1
+    calls = index.is_launch.copy()
+    launch = index.column("launch")
+    calls[launch[launch >= 0]] = True  # in traces without runtime calls (TensorFlow's), ops launch
+    rows = np.flatnonzero(calls & index.on_tracks("cpu"))
+    shared = np.minimum(index.end[rows], t1) - np.maximum(index.ts[rows], t0)
+    if not len(rows) or 2 * shared.max() <= t1 - t0:
+        return LongestCall(t0, t1, NONE, False)
+    is_most = bool(2 * (t1 - t0) > int((end - start).sum()))
+    return LongestCall(t0, t1, int(rows[shared.argmax()]), is_most)
 
 
 def blames_first_calls(record: Record, device: int, least_share: float) -> bool:

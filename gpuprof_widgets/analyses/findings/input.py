@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
@@ -11,12 +10,8 @@ import pandas as pd
 from gpuprof_widgets.analyses import blocking as kinds
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.findings.dispatch import in_a_loader
-from gpuprof_widgets.analyses.findings.finding import Finding, code, run_ns, share_of, table_range
-from gpuprof_widgets.analyses.findings.waits import (
-    blocked_calls,
-    longest_waits,
-    wait_finding,
-)
+from gpuprof_widgets.analyses.findings.finding import Finding, code, place_in, run_ns, share_of
+from gpuprof_widgets.analyses.findings.waits import blocked_calls, longest_waits, wait_finding
 from gpuprof_widgets.analyses.python_calls import function_labels, is_user_code
 from gpuprof_widgets.analyses.regions import calls_per_traced_step
 from gpuprof_widgets.analyses.sequences import indexing_loops
@@ -123,18 +118,24 @@ def dataloader(record: Record, *, dataloader_share: float = 0.05) -> list[Findin
         function = "" if item_by_item else function
         in_function = IN_A_FUNCTION.format(function=function) if function else IN_PROCESS
         remedy = item_by_item or in_function
-    loader = _loader(longest["name"])
+    loader = "the DataLoader"
+    if not DATALOADER.fullmatch(longest["name"]):
+        loader, remedy = f"its input ({code(longest['name'])})", OF_TENSORFLOW
     text = (
         f"The run waited for {loader} {format_share(share_of(waited, run))} of the time "
         f"({format_ns(waited)} of {format_ns(run)}), {_counted(table)}{because}."
-        f"{_queue_length(record)}{_idle_part(record, table) if on_gpu else ''}"
     )
-    if not DATALOADER.fullmatch(longest["name"]):
-        remedy = OF_TENSORFLOW
-    rows = tuple(table["row"].astype(int))
-    place = table_range(longest)
+    queues = input_queues(record)
+    for queue in queues[queues["average"].notna()].head(1).to_dict("records"):
+        text += f" {code(queue['name'])} held {queue['average']:.3g} items on average."
+    if on_gpu:
+        index = record.trace.index
+        name = "The GPU" if len(np.unique(index.device[index.gpu])) == 1 else "The GPUs"
+        idle_share = format_share(share_of(cost, intervals.length(_times(table))))
+        text += f" {name} had nothing to do for {idle_share} of that time ({format_ns(cost)})."
     title = f"The loop waits for {loader}{f', mostly in {function}' if function else ''}"
-    return [Finding(text, cost, share, *place, rows, remedy, title=title)]
+    place = place_in(table, longest)
+    return [Finding(text, cost, share, remedy=remedy, title=title, **place)]
 
 
 def _in_process(record: Record, waited_ns: int) -> tuple[str, str]:
@@ -198,11 +199,6 @@ def _item_by_item(record: Record, waited_ns: int) -> str:
     return ITEM_BY_ITEM.format(items=items, share=format_share(share))
 
 
-def _loader(name: str) -> str:
-    """Return what the run waited for, by the name of the wait."""
-    return "the DataLoader" if DATALOADER.fullmatch(name) else f"its input ({code(name)})"
-
-
 def _counted(waited: pd.DataFrame) -> str:
     """Return the number of waits, starts of workers counted apart, and the longest.
 
@@ -211,10 +207,8 @@ def _counted(waited: pd.DataFrame) -> str:
     starts, longest = _are_starts(waited), waited.iloc[0]
     waits_for_batches = len(waited) - int(starts.sum())
     if not starts.any():
-        waits_counted = format_count(waits_for_batches, "wait")
-        if waits_for_batches == 1:
-            return f"in {waits_counted}"
-        return f"in {waits_counted} of up to {format_ns(longest['dur_ns'])}"
+        up_to = f" of up to {format_ns(longest['dur_ns'])}" if waits_for_batches > 1 else ""
+        return f"in {format_count(waits_for_batches, 'wait')}{up_to}"
     times = format_count(waits_for_batches, "time")
     a_start = " (a start)" if starts.iloc[0] and len(waited) > 1 else ""
     return (
@@ -244,16 +238,6 @@ def _first_batches_ns(waited: pd.DataFrame) -> int:
     return spent
 
 
-def _queue_length(record: Record) -> str:
-    """Say how many items the emptiest input queue held; "" where that is unknown."""
-    queues = input_queues(record)
-    queues = queues[queues["average"].notna()]
-    if not len(queues):
-        return ""
-    first = queues.iloc[0]
-    return f" {code(first['name'])} held {first['average']:.3g} items on average."
-
-
 def _idle_ns(record: Record, loading: pd.DataFrame) -> int:
     """Return how long no GPU had anything to do during these waits."""
     index, waits = record.trace.index, _times(loading)
@@ -266,74 +250,51 @@ def _times(loading: pd.DataFrame) -> intervals.Intervals:
     return intervals.union(loading["start_ns"], loading["start_ns"] + loading["dur_ns"])
 
 
-def _idle_part(record: Record, loading: pd.DataFrame) -> str:
-    """Say for how much of the waiting the GPUs had nothing to do."""
-    index, idle_ns = record.trace.index, _idle_ns(record, loading)
-    name = "The GPU" if len(np.unique(index.device[index.gpu])) == 1 else "The GPUs"
-    share = format_share(share_of(idle_ns, intervals.length(_times(loading))))
-    return f" {name} had nothing to do for {share} of that time ({format_ns(idle_ns)})."
-
-
 def _cause(record: Record, waited: pd.DataFrame) -> tuple[str, str]:
     """Return what the workers did meanwhile, as the end of the sentence, and the remedy."""
     spent = while_waiting(record)
     starts = _are_starts(waited)
+    started = STARTED_ONCE if starts.sum() == 1 else STARTED_ANEW
     if not spent:
         starting, whole = int(waited.loc[starts, "dur_ns"].sum()), int(waited["dur_ns"].sum())
         if 2 * starting > whole:
-            return ", mostly for its workers to start", _starts_remedy(int(starts.sum()))
+            return ", mostly for its workers to start", started
         if 2 * (starting + _first_batches_ns(waited)) > whole:
             because = ", mostly for its workers to start and send their first batch"
-            return because, f"{_starts_remedy(int(starts.sum()))} {UNTIL_THEN}"
+            return because, f"{started} {UNTIL_THEN}"
         return "", WITH_WORKERS
     cause = max(spent, key=lambda name: spent[name])
-    remedy = _starts_remedy(int(starts.sum())) if cause == "starting" else REMEDIES[cause]
-    return f", {BECAUSE[cause](record)}", remedy
-
-
-def _starts_remedy(times: int) -> str:
-    return STARTED_ONCE if times == 1 else STARTED_ANEW
+    if cause == "items":
+        because = _slow_items(record)
+    elif cause in BUSY_WITH:
+        each = per_batch_ns(record, f"{cause}_ns")
+        because = f"because {BUSY_WITH[cause]} takes its workers {format_ns(each)} per batch"
+    else:
+        because = f"while its workers {IDLE[cause]}"
+    return f", {because}", started if cause == "starting" else REMEDIES[cause]
 
 
 def _slow_items(record: Record) -> str:
-    slow, table = slow_function(record), workers(record)
-    count = format_count(table["worker"].nunique(), "worker")
+    slow, where = slow_function(record), ""
     if slow is None:
         name, each = item_name(record.trace), per_item_ns(record)
-        return f"because {code(name)} takes {format_ns(each)} per item in its {count}"
-    if slow.outlier is not None:
-        each = slow.by_worker[slow.outlier]
-        return (
-            f"because {code(slow.name)} in worker {slow.outlier} takes {format_ns(each)} per item"
-        )
-    return f"because {code(slow.name)} takes {format_ns(slow.per_item_ns)} per item in its {count}"
+    elif slow.outlier is not None:
+        name, each, where = slow.name, slow.by_worker[slow.outlier], f" in worker {slow.outlier}"
+    else:
+        name, each = slow.name, slow.per_item_ns
+    count = format_count(workers(record)["worker"].nunique(), "worker")
+    whose = "" if where else f" in its {count}"
+    return f"because {code(name)}{where} takes {format_ns(each)} per item{whose}"
 
 
-def _slow_collating(record: Record) -> str:
-    each = per_batch_ns(record, "collate_ns")
-    return f"because collating takes its workers {format_ns(each)} per batch"
-
-
-def _slow_sending(record: Record) -> str:
-    each = per_batch_ns(record, "put_ns")
-    return f"because sending takes its workers {format_ns(each)} per batch"
-
-
-BECAUSE: dict[str, Callable[[Record], str]] = {
-    "items": _slow_items,
-    "collate": _slow_collating,
-    "put": _slow_sending,
-    "idle": lambda _: "while its workers had nothing to do",
-    "starting": lambda _: "while its workers were starting",
-    "ending": lambda _: "while its workers were ending",
-}
+BUSY_WITH = {"collate": "collating", "put": "sending"}
+IDLE = {"idle": "had nothing to do", "starting": "were starting", "ending": "were ending"}
 """How the sentence ends, by what the workers did while the loop waited."""
 
 DOES = {kinds.READ: "reading files", kinds.WRITE: "writing files"}
 SHORTLY = {kinds.READ: "reads files", kinds.WRITE: "writes files"}
 """The same in a title."""
 
-ONCE = "Read it once, before the loop, and keep it in memory."
 IN_WORKERS = (
     "Read each file once and keep it in memory, or read ahead in the workers of a DataLoader "
     "(`num_workers`)."
@@ -369,8 +330,8 @@ FILE_IO_REMEDIES = (
 """What to do, by the kind of access and the function that was called."""
 
 REMEDY_BY_KIND = {
-    kinds.READ: f"{ONCE} If each step has to read other data, let the workers of a DataLoader "
-    "read ahead (`num_workers`).",
+    kinds.READ: "Read it once, before the loop, and keep it in memory. If each step has to read "
+    "other data, let the workers of a DataLoader read ahead (`num_workers`).",
     kinds.WRITE: "Write less often and more at once, or from another thread.",
 }
 
@@ -384,22 +345,14 @@ def file_io(record: Record, *, file_io_share: float = 0.05) -> list[Finding]:
     """
     accesses = blocked_calls(record)
     accesses = accesses[accesses["kind"].isin(list(DOES))]
-    return [
-        wait_finding(
-            record, row, "spent", DOES[row["kind"]],
-            SHORTLY[row["kind"]],
-            _remedy(int(row["kind"]), str(row["called"]), int(row["calls"])),
-        )
-        for row in longest_waits(record, accesses, file_io_share)
-    ]  # fmt: skip
-
-
-def _remedy(kind: int, called: str, calls: int) -> str:
-    if kind == kinds.READ and calls == 1 and called.startswith("pandas."):
-        return ONE_TABLE
-    fitting = (
-        remedy
-        for of_kind, pattern, remedy in FILE_IO_REMEDIES
-        if of_kind == kind and pattern.search(called)
-    )
-    return next(fitting, REMEDY_BY_KIND[kind])
+    findings = []
+    for row in longest_waits(record, accesses, file_io_share):
+        kind, called = int(row["kind"]), str(row["called"])
+        remedies = [
+            each for of, pattern, each in FILE_IO_REMEDIES if of == kind and pattern.search(called)
+        ]
+        remedy = [*remedies, REMEDY_BY_KIND[kind]][0]
+        if kind == kinds.READ and row["calls"] == 1 and called.startswith("pandas."):
+            remedy = ONE_TABLE
+        findings.append(wait_finding(record, row, "spent", DOES[kind], SHORTLY[kind], remedy))
+    return findings

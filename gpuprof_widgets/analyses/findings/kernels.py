@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
@@ -11,17 +10,17 @@ from gpuprof_widgets.analyses.critical_path import gpu_path_saving_ns
 from gpuprof_widgets.analyses.findings.finding import (
     EVIDENCE,
     Finding,
+    Mask,
     Place,
+    Rows,
     are_op_names,
     code,
     kernel_code,
-    longest_slice,
-    of_gpu_work,
+    place_in,
+    place_of,
     run_ns,
     share_of,
     shorter,
-    slice_range,
-    spread,
 )
 from gpuprof_widgets.analyses.gpu_work import COMMUNICATION, COPY, MEMSET, gpu_kinds
 from gpuprof_widgets.analyses.operators import operators
@@ -97,7 +96,6 @@ OF_THE_RUN = 0.02
 """Share of the run below which the run does not wait for the op's GPU work."""
 
 
-@of_gpu_work
 def gpu_ops(record: Record, *, gpu_op_share: float = GPU_OP_SHARE) -> list[Finding]:
     """Fires for the op that launched most GPU time, from a tenth of it and 2 % of the run on.
 
@@ -115,14 +113,20 @@ def gpu_ops(record: Record, *, gpu_op_share: float = GPU_OP_SHARE) -> list[Findi
     if share < OF_THE_RUN:
         return []
     more = more_communication(record, str(top["name"]), cost)
-    after = f". Only communication takes more ({format_share(more)})" if more else ""
     text = (
         f"{code(top['name'])} caused {format_ns(cost)} of GPU work in "
         f"{format_count(top['calls'], 'call')} ({format_share(share)} of the time, "
         f"{format_share(top['device_self_share'])} of all GPU work)"
-        f"{after}{_next(table.iloc[1:3], gpu_op_share)}."
     )
-    where = _gpu_work_of(record.trace, str(top["name"]))
+    text += f". Only communication takes more ({format_share(more)})" if more else ""
+    named = [
+        f"{code(row['name'])} ({format_share(row['device_self_share'])})"
+        for row in table.iloc[1:3].to_dict("records")
+        if row["device_self_share"] >= gpu_op_share
+    ]
+    text += f". Next: {' and '.join(named)}." if named else "."
+    gpu = record.trace.index.gpu  # where the op's calls are long is elsewhere
+    where = place_of(record.trace, gpu[_launched_by(record.trace, str(top["name"]), gpu)])
     title = f"{code(top['name'])} causes the most GPU work{' after communication' if more else ''}"
     remedy = _remedy(record, top["name"])
     return [Finding(text, cost, share, remedy=remedy, title=title, **where)]
@@ -140,15 +144,7 @@ def more_communication(record: Record, op: str, op_ns: int) -> float:
     return others_ns / int(dur.sum()) if others_ns > op_ns else 0.0
 
 
-def _gpu_work_of(trace: Trace, op: str) -> Place:
-    """Return what an op launched, and the range of the longest: its calls are long elsewhere."""
-    gpu = trace.index.gpu
-    rows = gpu[_launched_by(trace, op, gpu)]
-    start, end = slice_range(trace, longest_slice(trace, rows))
-    return Place(start_ns=start, end_ns=end, rows=spread(rows))
-
-
-def _launched_by(trace: Trace, op: str, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
+def _launched_by(trace: Trace, op: str, rows: Rows) -> Mask:
     """Whether calls of this op launched each of these slices."""
     called = np.append(trace.index.named(frozenset({op})), False)
     return np.asarray(called[trace.index.column("op")[rows]], bool)
@@ -157,20 +153,28 @@ def _launched_by(trace: Trace, op: str, rows: npt.NDArray[np.intp]) -> npt.NDArr
 def _remedy(record: Record, name: str) -> str:
     """Return the remedy: for copies where they stand out, else by distance from the roofline."""
     kernels = _kernels(record.trace, name)
-    if text := _copy_remedy(kernels):
-        return text
+    top = kernels.iloc[0]
+    stands_out, kernel, share = top["share"] >= STANDS_OUT, str(top["name"]), top["share"]
+    if stands_out and top["kind"] == MEMSET:
+        return SETTING.format(share=format_share(share), kernel=code(kernel))
+    if stands_out and top["kind"] == COPY:
+        with_host = any(way in kernel for way in ("HtoD", "DtoH"))
+        otherwise = TO_OR_FROM_THE_HOST if with_host else ON_GPUS
+        return COPYING.format(share=format_share(share), kernel=code(kernel), otherwise=otherwise)
     table = roofline(record)
     if why_empty(table) == SHAPES:
         return NO_SHAPES
     of_op = table[table["name"] == name]
     known = of_op[(of_op["bound"] != "") & of_op["roof_share"].notna()]
+    if not len(known) and not stands_out:
+        return MANY_KERNELS.format(count=len(kernels))
     if not len(known):
-        return _unknown_work_remedy(kernels)
+        return UNKNOWN_WORK.format(share=format_share(share), kernel=kernel_code(kernel))
     longest = known.iloc[0]
     dtype = str(longest["dtype"])
     narrower = " Or compute in 16 bits." if dtype in WIDER_THAN_16_BITS else ""
-    share, it = format_share(longest["roof_share"]), _part(longest, of_op)
-    text = _against_the_roof(longest).format(it=it, share=share, dtype=dtype, narrower=narrower)
+    reached, it = format_share(longest["roof_share"]), _part(longest, of_op)
+    text = _against_the_roof(longest).format(it=it, share=reached, dtype=dtype, narrower=narrower)
     return text[0].upper() + text[1:]
 
 
@@ -184,29 +188,6 @@ def _kernels(trace: Trace, op: str) -> pd.DataFrame:
     slices = pd.DataFrame(columns)
     table = slices.groupby(["name", "kind"], sort=False)["share"].sum().reset_index()
     return table.sort_values("share", ascending=False, kind="stable")
-
-
-def _copy_remedy(kernels: pd.DataFrame) -> str:
-    """Return the remedy where a copy or a memset takes most; "" where a kernel does."""
-    top = kernels.iloc[0]
-    share, kernel = format_share(top["share"]), code(str(top["name"]))
-    if top["share"] < STANDS_OUT or top["kind"] not in (COPY, MEMSET):
-        return ""
-    if top["kind"] == MEMSET:
-        return SETTING.format(share=share, kernel=kernel)
-    with_host = any(way in str(top["name"]) for way in ("HtoD", "DtoH"))
-    otherwise = TO_OR_FROM_THE_HOST if with_host else ON_GPUS
-    return COPYING.format(share=share, kernel=kernel, otherwise=otherwise)
-
-
-def _unknown_work_remedy(kernels: pd.DataFrame) -> str:
-    """Return the remedy for kernels of unknown work, naming one that stands out."""
-    top = kernels.iloc[0]
-    if top["share"] < STANDS_OUT:
-        return MANY_KERNELS.format(count=len(kernels))
-    return UNKNOWN_WORK.format(
-        share=format_share(top["share"]), kernel=kernel_code(str(top["name"]))
-    )
 
 
 def _part(row: pd.Series, of_op: pd.DataFrame) -> str:
@@ -231,16 +212,6 @@ def _against_the_roof(row: pd.Series) -> str:
     return NEAR_THE_PEAK if reached >= NEAR else FAR_FROM_THE_PEAK
 
 
-def _next(rest: pd.DataFrame, least_share: float) -> str:
-    """Name the ops that come next, where they matter too."""
-    matter = rest[rest["device_self_share"] >= least_share]
-    named = [
-        f"{code(name)} ({format_share(share)})"
-        for name, share in zip(matter["name"], matter["device_self_share"], strict=True)
-    ]
-    return f". Next: {' and '.join(named)}" if named else ""
-
-
 VOLTA, AMPERE = 7, 8
 """Major compute capabilities: the first with tensor cores, the first with TF32 and bfloat16."""
 TF32_REMEDY = (
@@ -252,7 +223,6 @@ FP32_MATMUL_SHARE = 0.05
 PRECISION_SAVING_SHARE = 0.005
 
 
-@of_gpu_work
 def fp32_matmul(
     record: Record,
     *,
@@ -270,8 +240,8 @@ def fp32_matmul(
     the kernels tell.
     """
     major = capability(record)
-    table = products(record)
-    pieces = table[in_plain_fp32(table, major, fp32_matmul_share)]
+    table = _gpu_products(record)
+    pieces = table[_in_plain_fp32(table, major, fp32_matmul_share)]
     if not len(pieces):
         return []
     time, whole = int(pieces["time_ns"].sum()), int(table["time_ns"].sum())
@@ -279,9 +249,8 @@ def fp32_matmul(
     share = share_of(saved, run_ns(record))
     if share < precision_saving_share:
         return []
-    by = pieces["op"].where(
-        pieces["op"] != "", record.trace.slices["name"].iloc[pieces["row"]].array
-    )
+    names = record.trace.index.names_of(pieces["row"].to_numpy())
+    by = pieces["op"].where(pieces["op"] != "", names)
     longest = str(pieces["time_ns"].groupby(by).sum().idxmax())
     text = (
         f"Matrix products in full fp32 took {format_ns(time)} ({format_share(time / whole)} of the "
@@ -289,35 +258,42 @@ def fp32_matmul(
         f"{format_ns(int(pieces['in_tf32_ns'].sum()))}, and {shorter(saved, record)}."
     )
     title = "Matrix products run in full fp32, not in TF32"
-    return [Finding(text, saved, share, **place_of(pieces), remedy=TF32_REMEDY, title=title)]
+    return [Finding(text, saved, share, **_longest_of(pieces), remedy=TF32_REMEDY, title=title)]
 
 
-def in_plain_fp32(table: pd.DataFrame, major: int | None, least_share: float) -> pd.Series:
+def _gpu_products(record: Record) -> pd.DataFrame:
+    """Return the `products` of a run with GPU work; none where the CPU computed them."""
+    table = products(record)
+    return table if len(record.trace.index.gpu) else table.iloc[:0]
+
+
+def _in_plain_fp32(table: pd.DataFrame, major: int | None, least_share: float) -> pd.Series:
     """Return a mask of the `products` in plain fp32 on a GPU with TF32; empty where few are."""
     plain = table["plain"] & ~table["tensor_cores"]
     few = table["time_ns"][plain].sum() < least_share * table["time_ns"].sum()
     return plain & (major is not None and major >= AMPERE and not few)
 
 
-def place_of(pieces: pd.DataFrame) -> Place:
+def _longest_of(pieces: pd.DataFrame) -> Place:
     """Return the longest of these kernels, and the range of the longest one."""
-    longest = pieces.nlargest(EVIDENCE, "time_ns")
-    start = int(longest["start_ns"].iloc[0])
-    end = start + int(longest["time_ns"].iloc[0])
-    return Place(start_ns=start, end_ns=end, rows=tuple(longest["row"].astype(int)))
+    longest = pieces.nlargest(EVIDENCE, "time_ns").rename(columns={"time_ns": "dur_ns"})
+    return place_in(longest, longest.iloc[0])
 
 
 IN_HALF = (
     "The inputs have 16 bits already. Give the products sizes that are multiples of 8, and check "
     "whether a library without tensor cores was chosen."
 )
-IN_FLOAT = (
-    "Compute in 16 bits: `with torch.autocast('cuda', dtype={dtype}):` around forward and loss"
-    "{scaler}."
+IN_BF16 = (
+    "Compute in 16 bits: `with torch.autocast('cuda', dtype=torch.bfloat16):` around forward and "
+    "loss."
+)
+IN_FP16 = (
+    "Compute in 16 bits: `with torch.autocast('cuda', dtype=torch.float16):` around forward and "
+    "loss, with torch.amp.GradScaler in training."
 )
 
 
-@of_gpu_work
 def tensor_cores_idle(
     record: Record,
     *,
@@ -338,10 +314,10 @@ def tensor_cores_idle(
     major = capability(record)
     if major is None or major < VOLTA:
         return []
-    table = products(record)
+    table = _gpu_products(record)
     if table["tensor_cores"].any():
         return []
-    eligible = table[table["eligible"] & ~in_plain_fp32(table, major, fp32_matmul_share)]
+    eligible = table[table["eligible"] & ~_in_plain_fp32(table, major, fp32_matmul_share)]
     time, whole = int(eligible["time_ns"].sum()), int(table["time_ns"].sum())
     if not time or time < tensor_cores_share * whole:
         return []
@@ -355,18 +331,11 @@ def tensor_cores_idle(
         f"({format_share(time / whole)} of the GPU's time), mostly {code(longest)}. With tensor "
         f"cores, {shorter(saved, record)}."
     )
-    in_half = bool(eligible["dtype"].isin(HALVES).mean() > 0.5)
-    remedy = _half_precision_remedy(in_half, major)
+    remedy = IN_BF16 if major >= AMPERE else IN_FP16
+    if eligible["dtype"].isin(HALVES).mean() > 0.5:
+        remedy = IN_HALF
     title = "No kernel uses the tensor cores"
-    return [Finding(text, saved, share, **place_of(eligible), remedy=remedy, title=title)]
-
-
-def _half_precision_remedy(in_half: bool, major: int) -> str:
-    if in_half:
-        return IN_HALF
-    if major >= AMPERE:
-        return IN_FLOAT.format(dtype="torch.bfloat16", scaler="")
-    return IN_FLOAT.format(dtype="torch.float16", scaler=", with torch.amp.GradScaler in training")
+    return [Finding(text, saved, share, **_longest_of(eligible), remedy=remedy, title=title)]
 
 
 MATMUL_SIZES_REMEDY = (
@@ -388,9 +357,7 @@ def matmul_sizes(
 
     Source: torch's MatMulDimInFP16Pattern, without sizes along which memory does not run.
     """
-    if not len(record.trace.index.gpu):
-        return []
-    table = products(record)
+    table = _gpu_products(record)
     pieces = table[unaligned(record, table)]
     time, whole = int(pieces["time_ns"].sum()), int(table["time_ns"].sum())
     if not time or time < matmul_sizes_share * whole:
@@ -406,5 +373,5 @@ def matmul_sizes(
         f"({format_share(time / whole)} of the GPU's time), mostly {code(str(longest['op']))} of "
         f"`{longest['input_shapes']}`. At twice the speed, {shorter(cost, record)}."
     )
-    title, place = "Matrix products have sizes that are no multiples of 8", place_of(pieces)
+    title, place = "Matrix products have sizes that are no multiples of 8", _longest_of(pieces)
     return [Finding(text, cost, share, **place, remedy=MATMUL_SIZES_REMEDY, title=title)]

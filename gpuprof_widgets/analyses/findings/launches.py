@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.breakdown import breakdown
@@ -16,9 +14,9 @@ from gpuprof_widgets.analyses.critical_path import cpu_path_ns
 from gpuprof_widgets.analyses.findings.finding import (
     EVIDENCE,
     Finding,
+    Rows,
     code,
     gpu_name,
-    of_gpu_work,
     run_ns,
     share_of,
     shorter,
@@ -27,7 +25,6 @@ from gpuprof_widgets.analyses.findings.finding import (
 from gpuprof_widgets.analyses.findings.gpu_idle import DEVICE_IDLE_SHARE, first_launches
 from gpuprof_widgets.analyses.findings.idle_cause import (
     COLD_KINDS,
-    LongestCall,
     blames_first_calls,
     blames_one_launch,
     cold_ns,
@@ -63,7 +60,6 @@ SHORT_KERNELS_LEAST = 10
 SHORT_KERNELS_COST_SHARE = 0.03
 
 
-@of_gpu_work
 def short_kernels(
     record: Record,
     *,
@@ -102,9 +98,15 @@ def short_kernels(
         f"{format_ns(idle)} ({format_share(share_of(idle, run_ns(record)))} of the time) while the "
         f"CPU {BY_OPS}. If all were launched at once, {shorter(cost, record)}."
     )
-    stretch = _longest_stretch(table)
+    is_short = table["short"].to_numpy(bool)
+    run = np.cumsum(~is_short)  # runs of launches, in the order of the calls, that were all short
+    stretch = table[is_short & (run == int(np.bincount(run[is_short]).argmax()))]
     rows = spread((short if len(short) <= EVIDENCE else stretch)["row"].to_numpy())
-    start, end = int(stretch["call_start_ns"].min()), int(_ends(stretch).max())
+    start = int(stretch["call_start_ns"].min())
+    end = max(
+        int((stretch["call_start_ns"] + stretch["call_ns"]).max()),
+        int((stretch["start_ns"] + stretch["dur_ns"]).max()),
+    )
     graph = OUTSIDE_GRAPHS if is_mostly_replayed(record.trace) else GRAPH
     remedy = graph if record.trace.index.matching(COMPILED).any() else FUSE + graph
     title = "Many kernels are shorter than their launches"
@@ -116,8 +118,7 @@ def _launching_while_idle(record: Record, short: pd.DataFrame) -> int:
 
     First calls and the recording's own start do not count: no graph saves these.
     """
-    trace, once = record.trace, paid_once(record)
-    ts, dur = trace.slices["ts"].to_numpy(), trace.slices["dur"].to_numpy()
+    trace, index, once = record.trace, record.trace.index, paid_once(record)
     waiting = np.flatnonzero(is_synchronising(trace))
     caller = _callers(short)
     total = 0
@@ -125,32 +126,17 @@ def _launching_while_idle(record: Record, short: pd.DataFrame) -> int:
         busy = busy_intervals(trace, int(device))
         if len(busy[0]):
             rows = caller[(short["device"] == device).to_numpy(bool)]
-            launching = difference(union(ts[rows], ts[rows] + dur[rows]), once)
-            start = np.append(busy[0], ts[waiting])
-            held = union(start, np.append(busy[1], (ts + dur)[waiting]))
+            launching = difference(union(index.ts[rows], index.end[rows]), once)
+            start = np.append(busy[0], index.ts[waiting])
+            held = union(start, np.append(busy[1], index.end[waiting]))
             idle = gaps(held, int(busy[0][0]), int(busy[1][-1]))
             total += int(overlap(launching, idle).sum())
     return total
 
 
-def _callers(short: pd.DataFrame) -> npt.NDArray[np.intp]:
+def _callers(short: pd.DataFrame) -> Rows:
     """Return the op that launched each, or the call where the op is not known."""
     return np.where(short["op"] >= 0, short["op"], short["launch"]).astype(np.intp)
-
-
-def _longest_stretch(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the longest run of launches, in the order of the calls, that were all short."""
-    short = table["short"].to_numpy(bool)
-    number = np.cumsum(~short)
-    longest = int(np.bincount(number[short]).argmax())
-    stretch: pd.DataFrame = table[short & (number == longest)]
-    return stretch
-
-
-def _ends(table: pd.DataFrame) -> npt.NDArray[np.int64]:
-    calls = (table["call_start_ns"] + table["call_ns"]).to_numpy(np.int64)
-    worked = (table["start_ns"] + table["dur_ns"]).to_numpy(np.int64)
-    return np.asarray(np.maximum(calls, worked), np.int64)
 
 
 def _mostly(trace: Trace, short: pd.DataFrame) -> str:
@@ -178,7 +164,6 @@ REMEDY = (
 )
 
 
-@of_gpu_work
 def launch_bound(
     record: Record,
     *,
@@ -195,12 +180,16 @@ def launch_bound(
 
     Cost: the time in which the GPU was idle and the CPU was in calls that launch work.
     """
-    table = breakdown(record)
-    rows = table[(table["class"] == LAUNCHING) & (table["state"] == "idle")].to_dict("records")
-    at_work = devices_at_work(record.trace)
-    rows = [_warm(record, row) for row in rows if row["device"] in at_work]
-    rows = [row for row in rows if row["time_ns"] and row["share"] >= launching_share]
-    if not rows or short_kernels(
+    table, at_work = breakdown(record), devices_at_work(record.trace)
+    table = table[(table["class"] == LAUNCHING) & (table["state"] == "idle")]
+    waited = []
+    for row in table[table["device"].isin(at_work)].to_dict("records"):
+        device = int(row["device"])
+        time_ns = int(row["time_ns"]) - cold_ns(record, device, LAUNCHING)
+        share = share_of(time_ns, row["span_ns"])
+        if time_ns and share >= launching_share:
+            waited.append((device, time_ns, share))
+    if not waited or short_kernels(
         record,
         short_kernels_share=short_kernels_share,
         short_kernels_least=short_kernels_least,
@@ -208,20 +197,14 @@ def launch_bound(
     ):
         return []
     return [
-        _finding(record, row)
-        for row in rows
-        if not blames_one_launch(record, int(row["device"]), device_idle_share)
+        _finding(record, *of_device)
+        for of_device in waited
+        if not blames_one_launch(record, of_device[0], device_idle_share)
     ]
 
 
-def _warm(record: Record, row: dict[Any, Any]) -> dict[Any, Any]:
-    """Return the row of the breakdown without the time of first launches."""
-    time = int(row["time_ns"]) - cold_ns(record, int(row["device"]), LAUNCHING)
-    return row | {"time_ns": time, "share": share_of(time, row["span_ns"])}
-
-
-def _finding(record: Record, row: dict[Any, Any]) -> Finding:
-    device, trace = int(row["device"]), record.trace
+def _finding(record: Record, device: int, time_ns: int, share: float) -> Finding:
+    trace = record.trace
     waited = intervals.difference(segments_of(record, device, LAUNCHING), cold_spans(record))
     longest = longest_call(record, *waited)
     rows = trace.index.gpu
@@ -230,20 +213,16 @@ def _finding(record: Record, row: dict[Any, Any]) -> Finding:
     late &= ~np.isin(gaps.launch, cold_start(record)["row"])
     order = np.argsort(-(gaps.end - gaps.start)[late], kind="stable")[:EVIDENCE]
     text = (
-        f"{gpu_name(device)} waited {format_ns(int(row['time_ns']))} "
-        f"({format_share(row['share'])} of the time) while the CPU was in the calls that launch "
-        f"its work. This happened {format_count(int(late.sum()), 'time')}, for up to "
-        f"{format_ns(longest.dur_ns)}."
+        f"{gpu_name(device)} waited {format_ns(time_ns)} ({format_share(share)} of the time) while "
+        "the CPU was in the calls that launch its work. This happened "
+        f"{format_count(int(late.sum()), 'time')}, for up to {format_ns(longest.dur_ns)}."
     )
-    place = longest.start_ns, longest.end_ns, tuple(gaps.launch[late][order])
-    title, remedy = f"{gpu_name(device)} waits for its launches", _remedy(trace, longest)
-    return Finding(text, int(row["time_ns"]), row["share"], *place, remedy, title=title)
-
-
-def _remedy(trace: Trace, longest: LongestCall) -> str:
+    remedy = REPLAYED if is_mostly_replayed(trace) else REMEDY
     if longest.is_most:
-        return f"Most of that time is a single call: {about_one_call(trace, longest.row)}"
-    return REPLAYED if is_mostly_replayed(trace) else REMEDY
+        remedy = f"Most of that time is a single call: {about_one_call(trace, longest.row)}"
+    place = longest.start_ns, longest.end_ns, tuple(gaps.launch[late][order])
+    title = f"{gpu_name(device)} waits for its launches"
+    return Finding(text, time_ns, share, *place, remedy, title=title)
 
 
 COLD_CALLS_REMEDY = (
@@ -252,7 +231,6 @@ COLD_CALLS_REMEDY = (
 )
 
 
-@of_gpu_work
 def cold_calls(
     record: Record, *, cold_calls_share: float = 0.05, device_idle_share: float = DEVICE_IDLE_SHARE
 ) -> list[Finding]:
@@ -268,23 +246,17 @@ def cold_calls(
         share = share_of(cost, run_ns(record))
         if not cost or share < cold_calls_share:
             continue
-        if not blames_first_calls(record, device, device_idle_share):
-            findings.append(_cold_calls_finding(record, device, cost, share))
+        if blames_first_calls(record, device, device_idle_share):
+            continue
+        text = (
+            f"{gpu_name(device)} had nothing to do for {format_ns(cost)} ({format_share(share)} of "
+            "the time) while the CPU made first calls, which load libraries and "
+            f"kernels{first_launches(record)}."
+        )
+        start, end = cold_spans(record)
+        longest = int((end - start).argmax())
+        rows = tuple(cold_start(record).nlargest(EVIDENCE, "dur_ns")["row"])
+        place = (int(start[longest]), int(end[longest]), rows, COLD_CALLS_REMEDY)
+        title = f"{gpu_name(device)} waits for first calls, which load kernels"
+        findings.append(Finding(text, cost, share, *place, title=title))
     return findings
-
-
-def _cold_calls_finding(record: Record, device: int, cost: int, share: float) -> Finding:
-    text = (
-        f"{gpu_name(device)} had nothing to do for {format_ns(cost)} ({format_share(share)} of the "
-        "time) while the CPU made first calls, which load libraries and "
-        f"kernels{first_launches(record)}."
-    )
-    start, end = cold_spans(record)
-    longest = int((end - start).argmax())
-    place = (int(start[longest]), int(end[longest]))
-    calls = cold_start(record).nlargest(EVIDENCE, "dur_ns")
-    rows, title = (
-        tuple(calls["row"]),
-        f"{gpu_name(device)} waits for first calls, which load kernels",
-    )
-    return Finding(text, cost, share, *place, rows, COLD_CALLS_REMEDY, title=title)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.blocking import blocked
@@ -16,15 +14,16 @@ from gpuprof_widgets.analyses.findings.finding import (
     WORTH_NS,
     Finding,
     Place,
+    Rows,
     code,
     function_name,
-    longest_slice,
+    listed,
     run_ns,
     share_of,
     slice_range,
     statement,
 )
-from gpuprof_widgets.analyses.findings.optimizers import advice_on_step
+from gpuprof_widgets.analyses.findings.model import advice_on_step
 from gpuprof_widgets.analyses.findings.slow_functions import advice_in_line, known_names
 from gpuprof_widgets.analyses.findings.waits import remedy_of_line
 from gpuprof_widgets.analyses.line_holders import Callee, Holder, holders, main_callee
@@ -186,23 +185,22 @@ def _known(function: pd.DataFrame) -> str:
     return known_names(function)[0]
 
 
-def without_functions_in_line(record: Record, findings: Iterable[Finding]) -> list[Finding]:
+def without_functions_in_line(record: Record, findings: list[Finding]) -> list[Finding]:
     """Return the findings; one on a function goes whose time is mostly that told of in a line.
 
     The finding on the line takes its remedy over, if it has none.
     """
-    listed = list(findings)
-    repeated = next((one for one in listed if one.rule == "python_time"), None)
+    repeated = next((one for one in findings if one.rule == "python_time"), None)
     if repeated is None:
-        return listed
-    told = [one for one in listed if one.rule in ("lines", "other_lines") and one.line]
+        return findings
+    told = [one for one in findings if one.rule in ("lines", "other_lines") and one.line]
     told_ns = [_told_ns(record, line, repeated.function) for line in told]
     if 2 * sum(told_ns) < max(repeated.cost_ns, 1):
-        return listed
+        return findings
     line = told[int(np.argmax(told_ns))]
     name, remedy = code(function_name(repeated.function)), repeated.remedy
     whole = replace(line, remedy=line.remedy or f"{name}: {remedy[:1].lower()}{remedy[1:]}")
-    return [whole if each is line else each for each in listed if each is not repeated]
+    return [whole if each is line else each for each in findings if each is not repeated]
 
 
 def _told_ns(record: Record, line: Finding, label: str) -> int:
@@ -258,13 +256,14 @@ def _beyond_limit(record: Record, ran: pd.DataFrame, top: dict[Any, Any]) -> lis
     if line in beyond:
         return [_at_least(record, ran, top, beyond)]
     within = sorted(inner for inner, around in beyond.items() if line in around)
-    their = "their" if within[1:] else "its"
+    their, limit = "their" if within[1:] else "its", _limit(record)
+    runs = format_count(limit, "run") if limit else "runs"
     self_ns = int(top["self_ns"])
     share = share_of(self_ns, run_ns(record))
     text = (
         f"Line {top['line']}{_where(ran['cell'].nunique(), top)}{statement(top['code'])} took "
         f"{format_share(share)} of the time ({format_ns(self_ns)}), including that of "
-        f"l{_named(within)[1:]} after {their} first {_runs_kept(record)}."
+        f"l{_named(within)[1:]} after {their} first {runs}."
     )
     return [Finding(text, self_ns, share, title=_title(ran, top), **_place(record, top))]
 
@@ -278,54 +277,30 @@ def _at_least(
     group = sorted(lines_within(within, line, beyond))
     keys = pd.MultiIndex.from_frame(ran[["cell", "line"]])
     self_ns = int(ran["self_ns"][keys.isin(group)].sum())
-    share = min(share_of(self_ns, run_ns(record)), 1.0)
-    source = statement(top["code"]) if len(group) == 1 else ""
-    head = min(beyond[line], default=None)
-    rest = ""
-    if head is not None:
-        of_head = ran[keys == head].iloc[0].to_dict()
-        rest = f" {_counts_for(record, of_head, len(group))}."
+    share, alone = min(share_of(self_ns, run_ns(record)), 1.0), len(group) == 1
+    source, limit = statement(top["code"]) if alone else "", _limit(record)
+    often = f"more than {limit:,} times" if limit else "more often than is recorded"
     text = (
         f"{_named(group)}{_where(ran['cell'].nunique(), top)}{source} took at least "
         f"{format_share(share)} of the time ({format_ns(self_ns)}). "
-        f"{'They' if group[1:] else 'It'} ran {_more_often(record)}.{rest}"
+        f"{'It' if alone else 'They'} ran {often}."
     )
-    alone = len(group) == 1
-    title = (
-        _title(ran, top) if alone else f"Line {top['line']} and lines within it take the most time"
-    )
+    head = min(beyond[line], default=None)
+    if head is not None:
+        (head_ns,) = ran["self_ns"][keys == head].astype(int)
+        text += (
+            f" Beyond that, {'its' if alone else 'their'} time counts for line {head[1]} "
+            f"({format_share(share_of(head_ns, run_ns(record)))} of the time, "
+            f"{format_ns(head_ns)})."
+        )
+    title = f"Line {top['line']} and lines within it take the most time"
+    title = _title(ran, top) if alone else title
     return Finding(text, self_ns, share, title=title, **_place(record, top))
 
 
 def _named(numbered: list[Line]) -> str:
     """Return ``Line 3``, or ``Lines 3, 4 and 5``."""
-    numbers = [str(line) for _, line in numbered]
-    return (
-        f"Lines {', '.join(numbers[:-1])} and {numbers[-1]}"
-        if numbers[1:]
-        else f"Line {numbers[0]}"
-    )
-
-
-def _counts_for(record: Record, head: dict[Any, Any], lines_beyond: int) -> str:
-    self_ns = int(head["self_ns"])
-    return (
-        f"Beyond that, {'their' if lines_beyond > 1 else 'its'} time counts for line "
-        f"{head['line']} ({format_share(share_of(self_ns, run_ns(record)))} of the time, "
-        f"{format_ns(self_ns)})"
-    )
-
-
-def _runs_kept(record: Record) -> str:
-    """Return ``10,000 runs``, ``runs`` where the file does not say how many."""
-    return format_count(limit, "run") if (limit := _limit(record)) else "runs"
-
-
-def _more_often(record: Record) -> str:
-    """Return ``more than 10,000 times``, in other words where the file does not say how many."""
-    return (
-        f"more than {limit:,} times" if (limit := _limit(record)) else "more often than is recorded"
-    )
+    return f"Line{'s' if numbered[1:] else ''} {listed([str(line) for _, line in numbered])}"
 
 
 def _limit(record: Record) -> int:
@@ -345,7 +320,7 @@ def _runs(top: dict[Any, Any]) -> str:
 def _in_one_run(record: Record, top: dict[Any, Any]) -> str:
     """Say that one of three or more runs took half of the time, and whether it was the first."""
     rows = _rows(record, top)
-    spent = record.trace.slices["dur"].to_numpy()[rows]
+    spent = record.trace.index.dur[rows]
     longest = int(spent.argmax())
     if top["calls"] < 3 or 2 * spent[longest] < top["self_ns"] or spent[longest] > top["self_ns"]:
         return ""
@@ -404,11 +379,11 @@ def _mostly_waits(top: dict[Any, Any]) -> bool:
 def _place(record: Record, top: dict[Any, Any]) -> Place:
     """Return all executions of the line, and the range of the longest."""
     rows = _rows(record, top)
-    start, end = slice_range(record.trace, longest_slice(record.trace, rows))
+    start, end = slice_range(record.trace, int(rows[record.trace.index.dur[rows].argmax()]))
     return Place(start_ns=start, end_ns=end, rows=tuple(rows.tolist()))
 
 
-def _rows(record: Record, top: dict[Any, Any]) -> npt.NDArray[np.intp]:
+def _rows(record: Record, top: dict[Any, Any]) -> Rows:
     """Return the slices that are executions of the line."""
     cell = cell_lines(record.trace)
     of_line = cell.lines["cell"].eq(top["cell"]) & cell.lines["line"].eq(top["line"])

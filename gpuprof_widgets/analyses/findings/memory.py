@@ -11,9 +11,9 @@ from gpuprof_widgets.analyses.columns import format_bytes, format_count, format_
 from gpuprof_widgets.analyses.findings.finding import (
     Finding,
     code,
+    place_in,
     run_ns,
     share_of,
-    table_range,
 )
 from gpuprof_widgets.analyses.memory import (
     allocations,
@@ -22,11 +22,7 @@ from gpuprof_widgets.analyses.memory import (
     memory_curve,
     memory_peak,
 )
-from gpuprof_widgets.analyses.memory_categories import (
-    ACTIVATIONS,
-    BEFORE,
-    TEMPORARIES,
-)
+from gpuprof_widgets.analyses.memory_categories import ACTIVATIONS, BEFORE, TEMPORARIES
 from gpuprof_widgets.analyses.python_calls import python_calls
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import GRADIENTS, NONE, OPTIMIZER_STATE, PARAMETERS
@@ -95,10 +91,11 @@ def _peak(record: Record, least_bytes: int, block_share: float) -> list[Finding]
     alive = blocks_at_peak(record, device)
     alive = alive[alive["row"] >= 0]  # those whose allocation was recorded
     where = "memory" if device == "CPU" else f"memory of {device}"
-    text = (
-        f"Peak {where} was {format_bytes(total)}, at {format_ns(moment)}: "
-        f"{_categories(rows)}.{_largest_part(alive, total, block_share)}"
-    )
+    text = f"Peak {where} was {format_bytes(total)}, at {format_ns(moment)}: {_categories(rows)}."
+    for block in alive.head(1).to_dict("records"):
+        if block["bytes"] >= block_share * total:
+            by = f", allocated in {code(block['op_name'])}" if block["op_name"] else ""
+            text += f" One block alone is {format_bytes(block['bytes'])}{by}."
     sizes = rows.groupby("category")["bytes"].sum()
     most = str(sizes.idxmax()) if device != "CPU" and 2 * sizes.max() > total else ""
     # Highlight the ops that allocated what was alive.
@@ -114,14 +111,11 @@ def _categories(rows: pd.DataFrame) -> str:
     total = int(rows["allocated_bytes"].iloc[0])
     shown = [name for name in sizes.index if sizes[name] >= WORTH_A_NAME * total][:3]
     shown = shown or [str(sizes.index[0])]
-    words = [f"{format_share(sizes[name] / total)} {_as_word(name)}" for name in shown]
+    named = {name: "from before the recording" if name == BEFORE else name for name in shown}
+    words = [f"{format_share(sizes[name] / total)} {named[name]}" for name in shown]
     owner = _owner(rows[rows["category"] == shown[0]])
     words[0] += f" (most from {owner})" if owner else ""
     return ", ".join(words)
-
-
-def _as_word(category: str) -> str:
-    return "from before the recording" if category == BEFORE else category
 
 
 def _owner(rows: pd.DataFrame) -> str:
@@ -131,15 +125,6 @@ def _owner(rows: pd.DataFrame) -> str:
     known = [str(most[name]) for name in ("module_name", "line_name") if most[name]]
     known = known or [str(rows.groupby("op_name")["bytes"].sum().idxmax())]
     return ", ".join(code(name) for name in known if name)
-
-
-def _largest_part(alive: pd.DataFrame, total: int, least_share: float) -> str:
-    """Name the block that is a large part of the peak; "" where none is."""
-    if not len(alive) or alive["bytes"].iloc[0] < least_share * total:
-        return ""
-    top = alive.iloc[0]
-    by = f", allocated in {code(top['op_name'])}" if top["op_name"] else ""
-    return f" One block alone is {format_bytes(top['bytes'])}{by}."
 
 
 def _failure(record: Record, row: pd.Series) -> Finding:
@@ -190,13 +175,12 @@ def _stalls(record: Record, events: pd.DataFrame, least_share: float) -> list[Fi
         f"({format_share(share)} of the time). The longest, {code(longest['name'])}{who}, took "
         f"{format_ns(longest['dur_ns'])}."
     )
-    rows = tuple(int(row) for row in calls["row"])
-    title, place = "The driver's calls for GPU memory take time", table_range(longest)
+    title, place = "The driver's calls for GPU memory take time", place_in(calls, longest)
     frees = calls[calls["kind"] == "free"]
     since = calls.loc[calls["start_ns"] >= frees["start_ns"].min(), "dur_ns"].sum()
     emptied = empties_cache(record, frees["op"]) and 2 * since > cost
     remedy = EMPTYING_REMEDY if emptied else STALL_REMEDY
-    return [Finding(text, cost, share, *place, rows, remedy, title=title)]
+    return [Finding(text, cost, share, remedy=remedy, title=title, **place)]
 
 
 def empties_cache(record: Record, op: pd.Series) -> bool:
@@ -239,35 +223,26 @@ def memory_room(
 
     Cost: none.
     """
-    curve, totals = memory_curve(record), _total_bytes(record)
-    findings = []
-    for device, moments in curve.groupby("device", sort=False):
-        total = totals.get(str(device), 0)
-        if total:
-            findings += [*_full(str(device), moments, total, memory_full_share)]
-            unused = memory_unused_share, memory_unused_of_device * total
-            findings += [*_fragmented(str(device), moments, *unused)]
-    return findings
-
-
-def _total_bytes(record: Record) -> dict[str, int]:
-    """Return the memory of each GPU by its name in the memory tables."""
     devices = record.metadata.get("devices") or []
     gpus = [gpu for gpu in devices if gpu.get("total_memory_bytes")]
-    return {f"GPU {gpu['index']}": int(gpu["total_memory_bytes"]) for gpu in gpus}
-
-
-def _full(device: str, moments: pd.DataFrame, total: int, least_share: float) -> list[Finding]:
-    held = moments[["allocated_bytes", "reserved_bytes"]].max(axis=1)
-    most = moments.iloc[int(held.to_numpy().argmax())]
-    share = int(held.max()) / total
-    if share < least_share:
-        return []
-    text = (
-        f"{device} had {format_share(share)} of its {format_bytes(total)} of memory taken "
-        f"at {format_ns(most['ts_ns'])}."
-    )
-    return [_at(most, text, FULL_REMEDY, f"The memory of {device} is nearly full")]
+    totals = {f"GPU {gpu['index']}": int(gpu["total_memory_bytes"]) for gpu in gpus}
+    findings = []
+    for device, moments in memory_curve(record).groupby("device", sort=False):
+        if not (total := totals.get(str(device), 0)):
+            continue
+        held = moments[["allocated_bytes", "reserved_bytes"]].max(axis=1)
+        share = int(held.max()) / total
+        if share >= memory_full_share:
+            most = moments.iloc[int(held.to_numpy().argmax())]
+            text = (
+                f"{device} had {format_share(share)} of its {format_bytes(total)} of memory taken "
+                f"at {format_ns(most['ts_ns'])}."
+            )
+            title = f"The memory of {device} is nearly full"
+            findings.append(_at(most, text, FULL_REMEDY, title))
+        unused = memory_unused_share, memory_unused_of_device * total
+        findings += _fragmented(str(device), moments, *unused)
+    return findings
 
 
 def _fragmented(
@@ -308,42 +283,27 @@ def fragmentation(
 
     Cost: none.
     """
-    findings = []
+    findings, events = [], allocator_events(record)
+    failed = events[events["kind"] == "out of memory"]
     for device, segments in memory_segments(record).groupby("device"):
         free, reserved = int(segments["free_bytes"].sum()), int(segments["bytes"].sum())
         if free < max(memory_peak_bytes, memory_unused_share * reserved):
             continue
-        requested = _failed_request_bytes(record, str(device))
-        wanted = requested or _largest_block(record, str(device))
-        if segments["largest_free_bytes"].max() < wanted <= free:
-            text = _fragmentation_text(str(device), segments, requested, wanted)
-            title = f"The free memory of {device} is in small pieces"
-            findings.append(Finding(text, remedy=FRAGMENTED_REMEDY, title=title))
+        requests = failed.loc[failed["device"] == device, "bytes"]
+        requested = max(int(requests.iloc[-1]), 0) if len(requests) else 0
+        blocks = allocations(record)
+        wanted = requested or int(max(blocks.loc[blocks["device"] == device, "bytes"], default=0))
+        largest = int(segments["largest_free_bytes"].max())
+        if not largest < wanted <= free:
+            continue
+        pieces = format_count(int(segments["free_blocks"].sum()), "piece")
+        needed = f"The largest allocated block was {format_bytes(wanted)}"
+        needed = f"A request for {format_bytes(wanted)} failed" if requested else needed
+        text = (
+            f"PyTorch had reserved {format_bytes(reserved)} on {device} when the snapshot was "
+            f"taken. {format_bytes(free)} ({format_share(free / reserved)}) of that was free, in "
+            f"{pieces} of at most {format_bytes(largest)}. {needed}."
+        )
+        title = f"The free memory of {device} is in small pieces"
+        findings.append(Finding(text, remedy=FRAGMENTED_REMEDY, title=title))
     return findings
-
-
-def _failed_request_bytes(record: Record, device: str) -> int:
-    """Return the size of the last request that failed; 0 where none is known."""
-    events = allocator_events(record)
-    failed = events[(events["kind"] == "out of memory") & (events["device"] == device)]
-    return max(int(failed["bytes"].iloc[-1]), 0) if len(failed) else 0
-
-
-def _largest_block(record: Record, device: str) -> int:
-    """Return the size of the largest block that was ever allocated; 0 where none was."""
-    blocks = allocations(record)
-    return int(max(blocks.loc[blocks["device"] == device, "bytes"], default=0))
-
-
-def _fragmentation_text(device: str, segments: pd.DataFrame, requested: int, wanted: int) -> str:
-    free, reserved = int(segments["free_bytes"].sum()), int(segments["bytes"].sum())
-    size = format_bytes(wanted)
-    needed = (
-        f"A request for {size} failed" if requested else f"The largest allocated block was {size}"
-    )
-    return (
-        f"PyTorch had reserved {format_bytes(reserved)} on {device} when the snapshot was taken. "
-        f"{format_bytes(free)} ({format_share(free / reserved)}) of that was free, in "
-        f"{format_count(int(segments['free_blocks'].sum()), 'piece')} of at most "
-        f"{format_bytes(int(segments['largest_free_bytes'].max()))}. {needed}."
-    )

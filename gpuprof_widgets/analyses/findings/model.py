@@ -1,22 +1,31 @@
-"""Findings on the model's code: anomaly mode, missing no_grad, zeroed gradients, useless biases."""
+"""Findings on the code of model and training: anomaly mode, no_grad, optimizers, useless biases."""
 
 from __future__ import annotations
 
 import re
 
 import numpy as np
-import numpy.typing as npt
 
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
+from gpuprof_widgets.analyses.critical_path import cpu_path_ns
 from gpuprof_widgets.analyses.findings.finding import (
     Finding,
+    Rows,
     code,
     run_ns,
     share_of,
+    shorter,
     slice_range,
     spread,
 )
-from gpuprof_widgets.analyses.modules import ZERO_GRAD, kinds, zeroing_ops
+from gpuprof_widgets.analyses.modules import (
+    ON_MANY,
+    STEP,
+    ZERO_GRAD,
+    kinds,
+    single_tensor_ops,
+    zeroing_ops,
+)
 from gpuprof_widgets.analyses.owners import region_around
 from gpuprof_widgets.analyses.sequences import biased_before_norm
 from gpuprof_widgets.trace import links
@@ -61,16 +70,15 @@ def anomaly_detection(record: Record) -> list[Finding]:
 
 def was_on(record: Record) -> bool:
     """Whether anomaly mode was on, and a backward pass or a forward that autograd noted ran."""
-    noted = bool((record.trace.slices["sequence"].to_numpy() >= 0).any())
+    noted = bool((record.trace.index.column("sequence") >= 0).any())
     by_metadata = noted and record.metadata.get("anomaly_mode") is True
     return by_metadata or _checks(record.trace)[1] > 0
 
 
-def _checks(trace: Trace) -> tuple[npt.NDArray[np.intp], int]:
+def _checks(trace: Trace) -> tuple[Rows, int]:
     """Return the ops of the NaN checks, and the number of gradients that they checked."""
-    slices = trace.slices
-    parent = slices["parent"].to_numpy()
-    in_engine = np.append(is_engine(slices["name"]), False)[parent]
+    parent = trace.index.parent
+    in_engine = np.append(is_engine(trace.slices["name"]), False)[parent]
     telling = np.flatnonzero(in_engine & trace.index.named(UNIQUE_CHECK))
     checked = np.zeros(len(trace) + 1, bool)
     checked[parent[telling]] = True
@@ -99,8 +107,10 @@ def without_no_grad(record: Record, *, without_no_grad_ops: int = 50) -> list[Fi
     Cost: an estimate, 1 µs per op that autograd noted.
     """
     trace = record.trace
+    goes_back = is_engine(trace.slices["name"]) | (trace.index.column("forward") >= 0)
+    goes_back |= (trace.index.column("forward_thread") > 0) | trace.index.matching(TRAINS)
     in_part = any(record.metadata.get(key) for key in (WINDOW, "error", "interrupted"))
-    if in_part or _trains(trace):
+    if in_part or goes_back.any():
         return []
     noted, rows = _noted(trace)
     if noted < without_no_grad_ops:
@@ -116,13 +126,6 @@ def without_no_grad(record: Record, *, without_no_grad_ops: int = 50) -> list[Fi
     return [Finding(text, cost, share, rows=rows, remedy=WITHOUT_NO_GRAD_REMEDY, title=title)]
 
 
-def _trains(trace: Trace) -> bool:
-    slices = trace.slices
-    going_back = is_engine(slices["name"]) | (slices["forward"].to_numpy() >= 0)
-    going_back |= slices["forward_thread"].to_numpy() > 0
-    return bool((going_back | trace.index.matching(TRAINS)).any())
-
-
 def _noted(trace: Trace) -> tuple[int, tuple[int, ...]]:
     """Return how many nodes autograd made at least, and the ops that made the first of them.
 
@@ -131,9 +134,9 @@ def _noted(trace: Trace) -> tuple[int, tuple[int, ...]]:
     parameters need no gradients has one number throughout, and under no_grad() ops have none; but
     a custom function (without "::" in its name) always uses one.
     """
-    slices = trace.slices
-    numbered = np.flatnonzero(trace.index.is_op & (slices["sequence"].to_numpy() >= 0))
-    track, number = slices["track"].to_numpy()[numbered], slices["sequence"].to_numpy()[numbered]
+    sequence = trace.index.column("sequence")
+    numbered = np.flatnonzero(trace.index.is_op & (sequence >= 0))
+    track, number = trace.index.track[numbered], sequence[numbered]
     order = np.lexsort((numbered, number, track))
     track, number, last = track[order], number[order], numbered[order][:-1]
     last = last[(track[1:] == track[:-1]) & (number[1:] > number[:-1])]
@@ -192,13 +195,16 @@ def bias_before_norm(record: Record, *, bias_before_norm_calls: int = 1) -> list
     rows = biased_before_norm(trace)
     if len(rows) < bias_before_norm_calls:
         return []
-    cost = _adding(trace, rows)
-    names = sorted({str(name) for name in trace.slices["name"].to_numpy(object)[rows]})
+    cost, index = _adding(trace, rows), trace.index
+    names = ", ".join(code(name) for name in sorted(set(index.names_of(rows))))
     spent = f" Adding the bias took {format_ns(cost)}." if cost else ""
+    around = region_around(trace, "module")[rows]
+    modules = [code(name) for name in dict.fromkeys(index.names_of(around[around >= 0]))]
+    shown = f" {', '.join(modules[:3])}" if modules else ""
+    shown += f" and {len(modules) - 3} more" if len(modules) > 3 else ""
     text = (
-        f"The bias of {format_count(len(rows), 'convolution call')} "
-        f"({', '.join(code(name) for name in names)}) has no effect: BatchNorm "
-        f"follows{_modules(trace, rows)}.{spent}"
+        f"The bias of {format_count(len(rows), 'convolution call')} ({names}) has no effect: "
+        f"BatchNorm follows{shown}.{spent}"
     )
     share, place = share_of(cost, run_ns(record)), slice_range(trace, int(rows[0]))
     title = "Convolutions have a bias that BatchNorm cancels"
@@ -207,22 +213,86 @@ def bias_before_norm(record: Record, *, bias_before_norm_calls: int = 1) -> list
 
 def _adding(trace: Trace, rows: np.ndarray) -> int:
     """Return the GPU time, else the CPU time, of the additions within these convolutions in ns."""
-    slices = trace.slices
-    wanted = np.zeros(len(trace), bool)
+    index, wanted = trace.index, np.zeros(len(trace), bool)
     wanted[rows] = True
-    inside = links.nearest_ancestor(slices["parent"].to_numpy(), wanted) >= 0
-    adding = np.flatnonzero(inside & trace.index.matching(ADDING))
-    gpu, dur = trace.index.gpu, slices["dur"].to_numpy()
-    if len(gpu):
-        return int(dur[gpu[np.isin(slices["op"].to_numpy()[gpu], adding)]].sum())
-    return int(dur[adding].sum())
+    inside = links.nearest_ancestor(index.parent, wanted) >= 0
+    adding = np.flatnonzero(inside & index.matching(ADDING))
+    if len(gpu := index.gpu):
+        adding = gpu[np.isin(index.column("op")[gpu], adding)]
+    return int(index.dur[adding].sum())
 
 
-def _modules(trace: Trace, rows: np.ndarray) -> str:
-    """Name the first modules of these convolutions, where modules were recorded."""
-    around = region_around(trace, "module")[rows]
-    names = list(dict.fromkeys(trace.slices["name"].to_numpy(object)[around[around >= 0]]))
-    if not names:
+OPTIMIZER_LOOPS_REMEDY = (
+    "Pass `foreach=True` to the optimizer (the default on GPUs since PyTorch 2.0), or `fused=True` "
+    "where it has it: one launch then updates many tensors."
+)
+
+
+def optimizer_loops(
+    record: Record, *, optimizer_loops_share: float = 0.02, optimizer_loops_ops: int = 20
+) -> list[Finding]:
+    """Fires if an optimizer launched kernels for single tensors, for 2 % of the run's CPU time.
+
+    Cost: the ops' CPU time without one of each name per step, as if an op of ``foreach`` took as
+    long as one of them; at most their time on the critical path.
+
+    Source: torch's OptimizerSingleTensorPattern, which has no threshold.
+    """
+    index = record.trace.index
+    rows, regions = single_tensor_ops(record.trace)
+    if not len(rows):
+        return []
+    step, number = np.unique(regions, return_counts=True)
+    distinct = len(np.unique(np.stack([regions, index.name[rows]]), axis=1)[0])
+    spent = int(index.dur[rows].sum())
+    cost = min(spent - spent * distinct // len(rows), cpu_path_ns(record, rows))
+    share = share_of(cost, run_ns(record))
+    if share < optimizer_loops_share or number.max() < optimizer_loops_ops:
+        return []
+    optimizers = [code(f"{kind}.step") for kind in kinds(record.trace, STEP, regions)]
+    who = ", ".join(optimizers)
+    steps = format_count(len(step), "step")
+    text = (
+        f"{who} updated one tensor after the other. One step ran {number.max():,} ops, each of "
+        f"which launched a kernel. This took {format_ns(spent)} of the CPU's time in {steps}. "
+        f"Without it, {shorter(cost, record)}."
+    )
+    most = int(step[number.argmax()])
+    evidence = spread(rows[regions == most])
+    place = slice_range(record.trace, most)
+    subject = f"{who} updates" if len(optimizers) == 1 else "Optimizers update"
+    title = f"{subject} one tensor after the other"
+    return [Finding(text, cost, share, *place, evidence, OPTIMIZER_LOOPS_REMEDY, title=title)]
+
+
+FUSED_ON_CPU = ("Adam", "AdamW", "SGD")
+"""Optimizers whose ``fused=True`` updates tensors of the CPU too (torch/optim, since 2.4)."""
+
+
+def advice_on_step(record: Record, rows: Rows, *, least_ops: int = 20) -> str:
+    """Return what to do about slices that are mostly steps of an optimizer on the CPU; else "".
+
+    ``least_ops``: Ops in a step from which on it updates many tensors.
+    """
+    index = record.trace.index
+    if len(index.gpu):  # there the launches count, see `optimizer_loops`
         return ""
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f" {', '.join(code(str(name)) for name in names[:3])}{more}"
+    within = np.zeros(len(index), bool)
+    within[rows] = True
+    inside = links.itself_or_ancestor(index.parent, within) >= 0
+    steps = np.flatnonzero(inside & index.matching(STEP) & index.on_tracks("cpu"))
+    if 2 * int(index.dur[steps].sum()) <= int(index.dur[rows].sum()):
+        return ""
+    within[rows], within[steps] = False, True
+    ops = index.is_op & np.append(within, False)[index.parent]
+    of_kinds = kinds(record.trace, STEP, steps.astype(np.int32))
+    if np.count_nonzero(ops) < least_ops * len(steps) or (ops & index.matching(ON_MANY)).any():
+        return ""
+    if not set(of_kinds) <= set(FUSED_ON_CPU):
+        return ""
+    named = " and ".join(code(kind) for kind in of_kinds)
+    each = round(np.count_nonzero(ops) / len(steps))
+    return (
+        f"It updates one tensor after the other, {each:,} ops in a step: pass `fused=True` to "
+        f"{named}, and one op updates all (on the CPU too since PyTorch 2.4)."
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from gpuprof_widgets.analyses.allocator import ALLOCATING, FREEING
 from gpuprof_widgets.analyses.copies import EVERY_STEP
@@ -23,8 +24,8 @@ from gpuprof_widgets.analyses.findings.kernels import TF32_REMEDY
 from gpuprof_widgets.analyses.findings.launches import BY_OPS, FUSE, GRAPH
 from gpuprof_widgets.analyses.findings.launches import REMEDY as LAUNCH_LESS
 from gpuprof_widgets.analyses.findings.memory import STALL_REMEDY
-from gpuprof_widgets.analyses.findings.missing_work import SYNCHRONISE
-from gpuprof_widgets.analyses.findings.missing_work import UNLINKED_REMEDY as OF_UNLINKED
+from gpuprof_widgets.analyses.findings.recording import SYNCHRONISE
+from gpuprof_widgets.analyses.findings.recording import UNLINKED_REMEDY as OF_UNLINKED
 from gpuprof_widgets.analyses.findings.transfers import ONE_STREAM_REMEDIES as OF_STREAM
 from gpuprof_widgets.analyses.findings.transfers import PEER_REMEDY, PIN_REMEDY
 from gpuprof_widgets.analyses.findings.transfers import REMEDIES as NEEDLESS
@@ -70,27 +71,19 @@ def for_its_framework(record: Record, findings: list[Finding]) -> list[Finding]:
     if not (of_cuda or of_framework or WRITTEN_CATEGORY in record.trace.args):
         return findings
     if of_cuda and _has_name(record.trace, OF_PYTORCH):
-        return [
-            _in_words(finding, lambda text: _replaced(text, UNDER_NSYS)) for finding in findings
-        ]
-    if not of_framework:
-        findings = [_in_words(finding, in_cuda) for finding in findings]
-    findings = [
-        replace(
-            _in_words(finding, lambda text: _replaced(text, WORDS)),
-            remedy=_without_means(finding.remedy),
-        )
-        for finding in findings
-    ]
-    return (
-        [_in_words(finding, in_hip) for finding in findings]
-        if _has_name(record.trace, OF_HIP)
-        else findings
-    )
+        return [_in_words(finding, partial(_replaced, UNDER_NSYS)) for finding in findings]
+    of_hip, reworded = _has_name(record.trace, OF_HIP), []
+    for finding in findings:
+        own = finding if of_framework else _in_words(finding, in_cuda)
+        sentences = SENTENCE_END.split(EXAMPLES.sub("", own.remedy))
+        remedy = " ".join(sentence for sentence in sentences if not re.search(MEANS, sentence))
+        own = replace(_in_words(own, partial(_replaced, WORDS)), remedy=remedy)
+        reworded.append(_in_words(own, in_hip) if of_hip else own)
+    return reworded
 
 
 def _has_name(trace: Trace, pattern: re.Pattern[str]) -> bool:
-    return any(pattern.search(str(name)) for name in trace.slices["name"].cat.categories)
+    return any(pattern.search(name) for name in trace.index.names)
 
 
 def _in_words(finding: Finding, words: Callable[[str], str]) -> Finding:
@@ -98,15 +91,10 @@ def _in_words(finding: Finding, words: Callable[[str], str]) -> Finding:
     return replace(finding, title=title, text=text, remedy=remedy)
 
 
-def _replaced(text: str, words: Mapping[str, str]) -> str:
+def _replaced(words: Mapping[str, str], text: str) -> str:
     for of_pytorch, general in words.items():
         text = text.replace(of_pytorch, general)
     return text
-
-
-def _without_means(remedy: str) -> str:
-    sentences = SENTENCE_END.split(EXAMPLES.sub("", remedy))
-    return " ".join(sentence for sentence in sentences if not re.search(MEANS, sentence))
 
 
 CUDA_WORDS = {
@@ -167,9 +155,7 @@ HIP_WORDS = {
 
 def in_cuda(text: str) -> str:
     """Return a finding's text or remedy for a program that calls CUDA itself."""
-    for of_pytorch, in_cuda_words in CUDA_WORDS.items():
-        text = text.replace(of_pytorch, in_cuda_words)
-    return text
+    return _replaced(CUDA_WORDS, text)
 
 
 def in_hip(text: str) -> str:

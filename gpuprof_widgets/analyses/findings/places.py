@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -14,7 +13,7 @@ import numpy.typing as npt
 from gpuprof_widgets.analyses.columns import format_share
 from gpuprof_widgets.analyses.critical_path import path_times
 from gpuprof_widgets.analyses.findings.cpu_ops import cpu_calls
-from gpuprof_widgets.analyses.findings.finding import Finding, Rows, code, share_of
+from gpuprof_widgets.analyses.findings.finding import Finding, Ints, Rows, code, share_of
 from gpuprof_widgets.analyses.line_holders import TORCH
 from gpuprof_widgets.analyses.lines import CellLines, cell_lines
 from gpuprof_widgets.analyses.op_calls import calling_frame
@@ -40,7 +39,6 @@ IN_BACKWARD = " (mostly its backward pass)"
 RULES_ON_BOTH_PASSES = ("python_autograd", "recomputation")
 """Rules whose evidence lies in the backward pass too: the line to change is the forward's."""
 
-
 RULES_ON_CALLS = ("synchronising", "cpu_copies", "made_anew", "growing_cat", "loop_indexing")
 """Rules whose evidence are the calls that take the time: one function may have most of it."""
 
@@ -60,7 +58,7 @@ _PASSES_ON = frozenset({"torch", "gpuprof_widgets", "IPython", "ipykernel"})
 """Packages whose functions are on the way from the code that can be changed to an op."""
 
 
-def with_places(record: Record, findings: Iterable[Finding]) -> list[Finding]:
+def with_places(record: Record, findings: list[Finding]) -> list[Finding]:
     """Return the findings with where to look, which remedies name at their end.
 
     A finding on a line has said so already.
@@ -73,7 +71,7 @@ def with_places(record: Record, findings: Iterable[Finding]) -> list[Finding]:
         return [_with_line(trace, finding, cell) for finding in findings]
     if trace.index.on_tracks("python").any():
         return [_with_functions(record, finding) for finding in findings]
-    return list(findings)
+    return findings
 
 
 NO_PLACES = (
@@ -123,7 +121,7 @@ def _costliest_line(trace: Trace, finding: Finding, cell: CellLines) -> tuple[in
         executions = np.where(behind >= 0, behind, executions)
         rows = _rows_of_op(trace, finding) if finding.rule in RULES_ON_OPS else rows
     line = np.append(cell.of_slice, -1)[executions[rows]]
-    dur = trace.slices["dur"].to_numpy()[rows]
+    dur = trace.index.dur[rows]
     costliest = int(np.bincount(line + 1, dur).argmax()) - 1
     if finding.rule not in RULES_ON_OPS:
         return costliest, False
@@ -177,7 +175,7 @@ def _with_functions(record: Record, finding: Finding) -> Finding:
     return replace(finding, remedy=f"{finding.remedy}{sentence}.")
 
 
-def _times(record: Record, finding: Finding, rows: Rows) -> npt.NDArray[np.int64]:
+def _times(record: Record, finding: Finding, rows: Rows) -> Ints:
     """Return the time (ns) of each call of the op that a finding is about.
 
     GPU time if the calls are its GPU work, for `critical_path` the time of the call and of its work
@@ -199,7 +197,7 @@ def _times(record: Record, finding: Finding, rows: Rows) -> npt.NDArray[np.int64
     return np.asarray(by_call[rows], np.int64)
 
 
-def _shares(trace: Trace, rows: Rows, time: npt.NDArray[np.int64]) -> list[tuple[str, float]]:
+def _shares(trace: Trace, rows: Rows, time: Ints) -> list[tuple[str, float]]:
     """Return the functions that called these slices, with their shares of the time, most first.
 
     A function is a frame's file, line and name, and the class of its module if it is its
@@ -213,26 +211,18 @@ def _shares(trace: Trace, rows: Rows, time: npt.NDArray[np.int64]) -> list[tuple
     distinct, function = np.unique(pairs, axis=1, return_inverse=True)
     spent: dict[tuple[str, int, str], int] = {}
     by_function = np.bincount(function.reshape(-1), time[known], distinct.shape[1])
-    for (name, module), ns in zip(distinct.T.tolist(), by_function.tolist(), strict=True):
-        key = _function(index.names[name], index.names[module] if module >= 0 else "")
-        spent[key] = spent.get(key, 0) + int(ns)
-    total = int(time.sum())
-    order = sorted(spent, key=lambda key: -spent[key])
-    return [(_named(*key), share_of(spent[key], total)) for key in order]
-
-
-def _function(frame: str, module: str) -> tuple[str, int, str]:
-    """Return file, line and name of a frame; ``MLP.forward`` where it is a module's ``forward``."""
-    file, line, name = function_place(frame)
-    if module and name == "forward":
-        kind = re.sub(r"_[0-9]+$", "", module.removeprefix(MODULE_FRAME))
-        name = f"{kind}.{name}"
-    return file, line, name
-
-
-def _named(file: str, line: int, name: str) -> str:
-    basename = re.split(r"[/\\]", file)[-1]
-    return f"{code(name)} ({code(f'{basename}:{line}')})"
+    for (frame_name, module), ns in zip(distinct.T.tolist(), by_function.tolist(), strict=True):
+        file, line, name = function_place(index.names[frame_name])
+        if module >= 0 and name == "forward":
+            kind = index.names[module].removeprefix(MODULE_FRAME)
+            name = re.sub(r"_[0-9]+$", "", kind) + ".forward"
+        spent[file, line, name] = spent.get((file, line, name), 0) + int(ns)
+    total, shares = int(time.sum()), []
+    for file, line, name in sorted(spent, key=lambda key: -spent[key]):
+        basename = re.split(r"[/\\]", file)[-1]
+        share = share_of(spent[file, line, name], total)
+        shares.append((f"{code(name)} ({code(f'{basename}:{line}')})", share))
+    return shares
 
 
 @remembered
@@ -262,12 +252,7 @@ def _can_be_changed(file: str) -> bool:
         return False
     first, *rest = re.split(r"[/\\]", PACKAGES.sub("", file))
     package = first.removesuffix(".py")
-    return package not in _PASSES_ON and not _is_of_python(package, is_package=bool(rest))
-
-
-def _is_of_python(name: str, *, is_package: bool) -> bool:
-    """Whether the standard library has such a module or package: `code.py`, but no `code/`."""
-    if name not in sys.stdlib_module_names:
-        return False
-    spec = find_spec(name) if is_package else None
-    return not is_package or (spec is not None and spec.submodule_search_locations is not None)
+    if package in _PASSES_ON or package not in sys.stdlib_module_names or not rest:
+        return package not in _PASSES_ON | sys.stdlib_module_names
+    spec = find_spec(package)  # the standard library has `code.py`, but no `code/`
+    return spec is None or spec.submodule_search_locations is None

@@ -7,12 +7,11 @@ function around them. That time is subtracted here, as are waits for the GPU.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.blocking import blocked, is_blocking, total_kinds
@@ -21,6 +20,8 @@ from gpuprof_widgets.analyses.findings.dispatch import dispatch_remedy
 from gpuprof_widgets.analyses.findings.finding import (
     WORTH_NS,
     Finding,
+    Mask,
+    Rows,
     code,
     function_name,
     run_ns,
@@ -134,14 +135,19 @@ def python_time(record: Record, *, python_share: float = PYTHON_SHARE) -> list[F
     most = "at most " if in_ops and not top["exact"] else ""
     apart = ", PyTorch ops not counted" if in_ops and top["exact"] else ""
     operators = OPERATORS if most and top["file"] != BUILT_IN else ""
-    subject = _subject(record, top)
+    frame = top.to_frame().T
+    function, remedy, subject = function_labels(frame)[0], _remedy(record, top), CELL_BODY
+    if not _is_body(top):
+        is_users = is_user_code(frame)[0]
+        name = function_name(function) if is_users else known_names(frame)[0]
+        subject = f"The {'built-in' if top['file'] == BUILT_IN else 'Python'} function {code(name)}"
+    calls = "" if record.metadata.get(SAMPLED) else f" in {format_count(int(top['calls']), 'call')}"
     text = (
         f"{subject} itself took {most}{words}{apart} "
-        f"({format_ns(cost)}{_in_calls(record, int(top['calls']))}{_called_by(record, top)})"
+        f"({format_ns(cost)}{calls}{_called_by(record, top)})"
         f"{_mostly_in_line(record, top)}.{operators}"
     )
     title = f"{subject} itself takes long"
-    function, remedy = function_labels(top.to_frame().T)[0], _remedy(record, top)
     in_cell = is_cell(str(top["file"])) and not _is_body(top)
     line = (str(top["file"]), int(top["line"])) if in_cell else None
     return [Finding(text, cost, share, remedy=remedy, title=title, function=function, line=line)]
@@ -212,21 +218,6 @@ def _mostly_in_line(record: Record, top: pd.Series) -> str:
     return f", mostly in line {line['line']}{statement(line['code'])}"
 
 
-def _in_calls(record: Record, calls: int) -> str:
-    """Return ``in 12 calls``; samples do not count calls."""
-    return "" if record.metadata.get(SAMPLED) else f" in {format_count(calls, 'call')}"
-
-
-def _subject(record: Record, top: pd.Series) -> str:
-    if _is_body(top):
-        return CELL_BODY
-    function = top.to_frame().T
-    is_users = is_user_code(function)[0]
-    name = function_name(function_labels(function)[0]) if is_users else known_names(function)[0]
-    kind = "built-in" if top["file"] == BUILT_IN else "Python"
-    return f"The {kind} function {code(name)}"
-
-
 def _is_body(function: pd.Series) -> bool:
     """Whether that is the cell itself, cProfile's function `<module>` of its first line."""
     return is_cell(str(function["file"])) and function["name"] == "<module>"
@@ -283,7 +274,7 @@ def _starting_workers(record: Record) -> pd.MultiIndex:
     """
     calls = record.calls
     if calls is None or not record.trace.index.matching(STARTING).any():
-        return _only_below(None, np.zeros(0, bool))
+        return NO_FUNCTIONS
     functions, place = calls.functions, _place(calls.functions)
     caller, callee = (calls.edges[end].to_numpy() for end in ("caller", "callee"))
     starting = np.zeros(len(functions), bool)
@@ -298,14 +289,17 @@ def _in_file_io(record: Record) -> pd.MultiIndex:
     if calls is None and len(python_lanes(record)):
         calls = calls_from_slices(record.trace, str(record.metadata.get("label")))
     if calls is None:
-        return _only_below(None, np.zeros(0, bool))
+        return NO_FUNCTIONS
     return _only_below(calls, total_kinds(calls.functions) != NONE)
 
 
-def _only_below(calls: Calls | None, top: npt.NDArray[np.bool_]) -> pd.MultiIndex:
+NO_FUNCTIONS = pd.MultiIndex.from_frame(pd.DataFrame(columns=FUNCTION_KEY))
+
+
+def _only_below(calls: Calls, top: Mask) -> pd.MultiIndex:
     """Return these functions, and those that were called only from them or from one another."""
-    if calls is None or not top.any():
-        return pd.MultiIndex.from_frame(pd.DataFrame(columns=FUNCTION_KEY))
+    if not top.any():
+        return NO_FUNCTIONS
     functions = calls.functions
     caller, callee = (calls.edges[end].to_numpy() for end in ("caller", "callee"))
     counted = np.zeros(len(functions), np.int64)
@@ -316,31 +310,29 @@ def _only_below(calls: Calls | None, top: npt.NDArray[np.bool_]) -> pd.MultiInde
     return pd.MultiIndex.from_frame(functions.loc[~elsewhere, FUNCTION_KEY])
 
 
-def _ops_of_thread(record: Record) -> npt.NDArray[np.intp]:
+def _ops_of_thread(record: Record) -> Rows:
     """Return the ops and waits of the thread whose Python calls were counted."""
     trace = record.trace
-    lane = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
+    lane = trace.tracks["lane"].to_numpy()[trace.index.track]
     there = trace.index.on_tracks("cpu") & (lane == run_lane(record))
     return np.flatnonzero((trace.index.is_op | is_synchronising(trace)) & there)
 
 
 def _ops_by_function(record: Record) -> dict[str, int]:
     """Return the time of ops directly in each recorded function of that thread, in ns, by label."""
-    trace, ops = record.trace, _ops_of_thread(record)
+    index, ops = record.trace.index, _ops_of_thread(record)
     if not len(ops):
         return {}
-    lane = trace.tracks["lane"].to_numpy()
-    track = trace.slices["track"].to_numpy()
-    frames = np.flatnonzero(trace.index.on_tracks("python") & (lane[track] == lane[track[ops[0]]]))
+    lane = record.trace.tracks["lane"].to_numpy()[index.track]
+    frames = np.flatnonzero(index.on_tracks("python") & (lane == lane[ops[0]]))
     if not len(frames):
         return {}
-    names = trace.slices["name"].to_numpy(object)
-    spent = {_frame_label(name): 0 for name in set(names[frames])}
-    ts, dur = trace.slices["ts"].to_numpy(), trace.slices["dur"].to_numpy()
-    start, end = intervals.union(ts[ops], ts[ops] + dur[ops])
-    for frame, length in zip(trace.index.innermost_open(frames, start), end - start, strict=True):
+    spent = {_frame_label(name): 0 for name in set(index.names_of(frames))}
+    start, end = intervals.union(index.ts[ops], index.end[ops])
+    around = index.innermost_open(frames, start)
+    for frame, name, length in zip(around, index.names_of(around), end - start, strict=True):
         if frame >= 0:
-            spent[_frame_label(names[frame])] += int(length)
+            spent[_frame_label(name)] += int(length)
     return spent
 
 
@@ -354,23 +346,21 @@ def _place(table: pd.DataFrame) -> pd.Series:
     return table["file"].astype(str) + " " + table["name"].astype(str)
 
 
-def _is_pytorch(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
+def _is_pytorch(record: Record, table: pd.DataFrame) -> Mask:
     """Select PyTorch's functions; built-in ones also by the name of an op in the trace."""
-    place = _place(table)
-    ops = {str(name) for name in record.trace.slices["name"].cat.categories}
+    ops = set(record.trace.index.names)
     builtin = table["name"].astype(str).str.extract(BUILTIN, expand=False).fillna("")
     is_op = np.array([f"aten::{name}" in ops for name in builtin], bool)
-    by_name = place.str.contains(PYTORCH).to_numpy(bool) | is_op
+    by_name = _place(table).str.contains(PYTORCH).to_numpy(bool) | is_op
     by_pytorch = pd.MultiIndex.from_frame(table[FUNCTION_KEY]).isin(_called_by_pytorch(record))
-    result: npt.NDArray[np.bool_] = by_name | by_pytorch
-    return result
+    return np.asarray(by_name | by_pytorch, bool)
 
 
 def _called_by_pytorch(record: Record) -> pd.MultiIndex:
     """Return built-in functions that spent most of their time called from PyTorch's Python."""
     calls = record.calls
     if calls is None:
-        return _only_below(None, np.zeros(0, bool))
+        return NO_FUNCTIONS
     functions, edges = calls.functions, calls.edges
     pytorch = _place(functions).str.contains(PYTORCH).to_numpy(bool)
     callee, spent = edges["callee"].to_numpy(), edges["self_ns"].to_numpy()
@@ -422,9 +412,15 @@ def garbage_collection(record: Record, *, gc_share: float = 0.05) -> list[Findin
     remedy = CALLED if 2 * explicit_ns > spent else AUTOMATIC
     if remedy == CALLED:
         text += f". The code called `gc.collect()` {format_count(explicit, 'time')}"
-    text += f"{_mostly_where(noted, spent)}."
+    place = next((entry for entry in noted["places"] if not entry["during"]), None)
+    if place is not None and 2 * int(place["time_ns"]) > spent:
+        file = str(place["file"]).replace("\\", "/").rsplit("/", 1)[-1]
+        text += f", mostly in {code(place['function'])} ({file}, line {place['line']})"
     subject = "Calls of `gc.collect()` take" if remedy == CALLED else "Garbage collection takes"
-    return [Finding(text, spent, share, *_longest(noted), remedy=remedy, title=f"{subject} time")]
+    longest = max(noted["longest"], key=lambda entry: entry["dur_ns"], default=None)
+    start, end = (None, None) if longest is None else table_range(longest)
+    title = f"{subject} time"
+    return [Finding(f"{text}.", spent, share, start, end, remedy=remedy, title=title)]
 
 
 def _explicit_collections(record: Record) -> tuple[int, int]:
@@ -432,47 +428,27 @@ def _explicit_collections(record: Record) -> tuple[int, int]:
     if record.calls is None:
         return 0, 0
     functions = record.calls.functions
-    collects = functions[
-        (functions["file"] == BUILT_IN) & functions["name"].astype(str).str.contains(COLLECT)
-    ]
+    is_collect = functions["name"].astype(str).str.contains(COLLECT)
+    collects = functions[(functions["file"] == BUILT_IN) & is_collect]
     steps = calls_per_traced_step(record)
     calls, spent = int(collects["calls"].sum()), int(collects["total_ns"].sum())
     return round(calls / steps), round(spent / steps)
 
 
-def _mostly_where(noted: Mapping[str, Any], spent: int) -> str:
-    """Name the line in which collections of most of the time started; "" where none has most."""
-    place = next((entry for entry in noted["places"] if not entry["during"]), None)
-    if place is None:
-        return ""
-    if 2 * int(place["time_ns"]) <= spent:
-        return ""
-    file = str(place["file"]).replace("\\", "/").rsplit("/", 1)[-1]
-    return f", mostly in {code(place['function'])} ({file}, line {place['line']})"
-
-
-def _longest(noted: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Return start and end of the longest collection."""
-    if not noted["longest"]:
-        return None, None
-    return table_range(max(noted["longest"], key=lambda entry: entry["dur_ns"]))
-
-
 def exclude_collections(
-    record: Record, findings: Iterable[Finding], *, python_share: float = PYTHON_SHARE
+    record: Record, findings: list[Finding], *, python_share: float = PYTHON_SHARE
 ) -> list[Finding]:
     """Return the findings; one on a Python function loses the collections that took most of it.
 
     They started there because it made objects, and `garbage_collection` reports them.
     """
-    listed = list(findings)
-    if not any(finding.rule == "garbage_collection" for finding in listed):
-        return listed
+    if not any(finding.rule == "garbage_collection" for finding in findings):
+        return findings
     reduced = [
         _without_collections(record, finding, python_share)
         if finding.rule == "python_time"
         else finding
-        for finding in listed
+        for finding in findings
     ]
     return [finding for finding in reduced if finding is not None]
 

@@ -1,4 +1,4 @@
-"""Findings on the recording itself: early ends, names that did not run, one-off costs, overhead."""
+"""Findings on the recording itself: what it lacks, early ends, one-off costs, overhead."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.cold_start import recording_time
@@ -13,20 +14,25 @@ from gpuprof_widgets.analyses.columns import format_bytes, format_count, format_
 from gpuprof_widgets.analyses.findings.compilation import COMPILATION_SHARE, compilation
 from gpuprof_widgets.analyses.findings.finding import (
     Finding,
+    Rows,
     code,
-    costly_options,
     kind_of_run,
+    listed,
     run_ns,
     share_of,
+    spread,
 )
+from gpuprof_widgets.analyses.host_states import LAUNCHES
+from gpuprof_widgets.analyses.reasons import NSYS, NVPROF, recorder_of
 from gpuprof_widgets.analyses.regions import UNRECORDED, iterations, usual_steps
 from gpuprof_widgets.trace.intervals import length
-from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import (
     MODULE_CATEGORIES,
     NVTX_RANGE,
     REGION_CATEGORIES,
     SAMPLED,
+    WINDOW,
 )
 
 
@@ -49,8 +55,6 @@ def ending(record: Record) -> list[Finding]:
 
 
 NAMED = ("user_annotation", NVTX_RANGE, "python_function", "cpu_op", *REGION_CATEGORIES)
-
-_FRAME = re.compile(r"\): (?P<name>.*)$")
 
 
 def expected(record: Record) -> list[Finding]:
@@ -89,7 +93,7 @@ def _short_names(category: str, name: str) -> set[str]:
     if category == "cpu_op":
         return {name.rsplit("::", 1)[-1]}
     if category == "python_function":
-        match = _FRAME.search(name)
+        match = re.search(r"\): (?P<name>.*)$", name)
         return {match["name"] if match else _builtin_name(name)}
     return set()
 
@@ -108,19 +112,13 @@ def _missing(record: Record, name: str) -> Finding:
     remedy = "Its cost is not in this profile: record more steps, or profile it on its own."
     if guard:
         text += f". Line {guard['line']} runs it only every {guard['every']:,} iterations"
-    elif not _has_functions(record):
+    elif record.calls is None and not record.trace.index.in_category("python_function").any():
         text += ", as far as is known: Python functions were not recorded"
         remedy = (
             "Record Python functions (with cProfile or --stack), or name a record_function region."
         )
-    return Finding(
-        f"{text}.", remedy=remedy, title=f"{code(name)} did not run in what was recorded"
-    )
-
-
-def _has_functions(record: Record) -> bool:
-    frames = (record.trace.slices["category"] == "python_function").any()
-    return record.calls is not None or bool(frames)
+    title = f"{code(name)} did not run in what was recorded"
+    return Finding(f"{text}.", remedy=remedy, title=title)
 
 
 GROWTH_BYTES = 1 << 20  # CUDA's allocator takes small blocks from segments of 2 MiB
@@ -211,32 +209,50 @@ def step_overhead(record: Record, *, step_slowdown: float = 1.1) -> list[Finding
         return []
     plain, recorded = usual_steps(record)
     if min(len(plain), len(recorded)) < ENOUGH:
-        text = _too_few(len(plain), len(recorded))
+        text = (
+            "It is not known how much profiling slows a step. To know it takes "
+            f"{format_count(ENOUGH, 'recorded step')} and {ENOUGH} unrecorded steps after the "
+            f"loop's first step, but there are {len(recorded)} recorded and {len(plain)} "
+            "unrecorded."
+        )
         return [Finding(text, remedy=MORE_STEPS, title=f"{UNKNOWN}: too few steps")]
     before, during = float(plain.median()), float(recorded.median())
     if share_of(during, before) < step_slowdown:
         return []
+    of_recorded = format_count(len(recorded), "recorded step")
+    of_plain = format_count(len(plain), "unrecorded step")
     if _is_noise(plain, recorded):
-        text, title = _too_uneven(plain, recorded), f"{UNKNOWN}: step times vary"
-        return [Finding(text, remedy=MORE_STEPS, title=title)]
+        text = (
+            "It is not known how much profiling slows a step, because step times vary too much: "
+            f"{_range(recorded)} in {of_recorded}, {_range(plain)} in {of_plain} before."
+        )
+        return [Finding(text, remedy=MORE_STEPS, title=f"{UNKNOWN}: step times vary")]
     cost = round((during - before) * len(recorded))
     text = (
         f"Profiling made a step {share_of(during, before):.1f}x slower. The median of "
-        f"{format_count(len(recorded), 'recorded step')} is {format_ns(during)}; that of "
-        f"{format_count(len(plain), 'unrecorded step')} before is {format_ns(before)}."
+        f"{of_recorded} is {format_ns(during)}; that of {of_plain} before is {format_ns(before)}."
     )
     share = min(share_of(cost, int(recorded.sum())), 1.0)
-    title = "Profiling makes the steps slower"
-    return [Finding(text, cost, share, remedy=_remedy(record), title=title)]
-
-
-def _remedy(record: Record) -> str:
-    without = costly_options(record)
-    less = f" Record less (without {without}) for times nearer to the truth." if without else ""
     noted = record.metadata.get("overhead") or {}
     lengthened = _lengthened(noted, float(noted.get("estimate_ns") or 0))
-    long = "; long ops hardly do" if lengthened == SHORT_OPS else ""
-    return f"{lengthened} look slower than they are{long}.{less}"
+    remedy = f"{lengthened} look slower than they are"
+    remedy += "; long ops hardly do." if lengthened == SHORT_OPS else "."
+    if without := _costly_options(record):
+        remedy += f" Record less (without {without}) for times nearer to the truth."
+    return [Finding(text, cost, share, remedy=remedy, title="Profiling makes the steps slower")]
+
+
+COSTLY = {"stack": "stacks", "shapes": "shapes", "memory": "memory", "flops": "FLOPs"}
+"""Recording options that cost time, and what they record."""
+
+
+def _costly_options(record: Record) -> str:
+    """Return the options that were on and cost time: ``stacks, shapes and cProfile``; else ""."""
+    options: dict[str, Any] = record.metadata.get("options") or {}
+    on = [words for name, words in COSTLY.items() if options.get(name)]
+    # With stacks, cProfile does not run: the calls are counted from the frames.
+    counted = record.calls is not None and not options.get("stack")
+    return listed([*on, "cProfile"] if counted else on)
 
 
 def _is_noise(plain: pd.Series, recorded: pd.Series) -> bool:
@@ -252,24 +268,8 @@ def _is_noise(plain: pd.Series, recorded: pd.Series) -> bool:
     return len(plain) < LEAST_UNRECORDED or apart <= usual
 
 
-def _too_uneven(plain: pd.Series, recorded: pd.Series) -> str:
-    return (
-        "It is not known how much profiling slows a step, because step times vary too much: "
-        f"{_range(recorded)} in {format_count(len(recorded), 'recorded step')}, {_range(plain)} in "
-        f"{format_count(len(plain), 'unrecorded step')} before."
-    )
-
-
 def _range(times: pd.Series) -> str:
     return f"{format_ns(int(times.min()))} to {format_ns(int(times.max()))}"
-
-
-def _too_few(plain: int, recorded: int) -> str:
-    return (
-        "It is not known how much profiling slows a step. To know it takes "
-        f"{format_count(ENOUGH, 'recorded step')} and {ENOUGH} unrecorded steps after the loop's "
-        f"first step, but there are {recorded} recorded and {plain} unrecorded."
-    )
 
 
 _KINDS = {
@@ -301,33 +301,31 @@ def overhead(
     share = min(share_of(cost, wall), 1.0)
     if share < recording_share or cost < recording_least_ns:
         return []
+    counts = {"event": int(noted.get("events") or len(record.trace))}
+    counts |= {word: int(noted.get(key) or 0) for key, word in _KINDS.items()}
+    recorded = listed([format_count(count, word) for word, count in counts.items() if count])
     text = (
-        f"Recording {_recorded(record, noted)} took about {format_ns(cost)} "
+        f"Recording {recorded} took about {format_ns(cost)} "
         f"({format_share(share)} of the {kind_of_run(record)}'s {format_ns(wall)})."
         f"{f' {format_ns(asked)} of that went into asking for memory.' if asked else ''} "
         f"{_lengthened(noted, estimate)} look longer here than they are."
     )
-    without = costly_options(record)
-    less = f", or record less (without {without})" if without else ""
-    remedy = f"Record fewer iterations{less}.{_by_cprofile(record, noted, wall)}"
+    without = _costly_options(record)
+    remedy = f"Record fewer iterations{f', or record less (without {without})' * bool(without)}."
+    calls, each = int(noted.get("calls") or 0), float(noted.get("call_cost_ns") or 0)
+    of_calls = round(calls * each)
+    is_much = of_calls and of_calls >= CPROFILE_SLOWDOWN * (wall - of_calls)
+    if is_much and not record.metadata.get(SAMPLED):
+        remedy += (
+            f" cProfile took about {format_ns(of_calls)} of that time "
+            f"({format_count(calls, 'call')} at {format_ns(each)} each). `--python sampled` takes "
+            f"samples instead, which hardly slows the {kind_of_run(record)}."
+        )
     return [Finding(text, cost, share, remedy=remedy, title="Recording itself takes time")]
 
 
 CPROFILE_SLOWDOWN = 0.2
 """Share of a run's time without cProfile from which on cProfile's cost is told."""
-
-
-def _by_cprofile(record: Record, noted: Mapping[str, Any], wall: int) -> str:
-    """Say how long cProfile took, where it slowed the run by 20 % or more; else ""."""
-    calls, each = int(noted.get("calls") or 0), float(noted.get("call_cost_ns") or 0)
-    cost = round(calls * each)
-    if not cost or cost < CPROFILE_SLOWDOWN * (wall - cost) or record.metadata.get(SAMPLED):
-        return ""
-    return (
-        f" cProfile took about {format_ns(cost)} of that time ({format_count(calls, 'call')} at "
-        f"{format_ns(each)} each). `--python sampled` takes samples instead, which hardly slows "
-        f"the {kind_of_run(record)}."
-    )
 
 
 def _lengthened(noted: dict[str, Any], cost: float) -> str:
@@ -339,9 +337,127 @@ def _lengthened(noted: dict[str, Any], cost: float) -> str:
     return PYTHON_FUNCTIONS if 2 * of_calls > cost > 0 else SHORT_OPS
 
 
-def _recorded(record: Record, noted: dict[str, Any]) -> str:
-    """Return what was counted: "1,200 events, 23,000 Python calls and 4,800 module calls"."""
-    counts = {"event": int(noted.get("events") or len(record.trace))}
-    counts |= {word: int(noted.get(key) or 0) for key, word in _KINDS.items()}
-    first, *more = [format_count(count, word) for word, count in counts.items() if count]
-    return f"{', '.join([first, *more[:-1]])} and {more[-1]}" if more else first
+NAMED_CALLS = 3  # calls
+OF_HIP = re.compile(r"hip\w+")
+PROFILER_BUSY = (
+    "another profiler held {library} (only one can at a time), or the profiler had no permission "
+    "({permission})"
+)
+CUPTI = PROFILER_BUSY.format(
+    library="CUPTI",
+    permission="CUPTI_ERROR_INSUFFICIENT_PRIVILEGES, NVIDIA's ERR_NVGPUCTRPERM; in a container: "
+    "--cap-add=SYS_ADMIN",
+)
+ROCTRACER = PROFILER_BUSY.format(
+    library="roctracer",
+    permission="in a container: --device=/dev/kfd --device=/dev/dri",
+)
+NO_KERNELS_REMEDY = "Either ProfilerActivity.CUDA was not among the activities, or {held}."
+UNDER_NSYS = "Record with nsys profile --trace=cuda. If you did, {held}."
+
+
+def no_kernels(record: Record) -> list[Finding]:
+    """Fires if the trace has calls that launch GPU work, but no GPU work.
+
+    Not for a range in which the GPU did nothing, of a trace that has GPU work elsewhere.
+
+    Cost: none. This finding comes before all others.
+    """
+    trace = record.trace
+    rows = unanswered_launches(trace)
+    if not len(rows):
+        return []
+    names = pd.Series(trace.index.names_of(rows)).value_counts().items()
+    named = ", ".join(f"{code(str(name))} {count:,}" for name, count in [*names][:NAMED_CALLS])
+    counts = "1 launch" if len(rows) == 1 else f"{len(rows):,} launches"
+    text = (
+        f"The trace has {counts} of GPU work ({named}), but not the work itself. It does not "
+        "show how long kernels and copies took. The time of an op is only the time of the CPU, "
+        "which launches them."
+    )
+    held = ROCTRACER if trace.index.matching(OF_HIP)[rows].all() else CUPTI
+    by_nsight = recorder_of(record) in (NSYS, NVPROF)
+    remedy = (UNDER_NSYS if by_nsight else NO_KERNELS_REMEDY).format(held=held)
+    title = "GPU work was launched, but not recorded"
+    return [Finding(text, rows=spread(rows), remedy=remedy, title=title)]
+
+
+def unanswered_launches(trace: Trace) -> Rows:
+    """Return the calls that launched GPU work in a trace without any GPU work; else none."""
+    if trace.tracks["kind"].isin(["gpu", "copy"]).any():
+        return np.empty(0, np.intp)
+    calls = trace.index.is_launch
+    counted = trace.slices["count"].to_numpy() > 0
+    return np.flatnonzero(calls & trace.index.matching(LAUNCHES) & counted)
+
+
+LAUNCHED_BEFORE = (
+    "This work was launched before the recording began: it ran in the first {first}, before all "
+    "work whose launch is known. Select the time after it by dragging. "
+)
+SYNCHRONISE = "Call torch.cuda.synchronize() right before recording."
+UNLINKED_REMEDY = (
+    "This work may have been launched before the recording began: call torch.cuda.synchronize() "
+    "right before recording. Or the recorder dropped the launches: record fewer steps."
+)
+
+
+def unlinked(record: Record, *, unlinked_share: float = 0.02) -> list[Finding]:
+    """Fires if 2 % of the GPU's events or of their time lack a launch.
+
+    Cost: none. If a tenth of the GPU's time belongs to no op, this finding comes before all others.
+    """
+    index = record.trace.index
+    gpu = index.gpu[index.column("count")[index.gpu] > 0]
+    loose = gpu[index.column("launch")[gpu] < 0]
+    dur = index.dur
+    shares = (len(loose) / max(len(gpu), 1), share_of(dur[loose].sum(), dur[gpu].sum()))
+    if not len(loose) or max(shares) < unlinked_share:
+        return []
+    without_op = int(np.count_nonzero(index.column("op")[loose] < 0))
+    owned = f"but no op is known for {without_op:,} of them"
+    if not without_op:  # known by external ids
+        owned = "and its op is known" if len(loose) == 1 else "and their ops are known"
+    elif without_op == len(loose):
+        owned = "but belongs to no op"
+    text = (
+        f"{format_count(len(loose), 'GPU event')} of {len(gpu):,} "
+        f"({format_share(shares[0])}, and {format_share(shares[1])} of the GPU's time) "
+        f"{'has' if len(loose) == 1 else 'have'} no launch in the trace. Their time is counted, "
+        f"{owned}."
+    )
+    title, rows = "Some GPU work lacks its launch in the trace", tuple(loose)
+    before = _launched_before(record, loose, gpu)
+    if (missing := time_without_op(record.trace)) >= MUCH_WITHOUT_OP:
+        title = f"The op is unknown for {format_share(missing)} of GPU time"
+        if not before:
+            text += " Ops, modules and functions may cause more GPU time than their rows show."
+    return [Finding(text, rows=rows, remedy=before or UNLINKED_REMEDY, title=title)]
+
+
+def _launched_before(record: Record, loose: Rows, gpu: Rows) -> str:
+    """Return what to do about work that was launched before the recording; "" if it may not be.
+
+    It is that if it ran before all other work, and all launches by then have work in the trace.
+    """
+    trace, index = record.trace, record.trace.index
+    others, end = np.setdiff1d(gpu, loose), int(index.end[loose].max())
+    if WINDOW in record.metadata or not len(others) or end > int(index.ts[others].min()):
+        return ""
+    launches = np.flatnonzero(index.is_launch & index.matching(LAUNCHES) & (index.ts < end))
+    if not np.isin(launches, index.column("launch")[others]).all():
+        return ""
+    return LAUNCHED_BEFORE.format(first=format_ns(end - trace.start_ns)) + SYNCHRONISE
+
+
+MUCH_WITHOUT_OP = 0.1
+"""Share of a GPU's time that belongs to no op from which on no op's share can be relied on."""
+
+
+def time_without_op(trace: Trace) -> float:
+    """Return the share of the GPU's time whose op is not known; 0 where no ops were recorded."""
+    index, gpu = trace.index, trace.index.gpu
+    if not index.is_op.any():
+        return 0.0
+    without_op = gpu[(index.column("launch")[gpu] < 0) & (index.column("op")[gpu] < 0)]
+    return share_of(int(index.dur[without_op].sum()), int(index.dur[gpu].sum()))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.findings.finding import code, function_name
+from gpuprof_widgets.analyses.findings.finding import Mask, code, function_name
 from gpuprof_widgets.analyses.line_holders import Holder, selected
 from gpuprof_widgets.analyses.python_calls import calls_modules, function_labels, library_names
 from gpuprof_widgets.trace.model import Calls, Record
@@ -80,7 +78,7 @@ def advice_in_line(record: Record, holder: Holder, callee: pd.DataFrame | None) 
     return _made_anew(calls, holder.name, selected(calls.functions, holder.function))
 
 
-def _made_anew(calls: Calls, label: str, is_it: npt.NDArray[np.bool_]) -> str:
+def _made_anew(calls: Calls, label: str, is_it: Mask) -> str:
     """Return what to do where a function below others makes tensors in each of many calls.
 
     Not where it calls modules, as a step of a training does.

@@ -1,4 +1,7 @@
-"""Findings on moving data: needless and slow copies, constants made anew, work on one stream."""
+"""Findings on moving data: needless and slow copies, constants made anew, work on one stream.
+
+Also on tensors that a program copies on the CPU: clones, casts, other layouts.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +9,42 @@ import re
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.columns import format_bytes, format_count, format_ns, format_share
+from gpuprof_widgets.analyses.attribution import in_backward
+from gpuprof_widgets.analyses.columns import (
+    format_bytes,
+    format_count,
+    format_ns,
+    format_share,
+    group_rows,
+)
 from gpuprof_widgets.analyses.copies import EVERY_STEP, THERE_AND_BACK, copies
+from gpuprof_widgets.analyses.critical_path import cpu_path_ns
 from gpuprof_widgets.analyses.findings.finding import (
     EVIDENCE,
+    WORTH_NS,
     Finding,
+    Mask,
+    Rows,
     code,
     copies_counted,
     gpu_name,
-    longest_slice,
-    of_gpu_work,
+    listed,
+    place_in,
+    place_of,
     run_ns,
     share_of,
     slice_range,
-    table_range,
 )
 from gpuprof_widgets.analyses.findings.waits import SYNCHRONISING_SHARE, synchronising
 from gpuprof_widgets.analyses.gpu_work import COMMUNICATION, COPY, gpu_kinds
 from gpuprof_widgets.analyses.idle import stream_of
+from gpuprof_widgets.analyses.lines import cell_lines
+from gpuprof_widgets.analyses.op_bytes import OUTPUTS, SIMPLE
 from gpuprof_widgets.analyses.owners import line_of
 from gpuprof_widgets.analyses.streams import could_overlap, streams
+from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -52,47 +68,29 @@ def needless_copies(record: Record, *, needless_copies_share: float = 0.01) -> l
     Cost: the time of each copy on the GPU, or the CPU's wait for it if that is longer.
     """
     table = copies(record)
-    findings = [
-        _finding(record, table[(table["needless"] == why).to_numpy(bool)], why) for why in REMEDIES
-    ]
+    findings = [_needless(record, table[table["needless"] == why], why) for why in REMEDIES]
     return [finding for finding in findings if finding.share >= needless_copies_share]
 
 
-def _finding(record: Record, table: pd.DataFrame, why: str) -> Finding:
-    cost = _costs(table)
-    total = int(cost.sum())
-    share = share_of(total, run_ns(record))
+def _needless(record: Record, table: pd.DataFrame, why: str) -> Finding:
     if not len(table):
         return Finding("")
-    longest = table.iloc[int(cost.argmax())]
-    took = f"{format_ns(total)} ({format_share(share)} of the time)"
-    text = f"{_needless_text(table, why)}{_mostly(table, cost)}. This took {took}."
-    rows, remedy = tuple(table["row"]), REMEDIES[why]
-    return Finding(text, total, share, *table_range(longest), rows, remedy, title=TITLES[why])
-
-
-def _costs(table: pd.DataFrame) -> npt.NDArray[np.int64]:
     waiting = table["call_ns"].where(table["blocking"].astype(bool), 0) + table["wait_ns"]
-    took = table["dur_ns"].to_numpy(np.int64)
-    return np.asarray(np.maximum(took, waiting.to_numpy(np.int64)), np.int64)
-
-
-def _needless_text(table: pd.DataFrame, reason: str) -> str:
-    size = format_bytes(int(table["bytes"].sum()))
-    if reason == THERE_AND_BACK:
-        count = copies_counted(len(table))
-        return f"{size} went between CPU and GPU and straight back, in {count}"
-    each = format_bytes(int(table["bytes"].iloc[0])) if table["bytes"].nunique() == 1 else size
-    return f"Every step copies the same {each} to the GPU"
-
-
-def _mostly(table: pd.DataFrame, cost: npt.NDArray[np.int64]) -> str:
-    """Name the op and the module that cost most."""
-    by = table.assign(cost=cost).groupby(["op_name", "module"])["cost"].sum()
-    place: Any = by.idxmax()
-    op, module = place
-    words = " of ".join(code(name) for name in (op, module) if name)
-    return f", mostly in {words}" if words else ""
+    cost = np.maximum(table["dur_ns"].to_numpy(np.int64), waiting.to_numpy(np.int64))
+    total, size = int(cost.sum()), format_bytes(int(table["bytes"].sum()))
+    share = share_of(total, run_ns(record))
+    if why == THERE_AND_BACK:
+        counted = copies_counted(len(table))
+        text = f"{size} went between CPU and GPU and straight back, in {counted}"
+    else:
+        each = format_bytes(int(table["bytes"].iloc[0])) if table["bytes"].nunique() == 1 else size
+        text = f"Every step copies the same {each} to the GPU"
+    place: Any = table.assign(cost=cost).groupby(["op_name", "module"])["cost"].sum().idxmax()
+    words = " of ".join(code(name) for name in place if name)
+    text += f", mostly in {words}" if words else ""
+    text += f". This took {format_ns(total)} ({format_share(share)} of the time)."
+    where = place_in(table, table.iloc[int(cost.argmax())])
+    return Finding(text, total, share, remedy=REMEDIES[why], title=TITLES[why], **where)
 
 
 PIN_REMEDY = (
@@ -101,7 +99,6 @@ PIN_REMEDY = (
 )
 
 
-@of_gpu_work
 def pageable_copies(
     record: Record,
     *,
@@ -118,8 +115,7 @@ def pageable_copies(
     Runtime API, "API synchronization behavior"; ``nsys analyze``: cuda_memcpy_async).
     """
     table = copies(record)
-    slow = (table["direction"] == "HtoD") & (table["source"] == "pageable")
-    table = table[slow.to_numpy(bool)]
+    table = table[(table["direction"] == "HtoD") & (table["source"] == "pageable")]
     waits = synchronising(record, synchronising_share=synchronising_share)
     waited_for = [row for finding in waits for row in finding.rows]
     table = table[~np.isin(table["launch"].to_numpy(np.int64), waited_for)]
@@ -128,29 +124,19 @@ def pageable_copies(
     share = share_of(cost, run_ns(record))
     if not len(table) or share < pageable_copies_share:
         return []
-    longest = table.iloc[int(held.argmax())]
-    text = (
-        f"{copies_counted(len(table))} from pageable memory to the GPU{_size(table)} blocked the "
-        f"CPU for {format_ns(cost)} ({format_share(share)} of the time){_slowest_op(table, held)}."
-    )
-    place = (*table_range(longest), tuple(table["row"]))
-    title = "Copies from pageable memory block the CPU"
-    return [Finding(text, cost, share, *place, PIN_REMEDY, title=title)]
-
-
-def _size(table: pd.DataFrame) -> str:
-    """Return how much was copied, and how fast."""
-    known = table[(table["bytes"] >= 0).to_numpy(bool)]
+    known = table[table["bytes"] >= 0]
     size, took = int(known["bytes"].sum()), int(known["dur_ns"].sum())
-    if not size or not took:
-        return ""
-    return f" ({format_bytes(size)} at {format_bytes(size * 1e9 / took)}/s)"
-
-
-def _slowest_op(table: pd.DataFrame, held: npt.NDArray[np.int64]) -> str:
-    by = pd.Series(held, table["op_name"].to_numpy(object)).groupby(level=0).sum()
-    op = str(by.idxmax())
-    return f", mostly in {code(op)}" if op else ""
+    per_second = size * 1e9 / max(took, 1)
+    speed = f" ({format_bytes(size)} at {format_bytes(per_second)}/s)" if size and took else ""
+    op = str(pd.Series(held).groupby(table["op_name"].to_numpy(object)).sum().idxmax())
+    mostly = f", mostly in {code(op)}" if op else ""
+    text = (
+        f"{copies_counted(len(table))} from pageable memory to the GPU{speed} blocked the CPU for "
+        f"{format_ns(cost)} ({format_share(share)} of the time){mostly}."
+    )
+    place = place_in(table, table.iloc[int(held.argmax())])
+    title = "Copies from pageable memory block the CPU"
+    return [Finding(text, cost, share, remedy=PIN_REMEDY, title=title, **place)]
 
 
 ALWAYS_THE_SAME = frozenset(
@@ -190,9 +176,9 @@ def made_anew(
         f"{format_count(len(most), 'call')}. This took {format_ns(cost)} "
         f"({format_share(share)} of the time)."
     )
-    place = (*table_range(longest), tuple(most["row"]))
+    place = place_in(most, longest)
     title = f"{code(longest['name'])} makes new tensors on line {longest['line']}"
-    return [Finding(text, cost, share, *place, MADE_ANEW_REMEDY, title=title)]
+    return [Finding(text, cost, share, remedy=MADE_ANEW_REMEDY, title=title, **place)]
 
 
 def _calls(trace: Trace) -> pd.DataFrame:
@@ -204,18 +190,17 @@ def _calls(trace: Trace) -> pd.DataFrame:
     inside = np.append(trace.index.op_around, NONE)[trace.index.parent] >= 0
     around = line_of(trace)
     rows = np.flatnonzero(makes & ~inside & (around >= 0))
-    slices = trace.slices.iloc[rows]
     cell, line = (trace.args.get(key, pd.Series(dtype=object)) for key in ("cell", "line"))
     places = around[rows]
     return pd.DataFrame(
         {
             "row": rows,
-            "name": slices["name"].to_numpy(object),
+            "name": trace.index.names_of(rows),
             "cell": cell.reindex(places).to_numpy(object),
             "line": line.reindex(places).to_numpy(),
             "execution": places,
-            "start_ns": slices["ts"].to_numpy(),
-            "dur_ns": slices["dur"].to_numpy(),
+            "start_ns": trace.index.ts[rows],
+            "dur_ns": trace.index.dur[rows],
         }
     )
 
@@ -228,7 +213,6 @@ ONE_STREAM_REMEDIES = {
 }
 
 
-@of_gpu_work
 def one_stream(record: Record, *, one_stream_share: float = 0.05) -> list[Finding]:
     """Report each stream on which copies and communication hold up compute for 5 % of the run.
 
@@ -245,45 +229,33 @@ def one_stream(record: Record, *, one_stream_share: float = 0.05) -> list[Findin
 
 
 def _one_stream_finding(record: Record, row: dict[Any, Any]) -> Finding:
-    slices = record.trace.slices
-    rows, kinds = _moving(record, int(row["device"]), int(row["stream"]))
-    dur = slices["dur"].to_numpy()[rows]
-    longest = longest_slice(record.trace, rows)
+    trace = record.trace
+    rows, kinds = gpu_kinds(trace)
+    here = (trace.index.device[rows] == row["device"]) & (stream_of(trace, rows) == row["stream"])
+    here &= could_overlap(trace, rows, kinds)  # copies and communication
+    rows, kinds = rows[here], kinds[here]
+    longest_first = np.argsort(-trace.index.dur[rows], kind="stable")
+    rows, kinds = rows[longest_first], kinds[longest_first]
+    dur = trace.index.dur[rows]
+    copied, collectives = (int((kinds == kind).sum()) for kind in (COPY, COMMUNICATION))
+    counted = [copies_counted(copied)] if copied else []
+    counted += [format_count(collectives, "collective")] if collectives else []
     alone = int(row["serialised_ns"])
-    alone_share = alone / max(record.trace.span_ns, 1)
+    alone_share = alone / max(trace.span_ns, 1)
     device = gpu_name(row["device"]).replace("The", "the")
+    (longest,) = trace.index.names_of(rows[:1])
     text = (
         f"Stream {row['stream']} of {device} computes and moves data in turns. For "
         f"{format_ns(alone)} ({format_share(alone_share)} of the time), nothing was computed while "
-        f"{_count_moving(kinds)} ran on this stream. The longest is "
-        f"{code(str(slices['name'].iloc[longest]))}."
+        f"{listed(counted)} ran on this stream. The longest is {code(longest)}."
     )
-    evidence = tuple(rows[np.argsort(-dur, kind="stable")][:EVIDENCE])
     times = {kind: int(dur[kinds == kind].sum()) for kind in ONE_STREAM_REMEDIES}
     mostly = max(times, key=lambda kind: times[kind])
     remedy = ONE_STREAM_REMEDIES[mostly]
     moving = "copies" if mostly == COPY else "communication"
     title = f"Compute and {moving} take turns on one stream"
-    place = slice_range(record.trace, longest)
-    return Finding(text, row["cost_ns"], row["share"], *place, evidence, remedy, title=title)
-
-
-def _count_moving(kinds: npt.NDArray[np.object_]) -> str:
-    copies, collectives = (int((kinds == kind).sum()) for kind in (COPY, COMMUNICATION))
-    counted = [copies_counted(copies)] if copies else []
-    counted += [format_count(collectives, "collective")] if collectives else []
-    return " and ".join(counted)
-
-
-def _moving(
-    record: Record, device: int, stream: int
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.object_]]:
-    """Return the copies and communication on a stream, and the kind of each."""
-    trace = record.trace
-    rows, kinds = gpu_kinds(trace)
-    on_stream = (trace.index.device[rows] == device) & (stream_of(trace, rows) == stream)
-    on_stream &= could_overlap(trace, rows, kinds)
-    return rows[on_stream], kinds[on_stream]
+    place = (*slice_range(trace, int(rows[0])), tuple(rows[:EVIDENCE]))
+    return Finding(text, row["cost_ns"], row["share"], *place, remedy, title=title)
 
 
 DATA_PARALLEL = re.compile(
@@ -302,14 +274,13 @@ PEER_REMEDY = (
 )
 
 
-@of_gpu_work
 def peer_copies(record: Record, *, peer_copies_share: float = 0.02) -> list[Finding]:
     """Fires if copies between GPUs took 2 % of the run or more.
 
     Cost: the time of these copies.
     """
     table = copies(record)
-    table = table[(table["direction"] == "PtoP").to_numpy(bool)]
+    table = table[table["direction"] == "PtoP"]
     cost = int(table["dur_ns"].sum())
     share = share_of(cost, run_ns(record))
     if not len(table) or share < peer_copies_share:
@@ -322,5 +293,136 @@ def peer_copies(record: Record, *, peer_copies_share: float = 0.02) -> list[Find
         f"took {format_ns(cost)} ({format_share(share)} of the time)."
     )
     remedy = PARALLEL if record.trace.index.matching(DATA_PARALLEL).any() else PEER_REMEDY
-    place, title = (*table_range(longest), tuple(table["row"])), "Copies between GPUs take time"
-    return [Finding(text, cost, share, *place, remedy, title=title)]
+    place, title = place_in(table, longest), "Copies between GPUs take time"
+    return [Finding(text, cost, share, remedy=remedy, title=title, **place)]
+
+
+COPIES = frozenset({"aten::clone", "aten::_to_copy", "aten::copy_"})
+"""Ops that always copy."""
+CLONES = frozenset({"aten::clone"})
+CASTS = frozenset({"aten::to", "aten::_to_copy", "aten::type_as"})
+LAYOUTS = frozenset({"aten::contiguous", "aten::reshape", "aten::flatten"})
+COPYING = COPIES | CASTS | LAYOUTS
+"""Ops that a program calls to copy, or that copy where they must."""
+WRITES = frozenset({"aten::copy_"})
+"""Writing into another tensor, as `x[i] = y` and `load_state_dict` do, is no needless copy."""
+COMPUTING = frozenset({*SIMPLE, *OUTPUTS}) - WRITES
+ROUNDS = 3
+"""Rounds of a loop in which a line copies: copying data once is what is advised."""
+NO_USER = re.compile(r"Optimizer\.\w+#.*|enumerate\(Data(Loader|Pipe)\)#.*")
+"""Regions whose copies are not the user's to leave out, or that `dataloader` reports."""
+OF_TORCH = re.compile(r".+::.+")
+
+COPIES_REMEDIES = {
+    "clone": (
+        CLONES,
+        "A clone is needed only if the clone or its original is changed in place afterwards. Leave "
+        "out the other clones.",
+    ),
+    "cast": (
+        CASTS,
+        "Make the data in the format in which it is used (`np.float32`), or convert all of it "
+        "once. Do not convert it in each iteration, or back and forth.",
+    ),
+    "layout": (
+        LAYOUTS,
+        "`contiguous()` copies a transposed or permuted tensor into another layout. So do "
+        "`reshape` and `flatten` of such a tensor. Leave them out if the next op takes the tensor "
+        "as it is, as most ops do. Or make the data in the layout in which it is used.",
+    ),
+}
+"""Per kind of copies its ops and what to do."""
+NAMED_SHARE = 0.2
+"""Share of the copying from which on an op is named, and gets its remedy."""
+
+
+def cpu_copies(record: Record, *, cpu_copies_share: float = 0.1) -> list[Finding]:
+    """Fires if the program's own copies of tensors on the CPU took a tenth of the run or more.
+
+    Only the outermost call counts, and only what the program called: not the copies that other ops
+    make for themselves, nor those of the backward pass, an optimizer or a DataLoader, nor what is
+    written into another tensor. An op on a line counts if three runs of the line called it, or if
+    the program computed something between its calls. Copies to or from a GPU are those of other
+    rules.
+
+    Cost: the time of these copies; if a GPU took part, at most that on the critical path.
+    """
+    trace, run, metadata = record.trace, run_ns(record), record.metadata
+    rows = _copies_of_the_program(trace)
+    # Another program recorded the CPU alone beside GPUs: a copy may be to or from one.
+    if "cuda" not in metadata and metadata.get("devices") and not len(trace.index.gpu):
+        return []
+    cost = intervals.length(intervals.union(trace.index.ts[rows], trace.index.end[rows]))
+    if cost < WORTH_NS or share_of(cost, run) < cpu_copies_share:
+        return []
+    if len(trace.index.gpu):
+        cost = min(cost, cpu_path_ns(record, rows))
+        if cost < WORTH_NS or share_of(cost, run) < cpu_copies_share:
+            return []
+    share = share_of(cost, run)
+    by_name = pd.Series(trace.index.dur[rows]).groupby(trace.index.names_of(rows)).sum()
+    by_name = by_name.sort_values(ascending=False, kind="stable") / by_name.sum()
+    text = (
+        f"Copying tensors on the CPU took {format_ns(cost)} ({format_share(share)} of the time) "
+        f"in {format_count(len(rows), 'call')}{_mostly_of(by_name)}."
+    )
+    title, place = "Copies of tensors take the CPU's time", place_of(trace, rows)
+    return [Finding(text, cost, share, remedy=_copies_remedy(by_name), title=title, **place)]
+
+
+def _copies_of_the_program(trace: Trace) -> Rows:
+    """Return the outermost calls, in order, that copied on the CPU because the program says so."""
+    index = trace.index
+    copies = index.named(COPIES) & index.is_op & index.on_tracks("cpu")
+    if not copies.any():
+        return np.empty(0, np.intp)
+    copying = index.named(COPYING) & index.is_op
+    others = index.is_op & index.matching(OF_TORCH) & ~copying
+    others |= index.matching(NO_USER)
+    copies &= ~in_backward(trace) & (links.nearest_ancestor(index.parent, others) < 0)
+    outermost = np.append(links.outermost(index.parent, copying), NONE)
+    launching = np.zeros(len(trace) + 1, bool)
+    launching[outermost[np.flatnonzero(index.is_launch)]] = True
+    launching[outermost[index.column("op")[index.gpu]]] = True
+    rows = np.unique(outermost[np.flatnonzero(copies)])
+    rows = rows[~launching[rows] & ~index.named(WRITES)[rows]]
+    return _repeated(trace, np.asarray(rows, np.intp), outermost[:-1] < 0)
+
+
+def _repeated(trace: Trace, rows: Rows, apart: Mask) -> Rows:
+    """Return the calls of those ops that a line calls in round after round.
+
+    ``apart``: slices that lie in no copy.
+    """
+    index = trace.index
+    order = np.lexsort((index.ts, index.track))
+    computed = np.empty(len(trace), np.int64)
+    computed[order] = np.cumsum((index.named(COMPUTING) & apart)[order])
+    execution = line_of(trace)[rows]
+    line = np.append(cell_lines(trace).of_slice, NONE)[execution]
+    group, _ = group_rows({"line": line, "name": index.name[rows]})
+    rounds = pd.DataFrame({"run": execution, "computed": computed[rows]}).groupby(group)
+    often = rounds.transform("nunique").max(axis=1) >= ROUNDS
+    return rows[often.to_numpy(bool)]
+
+
+def _mostly_of(by_name: pd.Series) -> str:
+    """Name the ops that copied most, of shares of the copying."""
+    if len(by_name) == 1:
+        return f" of {code(str(by_name.index[0]))}"
+    named = by_name[(by_name >= NAMED_SHARE).to_numpy()]
+    if not len(named):
+        return f", the most in {code(str(by_name.index[0]))}"
+    words = [f"{code(str(name))} ({format_share(share)})" for name, share in named.items()]
+    return f", mostly of {listed(words)}"
+
+
+def _copies_remedy(by_name: pd.Series) -> str:
+    """Return what to do about each kind of copies that took much of the copying."""
+    shares = {
+        kind: float(by_name[by_name.index.isin(ops)].sum())
+        for kind, (ops, _) in COPIES_REMEDIES.items()
+    }
+    kinds = sorted(shares, key=lambda kind: -shares[kind])
+    chosen = [kind for kind in kinds if shares[kind] >= NAMED_SHARE]
+    return " ".join(COPIES_REMEDIES[kind][1] for kind in chosen or kinds[:1])

@@ -1,21 +1,32 @@
-"""Why some calls of an op take longer than others: first ones, larger tensors, other programs."""
+"""Calls that take longer than others of their name, and why: first ones, larger tensors, stalls.
+
+In a stall, whatever op runs is not to blame: something held up its thread, and with it the
+launches.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from gpuprof_widgets.analyses.allocator import ALLOCATING, FREEING
-from gpuprof_widgets.analyses.columns import format_ns
+from gpuprof_widgets.analyses.cold_start import cold_spans
+from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
+from gpuprof_widgets.analyses.findings.finding import Finding, Mask, Rows, code, gpu_name, spread
 from gpuprof_widgets.analyses.regions import UNRECORDED, iterations
+from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Record, Trace
-
-Rows = npt.NDArray[np.intp]
+from gpuprof_widgets.trace.schema import LAUNCH_CATEGORIES
 
 SETTING_UP = "the first calls set up the GPU and load its kernels. Warm up before measuring."
 LOADING = "the first launch of a kernel loads it. Warm up before measuring."
+LAUNCH = re.compile(r"(cuda|hip|cu)\w*Launch\w*")
 COPYING = re.compile(r"(cuda|hip|cu)Memcpy\w*")
 BY_NAME = {
     re.compile(r"cu(Module|Library)(Load|GetFunction|GetKernel)\w*"): "it loads kernels. Warm up "
@@ -29,7 +40,7 @@ BY_NAME = {
     "torch.cuda.empty_cache()), and use less memory if it runs short.",
     COPYING: "the CPU launches nothing until it returns. Copy from pinned memory with "
     "non_blocking=True, and less often.",
-    re.compile(r"(cuda|hip|cu)\w*Launch\w*"): "other launches take microseconds. Look at the "
+    LAUNCH: "other launches take microseconds. Look at the "
     "timeline for what else ran then, on this thread and on others.",
 }  # fmt: skip
 OTHERWISE = "move it before the timed part, or call it less often, if you can."
@@ -86,22 +97,21 @@ def uneven_calls(
     if longest_ns < TIMES_OTHERS * other_ns or calls < 2:
         return ""
     interrupted = interrupted_by_others(record)
+    longest, other = format_ns(longest_ns), format_ns(other_ns)
     if longest_ns < MOST * all_ns:
         if all_ns < TIMES_OTHERS * other_ns * calls:
             return ""
         why = INTERRUPTED.format(times=interrupted) if interrupted else FEW_LONGER
         why += "" if record.metadata.get("torch_threads") else THREADS_WAIT
-        named = {"longest": format_ns(longest_ns), "other": format_ns(other_ns)}
-        return MOSTLY_FEW.format(**named, why=why)
-    others = f"the others take {format_ns(other_ns)} each"
-    if calls == 2:
-        others = f"the other takes {format_ns(other_ns)}"
-    if not _is_warmed_up(record) and _is_first(record.trace, row):
+        return MOSTLY_FEW.format(longest=longest, other=other, why=why)
+    others = f"the other takes {other}" if calls == 2 else f"the others take {other} each"
+    index, warmed_up = record.trace.index, iterations(record)["kind"].isin(UNRECORDED).any()
+    if not warmed_up and index.ts[row] == index.ts[index.name == index.name[row]].min():
         tail = f"{FIRST_CALL}{ALSO_INTERRUPTED.format(times=interrupted)}"
         why = f". {tail if interrupted else SETTING_A_LIBRARY_UP}"
     else:
         why = INTERRUPTED.format(times=interrupted) if interrupted else f". {LONGER_THAN_OTHERS}"
-    return MOSTLY_ONE.format(longest=format_ns(longest_ns), others=others, why=why)
+    return MOSTLY_ONE.format(longest=longest, others=others, why=why)
 
 
 def interruptions(record: Record) -> int:
@@ -118,42 +128,146 @@ def interrupted_by_others(record: Record) -> int:
     return 0 if cpus and threads > cpus else interruptions(record)
 
 
-def _is_warmed_up(record: Record) -> bool:
-    return bool(iterations(record)["kind"].isin(UNRECORDED).any())
-
-
-def _is_first(trace: Trace, row: int) -> bool:
-    slices = trace.slices
-    same = slices["name"] == slices["name"].iloc[row]
-    return bool(slices["ts"].iloc[row] == slices.loc[same, "ts"].min())
-
-
 def about_one_call(trace: Trace, row: int) -> str:
     """Return half a sentence on a slow call: why it is slow and what to do.
 
     Only a call before all GPU work is put down to setting up the GPU.
     """
-    gpu, slices = trace.index.gpu, trace.slices
-    ts = slices["ts"].to_numpy()
-    if not len(gpu) or ts[row] < ts[gpu].min():
+    index, gpu = trace.index, trace.index.gpu
+    if not len(gpu) or index.ts[row] < index.ts[gpu].min():
         return SETTING_UP
-    if _launches_first(trace, row):
+    launched = gpu[index.column("launch")[gpu] == row]
+    kernels = launched[index.in_category("kernel")[launched]]
+    same = gpu[np.isin(index.name[gpu], index.name[kernels])]
+    if len(kernels) and index.ts[same].min() == index.ts[kernels].min():
         return LOADING
-    name = str(slices["name"].iloc[row])
-    return next(
-        (advice for pattern, advice in BY_NAME.items() if pattern.fullmatch(name)), OTHERWISE
+    (name,) = index.names_of(np.array([row]))
+    fitting = (advice for pattern, advice in BY_NAME.items() if pattern.fullmatch(name))
+    return next(fitting, OTHERWISE)
+
+
+TIMES_USUAL = 20
+"""Times the median of its kind: an op this much longer stalled."""
+LEAST_CALLS = 5
+"""Ops of a kind from which on their median tells what is usual."""
+LEAST_NS = 1_000_000
+"""Length of a gap from which on a stall is looked for."""
+MOSTLY = 0.5
+"""Share of a gap in which the stalled op ran, of all idle time that is mostly stalls, and of an op
+that is a first call."""
+STALLED = (
+    "The op is not to blame: something held up the thread that launches. Possible reasons: other "
+    "programs, ranks or threads on its CPUs, garbage collection, first calls, or the recording "
+    "itself. Give each rank separate CPUs, warm up for longer, and record again."
+)
+
+
+@dataclass(frozen=True)
+class StalledOps:
+    """The ops that stalled: their rows, and for each the median duration of its kind in ns."""
+
+    row: Rows
+    usual_ns: npt.NDArray[np.float64]
+
+
+@remembered
+def stalled_ops(record: Record) -> StalledOps:
+    """Return the ops that took 20 times the median of their kind.
+
+    Of one kind are ops of one name that all launch GPU work, or all none: on tensors of the CPU an
+    op takes as long as it computes. The first of a kind, and what first calls take time of, is no
+    stall.
+    """
+    trace, index = record.trace, record.trace.index
+    row = np.flatnonzero(index.is_op)
+    kinds = pd.DataFrame(
+        {"name": index.name[row], "launches": _launches(trace)[row], "dur": index.dur[row]}
     )
+    by_kind = kinds.groupby(["name", "launches"])["dur"]
+    usual, calls = by_kind.transform("median"), by_kind.transform("size")
+    long = (calls >= LEAST_CALLS) & (usual > 0) & (kinds["dur"] >= TIMES_USUAL * usual)
+    long &= by_kind.cumcount() > 0
+    cold = intervals.overlap((index.ts[row], index.end[row]), cold_spans(record))
+    chosen = long.to_numpy(bool) & (cold < MOSTLY * index.dur[row])
+    return StalledOps(row[chosen], usual.to_numpy(float)[chosen])
 
 
-def _launches_first(trace: Trace, row: int) -> bool:
-    """Whether a call launched a kernel for the first time."""
-    slices, gpu = trace.slices, trace.index.gpu
-    launch = slices["launch"].to_numpy()
-    launched = gpu[launch[gpu] == row]
-    kernels = launched[trace.index.in_category("kernel")[launched]]
-    if not len(kernels):
-        return False
-    name = trace.index.name
-    same = gpu[np.isin(name[gpu], name[kernels])]
-    ts = slices["ts"].to_numpy()
-    return bool(ts[same].min() == ts[kernels].min())
+def _launches(trace: Trace) -> Mask:
+    """Which slices launched GPU work, themselves or in what they called."""
+    launches = np.zeros(len(trace), bool)
+    parent, op = trace.index.parent, trace.index.column("op")[trace.index.gpu]
+    rows = intervals.distinct(op[op >= 0])
+    while len(rows):
+        launches[rows] = True
+        rows = intervals.distinct(parent[rows])
+        rows = rows[rows >= 0]
+        rows = rows[~launches[rows]]
+    return launches
+
+
+@dataclass(frozen=True)
+class Stalls:
+    """The gaps of a GPU (rows of `idle`, the longest first) and the op that stalled in each."""
+
+    gaps: pd.DataFrame
+    ops: StalledOps
+
+    def in_words(self, trace: Trace, span_ns: int) -> str:
+        """Return the number and time of the gaps, and what stalled in the longest."""
+        took, longest = int(self.gaps["dur_ns"].sum()), int(self.gaps["dur_ns"].iloc[0])
+        name = str(trace.index.names_of(self.ops.row[:1])[0])
+        return (
+            f"{format_count(len(self.gaps), 'gap')} ({format_ns(took)}, "
+            f"{format_share(took / span_ns)} of the time) in which an op on the CPU stalled. In "
+            f"the longest gap ({format_ns(longest)}), {code(name)} took "
+            f"{format_ns(int(trace.index.dur[self.ops.row[0]]))}; its median call takes "
+            f"{format_ns(self.ops.usual_ns[0])}"
+        )
+
+
+def main_stalls(record: Record, gaps: pd.DataFrame) -> Stalls | None:
+    """Return the stalls that caused most of a GPU's idle time; None where they did not.
+
+    ``gaps``: those of the GPU, the longest first. Runtime calls that are no launches take long for
+    reasons of their own (allocations, copies, set-up).
+    """
+    whole, index = int(gaps["dur_ns"].sum()), record.trace.index
+    cpu = gaps["cpu"].to_numpy(np.int64)
+    is_call = np.append(index.in_category(*LAUNCH_CATEGORIES), False)[cpu]
+    launches = np.append(index.matching(LAUNCH), False)[cpu]
+    long = gaps[(gaps["dur_ns"] >= LEAST_NS).to_numpy(bool) & (~is_call | launches)]
+    if int(long["dur_ns"].sum()) <= MOSTLY * whole:
+        return None
+    stalled = stalled_ops(record)
+    at = np.array([_stalled_in(record.trace, stalled, gap) for _, gap in long.iterrows()], int)
+    found = long[at >= 0]
+    if int(found["dur_ns"].sum()) <= MOSTLY * whole:
+        return None
+    at = at[at >= 0]
+    return Stalls(found, StalledOps(stalled.row[at], stalled.usual_ns[at]))
+
+
+def _stalled_in(trace: Trace, stalled: StalledOps, gap: pd.Series) -> int:
+    """Return which of the stalled ops ran most of a gap on its thread, the innermost; -1: none."""
+    index, row = trace.index, stalled.row
+    start = np.maximum(index.ts[row], gap["start_ns"])
+    during = np.minimum(index.end[row], gap["end_ns"]) - start
+    on_thread = index.column("track")[row] == gap["thread"]
+    found = np.flatnonzero(on_thread & (during >= MOSTLY * gap["dur_ns"]))
+    return int(found[index.dur[row[found]].argmin()]) if len(found) else -1
+
+
+def of_stalls(record: Record, busy: Any, before: str, stalls: Stalls) -> Finding:
+    """Return the finding on a GPU (a row of `device_busy`) that waits for stalls."""
+    longest = stalls.gaps.iloc[0]
+    return Finding(
+        f"{before} It was idle for {format_ns(busy.idle_ns)}, mostly in "
+        f"{stalls.in_words(record.trace, busy.span_ns)}.",
+        int(busy.idle_ns),
+        1 - busy.busy_share,
+        int(longest["start_ns"]),
+        int(longest["end_ns"]),
+        spread(np.unique(stalls.ops.row)),
+        STALLED,
+        title=f"{gpu_name(busy.device)} is idle, mostly while the CPU stalls",
+    )

@@ -6,10 +6,10 @@ Waits for the DataLoader and for files are in `input`.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses import blocking as kinds
@@ -20,14 +20,15 @@ from gpuprof_widgets.analyses.findings.finding import (
     LATENCY_NS,
     WORTH_NS,
     Finding,
+    Rows,
     code,
     function_name,
+    place_in,
     run_ns,
     share_of,
     shorter,
     slice_range,
     statement,
-    table_range,
 )
 from gpuprof_widgets.analyses.findings.memory import EMPTYING_REMEDY, empties_cache
 from gpuprof_widgets.analyses.findings.python_time import (
@@ -50,7 +51,7 @@ from gpuprof_widgets.trace.schema import SAMPLED, WINDOW
 
 MOST = 3
 """Findings at most: further ops are rarely worth reading about."""
-ALL_THE_WHILE = 0.95
+MIN_BUSY_SHARE = 0.95
 """Share of the waiting from which on the GPU was busy in all of it but the call's overhead."""
 
 REMEDIES = {
@@ -84,7 +85,7 @@ AT_THE_END = (
     "This call waits for the final results: no GPU work came after it. Only less GPU work before "
     "it makes the wait shorter."
 )
-HARDLY = 0.1
+MAX_GPU_SHARE_OF_FALSE_WAIT = 0.1
 """Share of the waiting below which the GPU was not what the call waited for."""
 OTHERWISE = "The CPU launches nothing while it waits: move the call out of the loop if you can."
 ONCE = "The CPU launches nothing while it waits: remove the call, or move it later, if you can."
@@ -106,19 +107,17 @@ def synchronising(
     table = table[table["kind"] == "synchronise"]
     table = table.assign(cost_ns=wait_costs(record.trace, table))
     of_backward = forward_of(record.trace)[table["row"]] >= 0
-    table = table[~of_backward & ~_is_profilers(record, table)]
-    groups = [group for _, group in table.groupby(["op_name", "name"], sort=False)]
-    run, least = run_ns(record), synchronising_share
-    long = [group for group in groups if share_of(group["dur_ns"].sum(), run) >= least]
-    findings = [_finding(record, group) for group in long]
-    return sorted(findings, key=lambda finding: -finding.cost_ns)[:MOST]
-
-
-def _is_profilers(record: Record, table: pd.DataFrame) -> Any:
-    """Whether a wait is the profiler's: outside of any op, at the end of the recording."""
-    index = record.trace.index
+    # A wait outside of any op, at the end of the recording, is the profiler's.
+    index, run = record.trace.index, run_ns(record)
     ended = index.end[index.is_op & (index.column("count") > 0)]
-    return (table["op"] < 0) & (table["start_ns"] >= ended.max(initial=0)) & (len(ended) > 0)
+    at_end = (table["op"] < 0) & (table["start_ns"] >= ended.max(initial=0)) & (len(ended) > 0)
+    groups = table[~of_backward & ~at_end].groupby(["op_name", "name"], sort=False)
+    findings = [
+        _finding(record, group)
+        for _, group in groups
+        if share_of(group["dur_ns"].sum(), run) >= synchronising_share
+    ]
+    return sorted(findings, key=lambda finding: -finding.cost_ns)[:MOST]
 
 
 def _finding(record: Record, group: pd.DataFrame) -> Finding:
@@ -130,40 +129,31 @@ def _finding(record: Record, group: pd.DataFrame) -> Finding:
     text = (
         f"{who} waited {format_ns(waited)} for the GPU ({format_share(share)} of the time), "
         f"in {calls} of {code(longest['name'])}{_mostly_for(record.trace, group)}"
-        f"{_mostly_at(record, group)}.{_lost(record, group)}"
+        f"{_mostly_at(record, group)}."
     )
-    place = (*table_range(longest), tuple(group["row"].astype(int)))
-    remedy = _remedy(record, group)
-    where = f"in {code(longest['name'])}" if cost else "at no cost"
-    title = f"{who} waits for {'a busy' if _is_busy(group) else 'the'} GPU {where}"
-    return Finding(text, cost, share_of(cost, run_ns(record)), *place, remedy, title=title)
-
-
-def _is_busy(group: pd.DataFrame) -> bool:
-    """Whether the GPU was busy during nearly all of these waits."""
-    return bool(group["gpu_busy_ns"].sum() >= ALL_THE_WHILE * group["dur_ns"].sum())
-
-
-def _lost(record: Record, group: pd.DataFrame) -> str:
-    """Say that the GPU was busy meanwhile, and what the run lost where that is less."""
-    waited, cost = int(group["dur_ns"].sum()), int(group["cost_ns"].sum())
-    busy = "was busy all that time" if _is_busy(group) else ""
+    is_busy = group["gpu_busy_ns"].sum() >= MIN_BUSY_SHARE * waited
     if not cost:
-        busy += " and " if busy else ""
-        return f" The GPU {busy}had more work queued: the waiting cost nothing."
-    text = f" The GPU {busy}." if busy else ""
-    return text + (f" Without these waits, {shorter(cost, record)}." if cost < waited else "")
+        busy = "was busy all that time and " if is_busy else ""
+        text += f" The GPU {busy}had more work queued: the waiting cost nothing."
+    else:
+        text += " The GPU was busy all that time." if is_busy else ""
+        text += f" Without these waits, {shorter(cost, record)}." if cost < waited else ""
+    where = f"in {code(longest['name'])}" if cost else "at no cost"
+    title = f"{who} waits for {'a busy' if is_busy else 'the'} GPU {where}"
+    remedy, place = _remedy(record, group), place_in(group, longest)
+    cost_share = share_of(cost, run_ns(record))
+    return Finding(text, cost, cost_share, remedy=remedy, title=title, **place)
 
 
 def _remedy(record: Record, group: pd.DataFrame) -> str:
     """Return the remedy for the op, else for the copies that took most of the waiting."""
-    trace = record.trace
-    waited = int(group["dur_ns"].sum())
-    if waited >= LATENCY_NS * len(group) and group["gpu_busy_ns"].sum() < HARDLY * waited:
+    index, waited = record.trace.index, int(group["dur_ns"].sum())
+    is_false = group["gpu_busy_ns"].sum() < MAX_GPU_SHARE_OF_FALSE_WAIT * waited
+    if waited >= LATENCY_NS * len(group) and is_false:
         return NOT_IN_THE_TRACE
     if FREEING.fullmatch(group["name"].iloc[0]):
         return EMPTYING_REMEDY if empties_cache(record, group["op"]) else FREEING_REMEDY
-    began = trace.index.ts[trace.index.gpu].max(initial=0)
+    began = index.ts[index.gpu].max(initial=0)
     ends = int((group["start_ns"] + group["dur_ns"]).min())
     in_no_op = bool((group["op"] < 0).all())  # an op's result is read in every step, the last too
     op = group["op_name"].iloc[0]
@@ -177,7 +167,7 @@ def _remedy(record: Record, group: pd.DataFrame) -> str:
     return next(fitting, OTHERWISE if len(group) > 1 else ONCE)
 
 
-def remedy_of_line(record: Record, rows: npt.NDArray[np.intp]) -> str:
+def remedy_of_line(record: Record, rows: Rows) -> str:
     """Return what makes a line wait for the GPU, and what to do about it.
 
     ``rows``: the executions of the line. What makes it wait is the call with most of its waiting,
@@ -275,38 +265,21 @@ def _python_waiting_finding(record: Record, row: dict[Any, Any]) -> Finding:
     name = code(function_name(label))
     text = (
         f"{name} took {format_ns(self_ns)} ({of_all}). It waited for the GPU for "
-        f"{estimated}{format_ns(waited)} of that ({words}){_waited_for(record, row)}."
+        f"{estimated}{format_ns(waited)} of that ({words})"
     )
-    title, place = f"{name} mostly waits for the GPU", _longest(record, row["waited_for"])
-    return Finding(text, waited, share, remedy=PYTHON_WAITING_REMEDY, title=title, **place)
-
-
-def _waited_for(record: Record, row: dict[Any, Any]) -> str:
-    if not row["waited_for"]:
-        return ""
-    by = f", launched by {code(row['launched_by'])}" if row["launched_by"] else ""
-    at = _place(record, row["launched_at"])
-    launched = by or (", launched" if at else "")
-    return f", mostly for {code(row['waited_for'])}{launched}{at}"
-
-
-def _place(record: Record, launched_at: str) -> str:
-    """Return a line of the profiled cell by its number, other lines with their cell."""
-    cell, _, line = launched_at.rpartition(":")
-    if not line:
-        return ""
-    this_cell = f"Cell [{record.metadata.get('execution_count')}]"
-    return f" at line {line}" if cell == this_cell else f" at {launched_at}"
-
-
-def _longest(record: Record, waited_for: str) -> dict[str, Any]:
-    """Return the place of the longest wait for work of this name, if it is known."""
-    table = waits(record)
-    table = table[(table["gpu_name"] == waited_for) | (table["copy_name"] == waited_for)]
-    if not waited_for or not len(table):
-        return {}
-    start, end = table_range(table.iloc[0])
-    return {"start_ns": start, "end_ns": end, "rows": (int(table["row"].iloc[0]),)}
+    place: dict[str, Any] = {}
+    if work := row["waited_for"]:
+        cell, _, line = row["launched_at"].rpartition(":")
+        this_cell = f"Cell [{record.metadata.get('execution_count')}]"
+        at = f" at line {line}" if cell == this_cell else f" at {row['launched_at']}"
+        by = f" by {code(row['launched_by'])}" if row["launched_by"] else ""
+        launched = f", launched{by}{at if line else ''}" if by or line else ""
+        text += f", mostly for {code(work)}{launched}"
+        table = waits(record)
+        table = table[(table["gpu_name"] == work) | (table["copy_name"] == work)].head(1)
+        place.update(place_in(table, table.iloc[0]) if len(table) else {})
+    title, remedy = f"{name} mostly waits for the GPU", PYTHON_WAITING_REMEDY
+    return Finding(f"{text}.", waited, share, remedy=remedy, title=title, **place)
 
 
 WAITED_FOR = {
@@ -340,14 +313,11 @@ def blocking_calls(record: Record, *, blocking_share: float = 0.1) -> list[Findi
     """
     table = blocked_calls(record)
     table = table[table["kind"].isin(list(WAITED_FOR))]
-    return [
-        wait_finding(
-            record, row, "waited", f"for {WAITED_FOR[row['kind']]}",
-            f"waits for {WAITED_FOR[row['kind']]}",
-            BLOCKING_CALLS_REMEDIES[row["kind"]],
-        )
-        for row in longest_waits(record, table, blocking_share)
-    ]  # fmt: skip
+    findings = []
+    for row in longest_waits(record, table, blocking_share):
+        purpose, remedy = f"for {WAITED_FOR[row['kind']]}", BLOCKING_CALLS_REMEDIES[row["kind"]]
+        findings.append(wait_finding(record, row, "waited", purpose, f"waits {purpose}", remedy))
+    return findings
 
 
 def blocked_calls(record: Record) -> pd.DataFrame:
@@ -374,46 +344,23 @@ def wait_finding(
     record: Record, row: dict[Any, Any], verb: str, purpose: str, does: str, remedy: str
 ) -> Finding:
     """Return the finding on a user function: for how long, in which calls, on which line."""
-    ns, called = int(row["ns"]), function_name(row["called"])
+    ns, called, function = int(row["ns"]), code(function_name(row["called"])), str(row["owner"])
     whole, words = _whole(record)
     share = min(share_of(ns, whole), 1.0)
     calls = "" if record.metadata.get(SAMPLED) else f"{format_count(row['calls'], 'call')} of "
+    is_body = is_cell(function) and function.endswith("(<module>)")
+    owner = ("The cell" if is_body else code(function)) if function else "The run"
     text = (
-        f"{_owner(row)} {verb} {format_ns(ns)} ({format_share(share)} {words}) {purpose}: "
-        f"{calls}{code(called)}{_on_line(record, row)}."
+        f"{owner} {verb} {format_ns(ns)} ({format_share(share)} {words}) {purpose}: {calls}{called}"
     )
-    title = f"{_owner(row)} {does}: {code(called)}"
-    place = _longest_blocking(record, row)
-    function = "" if place else str(row["owner"])
-    return Finding(text, ns, share, remedy=remedy, title=title, function=function, **place)
-
-
-def _owner(row: dict[Any, Any]) -> str:
-    """Return the user's function, else the cell, else "The run" where neither is known."""
-    owner = str(row["owner"])
-    if not owner:
-        return "The run"
-    return "The cell" if _is_body(owner) else code(owner)
-
-
-def _is_body(owner: str) -> bool:
-    return is_cell(owner) and owner.endswith("(<module>)")
-
-
-def _on_line(record: Record, row: dict[Any, Any]) -> str:
-    if row["line"] < 0:
-        return ""
-    by = "on" if is_cell(str(row["owner"])) else "called from"
-    return f", {by} {line_in_words(record, int(row['line']))}"
-
-
-def _longest_blocking(record: Record, row: dict[Any, Any]) -> dict[str, Any]:
-    """Return the place of the longest wait, where frames were recorded."""
-    at = int(row["row"])
-    if at < 0:
-        return {}
-    start, end = slice_range(record.trace, at)
-    return {"start_ns": start, "end_ns": end, "rows": (at,)}
+    if row["line"] >= 0:
+        by = "on" if is_cell(function) else "called from"
+        text += f", {by} {line_in_words(record, int(row['line']))}"
+    found = Finding(f"{text}.", ns, share, remedy=remedy, title=f"{owner} {does}: {called}")
+    if (at := int(row["row"])) < 0:
+        return replace(found, function=function)
+    start, end = slice_range(record.trace, at)  # the longest wait, where frames were recorded
+    return replace(found, start_ns=start, end_ns=end, rows=(at,))
 
 
 SUSPENDED_REMEDY = (
@@ -432,7 +379,14 @@ def suspended(record: Record, *, suspended_share: float = 0.1) -> list[Finding]:
 
     Cost: the time in which it was suspended.
     """
-    if not (awaiting := _awaiting(record)):
+    awaiting = set()
+    for source in line_sources(record):
+        last = source.first + len(source.text)
+        for line, following in zip(source.statements, [*source.statements[1:], last], strict=False):
+            lines = source.text[max(line - source.first, 0) : following - source.first]
+            if _AWAIT.search("\n".join(lines)):
+                awaiting.add((source.name, line))
+    if not awaiting:
         return []
     table = _suspensions(record, awaiting)
     cost = int(table["dur_ns"].sum())
@@ -462,15 +416,14 @@ def _suspensions(record: Record, awaiting: set[tuple[str, int]]) -> pd.DataFrame
     ``end_ns``, ``dur_ns``.
     """
     trace = record.trace
-    known, slices = cell_lines(trace), trace.slices
+    known, index = cell_lines(trace), trace.index
     keys = zip(known.lines["cell"], known.lines["line"], strict=True)
     awaits = np.array([*(key in awaiting for key in keys), False])[known.of_slice[known.row]]
     row = np.sort(known.row[known.resumed & awaits])
     ops = rows.op_rows(trace).row
     ops = ops[~trace.index.in_category("user_annotation")[ops]]
     ran = np.concatenate([known.row, ops])
-    ts = slices["ts"].to_numpy()
-    open_ = intervals.union(ts[ran], ts[ran] + slices["dur"].to_numpy()[ran])
+    ts, open_ = index.ts, intervals.union(index.ts[ran], index.end[ran])
     start, end = intervals.gaps(open_, trace.start_ns, trace.end_ns)
     # Lines go on from the outside in: the innermost one waited, of those before anything begins.
     begun = np.sort(ts[np.concatenate([known.row[~known.resumed], ops])])
@@ -481,15 +434,3 @@ def _suspensions(record: Record, awaiting: set[tuple[str, int]]) -> pd.DataFrame
     row = row[last[gap]]
     table: pd.DataFrame = known.lines.iloc[known.of_slice[row]].reset_index(drop=True)
     return table.assign(row=row, end_ns=end[gap], dur_ns=end[gap] - start[gap])
-
-
-def _awaiting(record: Record) -> set[tuple[str, int]]:
-    """Return cell and line of the statements whose text has an `await`."""
-    awaiting = set()
-    for source in line_sources(record):
-        last = source.first + len(source.text)
-        for line, following in zip(source.statements, [*source.statements[1:], last], strict=False):
-            text = source.text[max(line - source.first, 0) : following - source.first]
-            if _AWAIT.search("\n".join(text)):
-                awaiting.add((source.name, line))
-    return awaiting
