@@ -96,19 +96,6 @@ CASES = {
 """Per rule a trace that fires it and one just below."""
 
 
-@pytest.mark.parametrize("rule", CASES)
-def test_a_rule_fires_from_its_threshold_on(rule: str) -> None:
-    fires, below = CASES[rule]
-    assert len(said(rule, fires)) == 1
-    assert said(rule, below) == []
-
-
-@pytest.mark.parametrize("rule", CASES)
-def test_a_trace_without_anything_says_nothing(rule: str) -> None:
-    assert said(rule, trace_of()) == []
-    assert said(rule, trace_of(kernel("gemm", ts=0, dur=9))) == []
-
-
 class TestCpuCopies:
     def test_numbers_and_remedy(self) -> None:
         casts = in_rounds("aten::to", 3 * MS, ts=40 * MS)
@@ -173,31 +160,6 @@ class TestCpuCopies:
                 id="a cast to the same format",
             ),
             pytest.param(
-                [op("aten::matmul", ts=0, dur=60 * MS), *in_rounds(dur=9 * MS, ts=MS)],
-                id="of another op",
-            ),
-            pytest.param(
-                [
-                    *backward_op("CloneBackward0", ts=0, dur=60 * MS, sequence=1),
-                    *in_rounds(dur=9 * MS, ts=MS),
-                ],
-                id="backward",
-            ),
-            pytest.param(
-                [
-                    annotation("Optimizer.step#SGD.step", ts=0, dur=60 * MS),
-                    *in_rounds(dur=9 * MS, ts=MS),
-                ],
-                id="optimizer",
-            ),
-            pytest.param(
-                [
-                    annotation("enumerate(DataLoader)#_Single.__next__", ts=0, dur=60 * MS),
-                    *in_rounds(dur=9 * MS, ts=MS),
-                ],
-                id="DataLoader",
-            ),
-            pytest.param(
                 [
                     op(name, ts=at * 20 * MS + start * MS, dur=9 * MS)
                     for at in range(4)
@@ -216,6 +178,20 @@ class TestCpuCopies:
     )
     def test_silent(self, rows: list[Row]) -> None:
         assert said("cpu_copies", trace_of(*rows, END)) == []
+
+    @pytest.mark.parametrize(
+        "around",
+        [
+            [op("aten::matmul", ts=0, dur=60 * MS)],
+            backward_op("CloneBackward0", ts=0, dur=60 * MS, sequence=1),
+            [annotation("Optimizer.step#SGD.step", ts=0, dur=60 * MS)],
+            [annotation("enumerate(DataLoader)#_Single.__next__", ts=0, dur=60 * MS)],
+        ],
+        ids=["another op", "backward", "optimizer", "DataLoader"],
+    )
+    def test_silent_on_what_others_copy(self, around: list[Row]) -> None:
+        copies = in_rounds(dur=9 * MS, ts=MS)
+        assert said("cpu_copies", trace_of(*around, *copies, END)) == []
 
     def test_copies_that_a_function_of_the_user_makes_count(self) -> None:
         record = trace_of(op("Scale", ts=0, dur=60 * MS), *in_rounds(dur=9 * MS, ts=MS), END)
@@ -326,22 +302,17 @@ class TestGrowingCat:
         assert "from 3 to 23 along one dimension" in finding.text
         assert "static" in finding.remedy
 
-    def test_a_list_that_grows(self) -> None:
+    @pytest.mark.parametrize(
+        ("shapes", "dimension"),
+        [
+            pytest.param(lambda at: [[3, 8]] * (at + 2), "-2", id="a list"),
+            pytest.param(lambda at: [[at, 8] if at else [0], [1, 8]], "", id="empty at first"),
+        ],
+    )
+    def test_ways_to_grow(self, shapes: Callable[[int], list[list[int]]], dimension: str) -> None:
+        given = {"Concrete Inputs": ["", dimension]}
         rows = [
-            op(
-                "aten::cat",
-                ts=at * 2 * MS,
-                dur=MS,
-                shapes=[[[3, 8]] * (at + 2), []],
-                **{"Concrete Inputs": ["", "-2"]},
-            )
-            for at in range(20)
-        ]
-        assert len(said("growing_cat", trace_of(*rows, END))) == 1
-
-    def test_an_empty_tensor_of_another_rank_to_begin_with(self) -> None:
-        rows = [
-            op("aten::cat", ts=at * 2 * MS, dur=MS, shapes=[[[at, 8] if at else [0], [1, 8]], []])
+            op("aten::cat", ts=at * 2 * MS, dur=MS, shapes=[shapes(at), []], **given)
             for at in range(20)
         ]
         assert len(said("growing_cat", trace_of(*rows, END))) == 1
@@ -496,25 +467,6 @@ def train() -> None:
         optimizer.step()
 
 
-def cast_once() -> None:
-    h = torch.randn(300, 300, dtype=torch.float64).float()
-    weight = torch.randn(300, 300)
-    for _ in range(20):
-        h = torch.tanh(h @ weight)
-
-
-def load() -> None:
-    model = nn.Sequential(*(nn.Linear(300, 300) for _ in range(8)))
-    model.load_state_dict({name: value.clone() for name, value in model.state_dict().items()})
-    model.double()
-
-
-def average() -> None:
-    mean, weight = torch.zeros(500, 500), torch.randn(500, 500)
-    for _ in range(20):
-        mean.copy_(0.9 * mean + 0.1 * weight)
-
-
 def fill() -> None:
     batch, image = torch.zeros(20, 100_000), torch.randn(100_000)
     for at in range(20):
@@ -538,17 +490,7 @@ def connect() -> None:
         model(x).sum().backward()
 
 
-def collect() -> None:
-    torch.cat([torch.zeros(100, 64) for _ in range(100)])
-
-
-def join_alike() -> None:
-    half = torch.randn(500, 64)
-    for _ in range(100):
-        torch.cat([half, half])
-
-
-QUIET = (train, cast_once, load, average, fill, connect, collect, join_alike)
+QUIET = (train, fill, connect)
 
 
 @pytest.mark.usefixtures("one_thread")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -16,12 +17,12 @@ from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.python_calls import function_labels, python_calls
 from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.capture.recorder import Recorder
-from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.known_metadata import Peaks
 from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.window import window
 from tests import copy_cases
+from tests.finding_titles import title_problems
 from tests.test_compilation import CASES as COMPILATION_CASES
 from tests.test_finding_attention import CASES as ATTENTION_CASES
 from tests.test_finding_copies import CASES as TENSOR_COPY_CASES
@@ -89,13 +90,14 @@ def gpu_op(own: int) -> Record:
     return trace_of(mm, *rest, kernel("gemm", ts=0, dur=own, launched_by=0), *others)
 
 
-def roofed(flops_peak: float, bytes_peak: float, *, shapes: bool = True) -> Record:
-    """A product of 2 x 100 x 100 x 100 FLOPs and 120,000 bytes on the GPU, in 100 ns."""
-    given = {"shapes": [[100, 100]] * 2, "Input type": ["float"] * 2} if shapes else {}
+def roofed(flops_peak: float, bytes_peak: float, *, kind: str = "float") -> Record:
+    """A product of 2 x 100 x 100 x 100 FLOPs on the GPU, in 100 ns; "" for unknown shapes."""
+    given = {"shapes": [[100, 100]] * 2, "Input type": [kind] * 2} if kind else {}
+    peaks = {"int8" if kind == "signed char" else "fp32": flops_peak}
     return trace_of(
         op("aten::mm", ts=0, dur=9, **given),
         kernel("gemm", ts=10, dur=100, launched_by=0),
-        peaks=Peaks("GPU", {"fp32": flops_peak}, bytes_peak, "hand-made").as_dict(),
+        peaks=Peaks("GPU", peaks, bytes_peak, "hand-made").as_dict(),
     )
 
 
@@ -193,9 +195,10 @@ def backward_on_cpu(took: int, *, forward: int = 100, **metadata: object) -> Rec
     )
 
 
-def full(reserved: int) -> Record:
-    """Of 1000 bytes of the GPU so many are reserved, all of them in use."""
-    row = block(reserved, at=1, ts=3, device=0, allocated=reserved, reserved=reserved)
+def full(reserved: int, *, used: int | None = None) -> Record:
+    """Of 1000 bytes of the GPU so many are reserved, and so many or all of them in use."""
+    used = reserved if used is None else used
+    row = block(used, at=1, ts=3, device=0, allocated=used, reserved=reserved)
     devices = [{"index": 0, "total_memory_bytes": 1000}]
     return trace_of(op("aten::empty", ts=0, dur=9), row, devices=devices)
 
@@ -454,26 +457,24 @@ def test_waiting_beside_a_busy_gpu_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize("waits_itself", [True, False])
-@pytest.mark.parametrize("name", ["aten::to", "aten::copy_", "aten::_to_copy"])
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
         ("Memcpy DtoH (Device -> Pageable)", "Keep results on the GPU"),
-        ("Memcpy DtoH (Device -> Pinned)", "Keep results on the GPU"),
         ("Memcpy HtoD (Pageable -> Device)", "Copy from pinned memory"),
         ("Memcpy HtoD (Pinned -> Device)", "non_blocking=True suffices"),
         ("Memcpy DtoD (Device -> Device)", "The CPU launches nothing"),
     ],
 )
 def test_the_remedy_fits_the_copy_that_was_waited_for(
-    kind: str, words: str, name: str, waits_itself: bool
+    kind: str, words: str, waits_itself: bool
 ) -> None:
     if waits_itself:
         calls = [runtime("cudaMemcpy", ts=5, dur=390)]
     else:
         calls = [runtime("cudaMemcpyAsync", ts=5, dur=4), runtime(SYNC, ts=10, dur=385)]
     record = trace_of(
-        op(name, ts=0, dur=400), *calls, op("end", ts=900, dur=100),
+        op("aten::to", ts=0, dur=400), *calls, op("end", ts=900, dur=100),
         copy(kind, ts=20, dur=370, launched_by=1),
     )  # fmt: skip
     assert words in only("synchronising", record).remedy
@@ -530,24 +531,6 @@ def test_the_wait_that_ends_a_recording_is_the_profilers_own() -> None:
     assert FINDINGS["synchronising"](record) == []
 
 
-def test_dataloader_waits_are_summed_and_the_remedy_fits_the_loader() -> None:
-    record = trace_of(
-        annotation(LOADING, ts=0, dur=400),
-        op("train", ts=400, dur=300),
-        annotation(LOADING, ts=700, dur=220),
-        op("train", ts=920, dur=80),
-    )
-    finding = only("dataloader", record)
-    assert finding.text == (
-        "The run waited for the DataLoader 62 % of the time (620 ns of 1.00 µs), in 2 waits of "
-        "up to 400 ns."
-    )
-    assert "num_workers" in finding.remedy
-    assert (finding.start_ns, finding.end_ns) == (0, 400)
-    workers = annotation(LOADING.replace("SingleProcess", "MultiProcessing"), ts=0, dur=400)
-    assert "do not keep up" in only("dataloader", trace_of(workers)).remedy
-
-
 def test_the_costliest_line_is_no_head_of_a_loop_and_says_what_its_gpu_work_took() -> None:
     record = trace_of(
         cell_line(2, "for x in data:", ts=0, dur=1000 * MS),
@@ -576,22 +559,6 @@ def test_a_line_that_waited_says_so_and_a_single_line_says_nothing() -> None:
     found = only("lines", trace_of(*waiting, cell_line(4, "y", ts=900 * MS, dur=100 * MS)))
     assert found.text.endswith("(900 ms), 800 ms of it waiting for the GPU.")
     assert found.remedy.startswith("`cudaStreamSynchronize` makes it wait. The trace shows no GPU")
-
-
-def test_a_line_that_reads_what_no_gpu_work_in_the_trace_makes_does_not_blame_it() -> None:
-    record = trace_of(
-        cell_line(2, "y = f(x)", ts=0, dur=100 * MS),
-        op("aten::mm", ts=0, dur=2 * MS),
-        runtime("cudaLaunchKernel", ts=MS, dur=5),
-        kernel("gemm", ts=2 * MS, dur=9 * MS, launched_by=2),
-        cell_line(3, "y.item()", ts=100 * MS, dur=800 * MS),
-        op("aten::item", ts=110 * MS, dur=780 * MS),
-        runtime(SYNC, ts=120 * MS, dur=700 * MS),
-        op("aten::item", ts=850 * MS, dur=2 * MS),
-        runtime(SYNC, ts=850 * MS, dur=MS),
-    )
-    remedy = only("lines", record).remedy
-    assert remedy.startswith("`aten::item` makes it wait. The trace shows no GPU work during")
 
 
 def test_a_line_that_waits_for_its_own_copy_says_so() -> None:
@@ -699,10 +666,6 @@ def test_no_line_is_blamed_for_what_ran_in_it_beyond_the_limit() -> None:
     )
     assert (finding.cost_ns, finding.end_ns) == (700 * MS, 700 * MS)
     assert only("lines", limited(most, beyond=[9])).text.startswith("Line 4 `g()` took 70 %")
-    assert only("lines", limited(beyond=[3])).text == (
-        "Line 3 `for i in range(30000):` took at least 90 % of the time (900 ms). It ran more "
-        "than 10,000 times."
-    )
 
 
 def test_lines_of_a_recursion_beyond_the_limit_took_together_what_cannot_be_told_apart() -> None:
@@ -797,21 +760,11 @@ def test_of_a_cpu_op_most_of_which_is_one_call_or_few_it_says_so(
     assert [one.remedy[: len(remedy)] for one in found] == [remedy]
 
 
-def test_what_ran_within_the_calls_of_an_op_does_not_count_for_the_length_of_one() -> None:
-    outer = [op("aten::linear", ts=number * 1000, dur=900) for number in range(4)]
-    record = trace_of(*outer, op("aten::t", ts=100, dur=700))
-    assert only("cpu_ops", record).remedy.startswith("The median call takes 900 ns, much of it")
-
-
 @pytest.mark.parametrize(
     ("took", "parts", "remedy"),
     [
         (50_000, 30, "Its only call takes 50.0 µs (20.0 µs itself): smaller sizes"),
-        (
-            19_000,
-            11,
-            "Its only call takes 19.0 µs (8.00 µs itself), much of it the overhead of any op",
-        ),
+        (19_000, 11, "Its only call takes 19.0 µs (8.00 µs itself), much of it the overhead of"),
         (30_000, 15, "Its only call takes 30.0 µs: smaller sizes"),
     ],
 )
@@ -828,13 +781,6 @@ def test_an_op_that_calls_long_ones_is_not_one_of_short_calls(
     [
         ({"recorded_by": "VizTracer"}, []),
         ({}, ["No GPU activity was recorded. No PyTorch op was recorded either."]),
-        (
-            {"cuda": False, "wall_ns": 12_000_000, "execution_count": 3},
-            [
-                "No PyTorch op ran in this cell, which took 12.0 ms. There is nothing of "
-                "PyTorch to explain."
-            ],
-        ),
     ],
 )
 def test_that_nothing_of_a_gpu_was_recorded_is_said_where_it_could_have_been(
@@ -845,62 +791,28 @@ def test_that_nothing_of_a_gpu_was_recorded_is_said_where_it_could_have_been(
 
 
 @pytest.mark.parametrize(
-    ("flops_peak", "bytes_peak", "remedy"),
+    ("flops_peak", "bytes_peak", "remedy", "narrower"),
     [
-        (1e15, 1.5e12, "It mostly moves data, at 80 % of the GPU's memory bandwidth. Fuse it"),
-        (2.5e13, 1.5e13, "It computes at 80 % of the GPU's peak in fp32. Only less work makes"),
-        (
-            1e14,
-            1.5e13,
-            "It computes at 20 % of the GPU's peak in fp32. Use larger batches or sizes",
-        ),
-        (1e15, 1.0e12, "It mostly moves data, at 120 % of the GPU's memory bandwidth: part"),
+        (1e15, 1.5e12, "It mostly moves data, at 80 % of the GPU's memory bandwidth. Fuse", True),
+        (2.5e13, 1.5e13, "It computes at 80 % of the GPU's peak in fp32. Only less work", True),
+        (1e14, 1.5e13, "It computes at 20 % of the GPU's peak in fp32. Use larger", True),
+        (1e15, 1.0e12, "It mostly moves data, at 120 % of the GPU's memory bandwidth: part", True),
+        (1e17, 3e15, "It reaches less than 0.1 % of the GPU's memory bandwidth. ", False),
+        (1.6e13, 1.5e13, "By its shapes, it would compute at 125 % of the GPU's peak in", False),
     ],
 )
 def test_the_costliest_op_is_held_against_the_roof(
-    flops_peak: float, bytes_peak: float, remedy: str
-) -> None:
-    finding = only("gpu_ops", roofed(flops_peak, bytes_peak))
-    assert finding.remedy.startswith(remedy)
-    assert finding.remedy.endswith(" Or compute in 16 bits.")
-
-
-@pytest.mark.parametrize(
-    ("flops_peak", "bytes_peak", "remedy"),
-    [
-        (
-            1e17,
-            3e15,
-            "It reaches less than 0.1 % of the GPU's memory bandwidth. ",
-        ),
-        (
-            1.6e13,
-            1.5e13,
-            "By its shapes, it would compute at 125 % of the GPU's peak in fp32, which",
-        ),
-    ],
-)
-def test_an_op_far_below_or_above_the_roof_is_neither_to_fuse_nor_to_narrow(
-    flops_peak: float, bytes_peak: float, remedy: str
+    flops_peak: float, bytes_peak: float, remedy: str, narrower: bool
 ) -> None:
     said = only("gpu_ops", roofed(flops_peak, bytes_peak)).remedy
     assert said.startswith(remedy)
-    assert "16 bits" not in said
-    assert "fuse" not in said
+    assert ("16 bits" in said) == narrower
 
 
 def test_formats_of_eight_bits_are_not_to_be_widened() -> None:
-    given = {"shapes": [[100, 100]] * 2, "Input type": ["signed char"] * 2}
-    record = trace_of(
-        op("aten::mm", ts=0, dur=9, **given),
-        kernel("gemm", ts=10, dur=100, launched_by=0),
-        peaks=Peaks("GPU", {"int8": 1e14}, 1.5e13, "hand-made").as_dict(),
-    )
-    said = only("gpu_ops", record).remedy
-    assert said == (
-        "It computes at 20 % of the GPU's peak in int8. Use larger batches or sizes, which fill "
-        "the GPU better."
-    )
+    said = only("gpu_ops", roofed(1e14, 1.5e13, kind="signed char")).remedy
+    assert said.startswith("It computes at 20 % of the GPU's peak in int8. Use larger batches")
+    assert "16 bits" not in said
 
 
 def test_what_is_known_of_a_part_of_an_op_is_said_of_that_part() -> None:
@@ -916,23 +828,8 @@ def test_what_is_known_of_a_part_of_an_op_is_said_of_that_part() -> None:
 
 
 def test_without_shapes_no_roof_is_known() -> None:
-    finding = only("gpu_ops", roofed(1e14, 1e13, shapes=False))
-    assert finding.remedy.startswith(
-        "Record shapes (--shapes, record_shapes=True) to see how close"
-    )
-
-
-def test_of_an_op_of_unknown_work_the_longest_kernel_is_named() -> None:
-    """Shapes were recorded, but nobody knows what the op does with them."""
-    record = trace_of(
-        op("mine::scan", ts=0, dur=9, shapes=[[100, 100]]),
-        kernel("scan_down(int, float*)", ts=10, dur=60, launched_by=0),
-        kernel("scan_up(int, float*)", ts=80, dur=20, launched_by=0),
-    )
-    said = only("gpu_ops", record).remedy
-    assert said.startswith(
-        "The kernel `scan_down` takes 75 % of that time, and its work is not known"
-    )
+    finding = only("gpu_ops", roofed(1e14, 1e13, kind=""))
+    assert finding.remedy.startswith("Record shapes (--shapes, record_shapes=True) to see how")
 
 
 def test_of_many_kernels_alike_none_is_named() -> None:
@@ -1101,18 +998,6 @@ def test_a_finding_on_a_function_names_its_row_in_the_table_of_functions() -> No
     assert finding.rows == ()
 
 
-def test_a_cell_without_any_torch_says_so_and_names_its_python_function() -> None:
-    record = trace_of(
-        calls=calls_of((None, "fib", 1000, 9_000_000), (None, "main", 1, 1_000_000)), cuda=True
-    )
-    texts = [finding.text for finding in findings(record)]
-    assert texts == [
-        "The Python function `cell.py:1(fib)` itself took 90 % of the Python time (9.00 ms in "
-        "1,000 calls).",
-        "No GPU activity was recorded. No PyTorch op was recorded either.",
-    ]
-
-
 def test_a_python_function_of_less_than_a_millisecond_is_not_worth_a_finding() -> None:
     assert FINDINGS["python_time"](trace_of(calls=calls_of((None, "fib", 1, 999_999)))) == []
     assert FINDINGS["python_time"](trace_of(calls=calls_of((None, "fib", 1, 1_000_000))))
@@ -1209,20 +1094,6 @@ def test_with_recorded_frames_the_wait_is_no_estimate() -> None:
     assert FINDINGS["python_time"](waiting_for_a_matmul(*frames))[0].cost_ns == 83 * MS
 
 
-def test_a_synchronisation_is_not_the_time_of_a_python_function() -> None:
-    synchronize = "<built-in method torch._C._cuda_synchronize>"
-    calls = calls_of((None, "step", 1, 100 * MS), ("step", synchronize, 1, 400 * MS))
-    record = trace_of(
-        op("end", ts=440 * MS, dur=10 * MS),
-        runtime("cudaDeviceSynchronize", ts=20 * MS, dur=400 * MS),
-        kernel("gemm", ts=0, dur=415 * MS),
-        calls=calls,
-    )
-    assert "`cell.py:1(step)`" in only("python_time", record).text
-    text = only("python_waiting", record).text
-    assert text.startswith("`torch._C._cuda_synchronize` took 400 ms (80 % of the Python time)")
-
-
 def test_a_wait_that_a_call_tells_of_is_not_told_of_its_function_as_well() -> None:
     told = [one.rule for one in findings(waiting_for_a_matmul())]
     assert ("synchronising" in told, "python_waiting" in told) == (True, False)
@@ -1260,9 +1131,7 @@ def test_steps_and_loaders_that_torch_1_8_wrote_as_ops_are_none() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "<built-in method sin of type object at 0x7f>",
         "<built-in function sin>",
-        "<method 'sin' of 'Tensor' objects>",
         "<built-in method torch.sin>",
         "<method 'run_backward' of 'torch._C._EngineBase' objects>",
     ],
@@ -1390,10 +1259,6 @@ def test_the_numbers_of_findings_are_plain(rule: str) -> None:
         assert {type(row) for row in finding.rows} <= {int}
 
 
-def test_an_empty_record_has_nothing_to_say() -> None:
-    assert findings(trace_of()) == []
-
-
 @pytest.mark.parametrize(
     ("name", "short"),
     [
@@ -1409,6 +1274,8 @@ def test_an_empty_record_has_nothing_to_say() -> None:
             "void at::native::(anonymous namespace)::indexSelectLargeIndex<float, long>(int)",
             "`indexSelectLargeIndex`",
         ),
+        ("void <unnamed>::elementwise<int, at::native::arange(int)>(int)", "`elementwise`"),
+        (" ", "`(no name)`"),
         ("autograd::engine::f: MmBackward0", "`autograd::engine::f: MmBackward0`"),
         ("k" * 80, "`" + "k" * 59 + "…`"),
     ],
@@ -1421,6 +1288,7 @@ def test_findings_of_real_traces_are_sane(shared_record: Record) -> None:
     span, rows = shared_record.trace.span_ns, len(shared_record.trace)
     said = findings(shared_record)
     assert said
+    assert [problem for each in said for problem in title_problems([each])] == []
     for finding in said:
         assert 0 <= finding.cost_ns <= span * max(_devices(shared_record), 1)
         assert 0 <= finding.share <= 1
@@ -1436,50 +1304,31 @@ def _devices(record: Record) -> int:
     return int(record.trace.tracks["device"].nunique())
 
 
-def test_recorded_steps_are_compared_with_unrecorded_ones_without_the_first() -> None:
-    record = bounded(
-        ("wait", 900_000), ("wait", 80_000), ("warmup", 86_000), ("warmup", 300_000),
-        ("warmup", 85_000), ("warmup", 87_000),
-        ("recorded", 100_000), ("recorded", 121_000), ("recorded", 900_000), ("cprofile", 5),
-    )  # fmt: skip
-    finding = only("step_overhead", record)
-    assert finding.text == (
-        "Profiling made a step 1.4x slower. The median of 3 recorded steps is 121 µs; that of 5 "
-        "unrecorded steps before is 86.0 µs."
-    )
-    assert finding.cost_ns == 3 * (121_000 - 86_000)
+VARIES = "It is not known how much profiling slows a step, because step times vary too much: "
 
 
-def test_steps_that_differ_more_among_themselves_tell_no_slowdown() -> None:
-    record = bounded(
-        ("warmup", 900_000), ("warmup", 80_000), ("warmup", 90_000), ("warmup", 60_000),
-        ("recorded", 70_000), ("recorded", 121_000), ("recorded", 400_000),
-    )  # fmt: skip
-    assert only("step_overhead", record).text == (
-        "It is not known how much profiling slows a step, because step times vary too much: "
-        "70.0 µs to 400 µs in 3 recorded steps, 60.0 µs to 90.0 µs in 3 unrecorded steps before."
-    )
-
-
-@pytest.mark.parametrize(("plain", "tells"), [(4, False), (5, True)])
-def test_few_unrecorded_steps_tell_no_slowdown_where_a_recorded_one_was_as_fast(
-    plain: int, tells: bool
+@pytest.mark.parametrize(
+    ("plain", "recorded", "says", "cost"),
+    [
+        ((80, 86, 300, 85, 87), (100, 121, 900), "Profiling made a step 1.4x slower. The median of "
+         "3 recorded steps is 121 ns; that of 5 unrecorded steps before is 86 ns.", 3 * 35),
+        ((80, 90, 60), (70, 121, 400), f"{VARIES}70 ns to 400 ns in 3 recorded steps, 60 ns to 90 "
+         "ns in 3 unrecorded steps before.", 0),
+        # Few unrecorded steps tell no slowdown where a recorded one was as fast.
+        ([80] * 4, (5, 118, 118, 160), f"{VARIES}5 ns to 160 ns", 0),
+        ([80] * 5, (5, 118, 118, 160), "Profiling made a step 1.5x slower", 4 * 38),
+        # All took longer, however uneven.
+        ((80, 90, 60), (91, 121, 400), "Profiling made a step 1.5x slower", 3 * 41),
+    ],
+)  # fmt: skip
+def test_recorded_steps_are_compared_with_unrecorded_ones_without_the_first(
+    plain: Sequence[int], recorded: Sequence[int], says: str, cost: int
 ) -> None:
-    record = bounded(
-        ("warmup", 900), *[("warmup", 80)] * plain,
-        ("recorded", 5), ("recorded", 118), ("recorded", 118), ("recorded", 160),
-    )  # fmt: skip
-    text = only("step_overhead", record).text
-    assert ("made a step 1.5x slower" in text) is tells
-    assert ("vary too much: 5 ns to 160 ns" in text) is not tells
-
-
-def test_steps_that_all_took_longer_tell_a_slowdown_however_uneven() -> None:
-    record = bounded(
-        ("warmup", 900_000), ("warmup", 80_000), ("warmup", 90_000), ("warmup", 60_000),
-        ("recorded", 91_000), ("recorded", 121_000), ("recorded", 400_000),
-    )  # fmt: skip
-    assert "made a step 1.5x slower" in only("step_overhead", record).text
+    before = [("wait", 900), *(("warmup", ns) for ns in plain)]
+    record = bounded(*before, *(("recorded", ns) for ns in recorded), ("cprofile", 5))
+    finding = only("step_overhead", record)
+    assert finding.text.startswith(says)
+    assert finding.cost_ns == cost
 
 
 def test_ops_are_weighed_up_where_cprofile_counted_more_steps_than_the_trace_has() -> None:
@@ -1512,10 +1361,8 @@ def test_the_estimate_of_the_overhead_gives_way_to_the_measured_one() -> None:
     noted = {"wall_ns": 1000 * MS, "overhead": {"events": 7, "estimate_ns": 900 * MS}}
     measured = slowed(to=109)
     assert FINDINGS["overhead"](dataclasses.replace(measured, metadata=noted)) != []
-    assert (
-        FINDINGS["overhead"](dataclasses.replace(measured, metadata=measured.metadata | noted))
-        == []
-    )
+    measured.metadata.update(noted)
+    assert FINDINGS["overhead"](measured) == []
 
 
 def test_one_off_costs_are_listed() -> None:
@@ -1701,18 +1548,6 @@ def test_a_backward_op_out_of_proportion_to_its_forward_is_said() -> None:
     assert said_of_gather(backward_on_cpu(101, forward=1)) == []  # below 10 % of the backward pass
 
 
-def test_no_cheaper_op_is_looked_for_in_place_of_a_product() -> None:
-    record = trace_of(
-        op("aten::addmm", ts=0, dur=20, sequence=3),
-        *backward_op("AddmmBackward0", ts=500, dur=400, sequence=3),
-    )
-    finding = only("backward", record)
-    assert finding.text.endswith("100 % of the backward pass), 20 times as long as its forward.")
-    assert finding.remedy.startswith(
-        "The backward computes the gradients of input and weight: two products"
-    )
-
-
 def test_of_a_backward_op_most_of_which_is_one_call_no_smaller_sizes_are_asked_for() -> None:
     calls = [
         row
@@ -1725,14 +1560,6 @@ def test_of_a_backward_op_most_of_which_is_one_call_no_smaller_sizes_are_asked_f
     assert only("backward", trace_of(*calls)).remedy.startswith(
         "One call took most of that time (400 ns); the others take 25 ns each. The first call may"
     )
-
-
-def test_of_what_takes_as_long_as_its_forward_it_names_both() -> None:
-    record = trace_of(
-        op("aten::cumsum", ts=0, dur=100, sequence=3),
-        *backward_op("CumsumBackward0", ts=500, dur=200, sequence=3),
-    )
-    assert only("backward", record).remedy.startswith("That is usual for its forward op")
 
 
 def test_many_short_calls_are_to_be_made_fewer_and_compiled_graphs_are_no_op_to_change() -> None:
@@ -1845,18 +1672,11 @@ def test_of_several_places_the_one_where_most_was_waited_is_named() -> None:
 
 
 def test_a_gpu_whose_reserved_memory_lies_idle_is_told() -> None:
-    devices = [{"index": 0, "total_memory_bytes": 1000}]
-    rows = [block(280, at=1, ts=3, device=0, allocated=280, reserved=400)]
-    record = trace_of(op("aten::empty", ts=0, dur=9), *rows, devices=devices)
-    assert only("memory_room", record).text == (
+    assert only("memory_room", full(400, used=280)).text == (
         "PyTorch had reserved 400 B on GPU 0 when most was allocated. 120 B (30 %) of that was "
         "not in use."
     )
-    rows = [block(281, at=1, ts=3, device=0, allocated=281, reserved=400)]
-    assert (
-        FINDINGS["memory_room"](trace_of(op("aten::empty", ts=0, dur=9), *rows, devices=devices))
-        == []
-    )
+    assert FINDINGS["memory_room"](full(400, used=281)) == []
 
 
 def test_what_is_made_twice_is_not_yet_a_loop() -> None:
@@ -1894,23 +1714,6 @@ def test_what_a_line_makes_is_counted_once_and_named() -> None:
 def test_a_remedy_names_the_line_to_look_at() -> None:
     (finding,) = [one for one in findings(making(took=24)) if one.rule == "made_anew"]
     assert finding.remedy.endswith(" Look at line 3: `y = zeros(9)`.")
-    waits = trace_of(
-        cell_line(4, "loss.item()", ts=0, dur=500),
-        cell_line(5, "f()", ts=600, dur=300),
-        op("aten::item", ts=0, dur=500),
-        runtime(SYNC, ts=1, dur=400),
-        kernel("gemm", ts=0, dur=400),
-    )
-    (finding,) = [one for one in findings(waits) if one.rule == "synchronising"]
-    assert "Look at line 4: `loss.item()`." in finding.remedy
-
-
-def test_thresholds_can_be_overridden_by_name() -> None:
-    assert [one.rule for one in findings(loading(49)) if one.rule == "dataloader"] == []
-    said = findings(loading(49), dataloader_share=0.01)
-    assert [one.rule for one in said if one.rule == "dataloader"] == ["dataloader"]
-    with pytest.raises(OptionError, match=r"dataloder_share.*did you mean dataloader_share"):
-        findings(loading(49), dataloder_share=0.01)
 
 
 @pytest.mark.parametrize(

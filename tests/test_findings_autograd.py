@@ -10,7 +10,6 @@ import torch
 from gpuprof_widgets.analyses.backward import backward_ops, recomputed
 from gpuprof_widgets.analyses.findings import FINDINGS, Finding, findings
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.window import window
 from tests import cells
 from tests.traces import Row, annotation, backward_op, cell_line, kernel, op, trace_of
 
@@ -308,8 +307,3 @@ def test_the_line_to_look_at_is_the_one_that_checkpoints(reentrant: bool) -> Non
     found = findings(record, recomputation_share=0)
     (remedy,) = (one.remedy for one in found if one.rule == "recomputation")
     assert remedy.endswith(f" Look at line 2: `{call}`.")
-
-
-def test_of_the_forward_in_a_range_of_a_training_nothing_is_said() -> None:
-    record = noting(80, *backward_op("ExpBackward0", ts=2000, dur=50, sequence=3))
-    assert said("without_no_grad", window(record, 0, 900)) == []

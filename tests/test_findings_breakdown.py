@@ -139,10 +139,6 @@ def test_exposed_communication_of_a_cpu_is_named_as_such() -> None:
     assert names(record, finding) == ["gloo:all_reduce"]
 
 
-def test_communication_that_compute_hides_is_no_finding() -> None:
-    assert exposed_communication(communicating(50, hidden=900)) == []
-
-
 def test_copies_on_the_stream_that_computes_are_named_with_what_they_could_save() -> None:
     record = one_after_the_other(200)
     finding = only(one_stream(record))

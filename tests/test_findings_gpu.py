@@ -9,7 +9,6 @@ import pytest
 
 from gpuprof_widgets.analyses.cold_start import cold_start
 from gpuprof_widgets.analyses.findings import Finding, findings
-from gpuprof_widgets.analyses.findings.finding import code
 from gpuprof_widgets.analyses.findings.launches import launch_bound
 from gpuprof_widgets.analyses.findings.other_programs import CUDA_WORDS, MEANS, in_cuda, in_hip
 from gpuprof_widgets.analyses.findings.recording import overhead, unlinked
@@ -312,12 +311,6 @@ def test_what_was_sent_before_the_result_arrived_is_no_round_trip(shared: Shared
     assert "needless_copies" not in said(load(shared("nsys/test_cuda.sqlite.gz")))
 
 
-def test_names_without_a_namespace_of_their_own_are_short() -> None:
-    name = "void <unnamed>::elementwise_kernel_with_index<int, at::native::arange(int)>(int)"
-    assert code(name) == code(name.replace("<unnamed>", "(anonymous namespace)"))
-    assert code(name) == "`elementwise_kernel_with_index`"
-
-
 def replayed(name: str, owner: str) -> Record:
     """On an A100 a kernel that a compiled function, or a program without ops, launched."""
     devices = [{"index": 0, "name": "NVIDIA A100-SXM4-40GB", "compute_capability": "8.0"}]
@@ -349,17 +342,6 @@ def test_a_real_compiled_run_in_fp32_is_told_of_tf32(shared: Shared) -> None:
     found = said(load(shared("luatil/rtx3060_compile_cuda_graphs_06.json.gz")))
     assert "mostly `CompiledFunctionBackward`" in found["fp32_matmul"].text
     assert found["fp32_matmul"].cost_ns > 100 * MS
-
-
-def test_a_program_of_cuda_is_told_of_cublas() -> None:
-    devices = [{"index": 0, "name": "NVIDIA A100-SXM4-40GB", "compute_capability": "8.0"}]
-    rows = [
-        runtime("cudaLaunchKernel", ts=0, dur=10),
-        kernel("ampere_sgemm_128x64_tn", ts=10, dur=990, launched_by=0),
-    ]
-    finding = said(trace_of(*rows, recorder="Nsight Systems", devices=devices))["fp32_matmul"]
-    assert "mostly `ampere_sgemm_128x64_tn`" in finding.text
-    assert finding.remedy.startswith("cublasSetMathMode")
 
 
 def of_cuda(*rows: Row, recorder: str = "Nsight Systems") -> Record:

@@ -1,4 +1,4 @@
-"""A finding is one function and one row of FINDINGS: all else is made from these."""
+"""A finding is one function and one row of FINDINGS: all else is made from these; its title."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ import pytest
 
 from gpuprof_widgets import Profile, exceptions, registry
 from gpuprof_widgets.analyses import findings as package
-from gpuprof_widgets.analyses.findings import FINDINGS, Finding
-from gpuprof_widgets.analyses.findings.finding import EVIDENCE, spread
+from gpuprof_widgets.analyses.findings import FINDINGS, Finding, findings
+from gpuprof_widgets.analyses.findings.finding import EVIDENCE, code, spread
 from gpuprof_widgets.analyses.findings.thresholds import MEANINGS, limits_for, thresholds_of
 from gpuprof_widgets.analyses.ranks.findings import FINDINGS as OF_RANKS
+from gpuprof_widgets.comparisons import Comparison
 from gpuprof_widgets.registry import Registry
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.redact import redacted
 from gpuprof_widgets.views.page import SHOWN_ROWS
 from tests.command_lines import gpuprof
-from tests.traces import kernel, op, trace_of
+from tests.finding_titles import title_problems, with_checked_titles
+from tests.traces import cell_line, kernel, op, runtime, trace_of
 
 RULES = [*FINDINGS.values(), *OF_RANKS.values()]
 
@@ -150,3 +153,86 @@ def test_evidence_of_many_slices_is_spread_over_all_of_them() -> None:
     assert (many[0], many[-1]) == (0, 45_599)
     assert max(b - a for a, b in pairwise(many)) <= 46
     assert EVIDENCE <= SHOWN_ROWS  # the page shows all of it
+
+
+TEN = "one two three four five six seven eight nine"
+
+
+def titled(title: str, start: int = 0) -> Finding:
+    return Finding("It is slow.", title=title, start_ns=start, end_ns=start + 1)
+
+
+@pytest.mark.parametrize(
+    ("title", "problem"),
+    [
+        ("", "no title"),
+        (f"`x y` {TEN} ten", "11 words"),
+        ("`mm is slow", "does not end"),
+        ("`` is slow", "is empty"),
+        ("the GPU waits", "no beginning"),
+        ("The GPU waits.", "an end that is none"),
+    ],
+)
+def test_titles_that_it_cannot_show(title: str, problem: str) -> None:
+    (found,) = title_problems([titled(title)])
+    assert problem in found
+
+
+def test_a_rule_with_a_bad_title_fails_in_every_test() -> None:
+    def rule(record: Record, *, least: float = 1.0) -> list[Finding]:
+        return [Finding(f"{least}")]
+
+    with pytest.raises(AssertionError, match="no title"):
+        with_checked_titles(rule)(trace_of(), least=2.0)
+
+
+def waiting_cell() -> Record:
+    """A line that waits for the GPU, and time after its last work."""
+    return trace_of(
+        cell_line(2, "x = loss.item()", ts=0, dur=900),
+        op("aten::item", ts=1, dur=800),
+        runtime("cudaStreamSynchronize", ts=2, dur=700),
+        kernel("gemm", ts=0, dur=650),
+        op("end", ts=990, dur=10),
+    )
+
+
+@pytest.mark.parametrize("name", ["", " ", "a`b", "``", "void ::", "void ``::<int>(int)"])
+def test_a_hostile_name_stands_whole_in_its_title(name: str) -> None:
+    titled_by_it = Finding("It is slow.", title=f"{code(name)} causes the most GPU work")
+    assert title_problems([titled_by_it]) == []
+
+
+def test_a_title_says_what_costs() -> None:
+    titles = {each.rule: each.title for each in findings(waiting_cell())}
+    assert titles["synchronising"] == "`aten::item` waits for the GPU in `cudaStreamSynchronize`"
+    assert titles["device_idle"] == "GPU 0 is idle, mostly after its last work"
+
+
+def test_a_comparison_names_what_changed_and_redacted_lines_by_number() -> None:
+    a, b = (
+        trace_of(cell_line(2, "f(x)", ts=0, dur=dur), op("aten::mm", ts=0, dur=dur))
+        for dur in (100, 300)
+    )
+    assert [each.title for each in Comparison(a, b).findings()] == [
+        "B's run takes 3.0 times as long",
+        "The time in `CPU ops` changed most",
+        "The op `aten::mm` changed most in CPU self time",
+        "The line `f(x)` changed most in wall self time",
+    ]
+    found = Comparison(redacted(a), redacted(b)).findings()
+    assert [each.title for each in found][1:] == [
+        "Lines are matched by their number",
+        "The time in `CPU ops` changed most",
+        "The op `aten::mm` changed most in CPU self time",
+        "The line `2 of Cell [3]` changed most in wall self time",
+    ]
+
+
+def test_the_line_of_a_finding_is_that_which_its_remedy_names() -> None:
+    record = waiting_cell()
+    (waiting,) = [each for each in findings(record) if each.rule == "synchronising"]
+    cell = record.trace.args["cell"].iloc[0]
+    assert waiting.line == (cell, 2)
+    assert waiting.remedy.endswith("Look at line 2: `x = loss.item()`.")
+    assert Finding("It is slow.").line is None

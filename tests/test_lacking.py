@@ -23,17 +23,8 @@ from tests.traces import kernel, op, python, trace_of
 
 SENTENCES = {
     "memory": reasons.MEMORY,
-    "allocations": reasons.MEMORY,
-    "annotations": reasons.ANNOTATIONS,
     "roofline": reasons.SHAPES,
-    "modules": reasons.MODULES,
-    "lines": reasons.LINES,
-    "python_calls": reasons.CALLS,
     "python_time": reasons.CALLS,
-    "sampled_lines": reasons.SAMPLES,
-    "backward_ops": reasons.BACKWARD,
-    "iterations": reasons.LOOP,
-    "workers": reasons.WORKERS,
     "waits": reasons.WAITS,
 }
 

@@ -16,10 +16,8 @@ import torch
 from gpuprof_widgets.analyses.attribution import attribution
 from gpuprof_widgets.analyses.backward import backward_ops
 from gpuprof_widgets.analyses.findings import Finding, findings
-from gpuprof_widgets.analyses.owners import forward_of, owners
-from gpuprof_widgets.analyses.waits import waits
+from gpuprof_widgets.analyses.owners import owners
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.page import report_page
 from tests.cells import recorded
 from tests.published_case import (
     FakeImages,
@@ -81,33 +79,20 @@ def of_gather(record: Record) -> Finding:
 
 
 def test_the_finding_names_module_op_and_line(on_cpu: Record) -> None:
-    finding = of_gather(on_cpu)
+    slices, finding = on_cpu.trace.slices, of_gather(on_cpu)
     expected = f"`GatherBackward0` of `patch_drop` (forward `aten::gather`, line {FORWARD_LINE})"
     assert finding.text.startswith(expected)
     assert "Use indexing instead" in finding.remedy
-
-
-def test_its_cost_is_the_time_of_the_backward_op(on_cpu: Record) -> None:
-    slices = on_cpu.trace.slices
     engine = slices[slices["name"] == "autograd::engine::evaluate_function: GatherBackward0"]
     assert len(engine) == 2  # one per step
-    assert of_gather(on_cpu).cost_ns == engine["dur"].sum()
-
-
-def test_the_report_says_it_and_shows_where(on_cpu: Record) -> None:
-    lines = report_page(on_cpu, sort="cpu_self")["store"]["findings"]
-    (line,) = [one for one in lines if one["text"].startswith("`GatherBackward0` of `patch_drop`")]
-    slices = on_cpu.trace.slices
-    engine = slices[slices["name"] == "autograd::engine::evaluate_function: GatherBackward0"]
+    assert finding.cost_ns == engine["dur"].sum()
     longest = engine.loc[engine["dur"].idxmax()]
-    assert (line["start"], line["end"]) == (longest["ts"], longest["ts"] + longest["dur"])
-    assert longest.name in line["rows"]
-    assert "Use indexing instead" in line["remedy"]
+    assert (finding.start_ns, finding.end_ns) == (longest["ts"], longest["ts"] + longest["dur"])
+    assert longest.name in finding.rows
 
 
 def test_the_backward_op_is_attributed_to_forward_op_module_and_line(on_cpu: Record) -> None:
-    table = backward_ops(on_cpu).set_index("name")
-    row = table.loc["GatherBackward0"]
+    row = backward_ops(on_cpu).set_index("name").loc["GatherBackward0"]
     assert (row["forward"], row["module"], row["line"]) == (
         "aten::gather",
         "patch_drop",
@@ -169,19 +154,3 @@ def test_on_a_gpu_a_wait_in_the_backward_pass_is_named(large: dict[str, Any]) ->
         (finding,) = said
         assert finding.cost_ns == row["wait_ns"]
         assert f"line {FORWARD_LINE}) waited " in finding.text
-
-
-@pytest.mark.gpu
-@on_a_gpu
-def test_on_a_gpu_the_gathers_backward_has_its_kernels_and_waits(large: dict[str, Any]) -> None:
-    made = profiled(large)
-    row = backward_ops(made).set_index("name").loc["GatherBackward0"]
-    assert (row["module"], row["line"]) == ("patch_drop", FORWARD_LINE)
-    assert row["device_ns"] > 0
-    waited = waits(made)
-    inside = forward_of(made.trace)[waited["row"]]
-    names = made.trace.slices["name"].to_numpy(object)
-    assert row["wait_ns"] == waited["dur_ns"][names[inside] == "aten::gather"].sum()
-    large["model"].patch_drop = IndexingPatchDropout().to("cuda")
-    fixed = backward_ops(profiled(large)).query("module == 'patch_drop'")
-    assert fixed["wait_ns"].sum() == 0

@@ -72,12 +72,6 @@ def test_there_is_no_attribute_of_that_name() -> None:
         _ = run.profile  # type: ignore[attr-defined]
 
 
-def test_what_held_it_before_holds_it_after() -> None:
-    with gpuprof_widgets.profile(quiet=True) as run:
-        held = {run: "a block"}
-    assert held[run] == "a block"
-
-
 def test_one_entered_twice_gives_two_profiles() -> None:
     profile = gpuprof_widgets.profile(quiet=True)
     with profile as first:
@@ -126,20 +120,6 @@ def test_where_reading_was_interrupted_it_says_so(monkeypatch: pytest.MonkeyPatc
     used_in_every_way(run, "the recording was not read to its end")
 
 
-def test_a_comparison_with_one_says_it_as_well(ended: Profile) -> None:
-    with (
-        gpuprof_widgets.profile(quiet=True) as run,
-        pytest.raises(RecordingError, match="has not ended yet"),
-    ):
-        ended.compare(run).ops()
-
-
 def test_the_context_manager_is_no_profile(ended: Profile) -> None:
     with pytest.raises(OptionError, match="not a ProfileRun: the profile of a block is `run`"):
         ended.compare(gpuprof_widgets.profile(quiet=True))  # type: ignore[arg-type]
-
-
-def test_a_loop_over_steps_leaves_one_of_the_same_type() -> None:
-    for _ in gpuprof_widgets.steps(range(9), warmup=1, active=2):
-        torch.ones(3)
-    assert type(gpuprof_widgets.last) is Profile

@@ -155,22 +155,20 @@ FETCHED = [
 ]
 
 
-def test_the_finding_names_the_function_of_the_workers_calls() -> None:
-    of_workers = {
-        "worker0.pid900": calls_in((None, "decode", 90)),
-        "worker1.pid901": calls_in((None, "decode", 110)),
-    }
+@pytest.mark.parametrize(
+    ("first", "second", "says"),
+    [
+        (90, 110, "because `decode` takes 50 ns per item in its 2 workers."),
+        (80, 280, "because `decode` in worker 1 takes 140 ns per item."),
+    ],
+)
+def test_the_finding_names_the_function_and_the_worker_that_is_much_slower(
+    first: int, second: int, says: str
+) -> None:
+    times = {"worker0.pid900": first, "worker1.pid901": second}
+    of_workers = {worker: calls_in((None, "decode", ns)) for worker, ns in times.items()}
     (found,) = FINDINGS["dataloader"](waits_of(*FETCHED, calls=of_workers))
-    assert found.text.endswith("because `decode` takes 50 ns per item in its 2 workers.")
-
-
-def test_the_finding_names_the_worker_that_is_much_slower() -> None:
-    of_workers = {
-        "worker0.pid900": calls_in((None, "decode", 80)),
-        "worker1.pid901": calls_in((None, "decode", 280)),
-    }
-    (found,) = FINDINGS["dataloader"](waits_of(*FETCHED, calls=of_workers))
-    assert found.text.endswith("because `decode` in worker 1 takes 140 ns per item.")
+    assert found.text.endswith(says)
 
 
 def test_a_function_with_little_of_the_time_is_not_the_cause() -> None:
@@ -217,26 +215,6 @@ def test_one_worker_alone_is_no_outlier() -> None:
     assert SlowFunction("decode", 5.0, {0: 5.0}).outlier is None
     assert SlowFunction("decode", 5.0, {0: 5.0, 1: 6.0}).outlier is None
     assert SlowFunction("decode", 5.0, {0: 5.0, 1: 9.0, 2: 5.0}).outlier == 1
-
-
-@pytest.mark.parametrize(
-    ("passes", "remedy"),
-    [(1, "The workers started once"), (3, "The workers start again for every pass over the data")],
-)
-def test_workers_that_take_long_to_start_are_told_without_being_recorded(
-    passes: int, remedy: str
-) -> None:
-    rows = [
-        row
-        for number in range(passes)
-        for row in (
-            annotation(STARTS_WORKERS, ts=300 * number, dur=200),
-            annotation(LOADING, ts=300 * number + 200, dur=50),
-        )
-    ]
-    (found,) = FINDINGS["dataloader"](trace_of(op("end", ts=990, dur=10), *rows))
-    assert "mostly for its workers to start" in found.text
-    assert found.remedy.startswith(remedy)
 
 
 IN_PROCESS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"

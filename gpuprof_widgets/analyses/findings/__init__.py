@@ -37,7 +37,7 @@ from gpuprof_widgets.analyses.findings.input import dataloader, file_io
 from gpuprof_widgets.analyses.findings.thresholds import check_limits, limits_for, thresholds_of
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.registry import Registry
-from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.model import Record
 
 __all__ = ["FINDINGS", "Finding", "findings"]
 
@@ -163,15 +163,11 @@ def _apply_rules(record: Record, limits: Mapping[str, float]) -> list[Finding]:
     )
     listed = lines.without_functions_in_line(record, listed)
     listed = places.with_places(record, _without_repeats(record, listed))
-    first = _rules_first(record.trace)
+    first = {"expected", "no_kernels"}  # what the user asked about, what all else depends on
+    if recording.time_without_op(record.trace) >= recording.MUCH_WITHOUT_OP:
+        first.add("unlinked")
     listed = sorted(listed, key=lambda finding: (finding.rule not in first, -finding.cost_ns))
     return critical_path.with_parts(record, listed)
-
-
-def _rules_first(trace: Trace) -> set[str]:
-    """Return the rules on what the user asked about and what all else depends on."""
-    much = recording.time_without_op(trace) >= recording.MUCH_WITHOUT_OP
-    return {"expected", "no_kernels", *(["unlinked"] if much else [])}
 
 
 MORE_SPECIFIC = {

@@ -175,16 +175,11 @@ def _finding(record: Record, busy: Any, gaps: pd.DataFrame, least_share: float) 
     cost = busy.idle_ns - (caused_ns if is_told_elsewhere else 0)
     if is_told_elsewhere and cost:
         often, title = "also", "besides waiting for the DataLoader"
-    return Finding(
-        f"{gpu} {text}",
-        int(cost),
-        idle_share * cost / busy.idle_ns,
-        int(gap["start_ns"]),
-        int(gap["end_ns"]),
-        tuple(int(gap[key]) for key in ("before", "after", "cpu") if gap[key] >= 0),
-        _remedy(record, gaps, main, caused_ns / busy.idle_ns),
-        title=f"{gpu} is idle, {often} {title}",
-    )
+    rows = tuple(gap[key] for key in ("before", "after", "cpu") if gap[key] >= 0)
+    remedy = _remedy(record, gaps, main, caused_ns / busy.idle_ns)
+    place, share = (gap["start_ns"], gap["end_ns"], rows), idle_share * cost / busy.idle_ns
+    title = f"{gpu} is idle, {often} {title}"
+    return Finding(f"{gpu} {text}", cost, share, *place, remedy, title=title)
 
 
 def _gap_of_cause(gaps: pd.DataFrame, segments: Intervals) -> tuple[pd.Series, str]:

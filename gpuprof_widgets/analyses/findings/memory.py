@@ -113,18 +113,12 @@ def _categories(rows: pd.DataFrame) -> str:
     shown = shown or [str(sizes.index[0])]
     named = {name: "from before the recording" if name == BEFORE else name for name in shown}
     words = [f"{format_share(sizes[name] / total)} {named[name]}" for name in shown]
-    owner = _owner(rows[rows["category"] == shown[0]])
+    rows = rows[rows["category"] == shown[0]]
+    place: Any = rows.groupby(["module_name", "line_name"])["bytes"].sum().idxmax()
+    known = list(filter(None, place)) or [str(rows.groupby("op_name")["bytes"].sum().idxmax())]
+    owner = ", ".join(code(name) for name in known if name)
     words[0] += f" (most from {owner})" if owner else ""
     return ", ".join(words)
-
-
-def _owner(rows: pd.DataFrame) -> str:
-    """Name module and line of the owner with most bytes, else its op; "" where none is known."""
-    places = rows.groupby(["module_name", "line_name"], as_index=False)["bytes"].sum()
-    most = places.iloc[int(places["bytes"].to_numpy().argmax())]
-    known = [str(most[name]) for name in ("module_name", "line_name") if most[name]]
-    known = known or [str(rows.groupby("op_name")["bytes"].sum().idxmax())]
-    return ", ".join(code(name) for name in known if name)
 
 
 def _failure(record: Record, row: pd.Series) -> Finding:
@@ -133,8 +127,7 @@ def _failure(record: Record, row: pd.Series) -> Finding:
     room = f". {format_bytes(free)} were free" if free >= 0 else ""
     owner = row["op_name"] or row["line_name"]
     who = code(owner) if owner else "The code"
-    start = int(row["start_ns"])
-    rows, device = (int(row["row"]),), row["device"] or "The GPU"
+    start, rows, device = int(row["start_ns"]), (row["row"],), row["device"] or "The GPU"
     asking = f"{who} asked" if owner else "the code asked"
     text = f"{device} ran out of memory when {asking}{size}{room}."
     cost = max(record.trace.span_ns - start, 0)
@@ -155,8 +148,7 @@ def _retries(record: Record, events: pd.DataFrame) -> list[Finding]:
         f"The allocator had to free cached GPU memory and ask again in "
         f"{format_count(number, 'allocation')}{took}."
     )
-    share = share_of(cost, run_ns(record))
-    rows = tuple(int(row) for row in retries["row"])
+    share, rows = share_of(cost, run_ns(record)), tuple(retries["row"])
     title = "The allocator frees its cache and asks again"
     return [Finding(text, cost, share, rows=rows, remedy=RETRY_REMEDY, title=title)]
 

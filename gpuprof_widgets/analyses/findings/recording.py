@@ -134,7 +134,19 @@ def one_off(
     Cost: 0 for what was in the warm-up, which is not recorded; the time of compilations after it.
     """
     noted: Mapping[str, Any] = (record.metadata.get("steps") or {}).get("one_off") or {}
-    costs = [*_first_step(record, first_step_ratio), *_costs(noted)]
+    costs = list(_first_step(record, first_step_ratio))
+    if noted.get("graphs"):
+        graphs = format_count(noted["graphs"], "graph")
+        costs.append(f"torch.compile compiled {graphs} in {format_ns(noted['compile_ns'])}")
+    if noted.get("reserved_bytes", 0) >= GROWTH_BYTES:
+        costs.append(f"CUDA's allocator reserved {format_bytes(noted['reserved_bytes'])} more")
+    if noted.get("alloc_retries"):
+        retries = format_count(noted["alloc_retries"], "time")
+        costs.append(f"CUDA's allocator freed its cached memory and retried {retries}")
+    if noted.get("cudnn_benchmark"):
+        costs.append(
+            "cuDNN tried its algorithms on new shapes (torch.backends.cudnn.benchmark is on)"
+        )
     findings = []
     if costs:
         text = f"The warm-up had one-off costs, which the recording leaves out: {'; '.join(costs)}."
@@ -171,19 +183,6 @@ def _first_step(record: Record, ratio: float) -> Iterator[str]:
         f"the first step took {format_ns(first)}, {format_ns(first - float(others.median()))} more "
         f"than {kind}"
     )
-
-
-def _costs(noted: Mapping[str, Any]) -> Iterator[str]:
-    if noted.get("graphs"):
-        graphs = format_count(noted["graphs"], "graph")
-        yield f"torch.compile compiled {graphs} in {format_ns(noted['compile_ns'])}"
-    if noted.get("reserved_bytes", 0) >= GROWTH_BYTES:
-        yield f"CUDA's allocator reserved {format_bytes(noted['reserved_bytes'])} more"
-    if noted.get("alloc_retries"):
-        retries = format_count(noted["alloc_retries"], "time")
-        yield f"CUDA's allocator freed its cached memory and retried {retries}"
-    if noted.get("cudnn_benchmark"):
-        yield "cuDNN tried its algorithms on new shapes (torch.backends.cudnn.benchmark is on)"
 
 
 ENOUGH = 2

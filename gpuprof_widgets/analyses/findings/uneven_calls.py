@@ -260,14 +260,8 @@ def _stalled_in(trace: Trace, stalled: StalledOps, gap: pd.Series) -> int:
 def of_stalls(record: Record, busy: Any, before: str, stalls: Stalls) -> Finding:
     """Return the finding on a GPU (a row of `device_busy`) that waits for stalls."""
     longest = stalls.gaps.iloc[0]
-    return Finding(
-        f"{before} It was idle for {format_ns(busy.idle_ns)}, mostly in "
-        f"{stalls.in_words(record.trace, busy.span_ns)}.",
-        int(busy.idle_ns),
-        1 - busy.busy_share,
-        int(longest["start_ns"]),
-        int(longest["end_ns"]),
-        spread(np.unique(stalls.ops.row)),
-        STALLED,
-        title=f"{gpu_name(busy.device)} is idle, mostly while the CPU stalls",
-    )
+    words = stalls.in_words(record.trace, busy.span_ns)
+    text = f"{before} It was idle for {format_ns(busy.idle_ns)}, mostly in {words}."
+    place = longest["start_ns"], longest["end_ns"], spread(np.unique(stalls.ops.row))
+    title = f"{gpu_name(busy.device)} is idle, mostly while the CPU stalls"
+    return Finding(text, busy.idle_ns, 1 - busy.busy_share, *place, STALLED, title=title)
