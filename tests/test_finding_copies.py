@@ -222,19 +222,6 @@ class TestCpuCopies:
 
 
 class TestGrowingCat:
-    def test_numbers_and_remedy(self) -> None:
-        (finding,) = said("growing_cat", growing(10 * MS))
-        assert finding.text == (
-            "`aten::cat` copied a growing tensor in 20 calls, which took 10.0 ms (10 % of the "
-            "time). The tensor grew from 0 to 20 along one dimension, and each call copied all "
-            "of it."
-        )
-        assert finding.title == "A tensor grows by `torch.cat` in a loop"
-        assert finding.remedy.startswith("Collect the parts in a list")
-        assert "keys and values" not in finding.remedy
-        (listed,) = [each for each in findings(growing(10 * MS)) if each.rule == "growing_cat"]
-        assert listed.line == ("Cell [3]", 4)
-
     def test_shapes_alone_do_not_tell_whether_a_call_appends(self) -> None:
         """A mark before longer and longer sequences has the shapes of a tensor that grows."""
         (finding,) = said("growing_cat", growing(10 * MS, source="y = f(mark, x[:n])"))

@@ -168,11 +168,6 @@ def test_a_function_that_computes_its_forward_again_by_hand_recomputes_too() -> 
 
 def test_what_is_computed_anew_is_no_time_of_the_backward_op_itself() -> None:
     finding = said("recomputation", anew(60))[0]
-    assert finding.text == (
-        "The backward pass recomputes the forward in 1 op, such as `TanhBackward0` (activation "
-        "checkpointing). This took 60 ns (30 % of that pass). It is the price of the memory "
-        "that checkpointing saves."
-    )
     assert (finding.cost_ns, finding.start_ns, finding.end_ns) == (60, 510, 570)
     (row,) = backward_ops(anew(60)).to_dict("records")
     assert (row["cpu_ns"], row["own_ns"]) == (200, 198 - 60)

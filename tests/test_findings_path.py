@@ -39,15 +39,9 @@ def gpu_bound() -> Record:
     )
 
 
-def test_it_says_what_bounds_the_run_and_what_the_op_is_worth() -> None:
+def test_its_cost_is_what_the_op_is_worth() -> None:
     (said,) = critical_path_bound(cpu_bound(200))
-    assert said.text == (
-        "The run is bound by the CPU (100 % of its critical path). If `aten::mm` cost nothing, "
-        "the run would be 20 % (200 ns) shorter."
-    )
     assert (said.cost_ns, said.share, said.start_ns, said.end_ns) == (200, 0.2, 100, 300)
-    assert said.remedy.startswith("Most of the CPU's time is Python between the ops")
-    assert said.remedy.endswith("No kernel or copy would save anything, even if it cost nothing.")
 
 
 def test_its_evidence_is_every_call_on_the_path_and_its_title_the_saving() -> None:

@@ -38,15 +38,11 @@ CASES = {
 """A trace that fires the rule, and one just below its threshold."""
 
 
-def test_it_names_the_line_that_awaited_and_the_longest_time() -> None:
+def test_it_shows_the_longest_of_all_times() -> None:
     again = cell_line(3, SLEEPS, ts=900 * MS, dur=MS, resumed=1)
     (finding,) = suspended(awaiting(*pieces(3, SLEEPS, until=500), again))
-    assert finding.text == (
-        "The code was suspended in `await` for 889 ms (89 % of the time), in line 3 `await "
-        "asyncio.sleep(`. No line and no op ran meanwhile."
-    )
+    assert finding.cost_ns == 889 * MS
     assert (finding.start_ns, finding.end_ns) == (10 * MS, 500 * MS)
-    assert "asyncio.gather" in finding.remedy
 
 
 def test_what_other_tasks_and_threads_ran_meanwhile_is_no_suspension() -> None:

@@ -48,15 +48,11 @@ def test_what_the_cpu_does_to_launch_is_part_of_why_the_gpu_is_idle() -> None:
 
 
 def test_parts_stand_below_the_whole_even_where_another_finding_costs_more() -> None:
-    told = findings(load_broadcasting())
+    told = findings(trace_of(*broadcasting(4)))
     whole = [finding.rule for finding in told].index("device_idle")
     after = [bool(finding.part_of) for finding in told[whole + 1 :]]
     assert after == sorted(after, reverse=True)
     assert any(after)
-
-
-def load_broadcasting() -> Record:
-    return trace_of(*broadcasting(4))
 
 
 def test_a_busy_gpu_has_no_parts() -> None:

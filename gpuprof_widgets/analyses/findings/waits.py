@@ -277,7 +277,7 @@ def _python_waiting_finding(record: Record, row: dict[Any, Any]) -> Finding:
         text += f", mostly for {code(work)}{launched}"
         table = waits(record)
         table = table[(table["gpu_name"] == work) | (table["copy_name"] == work)].head(1)
-        place.update(place_in(table, table.iloc[0]) if len(table) else {})
+        place = {**place_in(table, table.iloc[0])} if len(table) else {}
     title, remedy = f"{name} mostly waits for the GPU", PYTHON_WAITING_REMEDY
     return Finding(f"{text}.", waited, share, remedy=remedy, title=title, **place)
 
