@@ -27,7 +27,6 @@ from playwright.sync_api import Browser, Page, WebSocket, sync_playwright
 
 import gpuprof_widgets
 from tests.browser.conftest import CHROMIUM_FLAGS, chromium_path, serve_lab
-from tests.browser.test_explorer_in_jupyterlab import write_notebook
 
 NOTEBOOK = "round_trip.ipynb"
 PAUSE_MS = 500
@@ -112,9 +111,7 @@ def measure(trace: Path, rounds: int) -> dict[str, Trips]:
         TemporaryDirectory() as home,
         contextmanager(serve_lab)(Path(home)) as lab,
     ):
-        write_notebook(
-            lab.root / NOTEBOOK, [EXPLORE.format(trace=str(trace.resolve())), *ANSWERS.values()]
-        )
+        lab.write(NOTEBOOK, [EXPLORE.format(trace=str(trace.resolve())), *ANSWERS.values()])
         page = chromium.new_page(viewport={"width": 1280, "height": 900})
         traffic = Traffic()
         page.on("websocket", traffic.count)

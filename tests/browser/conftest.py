@@ -10,20 +10,24 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
+import nbformat
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from nbformat.v4 import new_code_cell, new_notebook
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 import gpuprof_widgets
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.report import standalone_html
-from tests.browser.report_page import Open, Report
+from tests.browser.report_page import BOOT_MS, Open, Report
+from tests.browser.watched import Watched
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 EXTENSION = Path(gpuprof_widgets.__file__).parent / "labextension"
@@ -73,31 +77,61 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture
-def open_report(browser: Browser, tmp_path: Path) -> Iterator[Open]:
-    """Opens records as pages from disk with the network cut; nothing may go wrong."""
+@pytest.fixture(scope="module")
+def offline_page(browser: Browser) -> Iterator[Page]:
+    """The page for the reports of a file: where one was shown, the next costs a third."""
     # Playwright's wait_for_function evaluates text in the page, which a page's policy forbids.
-    context = browser.new_context(
-        offline=True, bypass_csp=True, viewport={"width": 1280, "height": 900}
-    )
-    page = context.new_page()
+    context = browser.new_context(offline=True, bypass_csp=True)
+    yield context.new_page()
+    context.close()
+
+
+@contextmanager
+def as_new(page: Page) -> Iterator[list[str]]:
+    """Make a used page look like a new one; collect what it asks for, in which nothing may fail."""
+    page.goto("about:blank")
+    page.mouse.move(0, 0)
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.emulate_media(media="screen", color_scheme="light", reduced_motion="no-preference")
     asked: list[str] = []
     errors: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.on("pageerror", lambda error: errors.append(str(error)))
+    listeners: dict[Any, Callable[[Any], None]] = {
+        "request": lambda request: asked.append(request.url),
+        "pageerror": lambda error: errors.append(str(error)),
+    }
+    for event, listener in listeners.items():
+        page.on(event, listener)
+    yield asked
+    for event, listener in listeners.items():
+        page.remove_listener(event, listener)
+    assert errors == []
+
+
+@pytest.fixture
+def open_html(offline_page: Page, tmp_path: Path) -> Iterator[Callable[[str], Page]]:
+    """Opens HTML from disk with the network cut; nothing may go wrong."""
+
+    def opened(html: str) -> Page:
+        path = tmp_path / "report.html"
+        path.write_text(html, encoding="utf-8")
+        offline_page.goto(path.as_uri())
+        offline_page.get_by_label("Findings").wait_for(state="attached", timeout=BOOT_MS)
+        return offline_page
+
+    with as_new(offline_page) as asked:
+        yield opened
+    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:", "about:"))] == []
+
+
+@pytest.fixture
+def open_report(open_html: Callable[[str], Page]) -> Open:
+    """Opens records as pages from disk."""
 
     def opened(record: Record, *, without_table: bool = False, **options: Any) -> Report:
-        path = tmp_path / "report.html"
-        path.write_text(standalone_html(record, **options), encoding="utf-8")
-        page.goto(path.as_uri())
-        report = Report(page) if without_table else Report.wait(page)
-        report.page.get_by_label("Findings").wait_for(state="attached")
-        return report
+        page = open_html(standalone_html(record, **options))
+        return Report(page) if without_table else Report.wait(page)
 
-    yield opened
-    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
-    assert errors == []
-    context.close()
+    return opened
 
 
 Screenshot = Callable[[Page, str], None]
@@ -155,12 +189,22 @@ class Lab:
         if self.program == "jupyterlab":
             page.locator(".jp-StatusBar-TextItem", has_text="| Idle").wait_for()
 
-    def run(self, page: Page, notebook: str, *, cells: int) -> None:
-        """Open a notebook and run its cells by hand, each once the one before it has run."""
+    def write(self, notebook: str, sources: Sequence[str], kernel: str = "python3") -> None:
+        """Write a notebook that nobody has run."""
+        cells = [new_code_cell(source) for source in sources]
+        spec = {"name": kernel, "display_name": kernel, "language": "python"}
+        written = new_notebook(cells=cells, metadata={"kernelspec": spec})
+        nbformat.write(written, self.root / notebook)
+
+    def run(
+        self, page: Page, notebook: str, sources: Sequence[str], kernel: str = "python3"
+    ) -> None:
+        """Write a notebook and run its cells by hand, each once the one before it has run."""
+        self.write(notebook, sources, kernel)
         self.open(page, notebook)
         code = page.locator(".jp-CodeCell")
         code.first.locator(".cm-content").click()
-        for number in range(1, cells + 1):
+        for number in range(1, len(sources) + 1):
             page.keyboard.press("Shift+Enter")
             prompt = code.nth(number - 1).locator(".jp-InputPrompt")
             expect(prompt).to_have_text(f"[{number}]:", timeout=RUN_MS)
@@ -282,13 +326,34 @@ def notebook7(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     yield from serve_lab(tmp_path_factory.mktemp("notebook7"), "notebook")
 
 
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """A page in which no script may fail."""
+@pytest.fixture(scope="module")
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """One per file: it keeps what JupyterLab has loaded."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    yield page
-    assert errors == []
+    yield context
     context.close()
+
+
+@pytest.fixture
+def any_page(context: BrowserContext) -> Iterator[Page]:
+    """A new page, of whose errors none is looked at."""
+    page = context.new_page()
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def page(any_page: Page) -> Iterator[Page]:
+    """A page in which no script may fail."""
+    errors: list[str] = []
+    any_page.on("pageerror", lambda error: errors.append(str(error)))
+    yield any_page
+    assert errors == []
+
+
+@pytest.fixture
+def watched(context: BrowserContext) -> Iterator[Watched]:
+    """A page on which nothing of a trace may run."""
+    watched = Watched.of(context)
+    yield watched
+    watched.page.close()

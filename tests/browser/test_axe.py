@@ -6,9 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, Page, expect
 
 import gpuprof_widgets
@@ -112,10 +110,7 @@ def test_axe_finds_nothing_without_scripts(browser: Browser, tmp_path: Path, sch
 def test_axe_finds_nothing_in_an_explorer_in_jupyterlab(page: Page, lab: Lab) -> None:
     runs = [str(RECORDED / f"training.rank{rank}.gpuprof") for rank in (0, 1)]
     source = f"import gpuprof_widgets\n\ngpuprof_widgets.explore(*{runs})"
-    kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
-    notebook = new_notebook(cells=[new_code_cell(source)], metadata={"kernelspec": kernel})
-    nbformat.write(notebook, lab.root / "axe.ipynb")
-    lab.run(page, "axe.ipynb", cells=1)
+    lab.run(page, "axe.ipynb", [source])
     Report.wait(page).settle()
     expect(page.get_by_role("combobox", name="Profile")).to_be_visible()
     assert violations(page, ".gpuprof-explorer, .gpuprof-report") == []

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import nbformat
-import pytest
-from nbformat.v4 import new_code_cell, new_notebook
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 import gpuprof_widgets
 from tests.browser.conftest import Lab, Screenshot
@@ -31,22 +26,12 @@ CELLS = [
 ]
 
 
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1280, "height": 1400})
-    yield context.new_page()
-    context.close()
-
-
 def test_the_steps_and_the_findings_are_on_the_page(
-    page: Page, lab: Lab, screenshot: Screenshot
+    any_page: Page, lab: Lab, screenshot: Screenshot
 ) -> None:
-    kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
-    notebook = new_notebook(
-        cells=[new_code_cell(source) for source in CELLS], metadata={"kernelspec": kernel}
-    )
-    nbformat.write(notebook, lab.root / NOTEBOOK)
-    lab.run(page, NOTEBOOK, cells=len(CELLS))
+    page = any_page
+    page.set_viewport_size({"width": 1280, "height": 1400})
+    lab.run(page, NOTEBOOK, CELLS)
     cell = page.locator(".jp-CodeCell").nth(len(CELLS) - 1)
     report = Report.wait(page)
     cell.evaluate("cell => cell.scrollIntoView()")

@@ -7,7 +7,7 @@ import re
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Lab
-from tests.browser.test_explorer_in_jupyterlab import Notebook, write_notebook
+from tests.browser.test_explorer_in_jupyterlab import Notebook
 
 NAME = "compared.ipynb"
 CELLS = [
@@ -25,7 +25,7 @@ LIT = """() => Object.values(window.gpuprof.reports).map(
 
 
 def test_an_edited_cell_is_set_against_its_previous_run(page: Page, lab: Lab) -> None:
-    write_notebook(lab.root / NAME, CELLS)
+    lab.write(NAME, CELLS)
     lab.open(page, NAME)
     notebook = Notebook(page)
     notebook.run(1)

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from gpuprof_widgets.views.page import page_uid, report_page
 from gpuprof_widgets.views.report import page_script, standalone_html
@@ -21,10 +21,8 @@ RECORD = trace_of(op("aten::mm", ts=0, dur=1000), label="matmul")
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1200, "height": 900})
-    yield context.new_page()
-    context.close()
+def page(any_page: Page) -> Page:
+    return any_page
 
 
 def serve(page: Page, html: str, policy: str) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from gpuprof_widgets import Profile, load
 from tests.browser.conftest import RUN_MS, Lab
@@ -121,10 +119,8 @@ class Notebook:
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    yield context.new_page()
-    context.close()
+def page(any_page: Page) -> Page:
+    return any_page
 
 
 @pytest.mark.parametrize("front_end", ["lab", "notebook7"])
@@ -133,7 +129,7 @@ def test_page_and_python_are_in_step_and_a_reopened_notebook_has_the_plain_repor
 ) -> None:
     lab: Lab = request.getfixturevalue(front_end)
     path = lab.root / NOTEBOOK
-    write_notebook(path, CELLS)
+    lab.write(NOTEBOOK, CELLS)
     lab.open(page, NOTEBOOK)
     notebook = Notebook(page)
     for number in (1, 2):
@@ -154,7 +150,7 @@ def test_a_report_with_merged_events_is_replaced_by_one_that_has_all(page: Page,
     """It is sent once, as bytes; brushing sends what is brushed and no more of the trace."""
     received: list[bytes] = []
     page.on("websocket", lambda socket: socket.on("framereceived", note_bytes(received)))
-    write_notebook(lab.root / MERGED, [f"{CELLS[0]}\n{SMALL_BUDGET}", *CELLS[1:4]])
+    lab.write(MERGED, [f"{CELLS[0]}\n{SMALL_BUDGET}", *CELLS[1:4]])
     lab.open(page, MERGED)
     notebook = Notebook(page)
     for number in (1, 2):
@@ -187,7 +183,7 @@ def test_a_rank_is_chosen_in_page_and_in_python(page: Page, lab: Lab) -> None:
         name = f"training.rank{rank}.gpuprof"
         shutil.copy(RECORDED / name, folder)
         profiles.append(load(folder / name))
-    write_notebook(lab.root / RANKS, RANK_CELLS)
+    lab.write(RANKS, RANK_CELLS)
     lab.open(page, RANKS)
     notebook = Notebook(page)
     cell = notebook.run(1)
@@ -216,7 +212,7 @@ def expect_rows(report: Report, rows: dict[str, tuple[int, ...]]) -> None:
 
 
 def test_the_choices_of_page_and_python_are_the_same(page: Page, lab: Lab) -> None:
-    write_notebook(lab.root / CHOSEN, CHOOSING_CELLS)
+    lab.write(CHOSEN, CHOOSING_CELLS)
     lab.open(page, CHOSEN)
     notebook = Notebook(page)
     notebook.run(1)
@@ -232,7 +228,7 @@ def test_the_choices_of_page_and_python_are_the_same(page: Page, lab: Lab) -> No
 def test_time_and_finding_are_chosen_in_page_and_in_python(page: Page, lab: Lab) -> None:
     record = by_gpu_time()
     Profile(record.trace, record.calls, record.metadata).save(str(lab.root / "gpu.gpuprof"))
-    write_notebook(lab.root / GPU, GPU_CELLS)
+    lab.write(GPU, GPU_CELLS)
     lab.open(page, GPU)
     notebook = Notebook(page)
     cell = notebook.run(1)
@@ -297,12 +293,6 @@ def check_profiles(notebook: Notebook) -> None:
     expect(cell.locator("table[aria-label='Op table']")).to_contain_text("aten::addmm")
     expect(cell.locator(".gpuprof-report")).to_have_count(1)
     expect(label).to_contain_text(f"{first} (")
-
-
-def write_notebook(path: Path, sources: list[str]) -> None:
-    kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
-    cells = [new_code_cell(source) for source in sources]
-    nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
 
 
 def check_page_tells_python(notebook: Notebook, report: Report) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbconvert import HTMLExporter
-from nbformat.v4 import new_code_cell, new_notebook
-from playwright.sync_api import Browser, expect
+from nbformat.v4 import new_notebook
+from playwright.sync_api import BrowserContext, expect
 
 from tests import hostile
 from tests.browser.conftest import Lab
@@ -33,28 +32,17 @@ CELLS = [
 TYPESET = ".jp-OutputArea mjx-container, .jp-OutputArea .MathJax"
 
 
-@pytest.fixture
-def watched(browser: Browser) -> Iterator[Watched]:
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    yield Watched.of(context)
-    context.close()
-
-
 @pytest.fixture(scope="module")
-def saved(browser: Browser, lab: Lab) -> Path:
+def saved(context: BrowserContext, lab: Lab) -> Path:
     """The notebook as it is saved after it has run; while it ran, nothing of the trace did."""
-    cells = [new_code_cell(source) for source in CELLS]
-    kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
     path = lab.root / NOTEBOOK
-    nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
     hostile.saved(lab.root / "sent.gpuprof")
     name = hostile.PAYLOADS["event handler"]
     (lab.root / "ranks").mkdir()
     saved_ranks(lab.root / "ranks", in_lockstep(STARTS, label=name, host=name, notes=[name]))
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
     live = Watched.of(context)
     run(live, lab, path)
-    context.close()
+    live.page.close()
     lab.end_kernels()
     return path
 
@@ -62,7 +50,7 @@ def saved(browser: Browser, lab: Lab) -> Path:
 def run(live: Watched, lab: Lab, path: Path) -> None:
     """Run all cells in JupyterLab, look at what they show, and save."""
     page = live.page
-    lab.run(page, path.name, cells=len(CELLS))
+    lab.run(page, path.name, CELLS)
     last = page.locator(".jp-CodeCell").nth(len(CELLS) - 1)
     expect(page.locator(".gpuprof-report")).to_have_count(3, timeout=60_000)
     expect(last.locator(".jp-OutputArea-output").first).to_contain_text("there is no such file")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,6 @@ from tests.job import saved as saved_ranks
 from tests.traces import op, trace_of
 
 LOCAL = ("file:", "data:", "blob:", "about:")
-
-
-@pytest.fixture
-def watched(browser: Browser) -> Iterator[Watched]:
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    yield Watched.of(context)
-    context.close()
 
 
 @pytest.fixture(scope="module")

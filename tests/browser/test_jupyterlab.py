@@ -10,15 +10,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbconvert import HTMLExporter
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
-from playwright.sync_api import Browser, Page, Route, expect
+from nbformat.v4 import new_markdown_cell, new_notebook
+from playwright.sync_api import BrowserContext, Page, Route, expect
 
 import gpuprof_widgets
 from gpuprof_widgets.views.report import REPORT_TYPE
@@ -54,34 +53,24 @@ class Profiled:
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    yield context.new_page()
-    context.close()
+def page(any_page: Page) -> Page:
+    return any_page
 
 
 @pytest.fixture(scope="module")
-def profiled(browser: Browser, lab: Lab, screenshot: Screenshot) -> Profiled:
+def profiled(context: BrowserContext, lab: Lab, screenshot: Screenshot) -> Profiled:
     """Run the notebook in JupyterLab by hand, check it while it lives, save it, end its kernel."""
-    write_notebook(lab.root / NOTEBOOK)
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
-    lab.run(page, NOTEBOOK, cells=len(CELLS))
+    lab.run(page, NOTEBOOK, CELLS)
     report = Report.wait(page)
     profile = gpuprof_widgets.load(lab.root / "profile.zip")
     check_report(report, profile)
     show_cell(page)
     screenshot(page, "lab-live")
     save(page, lab.root / NOTEBOOK)
-    context.close()
+    page.close()
     lab.end_kernels()
     return Profiled(lab.root / NOTEBOOK, profile)
-
-
-def write_notebook(path: Path) -> None:
-    kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
-    cells = [new_code_cell(source) for source in CELLS]
-    nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
 
 
 def show_cell(page: Page) -> None:
@@ -282,17 +271,11 @@ def requests_of(page: Page, file: Path) -> list[str]:
     ("theme", "width"), [("JupyterLab Light", 1280), ("JupyterLab Dark", 1920)]
 )
 def test_screenshots(
-    profiled: Profiled,
-    browser: Browser,
-    lab: Lab,
-    screenshot: Screenshot,
-    theme: str,
-    width: int,
+    profiled: Profiled, page: Page, lab: Lab, screenshot: Screenshot, theme: str, width: int
 ) -> None:
     """Written for people to look at; the machine checks that nothing runs out of the page."""
     lab.use_theme(theme)
-    context = browser.new_context(viewport={"width": width, "height": 1250})
-    page = context.new_page()
+    page.set_viewport_size({"width": width, "height": 1250})
     open_without_kernel(page, lab, NOTEBOOK)
     report = Report.wait(page)
     report.brush(0.3, 0.7)
@@ -300,4 +283,3 @@ def test_screenshots(
     screenshot(page, f"lab-{width}-{theme.split()[1].lower()}")
     output = page.locator(".jp-OutputArea-child", has=page.locator(".gpuprof-report"))
     assert output.evaluate("area => area.scrollWidth <= area.clientWidth")
-    context.close()

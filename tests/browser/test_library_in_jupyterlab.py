@@ -5,11 +5,7 @@ Without our extension views live again where the output with BokehJS was cleared
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import nbformat
-from nbformat.v4 import new_code_cell, new_notebook
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import RUN_MS, Lab
 from tests.browser.test_loader import wait_for_stores
@@ -17,14 +13,8 @@ from tests.browser.test_loader import wait_for_stores
 NOTEBOOK = "cleared.ipynb"
 CELLS = [
     "%load_ext gpuprof_widgets\nimport torch",
-    *(f"%%gpuprofile\ntorch.rand({size}, {size}).sum()" for size in (10, 20, 30)),
+    *(f"%%gpuprofile\ntorch.rand({size}, {size}).sum()" for size in (10, 20)),
 ]
-
-
-def write_notebook(path: Path) -> None:
-    kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
-    cells = [new_code_cell(source) for source in CELLS]
-    nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
 
 
 def operators(cell: Locator) -> Locator:
@@ -45,13 +35,10 @@ def clear(page: Page, cell: Locator) -> None:
 
 
 def test_views_live_again_when_the_output_with_the_library_was_cleared(
-    browser: Browser, plain_lab: Lab
+    any_page: Page, plain_lab: Lab
 ) -> None:
-    path = plain_lab.root / NOTEBOOK
-    write_notebook(path)
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    plain_lab.run(page, NOTEBOOK, cells=3)
+    page = any_page
+    plain_lab.run(page, NOTEBOOK, CELLS)
     cells = page.locator(".jp-CodeCell")
     expect(operators(cells.nth(1))).to_be_attached()
     expect(operators(cells.nth(2))).to_be_attached()
@@ -65,16 +52,13 @@ def test_views_live_again_when_the_output_with_the_library_was_cleared(
     run_again(page, cells.nth(2), 4)
     expect(operators(cells.nth(2))).to_be_attached()
     expect(message).to_have_count(0)
-    context.close()
 
 
 def test_reports_of_a_cell_that_runs_again_and_is_cleared_are_let_go(
-    browser: Browser, lab: Lab
+    any_page: Page, lab: Lab
 ) -> None:
-    write_notebook(lab.root / NOTEBOOK)
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    lab.run(page, NOTEBOOK, cells=2)
+    page = any_page
+    lab.run(page, NOTEBOOK, CELLS[:2])
     cell = page.locator(".jp-CodeCell").nth(1)
     for number in range(3, 8):
         run_again(page, cell, number)
@@ -83,4 +67,3 @@ def test_reports_of_a_cell_that_runs_again_and_is_cleared_are_let_go(
     wait_for_stores(page, 1 + 1)
     clear(page, cell)
     wait_for_stores(page, 0 + 1)
-    context.close()

@@ -6,10 +6,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Locator, Page, expect
 
 from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.trace.model import Record, Trace
@@ -321,14 +319,11 @@ def test_the_table_fits_a_narrow_page(open_report: Open) -> None:
 
 
 def test_a_transformers_lines_and_modules_in_jupyterlab(
-    browser: Browser, lab: Lab, screenshot: Screenshot
+    any_page: Page, lab: Lab, screenshot: Screenshot
 ) -> None:
-    kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
-    cells = [new_code_cell(source) for source in TRANSFORMER]
-    notebook = new_notebook(cells=cells, metadata={"kernelspec": kernel})
-    nbformat.write(notebook, lab.root / "lines.ipynb")
-    page = browser.new_page(viewport={"width": 1280, "height": 1400})
-    lab.run(page, "lines.ipynb", cells=len(cells))
+    page = any_page
+    page.set_viewport_size({"width": 1280, "height": 1400})
+    lab.run(page, "lines.ipynb", TRANSFORMER)
     report = Report.wait(page)
     table(report).scroll_into_view_if_needed()
     screenshot(page, "lines")
@@ -347,4 +342,3 @@ def test_a_transformers_lines_and_modules_in_jupyterlab(
     assert "line6: loss.backward()" in links
     assert "forward line3: scores = model(tokens)" in links
     assert any(link.startswith("forward module") for link in links)
-    page.close()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.page import page_uid, report_page
@@ -20,10 +19,8 @@ PIXEL = "data:image/gif;base64,R0lGODlhAQABAAAAACw="
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    page = browser.new_page(viewport={"width": 1200, "height": 900})
-    yield page
-    page.close()
+def page(any_page: Page) -> Page:
+    return any_page
 
 
 def record(label: str) -> Record:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import nbformat
-from nbformat.v4 import new_code_cell, new_notebook
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Page, expect
 
 import gpuprof_widgets
 from gpuprof_widgets.analyses.columns import format_bytes
@@ -27,16 +25,9 @@ CELLS = [
 PARAMETERS = 4 * (512 * 1024 + 1024 + 1024 * 512 + 512)
 
 
-def test_a_training_step_shows_its_memory(
-    browser: Browser, lab: Lab, screenshot: Screenshot
-) -> None:
-    cells = [new_code_cell(source) for source in CELLS]
-    kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
-    notebook = new_notebook(cells=cells, metadata={"kernelspec": kernel})
-    nbformat.write(notebook, lab.root / NOTEBOOK)
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    lab.run(page, NOTEBOOK, cells=len(CELLS))
+def test_a_training_step_shows_its_memory(any_page: Page, lab: Lab, screenshot: Screenshot) -> None:
+    page = any_page
+    lab.run(page, NOTEBOOK, CELLS)
     report = Report.wait(page)
     profile = gpuprof_widgets.load(lab.root / "memory.zip")
     table = profile.allocations()
@@ -55,5 +46,4 @@ def test_a_training_step_shows_its_memory(
     expect(report.selection_text).to_contain_text(table.nlargest(1, "bytes")["op_name"].iloc[0])
     biggest.first.scroll_into_view_if_needed()
     screenshot(page, "memory")
-    context.close()
     lab.end_kernels()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cache
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from gpuprof_widgets.comparisons import Comparison
 from gpuprof_widgets.views.report import standalone_html
@@ -30,6 +30,7 @@ class Shown:
     text: str
 
 
+@cache
 def _of_ops() -> str:
     ops = [
         op(f"aten::op{i}", ts=20 * i * MS, dur=(i % 7 + 1) * MS, shapes=[[i, 2]]) for i in range(30)
@@ -37,14 +38,17 @@ def _of_ops() -> str:
     return standalone_html(trace_of(*ops, kernel("gemm", ts=MS, dur=3 * MS, launched_by=0)))
 
 
+@cache
 def _differences() -> str:
     return Comparison(test_comparison_page.A, test_comparison_page.B).report()
 
 
+@cache
 def _of_memory() -> str:
     return standalone_html(test_memory_view.allocating())
 
 
+@cache
 def _of_lines() -> str:
     return standalone_html(test_lines_view.training())
 
@@ -56,21 +60,14 @@ TABLES = [
     Shown(_differences, "What differs", "B − A", "compute"),
     Shown(_of_lines, "Lines", "", "backward"),
 ]
-SORTED = [shown for shown in TABLES if shown.number]
 
 
 @pytest.fixture
-def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[[Shown], Locator]]:
-    context = browser.new_context(offline=True, viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
+def opened(open_html: Callable[[str], Page]) -> Callable[[Shown], Locator]:
+    """Opens the page of a table and shows the table."""
 
     def region(shown: Shown) -> Locator:
-        path = tmp_path / "page.html"
-        path.write_text(shown.html(), encoding="utf-8")
-        page.goto(path.as_uri())
-        page.get_by_label("Findings").wait_for(state="attached", timeout=120_000)
+        page = open_html(shown.html())
         tab = page.get_by_role("tab", name=shown.title, exact=True)
         if tab.count():
             tab.click()
@@ -78,9 +75,7 @@ def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[[Shown], Locat
         region.locator("tbody tr").first.wait_for()
         return region
 
-    yield region
-    assert errors == []
-    context.close()
+    return region
 
 
 def first_cells(region: Locator) -> list[str]:
@@ -95,27 +90,51 @@ def copied(region: Locator, page: Page) -> list[list[str]]:
     return list(csv.reader(io.StringIO(page.evaluate("window.copied"))))
 
 
-@pytest.mark.parametrize("shown", SORTED, ids=lambda shown: shown.title)
-def test_a_heading_sorts_and_keeps_the_focus(
-    opened: Callable[[Shown], Locator], shown: Shown
-) -> None:
-    region = opened(shown)
-    head = region.locator("th", has_text=shown.number)
-    head.get_by_role("button").click()
-    directions = [head.get_attribute("aria-sort")]
-    first = first_cells(region)
-    expect(head.get_by_role("button")).to_be_focused()
-    region.page.keyboard.press("Enter")
-    directions.append(head.get_attribute("aria-sort"))
-    assert sorted(map(str, directions)) == ["ascending", "descending"]
-    assert len(first) == 1 or first_cells(region)[0] != first[0]
-
-
 @pytest.mark.parametrize("shown", TABLES, ids=lambda shown: shown.title)
-def test_the_filter_finds_texts_and_says_what_is_no_expression(
+def test_a_table_is_sorted_filtered_copied_and_walked_by_keys(
     opened: Callable[[Shown], Locator], shown: Shown
 ) -> None:
     region = opened(shown)
+    check_columns(region)
+    check_copies(region, shown)
+    check_filter(region, shown)
+    if shown.number:
+        check_heading(region, shown)
+    if region.locator("tr[data-key]").count():  # else none of its rows stands for events
+        check_keys(region)
+
+
+def check_columns(region: Locator) -> None:
+    """Every column has a value, and headings and numbers are never cut."""
+    cells = region.locator("tbody tr:has(td.number)").evaluate_all(
+        "rows => rows.map(row => Array.from(row.querySelectorAll('td'), cell => cell.innerText))"
+    )
+    columns = list(zip(*cells, strict=True))
+    assert all(any(cell not in ("", "–") for cell in column) for column in columns[1:])
+    table = region.locator("table").first
+    for width in (700, 900, 1920, 1280):
+        resize(region, width)
+        assert table.evaluate(CUT) == []
+        high = "t => Array.from(t.querySelectorAll('tbody td'), d => d.offsetHeight)"
+        assert max(table.evaluate(high)) < 30  # no value stands apart from its unit
+
+
+def check_copies(region: Locator, shown: Shown) -> None:
+    """What is copied are all rows that pass the filter."""
+    heads, *rows = copied(region, region.page)
+    assert len(rows) >= region.locator("tr[data-key]").count()
+    assert len(set(heads)) == len(heads)
+    assert {len(row) for row in rows} == {len(heads)}
+    region.get_by_label("Filter rows").fill(shown.text)
+    again, only = copied(region, region.page)
+    assert again == heads
+    assert only in rows
+    assert any(shown.text in cell for cell in only)
+    region.get_by_label("Filter rows").fill("")
+
+
+def check_filter(region: Locator, shown: Shown) -> None:
+    """It finds texts, and says what is no expression."""
     rows = region.locator("tbody tr:has(td)")
     whole = rows.count()
     search = region.get_by_label("Filter rows")
@@ -134,14 +153,22 @@ def test_the_filter_finds_texts_and_says_what_is_no_expression(
     expect(rows).to_have_count(whole)
 
 
-@pytest.mark.parametrize("shown", TABLES, ids=lambda shown: shown.title)
-def test_keys_reach_every_row_and_only_one_is_on_the_way(
-    opened: Callable[[Shown], Locator], shown: Shown
-) -> None:
-    region = opened(shown)
+def check_heading(region: Locator, shown: Shown) -> None:
+    """It sorts and keeps the focus."""
+    head = region.locator("th", has_text=shown.number)
+    head.get_by_role("button").click()
+    directions = [head.get_attribute("aria-sort")]
+    first = first_cells(region)
+    expect(head.get_by_role("button")).to_be_focused()
+    region.page.keyboard.press("Enter")
+    directions.append(head.get_attribute("aria-sort"))
+    assert sorted(map(str, directions)) == ["ascending", "descending"]
+    assert len(first) == 1 or first_cells(region)[0] != first[0]
+
+
+def check_keys(region: Locator) -> None:
+    """They reach every row, and only one is on the way of Tab."""
     rows = region.locator("tr[data-key]")
-    if not rows.count():
-        pytest.skip("none of its rows stands for events")
     expect(region.locator("tr[tabindex='0']")).to_have_count(1)
     rows.first.focus()
     region.page.keyboard.press("End")
@@ -154,22 +181,6 @@ def test_keys_reach_every_row_and_only_one_is_on_the_way(
     expect(region.locator("tr[tabindex='0']")).to_have_count(1)
     region.page.keyboard.press("Escape")
     expect(region.locator("[aria-selected=true]")).to_have_count(0)
-
-
-@pytest.mark.parametrize("shown", TABLES, ids=lambda shown: shown.title)
-def test_what_is_copied_are_all_rows_that_pass_the_filter(
-    opened: Callable[[Shown], Locator], shown: Shown
-) -> None:
-    region = opened(shown)
-    heads, *rows = copied(region, region.page)
-    assert len(rows) >= region.locator("tr[data-key]").count()
-    assert len(set(heads)) == len(heads)
-    assert {len(row) for row in rows} == {len(heads)}
-    region.get_by_label("Filter rows").fill(shown.text)
-    again, only = copied(region, region.page)
-    assert again == heads
-    assert only in rows
-    assert any(shown.text in cell for cell in only)
 
 
 STORE = "Object.values(window.gpuprof.reports)[0]"
@@ -256,19 +267,7 @@ def resize(region: Locator, width: int) -> int:
     return int(frame.evaluate("el => el.clientWidth"))
 
 
-@pytest.mark.parametrize("width", [700, 900, 1280, 1920])
-@pytest.mark.parametrize("shown", TABLES, ids=lambda shown: shown.title)
-def test_headings_and_numbers_are_never_cut(
-    opened: Callable[[Shown], Locator], shown: Shown, width: int
-) -> None:
-    region = opened(shown)
-    resize(region, width)
-    table = region.locator("table").first
-    assert table.evaluate(CUT) == []
-    heights = table.evaluate("t => Array.from(t.querySelectorAll('tbody td'), d => d.offsetHeight)")
-    assert max(heights) < 30  # no value stands apart from its unit
-
-
+@cache
 def _long_names() -> str:
     ops = [op("aten::add", ts=0, dur=5 * MS)]
     kernels = [kernel(f"{LONG}::{i}", ts=i * MS, dur=MS, launched_by=0) for i in range(3)]
@@ -308,16 +307,6 @@ def test_a_column_that_is_empty_in_the_whole_trace_is_copied_but_not_shown(
     expect(region.get_by_role("button", name="Input shapes")).to_have_count(0)
     heads, *rows = copied(region, region.page)
     assert {row[heads.index("input_shapes")] for row in rows} == {""}
-
-
-@pytest.mark.parametrize("shown", TABLES, ids=lambda shown: shown.title)
-def test_every_shown_column_has_a_value(opened: Callable[[Shown], Locator], shown: Shown) -> None:
-    region = opened(shown)
-    cells = region.locator("tbody tr:has(td.number)").evaluate_all(
-        "rows => rows.map(row => Array.from(row.querySelectorAll('td'), cell => cell.innerText))"
-    )
-    columns = list(zip(*cells, strict=True))
-    assert all(any(cell not in ("", "–") for cell in column) for column in columns[1:])
 
 
 def drag_over(cell: Locator) -> None:

@@ -6,10 +6,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from gpuprof_widgets import Profile
 from gpuprof_widgets.analyses.findings import Finding, findings
@@ -292,16 +290,14 @@ def test_the_timeline_is_on_the_first_screen(open_report: Open, shared: Shared, 
 
 
 def test_the_timeline_is_on_the_first_screen_in_jupyterlab(
-    browser: Browser, lab: Lab, screenshot: Screenshot
+    any_page: Page, lab: Lab, screenshot: Screenshot
 ) -> None:
     record = slow()
     Profile(record.trace, record.calls, record.metadata).save(str(lab.root / "slow.gpuprof"))
-    kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
     source = 'import gpuprof_widgets\n\ngpuprof_widgets.load("slow.gpuprof")'
-    notebook = new_notebook(cells=[new_code_cell(source)], metadata={"kernelspec": kernel})
-    nbformat.write(notebook, lab.root / "header.ipynb")
-    page = browser.new_page(viewport={"width": 1280, "height": 800})
-    lab.run(page, "header.ipynb", cells=1)
+    page = any_page
+    page.set_viewport_size({"width": 1280, "height": 800})
+    lab.run(page, "header.ipynb", [source])
     report = Report.wait(page)
     cell = page.locator(".jp-CodeCell .jp-Cell-inputWrapper").first
     cell.evaluate("cell => cell.scrollIntoView({block: 'start'})")
@@ -310,7 +306,6 @@ def test_the_timeline_is_on_the_first_screen_in_jupyterlab(
     tracks = report.timeline.bounding_box()
     assert tracks is not None
     assert tracks["y"] + 100 <= 800
-    page.close()
 
 
 def test_a_high_screen_has_the_first_finding_unfolded(open_report: Open) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import nbformat
 import torch
-from nbformat.v4 import new_code_cell, new_notebook
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Page, expect
 
 import gpuprof_widgets
 from gpuprof_widgets.cli import main
@@ -26,17 +24,12 @@ CELLS = [
 
 
 def test_switches_work_in_a_kernel_that_gpuprof_installed(
-    browser: Browser, lab: Lab, tmp_path: Path
+    any_page: Page, lab: Lab, tmp_path: Path
 ) -> None:
     nsys = stand_in(tmp_path / "bin")
     install_into(lab, nsys)
-    kernel = {"name": NAME, "display_name": "nsys", "language": "python"}
-    cells = [new_code_cell(source) for source in CELLS]
-    notebook = new_notebook(cells=cells, metadata={"kernelspec": kernel})
-    nbformat.write(notebook, lab.root / NOTEBOOK)
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    lab.run(page, NOTEBOOK, cells=len(CELLS))
+    page = any_page
+    lab.run(page, NOTEBOOK, CELLS, NAME)
     assert "--capture-range=cudaProfilerApi" in json.loads((nsys.parent / "nsys.log").read_text())
 
     Report.wait(page)
@@ -46,7 +39,6 @@ def test_switches_work_in_a_kernel_that_gpuprof_installed(
     assert set(profile.trace.slices["category"]) <= {"cpu_op", "user_annotation"}  # no lines
     if not torch.cuda.is_available():
         expect(page.locator("body")).to_contain_text("no NVTX ranges: torch sees no CUDA device")
-    context.close()
     lab.end_kernels()
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.trace.model import Record
@@ -60,14 +59,17 @@ def large() -> Record:
 
 
 @pytest.fixture
-def page(browser: Browser) -> Any:
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    yield context.new_page()
-    context.close()
+def page(any_page: Page) -> Page:
+    return any_page
+
+
+@cache
+def large_page() -> str:
+    return standalone_html(large())
 
 
 def opened(page: Page, policy: str = "") -> Report:
-    serve(page, standalone_html(large()), policy)
+    serve(page, large_page(), policy)
     return Report.wait(page)
 
 
