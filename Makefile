@@ -13,6 +13,8 @@ BUILT := pyproject.toml constraints.txt hatch_build.py gpuprof_widgets/trace/eve
 RUN := $(VENV)/.installed-run
 DEV := $(VENV)/.installed-dev
 IPYTHON8 := build/ipython8
+# A thousand processes would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-fast traces package-check lower-bounds pythons fuzz sanitize soak audit bench bench-ranks vscode lab lint format docs tables extension extension-check notebooks screenshots constraints constraints-lowest clean
 
@@ -24,7 +26,7 @@ test: $(DEV) $(IPYTHON8)/.installed
 	sh scripts/extension.sh test
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
-# What needs no kernel, no browser and little time: for a first answer while you work.
+# What needs no kernel, no browser and little time: for a first answer in a minute, while you work.
 test-fast: $(DEV)
 	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal \
 	  -m 'not kernel and not browser and not slow' --hypothesis-profile fast

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,8 @@ from tests.traces import Shared
 # torch reads it at the first profile of a process, and tests use torch's profiler directly as well.
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 os.environ.pop("COLUMNS", None)  # of the terminal in which the tests run: tables go by it
+# It takes a second to import; jsonschema does without it, and only checks of addresses need it.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,8 +27,6 @@ NOT_RUN: dict[str, int] = {
 }
 """How many blocks of each page nobody runs. One more is one more example that may be wrong."""
 
-Reading = Callable[[Page], None]
-
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -39,25 +36,16 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def read(files: Path, tmp_path: Path) -> Iterator[Reading]:
-    """Run the blocks of a page as a reader does who starts with it."""
-    readers = []
-
-    def runs(page: Page) -> None:
-        readers.append(Reader(tmp_path, files, page))
-        run(page, readers[-1])
-
-    yield runs
-    for reader in readers:
-        reader.close()
-
-
 @pytest.mark.kernel
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_block_of_the_page_runs(page: Page, read: Reading) -> None:
-    read(page)
+def test_every_block_of_the_page_runs(page: Page, files: Path, tmp_path: Path) -> None:
+    """As a reader does who starts with it."""
+    reader = Reader(tmp_path, files, page)
+    try:
+        run(page, reader)
+    finally:
+        reader.close()
 
 
 def test_the_blocks_that_are_not_run_are_these() -> None:
@@ -89,12 +77,6 @@ RIGHT = "\n".join(
 )
 
 
-@pytest.mark.kernel
-@pytest.mark.slow
-def test_a_page_runs_from_top_to_bottom_in_one_folder_and_one_kernel(read: Reading) -> None:
-    read(Page("page.md", RIGHT))
-
-
 WRONG = {
     "a block that raises": (fenced("python", "1 / 0"), "python block raises:.*ZeroDivisionError"),
     "a magic that is unknown": (fenced("python", "%nothing"), "python block raises"),
@@ -124,11 +106,18 @@ IGNORED = {
 
 @pytest.mark.kernel
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", WRONG)
-def test_a_page_that_is_wrong_fails_with_its_name_and_line(kind: str, read: Reading) -> None:
-    text, message = WRONG[kind]
-    with pytest.raises(AssertionError, match=rf"(?s)^docs/page.md:3: .*{message}"):
-        read(Page("docs/page.md", text))
+def test_a_page_runs_from_top_to_bottom_and_what_is_wrong_is_named_with_its_line(
+    files: Path, tmp_path: Path
+) -> None:
+    """All pages in one folder and one kernel, which no block that fails ends."""
+    reader = Reader(tmp_path, files, Page("page.md", RIGHT))
+    try:
+        run(Page("page.md", RIGHT), reader)
+        for text, message in WRONG.values():
+            with pytest.raises(AssertionError, match=rf"(?s)^docs/page.md:3: .*{message}"):
+                run(Page("docs/page.md", text), reader)
+    finally:
+        reader.close()
 
 
 @pytest.mark.parametrize("kind", IGNORED)

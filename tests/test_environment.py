@@ -137,24 +137,10 @@ def test_constraints_pin_torch_without_a_local_version() -> None:
     assert pins()["torch"] == "2.13.0"
 
 
-@pytest.mark.parametrize("requirement", EVERYTHING)
-def test_constraints_pin_every_dependency_at_or_above_its_bound(requirement: str) -> None:
-    name, bound = requirement.split(">=")
-    canonical = {
-        re.sub(r"[-_.]+", "-", pinned).lower(): version for pinned, version in pins().items()
-    }
-    pinned_name = re.sub(r"[-_.]+", "-", name).lower()
-    assert numbers(canonical[pinned_name]) >= numbers(bound)
-
-
-def numbers(version: str) -> list[int]:
-    return [int(part) for part in re.findall(r"\d+", version)]
-
-
-@pytest.mark.parametrize("requirement", EVERYTHING)
-def test_every_dependency_has_its_reason(requirement: str) -> None:
+def test_every_dependency_has_its_reason() -> None:
     reasons = (ROOT / "docs" / "dependencies.md").read_text()
-    assert f"| {name_of(requirement)} |" in reasons
+    named = map(name_of, EVERYTHING)
+    assert [name for name in named if f"| {name} |" not in reasons] == []
 
 
 def reached() -> Iterator[Requirement]:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch._dynamo
 from torch import nn
 
 from gpuprof_widgets.capture import module_calls, overhead

@@ -27,6 +27,23 @@ def texts_of(notebook: NotebookNode) -> list[str]:
     return [data["text/plain"] for data in shown if "text/plain" in data]
 
 
+def executed(name: str) -> NotebookNode:
+    """A notebook of ours, run from top to bottom."""
+    notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
+    here = {"metadata": {"path": ROOT / "notebooks"}}
+    NotebookClient(notebook, timeout=600, resources=here).execute()
+    return notebook
+
+
+def printed_by(notebook: NotebookNode) -> str:
+    return "".join(output.text for output in outputs_of(notebook) if "text" in output)
+
+
+def html_of(notebook: NotebookNode) -> list[str]:
+    shown = (output.get("data", {}) for output in outputs_of(notebook))
+    return [data["text/html"] for data in shown if "text/html" in data]
+
+
 def mime_types(notebook: NotebookNode) -> set[str]:
     return {mime for output in outputs_of(notebook) for mime in output.get("data", ())}
 
@@ -50,11 +67,9 @@ def test_demo_runs_the_first_notebook_and_prints_why_it_is_slow() -> None:
 
 @pytest.mark.kernel
 def test_second_notebook_finds_in_a_colleagues_trace_what_the_fix_gained() -> None:
-    notebook = nbformat.read(ROOT / "notebooks" / "02_open_a_saved_trace.ipynb", as_version=4)
-    here = {"metadata": {"path": ROOT / "notebooks"}}
-    NotebookClient(notebook, timeout=300, resources=here).execute()
+    notebook = executed("02_open_a_saved_trace")
     assert mime_types(notebook) >= {"text/html", "image/png", "application/javascript"}
-    printed = "".join(output.text for output in outputs_of(notebook) if "text" in output)
+    printed = printed_by(notebook)
     assert "recorded on NVIDIA H200" in printed
     assert "Leave torch.cuda.empty_cache() out of the loop" in printed
     low, bound, measured = map(float, re.findall(r"(\d+\.\d) ms less", printed))
@@ -73,10 +88,8 @@ def test_the_traces_of_the_second_notebook_are_those_that_the_tests_judge() -> N
 
 @pytest.mark.kernel
 def test_third_notebook_names_module_op_and_line_and_repairs_them() -> None:
-    notebook = nbformat.read(ROOT / "notebooks" / "03_backward_bottleneck.ipynb", as_version=4)
-    here = {"metadata": {"path": ROOT / "notebooks"}}
-    NotebookClient(notebook, timeout=600, resources=here).execute()
-    printed = "".join(output.text for output in outputs_of(notebook) if "text" in output)
+    notebook = executed("03_backward_bottleneck")
+    printed = printed_by(notebook)
     found = re.search(r"with gather: (.*)", printed)
     assert found
     # Among all findings: on a busy machine the page may hold costlier ones in its place.
@@ -87,14 +100,10 @@ def test_third_notebook_names_module_op_and_line_and_repairs_them() -> None:
 
 @pytest.mark.kernel
 def test_sixth_notebook_finds_the_input_pipeline_and_says_what_was_measured() -> None:
-    notebook = nbformat.read(ROOT / "notebooks" / "06_why_is_the_gpu_idle.ipynb", as_version=4)
-    here = {"metadata": {"path": ROOT / "notebooks"}}
-    NotebookClient(notebook, timeout=600, resources=here).execute()
-    printed = "".join(output.text for output in outputs_of(notebook) if "text" in output)
+    notebook = executed("06_why_is_the_gpu_idle")
+    printed = printed_by(notebook)
     assert "waited for the DataLoader" in printed
-    pages = [output.data["text/html"] for output in outputs_of(notebook)
-             if "gpuprof-static" in output.get("data", {}).get("text/html", "")]  # fmt: skip
-    assert len(pages) == 1
+    assert ["gpuprof-static" in page for page in html_of(notebook)].count(True) == 1
     if not torch.cuda.is_available():
         assert "measured on NVIDIA H200" in printed
         shares = re.findall(r"GPU busy (\d+)%", printed)
@@ -103,12 +112,8 @@ def test_sixth_notebook_finds_the_input_pipeline_and_says_what_was_measured() ->
 
 @pytest.mark.kernel
 def test_fifth_notebook_finds_the_rank_that_is_awaited() -> None:
-    notebook = nbformat.read(ROOT / "notebooks" / "05_many_ranks.ipynb", as_version=4)
-    here = {"metadata": {"path": ROOT / "notebooks"}}
-    NotebookClient(notebook, timeout=600, resources=here).execute()
-    pages = [output.data["text/html"] for output in outputs_of(notebook)
-             if "text/html" in output.get("data", {})]  # fmt: skip
-    text = re.sub(r"<[^>]+>", "", "".join(pages))
+    notebook = executed("05_many_ranks")
+    text = re.sub(r"<[^>]+>", "", "".join(html_of(notebook)))
     assert re.search(r"Rank 3 came last to \d of 4 collectives\. .*, it computed more", text)
     assert "Who waits for whom" in text
     before, after = re.findall(r"(?:after another|in turns)\s+(\d+\.\d+)", text)[-2:]
@@ -117,10 +122,8 @@ def test_fifth_notebook_finds_the_rank_that_is_awaited() -> None:
 
 @pytest.mark.kernel
 def test_seventh_notebook_draws_the_owners_of_the_range_that_it_brushes() -> None:
-    notebook = nbformat.read(ROOT / "notebooks" / "07_explore_in_python.ipynb", as_version=4)
-    here = {"metadata": {"path": ROOT / "notebooks"}}
-    NotebookClient(notebook, timeout=600, resources=here).execute()
-    printed = "".join(output.text for output in outputs_of(notebook) if "text" in output)
+    notebook = executed("07_explore_in_python")
+    printed = printed_by(notebook)
     # 3 convolutions in 5 steps; the longer ones are 7 unless two took the same time.
     assert re.search(r"15 were selected, now the \d longer ones are", printed)
     *_, answer, gained = texts_of(notebook)
@@ -134,14 +137,11 @@ def test_seventh_notebook_draws_the_owners_of_the_range_that_it_brushes() -> Non
 
 @pytest.mark.kernel
 def test_fourth_notebook_tells_a_change_from_noise() -> None:
-    notebook = nbformat.read(ROOT / "notebooks" / "04_compare_two_runs.ipynb", as_version=4)
-    here = {"metadata": {"path": ROOT / "notebooks"}}
-    NotebookClient(notebook, timeout=600, resources=here).execute()
-    shown = [output.data for output in outputs_of(notebook) if "data" in output]
-    (page,) = (data["text/html"] for data in shown if "gpuprof-static" in data.get("text/html", ""))
+    notebook = executed("04_compare_two_runs")
+    (page,) = (page for page in html_of(notebook) if "gpuprof-static" in page)
     # How much less depends on the machine, that the loop's ops are gone does not.
     assert re.search(r"aten::logsumexp(</code>)? \(in A only\)", page)
-    printed = "".join(output.text for output in outputs_of(notebook) if "text" in output)
+    printed = printed_by(notebook)
     all_rows, of_steps = re.findall(r"([+-][\d,]+) ns", printed)
     assert all_rows == of_steps
     assert "No difference: a step takes" in printed
@@ -149,10 +149,8 @@ def test_fourth_notebook_tells_a_change_from_noise() -> None:
 
 @pytest.mark.kernel
 def test_eighth_notebook_names_what_holds_the_memory_and_lowers_the_peak() -> None:
-    notebook = nbformat.read(ROOT / "notebooks" / "08_what_holds_the_memory.ipynb", as_version=4)
-    here = {"metadata": {"path": ROOT / "notebooks"}}
-    NotebookClient(notebook, timeout=300, resources=here).execute()
-    printed = "".join(output.text for output in outputs_of(notebook) if "text" in output)
+    notebook = executed("08_what_holds_the_memory")
+    printed = printed_by(notebook)
     assert "ops for a backward pass, but no backward pass ran" in printed
     assert "run it under torch.inference_mode() or torch.no_grad()" in printed
     assert re.search(r"Peak memory was 80\.2 MiB, at .*most from `model\.0`, `6: loss = ", printed)
@@ -162,37 +160,21 @@ def test_eighth_notebook_names_what_holds_the_memory_and_lowers_the_peak() -> No
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-class TestCommitted:
-    """As it lies in the repository."""
-
-    def test_it_was_run_from_top_to_bottom_without_an_error(self, path: Path) -> None:
-        notebook = nbformat.read(path, as_version=4)
-        counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
-        assert counts == list(range(1, len(counts) + 1))
-        assert "error" not in {output.output_type for output in outputs_of(notebook)}
-
-    def test_it_begins_with_a_question_and_ends_with_what_was_gained(self, path: Path) -> None:
-        notebook = nbformat.read(path, as_version=4)
-        texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
-        first, *_, last = re.findall(r"(?m)^#{1,2} .*$", "\n".join(texts))
-        assert first.startswith("# ")
-        assert first.endswith("?")
-        assert last == "## What it gained"
-
-    def test_it_shows_table_and_picture_without_a_script(self, path: Path) -> None:
-        notebook = nbformat.read(path, as_version=4)
-        assert mime_types(notebook) >= {"text/html", "image/png"}
-        pages = [output.data["text/html"] for output in outputs_of(notebook) if "data" in output
-                 if "text/html" in output.data]  # fmt: skip
-        assert any("<table" in page for page in pages)
-
-    def test_it_holds_no_widget_which_would_not_be_found(self, path: Path) -> None:
-        notebook = nbformat.read(path, as_version=4)
-        assert "application/vnd.jupyter.widget-view+json" not in mime_types(notebook)
-        assert "widgets" not in notebook.metadata
-
-    def test_it_is_smaller_than_a_megabyte(self, path: Path) -> None:
-        assert path.stat().st_size < 1_000_000
-
-    def test_it_names_no_folder_of_the_machine_that_ran_it(self, path: Path) -> None:
-        assert not re.search(r"/(home|root|tmp|Users|work)/", path.read_text(encoding="utf-8"))
+def test_what_is_committed_is_what_a_reader_can_use(path: Path) -> None:
+    """It was run from top to bottom, shows table and picture without a script, and is small."""
+    notebook = nbformat.read(path, as_version=4)
+    counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
+    assert counts == list(range(1, len(counts) + 1))
+    assert "error" not in {output.output_type for output in outputs_of(notebook)}
+    texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
+    first, *_, last = re.findall(r"(?m)^#{1,2} .*$", "\n".join(texts))
+    assert re.fullmatch(r"# .*\?", first)
+    assert last == "## What it gained"
+    assert mime_types(notebook) >= {"text/html", "image/png"}
+    # A widget would not be found.
+    assert "application/vnd.jupyter.widget-view+json" not in mime_types(notebook)
+    assert "widgets" not in notebook.metadata
+    assert any("<table" in page for page in html_of(notebook))
+    assert path.stat().st_size < 1_000_000
+    # No folder of the machine that ran it.
+    assert not re.search(r"/(home|root|tmp|Users|work)/", path.read_text(encoding="utf-8"))

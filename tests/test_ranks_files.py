@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -77,16 +78,22 @@ class TestFiles:
             gpuprof_widgets.ranks(tmp_path)
 
 
-def part(name: str, rank: int = -1, *, pid: int = 7, at: int = 0, world: int = -1) -> Part:
+Parts = list[Callable[[], Part]]
+"""Made by the test, not where it is collected."""
+
+
+def part(
+    name: str, rank: int = -1, *, pid: int = 7, at: int = 0, world: int = -1
+) -> Callable[[], Part]:
     """A file with one op of one process."""
     row = replace(op("aten::mm", ts=at, dur=50), process=str(pid))
-    return Path(name), reduced(rank_record(rank, row, world_size=world), source=name)
+    return lambda: (Path(name), reduced(rank_record(rank, row, world_size=world), source=name))
 
 
-def calls_part(name: str, ns: int) -> Part:
+def calls_part(name: str, ns: int) -> Callable[[], Part]:
     """A file of cProfile."""
-    record = replace(trace_of(), calls=calls_of((None, "main", 1, ns)))
-    return Path(name), reduced(record, source=name)
+    calls = calls_of((None, "main", 1, ns))
+    return lambda: (Path(name), reduced(replace(trace_of(), calls=calls), source=name))
 
 
 END = ".17.pt.trace.json"
@@ -117,10 +124,11 @@ class TestWhichIsWhose:
         ],
     )
     def test_what_the_files_hold_comes_before_guesses_which_join_and_drop_nothing(
-        self, parts: list[Part], positions: dict[int, list[int]]
+        self, parts: Parts, positions: dict[int, list[int]]
     ) -> None:
-        files = {rank: tuple(parts[n][0] for n in at) for rank, at in positions.items()}
-        assert job(parts).files == files
+        made = [make() for make in parts]
+        files = {rank: tuple(made[n][0] for n in at) for rank, at in positions.items()}
+        assert job(made).files == files
 
     @pytest.mark.parametrize(
         ("parts", "told"),
@@ -132,8 +140,8 @@ class TestWhichIsWhose:
             ([part("a", 0), part("b", pid=2), part("c", 2, pid=3)], "b does not say its rank"),
         ],
     )
-    def test_guesses_are_told(self, parts: list[Part], told: str) -> None:
-        assert any(told in note for note in job(parts).notes)
+    def test_guesses_are_told(self, parts: Parts, told: str) -> None:
+        assert any(told in note for note in job([make() for make in parts]).notes)
 
     @pytest.mark.parametrize(
         ("parts", "told"),
@@ -150,9 +158,9 @@ class TestWhichIsWhose:
         ],
     )
     def test_ranks_are_missing_only_where_their_numbers_are_known(
-        self, parts: list[Part], told: str
+        self, parts: Parts, told: str
     ) -> None:
-        notes = [note for note in job(parts).notes if "missing" in note]
+        notes = [note for note in job([make() for make in parts]).notes if "missing" in note]
         assert told in notes[0] if told else not notes
 
     def test_several_files_of_a_rank_follow_one_another(self, tmp_path: Path) -> None:

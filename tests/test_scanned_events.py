@@ -23,9 +23,12 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.scanned_events import UnusualError, is_compiled, scanned_file
 from tests.records import JSON, NAMES, assert_same_record
 
-pytestmark = pytest.mark.skipif(
-    not is_compiled() and shutil.which("cc") is None, reason="there is no C compiler"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not is_compiled() and shutil.which("cc") is None, reason="there is no C compiler"
+    ),
+]
 
 PATH = Path("trace.json")
 DATA = Path(__file__).parent / "data"

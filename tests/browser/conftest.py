@@ -26,7 +26,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 import gpuprof_widgets
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.report import standalone_html
-from tests.browser.report_page import BOOT_MS, Open, Report
+from tests.browser.report_page import BOOT_MS, Open, OpenHtml, Report
 from tests.browser.watched import Watched
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
@@ -108,7 +108,7 @@ def as_new(page: Page) -> Iterator[list[str]]:
 
 
 @pytest.fixture
-def open_html(offline_page: Page, tmp_path: Path) -> Iterator[Callable[[str], Page]]:
+def open_html(offline_page: Page, tmp_path: Path) -> Iterator[OpenHtml]:
     """Opens HTML from disk with the network cut; nothing may go wrong."""
 
     def opened(html: str) -> Page:
@@ -124,7 +124,7 @@ def open_html(offline_page: Page, tmp_path: Path) -> Iterator[Callable[[str], Pa
 
 
 @pytest.fixture
-def open_report(open_html: Callable[[str], Page]) -> Open:
+def open_report(open_html: OpenHtml) -> Open:
     """Opens records as pages from disk."""
 
     def opened(record: Record, *, without_table: bool = False, **options: Any) -> Report:

@@ -166,6 +166,9 @@ NOTE_WHEEL = """() => {
 Open = Callable[..., Report]
 """What the fixture `open_report` gives: it opens a record as a page."""
 
+OpenHtml = Callable[[str], Page]
+"""What the fixture `open_html` gives: it opens a file of this text."""
+
 
 def expected_rows(record: Record) -> dict[str, tuple[int, ...]]:
     """The same rows, computed in Python."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import combinations, pairwise
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -18,7 +17,8 @@ from gpuprof_widgets.views.page_panels import panels
 from gpuprof_widgets.views.panels import all_panels
 from gpuprof_widgets.views.table import Column, Panel, Points
 from tests.browser.engine import start_engine
-from tests.browser.report_page import Open, Report, too_faint
+from tests.browser.report_page import Open, Report, ctrl_wheel, too_faint
+from tests.browser.test_memory_view import allocating
 from tests.panel_examples import EXAMPLES, column_values
 from tests.traces import Shared, calls_of, kernel, op, runtime, trace_of
 
@@ -51,11 +51,6 @@ def example_panels(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def real_panels(example_panels: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_panels, "all_panels", all_panels)
-
-
-def state(report: Report, expression: str) -> Any:
-    store = "const store = Object.values(window.gpuprof.reports)[0]"
-    return report.page.evaluate(f"(() => {{ {store}; return {expression} }})()")
 
 
 def tab(report: Report, name: str) -> Locator:
@@ -97,12 +92,12 @@ def test_a_row_lights_up_its_slices_and_lets_them_go(open_report: Open) -> None:
     row = rows(report, "Kernels").filter(has_text="gemm")
     row.click()
     expect(row).to_have_attribute("aria-selected", "true")
-    names = state(report, "Array.from(store.selection.rows, row => store.data.name(row))")
+    names = report.state("Array.from(store.selection.rows, row => store.data.name(row))")
     assert names == ["gemm", "gemm"]
     expect(report.selection_text).to_contain_text("2 events highlighted")
     report.page.wait_for_timeout(TWO_CLICKS_MS)
     row.click()
-    assert state(report, "store.selection") is None
+    assert report.state("store.selection") is None
 
 
 def test_a_row_without_slices_lights_up_its_ranges(open_report: Open) -> None:
@@ -110,7 +105,7 @@ def test_a_row_without_slices_lights_up_its_ranges(open_report: Open) -> None:
     tab(report, "Gaps").click()
     rows(report, "Gaps").first.click()
     expect(report.selection_text).to_contain_text("2 time ranges highlighted")
-    assert state(report, "store.selection.ranges") == [[0, 3 * MS, -1], [8 * MS, 10 * MS, -1]]
+    assert report.state("store.selection.ranges") == [[0, 3 * MS, -1], [8 * MS, 10 * MS, -1]]
 
 
 def test_a_double_click_zooms_to_the_longest_event_and_the_button_to_the_next(
@@ -119,22 +114,10 @@ def test_a_double_click_zooms_to_the_longest_event_and_the_button_to_the_next(
     report = open_report(busy())
     rows(report, "Kernels").filter(has_text="gemm").dblclick()
     visible = "[store.visible.start, store.visible.end]"
-    assert state(report, visible) == [0, 4 * MS]  # the gemm of 2 ms, and as much around it
+    assert report.state(visible) == [0, 4 * MS]  # the gemm of 2 ms, and as much around it
     report.page.get_by_role("button", name="Zoom to event").click()
-    assert state(report, visible) == [3.5 * MS, 5.5 * MS]
+    assert report.state(visible) == [3.5 * MS, 5.5 * MS]
     expect(report.page.get_by_text("gemm: event 2 of 2, longest first")).to_be_visible()
-
-
-def test_keys_walk_the_rows_and_select(open_report: Open) -> None:
-    report = open_report(busy())
-    rows(report, "Kernels").first.focus()
-    report.page.keyboard.press("ArrowDown")
-    expect(rows(report, "Kernels").nth(1)).to_be_focused()
-    report.page.keyboard.press("Enter")
-    expect(rows(report, "Kernels").nth(1)).to_have_attribute("aria-selected", "true")
-    expect(rows(report, "Kernels").nth(1)).to_be_focused()
-    report.page.keyboard.press("Escape")
-    assert state(report, "store.selection") is None
 
 
 def test_what_is_selected_elsewhere_lights_up_the_rows_that_hold_it(open_report: Open) -> None:
@@ -173,23 +156,6 @@ def test_rows_that_are_not_in_the_range_leave(open_report: Open) -> None:
     expect(report.page.get_by_text("Nothing in this range.")).to_be_visible()
 
 
-def test_the_table_sorts_and_is_copied(open_report: Open) -> None:
-    report = open_report(busy())
-    assert list(numbers(report, "Kernels")) == ["gemm", "relu"]
-    head = report.page.locator("table[aria-label=Kernels]").get_by_role("button", name="Least")
-    head.click()
-    expect(report.page.locator("table[aria-label=Kernels] th", has_text="Least")).to_have_attribute(
-        "aria-sort", "descending"
-    )
-    assert list(numbers(report, "Kernels")) == ["relu", "gemm"]
-    report.page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text }")
-    report.page.get_by_role("button", name="Copy CSV").last.click()
-    expect(report.page.get_by_text("Copied 2 rows")).to_be_visible()
-    heads, first, _ = report.page.evaluate("window.copied").splitlines()
-    assert heads.startswith("name,calls,total_ns,average_ns")
-    assert first.startswith(f"relu,1,{2 * MS},{2 * MS}")
-
-
 def test_points_are_selected_by_mouse_and_keys(open_report: Open) -> None:
     report = open_report(busy())
     plot = report.page.locator("svg.points")
@@ -216,7 +182,7 @@ def test_a_plot_without_points_says_so_and_has_no_axes(open_report: Open) -> Non
     report = open_report(busy())
     plot = report.page.locator("svg.points")
     expect(plot.locator("line.grid").first).to_be_attached()
-    state(report, f"store.brush([{9 * MS}, {10 * MS}])")  # aten::add alone
+    report.state(f"store.brush([{9 * MS}, {10 * MS}])")  # aten::add alone
     expect(plot).to_have_text("No row has both values here.")
     expect(plot.locator("line, circle")).to_have_count(0)
 
@@ -257,9 +223,27 @@ def test_curves_stand_below_the_same_pixels_as_the_timeline(open_report: Open) -
     start, end = report.brushed()
     assert (start, end) == (pytest.approx(4.7 * MS, abs=MS / 9), pytest.approx(6 * MS, abs=MS / 9))
     curves.press("+")
-    assert state(report, "store.visible.end - store.visible.start") == pytest.approx(10 * MS / 1.5)
+    assert report.state("store.visible.end - store.visible.start") == pytest.approx(10 * MS / 1.5)
     tab(report, "Gaps").click()
     expect(curves).not_to_be_visible()
+
+
+@pytest.mark.parametrize("name", ["Overview", "Timeline.", "Memory", "Curves."])
+def test_ctrl_and_the_wheel_zoom_time_axes_and_the_browser_does_not(
+    open_report: Open, name: str
+) -> None:
+    report = open_report(allocating() if name == "Memory" else busy())
+    page = report.page
+    if name == "Curves.":
+        tab(report, "Queue").click()
+    surface = page.locator(f"[role=application][aria-label^='{name}']").first
+    assert not ctrl_wheel(page, surface, 0.5, -300)
+    start, end = report.state("[store.visible.start, store.visible.end]")
+    low, high = report.state("store.bounds")
+    assert low < start < end < high
+    # At its end there is nothing to zoom into: the browser stays as it is all the same.
+    for _ in range(2):
+        assert not ctrl_wheel(page, surface, 0.5, 3000)
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1920)])
@@ -283,36 +267,6 @@ def test_text_is_legible_and_nothing_overlaps(open_report: Open, scheme: str, wi
         assert all(box["x"] + box["width"] <= width for box in boxes)
 
 
-def test_selecting_and_hovering_move_nothing(open_report: Open) -> None:
-    report = open_report(busy())
-    table = report.page.locator("table[aria-label=Kernels]")
-    table.scroll_into_view_if_needed()
-    before = table.bounding_box()
-    rows(report, "Kernels").first.hover()
-    rows(report, "Kernels").first.click()
-    assert table.bounding_box() == before
-
-
-def test_more_than_five_findings_are_folded(
-    open_report: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from gpuprof_widgets.analyses.findings import Finding
-    from gpuprof_widgets.views import page as report_data
-
-    found = [Finding(f"Finding {i}.", remedy=f"Do {i}.") for i in range(7)]
-    monkeypatch.setattr(report_data, "findings", lambda _: found)
-    report = open_report(busy())
-    items = report.page.get_by_label("Findings", exact=True).get_by_role("listitem")
-    heads = [items.nth(i).get_by_role("button", expanded=i == 0) for i in range(5)]
-    assert [head.inner_text() for head in heads] == [f"Finding {i}." for i in range(5)]
-    expect(items.first).to_contain_text("Do 0.")
-    folded = report.page.get_by_label("Lower cost")
-    expect(folded).not_to_be_visible()
-    report.page.get_by_text("2 more findings").press("Enter")
-    expect(folded.get_by_role("listitem")).to_have_count(2)
-    expect(folded).to_be_visible()
-
-
 @pytest.mark.usefixtures("real_panels")
 def test_the_critical_path_is_switched_by_button_key_and_tab(open_report: Open) -> None:
     report = open_report(busy())
@@ -329,13 +283,6 @@ def test_the_critical_path_is_switched_by_button_key_and_tab(open_report: Open) 
     switch.click()
     report.timeline.press("Escape")
     expect(switch).to_have_attribute("aria-pressed", "false")
-
-
-def test_without_a_path_there_is_no_switch(open_report: Open) -> None:
-    report = open_report(busy())
-    expect(report.page.get_by_role("button", name="Critical path", exact=True)).to_be_hidden()
-    report.timeline.press("c")
-    assert state(report, "store.show_path") is False
 
 
 @pytest.mark.usefixtures("real_panels")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from functools import cache
 from typing import Any
 
 import pandas as pd
@@ -17,6 +17,7 @@ from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views.encoding import encode
 from gpuprof_widgets.views.side_by_side import Heading, Row, standalone_html
 from tests.browser.engine import Engine, start_engine
+from tests.browser.report_page import OpenHtml
 from tests.traces import annotation, cell_line, kernel, op, python, runtime, trace_of
 
 STEP = 1_000
@@ -97,23 +98,9 @@ def test_the_paired_tree_of_ranges_is_that_of_their_windows(engine: Engine) -> N
     assert found == paths_of(rows_of(expected))
 
 
-@pytest.fixture
-def open_page(browser: Browser, tmp_path: Path) -> Iterator[Any]:
-    context = browser.new_context(offline=True, viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-
-    def opened(html: str) -> Page:
-        path = tmp_path / "page.html"
-        path.write_text(html, encoding="utf-8")
-        page.goto(path.as_uri())
-        page.get_by_label("Findings").wait_for(state="attached", timeout=60_000)
-        return page
-
-    yield opened
-    assert errors == []
-    context.close()
+@cache
+def both() -> str:
+    return Comparison(A, B).report()
 
 
 GRAPH = "[...store.document.all_models].find(({type}) => type.endsWith('.DiffGraph'))"
@@ -129,8 +116,10 @@ def selected(page: Page) -> list[list[str]]:
     return names
 
 
-def test_a_row_of_the_differences_lights_up_in_both_timelines(open_page: Any) -> None:
-    page = open_page(Comparison(A, B).report())
+def test_a_row_of_the_differences_lights_up_in_both_timelines(
+    open_html: OpenHtml,
+) -> None:
+    page = open_html(both())
     table = page.get_by_role("table", name="What differs")
     page.get_by_role("combobox", name="Show").select_option(label="Ops by CPU self time per step")
     row = table.locator("tbody tr", has_text="aten::mm")
@@ -147,20 +136,6 @@ def test_a_row_of_the_differences_lights_up_in_both_timelines(open_page: Any) ->
     assert selected(page) == [[], []]
 
 
-def test_differences_are_sorted_and_filtered(open_page: Any) -> None:
-    page = open_page(Comparison(A, B).report())
-    page.get_by_role("combobox", name="Show").select_option(label="Ops by CPU self time per step")
-    table = page.get_by_role("table", name="What differs")
-    table.get_by_role("button", name="Op", exact=True).click()
-    names = table.locator("tbody tr td:first-child").all_text_contents()
-    assert names == sorted(names, key=str.casefold)
-    assert "aten::add" not in names
-    page.get_by_label("Include noise and unchanged").check()
-    expect(table.locator("tbody tr", has_text="aten::add")).to_contain_text("same")
-    page.get_by_label("Filter rows").fill("aten::o")
-    expect(table.locator("tbody tr")).to_have_count(1)
-
-
 CHANGES = f"""() => {{
     const [store] = {STORES}
     const graph = {GRAPH}
@@ -174,7 +149,7 @@ def changes(page: Page) -> dict[str, str]:
     return {name: words.replace("\u00a0", " ") for name, words in said.items()}
 
 
-def test_bars_say_the_change_of_their_path(open_page: Any) -> None:
+def test_bars_say_the_change_of_their_path(open_html: OpenHtml) -> None:
     def run(code: str, dur: int) -> Record:
         return trace_of(
             cell_line(1, "x = load()", ts=0, dur=20),
@@ -182,7 +157,7 @@ def test_bars_say_the_change_of_their_path(open_page: Any) -> None:
             op("aten::mm", ts=21, dur=9),
         )
 
-    page = open_page(Comparison(run("y = f(x)", 90), run("y = g(x)", 40)).report())
+    page = open_html(Comparison(run("y = f(x)", 90), run("y = g(x)", 40)).report())
     assert {name: words for name, words in changes(page).items() if name != "all threads"} == {
         "1: x = load()": "=",
         "2: y = f(x)": "−90 ns in A only",
@@ -191,8 +166,8 @@ def test_bars_say_the_change_of_their_path(open_page: Any) -> None:
     }
 
 
-def test_a_tree_that_cannot_be_counted_says_why(open_page: Any) -> None:
-    page = open_page(Comparison(A, B).report())
+def test_a_tree_that_cannot_be_counted_says_why(open_html: OpenHtml) -> None:
+    page = open_html(both())
     crumbs = page.get_by_label("Zoomed path").first
     expect(crumbs).to_contain_text("all threads")
     page.evaluate(
@@ -212,8 +187,8 @@ def test_a_tree_that_cannot_be_counted_says_why(open_page: Any) -> None:
     expect(crumbs).to_contain_text("all threads")
 
 
-def test_the_source_of_the_differences_is_a_step(open_page: Any) -> None:
-    page = open_page(Comparison(A, B).report())
+def test_the_source_of_the_differences_is_a_step(open_html: OpenHtml) -> None:
+    page = open_html(both())
     source = page.get_by_role("combobox", name="Source")
     first = source.input_value()
     names = list(changes(page))
@@ -227,8 +202,8 @@ def test_the_source_of_the_differences_is_a_step(open_page: Any) -> None:
     assert list(changes(page)) == names
 
 
-def test_the_flame_graph_follows_ranges_and_steps(open_page: Any) -> None:
-    page = open_page(Comparison(A, B).report())
+def test_the_flame_graph_follows_ranges_and_steps(open_html: OpenHtml) -> None:
+    page = open_html(both())
     expect(page.get_by_text("CPU time per step, 3 steps of each")).to_be_visible()
     graph = page.locator("[role=application][aria-label^='Differential']")
     graph.focus()
@@ -248,9 +223,11 @@ def test_the_flame_graph_follows_ranges_and_steps(open_page: Any) -> None:
     assert page.evaluate(f"{STORES}[1].window") == [0, 700]
 
 
-def test_timelines_side_by_side_are_brushed_moved_and_reset_together(open_page: Any) -> None:
+def test_timelines_side_by_side_are_brushed_moved_and_reset_together(
+    open_html: OpenHtml,
+) -> None:
     rows = [Row(run_of(100 + number, "aten::x"), f"rank {number}") for number in range(4)]
-    page = open_page(
+    page = open_html(
         standalone_html(rows, Heading("job"), html='<div class="gpuprof-static"></div>')
     )
     timelines = page.locator("[role=application][aria-label^='Timeline.']")
@@ -275,16 +252,16 @@ def test_timelines_side_by_side_are_brushed_moved_and_reset_together(open_page: 
     assert page.evaluate(f"{STORES}.map(s => s.window)") == [None] * 4
 
 
-def test_runs_that_are_compared_go_back_together(open_page: Any) -> None:
-    page = open_page(Comparison(A, B).report())
+def test_runs_that_are_compared_go_back_together(open_html: OpenHtml) -> None:
+    page = open_html(both())
     selected = f"{STORES}.map(store => store.selection?.rows.length ?? 0)"
     windows = f"{STORES}.map(store => store.window)"
     graph = page.locator("[role=application][aria-label^='Differential']")
     graph.focus()
     for key in ("ArrowDown", "ArrowDown", "Enter"):
         page.keyboard.press(key)
-    both = page.evaluate(selected)
-    assert all(both)
+    rows = page.evaluate(selected)
+    assert all(rows)
     page.get_by_role("combobox", name="Step").select_option(label="2.")
     timeline = page.locator("[role=application][aria-label^='Timeline.']").first
     timeline.press("+")
@@ -297,6 +274,6 @@ def test_runs_that_are_compared_go_back_together(open_page: Any) -> None:
     expect(page.get_by_label("Zoomed path").get_by_role("button")).to_have_count(1)
     for _ in range(3):
         timeline.press("Backspace")
-    assert page.evaluate(selected) == both
+    assert page.evaluate(selected) == rows
     assert page.evaluate(windows) == [[1_000, 1_900]] * 2
     assert page.evaluate(f"{STORES}[0].visible.start") > 0

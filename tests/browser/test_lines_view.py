@@ -7,13 +7,11 @@ from functools import cache
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, expect
 
 from gpuprof_widgets.analyses.lines import lines
-from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.readers import load
+from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window
-from tests.browser.conftest import Lab, Screenshot
 from tests.browser.report_page import Open, Report, too_faint
 from tests.traces import cell_line, kernel, op, runtime, trace_of
 
@@ -48,28 +46,6 @@ ENCODER = {"class": "EncoderLayer", "root": "model"}
 
 def backward(sequence: int) -> dict[str, Any]:
     return {"sequence": sequence, "forward_thread": 1}
-
-
-TRANSFORMER = [
-    "%load_ext gpuprof_widgets",
-    """import torch
-from torch import nn
-from torch.nn.functional import cross_entropy
-
-encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), 3)
-model = nn.Sequential(nn.Embedding(100, 32), encoder, nn.Linear(32, 100))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-batches = torch.randint(0, 100, (3, 8, 16))""",
-    """%%gpuprofile --save lines.gpuprof
-for step, tokens in enumerate(batches):
-    scores = model(tokens)
-    loss = cross_entropy(scores.flatten(0, 1), tokens.flatten())
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    if step < 0:
-        print("never")""",
-]
 
 
 @cache
@@ -120,25 +96,14 @@ def expected(record: Record, columns: list[str] = COLUMNS) -> list[list[int]]:
     return numbers
 
 
-def state(report: Report, expression: str) -> Any:
-    store = "const store = Object.values(window.gpuprof.reports)[0]"
-    return report.page.evaluate(f"(() => {{ {store}; return {expression} }})()")
-
-
 def rows_named(record: Record, name: str) -> list[int]:
     slices = record.trace.slices
     return slices.index[slices["name"] == name].tolist()
 
 
-def zoom_to(report: Report, trace: Trace, row: int) -> None:
-    """Make an event a third of the timeline: how many pixels it had depends on the machine."""
-    ts, dur = (int(trace.slices[name][row]) for name in ("ts", "dur"))
-    state(report, f"store.visible.setv({{start: {ts - dur}, end: {ts + 2 * dur}}})")
-
-
 def select_event(report: Report, row: int) -> None:
     """Click an event where the timeline draws it."""
-    x, y, width, height = state(report, f"store.event_box({row})")
+    x, y, width, height = report.state(f"store.event_box({row})")
     report.timeline.click(position={"x": x + width / 2, "y": y + height / 2})
 
 
@@ -167,28 +132,15 @@ def test_a_line_lights_up_its_executions_and_gives_them_back(open_report: Open) 
     record = training()
     report = open_report(record)
     line(report, "loss.backward()").click()
-    assert state(report, "Array.from(store.selection.rows)") == rows_named(
+    assert report.state("Array.from(store.selection.rows)") == rows_named(
         record, "5: loss.backward()"
     )
     expect(line(report, "loss.backward()")).to_have_attribute("aria-selected", "true")
     expect(report.selection_text).to_contain_text("Line 5: loss.backward()")
     expect(report.selection_text).to_contain_text("2 events highlighted")
     line(report, "loss.backward()").click()
-    assert state(report, "store.selection") is None
+    assert report.state("store.selection") is None
     expect(table(report).locator("[aria-selected=true]")).to_have_count(0)
-
-
-def test_keys_walk_the_lines_and_choose_one(open_report: Open) -> None:
-    report = open_report(training())
-    line(report, "for x in data:").focus()
-    for key in "ArrowDown", "ArrowDown", "Enter":
-        report.page.keyboard.press(key)
-    expect(line(report, "loss.backward()")).to_be_focused()
-    expect(line(report, "loss.backward()")).to_have_attribute("aria-selected", "true")
-    report.page.keyboard.press("End")
-    expect(line(report, "return x + 1")).to_be_focused()
-    report.page.keyboard.press("Escape")
-    assert state(report, "store.selection") is None
 
 
 def test_an_event_of_the_timeline_marks_its_line(open_report: Open) -> None:
@@ -223,15 +175,8 @@ def test_a_backward_kernels_chain_names_both_lines_and_leads_there(open_report: 
         "y = model(x)  # forward"
     )
     assert (
-        state(report, "store.selection.row") == rows_named(record, "3: y = model(x)  # forward")[0]
+        report.state("store.selection.row") == rows_named(record, "3: y = model(x)  # forward")[0]
     )
-
-
-def test_a_modules_facts_name_its_class(open_report: Open) -> None:
-    record = training()
-    report = open_report(record)
-    select_event(report, rows_named(record, "encoder.0")[0])
-    expect(report.selection_text.locator(".facts")).to_contain_text("Class EncoderLayer")
 
 
 def test_a_heading_chooses_what_the_bars_behind_the_code_show(open_report: Open) -> None:
@@ -289,56 +234,18 @@ def test_numbers_of_lines_that_ran_too_often_are_bounds_and_say_why(open_report:
     assert told("h()")[-1] == ["–", None]
 
 
-def test_there_is_no_lines_view_without_lines(open_report: Open) -> None:
-    report = open_report(trace_of(op("aten::mm", ts=0, dur=5 * MS)))
-    expect(table(report)).to_have_count(0)
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_code_is_legible_on_its_heat(open_report: Open, scheme: str) -> None:
+def test_code_is_legible_on_its_heat(open_report: Open) -> None:
     report = open_report(training())
-    report.use_scheme(scheme)
-    assert too_faint(report.page) == []
-    heat = table(report).evaluate(
-        """(table) => {
-            const [store] = Object.values(window.gpuprof.reports)
-            const {contrast, parse_colour} = store.constructor.colours
-            const style = (selector) => getComputedStyle(table.querySelector(selector))
-            const heat = parse_colour(style(".heat").backgroundColor).rgb
-            return contrast(heat, parse_colour(style("tr[data-key] .text").color).rgb)
-        }"""
-    )
-    assert heat >= 4.5
+    for scheme in ("light", "dark"):
+        report.use_scheme(scheme)
+        assert too_faint(report.page) == []
+        assert table(report).evaluate(HEAT_CONTRAST) >= 4.5
 
 
-def test_the_table_fits_a_narrow_page(open_report: Open) -> None:
-    report = open_report(training())
-    report.page.set_viewport_size({"width": 700, "height": 900})
-    # It is laid out anew a moment later.
-    report.page.wait_for_function("document.documentElement.scrollWidth <= 700")
-
-
-def test_a_transformers_lines_and_modules_in_jupyterlab(
-    any_page: Page, lab: Lab, screenshot: Screenshot
-) -> None:
-    page = any_page
-    page.set_viewport_size({"width": 1280, "height": 1400})
-    lab.run(page, "lines.ipynb", TRANSFORMER)
-    report = Report.wait(page)
-    table(report).scroll_into_view_if_needed()
-    screenshot(page, "lines")
-    record = load(lab.root / "lines.gpuprof")
-    text = table(report).locator(".text").all_text_contents()
-    assert text == TRANSFORMER[-1].splitlines()
-    columns = ["self_ns", "wall_ns", "calls"]
-    assert shown(report, columns) == expected(record, columns)
-    ran = dict(zip(lines(record)["code"], lines(record)["calls"], strict=True))
-    assert ran["loss.backward()"] == 3
-    assert ran['print("never")'] == 0
-    backward = record.trace.slices.query("name == 'AddmmBackward0'").index[0]
-    zoom_to(report, record.trace, int(backward))
-    select_event(report, int(backward))
-    links = report.selection_text.locator("li").all_text_contents()
-    assert "line6: loss.backward()" in links
-    assert "forward line3: scores = model(tokens)" in links
-    assert any(link.startswith("forward module") for link in links)
+HEAT_CONTRAST = """(table) => {
+    const [store] = Object.values(window.gpuprof.reports)
+    const {contrast, parse_colour} = store.constructor.colours
+    const style = (selector) => getComputedStyle(table.querySelector(selector))
+    const heat = parse_colour(style(".heat").backgroundColor).rgb
+    return contrast(heat, parse_colour(style("tr[data-key] .text").color).rgb)
+}"""

@@ -65,22 +65,12 @@ def test_library_of_a_later_cell_serves_an_earlier_one(page: Page, tmp_path: Pat
     expect(tables.first).to_contain_text("aten::early")
     expect(tables.last).to_contain_text("aten::late")
     assert len(page.evaluate("Object.keys(window.gpuprof.reports)")) == 2
-
-
-def test_library_is_started_once(page: Page, tmp_path: Path) -> None:
-    show(page, tmp_path, cell(1, "a", runtime=True), cell(2, "b", runtime=True))
-    expect(page.get_by_role("table", name="Op table")).to_have_count(2)
     stores = "Object.values(window.gpuprof.reports)"
-    assert page.evaluate(f"{stores}[0].constructor === {stores}[1].constructor")
-
-
-def test_report_hides_the_static_outputs_of_its_own_cell_alone(page: Page, tmp_path: Path) -> None:
-    show(page, tmp_path, cell(1, "live", runtime=True), cell(2, "broken", runtime=False))
-    expect(page.get_by_role("table", name="Op table").first).to_be_visible()
-    expect(page.get_by_text("static live")).to_be_hidden()
-    expect(page.get_by_alt_text("picture live")).to_be_hidden()
-    expect(page.get_by_text("printed by live")).to_be_visible()
-    expect(page.get_by_text("printed by broken")).to_be_visible()
+    assert page.evaluate(f"{stores}[0].constructor === {stores}[1].constructor")  # started once
+    for label in ("early", "late"):
+        expect(page.get_by_text(f"static {label}")).to_be_hidden()
+        expect(page.get_by_alt_text(f"picture {label}")).to_be_hidden()
+        expect(page.get_by_text(f"printed by {label}")).to_be_visible()
 
 
 SEEN_IN_EVERY_TASK = """
@@ -113,12 +103,7 @@ def test_the_browser_answers_between_parts_and_between_building_views_and_painti
     show(page, tmp_path, cell(1, "a", runtime=True))
     page.wait_for_function("window.seen.has('views')")
     assert page.evaluate("[...window.seen]") == ["0 parts", "1 parts", "2 parts", "canvas", "views"]
-
-
-def test_an_explorer_finds_a_report_once_it_is_painted(page: Page, tmp_path: Path) -> None:
-    page.add_init_script(SEEN_IN_EVERY_TASK)
-    show(page, tmp_path, cell(1, "a", runtime=True))
-    page.wait_for_function("window.seen.has('views')")
+    # An explorer finds a report once it is painted.
     page.wait_for_function("Object.keys(window.gpuprof.reports).length == 1")
     assert not page.evaluate("window.found_too_early")
 

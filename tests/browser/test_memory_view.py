@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, expect
@@ -58,14 +57,9 @@ def point(report: Report, share: float, height: float) -> tuple[float, float]:
     return box["x"] + share * box["width"], box["y"] + (1 - height) * box["height"]
 
 
-def state(report: Report, expression: str) -> Any:
-    store = "const store = Object.values(window.gpuprof.reports)[0]"
-    return report.page.evaluate(f"(() => {{ {store}; return {expression} }})()")
-
-
 def selected_names(report: Report) -> list[str]:
-    names: list[str] = state(
-        report, "Array.from(store.selection?.rows ?? [], (row) => store.data.name(row))"
+    names: list[str] = report.state(
+        "Array.from(store.selection?.rows ?? [], (row) => store.data.name(row))"
     )
     return names
 
@@ -156,7 +150,7 @@ def test_it_pans_and_zooms_together_with_the_timeline(open_report: Open) -> None
     surface(report).focus()
     report.page.keyboard.press("+")
     report.page.keyboard.press("ArrowRight")
-    start, end = state(report, "[store.visible.start, store.visible.end]")
+    start, end = report.state("[store.visible.start, store.visible.end]")
     assert 0 < start < end < 100 * MS
     left, right = report.timeline.bounding_box(), surface(report).bounding_box()
     assert left is not None
@@ -178,16 +172,6 @@ def test_keys_walk_the_blocks_and_go_to_the_peak(open_report: Open) -> None:
     expect(blocks(report).first).to_have_attribute("aria-selected", "true")
     report.page.keyboard.press("Escape")
     expect(report.selection_text).to_contain_text("Nothing selected")
-
-
-def test_rows_are_chosen_by_keys(open_report: Open) -> None:
-    report = open_report(allocating())
-    blocks(report).first.focus()
-    report.page.keyboard.press("ArrowDown")
-    expect(blocks(report).nth(1)).to_be_focused()
-    report.page.keyboard.press("Enter")
-    expect(blocks(report).nth(1)).to_have_attribute("aria-selected", "true")
-    expect(blocks(report).nth(1)).to_be_focused()
 
 
 def test_another_device_has_its_own_peak_and_blocks(open_report: Open) -> None:
@@ -232,11 +216,6 @@ def test_its_text_is_legible_and_nothing_overlaps(
     assert all(box["x"] + box["width"] <= width for box in boxes if box is not None)
 
 
-def test_without_memory_there_is_no_view(open_report: Open) -> None:
-    report = open_report(trace_of(op("aten::mm", ts=0, dur=MS), label="without"))
-    expect(report.page.get_by_role("heading", name="Memory", exact=True)).to_have_count(0)
-
-
 @pytest.mark.parametrize(
     "name",
     ["kineto/resnet50_v100_num_workers_0", "tracelens/qwen_h100_stacks_memory"],
@@ -250,5 +229,5 @@ def test_the_page_finds_the_peak_of_python(open_report: Open, name: str, shared:
     )
     curve = memory_curve(record)
     last = curve[curve["device"] == peak["device"]]["allocated_bytes"].iloc[-1]
-    shown = state(report, "store.data.lazily('memory').devices[0].total_at(Infinity)")
+    shown = report.state("store.data.lazily('memory').devices[0].total_at(Infinity)")
     assert shown == last

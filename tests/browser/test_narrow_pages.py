@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -17,7 +17,7 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.views.report import standalone_html
 from tests.browser.conftest import Screenshot
-from tests.browser.report_page import BOOT_MS, SETTLED
+from tests.browser.report_page import BOOT_MS, SETTLED, OpenHtml
 from tests.browser.test_memory_view import allocating
 from tests.job import STARTS, in_lockstep, saved
 from tests.test_compare_source import A, B
@@ -26,7 +26,7 @@ from tests.traces import annotation, block, cell_line, kernel, op, runtime, trac
 MS = 1_000_000
 RECORDED = Path(__file__).parent.parent / "data" / "recorded"
 LONG = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"
-WINDOWS = [(900, "light"), (900, "dark"), (640, "light")]
+WINDOWS: list[tuple[int, Literal["light", "dark"]]] = [(900, "light"), (640, "dark")]
 
 FAULTS = """() => {
     const width = document.scrollingElement.clientWidth
@@ -197,64 +197,52 @@ def opened(page: Page) -> Iterator[str]:
         yield choice
 
 
-def show(browser: Browser, path: Path, html: str, width: int, **options: Any) -> Page:
-    """Open a page in a window of this width."""
-    path.write_text(html, encoding="utf-8")
-    page = browser.new_page(viewport={"width": width, "height": 800}, **options)
-    page.goto(path.as_uri())
-    return page
-
-
-def show_live(browser: Browser, path: Path, html: str, width: int, **options: Any) -> Page:
-    """Open a page and wait for its views."""
-    page = show(browser, path, html, width, bypass_csp=True, **options)
-    page.locator(".gpuprof-report[data-complete]").wait_for(timeout=BOOT_MS)
-    return page
-
-
-@pytest.mark.parametrize(("width", "scheme"), WINDOWS)
 @pytest.mark.parametrize("page_of", PAGES)
 def test_nothing_is_cut_or_overlaps_in_a_narrow_window(
-    browser: Browser, tmp_path: Path, page_of: Callable[[], str], width: int, scheme: str
+    open_html: OpenHtml, offline_page: Page, page_of: Callable[[], str], screenshot: Screenshot
 ) -> None:
-    page = show_live(browser, tmp_path / "page.html", page_of(), width, color_scheme=scheme)
-    found = {shown: wrong for shown in opened(page) if (wrong := faults(page))}
-    assert found == {}
-    page.close()
-
-
-def test_a_report_in_a_narrow_window_for_people_to_look_at(
-    browser: Browser, tmp_path: Path, screenshot: Screenshot
-) -> None:
-    page = show_live(browser, tmp_path / "page.html", report(), 900)
-    assert faults(page) == []
-    screenshot(page, "narrow-900")
-    page.close()
+    for width, scheme in WINDOWS:
+        offline_page.set_viewport_size({"width": width, "height": 800})
+        offline_page.emulate_media(color_scheme=scheme)
+        page = open_html(page_of())
+        page.locator(".gpuprof-report[data-complete]").wait_for(timeout=BOOT_MS)
+        if page_of is report:
+            screenshot(page, f"narrow-{width}")
+        found = {shown: wrong for shown in opened(page) if (wrong := faults(page))}
+        assert found == {}, (width, scheme)
 
 
 def test_tables_of_ranks_fit_and_scroll_in_their_frame_where_they_do_not(
-    browser: Browser, tmp_path: Path
+    open_html: OpenHtml,
 ) -> None:
+    page = open_html(ranks())
+    frame = page.locator(".frame", has=page.get_by_role("table", name="Time of each rank"))
     for width, overflow in ((900, False), (640, True)):
-        page = show_live(browser, tmp_path / "page.html", ranks(), width)
-        page.evaluate(FRAMES)
-        frame = page.locator(".frame", has=page.get_by_role("table", name="Time of each rank"))
-        assert frame.evaluate("el => el.scrollWidth > el.clientWidth") == overflow
+        page.set_viewport_size({"width": width, "height": 800})
+        follows = "([el, overflow]) => (el.scrollWidth > el.clientWidth) == overflow"
+        page.wait_for_function(follows, arg=[frame.element_handle(), overflow])
         shadow = frame.evaluate("el => getComputedStyle(el).backgroundImage")
         assert shadow.startswith("linear-gradient")  # it says that there is more
-        page.close()
 
 
-@pytest.mark.parametrize(("width", "scheme"), WINDOWS)
+@pytest.fixture(scope="module")
+def scriptless_page(browser: Browser) -> Iterator[Page]:
+    page = browser.new_page(java_script_enabled=False)
+    yield page
+    page.close()
+
+
 @pytest.mark.parametrize("page_of", PAGES)
 def test_nothing_is_cut_without_scripts(
-    browser: Browser, tmp_path: Path, page_of: Callable[[], str], width: int, scheme: str
+    scriptless_page: Page, tmp_path: Path, page_of: Callable[[], str]
 ) -> None:
     """What is left of a page where no script may run; a table too wide scrolls in its own box."""
-    path = tmp_path / "page.html"
-    page = show(browser, path, page_of(), width, java_script_enabled=False, color_scheme=scheme)
+    page, path = scriptless_page, tmp_path / "page.html"
+    path.write_text(page_of(), encoding="utf-8")
+    page.goto(path.as_uri())
     expect(page.locator(".gpuprof-report")).to_have_count(0)
-    assert page.evaluate(FAULTS) == []
     static = page.locator(".gpuprof-static")
-    assert width < 900 or static.evaluate("el => el.scrollWidth <= el.clientWidth")
-    page.close()
+    for width, _ in WINDOWS:
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate(FAULTS) == []
+        assert width < 900 or static.evaluate("el => el.scrollWidth <= el.clientWidth")

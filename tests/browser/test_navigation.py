@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from io import BytesIO
 from typing import Any
 
@@ -14,7 +14,7 @@ from playwright.sync_api import Locator, expect
 
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views import page as report_data
-from tests.browser.report_page import Open, Report
+from tests.browser.report_page import Open, Report, too_faint
 from tests.traces import annotation, kernel, op, runtime, trace_of
 
 MS = 1_000_000
@@ -34,14 +34,8 @@ def small() -> Record:
     )
 
 
-def state(report: Report, expression: str) -> Any:
-    """A JavaScript expression about the store, named ``store``."""
-    store = "const store = Object.values(window.gpuprof.reports)[0]"
-    return report.page.evaluate(f"(() => {{ {store}; return {expression} }})()")
-
-
 def visible(report: Report) -> tuple[float, float]:
-    start, end = state(report, "[store.visible.start, store.visible.end]")
+    start, end = report.state("[store.visible.start, store.visible.end]")
     return start, end
 
 
@@ -72,11 +66,11 @@ def test_escape_clears_selection_then_range_then_zoom(open_report: Open) -> None
     expect(report.range_text).to_contain_text("Whole trace")
     assert visible(report) == seen
     expect(crumbs(report)).to_have_count(2)
-    state(report, "store.show_path = true")
+    report.state("store.show_path = true")
     report.flame_graph.press("Escape")
     expect(crumbs(report)).to_have_count(1)
     assert visible(report) == WHOLE
-    assert state(report, "store.show_path") is False
+    assert report.state("store.show_path") is False
 
 
 def test_reset_clears_everything_at_once_and_can_be_undone(open_report: Open) -> None:
@@ -197,12 +191,13 @@ def test_text_boxes_undo_their_own_text(open_report: Open) -> None:
     expect(report.range_text).to_contain_text("Range")
 
 
-@pytest.mark.parametrize("key", ["Backspace", "Control+z", "Meta+z"])
-def test_keys_and_a_button_go_back_where_there_is_a_step(open_report: Open, key: str) -> None:
+def test_keys_and_a_button_go_back_where_there_is_a_step(open_report: Open) -> None:
     report = open_report(small())
     back = report.page.get_by_role("button", name="Back", exact=True)
+    head = report.table.locator("th button").first
     expect(back).to_be_disabled()
-    for go_back in (lambda: report.table.locator("th button").first.press(key), back.click):
+    keys = ("Backspace", "Control+z", "Meta+z")
+    for go_back in (*(partial(head.press, key) for key in keys), back.click):
         report.timeline.press("+")
         assert visible(report) != WHOLE
         go_back()
@@ -216,7 +211,7 @@ def tooltip(report: Report) -> Locator:
 
 def bar(report: Report, row: int) -> tuple[float, float, float, float]:
     """Where the timeline draws an event: left, top, right and bottom on the page."""
-    x, y, width, height = state(report, f"store.event_box({row})")
+    x, y, width, height = report.state(f"store.event_box({row})")
     surface = box_of(report.timeline)
     left, top = surface["x"] + x, surface["y"] + y
     return left, top, left + width, top + height
@@ -238,22 +233,24 @@ CHANGES: dict[str, Callable[[Report], object]] = {
     "moving": lambda report: report.page.keyboard.press("ArrowRight"),
     "zooming": lambda report: report.page.keyboard.press("+"),
     "any key": lambda report: report.page.keyboard.press("Shift"),
-    "a range": lambda report: state(report, "store.brush([1e6, 2e6])"),
+    "a range": lambda report: report.state("store.brush([1e6, 2e6])"),
     "a selection": lambda report: report.table.locator("tbody tr").first.press("Enter"),
     "a click": lambda report: report.page.mouse.down() or report.page.mouse.up(),
-    "another view": lambda report: state(report, "store.visible.setv({start: 5e5})"),
+    "another view": lambda report: report.state("store.visible.setv({start: 5e5})"),
     "the page's scrolling": lambda report: report.page.evaluate("window.scrollBy(0, 40)"),
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_tooltip_goes_with_what_it_explains(open_report: Open, change: str) -> None:
+def test_a_tooltip_goes_with_what_it_explains(open_report: Open) -> None:
     report = open_report(small())
-    report.timeline.press("+")
-    hover(report, 1)
-    CHANGES[change](report)
-    expect(tooltip(report)).to_have_count(0)
-    assert tooltip_stays_hidden(report)
+    for change in CHANGES.values():
+        report.timeline.press("+")
+        report.page.mouse.move(0, 0)
+        hover(report, 1)
+        change(report)
+        expect(tooltip(report)).to_have_count(0)
+        assert tooltip_stays_hidden(report)
+        report.page.get_by_role("button", name="Reset").click()
 
 
 def tooltip_stays_hidden(report: Report) -> bool:
@@ -271,15 +268,16 @@ def tracks(count: int) -> Record:
     return trace_of(*(op(f"aten::op{i}", ts=0, dur=9 * MS, thread=i + 1) for i in range(count)))
 
 
-@pytest.mark.parametrize("row", [0, 5, 11])
-def test_a_tooltip_covers_neither_its_bar_nor_the_details(open_report: Open, row: int) -> None:
+def test_a_tooltip_covers_neither_its_bar_nor_the_details(open_report: Open) -> None:
     report = open_report(tracks(12))
     report.page.set_viewport_size({"width": 1280, "height": 1000})
-    hover(report, row)
-    box = box_of(tooltip(report))
-    _, top, _, bottom = bar(report, row)
-    assert box["y"] >= bottom or box["y"] + box["height"] <= top
-    assert box["y"] + box["height"] <= box_of(report.range_text)["y"]
+    for row in (0, 5, 11):
+        report.page.mouse.move(0, 0)
+        hover(report, row)
+        box = box_of(tooltip(report))
+        _, top, _, bottom = bar(report, row)
+        assert box["y"] >= bottom or box["y"] + box["height"] <= top
+        assert box["y"] + box["height"] <= box_of(report.range_text)["y"]
 
 
 def test_a_tooltip_of_the_flame_graph_does_not_cover_its_bar(open_report: Open) -> None:
@@ -318,14 +316,6 @@ def finding(rows: list[int], *, events: int, start: int | None = 5 * MS) -> dict
     }
 
 
-def with_finding(open_report: Open, monkeypatch: Any, line: dict[str, Any]) -> Report:
-    """The deep record on a low screen, with one finding."""
-    monkeypatch.setattr(report_data, "finding_lines", lambda *_: [line])
-    report = open_report(deep())
-    report.page.set_viewport_size({"width": 1280, "height": 260})
-    return report
-
-
 def is_on_screen(report: Report, row: int) -> bool:
     _, top, _, bottom = bar(report, row)
     surface = box_of(report.timeline)
@@ -337,7 +327,9 @@ def is_on_screen(report: Report, row: int) -> bool:
 def test_show_brings_the_events_of_a_finding_onto_the_screen(
     open_report: Open, monkeypatch: pytest.MonkeyPatch, row: int
 ) -> None:
-    report = with_finding(open_report, monkeypatch, finding([row], events=1))
+    monkeypatch.setattr(report_data, "finding_lines", lambda *_: [finding([row], events=1)])
+    report = open_report(deep())
+    report.page.set_viewport_size({"width": 1280, "height": 260})
     before = bar(report, row)
     report.page.emulate_media(reduced_motion="reduce")
     report.page.get_by_role("button", name="show:").click()
@@ -349,54 +341,33 @@ def test_show_brings_the_events_of_a_finding_onto_the_screen(
         expect(fold).to_have_attribute("aria-expanded", "true")
 
 
-def test_show_leaves_a_timeline_on_screen_where_it_is(
+def test_show_tells_of_events_of_a_moment_and_of_a_range(
     open_report: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    report = with_finding(open_report, monkeypatch, finding([2], events=1))
-    report.page.set_viewport_size({"width": 1280, "height": 1200})
-    report.page.get_by_role("button", name="show:").click()
+    """A timeline on the screen stays where it is, and a moment, without numbers, is no range."""
+    lines = [
+        finding([2, 20], events=2) | {"end": 5 * MS + 1, "text": "At a moment"},
+        finding([20, 21], events=1_234),
+        finding([], events=0) | {"text": "It waited"},
+        finding([], events=0, start=None),
+    ]
+    monkeypatch.setattr(report_data, "finding_lines", lambda *_: lines)
+    report = open_report(deep())
+    report.page.set_viewport_size({"width": 1280, "height": 1600})
+    show = report.page.get_by_role("button", name="show:")
+    expect(show).to_have_count(3)  # there is none on nothing
+    show.nth(0).click()
     assert tooltip_stays_hidden(report)  # after some frames
     assert is_on_screen(report, 2)
     assert report.page.evaluate("window.scrollY") == 0
-
-
-def test_show_marks_a_moment_and_brushes_nothing(
-    open_report: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A moment has no numbers: it is shown with its events."""
-    at_a_moment = finding([2, 20], events=2) | {"end": 5 * MS + 1}
-    report = with_finding(open_report, monkeypatch, at_a_moment)
-    report.page.set_viewport_size({"width": 1280, "height": 1200})
-    report.page.get_by_role("button", name="show:").click()
-    assert state(report, "store.window") is None
-    assert is_on_screen(report, 2)
+    assert report.state("store.window") is None
     expect(report.selection_text).to_contain_text("2 events and 1 time range highlighted")
-
-
-def test_details_hold_the_sentence_of_a_finding(
-    open_report: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    report = with_finding(open_report, monkeypatch, finding([20, 21], events=1_234))
-    report.page.get_by_role("button", name="show:").click()
+    show.nth(1).click()
     expect(report.selection_text).to_contain_text("aten::level20 waited 1,234 events, the first 2")
     expect(report.selection_text.locator("code")).to_have_text("aten::level20")
-
-
-def test_a_finding_on_a_range_alone_dims_nothing(
-    open_report: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    report = with_finding(open_report, monkeypatch, finding([], events=0))
-    report.page.get_by_role("button", name="show:").click()
-    expect(report.selection_text).to_contain_text("waited in the selected range")
+    show.nth(2).click()
+    expect(report.selection_text).to_contain_text("It waited in the selected range")
     assert report.brushed() == (5 * MS, 6 * MS)
-
-
-def test_a_finding_on_nothing_has_no_button(
-    open_report: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    report = with_finding(open_report, monkeypatch, finding([], events=0, start=None))
-    expect(report.page.get_by_label("Findings")).to_contain_text("aten::level20 waited")
-    expect(report.page.get_by_role("button", name="show:")).to_have_count(0)
 
 
 def test_the_overview_marks_selected_events(open_report: Open) -> None:
@@ -412,3 +383,27 @@ def test_the_overview_marks_selected_events(open_report: Open) -> None:
 
 def pixels(part: Locator) -> Any:
     return np.asarray(Image.open(BytesIO(part.screenshot())).convert("RGB")).astype(int)
+
+
+def sheet(report: Report) -> Locator:
+    return report.page.get_by_role("dialog", name="Keys", exact=True)
+
+
+def test_the_sheet_of_keys_opens_from_everywhere_and_is_legible(open_report: Open) -> None:
+    report = open_report(small())
+    row = report.table.locator("tbody tr").first
+    track = report.page.locator("[data-track]").first
+    for place in (report.timeline, report.flame_graph, row, track):
+        place.press("?")
+        expect(sheet(report)).to_be_visible()
+        report.page.keyboard.press("Escape")
+        expect(sheet(report)).to_be_hidden()
+    search = report.page.get_by_role("searchbox", name="Search")
+    search.press_sequentially("a?")
+    expect(search).to_have_value("a?")
+    expect(sheet(report)).to_be_hidden()
+    report.page.get_by_role("button", name="Keys", exact=True).click()
+    expect(sheet(report)).to_be_visible()
+    for scheme in ("light", "dark"):
+        report.use_scheme(scheme)
+        assert too_faint(report.page) == []

@@ -15,6 +15,7 @@ from playwright.sync_api import Locator, Page, expect
 from gpuprof_widgets.comparisons import Comparison
 from gpuprof_widgets.views.report import standalone_html
 from tests.browser import test_comparison_page, test_lines_view, test_memory_view
+from tests.browser.report_page import OpenHtml
 from tests.traces import kernel, op, trace_of
 
 MS = 1_000_000
@@ -63,7 +64,7 @@ TABLES = [
 
 
 @pytest.fixture
-def opened(open_html: Callable[[str], Page]) -> Callable[[Shown], Locator]:
+def opened(open_html: OpenHtml) -> Callable[[Shown], Locator]:
     """Opens the page of a table and shows the table."""
 
     def region(shown: Shown) -> Locator:

@@ -110,9 +110,8 @@ def test_what_costs_nothing_has_no_bar(open_report: Open) -> None:
     expect(report.page.locator(".findings .cost")).to_have_count(0)
 
 
-@pytest.mark.parametrize("width", [1280, 600])
 def test_the_least_share_stands_beside_the_title_and_is_read_in_words(
-    open_report: Open, monkeypatch: pytest.MonkeyPatch, width: int
+    open_report: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shares = [1.0, 0.57, 0.0004, 0.0003]
     found = [
@@ -121,7 +120,7 @@ def test_the_least_share_stands_beside_the_title_and_is_read_in_words(
     ]
     monkeypatch.setattr(report_data, "findings", lambda _: found)
     report = open_report(slow())
-    report.page.set_viewport_size({"width": width, "height": 900})
+    report.page.set_viewport_size({"width": 600, "height": 900})
     shown = rows_of(report).locator(".share")
     texts = [text.replace("\N{NO-BREAK SPACE}", " ") for text in shown.all_inner_texts()]
     assert texts == ["100 %", "57 %", "< 0.1 %", "< 0.1 %"]
@@ -170,13 +169,9 @@ def test_the_line_to_look_at_is_a_link_that_lights_it_up(open_report: Open) -> N
     assert report.state("Array.from(store.selection.rows, row => store.data.name(row))") == [
         "4: print(loss.item())"
     ]
-
-
-def test_the_remedy_does_not_repeat_the_link(open_report: Open) -> None:
-    report = open_report(slow())
     remedies = [finding["remedy"] for finding in report.state("store.finding_lines")]
     assert any(remedies)
-    assert [remedy for remedy in remedies if "Look at line" in remedy] == []
+    assert [remedy for remedy in remedies if "Look at line" in remedy] == []  # the link says it
 
 
 def test_cards_show_the_figures_of_python(open_report: Open) -> None:
@@ -203,27 +198,32 @@ def on_a_low_screen(report: Report) -> Report:
     return report
 
 
-@pytest.fixture
-def still(open_report: Open) -> Report:
-    return on_a_low_screen(open_report(slow()))
-
-
-def test_the_card_of_the_top_op_leads_to_its_row(still: Report) -> None:
+def test_cards_lead_to_what_they_tell_of(open_report: Open) -> None:
+    still = on_a_low_screen(open_report(slow()))
     still.table.get_by_role("button", name="Name").click()  # it is no longer the first row
     card(still, "Top op").click()
     row = still.table.get_by_role("row", name="aten::mm")
     expect(row).to_have_attribute("aria-selected", "true")
     expect(row).to_be_in_viewport()
     expect(row).to_be_focused()
-
-
-def test_the_card_of_the_gpu_leads_to_the_breakdown(still: Report) -> None:
     card(still, "GPU busy").press("Enter")
     tab = still.page.get_by_role("tab", selected=True)
+    expect(tab).to_have_text("Breakdown")
     expect(tab).to_be_in_viewport()
     expect(tab).to_be_focused()
-    expect(still.page.get_by_role("table", name=tab.inner_text())).to_be_in_viewport()
-    assert tab.inner_text() == "Breakdown"
+    expect(still.page.get_by_role("table", name="Breakdown")).to_be_in_viewport()
+    card(still, "Input wait").click()
+    assert still.brushed() == (0, 250 * MS)
+    names = still.state("Array.from(store.selection.rows, row => store.data.name(row))")
+    assert [name.split("#")[0] for name in names] == ["enumerate(DataLoader)"]
+    expect(still.timeline).to_be_in_viewport()
+    card(still, "Peak memory").click()
+    expect(still.page.get_by_label("Peak memory", exact=True)).to_be_in_viewport()
+    assert still.state("store.selection.source") == "memory"
+    still.timeline.press("+")
+    card(still, "Recorded time").click()
+    assert still.state("[store.visible.start, store.visible.end]") == [0, 1000 * MS]
+    expect(still.timeline).to_be_in_viewport()
 
 
 def test_the_card_of_the_communication_leads_to_the_collectives(open_report: Open) -> None:
@@ -239,28 +239,6 @@ def test_the_card_of_the_communication_leads_to_the_collectives(open_report: Ope
     expect(tab).to_be_in_viewport()
     expect(tab).to_be_focused()
     expect(report.page.get_by_role("table", name="Collectives")).to_be_in_viewport()
-
-
-def test_the_card_of_the_input_lights_up_the_waits(still: Report) -> None:
-    card(still, "Input wait").click()
-    assert still.brushed() == (0, 250 * MS)
-    names = still.state("Array.from(store.selection.rows, row => store.data.name(row))")
-    assert [name.split("#")[0] for name in names] == ["enumerate(DataLoader)"]
-    expect(still.timeline).to_be_in_viewport()
-
-
-def test_the_card_of_the_memory_leads_to_its_peak(still: Report) -> None:
-    card(still, "Peak memory").click()
-    expect(still.page.get_by_label("Peak memory", exact=True)).to_be_in_viewport()
-    assert still.state("store.selection.source") == "memory"
-
-
-def test_the_card_of_the_time_shows_all_of_it(still: Report) -> None:
-    still.table.locator("tbody tr").first.click()
-    still.timeline.press("+")
-    card(still, "Recorded time").click()
-    assert still.state("[store.visible.start, store.visible.end]") == [0, 1000 * MS]
-    expect(still.timeline).to_be_in_viewport()
 
 
 def top_part(page: Page) -> float:
@@ -319,17 +297,17 @@ def test_a_high_screen_has_the_first_finding_unfolded(open_report: Open) -> None
         assert tracks["y"] + 300 <= 1080
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_header_is_legible_and_nothing_moves_under_the_pointer(
-    open_report: Open, screenshot: Screenshot, scheme: str
+    open_report: Open, screenshot: Screenshot
 ) -> None:
     report = open_report(slow())
-    report.use_scheme(scheme)
     rows_of(report).locator(".head[aria-expanded=false]").evaluate_all(
         "heads => heads.forEach(head => head.click())"
     )
-    assert too_faint(report.page) == []
-    screenshot(report.page, f"header_{scheme}")
+    for scheme in ("light", "dark"):
+        report.use_scheme(scheme)
+        assert too_faint(report.page) == []
+        screenshot(report.page, f"header_{scheme}")
     before = report.timeline.bounding_box()
     for each in [card(report, "GPU busy"), rows_of(report).first.get_by_role("button").first]:
         each.hover()

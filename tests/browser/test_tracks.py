@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Locator, expect
 
-import gpuprof_widgets
-from gpuprof_widgets.many_ranks.profiles import RankProfiles
 from gpuprof_widgets.trace.model import Record
 from tests.browser.report_page import Open, Report, too_faint
-from tests.job import rank_record, saved
-from tests.traces import kernel, op, trace_of
+from tests.traces import op, trace_of
 
 MS = 1_000_000
 
@@ -77,31 +73,9 @@ def test_a_name_stays_in_view_as_long_as_its_track_does(open_report: Open) -> No
     assert name["y"] >= surface["y"] - 1
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_names_are_legible(open_report: Open, scheme: str) -> None:
+def test_names_are_legible(open_report: Open) -> None:
     report = open_report(many())
-    report.use_scheme(scheme)
-    thread(report, 2).focus()
-    assert too_faint(report.page) == []
-
-
-@pytest.mark.parametrize("count", [2, 5])
-def test_each_of_several_timelines_has_its_own_tracks(
-    browser: Browser, tmp_path: Path, count: int
-) -> None:
-    (tmp_path / "ranks.html").write_text(ranks(tmp_path, count).report(), encoding="utf-8")
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.goto((tmp_path / "ranks.html").as_uri())
-    expect(page.get_by_role("application", name="Timeline.")).to_have_count(count)
-    expect(page.locator("[data-track]")).to_have_count(5 * count)
-    page.close()
-
-
-def ranks(folder: Path, count: int) -> RankProfiles:
-    """As many ranks with four threads and a GPU each."""
-    threads = [op(f"aten::op{i}", ts=0, dur=9 * MS, thread=i) for i in range(1, 5)]
-    records = [
-        rank_record(rank, *threads, kernel("sgemm", ts=MS, dur=MS + rank)) for rank in range(count)
-    ]
-    saved(folder, records)
-    return gpuprof_widgets.ranks(folder)
+    for scheme in ("light", "dark"):
+        report.use_scheme(scheme)
+        thread(report, 2).focus()
+        assert too_faint(report.page) == []
