@@ -62,6 +62,8 @@ from tests.traces import (
     trace_of,
 )
 
+pytestmark = pytest.mark.slow
+
 WORKER_TIMES = ("fetch_ns", "item_ns", "collate_ns", "put_ns", "idle_ns")
 
 

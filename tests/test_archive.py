@@ -22,6 +22,8 @@ from gpuprof_widgets.trace.window import window
 from tests.records import NAMES, assert_same_record, records
 from tests.traces import calls_of, kernel, memory, op, runtime, trace_of
 
+pytestmark = pytest.mark.slow
+
 same_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 

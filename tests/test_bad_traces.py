@@ -13,6 +13,8 @@ from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.readers import parse
 from tests.bad_traces import BAD_TRACES, event, trace
 
+pytestmark = pytest.mark.slow
+
 READ = {name: bad for name, bad in BAD_TRACES.items() if not bad.error}
 REFUSED = {name: bad for name, bad in BAD_TRACES.items() if bad.error}
 FILE = Path("bad.json")

@@ -17,6 +17,8 @@ from gpuprof_widgets.views.page_rows import MOST_TRACKS, with_busiest_tracks
 from tests.fuzz_readers import check_record
 from tests.traces import kernel, op, runtime, trace_of
 
+pytestmark = pytest.mark.slow
+
 
 def of_threads(count: int) -> Record:
     """Thread 0 launches a kernel; every further one is busier than the one before."""

@@ -19,6 +19,8 @@ from gpuprof_widgets.views.page import VIEWS, has_view
 from gpuprof_widgets.views.panels import all_panels
 from tests.traces import annotation, block, calls_of, copy, kernel, op, runtime, trace_of
 
+pytestmark = pytest.mark.slow
+
 MS = 1_000_000
 LOADING = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 

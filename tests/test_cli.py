@@ -17,6 +17,8 @@ from gpuprof_widgets.cli import COMMANDS, GPUPROF, SIGPIPE_STATUS
 from gpuprof_widgets.trace.scanned_events import is_compiled
 from tests.command_lines import gpuprof, gpuprof_process, small_trace
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:

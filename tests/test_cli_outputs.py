@@ -15,6 +15,8 @@ from gpuprof_widgets.cli import GPUPROF
 from gpuprof_widgets.commands.files import OutputFile, Writing
 from tests.command_lines import gpuprof, gpuprof_process, small_trace
 
+pytestmark = pytest.mark.slow
+
 Capsys = pytest.CaptureFixture[str]
 
 WORDS: dict[str, Callable[[Path, Path], tuple[object, ...]]] = {

@@ -18,6 +18,8 @@ from gpuprof_widgets.commands.printing import (
 )
 from gpuprof_widgets.exceptions import OptionError
 
+pytestmark = pytest.mark.slow
+
 
 class Terminal(io.StringIO):
     """What rich takes for a terminal."""

@@ -39,6 +39,8 @@ from tests.traces import (
     trace_of,
 )
 
+pytestmark = pytest.mark.slow
+
 STEP = 1_000
 
 

@@ -13,6 +13,8 @@ from gpuprof_widgets.profiles import compare
 from gpuprof_widgets.trace.model import Record
 from tests.traces import calls_of, op, python, trace_of
 
+pytestmark = pytest.mark.slow
+
 LEN = ("~", 0, "<built-in method builtins.len>")
 
 

@@ -17,6 +17,8 @@ from gpuprof_widgets.comparisons import Comparison
 from gpuprof_widgets.trace.model import Record
 from tests.traces import Row, annotation, op, trace_of
 
+pytestmark = pytest.mark.slow
+
 
 def plain(dur: int, **about: Any) -> Record:
     """A run without steps."""

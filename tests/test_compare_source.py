@@ -16,6 +16,8 @@ from gpuprof_widgets.trace.redact import redacted
 from gpuprof_widgets.views.comparison import delta_tables, static_html, static_text
 from tests.traces import Row, cell_line, op, trace_of
 
+pytestmark = pytest.mark.slow
+
 BEFORE = [
     "%%gpuprofile",
     "model = build()",

@@ -11,6 +11,8 @@ from gpuprof_widgets.views.report import REPORT_TYPE
 from tests.displays import displayed
 from tests.traces import annotation, kernel, op, runtime, trace_of
 
+pytestmark = pytest.mark.slow
+
 MARKUP = "</script><b>"
 
 

@@ -33,6 +33,8 @@ from tests.traces import (
     trace_of,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def test_busy_and_idle_add_up_to_the_span_on_real_traces(shared_record: Record) -> None:
     record = shared_record

@@ -16,6 +16,8 @@ from gpuprof_widgets.trace.model import Record
 from tests.cells import recorded
 from tests.traces import Row, calls_of, cell_line, module, op, python, trace_of
 
+pytestmark = pytest.mark.slow
+
 MS, US = 1_000_000, 1_000
 GELU = ("pow", "mul", "add", "mul", "tanh", "add", "mul", "mul")
 ERF = ("mul", "div", "erf", "add", "mul")

@@ -16,6 +16,8 @@ from gpuprof_widgets.exceptions import GpuprofError, OptionError
 from gpuprof_widgets.explorer import CALL_UP, Explorer
 from tests.traces import annotation, op, trace_of
 
+pytestmark = pytest.mark.slow
+
 RECORDED = Path(__file__).parent / "data" / "recorded"
 
 

@@ -12,6 +12,8 @@ from gpuprof_widgets.analyses.findings import FINDINGS, Finding, attention
 from gpuprof_widgets.trace.model import Record
 from tests.traces import Row, backward_op, kernel, op, runtime, trace_of
 
+pytestmark = pytest.mark.slow
+
 MS = 1_000_000
 END = op("aten::mm", ts=199 * MS, dur=MS)
 """So that the run takes 200 ms."""

@@ -25,6 +25,8 @@ from tests.traces import (
     trace_of,
 )
 
+pytestmark = pytest.mark.slow
+
 MS = 1_000_000
 END = op("aten::mm", ts=99 * MS, dur=MS)
 """So that the run takes 100 ms."""

@@ -13,6 +13,8 @@ from gpuprof_widgets.trace.model import Record
 from tests import cells
 from tests.traces import Row, annotation, backward_op, cell_line, kernel, op, trace_of
 
+pytestmark = pytest.mark.slow
+
 END = op("end", ts=990, dur=10)
 """So that the run takes 1 µs."""
 

@@ -24,6 +24,8 @@ from gpuprof_widgets.trace.readers import parse
 from tests import cells
 from tests.traces import Row, annotation, backward_op, kernel, op, trace_of
 
+pytestmark = pytest.mark.slow
+
 TAKEN = {"wall_ns": 10**9, "cpu_ns": 10**9, "preemptions": 400}
 FREE = {**TAKEN, "preemptions": 49}
 

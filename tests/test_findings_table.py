@@ -25,6 +25,8 @@ from tests.command_lines import gpuprof
 from tests.finding_titles import title_problems, with_checked_titles
 from tests.traces import cell_line, kernel, op, runtime, trace_of
 
+pytestmark = pytest.mark.slow
+
 RULES = [*FINDINGS.values(), *OF_RANKS.values()]
 
 

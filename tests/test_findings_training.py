@@ -18,6 +18,8 @@ from gpuprof_widgets.trace.model import Record
 from tests.test_findings_work import recorded
 from tests.traces import Row, annotation, kernel, module, op, runtime, trace_of
 
+pytestmark = pytest.mark.slow
+
 ZERO = "Optimizer.zero_grad#SGD.zero_grad"
 ADAM = "Optimizer.step#Adam.step"
 END = op("end", ts=9990, dur=10)

@@ -19,6 +19,8 @@ from scripts.record_gpu_profiles import MOST_BYTES, file_name
 from tests.everyday import ALWAYS, Everyday
 from tests.everyday_gpu import GPU_CELLS
 
+pytestmark = pytest.mark.slow
+
 DATA = Path(__file__).parent / "data" / "gpu"
 ALIKE_NS = 1_000
 """By which the times of ten kernels differ that spin for equally many clocks."""

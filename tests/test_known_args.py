@@ -14,6 +14,8 @@ from gpuprof_widgets.trace.readers import parse
 from tests.test_every_trace import all_answers
 from tests.traces import kernel, op, runtime, trace_of
 
+pytestmark = pytest.mark.slow
+
 GOOD = {
     "correlation": 4,
     "stream": 7,

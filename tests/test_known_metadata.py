@@ -21,6 +21,8 @@ from tests.fuzz_seeds import seeds
 from tests.test_every_trace import all_answers
 from tests.traces import kernel, op, trace_of
 
+pytestmark = pytest.mark.slow
+
 ODD: dict[str, Any] = {
     "label": ["x"],
     "source": 5,

@@ -6,10 +6,14 @@ import gzip
 import json
 from pathlib import Path
 
+import pytest
+
 import gpuprof_widgets
 from benchmarks.child_process import ROOT
 from benchmarks.made_traces import SOURCE, make_trace
 from benchmarks.routes import ENVIRONMENTS
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_default_source_grows_into_a_trace_that_we_read(tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ from gpuprof_widgets.trace.readers import load, parse
 from tests.test_every_trace import all_answers
 from tests.timelines import DATA, HOST, WORKER, Event, graph_profile, link, megengine_file, pair
 
+pytestmark = pytest.mark.slow
+
 TIMELINE = DATA / "megengine_1_13_chrome_timeline.json.gz"
 GRAPH = DATA / "megengine_1_13_graph_profile.json.gz"
 

@@ -33,6 +33,8 @@ from tests.snapshots import (
     training,
 )
 
+pytestmark = pytest.mark.slow
+
 FILE = Path("snapshot.pickle")
 EINX = frame("C:\\envs\\Lib\\site-packages\\einx\\api.py", 184, "inner")
 

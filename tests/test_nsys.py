@@ -15,6 +15,8 @@ from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.model import Record, Trace
 from tests.profiler_databases import NSYS, PID, TID, Nsys, emitted, global_id
 
+pytestmark = pytest.mark.slow
+
 
 def rows(trace: Trace, category: str) -> pd.DataFrame:
     """Slices of a category, with their track's process, thread, device and stream."""

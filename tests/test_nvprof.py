@@ -18,6 +18,8 @@ from gpuprof_widgets.trace.databases.nvprof import LONGEST, readable
 from gpuprof_widgets.trace.model import Record, Trace
 from tests.profiler_databases import PID, TID, Nvprof, emitted, object_id, written
 
+pytestmark = pytest.mark.slow
+
 EPOCH = 1_506_000_000_000_000_000
 """The clock of nvprof is that of the day."""
 

@@ -11,6 +11,8 @@ from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.window import window
 from tests.traces import Row, Shared, annotation, copy, kernel, op, runtime, trace_of
 
+pytestmark = pytest.mark.slow
+
 MS = 1_000_000
 STEP = 10 * MS
 

@@ -40,6 +40,8 @@ from tests.traces import (
     trace_of,
 )
 
+pytestmark = pytest.mark.slow
+
 # Older torch (2.6 among them) looks an allocation's op up by float microseconds, a quarter of one
 # apart, and so misses some; it keeps Python frames out of its events and threads out of its run.
 EXACT_MEMORY = "start_ns" in inspect.signature(MemRecordsAcc.in_interval).parameters

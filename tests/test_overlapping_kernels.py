@@ -22,6 +22,8 @@ from gpuprof_widgets.trace.readers import load
 from tests.test_critical_path import Piece, path_of
 from tests.traces import Row, Shared, kernel, runtime, trace_of
 
+pytestmark = pytest.mark.slow
+
 OF_THE_STREAM = (KERNEL_DELAY, STREAM_WAIT, UNKNOWN)
 """Delays in which the stream itself was idle; a launch is under way whatever the stream does."""
 NAMES = ("gemm", "add")

@@ -25,6 +25,8 @@ from tests.records import assert_same_trace
 from tests.trace_files import kineto, tar_of, zip_of
 from tests.traces import op, trace_of
 
+pytestmark = pytest.mark.slow
+
 PACK: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "zstandard": zstandard.ZstdCompressor(write_checksum=True).compress,

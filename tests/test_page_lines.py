@@ -13,6 +13,8 @@ from gpuprof_widgets.views.report import static_html, static_text
 from tests.test_encoding import Page
 from tests.traces import cell_line, op, trace_of
 
+pytestmark = pytest.mark.slow
+
 MS = 1_000_000
 
 

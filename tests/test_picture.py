@@ -18,6 +18,8 @@ from gpuprof_widgets.views.picture import TIMELINE, VIEWS, drawn, picture_svg
 from gpuprof_widgets.views.side_by_side import Row, page_group, placed, timelines_png
 from tests.traces import kernel, op, trace_of
 
+pytestmark = pytest.mark.slow
+
 MS = 1_000_000
 
 

@@ -26,6 +26,8 @@ from tests.traces import (
     trace_of,
 )
 
+pytestmark = pytest.mark.slow
+
 MS = 1_000_000
 PACKAGES = "/opt/conda/lib/python3.11/site-packages/"
 

@@ -9,6 +9,8 @@ import pytest
 
 import gpuprof_widgets
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_public_names() -> None:
     assert gpuprof_widgets.__all__ == [

@@ -18,6 +18,8 @@ from gpuprof_widgets.views.panels.regions import MOST_PIECES, annotations_panel,
 from gpuprof_widgets.views.report import static_text
 from tests.traces import annotation, calls_of, cell_line, op, python, trace_of
 
+pytestmark = pytest.mark.slow
+
 
 def frames() -> Record:
     """`step` runs twice and calls `load`, which calls itself; another thread only waits."""

@@ -18,6 +18,8 @@ from gpuprof_widgets.trace.pstats import calls_from_slices
 from gpuprof_widgets.trace.window import window
 from tests.traces import Row, annotation, calls_of, copy, kernel, op, python, runtime, trace_of
 
+pytestmark = pytest.mark.slow
+
 ITEM = "<method 'item' of 'torch._C.TensorBase' objects>"
 CPU = "<method 'cpu' of 'torch._C.TensorBase' objects>"
 SYNCHRONIZE = "<built-in method torch._C._cuda_synchronize>"

@@ -19,6 +19,8 @@ from gpuprof_widgets.trace.edit import NewSlice, with_slices
 from gpuprof_widgets.trace.model import Record
 from tests.published_case import Waiting
 
+pytestmark = pytest.mark.slow
+
 BUSY_NS = 3_000_000
 CALLS = 3
 stack = pytest.mark.parametrize("stack", [False, True])

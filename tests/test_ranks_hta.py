@@ -17,7 +17,7 @@ from tests.traces import Shared
 
 CHOSEN = (0, 4, 6)
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of HTA's own making
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of HTA's own making
 
 
 @pytest.fixture(scope="module")

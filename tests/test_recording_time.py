@@ -11,6 +11,8 @@ from gpuprof_widgets.capture.frame_filter import without_profiler_slices
 from gpuprof_widgets.trace.model import Record
 from tests.traces import Row, annotation, kernel, op, runtime, trace_of
 
+pytestmark = pytest.mark.slow
+
 US, MS = 1_000, 1_000_000
 
 

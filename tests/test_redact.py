@@ -23,6 +23,8 @@ from gpuprof_widgets.trace.redact import redacted
 from tests.records import assert_same_record, records
 from tests.traces import calls_of, cell_line, kernel, memory, op, python, runtime, trace_of
 
+pytestmark = pytest.mark.slow
+
 RECORDED = Path(__file__).parent / "data" / "recorded"
 
 HOME = "/home/alicia/secret project"

@@ -25,6 +25,8 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.redact import redacted
 from tests.traces import annotation, kernel, op, runtime, trace_of
 
+pytestmark = pytest.mark.slow
+
 FIGURES = ("ts", "dur", "track", "depth", "parent", "count", "launch", "op", "forward")
 
 

@@ -32,6 +32,8 @@ from tests.job import STARTS, in_lockstep, saved
 from tests.records import assert_same_trace
 from tests.traces import op, trace_of
 
+pytestmark = pytest.mark.slow
+
 Capsys = pytest.CaptureFixture[str]
 
 SECRET = "s3cr3t"

@@ -19,6 +19,8 @@ from gpuprof_widgets.views.page import VIEWS, report_page
 from gpuprof_widgets.views.report import REPORT_TYPE, outputs, page_script, standalone_html
 from tests.traces import kernel, op, runtime, trace_of
 
+pytestmark = pytest.mark.slow
+
 MARKUP = "</script><script>alert(1)</script><!-- "
 
 

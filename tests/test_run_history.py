@@ -14,6 +14,8 @@ from gpuprof_widgets.run_history import MOST_RUNS, RUNS_PER_CELL, History
 from tests.shells import loaded
 from tests.traces import annotation, op, trace_of
 
+pytestmark = pytest.mark.slow
+
 CODE = "x = torch.rand(9)\nfor _ in range(3):\n    x = x @ x\n"
 
 

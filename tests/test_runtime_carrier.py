@@ -20,6 +20,8 @@ from gpuprof_widgets.views import report
 from gpuprof_widgets.views.page import report_page
 from tests.traces import op, trace_of
 
+pytestmark = pytest.mark.slow
+
 
 def script(*, runtime: bool) -> str:
     page = report_page(trace_of(op("aten::mm", ts=0, dur=9)), sort="cpu_self")

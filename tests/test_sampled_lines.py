@@ -26,6 +26,8 @@ from gpuprof_widgets.trace.window import window
 from tests.records import assert_same_trace
 from tests.traces import Row, annotation, kernel, op, python, runtime, trace_of
 
+pytestmark = pytest.mark.slow
+
 LABEL = "Cell [3]"
 INTERVAL = 2_000_000
 CODE = {"Cell [3]": {"1": "for x in data:", "2": "step(x)"}, "train.py": {"5": "x = x + 1"}}

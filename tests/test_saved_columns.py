@@ -29,6 +29,8 @@ from gpuprof_widgets.trace.window import window
 from tests.records import assert_same_record, assert_same_trace, records
 from tests.test_archive import a_record
 
+pytestmark = pytest.mark.slow
+
 CHECKSUM = 4711
 same_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 

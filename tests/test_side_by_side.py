@@ -28,6 +28,8 @@ from gpuprof_widgets.views.side_by_side import (
 )
 from tests.traces import kernel, memory, op, runtime, trace_of
 
+pytestmark = pytest.mark.slow
+
 
 def run_of(length: int, *, start: int = 0) -> Record:
     return trace_of(

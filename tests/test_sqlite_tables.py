@@ -17,6 +17,8 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load, parse
 from tests.profiler_databases import Database, Nsys, Nvprof, written
 
+pytestmark = pytest.mark.slow
+
 FILE = Path("some/run.sqlite")
 
 

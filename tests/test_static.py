@@ -69,6 +69,8 @@ from tests.traces import (
     trace_of,
 )
 
+pytestmark = pytest.mark.slow
+
 EXTENSION = Path(__file__).parents[1] / "gpuprof_widgets" / "views" / "extension"
 
 

@@ -18,6 +18,8 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.writers.tables import csv_bytes, json_bytes, parquet_bytes, without_marks
 from tests.traces import kernel, op, runtime, trace_of
 
+pytestmark = pytest.mark.slow
+
 FORMULAS = [
     *("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1", "=cmd|' /C calc'!A0"),
     *("'", "''=1", "'=1", "=", "-", '=HYPERLINK("http://x.example","a")'),

@@ -39,6 +39,8 @@ from tests.timelines import (
 )
 from tests.traces import Shared
 
+pytestmark = pytest.mark.slow
+
 REAL = DATA / "tensorflow_2_21_queue_and_memory.json.gz"
 GPU_STEP = "tf-timeline/gpu_step_0.json.gz"
 

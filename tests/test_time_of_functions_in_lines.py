@@ -17,6 +17,8 @@ from gpuprof_widgets.analyses.line_holders import _least_in_line
 from gpuprof_widgets.trace.model import Record
 from tests.counted import CELL, MODULE_CALL, TREES, Tree, record_of
 
+pytestmark = pytest.mark.slow
+
 MS = 1_000_000
 
 

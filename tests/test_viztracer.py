@@ -14,6 +14,8 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from tests.test_every_trace import all_answers
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("viztracer")
 
 SCRIPT = """

@@ -20,6 +20,8 @@ from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.warm_up import IdleImports
 from tests.kernels import Kernel, loaded_kernel
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["loaded_kernel"]
 
 LOADS = """

@@ -10,6 +10,8 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window
 from tests.traces import annotation, backward_op, kernel, op, python, runtime, trace_of
 
+pytestmark = pytest.mark.slow
+
 
 def saved(record: Record, name: str, **given: object) -> int:
     """How much shorter the run would be, in ns."""
