@@ -97,13 +97,3 @@ def test_as_it_is_committed_it_is_live_without_missing_widgets(page: Page, other
     Report.wait(page)
     expect(page.locator(".gpuprof-static").first).to_be_hidden()
     assert WIDGET_ERRORS.search(page.locator(".jp-Notebook").inner_text()) is None
-
-
-def test_as_it_is_committed_it_shows_tables_without_the_extension(
-    page: Page, plain_lab: Lab
-) -> None:
-    shutil.copy(COMMITTED, plain_lab.root / NAME)
-    page.goto(plain_lab.url(NAME))
-    expect(page.locator(".gpuprof-static").first).to_be_visible()
-    expect(page.locator(".jp-OutputArea-output img").first).to_be_visible()
-    assert WIDGET_ERRORS.search(page.locator(".jp-Notebook").inner_text()) is None

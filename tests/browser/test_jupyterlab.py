@@ -265,21 +265,3 @@ def requests_of(page: Page, file: Path) -> list[str]:
     page.goto(file.as_uri())
     page.wait_for_load_state("networkidle")
     return asked
-
-
-@pytest.mark.parametrize(
-    ("theme", "width"), [("JupyterLab Light", 1280), ("JupyterLab Dark", 1920)]
-)
-def test_screenshots(
-    profiled: Profiled, page: Page, lab: Lab, screenshot: Screenshot, theme: str, width: int
-) -> None:
-    """Written for people to look at; the machine checks that nothing runs out of the page."""
-    lab.use_theme(theme)
-    page.set_viewport_size({"width": width, "height": 1250})
-    open_without_kernel(page, lab, NOTEBOOK)
-    report = Report.wait(page)
-    report.brush(0.3, 0.7)
-    show_cell(page)
-    screenshot(page, f"lab-{width}-{theme.split()[1].lower()}")
-    output = page.locator(".jp-OutputArea-child", has=page.locator(".gpuprof-report"))
-    assert output.evaluate("area => area.scrollWidth <= area.clientWidth")

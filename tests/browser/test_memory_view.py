@@ -145,22 +145,6 @@ def test_a_drag_brushes_the_range_of_all_views_and_the_list_follows(open_report:
     expect(blocks(report)).to_have_count(2)
 
 
-def test_it_pans_and_zooms_together_with_the_timeline(open_report: Open) -> None:
-    report = open_report(allocating())
-    surface(report).focus()
-    report.page.keyboard.press("+")
-    report.page.keyboard.press("ArrowRight")
-    start, end = report.state("[store.visible.start, store.visible.end]")
-    assert 0 < start < end < 100 * MS
-    left, right = report.timeline.bounding_box(), surface(report).bounding_box()
-    assert left is not None
-    assert right is not None
-    assert (left["x"], left["width"]) == (
-        pytest.approx(right["x"], abs=1),
-        pytest.approx(right["width"], abs=1),
-    )
-
-
 def test_keys_walk_the_blocks_and_go_to_the_peak(open_report: Open) -> None:
     report = open_report(allocating())
     surface(report).focus()

@@ -9,14 +9,13 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from gpuprof_widgets import Profile
 from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.views import page as report_data
 from gpuprof_widgets.views import report as static_report
 from gpuprof_widgets.views.cards import cards
-from tests.browser.conftest import Lab, Screenshot
+from tests.browser.conftest import Screenshot
 from tests.browser.report_page import Open, Report, too_faint
 from tests.traces import Shared, annotation, block, cell_line, copy, kernel, op, runtime, trace_of
 
@@ -265,25 +264,6 @@ def test_the_timeline_is_on_the_first_screen(open_report: Open, shared: Shared, 
     with sized(report, 900, 800) as page:
         assert top_part(page) <= ABOVE_THE_TIMELINE
         assert page.evaluate("document.documentElement.scrollWidth") <= 900
-
-
-def test_the_timeline_is_on_the_first_screen_in_jupyterlab(
-    any_page: Page, lab: Lab, screenshot: Screenshot
-) -> None:
-    record = slow()
-    Profile(record.trace, record.calls, record.metadata).save(str(lab.root / "slow.gpuprof"))
-    source = 'import gpuprof_widgets\n\ngpuprof_widgets.load("slow.gpuprof")'
-    page = any_page
-    page.set_viewport_size({"width": 1280, "height": 800})
-    lab.run(page, "header.ipynb", [source])
-    report = Report.wait(page)
-    cell = page.locator(".jp-CodeCell .jp-Cell-inputWrapper").first
-    cell.evaluate("cell => cell.scrollIntoView({block: 'start'})")
-    screenshot(page, "header_in_jupyterlab")
-    assert top_part(page) <= ABOVE_THE_TIMELINE
-    tracks = report.timeline.bounding_box()
-    assert tracks is not None
-    assert tracks["y"] + 100 <= 800
 
 
 def test_a_high_screen_has_the_first_finding_unfolded(open_report: Open) -> None:

@@ -15,7 +15,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 from playwright.sync_api import expect
 
-from gpuprof_widgets.views.report import REPORT_TYPE, outputs
+from gpuprof_widgets.views.report import outputs
 from tests import hostile
 from tests.browser.conftest import Lab
 from tests.browser.watched import GLOBALS, Watched
@@ -196,15 +196,6 @@ def test_hostile_texts_are_shown_as_texts(
 
 ALONE = ("javascript:", "prototype", "constructor", "style text", "attribute")
 """What only attacks where it is the whole text, or begins it."""
-
-
-def test_a_report_of_a_newer_version_asks_for_an_upgrade(watched: Watched, other_lab: Lab) -> None:
-    *static, live = bundles()
-    written(other_lab.root / "newer.ipynb", [*static, live | {REPORT_TYPE: {"format": 2}}])
-    page = watched.page
-    page.goto(other_lab.url("newer.ipynb"))
-    expect(page.locator(".gpuprof-message")).to_contain_text("upgrade it")
-    expect(page.locator(".gpuprof-static")).to_be_visible()
 
 
 def test_a_report_that_could_not_start_starts_when_it_is_rendered_again(
