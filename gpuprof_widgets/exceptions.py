@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Any
 from unicodedata import category
 
@@ -58,6 +57,8 @@ def in_words(error: BaseException, *, install: str = "pip install") -> str:
 
 def did_you_mean(word: str, known: Iterable[str], *, quoted: bool = False) -> str:
     """Return a question after the end of a sentence, if one of the known words is like this one."""
+    from difflib import get_close_matches  # here, because `import gpuprof_widgets` needs none
+
     close = get_close_matches(word, list(known), n=1)
     return f" Did you mean {repr(close[0]) if quoted else close[0]}?" if close else ""
 

@@ -21,11 +21,11 @@ _QUOTES = re.compile(r""""([^"]*)"|'([^']*)'""")
 
 def _values(ctx: click.Context, parameter: _Parameter, typed: str) -> list[str]:
     """Return what completes the value of an option: sort keys, further topics, or its choices."""
-    from gpuprof_widgets.analyses.columns import PSTATS_KEYS, SORT_KEYS
-
     named: list[str] = []
     words: Iterable[str] = parameter.option.choices
     if parameter.option.metavar == "KEY":
+        from gpuprof_widgets.analyses.columns import PSTATS_KEYS, SORT_KEYS
+
         words = SORT_KEYS | PSTATS_KEYS
     elif parameter.option.metavar == "TOPICS":
         *named, typed = typed.split(",")

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from gpuprof_widgets import Profile
-from gpuprof_widgets.analyses.added import paragraphs_of
+from gpuprof_widgets.analyses.docstrings import paragraphs_of
 from gpuprof_widgets.analyses.findings import FINDINGS, Finding, findings
 from gpuprof_widgets.analyses.findings.thresholds import MEANINGS, thresholds_of
 from gpuprof_widgets.analyses.ranks.findings import FINDINGS as OF_RANKS

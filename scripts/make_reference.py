@@ -9,8 +9,8 @@ from pathlib import Path
 from textwrap import fill
 
 from gpuprof_widgets.analyses import ANALYSES, Analysis
-from gpuprof_widgets.analyses.added import COLUMNS, OPTIONS, items_of, paragraphs_of
 from gpuprof_widgets.analyses.columns import ENDINGS, MOMENTS
+from gpuprof_widgets.analyses.docstrings import COLUMNS, OPTIONS, items_of, paragraphs_of
 from gpuprof_widgets.commands.analysis import keywords_of
 
 DOCS = Path(__file__).parents[1] / "docs"

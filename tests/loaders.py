@@ -46,7 +46,19 @@ class Wrapping(Dataset[torch.Tensor]):
         return len(self.dataset)  # type: ignore[arg-type]
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        return self.dataset[index] + 1
+        return self.dataset.__getitem__(index=index) + 1
+
+
+class Collate:
+    """Collates as torch does, and takes any name but a few for a key of a table."""
+
+    def __call__(self, items: list[torch.Tensor]) -> Any:
+        return default_collate(items)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise KeyError(name)
+        raise AttributeError(name)
 
 
 class AllAtOnce(Decoded):

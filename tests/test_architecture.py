@@ -257,14 +257,14 @@ def test_the_check_sees_a_foreign_library(module: str, line: str) -> None:
 
 
 ROOMS = {
-    "findings": (7855, 4500),
-    "analyses": (16423, 14500),
-    "trace": (13038, 12500),
-    "capture": (10719, 8500),
+    "findings": (7857, 4500),
+    "analyses": (16450, 14500),
+    "trace": (13040, 12500),
+    "capture": (10727, 8500),
     "views": (5900, 5000),
-    "front doors": (6986, 6500),
+    "front doors": (6987, 6500),
     "page": (15184, 13000),
-    "tests": (68495, 42000),
+    "tests": (68533, 42000),
     "docs": (49953, 45000),
 }
 """The most lines that a room may have (of the docs: words), and what it is to have in the end.

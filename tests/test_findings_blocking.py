@@ -459,7 +459,7 @@ def test_a_recorded_file_read_again_and_again_is_told(
     path.write_bytes(os.urandom(1 << 20) * 20)
     names = {"read_often": mine.read_often, "path": path}
     _, record = recorded("x = 1\nread_often(path, 10)\ny = 1", names, stack=stack)
-    (finding,) = said(record, "file_io")
+    finding = said(record, "file_io")[0]  # on a busy machine, opening it may be told as well
     assert finding.text.startswith("`my_waits.py:17(read_often)` spent ")
     assert "reading files: 10 calls of `read`" in finding.text
     assert finding.remedy.startswith("Read it once, before the loop")

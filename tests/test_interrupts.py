@@ -47,7 +47,7 @@ AFTER_THE_CELL = {
     "it is saved": ("archive", "dump_pstats", "saved"),
     "the picture is drawn": ("report", "picture_png", "shown"),
     "the page is made": ("report", "page_script", "shown"),
-    "it is displayed": ("runtime_carrier", "cell_display", "shown"),
+    "it is displayed": ("runtime_carrier.RuntimeCarrier", "is_needed", "shown"),
 }
 """Where the Ctrl-C comes, and before what the profile is then left; None: it is shown after all."""
 

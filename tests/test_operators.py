@@ -442,6 +442,13 @@ def test_an_op_that_is_its_parents_only_child_and_has_its_name_counts_once() -> 
     assert row(table, "aten::sum")[list(expected)].to_dict() == expected
 
 
+def test_an_op_inside_one_of_its_name_counts_twice_where_it_has_siblings() -> None:
+    record = trace_of(
+        op("aten::cat", ts=0, dur=20), op("aten::cat", ts=2, dur=5), op("aten::add", ts=8, dur=5)
+    )
+    assert row(operators(record), "aten::cat")[["calls", "cpu_total_ns"]].tolist() == [2, 25]
+
+
 def test_what_was_not_recorded_is_unknown_and_not_zero() -> None:
     rows = [op("aten::mm", ts=0, dur=9, shapes=[[2, 3], [3, 4]]), op("aten::relu", ts=10, dur=5)]
     table = operators(trace_of(*rows)).set_index("name")

@@ -463,9 +463,14 @@ def test_small_functions_have_the_time_of_their_instructions(
                 short(i, 5)
         """,
     )
-    done = run("import small\nsmall.run(1_000_000)")
-    short, long = (spent(done.record, name) for name in ("short", "long"))
-    assert 0 < short < long / 2  # it takes a fourth
+
+    def told() -> tuple[int, int]:
+        record = run("import small\nsmall.run(1_000_000)").record
+        return spent(record, "short"), spent(record, "long")
+
+    # It takes a fourth. On a busy machine a run may be off; all are, where samples stay where
+    # their signal was handled.
+    assert any(0 < short < long / 2 for short, long in (told() for _ in range(4)))
 
 
 def test_a_collection_of_garbage_in_the_handler_silences_no_samples() -> None:
@@ -770,8 +775,8 @@ PATIENT = {
     """,
     "an interrupt of a loop that is caught": """
         import os, signal, threading
-        threading.Timer(0.03, os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
+            threading.Timer(0.03, os.kill, (os.getpid(), signal.SIGINT)).start()
             while True:
                 pass
         except KeyboardInterrupt:

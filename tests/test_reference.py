@@ -15,7 +15,7 @@ import pytest
 import gpuprof_widgets
 from gpuprof_widgets import Profile, exceptions
 from gpuprof_widgets.analyses import ANALYSES, Analysis
-from gpuprof_widgets.analyses.added import (
+from gpuprof_widgets.analyses.docstrings import (
     COLUMNS,
     OPTIONS,
     lists_of,

@@ -8,7 +8,7 @@ import weakref
 import numpy as np
 import pandas as pd
 
-from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.analyses.remembered import remembered, remembered_for_ranges
 from gpuprof_widgets.trace.model import Record
 from tests.traces import op, trace_of
 
@@ -40,6 +40,19 @@ def test_it_is_done_once_for_each_question() -> None:
     record = trace_of(op("a", ts=0, dur=1), op("b", ts=2, dur=1))
     assert [named(record, name) for name in "abab"] == [[0], [1], [0], [1]]
     assert asked == ["a", "b"]
+
+
+def test_of_ranges_only_the_last_two_are_kept() -> None:
+    asked: list[int] = []
+
+    @remembered_for_ranges
+    def length(record: Record, start: int, end: int) -> int:
+        asked.append(start)
+        return end - start
+
+    record = trace_of(op("a", ts=0, dur=9))
+    assert [length(record, start, 9) for start in (0, 1, 0, 2, 1, 0)] == [9, 8, 9, 7, 8, 9]
+    assert asked == [0, 1, 2, 0]
 
 
 def test_nothing_keeps_a_record_alive() -> None:

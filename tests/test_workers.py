@@ -43,6 +43,7 @@ from tests.loaders import (
     COLLATE_S,
     ITEM_S,
     AllAtOnce,
+    Collate,
     Decoded,
     Dying,
     Failing,
@@ -286,7 +287,7 @@ LOADERS: dict[str, tuple[Callable[[], DataLoader[Any]], str, int]] = {
         5,
     ),
     "a dataset in a dataset": (
-        lambda: DataLoader(Wrapping(Decoded(4)), batch_size=2, num_workers=1),
+        lambda: DataLoader(Wrapping(Decoded(4)), batch_size=2, num_workers=1, collate_fn=Collate()),
         "Decoded.__getitem__",
         4,
     ),

@@ -1,20 +1,15 @@
-"""What a function declares as an analysis: the types of its options, and its docstring.
+"""What a function declares as an analysis: its name and the types of its options.
 
 `added_analysis` refuses a function of another package that cannot become a method and a command;
-`checked_options` checks the arguments of each call against the type hints. The help of commands
-and docs/analyses.md are made from the docstring, which may have lists below the paragraphs
-"Options:" and "Columns:" (or "Columns with ``by="kind"``:"). Each item is names in double
-backticks, a colon and what they mean.
+`checked_options` checks the arguments of each call against the type hints.
 """
 
 from __future__ import annotations
 
 import inspect
 import keyword
-import re
 from collections.abc import Callable, Sequence
 from functools import cache, wraps
-from itertools import pairwise
 from numbers import Integral, Real
 from reprlib import repr as short
 from types import NoneType, UnionType
@@ -180,46 +175,3 @@ def _fits(value: Any, kind: Any) -> bool:
     if kind is bool or isinstance(value, bool | np.bool_):
         return kind is bool and isinstance(value, bool | np.bool_)
     return isinstance(value, NUMBERS.get(kind, kind))
-
-
-OPTIONS, COLUMNS = "Options", "Columns"
-
-_ITEM = re.compile(r"^- ((?:``\w+``(?:, )?)+): ", re.MULTILINE)
-
-Items = dict[tuple[str, ...], str]
-"""What each group of names means."""
-
-
-def paragraphs_of(function: Callable[..., Any]) -> list[str]:
-    """Return the paragraphs of the docstring; a list is one paragraph."""
-    return inspect.cleandoc(function.__doc__ or "").split("\n\n")
-
-
-def items_of(paragraph: str) -> Items:
-    """Return the items of a list; none if it is not a list of names."""
-    before, *parts = _ITEM.split(re.sub(r"\n +", " ", paragraph))
-    if before or not parts:
-        return {}
-    return {
-        tuple(re.findall(r"\w+", names)): meaning.strip()
-        for names, meaning in zip(parts[::2], parts[1::2], strict=True)
-    }
-
-
-def lists_of(function: Callable[..., Any], kind: str) -> dict[str, Items]:
-    """Return the lists of options or columns, by the paragraph above each."""
-    paragraphs = paragraphs_of(function)
-    return {
-        above: items_of(listed)
-        for above, listed in pairwise(paragraphs)
-        if above.startswith(kind) and above.endswith(":")
-    }
-
-
-def meanings_of(function: Callable[..., Any], kind: str) -> dict[str, str]:
-    """Return what each option or column means, by its name; of several lists the first counts."""
-    meanings: dict[str, str] = {}
-    for items in lists_of(function, kind).values():
-        for names, meaning in items.items():
-            meanings |= {name: meaning for name in names if name not in meanings}
-    return meanings

@@ -189,7 +189,7 @@ def _merged_paths(
         node[at] = number + len(nodes)
         upper, lower = np.divmod(key, len(names) * kinds)
         name, kind = np.divmod(lower, kinds)
-        columns = zip(upper.tolist(), name.tolist(), kind.tolist(), strict=True)
+        columns = zip(upper.tolist(), name, kind, strict=True)
         nodes += [(up, names[code], index.categories[kind]) for up, code, kind in columns]
     count = index.column("count").astype(np.int64)
     values = {"calls": count[rows], "self_ns": self_ns, "device_self_ns": device}

@@ -32,7 +32,7 @@ from gpuprof_widgets.analyses.path_graph import (
 from gpuprof_widgets.analyses.path_streams import NEVER
 from gpuprof_widgets.analyses.reasons import lacking, says_if_empty, which_other_kind
 from gpuprof_widgets.analyses.regions import steps
-from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.analyses.remembered import remembered, remembered_for_ranges
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
 from gpuprof_widgets.trace.links import itself_or_ancestor
@@ -146,7 +146,7 @@ def whole_path(record: Record) -> Path:
     return path_between(record, record.trace.start_ns, record.trace.end_ns)
 
 
-@remembered
+@remembered_for_ranges
 def path_between(record: Record, t0: int, t1: int) -> Path:
     """Return the path of a range as arrays; empty where `critical_path` says why there is none.
 
@@ -184,7 +184,7 @@ def _added_up(record: Record, table: pd.DataFrame, key: str, path: Path) -> pd.D
     return table[[key, *SPLIT]]
 
 
-@remembered
+@remembered_for_ranges
 def _described(record: Record, t0: int, t1: int) -> pd.DataFrame:
     trace, path = record.trace, path_between(record, t0, t1)
     names, labels = (

@@ -28,6 +28,7 @@ from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising, is_t
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.arrays import Codes, Floats, Ints, Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -246,7 +247,7 @@ def _longest(trace: Trace, track: int, start: Ints, end: Ints) -> tuple[Codes, F
     gap = np.repeat(np.arange(len(start)), length)
     part = np.arange(len(gap)) - np.repeat(np.cumsum(length) - length, length) + first[gap]
     time = np.minimum(parts.end[part], end[gap]) - np.maximum(parts.start[part], start[gap])
-    code = np.append(trace.index.name, NONE)[parts.row[part]].astype(np.int64)
+    code = take(trace.index.name, parts.row[part]).astype(np.int64)
     key = gap * (len(trace.index.names) + 1) + code + 1
     _, sample, group = np.unique(key, return_index=True, return_inverse=True)
     total = group_sums(group.reshape(-1), time, len(sample))

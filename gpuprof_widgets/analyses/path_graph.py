@@ -25,7 +25,7 @@ from gpuprof_widgets.analyses.path_streams import (
     stream_waits,
     sync_events,
 )
-from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.analyses.remembered import remembered_for_ranges
 from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.arrays import Ints, Mask, Rows
@@ -81,7 +81,7 @@ class PathGraph:
     between: str
 
 
-@remembered
+@remembered_for_ranges
 def path_graph(record: Record, t0: int, t1: int) -> PathGraph:
     """Return the graph of the time range [t0, t1)."""
     trace, label = record.trace, record.metadata.get("label")

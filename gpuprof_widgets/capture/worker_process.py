@@ -293,8 +293,9 @@ class Patches:
         self._set(data_queue, "put", self._after_writing(data_queue.put))
         # Pickling and sending are one span, in the queue's thread, during the next fetch. The last
         # one of a worker is lost where its process ends before this thread goes on.
-        self._set(data_queue, "_send_bytes", self._timed(data_queue._send_bytes, self._sent))
-        self._set(queues, "_ForkingPickler", self._timed_pickler())
+        if hasattr(data_queue, "_send_bytes"):  # a queue of multiprocessing: a thread sends
+            self._set(data_queue, "_send_bytes", self._timed(data_queue._send_bytes, self._sent))
+            self._set(queues, "_ForkingPickler", self._timed_pickler())
         create = self._timed_create(_DatasetKind.create_fetcher)
         self._set(_DatasetKind, "create_fetcher", staticmethod(create))
         self._set(worker, "ExceptionWrapper", _without_our_frames(wrapper))
@@ -318,7 +319,6 @@ class Patches:
     ) -> Callable[..., Any]:
         """Return the function; ``then`` gets its start, arguments and result (None: it failed)."""
 
-        @functools.wraps(function)
         def timed(*args: Any, **kwargs: Any) -> Any:
             start, result = perf_counter_ns(), None
             try:
@@ -413,7 +413,9 @@ class Patches:
         except (AttributeError, TypeError):
             return False
         if get := getattr(kind, "__getitems__", None):
-            items = self._timed(get, self._add(f"{kind.__name__}.__getitems__"))
+            items = functools.wraps(get)(
+                self._timed(get, self._add(f"{kind.__name__}.__getitems__"))
+            )
             self._set(kind, "__getitems__", items)
         return True
 
@@ -436,7 +438,8 @@ class Patches:
             finally:
                 self._depth -= 1
                 if self._on:
-                    self._spans.add_item(name, start, None if place is None else args[place])
+                    index = args[place] if place is not None and len(args) > place else None
+                    self._spans.add_item(name, start, index)
                     self._spans.items += got if self._depth == 0 else 0
 
         return timed_item

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 import click
 
 from gpuprof_widgets.analyses import ANALYSES, Analysis
-from gpuprof_widgets.analyses.added import OPTIONS, lists_of, meanings_of, paragraphs_of
+from gpuprof_widgets.analyses.docstrings import OPTIONS, lists_of, meanings_of, paragraphs_of
 from gpuprof_widgets.commands import files
 from gpuprof_widgets.exceptions import printable
 

@@ -244,15 +244,17 @@ def joined(traces: Sequence[Trace]) -> Trace:
         trace.counters.assign(ts=trace.counters["ts"] - trace.start_ns + start)
         for trace, start in zip(traces, starts_when_joined(traces), strict=True)
     ]
-    flows = pd.concat(
-        [moved_flows(trace.flows, row) for trace, row in zip(traces, rows, strict=True)]
+    moved = [moved_flows(trace.flows, row) for trace, row in zip(traces, rows, strict=True)]
+    source, target = (
+        np.concatenate([flows[end].to_numpy() for flows in moved]) for end in ("source", "target")
     )
+    kinds = [str(kind) for flows in moved for kind in flows["kind"]]
     return replace(
         traces[0],
         slices=slices,
         tracks=tracks,
         counters=joined_counters(counters),
-        flows=flow_table(flows["source"], flows["target"], list(map(str, flows["kind"]))),
+        flows=flow_table(source, target, kinds),
         args=_joined_args(traces, rows),
         start_ns=0,
         end_ns=sum(trace.span_ns for trace in traces),

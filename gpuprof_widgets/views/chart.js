@@ -1,4 +1,4 @@
-/* The front end of `Chart` (chart.py), a widget: runs the scripts of figures that the kernel sends. */
+/* The front end of `Chart` (explorer.py), a widget: runs the scripts of figures that the kernel sends. */
 const decoder = new TextDecoder()
 
 function render({model, el}) {

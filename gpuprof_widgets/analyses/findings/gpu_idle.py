@@ -233,11 +233,13 @@ def _remedy(record: Record, gaps: pd.DataFrame, main: str, share: float) -> str:
 
     ``share``: of the main cause in the idle time.
     """
-    device, why = int(gaps["device"].iloc[0]), REMEDIES.get(main, "")
+    device = int(gaps["device"].iloc[0])
     cause = idle_cause(record, device)
     if cause.name == HOST:
         why, share = "waited for the CPU to launch work. ", cause.share
         why += f"Most of that time went into {_host_cause(record, device, cause, gaps)}"
+    else:
+        why = REMEDIES[main]
     return f"In {format_share(share)} of its idle time, the GPU {why}"
 
 

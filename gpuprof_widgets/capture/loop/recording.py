@@ -126,6 +126,7 @@ class UnseenLoop:
         self._loaders: dict[int, _Loader] = {}  # by id of the sampler, which they keep alive
         self._last: _Loader | None = None  # of the last batch
         self._steps_since: Counter[int] = Counter()  # since the last batch, by id of the optimizer
+        self._optimizers: dict[int, Any] = {}  # by id, kept alive so that no other gets the id
 
     def start(self) -> None:
         """Hook into every DataLoader and every optimizer."""
@@ -188,6 +189,7 @@ class UnseenLoop:
             return  # a compiler reads hooks as well, and shall see nothing else of this one
         self._bound.made_step()
         self._steps_since[id(optimizer)] += 1
+        self._optimizers[id(optimizer)] = optimizer
         if self._last is not None:
             self._last.trains = True
         number = self._steps_since[id(optimizer)]

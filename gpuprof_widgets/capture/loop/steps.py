@@ -40,6 +40,9 @@ class Steps(Generic[Item]):
         return whole if self._schedule.keep_going else min(whole, self._schedule.total)
 
     def __iter__(self) -> Iterator[Item]:
+        total = getattr(self._source, "total", None) if is_progress_bar(self._source) else None
+        if total is not None and not self._schedule.keep_going:
+            self._source.reset(total=min(total, self._schedule.total))
         return watched(self._source, self.counting())
 
     def __aiter__(self) -> AsyncIterator[Item]:
