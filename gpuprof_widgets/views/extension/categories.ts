@@ -41,7 +41,7 @@ const BLACK: RGB = [0, 0, 0]
 const WHITE: RGB = [255, 255, 255]
 
 /**
- * The families of kernels, in the order of analyses/gpu_work.py: tints of the same colours that differ from those of the
+ * The families of kernels, in the order of analyses/kernel_families.py: tints of the same colours that differ from those of the
  * other work on a GPU, and from each other in lightness where the hue is alike.
  */
 export const FAMILIES: Omit<Kind, "categories">[] = [

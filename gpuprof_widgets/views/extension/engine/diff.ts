@@ -1,4 +1,4 @@
-/** Two call trees as one (analyses/compare/lines.py): every path of either run, with its times in both. */
+/** Two call trees as one (analyses/compare/paired_tree.py): every path of either run, with its times in both. */
 
 import {place_children, UNLAUNCHED, type FlameNode} from "./flame"
 

@@ -147,7 +147,7 @@ export type Header = {
   categories: string[]
   /** pairs of indices into names and categories; what the column `label` points to */
   label: [number, number][]
-  /** per label the index of its kernels' family (see analyses/gpu_work.py), -1 for other work */
+  /** per label the index of its kernels' family (see analyses/kernel_families.py), -1 for other work */
   families: number[]
   /** labels of Python frames that are no user code */
   library: number[]
