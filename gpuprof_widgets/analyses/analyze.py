@@ -18,7 +18,7 @@ from gpuprof_widgets.analyses.op_bytes import NOTHING, output_shape
 from gpuprof_widgets.analyses.op_calls import FORMATS, distinct_calls, shape_codes, shape_text
 from gpuprof_widgets.analyses.operators import cpu_self, op_rows
 from gpuprof_widgets.analyses.owners import region_behind
-from gpuprof_widgets.analyses.reasons import lacking
+from gpuprof_widgets.analyses.reasons import empty_table
 from gpuprof_widgets.analyses.regions import names_with_steps_merged
 from gpuprof_widgets.analyses.roofline import slice_work_flops, work_of, worker_of
 from gpuprof_widgets.analyses.waits import waits
@@ -124,7 +124,7 @@ def analyze(
         why = f"the trace has no GPU work: device times are those of kernels and copies{hint}"
         if side == "host":
             why = "the trace has no ops: host times are those of CPU ops and calls"
-        return lacking(_columns(self_ns, by), why)
+        return empty_table(_columns(self_ns, by), why)
     if side == "host" and len(record.trace.index.gpu):
         calls[list(WORK)] = pd.NA  # the work was the GPU's: by host time it would have no meaning
         calls = calls.astype(dict.fromkeys(WORK, "Int64"))
@@ -132,7 +132,7 @@ def analyze(
     table = _with_rates(kept, self_ns) if by == "call" else _grouped(kept, by, aggregate, self_ns)
     table["share"] = table[self_ns] / whole
     if not len(table):
-        return lacking(
+        return empty_table(
             _columns(self_ns, by), f"none of the {len(calls):,} calls passes the filters"
         )
     table = _ordered(table, order_by, self_ns, list(_columns(self_ns, by)))

@@ -33,7 +33,7 @@ from gpuprof_widgets.analyses.host_states import (
     HostTimeline,
     main_lane,
 )
-from gpuprof_widgets.analyses.reasons import lacking, which_other_kind
+from gpuprof_widgets.analyses.reasons import empty_table, which_other_kind
 from gpuprof_widgets.analyses.regions import NO_STEPS, rank_of, time_ranges
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_synchronising
@@ -133,7 +133,7 @@ def _table(record: Record, by: str) -> pd.DataFrame:
     segments = breakdown_segments(record)
     number, start, end = time_ranges(record, by)
     if not len(segments) or not len(number):
-        return lacking(COLUMNS, NO_STEPS if len(segments) else NOTHING)
+        return empty_table(COLUMNS, NO_STEPS if len(segments) else NOTHING)
     classes = CLASSES if devices(record.trace) else HOST_CLASSES
     states = [HOST] * len(classes)
     if classes is CLASSES:
@@ -175,7 +175,7 @@ def breakdown_segments(record: Record) -> pd.DataFrame:
     if not tables and main_lane(trace) >= 0 and not which_other_kind(trace):
         tables = [_host_segments(record)]
     if not tables:
-        return lacking(SEGMENT_COLUMNS, NOTHING)
+        return empty_table(SEGMENT_COLUMNS, NOTHING)
     return pd.concat(tables, ignore_index=True)
 
 

@@ -25,7 +25,7 @@ from gpuprof_widgets.analyses.gpu_work import (
     without_parameters,
 )
 from gpuprof_widgets.analyses.operators import arg_numbers
-from gpuprof_widgets.analyses.reasons import lacking, why_empty
+from gpuprof_widgets.analyses.reasons import empty_table, why_empty
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.arrays import Ints, Rows
@@ -142,7 +142,7 @@ def collectives(record: Record, *, instances: bool = False) -> pd.DataFrame:
     calls = collective_calls(record)
     if not len(calls):
         columns = (*CALL_COLUMNS, *BANDWIDTH) if instances else COLUMNS
-        return lacking(columns, why_empty(calls))
+        return empty_table(columns, why_empty(calls))
     return with_bandwidth(calls, "bytes", "dur_ns") if instances else _grouped(calls)
 
 
@@ -211,10 +211,12 @@ def collective_calls(record: Record) -> pd.DataFrame:
     on_cpu = np.flatnonzero(spans & (trace.index.column("count") > 0))
     rows = np.concatenate([kernels, on_cpu])
     if not len(rows) and any(backends.values()):
-        return lacking(CALL_COLUMNS, "the trace has calls of collectives but none of their kernels")
+        return empty_table(
+            CALL_COLUMNS, "the trace has calls of collectives but none of their kernels"
+        )
     if not len(rows):
         why = "the trace has no collectives: neither NCCL kernels nor spans of gloo"
-        return lacking(CALL_COLUMNS, why)
+        return empty_table(CALL_COLUMNS, why)
     op = np.concatenate([trace.slices["op"].to_numpy()[kernels], on_cpu]).astype(np.intp)
     start, end = trace.index.ts[rows], trace.index.end[rows]
     table = _described(record, rows, op)

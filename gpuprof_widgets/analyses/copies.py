@@ -16,7 +16,7 @@ from gpuprof_widgets.analyses.columns import different, group_rows, group_sums
 from gpuprof_widgets.analyses.gpu_work import open_times
 from gpuprof_widgets.analyses.kernels import counted_gpu_rows, numbers
 from gpuprof_widgets.analyses.launches import launched_by
-from gpuprof_widgets.analyses.reasons import lacking, why_empty
+from gpuprof_widgets.analyses.reasons import empty_table, why_empty
 from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_dataloader, waits
@@ -116,7 +116,7 @@ def copies(record: Record, *, by: str = "copy") -> pd.DataFrame:
         return table
     keys = GROUPINGS[by]
     if not len(table):
-        return lacking((*keys, *GROUPED), why_empty(table))
+        return empty_table((*keys, *GROUPED), why_empty(table))
     return _grouped(table, keys)
 
 
@@ -125,7 +125,7 @@ def _copies(record: Record) -> pd.DataFrame:
     trace = record.trace
     rows = counted_gpu_rows(trace, "gpu_memcpy")
     if not len(rows):
-        return lacking(COLUMNS, "the trace has no copies to, from or on a GPU.")
+        return empty_table(COLUMNS, "the trace has no copies to, from or on a GPU.")
     ts, _ = trace.index.uncut
     rows = rows[np.argsort(ts[rows], kind="stable")]
     table = pd.concat([_on_gpu(trace, rows), _on_cpu(record, rows)], axis=1)
@@ -237,7 +237,7 @@ def copy_bandwidth(record: Record) -> pd.DataFrame:
     known = table[table["bytes_per_s"].notna() & (table["dur_ns"] > 0)] if len(table) else table
     if not len(known):
         why = why_empty(table) or "the trace has no copies of known size and time."
-        return lacking(BANDWIDTH_COLUMNS, why)
+        return empty_table(BANDWIDTH_COLUMNS, why)
     start = known["start_ns"].to_numpy()
     ts = np.concatenate([start, start + known["dur_ns"].to_numpy()])
     rate = known["bytes_per_s"].to_numpy()

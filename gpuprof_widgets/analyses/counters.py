@@ -16,7 +16,7 @@ from gpuprof_widgets.analyses.columns import group_rows
 from gpuprof_widgets.analyses.copies import copy_bandwidth
 from gpuprof_widgets.analyses.kernels import gpu_curves
 from gpuprof_widgets.analyses.launches import queue_length
-from gpuprof_widgets.analyses.reasons import lacking
+from gpuprof_widgets.analyses.reasons import empty_table
 from gpuprof_widgets.trace.assemble import TOTALS
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import UNCUT_ARGS
@@ -70,7 +70,7 @@ def counters(record: Record, *, derived: bool = True) -> pd.DataFrame:
     tables = [table for table in tables if len(table)]
     if not tables:
         derivable = ", and no kernels, launches or copies of known size to count"
-        return lacking(COLUMNS, f"the trace has no counters{derivable if derived else ''}")
+        return empty_table(COLUMNS, f"the trace has no counters{derivable if derived else ''}")
     return pd.concat(tables, ignore_index=True)[list(COLUMNS)]
 
 

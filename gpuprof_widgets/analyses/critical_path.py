@@ -30,7 +30,7 @@ from gpuprof_widgets.analyses.path_graph import (
     path_graph,
 )
 from gpuprof_widgets.analyses.path_streams import NEVER
-from gpuprof_widgets.analyses.reasons import lacking, says_if_empty, which_other_kind
+from gpuprof_widgets.analyses.reasons import empty_table, says_if_empty, which_other_kind
 from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.analyses.remembered import remembered, remembered_for_ranges
 from gpuprof_widgets.exceptions import OptionError
@@ -131,7 +131,7 @@ def critical_path(
         raise OptionError(f"the path can be added up by {', '.join(BY)}, not by {by!r}")
     t0, t1 = path_range(record, step, region)
     if why := _why_no_path(record.trace, t0, t1):
-        return lacking(COLUMNS if by is None else (BY[by], *SPLIT), why)
+        return empty_table(COLUMNS if by is None else (BY[by], *SPLIT), why)
     table = _described(record, t0, t1)
     return table if by is None else _added_up(record, table, BY[by], path_between(record, t0, t1))
 

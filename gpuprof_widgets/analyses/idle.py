@@ -22,7 +22,7 @@ from gpuprof_widgets.analyses.gpu_work import (
     rows_on,
 )
 from gpuprof_widgets.analyses.owners import line_of, module_frame_around, region_behind
-from gpuprof_widgets.analyses.reasons import LACKS, lacking, says_if_empty
+from gpuprof_widgets.analyses.reasons import LACKS, empty_table, says_if_empty
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising, is_taking
 from gpuprof_widgets.exceptions import OptionError
@@ -166,7 +166,7 @@ def _last_elsewhere(table: pd.DataFrame, end: Ints, stream: Ints) -> Ints:
 
 def _longest_first(tables: list[pd.DataFrame]) -> pd.DataFrame:
     if not tables:
-        return lacking(COLUMNS, NO_GPU)
+        return empty_table(COLUMNS, NO_GPU)
     table = pd.concat(tables, ignore_index=True)
     return table.sort_values("dur_ns", ascending=False, kind="stable", ignore_index=True)
 

@@ -24,7 +24,7 @@ from gpuprof_widgets.analyses.columns import (
 from gpuprof_widgets.analyses.gpu_work import KINDS, busy_intervals, kind_codes
 from gpuprof_widgets.analyses.operators import arg_numbers
 from gpuprof_widgets.analyses.owners import captured_calls, graph_launches
-from gpuprof_widgets.analyses.reasons import lacking, says_if_empty
+from gpuprof_widgets.analyses.reasons import empty_table, says_if_empty
 from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.tensor_cores import are_eligible, on_tensor_cores
@@ -292,7 +292,9 @@ def gpu_summary(record: Record) -> pd.DataFrame:
     """
     trace, rows = record.trace, counted_gpu_rows(record.trace, "kernel")
     if not len(rows):
-        return lacking(GPU_COLUMNS, "the trace has no kernels: there is no use of a GPU to sum up")
+        return empty_table(
+            GPU_COLUMNS, "the trace has no kernels: there is no use of a GPU to sum up"
+        )
     marked = steps(record)
     t0 = int(marked["start_ns"].min()) if len(marked) else trace.start_ns
     t1 = int(marked["end_ns"].max()) if len(marked) else trace.end_ns
@@ -350,7 +352,9 @@ def gpu_curves(record: Record) -> pd.DataFrame:
     """
     trace, rows = record.trace, counted_gpu_rows(record.trace, "kernel")
     if not len(rows):
-        return lacking(CURVE_COLUMNS, "the trace has no kernels: there is no use of a GPU to draw")
+        return empty_table(
+            CURVE_COLUMNS, "the trace has no kernels: there is no use of a GPU to draw"
+        )
     index, tables = trace.index, []
     size = SHORTEST_BUCKET_NS
     while trace.span_ns > MOST_BUCKETS * size:

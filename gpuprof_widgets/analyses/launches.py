@@ -22,7 +22,7 @@ from gpuprof_widgets.analyses.owners import (
     module_frame_around,
     region_behind,
 )
-from gpuprof_widgets.analyses.reasons import LACKS, lacking, why_empty
+from gpuprof_widgets.analyses.reasons import LACKS, empty_table, why_empty
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.arrays import Codes, Ints, Rows
 from gpuprof_widgets.trace.model import Record, Trace
@@ -109,7 +109,7 @@ def launch_times(record: Record) -> pd.DataFrame:
         why = "the trace has no GPU work: there are no launches of it"
         if len(rows):
             why = f"the trace has no launches of its {len(rows):,} GPU events."
-        return lacking(COLUMNS, why)
+        return empty_table(COLUMNS, why)
     table = _launch_table(trace, linked, rows)
     table.attrs[UNLINKED] = len(rows) - len(linked)
     return table
@@ -239,7 +239,7 @@ def queue_length(record: Record) -> pd.DataFrame:
     """
     table = launch_times(record)
     if not len(table):
-        return lacking(QUEUE_COLUMNS, why_empty(table))
+        return empty_table(QUEUE_COLUMNS, why_empty(table))
     table = by_call(table)
     called = np.maximum(table["call_start_ns"].to_numpy(), record.trace.start_ns)
     started = np.maximum(table["start_ns"].to_numpy(), called)
@@ -277,7 +277,7 @@ def queues(record: Record) -> pd.DataFrame:
     """
     table, length = launch_times(record), queue_length(record)
     if not len(table):
-        return lacking(SUMMARY_COLUMNS, why_empty(table))
+        return empty_table(SUMMARY_COLUMNS, why_empty(table))
     attrs = {key: table.attrs[key] for key in (UNLINKED, LACKS) if key in table.attrs}
     table = by_call(table)
     keys = ("device", "stream")

@@ -34,7 +34,7 @@ from gpuprof_widgets.analyses.memory_categories import (
     with_stack_owners,
 )
 from gpuprof_widgets.analyses.operators import OpRows, op_rows
-from gpuprof_widgets.analyses.reasons import MEMORY, lacking, says_if_empty
+from gpuprof_widgets.analyses.reasons import MEMORY, empty_table, says_if_empty
 from gpuprof_widgets.analyses.regions import names_with_steps_merged
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links
@@ -295,7 +295,7 @@ def memory(record: Record) -> pd.DataFrame:
     trace = record.trace
     events = memory_events(trace)
     if not len(events):
-        return lacking(OP_COLUMNS, MEMORY)
+        return empty_table(OP_COLUMNS, MEMORY)
     ops = op_rows(trace)
     place = places_of_slices(record)
     tables = [

@@ -13,7 +13,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.attribution import Owned, in_backward, owned
 from gpuprof_widgets.analyses.owners import MODULE_FRAME, module_frames
-from gpuprof_widgets.analyses.reasons import IN_NO_MODULE, MODULES, NOBODY, lacking
+from gpuprof_widgets.analyses.reasons import IN_NO_MODULE, MODULES, NOBODY, empty_table
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.roofline import slice_work_flops
 from gpuprof_widgets.trace import links
@@ -64,7 +64,7 @@ def modules(record: Record) -> pd.DataFrame:
     """
     trace = record.trace
     if not (trace.index.in_category(*MODULE_CATEGORIES) | module_frames(trace)).any():
-        return lacking(COLUMNS, MODULES)
+        return empty_table(COLUMNS, MODULES)
     table = _ordered(_table(trace, owned(trace, "module")))
     table.attrs[NOBODY] = IN_NO_MODULE
     return table

@@ -15,7 +15,7 @@ import pandas as pd
 from gpuprof_widgets.analyses.reasons import (
     CALLS,
     NO_TIMES,
-    lacking,
+    empty_table,
     of_the_whole_run,
     says_if_empty,
 )
@@ -52,11 +52,11 @@ def python_calls(record: Record) -> pd.DataFrame:
     """
     if record.calls is None:
         if not len(python_lanes(record)):
-            return lacking(COLUMNS, CALLS)
+            return empty_table(COLUMNS, CALLS)
         why = "the record has no calls of cProfile: `python_time` counts those of its frames"
         if record.metadata.get(SAMPLED):
             why = "samples count no calls: `python_time` has the functions and their times"
-        return lacking(COLUMNS, why)
+        return empty_table(COLUMNS, why)
     table = record.calls.functions
     table = table.assign(
         self_per_call_ns=table["self_ns"] / table["calls"].clip(lower=1),

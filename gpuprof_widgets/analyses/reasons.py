@@ -1,6 +1,7 @@
 """Why a table is empty, or why it does not follow a time range: sentences in its ``attrs``.
 
-An analysis returns an empty table with the reason in its ``attrs`` (`lacking`, `says_if_empty`).
+An analysis returns an empty table with the reason in its ``attrs`` (`empty_table`,
+`says_if_empty`).
 `explained`, which wraps every analysis, adds what holds for all of them: the file may be of another
 kind, the record a range of a run.
 """
@@ -85,7 +86,7 @@ NOBODY = "nobody"
 IN_NO_MODULE = "(in no module)"
 
 
-def lacking(columns: Sequence[str], why: str) -> pd.DataFrame:
+def empty_table(columns: Sequence[str], why: str) -> pd.DataFrame:
     """Return a table with these columns and no rows; ``attrs["lacks"]`` is the reason."""
     table = pd.DataFrame(columns=list(columns))
     table.attrs[LACKS] = why

@@ -25,7 +25,7 @@ from gpuprof_widgets.analyses.gpu_work import COMPUTE, gpu_kinds
 from gpuprof_widgets.analyses.op_bytes import BOTH, INPUTS, NOTHING, bytes_of, elements_of
 from gpuprof_widgets.analyses.op_calls import SHAPE_KEYS, Call, distinct_calls, of_calls, shape_text
 from gpuprof_widgets.analyses.operators import INSTANTS
-from gpuprof_widgets.analyses.reasons import NOTE, SHAPES, lacking
+from gpuprof_widgets.analyses.reasons import NOTE, SHAPES, empty_table
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import links
@@ -97,13 +97,13 @@ def roofline(record: Record, *, by: str = "op", peaks: Peaks | None = None) -> p
         raise OptionError(f"a roofline is by one of {', '.join(GROUPINGS)}, not {by!r}.")
     trace = record.trace
     if not len(trace):
-        return lacking(_columns(by), "the trace has neither ops nor kernels")
+        return empty_table(_columns(by), "the trace has neither ops nor kernels")
     on_gpu = bool(len(trace.index.gpu))
     if by == "kernel" and not on_gpu:
-        return lacking(_columns(by), "the trace has no GPU work: there are no kernels")
+        return empty_table(_columns(by), "the trace has no GPU work: there are no kernels")
     if not any(key in trace.args for key in SHAPE_KEYS):
         why = SHAPES if trace.index.is_op.any() else NO_OPS
-        return lacking(_columns(by), why)
+        return empty_table(_columns(by), why)
     device = busiest_device(record) if on_gpu else None
     roof = peaks or peaks_of(record, device)
     pieces, keys = grouped_pieces(record, by)
@@ -113,7 +113,7 @@ def roofline(record: Record, *, by: str = "op", peaks: Peaks | None = None) -> p
         table["op"] = _mostly(pieces, keys)
     table = _with_roof(table.rename(columns={keys[0]: "name"}), roof)[list(_columns(by))]
     if not len(table):
-        return lacking(_columns(by), NO_KERNELS if on_gpu else NO_WORK)
+        return empty_table(_columns(by), NO_KERNELS if on_gpu else NO_WORK)
     note = _note(device_name(record, device), roof, on_gpu)
     table.attrs[NOTE] = "; ".join([note, *_doubts(table)])
     table.attrs["peaks"] = roof.as_dict() if roof else None

@@ -17,7 +17,7 @@ from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.kernels import counted_gpu_rows
 from gpuprof_widgets.analyses.launches import launch_times
 from gpuprof_widgets.analyses.op_calls import Call, of_calls
-from gpuprof_widgets.analyses.reasons import lacking
+from gpuprof_widgets.analyses.reasons import empty_table
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.arrays import Floats, Ints, Mask, Rows
@@ -92,7 +92,7 @@ def sequences(
         why = f"{under} launched {length} or more kernels or copies in one call."
         if not len(counted_gpu_rows(record.trace)):
             why = "the trace has no GPU work, so there are no sequences of it."
-        return lacking(COLUMNS, why)
+        return empty_table(COLUMNS, why)
     table = _table(record, matches)
     table = table.sort_values(["total_ns", "first"], ascending=[False, True], kind="stable")
     return table.head(top).reset_index(drop=True)

@@ -27,7 +27,7 @@ from gpuprof_widgets.analyses.gpu_work import (
     open_within,
     rows_on,
 )
-from gpuprof_widgets.analyses.reasons import lacking
+from gpuprof_widgets.analyses.reasons import empty_table
 from gpuprof_widgets.analyses.regions import NO_STEPS, rank_of, time_ranges
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import intervals
@@ -97,9 +97,9 @@ def streams(record: Record, *, by: str = "stream") -> pd.DataFrame:
     used = devices(trace) if by == "concurrency" else devices_at_work(trace)
     tables = [of_device(trace, device).assign(device=device) for device in used]
     if not tables:
-        return lacking(columns, NO_GPU)
+        return empty_table(columns, NO_GPU)
     table = pd.concat(tables, ignore_index=True)[list(columns)]
-    return table if len(table) else lacking(columns, ONE_STREAM)
+    return table if len(table) else empty_table(columns, ONE_STREAM)
 
 
 def _streams(trace: Trace, device: int) -> pd.DataFrame:
@@ -225,7 +225,7 @@ def overlaps(record: Record, *, by: str = "device") -> pd.DataFrame:
     number, start, end = time_ranges(record, by)
     kinds = {device: kind_times(trace, device) for device in devices(trace)}
     if not kinds or not len(number):
-        return lacking(OVERLAP_COLUMNS, NO_STEPS if kinds else OVERLAP_NO_GPU)
+        return empty_table(OVERLAP_COLUMNS, NO_STEPS if kinds else OVERLAP_NO_GPU)
     tables = []
     for device, unions in kinds.items():
         starts, ends = (np.concatenate(edges) for edges in zip(*unions.values(), strict=True))

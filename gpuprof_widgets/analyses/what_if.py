@@ -36,7 +36,7 @@ from gpuprof_widgets.analyses.path_graph import (
     path_graph,
 )
 from gpuprof_widgets.analyses.path_streams import NEVER
-from gpuprof_widgets.analyses.reasons import lacking, why_empty
+from gpuprof_widgets.analyses.reasons import empty_table, why_empty
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import intervals
@@ -111,7 +111,7 @@ def what_if(
         )
     path = path_between(record, t0, t1)
     if not len(path) and t1 > t0:
-        return lacking(COLUMNS, why_empty(critical_path(record, region=(t0, t1))))
+        return empty_table(COLUMNS, why_empty(critical_path(record, region=(t0, t1))))
     return _table(record, path, (t0, t1), [name], scale)
 
 
@@ -164,10 +164,10 @@ def what_ifs(record: Record, *, step: int | None = None, region: Region = None) 
 def _ranked(record: Record, t0: int, t1: int) -> pd.DataFrame:
     path = path_between(record, t0, t1)
     if not len(path):
-        return lacking(COLUMNS, why_empty(critical_path(record, region=(t0, t1))))
+        return empty_table(COLUMNS, why_empty(critical_path(record, region=(t0, t1))))
     names = _candidates(record.trace, path)
     if not names:
-        return lacking(COLUMNS, "no op and no kernel is on the critical path")
+        return empty_table(COLUMNS, "no op and no kernel is on the critical path")
     table = _table(record, path, (t0, t1), names, 0.0)
     by_saving = table.sort_values(["saved_ns", "path_ns"], ascending=False, kind="stable")
     return by_saving.reset_index(drop=True)

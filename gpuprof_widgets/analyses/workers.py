@@ -17,7 +17,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.gpu_work import open_ns, open_times
 from gpuprof_widgets.analyses.python_calls import python_calls
-from gpuprof_widgets.analyses.reasons import WORKERS, lacking, says_if_empty
+from gpuprof_widgets.analyses.reasons import WORKERS, empty_table, says_if_empty
 from gpuprof_widgets.analyses.waits import is_taking, on_executor, waits
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import intervals
@@ -313,7 +313,7 @@ def input_queues(record: Record) -> pd.DataFrame:
     rows = [*_queues_by_counters(trace), *_queues_by_ops(trace)]
     if not rows:
         why = "the trace has no op that takes from a queue or an iterator, and no counter of one"
-        return lacking(QUEUE_COLUMNS, why)
+        return empty_table(QUEUE_COLUMNS, why)
     table = pd.DataFrame(rows, columns=list(QUEUE_COLUMNS))
     return table.sort_values("empty_ns", ascending=False, kind="stable", ignore_index=True)
 

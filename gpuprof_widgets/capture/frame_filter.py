@@ -16,15 +16,13 @@ from types import TracebackType
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from gpuprof_widgets.capture.code import is_installed, name_in_package
+from gpuprof_widgets.trace.arrays import Mask
 from gpuprof_widgets.trace.edit import kept_slices
 from gpuprof_widgets.trace.libraries import is_library
 from gpuprof_widgets.trace.model import Calls, Trace
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
-
-Mask = NDArray[np.bool_]
 
 _COUNTED = ["calls", "primitive_calls", "self_ns", "total_ns"]
 _PACKAGE = str(Path(__file__).parent.parent)

@@ -16,7 +16,6 @@ from math import exp, isqrt, log
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.call_tree import call_tree
@@ -25,6 +24,7 @@ from gpuprof_widgets.analyses.gpu_work import FAMILIES, families
 from gpuprof_widgets.analyses.operators import INSTANTS, LEFT_OUT
 from gpuprof_widgets.analyses.python_calls import function_labels, is_user_code
 from gpuprof_widgets.exceptions import printable_values
+from gpuprof_widgets.trace.arrays import AnyInts
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.pstats import PYTHON_FRAME, function_place
 from gpuprof_widgets.trace.schema import NONE, REGION_CATEGORIES
@@ -75,7 +75,6 @@ TRIES = 12
 ENOUGH = 0.85
 """Share of the budget from which on a page is large enough."""
 
-Ints = npt.NDArray[np.signedinteger[Any]]
 Panels = Mapping[str, Panel]
 Page = TypeVar("Page")
 
@@ -336,7 +335,7 @@ def _columns(rows: PageRows, tick_ns: int) -> tuple[list[Mapping[str, Any]], lis
     return layout, planes
 
 
-def _values(rows: PageRows, tick_ns: int) -> Iterator[tuple[str, str, Ints]]:
+def _values(rows: PageRows, tick_ns: int) -> Iterator[tuple[str, str, AnyInts]]:
     """Yield name, encoding and values of each column; all at once, they take much memory."""
     ts, end = _ticks(rows.ts, tick_ns), _ticks(rows.ts + rows.dur, tick_ns)
     yield "ts", "delta", _differences(ts, rows.track)
@@ -359,18 +358,18 @@ def _values(rows: PageRows, tick_ns: int) -> Iterator[tuple[str, str, Ints]]:
         yield "count", "plain", rows.count
 
 
-def _ticks(ns: Ints, tick_ns: int) -> Ints:
+def _ticks(ns: AnyInts, tick_ns: int) -> AnyInts:
     return (ns + tick_ns // 2) // tick_ns
 
 
-def _differences(values: Ints, track: Ints) -> Ints:
+def _differences(values: AnyInts, track: AnyInts) -> AnyInts:
     """Return differences to the row before on the same track; a track's first value stays."""
     steps = np.diff(values, prepend=0)
     first = np.diff(track, prepend=-1) != 0
     return np.where(first, values, steps)
 
 
-def _steps(links: Ints) -> Ints:
+def _steps(links: AnyInts) -> AnyInts:
     """Return 0 for no link, else one more than the folded step from the link before."""
     steps = np.zeros(len(links), np.int64)
     known = np.flatnonzero(links >= 0)

@@ -19,14 +19,13 @@ from gpuprof_widgets.analyses.memory import allocations, memory_curve
 from gpuprof_widgets.analyses.memory_blocks import UNKNOWN
 from gpuprof_widgets.analyses.memory_categories import BEFORE, CATEGORIES
 from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.trace.arrays import AnyInts, Ints
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.page_rows import with_busiest_tracks
 from gpuprof_widgets.views.panels import all_panels
 from gpuprof_widgets.views.table import MOST_ROWS, Column, Curve, Panel
 from gpuprof_widgets.views.table_renderers import listed, page_table
 
-Ints = npt.NDArray[np.int64]
-AnyInts = npt.NDArray[np.signedinteger[Any]]
 ArrayEncoding = Literal["plain", "signed", "steps", "float"]
 
 LONGEST = 4_000

@@ -26,6 +26,7 @@ from gpuprof_widgets.analyses.operators import Allocations, allocations
 from gpuprof_widgets.analyses.owners import LineSource, line_sources
 from gpuprof_widgets.analyses.waits import SYNCHRONISING, is_synchronising
 from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.arrays import AnyInts, Mask
 from gpuprof_widgets.trace.edit import kept_slices
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import (
@@ -37,8 +38,6 @@ from gpuprof_widgets.trace.schema import (
 )
 from gpuprof_widgets.trace.tracks import DEVICE_KINDS
 
-Mask = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.signedinteger[Any]]
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 COPY_SIZE = "bytes"
@@ -65,22 +64,22 @@ class PageRows:
     an allocation on a device; ``flops`` does not count nested ops.
     """
 
-    ts: Ints
-    dur: Ints
-    track: Ints
-    label: Ints
-    began: Ints
-    ended: Ints
-    parent: Ints
-    depth: Ints
-    owner: Ints
-    op: Ints
-    forward: Ints
-    count: Ints
-    shape: Ints
-    bytes: Ints
-    device_bytes: Ints
-    flops: Ints
+    ts: AnyInts
+    dur: AnyInts
+    track: AnyInts
+    label: AnyInts
+    began: AnyInts
+    ended: AnyInts
+    parent: AnyInts
+    depth: AnyInts
+    owner: AnyInts
+    op: AnyInts
+    forward: AnyInts
+    count: AnyInts
+    shape: AnyInts
+    bytes: AnyInts
+    device_bytes: AnyInts
+    flops: AnyInts
     names: list[str]
     categories: list[str]
     label_pairs: list[tuple[int, int]]
@@ -107,7 +106,7 @@ class PageRows:
         by_label = np.array([wanted[category] for _, category in self.label_pairs], bool)
         return by_label[self.label] if len(self) else np.zeros(0, bool)
 
-    def nests(self, ts: Ints, end: Ints) -> bool:
+    def nests(self, ts: AnyInts, end: AnyInts) -> bool:
         """Whether nesting by these times gives the parents; coarse ticks and windows hide some.
 
         It does where a parent is open when its child starts, and whatever opened in between has
@@ -174,7 +173,7 @@ def page_rows(trace: Trace) -> PageRows:
 
 def _labels(
     trace: Trace,
-) -> tuple[Ints, list[tuple[int, int]], list[int], list[str], list[str]]:
+) -> tuple[AnyInts, list[tuple[int, int]], list[int], list[str], list[str]]:
     """Return each slice's label, the labels' (name, category) pairs and kinds, and the texts."""
     name, category = trace.slices["name"].cat, trace.slices["category"].cat
     kind = slice_kinds(trace)
@@ -190,7 +189,7 @@ def _labels(
     return label.reshape(-1), pairs, kinds.tolist(), names, categories
 
 
-def _sizes(trace: Trace, memory: Allocations) -> Ints:
+def _sizes(trace: Trace, memory: Allocations) -> AnyInts:
     """Return the bytes of each slice's allocation or copy."""
     sizes = _scattered(memory.row, memory.size, len(trace))
     copied = trace.args.get(COPY_SIZE)
@@ -199,14 +198,14 @@ def _sizes(trace: Trace, memory: Allocations) -> Ints:
     return sizes
 
 
-def _scattered(rows: npt.NDArray[np.intp], values: Ints, length: int) -> Ints:
+def _scattered(rows: npt.NDArray[np.intp], values: AnyInts, length: int) -> AnyInts:
     """Return a column with the values in these rows and zeros elsewhere."""
     column = np.zeros(length, np.int64)
     column[rows] = values
     return column
 
 
-def slice_kinds(trace: Trace) -> Ints:
+def slice_kinds(trace: Trace) -> AnyInts:
     """Return per slice which cell line it is, or whether it waits.
 
     A label belongs to one kind, so that a kind costs the page nothing per slice.
@@ -377,10 +376,10 @@ def merge_short(rows: PageRows, longest_ns: int, slot_ns: int) -> PageRows:
 class _Groups:
     """Each row's group and caller (a row); each group's first row and start in ns."""
 
-    of_row: Ints
-    parent: Ints
-    first: Ints
-    ts: Ints
+    of_row: AnyInts
+    parent: AnyInts
+    first: AnyInts
+    ts: AnyInts
 
 
 def _grouped(rows: PageRows, short: Mask, slot_ns: int) -> _Groups:
@@ -410,12 +409,12 @@ def _grouped(rows: PageRows, short: Mask, slot_ns: int) -> _Groups:
     return _Groups(of_row, parent, first[:length], ts[:length])
 
 
-def _taken(values: Ints, index: Ints) -> Ints:
+def _taken(values: AnyInts, index: AnyInts) -> AnyInts:
     """Return the values at these positions, -1 where the position is -1."""
     return np.where(index >= 0, values[index], NONE)
 
 
-def _runs(rows: PageRows, short: Mask) -> Ints:
+def _runs(rows: PageRows, short: Mask) -> AnyInts:
     """Return per row a number that changes between siblings at every long one."""
     order = np.lexsort((np.arange(len(rows)), rows.parent, rows.track))
     run = np.empty(len(rows), np.int64)
@@ -423,7 +422,7 @@ def _runs(rows: PageRows, short: Mask) -> Ints:
     return run
 
 
-def _numbered(*columns: Ints) -> Ints:
+def _numbered(*columns: AnyInts) -> AnyInts:
     """Return numbers from 0 on for the distinct combinations of the columns' values."""
     code = np.zeros(len(columns[0]), np.int64)
     for column in columns:
@@ -433,13 +432,13 @@ def _numbered(*columns: Ints) -> Ints:
     return code
 
 
-def _first_of(region: Ints) -> Ints:
+def _first_of(region: AnyInts) -> AnyInts:
     """Return the index of the first member of each region or group."""
     _, first = np.unique(region, return_index=True)
     return first
 
 
-def _before(region: Ints, first: Ints, dur: Ints) -> Ints:
+def _before(region: AnyInts, first: AnyInts, dur: AnyInts) -> AnyInts:
     """Return the time of the groups before each group in its region, in order of first rows."""
     order = np.lexsort((first, region))
     total = np.cumsum(dur[order]) - dur[order]
@@ -458,12 +457,12 @@ def _gathered(rows: PageRows, groups: _Groups) -> PageRows:
     position[order] = np.arange(len(order))
     chosen = first[order]
 
-    def summed(values: Ints) -> Ints:
+    def summed(values: AnyInts) -> AnyInts:
         sums = np.zeros(len(first), np.int64)
         np.add.at(sums, groups.of_row, values)
         return sums[order]
 
-    def moved(targets: Ints) -> Ints:
+    def moved(targets: AnyInts) -> AnyInts:
         kept = targets[chosen]
         return np.where(kept >= 0, position[groups.of_row[kept]], NONE)
 

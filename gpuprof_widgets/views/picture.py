@@ -26,6 +26,7 @@ from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.analyses.gpu_work import families
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.python_time import has_python_alone
+from gpuprof_widgets.trace.arrays import Rows
 from gpuprof_widgets.trace.links import rows_by
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.remarks import Remark, remarks
@@ -47,8 +48,6 @@ from gpuprof_widgets.views.canvas import (
 )
 from gpuprof_widgets.views.static_tables import function_rows
 from gpuprof_widgets.views.table_renderers import shortened
-
-Ints = npt.NDArray[np.intp]
 
 
 class Across(NamedTuple):
@@ -410,7 +409,7 @@ class Level:
 
     track: int
     depth: int
-    row: Ints
+    row: Rows
     ts: npt.NDArray[np.int64]
     end: npt.NDArray[np.int64]
 
@@ -429,7 +428,7 @@ def levels(trace: Trace, max_depth: int) -> Iterator[Level]:
 
 def runs(
     level: Level, start_ns: int, end_ns: int, width: int
-) -> tuple[Ints, Ints, Ints, npt.NDArray[np.float64]]:
+) -> tuple[Rows, Rows, Rows, npt.NDArray[np.float64]]:
     """Return the pixels that look the same together: slice row, left, right and opacity (0 to 1).
 
     The opacity is the share that is covered, in `SHADES` steps; a wide bar begins with a gap.
@@ -448,7 +447,7 @@ def runs(
 
 def pixels(
     level: Level, start_ns: int, end_ns: int, width: int
-) -> tuple[Ints, npt.NDArray[np.float64]]:
+) -> tuple[Rows, npt.NDArray[np.float64]]:
     """Return per pixel the slice row drawn there (-1: none) and the share of it that is covered.
 
     The row is that of the first slice that reaches into the pixel; the others in the same pixel are

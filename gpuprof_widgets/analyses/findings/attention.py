@@ -12,8 +12,6 @@ from gpuprof_widgets.analyses.columns import format_count, format_ns, format_sha
 from gpuprof_widgets.analyses.findings.finding import (
     WORTH_NS,
     Finding,
-    Ints,
-    Rows,
     code,
     listed,
     run_ns,
@@ -24,6 +22,7 @@ from gpuprof_widgets.analyses.findings.finding import (
 from gpuprof_widgets.analyses.op_calls import Call, distinct_calls
 from gpuprof_widgets.analyses.owners import forward_of
 from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.arrays import Ints, Rows
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 

@@ -12,8 +12,6 @@ from gpuprof_widgets.analyses.columns import format_count, format_ns, format_sha
 from gpuprof_widgets.analyses.findings.dispatch import MATRIX_PRODUCTS, multiplies_bf16
 from gpuprof_widgets.analyses.findings.finding import (
     Finding,
-    Mask,
-    Rows,
     code,
     place_of,
     run_ns,
@@ -25,6 +23,7 @@ from gpuprof_widgets.analyses.findings.uneven_calls import uneven_calls
 from gpuprof_widgets.analyses.gpu_work import open_times
 from gpuprof_widgets.analyses.operators import op_rows
 from gpuprof_widgets.trace import intervals, links
+from gpuprof_widgets.trace.arrays import Mask, Rows
 from gpuprof_widgets.trace.model import Record, Trace
 
 MOST = 3  # findings

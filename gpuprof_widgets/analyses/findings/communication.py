@@ -14,7 +14,6 @@ from gpuprof_widgets.analyses.findings.critical_path import CPU, bound_of
 from gpuprof_widgets.analyses.findings.finding import (
     EVIDENCE,
     Finding,
-    Rows,
     copies_counted,
     gpu_name,
     kernel_code,
@@ -27,6 +26,7 @@ from gpuprof_widgets.analyses.findings.idle_cause import segments_of
 from gpuprof_widgets.analyses.gpu_work import COMMUNICATION, gpu_kinds
 from gpuprof_widgets.analyses.what_if import saved_without_ns
 from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.arrays import Rows
 from gpuprof_widgets.trace.links import rows_by
 from gpuprof_widgets.trace.model import Record, Trace
 

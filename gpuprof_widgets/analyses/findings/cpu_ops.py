@@ -21,7 +21,6 @@ from gpuprof_widgets.analyses.findings.backward import SHORT_NS, VIEWS
 from gpuprof_widgets.analyses.findings.dispatch import multiplies_bf16, too_few_threads
 from gpuprof_widgets.analyses.findings.finding import (
     Finding,
-    Mask,
     code,
     kind_of_run,
     place_of,
@@ -40,6 +39,7 @@ from gpuprof_widgets.analyses.findings.uneven_calls import interrupted_by_others
 from gpuprof_widgets.analyses.operators import cpu_self, op_rows
 from gpuprof_widgets.analyses.reasons import PYTORCH, recorder_of, which_other_kind
 from gpuprof_widgets.analyses.waits import is_taking
+from gpuprof_widgets.trace.arrays import Mask
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import WINDOW, WRITTEN_CATEGORY
 

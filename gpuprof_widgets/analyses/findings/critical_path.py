@@ -14,14 +14,7 @@ import pandas as pd
 from gpuprof_widgets.analyses.cold_start import cold_spans
 from gpuprof_widgets.analyses.columns import format_ns, format_share, group_sums
 from gpuprof_widgets.analyses.critical_path import Path, op_around, whole_path
-from gpuprof_widgets.analyses.findings.finding import (
-    Finding,
-    Rows,
-    code,
-    gpu_name,
-    kernel_code,
-    place_of,
-)
+from gpuprof_widgets.analyses.findings.finding import Finding, code, gpu_name, kernel_code, place_of
 from gpuprof_widgets.analyses.findings.gpu_idle import WARM_UP, first_launches
 from gpuprof_widgets.analyses.findings.idle_cause import HOST, began_with_waits, idle_cause
 from gpuprof_widgets.analyses.findings.kernels import GPU_OP_SHARE, gpu_ops
@@ -47,6 +40,7 @@ from gpuprof_widgets.analyses.path_graph import (
 )
 from gpuprof_widgets.analyses.what_if import what_ifs
 from gpuprof_widgets.trace import intervals, links
+from gpuprof_widgets.trace.arrays import Rows
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import BACKWARD
 from gpuprof_widgets.trace.schema import NONE

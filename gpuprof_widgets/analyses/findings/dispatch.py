@@ -12,15 +12,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.collectives import world_size_of
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
-from gpuprof_widgets.analyses.findings.finding import (
-    Finding,
-    Mask,
-    Rows,
-    code,
-    run_ns,
-    share_of,
-    spread,
-)
+from gpuprof_widgets.analyses.findings.finding import Finding, code, run_ns, share_of, spread
 from gpuprof_widgets.analyses.findings.uneven_calls import interruptions
 from gpuprof_widgets.analyses.lines import cell_lines
 from gpuprof_widgets.analyses.owners import region_around
@@ -28,6 +20,7 @@ from gpuprof_widgets.analyses.regions import calls_per_traced_step
 from gpuprof_widgets.analyses.sequences import indexing_loops
 from gpuprof_widgets.analyses.waits import run_lane, waits
 from gpuprof_widgets.trace import intervals, links
+from gpuprof_widgets.trace.arrays import Mask, Rows
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import EVALUATE, open_on_other_track
 from gpuprof_widgets.trace.pstats import BUILT_IN, functions_of_frames

@@ -18,12 +18,9 @@ import pandas as pd
 from gpuprof_widgets.analyses.blocking import BUILT_IN_METHOD
 from gpuprof_widgets.analyses.columns import format_ns, format_share
 from gpuprof_widgets.exceptions import printable
+from gpuprof_widgets.trace.arrays import Mask, Rows
 from gpuprof_widgets.trace.index import REGION
 from gpuprof_widgets.trace.model import Record, Trace
-
-Rows = npt.NDArray[np.intp]
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

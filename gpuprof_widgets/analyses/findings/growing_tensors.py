@@ -15,9 +15,6 @@ from gpuprof_widgets.analyses.columns import format_count, format_ns, format_sha
 from gpuprof_widgets.analyses.findings.finding import (
     WORTH_NS,
     Finding,
-    Ints,
-    Mask,
-    Rows,
     code,
     place_of,
     run_ns,
@@ -27,6 +24,7 @@ from gpuprof_widgets.analyses.lines import cell_lines, lines_beyond_limit
 from gpuprof_widgets.analyses.op_calls import Call, distinct_calls, frame_of
 from gpuprof_widgets.analyses.owners import line_of, module_frames, region_around
 from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.arrays import Ints, Mask, Rows
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 

@@ -16,12 +16,13 @@ from gpuprof_widgets.analyses.breakdown import (
     breakdown_segments,
 )
 from gpuprof_widgets.analyses.cold_start import cold_spans, paid_once, recording_time
-from gpuprof_widgets.analyses.findings.finding import LATENCY_NS, Ints
+from gpuprof_widgets.analyses.findings.finding import LATENCY_NS
 from gpuprof_widgets.analyses.gpu_work import device_busy
 from gpuprof_widgets.analyses.host_states import CPU_OPS, LAUNCHING, OTHER, PYTHON, RUNTIME
 from gpuprof_widgets.analyses.idle import device_gaps
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.arrays import Ints
 from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import NONE

@@ -10,9 +10,7 @@ from gpuprof_widgets.analyses.critical_path import gpu_path_saving_ns
 from gpuprof_widgets.analyses.findings.finding import (
     EVIDENCE,
     Finding,
-    Mask,
     Place,
-    Rows,
     are_op_names,
     code,
     kernel_code,
@@ -33,6 +31,7 @@ from gpuprof_widgets.analyses.tensor_cores import (
     products,
     unaligned,
 )
+from gpuprof_widgets.trace.arrays import Mask, Rows
 from gpuprof_widgets.trace.model import Record, Trace
 
 NO_SHAPES = (

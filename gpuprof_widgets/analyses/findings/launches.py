@@ -14,7 +14,6 @@ from gpuprof_widgets.analyses.critical_path import cpu_path_ns
 from gpuprof_widgets.analyses.findings.finding import (
     EVIDENCE,
     Finding,
-    Rows,
     code,
     gpu_name,
     run_ns,
@@ -38,6 +37,7 @@ from gpuprof_widgets.analyses.launches import launch_times, launched_by
 from gpuprof_widgets.analyses.owners import graph_launches, is_mostly_replayed
 from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.arrays import Rows
 from gpuprof_widgets.trace.intervals import difference, gaps, overlap, union
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import EVALUATE

@@ -14,7 +14,6 @@ from gpuprof_widgets.analyses.findings.finding import (
     WORTH_NS,
     Finding,
     Place,
-    Rows,
     code,
     function_name,
     listed,
@@ -40,6 +39,7 @@ from gpuprof_widgets.analyses.lines import (
 from gpuprof_widgets.analyses.owners import line_of
 from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.waits import waits
+from gpuprof_widgets.trace.arrays import Rows
 from gpuprof_widgets.trace.model import Record
 
 WAITING = 0.5

@@ -10,7 +10,6 @@ from gpuprof_widgets.analyses.columns import format_count, format_ns, format_sha
 from gpuprof_widgets.analyses.critical_path import cpu_path_ns
 from gpuprof_widgets.analyses.findings.finding import (
     Finding,
-    Rows,
     code,
     run_ns,
     share_of,
@@ -29,6 +28,7 @@ from gpuprof_widgets.analyses.modules import (
 from gpuprof_widgets.analyses.owners import region_around
 from gpuprof_widgets.analyses.sequences import biased_before_norm
 from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.arrays import Rows
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import is_engine
 from gpuprof_widgets.trace.schema import WINDOW

@@ -13,13 +13,14 @@ import numpy.typing as npt
 from gpuprof_widgets.analyses.columns import format_share
 from gpuprof_widgets.analyses.critical_path import path_times
 from gpuprof_widgets.analyses.findings.cpu_ops import cpu_calls
-from gpuprof_widgets.analyses.findings.finding import Finding, Ints, Rows, code, share_of
+from gpuprof_widgets.analyses.findings.finding import Finding, code, share_of
 from gpuprof_widgets.analyses.line_holders import TORCH
 from gpuprof_widgets.analyses.lines import CellLines, cell_lines
 from gpuprof_widgets.analyses.op_calls import calling_frame
 from gpuprof_widgets.analyses.owners import MODULE_FRAME, line_behind, line_of
 from gpuprof_widgets.analyses.reasons import PYTORCH, recorder_of
 from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.trace.arrays import Ints, Rows
 from gpuprof_widgets.trace.gather import CALL_STACK
 from gpuprof_widgets.trace.libraries import PACKAGES
 from gpuprof_widgets.trace.links import itself_or_ancestor

@@ -20,8 +20,6 @@ from gpuprof_widgets.analyses.findings.dispatch import dispatch_remedy
 from gpuprof_widgets.analyses.findings.finding import (
     WORTH_NS,
     Finding,
-    Mask,
-    Rows,
     code,
     function_name,
     run_ns,
@@ -38,6 +36,7 @@ from gpuprof_widgets.analyses.reasons import is_beyond_the_range
 from gpuprof_widgets.analyses.regions import calls_per_traced_step
 from gpuprof_widgets.analyses.waits import is_synchronising, python_lanes, run_lane
 from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.arrays import Mask, Rows
 from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.pstats import BUILT_IN, FUNCTION_KEY, calls_from_slices, frame_name
 from gpuprof_widgets.trace.schema import NONE, SAMPLED, WINDOW

@@ -14,7 +14,6 @@ from gpuprof_widgets.analyses.columns import format_bytes, format_count, format_
 from gpuprof_widgets.analyses.findings.compilation import COMPILATION_SHARE, compilation
 from gpuprof_widgets.analyses.findings.finding import (
     Finding,
-    Rows,
     code,
     kind_of_run,
     listed,
@@ -25,6 +24,7 @@ from gpuprof_widgets.analyses.findings.finding import (
 from gpuprof_widgets.analyses.host_states import LAUNCHES
 from gpuprof_widgets.analyses.reasons import NSYS, NVPROF, recorder_of
 from gpuprof_widgets.analyses.regions import UNRECORDED, iterations, usual_steps
+from gpuprof_widgets.trace.arrays import Rows
 from gpuprof_widgets.trace.intervals import length
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import (

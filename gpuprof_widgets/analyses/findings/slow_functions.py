@@ -6,9 +6,10 @@ import re
 
 import pandas as pd
 
-from gpuprof_widgets.analyses.findings.finding import Mask, code, function_name
+from gpuprof_widgets.analyses.findings.finding import code, function_name
 from gpuprof_widgets.analyses.line_holders import Holder, selected
 from gpuprof_widgets.analyses.python_calls import calls_modules, function_labels, library_names
+from gpuprof_widgets.trace.arrays import Mask
 from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.pstats import BUILT_IN
 

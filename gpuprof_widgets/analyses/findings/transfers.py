@@ -25,8 +25,6 @@ from gpuprof_widgets.analyses.findings.finding import (
     EVIDENCE,
     WORTH_NS,
     Finding,
-    Mask,
-    Rows,
     code,
     copies_counted,
     gpu_name,
@@ -45,6 +43,7 @@ from gpuprof_widgets.analyses.op_bytes import OUTPUTS, SIMPLE
 from gpuprof_widgets.analyses.owners import line_of
 from gpuprof_widgets.analyses.streams import could_overlap, streams
 from gpuprof_widgets.trace import intervals, links
+from gpuprof_widgets.trace.arrays import Mask, Rows
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 

@@ -17,10 +17,11 @@ import pandas as pd
 from gpuprof_widgets.analyses.allocator import ALLOCATING, FREEING
 from gpuprof_widgets.analyses.cold_start import cold_spans
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
-from gpuprof_widgets.analyses.findings.finding import Finding, Mask, Rows, code, gpu_name, spread
+from gpuprof_widgets.analyses.findings.finding import Finding, code, gpu_name, spread
 from gpuprof_widgets.analyses.regions import UNRECORDED, iterations
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.arrays import Mask, Rows
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import LAUNCH_CATEGORIES
 

@@ -20,7 +20,6 @@ from gpuprof_widgets.analyses.findings.finding import (
     LATENCY_NS,
     WORTH_NS,
     Finding,
-    Rows,
     code,
     function_name,
     place_in,
@@ -45,6 +44,7 @@ from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.reasons import is_beyond_the_range
 from gpuprof_widgets.analyses.waits import FREEING, wait_costs, waits
 from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.arrays import Rows
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import EVALUATE
 from gpuprof_widgets.trace.schema import SAMPLED, WINDOW

@@ -16,7 +16,7 @@ import pandas as pd
 from gpuprof_widgets.analyses.collectives import SYNCHRONISING, with_bandwidth
 from gpuprof_widgets.analyses.ranks.matching import COLUMNS as MATCHED_COLUMNS
 from gpuprof_widgets.analyses.ranks.reduced import FUNCTION_TIMES, WHOLE, WORKING, ReducedRank
-from gpuprof_widgets.analyses.reasons import lacking
+from gpuprof_widgets.analyses.reasons import empty_table
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.arrays import Ints
 from gpuprof_widgets.trace.pstats import FUNCTION_KEY
@@ -252,7 +252,7 @@ def functions(ranks: Sequence[ReducedRank]) -> pd.DataFrame:
     """
     times = function_times(ranks)
     if not len(times):
-        return lacking(FUNCTION_COLUMNS, "no rank has Python calls: record with cProfile")
+        return empty_table(FUNCTION_COLUMNS, "no rank has Python calls: record with cProfile")
     numbers = times[WORKING].columns.tolist()
     self_ns, total_ns = (times[time].fillna(0).to_numpy(np.int64) for time in FUNCTION_TIMES)
     table = times.index.to_frame(index=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.breakdown import HOST, breakdown, breakdown_segments
@@ -16,11 +15,11 @@ from gpuprof_widgets.analyses.idle import idle, stream_of
 from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.analyses.streams import streams
 from gpuprof_widgets.analyses.what_if import what_ifs
+from gpuprof_widgets.trace.arrays import Ints
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import NONE
 from gpuprof_widgets.views.table import Bars, Column, Panel
 
-Ints = npt.NDArray[np.int64]
 MOST_EVENTS = 8_000
 MOST_ROWS = 500
 BREAKDOWN_BARS = Bars("where", "class", "time_ns")

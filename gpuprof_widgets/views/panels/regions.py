@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.lines import sampled_lines, stretches
@@ -16,11 +15,11 @@ from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.analyses.regions import annotation_slices
 from gpuprof_widgets.analyses.regions import annotations as by_annotation
 from gpuprof_widgets.analyses.waits import python_lanes
+from gpuprof_widgets.trace.arrays import Ints
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import NONE, SAMPLED
 from gpuprof_widgets.views.table import Column, Panel
 
-Ints = npt.NDArray[np.int64]
 MOST_MODULES = 500
 MOST_EVENTS_OF_MODULES = 10_000
 DEEPEST = 30

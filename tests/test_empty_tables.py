@@ -11,7 +11,7 @@ from gpuprof_widgets.analyses import ANALYSES, reasons
 from gpuprof_widgets.analyses.attribution import attribution
 from gpuprof_widgets.analyses.reasons import (
     SNAPSHOT,
-    lacking,
+    empty_table,
     recorder_of,
     warned,
     why_empty,
@@ -40,7 +40,7 @@ def test_a_table_says_what_the_trace_lacks_and_a_method_warns_of_it(name: str) -
 
 def test_what_a_file_wrote_does_not_reach_the_terminal() -> None:
     with pytest.warns(UserWarning, match=r"called \\x1b\[31m"):
-        warned(lacking(["name"], "no op is called \x1b[31m"))
+        warned(empty_table(["name"], "no op is called \x1b[31m"))
 
 
 @pytest.mark.parametrize(
