@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 
 import numpy as np
@@ -35,6 +35,7 @@ from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.analyses.remembered import remembered, remembered_for_ranges
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.links import itself_or_ancestor
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
@@ -165,8 +166,8 @@ def path_between(record: Record, t0: int, t1: int) -> Path:
 
 def are_delays(trace: Trace, path: Path) -> Mask:
     """Return which segments are delays; one of unknown kind on a thread is none."""
-    on_cpu = np.append(trace.index.on_tracks("cpu", "python"), False)[path.row]
-    return np.asarray(path.is_of(*DELAYS) & ~on_cpu, bool)
+    on_cpu = take(trace.index.on_tracks("cpu", "python"), path.row, False)
+    return path.is_of(*DELAYS) & ~on_cpu
 
 
 def _added_up(record: Record, table: pd.DataFrame, key: str, path: Path) -> pd.DataFrame:
@@ -187,19 +188,15 @@ def _added_up(record: Record, table: pd.DataFrame, key: str, path: Path) -> pd.D
 @remembered_for_ranges
 def _described(record: Record, t0: int, t1: int) -> pd.DataFrame:
     trace, path = record.trace, path_between(record, t0, t1)
-    names, labels = (
-        pd.Series([*texts, ""]).array for texts in (trace.index.names, trace.tracks["label"])
-    )
-    code = np.append(trace.index.name, NONE)
     columns = {
         "start_ns": path.start,
         "end_ns": path.end,
         "dur_ns": path.dur,
         "kind": np.array(KINDS, object)[path.kind],
         "row": path.row,
-        "name": names[code[path.row]],
+        "name": trace.index.texts_of(path.row),
         "track": path.track,
-        "thread": labels[path.track],
+        "thread": pd.Index([*trace.tracks["label"], ""]).take(path.track),
     }
     owners = {
         "op": op_around(trace),
@@ -207,17 +204,15 @@ def _described(record: Record, t0: int, t1: int) -> pd.DataFrame:
         "line": line_of(trace),
     }
     for name, owner in owners.items():
-        owned_by = np.append(owner, NONE)[path.row].astype(np.int32)
-        columns |= {name: owned_by, f"{name}_name": names[code[owned_by]]}
+        owned_by = take(owner, path.row)
+        columns |= {name: owned_by, f"{name}_name": trace.index.texts_of(owned_by)}
     return pd.DataFrame(columns)
 
 
 def op_around(trace: Trace) -> Codes:
     """Return per slice the innermost op that it is, runs in or was launched by; -1 for none."""
-    around = trace.index.op_around.copy()
-    gpu = trace.index.gpu
-    owner = trace.slices["op"].to_numpy()[gpu]
-    around[gpu] = np.append(around, NONE)[owner]
+    around, gpu = trace.index.op_around.copy(), trace.index.gpu
+    around[gpu] = take(around, trace.index.column("op")[gpu])
     return around
 
 
@@ -245,21 +240,17 @@ class Path:
 
     def at(self, places: Rows) -> Path:
         """Return the segments at these places."""
-        return Path(
-            *(self.start[places], self.end[places], self.row[places]),
-            *(self.track[places], self.kind[places]),
-        )
+        return Path(*(getattr(self, column.name)[places] for column in fields(self)))
 
     def is_of(self, *kinds: str) -> Mask:
         """Return which segments have one of these kinds."""
-        return np.array([kind in kinds for kind in KINDS])[self.kind]
+        return np.isin(KINDS, kinds)[self.kind]
 
 
 class _Pieces:
     """The stretches of the path, collected from the end to the beginning.
 
-    Each is a range of segments of a thread, or a single stretch, whose number counts from the last
-    segment on.
+    Each is a range of segments of a thread, or a single stretch, numbered after all segments.
     """
 
     def __init__(self, graph: PathGraph, track_of: Codes) -> None:
@@ -307,12 +298,9 @@ class _Pieces:
 
 def followed(trace: Trace, graph: PathGraph) -> Path:
     """Follow the path from the end to the beginning; see `critical_path` for the rules."""
-    threads, work = graph.threads, graph.work
-    track_of = trace.slices["track"].to_numpy()
-    released = graph.releases["boundary"].to_numpy()
-    by_boundary = np.argsort(released, kind="stable")
-    ordered = released[by_boundary]
-    gpu, source = (graph.releases[name].to_numpy() for name in ("gpu", "source"))
+    threads, work, track_of = graph.threads, graph.work, trace.index.track
+    releases = graph.releases.sort_values("boundary", kind="stable")
+    released, gpu, source = (releases[key].to_numpy() for key in ("boundary", "gpu", "source"))
     first, pieces = threads.first(), _Pieces(graph, track_of)
     at_gpu, at = _last(graph, pieces)
     until = threads.t1  # a slice that overlaps the one that follows it is left at its start
@@ -338,14 +326,12 @@ def followed(trace: Trace, graph: PathGraph) -> Path:
                 pieces.add_delay(threads.t0, start, row, track, delay)
                 at = NONE
             continue
-        thread = int(threads.thread[at])
-        place = int(np.searchsorted(ordered, at, side="right")) - 1
-        begin = int(first[thread])
-        if place >= 0 and ordered[place] >= begin:
-            pieces.ranges.append((int(ordered[place]), at))
-            release = int(by_boundary[place])
-            at_gpu = bool(gpu[release] >= 0)
-            at = int(gpu[release] if at_gpu else source[release])
+        place = int(np.searchsorted(released, at, side="right")) - 1
+        begin = int(first[threads.thread[at]])
+        if place >= 0 and released[place] >= begin:
+            pieces.ranges.append((int(released[place]), at))
+            at_gpu = bool(gpu[place] >= 0)
+            at = int(gpu[place] if at_gpu else source[place])
             until = threads.t1
         else:
             pieces.ranges.append((begin, at))
@@ -384,7 +370,7 @@ def path_range(record: Record, step: int | None, region: Region) -> tuple[int, i
         table = steps(record)
         matches = table[table["step"] == step]
         if not len(matches):
-            known = ", ".join(str(number) for number in table["step"][:20])
+            known = ", ".join(map(str, table["step"][:20]))
             raise OptionError(f"there is no step {step}: the trace has {known or 'no steps'}")
         return int(matches["start_ns"].iloc[0]), int(matches["end_ns"].iloc[0])
     if isinstance(region, str):
@@ -426,11 +412,11 @@ def path_times(record: Record) -> Ints:
 
 def cpu_path_ns(record: Record, rows: npt.NDArray[np.integer]) -> int:
     """Return how long (ns) the CPU part of the critical path is in these slices or within them."""
-    selected = np.zeros(len(record.trace), bool)
+    index = record.trace.index
+    selected = np.zeros(len(index), bool)
     selected[rows] = True
-    within = itself_or_ancestor(record.trace.slices["parent"].to_numpy(), selected) >= 0
-    on_cpu = within & record.trace.index.on_tracks("cpu", "python")
-    return int(path_times(record)[on_cpu].sum())
+    within = itself_or_ancestor(index.parent, selected) >= 0
+    return int(path_times(record)[within & index.on_tracks("cpu", "python")].sum())
 
 
 def gpu_path_saving_ns(record: Record, pieces: pd.DataFrame, faster_ns: pd.Series) -> int:
@@ -438,7 +424,7 @@ def gpu_path_saving_ns(record: Record, pieces: pd.DataFrame, faster_ns: pd.Serie
 
     ``pieces``: ``row`` and ``time_ns``. If a part of a kernel is on the path, that part counts.
     """
-    time = np.maximum(pieces["time_ns"].to_numpy(np.int64), 1)
-    on_path = path_times(record)[pieces["row"].to_numpy(np.intp)] / time
-    saved = pieces["time_ns"].to_numpy(np.int64) - faster_ns.to_numpy(np.int64)
+    time = pieces["time_ns"].to_numpy(np.int64)
+    on_path = path_times(record)[pieces["row"].to_numpy(np.intp)] / np.maximum(time, 1)
+    saved = time - faster_ns.to_numpy(np.int64)
     return round(float((saved * np.minimum(on_path, 1)).sum()))

@@ -19,7 +19,7 @@ from gpuprof_widgets.analyses.python_time import ENGINE_SLICES, in_hooks, python
 from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising, is_taking, on_executor
 from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.arrays import Ints, Mask, Rows
-from gpuprof_widgets.trace.index import Segments
+from gpuprof_widgets.trace.index import Segments, take
 from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.links import rows_by
 from gpuprof_widgets.trace.model import Record, Trace
@@ -50,9 +50,7 @@ class HostStates:
 
     def at(self, times: Ints) -> States:
         """Return the state at each of these moments of the trace."""
-        if not len(self.start):
-            return np.full(len(times), STATES.index(PYTHON), np.int8)
-        return self.state[np.maximum(np.searchsorted(self.start, times, side="right") - 1, 0)]
+        return take(self.state, _segment_at(self, times), STATES.index(PYTHON))
 
 
 def ran_python(record: Record) -> bool:
@@ -77,9 +75,9 @@ class HostTimeline:
         self._record = record
         self._ran_python = ran_python(record)
         self._state = _state_of_slices(trace)
-        self._taking = np.append(is_taking(trace), False)
-        self._taken = open_times(trace, is_taking(trace))
-        self._in_engine = np.append(trace.index.matching(ENGINE_SLICES), False)
+        self._taking = is_taking(trace)
+        self._taken = open_times(trace, self._taking)
+        self._in_engine = trace.index.matching(ENGINE_SLICES)
         lane = trace.tracks["lane"].to_numpy()
         slice_lane, self._main = lane[trace.index.track], main_lane(trace)
         # TensorFlow's executor, whose lanes hold ops of any of its threads.
@@ -117,11 +115,11 @@ class HostTimeline:
         for thread in lanes:
             free = np.flatnonzero(row < 0)
             at = _segment_at(thread.segments, start[free])
-            innermost = np.append(thread.segments.row, NONE)[at]
-            row[free] = np.where(self._taking[innermost], NONE, innermost)
+            innermost = take(thread.segments.row, at)
+            row[free] = np.where(take(self._taking, innermost, False), NONE, innermost)
             loading[free] |= intervals.inside(start[free], thread.loading)
-            engine[free] |= np.append(thread.between_nodes, False)[at]
-            hooks[free] |= np.append(thread.in_hooks, False)[at]
+            engine[free] |= take(thread.between_nodes, at, False)
+            hooks[free] |= take(thread.in_hooks, at, False)
         state = self._state[row]
         state[hooks] = STATES.index(PYTHON)
         state[engine] = STATES.index(CPU_OPS)
@@ -136,7 +134,7 @@ class HostTimeline:
             return self._known[lane]
         trace, nothing = self._record.trace, np.empty(0, np.intp)
         segments = _innermost(trace, self._tracks.get(lane, nothing) if lane >= 0 else nothing)
-        in_engine = self._in_engine[segments.row]
+        in_engine = take(self._in_engine, segments.row, False)
         # Autograd's thread ran no op, and the main thread began none.
         edges = np.append(segments.start, segments.end[-1:])
         began = np.diff(np.searchsorted(self._main_starts, edges)) > 0
@@ -186,19 +184,16 @@ def _innermost(trace: Trace, tracks: Rows) -> Segments:
         return per_track[0]
     edges = intervals.distinct([], *(edge for part in per_track for edge in (part.start, part.end)))
     start, end = edges[:-1], edges[1:]
-    ts = trace.slices["ts"].to_numpy()  # not copied: there may be a thread per slice
     row = np.full(len(start), NONE, np.int32)
     for part in per_track:
-        other = np.append(part.row, NONE)[_segment_at(part, start)]
-        later = (other >= 0) & ((row < 0) | (ts[other] > ts[row]))
-        row = np.where(later, other, row).astype(np.int32)
+        other = take(part.row, _segment_at(part, start))
+        later = (other >= 0) & ((row < 0) | (trace.index.ts[other] > trace.index.ts[row]))
+        row = np.where(later, other, row)
     return Segments(start, end, row)
 
 
-def _segment_at(segments: Segments, times: Ints) -> Rows:
-    """Return per time the position of the segment around it; -1 where there are no segments."""
-    if not len(segments.start):
-        return np.full(len(times), NONE, np.intp)
+def _segment_at(segments: Segments | HostStates, times: Ints) -> Rows:
+    """Return per time the position of the segment around it, if there are segments."""
     return np.maximum(np.searchsorted(segments.start, times, side="right") - 1, 0)
 
 
@@ -257,9 +252,8 @@ class Threads:
     def bursts(self) -> tuple[Ints, Ints, Ints]:
         """Return thread, start and end of every period in which a thread had any slice open."""
         busy = (self.row >= 0) & (self.end > self.start)
-        before = np.append(False, busy[:-1])
-        opens = np.flatnonzero(busy & ~before)
-        closes = np.flatnonzero(before & ~busy)
+        changes = np.flatnonzero(np.diff(busy, prepend=False))
+        opens, closes = changes[::2], changes[1::2]  # the last segment of a thread is not busy
         return self.thread[opens], self.start[opens], self.start[closes]
 
 
@@ -269,10 +263,9 @@ def threads_of(trace: Trace, label: object, t0: int, t1: int) -> Threads:
     Python frames count on the thread of the run alone: an idle worker of a thread pool has frames
     open all the time.
     """
-    lane_of = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()].astype(np.int64)
-    began, ended = trace.index.uncut
-    start, end = np.clip(began, t0, t1), np.clip(ended, t0, t1)
-    counted = (trace.slices["count"].to_numpy() > 0) & (end > start)
+    lane_of = trace.tracks["lane"].to_numpy(np.int64)[trace.index.track]
+    start, end = (np.clip(times, t0, t1) for times in trace.index.uncut)
+    counted = (trace.index.column("count") > 0) & (end > start)
     cpu, python = trace.index.on_tracks("cpu") & counted, trace.index.on_tracks("python") & counted
     if not cpu.any():
         cpu = python
@@ -288,11 +281,11 @@ def threads_of(trace: Trace, label: object, t0: int, t1: int) -> Threads:
     bounds = np.arange(len(lane), dtype=np.int64) * (t1 - t0 + 1)
     edges = intervals.distinct(at, until, bounds, bounds + (t1 - t0))
     innermost = links.last_above(until, np.searchsorted(at, edges, side="right"), edges)
-    row = np.append(rows, NONE)[innermost]
+    row = take(rows, innermost)
     at_bound = np.isin(edges, [bounds, bounds + t1 - t0])
-    same = (row == np.append(NONE - 1, row[:-1])[: len(row)]) & ~at_bound
+    kept = (np.diff(row, prepend=NONE - 1) != 0) | at_bound
     main_thread = int(np.searchsorted(lane, main)) if main in lane else NONE
-    return _threads(t0, t1, edges[~same], row[~same], (lane, tracks[first]), main_thread)
+    return _threads(t0, t1, edges[kept], row[kept], (lane, tracks[first]), main_thread)
 
 
 def _on_one_line(t0: int, t1: int, thread: npt.ArrayLike, time: npt.ArrayLike) -> Ints:
@@ -306,8 +299,8 @@ def _threads(
     """Return `Threads` from boundaries ``edges`` on one line; ``lanes``: their lanes and tracks."""
     thread, start = np.divmod(edges, t1 - t0 + 1)
     start = start + t0
-    last = np.append(thread[1:] != thread[:-1], True)[: len(thread)]
-    end = np.where(last, start, np.append(start[1:], t1)[: len(start)])
+    last = np.diff(thread, append=NONE) != 0
+    end = np.where(last, start, np.roll(start, -1))
     row = np.where(last, NONE, row).astype(np.int64)
     return Threads(t0, t1, start, end, row, thread, *lanes, main)
 

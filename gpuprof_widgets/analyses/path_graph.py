@@ -21,6 +21,7 @@ from gpuprof_widgets.analyses.path_streams import (
     calls_by_correlation,
     event_waits,
     gpu_work,
+    median,
     stream_numbers,
     stream_waits,
     sync_events,
@@ -29,7 +30,8 @@ from gpuprof_widgets.analyses.remembered import remembered_for_ranges
 from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.arrays import Ints, Mask, Rows
-from gpuprof_widgets.trace.links import nearest_ancestor, rows_by
+from gpuprof_widgets.trace.index import take
+from gpuprof_widgets.trace.links import itself_or_ancestor, rows_by
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import LAUNCH_CATEGORIES, NONE, REGION_CATEGORIES
 
@@ -96,15 +98,11 @@ def path_graph(record: Record, t0: int, t1: int) -> PathGraph:
         (called["other"], called["time"]),
         (work.thread[launched], work.launched[launched]),
     ]
-    thread, time = (np.concatenate([np.asarray(cut[i], np.int64) for cut in cuts]) for i in (0, 1))
-    threads = threads.cut(thread, time)
-    boundary = np.where(
-        work.thread >= 0, threads.boundary(np.maximum(work.thread, 0), work.launched), NONE
-    )
-    starts = threads.boundary(table["thread"], table["time"])
-    other = table["other"].to_numpy()
-    source = threads.boundary(np.maximum(other, 0), table["time"])
-    table = table.assign(boundary=starts, source=np.where(other >= 0, source, NONE))
+    threads = threads.cut(*(np.concatenate(column) for column in zip(*cuts, strict=True)))
+    boundary = np.full(len(work), NONE, np.int64)
+    boundary[launched] = threads.boundary(work.thread[launched], work.launched[launched])
+    table = table.assign(boundary=threads.boundary(table["thread"], table["time"]), source=NONE)
+    table.loc[called.index, "source"] = threads.boundary(called["other"], called["time"])
     waiting = _waiting(threads, table, boundary)
     kinds = _segment_kinds(trace, threads, between)
     stages = waiting[1:] & ~waiting[:-1] & (threads.row[1:] == threads.row[:-1])
@@ -144,13 +142,13 @@ def _bindings(
     """
     launched = np.where(work.thread >= 0, work.launched, NEVER)
     event = _awaited(work, events)
-    after = np.append(work.end, NEVER)[event]
+    after = take(work.end, event, NEVER)
     idle = (launched != NEVER) & (work.free <= launched) & (after <= launched)
     delays = work.start[idle] - launched[idle]
-    launch_ns = _median(delays[delays < LONGEST_DELAY_NS])
+    launch_ns = median(delays[delays < LONGEST_DELAY_NS])
     queued = (work.launched != NEVER) & (work.free >= work.launched + launch_ns)
     queued &= after == NEVER
-    follow_ns = _median(work.start[queued] - work.free[queued])
+    follow_ns = median(work.start[queued] - work.free[queued])
     # The usual delays count: a kernel launched 1 µs before its stream was free still waited for
     # the launch.
     ready = np.stack([after + follow_ns, work.free + follow_ns, launched + launch_ns])
@@ -159,7 +157,7 @@ def _bindings(
     inferred[waits[1]] = True
     events = np.append(events[0], waits[0]), np.append(events[1], waits[1])
     event = _awaited(work, events)
-    ready[BY_EVENT] = np.append(work.end, NEVER)[event] + follow_ns
+    ready[BY_EVENT] = take(work.end, event, NEVER) + follow_ns
     by = ready.argmax(axis=0) if len(work) else np.zeros(0, np.int64)
     by = np.where(ready.max(axis=0, initial=NEVER) < NEVER // 2, BY_NOTHING, by)
     to = np.select([by == BY_EVENT, by == BY_STREAM], [event, work.previous], NONE)
@@ -172,10 +170,6 @@ def _awaited(work: GpuWork, events: tuple[Ints, Ints]) -> Ints:
     awaited = np.full(len(work), NONE)
     awaited[events[1][order]] = events[0][order]
     return awaited
-
-
-def _median(delays: Ints) -> int:
-    return int(np.median(delays)) if len(delays) else 0
 
 
 RETURNED, CALLED_BACK, STARTED = 0, 1, 2
@@ -208,7 +202,7 @@ def _synchronised(trace: Trace, threads: Threads, work: GpuWork) -> pd.DataFrame
     (``cuda_sync`` events); for an event, the last slice launched before its record.
     """
     began, ended = trace.index.uncut
-    lanes = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
+    lanes = trace.tracks["lane"].to_numpy()[trace.index.track]
     rows = np.flatnonzero(is_synchronising(trace) & np.isin(lanes, threads.lane))
     rows = rows[(ended[rows] > threads.t0) & (began[rows] < threads.t1)]
     stream, exact = _awaited_streams(trace, work, rows)
@@ -218,9 +212,9 @@ def _synchronised(trace: Trace, threads: Threads, work: GpuWork) -> pd.DataFrame
         among = on_stream.get(number, every[:0]) if number >= 0 else every
         among = among[np.argsort(work.ended[among], kind="stable")]
         at = np.searchsorted(work.ended[among], ended[rows[calls]], side="right") - 1
-        gpu[calls] = np.where(at >= 0, np.append(among, NONE)[np.maximum(at, 0)], NONE)
+        gpu[calls] = take(among, at)
     gpu = np.where(exact >= 0, exact, gpu)
-    end = np.append(work.ended, threads.t0)[gpu]
+    end = take(work.ended, gpu, threads.t0)
     since = np.maximum(began[rows], threads.t0)
     kept = (gpu >= 0) & (end > since) & (end <= ended[rows])
     return pd.DataFrame(
@@ -249,10 +243,10 @@ def _awaited_streams(trace: Trace, work: GpuWork, rows: Rows) -> tuple[Ints, Int
     recorded = calls_by_correlation(trace).reindex(syncs["record"]).to_numpy()
     known = on_event & ~np.isnan(recorded) & (number >= 0)
     last = np.full(len(syncs), NONE, np.int64)
-    last[known] = work.last_launched(number[known], recorded[known].astype(np.int64))
+    last[known] = work.launched_next(number[known], recorded[known].astype(np.int64), offset=-1)
     by_call = pd.DataFrame({"stream": number, "exact": last}, syncs["correlation"].to_numpy())
     by_call = by_call[~by_call.index.duplicated()]
-    awaited = by_call.reindex(trace.slices["correlation"].to_numpy()[rows]).fillna(NONE)
+    awaited = by_call.reindex(trace.index.column("correlation")[rows]).fillna(NONE)
     return awaited["stream"].to_numpy(np.int64), awaited["exact"].to_numpy(np.int64)
 
 
@@ -291,8 +285,8 @@ def _handed_over(trace: Trace, threads: Threads) -> list[pd.DataFrame]:
 
 def _callers(trace: Trace, threads: Threads) -> tuple[Ints, Mask]:
     """Return per thread its caller (-1: none), and whether it runs the caller's backward pass."""
-    forward = trace.slices["forward"].to_numpy()
-    lanes = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
+    forward = trace.index.column("forward")
+    lanes = trace.tracks["lane"].to_numpy()[trace.index.track]
     backward = np.flatnonzero((forward >= 0) & np.isin(lanes, threads.lane))
     backward = backward[np.isin(lanes[forward[backward]], threads.lane)]
     at = np.searchsorted(threads.lane, lanes[backward])
@@ -302,17 +296,16 @@ def _callers(trace: Trace, threads: Threads) -> tuple[Ints, Mask]:
     for thread, rows in rows_by(at).items():
         caller[thread] = np.bincount(home[rows]).argmax()
         is_backward[thread] = caller[thread] != thread and thread != threads.main
-    caller[is_backward & np.append(is_backward, False)[caller]] = threads.main
-    caller[caller == np.arange(len(caller))] = NONE
-    if threads.main >= 0:
-        caller[threads.main] = NONE
+    caller[is_backward & take(is_backward, caller, False)] = threads.main
+    here = np.arange(len(caller))
+    caller[(caller == here) | (here == threads.main)] = NONE
     return caller, is_backward
 
 
 def _only_python(trace: Trace, threads: Threads) -> Mask:
     """Return which segments are neither op nor call: Python, or a region of it."""
     python = trace.index.in_category("user_annotation", "python_function", *REGION_CATEGORIES)
-    return np.append(python & ~are_named_regions(trace), True)[threads.row]
+    return take(python & ~are_named_regions(trace), threads.row, True)
 
 
 def _segment_kinds(trace: Trace, threads: Threads, between: str) -> Kinds:
@@ -320,19 +313,16 @@ def _segment_kinds(trace: Trace, threads: Threads, between: str) -> Kinds:
 
     ``between``: the kind of segments that are neither op nor call.
     """
-    loader = is_dataloader(trace)
-    loading = loader | (nearest_ancestor(trace.slices["parent"].to_numpy(), loader) >= 0)
-    runtime = trace.index.in_category(*LAUNCH_CATEGORIES)
+    loading = itself_or_ancestor(trace.index.parent, is_dataloader(trace)) >= 0
     _, backward = _callers(trace, threads)
-    row = threads.row
-    python = threads.thread == threads.main
-    conditions = [
-        np.append(loading, False)[row],
-        np.append(is_synchronising(trace), False)[row],
-        np.append(runtime, False)[row],
-        _only_python(trace, threads) & ((row >= 0) | python),
-        (row >= 0) | backward[threads.thread],  # between its ops: autograd's engine
-    ]
-    words = ["data loading", SYNCHRONISATION, RUNTIME, between, "cpu op", UNKNOWN]
-    codes = np.array([KINDS.index(word) for word in words], np.int8)
-    return np.asarray(codes[np.select(conditions, range(len(conditions)), NONE)])
+    row, on_main = threads.row, threads.thread == threads.main
+    conditions = {  # the first that holds
+        "data loading": take(loading, row, False),
+        SYNCHRONISATION: take(is_synchronising(trace), row, False),
+        RUNTIME: take(trace.index.in_category(*LAUNCH_CATEGORIES), row, False),
+        between: _only_python(trace, threads) & ((row >= 0) | on_main),
+        "cpu op": (row >= 0) | backward[threads.thread],  # between its ops: autograd's engine
+    }
+    codes = [KINDS.index(word) for word in conditions]
+    kinds = np.select([*conditions.values()], codes, KINDS.index(UNKNOWN))
+    return kinds.astype(np.int8)

@@ -19,6 +19,7 @@ from gpuprof_widgets.analyses.gpu_work import gpu_kinds
 from gpuprof_widgets.analyses.host_states import Threads
 from gpuprof_widgets.analyses.operators import arg_numbers
 from gpuprof_widgets.trace.arrays import Ints, Mask, Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -33,9 +34,9 @@ class GpuWork:
     """The GPU slices of a range by their start, cut at its edges (times in ns).
 
     ``row``, ``start``, ``end``, ``ended`` (not cut), ``stream`` (a number per device and stream),
-    ``kind`` (see `gpu_kinds`); ``launched``: when it was launched (see `_launch_times`), `NEVER`
-    if unknown; ``thread``: that launched it, -1 if unknown, before the range, or if it follows
-    another slice of the same call.
+    ``kind`` (see `gpu_kinds`); ``launched``: when it was launched, mostly when its call began,
+    `NEVER` if unknown; ``thread``: that launched it, -1 if unknown, before the range, or if it
+    follows another slice of the same call.
     """
 
     row: Ints
@@ -52,40 +53,37 @@ class GpuWork:
     def __len__(self) -> int:
         return len(self.row)
 
-    def last_launched(self, stream: Ints, before: Ints) -> Ints:
-        """Return per stream and moment the slice launched on it last before then; -1 for none."""
-        return self._on_stream(stream, self._by_launch, self._launched_before(stream, before) - 1)
+    def launched_next(self, stream: Ints, time: Ints, *, offset: int = 0) -> Ints:
+        """Return per stream and time the slice launched on it first from then on; -1 for none.
 
-    def next_launched(self, stream: Ints, after: Ints) -> Ints:
-        """Return per stream and moment the slice launched on it first from then on; -1 for none."""
-        return self._on_stream(stream, self._by_launch, self._launched_before(stream, after))
-
-    @cached_property
-    def _by_launch(self) -> Rows:
+        With an ``offset`` of -1, the slice launched last before then.
+        """
         known = np.flatnonzero(self.launched != NEVER)
-        return known[np.lexsort((self.launched[known], self.stream[known]))]
+        return self._next(known, self.launched, stream, time, offset)
 
-    def _launched_before(self, stream: Ints, time: Ints) -> Ints:
-        order = self._by_launch
-        return _position((self.stream[order], self.launched[order]), (stream, time))
+    def _next(self, rows: Rows, moment: Ints, stream: Ints, time: Ints, offset: int) -> Ints:
+        """Return per stream and time the first of these rows whose moment is not before the time.
 
-    def _on_stream(self, stream: Ints, order: Rows, place: Ints) -> Ints:
-        """Return the slices at these places of an order; -1 outside of it or on other streams."""
+        With an ``offset`` of -1, the last whose moment is before it; -1 for none on that stream.
+        """
+        order = rows[np.lexsort((moment[rows], self.stream[rows]))]
+        times = np.concatenate([moment[order], time])
+        if not len(times):
+            return np.zeros(0, np.int64)
+        low, room = times.min(), np.ptp(times) + 1  # streams follow one another on a line
+        keys = self.stream[order] * room + (moment[order] - low)
+        place = np.searchsorted(keys, stream * room + (time - low)) + offset
         row = np.append(order, NONE)[place]
-        return np.where(np.append(self.stream, NONE)[row] == stream, row, NONE).astype(np.int64)
+        return np.where(take(self.stream, row) == stream, row, NONE).astype(np.int64)
 
     @cached_property
     def before(self) -> Ints:
         """The slice of the same stream that ended last before each began; -1 for none."""
-        order = np.lexsort((self.end, self.stream))
-        at = _position((self.stream[order], self.end[order]), (self.stream, self.start + 1))
-        return self._on_stream(self.stream, order, at - 1)
+        return self._next(np.arange(len(self)), self.end, self.stream, self.start + 1, NONE)
 
     def followers(self) -> tuple[Ints, Ints]:
         """Return pairs: a slice, and the first slice of its stream that begins after it ended."""
-        order = np.lexsort((self.start, self.stream))
-        at = _position((self.stream[order], self.start[order]), (self.stream, self.end))
-        follower = self._on_stream(self.stream, order, at)
+        follower = self._next(np.arange(len(self)), self.start, self.stream, self.end, 0)
         source = np.flatnonzero(follower >= 0)
         return source, follower[source]
 
@@ -125,25 +123,16 @@ class GpuWork:
         one that ended last. But kernels of a graph's replay overlap the next by a few hundred ns,
         and branches of a graph, reported on one stream, run beside one another for long.
         """
-        begun, over = self.start, np.append(self.end, NEVER)
-        nearer = over[self.running] - begun < begun - over[self.before]
-        previous = np.where((self.running >= 0) & nearer, self.running, self.before)
-        return np.asarray(previous, np.int64)
+        running_until, before_until = (
+            take(self.end, slices, NEVER) for slices in (self.running, self.before)
+        )
+        nearer = running_until - self.start < self.start - before_until
+        return np.where((self.running >= 0) & nearer, self.running, self.before)
 
     @property
     def free(self) -> Ints:
         """When the stream was free for each slice: when its previous ended, at most its start."""
-        return np.asarray(np.minimum(np.append(self.end, NEVER)[self.previous], self.start))
-
-
-def _position(sorted_pairs: tuple[Ints, Ints], wanted: tuple[Ints, Ints]) -> Ints:
-    """Return per wanted pair how many of the sorted pairs come before it."""
-    times = np.concatenate([sorted_pairs[1], wanted[1]])
-    if not len(times):
-        return np.zeros(0, np.int64)
-    low, room = int(times.min()), int(times.max() - times.min()) + 1
-    keys = sorted_pairs[0] * room + (sorted_pairs[1] - low)
-    return np.searchsorted(keys, wanted[0] * room + (wanted[1] - low), side="left").astype(np.int64)
+        return np.minimum(take(self.end, self.previous, NEVER), self.start)
 
 
 def gpu_work(trace: Trace, threads: Threads) -> GpuWork:
@@ -159,40 +148,36 @@ def gpu_work(trace: Trace, threads: Threads) -> GpuWork:
     streams = streams.reset_index(drop=True)
     names = streams.drop_duplicates().sort_values(["device", "stream"], ignore_index=True)
     stream = streams.merge(names.reset_index(), how="left")["index"].to_numpy(np.int64)
-    launch, op = (trace.slices[link].to_numpy()[rows] for link in ("launch", "op"))
-    by_op = (op >= 0) & np.append(trace.index.is_op, False)[op]
-    launch = np.where(launch >= 0, launch, np.where(by_op, op, NONE)).astype(np.int64)
-    lanes = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()[launch]]
+    call, op = (trace.index.column(link)[rows] for link in ("launch", "op"))
+    by_op = take(trace.index.is_op, op, False)
+    launch = np.where(call >= 0, call, np.where(by_op, op, NONE)).astype(np.int64)
+    lanes = trace.tracks["lane"].to_numpy()[trace.index.track[launch]]
     at = np.searchsorted(threads.lane, lanes)
     known = np.append(threads.lane, NONE)[at] == lanes
-    launched = np.where(launch >= 0, began[launch], NEVER)
+    launched = take(began, launch, NEVER)
     usable = known & (launched >= t0) & (launched <= start)
     thread = np.where(usable, at, NONE)
     work = GpuWork(
         rows.astype(np.int64), start, end, ended[rows], stream, kinds, launched,
         thread.astype(np.int64), names,
     )  # fmt: skip
-    is_call = ~np.append(trace.index.is_op, False)[launch]
-    launched = _launch_times(work, np.where(is_call, ended[launch], NEVER))
+    # If the stream was idle and the slice began long after its call, the call itself was at work
+    # until the usual delay before the slice: a copy from pageable memory has to be staged first.
+    idle = usable & (work.free <= launched)
+    usual = median(start[idle] - launched[idle])
+    returned = np.where(take(trace.index.is_op, launch, False), NEVER, ended[launch])
+    until = np.minimum(returned, start - usual)
+    slow = idle & (until - launched > usual) & (usual > 0)
     # A slice waits for an earlier one of the same call and not for the call: the launch of a graph
     # leads to the first slice of its replay on each stream, then along it.
-    call = trace.slices["launch"].to_numpy()[rows]
-    follows = (call >= 0) & (np.append(call, NONE)[work.previous] == call)
-    return replace(work, launched=launched, thread=np.where(follows, NONE, work.thread))
+    follows = (call >= 0) & (take(call, work.previous) == call)
+    thread = np.where(follows, NONE, work.thread)
+    return replace(work, launched=np.where(slow, until, launched), thread=thread)
 
 
-def _launch_times(work: GpuWork, returned: Ints) -> Ints:
-    """Return when each slice was launched: mostly when its call began.
-
-    If the stream was idle and the slice began long after its call, the call itself was at work
-    until the usual delay before the slice: a copy from pageable memory has to be staged first.
-    """
-    usable = work.thread >= 0
-    idle = usable & (work.free <= work.launched)
-    usual = int(np.median(work.start[idle] - work.launched[idle])) if idle.any() else 0
-    until = np.minimum(returned, work.start - usual)
-    slow = idle & (until - work.launched > usual) & (usual > 0)
-    return np.where(slow, until, work.launched)
+def median(delays: Ints) -> int:
+    """Return the median of delays (ns); 0 without any."""
+    return int(np.median(delays)) if len(delays) else 0
 
 
 def event_waits(trace: Trace, work: GpuWork) -> tuple[Ints, Ints]:
@@ -213,8 +198,8 @@ def event_waits(trace: Trace, work: GpuWork) -> tuple[Ints, Ints]:
     target_stream = stream_numbers(work, syncs["device"], syncs["stream"])
     known = ~np.isnan(recorded) & ~np.isnan(waited) & (source_stream >= 0) & (target_stream >= 0)
     at, until = recorded[known].astype(np.int64), waited[known].astype(np.int64)
-    source = work.last_launched(source_stream[known], at)
-    target = work.next_launched(target_stream[known], until)
+    source = work.launched_next(source_stream[known], at, offset=-1)
+    target = work.launched_next(target_stream[known], until)
     return _possible(work, source, target)
 
 
@@ -237,7 +222,7 @@ def _inferred_waits(trace: Trace, work: GpuWork) -> tuple[Ints, Ints]:
     target = order[after_wait & (launched != NEVER)]
     by_end = np.argsort(work.end, kind="stable")
     at = np.searchsorted(work.end[by_end], work.start[target], side="right") - 1
-    source = np.append(by_end, NONE)[at]
+    source = take(by_end, at)
     other = (source >= 0) & (work.stream[source] != work.stream[target])
     device = work.names["device"].to_numpy()
     other &= device[work.stream[source]] == device[work.stream[target]]
@@ -263,7 +248,7 @@ def sync_events(trace: Trace) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "kind": trace.index.names_of(rows),
-            "correlation": trace.slices["correlation"].to_numpy()[rows],
+            "correlation": trace.index.column("correlation")[rows],
             "device": arg_numbers(trace, "device", rows, NONE),
             "stream": arg_numbers(trace, "stream", rows, NONE),
             "wait_on_stream": arg_numbers(trace, "wait_on_stream", rows, NONE),
@@ -274,10 +259,9 @@ def sync_events(trace: Trace) -> pd.DataFrame:
 
 def calls_by_correlation(trace: Trace) -> pd.Series:
     """Return the start of each runtime call by its correlation id."""
-    slices = trace.slices
-    rows = np.flatnonzero(trace.index.is_launch & (slices["correlation"].to_numpy() > 0))
-    began, _ = trace.index.uncut
-    starts = pd.Series(began[rows], index=slices["correlation"].to_numpy()[rows])
+    correlation = trace.index.column("correlation")
+    rows = np.flatnonzero(trace.index.is_launch & (correlation > 0))
+    starts = pd.Series(trace.index.uncut[0][rows], index=correlation[rows])
     return starts[~starts.index.duplicated()]
 
 
@@ -312,8 +296,8 @@ def stream_waits(work: GpuWork, ready: Ints) -> tuple[Ints, Ints]:
         by_end = by_end[np.argsort(work.end[by_end], kind="stable")]
         asked = np.flatnonzero(late & (device == gpu))
         at = np.searchsorted(work.end[by_end], work.start[asked], side="right") - 1
-        source[asked] = np.append(by_end, NONE)[at]
-    ended, began = (np.append(times, NEVER)[source] for times in (work.end, work.start))
+        source[asked] = take(by_end, at)
+    ended, began = (take(times, source, NEVER) for times in (work.end, work.start))
     near = (source >= 0) & (work.start - ended <= NEAR_NS) & (ended - ready > NEAR_NS)
     communication = work.kind == "communication"
     target = np.flatnonzero(near & ((work.launched != NEVER) | (began <= ready) | communication))

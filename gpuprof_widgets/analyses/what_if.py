@@ -41,7 +41,8 @@ from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.arrays import Ints, Mask, Rows
-from gpuprof_widgets.trace.links import path_sum
+from gpuprof_widgets.trace.index import take
+from gpuprof_widgets.trace.links import path_sum, places_in
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -101,9 +102,8 @@ def what_if(
     if not _Named(record.trace, [name]).is_any.all():
         known = record.trace.index.names
         # The name of a recorded frame begins with its file: a function is in it, not near it.
-        near = get_close_matches(name, known, 1) or [
-            text for text in known if name and name in text
-        ]
+        inside = (text for text in known if name and name in text)
+        near = get_close_matches(name, known, 1) or [*inside]
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise OptionError(
             f"no op, kernel or Python function of this trace is called {name!r}{hint}; "
@@ -175,12 +175,11 @@ def _ranked(record: Record, t0: int, t1: int) -> pd.DataFrame:
 
 def _candidates(trace: Trace, path: Path) -> list[str]:
     """Return the names with most time on the path: innermost ops, outermost ops, GPU work."""
-    row, op = path.row, np.append(op_around(trace), NONE)[path.row]
-    around = np.append(trace.index.outermost_op, NONE)
-    gpu = np.append(trace.index.is_gpu, False)[row] & path.is_of(*ON_GPU)
+    row, op = path.row, take(op_around(trace), path.row)
+    gpu = take(trace.index.is_gpu, row, False) & path.is_of(*ON_GPU)
     chosen: list[str] = []
-    for rows in (op, around[op], np.where(gpu, row, NONE)):
-        name = np.append(trace.index.name, NONE)[rows]
+    for rows in (op, take(trace.index.outermost_op, op), np.where(gpu, row, NONE)):
+        name = take(trace.index.name, rows)
         time = group_sums(name, path.dur, len(trace.index.names) + 1)
         by_name = pd.Series(time[:-1], trace.index.names, dtype=np.int64).drop("", errors="ignore")
         chosen += by_name[by_name > 0].sort_index().nlargest(CANDIDATES).index.tolist()
@@ -197,14 +196,13 @@ class _Named:
 
     def __init__(self, trace: Trace, names: Sequence[str]) -> None:
         place = {name: at for at, name in enumerate(names)}
-        places = np.array([*(place.get(name, NONE) for name in trace.index.names), NONE])
-        of = places[trace.index.name]
-        on_cpu, on_python = (trace.index.on_tracks(kind) for kind in ("cpu", "python"))
+        places = np.array([place.get(name, NONE) for name in trace.index.names], np.int64)
+        of, threads = places[trace.index.name], trace.index.on_tracks("cpu", "python")
         self.on_gpu, self.on_cpu, on_threads = (
             np.bincount(of[chosen & (of >= 0)], minlength=len(names)) > 0
-            for chosen in (trace.index.is_gpu, on_cpu, on_cpu | on_python)
+            for chosen in (trace.index.is_gpu, trace.index.on_tracks("cpu"), threads)
         )
-        meant = np.where(np.append(self.on_gpu, False)[of], trace.index.is_gpu, on_cpu | on_python)
+        meant = np.where(take(self.on_gpu, of, False), trace.index.is_gpu, threads)
         self.of = np.where(meant, of, NONE)
         self.is_any = self.on_gpu | on_threads
 
@@ -223,7 +221,7 @@ def _table(
     gpu = trace.index.gpu
     bits = np.where(named.of >= 0, np.int64(1) << np.maximum(named.of, 0), 0)  # a bit per change
     changed = path_sum(np.where(trace.index.is_gpu, 0, bits), trace.index.parent, np.bitwise_or)
-    changed[gpu] = bits[gpu] | np.append(changed, 0)[trace.index.launcher[gpu]]
+    changed[gpu] = bits[gpu] | take(changed, trace.index.launcher[gpu], 0)
     part, distinct = pd.factorize(np.append(changed, 0))
     scaled = distinct >> np.arange(len(names))[:, None] & 1
     changes = Changes(part, scaled.astype(bool), scale)
@@ -287,15 +285,11 @@ def replayed(graph: PathGraph, changes: Changes) -> Ints:
     clocks = _Clocks(graph, changes)
     streams = _Streams(graph, changes, clocks)
     releases, last = graph.releases, streams.order[streams.last]
-    group = np.append(streams.group[streams.rank], NONE)[releases["gpu"]].tolist()
+    group = take(streams.group[streams.rank], releases["gpu"].to_numpy()).tolist()
     source, place = (clocks.place(releases[name].to_numpy()) for name in ("source", "boundary"))
-    order = np.lexsort(
-        (
-            np.append(np.full(len(releases), NONE), last),
-            np.append(releases["time"], graph.work.start[last]),
-        )
-    )
-    for item in order.tolist():
+    time = np.append(releases["time"], graph.work.start[last])
+    slices = np.append(np.full(len(releases), NONE), last)
+    for item in np.lexsort((slices, time)).tolist():
         if item >= len(releases):
             streams.go_on(item - len(releases), clocks)
         else:
@@ -303,15 +297,13 @@ def replayed(graph: PathGraph, changes: Changes) -> Ints:
             until = streams.ends[group[item]] if of_gpu else clocks.at(source[item])
             clocks.release(item, place[item], until)
     # The time from the start to the last end, plus the recorded rest of the range.
-    threads, work = graph.threads, graph.work
+    threads = graph.threads
     moments = [clocks.at(place) for place in clocks.place(_last(threads)).tolist()]
-    moments += [streams.ends.max(axis=0)] if len(work) else []
-    busy = (threads.row >= 0) & (threads.end > threads.start)
-    recorded = max(
-        int(threads.end[busy].max(initial=threads.t0)), int(work.end.max(initial=threads.t0))
-    )
+    moments += [streams.ends.max(axis=0)] if len(streams.ends) else []
     if not moments:
         return np.full(len(clocks.spent), threads.t1 - threads.t0)
+    busy = (threads.row >= 0) & (threads.end > threads.start)
+    recorded = np.append(threads.end[busy], graph.work.end).max(initial=threads.t0)
     return np.asarray(np.max(moments, axis=0) + (threads.t1 - recorded) - threads.t0, np.int64)
 
 
@@ -333,9 +325,7 @@ class _Clocks:
         self.spent = np.append(spent, np.zeros((len(spent), 1), np.int64), axis=1)
         begins = np.concatenate([first, released])  # releases of one boundary are in order of time
         order = np.argsort(begins, kind="stable")
-        slot = np.empty(len(begins), np.int64)
-        slot[order] = np.arange(len(begins))
-        self.of_release = slot[len(first) :]
+        self.of_release = places_in(order)[len(first) :]
         slots = np.searchsorted(begins[order], self.boundaries, side="right") - 1
         self.slot = np.append(slots, NONE)
         self.offset = np.full((len(begins) + 1, len(changes.scaled)), threads.t0, np.int64)
@@ -379,7 +369,7 @@ def _spent(graph: PathGraph, changes: Changes, boundaries: Ints) -> Ints:
     threads = graph.threads
     self_ns = np.where(graph.waiting, 0, threads.end - threads.start)
     part = changes.part[threads.row]
-    opens = np.append(True, part[1:] != part[:-1])[: len(part)]
+    opens = np.diff(part, prepend=NONE) != 0
     opens[boundaries] = True
     runs = np.flatnonzero(opens)  # segments of one part between two boundaries count as one
     self_ns, longer = (np.add.reduceat(dur, runs) for dur in (self_ns, changes.longer(self_ns)))
@@ -497,13 +487,10 @@ def _delays(graph: PathGraph) -> tuple[Ints, Ints]:
     recorded = work.start - work.launched
     launch = np.where(by == BY_LAUNCH, recorded, np.minimum(recorded, graph.launch_ns))
     unbound = np.where(by == BY_NOTHING, work.start, NEVER)
-    gap = work.start - np.append(work.end, 0)[work.before]
+    gap = work.start - take(work.end, work.before, 0)
     bound = (by == BY_STREAM) & (work.previous == work.before)
     follow = np.where(bound, gap, np.minimum(gap, graph.follow_ns))
-    return (
-        np.where(graph.boundary >= 0, launch, unbound),
-        np.where(work.before >= 0, follow, 0),
-    )
+    return np.where(graph.boundary >= 0, launch, unbound), np.where(work.before >= 0, follow, 0)
 
 
 def _events(graph: PathGraph) -> tuple[Ints, Ints, Ints]:
