@@ -40,6 +40,7 @@ from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.arrays import Ints, Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.links import rows_by
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
@@ -134,10 +135,9 @@ def _table(record: Record, by: str) -> pd.DataFrame:
     number, start, end = time_ranges(record, by)
     if not len(segments) or not len(number):
         return empty_table(COLUMNS, NO_STEPS if len(segments) else NOTHING)
-    classes = CLASSES if devices(record.trace) else HOST_CLASSES
-    states = [HOST] * len(classes)
-    if classes is CLASSES:
-        states = [BUSY] * len(BUSY_CLASSES) + [IDLE] * len(IDLE_CLASSES)
+    classes, states = HOST_CLASSES, [HOST] * len(HOST_CLASSES)
+    if devices(record.trace):
+        classes, states = CLASSES, [BUSY] * len(BUSY_CLASSES) + [IDLE] * len(IDLE_CLASSES)
     span, tables = np.repeat(end - start, len(classes)), []
     for device, part in segments.groupby("device"):
         first, last = part["start_ns"].to_numpy(), part["end_ns"].to_numpy()
@@ -171,53 +171,42 @@ def breakdown_segments(record: Record) -> pd.DataFrame:
     not know what is launched beyond them.
     """
     trace = record.trace
-    tables = [_device_segments(record, device) for device in devices(trace)]
-    if not tables and main_lane(trace) >= 0 and not which_other_kind(trace):
-        tables = [_host_segments(record)]
-    if not tables:
+    if tables := [_device_segments(record, device) for device in devices(trace)]:
+        return pd.concat(tables, ignore_index=True)
+    if main_lane(trace) < 0 or which_other_kind(trace):
         return empty_table(SEGMENT_COLUMNS, NOTHING)
-    return pd.concat(tables, ignore_index=True)
+    exposed = exposed_on_cpu(record)
+    states = HostTimeline(record).states(main_lane(trace))
+    cuts = intervals.distinct(states.start, states.end, *exposed)
+    codes = CLASS_OF_STATE[states.at(cuts[:-1])]
+    codes[intervals.inside(cuts[:-1], exposed)] = CLASSES.index(EXPOSED)
+    return _merged(NONE, cuts, codes)
 
 
 def _device_segments(record: Record, device: int) -> pd.DataFrame:
     trace = record.trace
-    kinds = kind_times(trace, device)
+    kinds = [*kind_times(trace, device).values()]
     rows = rows_on(trace, device)
     gaps = gaps_between(trace, rows)
     idle_start, idle_class = _idle_classes(record, gaps, ran_nothing=not len(rows))
-    edges = [np.array([trace.start_ns, trace.end_ns], np.int64), idle_start]
-    edges += [edge for kind in kinds.values() for edge in kind]
-    cuts = intervals.distinct(*edges)
+    edges = (edge for kind in kinds for edge in kind)
+    cuts = intervals.distinct([trace.start_ns, trace.end_ns], idle_start, *edges)
     start = cuts[:-1]
     codes = np.full(len(start), NONE, np.int8)
-    for code, kind in reversed(list(enumerate(kinds.values()))):
+    for code, kind in reversed([*enumerate(kinds)]):
         codes[intervals.inside(start, kind)] = code
     idle = codes < 0
     at = np.searchsorted(idle_start, start[idle], side="right") - 1
     codes[idle] = idle_class[at]
-    return _merged(device, start, cuts[1:], codes)
+    return _merged(device, cuts, codes)
 
 
-def _host_segments(record: Record) -> pd.DataFrame:
-    trace, exposed = record.trace, exposed_on_cpu(record)
-    states = HostTimeline(record).states(main_lane(trace))
-    cuts = intervals.distinct(states.start, states.end, *exposed)
-    start = cuts[:-1]
-    codes = CLASS_OF_STATE[states.at(start)]
-    codes[intervals.inside(start, exposed)] = CLASSES.index(EXPOSED)
-    return _merged(NONE, start, cuts[1:], codes)
-
-
-def _merged(device: int, start: Ints, end: Ints, code: ClassCodes) -> pd.DataFrame:
-    """Return the segments, with neighbours of one class merged."""
-    first = np.append(True, code[1:] != code[:-1])[: len(code)]
-    last = np.append(first[1:], True)[: len(code)]
-    columns = (
-        device,
-        start[first],
-        end[last],
-        pd.Categorical.from_codes(code[first], pd.Index(CLASSES)),
-    )
+def _merged(device: int, cuts: Ints, code: ClassCodes) -> pd.DataFrame:
+    """Return the segments between these times, with neighbours of one class merged."""
+    first = np.flatnonzero(np.diff(code, prepend=NONE))
+    last = np.flatnonzero(np.diff(code, append=NONE))
+    classes = pd.Categorical.from_codes(code[first], pd.Index(CLASSES))
+    columns = device, cuts[first], cuts[last + 1], classes
     return pd.DataFrame(dict(zip(SEGMENT_COLUMNS, columns, strict=True)))
 
 
@@ -227,7 +216,7 @@ def _idle_classes(record: Record, gaps: Gaps, *, ran_nothing: bool) -> tuple[Int
     ``ran_nothing``: the GPU ran nothing in the whole trace or window.
     """
     trace = record.trace
-    lanes = np.append(trace.tracks["lane"].to_numpy(), NONE)[gaps.thread]
+    lanes = take(trace.tracks["lane"].to_numpy(), gaps.thread)
     until = _synchronised_until(trace, gaps)
     starts, codes = [np.empty(0, np.int64)], [np.empty(0, np.int8)]
     host = HostTimeline(record)
@@ -245,10 +234,8 @@ def _idle_classes(record: Record, gaps: Gaps, *, ran_nothing: bool) -> tuple[Int
         }
         code = CLASS_OF_STATE[state]
         if not ran_nothing:  # what ends a gap around a whole window is not known
-            code = np.select(
-                [*classes.values()], [CLASSES.index(name) for name in classes], code
-            ).astype(np.int8)
-        codes.append(code)
+            code = np.select([*classes.values()], [*map(CLASSES.index, classes)], code)
+        codes.append(code.astype(np.int8))
     start, code = np.concatenate(starts), np.concatenate(codes)
     order = np.argsort(start, kind="stable")
     return start[order], code[order]
@@ -260,27 +247,23 @@ def _synchronised_until(trace: Trace, gaps: Gaps) -> Ints:
     A gap that begins in a call that waits for the GPU begins with an empty queue: without the call
     the host would have been ahead by as long as the call took.
     """
-    until = gaps.start.copy()
-    call_start, call_end = trace.index.uncut
-    waits, length = is_synchronising(trace), np.append(call_end - call_start, 0)
+    waits = is_synchronising(trace)
+    call = np.full(len(gaps.start), NONE, np.int32)
     for thread, numbers in rows_by(gaps.thread).items():
-        if thread < 0:
-            continue
-        rows = trace.index.rows_of_track(thread)
-        call = trace.index.innermost_open(rows[waits[rows]], gaps.start[numbers])
-        until[numbers] += length[call]
-    return until
+        if thread >= 0:
+            rows = trace.index.rows_of_track(thread)
+            call[numbers] = trace.index.innermost_open(rows[waits[rows]], gaps.start[numbers])
+    began, ended = trace.index.uncut
+    return gaps.start + take(ended - began, call, 0)
 
 
 def _cuts(gaps: Gaps, numbers: Rows, states: HostStates, until: Ints) -> tuple[Ints, Rows]:
     """Return every moment in these gaps at which the class may change, and the gap of each."""
-    start, end = gaps.start[numbers], gaps.end[numbers]
-    at = np.searchsorted(start, states.start, side="right") - 1
-    inside = (at >= 0) & (states.start < np.append(end, 0)[at])
-    called, returned = gaps.launch_ns[numbers], gaps.launched_ns[numbers]
-    moments = [start, called, returned, until[numbers], states.start[inside]]
-    gap_of_moment = [np.arange(len(numbers))] * 4 + [at[inside]]
-    time, gap = np.concatenate(moments), np.concatenate(gap_of_moment)
-    kept = (time >= start[gap]) & (time < end[gap])
+    at = np.searchsorted(gaps.start[numbers], states.start, side="right") - 1
+    known = at >= 0
+    moments = [times[numbers] for times in (gaps.start, gaps.launch_ns, gaps.launched_ns, until)]
+    time = np.concatenate([*moments, states.start[known]])
+    gap = np.concatenate([*[numbers] * len(moments), numbers[at[known]]])
+    kept = (time >= gaps.start[gap]) & (time < gaps.end[gap])
     time, first = np.unique(time[kept], return_index=True)
-    return time, numbers[gap[kept][first]]
+    return time, gap[kept][first]

@@ -130,8 +130,7 @@ def peaks_of(record: Record, device: int | None) -> Peaks | None:
 def busiest_device(record: Record) -> int:
     """Return the GPU with most time in kernels and copies; all GPUs of a run are of one type."""
     index = record.trace.index
-    device = np.maximum(index.device, 0)
-    gpu = index.gpu
+    device, gpu = np.maximum(index.device, 0), index.gpu
     return int(group_sums(device[gpu], index.dur[gpu], int(device.max(initial=0)) + 1).argmax())
 
 

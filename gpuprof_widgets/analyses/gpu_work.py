@@ -21,6 +21,7 @@ from gpuprof_widgets.analyses.reasons import says_if_empty
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.arrays import Codes, Ints, Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import GPU_TRACKS, NONE
@@ -127,16 +128,14 @@ def device_busy(record: Record) -> pd.DataFrame:
     `gpu_summary`).
     """
     trace = record.trace
-    table = []
+    span, table = trace.span_ns, []
     for device in devices(trace):
-        busy, kernel, copy, memset = (
+        busy, *by_category = (
             intervals.length(busy_intervals(trace, device, *categories))
             for categories in ((), ("kernel",), ("gpu_memcpy",), ("gpu_memset",))
         )
-        span = trace.span_ns
-        share = busy / span if span else 0.0
-        slices = len(rows_on(trace, device))
-        table.append((device, span, busy, span - busy, share, kernel, copy, memset, slices))
+        share, slices = busy / span if span else 0.0, len(rows_on(trace, device))
+        table.append((device, span, busy, span - busy, share, *by_category, slices))
     return pd.DataFrame(table, columns=list(COLUMNS))
 
 
@@ -207,26 +206,18 @@ def gaps_of_each(trace: Trace, groups: list[Rows]) -> tuple[Gaps, Ints]:
         parts.append((opens, closes, before, _row_at(timed, trace.index.ts[timed], closes)))
     start, end, before, after = (np.concatenate(column) for column in zip(*parts, strict=True))
     group = np.repeat(np.arange(len(groups)), [len(starts) for starts, *_ in parts])
-    launch = _or_none(trace.slices["launch"].to_numpy(), after).astype(np.int32)
-    call_start, call_end = trace.index.uncut
+    launch = take(trace.index.column("launch"), after)
     usual = np.array([_usual_track(trace, rows) for rows in groups], np.int32)[group]
-    thread = np.where(launch >= 0, _or_none(trace.index.track, launch), usual).astype(np.int32)
-    times = (_or_none(call_start, launch), _or_none(call_end, launch))
-    return Gaps(start, end, before, after, launch, *times, thread), group
-
-
-def _or_none(values: Codes | Ints, rows: Codes) -> Ints:
-    """Return the values of these rows, -1 for no row."""
-    return np.append(values, NONE)[rows].astype(np.int64)
+    thread = np.where(launch >= 0, take(trace.index.track, launch), usual).astype(np.int32)
+    called, returned = (take(times, launch) for times in trace.index.uncut)
+    return Gaps(start, end, before, after, launch, called, returned, thread), group
 
 
 def _row_at(rows: Rows, moments: Ints, times: Ints) -> Codes:
     """Return per time the row whose moment equals it, -1 for none."""
-    if not len(rows):
-        return np.full(len(times), NONE, np.int32)
     order = np.argsort(moments, kind="stable")
-    at = order[np.minimum(np.searchsorted(moments[order], times), len(rows) - 1)]
-    return np.where(moments[at] == times, rows[at], NONE).astype(np.int32)
+    at = np.append(order, NONE)[np.searchsorted(moments[order], times)]
+    return np.where(take(moments, at) == times, take(rows, at), NONE).astype(np.int32)
 
 
 def _usual_track(trace: Trace, rows: Rows) -> int:
@@ -303,10 +294,7 @@ def families(trace: Trace) -> dict[str, str]:
     Kernels that communicate are those that all analyses call so (`gpu_kinds`).
     """
     index = trace.index
-    is_kernel = index.in_category("kernel")
-    communicates = kind_codes(trace) == KINDS.index(COMMUNICATION)
-    names = index.names_of(np.flatnonzero(is_kernel))
-    moving = set(index.names_of(np.flatnonzero(is_kernel & communicates)).tolist())
-    return {
-        name: COMMUNICATION if name in moving else family_of(name) for name in set(names.tolist())
-    }
+    kernels = np.flatnonzero(index.in_category("kernel"))
+    communicates = kind_codes(trace)[kernels] == KINDS.index(COMMUNICATION)
+    family = {name: family_of(name) for name in set(index.names_of(kernels).tolist())}
+    return family | dict.fromkeys(index.names_of(kernels[communicates]).tolist(), COMMUNICATION)

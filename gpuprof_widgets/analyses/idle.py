@@ -161,7 +161,7 @@ def _last_elsewhere(table: pd.DataFrame, end: Ints, stream: Ints) -> Ints:
     last = np.searchsorted(ends, table["end_ns"].to_numpy(), side="right") - 1
     is_same = (last >= 0) & (stream[last] == table["stream"].to_numpy())
     last = np.where(is_same, other[last], last)
-    return np.where(last >= 0, ends[last], np.iinfo(np.int64).min)
+    return take(ends, last, np.iinfo(np.int64).min)
 
 
 def _longest_first(tables: list[pd.DataFrame]) -> pd.DataFrame:
@@ -220,9 +220,7 @@ def _described(trace: Trace, gaps: Gaps) -> pd.DataFrame:
 
 def _place(trace: Trace, gaps: Gaps, row: Codes) -> tuple[Codes, Codes]:
     """Return rows of the line and module of what ran, else those of the longest Python frame."""
-    line, module = (
-        np.append(owner, NONE)[row] for owner in (line_of(trace), region_behind(trace, "module"))
-    )
+    line, module = take(line_of(trace), row), take(region_behind(trace, "module"), row)
     lane, kind = trace.tracks["lane"].to_numpy(), trace.tracks["kind"].to_numpy()
     frame = np.full(len(row), NONE, np.int32)
     python_of = links.rows_by(np.where(kind == "python", lane, NONE))
@@ -230,10 +228,9 @@ def _place(trace: Trace, gaps: Gaps, row: Codes) -> tuple[Codes, Codes]:
         for python in python_of.get(int(lane[track]), ()) if track >= 0 else ():
             frame[at], _ = _longest(trace, int(python), gaps.start[at], gaps.end[at])
     if (frame >= 0).any():
-        frames = trace.index.in_category("python_function")
-        in_file = frames & trace.index.matching(IN_A_FILE)
-        frame_in_file = links.itself_or_ancestor(trace.slices["parent"].to_numpy(), in_file)
-        line = np.where(line >= 0, line, np.append(frame_in_file, NONE)[frame])
+        in_file = trace.index.in_category("python_function") & trace.index.matching(IN_A_FILE)
+        frame_in_file = links.itself_or_ancestor(trace.index.parent, in_file)
+        line = np.where(line >= 0, line, take(frame_in_file, frame))
         module = np.where(module >= 0, module, module_frame_around(trace, frame))
     return line.astype(np.int32), module.astype(np.int32)
 
