@@ -18,30 +18,20 @@ from gpuprof_widgets.analyses.call_tree import merged_parents
 from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.operators import INSTANTS, allocations
 from gpuprof_widgets.analyses.owners import captured_calls, cause_of, graph_launches, module_frames
-from gpuprof_widgets.analyses.reasons import (
-    FRAMES,
-    IN_NO_MODULE,
-    LACKS,
-    LINES,
-    MODULES,
-    NOBODY,
-)
+from gpuprof_widgets.analyses.reasons import FRAMES, IN_NO_MODULE, LACKS, LINES, MODULES, NOBODY
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import is_engine
-from gpuprof_widgets.trace.schema import MODULE_CATEGORIES, NONE, RESUMED
+from gpuprof_widgets.trace.schema import MODULE_CATEGORIES, RESUMED
 
 SHARES = (
-    "cpu_self_ns",
-    "backward_cpu_ns",
-    "device_ns",
-    "backward_device_ns",
-    "wait_ns",
-    "allocated_bytes",
+    *("cpu_self_ns", "backward_cpu_ns", "device_ns", "backward_device_ns"),
+    *("wait_ns", "allocated_bytes"),
 )
 """Columns whose sums over all owners are what was recorded."""
 COLUMNS = ("name", "detail", "calls", *SHARES, "cpu_total_ns", "device_total_ns")
@@ -102,11 +92,10 @@ def attribution(record: Record, level: str) -> pd.DataFrame:
         **{name: owners.by_name(share) for name, share in shares.items()},
         cpu_total_ns=owners.total(shares["cpu_self_ns"], shares["backward_cpu_ns"]),
         device_total_ns=owners.total(shares["device_ns"], shares["backward_device_ns"]),
-    )
-    costs = [table[column].to_numpy() for column in ("cpu_total_ns", "device_total_ns")]
-    is_nobody = np.arange(len(table)) == len(table) - 1
-    order = np.lexsort((*(-cost for cost in costs), is_nobody))
-    table = table.iloc[order].reset_index(drop=True)[list(COLUMNS)]
+    )[list(COLUMNS)]
+    costliest = ["device_total_ns", "cpu_total_ns"]
+    named = table[:-1].sort_values(costliest, ascending=False, kind="stable")
+    table = pd.concat([named, table[-1:]], ignore_index=True)
     table.attrs[NOBODY] = OF_NOBODY[level]
     if len(table) == 1:  # the row of what has no owner
         table.attrs[LACKS] = NO_OWNERS[level]
@@ -163,12 +152,11 @@ def owned(trace: Trace, level: str) -> Owned:
     causes = LEVELS[level](trace)
     nearest = links.nearest_ancestor(causes.cause, causes.is_owner)
     row = np.flatnonzero(causes.is_owner)
-    index = np.full(len(trace) + 1, NONE, np.int32)
-    index[row] = np.arange(len(row))
+    place = np.cumsum(causes.is_owner, dtype=np.int32) - 1
     key, names = _names(trace, row, causes.detail)
     owners = Owned(
         row,
-        index[nearest[row]],
+        take(place, nearest[row]),
         key,
         names,
         (trace.index.column("count")[row] * causes.is_call[row]).astype(np.int64),
@@ -192,14 +180,12 @@ def owned(trace: Trace, level: str) -> Owned:
 @remembered
 def in_backward(trace: Trace) -> Mask:
     """Return which slices ran in a backward pass, or were launched or captured in one."""
-    slices = trace.slices
-    inside = (slices["forward"].to_numpy() >= 0) | is_engine(trace.slices["name"])
+    inside = (trace.index.column("forward") >= 0) | is_engine(trace.slices["name"])
     inside |= trace.index.in_category("module_backward")
-    inside |= links.nearest_ancestor(slices["parent"].to_numpy(), inside) >= 0
-    gpu = trace.index.gpu
-    captured = captured_calls(trace)
+    inside |= links.nearest_ancestor(trace.index.parent, inside) >= 0
+    gpu, captured = trace.index.gpu, captured_calls(trace)
     launcher = np.where(captured >= 0, captured, trace.index.launcher)
-    inside[gpu] = np.append(inside, False)[launcher[gpu]]
+    inside[gpu] = take(inside, launcher[gpu], False)
     return inside
 
 
@@ -253,14 +239,7 @@ class Causes:
 
 def _lines(trace: Trace) -> Causes:
     lines = trace.index.in_category("cell_line")
-    return _regions(trace, lines, lines & ~_resumed(trace), "cell")
-
-
-def _resumed(trace: Trace) -> Mask:
-    resumed = np.zeros(len(trace), bool)
-    if RESUMED in trace.args:
-        resumed[trace.args[RESUMED].index.to_numpy()] = True
-    return resumed
+    return _regions(trace, lines, lines & (trace.index.arg(RESUMED)[0] < 0), "cell")
 
 
 def _modules(trace: Trace) -> Causes:
@@ -268,7 +247,7 @@ def _modules(trace: Trace) -> Causes:
     forward = trace.index.in_category("module")
     if not forward.any() and (frames := module_frames(trace)).any():
         return replace(_functions(trace), is_owner=frames, is_call=frames)
-    is_call = forward & ~_resumed(trace)
+    is_call = forward & (trace.index.arg(RESUMED)[0] < 0)
     return _regions(trace, trace.index.in_category(*MODULE_CATEGORIES), is_call, "class")
 
 
@@ -284,10 +263,9 @@ def _ops(trace: Trace) -> Causes:
     The work of a graph belongs to the captured op, where the trace holds it; else to the op around
     the replaying call, and outside of any op to that call itself.
     """
-    linked = trace.slices["forward"].to_numpy() >= 0
+    linked = trace.index.column("forward") >= 0
     engine = is_engine(trace.slices["name"])
-    within = engine | linked
-    inside = within | (links.nearest_ancestor(trace.slices["parent"].to_numpy(), within) >= 0)
+    inside = links.itself_or_ancestor(trace.index.parent, engine | linked) >= 0
     owner = (trace.index.is_op & ~inside) | (engine & ~linked)
     causes = _regions(trace, owner, owner, "")
     replays = graph_launches(trace) & (links.nearest_ancestor(causes.cause, owner) < 0)
@@ -303,11 +281,10 @@ def _functions(trace: Trace) -> Causes:
     rows, parent, lane = merged_parents(trace)
     cause = cause_of(trace)
     merged = cause.copy()  # allocations are in no frame: their cause remains the op
-    merged[rows] = np.where(parent >= 0, rows[parent], NONE)
-    backward = cause != trace.slices["parent"].to_numpy()
-    merged = np.where(backward, cause, merged).astype(np.int32)
+    merged[rows] = take(rows, parent)
+    merged = np.where(cause != trace.index.parent, cause, merged)  # in the backward pass
     frames = trace.index.in_category("python_function")
-    return Causes(frames, merged, rows, lane, frames, "")
+    return Causes(frames, merged.astype(np.int32), rows, lane, frames, "")
 
 
 LEVELS: dict[str, Callable[[Trace], Causes]] = {

@@ -20,6 +20,7 @@ from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import EVALUATE, is_engine
 from gpuprof_widgets.trace.schema import NONE
@@ -61,13 +62,12 @@ def backward_ops(record: Record) -> pd.DataFrame:
     rows = np.flatnonzero(calls)
     above = links.nearest_ancestor(trace.index.parent, calls)
     call = np.where(calls, np.arange(len(trace)), above)
-    call_of = np.where(trace.index.is_gpu, np.append(call, NONE)[trace.index.launcher], call)
-    dur = trace.slices["dur"].to_numpy()
-    gpu, waits = trace.index.gpu, np.flatnonzero(is_synchronising(trace))
+    call_of = np.where(trace.index.is_gpu, take(call, trace.index.launcher), call)
+    dur = trace.index.dur
 
-    def summed(at: Rows) -> Ints:
+    def summed(mask: Mask) -> Ints:
         # The last sum takes what is in no backward op.
-        return group_sums(call_of[at], dur[at], len(trace) + 1)[rows]
+        return group_sums(call_of[mask], dur[mask], len(trace) + 1)[rows]
 
     forward = forward_of[rows]
     module, line = (region_behind(trace, kind)[forward] for kind in ("module", "cell_line"))
@@ -83,12 +83,12 @@ def backward_ops(record: Record) -> pd.DataFrame:
             "module": trace.index.names_of(module),
             "line": arg_numbers(trace, "line", line, NONE),
             "cell": np.array([cells.get(row, "") for row in line.tolist()], object),
-            "calls": trace.slices["count"].to_numpy()[rows].astype(np.int64),
+            "calls": trace.index.column("count")[rows].astype(np.int64),
             "cpu_ns": alone[rows],
             "own_ns": formula_ns(trace, calls, above)[rows],
             "forward_cpu_ns": np.where(is_first, dur[forward], 0),
-            "device_ns": summed(gpu),
-            "wait_ns": summed(waits),
+            "device_ns": summed(trace.index.is_gpu),
+            "wait_ns": summed(is_synchronising(trace)),
             "row": rows.astype(np.int32),
         }
     )
@@ -101,10 +101,10 @@ def backward_ops(record: Record) -> pd.DataFrame:
 
 def backward_ns(record: Record) -> int:
     """Return how long the backward passes took, on all threads that ran them."""
-    trace = record.trace
-    within = (trace.slices["forward"].to_numpy() >= 0) | is_engine(trace.slices["name"])
-    outermost = within & (links.nearest_ancestor(trace.slices["parent"].to_numpy(), within) < 0)
-    return int(trace.slices["dur"].to_numpy()[outermost].sum())
+    index = record.trace.index
+    within = (index.column("forward") >= 0) | is_engine(record.trace.slices["name"])
+    outermost = within & (links.nearest_ancestor(index.parent, within) < 0)
+    return int(index.dur[outermost].sum())
 
 
 @dataclass(frozen=True)
@@ -130,24 +130,21 @@ def recomputed(trace: Trace) -> Recomputed:
     through that follows within the same op, otherwise the op's formula, without numbers. With
     ``create_graph=True`` gradients are on to the end of the formula: that is no recomputation.
     """
-    slices = trace.slices
-    parent, ts = slices["parent"].to_numpy(), slices["ts"].to_numpy()
-    going_back = (slices["forward"].to_numpy() >= 0) | (slices["forward_thread"].to_numpy() > 0)
-    engine = is_engine(slices["name"])
-    op = trace.index.is_op & ~engine
-    numbered = op & ~going_back & (slices["sequence"].to_numpy() >= 0)
+    index, ts, engine = trace.index, trace.index.ts, is_engine(trace.slices["name"])
+    going_back = (index.column("forward") >= 0) | (index.column("forward_thread") > 0)
+    op = index.is_op & ~engine
+    numbered = op & ~going_back & (index.column("sequence") >= 0)
     node = going_back & ~engine
-    above = links.nearest_ancestor(parent, op | engine | node)
-    inside = (op | engine) & (above >= 0)
-    inside[inside] = node[above[inside]]
+    above = links.nearest_ancestor(index.parent, op | engine | node)
+    inside = (op | engine) & take(node, above, False)
     again, after = np.flatnonzero(inside & numbered), np.flatnonzero(inside & ~numbered)
-    last = np.full(len(slices), np.iinfo(np.int64).min)
+    last = np.full(len(trace), np.iinfo(np.int64).min)
     np.maximum.at(last, above[after], ts[after])
     again = again[ts[again] < last[above[again]]]
     again = again[np.argsort(above[again], kind="stable")]  # and by time, as the rows are
     nodes, first = np.unique(above[again], return_index=True)
-    end = np.zeros(len(slices), np.int64)
-    np.maximum.at(end, above[again], ts[again] + slices["dur"].to_numpy()[again])
+    end = np.zeros(len(trace), np.int64)
+    np.maximum.at(end, above[again], index.end[again])
     return Recomputed(again, nodes.astype(np.intp), ts[again[first]], end[nodes])
 
 
@@ -161,8 +158,8 @@ def formula_ns(trace: Trace, calls: Mask, above: Codes) -> Ints:
     index, engine = trace.index, is_engine(trace.slices["name"])
     parent, ts, dur, forward = index.parent, index.ts, index.dur, index.column("forward")
     # The op's slice within each call, or the call itself if the engine is not recorded.
-    formula = (above >= 0) & ~engine & (forward >= 0) & ~calls
-    formula[formula] = engine[above[formula]] & (forward[formula] == forward[above[formula]])
+    formula = take(engine, above, False) & ~engine & (forward >= 0) & ~calls
+    formula &= forward == take(forward, above)
     alone = calls.copy()
     alone[above[formula]] = False
     formula |= alone

@@ -25,7 +25,8 @@ from gpuprof_widgets.analyses.regions import calls_per_traced_step
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import python_lanes, run_lane
 from gpuprof_widgets.trace import links
-from gpuprof_widgets.trace.arrays import Floats, Ints, Mask
+from gpuprof_widgets.trace.arrays import Ints, Mask
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.pstats import BUILT_IN, functions_of_frames
 from gpuprof_widgets.trace.schema import NONE
@@ -65,41 +66,38 @@ def is_blocking(functions: pd.DataFrame) -> Mask:
 
 
 def _in_frames(record: Record) -> Blocked:
-    trace = record.trace
+    trace, parent = record.trace, record.trace.index.parent
+    lane = trace.tracks["lane"].to_numpy()[trace.index.track]
     functions, function = functions_of_frames(trace)
-    frames = trace.index.in_category("python_function")
-    lane = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
-    frames = frames & np.isin(lane, python_lanes(record))
-    parent = trace.slices["parent"].to_numpy()
-    total_kind = np.where(frames, np.append(total_kinds(functions), NONE)[function], NONE)
-    self_kind = np.where(frames, np.append(self_kinds(functions), NONE)[function], NONE)
+    function = np.where(np.isin(lane, python_lanes(record)), function, NONE)
+    frames = function >= 0
+    total_kind = take(total_kinds(functions), function)
+    self_kind = take(self_kinds(functions), function)
     self_ns = links.self_times(trace.index.ts, trace.index.end, parent)
     ns = np.where(total_kind != NONE, trace.index.dur, self_ns)
     within = links.nearest_ancestor(parent, total_kind != NONE) >= 0
     waits = np.where(within, NONE, np.where(total_kind != NONE, total_kind, self_kind))
     main, idle_ns = _threads(record, lane, frames, waits, ns)
-    user_code = np.append(is_user_code(functions), False)[function] & frames
-    excluded = np.append(is_excluded(functions), False)[function] & frames
+    user_code = take(is_user_code(functions), function, False)
+    excluded = take(is_excluded(functions), function, False)
     nearest = links.nearest_ancestor(parent, user_code | excluded)
-    in_user_code, outside = np.append(user_code, False)[nearest], nearest < 0
+    in_user_code, outside = take(user_code, nearest, False), nearest < 0
     row = np.flatnonzero((waits != NONE) & (lane == main) & (in_user_code | outside) & ~excluded)
     owner = np.where(in_user_code, links.nearest_ancestor(parent, user_code), NONE)[row]
-    called_by_user = np.append(user_code, True)[parent]
+    called_by_user = take(user_code, parent, True)
     called = links.itself_or_ancestor(parent, called_by_user)[row]
-    rows = _rows(functions, np.append(function, NONE)[owner], function[called], waits[row])
-    start = trace.slices["ts"].to_numpy()[row]
-    table = rows.assign(
-        ns=ns[row], call=called, calls=1, line=lines_at(record, main, start), row=row
-    )
+    rows = _rows(functions, take(function, owner), function[called], waits[row])
+    line = lines_at(record, main, trace.index.ts[row])
+    table = rows.assign(ns=ns[row], call=called, calls=1, line=line, row=row)
     return Blocked(_by_owner(table), idle_ns)
 
 
 def _threads(record: Record, lane: Ints, frames: Mask, waits: Ints, ns: Ints) -> tuple[int, int]:
     """Return the thread whose waits are the run's, and the time of the threads that only wait."""
     trace = record.trace
-    top = frames & (trace.slices["parent"].to_numpy() < 0)
+    top = frames & (trace.index.parent < 0)
     lanes = int(trace.tracks["lane"].max()) + 1
-    total = group_sums(lane[top], trace.slices["dur"].to_numpy()[top], lanes)
+    total = group_sums(lane[top], trace.index.dur[top], lanes)
     waited = group_sums(lane[waits != NONE], ns[waits != NONE], lanes)
     works = waited < IDLE * total
     main = run_lane(record)
@@ -150,40 +148,35 @@ def _in_calls(record: Record, calls: Calls) -> Blocked:
     of_run = _is_of_run(calls)[direct["caller"].to_numpy()]
     idle = amounts[~of_run].sum() + carried[_is_thread_start(functions)].sum()
     alone = np.setdiff1d(np.flatnonzero(waits.any(axis=1)), callee)
-    uncalled = pd.DataFrame({"caller": NONE, "callee": alone})
-    uncalled["calls"] = functions["calls"].to_numpy()[alone]
-    parts = [(direct[of_run], amounts[of_run]), (uncalled, waits[alone])]
-    table = pd.concat([_edge_rows(functions, *part) for part in parts], ignore_index=True)
+    uncalled = {"caller": NONE, "callee": alone, "calls": functions["calls"].to_numpy()[alone]}
+    edges = pd.concat([direct[[*uncalled]][of_run], pd.DataFrame(uncalled)])
+    amounts = np.concatenate([amounts[of_run], waits[alone]])
+    at, kind = np.nonzero(amounts)
+    owner, called, count = edges.to_numpy()[at].T
     per_step = calls_per_traced_step(record)
-    for column in ("ns", "calls"):
-        table[column] = (table[column] / per_step).round().astype(np.int64)
+    table = _rows(functions, owner, called, kind).assign(
+        ns=np.rint(amounts[at, kind] / per_step).astype(np.int64),
+        call=called,
+        calls=np.rint(count / per_step).astype(np.int64),
+        line=NONE,
+        row=NONE,
+    )
     by_owner = _by_owner(table)
     by_owner["line"] = [line_that_holds(record, ns) for ns in by_owner["ns"]]
     return Blocked(by_owner, round(idle / per_step))
 
 
-def _edge_rows(functions: pd.DataFrame, edges: pd.DataFrame, amounts: Floats) -> pd.DataFrame:
-    """Return a row for `_by_owner` per edge (``caller``, ``callee``, ``calls``) and kind."""
-    at, kind = np.nonzero(amounts)
-    caller, called, calls = (edges[key].to_numpy()[at] for key in ("caller", "callee", "calls"))
-    rows = _rows(functions, caller, called, kind)
-    return rows.assign(ns=amounts[amounts != 0], call=called, calls=calls, line=NONE, row=NONE)
-
-
 def _rows(functions: pd.DataFrame, owner: Ints, called: Ints, kind: Ints) -> pd.DataFrame:
     """Return kind, owner and called function of each wait, by their names."""
     labels = np.array([*function_labels(functions), ""], object)
-    file, name = (functions[key].to_numpy(object)[called] for key in ("file", "name"))
+    places = _places(functions)
     kinds = [  # the function that the user called may say more than the one that waited
-        _first_match(_PURPOSE, place(*function), of) if of in (PIPE, THREAD) else of
-        for *function, of in zip(file, name, kind.tolist(), strict=True)
+        _first_match(_PURPOSE, places[at], of) if of in (PIPE, THREAD) else of
+        for at, of in zip(called.tolist(), kind.tolist(), strict=True)
     ]
+    names = np.array(library_names(functions), object)[called]
     return pd.DataFrame(
-        {
-            "kind": np.array(kinds, np.int64),
-            "owner": labels[owner],
-            "called": np.array(library_names(functions), object)[called],
-        }
+        {"kind": np.array(kinds, np.int64), "owner": labels[owner], "called": names}
     )
 
 
@@ -197,14 +190,14 @@ def _is_of_run(calls: Calls) -> Mask:
     """Return which functions were called outside of the threads that Python started."""
     functions, edges = calls.functions, calls.edges
     thread_start = _is_thread_start(functions)
+    if not thread_start.any():
+        return np.ones(len(functions), bool)
     caller, callee = edges["caller"].to_numpy(), edges["callee"].to_numpy()
     known_calls = np.bincount(callee, edges["calls"].to_numpy(), len(functions))
     reached = (functions["calls"].to_numpy() > known_calls) & ~thread_start
-    if not thread_start.any():
-        return np.ones(len(functions), bool)
-    while len(new := np.unique(callee[reached[caller] & ~reached[callee]])):
+    while len(new := callee[reached[caller] & ~reached[callee]]):
         reached[new] = True
-    return np.asarray(reached, bool)
+    return reached
 
 
 TIMER, NETWORK, PROCESS, THREAD, INPUT, PIPE, READ, WRITE = range(8)
@@ -297,33 +290,31 @@ _PURPOSE = {
 
 def self_kinds(functions: pd.DataFrame) -> Ints:
     """Return per function (``file``, ``name``) what its self time waits for; -1 for no wait."""
-    return np.array([_self_kind(*function) for function in _files_and_names(functions)], np.int64)
+    places, built_in = _places(functions), functions["file"] == BUILT_IN
+    kinds = [
+        _built_in_kind(str(name)) if is_built_in else _first_match(_LIBRARY, place)
+        for name, place, is_built_in in zip(functions["name"], places, built_in, strict=True)
+    ]
+    return np.array(kinds, np.int64)
 
 
 def total_kinds(functions: pd.DataFrame) -> Ints:
     """Return per function the kind of file access that its total time is; -1 for none."""
-    places = (place(*function) for function in _files_and_names(functions))
-    return np.array([_first_match(_FILE_ACCESS, text) for text in places], np.int64)
+    return np.array([_first_match(_FILE_ACCESS, place) for place in _places(functions)], np.int64)
 
 
 def is_excluded(functions: pd.DataFrame) -> Mask:
     """Return which functions have waits that other findings report."""
-    places = (place(*function) for function in _files_and_names(functions))
-    return np.array([EXCLUDED.search(text) is not None for text in places], bool)
+    return np.array([EXCLUDED.search(place) is not None for place in _places(functions)], bool)
 
 
-def place(file: str, name: str) -> str:
-    """Return ``torch/serialization.py load``, with slashes on every system."""
-    return f"{file} {name}".replace("\\", "/")
+def _places(functions: pd.DataFrame) -> list[str]:
+    """Return ``torch/serialization.py load`` of each function, with slashes on every system."""
+    pairs = zip(functions["file"], functions["name"], strict=True)
+    return [f"{file} {name}".replace("\\", "/") for file, name in pairs]
 
 
-def _files_and_names(functions: pd.DataFrame) -> list[tuple[str, str]]:
-    return list(zip(functions["file"].astype(str), functions["name"].astype(str), strict=True))
-
-
-def _self_kind(file: str, name: str) -> int:
-    if file != BUILT_IN:
-        return _first_match(_LIBRARY, place(file, name))
+def _built_in_kind(name: str) -> int:
     # ``socket.recv`` for any spelling of a built-in; ``.sleep`` without a known module
     if match := BUILT_IN_METHOD.match(name):
         key = f"{match['owner'].rpartition('.')[2]}.{match['name']}"

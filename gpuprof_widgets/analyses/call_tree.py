@@ -24,6 +24,7 @@ from gpuprof_widgets.analyses.regions import names_with_steps_merged
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.arrays import Codes, Ints
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.schema import NONE, SAMPLED
 
@@ -94,14 +95,13 @@ def call_tree(record: Record, *, source: str | None = None, time: str = "cpu") -
     # Each node is followed by all below it, the longest child first.
     parent, nodes = tree["parent"].to_numpy(), tree["node"].to_numpy()
     place, _ = links.preorder(parent, -tree[TIMES[time]].to_numpy())
-    moved = np.where(parent >= 0, place[parent], NONE).astype(np.int32)
-    tree = tree.assign(parent=moved).iloc[np.argsort(place)]
+    tree = tree.assign(parent=take(place.astype(np.int32), parent)).iloc[np.argsort(place)]
     tree = tree.assign(node=nodes).reset_index(drop=True)
     if time == "device":  # the parents of nodes that caused GPU time did as well
-        kept = (tree["device_ns"] > 0).to_numpy() | (tree["parent"] < 0).to_numpy()
-        number = np.append(np.cumsum(kept) - 1, NONE).astype(np.int32)
+        kept = ((tree["device_ns"] > 0) | (tree["parent"] < 0)).to_numpy()
+        number = np.cumsum(kept, dtype=np.int32) - np.int32(1)
         tree = tree[kept].reset_index(drop=True)
-        tree = tree.assign(node=number[:-1][kept], parent=number[tree["parent"].to_numpy()])
+        tree = tree.assign(node=number[kept], parent=take(number, tree["parent"].to_numpy()))
     if record.metadata.get(SAMPLED):
         tree.attrs[SAMPLED] = True
     if len(tree) == 1:
@@ -144,10 +144,9 @@ def merged_parents(trace: Trace) -> tuple[Codes, Codes, Codes]:
     frame of its ``__enter__``. Times are those before a window cut them, since at its edges all
     slices would begin and end together.
     """
-    slices = trace.slices
     kept = trace.index.on_tracks("cpu", "python") & ~trace.index.in_category(INSTANTS)
     rows = np.flatnonzero(kept)
-    lane = trace.tracks["lane"].to_numpy()[slices["track"].to_numpy()[rows]]
+    lane = trace.tracks["lane"].to_numpy()[trace.index.track[rows]]
     ts, end = (times[rows] for times in trace.index.uncut)
     is_op = ~trace.index.on_tracks("python")[rows]
     order = np.lexsort((is_op, -end, ts, lane))
@@ -197,8 +196,8 @@ def _merged_paths(
         node = np.append(node, np.full(len(unlaunched), len(nodes)))
         nodes.append((0, UNLAUNCHED, UNLAUNCHED_CATEGORY))
         dur = index.dur[unlaunched]
-        more = {"calls": count[unlaunched], "self_ns": np.zeros_like(dur), "device_self_ns": dur}
-        values = {key: np.append(values[key], more[key]) for key in values}
+        more = count[unlaunched], np.zeros_like(dur), dur
+        values = {key: np.append(values[key], of) for key, of in zip(values, more, strict=True)}
     return _tree_table(nodes, node, values)
 
 
@@ -217,10 +216,10 @@ def _tree_table(
     has_any = np.logical_or.reduce([value > 0 for value in sums.values()])
     used = links.subtree_sum(has_any.astype(np.int64), parent) > 0
     used[0] = True
-    number = np.append(np.cumsum(used) - 1, NONE).astype(np.int32)
+    number = np.cumsum(used, dtype=np.int32) - np.int32(1)
     columns = {
-        "node": number[:-1],
-        "parent": number[parent],
+        "node": number,
+        "parent": take(number, parent),
         "depth": links.depths(parent),
         "name": pd.Series(names, dtype=object),
         "category": pd.Series(categories, dtype=object),

@@ -124,16 +124,14 @@ def recording_time(trace: Trace) -> Intervals:
 
 def _first_launches(record: Record) -> tuple[Rows, Ints]:
     """Return the rows of slow first launches, and the median time (ns) of later launches."""
-    index = record.trace.index
-    table = launch_times(record)[["row", "launched", "call_ns", "launch"]]
+    index, table = record.trace.index, launch_times(record)
     kernels = index.in_category("kernel")[table["row"].to_numpy(np.intp)]
     table = table[kernels & (table["launched"] == 1).to_numpy(bool)]
-    first = ~pd.Series(index.name[table["row"].to_numpy(np.intp)]).duplicated().to_numpy(bool)
-    call_ns = table["call_ns"].to_numpy(np.int64)
+    row, launch, call_ns = (table[key].to_numpy(np.int64) for key in ("row", "launch", "call_ns"))
+    first = ~pd.Series(index.name[row]).duplicated().to_numpy(bool)
     later = 0 if first.all() else round(float(np.median(call_ns[~first])))
     cold = first & (call_ns > max(SLOW_CALL_NS, TIMES_LATER * later))
-    rows = table["launch"].to_numpy(np.intp)[cold]
-    return rows, np.full(len(rows), later)
+    return launch[cold], np.full(np.count_nonzero(cold), later)
 
 
 def _first_ops(trace: Trace) -> tuple[Rows, Ints]:
@@ -141,15 +139,12 @@ def _first_ops(trace: Trace) -> tuple[Rows, Ints]:
 
     The time in which the recording asked for memory is not the op's.
     """
-    op = launching_op(trace)[trace.index.gpu]
+    index, op = trace.index, launching_op(trace)[trace.index.gpu]
     rows = np.flatnonzero(np.bincount(op[op >= 0]))
-    ts, dur = (trace.slices[name].to_numpy(np.int64)[rows] for name in ("ts", "dur"))
-    calls = pd.DataFrame({
-        "row": rows,
-        "name": trace.slices["name"].cat.codes.to_numpy()[rows],
-        "ts": ts,
-        "dur": dur - intervals.overlap((ts, ts + dur), recording_time(trace)),
-    }).sort_values("ts", kind="stable")  # fmt: skip
+    rows = rows[np.argsort(index.ts[rows], kind="stable")]
+    held_up = intervals.overlap((index.ts[rows], index.end[rows]), recording_time(trace))
+    dur = index.dur[rows] - held_up
+    calls = pd.DataFrame({"row": rows, "name": index.name[rows], "dur": dur})
     again = calls["name"].duplicated()
     median = calls[again].groupby("name")["dur"].median()
     first = calls[~again]
@@ -176,8 +171,8 @@ def compiling_time(trace: Trace) -> Intervals:
 
 def _outermost(trace: Trace, mask: Mask) -> Rows:
     """Return the rows of the mask that began in this range and are within no other of it."""
-    inside = links.nearest_ancestor(trace.slices["parent"].to_numpy(), mask) >= 0
-    return np.flatnonzero(mask & ~inside & (trace.slices["count"].to_numpy() > 0))
+    inside = links.nearest_ancestor(trace.index.parent, mask) >= 0
+    return np.flatnonzero(mask & ~inside & (trace.index.column("count") > 0))
 
 
 @remembered
@@ -186,15 +181,14 @@ def is_communication(trace: Trace) -> Mask:
 
     These are ops of `HANDING_OVER` and FSDP, and the CPU spans of backends (``gloo:all_reduce``).
     """
-    starts = (*HANDING_OVER, _PACKING)
-    names = [str(name) for name in trace.slices["name"].cat.categories]
+    starts, names = (*HANDING_OVER, _PACKING), trace.index.names
     marked = frozenset(name for name in names if name.startswith(starts) or annotation(name)[0])
     return _marked_or_within(trace, trace.index.named(marked))
 
 
 def _marked_or_within(trace: Trace, mask: Mask) -> Mask:
     marked = mask & trace.index.in_category("cpu_op", "user_annotation")
-    return np.asarray(links.itself_or_ancestor(trace.slices["parent"].to_numpy(), marked) >= 0)
+    return links.itself_or_ancestor(trace.index.parent, marked) >= 0
 
 
 def is_dispatch(trace: Trace) -> Mask:
