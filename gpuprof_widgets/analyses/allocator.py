@@ -40,7 +40,6 @@ SEGMENT_COLUMNS = (
     *("awaiting_bytes", "free_bytes", "largest_free_bytes", "rounding_bytes"),
     *("blocks", "free_blocks", "line_name"),
 )
-STATES = (ALLOCATED, AWAITING, FREE)
 
 
 @says_if_empty("the trace has no call of the driver for GPU memory, no retry and no failure")
@@ -157,36 +156,35 @@ def memory_segments(record: Record) -> pd.DataFrame:
     """
     lines = lines_of_stacks(record)
     segments = record.metadata.get("memory_segments") or []
-    table = pd.DataFrame(
-        [_segment_row(segment, lines) for segment in segments], columns=list(SEGMENT_COLUMNS)
-    )
+    rows = [_segment_row(segment, lines) for segment in segments]
+    table = pd.DataFrame(rows, columns=list(SEGMENT_COLUMNS))
     table = table.sort_values("bytes", ascending=False, kind="stable", ignore_index=True)
     return of_the_whole_run(table, "a snapshot has the segments of its own moment alone")
 
 
 def _segment_row(segment: dict[str, Any], lines: list[str]) -> dict[str, Any]:
-    columns = segment["blocks"]
+    columns = (segment["blocks"][key] for key in ("state", "bytes", "requested", "stack"))
     # A saved profile that was changed may have columns of different lengths.
-    blocks = list(zip(columns["state"], columns["bytes"], columns["requested"], strict=False))
-    sizes = {state: [(b, r) for s, b, r in blocks if s == state] for state in STATES}
-    total = {state: sum(b for b, _ in in_state) for state, in_state in sizes.items()}
-    held: Counter[str] = Counter()
-    for state, size, stack in zip(
-        columns["state"], columns["bytes"], columns["stack"], strict=False
-    ):
-        if state == ALLOCATED and 0 <= stack < len(lines):
-            held[lines[stack]] += size
+    blocks = list(zip(*columns, strict=False))
+    free = [size for state, size, *_ in blocks if state == FREE]
+    awaiting = sum(size for state, size, *_ in blocks if state == AWAITING)
+    allocated, rounding, held = 0, 0, Counter[str]()
+    for state, size, requested, stack in blocks:
+        if state == ALLOCATED:
+            allocated += size
+            rounding += size - requested
+            held[lines[stack] if 0 <= stack < len(lines) else ""] += size
     del held[""]
     return {
         "device": f"GPU {segment['device']}",
         **{key: segment[key] for key in ("stream", "pool", "kind", "expandable", "address")},
         "bytes": segment["bytes"],
-        "allocated_bytes": total[ALLOCATED],
-        "awaiting_bytes": total[AWAITING],
-        "free_bytes": segment["bytes"] - total[ALLOCATED] - total[AWAITING],
-        "largest_free_bytes": max((b for b, _ in sizes[FREE]), default=0),
-        "rounding_bytes": sum(b - r for b, r in sizes[ALLOCATED]),
+        "allocated_bytes": allocated,
+        "awaiting_bytes": awaiting,
+        "free_bytes": segment["bytes"] - allocated - awaiting,
+        "largest_free_bytes": max(free, default=0),
+        "rounding_bytes": rounding,
         "blocks": len(blocks),
-        "free_blocks": len(sizes[FREE]),
+        "free_blocks": len(free),
         "line_name": max(held, key=lambda line: held[line], default=""),
     }

@@ -116,6 +116,7 @@ def analyze(
         if value not in known:
             raise OptionError(f"{name} is one of {', '.join(known)}, not {value!r}")
     self_ns = f"{side}_self_ns"
+    columns = _columns(self_ns, by)
     calls = _calls(record, side, self_ns)
     whole = int(calls[self_ns].sum())
     if not whole:
@@ -124,7 +125,7 @@ def analyze(
         why = f"the trace has no GPU work: device times are those of kernels and copies{hint}"
         if side == "host":
             why = "the trace has no ops: host times are those of CPU ops and calls"
-        return empty_table(_columns(self_ns, by), why)
+        return empty_table(columns, why)
     if side == "host" and len(record.trace.index.gpu):
         calls[list(WORK)] = pd.NA  # the work was the GPU's: by host time it would have no meaning
         calls = calls.astype(dict.fromkeys(WORK, "Int64"))
@@ -132,14 +133,12 @@ def analyze(
     table = _with_rates(kept, self_ns) if by == "call" else _grouped(kept, by, aggregate, self_ns)
     table["share"] = table[self_ns] / whole
     if not len(table):
-        return empty_table(
-            _columns(self_ns, by), f"none of the {len(calls):,} calls passes the filters"
-        )
-    table = _ordered(table, order_by, self_ns, list(_columns(self_ns, by)))
+        return empty_table(columns, f"none of the {len(calls):,} calls passes the filters")
+    table = _ordered(table, order_by, self_ns, columns)
     table = table if top is None else table.head(top)
     cumulative = table[self_ns].cumsum()
     table = table.assign(cumulative_ns=cumulative, cumulative_share=cumulative / whole)
-    return table[list(_columns(self_ns, by))]
+    return table[list(columns)]
 
 
 def op_totals(record: Record) -> pd.DataFrame:
@@ -150,14 +149,11 @@ def op_totals(record: Record) -> pd.DataFrame:
     CPU's in calls that wait for one). Columns: ``what``, ``calls``, ``total_ns``, ``average_ns``
     (NaN of none).
     """
-    trace = record.trace
-    dur = trace.slices["dur"].to_numpy()
-    ops = op_rows(trace)
-    waited = waits(record)
+    trace, waited = record.trace, waits(record)
     parts = {
-        "total device time": dur[trace.index.gpu],
-        "total host time": cpu_self(trace, ops),
-        "copy time": dur[trace.index.in_category("gpu_memcpy")],
+        "total device time": trace.index.dur[trace.index.gpu],
+        "total host time": cpu_self(trace, op_rows(trace)),
+        "copy time": trace.index.dur[trace.index.in_category("gpu_memcpy")],
         "copy wait time": waited["dur_ns"][waited["copy"] >= 0].to_numpy(np.int64),
     }
     rows = [(what, len(times), int(times.sum())) for what, times in parts.items()]
@@ -175,10 +171,8 @@ def _columns(self_ns: str, by: str) -> tuple[str, ...]:
 def _calls(record: Record, side: str, self_ns: str) -> pd.DataFrame:
     """Return one row per call that has any time on that side."""
     trace = record.trace
-    if side == "device":
-        row = trace.index.gpu
-        time = trace.slices["dur"].to_numpy()[row]
-    else:
+    row, time = trace.index.gpu, trace.index.dur[trace.index.gpu]
+    if side == "host":
         listed = op_rows(trace)
         row, time = listed.row, cpu_self(trace, listed)
     worker = worker_of(trace)[row]
@@ -201,9 +195,8 @@ def _calls(record: Record, side: str, self_ns: str) -> pd.DataFrame:
     is_recorded = recorded.notna().to_numpy()
     outputs[is_recorded] = [shape_text(dims) for dims in recorded[is_recorded]]
     dtypes = np.full(len(row), "", object)
-    dtypes[ops] = np.array(
-        [", ".join(op.types[at] for at in op.tensors()) for op in distinct], object
-    )[call]
+    types = [", ".join(op.types[at] for at in op.tensors()) for op in distinct]
+    dtypes[ops] = np.array(types, object)[call]
     shape, texts = shape_codes(trace)
     return pd.DataFrame(
         {

@@ -29,7 +29,9 @@ from gpuprof_widgets.analyses.reasons import empty_table, why_empty
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.arrays import Ints, Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.intervals import Intervals
+from gpuprof_widgets.trace.links import places_in
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -169,9 +171,7 @@ def collective_groups(calls: pd.DataFrame) -> tuple[Rows, Rows]:
     groups, first = group_rows({key: calls[key].to_numpy() for key in KEYS})
     total = np.bincount(groups, calls["dur_ns"], minlength=len(first))
     order = np.argsort(-total, kind="stable")
-    place = np.empty(len(order), np.intp)
-    place[order] = np.arange(len(order))
-    return place[groups], first[order]
+    return places_in(order)[groups], first[order]
 
 
 def with_bandwidth(table: pd.DataFrame, size: str, time: str) -> pd.DataFrame:
@@ -190,41 +190,36 @@ def collective_calls(record: Record) -> pd.DataFrame:
     """One row per collective, in order of time: a kernel that moves data between ranks, or its op.
 
     On a GPU a collective is its kernel; on the CPU the span that the backend marks
-    (``gloo:all_reduce``), which runs on one of the backend's threads. Columns (ns, bytes): ``name``
-    (as in ``torch.distributed``), ``backend``, ``dtype``; ``group`` (ranks of the process group, or
-    its name, "" where unknown) and ``ranks`` (how many; without a group those of the whole job, -1
-    where unknown too); ``bytes`` (the larger of ``in_bytes`` and ``out_bytes``, as nccl-tests
-    counts; -1 where unknown); ``device`` (-1: the CPU), ``start_ns``, ``end_ns``, ``dur_ns``;
-    ``exposed_ns`` (time in which no compute kernel ran on that GPU; for the CPU, no op on any
-    thread; where several overlap, the first to begin has it, so that a device's collectives add up
-    to its exposed time); ``sequence`` (torch's number of it in its group, -1 if not recorded),
-    ``row`` and ``op`` (the annotation that issued it).
+    (``gloo:all_reduce``), which runs on one of the backend's threads. The columns are those of
+    `collectives` with ``instances=True``, without bandwidths. ``exposed_ns`` is time in which no
+    compute kernel ran on that GPU; for the CPU, no op on any thread.
     """
     trace = record.trace
     gpu, kinds = gpu_kinds(trace)
     kernels = gpu[kinds == COMMUNICATION]
-    kernels = kernels[trace.slices["count"].to_numpy()[kernels] > 0]
+    kernels = kernels[trace.index.column("count")[kernels] > 0]
     backends = {name: annotation(name)[0] for name in trace.index.names}
     # ``nccl:`` on a CPU only launches a kernel.
     of_cpu = frozenset(name for name, of in backends.items() if of in ("gloo", "mpi", "ucc"))
     spans = trace.index.named(of_cpu) & trace.index.on_tracks("cpu")
     on_cpu = np.flatnonzero(spans & (trace.index.column("count") > 0))
     rows = np.concatenate([kernels, on_cpu])
-    if not len(rows) and any(backends.values()):
-        return empty_table(
-            CALL_COLUMNS, "the trace has calls of collectives but none of their kernels"
-        )
     if not len(rows):
         why = "the trace has no collectives: neither NCCL kernels nor spans of gloo"
+        if any(backends.values()):
+            why = "the trace has calls of collectives but none of their kernels"
         return empty_table(CALL_COLUMNS, why)
-    op = np.concatenate([trace.slices["op"].to_numpy()[kernels], on_cpu]).astype(np.intp)
-    start, end = trace.index.ts[rows], trace.index.end[rows]
-    table = _described(record, rows, op)
-    table = table.assign(device=trace.index.device[rows], start_ns=start, end_ns=end)
-    table = table.assign(dur_ns=end - start, row=rows, op=op)
+    op = np.concatenate([trace.index.column("op")[kernels], on_cpu]).astype(np.intp)
+    table = _described(record, rows, op).assign(
+        device=trace.index.device[rows],
+        start_ns=trace.index.ts[rows],
+        end_ns=trace.index.end[rows],
+        dur_ns=trace.index.dur[rows],
+        row=rows,
+        op=op,
+    )
     table["exposed_ns"] = _exposed_ns(trace, table, gpu[kinds == COMPUTE])
-    table = table.sort_values(["start_ns", "row"], ignore_index=True)
-    return table[list(CALL_COLUMNS)]
+    return table.sort_values(["start_ns", "row"], ignore_index=True)[list(CALL_COLUMNS)]
 
 
 def _described(record: Record, rows: Rows, op: Rows) -> pd.DataFrame:
@@ -277,12 +272,8 @@ def _sizes(collective: Any, ranks: int) -> tuple[str, str, str, int, int]:
 
 def _arg(trace: Trace, key: str, rows: Rows, missing: Any) -> list[Any]:
     """Return an arg of each slice, or ``missing`` where a slice has none."""
-    values = trace.args.get(key)
-    if values is None:
-        return [missing] * len(rows)
-    position = values.index.get_indexer(pd.Index(rows))
-    objects = values.to_numpy(object)
-    return [objects[at] if at >= 0 else missing for at in position.tolist()]
+    place, values = trace.index.arg(key)
+    return [missing if at < 0 else values[at] for at in take(place, rows).tolist()]
 
 
 def _exposed_ns(trace: Trace, table: pd.DataFrame, computing: Rows) -> Ints:
@@ -319,8 +310,7 @@ def compute_intervals(record: Record) -> Intervals:
 
 def _cpu_ops(trace: Trace) -> Rows:
     """Return the CPU ops that compute, without those that hand a collective over."""
-    names = trace.slices["name"].cat.categories
-    handing_over = frozenset(n for n in names if str(n).startswith(HANDING_OVER))
+    handing_over = frozenset(name for name in trace.index.names if name.startswith(HANDING_OVER))
     return np.flatnonzero(trace.index.is_op & ~trace.index.named(handing_over))
 
 
@@ -345,11 +335,7 @@ def annotation(name: str) -> tuple[str, str]:
 
 
 def bus_share(operation: str, ranks: int) -> float:
-    """Return the share of the message on the busiest link: bus bandwidth by algorithm bandwidth.
-
-    By nccl-tests (doc/PERFORMANCE.md): all_reduce 2(n-1)/n; all_gather, reduce_scatter and
-    all_to_all (n-1)/n; broadcast, reduce and point to point 1. NaN where the group is unknown.
-    """
+    """Return the share of the message on the busiest link (see `collectives`); NaN if unknown."""
     if ranks < 1:
         return nan
     times = _SENT_TO_ALL.get(operation)
@@ -358,11 +344,8 @@ def bus_share(operation: str, ranks: int) -> float:
 
 def dtype_of(text: str) -> tuple[str, int]:
     """Return name and bytes of a type that Kineto writes (``c10::Half``, ``Float``), or "", 0."""
-    lower = text.lower()
-    for pattern, name, size in _TYPES:
-        if pattern.search(lower):
-            return name, size
-    return "", 0
+    known = ((name, size) for pattern, name, size in _TYPES if pattern.search(text.lower()))
+    return next(known, ("", 0))
 
 
 def elements(dims: Any) -> int:
@@ -377,7 +360,12 @@ def elements(dims: Any) -> int:
 def _groups(record: Record, rows: Rows) -> pd.DataFrame:
     """Return the ranks of each collective's process group as text, and their number."""
     trace = record.trace
-    by_name, world = _ranks_by_group(record.metadata), world_size_of(record.metadata)
+    listed_groups = _distributed_info(record.metadata).get("pg_config")
+    by_name = {
+        str(group.get("pg_name")): ranks_text(group["ranks"])
+        for group in (listed_groups if isinstance(listed_groups, list) else [])
+        if isinstance(group, dict) and isinstance(group.get("ranks"), list)
+    }
     names = _arg(trace, "Process Group Name", rows, "")
     listed = [str(ranks) for ranks in _arg(trace, "Process Group Ranks", rows, "")]
     texts = {}
@@ -392,18 +380,8 @@ def _groups(record: Record, rows: Rows) -> pd.DataFrame:
         for ranks, name in zip(listed, names, strict=True)
     ]
     size = arg_numbers(trace, "Group size", rows, NONE)
-    size = np.where(size > 0, size, world)
+    size = np.where(size > 0, size, world_size_of(record.metadata))
     return pd.DataFrame({"group": pd.Series(group, dtype=object), "ranks": size})
-
-
-def _ranks_by_group(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Return the ranks of each process group that the trace lists, by the group's name."""
-    groups = _distributed_info(metadata).get("pg_config")
-    return {
-        str(group.get("pg_name")): ranks_text(group["ranks"])
-        for group in (groups if isinstance(groups, list) else [])
-        if isinstance(group, dict) and isinstance(group.get("ranks"), list)
-    }
 
 
 def world_size_of(metadata: Mapping[str, Any]) -> int:

@@ -75,10 +75,8 @@ def unit_of(table: pd.DataFrame, column: str) -> Unit:
 
 def heading(column: str) -> str:
     """Return the name of a column without its unit, which every cell shows."""
-    for unit in UNITS:
-        if column.endswith(unit):
-            return column.removesuffix(unit)
-    return column
+    unit = next((unit for unit in UNITS if column.endswith(unit)), "")
+    return column.removesuffix(unit)
 
 
 def is_link(table: pd.DataFrame, column: str) -> bool:
@@ -252,13 +250,11 @@ PERCENTILES = {"p50_ns": 0.5, "p90_ns": 0.9, "p99_ns": 0.99}
 
 def group_rows(keys: Mapping[str, pd.Series | pd.Index | npt.NDArray[Any]]) -> tuple[Rows, Rows]:
     """Return per row the number of its group (equal in all keys), and each group's first row."""
-    factors = [pd.factorize(key, use_na_sentinel=False) for key in keys.values()]
-    groups = np.zeros(len(factors[0][0]), np.int64)
-    for codes, values in factors:
-        groups = pd.factorize(groups * max(len(values), 1) + codes)[0].astype(np.int64)
-    first = np.empty(int(groups.max(initial=-1)) + 1, np.intp)
-    first[groups[::-1]] = np.arange(len(groups))[::-1]  # the last one written is the first
-    return groups.astype(np.intp), first
+    groups = np.zeros(1, np.intp)
+    for key in keys.values():
+        codes, values = pd.factorize(key, use_na_sentinel=False)
+        groups, _ = pd.factorize(groups * len(values) + codes)
+    return groups, np.flatnonzero(~pd.Series(groups).duplicated())
 
 
 def group_sums(groups: npt.NDArray[np.integer], values: npt.ArrayLike, length: int) -> Ints:
@@ -307,7 +303,7 @@ def weighted_mean(groups: Rows, values: Floats, weight: Ints, length: int) -> Fl
     groups, values, weight = groups[known], values[known], weight[known]
     weights = np.bincount(groups, weight, minlength=length)
     total = np.bincount(groups, values * weight, minlength=length)
-    return np.where(weights > 0, total / np.where(weights > 0, weights, 1), np.nan)
+    return np.asarray(total / np.where(weights > 0, weights, np.nan))
 
 
 def most_of(groups: Rows, code: Ints, weight: Numbers, length: int) -> Rows:

@@ -1,6 +1,6 @@
 """Copies to, from and on GPUs: which memory, how fast, who waited, who issued them.
 
-`copies` has a row per copy or group of copies; `needless` marks those that a program could do
+`copies` has a row per copy or group of copies, and marks as needless what a program could do
 without; `copy_bandwidth` is their speed over time.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.columns import different, group_rows, group_sums
@@ -21,8 +20,9 @@ from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_dataloader, waits
 from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.arrays import Mask, Rows
-from gpuprof_widgets.trace.intervals import covered_until
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Record, Trace
 
 KIND = re.compile(
@@ -129,8 +129,11 @@ def _copies(record: Record) -> pd.DataFrame:
     ts, _ = trace.index.uncut
     rows = rows[np.argsort(ts[rows], kind="stable")]
     table = pd.concat([_on_gpu(trace, rows), _on_cpu(record, rows)], axis=1)
-    table = table.join(launched_by(trace, rows))
-    return table.assign(needless=needless(table, record))[list(COLUMNS)]
+    owners = launched_by(trace, rows).assign(needless=np.full(len(rows), "", object))
+    table = table.join(owners)
+    table.loc[_in_every_step(record, table), "needless"] = EVERY_STEP
+    table.loc[_there_and_back(record, table), "needless"] = THERE_AND_BACK
+    return table[list(COLUMNS)]
 
 
 def _on_gpu(trace: Trace, rows: Rows) -> pd.DataFrame:
@@ -140,12 +143,11 @@ def _on_gpu(trace: Trace, rows: Rows) -> pd.DataFrame:
     kinds = np.array([_kind_of(str(name)) for name in distinct], object).reshape(-1, 3)[code]
     sender, receiver = (numbers(trace, key, rows) for key in PEER_ENDS)
     kinds[~np.isnan(sender) & ~np.isnan(receiver) & (sender != receiver), 0] = "PtoP"
-    launch = trace.slices["launch"].to_numpy()[rows].astype(np.intp)
     size = np.full(len(rows), np.nan)
-    for slices in (rows, launch):
+    for slices in (rows, trace.index.column("launch")[rows]):
         for key in SIZES:
             size = np.where(np.isnan(size), numbers(trace, key, slices), size)
-    size = np.where(np.isnan(size), -1, np.nan_to_num(size)).astype(np.int64)
+    size = np.nan_to_num(size, nan=-1).astype(np.int64)
     ts, end = trace.index.uncut
     took = end[rows] - ts[rows]
     known = (size >= 0) & (took > 0)
@@ -158,35 +160,32 @@ def _on_gpu(trace: Trace, rows: Rows) -> pd.DataFrame:
         "bytes": size,
         "start_ns": trace.index.ts[rows],
         "dur_ns": trace.index.dur[rows],
-        "bytes_per_s": np.where(known, size * 1e9 / np.where(known, took, 1), np.nan),
+        "bytes_per_s": np.where(known, size, np.nan) * 1e9 / np.where(known, took, 1),
     }
     return pd.DataFrame(columns)
 
 
 def _kind_of(name: str) -> tuple[str, str, str]:
     """Return direction, source and target memory of a copy by its name."""
-    match = KIND.fullmatch(name)
-    if not match:
+    if not (match := KIND.fullmatch(name)):
         return "", "", ""
-    memory = (match["memory"] or "").lower().split(" -> ")
-    source, target = memory if len(memory) == 2 else ("", "")
-    return match["direction"], source, target
+    source, _, target = (match["memory"] or "").lower().partition(" -> ")
+    return match["direction"], source if target else "", target
 
 
 def _on_cpu(record: Record, rows: Rows) -> pd.DataFrame:
     """Return what the CPU did: the call that launched each copy, and its waits for the copy."""
-    trace = record.trace
-    launch = trace.slices["launch"].to_numpy()[rows]
-    ts, end = trace.index.uncut
-    called = np.append(end - ts, 0)[launch]
+    trace, (ts, end) = record.trace, record.trace.index.uncut
+    launch_of = trace.index.column("launch")
+    launch = launch_of[rows]
     waited = waits(record)
     waited = waited[waited["copy"] >= 0]
     copy, wait = waited["copy"].to_numpy(np.intp), waited["dur_ns"].to_numpy(np.int64)
-    later = waited["row"].to_numpy() != trace.slices["launch"].to_numpy()[copy]
+    later = waited["row"].to_numpy() != launch_of[copy]
     columns = {
         "launch": launch,
         "launch_name": trace.index.names_of(launch),
-        "call_ns": np.where(launch >= 0, called, 0),
+        "call_ns": take(end - ts, launch, 0),
         "wait_ns": group_sums(copy[later], wait[later], len(trace))[rows],
         "blocking": np.isin(rows, copy),
     }
@@ -259,14 +258,6 @@ def copy_bandwidth(record: Record) -> pd.DataFrame:
     return pd.DataFrame({key: values[last] for key, values in columns.items()})
 
 
-def needless(table: pd.DataFrame, record: Record) -> npt.NDArray[np.object_]:
-    """Return per copy (rows of `copies`, by time) "", "there and back" or "every step"."""
-    reason = np.full(len(table), "", object)
-    reason[_in_every_step(record, table)] = EVERY_STEP
-    reason[_there_and_back(record, table)] = THERE_AND_BACK
-    return reason
-
-
 def _there_and_back(record: Record, table: pd.DataFrame) -> Mask:
     """Return which copies are one of two in a row of equal size and opposite direction.
 
@@ -289,29 +280,20 @@ def _there_and_back(record: Record, table: pd.DataFrame) -> Mask:
     batches = np.sort(np.concatenate([steps(record)["start_ns"].to_numpy(np.int64), loading]))
     before, after = (np.searchsorted(batches, start[copy], "right") for copy in (first, second))
     comes_back &= before == after
-    called = np.append(record.trace.index.ts, np.iinfo(np.int64).max)  # late, if it is unknown
-    launched = called[table["launch"].to_numpy(np.intp)[second]]
+    call = table["launch"].to_numpy(np.intp)[second]
+    launched = take(record.trace.index.ts, call, np.iinfo(np.int64).max)  # late, if it is unknown
     arrived = start[first] + table["dur_ns"].to_numpy(np.int64)[first]
     stream = table["stream"].to_numpy()
     comes_back &= (stream[first] == stream[second]) | (launched >= arrived)
     unused = direction[first] == "HtoD"
-    unused &= ~_kernel_between(record.trace, table, first, second)
+    kernels = counted_gpu_rows(record.trace, "kernel")
+    for number in np.unique(device[first]):
+        here = device[first] == number
+        busy = open_times(record.trace, kernels[record.trace.index.device[kernels] == number])
+        unused[here] &= intervals.overlap((start[first[here]], start[second[here]]), busy) == 0
     result = np.zeros(len(table), bool)
     for copy in (first, second):
         result[copy[comes_back | unused]] = True
-    return result
-
-
-def _kernel_between(trace: Trace, table: pd.DataFrame, first: Rows, second: Rows) -> Mask:
-    """Return per pair whether a kernel ran on its device from one copy's start to the other's."""
-    rows = counted_gpu_rows(trace, "kernel")
-    start, device = table["start_ns"].to_numpy(), table["device"].to_numpy()
-    result = np.zeros(len(first), bool)
-    for number in np.unique(device[first]):
-        here = device[first] == number
-        busy = open_times(trace, rows[trace.index.device[rows] == number])
-        t0, t1 = start[first[here]], start[second[here]]
-        result[here] = covered_until(busy, t1) > covered_until(busy, t0)
     return result
 
 
@@ -326,8 +308,7 @@ def _in_every_step(record: Record, table: pd.DataFrame) -> Mask:
     result = np.zeros(len(table), bool)
     if len(marked) < STEPS or not len(at):
         return result
-    launch = table["launch"].to_numpy()[at]
-    called = np.append(record.trace.slices["ts"].to_numpy(), -1)[launch]
+    called = take(record.trace.index.ts, table["launch"].to_numpy()[at])
     step = np.searchsorted(marked["start_ns"].to_numpy(), called, side="right") - 1
     step[called >= marked["end_ns"].to_numpy()[np.maximum(step, 0)]] = -1
     groups, first = group_rows({key: table[key].iloc[at] for key in SAME_ORIGIN})

@@ -76,21 +76,14 @@ def counters(record: Record, *, derived: bool = True) -> pd.DataFrame:
 
 def _recorded(trace: Trace) -> pd.DataFrame:
     parts = []  # name, series and unit
-    for name in trace.counters["name"].cat.categories:
-        device, _, word = str(name).rpartition(" ")
+    for name in map(str, trace.counters["name"].cat.categories):
+        device, _, word = name.rpartition(" ")
         is_total = word in TOTALS and re.fullmatch(r"CPU|GPU -?\d+", device)
-        whole = (str(name), "", unit_of(str(name)))
-        parts.append((f"{device} memory", word, "bytes") if is_total else whole)
+        parts.append((f"{device} memory", word, "bytes") if is_total else (name, "", unit_of(name)))
     words = np.array(parts, object).reshape(-1, 3)[trace.counters["name"].cat.codes.to_numpy()]
-    columns = {
-        "ts_ns": trace.counters["ts"].to_numpy(),
-        "name": words[:, 0],
-        "series": words[:, 1],
-        "unit": words[:, 2],
-        "value": trace.counters["value"].to_numpy(),
-        "derived": False,
-    }
-    return pd.DataFrame(columns)
+    columns = dict(zip(("name", "series", "unit"), words.T, strict=True))
+    ts, value = (trace.counters[key].to_numpy() for key in ("ts", "value"))
+    return pd.DataFrame({"ts_ns": ts, **columns, "value": value, "derived": False})
 
 
 def unit_of(name: str) -> str:
@@ -100,8 +93,7 @@ def unit_of(name: str) -> str:
 
 def _metrics(trace: Trace) -> pd.DataFrame:
     """Return each number in the args of CUPTI ranges, from the range's start to its end."""
-    rows = np.flatnonzero(trace.index.in_category(METRICS))
-    rows = rows[trace.slices["count"].to_numpy()[rows] > 0]
+    rows = np.flatnonzero(trace.index.in_category(METRICS) & (trace.index.column("count") > 0))
     keys = [key for key in trace.args if key not in NOT_METRICS and key not in UNCUT_ARGS]
     ts, end = trace.index.uncut
     rows, tables = rows[np.argsort(ts[rows], kind="stable")], []
@@ -128,17 +120,14 @@ def _derived(record: Record) -> list[pd.DataFrame]:
     on_stream = _texts(queue, "GPU {} · stream {}".format, "device", "stream")
     one_way = _texts(moved, "GPU {} · {}".format, "device", "direction")
     what, on_gpu = _texts(use, words.__getitem__, "name"), _texts(use, "GPU {}".format, "device")
-    columns = [
-        (queue, "Queue length", on_stream, queue["length"].astype(np.float64), "launches"),
-        (moved, "Copy bandwidth", one_way, moved["bytes_per_s"], "bytes/s"),
-        (use, what, on_gpu, 100 * use["value"].astype(np.float64), "%"),
+    tables = [
+        queue.assign(name="Queue length", series=on_stream, value=queue["length"], unit="launches"),
+        moved.assign(
+            name="Copy bandwidth", series=one_way, value=moved["bytes_per_s"], unit="bytes/s"
+        ),
+        use.assign(name=what, series=on_gpu, value=100 * use["value"], unit="%"),
     ]
-    return [
-        pd.DataFrame(
-            {"ts_ns": table["ts_ns"], "name": name, "series": series, "value": value}
-        ).assign(unit=unit, derived=True)
-        for table, name, series, value, unit in columns
-    ]
+    return [table.astype({"value": np.float64}).assign(derived=True) for table in tables]
 
 
 def _texts(table: pd.DataFrame, text: Callable[..., str], *columns: str) -> pd.Index:

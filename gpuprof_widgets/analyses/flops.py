@@ -170,11 +170,6 @@ def _library_convolution(call: Call) -> int:
     return _convolved(call, stride, padding, dilation)
 
 
-def _slow_convolution(call: Call) -> int:
-    """``_slow_conv2d_forward(input, weight, kernel_size, bias, stride, padding)``."""
-    return _convolved(call, call.value(4), call.value(5), [1])
-
-
 def _convolution_backward(call: Call) -> int:
     """Count each of the two gradients as the forward, and that of the bias as nothing."""
     gradient, shape, weight = (call.shape(position) for position in range(3))
@@ -218,17 +213,15 @@ _SCALED = ("efficient_attention", "flash_attention", "cudnn_attention", "flash_a
 _KERNELS = ("flash_attention", "efficient_attention")
 
 FORMULAS: dict[str, Formula] = {
-    "aten::mm": _product_of(0),
-    "aten::addmm": _product_of(1),
-    "aten::bmm": _product_of(0),
-    "aten::baddbmm": _product_of(1),
-    "aten::_scaled_mm": _product_of(0),
+    **dict.fromkeys(("aten::mm", "aten::bmm", "aten::_scaled_mm"), _product_of(0)),
+    **dict.fromkeys(("aten::addmm", "aten::baddbmm"), _product_of(1)),
     "aten::convolution": _convolution,
     "aten::_convolution": _convolution,
     "aten::convolution_overrideable": _convolution,
     "aten::cudnn_convolution": _library_convolution,
     "aten::miopen_convolution": _library_convolution,
-    "aten::_slow_conv2d_forward": _slow_convolution,
+    # Its arguments are input, weight, kernel_size, bias, stride and padding.
+    "aten::_slow_conv2d_forward": lambda call: _convolved(call, call.value(4), call.value(5), [1]),
     "aten::convolution_backward": _convolution_backward,
     **{f"aten::_scaled_dot_product_{kind}": _attention_of(_attention, 0) for kind in _SCALED},
     **{

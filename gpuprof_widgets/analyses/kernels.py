@@ -31,6 +31,7 @@ from gpuprof_widgets.analyses.tensor_cores import are_eligible, on_tensor_cores
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.arrays import Codes, Floats, Ints, Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
@@ -142,10 +143,10 @@ def launching_op(trace: Trace) -> Codes:
     call is in no op, it is that call.
     """
     op, launch = trace.index.column("op"), trace.index.column("launch")
-    inner = np.append(trace.index.op_around, NONE)
-    replay = np.where(np.append(graph_launches(trace), False)[launch], launch, NONE)
-    captured = inner[np.append(op, NONE)[captured_calls(trace)]]
-    owner = np.where(captured >= 0, captured, inner[op])
+    inner = trace.index.op_around
+    replay = np.where(take(graph_launches(trace), launch, False), launch, NONE)
+    captured = take(inner, take(op, captured_calls(trace)))
+    owner = np.where(captured >= 0, captured, take(inner, op))
     return np.where(owner >= 0, owner, replay).astype(np.int32)
 
 
@@ -197,11 +198,8 @@ def _geometry(slices: pd.DataFrame, groups: Rows, first: Rows) -> pd.DataFrame:
 def launch_geometry(rows: Rows, record: Record) -> pd.DataFrame:
     """Return how each GPU slice was launched, in the order of ``rows``, as Kineto wrote it.
 
-    Columns: ``grid``, ``block`` (categorical: "x, y, z"; "" where unknown), ``registers`` (per
-    thread) and ``shared_memory`` (bytes per block), -1 where unknown; ``blocks_per_sm`` and
-    ``occupancy`` (of one; Kineto's estimate of the achieved one), NaN where unknown. For traces
-    with grids but no blocks per SM (AMD), these are the grid's blocks over the device's SMs, as
-    Kineto counts them.
+    Columns as in `kernels`; ``grid`` and ``block`` are categorical. For traces with grids but no
+    blocks per SM (AMD), these are the grid's blocks over the device's SMs, as Kineto counts them.
     """
     trace = record.trace
     columns = {
@@ -210,7 +208,7 @@ def launch_geometry(rows: Rows, record: Record) -> pd.DataFrame:
         "registers": arg_numbers(trace, REGISTERS, rows, -1),
         "shared_memory": arg_numbers(trace, SHARED_MEMORY, rows, -1),
         "blocks_per_sm": blocks_per_sm(rows, record),
-        "occupancy": occupancy(rows, record.trace),
+        "occupancy": occupancy(rows, trace),
     }
     return pd.DataFrame(columns)
 
@@ -230,27 +228,25 @@ def occupancy(rows: Rows, trace: Trace) -> Floats:
 def blocks_per_sm(rows: Rows, record: Record) -> Floats:
     """Return the blocks per SM of each GPU slice, recorded or from its grid; NaN if unknown."""
     result = _not_negative(numbers(record.trace, BLOCKS_PER_SM, rows))
-    listed = record.metadata.get("deviceProperties") or []
-    sms = {gpu.get("id"): gpu.get("numSms") for gpu in listed if isinstance(gpu, dict)}
-    known = {
-        gpu: count
-        for gpu, count in sms.items()
-        if isinstance(gpu, int) and isinstance(count, int) and count
-    }
-    grids = record.trace.args.get("grid")
+    sms = {id_: gpu.get("numSms") for id_, gpu in _properties_by_id(record).items()}
+    known = {id_: count for id_, count in sms.items() if isinstance(count, int) and count}
     missing = np.flatnonzero(np.isnan(result))
-    if grids is None or not known or not len(missing):
-        return result
     count = pd.Series(record.trace.index.device[rows[missing]]).map(known).to_numpy(np.float64)
-    blocks = grids.astype(object).reindex(rows[missing]).map(_blocks, na_action="ignore")
-    result[missing] = blocks.to_numpy(np.float64) / count
+    place, grids = record.trace.index.arg("grid")
+    blocks = np.array([*map(_blocks, grids), np.nan])
+    result[missing] = blocks[place[rows[missing]]] / count
     return result
 
 
 def _blocks(grid: Any) -> float:
-    sizes = grid if isinstance(grid, list) else []
-    whole = sizes and all(isinstance(size, int) for size in sizes)
-    return float(prod(sizes)) if whole else np.nan
+    is_grid = isinstance(grid, list) and grid and all(isinstance(size, int) for size in grid)
+    return float(prod(grid)) if is_grid else np.nan
+
+
+def _properties_by_id(record: Record) -> dict[Any, dict[str, Any]]:
+    """Return what Kineto wrote of each GPU, by its index."""
+    listed = record.metadata.get("deviceProperties") or []
+    return {gpu.get("id"): gpu for gpu in listed if isinstance(gpu, dict)}
 
 
 def _not_negative(values: Floats) -> Floats:
@@ -292,12 +288,11 @@ def gpu_summary(record: Record) -> pd.DataFrame:
     """
     trace, rows = record.trace, counted_gpu_rows(record.trace, "kernel")
     if not len(rows):
-        return empty_table(
-            GPU_COLUMNS, "the trace has no kernels: there is no use of a GPU to sum up"
-        )
-    marked = steps(record)
-    t0 = int(marked["start_ns"].min()) if len(marked) else trace.start_ns
-    t1 = int(marked["end_ns"].max()) if len(marked) else trace.end_ns
+        why = "the trace has no kernels: there is no use of a GPU to sum up"
+        return empty_table(GPU_COLUMNS, why)
+    t0, t1, marked = trace.start_ns, trace.end_ns, steps(record)
+    if len(marked):
+        t0, t1 = int(marked["start_ns"].min()), int(marked["end_ns"].max())
     device = trace.index.device[rows]
     table = [
         _device_properties(record, number) | _figures(record, rows[device == number], t0, t1)
@@ -307,8 +302,7 @@ def gpu_summary(record: Record) -> pd.DataFrame:
 
 
 def _device_properties(record: Record, device: int) -> dict[str, Any]:
-    listed = [d for d in record.metadata.get("deviceProperties") or [] if isinstance(d, dict)]
-    properties = next((d for d in listed if d.get("id") == device), {})
+    properties = _properties_by_id(record).get(device, {})
     major, minor = properties.get("computeMajor"), properties.get("computeMinor")
     return {
         "device": device,
@@ -352,9 +346,8 @@ def gpu_curves(record: Record) -> pd.DataFrame:
     """
     trace, rows = record.trace, counted_gpu_rows(record.trace, "kernel")
     if not len(rows):
-        return empty_table(
-            CURVE_COLUMNS, "the trace has no kernels: there is no use of a GPU to draw"
-        )
+        why = "the trace has no kernels: there is no use of a GPU to draw"
+        return empty_table(CURVE_COLUMNS, why)
     index, tables = trace.index, []
     size = SHORTEST_BUCKET_NS
     while trace.span_ns > MOST_BUCKETS * size:
