@@ -78,27 +78,26 @@ ROWS = st.lists(
 
 
 @given(ROWS)
-def test_statistics_equal_those_of_plain_loops(rows: list[tuple[str, int, int, int, int]]) -> None:
-    table = kernels(record_of(rows)).set_index("name")
+def test_statistics_equal_those_of_loops_and_of_pandas(
+    rows: list[tuple[str, int, int, int, int]],
+) -> None:
+    keys = ("ts", "dur", "device", "stream")
+    work = [kernel(name, **dict(zip(keys, of, strict=True))) for name, *of in rows]
+    table = kernels(trace_of(*work)).set_index("name")
     busy = {(device, t) for _, ts, dur, device, _ in rows for t in range(ts, ts + dur)}
     for name in {row[0] for row in rows}:
-        own = [row for row in rows if row[0] == name]
-        durations = [row[2] for row in own]
+        own, found = [row for row in rows if row[0] == name], table.loc[name]
+        dur = pd.Series([row[2] for row in own])
         covered = {(device, t) for _, ts, dur, device, _ in own for t in range(ts, ts + dur)}
-        expected = [len(own), sum(durations), min(durations), max(durations), len(covered)]
+        expected = [len(own), dur.sum(), dur.min(), dur.max(), len(covered)]
         columns = ["calls", "total_ns", "min_ns", "max_ns", "covered_ns"]
-        assert table.loc[name, columns].tolist() == expected
-        assert table.loc[name, "share"] == pytest.approx(len(covered) / max(len(busy), 1))
-        assert table.loc[name, "share"] <= 1
-
-
-def record_of(rows: list[tuple[str, int, int, int, int]]) -> Record:
-    return trace_of(
-        *(
-            kernel(name, ts=ts, dur=dur, device=device, stream=stream)
-            for name, ts, dur, device, stream in rows
-        )
-    )
+        assert found[columns].tolist() == expected
+        assert found["share"] == pytest.approx(len(covered) / max(len(busy), 1))
+        assert found["share"] <= 1
+        assert found["average_ns"] == pytest.approx(dur.mean())
+        assert found["std_ns"] == pytest.approx(dur.std() if len(dur) > 1 else 0.0)
+        for key, q in (("p50_ns", 0.5), ("p90_ns", 0.9), ("p99_ns", 0.99)):
+            assert found[key] == pytest.approx(dur.quantile(q))
 
 
 def test_means_of_the_layout_are_weighted_by_time() -> None:
@@ -211,18 +210,6 @@ def test_eligible_is_the_share_of_time_that_such_ops_launched() -> None:
     assert (row["eligible_share"], row["ops"], row["tensor_cores"]) == (0.5, 2, False)
 
 
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 90)), min_size=1))
-def test_spreads_equal_those_of_pandas(rows: list[tuple[str, int]]) -> None:
-    record = trace_of(*(kernel(name, ts=100 * i, dur=dur) for i, (name, dur) in enumerate(rows)))
-    table = kernels(record).set_index("name")
-    for name, dur in pd.DataFrame(rows, columns=["name", "dur"]).groupby("name")["dur"]:
-        row = table.loc[str(name)]
-        assert row["average_ns"] == pytest.approx(dur.mean())
-        assert row["std_ns"] == pytest.approx(dur.std() if len(dur) > 1 else 0.0)
-        for key, q in (("p50_ns", 0.5), ("p90_ns", 0.9), ("p99_ns", 0.99)):
-            assert row[key] == pytest.approx(dur.quantile(q))
-
-
 def test_the_summary_counts_the_steps_alone() -> None:
     record = trace_of(
         annotation("ProfilerStep#1", ts=100, dur=50), annotation("ProfilerStep#2", ts=150, dur=50),
@@ -253,17 +240,6 @@ def test_each_gpu_is_summed_up_by_its_own_kernels_and_properties() -> None:
     assert table["occupancy"].tolist() == [0.2, 0.8]
 
 
-def test_kernels_side_by_side_share_the_sms() -> None:
-    """As in the plugin: their blocks per SM add up, and more than one is one."""
-    record = trace_of(
-        laid_out("a", ts=0, dur=100, blocks=0.3),
-        laid_out("b", ts=50, dur=50, blocks=0.5, stream=9),
-        laid_out("c", ts=90, dur=10, blocks=0.5, stream=11),
-    )
-    (row,) = gpu_summary(record).to_dict("records")
-    assert row["sm_efficiency"] == pytest.approx((50 * 0.3 + 40 * 0.8 + 10 * 1.0) / 100)
-
-
 def curve(record: Record, name: str) -> list[list[float]]:
     table = gpu_curves(record)
     values: list[list[float]] = table.loc[table["name"] == name, ["ts_ns", "value"]].values.tolist()
@@ -286,7 +262,8 @@ def test_utilisation_is_counted_in_a_hundred_buckets_at_most() -> None:
     assert len(curve(shorter, "utilisation")) == 101
 
 
-def test_sm_efficiency_over_time_is_what_runs_and_at_most_one() -> None:
+def test_sm_efficiency_is_of_kernels_side_by_side_and_at_most_one() -> None:
+    """As in the plugin: their blocks per SM add up, and more than one is one."""
     record = trace_of(
         laid_out("a", ts=0, dur=100, blocks=0.25),
         laid_out("b", ts=50, dur=50, blocks=0.5, stream=9),
@@ -295,15 +272,15 @@ def test_sm_efficiency_over_time_is_what_runs_and_at_most_one() -> None:
     assert curve(record, "sm_efficiency") == [
         *([0, 0.25], [50, 0.75], [90, 1.0], [100, 0.75], [120, 0.0])
     ]
+    (whole,) = gpu_summary(record)["sm_efficiency"]
+    assert whole == pytest.approx((50 * 0.25 + 40 * 0.75 + 10 + 20 * 0.75) / 120)
 
 
 def test_a_summary_says_what_a_trace_lacks() -> None:
     cpu = gpu_summary(trace_of(op("aten::mm", ts=0, dur=9)))
     assert why_empty(cpu) == "the trace has no kernels: there is no use of a GPU to sum up"
-    (row,) = gpu_summary(trace_of(kernel("k", ts=0, dur=5))).to_dict("records")
-    assert (row["device_name"], row["memory_bytes"], row["compute_capability"]) == ("", -1, "")
-    assert np.isnan(row["sm_efficiency"])
-    assert np.isnan(row["occupancy"])
+    bare = gpu_summary(trace_of(kernel("k", ts=0, dur=5)))
+    assert bare[["sm_efficiency", "occupancy"]].isna().all(axis=None)
 
 
 def test_on_real_traces_groupings_agree_and_shares_are_shares(shared_record: Record) -> None:

@@ -115,26 +115,19 @@ SYNCHRONISING = ("Stream Wait Event", "Stream Synchronize", "Event Synchronize",
 """What HTA takes for kernels: waits that `enable_cuda_sync_events` puts on the streams."""
 
 
-@pytest.fixture
-def hta_with_this_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
-    """HTA 0.5 expects a replacement of texts by numbers to give numbers: pandas 3 leaves objects,
-    of which numpy cannot tell whole rows apart.
-    """
+def test_sequences_equal_those_of_hta_where_an_op_has_one_depth(
+    tmp_path: Path, shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
     unique = np.unique
 
     def of_numbers(values: Any, *args: Any, **kwargs: Any) -> Any:
-        is_mixed = (
-            getattr(getattr(values, "dtype", None), "kind", "") == "O" and kwargs.get("axis") == 0
-        )
+        kind = getattr(getattr(values, "dtype", None), "kind", "")
+        is_mixed = kind == "O" and kwargs.get("axis") == 0
         return unique(values.astype(np.float64) if is_mixed else values, *args, **kwargs)
 
+    # HTA 0.5 expects a replacement of texts by numbers to give numbers: pandas 3 leaves objects,
+    # of which numpy cannot tell whole rows apart.
     monkeypatch.setattr(np, "unique", of_numbers)
-
-
-@pytest.mark.usefixtures("hta_with_this_pandas")
-def test_sequences_equal_those_of_hta_where_an_op_has_one_depth(
-    tmp_path: Path, shared: Shared
-) -> None:
     path = shared("hta/critical_path_alexnet_a100.json.gz")
     found = hta(path).get_frequent_cuda_kernel_sequences(
         "aten::conv2d", str(tmp_path), min_pattern_len=3, rank=0, visualize=False
