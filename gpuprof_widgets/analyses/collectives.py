@@ -387,7 +387,7 @@ def _groups(record: Record, rows: Rows) -> pd.DataFrame:
 def world_size_of(metadata: Mapping[str, Any]) -> int:
     """Return the number of ranks of the whole job; -1 where the trace does not say."""
     size = metadata.get("world_size", _distributed_info(metadata).get("world_size"))
-    return size if isinstance(size, int) else -1
+    return size if isinstance(size, int) else NONE
 
 
 def _distributed_info(metadata: Mapping[str, Any]) -> Mapping[str, Any]:

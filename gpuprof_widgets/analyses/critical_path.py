@@ -344,8 +344,7 @@ def _last(graph: PathGraph, pieces: _Pieces) -> tuple[bool, int]:
     threads, work = graph.threads, graph.work
     last, gpu = NEVER, NONE
     if len(work):
-        latest = np.flatnonzero(work.end == work.end.max())
-        gpu = int(latest[-1])
+        gpu = int(np.flatnonzero(work.end == work.end.max())[-1])
         last = int(work.end[gpu])
     busy = np.flatnonzero((threads.row >= 0) & (threads.end > threads.start))
     if len(busy):
