@@ -135,7 +135,8 @@ def _table(record: Record, by: str) -> pd.DataFrame:
     number, start, end = time_ranges(record, by)
     if not len(segments) or not len(number):
         return empty_table(COLUMNS, NO_STEPS if len(segments) else NOTHING)
-    classes, states = HOST_CLASSES, [HOST] * len(HOST_CLASSES)
+    classes: tuple[str, ...] = HOST_CLASSES
+    states = [HOST] * len(classes)
     if devices(record.trace):
         classes, states = CLASSES, [BUSY] * len(BUSY_CLASSES) + [IDLE] * len(IDLE_CLASSES)
     span, tables = np.repeat(end - start, len(classes)), []
