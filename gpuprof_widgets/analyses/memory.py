@@ -17,13 +17,13 @@ import pandas as pd
 from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.memory_blocks import (
     UNKNOWN,
-    Blocks,
     MemoryEvents,
     blocks,
     memory_events,
     owning_lines,
     owning_modules,
     owning_ops,
+    released_from_before,
     totals,
 )
 from gpuprof_widgets.analyses.memory_categories import (
@@ -38,6 +38,7 @@ from gpuprof_widgets.analyses.reasons import MEMORY, empty_table, says_if_empty
 from gpuprof_widgets.analyses.regions import names_with_steps_merged
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import HELD_BY, NONE
 
@@ -85,22 +86,21 @@ def allocations(record: Record) -> pd.DataFrame:
     trace = record.trace
     events = memory_events(trace)
     pieces = blocks(events)
-    event_row = np.append(events.row, NONE)
     category, by = categories(record, events, pieces)
-    sizes = np.append(events.size, 0)
     either = np.where(pieces.begin >= 0, pieces.begin, pieces.end)
+    released = np.where(pieces.released, pieces.end, NONE)
     table = pd.DataFrame(
         {
             "device": pd.Series(events.device[either], dtype=object),
-            "start_ns": np.where(pieces.begin >= 0, np.append(events.ts, NONE)[pieces.begin], NONE),
-            "end_ns": np.where(pieces.end >= 0, np.append(events.ts, NONE)[pieces.end], NONE),
-            "bytes": np.abs(sizes[either]).astype(np.int64),
+            "start_ns": take(events.ts, pieces.begin),
+            "end_ns": take(events.ts, pieces.end),
+            "bytes": np.abs(events.size[either]),
             "category": pd.Series(category, dtype=object),
             "classified_by": pd.Series(by, dtype=object),
             "tensor": pd.Series(seen(trace, events, pieces, HELD_BY), dtype=object),
             "address": events.address[either],
-            "row": event_row[pieces.begin].astype(np.int32),
-            "release": np.where(pieces.released, event_row[pieces.end], NONE).astype(np.int32),
+            "row": take(events.row, pieces.begin).astype(np.int32),
+            "release": take(events.row, released).astype(np.int32),
         }
     )
     row = table["row"].to_numpy()
@@ -148,13 +148,11 @@ def _bytes_from_before(trace: Trace) -> dict[str, int]:
     """Return the bytes per device from before the record that were not released in it."""
     events = memory_events(trace)
     pieces = blocks(events)
-    stray = pieces.end[pieces.begin < 0]
     rest = {}
     for device in events.devices:
-        first = np.flatnonzero(events.device == device)[0]
-        freed = stray[events.device[stray] == device]
-        base = int(events.allocated[first] - events.size[first])
-        rest[device] = base + int(events.size[freed].sum())
+        here = np.flatnonzero(events.device == device)
+        base = int(events.allocated[here[0]] - events.size[here[0]])
+        rest[device] = base - released_from_before(events, pieces, here)
     return rest
 
 
@@ -231,8 +229,10 @@ def _peaks(record: Record) -> tuple[MemoryEvents, dict[str, tuple[int, pd.DataFr
     for device in events.devices:
         here = np.flatnonzero(events.device == device)
         peak = int(here[events.allocated[here].argmax()])
-        alive = alive_after(peak, pieces, len(table)) & (table["device"] == device)
-        peaks[device] = peak, table[alive]
+        alive = (pieces.begin <= peak) & ((pieces.end > peak) | (pieces.end < 0))
+        # Blocks from before the record that have no events come first, and live throughout.
+        alive = np.append(np.ones(len(table) - len(pieces), bool), alive)
+        peaks[device] = peak, table[alive & (table["device"] == device)]
     return events, peaks
 
 
@@ -240,11 +240,8 @@ def fullest(peaks: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of `memory_peak` of the fullest GPU, or of the CPU if there is no GPU."""
     on_gpu = peaks[peaks["device"] != "CPU"]
     peaks = on_gpu if len(on_gpu) else peaks
-    if not len(peaks):
-        return peaks
-    fullest_row = int(peaks["allocated_bytes"].to_numpy(np.int64).argmax())
-    rows: pd.DataFrame = peaks[peaks["device"] == peaks["device"].iloc[fullest_row]]
-    return rows
+    by_size = peaks.sort_values("allocated_bytes", ascending=False, kind="stable")
+    return peaks[peaks["device"].isin(by_size["device"].head(1))]
 
 
 def _peak(device: str, events: MemoryEvents, peak: int, alive: pd.DataFrame) -> pd.DataFrame:
@@ -259,16 +256,10 @@ def _peak(device: str, events: MemoryEvents, peak: int, alive: pd.DataFrame) -> 
         device=device,
         ts_ns=int(events.ts[peak]),
         allocated_bytes=total,
-        reserved_bytes=int(events.reserved[peak]) if events.reserved[peak] != UNKNOWN else NONE,
+        reserved_bytes=int(events.reserved[peak]),
         share=rows["bytes"] / max(total, 1),
     )
     return peak_rows
-
-
-def alive_after(event: int, pieces: Blocks, rows: int) -> Any:
-    """Return which rows of `allocations` are alive after an event; those without events all are."""
-    alive = (pieces.begin <= event) & ((pieces.end > event) | (pieces.end < 0))
-    return np.concatenate([np.ones(rows - len(pieces), bool), alive])
 
 
 def memory(record: Record) -> pd.DataFrame:
@@ -349,7 +340,7 @@ def reserved_totals(trace: Trace) -> pd.DataFrame:
     matches = [TOTAL.fullmatch(str(text)) for text in names.categories]
     torch = {match[1] for match in matches if match and match[2] == "allocated"}
     devices = [match[1] if match and match[1] not in torch else "" for match in matches]
-    device = np.array([*devices, ""], object)[names.codes.to_numpy()]
+    device = take(np.array(devices, object), names.codes.to_numpy(), missing="")
     changes = counters[device != ""]
     columns = {
         "device": pd.Series(device[device != ""], dtype=object),

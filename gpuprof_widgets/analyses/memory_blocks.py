@@ -18,6 +18,7 @@ from gpuprof_widgets.analyses.owners import (
 )
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.owners import EVALUATE
 from gpuprof_widgets.trace.schema import CPU_DEVICE_TYPE, MEMORY_EVENT, NONE
@@ -165,7 +166,7 @@ def _ended_by_totals(events: MemoryEvents, pieces: Blocks) -> Blocks:
         living = living[events.device[pieces.begin[living]] == device]
         size = events.size[here]
         room = events.allocated[here] - np.cumsum(size)
-        room -= min(_released_from_before(events, pieces, here), int(room[0]))
+        room -= min(released_from_before(events, pieces, here), int(room[0]))
         owed = np.maximum.accumulate(-room)
         freed = events.size[pieces.begin[living]]
         short = np.searchsorted(owed, np.cumsum(freed) - freed, side="right")  # the oldest first
@@ -175,7 +176,7 @@ def _ended_by_totals(events: MemoryEvents, pieces: Blocks) -> Blocks:
     return Blocks(pieces.begin, end, pieces.released)
 
 
-def _released_from_before(events: MemoryEvents, pieces: Blocks, here: Rows) -> int:
+def released_from_before(events: MemoryEvents, pieces: Blocks, here: Rows) -> int:
     """Return the bytes from before the record that a device, with these events, released in it."""
     stray = pieces.end[(pieces.begin < 0) & np.isin(pieces.end, here)]
     return -int(events.size[stray].sum())
@@ -197,7 +198,7 @@ def totals(events: MemoryEvents, pieces: Blocks) -> Ints:
         np.subtract.at(alive, pieces.end[ended], events.size[pieces.begin[ended]])
         stray = (pieces.begin < 0) & np.isin(pieces.end, here)
         np.add.at(alive, pieces.end[stray], events.size[pieces.end[stray]])
-        alive[here] = np.cumsum(alive[here]) + _released_from_before(events, pieces, here)
+        alive[here] = np.cumsum(alive[here]) + released_from_before(events, pieces, here)
         held[here] += max(int((alive[here] - held[here]).max()), 0)
     return held
 
@@ -212,7 +213,7 @@ def owning_ops(trace: Trace, rows: Rows) -> Codes:
     is_node = trace.index.matching(BACKWARD_NODE)
     around = trace.index.parent[rows]
     op, node = (
-        np.append(links.outermost(trace.index.parent, wanted), np.int32(NONE))[around]
+        take(links.outermost(trace.index.parent, wanted), around)
         for wanted in (trace.index.is_op & ~is_node, is_node)
     )
     return np.where(op >= 0, op, node)

@@ -40,7 +40,8 @@ from gpuprof_widgets.analyses.owners import module_frames
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_dataloader
 from gpuprof_widgets.trace import links
-from gpuprof_widgets.trace.arrays import Codes, Ints, Mask
+from gpuprof_widgets.trace.arrays import AnyInts, Ints, Mask
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.pstats import PYTHON_FRAME
 from gpuprof_widgets.trace.schema import (
@@ -71,9 +72,6 @@ WORKSPACE_BYTES = (2**25, 2**23 + 2**17)
 OPTIMIZER_STEP = re.compile(r"Optimizer\.step#.*")
 COPIES = re.compile(r"aten::(to|_to_copy|pin_memory|cuda)")
 FOREVER = np.iinfo(np.int64).max
-
-Fact = tuple[str, tuple[str, int], str, bool]
-"""Of a frame: op; line and how foreign it is; category; whether it calls a module."""
 
 STACK = "Stack"
 COLUMNS = ("op_name", "line_name", "category", "in_module")
@@ -114,9 +112,8 @@ def categories(record: Record, events: MemoryEvents, pieces: Blocks) -> tuple[Te
     held = seen(trace, events, pieces, HELD_AS)
     if (held == GRADIENTS).any():
         # Matrix products allocate workspaces of cuBLAS and keep them.
-        row = np.where(pieces.begin >= 0, events.row[pieces.begin], NONE)
-        op = np.append(trace.index.parent, NONE)[row]
-        workspaces = np.append(trace.index.matching(MATRIX_PRODUCTS), False)[op]
+        op = take(trace.index.parent, take(events.row, pieces.begin))
+        workspaces = take(trace.index.matching(MATRIX_PRODUCTS), op, missing=False)
         workspaces &= (pieces.end < 0) & np.isin(events.size[pieces.begin], WORKSPACE_BYTES)
         category[(category == GRADIENTS) & workspaces] = AUTOGRAD_DETAIL
     category = np.where(held != "", held, category)
@@ -127,65 +124,45 @@ def categories(record: Record, events: MemoryEvents, pieces: Blocks) -> tuple[Te
 
 def seen(trace: Trace, events: MemoryEvents, pieces: Blocks, key: str) -> Texts:
     """Return per block the text under a key of its allocation, else of its release; or ""."""
-    texts = np.full(len(pieces), "", object)
     values = trace.args.get(key, pd.Series(dtype=object))
-    for position in (pieces.end, pieces.begin):
-        known = position >= 0
-        rows = events.row[position[known]]
-        recorded = values.reindex(rows, fill_value="").to_numpy(object)
-        texts[known] = np.where(recorded != "", recorded, texts[known])
-    return texts
+    first, last = (
+        values.reindex(take(events.row, position), fill_value="").to_numpy(object)
+        for position in (pieces.begin, pieces.end)
+    )
+    return np.where(first != "", first, last)
 
 
 def _by_rules(trace: Trace, events: MemoryEvents, pieces: Blocks) -> Texts:
+    """Return per block its category, by where it was allocated and when it ended."""
     if not len(pieces):
         return np.empty(0, object)
-    where = _Lifetimes(trace, events, pieces)
+    index, allocated_in = trace.index, take(events.row, pieces.begin)
+
+    def inside(wanted: Mask, rows: AnyInts = allocated_in) -> Mask:
+        return take(links.itself_or_ancestor(index.parent, wanted), rows) >= 0
+
+    # Traces of any torch have one of the two.
+    backward = index.matching(BACKWARD_NODE) | ((index.column("forward") >= 0) & index.is_op)
+    step, loading = index.matching(OPTIMIZER_STEP), is_dataloader(trace)
+    in_backward, in_step, loaded = map(inside, (backward, step, loading))
+    in_module, frames = inside(index.in_category("module")), module_frames(trace)
+    if not in_module.any() and frames.any():
+        in_module = inside(frames, take(frame_of(trace), allocated_in))
+    forward = (in_module | inside(_differentiated(trace))) & ~(in_backward | in_step)
+    scope = links.outermost(index.parent, index.is_op | backward | step | loading)
+    scope_end = take(index.end, take(scope, allocated_in))
+    ended = take(events.ts, pieces.end, FOREVER)
+    next_pass, pass_end = _passes(trace, backward, take(events.ts, pieces.begin, FOREVER))
     category = np.full(len(pieces), OTHER, object)
-    category[where.ended < where.next_pass] = TEMPORARIES
-    category[where.forward & (where.ended >= where.next_pass)] = ACTIVATIONS
-    category[where.loaded | (where.copied & ~where.in_module)] = INPUTS
-    survives = where.in_backward & (where.ended > where.pass_end)
-    category[where.in_backward] = np.where(survives, GRADIENTS, AUTOGRAD_DETAIL)[where.in_backward]
-    category[where.in_step] = OPTIMIZER_STATE
-    category[where.ended <= where.scope_end] = TEMPORARIES
+    category[ended < next_pass] = TEMPORARIES
+    category[forward & (ended >= next_pass)] = ACTIVATIONS
+    category[loaded | (inside(index.matching(COPIES)) & ~in_module)] = INPUTS
+    category[in_backward] = AUTOGRAD_DETAIL
+    category[in_backward & (ended > pass_end)] = GRADIENTS
+    category[in_step] = OPTIMIZER_STATE
+    category[ended <= scope_end] = TEMPORARIES
     category[pieces.begin < 0] = BEFORE
     return category
-
-
-class _Lifetimes:
-    """Per block, where it was allocated, and when it ended relative to the backward passes (ns)."""
-
-    def __init__(self, trace: Trace, events: MemoryEvents, pieces: Blocks) -> None:
-        index = trace.index
-        row = np.where(pieces.begin >= 0, events.row[pieces.begin], NONE)
-        times = np.append(events.ts, FOREVER)
-        self.ended = np.where(pieces.end >= 0, times[pieces.end], FOREVER)
-
-        def inside(wanted: Mask) -> Mask:
-            return _is_inside(index.parent, wanted)[row]
-
-        # Traces of any torch have one of the two.
-        linked = index.column("forward") >= 0
-        backward = index.matching(BACKWARD_NODE) | (linked & index.is_op)
-        step, loading = index.matching(OPTIMIZER_STEP), is_dataloader(trace)
-        self.in_backward, self.in_step, self.loaded = map(inside, (backward, step, loading))
-        self.in_module = inside(index.in_category("module"))
-        frames = module_frames(trace)
-        if not self.in_module.any() and frames.any():
-            in_frame = _is_inside(index.parent, frames)[frame_of(trace)]
-            self.in_module = np.append(in_frame, False)[row]
-        self.forward = self.in_module | inside(_differentiated(trace))
-        self.forward &= ~(self.in_backward | self.in_step)
-        self.copied = inside(index.matching(COPIES))
-        scope = links.outermost(index.parent, index.is_op | backward | step | loading)
-        self.scope_end = np.append(index.end, NONE)[np.append(scope, NONE)[row]]
-        self.next_pass, self.pass_end = _passes(trace, backward, times[pieces.begin])
-
-
-def _is_inside(parent: Codes, wanted: Mask) -> Mask:
-    """Return per slice whether it or an ancestor is wanted; one more False is for row -1."""
-    return np.append(wanted | (links.nearest_ancestor(parent, wanted) >= 0), False)
 
 
 def _differentiated(trace: Trace) -> Mask:
@@ -213,13 +190,13 @@ def _passes(trace: Trace, backward: Mask, began: Ints) -> tuple[Ints, Ints]:
     is_backward = np.arange(len(rows)) < len(outer)
     order = np.argsort(index.ts[rows], kind="stable")
     rows, is_backward = rows[order], is_backward[order]
-    opens = is_backward & ~np.append(False, is_backward[:-1])[: len(rows)]
+    opens = np.diff(is_backward.astype(np.int8), prepend=0) > 0
     number = np.cumsum(opens)[is_backward] - 1
     start = index.ts[rows[opens]]
     end = np.zeros(len(start), np.int64)
     np.maximum.at(end, number, index.end[rows[is_backward]])
     following = np.searchsorted(start, began, side="right")
-    return np.append(start, FOREVER)[following], np.append(end, NONE)[following - 1]
+    return np.append(start, FOREVER)[following], take(end, following - 1)
 
 
 def with_stack_owners(table: pd.DataFrame, record: Record) -> pd.DataFrame:
@@ -257,8 +234,8 @@ def with_stack_lines(table: pd.DataFrame, record: Record) -> pd.DataFrame:
 def _owners_by_stack(record: Record, table: pd.DataFrame, column: str) -> npt.NDArray[np.object_]:
     """Return per row of the table this column of `_owners_of_stacks`; "" without a stack."""
     owners = _owners_of_stacks(record)
-    texts: npt.NDArray[np.object_] = np.append(owners[column].to_numpy(object), "")
-    return texts[_stack_numbers(record, table, len(owners))]
+    number = _stack_numbers(record, table, len(owners))
+    return take(owners[column].to_numpy(object), number, missing="")
 
 
 def lines_of_stacks(record: Record) -> list[str]:
@@ -271,8 +248,8 @@ def places_of_slices(record: Record) -> npt.NDArray[np.object_]:
     owners, rows = _owners_of_stacks(record), np.arange(len(record.trace))
     number = _stack_numbers(record, pd.DataFrame({"row": rows}), len(owners))
     op, line = (owners[column].to_numpy(object) for column in ("op_name", "line_name"))
-    names = np.append(np.where(line != "", line, op), "")[number]
-    return np.where(names != "", names, MEMORY_EVENT).astype(object)
+    names = take(np.where(line != "", line, op), number, missing="")
+    return np.where(names != "", names, MEMORY_EVENT)
 
 
 def _stack_numbers(record: Record, table: pd.DataFrame, stacks: int) -> Ints:
@@ -307,7 +284,8 @@ def _owners_of_stacks(record: Record) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
 
 
-def _fact(frame: str) -> Fact:
+def _fact(frame: str) -> tuple[str, tuple[str, int], str, bool]:
+    """Return a frame's op, its line and how foreign it is, category, and if it calls a module."""
     op = CPP_OP.search(frame)
     category = next((category for pattern, category in BY_FRAME if pattern.search(frame)), "")
     return f"aten::{op[1]}" if op else "", _place(frame), category, bool(MODULE_CALL.search(frame))
