@@ -15,16 +15,16 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.gpu_work import open_ns
-from gpuprof_widgets.analyses.lines import cell_lines, lines, lines_at
-from gpuprof_widgets.analyses.owners import line_of
+from gpuprof_widgets.analyses.lines import are_in_line, lines, lines_at
 from gpuprof_widgets.analyses.python_calls import calls_modules, function_labels, is_user_code
 from gpuprof_widgets.analyses.regions import calls_per_traced_step
-from gpuprof_widgets.analyses.waits import python_lanes, run_lane
+from gpuprof_widgets.analyses.waits import lane_of, python_lanes, run_lane
 from gpuprof_widgets.trace import intervals
-from gpuprof_widgets.trace.arrays import Floats, Ints, Mask, Rows
-from gpuprof_widgets.trace.model import Calls, Record, Trace
+from gpuprof_widgets.trace.arrays import Floats, Mask, Rows
+from gpuprof_widgets.trace.index import take
+from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.pstats import FUNCTION_KEY, functions_of_frames
-from gpuprof_widgets.trace.schema import MODULE_CATEGORIES, NONE
+from gpuprof_widgets.trace.schema import MODULE_CATEGORIES
 
 MOST, MUCH = 0.5, 0.25
 """Shares of a line's self time: what the deepest holder has at least, and what a function has at
@@ -114,12 +114,11 @@ def selected(functions: pd.DataFrame, function: FunctionKey) -> Mask:
 
 def _modules(record: Record, line: int) -> Iterator[Holder]:
     """Yield the modules in the line, except those that the line itself calls by their names."""
-    trace = record.trace
+    index, row = record.trace.index, _module_rows(record, line)
     code = lines(record)["code"].iloc[line]
-    row = _module_rows(record, line)
-    key, names = pd.factorize(trace.slices["name"].astype(str).to_numpy(object)[row])
-    forward_calls = np.bincount(key, trace.index.in_category("module")[row], len(names))
-    times = _open_ns(trace, row, key, len(names))
+    key, names = pd.factorize(index.names_of(row))
+    forward_calls = np.bincount(key, index.in_category("module")[row], len(names))
+    times = intervals.length_by(key, index.ts[row], index.end[row], len(names))
     for name, ns, forward in zip(names, times, forward_calls, strict=True):
         if not re.search(rf"(?<![\w.]){re.escape(str(name))}\s*\(", code):
             yield Holder(str(name), int(ns), is_backward=not forward)
@@ -127,24 +126,21 @@ def _modules(record: Record, line: int) -> Iterator[Holder]:
 
 def _module_rows(record: Record, line: int) -> Rows:
     """Return the slices of modules, forward and backward, for which this is the innermost line."""
-    trace, known = record.trace, cell_lines(record.trace)
     cell, number = lines(record)[["cell", "line"]].iloc[line]
-    in_line = known.lines[(known.lines["cell"] == cell) & (known.lines["line"] == number)].index
-    row = np.flatnonzero(trace.index.in_category(*MODULE_CATEGORIES))
-    return row[np.isin(np.append(known.of_slice, NONE)[line_of(trace)[row]], in_line)]
+    row = np.flatnonzero(record.trace.index.in_category(*MODULE_CATEGORIES))
+    return row[are_in_line(record.trace, (cell, number), row)]
 
 
 def _frames(record: Record, line: int) -> Iterator[Holder]:
     """Yield the user's functions with recorded frames in the line."""
     if not len(python_lanes(record)):
         return
-    trace, lane = record.trace, run_lane(record)
+    trace, index, lane = record.trace, record.trace.index, run_lane(record)
     functions, function = functions_of_frames(trace)
-    lanes = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
-    named = np.append(_may_be_named(record, line, functions), False)[function]
-    row = np.flatnonzero(named & (lanes == lane))
-    row = row[lines_at(record, lane, trace.slices["ts"].to_numpy()[row]) == line]
-    times = _open_ns(trace, row, function[row], len(functions))
+    named = take(_may_be_named(record, line, functions), function, missing=False)
+    row = np.flatnonzero(named & (lane_of(trace) == lane))
+    row = row[lines_at(record, lane, index.ts[row]) == line]
+    times = intervals.length_by(function[row], index.ts[row], index.end[row], len(functions))
     labels = function_labels(functions)
     for number in np.flatnonzero(times):
         yield Holder(labels[number], int(times[number]), _key(functions, number))
@@ -154,12 +150,6 @@ def _may_be_named(record: Record, line: int, functions: pd.DataFrame) -> Mask:
     """Return the user's functions, without those of the line's cell, whose lines are recorded."""
     in_cell = functions["file"] == lines(record)["cell"].iloc[line]
     return np.asarray(is_user_code(functions) & ~in_cell.to_numpy(bool), bool)
-
-
-def _open_ns(trace: Trace, row: Rows, key: Ints, size: int) -> Ints:
-    """Return per key how long any of its slices was open (ns)."""
-    times = trace.index.ts[row], trace.index.end[row]
-    return np.asarray(intervals.length_by(key, *times, size), np.int64)
 
 
 def _calls(record: Record, line: int) -> Iterator[Holder]:
@@ -238,5 +228,4 @@ def _forward_rows(record: Record, line: int | None = None) -> Rows:
     trace = record.trace
     forward = trace.index.in_category("module")
     row = np.flatnonzero(forward) if line is None else _module_rows(record, line)
-    lanes = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
-    return np.asarray(row[forward[row] & (lanes[row] == run_lane(record))])
+    return np.asarray(row[forward[row] & (lane_of(trace)[row] == run_lane(record))])

@@ -29,6 +29,7 @@ from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_synchronising, python_lanes, thread_waits
 from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.pstats import function_place
 from gpuprof_widgets.trace.schema import NONE, SAMPLED_LINES, SAMPLING
@@ -135,9 +136,9 @@ def lines_at(record: Record, lane: int, times: Ints) -> Ints:
     here = known.row[lanes[known.row] == lane]
     if not len(here):
         return np.full(len(times), NONE, np.int64)
-    line = np.append(known.of_slice, NONE)[trace.index.innermost_open(here, times)]
+    line = take(known.of_slice, trace.index.innermost_open(here, times))
     rows = _keys(lines(record)).get_indexer(_keys(known.lines))
-    return np.asarray(np.append(rows, NONE)[line], np.int64)
+    return take(rows, line).astype(np.int64)
 
 
 def line_that_holds(record: Record, ns: int) -> int:
@@ -169,10 +170,11 @@ def op_times(record: Record, line: Line) -> pd.Series:
 
     They add up to its ``cpu_self_ns``.
     """
-    trace, known = record.trace, cell_lines(record.trace)
+    trace = record.trace
     ops = _ops_and_calls(trace)
-    ops = ops[_are_in(trace, known, line, ops)]
-    return pd.Series(_without_lines(trace, known, ops)).groupby(trace.index.names_of(ops)).sum()
+    ops = ops[are_in_line(trace, line, ops)]
+    spent = _without_lines(trace, cell_lines(trace), ops)
+    return pd.Series(spent).groupby(trace.index.names_of(ops)).sum()
 
 
 def outermost_op_times(record: Record, line: Line) -> pd.Series:
@@ -180,18 +182,18 @@ def outermost_op_times(record: Record, line: Line) -> pd.Series:
 
     Without those of the backward pass, which autograd calls.
     """
-    trace, known = record.trace, cell_lines(record.trace)
+    trace = record.trace
     ops = trace.index.is_op & trace.index.on_tracks("cpu") & (trace.index.column("forward") < 0)
-    inside = np.append(trace.index.op_around, NONE)[trace.index.parent] >= 0
-    row = np.flatnonzero(ops & ~inside)
-    row = row[_are_in(trace, known, line, row)]
+    row = np.flatnonzero(ops & (take(trace.index.op_around, trace.index.parent) < 0))
+    row = row[are_in_line(trace, line, row)]
     return pd.Series(trace.index.dur[row]).groupby(trace.index.names_of(row)).sum()
 
 
-def _are_in(trace: Trace, known: CellLines, line: Line, rows: Rows) -> Mask:
-    """Return which of these slices ran in that line."""
-    is_line = np.append(_keys(known.lines) == line, False)
-    return np.asarray(is_line[np.append(known.of_slice, NONE)[line_of(trace)[rows]]], bool)
+def are_in_line(trace: Trace, line: Line, rows: Rows) -> Mask:
+    """Return which of these slices ran in that line, and in no line within it."""
+    known = cell_lines(trace)
+    number = take(known.of_slice, line_of(trace)[rows])
+    return take(np.asarray(_keys(known.lines) == line), number, missing=False)
 
 
 def _keys(table: pd.DataFrame) -> pd.MultiIndex:
@@ -213,7 +215,7 @@ def lines_beyond_limit(known: CellLines, record: Record) -> dict[Line, set[Line]
         return beyond
     keys: list[Line] = _keys(known.lines).tolist()
     line = known.of_slice[known.row]
-    is_beyond = np.array([*(key in beyond for key in keys), False])[line]
+    is_beyond = np.array([key in beyond for key in keys])[line]
     parent, _ = links.nest(*_times(record.trace, known.row))
     inner = np.flatnonzero(is_beyond)
     around = links.nearest_ancestor(parent, ~is_beyond)[inner]
@@ -269,8 +271,8 @@ def _counted(trace: Trace, known: CellLines) -> dict[str, Ints]:
         return dict.fromkeys(NUMBERS, np.empty(0, np.int64))
     index, size = trace.index, len(known.lines)
     line = known.of_slice[known.row]
-    line_of_slice = np.append(known.of_slice, NONE)[line_of(trace)]
-    line_of_forward = np.append(known.of_slice, NONE)[line_behind(trace)]
+    line_of_slice = take(known.of_slice, line_of(trace))
+    line_of_forward = take(known.of_slice, line_behind(trace))
 
     def summed(lines: Ints, values: Ints) -> Ints:
         return group_sums(lines, values, size + 1)[:-1]  # the last sum takes what is in no line
@@ -459,8 +461,8 @@ def _pieces(ts: Ints, end: Ints, track: Ints) -> pd.DataFrame:
     for rows in links.rows_by(track).values():
         edges = intervals.distinct(ts[rows], end[rows])
         at = links.innermost_open(ts[rows], end[rows], edges[:-1])
-        here = np.append(rows, NONE)[at]
-        parts.append(pd.DataFrame({"at": here, "start_ns": edges[:-1], "end_ns": edges[1:]}))
+        spans = {"at": take(rows, at), "start_ns": edges[:-1], "end_ns": edges[1:]}
+        parts.append(pd.DataFrame(spans))
     columns = ["at", "start_ns", "end_ns"]
     pieces = pd.concat(parts) if parts else pd.DataFrame(columns=columns, dtype=np.int64)
     return pieces[pieces["at"] >= 0].reset_index(drop=True)

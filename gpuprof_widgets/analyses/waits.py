@@ -19,6 +19,7 @@ from gpuprof_widgets.analyses.reasons import WAITS, says_if_empty
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import BACKWARD, run_region
 from gpuprof_widgets.trace.schema import EXECUTOR_LANE, NONE
@@ -85,9 +86,8 @@ def waits(record: Record) -> pd.DataFrame:
     """
     trace = record.trace
     calls = np.flatnonzero(is_synchronising(trace))
-    around = np.append(trace.index.outermost_op, np.int32(NONE))
-    op, gpu = around[trace.index.parent[calls]], _waited_for(trace, calls)
-    copy, busy = _copied(trace, calls), _gpu_busy(trace, calls)
+    op = take(trace.index.outermost_op, trace.index.parent[calls])
+    gpu, copy, busy = _waited_for(trace, calls), _copied(trace, calls), _gpu_busy(trace, calls)
     loading = _outermost(trace, np.flatnonzero(is_dataloader(trace)))
     nothing = np.full(len(loading), NONE, np.int32)
     zeros = np.zeros(len(loading), np.int64)
@@ -112,10 +112,8 @@ def is_taking(trace: Trace) -> Mask:
 
 def on_executor(trace: Trace) -> Mask:
     """Return which slices are on lanes of TensorFlow's executor, which are no threads."""
-    mask = np.zeros(len(trace), bool)
-    if EXECUTOR_LANE in trace.args:
-        mask[trace.args[EXECUTOR_LANE].index.to_numpy()] = True
-    return mask
+    place, _ = trace.index.arg(EXECUTOR_LANE)
+    return place >= 0
 
 
 @remembered
@@ -180,10 +178,10 @@ def _copied(trace: Trace, rows: Rows) -> Codes:
     launch, copies = _launched_copies(trace)
     copy_of_call = np.full(len(trace), NONE, np.int32)
     copy_of_call[launch] = copies
-    op = np.where(np.append(trace.index.is_op, False)[op], op, NONE)
+    op = np.where(take(trace.index.is_op, op, missing=False), op, NONE)
     inside, calls = copies[op[launch] >= 0], launch[op[launch] >= 0]
     hit = links.latest_before(op[rows], ts[rows], op[calls], ts[calls])
-    before = np.append(inside, NONE)[hit]
+    before = take(inside, hit)
     earlier = (before >= 0) & (ts[trace.index.column("launch")[before]] <= ts[rows])
     launched = copy_of_call[rows]
     return np.where(launched >= 0, launched, np.where(earlier, before, NONE)).astype(np.int32)
@@ -246,8 +244,8 @@ def _starved(trace: Trace) -> intervals.Intervals:
     gpu = gpu[np.argsort(ts[gpu], kind="stable")]
     free = np.append(trace.start_ns, np.maximum.accumulate(trace.index.end[gpu]))
     begins = np.append(ts[gpu], trace.end_ns)
-    launch = np.append(trace.index.column("launch")[gpu], -1)
-    empty = (launch < 0) | (np.append(ts, 0)[launch] >= free)
+    launch = np.append(trace.index.column("launch")[gpu], NONE)
+    empty = (launch < 0) | (take(ts, launch) >= free)
     return intervals.union(free[empty], begins[empty])
 
 
@@ -282,7 +280,7 @@ def thread_waits(record: Record) -> ThreadWaits:
     rows = table["row"].to_numpy(np.intp)
     table = table.assign(
         end_ns=table["start_ns"] + table["dur_ns"],
-        lane=(lane := _lanes(trace)[rows]),
+        lane=(lane := lane_of(trace)[rows]),
         backward=table["op_name"].str.startswith(BACKWARD) & ~np.isin(lane, with_python),
         line=line_of(trace)[rows],
         **_reasons(trace, table),
@@ -310,16 +308,16 @@ def run_lane(record: Record) -> int:
     """Return the thread of the label's region, else of the first CPU slice; else -1."""
     row = run_region(record)
     rows = [row] if row >= 0 else np.flatnonzero(record.trace.index.on_tracks("cpu"))
-    return int(_lanes(record.trace)[rows[0]]) if len(rows) else NONE
+    return int(lane_of(record.trace)[rows[0]]) if len(rows) else NONE
 
 
 def python_lanes(record: Record) -> Ints:
     """Return the threads whose Python frames count: the run's, or all without a label's region."""
-    lanes = np.unique(_lanes(record.trace)[record.trace.index.on_tracks("python")])
+    lanes = np.unique(lane_of(record.trace)[record.trace.index.on_tracks("python")])
     return lanes[lanes == run_lane(record)] if run_region(record) >= 0 else lanes
 
 
-def _lanes(trace: Trace) -> Ints:
+def lane_of(trace: Trace) -> Ints:
     """Return per slice the number of its thread."""
     return trace.tracks["lane"].to_numpy(np.int64)[trace.index.track]
 
@@ -327,9 +325,8 @@ def _lanes(trace: Trace) -> Ints:
 def _reasons(trace: Trace, table: pd.DataFrame) -> dict[str, npt.NDArray[np.object_]]:
     """Return what each call waited for: the GPU work that ended last, else the copy it launched."""
     gpu = np.where(table["gpu"] >= 0, table["gpu"], table["copy"]).astype(np.int64)
-    op = np.append(trace.index.column("op"), NONE)[gpu]
-    line = np.append(line_of(trace), NONE)[gpu]
-    places = np.array([_place(trace, int(row)) for row in line], object)
+    op = take(trace.index.column("op"), gpu)
+    places = np.array([_place(trace, row) for row in take(line_of(trace), gpu).tolist()], object)
     columns = (trace.index.names_of(gpu), trace.index.names_of(op), places)
     return dict(zip(REASONS, columns, strict=True))
 

@@ -23,6 +23,7 @@ from gpuprof_widgets.analyses.lines import cell_lines
 from gpuprof_widgets.analyses.owners import line_sources
 from gpuprof_widgets.analyses.reasons import says_if_empty
 from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import NONE
 
@@ -228,19 +229,14 @@ def paired_tree(a: Record, b: Record, *, source: str | None = None) -> pd.DataFr
     sums = np.zeros((len(nodes), len(SUMMED), 2), np.int64)
     for side, tree in enumerate(trees):
         np.add.at(sums[:, :, side], places[side], tree[list(SUMMED)].to_numpy(np.int64))
-    depth, width = np.zeros(len(nodes), np.int32), sums[:, 2].max(axis=1)
-    for node in range(1, len(nodes)):
-        depth[node] = depth[parent[node]] + 1
-    for node in range(len(nodes) - 1, 0, -1):
-        width[parent[node]] += width[node]
     columns: dict[str, Any] = {
         "node": np.arange(len(nodes), dtype=np.int32),
         "parent": parent,
-        "depth": depth,
+        "depth": links.depths(parent),
         "name": pd.Series(names, dtype=object),
         "category": pd.Series(categories, dtype=object),
         "delta_ns": sums[:, 1, 1] - sums[:, 1, 0],
-        "width_ns": width,
+        "width_ns": links.subtree_sum(sums[:, 2].max(axis=1), parent),
     }
     for number, text in enumerate(("calls_{}", "{}_ns", "self_{}_ns", "device_{}_ns")):
         for side, run in enumerate("ab"):

@@ -17,7 +17,7 @@ import pandas as pd
 from gpuprof_widgets.analyses import operators as rows
 from gpuprof_widgets.analyses.attribution import LEVELS, owned, self_times
 from gpuprof_widgets.analyses.breakdown import breakdown
-from gpuprof_widgets.analyses.gpu_work import busy_intervals, devices
+from gpuprof_widgets.analyses.gpu_work import open_within
 from gpuprof_widgets.analyses.lines import cell_lines, slice_self_times
 from gpuprof_widgets.analyses.owners import line_of
 from gpuprof_widgets.analyses.python_time import python_time
@@ -27,6 +27,7 @@ from gpuprof_widgets.analyses.waits import python_lanes
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.arrays import Ints, Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.pstats import BUILT_IN
 from gpuprof_widgets.trace.schema import NONE, SAMPLING
@@ -76,16 +77,11 @@ def step_of(record: Record) -> Ints:
     A slice is in the step in which it began; GPU work in the step in which it was launched, even if
     it ran later.
     """
-    slices = record.trace.slices
-    table = steps(record)
+    table, index = steps(record), record.trace.index
     start, end = table["start_ns"].to_numpy(np.int64), table["end_ns"].to_numpy(np.int64)
-    ts = slices["ts"].to_numpy().copy()
-    gpu = record.trace.index.gpu
-    launcher = record.trace.index.launcher[gpu]
-    ts[gpu] = np.where(launcher >= 0, ts[launcher], ts[gpu])
-    at = np.searchsorted(start, ts, side="right") - 1
-    inside = (at >= 0) & (ts < np.append(end, 0)[at]) if len(start) else np.zeros(len(ts), bool)
-    return np.where(inside, at, NONE).astype(np.int64)
+    began = np.where(index.is_gpu & (index.launcher >= 0), index.ts[index.launcher], index.ts)
+    at = np.searchsorted(start, began, side="right") - 1
+    return np.where((at >= 0) & (began < take(end, at)), at, NONE)
 
 
 def ops(record: Record, measure: str) -> Measured:
@@ -93,57 +89,51 @@ def ops(record: Record, measure: str) -> Measured:
 
     Calls count in the step of the op, GPU time in the step of its launch, as in `kernels`.
     """
-    trace, step = record.trace, step_of(record)
+    trace, index, step = record.trace, record.trace.index, step_of(record)
     op_table = rows.op_rows(trace)
     host = op_table.row[op_table.host]
     keys, key = _named(trace, host)
-    calls = (trace.slices["count"].to_numpy()[op_table.row] * ~op_table.repeat).astype(np.int64)
+    calls = index.column("count")[op_table.row] * ~op_table.repeat
     if measure == MEASURES[1]:
-        return Measured(keys, key, calls, rows.cpu_self(trace, op_table), step[host])
-    gpu = trace.index.gpu
-    op = np.append(op_table.index, NONE)[trace.slices["op"].to_numpy()[gpu]]
+        return _entries(keys, (key, calls, rows.cpu_self(trace, op_table), step[host]))
+    gpu = index.gpu
+    op = take(op_table.index, index.column("op")[gpu])
     unowned = pd.DataFrame({"name": [NO_OP], "category": ["kernel"]}).iloc[: int((op < 0).any())]
-    count, dur = (trace.slices[column].to_numpy()[gpu] for column in ("count", "dur"))
-    return Measured(
+    launches = np.where(op >= 0, 0, index.column("count")[gpu])
+    return _entries(
         pd.concat([keys, unowned], ignore_index=True),
-        np.concatenate([key, np.append(key, len(keys))[op]]),
-        np.concatenate([calls, np.where(op >= 0, 0, count)]),
-        np.concatenate([np.zeros(len(key), np.int64), dur]),
-        np.concatenate([step[host], step[gpu]]),
+        (key, calls, 0, step[host]),
+        (take(key, op, missing=len(keys)), launches, index.dur[gpu], step[gpu]),
     )
+
+
+def _entries(keys: pd.DataFrame, *parts: tuple[Any, Any, Any, Ints]) -> Measured:
+    """Return entries from arrays or single numbers: key, calls, ns and step of each part."""
+    columns = zip(*(np.broadcast_arrays(*part) for part in parts), strict=True)
+    return Measured(keys, *(np.concatenate(column).astype(np.int64) for column in columns))
 
 
 def kernels(record: Record) -> Measured:
     """Return times of kernels, copies and memsets, in the step in which they were launched."""
-    trace = record.trace
-    gpu = trace.index.gpu
-    keys, key = _named(trace, gpu)
-    calls, dur = (trace.slices[column].to_numpy()[gpu] for column in ("count", "dur"))
-    return Measured(keys, key, calls.astype(np.int64), dur, step_of(record)[gpu])
+    index, gpu = record.trace.index, record.trace.index.gpu
+    keys, key = _named(record.trace, gpu)
+    return _entries(keys, (key, index.column("count")[gpu], index.dur[gpu], step_of(record)[gpu]))
 
 
 def modules(record: Record, measure: str) -> Measured:
     """Return self times of each module, in its forward and its backward pass."""
     trace, step = record.trace, step_of(record)
     owners = owned(trace, "module")
-    place = np.full(len(trace) + 1, NONE, np.int64)
-    place[owners.row] = owners.key
     keys = owners.names.assign(name=[*owners.names["name"][:-1], IN_NO_MODULE])
-    no_module = len(keys) - 1
+    place = np.full(len(trace), NONE, np.int64)
+    place[owners.row] = owners.key
     if measure == MEASURES[0]:
-        row, ns = trace.index.gpu, trace.slices["dur"].to_numpy()[trace.index.gpu]
+        row, ns = trace.index.gpu, trace.index.dur[trace.index.gpu]
     else:
         owning = LEVELS["module"](trace)
-        row, ns = owning.rows.astype(np.int64), self_times(trace, owning)
-    module = owners.owner[row]
-    key = np.where(module >= 0, place[module], no_module)
-    return Measured(
-        keys,
-        np.concatenate([key, owners.key]),
-        np.concatenate([np.zeros(len(row), np.int64), owners.calls]),
-        np.concatenate([ns, np.zeros(len(owners.row), np.int64)]),
-        np.concatenate([step[row], step[owners.row]]),
-    )
+        row, ns = owning.rows.astype(np.intp), self_times(trace, owning)
+    key = take(place, owners.owner[row], missing=len(keys) - 1)
+    return _entries(keys, (key, 0, ns, step[row]), (owners.key, owners.calls, 0, step[owners.row]))
 
 
 def lines(record: Record, measure: str) -> Measured:
@@ -151,21 +141,14 @@ def lines(record: Record, measure: str) -> Measured:
     trace, step = record.trace, step_of(record)
     known = cell_lines(trace)
     line = known.of_slice[known.row]
-    begun = np.where(known.resumed, 0, trace.slices["count"].to_numpy()[known.row])
-    keys = known.lines[["cell", "line", "code"]]
+    begun = np.where(known.resumed, 0, trace.index.column("count")[known.row])
     if measure == MEASURES[1]:
         self_ns = slice_self_times(trace, known.row)
-        return Measured(keys, line, begun.astype(np.int64), self_ns, step[known.row])
-    gpu = trace.index.gpu
-    where = np.append(known.of_slice, NONE)[line_of(trace)[gpu]]
-    gpu, where = gpu[where >= 0], where[where >= 0]
-    return Measured(
-        keys,
-        np.concatenate([line, where]),
-        np.concatenate([begun, np.zeros(len(gpu), np.int64)]).astype(np.int64),
-        np.concatenate([np.zeros(len(line), np.int64), trace.slices["dur"].to_numpy()[gpu]]),
-        np.concatenate([step[known.row], step[gpu]]),
-    )
+        return _entries(known.lines, (line, begun, self_ns, step[known.row]))
+    where = take(known.of_slice, line_of(trace)[trace.index.gpu])
+    gpu, where = trace.index.gpu[where >= 0], where[where >= 0]
+    launched = (where, 0, trace.index.dur[gpu], step[gpu])
+    return _entries(known.lines, (line, begun, 0, step[known.row]), launched)
 
 
 def functions(record: Record) -> Measured:
@@ -173,13 +156,9 @@ def functions(record: Record) -> Measured:
     table = python_time(record)
     places = zip(table["file"], table["line"], table["name"], strict=True)
     names = [n if file == BUILT_IN else f"{file}({line}): {n}" for file, line, n in places]
-    return Measured(
-        pd.DataFrame({"name": pd.Series(names, dtype=object), "category": "cprofile"}),
-        np.arange(len(table), dtype=np.int64),
-        table["calls"].to_numpy(np.int64),
-        table["self_ns"].to_numpy(np.int64),
-        np.full(len(table), NONE, np.int64),
-    )
+    keys = pd.DataFrame({"name": pd.Series(names, dtype=object), "category": "cprofile"})
+    outside = np.full(len(table), NONE)
+    return _entries(keys, (np.arange(len(table)), table["calls"], table["self_ns"], outside))
 
 
 def python_recorder(record: Record) -> str:
@@ -196,13 +175,9 @@ def classes(record: Record, *, per_step: bool) -> Measured:
     keys = table[["state", "class"]].drop_duplicates(ignore_index=True)
     number = {pair: key for key, pair in enumerate(keys.itertuples(index=False, name=None))}
     pairs = zip(table["state"], table["class"], strict=True)
-    return Measured(
-        keys.astype(object),
-        np.array([number[pair] for pair in pairs], np.int64),
-        np.zeros(len(table), np.int64),
-        table["time_ns"].to_numpy(np.int64),
-        np.array([places.get(step, NONE) for step in table["step"]], np.int64),
-    )
+    key = np.array([number[pair] for pair in pairs], np.int64)
+    step = np.array([places.get(step, NONE) for step in table["step"]], np.int64)
+    return _entries(keys.astype(object), (key, 0, table["time_ns"], step))
 
 
 def nothing(run: Measured) -> Measured:
@@ -213,11 +188,7 @@ def nothing(run: Measured) -> Measured:
 
 def busy_ns(record: Record) -> int:
     """Return the time in ns in which any GPU was busy."""
-    busy = [busy_intervals(record.trace, device) for device in devices(record.trace)]
-    starts, ends = zip(*busy, strict=True) if busy else ((), ())
-    none = np.zeros(0, np.int64)
-    union = intervals.union(np.concatenate([none, *starts]), np.concatenate([none, *ends]))
-    return int(intervals.length(union))
+    return intervals.length(open_within(record.trace, record.trace.index.gpu))
 
 
 def _named(trace: Trace, row: Sequence[int] | Rows) -> tuple[pd.DataFrame, Ints]:

@@ -201,8 +201,14 @@ def _not_alike(runs: Runs) -> list[Finding]:
     if all(devices) and devices[0] != devices[1]:
         text = f"A ran on {devices[0]}, B on {devices[1]}."
         findings.append(_unlike(text, "A and B ran on different GPUs"))
-    if options := _options_that_differ(runs):
-        which = "; ".join(options)
+    # Stacks replace calls and samples of Python.
+    a, b = (
+        options | ({"python": "off"} if options.get("stack") else {})
+        for options in (dict(run.metadata.get("options") or {}) for run in (runs.a, runs.b))
+    )
+    differing = [name for name in RECORDED if name in a and name in b and a[name] != b[name]]
+    if differing:
+        which = "; ".join(f"{name} {a[name]} in A, {b[name]} in B" for name in differing)
         text = (
             f"A and B were recorded with different options ({which}), which change the times, too."
         )
@@ -269,17 +275,6 @@ def _outliers(runs: Runs) -> list[Finding]:
 
 def _unlike(text: str, title: str) -> Finding:
     return Finding(text, rule="unlike", title=title)
-
-
-def _options_that_differ(runs: Runs) -> list[str]:
-    """Return the options that took effect in one run only, as ``memory True in A, False in B``."""
-    # Stacks replace calls and samples of Python.
-    a, b = (
-        options | ({"python": "off"} if options.get("stack") else {})
-        for options in (dict(run.metadata.get("options") or {}) for run in (runs.a, runs.b))
-    )
-    differ = [name for name in RECORDED if name in a and name in b and a[name] != b[name]]
-    return [f"{name} {a[name]} in A, {b[name]} in B" for name in differ]
 
 
 def _sampled(runs: Runs) -> list[Finding]:

@@ -21,6 +21,7 @@ from gpuprof_widgets.analyses.regions import rank_of, steps
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.arrays import Ints
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.pstats import ADDRESS, FUNCTION_KEY
@@ -209,8 +210,7 @@ def _longest_stretch(trace: Trace, begin: Ints, end: Ints) -> tuple[list[str], I
 
     "" and 0 where there is none.
     """
-    counts = np.append(trace.index.in_category("cpu_op", *LAUNCH_CATEGORIES), False)
-    names = trace.slices["name"].to_numpy(object)
+    counts = trace.index.in_category("cpu_op", *LAUNCH_CATEGORIES)
     longest_name, longest = [""] * len(begin), np.zeros(len(begin), np.int64)
     for track in np.flatnonzero((trace.tracks["kind"] == "cpu").to_numpy()):
         parts = trace.index.segments(int(track))
@@ -219,9 +219,9 @@ def _longest_stretch(trace: Trace, begin: Ints, end: Ints) -> tuple[list[str], I
         for number, (low, high) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
             inside = np.minimum(parts.end[low:high], end[number])
             inside = inside - np.maximum(parts.start[low:high], begin[number])
-            inside = np.where(counts[parts.row[low:high]], inside, 0)
+            inside = np.where(take(counts, parts.row[low:high], missing=False), inside, 0)
             if len(inside) and inside.max() > longest[number]:
                 at = int(inside.argmax())
                 longest[number] = inside[at]
-                longest_name[number] = str(names[parts.row[low + at]])
+                longest_name[number] = trace.index.names[trace.index.name[parts.row[low + at]]]
     return longest_name, longest

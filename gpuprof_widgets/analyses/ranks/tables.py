@@ -200,10 +200,7 @@ def _waited_share(waiting: pd.DataFrame) -> float:
 
 
 def steps_of(
-    ranks: Sequence[ReducedRank],
-    waiting: pd.DataFrame,
-    alignment: pd.DataFrame,
-    origin_ns: int,
+    ranks: Sequence[ReducedRank], waiting: pd.DataFrame, alignment: pd.DataFrame, origin_ns: int
 ) -> pd.DataFrame:
     """Return one row per step and rank, by time; without marked steps the whole run is step -1.
 
@@ -215,9 +212,8 @@ def steps_of(
     """
     shift = alignment.set_index("rank")["shift_ns"].to_dict()
     tables = [_rank_steps(rank, waiting, shift[rank.rank] - origin_ns) for rank in ranks]
-    table = (
-        pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=list(STEP_COLUMNS))
-    )
+    tables = tables or [pd.DataFrame(columns=list(STEP_COLUMNS))]
+    table = pd.concat(tables, ignore_index=True)
     usual = table.groupby("step")["own_ns"].transform("median").clip(lower=1)
     table["imbalance"] = table["own_ns"] / usual - 1
     return table.sort_values(["step", "rank"], ignore_index=True)[list(STEP_COLUMNS)]
