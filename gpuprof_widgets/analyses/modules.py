@@ -18,6 +18,7 @@ from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.roofline import slice_work_flops
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.arrays import Codes, Mask, Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import MODULE_CATEGORIES, NONE
 
@@ -135,30 +136,18 @@ def _tree(trace: Trace, owners: Owned) -> tuple[Codes, Codes]:
     keys, at = np.unique(owners.key[by_start], return_index=True)
     earliest = by_start[at]
     first[keys] = owners.row[earliest]
-    above = owners.parent[earliest]
-    parent[keys] = np.where(above >= 0, owners.key[above], NONE)
+    parent[keys] = take(owners.key, owners.parent[earliest])
     return first, parent
 
 
 def _ordered(table: pd.DataFrame) -> pd.DataFrame:
     """Sort parents before children, these by their first calls; the row of no module is last."""
-    parent, first = table["parent"].to_numpy(), table["row"].to_numpy()
-    children: dict[int, list[int]] = {}
-    for node in sorted(range(len(table) - 1), key=lambda node: (first[node], node)):
-        children.setdefault(int(parent[node]), []).append(node)
-    order, depth, waiting = [], {}, [(node, 0) for node in reversed(children.get(NONE, []))]
-    while waiting:
-        node, level = waiting.pop()
-        depth[node] = level
-        order.append(node)
-        waiting += [(child, level + 1) for child in reversed(children.get(node, []))]
-    order.append(len(table) - 1)
-    position = np.full(len(table) + 1, NONE, np.int32)
-    position[order] = np.arange(len(order))
-    table = table.iloc[order].reset_index(drop=True)
-    depths = [depth.get(node, 0) for node in order]
-    moved = np.where(table["parent"] >= 0, position[table["parent"].to_numpy()], NONE)
-    return table.assign(parent=moved.astype(np.int32), depth=depths)[list(COLUMNS)]
+    parent, first = table["parent"].to_numpy(), table["row"].to_numpy(copy=True)
+    first[-1] = np.iinfo(first.dtype).max  # the row of no module
+    place, _ = links.preorder(parent, first)
+    depth = links.depths(parent).astype(np.int64)
+    table = table.assign(parent=take(place, parent).astype(np.int32), depth=depth)
+    return table.iloc[np.argsort(place)].reset_index(drop=True)[list(COLUMNS)]
 
 
 STEP = re.compile(r"Optimizer\.step#(?P<kind>.+)\.step")
@@ -176,10 +165,10 @@ def zeroing_ops(trace: Trace) -> tuple[Rows, Codes]:
     After torch's GradNotSetToNonePattern: ``aten::zero_`` that ``aten::zeros`` does not call.
     """
     index = trace.index
-    fresh = np.append(index.named(FRESH), False)
-    zeroing = index.named(ZEROING) & index.is_op & ~fresh[index.parent]
-    inside = np.append(zeroing, False)
-    return _within(trace, ZERO_GRAD, zeroing & ~inside[index.parent])
+    zeroing = index.named(ZEROING) & index.is_op
+    zeroing &= ~take(index.named(FRESH), index.parent, missing=False)
+    inside = take(zeroing, index.parent, missing=False)
+    return _within(trace, ZERO_GRAD, zeroing & ~inside)
 
 
 def single_tensor_ops(trace: Trace) -> tuple[Rows, Codes]:

@@ -7,17 +7,12 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.columns import group_sums
-from gpuprof_widgets.analyses.gpu_work import busy_intervals, devices
-from gpuprof_widgets.analyses.reasons import (
-    ANNOTATIONS,
-    LOOP,
-    of_the_whole_run,
-    says_if_empty,
-)
+from gpuprof_widgets.analyses.gpu_work import open_within
+from gpuprof_widgets.analyses.reasons import ANNOTATIONS, LOOP, of_the_whole_run, says_if_empty
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
-from gpuprof_widgets.trace.links import innermost_open
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import calling_annotations
 from gpuprof_widgets.trace.schema import NONE, NVTX_RANGE
@@ -68,9 +63,9 @@ def annotations(record: Record) -> pd.DataFrame:
         return _table(trace, annotated, above, _around_on_gpu(trace, annotated))
     # GPU slices count where they were launched, autograd's threads where they were called.
     above = np.where(above >= 0, above, calling_annotations(trace)).astype(np.int32)
-    around = np.append(np.where(annotated, np.arange(len(trace)), above), NONE)
-    launch, op = (index.column(link)[index.gpu] for link in ("launch", "op"))
-    owner = np.where(around[launch] >= 0, around[launch], around[op]).astype(np.int32)
+    around = np.where(annotated, np.arange(len(trace), dtype=np.int32), above)
+    launch, op = (take(around, index.column(link)[index.gpu]) for link in ("launch", "op"))
+    owner = np.where(launch >= 0, launch, op)
     return _table(trace, annotated, above, owner)
 
 
@@ -84,7 +79,7 @@ def annotation_slices(record: Record) -> pd.DataFrame:
     rows = np.flatnonzero(annotated & (index.column("count") > 0))
     code, names = names_with_steps_merged(trace)
     columns = {
-        "name": np.array([*names, ""], object)[code[rows]],
+        "name": np.array(names, object)[code[rows]],
         "row": rows.astype(np.int32),
         "start_ns": index.ts[rows],
         "end_ns": index.end[rows],
@@ -117,8 +112,8 @@ def _around_on_gpu(trace: Trace, annotated: Mask) -> Codes:
     work, annotations = links.rows_by(lane[rows]), np.flatnonzero(annotated)
     for stream, spans_here in links.rows_by(lane[annotations]).items():
         spans, inside = annotations[spans_here], rows[work.get(stream, [])]
-        at = innermost_open(began[spans], ended[spans], began[inside])
-        around[inside] = np.where(at >= 0, spans[at], NONE)
+        at = links.innermost_open(began[spans], ended[spans], began[inside])
+        around[inside] = take(spans, at)
     return around[rows]
 
 
@@ -163,12 +158,7 @@ def _calls(trace: Trace, rows: Rows, code: Rows, names: int) -> tuple[Ints, Code
     return calls, longest
 
 
-def _cpu(
-    trace: Trace,
-    rows: Rows,
-    code: Rows,
-    names: int,
-) -> tuple[Ints, Ints]:
+def _cpu(trace: Trace, rows: Rows, code: Rows, names: int) -> tuple[Ints, Ints]:
     """Return per name the time in which it was open, and in which it was the innermost one."""
     ts, end, track = trace.index.ts[rows], trace.index.end[rows], trace.index.track[rows]
     parent, _ = links.nest(ts, end, track)
@@ -182,8 +172,8 @@ def _pairs(owner: Codes, above: Codes, code: Rows) -> tuple[Rows, Rows]:
     """Return pairs of each GPU slice and the name of an annotation around it, each name once."""
     owns = np.zeros(len(above), bool)
     owns[owner] = owns[above[above >= 0]] = True
-    rows, place = np.flatnonzero(owns), np.append(np.cumsum(owns) - 1, NONE)
-    owner, above, code = place[owner], place[above[rows]], code[rows]
+    rows, place = np.flatnonzero(owns), np.cumsum(owns) - 1
+    owner, above, code = place[owner], take(place, above[rows]), code[rows]
     outermost = ~links.below_its_like(above, code)
     at, inside = links.itself_or_ancestor(above, outermost)[owner], np.arange(len(owner))
     around, slices, names = links.nearest_ancestor(above, outermost), [inside], [code[at]]
@@ -237,14 +227,9 @@ def steps(record: Record) -> pd.DataFrame:
     table = pd.DataFrame({"step": step, "row": rows, **times})
     once = {"row": "first", "start_ns": "min", "end_ns": "max"}
     table = table.groupby("step", as_index=False).agg(once).sort_values("start_ns")
-    busy = [busy_intervals(trace, device) for device in devices(trace)]
     start, end = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
-    any_busy = intervals.union(
-        np.concatenate([b[0] for b in busy] or [start[:0]]),
-        np.concatenate([b[1] for b in busy] or [start[:0]]),
-    )
-    table = table.assign(dur_ns=end - start, gpu_busy_ns=intervals.overlap((start, end), any_busy))
-    return table.reset_index(drop=True)
+    busy = intervals.overlap((start, end), open_within(trace, index.gpu))
+    return table.assign(dur_ns=end - start, gpu_busy_ns=busy).reset_index(drop=True)
 
 
 def time_ranges(record: Record, by: str) -> tuple[Ints, Ints, Ints]:

@@ -22,6 +22,7 @@ from gpuprof_widgets.analyses.columns import format_share, group_sums
 from gpuprof_widgets.analyses.flops import FORMULAS, flops_of, recorded_work
 from gpuprof_widgets.analyses.gpu_peaks import busiest_device, device_name, peaks_of
 from gpuprof_widgets.analyses.gpu_work import COMPUTE, gpu_kinds
+from gpuprof_widgets.analyses.lines import slice_self_times
 from gpuprof_widgets.analyses.op_bytes import BOTH, INPUTS, NOTHING, bytes_of, elements_of
 from gpuprof_widgets.analyses.op_calls import SHAPE_KEYS, Call, distinct_calls, of_calls, shape_text
 from gpuprof_widgets.analyses.operators import INSTANTS
@@ -30,6 +31,7 @@ from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.arrays import Codes, Floats, Ints, Mask, Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.known_metadata import Peaks
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import FLOPS, MEMORY_TRAFFIC, NONE
@@ -143,7 +145,7 @@ def _calls(trace: Trace, pieces: pd.DataFrame, by: str) -> Ints:
         return np.asarray(count[pieces["row"]])
     op = pieces["op_row"].to_numpy()
     first = ~pieces["op_row"].duplicated().to_numpy() & (op >= 0)
-    return np.where(first, np.append(count, 0)[op], 0)
+    return np.where(first, take(count, op), 0)
 
 
 def _sums(pieces: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -191,11 +193,7 @@ def _with_roof(table: pd.DataFrame, roof: Peaks | None) -> pd.DataFrame:
     ).sort_values("time_ns", ascending=False, kind="stable", ignore_index=True)
 
 
-def _divided(
-    above: Floats,
-    below: Floats,
-    known: Mask,
-) -> Floats:
+def _divided(above: Floats, below: Floats, known: Mask) -> Floats:
     """Return the quotients where known and the divisor is positive; else NaN."""
     quotient = np.full(len(above), np.nan)
     np.divide(above, below, out=quotient, where=known & (below > 0))
@@ -257,9 +255,9 @@ def worker_of(trace: Trace) -> Codes:
     index = trace.index
     around = links.outermost(index.parent, index.is_op & index.named(frozenset(FORMULAS)))
     worker = np.where(around >= 0, around, index.op_around)
-    owner, launcher = np.append(worker, NONE), index.launcher
-    launched = np.where(owner[launcher] >= 0, owner[launcher], owner[index.column("op")])
-    return np.where(launcher >= 0, launched, worker).astype(np.int32)
+    launched = take(worker, index.launcher)
+    launched = np.where(launched >= 0, launched, take(worker, index.column("op")))
+    return np.where(index.launcher >= 0, launched, worker)
 
 
 WORK_TYPES = (np.int64, np.int64, object, object, bool, object)
@@ -351,9 +349,7 @@ def _on_gpu(trace: Trace) -> pd.DataFrame:
 
 def _on_cpu(trace: Trace) -> pd.DataFrame:
     rows = np.flatnonzero(trace.index.on_tracks("cpu") & ~trace.index.in_category(INSTANTS))
-    ts, end = trace.index.ts[rows], trace.index.end[rows]
-    parent, _ = links.nest(ts, end, trace.index.track[rows])
-    self_times = links.self_times(ts, end, parent)
+    self_times = slice_self_times(trace, rows)
     op_ns = group_sums(worker_of(trace)[rows], self_times, len(trace) + 1)  # the last is for no op
     ops = np.flatnonzero(trace.index.is_op & (op_ns[:-1] > 0))
     began, ended = trace.index.uncut
@@ -364,26 +360,21 @@ def _on_cpu(trace: Trace) -> pd.DataFrame:
 
 
 def _pieces(
-    trace: Trace,
-    rows: Rows,
-    time: Ints,
-    number: Rows,
-    work: Work,
-    share: Floats,
+    trace: Trace, rows: Rows, time: Ints, number: Rows, work: Work, share: Floats
 ) -> pd.DataFrame:
     """``number``: position of each slice's op in ``work`` (-1: none); ``share`` of that work."""
-    op = np.append(work.row, NONE)[number]
+    op = take(work.row, number)
     columns = {
         "row": rows.astype(np.int32),
         "start_ns": trace.index.ts[rows],
         "time_ns": time,
         "op": trace.index.texts_of(op),
         "op_row": op,
-        "input_shapes": np.append(work.shapes, "")[number],
-        "dtype": np.append(work.dtype, "")[number],
-        "flops": np.append(work.flops, 0)[number] * share,
-        "bytes": np.append(work.bytes, 0)[number] * share,
-        "bytes_counted": np.append(work.counted, NOTHING)[number],
-        "moves_only": np.append(work.moves_only, False)[number],
+        "input_shapes": take(work.shapes, number, missing=""),
+        "dtype": take(work.dtype, number, missing=""),
+        "flops": take(work.flops, number, missing=0) * share,
+        "bytes": take(work.bytes, number, missing=0) * share,
+        "bytes_counted": take(work.counted, number, missing=NOTHING),
+        "moves_only": take(work.moves_only, number, missing=False),
     }
     return pd.DataFrame(columns)

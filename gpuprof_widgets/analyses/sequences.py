@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from gpuprof_widgets.analyses.columns import group_sums
+from gpuprof_widgets.analyses.columns import group_sums, weighted_mean
 from gpuprof_widgets.analyses.kernels import counted_gpu_rows
 from gpuprof_widgets.analyses.launches import launch_times
 from gpuprof_widgets.analyses.op_calls import Call, of_calls
@@ -21,6 +21,7 @@ from gpuprof_widgets.analyses.reasons import empty_table
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.arrays import Floats, Ints, Mask, Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -108,7 +109,7 @@ def occurrences(trace: Trace, op: str | None, length: int) -> Occurrences:
             frozenset(name for name in trace.index.names if op in name)
         )
     around = links.outermost(trace.index.parent, wanted)
-    owner = np.append(around, NONE)[trace.index.column("op")[rows]].astype(np.intp)
+    owner = take(around, trace.index.column("op")[rows]).astype(np.intp)
     rows, owner = rows[owner >= 0], owner[owner >= 0]
     ops, call, launched = np.unique(owner, return_inverse=True, return_counts=True)
     enough = launched >= length
@@ -172,17 +173,14 @@ def _delays(trace: Trace, matches: Occurrences, groups: int) -> dict[str, Floats
     linked = np.flatnonzero(launch >= 0)
     order = linked[np.lexsort((ts[launch[linked]], matches.call[linked]))]
     of_call = matches.call[order]
-    first = order[np.append(True, np.diff(of_call) != 0)[: len(order)]]
+    first = order[np.diff(of_call, prepend=NONE) != 0]
     calls, called = matches.call[first], ts[launch[first]]
-    count = np.bincount(matches.group[calls], minlength=groups)
-    means = {}
-    for key, delay in (
-        ("average_until_launch_ns", called - ts[matches.op[calls]]),
-        ("average_until_start_ns", ts[matches.rows[first]] - called),
-    ):
-        total = np.bincount(matches.group[calls], delay, minlength=groups)
-        means[key] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-    return means
+    until_launch, until_start = called - ts[matches.op[calls]], ts[matches.rows[first]] - called
+    group, once = matches.group[calls], np.ones(len(calls), np.int64)
+    return {
+        "average_until_launch_ns": weighted_mean(group, until_launch, once, groups),
+        "average_until_start_ns": weighted_mean(group, until_start, once, groups),
+    }
 
 
 SELECT = "aten::select"

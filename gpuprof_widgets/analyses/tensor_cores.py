@@ -19,6 +19,7 @@ from gpuprof_widgets.analyses.op_calls import Call, of_calls
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.roofline import work_pieces
 from gpuprof_widgets.trace.arrays import Ints, Mask
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.known_metadata import Peaks
 from gpuprof_widgets.trace.model import Record
 
@@ -39,23 +40,12 @@ LATER = re.compile(
 WITHOUT = re.compile(r"simt|ffma", re.IGNORECASE)
 """Kernels that use none, although the rest of their names says otherwise."""
 
-ELIGIBLE = frozenset(
-    {
-        *(f"aten::conv{n}d" for n in (1, 2, 3)),
-        *(f"aten::conv_transpose{n}d" for n in (1, 2, 3)),
-        *(f"aten::{name}" for name in ("_convolution", "_convolution_nogroup", "convolution")),
-        *(f"aten::{name}" for name in ("conv_tbc", "cudnn_convolution", "prelu", "addmm", "addmv")),
-        *(f"aten::{name}" for name in ("addr", "matmul", "mm", "mv", "linear", "addbmm", "bmm")),
-        *(f"aten::{name}" for name in ("baddbmm", "chain_matmul", "linalg_multi_dot", "addmm_")),
-        *(f"aten::{name}" for name in ("_thnn_fused_lstm_cell", "_thnn_fused_gru_cell")),
-        *(f"aten::{name}" for name in ("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")),
-        "aten::cudnn_convolution_transpose",
-        *(f"aten::cudnn_convolution_backward{end}" for end in ("", "_weight", "_input")),
-        *(f"aten::cudnn_convolution_transpose_backward{end}" for end in ("", "_weight", "_input")),
-        *(f"{name}Backward" for name in ("CudnnConvolution", "CudnnConvolutionTranspose")),
-        *(f"{name}Backward" for name in ("Mm", "Mv", "Addmm", "Addmv", "Addbmm")),
-        "BmmBackward0",
-    }
+ELIGIBLE = re.compile(
+    r"aten::(conv(_transpose)?[123]d|convolution|_convolution(_nogroup)?|conv_tbc|prelu|linear"
+    r"|addmm_?|addmv|addr|matmul|mm|mv|addbmm|bmm|baddbmm|chain_matmul|linalg_multi_dot"
+    r"|cudnn_convolution(_transpose)?(_backward(_weight|_input)?)?"
+    r"|(_thnn_fused_lstm|_thnn_fused_gru|lstm|gru|rnn_tanh|rnn_relu)_cell)"
+    r"|(CudnnConvolution(Transpose)?|Mm|Mv|Addmm|Addmv|Addbmm)Backward\d*|BmmBackward0"
 )
 """Eligible ops according to the TensorBoard plugin, in any precision that has tensor cores."""
 
@@ -82,15 +72,8 @@ def are_eligible(names: Iterable[str]) -> Mask:
 
     A number after ``Backward`` does not matter.
     """
-    return np.array(
-        [
-            name in ELIGIBLE
-            or re.sub(r"Backward\d+$", "Backward", name) in ELIGIBLE
-            or bool(ELIGIBLE_SINCE.fullmatch(name))
-            for name in names
-        ],
-        bool,
-    )
+    known = [ELIGIBLE.fullmatch(name) or ELIGIBLE_SINCE.fullmatch(name) for name in names]
+    return np.array([match is not None for match in known], bool)
 
 
 NVIDIA = re.compile(r"NVIDIA|Tesla|Quadro|GeForce|TITAN", re.IGNORECASE)
@@ -185,7 +168,7 @@ def _at_roof(pieces: pd.DataFrame, roof: Peaks | None, dtype: str, bytes_factor:
     time = pieces["time_ns"].to_numpy(np.int64)
     known = roof.flops_per_s if roof else {}
     code, formats = pd.factorize(pieces["dtype"])
-    peak = np.array([*(known.get(each, np.nan) for each in formats), np.nan])[code]
+    peak = take(np.array([known.get(each, np.nan) for each in formats], float), code, np.nan)
     other = known.get(dtype, np.nan)
     memory = roof.bytes_per_s if roof else np.nan
     flops, moved = pieces["flops"].to_numpy(float), pieces["bytes"].to_numpy(float)
@@ -199,7 +182,7 @@ def _at_roof(pieces: pd.DataFrame, roof: Peaks | None, dtype: str, bytes_factor:
 def _by_name(rule: Callable[[Any], Any], names: pd.Series) -> Mask:
     """Return the rule's answer for each name, computed once per distinct name."""
     code, distinct = pd.factorize(names)
-    return np.append(rule(distinct), False)[code].astype(bool)
+    return take(np.array(rule(distinct), bool), code, missing=False)
 
 
 def _device_with(devices: Any, key: str, value: int) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.gpu_work import open_ns, open_times
+from gpuprof_widgets.analyses.operators import arg_numbers
 from gpuprof_widgets.analyses.python_calls import python_calls
 from gpuprof_widgets.analyses.reasons import WORKERS, empty_table, says_if_empty
 from gpuprof_widgets.analyses.waits import is_taking, on_executor, waits
@@ -52,18 +53,19 @@ def workers(record: Record) -> pd.DataFrame:
     Source: measured in the worker processes, with ``--workers``.
     """
     trace = record.trace
-    process, items, number = processes(trace), arg(trace, "items"), arg(trace, "worker")
+    process, rows = processes(trace), np.arange(len(trace))
+    items, number = (arg_numbers(trace, key, rows, NONE) for key in ("items", "worker"))
     fetch, collate, put, idle = (
         trace.index.named(frozenset({name})) for name in (FETCH, COLLATE, PUT, IDLE)
     )
     times = (fetch, are_items(trace), collate, put, idle)
-    rows = []
+    table = []
     for pid in dict.fromkeys(process[process >= 0]):
         of_worker = process == pid
         fetched = items[of_worker & fetch & (items > 0)]
         spent = [open_ns(trace, of_worker & wanted) for wanted in times]
-        rows.append((number[of_worker][0], pid, len(fetched), fetched.sum(), *spent))
-    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(np.int64)
+        table.append((number[of_worker][0], pid, len(fetched), fetched.sum(), *spent))
+    return pd.DataFrame(table, columns=list(COLUMNS)).astype(np.int64)
 
 
 def processes(trace: Trace) -> Ints:
@@ -79,15 +81,6 @@ def are_items(trace: Trace) -> Mask:
     """Return which slices are a worker getting one or several items from its dataset."""
     other = trace.index.named(frozenset({FETCH, COLLATE, PUT, IDLE}))
     return np.asarray((processes(trace) >= 0) & ~other)
-
-
-def arg(trace: Trace, key: str) -> Ints:
-    """Return per slice the number under that key; -1 without one."""
-    values = np.full(len(trace), -1, np.int64)
-    if key in trace.args:
-        known = trace.args[key]
-        values[known.index.to_numpy()] = known.to_numpy(np.int64)
-    return values
 
 
 def worker_calls(record: Record, worker: int) -> pd.DataFrame:
