@@ -24,7 +24,8 @@ from gpuprof_widgets.analyses.owners import (
 )
 from gpuprof_widgets.analyses.reasons import LACKS, empty_table, why_empty
 from gpuprof_widgets.analyses.remembered import remembered
-from gpuprof_widgets.trace.arrays import Codes, Ints, Rows
+from gpuprof_widgets.trace.arrays import Ints, Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -193,17 +194,12 @@ def launched_by(trace: Trace, rows: Rows) -> pd.DataFrame:
     """
     names = trace.index.names_of
     launching = launching_op(trace)[rows]
-    outermost = np.append(trace.index.outermost_op, NONE)[launching]
+    outermost = take(trace.index.outermost_op, launching)
     op = np.where(outermost >= 0, outermost, launching)
-    nowhere: Codes = np.full(len(rows), NONE, np.int32)
-    module = line = frame = module_frame = nowhere
-    # Most traces have no regions of ours and no stacks, and a look for them takes time.
-    if "module" in trace.index.categories:
-        module = region_behind(trace, "module")[rows]
-    if "cell_line" in trace.index.categories:
-        line = line_of(trace)[rows]
-    if trace.index.in_category("python_function").any():
-        frame = np.append(frame_of(trace), NONE)[trace.index.launcher[rows]]
+    module, line = region_behind(trace, "module")[rows], line_of(trace)[rows]
+    frame = module_frame = np.full(len(rows), NONE, np.int32)
+    if trace.index.in_category("python_function").any():  # most traces have none
+        frame = take(frame_of(trace), trace.index.launcher[rows])
         module_frame = module_frame_around(trace, frame)
     framed = [name.removeprefix(MODULE_FRAME) for name in names(module_frame)]
     columns = {

@@ -232,9 +232,8 @@ def _convolution_backward(call: Call) -> int:
     """The gradients of input, weight and bias, if they were asked for."""
     wanted = call.value(10)
     sizes = [prod(call.shape(1)), prod(call.shape(2)), call.shape(2)[0]]
-    return sum(size for size, is_wanted in zip(sizes, wanted, strict=True) if is_wanted) * (
-        call.size(0)
-    )
+    elements = sum(size for size, is_wanted in zip(sizes, wanted, strict=True) if is_wanted)
+    return elements * call.size(0)
 
 
 def _attention(call: Call) -> Shape:

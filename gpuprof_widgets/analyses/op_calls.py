@@ -14,6 +14,7 @@ from gpuprof_widgets.analyses.columns import group_rows
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.arrays import Codes, Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.owners import EVALUATE
 from gpuprof_widgets.trace.schema import NONE
@@ -79,11 +80,8 @@ class Call:
 
     def is_tensor(self, position: int) -> bool:
         """Return whether a single tensor of a known format was recorded at that position."""
-        return (
-            position < len(self.dims)
-            and position < len(self.types)
-            and (self.types[position] in FORMATS)
-        )
+        is_known = position < min(len(self.dims), len(self.types))
+        return is_known and self.types[position] in FORMATS
 
     def tensors(self) -> list[int]:
         """Return the positions of all tensors."""
@@ -145,7 +143,7 @@ def shape_codes(trace: Trace) -> tuple[Codes, list[str]]:
     for place, values in map(trace.index.arg, SHAPE_KEYS):
         written = (shape_text(dims) for dims in values)
         code = [NONE if text == "[]" else number.setdefault(text, len(number)) for text in written]
-        codes = np.where(place >= 0, np.array([*code, NONE], np.int32)[place], codes)
+        codes = np.where(place >= 0, take(np.array(code, np.int32), place), codes)
     return codes, list(number)
 
 
@@ -173,8 +171,7 @@ def calling_frame(trace: Trace) -> Codes:
     GPU work was called where it was launched, a backward op where its forward op was.
     """
     launcher = np.where(trace.index.is_gpu, trace.index.launcher, np.arange(len(trace)))
-    source = np.append(_stack_source(trace), NONE)[launcher]
-    return np.asarray(np.append(frame_of(trace), NONE)[source], np.int32)
+    return take(frame_of(trace), take(_stack_source(trace), launcher))
 
 
 def stack_codes(trace: Trace, depth: int) -> tuple[Codes, list[tuple[str, ...]]]:
@@ -184,24 +181,21 @@ def stack_codes(trace: Trace, depth: int) -> tuple[Codes, list[tuple[str, ...]]]
     if that is unknown.
     """
     index, texts = trace.index, trace.index.names
-    source = _stack_source(trace)
-    frame = np.where(source >= 0, frame_of(trace)[source], NONE)
+    frame = take(frame_of(trace), _stack_source(trace))
     hidden = [any(all(part in name for part in pair) for pair in HIDDEN_FRAMES) for name in texts]
-    is_hidden = np.array([*hidden, False])[index.name]
-    shown = np.append(links.itself_or_ancestor(index.parent, ~is_hidden), NONE)
-    above = np.append(index.parent, NONE)
-    name = np.append(index.name, NONE).astype(np.int64)
+    is_hidden = np.array(hidden, bool)[index.name]
+    shown = links.itself_or_ancestor(index.parent, ~is_hidden)
     codes, width = np.zeros(len(trace), np.int64), len(texts) + 1
     stacks: list[tuple[str, ...]] = [()]
     for _ in range(depth):
-        frame = shown[frame]
+        frame = take(shown, frame)
         if not (frame >= 0).any():
             break
         # One more frame for each stack, none where there is no further one.
-        used, codes = np.unique(codes * width + name[frame] + 1, return_inverse=True)
+        used, codes = np.unique(codes * width + take(index.name, frame) + 1, return_inverse=True)
         pairs = [divmod(int(key), width) for key in used]
         stacks = [stacks[code] + ((texts[name - 1],) if name else ()) for code, name in pairs]
-        frame = above[frame]
+        frame = take(index.parent, frame)
     return codes.reshape(-1).astype(np.int32), stacks
 
 
@@ -216,7 +210,7 @@ def _stack_source(trace: Trace) -> Codes:
         number.get(text.removeprefix(EVALUATE), NONE) if text.startswith(EVALUATE) else NONE
         for text in index.names
     ]
-    expected = np.array([*node_in, NONE])[np.append(index.name, NONE)[index.parent]]
+    expected = take(np.array(node_in, np.int64), take(index.name, index.parent))
     is_node = (expected >= 0) & (expected == index.name)
     node = links.itself_or_ancestor(index.parent, is_node)
     forward = index.column("forward")

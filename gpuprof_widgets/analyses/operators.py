@@ -20,6 +20,7 @@ from gpuprof_widgets.analyses.regions import names_with_steps_merged
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import (
     CPU_DEVICE_TYPE,
@@ -296,10 +297,8 @@ def _listed(trace: Trace) -> Mask:
 
 def are_named_regions(trace: Trace) -> Mask:
     """Return which slices another program marked, and of which only the names are known."""
-    marked = np.zeros(len(trace), bool)
-    if (written := trace.args.get(WRITTEN_CATEGORY)) is not None:
-        marked[written.index.to_numpy()] = True
-    return marked & ~trace.index.in_category(INSTANTS)
+    marked, _ = trace.index.arg(WRITTEN_CATEGORY)
+    return (marked >= 0) & ~trace.index.in_category(INSTANTS)
 
 
 def cpu_self(trace: Trace, ops: OpRows) -> Ints:
@@ -314,7 +313,7 @@ def cpu_self(trace: Trace, ops: OpRows) -> Ints:
 def device_self(trace: Trace, ops: OpRows) -> Ints:
     """Return the GPU time (ns) that each op itself launched; streams add up."""
     gpu = trace.index.gpu
-    owner = np.append(ops.index, NONE)[trace.index.column("op")[gpu]]
+    owner = take(ops.index, trace.index.column("op")[gpu])
     return group_sums(owner, trace.index.dur[gpu], len(ops) + 1)[:-1]  # the last is for no op
 
 

@@ -23,6 +23,7 @@ from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.arrays import Codes, Mask, Rows
+from gpuprof_widgets.trace.index import Value, take
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import calling_lines, causes, is_engine
 from gpuprof_widgets.trace.schema import (
@@ -73,8 +74,7 @@ def owners(record: Record, row: int) -> pd.DataFrame:
         raise OptionError(f"there is no slice {row}: the record has no slices at all")
     if not 0 <= row < len(slices):
         raise OptionError(f"there is no slice {row}: the trace's rows are 0 to {len(slices) - 1}.")
-    launch, op = (int(slices[link].iloc[row]) for link in ("launch", "op"))
-    launcher = launch if launch >= 0 else op
+    launcher = int(record.trace.index.launcher[row])
     parent = record.trace.index.parent
     chain = [row, *([launcher] if launcher >= 0 else [])]
     chain += _around(parent, chain[-1])
@@ -148,7 +148,7 @@ def region_around(trace: Trace, category: str) -> Codes:
         return np.full(len(trace), NONE, np.int32)
     around = trace.index.within(category)
     on_gpu = (trace.index.column("launch") >= 0) | trace.index.is_gpu
-    return np.where(on_gpu, np.append(around, NONE)[trace.index.launcher], around).astype(np.int32)
+    return np.where(on_gpu, take(around, trace.index.launcher), around)
 
 
 @remembered
@@ -159,9 +159,12 @@ def forward_of(trace: Trace) -> Codes:
     """
     forward = trace.index.column("forward")
     around = links.itself_or_ancestor(trace.index.parent, forward >= 0)
-    behind = np.append(forward, NONE)[around]
-    launched = np.append(behind, NONE)[trace.index.launcher]
-    return np.where(trace.index.is_gpu, launched, behind).astype(np.int32)
+    return _as_launched(trace, take(forward, around)).astype(np.int32)
+
+
+def _as_launched(trace: Trace, of_slice: npt.NDArray[Value]) -> npt.NDArray[Value]:
+    """Return the values of all slices, those of GPU work taken from its launch; -1 without one."""
+    return np.where(trace.index.is_gpu, take(of_slice, trace.index.launcher), of_slice)
 
 
 @remembered
@@ -193,10 +196,8 @@ def line_of(trace: Trace) -> Codes:
     around = region_around(trace, "cell_line")
     if not trace.index.in_category("cell_line").any():
         return around
-    caller = np.append(calling_lines(trace), NONE)
-    gpu = trace.index.gpu
-    caller[gpu] = caller[trace.index.launcher[gpu]]
-    return np.where(around >= 0, around, caller[:-1]).astype(np.int32)
+    caller = _as_launched(trace, calling_lines(trace))
+    return np.where(around >= 0, around, caller).astype(np.int32)
 
 
 @remembered
@@ -206,9 +207,9 @@ def line_behind(trace: Trace) -> Codes:
     Nodes of the engine itself (`AccumulateGrad`, hooks of parameters) have no forward op. They
     belong to the backward op before them, whose gradient they take: the engine runs them next.
     """
-    forward = np.append(forward_of(trace), NONE)
-    source = np.where(forward[:-1] >= 0, forward[:-1], forward[_op_before(trace)])
-    return np.asarray(np.append(line_of(trace), NONE)[source], np.int32)
+    forward = forward_of(trace)
+    source = np.where(forward >= 0, forward, take(forward, _op_before(trace)))
+    return take(line_of(trace), source)
 
 
 def _op_before(trace: Trace) -> Codes:
@@ -219,12 +220,9 @@ def _op_before(trace: Trace) -> Codes:
     latest = np.maximum.accumulate(np.where(linked[rows], np.arange(len(rows)), NONE))
     caller, track = line_of(trace)[rows], trace.index.track[rows]
     same = (latest >= 0) & (caller[latest] == caller) & (track[latest] == track) & ~linked[rows]
-    before = np.full(len(trace) + 1, NONE, np.int32)
+    before = np.full(len(trace), NONE, np.int32)
     before[rows[same]] = rows[latest[same]]
-    around = np.append(links.itself_or_ancestor(parent, before[:-1] >= 0), NONE)
-    gpu = trace.index.gpu
-    around[gpu] = around[trace.index.launcher[gpu]]
-    return np.asarray(before[around[:-1]], np.int32)
+    return take(before, _as_launched(trace, links.itself_or_ancestor(parent, before >= 0)))
 
 
 @dataclass(frozen=True)
@@ -270,7 +268,7 @@ def module_frames(trace: Trace) -> Mask:
 def module_frame_around(trace: Trace, frame: npt.NDArray[np.integer]) -> Codes:
     """Return per Python frame the innermost module frame that it is or runs in; -1: none."""
     around = links.itself_or_ancestor(trace.index.parent, module_frames(trace))
-    return np.asarray(np.append(around, NONE)[frame], np.int32)
+    return take(around, frame)
 
 
 REPLAY = re.compile(r"(cuda|hip|cu)GraphLaunch\w*")

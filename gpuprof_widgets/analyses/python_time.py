@@ -24,12 +24,7 @@ from gpuprof_widgets.analyses.lines import sampling_error
 from gpuprof_widgets.analyses.operators import has_ops
 from gpuprof_widgets.analyses.owners import LineSource, line_sources
 from gpuprof_widgets.analyses.python_calls import carried_up
-from gpuprof_widgets.analyses.reasons import (
-    CALLS,
-    NO_TIMES,
-    of_the_whole_run,
-    says_if_empty,
-)
+from gpuprof_widgets.analyses.reasons import CALLS, NO_TIMES, of_the_whole_run, says_if_empty
 from gpuprof_widgets.analyses.regions import calls_per_traced_step
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import (
@@ -41,6 +36,7 @@ from gpuprof_widgets.analyses.waits import (
 )
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.arrays import Floats, Ints, Mask, Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.owners import BACKWARD, is_engine
 from gpuprof_widgets.trace.pstats import BUILT_IN, calls_from_slices, function_place
@@ -136,7 +132,7 @@ def _table(calls: Calls, waits: FunctionWaits, reasons: pd.DataFrame) -> pd.Data
         self_python_ns=functions["self_ns"] - self_ns,
         total_waiting_ns=total,
         total_python_ns=functions["total_ns"] - total,
-        **{name: np.append(reasons[name].to_numpy(object), "")[reason] for name in REASONS},
+        **{name: take(reasons[name].to_numpy(object), reason, missing="") for name in REASONS},
     )
 
 
@@ -322,14 +318,14 @@ def _frames_waiting(trace: Trace, waited: ThreadWaits, lanes: Ints) -> pd.DataFr
     parts = []
     lane = tracks["lane"].to_numpy()
     named = frozenset(name for name in index.names if RUNS_BACKWARD in name)
-    runs = np.append(index.named(named), False)
     backward = table["backward"].to_numpy(bool)
     late = np.flatnonzero(backward)
     of_lane = links.rows_by(np.where(backward, NONE, table["lane"].to_numpy()))
     for track in np.flatnonzero((tracks["kind"] == "python") & np.isin(lane, lanes)):
         pieces = index.segments(int(track))
         here = of_lane.get(int(lane[track]), np.empty(0, np.intp))
-        for rows, usable in ((here, pieces.row >= 0), (late, runs[pieces.row])):
+        runs = take(index.named(named), pieces.row, missing=False)
+        for rows, usable in ((here, pieces.row >= 0), (late, runs)):
             if len(rows) and usable.any():
                 met = _overlaps(table.iloc[rows], pieces.start[usable], pieces.end[usable])
                 parts.append(met.assign(frame=pieces.row[usable][met["at"]]))

@@ -19,13 +19,7 @@ from gpuprof_widgets.analyses.added import checked_options
 from gpuprof_widgets.exceptions import printable
 from gpuprof_widgets.trace.memory_history import SNAPSHOT_PROCESS
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.schema import (
-    FRAMEWORK,
-    MEGENGINE,
-    TENSORFLOW,
-    WINDOW,
-    WRITTEN_CATEGORY,
-)
+from gpuprof_widgets.trace.schema import FRAMEWORK, MEGENGINE, TENSORFLOW, WINDOW, WRITTEN_CATEGORY
 
 Arguments = ParamSpec("Arguments")
 
@@ -98,9 +92,7 @@ def says_if_empty(
 ) -> Callable[[Callable[Arguments, pd.DataFrame]], Callable[Arguments, pd.DataFrame]]:
     """Decorate an analysis: if its table has no rows, ``attrs["lacks"]`` says why."""
 
-    def explained(
-        analysis: Callable[Arguments, pd.DataFrame],
-    ) -> Callable[Arguments, pd.DataFrame]:
+    def explained(analysis: Callable[Arguments, pd.DataFrame]) -> Callable[Arguments, pd.DataFrame]:
         @functools.wraps(analysis)
         def explaining(*args: Arguments.args, **kwargs: Arguments.kwargs) -> pd.DataFrame:
             table = analysis(*args, **kwargs)

@@ -132,8 +132,8 @@ def _streams(trace: Trace, device: int) -> pd.DataFrame:
                 "end_ns": int(busy[1][-1]) if total else trace.start_ns,
             }
         )
-    by_busy = pd.DataFrame(table).sort_values("busy_ns", ascending=False, kind="stable")
-    return by_busy.reset_index(drop=True)
+    by_busy = pd.DataFrame(table)
+    return by_busy.sort_values("busy_ns", ascending=False, kind="stable", ignore_index=True)
 
 
 def _alone(unions: list[Intervals]) -> Ints:
