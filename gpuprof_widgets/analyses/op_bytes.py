@@ -52,29 +52,25 @@ def bytes_of(call: Call) -> Moved:
     if _is_unknown(call):
         return Moved(0, NOTHING, simple)
     if call.name in CHOOSING:
-        try:
-            return Moved(CHOOSING[call.name](call), BOTH, moves_only=True)
-        except NOT_RECORDED:
-            return Moved(0, NOTHING, moves_only=True)
+        with contextlib.suppress(*NOT_RECORDED):
+            return Moved(CHOOSING[call.name](call), BOTH, simple)
+        return Moved(0, NOTHING, simple)
     if call.name.startswith(TRITON):
         return Moved(_read(call), BOTH, simple)
     rule = OUTPUTS.get(call.name) or (_like(0) if _is_in_place(call) else None)
-    if rule is None:
-        return Moved(_read(call), INPUTS, simple)
-    try:
-        return Moved(_read(call) + rule(call), BOTH, simple)
-    except NOT_RECORDED:
-        return Moved(_read(call), INPUTS, simple)
+    if rule is not None:
+        with contextlib.suppress(*NOT_RECORDED):
+            return Moved(_read(call) + rule(call), BOTH, simple)
+    return Moved(_read(call), INPUTS, simple)
 
 
 def elements_of(call: Call) -> int:
     """Return the elements of what an op with two operands returns; 0 if one was not recorded."""
     if not call.tensors() or "" in call.types[:2]:
         return 0
-    try:
+    with contextlib.suppress(ValueError):
         return prod(_broadcast_shape(call))
-    except ValueError:
-        return 0
+    return 0
 
 
 def output_shape(call: Call) -> Shape | None:

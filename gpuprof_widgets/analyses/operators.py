@@ -297,8 +297,9 @@ def _listed(trace: Trace) -> Mask:
 
 def are_named_regions(trace: Trace) -> Mask:
     """Return which slices another program marked, and of which only the names are known."""
-    marked, _ = trace.index.arg(WRITTEN_CATEGORY)
-    return (marked >= 0) & ~trace.index.in_category(INSTANTS)
+    written = trace.args.get(WRITTEN_CATEGORY, pd.Series(dtype=object))
+    marked = np.isin(np.arange(len(trace)), written.index)
+    return marked & ~trace.index.in_category(INSTANTS)
 
 
 def cpu_self(trace: Trace, ops: OpRows) -> Ints:

@@ -112,8 +112,8 @@ def is_taking(trace: Trace) -> Mask:
 
 def on_executor(trace: Trace) -> Mask:
     """Return which slices are on lanes of TensorFlow's executor, which are no threads."""
-    place, _ = trace.index.arg(EXECUTOR_LANE)
-    return place >= 0
+    of_executor = trace.args.get(EXECUTOR_LANE, pd.Series(dtype=object))
+    return np.isin(np.arange(len(trace)), of_executor.index)
 
 
 @remembered

@@ -172,10 +172,8 @@ def classes(record: Record, *, per_step: bool) -> Measured:
     """Return times of the classes of `breakdown`, of all devices together."""
     table = breakdown(record, by="step" if per_step else "device")
     places = {number: place for place, number in enumerate(steps(record)["step"])}
-    keys = table[["state", "class"]].drop_duplicates(ignore_index=True)
-    number = {pair: key for key, pair in enumerate(keys.itertuples(index=False, name=None))}
-    pairs = zip(table["state"], table["class"], strict=True)
-    key = np.array([number[pair] for pair in pairs], np.int64)
+    key = table.groupby(["class", "state"], sort=False, observed=True).ngroup().to_numpy()
+    keys = table[["class", "state"]].drop_duplicates(ignore_index=True)
     step = np.array([places.get(step, NONE) for step in table["step"]], np.int64)
     return _entries(keys.astype(object), (key, 0, table["time_ns"], step))
 

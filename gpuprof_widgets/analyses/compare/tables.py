@@ -159,13 +159,8 @@ def functions(runs: Runs) -> pd.DataFrame:
 def classes(runs: Runs) -> pd.DataFrame:
     """Compare the classes of `breakdown`."""
     a, b = (measured.classes(run, per_step=runs.steps is not None) for run in (runs.a, runs.b))
-
-    def pairing(a: pd.DataFrame, b: pd.DataFrame) -> Pairs:
-        columns = ["class", "state"]
-        pairs = by_name(a[columns], b[columns])
-        return Pairs(pairs.names[columns], pairs.a, pairs.b)
-
-    return _without_calls(deltas(a, b, pairing, runs.steps))
+    table = _without_calls(deltas(a, b, by_name, runs.steps))
+    return table.drop(columns=["matched", "name_a", "name_b"])
 
 
 def steps(runs: Runs) -> pd.DataFrame:
