@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof_widgets.analyses.launches import FULL, launches, queue_length, queues
-from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views.panels.kernels import launches_panel
 from tests.hta_oracle import hta
-from tests.traces import Shared, copy, gpu_annotation, kernel, op, runtime, trace_of
+from tests.traces import Shared, copy, kernel, op, runtime, trace_of
 
 US = 1_000
 LAUNCH = "cudaLaunchKernel"
@@ -112,14 +111,6 @@ def test_gpu_work_without_a_launch_has_no_row_but_is_counted_and_keeps_its_strea
     assert table["name"].tolist() == ["gemm"]
     assert table.attrs["unlinked"] == queues(record).attrs["unlinked"] == 1
     assert table[SPLIT].to_numpy().tolist() == [[25, 20, 18, 2]]
-
-
-@pytest.mark.parametrize("analysis", [launches, queue_length, queues])
-def test_what_is_missing_is_said(analysis: Any) -> None:
-    stray = trace_of(kernel("stray", ts=3, dur=20), gpu_annotation("step", ts=0, dur=9))
-    assert why_empty(analysis(stray)) == "the trace has no launches of its 1 GPU events."
-    cpu = trace_of(op("aten::mm", ts=0, dur=9))
-    assert "no GPU work" in why_empty(analysis(cpu))
 
 
 def test_the_queue_is_longer_by_each_launch_and_shorter_by_each_start() -> None:

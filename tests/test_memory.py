@@ -184,14 +184,11 @@ def test_the_peak_tells_what_was_alive_then_the_biggest_first() -> None:
 
 
 def test_parameters_seen_before_the_record_are_part_of_what_was_there() -> None:
-    before = [
-        {"device": "GPU 0", "address": 9, "bytes": 600, "category": "parameters", "tensor": "w"},
-        {"device": "CPU", "address": 9, "bytes": 600, "category": "parameters", "tensor": "v"},
-    ]
+    (held,) = held_before(600)["before"]
     record = trace_of(
         op("aten::empty", ts=0, dur=9),
         block(512, at=1, ts=1, device=0, allocated=4096),
-        memory={"before": before},
+        memory={"before": [held, held | {"device": "CPU"}]},
     )
     peak = memory_peak(record).set_index("category")["bytes"]
     assert peak.to_dict() == {"parameters": 1024, BEFORE: 4096 - 512 - 1024, "other": 512}
@@ -360,32 +357,26 @@ def test_the_peak_is_a_finding_with_its_categories_and_their_largest_owner() -> 
     assert {names[row] for row in finding.rows} == {"aten::linear", "MmBackward0"}
 
 
-def test_what_is_released_in_the_moment_of_the_peak_is_no_part_of_it() -> None:
+@pytest.mark.parametrize(
+    ("in_its_moment", "alive"),
+    [
+        ([(-6, 1), (10, 2)], ["aten::second"]),
+        ([(10, 2), (-10, 2), (2, 3)], ["aten::second", "aten::first"]),
+    ],
+    ids=["released before", "released after"],
+)
+def test_of_the_moment_of_the_peak_the_order_counts(
+    in_its_moment: list[tuple[int, int]], alive: list[str]
+) -> None:
     record = trace_of(
         op("aten::first", ts=0, dur=9),
         block(6 * MIB, at=1, ts=5),
         op("aten::second", ts=50, dur=9),
-        block(-6 * MIB, at=1, ts=51),
-        block(10 * MIB, at=2, ts=51),
+        *(block(size * MIB, at=at, ts=51) for size, at in in_its_moment),
     )
     (finding,) = memory_findings(record)
-    assert [record.trace.slices["name"][row] for row in finding.rows] == ["aten::second"]
-
-
-def test_what_is_released_after_the_peak_but_in_its_moment_is_a_part_of_it() -> None:
-    record = trace_of(
-        op("aten::first", ts=0, dur=9),
-        block(6 * MIB, at=1, ts=5),
-        op("aten::second", ts=50, dur=9),
-        block(10 * MIB, at=2, ts=51),
-        block(-10 * MIB, at=2, ts=51),
-        block(2 * MIB, at=3, ts=51),
-    )
-    (finding,) = memory_findings(record)
-    assert memory_peak(record)["bytes"].tolist() == [10 * MIB, 6 * MIB]
     assert "One block alone is 10.0 MiB, allocated in `aten::second`" in finding.text
-    names = record.trace.slices["name"]
-    assert [names[row] for row in finding.rows] == ["aten::second", "aten::first"]
+    assert record.trace.slices["name"][[*finding.rows]].tolist() == alive
 
 
 @pytest.mark.parametrize(
@@ -421,7 +412,9 @@ def test_real_traces_add_up_to_what_torch_counted(shared_record: Record) -> None
     table = allocations(shared_record)
     ended = table["end_ns"] >= 0
     assert (table["end_ns"] >= table["start_ns"])[ended].all()
-    before = curve.groupby("device")["allocated_bytes"].first() - first_sizes(shared_record)
+    events = memory_events(shared_record.trace)
+    first_sizes = pd.Series(events.size).groupby(events.device).first()
+    before = curve.groupby("device")["allocated_bytes"].first() - first_sizes
     began, freed = table[table["row"] >= 0], table[table["release"] >= 0]
     change = (
         began.groupby("device")["bytes"]
@@ -430,13 +423,6 @@ def test_real_traces_add_up_to_what_torch_counted(shared_record: Record) -> None
     )
     last = curve.groupby("device")["allocated_bytes"].last()
     assert (before + change).to_dict() == last.to_dict()
-
-
-def first_sizes(record: Record) -> pd.Series:
-    """The first event's bytes of each device, as torch wrote them."""
-    events = memory_events(record.trace)
-    sizes: pd.Series = pd.Series(events.size).groupby(events.device).first()
-    return sizes
 
 
 def test_of_several_devices_the_fullest_gpu_is_told_of() -> None:
@@ -492,10 +478,6 @@ def test_an_op_that_only_calls_itself_counts_once() -> None:
         op("aten::sum", ts=0, dur=20), op("aten::sum", ts=5, dur=10), memory(64, ts=7)
     )
     assert rows_by_op(record, "CPU")["aten::sum"] == [1, 64, 64, 1, 1, 64, 64]
-
-
-def test_a_trace_without_memory_says_so() -> None:
-    assert "profile_memory" in why_empty(by_op(trace_of(op("aten::mm", ts=0, dur=9))))
 
 
 def test_it_is_the_op_tables_memory_and_all_there_was(shared_record: Record) -> None:

@@ -57,6 +57,11 @@ class Net(nn.Module):
         return self.head(x)
 
 
+class Recursive(nn.Module):
+    def forward(self, x: torch.Tensor, depth: int) -> torch.Tensor:
+        return self(x + 1, depth - 1) if depth else x
+
+
 def record(
     run: Callable[[], object], namespace: Mapping[str, Any] | None = None, **options: Any
 ) -> Record:
@@ -134,10 +139,6 @@ class TestForward:
         )
 
     def test_a_module_that_calls_itself_is_in_itself(self) -> None:
-        class Recursive(nn.Module):
-            def forward(self, x: torch.Tensor, depth: int) -> torch.Tensor:
-                return self(x + 1, depth - 1) if depth else x
-
         model = Recursive()
         made = record(lambda: model(torch.zeros(1), 2), {"model": model})
         assert spans(made)["name"].tolist() == ["model"] * 3
@@ -427,10 +428,6 @@ class TestUsersHooks:
         assert sorted(modules_of(made, "cumprod")) == sorted(FORWARD)
 
     def test_a_module_in_itself_has_the_hooks_of_each_call(self) -> None:
-        class Recursive(nn.Module):
-            def forward(self, x: torch.Tensor, depth: int) -> torch.Tensor:
-                return self(x + 1, depth - 1) if depth else x
-
         model = Recursive()
         model.register_forward_hook(computing("cumsum"))
         made = record(lambda: model(torch.zeros(1), 2), {"model": model})

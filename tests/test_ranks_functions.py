@@ -17,7 +17,7 @@ from gpuprof_widgets.many_ranks.profiles import RankProfiles
 from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.pstats import save_pstats
 from tests.displays import displayed
-from tests.job import MS, STARTS, collective, computing, in_lockstep, rank_record, run_of, saved
+from tests.job import MS, collective, computing, in_lockstep, rank_record, run_of, saved
 from tests.profiler_databases import Nsys, Nvprof, written
 from tests.traces import calls_of, python, runtime, trace_of
 
@@ -87,11 +87,6 @@ class TestTable:
         run = run_of(calls_alone(0, WORK[0]), rank_record(1, computing(0, 9)))
         assert "rank1_self_ns" not in run.functions()
         assert run.functions()["self_spread_ns"].tolist() == [0, 0, 0]
-
-    def test_where_no_rank_has_any_the_table_says_so(self) -> None:
-        table = run_of(*in_lockstep(STARTS)).functions()
-        assert not len(table)
-        assert "no rank has Python calls" in table.attrs["lacks"]
 
     def test_files_of_a_rank_that_follow_one_another_are_added_up(self) -> None:
         parts = [

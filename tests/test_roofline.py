@@ -237,11 +237,6 @@ def test_what_cannot_be_measured_or_grouped_is_refused() -> None:
         roofline(trace_of(), by="line")
 
 
-def test_a_trace_without_shapes_says_so() -> None:
-    table = roofline(trace_of(op("aten::mm", ts=0, dur=9), kernel("gemm", ts=9, dur=9)))
-    assert "no input shapes" in why_empty(table)
-
-
 def test_all_groupings_add_up_on_real_traces(shared_record: Record) -> None:
     trace = shared_record.trace
     tables = [roofline(shared_record, by=by) for by in GROUPINGS]

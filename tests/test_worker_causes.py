@@ -17,7 +17,6 @@ from gpuprof_widgets.analyses.workers import (
     workers,
 )
 from gpuprof_widgets.trace.model import Calls, Record
-from gpuprof_widgets.trace.pstats import added_up
 from gpuprof_widgets.trace.window import window
 from tests.traces import Row, annotation, calls_of, op, python, trace_of
 
@@ -47,44 +46,11 @@ def waits_of(*rows: Row, calls: dict[str, Calls] | None = None) -> Record:
 
 def calls_in(*edges: tuple[str | None, str, int]) -> Calls:
     """Calls of (caller, callee, self ns on its behalf); "lib." ones are of an installed package."""
-    names = list(dict.fromkeys(name for edge in edges for name in edge[:2] if name is not None))
-    row = {name: index for index, name in enumerate(names)}
-    own = {name: sum(ns for _, callee, ns in edges if callee == name) for name in names}
-
-    def total(name: str) -> int:
-        return own[name] + sum(total(callee) for caller, callee, _ in edges if caller == name)
-
-    files = [
-        "~"
-        if name.startswith("<")
-        else f"/x/site-packages/{name}.py"
-        if "lib." in name
-        else "me.py"
-        for name in names
-    ]
-    functions = pd.DataFrame(
-        {
-            "file": pd.Series(files, dtype=object),
-            "line": np.ones(len(names), np.int64),
-            "name": pd.Series(names, dtype=object),
-            "calls": 1,
-            "primitive_calls": 1,
-            "self_ns": [own[name] for name in names],
-            "total_ns": [total(name) for name in names],
-        }
-    )
-    inner = [edge for edge in edges if edge[0] is not None]
-    table = pd.DataFrame(
-        {
-            "caller": np.array([row[str(edge[0])] for edge in inner], np.int32),
-            "callee": np.array([row[edge[1]] for edge in inner], np.int32),
-            "calls": 1,
-            "primitive_calls": 1,
-            "self_ns": [edge[2] for edge in inner],
-            "total_ns": [edge[2] + total(edge[1]) - own[edge[1]] for edge in inner],
-        }
-    )
-    return Calls(functions, table)
+    calls = calls_of(*((caller, callee, 1, ns) for caller, callee, ns in edges))
+    name = calls.functions["name"]
+    file = calls.functions["file"].where(name.str.startswith("<"), "me.py")
+    file = file.mask(name.str.contains("lib.", regex=False), "/x/site-packages/lib.py")
+    return Calls(calls.functions.assign(file=file.astype(object)), calls.edges)
 
 
 def test_what_the_workers_did_while_the_loop_waited() -> None:
@@ -195,20 +161,6 @@ def test_a_library_that_calls_itself_loses_no_time() -> None:
     again = pd.concat([calls.edges, calls.edges.iloc[[1]].assign(caller=2, callee=1, self_ns=0)])
     spent = users_time(Calls(calls.functions, again.reset_index(drop=True)))
     assert sum(spent.values()) == pytest.approx(60, abs=1)
-
-
-def test_the_calls_of_several_processes_add_up() -> None:
-    first = calls_in((None, "item", 10), ("item", "decode", 20))
-    second = calls_in((None, "crop", 3), ("crop", "decode", 4), (None, "item", 5))
-    both = added_up([first, second])
-    own = dict(zip(both.functions["name"], both.functions["self_ns"], strict=True))
-    assert own == {"item": 15, "decode": 24, "crop": 3}
-    names = both.functions["name"].to_numpy()
-    edges = {
-        (names[a], names[b]): ns
-        for a, b, ns in both.edges[["caller", "callee", "self_ns"]].to_numpy()
-    }
-    assert edges == {("item", "decode"): 20, ("crop", "decode"): 4}
 
 
 def test_one_worker_alone_is_no_outlier() -> None:
