@@ -63,10 +63,8 @@ class Compilations(Part):
     def refine(self, trace: Trace) -> Trace:
         """List the compilations of this window; the trace stays as it is."""
         window = self._clock.next_window(trace)
-        named: dict[str, Any] = {}
-        for metrics in self._known:
-            if getattr(metrics, "co_name", None) is not None:
-                named[_function_and_number(metrics)[0]] = metrics
+        with_name = (known for known in self._known if getattr(known, "co_name", None) is not None)
+        named = {_function_and_number(known)[0]: known for known in with_name}
         for metrics in self._known:
             if _start_ns(metrics) in window:
                 function, _ = _function_and_number(metrics)

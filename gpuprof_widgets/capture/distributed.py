@@ -249,28 +249,25 @@ class GroupLifetimes(Part):
         self._ours: Any = None
 
     def start(self) -> None:
-        if self._reducer is not None:
-            self._make = vars(self._reducer)["__init__"]
-            self._ours = _outlived(self._make)
-            self._reducer.__init__ = self._ours
+        if self._reducer is None:
+            return
+        from torch.distributed import ProcessGroup
+
+        make = self._make = vars(self._reducer)["__init__"]
+
+        @wraps(make)
+        def init(reducer: Any, *args: Any, **kwargs: Any) -> None:
+            make(reducer, *args, **kwargs)
+            values = (*args, *kwargs.values())
+            groups = [value for value in values if isinstance(value, ProcessGroup)]
+            weakref.finalize(reducer, groups.clear).atexit = False
+
+        self._ours = self._reducer.__init__ = init
 
     def stop(self) -> None:
         # Otherwise it is the user's own by now.
         if self._reducer is not None and self._reducer.__init__ is self._ours:
             self._reducer.__init__ = self._make
-
-
-def _outlived(make: Callable[..., None]) -> Callable[..., None]:
-    """Return the `__init__` of reducers whose process group is released when they are gone."""
-    from torch.distributed import ProcessGroup
-
-    @wraps(make)
-    def init(reducer: Any, *args: Any, **kwargs: Any) -> None:
-        make(reducer, *args, **kwargs)
-        groups = [value for value in (*args, *kwargs.values()) if isinstance(value, ProcessGroup)]
-        weakref.finalize(reducer, groups.clear).atexit = False
-
-    return init
 
 
 @dataclass(frozen=True)

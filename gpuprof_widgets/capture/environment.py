@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import get_ident
 from time import perf_counter, perf_counter_ns
+from timeit import timeit
 from typing import Any
 
 import torch
@@ -117,8 +118,7 @@ def devices() -> list[dict[str, Any]]:
 
 def uses_cuda() -> bool:
     """Whether this process has a CUDA context; asking does not make one."""
-    is_initialized: Callable[[], bool] = torch.cuda.is_initialized
-    return torch.cuda.is_available() and is_initialized()
+    return torch.cuda.is_available() and bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
 def allocator_totals(*keys: str) -> list[int]:
@@ -189,16 +189,12 @@ def _best(work: Callable[[], Any], device: torch.device, seconds: float) -> floa
 
 
 def _timed(work: Callable[[], Any], calls: int, device: torch.device) -> float:
-    def wait() -> None:
+    def once_done() -> float:
         if device.type != "cpu":
             torch.accelerator.synchronize(device)
+        return perf_counter()
 
-    wait()
-    began = perf_counter()
-    for _ in range(calls):
-        work()
-    wait()
-    return (perf_counter() - began) / calls
+    return timeit(work, timer=once_done, number=calls) / calls
 
 
 class ProcessState(Part):

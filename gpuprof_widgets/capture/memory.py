@@ -14,7 +14,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
+from operator import itemgetter
 from time import time_ns
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -93,7 +94,9 @@ class MemoryOwners(Part):
         self._note_namespace(before=True)
         self._counts_at_start = _allocator_counts()
         self._hooks = [
-            register_optimizer_step_pre_hook(self._at_step(self._note_gradients)),
+            register_optimizer_step_pre_hook(
+                self._at_step(lambda optimizer: self._note(gradients_of(optimizer), time_ns()))
+            ),
             register_optimizer_step_post_hook(self._at_step(self._note_state)),
         ]
 
@@ -161,15 +164,12 @@ class MemoryOwners(Part):
 
         return hook
 
-    def _note_gradients(self, optimizer: Optimizer) -> None:
-        self._note(gradients_of(parameters_of(optimizer)), time_ns())
-
     def _note_state(self, optimizer: Optimizer) -> None:
         """Note the state, which exists from the first step on and then stays where it is."""
         if self._state_sizes.get(optimizer) != len(optimizer.state):
             self._state_sizes[optimizer] = len(optimizer.state)
             moment = time_ns()
-            self._note(as_parameters(parameters_of(optimizer)), moment)
+            self._note(as_parameters(optimizer), moment)
             self._note(state_of(optimizer), moment)
 
     def _note_namespace(self, *, before: bool) -> None:
@@ -183,8 +183,8 @@ class MemoryOwners(Part):
             elif before and type(value) is torch.Tensor:
                 self._note([(value, INPUTS, 0, name)], moment)
             if isinstance(value, (torch.nn.Module, Optimizer)):
-                self._note(as_parameters(parameters_of(value)), moment)
-                self._note(gradients_of(parameters_of(value)), moment)
+                self._note(as_parameters(value), moment)
+                self._note(gradients_of(value), moment)
 
     def _note(self, tensors: Iterable[OwnedTensor], moment: int | None) -> None:
         """Note where storages are; some tensors have none (sparse, fake, meta, functional)."""
@@ -258,26 +258,21 @@ def _first(items: Iterable[Any]) -> list[Any]:
     return list(islice(items, MOST_ITEMS))
 
 
-def parameters_of(owner: torch.nn.Module | Optimizer) -> Iterator[Any]:
+def as_parameters(owner: torch.nn.Module | Optimizer) -> Iterator[OwnedTensor]:
     """Yield the parameters of a module or an optimizer."""
     if isinstance(owner, torch.nn.Module):
-        yield from owner.parameters()
+        parameters: Iterable[Any] = owner.parameters()
     else:
-        for group in owner.param_groups:
-            yield from group["params"]
-
-
-def as_parameters(parameters: Iterable[Any]) -> Iterator[OwnedTensor]:
-    """Yield parameters under their names."""
+        parameters = chain.from_iterable(group["params"] for group in owner.param_groups)
     for parameter in parameters:
         yield parameter, PARAMETERS, id(parameter), ""
 
 
-def gradients_of(parameters: Iterable[Any]) -> Iterator[OwnedTensor]:
-    """Yield the gradients that parameters have."""
-    for parameter in parameters:
+def gradients_of(owner: torch.nn.Module | Optimizer) -> Iterator[OwnedTensor]:
+    """Yield the gradients that these parameters have."""
+    for parameter, _, number, _ in as_parameters(owner):
         if parameter.grad is not None:
-            yield parameter.grad, GRADIENTS, id(parameter), ".grad"
+            yield parameter.grad, GRADIENTS, number, ".grad"
 
 
 def state_of(optimizer: Optimizer) -> Iterator[OwnedTensor]:
@@ -294,8 +289,8 @@ class MemoryPlaces:
 
     def __init__(self, trace: Trace) -> None:
         self._epoch = trace.epoch_ns
-        self._times: dict[tuple[str, int], list[int]] = defaultdict(list)
-        self._events: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+        # Time, row and size.
+        self._events: dict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
         rows = np.flatnonzero((trace.slices["name"] == MEMORY_EVENT).to_numpy(dtype=bool))
         ts = trace.slices["ts"].to_numpy()
         rows = rows[np.argsort(ts[rows], kind="stable")]
@@ -303,11 +298,10 @@ class MemoryPlaces:
         if any(key not in trace.args for key in keys):
             return
         columns = [trace.args[key].reindex(rows).tolist() for key in keys]
-        for row, time, *values in zip(rows.tolist(), ts[rows].tolist(), *columns, strict=True):
+        for time, row, *values in zip(ts[rows].tolist(), rows.tolist(), *columns, strict=True):
             address, size, kind, number = values
             device = "CPU" if kind == _CPU else f"GPU {number}"
-            self._times[device, address].append(time)
-            self._events[device, address].append((row, size))
+            self._events[device, address].append((time, row, size))
 
     def alive(self, device: str, address: int, moment: int | None) -> int | None:
         """Return the row that allocated what lives there at a moment (ns since 1970), or None.
@@ -318,19 +312,16 @@ class MemoryPlaces:
         if not events:
             return None
         if moment is None:
-            return events[0][0] if events[0][1] < 0 else None
-        last = bisect_right(self._times[device, address], moment - self._epoch) - 1
-        return events[last][0] if last >= 0 and events[last][1] > 0 else None
+            _, row, size = events[0]
+            return row if size < 0 else None
+        last = bisect_right(events, moment - self._epoch, key=itemgetter(0)) - 1
+        return events[last][1] if last >= 0 and events[last][2] > 0 else None
 
     def allocated(self, device: str, address: int, moment: int) -> int | None:
         """Return the row of the allocation at an address nearest to a moment (ns since 1970)."""
         events = self._events.get((device, address), [])
-        times = self._times.get((device, address), [])
-        grown = [
-            (abs(time - (moment - self._epoch)), row)
-            for time, (row, size) in zip(times, events, strict=True)
-            if size > 0
-        ]
+        at = moment - self._epoch
+        grown = [(abs(time - at), row) for time, row, size in events if size > 0]
         return min(grown)[1] if grown else None
 
 

@@ -106,8 +106,12 @@ class ModuleCalls:
         self.code = _marked(self._known)
         ModuleCalls._first = self
         self._active = True
-        self._follow_export()
-        if _loaded("torch._dynamo") is None:
+        # The working module of torch.export is imported at the first export.
+        if (trace := sys.modules.get("torch.export._trace")) is not None:
+            self._patch(trace, "_export", self._without_marks)
+        elif (export := sys.modules.get("torch.export")) is not None:
+            self._patch(export, "export", self._without_marks)
+        if "torch._dynamo" not in sys.modules:
             self._patch(torch, "compile", self._loading_dynamo)
         else:
             self._follow_dynamo()
@@ -129,7 +133,7 @@ class ModuleCalls:
                 setattr(owner, name, original)
         while self._callbacks:
             start, end = self._callbacks.pop()
-            handler = _loaded("torch._dynamo").callback_handler
+            handler = sys.modules["torch._dynamo"].callback_handler
             if start in handler.start_callbacks:
                 handler.remove_start_callback(start)
             if end in handler.end_callbacks:
@@ -182,7 +186,7 @@ class ModuleCalls:
 
     def _follow_dynamo(self) -> None:
         # Between graphs our frames run under dynamo, which would compile them as well.
-        skip = _loaded("torch._dynamo.decorators").skip
+        skip = sys.modules["torch._dynamo.decorators"].skip
         skip(FunctionType(self.code, {}))
         skip(Entrances.__missing__)
         skip(unseen)
@@ -195,7 +199,7 @@ class ModuleCalls:
         def end(*_: Any) -> None:
             self._resume()
 
-        handler = _loaded("torch._dynamo").callback_handler
+        handler = sys.modules["torch._dynamo"].callback_handler
         self._callbacks.append((start, end))
 
         def register() -> None:
@@ -211,13 +215,6 @@ class ModuleCalls:
 
         register()
         self._patch(handler, "clear", clearing)
-
-    def _follow_export(self) -> None:
-        """Follow torch.export, whose working module is imported at the first export."""
-        if (trace := _loaded("torch.export._trace")) is not None:
-            self._patch(trace, "_export", self._without_marks)
-        elif (export := _loaded("torch.export")) is not None:
-            self._patch(export, "export", self._without_marks)
 
 
 def unseen(function: Callable[[nn.Module], Entrance], module: nn.Module) -> Entrance:
@@ -251,7 +248,16 @@ def _marked(known: Entrances) -> CodeType:
 
 @functools.cache
 def _marked_by_placeholders() -> CodeType:
-    tree, function = _source()
+    try:
+        text = inspect.getsource(_CALL)
+    except OSError as error:
+        raise RecordingError("torch's source is not there") from error
+    # The compiler makes other code of a call in an imported module.
+    values = _CALL.__globals__.items()
+    imports = ", ".join(name for name, value in values if isinstance(value, ModuleType))
+    tree = ast.parse(f"import {imports}\nclass Module:\n{text}")
+    ast.increment_lineno(tree, _PLAIN.co_firstlineno - 3)
+    function: Any = tree.body[1].body[0]  # type: ignore[attr-defined]
     if _compiled(tree) != _PLAIN:
         raise RecordingError("torch's source has changed on the disk: restart the process")
     around = ast.parse(_AROUND)
@@ -263,21 +269,6 @@ def _marked_by_placeholders() -> CodeType:
     return _compiled(tree)
 
 
-def _source() -> tuple[ast.Module, ast.FunctionDef]:
-    """Return the syntax of torch's function, alone in its class, and of the file around it."""
-    try:
-        text = inspect.getsource(_CALL)
-    except OSError as error:
-        raise RecordingError("torch's source is not there") from error
-    # The compiler makes other code of a call in an imported module.
-    values = _CALL.__globals__.items()
-    imports = ", ".join(name for name, value in values if isinstance(value, ModuleType))
-    tree = ast.parse(f"import {imports}\nclass Module:\n{text}")
-    ast.increment_lineno(tree, _PLAIN.co_firstlineno - 3)
-    function: Any = tree.body[1].body[0]  # type: ignore[attr-defined]
-    return tree, function
-
-
 def _compiled(tree: ast.Module) -> CodeType:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of code that calls a string
@@ -287,8 +278,3 @@ def _compiled(tree: ast.Module) -> CodeType:
     (of_class,) = codes_in(code)
     (of_function,) = codes_in(of_class)
     return of_function
-
-
-def _loaded(name: str) -> Any:
-    """Return the module if it was imported; importing it would take a second."""
-    return sys.modules.get(name)

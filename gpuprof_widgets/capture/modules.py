@@ -254,12 +254,11 @@ class ModuleMarks:
     def _entrance(self, module: nn.Module) -> Entrance:
         """Return the entrance of a module that runs for the first time."""
         try:
-            if self._is_left_out(module):
-                return functools.partial(TorchRegion, _LEFT_OUT)
-            return self._add(module, self._called_as(module), has_run=True)
+            if not self._is_left_out(module):
+                return self._add(module, self._called_as(module), has_run=True)
         except Exception as error:  # an error here would reach the user
             self.failure = f"{type(error).__name__}: {error}"
-            return functools.partial(TorchRegion, _LEFT_OUT)
+        return functools.partial(TorchRegion, _LEFT_OUT)
 
     def _is_left_out(self, module: nn.Module) -> bool:
         """Whether it is a replica of DataParallel, or the wrapper of torch.compile."""
@@ -281,18 +280,14 @@ class ModuleMarks:
     def _called_as(self, module: nn.Module) -> ModuleName:
         """Return the name of a running module under the outermost module that runs."""
         number, kind = id(module), type(module).__name__
-        outermost = self._outermost_running()
+        running = (frame.f_locals["self"] for frame in self._running())
+        called = [other for other in running if not self._is_left_out(other)]
+        outermost = called[-1] if called else None
         if outermost is module:
             self._outermost[number] = kind, family(module)
         root, under = self._outermost.get(id(outermost), ("", None))
         path = None if under is None else under.paths.get(number)
         return ModuleName(kind, "") if path is None else ModuleName(root, path)
-
-    def _outermost_running(self) -> nn.Module | None:
-        """Return the outermost module that runs on this thread."""
-        modules = (frame.f_locals["self"] for frame in self._running())
-        called = [module for module in modules if not self._is_left_out(module)]
-        return called[-1] if called else None
 
     def _running(self) -> Iterator[FrameType]:
         """Yield the frames of the modules that run on this thread, innermost first."""

@@ -88,9 +88,9 @@ class Recorder:
         self._kept: Record | None = None
         self._options = options
         self._label = label
+        self._context = Context(options, label, namespace or {}, cell_labels or {}, code)
         self._cell_source = cell_source
         self._execution_count = execution_count
-        self._cell_labels = cell_labels or {}
         self._failure: str | None = None
         self.is_silent = False
         self._notes: list[str] = []
@@ -98,8 +98,6 @@ class Recorder:
         self._loop: StepLoop | None = None
         self._early_parts: list[Part] = []
         self._parts: list[Part] = []
-        self._namespace = namespace or {}
-        self._code = code
         self._error: BaseException | None = None
         self._threads_before: set[int] = set()
         self._stop_ns = 0
@@ -126,7 +124,7 @@ class Recorder:
             Active.thread, Active.mark = threading.get_ident(), object()
             Active.inside.set(Active.mark)
             atexit.register(self._end_with_program)
-            if self._cell_labels:  # in a script the other threads are the user's own
+            if self._context.cell_labels:  # in a script the other threads are the user's own
                 self._threads_before = {thread.native_id or 0 for thread in threading.enumerate()}
             self._prepare()
         except BaseException as error:
@@ -216,18 +214,15 @@ class Recorder:
 
     def _prepare(self) -> None:
         """Start recording, or wait for the loop whose steps the options ask for."""
-        context = Context(
-            self._options, self._label, self._namespace, self._cell_labels, self._code
-        )
-        for part in parts_for(context):
+        for part in parts_for(self._context):
             if part.starts_before_loop:
                 if started(part, self._note_loss):
                     self._early_parts.append(part)
             else:
                 self._parts.append(part)
         waits_for_loop = self._options.steps is not None  # of gpuprof_widgets.steps
-        if waits_for_loop and self._code is not None:
-            bound = applied_rewrite(self._code, LoopBound)
+        if waits_for_loop and self._context.code is not None:
+            bound = applied_rewrite(self._context.code, LoopBound)
             if bound is None:
                 self._notes.append(_NOT_BOUND)
             waits_for_loop = bound is not None and bound.serves(self)
@@ -362,9 +357,9 @@ class Recorder:
         """Return the trace of one window without our own events, refined by the parts."""
         progress.say("joining ops, lines and modules")
         trace = without_profiler_slices(
-            with_cell_labels(trace, self._cell_labels),
+            with_cell_labels(trace, self._context.cell_labels),
             self._label,
-            cells=self._cell_labels.values(),
+            cells=self._context.cell_labels.values(),
             threads_before=self._threads_before,
         )
         if self._loop is not None:
@@ -381,7 +376,8 @@ class Recorder:
             return None
         # Our own calls included: cProfile spent as much on them.
         self._seen_calls = int(calls.functions["calls"].sum())
-        return without_profiler_calls(calls, self._cell_labels, began_inside=self._loop is not None)
+        began_inside = self._loop is not None
+        return without_profiler_calls(calls, self._context.cell_labels, began_inside=began_inside)
 
     def _metadata(self, trace: Trace, calls: Calls | None) -> dict[str, Any]:
         interrupted = isinstance(self._error, _INTERRUPTS)

@@ -13,6 +13,7 @@ import re
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import Event, get_ident, local
 from time import perf_counter_ns
@@ -145,8 +146,14 @@ class TorchRecording:
         began = perf_counter_ns()
         try:
             wait_for_device()
-        except RuntimeError as error:
-            self._lose_device(error)
+        except RuntimeError as error:  # a CUDA error of the user's code
+            words = str(error).partition("\n")[0]
+            self.lost = (
+                f"the GPU stopped with an error of the code that ran ({words}): what it did from "
+                "then on is missing, and torch raises the error again until the process is "
+                "restarted"
+            )
+            self._profile.profiler.use_device = None  # torch then stops without waiting again
         finally:
             waited = perf_counter_ns() - began
             self._profile.stop()
@@ -156,15 +163,6 @@ class TorchRecording:
             self._profile = None  # saving without a trace crashes the process
             raise RecordingError(_OTHER_THREAD)
         return waited
-
-    def _lose_device(self, error: RuntimeError) -> None:
-        """Note the CUDA error of the user's code, and let torch stop without waiting again."""
-        words = str(error).partition("\n")[0]
-        self.lost = (
-            f"the GPU stopped with an error of the code that ran ({words}): what it did from then "
-            "on is missing, and torch raises the error again until the process is restarted"
-        )
-        self._profile.profiler.use_device = None
 
     def trace(self) -> Trace | None:
         """Return the recorded trace; None where nothing was recorded."""
@@ -361,18 +359,15 @@ class Entrances:
     def watch(self, give_way: Callable[[], None]) -> None:
         """Call ``give_way`` whenever one starts, until `unwatch`."""
 
-        def preceded(original: Callable[..., Any]) -> Callable[..., Any]:
-            def entrance(*args: Any, **kwargs: Any) -> Any:
-                give_way()
-                return original(*args, **kwargs)
-
-            return entrance
+        def entrance(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            give_way()
+            return original(*args, **kwargs)
 
         for name in _ENTRANCES:
             original = getattr(autograd_profiler, name, None)
             if original is not None:
                 self._originals[name] = original
-                setattr(autograd_profiler, name, preceded(original))
+                setattr(autograd_profiler, name, partial(entrance, original))
 
     def unwatch(self) -> None:
         """Restore the entrances; may be called twice."""

@@ -64,20 +64,15 @@ class Window:
         self._refined = False
         self._entrances = Entrances()
 
-    @property
-    def has_ops(self) -> bool:
-        """Whether ops are recorded, rather than by the user's own profiler."""
-        return not self.recording.is_users
-
     def start(self, note: Note) -> list[Part]:
         """Start everything, the region last; return the parts that failed and are left out."""
         failed = [part for part in self._parts if not started(part, note)]
         self._parts = [part for part in self._parts if part not in failed]
         self.recording.start()
-        if self.has_ops:
-            self._entrances.watch(self._give_way)
-        else:
+        if self.recording.is_users:
             self._unmark()
+        else:
+            self._entrances.watch(self._give_way)
         if self._calls is not None:
             try:
                 self._calls.start()
@@ -107,28 +102,18 @@ class Window:
 
     def stop_trace(self) -> int:
         """Stop the trace while cProfile goes on; return the wait for the device in ns."""
-        self._leave()
-        if self._calls is None:
-            return self._stop_torch()
-        self._calls.stop()  # stopping torch is no call of the user's
-        waited = self._stop_torch()
-        self._calls.start()
+        waited = self.stop()  # cProfile as well: stopping torch is no call of the user's
+        if self._calls is not None:
+            self._calls.start()
         return waited
 
     def stop(self) -> int:
         """Stop whatever runs; return the wait for the device in ns."""
-        self._leave()
-        if self._calls is not None:
-            self._calls.stop()
-        return self._stop_torch()
-
-    def _leave(self) -> None:
-        """Close the region, first of all after the run."""
-        self.recording.leave_region()
+        self.recording.leave_region()  # first of all after the run
         if self._began is not None:
             self.wall_ns, self._began = perf_counter_ns() - self._began, None
-
-    def _stop_torch(self) -> int:
+        if self._calls is not None:
+            self._calls.stop()
         self._entrances.unwatch()
         for part in reversed(self._parts):
             part.end_regions()
@@ -141,11 +126,9 @@ class Window:
         """Stop everything, ignoring further failures: the first one is reported."""
         self._entrances.unwatch()
         for recording in (self._calls, self.recording, *self._parts):
-            try:
+            with suppress(BaseException):
                 if recording is not None:
                     recording.stop()
-            except BaseException:
-                continue
 
     def trace(self, refine: Refine) -> Trace | None:
         """Return the refined trace, or None where nothing was recorded.
@@ -247,14 +230,13 @@ class WindowSeries:
     @property
     def has_ops(self) -> bool:
         """Whether ops were recorded throughout, rather than by the user's own profiler."""
-        return all(window.has_ops for window in self._windows)
+        return not any(window.recording.is_users for window in self._windows)
 
     @property
     def lost(self) -> list[str]:
         """What was not recorded, mostly because the user's own profilers were, in sentences."""
-        recordings = [window.recording.lost for window in self._windows]
-        recordings += [self._calls.lost] if self._calls is not None else []
-        return [sentence for sentence in recordings if sentence]
+        recordings = [*(window.recording for window in self._windows), self._calls]
+        return [recording.lost for recording in recordings if recording and recording.lost]
 
     def trace(self) -> Trace:
         """Return the traces of all windows, joined on one clock."""
@@ -309,8 +291,7 @@ PARTS: tuple[Callable[[Context], Part | None], ...] = (
 
 def parts_for(context: Context) -> Iterator[Part]:
     """Yield the parts that the options ask for."""
-    made = (make(context) for make in PARTS)
-    return (part for part in made if part is not None)
+    return filter(None, (make(context) for make in PARTS))
 
 
 REWRITES: tuple[Callable[[Options], Rewrite | None], ...] = (
@@ -326,5 +307,4 @@ The part of the same topic finds its rewrite in the ``code`` of its `Context`.
 
 def rewrites_for(options: Options) -> list[Rewrite]:
     """Return the rewrites that the options ask for."""
-    made = (make(options) for make in REWRITES)
-    return [rewrite for rewrite in made if rewrite is not None]
+    return list(filter(None, (make(options) for make in REWRITES)))

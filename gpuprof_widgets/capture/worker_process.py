@@ -26,6 +26,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import repeat, starmap
 from multiprocessing import queues
 from pathlib import Path
 from time import perf_counter_ns
@@ -160,7 +161,14 @@ class WorkerRecording:
         """Finish after the loop; the sending thread may still add spans after that."""
         if self._file < 0:
             return
-        self._stop_calls()
+        if self._calls is not None:
+            with suppress(Exception):
+                self._dump_calls()
+            # On Python 3.11 another profiler may have the hook by now, and keeps it.
+            hook: Any = sys.getprofile()
+            if sys.version_info >= (3, 12) or hook is self._calls:
+                self._calls.disable()
+            self._calls = None
         with suppress(Exception):
             self._flush()
             self._write({"end": perf_counter_ns(), "items": self._item_spans})
@@ -189,17 +197,6 @@ class WorkerRecording:
             if self._file >= 0:
                 os.write(self._file, len(data).to_bytes(LENGTH_BYTES, "little") + data)
 
-    def _stop_calls(self) -> None:
-        if self._calls is None:
-            return
-        with suppress(Exception):
-            self._dump_calls()
-        # On Python 3.11 another profiler may have the hook by now, and keeps it.
-        hook: Any = sys.getprofile()
-        if sys.version_info >= (3, 12) or hook is self._calls:
-            self._calls.disable()
-        self._calls = None
-
     def _dump_calls(self) -> None:
         """Write cProfile's current table in place of the one before."""
         if self._calls is None or not os.access(self._folder, os.F_OK):
@@ -215,7 +212,14 @@ class WorkerRecording:
 
 def _stats(profile: Any) -> dict[Any, Any]:
     """Return pstats' dictionary, as `Profile.snapshot_stats` makes it, from a running profile."""
-    entries = _entries(profile)
+    # A call by a finalizer, while they are listed, would rearrange the tree that they are.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        entries = list(profile.getstats())
+    finally:
+        if collects:
+            gc.enable()
     stats: dict[Any, Any] = {}
     callers: dict[Any, dict[Any, Any]] = {_key(entry.code): {} for entry in entries}
     for entry in entries:
@@ -231,21 +235,6 @@ def _stats(profile: Any) -> dict[Any, Any]:
         numbers = (primitive + before[0], calls + before[1], self_s + before[2], total + before[3])
         stats[key] = (*numbers, callers[key])
     return stats
-
-
-def _entries(profile: Any) -> list[Any]:
-    """Return the entries of a running cProfile.
-
-    They are a tree that every call rearranges: a callback or finalizer that the garbage collector
-    runs meanwhile would hide some of them.
-    """
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        return list(profile.getstats())
-    finally:
-        if collects:
-            gc.enable()
 
 
 def _key(code: Any) -> tuple[str, int, str]:
@@ -381,9 +370,8 @@ class Patches:
         kind = type(fetcher.dataset)
         if hasattr(fetcher, "dataset_iter"):
             get = fetcher.dataset_iter.__next__
-            fetcher.dataset_iter = _TimedIterator(
-                self._timed_item(get, f"{kind.__name__}.__iter__", None)
-            )
+            timed = self._timed_item(get, f"{kind.__name__}.__iter__", None)
+            fetcher.dataset_iter = starmap(timed, repeat(()))  # until it raises StopIteration
             return
         for inner in dict.fromkeys(map(type, _datasets(fetcher.dataset))):
             if not self._time_class(inner) and inner is kind:
@@ -453,19 +441,6 @@ class _TimedItems:
 
     def __getitem__(self, index: Any) -> Any:
         return self._get(index)
-
-
-class _TimedIterator:
-    """A timed stand-in for the iterator of an iterable dataset."""
-
-    def __init__(self, get: Callable[..., Any]) -> None:
-        self._get = get
-
-    def __iter__(self) -> _TimedIterator:
-        return self
-
-    def __next__(self) -> Any:
-        return self._get()
 
 
 def _batch_of(sent: Any) -> int:

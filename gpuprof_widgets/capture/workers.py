@@ -149,8 +149,8 @@ class Workers(Part):
         """Return what cProfile counted in each worker, by the worker's name."""
         by_worker = {}
         for file in self._files:
-            if (calls := file.calls()) is not None:
-                calls = without_profiler_calls(calls, {})
+            if file.stats:
+                calls = without_profiler_calls(calls_of_stats(file.stats), {})
                 functions = with_labels(calls.functions, self._cell_labels)
                 by_worker[file.name] = Calls(functions, calls.edges)
         return by_worker
@@ -232,7 +232,8 @@ class WorkerFile:
     """One worker process: who it is, what it did, and how it ended.
 
     ``child`` is its number by multiprocessing, the order in which the workers were started; the
-    order in which they run differs.
+    order in which they run differs. ``stats`` is what cProfile had counted when it was last
+    written, after ``counted`` items.
     """
 
     worker: int
@@ -250,10 +251,6 @@ class WorkerFile:
     def name(self) -> str:
         """Its name in the profile, with the process: several loaders have a worker 0."""
         return f"worker{self.worker}.pid{self.pid}"
-
-    def calls(self) -> Calls | None:
-        """Return what cProfile counted in the first ``counted`` items, when it was last written."""
-        return calls_of_stats(self.stats) if self.stats else None
 
     def about(self) -> dict[str, Any]:
         """Return the worker's row of the metadata."""
@@ -335,9 +332,8 @@ def track_slices(
         for suffix, sends in ((f"pid {file.pid}", False), ("sending", True)):
             track = len(trace.tracks) + len(tracks)
             of_track = [span for span in file.spans if (span[0] == PUT) == sends]
-            placed = [_slice(span, file, track, trace, place) for span in of_track]
-            visible = [new_slice for new_slice in placed if new_slice is not None]
-            if visible:
+            placed = (_slice(span, file, track, trace, place) for span in of_track)
+            if visible := list(filter(None, placed)):
                 slices += visible
                 thread = f"{file.pid}{'-sending' if sends else ''}"
                 tracks.append(NewTrack("worker", label + suffix, str(file.pid), thread))
