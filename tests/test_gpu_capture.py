@@ -15,7 +15,6 @@ from torch.utils.data import DataLoader
 
 import gpuprof_widgets
 from gpuprof_widgets.analyses.allocator import allocator_events
-from gpuprof_widgets.analyses.copies import copies
 from gpuprof_widgets.analyses.findings import FINDINGS
 from gpuprof_widgets.analyses.kernels import gpu_summary, kernels
 from gpuprof_widgets.analyses.launches import UNLINKED, launches, queue_length, queues
@@ -89,18 +88,6 @@ def test_our_own_wait_is_not_in_the_record(weights: torch.Tensor) -> None:
     slices = record(queue_matmuls, weights).trace.slices
     assert SYNCHRONISE_REGION not in set(slices["name"])
     assert not slices["name"].str.contains("cudaDeviceSynchronize").any()
-
-
-def test_a_wait_of_the_user_is_seen_with_its_length(weights: torch.Tensor) -> None:
-    def run() -> None:
-        queue_matmuls(weights)
-        torch.cuda.synchronize()
-
-    slices = record(run).trace.slices
-    (wait,) = slices.index[slices["name"].str.contains("cudaDeviceSynchronize")]
-    kernels = slices[slices["category"] == "kernel"]
-    busy_from_wait = kernels["ts"].max() - slices.loc[wait, "ts"]
-    assert slices.loc[wait, "dur"] >= busy_from_wait * 0.9
 
 
 def test_item_waits_in_a_copy_that_is_linked(weights: torch.Tensor) -> None:
@@ -178,37 +165,6 @@ def test_a_product_in_half_precision_uses_tensor_cores() -> None:
     (gpu,) = gpu_summary(made).to_dict("records")
     assert 0 < gpu["utilisation"] <= 1
     assert 0 < gpu["sm_efficiency"] <= gpu["utilisation"] + 1e-9
-
-
-@pytest.mark.parametrize(("pinned", "memory"), [(False, "pageable"), (True, "pinned")])
-def test_a_copy_says_what_memory_it_came_from(pinned: bool, memory: str) -> None:
-    batch = torch.ones(MIB)
-    batch = batch.pin_memory() if pinned else batch
-    table = copies(repeated(lambda: batch.to("cuda", non_blocking=True)))
-    (row,) = table[table["direction"] == "HtoD"].to_dict("records")
-    assert (row["source"], row["target"], row["bytes"]) == (memory, "device", 4 * MIB)
-    assert row["bytes_per_s"] > 0
-    assert row["op_name"] == "aten::to"
-
-
-def test_there_and_back_without_work_in_between_is_needless() -> None:
-    batch = torch.ones(MIB)
-    table = copies(repeated(lambda: batch.to("cuda").to("cpu")))
-    assert table["direction"].tolist() == ["HtoD", "DtoH"]
-    assert set(table["needless"]) == {"there and back"}
-    assert table["blocking"].all()
-
-
-def test_a_graph_that_is_replayed_has_one_launch_for_all_its_kernels() -> None:
-    value = torch.ones(8, device="cuda")
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(10):
-            value.add_(1)
-    table = launches(repeated(graph.replay))
-    replayed = table[table["launch_name"].str.contains("GraphLaunch")]
-    assert (replayed["launched"] == len(replayed)).all()
-    assert len(replayed) >= 10
 
 
 memory_findings = FINDINGS["memory"]

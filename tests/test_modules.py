@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -436,7 +435,6 @@ class TestUsersHooks:
         depth = slices["depth"].to_numpy()[around]
         assert np.diff(depth).tolist() == [-1, -1]
         assert depth[-1] == spans(made)["depth"].min()
-        assert not model._forward_hooks_always_called
 
     def test_a_hook_that_raises_ends_its_module(self) -> None:
         def refuse(*_: Any) -> None:
@@ -461,96 +459,12 @@ class TestUsersHooks:
         assert modules_of(made, "cumsum") == ["model"]
         assert len(inner._forward_hooks) == 1
 
-    def test_an_interrupt_leaves_no_hook(self) -> None:
-        def interrupt(*_: Any) -> None:
-            raise KeyboardInterrupt
-
-        model = nn.ReLU()
-        model.register_forward_hook(interrupt)
-
-        def run() -> None:
-            with pytest.raises(KeyboardInterrupt):
-                model(torch.zeros(1))
-
-        assert names(record(run, {"model": model})) == ["model"]
-        assert len(model._forward_hooks) == 1
-        assert not model._forward_hooks_always_called
-
     def test_what_a_hook_returns_is_the_result(self) -> None:
         model = nn.ReLU()
         model.register_forward_hook(lambda module, args, result: result + 1)
         results: list[torch.Tensor] = []
         record(lambda: results.append(model(torch.zeros(1))), {"model": model})
         assert results[0].tolist() == [1.0]
-
-    @pytest.mark.parametrize("when", ["before", "after"])
-    def test_a_copy_made_by_a_hook_works_without_us(self, when: str) -> None:
-        model, kept = nn.ReLU(), []
-
-        def keep(module: nn.Module, *_: Any) -> None:
-            kept.extend([copy.deepcopy(module), pickle.loads(pickle.dumps(module))])
-
-        before = torch_modules.register_module_forward_pre_hook
-        handle = (before if when == "before" else torch_modules.register_module_forward_hook)(keep)
-        model.register_forward_hook(nothing)
-        made = record(lambda: model(torch.zeros(1)), {"model": model})
-        handle.remove()
-        for copied in kept:
-            assert copied(torch.ones(1)).tolist() == [1.0]
-            assert [*copied._forward_hooks.values()] == [nothing]
-            assert not copied._forward_hooks_always_called
-            assert b"gpuprof_widgets" not in pickle.dumps(copied)
-        assert names(made) == ["model"]
-
-    @pytest.mark.parametrize("where", ["forward", "hook of a child"])
-    def test_hooks_that_are_cleared_meanwhile_leave_no_module_open(self, where: str) -> None:
-        class Clearing(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.inner = nn.ReLU()
-
-            def forward(self, x: torch.Tensor) -> torch.Tensor:
-                if where == "forward":
-                    self._forward_hooks.clear()
-                return self.inner(x)
-
-        def clear(*_: Any) -> None:
-            for one in model.modules():
-                one._forward_hooks.clear()
-
-        model, later = Clearing(), nn.Tanh()
-        model.register_forward_hook(computing("cumprod"))
-        if where != "forward":
-            model.inner.register_forward_hook(clear)
-        made = record(lambda: later(model(torch.zeros(1)).cumsum(0)), {"m": model, "later": later})
-        assert modules_of(made, "cumsum") == [""]
-        assert spans(made).set_index("name")["depth"]["later"] == spans(made)["depth"].min()
-
-    def test_a_module_that_another_thread_left_open_keeps_no_hook(self) -> None:
-        class Leaving(nn.Module):
-            def forward(self, x: torch.Tensor) -> torch.Tensor:
-                raise SystemExit
-
-        model = Leaving()
-        model.register_forward_hook(nothing)
-
-        def leave() -> None:
-            with pytest.raises(SystemExit):
-                model(torch.zeros(1))
-
-        def run() -> None:
-            thread = threading.Thread(target=leave)
-            thread.start()
-            thread.join()
-
-        record(run, {"model": model})
-        assert list(model._forward_hooks.values()) == [nothing]
-        assert not model._forward_hooks_always_called
-        assert not torch_modules._global_forward_hooks
-
-
-def nothing(*_: Any) -> None:
-    """A hook that can be pickled."""
 
 
 def engine(made: Record) -> pd.DataFrame:

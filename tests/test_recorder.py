@@ -8,7 +8,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from gpuprof_widgets.capture.torch_profiler import Entrances, TorchRecording
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Calls, Record
-from tests.leftovers import PACKAGE_FOLDER
 from tests.traces import calls_of
 
 
@@ -157,15 +155,6 @@ def test_ops_of_threads_that_the_run_starts_are_left_out() -> None:
     assert note.startswith("threads were started (by `run` in tests/test_recorder.py): torch's")
 
 
-def test_threads_of_a_pool_are_told_with_who_made_it_work() -> None:
-    def run() -> None:
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(torch.ones, range(10)))
-
-    (note,) = record(run).metadata["notes"]
-    assert "(by `run` in tests/test_recorder.py)" in note
-
-
 def started_along(*chains: str, has_frames: bool = False) -> list[str]:
     """What is told of starts of threads by calls along "file:function > file:function > ..."."""
     edges: list[tuple[str | None, str, int, int]] = []
@@ -274,17 +263,6 @@ def test_calls_counted_from_frames_are_those_of_cprofile() -> None:
     assert into_work["self_ns"] <= into_work["total_ns"] <= made.trace.span_ns
 
 
-def test_no_frame_of_ours_or_around_us_is_in_the_record() -> None:
-    made = record(stack=True)
-    frames = names(made, "python_function")
-    assert any(frame.endswith(": work") for frame in frames)
-    assert not [frame for frame in frames if "gpuprof_widgets" in frame or "pytest" in frame]
-    plain = record()
-    assert plain.calls is not None
-    assert not plain.calls.functions["file"].str.startswith(PACKAGE_FOLDER).any()
-    assert "<method 'disable' of '_lsprof.Profiler' objects>" not in calls(plain)
-
-
 def test_the_trace_still_holds_together_without_our_frames() -> None:
     slices = record(stack=True).trace.slices
     parent = slices["parent"].to_numpy()
@@ -304,12 +282,6 @@ def test_the_record_says_how_and_where_it_was_made() -> None:
     assert metadata["options"]["top"] == Options().top
     assert metadata["cuda"] is torch.cuda.is_available()
     assert len(metadata["devices"]) == torch.cuda.device_count()
-    overhead = metadata["overhead"]
-    assert overhead["events"] > 5
-    assert overhead["calls"] > 5
-    kinds = ("event", "line", "module", "allocation", "frame", "call")
-    expected = sum(overhead[f"{kind}s"] * overhead[f"{kind}_cost_ns"] for kind in kinds)
-    assert overhead["estimate_ns"] == round(expected)
     assert metadata["wall_ns"] > 0
     assert metadata["stop_ns"] > 0
 
