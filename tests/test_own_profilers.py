@@ -136,10 +136,10 @@ class Starting(nn.Module):
 def test_a_module_may_start_a_profiler_and_return() -> None:
     known = module_calls.Entrances(lambda module: lambda: module_calls.TorchRegion("of a module"))
     calls, module = module_calls.ModuleCalls(known), Starting()
-    calls.add()
+    calls.start()
     try:
         module(torch.ones(2))
     finally:
-        calls.remove()
+        calls.stop()
     module.own.stop()
     assert "aten::add" in {event.name for event in module.own.events()}

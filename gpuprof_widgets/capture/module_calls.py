@@ -96,7 +96,7 @@ class ModuleCalls:
         self._patched: list[tuple[Any, str, Any]] = []
         self._callbacks: list[tuple[Callable[[Any], None], Callable[[Any], None]]] = []
 
-    def add(self) -> None:
+    def start(self) -> None:
         """Start to mark calls, unless another `ModuleCalls` already does: only one marks at a time.
 
         Raises a `RecordingError` where torch's source is not there.
@@ -117,7 +117,7 @@ class ModuleCalls:
             self._follow_dynamo()
         self._mark()
 
-    def remove(self) -> None:
+    def stop(self) -> None:
         """Take everything out again; may be called twice."""
         if ModuleCalls._first is not self:
             return

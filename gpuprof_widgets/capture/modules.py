@@ -17,6 +17,7 @@ import functools
 import re
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
@@ -70,7 +71,7 @@ class ModuleSpans(Part):
         self._namespace = context.namespace
         self._marks = ModuleMarks(named=emits_nvtx(context.options))
         self._notes: list[str] = []
-        self._ran: dict[str, int] = {}
+        self._ran = Counter[str]()
 
     def start(self) -> None:
         self._marks.prepare(module for _, module in modules_held(self._namespace))
@@ -91,8 +92,7 @@ class ModuleSpans(Part):
         self._marks.note_names(set(trace.slices["name"].cat.categories))
         namespace = self._namespace
         if self._wanted is not None:  # so that a part of a model gets its variable's name
-            wanted = set(self._wanted)
-            namespace = {name: value for name, value in namespace.items() if name in wanted}
+            namespace = {name: namespace[name] for name in namespace if name in self._wanted}
         by_root = families(namespace)
         names = self._names(by_root)
         several = len({name.root for name in names.values() if name.path}) > 1
@@ -101,8 +101,7 @@ class ModuleSpans(Part):
         unwanted = [marker for marker in markers if marker not in names]
         keep = ~trace.slices["name"].isin([_LEFT_OUT, *unwanted]).to_numpy()
         trace = trace if keep.all() else kept_slices(trace, keep)
-        for name in names.values():
-            self._ran[name.root] = self._ran.get(name.root, 0) + 1
+        self._ran.update(name.root for name in names.values())
         kinds = {instance.marker: instance.kind for instance in self._marks.ran}
         regions = {
             marker: Region(
@@ -117,7 +116,7 @@ class ModuleSpans(Part):
         return self._notes
 
     def metadata(self) -> dict[str, Any]:
-        return {"modules": {"roots": self._ran, "compiled": self._marks.compiled}}
+        return {"modules": {"roots": dict(self._ran), "compiled": self._marks.compiled}}
 
     def _names(self, by_root: dict[str, Family]) -> dict[str, ModuleName]:
         """Return the names of the wanted modules that ran, by marker."""
@@ -194,25 +193,19 @@ class Instance:
     has_run: bool
 
 
-class ModuleMarks:
+class ModuleMarks(ModuleCalls):
     """Marks every module that runs between `start` and `stop`; keeps none alive.
 
     Marks are numbered; those for another reader (Nsight Systems) are ``named``.
     """
 
     def __init__(self, *, named: bool = False) -> None:
+        super().__init__(Entrances(self._entrance))
         self._named = named
         self.instances: list[Instance] = []
         self.replicas = False
         self.failure = ""
-        self._known = Entrances(self._entrance)
-        self._calls = ModuleCalls(self._known)
         self._outermost: dict[int, tuple[str, Family]] = {}
-
-    @property
-    def compiled(self) -> bool:
-        """Whether torch.compile was at work: modules inside a graph have no marks."""
-        return self._calls.compiled
 
     @property
     def ran(self) -> list[Instance]:
@@ -238,18 +231,10 @@ class ModuleMarks:
                 if not (is_known or _is_replica(module) or is_compiled(module)):
                     self._add(module, ModuleName(type(root).__name__, path), has_run=False)
 
-    def start(self) -> None:
-        """Mark from now on."""
-        self._calls.add()
-
     def end_regions(self) -> None:
         """End the regions of the modules that run on this thread."""
         for frame in self._running():
             frame.f_locals.get(REGION, []).clear()
-
-    def stop(self) -> None:
-        """Mark no longer; may be called twice."""
-        self._calls.remove()
 
     def _entrance(self, module: nn.Module) -> Entrance:
         """Return the entrance of a module that runs for the first time."""
@@ -263,7 +248,7 @@ class ModuleMarks:
     def _is_left_out(self, module: nn.Module) -> bool:
         """Whether it is a replica of DataParallel, or the wrapper of torch.compile."""
         self.replicas |= _is_replica(module)
-        self._calls.compiled |= is_compiled(module)
+        self.compiled |= is_compiled(module)
         return _is_replica(module) or is_compiled(module)
 
     def _add(self, module: nn.Module, called_as: ModuleName, *, has_run: bool) -> Entrance:
@@ -293,7 +278,7 @@ class ModuleMarks:
         """Yield the frames of the modules that run on this thread, innermost first."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
-            if frame.f_code is self._calls.code:
+            if frame.f_code is self.code:
                 yield frame
             frame = frame.f_back
 
@@ -402,11 +387,10 @@ def families(namespace: Mapping[str, Any]) -> dict[str, Family]:
         if id(module) not in candidates:
             candidates[id(module)] = (label, family(module))
             wrapped[id(module)] = {id(inner) for inner in _wrapped(module)}
-    for root, (label, _) in candidates.items():
-        wrapped[root] = {inner for inner in wrapped[root] if _is_as_near(inner, label, candidates)}
     left = dict[int, Family]()
-    for root, (_, members) in candidates.items():
-        others = {number for inner in wrapped[root] for number in candidates[inner][1].paths}
+    for root, (label, members) in candidates.items():
+        near = [inner for inner in wrapped[root] if _is_as_near(inner, label, candidates)]
+        others = {number for inner in near for number in candidates[inner][1].paths}
         parts = (members.paths, members.also, members.opaque)
         kept = ({n: text for n, text in part.items() if n not in others} for part in parts)
         left[root] = Family(*kept)

@@ -54,10 +54,10 @@ class NvtxRanges(Part):
 
     def start(self) -> None:
         if not self._emits:
-            self._note(_NO_CUDA)
+            self._notes.append(_NO_CUDA)
             return
         if profiler_is_running():
-            self._note(_NOT_OURS)
+            self._notes.append(_NOT_OURS)
         else:
             # Its start and stop wait for the GPU, to keep other work outside.
             ops = _autograd_profiler.emit_nvtx(record_shapes=self._shapes)
@@ -98,8 +98,4 @@ class NvtxRanges(Part):
     def give_way(self) -> None:
         if self._ops is not None:
             self._stop_ops()
-            self._note(_GAVE_WAY)
-
-    def _note(self, sentence: str) -> None:
-        if sentence not in self._notes:  # each window notes the same
-            self._notes.append(sentence)
+            self._notes.append(_GAVE_WAY)

@@ -165,11 +165,15 @@ class TorchRecording:
         return waited
 
     def trace(self) -> Trace | None:
-        """Return the recorded trace; None where nothing was recorded."""
-        if self._profile is None:
+        """Return the recorded trace, once; None where nothing was recorded.
+
+        Frees torch's copy of the events, which a later profiler must not find there.
+        """
+        stopped, self._profile = self._profile, None
+        if stopped is None:
             return None
         try:
-            trace = _read(self._profile)
+            trace = _read(stopped)
         except RecordingError as error:
             self.lost = f"no ops: {error}"
             return None
@@ -177,16 +181,12 @@ class TorchRecording:
         if not (options.memory and options.shapes and options.stack):
             return trace
         try:
-            return with_torch_categories(trace, self._profile)
+            return with_torch_categories(trace, stopped)
         except Exception as error:
             self.lost = self.lost or (
                 f"torch could not classify the memory ({error}), so gpuprof_widgets did"
             )
             return trace
-
-    def forget(self) -> None:
-        """Free torch's copy of the events."""
-        self._profile = None
 
     def give_way(self) -> None:
         """Stop because the user's own profiler starts, if this one runs."""
@@ -314,18 +314,17 @@ class GpuEvents(Part):
     loses = "whether GPU work is missing is not known"
 
     def __init__(self) -> None:
-        self._before = 0
+        self._before: int | None = None
         self._allocated = 0
-        self._running = False
         self._recorded = False
 
     def start(self) -> None:
-        (self._before,), self._running = allocator_totals(_ALLOCATIONS), True
+        (self._before,) = allocator_totals(_ALLOCATIONS)
 
     def stop(self) -> None:
-        if self._running:
-            self._running = False
+        if self._before is not None:
             self._allocated += allocator_totals(_ALLOCATIONS)[0] - self._before
+            self._before = None
 
     def refine(self, trace: Trace) -> Trace:
         kinds = set(trace.slices["category"].unique())

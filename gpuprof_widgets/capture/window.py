@@ -61,7 +61,6 @@ class Window:
         self._parts = list(parts)
         self._began: int | None = None
         self._trace: Trace | None = None
-        self._refined = False
         self._entrances = Entrances()
 
     def start(self, note: Note) -> list[Part]:
@@ -131,14 +130,9 @@ class Window:
                     recording.stop()
 
     def trace(self, refine: Refine) -> Trace | None:
-        """Return the refined trace, or None where nothing was recorded.
-
-        Frees torch's copy of the events, which a later profiler must not find there.
-        """
-        if not self._refined:
-            recorded, self._refined = self.recording.trace(), True
-            self._trace = None if recorded is None else refine(recorded)
-            self.recording.forget()
+        """Return the refined trace, or None where nothing was recorded."""
+        if (recorded := self.recording.trace()) is not None:
+            self._trace = refine(recorded)
         return self._trace
 
 

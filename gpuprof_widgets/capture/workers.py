@@ -94,8 +94,6 @@ class Workers(Part):
 
     def start(self) -> None:
         """Make every worker that starts from now on record itself."""
-        if self._folder is not None:
-            return
         from torch.utils.data._utils import worker
 
         self._folder = temporary_folder()
@@ -347,6 +345,8 @@ def _slice(
     start, end = max(place(began), trace.start_ns), min(place(ended), trace.end_ns)
     if end <= start:
         return None
+    if name == IDLE:  # it did not wait for this batch in particular
+        return NewSlice(start, end - start, name, IDLE_CATEGORY, track, {"worker": file.worker})
     args = {"worker": file.worker, "batch": batch}
     if name == FETCH:
         args["items"] = item
@@ -354,7 +354,4 @@ def _slice(
         args["item"] = item
     if index >= 0:
         args["index"] = index
-    if name == IDLE:
-        del args["batch"]  # it did not wait for this batch in particular
-    category = IDLE_CATEGORY if name == IDLE else CATEGORY
-    return NewSlice(start, end - start, name, category, track, args)
+    return NewSlice(start, end - start, name, CATEGORY, track, args)
