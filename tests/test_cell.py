@@ -140,9 +140,6 @@ def test_point_07_a_syntax_error_is_one_error_without_profile(kernel: Kernel, bo
     ("line", "words"),
     [
         ("--shape", "--shapes"),
-        ("--top many", "not a valid integer"),
-        ("--sort cpu_slef", "Did you mean 'cpu_self'?"),
-        ("-o 2x", "takes the name of a variable"),
         ("work()", "takes only options"),
     ],
 )

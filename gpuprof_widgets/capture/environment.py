@@ -12,6 +12,7 @@ import os
 import platform
 import socket
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -204,7 +205,7 @@ class ProcessState(Part):
 
     def __init__(self, _: Context) -> None:
         self._before: dict[str, int] = {}
-        self._sums: dict[str, int] = {}
+        self._sums = Counter[str]()
         self._thread = 0
         self._anomaly_mode = False
 
@@ -217,10 +218,8 @@ class ProcessState(Part):
         after = _usage()
         if get_ident() != self._thread:
             after.pop("queued_ns", None)  # it is that of the thread that asks
-        for key, before in self._before.items():
-            if key in after:
-                self._sums[key] = self._sums.get(key, 0) + after[key] - before
-        self._before = {}
+        before, self._before = self._before, {}
+        self._sums.update({key: after[key] - n for key, n in before.items() if key in after})
 
     def metadata(self) -> dict[str, Any]:
         """Return ``cpu_use``: wall and CPU time of all threads, and how often one was preempted.

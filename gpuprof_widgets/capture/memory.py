@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -86,7 +86,7 @@ class MemoryOwners(Part):
         self._sightings: list[Sighting] = []
         self._state_sizes: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
         self._failure = ""
-        self._counts: dict[str, int] = {}
+        self._counts = Counter[str]()
         self._counts_at_start: dict[str, int] = {}
 
     def start(self) -> None:
@@ -107,9 +107,8 @@ class MemoryOwners(Part):
         while self._hooks:
             self._hooks.pop().remove()
         self._note_namespace(before=False)
-        for name, count in _allocator_counts().items():
-            grown = count - self._counts_at_start.get(name, 0)
-            self._counts[name] = self._counts.get(name, 0) + grown
+        self._counts.update(_allocator_counts())
+        self._counts.subtract(self._counts_at_start)
 
     def refine(self, trace: Trace) -> Trace:
         """Return the trace whose allocations name the tensor that they held and its category."""

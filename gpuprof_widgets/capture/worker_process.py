@@ -296,12 +296,9 @@ class Patches:
             self._undo.pop()()
 
     def _set(self, owner: Any, name: str, value: Any) -> None:
-        original = vars(owner).get(name, self)  # self: the owner inherits it
+        own = [vars(owner)[name]] if name in vars(owner) else []  # else the owner inherits it
         setattr(owner, name, value)
-        if original is self:
-            self._undo.append(lambda: delattr(owner, name))
-        else:
-            self._undo.append(lambda: setattr(owner, name, original))
+        self._undo.append(functools.partial(setattr if own else delattr, owner, name, *own))
 
     def _timed(
         self, function: Callable[..., Any], then: Callable[[int, Any, Any], None]
