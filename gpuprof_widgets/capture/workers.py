@@ -156,12 +156,7 @@ class Workers(Part):
 
 def calls_of_workers(parts: Iterable[Part]) -> Mapping[str, Calls]:
     """Return what cProfile counted in the workers, if one of these parts recorded any."""
-    return {
-        name: calls
-        for part in parts
-        if isinstance(part, Workers)
-        for name, calls in part.calls().items()
-    }
+    return next((part.calls() for part in parts if isinstance(part, Workers)), {})
 
 
 def loads_with_workers(trace: Trace) -> bool:
