@@ -104,9 +104,9 @@ def run(body: str, **options: Any) -> Run:
     """Record a cell with samples."""
     threads: list[list[Sample]] = []
 
-    def noted(samples: list[Sample], *rest: Any, is_run: bool) -> Any:
-        threads.insert(0 if is_run else len(threads), samples)
-        return slices_of_samples(samples, *rest, is_run=is_run)
+    def noted(samples: list[Sample], *rest: Any) -> Any:
+        threads.append(samples)  # the run's are the first ones
+        return slices_of_samples(samples, *rest)
 
     names: dict[str, Any] = {"__name__": "__main__", "gpuprof_widgets": gpuprof_widgets}
     chosen = {"python": "sampled", "lines": False, **options}
@@ -526,15 +526,15 @@ MS = 1_000_000
 ONE, OTHER = (Frame("a.py(1): one", 2),), (Frame("a.py(5): other", 6),)
 
 
-def found_in(*rows: Any, at: Any, looks: Any = None, of_run: bool = True) -> list[Any]:
+def found_in(*rows: Any, at: Any) -> list[Any]:
     """Name, start and end (ms) of the functions that samples at these moments (ms) find in turn."""
     trace = trace_of(RUN, *rows).trace
     exact = ExactSlices(trace).of_lane(0)
     samples = [
-        Sample(round(moment * MS), round(moment * MS), look, look, (ONE, OTHER)[number % 2])
-        for number, (moment, look) in enumerate(zip(at, looks or [0] * len(at), strict=True))
+        Sample(round(moment * MS), round(moment * MS), (ONE, OTHER)[number % 2])
+        for number, moment in enumerate(at)
     ]
-    found = slices_of_samples(samples, 1, exact, (-1, 100 * MS), is_run=of_run)
+    found = slices_of_samples(samples, 1, exact, 0, 100 * MS)
     assert [one.args[SAMPLED_LINES][0][0] for one in found] == [0] * len(found)
     return [(one.name[-3:], one.ts / MS, (one.ts + one.dur) / MS) for one in found]
 
@@ -568,11 +568,6 @@ def test_what_runs_between_long_ops_stands_for_the_times_when_it_was_not_found()
     assert found[1:5] == [("one", 1, 9), ("her", 9, 10), ("one", 10, 18), ("her", 18, 19)]
 
 
-def test_a_thread_has_a_gap_where_it_did_not_exist() -> None:
-    found = found_in(at=(2, 4, 20), looks=(0, 1, 9), of_run=False)
-    assert found == [("one", 1, 3), ("her", 3, 5), ("one", 19, 21)]
-
-
 @pytest.mark.parametrize(("op_ms", "python_ms"), [(12, 1.3), (3, 2), (5, 20)])
 def test_neither_ops_nor_what_runs_between_them_gets_more_than_its_time(
     op_ms: float, python_ms: float
@@ -587,18 +582,19 @@ def test_neither_ops_nor_what_runs_between_them_gets_more_than_its_time(
         ops = list(zip(ends[::2], ends[1::2], strict=False))  # after Python, each
         planned = np.cumsum(random.uniform(1, 3, 200)) + random.uniform(0, 2)
         samples: list[Sample] = []
+        before = None
         for moment in planned[planned < ends[-1]]:
             inside = next((one for one in ops if one[0] <= moment < one[1]), None)
             at, stack = round(moment * MS), OTHER if inside else ONE
-            if inside and samples and samples[-1].look == round(inside[0] * MS):
+            if inside and inside == before:
                 samples[-1] = samples[-1]._replace(until=at)
             else:
-                look = round(inside[0] * MS) if inside else 0
-                samples.append(Sample(at, at, look, look, stack))
+                samples.append(Sample(at, at, stack))
+            before = inside
         rows = [op("x", ts=round(a * MS), dur=round((b - a) * MS)) for a, b in ops]
         trace = trace_of(RUN, *rows).trace
         exact = ExactSlices(trace).of_lane(0)
-        found = slices_of_samples(samples, 1, exact, (-1, round(ends[-1] * MS)), is_run=True)
+        found = slices_of_samples(samples, 1, exact, 0, round(ends[-1] * MS))
         in_ops = sum(one.dur for one in found if one.name.endswith("other"))
         shares.append((in_ops - sum(row.dur for row in rows)) / (ends[-1] * MS))
     error = 4 * float(np.std(shares)) / sqrt(len(shares))

@@ -15,12 +15,12 @@ import os
 import sys
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from itertools import chain, pairwise
 from pathlib import Path
 from threading import get_ident
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -45,7 +45,7 @@ from gpuprof_widgets.capture.stack_samplers import (
 from gpuprof_widgets.trace.edit import NewSlice, NewTrack, with_slices
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.pstats import frame_name
-from gpuprof_widgets.trace.schema import SAMPLED
+from gpuprof_widgets.trace.schema import NONE, SAMPLED
 
 _PACKAGES = ("site-packages", "dist-packages")
 LONGEST_TEXT = 200
@@ -80,18 +80,16 @@ class PythonSamples(Part):
     def discard(self) -> None:
         self._gaps: list[int] = []
         self._samples = 0
-        self._found = self._was_short = False
+        self._found: bool | None = None
         self._code: dict[str, dict[int, str]] = defaultdict(dict)
-        self._lost: dict[str, None] = {}
-        self._error = ""
+        self._lost = self._error = ""
 
     def start(self) -> None:
         self._stacks = Stacks()
         self._main, self._before = get_ident(), set(sys._current_frames())
         self._timer = TimerSampler(self._stacks)
         self._timer.start()
-        without = 0 if self._timer.lost else self._main
-        self._threads = ThreadSampler(self._stacks, self._timer, without=without)
+        self._threads = ThreadSampler(self._stacks, self._timer)
         self._began = both_clocks()
         self._threads.start()
 
@@ -110,49 +108,49 @@ class PythonSamples(Part):
         if not is_region.any():
             return trace
         region = slices[is_region].sort_values("dur", kind="stable").iloc[-1]
-        span = int(region["ts"]), int(region["ts"] + region["dur"])
+        begin, end = int(region["ts"]) + 1, int(region["ts"] + region["dur"])
         of_run = tracks.iloc[int(region["track"])]
-        if self._timer.lost:
-            self._lost[self._timer.lost] = None
+        self._lost = self._timer.lost or self._lost
         if self._threads.error is not None:
             self._error = f"samples of other threads end early: {self._threads.error!r}"
-        names = _FrameNames(self._stacks, self._cell_labels)
-        stacks, whole = DelayedStacks(self._stacks), ExactSlices(trace)
+        names, stacks = _FrameNames(self._stacks, self._cell_labels), DelayedStacks(self._stacks)
+        all_slices = ExactSlices(trace)
+        exact = all_slices.of_lane(int(of_run["lane"]))
+        noted = self._threads.of_main.tolist()
+        for moment, stack in zip(noted[::2], noted[1::2], strict=True):
+            at = self._time(moment, trace)
+            stacks.note(at, stack, [exact.names[row] for row in exact.open(at, "cpu_op")])
+        threads: defaultdict[str, list[ThreadSamples]] = defaultdict(list)
+        for samples in (self._timer.samples, *self._threads.samples):
+            number = str(samples.native or samples.thread)
+            threads[of_run["thread"] if samples.thread == self._main else number].append(samples)
         added, new_tracks = list[NewSlice](), list[NewTrack]()
-        for samples in self._by_thread(self._timer, self._threads):
-            is_run, thread = samples.thread == self._main, samples.thread
-            if not is_run and thread in self._before and not names.are_users(stacks, samples):
+        for number, parts in threads.items():
+            is_run = number == of_run["thread"]
+            new_track = _new_track(tracks, of_run["process"], number)
+            exact = all_slices.of_lane(new_track.lane)
+            span = range(begin, end)
+            read = [self._read(one, stacks, names, exact, trace, span) for one in parts]
+            if is_run:
+                read = [list(chain.from_iterable(read))]
+                self._samples += len(read[0])
+                self._gaps += [after.at - before.until for before, after in pairwise(read[0])]
+            frames = [frame for found in read for sample in found for frame in sample.stack]
+            is_idle = parts[0].thread in self._before and not any(frame.line for frame in frames)
+            if not frames or (is_idle and not is_run):
                 continue
-            new_track = _new_track(tracks, of_run, samples, is_run=is_run)
-            exact = whole.of_lane(new_track.lane)
-            if is_run:
-                noted = self._threads.of_main.tolist()
-                for moment, stack in zip(noted[::2], noted[1::2], strict=True):
-                    at = self._time(moment, trace)
-                    stacks.note(at, stack, [exact.name(row) for row in exact.ops(at)])
-            found = list(self._read(samples, stacks, names, exact, trace, span))
-            if is_run:
-                self._samples += len(found)
-                self._gaps += [after.at - before.until for before, after in pairwise(found)]
-            if any(sample.stack for sample in found):
+            for found in filter(None, read):
+                # Other threads may exist for a part of the run.
+                since = begin if is_run else max(found[0].at - INTERVAL_NS // 2, begin)
+                until = end if is_run else min(found[-1].until + INTERVAL_NS // 2, end)
                 track = len(tracks) + len(new_tracks)
-                added += slices_of_samples(found, track, exact, span, is_run=is_run)
-                new_tracks.append(new_track)
+                added += slices_of_samples(found, track, exact, since, until)
+            new_tracks.append(new_track)
         for file, lines in names.code.items():
             self._code[file] |= lines
         self._timer = self._threads = None
-        self._found |= bool(added)
-        self._was_short = not added
+        self._found = bool(added) or bool(self._found)
         return with_slices(trace, added, new_tracks)
-
-    def _by_thread(self, timer: TimerSampler, threads: ThreadSampler) -> list[ThreadSamples]:
-        """Return the samples of each thread, the run's first and only once."""
-        of_run = timer.samples
-        for samples in threads.samples:
-            if samples.thread == self._main:
-                of_run.numbers.extend(samples.numbers)
-        others = [samples for samples in threads.samples if samples.thread != self._main]
-        return [of_run, *others]
 
     def _time(self, moment: int, trace: Trace) -> int:
         """Return the time in the trace of a moment of `perf_counter_ns`."""
@@ -165,14 +163,14 @@ class PythonSamples(Part):
         names: _FrameNames,
         exact: ExactSlices,
         trace: Trace,
-        span: tuple[int, int],
-    ) -> Iterator[Sample]:
-        """Yield the samples of a thread within a span."""
-        numbers = samples.numbers.tolist()
+        span: range,
+    ) -> list[Sample]:
+        """Return the samples of a thread within a span."""
+        numbers, found = samples.numbers.tolist(), list[Sample]()
         for place in range(0, len(numbers), ThreadSamples.FIELDS):
-            *moments, look, last_look, stack = numbers[place : place + ThreadSamples.FIELDS]
+            *moments, stack = numbers[place : place + ThreadSamples.FIELDS]
             at, until, read = (self._time(moment, trace) for moment in moments)
-            if not (span[0] < at and until < span[1]):
+            if at not in span or until not in span:
                 continue
             frames = names.of(stacks.stack_of[stack])
             if until < read:  # by a signal
@@ -182,7 +180,8 @@ class PythonSamples(Part):
                 else:
                     frames = names.of(stacks.before(stack))
                     frames = without_later_calls(frames, middle, read, exact)
-            yield Sample(at, until, look, last_look, frames)
+            found.append(Sample(at, until, frames))
+        return found
 
     def metadata(self) -> dict[str, Any]:
         """Return ``sampled`` and ``python_samples``; see docs/record.md."""
@@ -204,28 +203,26 @@ class PythonSamples(Part):
 
     def notes(self) -> list[str]:
         """Say where samples are less than they should be."""
-        notes = [
-            f"Python was sampled from a second thread, because {reason}: code between ops is found "
-            "too rarely, and ops too often"
-            for reason in self._lost
+        notes = [self._error] if self._error else []
+        if self._found is False:
+            return ["Python was not sampled: the run was too short for a sample", *notes]
+        if not self._lost:
+            return notes
+        return [
+            f"Python was sampled from a second thread, because {self._lost}: code between ops is "
+            "found too rarely, and ops too often",
+            *notes,
         ]
-        if self._was_short and not self._found:
-            notes = ["Python was not sampled: the run was too short for a sample"]
-        return [*notes, self._error] if self._error else notes
 
 
-def _new_track(
-    tracks: pd.DataFrame, of_run: pd.Series, samples: ThreadSamples, *, is_run: bool
-) -> NewTrack:
+def _new_track(tracks: pd.DataFrame, process: str, number: str) -> NewTrack:
     """Return the track for a thread's samples, in the lane of its ops if it has some."""
-    number = str(samples.native or samples.thread)
-    if is_run:
-        is_own = tracks["lane"] == of_run["lane"]
-    else:
-        is_own = (tracks["process"] == of_run["process"]) & (tracks["thread"] == number)
-    for own in tracks[is_own & (tracks["kind"] == "cpu")].head(1).itertuples():
-        return NewTrack("python", f"{own.label} · Python", own.process, own.thread, int(own.lane))
-    return NewTrack("python", f"thread {number} · Python", str(of_run["process"]), number)
+    is_own = (tracks["process"] == process) & (tracks["thread"] == number)
+    own = tracks[is_own & (tracks["kind"] == "cpu")]
+    if len(own):
+        label, lane = own["label"].iloc[0], int(own["lane"].iloc[0])
+        return NewTrack("python", f"{label} · Python", process, number, lane)
+    return NewTrack("python", f"thread {number} · Python", process, number)
 
 
 class _FrameNames:
@@ -241,11 +238,6 @@ class _FrameNames:
         folders = {f"{Path(path).absolute()}{os.sep}" for path in sys.path}
         self._folders = sorted(folders, key=len, reverse=True)
 
-    def are_users(self, stacks: DelayedStacks, samples: ThreadSamples) -> bool:
-        """Whether any of a thread's stacks has code of the user's."""
-        numbers = set(samples.numbers[ThreadSamples.FIELDS - 1 :: ThreadSamples.FIELDS])
-        return any(frame.line for number in numbers for frame in self.of(stacks.stack_of[number]))
-
     def of(self, stack: Stack) -> tuple[Frame, ...]:
         """Return the user's frames of a stack and what they called, outermost first."""
         if stack not in self._stacks:
@@ -260,20 +252,15 @@ class _FrameNames:
         return self._frames[number, at]
 
     def _named(self, code: CodeType, at: int) -> Frame:
-        path = code.co_filename
+        path, is_cells = code.co_filename, code.co_filename in self._cell_labels
         file = self._cell_labels.get(path) or self._shown(path)
-        frame = Frame(
-            frame_name(code.co_name, file, code.co_firstlineno), 0, path in self._cell_labels
-        )
-        if path not in self._cell_labels and is_installed(path):
+        frame = Frame(frame_name(code.co_name, file, code.co_firstlineno), 0, is_cells)
+        if is_installed(path) and not is_cells:
             return frame
-        return self._in_line(code, frame, _line(code, at))
-
-    def _in_line(self, code: CodeType, frame: Frame, line: int) -> Frame:
-        path = code.co_filename
-        texts = self.code[self._cell_labels.get(path) or self._shown(path)]
-        if line not in texts:
-            texts[line] = linecache.getline(path, line).strip()[:LONGEST_TEXT]
+        lines = (line for start, end, line in code.co_lines() if start <= at < end)
+        line = next(lines, None) or code.co_firstlineno
+        if line not in self.code[file]:
+            self.code[file][line] = linecache.getline(path, line).strip()[:LONGEST_TEXT]
         return frame._replace(line=line)
 
     def _shown(self, path: str) -> str:
@@ -292,20 +279,8 @@ class _FrameNames:
         return self._names[path]
 
 
-def _line(code: CodeType, at: int) -> int:
-    """Return the line of an instruction; the function's first one if it has none."""
-    ranges = code.co_lines()
-    found = next((line for start, end, line in ranges if start <= at < end), None)
-    return found or code.co_firstlineno
-
-
-class _Stretch(NamedTuple):
-    """Instructions of a frame, from one offset up to another; ``node`` is the frame's caller."""
-
-    node: int
-    code: int
-    start: int
-    end: int
+Stretch = tuple[Stack, int, range]
+"""The callers of a frame, its code, and the offsets of instructions of that."""
 
 
 class DelayedStacks:
@@ -317,16 +292,26 @@ class DelayedStacks:
     def __init__(self, stacks: Stacks) -> None:
         self._codes = stacks.codes
         self.stack_of = {number: stack for stack, number in stacks.number.items()}
-        self._nodes: dict[tuple[int, int, int], int] = {}
-        self._parts: list[tuple[int, int, int]] = []
+        self._node: dict[tuple[int, int, int], int] = {}
         self._offsets: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
         self._called: defaultdict[int, dict[int, None]] = defaultdict(dict)
-        self._stretches: dict[int, list[_Stretch]] = {}
+        self._stretches: dict[int, list[Stretch]] = {}
         self._turns: defaultdict[int, int] = defaultdict(int)
-        self._node_of = {number: self._node_of_stack(one) for number, one in self.stack_of.items()}
+        self._nodes_of = {number: self._add(stack) for number, stack in self.stack_of.items()}
         self._note_times: list[int] = []
         self._note_stacks: list[int] = []
         self._notes_of_op: defaultdict[str, list[int]] = defaultdict(list)
+
+    def _add(self, stack: Stack) -> list[int]:
+        """Return the nodes of a stack, the innermost first, and -1 for what called them all."""
+        nodes = [NONE]
+        for code, at in zip(stack[-2::-2], stack[::-2], strict=True):
+            caller = nodes[-1]
+            if not self._codes[code].co_filename.startswith(_OURS):
+                self._called[caller][code] = None
+            self._offsets[caller, code].add(at)
+            nodes.append(self._node.setdefault((caller, code, at), len(self._node)))
+        return nodes[::-1]
 
     def note(self, at: int, number: int, ops: Sequence[str]) -> None:
         """Take note of a stack that the second thread read as these ops ran; in order of time."""
@@ -341,13 +326,13 @@ class DelayedStacks:
         It was noted in the op of that moment, in long code of C, or in another op of that name;
         None if no such note was taken.
         """
-        ended = [row for row in exact.ops(at) if exact.end(row) <= read]
-        start, end = (exact.start(ended[0]), exact.end(ended[0])) if ended else (at, read)
+        ended = [row for row in exact.open(at, "cpu_op")[::-1] if exact.ends[row] <= read]
+        start, end = (exact.ts[ended[0]], exact.ends[ended[0]]) if ended else (at, read)
         places: Sequence[int] = range(
             bisect_left(self._note_times, start), bisect_left(self._note_times, end)
         )
         if not places:
-            same_name = (self._notes_of_op.get(exact.name(row)) for row in ended)
+            same_name = (self._notes_of_op.get(exact.names[row]) for row in ended)
             places = next(filter(None, same_name), [])
         after = bisect_left(places, at, key=self._note_times.__getitem__)
         near = places[max(after - 1, 0) : after + 1]
@@ -357,62 +342,44 @@ class DelayedStacks:
     def before(self, number: int) -> Stack:
         """Return one of the places since signals were handled before a stack was read, in turn."""
         if number not in self._stretches:
-            self._stretches[number] = self._stretches_before(self._node_of[number])
+            self._stretches[number] = self._stretches_before(number)
         stretches = self._stretches[number]
         self._turns[number] += 1
-        total = sum(one.end - one.start for one in stretches)
+        total = sum(len(offsets) for _, _, offsets in stretches)
         place = int(self._turns[number] * GOLDEN_RATIO % 1 * total)
-        for node, code, start, end in stretches:
-            if place < end - start:
-                return (code, (start + place) // 2 * 2, *self._stack(node))
-            place -= end - start
+        for callers, code, offsets in stretches:
+            if place < len(offsets):
+                return (code, offsets[place], *callers)
+            place -= len(offsets)
         return self.stack_of[number]
 
-    def _stretches_before(self, node: int) -> list[_Stretch]:
+    def _stretches_before(self, number: int) -> list[Stretch]:
         """Return the instructions before one, from the call that was seen last in its function on.
 
         Of the functions that were called there, these are the last instructions.
         """
-        calls = [node]
-        if node >= 0 and self._opname(node) == "RESUME":  # it was about to be called
-            node, calls = self._parts[node][0], []
-        if node < 0:
+
+        def opname() -> str:
+            return dis.opname[self._codes[stack[0]].co_code[stack[1]]]
+
+        stack, nodes = self.stack_of[number], self._nodes_of[number]
+        calls = [(nodes[0], stack)]
+        if opname() == "RESUME":  # it was about to be called
+            stack, nodes, calls = stack[2:], nodes[1:], []
+        if not stack:
             return []
-        parent, code, at = self._parts[node]
-        before = max((one for one in self._offsets[parent, code] if one < at), default=None)
+        (code, at), callers = stack[:2], stack[2:]
+        before = max((one for one in self._offsets[nodes[1], code] if one < at), default=None)
         start = at if before is None else before
-        if self._opname(node) == "JUMP_BACKWARD":
+        if opname() == "JUMP_BACKWARD":
             found = dis.get_instructions(self._codes[code])
             target = next(int(one.argval) for one in found if one.offset == at)
             start = max(before or 0, target)
-        stretches = [_Stretch(parent, code, start, at + 2)]
         if before is not None:
-            calls.append(self._nodes[parent, code, before])
-        for call in calls:
-            for called in self._called[call]:
-                last, end = max(self._offsets[call, called]), len(self._codes[called].co_code)
-                stretches.append(_Stretch(call, called, last, end))
+            calls.append((self._node[nodes[1], code, before], (code, before, *callers)))
+        stretches = [(callers, code, range(start, at + 2, 2))]
+        for node, call in calls:
+            for called in self._called[node]:
+                last = max(self._offsets[node, called])
+                stretches.append((call, called, range(last, len(self._codes[called].co_code), 2)))
         return stretches
-
-    def _opname(self, node: int) -> str:
-        _, code, at = self._parts[node]
-        return dis.opname[self._codes[code].co_code[at]]
-
-    def _stack(self, node: int) -> Stack:
-        numbers: list[int] = []
-        while node >= 0:
-            node, code, at = self._parts[node]
-            numbers += (code, at)
-        return tuple(numbers)
-
-    def _node_of_stack(self, stack: Stack) -> int:
-        node = -1
-        for code, at in zip(stack[-2::-2], stack[::-2], strict=True):
-            if not self._codes[code].co_filename.startswith(_OURS):
-                self._called[node][code] = None
-            self._offsets[node, code].add(at)
-            parts = node, code, at
-            node = self._nodes.setdefault(parts, len(self._parts))
-            if node == len(self._parts):
-                self._parts.append(parts)
-        return node

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from copy import copy
 from itertools import accumulate, pairwise, takewhile
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,7 @@ import pandas as pd
 from gpuprof_widgets.capture.stack_samplers import INTERVAL_NS
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.edit import NewSlice
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.intervals import distinct
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE, SAMPLED_LINES
@@ -44,23 +45,15 @@ class Frame(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A stack, outermost frame first, at a moment (ns of the trace) and up to another.
-
-    ``look`` and ``last_look``: the numbers of the first and the last look at all threads.
-    """
+    """A stack, outermost frame first, at a moment (ns of the trace) and up to another."""
 
     at: int
     until: int
-    look: int
-    last_look: int
     stack: tuple[Frame, ...]
 
 
-class Place(NamedTuple):
-    """Rows of the innermost long slice at a moment, and of the innermost line in it; -1: none."""
-
-    long: int
-    line: int
+Place = tuple[int, int]
+"""The row of the innermost long slice at a moment, and the number of the innermost line in it."""
 
 
 class Piece(NamedTuple):
@@ -89,143 +82,90 @@ class Call(NamedTuple):
         return known and self.frame.name == other.frame.name
 
 
-def slices_of_samples(
-    samples: Sequence[Sample],
-    track: int,
-    exact: ExactSlices,
-    region: tuple[int, int],
-    *,
-    is_run: bool,
-) -> list[NewSlice]:
-    """Return a thread's functions as slices of that track, within the region of the run.
-
-    The thread of the run (``is_run``) had functions from its start to its end, others from their
-    first to their last look.
-    """
-    first_ns, last_ns = region[0] + 1, region[1]  # functions begin inside of the region
-    if is_run:
-        return _slices(_pieces(samples, exact, first_ns, last_ns), track, exact)
-    slices = []
-    ends = [
-        n for n, (one, other) in enumerate(pairwise(samples), 1) if other.look - one.last_look > 1
-    ]
-    for first, last in pairwise([0, *ends, len(samples)]):  # of each time it was at every look
-        of_spell = samples[first:last]
-        begin = max(of_spell[0].at - INTERVAL_NS // 2, first_ns)
-        end = min(of_spell[-1].until + INTERVAL_NS // 2, last_ns)
-        slices += _slices(_pieces(of_spell, exact, begin, end), track, exact)
-    return slices
-
-
 class ExactSlices:
     """The ops, lines and modules of a thread, by the moments at which they are open."""
 
     def __init__(self, trace: Trace) -> None:
-        slices, tracks = trace.slices, trace.tracks
+        slices, tracks, index = trace.slices, trace.tracks, trace.index
         lane_of_ops = tracks["lane"].where(tracks["kind"] == "cpu", NONE).to_numpy()
-        self._lane = lane_of_ops[slices["track"].to_numpy()]
+        self._lane = lane_of_ops[index.track]
         self._rows = self._starts = np.array([], dtype=np.int64)
-        self._ts = slices["ts"].to_numpy()
-        self._ends = self._ts + slices["dur"].to_numpy()
-        self._parent = slices["parent"].to_numpy()
+        self.ts, self.ends, self.parent = index.ts, index.end, index.parent
+        self.names = slices["name"].to_numpy(object)
         self._category = slices["category"].to_numpy(object)
-        self._name = slices["name"].to_numpy(object)
-        self._line = trace.args.get("line", pd.Series(dtype=np.int64)).to_dict()
-        is_long = self._ends - self._ts >= LONG_NS
-        is_line = self._category == "cell_line"
-        self._is_op, self._changes = self._category == "cpu_op", is_long | is_line
-        self._long = np.append(links.itself_or_ancestor(self._parent, is_long), NONE)
-        line = np.append(links.itself_or_ancestor(self._parent, is_line), NONE)
+        self._number = trace.args.get("line", pd.Series(dtype=np.int64)).to_dict()
+        is_long, is_line = index.dur >= LONG_NS, index.in_category("cell_line")
+        self._changes = is_long | is_line
+        self._long = links.itself_or_ancestor(self.parent, is_long)
+        line = links.itself_or_ancestor(self.parent, is_line)
         self._short_line = np.where(line > self._long, line, NONE)  # what is inside comes later
 
     def of_lane(self, lane: int | None) -> ExactSlices:
         """Return those of the thread of a lane; none for None."""
         one = copy(self)
         one._rows = self._rows if lane is None else np.flatnonzero(self._lane == lane)
-        one._starts = self._ts[one._rows]
+        one._starts = self.ts[one._rows]
         return one
 
-    def ops(self, at: int) -> list[int]:
-        """Return the rows of the ops that are open at a moment, the innermost first."""
-        return [row for row in self.open(at)[::-1] if self._is_op[row]]
-
-    def name(self, row: int) -> str:
-        return str(self._name[row])
-
-    def open(self, at: int) -> list[int]:
-        """Return the rows of the slices that are open at a moment, the outermost first."""
+    def open(self, at: int, category: str) -> list[int]:
+        """Return the rows of a category that are open at a moment, the outermost first."""
         place = int(np.searchsorted(self._starts, at, side="right")) - 1
         row = int(self._rows[place]) if place >= 0 else NONE
         rows = []
         while row >= 0:
-            if self._ends[row] > at:
+            if self.ends[row] > at and self._category[row] == category:
                 rows.append(row)
-            row = int(self._parent[row])
+            row = int(self.parent[row])
         return rows[::-1]
 
-    def places(self, moments: Sequence[int]) -> list[Place]:
-        """Return where these moments are."""
+    def open_lines(self, at: int) -> list[int]:
+        """Return the numbers of the lines that are open at a moment, the outermost first."""
+        return [self.line(row) for row in self.open(at, "cell_line")]
+
+    def places(self, moments: Sequence[int]) -> list[tuple[Place, int]]:
+        """Return the place of each moment, and the row of the innermost line in it; -1: none."""
         times = np.array(moments, np.int64)
-        open_at = links.innermost_open(self._starts, self._ends[self._rows], times)
-        rows = np.append(self._rows, NONE)[open_at]
-        pairs = zip(self._long[rows].tolist(), self._short_line[rows].tolist(), strict=True)
-        return [Place(long, line) for long, line in pairs]
+        rows = take(self._rows, links.innermost_open(self._starts, self.ends[self._rows], times))
+        longs, lines = take(self._long, rows).tolist(), take(self._short_line, rows).tolist()
+        return [((long, self.line(line)), line) for long, line in zip(longs, lines, strict=True)]
 
     def changes(self, begin: int, end: int) -> list[int]:
         """Return both moments, and all moments between them at which the place may change."""
         rows = self._rows[self._changes[self._rows]]
-        edges = distinct(self._ts[rows], self._ends[rows], [begin, end])
+        edges = distinct(self.ts[rows], self.ends[rows], [begin, end])
         inside: list[int] = edges[(edges >= begin) & (edges <= end)].tolist()
         return inside
 
-    def start(self, row: int) -> int:
-        return int(self._ts[row])
-
-    def end(self, row: int) -> int:
-        return int(self._ends[row])
-
-    def around(self, row: int) -> set[int]:
-        """Return the rows of a slice and of all around it."""
-        rows = set()
-        while row >= 0:
-            rows.add(row)
-            row = int(self._parent[row])
-        return rows
-
-    def of_category(self, rows: Sequence[int], category: str) -> list[int]:
-        """Return those of the rows that are of a category."""
-        return [row for row in rows if self._category[row] == category]
-
     def line(self, row: int) -> int:
         """Return the number of a cell's line."""
-        return int(self._line.get(row, NONE))
+        return int(self._number.get(row, NONE))
 
 
-def _pieces(samples: Sequence[Sample], exact: ExactSlices, begin: int, end: int) -> list[Piece]:
-    """Return for all of the time which functions were open, by the rule at the top."""
-
-    def key(place: Place) -> tuple[int, int]:
-        return place.long, exact.line(place.line)
-
-    moments: defaultdict[Any, list[_Moment]] = defaultdict(list)
+def slices_of_samples(
+    samples: Sequence[Sample], track: int, exact: ExactSlices, begin: int, end: int
+) -> list[NewSlice]:
+    """Return a thread's functions from one moment to another as slices of that track."""
+    moments: defaultdict[Place, list[_Moment]] = defaultdict(list)
     at = sorted({(at, number) for number, one in enumerate(samples) for at in one[:2]})
-    placed = [_placed(sample.stack, exact.open(sample.at), exact) for sample in samples]
-    for (moment, number), place in zip(at, exact.places([one for one, _ in at]), strict=True):
-        moments[key(place)].append(_Moment(moment, placed[number], place.line))
-    own: defaultdict[Any, list[_Stretch]] = defaultdict(list)
+    placed = [_placed(sample, exact) for sample in samples]
+    places = exact.places([moment for moment, _ in at])
+    for (moment, number), (place, line) in zip(at, places, strict=True):
+        moments[place].append(_Moment(moment, placed[number], line))
+    own: defaultdict[Place, list[_Stretch]] = defaultdict(list)
     changes = exact.changes(begin, end)
-    for (start, stop), place in zip(pairwise(changes), exact.places(changes[:-1]), strict=True):
-        own[key(place)].append(_Stretch(start, stop, place.line))
+    places = exact.places(changes[:-1])
+    for (start, stop), (place, line) in zip(pairwise(changes), places, strict=True):
+        own[place].append(_Stretch(start, stop, line))
     pieces: list[Piece] = []
-    for (long, line), stretches in own.items():
-        if found := moments.get((long, line)):
-            pieces += _shared(stretches, found)
+    for place, stretches in own.items():
+        if place in moments:
+            pieces += _shared(stretches, moments[place])
         else:
             pieces += [
-                Piece(start, stop, _around(long, start, samples, placed, exact))
+                Piece(start, stop, _around(place[0], start, samples, placed, exact))
                 for start, stop, _ in stretches
             ]
-    return sorted(pieces, key=lambda piece: piece.start)
+    return _slices(sorted(pieces, key=lambda piece: piece.start), track, exact)
 
 
 class _Moment(NamedTuple):
@@ -256,10 +196,13 @@ def _around(
     Another sample of the slice shows them, except for functions that were called further inside.
     """
     place = bisect_left(samples, at, key=lambda sample: sample.at)
-    is_next = place < len(samples) and (row < 0 or samples[place].at < exact.end(row))
+    is_next = place < len(samples) and (row < 0 or samples[place].at < exact.ends[row])
     calls = placed[place if is_next or not place else place - 1]
-    rows = exact.around(row)
-    return list(takewhile(lambda call: call.within < 0 or call.within in rows, calls))
+    rows = {NONE}
+    while row >= 0:
+        rows.add(row)
+        row = int(exact.parent[row])
+    return list(takewhile(lambda call: call.within in rows, calls))
 
 
 def _shared(stretches: Sequence[_Stretch], found: Sequence[_Moment]) -> Iterator[Piece]:
@@ -321,7 +264,7 @@ def _slices(pieces: Sequence[Piece], track: int, exact: ExactSlices) -> list[New
         close(same, piece.start)
         start = piece.start
         for call in piece.calls[same:]:
-            if call.within >= 0 and exact.start(call.within) == start:
+            if call.within >= 0 and exact.ts[call.within] == start:
                 start += 1  # inside of the line or module, whose times are exact
             lines = [[0, call.frame.line]] if call.frame.line else []
             opened.append((call, start, lines))
@@ -329,12 +272,12 @@ def _slices(pieces: Sequence[Piece], track: int, exact: ExactSlices) -> list[New
     return found
 
 
-def _placed(stack: Sequence[Frame], rows: Sequence[int], exact: ExactSlices) -> list[Call]:
-    """Return the functions of a stack with the open lines and modules that they belong to.
+def _placed(sample: Sample, exact: ExactSlices) -> list[Call]:
+    """Return the functions of a sample with the open lines and modules that they belong to.
 
     Every call of a module is one function of torch and one slice, if all modules are recorded.
     """
-    modules = exact.of_category(rows, "module")
+    stack, modules = sample.stack, exact.open(sample.at, "module")
     calls = [depth for depth, frame in enumerate(stack) if _MODULE_CALL.search(frame.name)]
     if not len(modules) <= len(calls) <= len(modules) + 1:  # the slice may be about to begin
         modules = []
@@ -343,7 +286,7 @@ def _placed(stack: Sequence[Frame], rows: Sequence[int], exact: ExactSlices) -> 
         around[depth] = row
         if depth and _AROUND_MODULE_CALL.search(stack[depth - 1].name):
             around[depth - 1] = row
-    lines = exact.of_category(rows, "cell_line")
+    lines = exact.open(sample.at, "cell_line")
     owners = _owners(stack, [exact.line(row) for row in lines])
     placed, inside = list[Call](), NONE
     for depth, frame in enumerate(stack):
@@ -373,10 +316,7 @@ def without_later_calls(
     stack: Sequence[Frame], at: int, read: int, exact: ExactSlices
 ) -> tuple[Frame, ...]:
     """Return a stack that was ``read`` after a moment without what a later statement called."""
-    before, after = (
-        [exact.line(row) for row in exact.of_category(exact.open(moment), "cell_line")]
-        for moment in (at, read)
-    )
+    before, after = exact.open_lines(at), exact.open_lines(read)
     if before == after:
         return tuple(stack)
     pairs = zip(before, after, strict=False)
@@ -385,7 +325,7 @@ def without_later_calls(
     if same < len(owners):
         return tuple(stack[: owners[same] + 1])
     # No other statement has begun; the one that has ended may be of the next function.
-    around = owners[-1] if owners else -1
+    around = owners[-1] if owners else NONE
     inner = (depth for depth, one in enumerate(stack) if one.is_cells and depth > around)
     depth = next(inner, around)
     return tuple(stack[: depth + 1]) if depth >= 0 else tuple(stack)

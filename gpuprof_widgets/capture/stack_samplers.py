@@ -24,7 +24,6 @@ from itertools import accumulate, count, cycle
 from random import Random
 from time import perf_counter_ns
 from types import CodeType, FrameType
-from typing import Any
 
 # `_signal`, because signal's own functions are Python, which a running cProfile would count.
 
@@ -42,7 +41,8 @@ _LONGEST_STOP_S = 5.0
 _LOOP_HANDLES_SIGNALS = "each signal wakes an event loop that handles signals"
 """It does so by a byte in a pipe, which would fill up while the loop is busy."""
 _GAPS = 4_096
-_LONG_AGO_NS = 50_000_000
+_REPEATED_NS = 50_000_000
+"""A signal comes again after so long if an error, such as Ctrl-C's, ended its handler early."""
 _REST_NS = 4_000
 """A stack is read again after so long for each of its numbers, 30 times what reading takes.
 
@@ -64,28 +64,27 @@ class Stacks:
 
 
 class ThreadSamples:
-    """The samples of one thread, `FIELDS` numbers for each.
+    """The samples of one thread as long as it existed, `FIELDS` numbers for each.
 
     They are: the first and the last planned moment at which the thread had this stack (several
-    where it was in a call that let no signal in, or did not move); when it was read; the first and
-    the last look at all threads with this stack (one that did not exist lacks some; 0 for a timer's
-    samples); and the number of the stack. Times are `perf_counter_ns`.
+    where it was in a call that let no signal in, or did not move); when it was read; and the number
+    of the stack. Times are `perf_counter_ns`.
     """
 
-    FIELDS = 6
+    FIELDS = 4
 
     def __init__(self, thread: int = 0, native: int = 0) -> None:
         self.numbers = array("q")
         self.thread, self.native = thread, native
         """Python's and the system's number of the thread; 0: not known."""
 
-    def add(self, now: int, look: int, stack: int) -> None:
+    def add(self, now: int, stack: int) -> None:
         """Add what a look at all threads found."""
         numbers = self.numbers
-        if numbers and numbers[-1] == stack and numbers[-2] == look - 1:
-            numbers[-5], numbers[-4], numbers[-2] = now, now, look
+        if numbers and numbers[-1] == stack:
+            numbers[-3] = numbers[-2] = now
         else:
-            numbers.extend((now, now, now, look, look, stack))
+            numbers.extend((now, now, now, stack))
 
 
 class TimerSampler:
@@ -106,12 +105,11 @@ class TimerSampler:
         """Why signals cannot sample; "" where they do."""
         self._stacks = stacks
         self._timer: ctypes.c_void_p | None = None
-        self._armed = _Times()
         self._process = 0
 
     def _why_not(self) -> str:
         """Return what keeps signals from sampling; "" if nothing does."""
-        if not _can_signal():
+        if sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "timer_create"):
             return "signals can sample only on Linux"
         if threading.current_thread() is not threading.main_thread():
             return "signals can sample only Python's main thread"
@@ -130,31 +128,17 @@ class TimerSampler:
             return
         number, timer = _number(), ctypes.c_void_p()
         event = _Event(None, number, _TO_THREAD, threading.get_native_id())
-        if _libc().timer_create(_CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(timer)):
+        library = ctypes.CDLL(None)
+        if library.timer_create(_CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(timer)):
             self.lost = "the system gave no timer"
             return
         self._timer, self._process = timer, os.getpid()
         planned = perf_counter_ns() + INTERVAL_NS
-        self._armed.first = _Time(*divmod(planned, _NANOSECONDS))
-        self.handler = _handler(self, self._stacks, planned, timer, self._armed)
+        times = _Times(_Time(0, _REPEATED_NS), _Time(*divmod(planned, _NANOSECONDS)))
+        self.handler = _handler(self, self._stacks, planned, timer, times)
         _signal.signal(number, self.handler)
         _signal.siginterrupt(number, False)  # most calls of the system go on by themselves
-        self._set(planned)
-
-    def keep_going(self, now: int) -> None:
-        """Send a signal if the last one is long ago: a Ctrl-C may have ended its handler early.
-
-        May be called in any thread, until `stop`.
-        """
-        sent = self._armed.first.seconds * _NANOSECONDS + self._armed.first.nanoseconds
-        is_late = self._timer is not None and now - sent > _LONG_AGO_NS and not self.lost
-        if is_late and _signal.getsignal(_number()) is self.handler:
-            self._armed.first = _Time(*divmod(now, _NANOSECONDS))
-            self._set(now)
-
-    def _set(self, at: int) -> None:
-        first = _Time(*divmod(at, _NANOSECONDS))
-        _libc().timer_settime(self._timer, _ABSOLUTE, ctypes.byref(_Times(first=first)), None)
+        library.timer_settime(timer, _ABSOLUTE, ctypes.byref(times), None)
 
     def stop(self) -> None:
         """Stop; may be called twice. A forked process has no timer."""
@@ -162,7 +146,7 @@ class TimerSampler:
         if timer is None:
             return
         if os.getpid() == self._process:
-            _libc().timer_delete(timer)
+            ctypes.CDLL(None).timer_delete(timer)
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and _signal.getsignal(_number()) is self.handler:  # else it is the user's now
             # A last signal came as the timer was deleted, and was handled right after that; one
@@ -172,13 +156,13 @@ class TimerSampler:
 
 
 def _handler(
-    sampler: TimerSampler, stacks: Stacks, planned: int, timer: ctypes.c_void_p, armed: _Times
+    sampler: TimerSampler, stacks: Stacks, planned: int, timer: ctypes.c_void_p, times: _Times
 ) -> Handler:
     now, add, find = perf_counter_ns, sampler.samples.numbers.extend, stacks.number.setdefault
     wake = _signal.set_wakeup_fd
     keep, next_number = stacks.codes.setdefault, stacks.next_number
     next_moment = accumulate(cycle(random_gaps()), initial=planned).__next__
-    first, armed_at = armed.first, ctypes.byref(armed)
+    first, times_at = times.first, ctypes.byref(times)
     set_time = ctypes.PyDLL(None).timer_settime  # unlike CDLL's it does not let go of the GIL
 
     def sample_stack(number: int, frame: FrameType | None) -> None:
@@ -188,6 +172,8 @@ def _handler(
         if wakes != -1:
             wake(wakes)
             sampler.lost = _LOOP_HANDLES_SIGNALS
+            first.seconds = first.nanoseconds = 0  # no more signals
+            set_time(timer, _ABSOLUTE, times_at, None)
             return
         stack: list[int] = []
         while frame is not None:
@@ -199,12 +185,12 @@ def _handler(
         last_moment = first_moment
         while planned <= began:
             last_moment, planned = planned, next_moment()
-        add((first_moment, last_moment, began, 0, 0, find(tuple(stack), next_number())))
+        add((first_moment, last_moment, began, find(tuple(stack), next_number())))
         rested = now() + _REST_NS * len(stack)
         while planned <= rested:
             planned = next_moment()
         first.seconds, first.nanoseconds = divmod(planned, _NANOSECONDS)
-        set_time(timer, _ABSOLUTE, armed_at, None)  # last: no other signal may come before
+        set_time(timer, _ABSOLUTE, times_at, None)  # last: no other signal may come before
 
     return sample_stack
 
@@ -216,24 +202,22 @@ def random_gaps() -> list[int]:
 
 
 class ThreadSampler:
-    """Samples all threads but one, from a thread of its own that `threading` does not know.
+    """Samples threads from one of its own that `threading` does not know: all but the timer's.
 
-    Of that one thread, ``of_main`` has the times at which it let another thread run, mostly in ops,
+    Of the timer's, ``of_main`` has the times at which it let another thread run, mostly in ops,
     each with the number of its stack: they tell where ops are called, not for how long. The sampler
-    also keeps a timer's sampler going, and hides its handler from dynamo as soon as that is
-    imported. ``error`` is what ended it early.
+    also hides the timer's handler from dynamo as soon as that is imported. ``error`` is what ended
+    it early.
     """
 
-    def __init__(self, stacks: Stacks, timer: TimerSampler, *, without: int = 0) -> None:
+    def __init__(self, stacks: Stacks, timer: TimerSampler) -> None:
         self.samples: list[ThreadSamples] = []
         self.of_main = array("q")
         self.error: Exception | None = None
-        self._latest: dict[int, ThreadSamples] = {}
         self._stacks = stacks
         self._timer = timer
         self._is_hidden = False
         self._walked = 0
-        self._without = without
         self._stopping, self._stopped = _thread.allocate_lock(), _thread.allocate_lock()
         self._process = 0
 
@@ -256,33 +240,25 @@ class ThreadSampler:
                 self._stopped.release()
 
     def _run(self) -> None:
-        me, look = _thread.get_ident(), 0
+        me, alive = _thread.get_ident(), dict[int, ThreadSamples]()
         gaps, rest = cycle(random_gaps()), 0
         try:
             while not self._stopping.acquire(timeout=max(next(gaps), rest) / _NANOSECONDS):
-                now, without, self._walked = perf_counter_ns(), self._without, 0
-                if self._timer.lost:
-                    without = 0
+                now, before, alive, self._walked = perf_counter_ns(), alive, {}, 0
+                main = 0 if self._timer.lost else self._timer.samples.thread
                 for thread, frame in sys._current_frames().items():
-                    if thread == without:
+                    if thread == main:
                         self.of_main.extend((now, self._number(frame)))
                     elif thread != me:
-                        self._add(thread, now, look, frame)
+                        samples = alive[thread] = before.get(thread) or self._samples_of(thread)
+                        samples.add(now, self._number(frame))
                 del frame  # which would keep the user's variables alive
-                look += 1
                 rest = _REST_NS * self._walked
-                self._timer.keep_going(now)
                 self._hide_from_dynamo()
         except Exception as error:
             self.error = error
         finally:
             self._stopped.release()
-
-    def _add(self, thread: int, now: int, look: int, frame: FrameType | None) -> None:
-        samples = self._latest.get(thread)
-        if samples is None or samples.numbers[-2] < look - 1:  # numbers are given again
-            samples = self._samples_of(thread)
-        samples.add(now, look, self._number(frame))
 
     def _number(self, frame: FrameType | None) -> int:
         """Return the number of a thread's stack."""
@@ -298,12 +274,8 @@ class ThreadSampler:
     def _samples_of(self, thread: int) -> ThreadSamples:
         """Return where the samples of a thread go that was not there at the last look."""
         known = [one.native_id for one in threading.enumerate() if one.ident == thread]
-        native = known[0] or 0 if known else 0
-        samples = self._latest.get(thread)
-        if samples is None or samples.native != native:
-            samples = self._latest[thread] = ThreadSamples(thread, native)
-            self.samples.append(samples)
-        return samples
+        self.samples.append(ThreadSamples(thread, (known[0] or 0) if known else 0))
+        return self.samples[-1]
 
     def _hide_from_dynamo(self) -> None:
         skip = getattr(sys.modules.get("torch._dynamo.decorators"), "skip", None)
@@ -333,16 +305,5 @@ class _Times(ctypes.Structure):
     _fields_ = (("every", _Time), ("first", _Time))
 
 
-def _can_signal() -> bool:
-    """Whether this system has Linux's timers, laid out as above."""
-    return sys.platform == "linux" and ctypes.sizeof(ctypes.c_long) == 8 and _libc() is not None
-
-
 def _number() -> int:
     return int(signal.SIGRTMIN) + _SIGNALS_AFTER_FIRST
-
-
-def _libc() -> Any:
-    """Return the C library of this process if it has timers, else None."""
-    library = ctypes.CDLL(None)
-    return library if hasattr(library, "timer_create") else None
