@@ -50,10 +50,8 @@ class CallsRecording:
 
     def __init__(self) -> None:
         self.lost: str | None = None
-        self._profile: cProfile.Profile | None = None
         self._profiles: list[cProfile.Profile] = []  # one per start
         self._running = False
-        self._watching = False
 
     def start(self) -> None:
         """Start recording, or set ``lost`` where another profiler holds the interpreter's hook.
@@ -69,28 +67,28 @@ class CallsRecording:
                 "this profile has none of them"
             )
             return
-        self._profile = cProfile.Profile()
-        self._profiles.append(self._profile)
+        self._profiles.append(cProfile.Profile())
         self._watch_entrance()
         self._running = True
-        self._profile.enable()
-        hear_this_thread_only(self._profile)
+        self._profiles[-1].enable()
+        hear_this_thread_only(self._profiles[-1])
 
     def stop(self) -> None:
         """Stop; a profiler that has taken over the hook is left running."""
-        profile, running = self._profile, self._running
+        if not self._running:
+            return
         self._running = False
-        if running and profile is not None:
-            hook: Any = sys.getprofile()
-            profile.disable()
-            if not _MONITORS and hook is not profile:
-                _ended.add(profile)
-                sys.setprofile(hook)
-                self.lost = (
-                    "another Python profiler took over in this run; "
-                    "this profile has the Python calls before that"
-                )
-        self._unwatch_entrance()
+        profile = self._profiles[-1]
+        hook: Any = sys.getprofile()
+        profile.disable()
+        if not _MONITORS and hook is not profile:
+            _ended.add(profile)
+            sys.setprofile(hook)
+            self.lost = (
+                "another Python profiler took over in this run; "
+                "this profile has the Python calls before that"
+            )
+        del cProfile.Profile.enable  # the method inherited from the C class shows again
 
     def calls(self) -> Calls | None:
         """Return the recorded calls; None where nothing was recorded."""
@@ -106,7 +104,7 @@ class CallsRecording:
         original: Callable[..., None] = cProfile.Profile.enable
 
         def enable(profile: cProfile.Profile, *args: Any, **kwargs: Any) -> None:
-            if self._running and profile is not self._profile:
+            if self._running and profile is not self._profiles[-1]:
                 self.stop()
                 self.lost = (
                     "your own cProfile started in this run and has the Python calls from then on; "
@@ -115,12 +113,6 @@ class CallsRecording:
             original(profile, *args, **kwargs)
 
         cProfile.Profile.enable = enable  # type: ignore[method-assign, assignment]
-        self._watching = True
-
-    def _unwatch_entrance(self) -> None:
-        if self._watching:
-            del cProfile.Profile.enable  # the method inherited from the C class shows again
-            self._watching = False
 
 
 def _add_stats(stats: dict[Any, Any], profile: cProfile.Profile) -> None:

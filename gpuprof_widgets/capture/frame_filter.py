@@ -77,7 +77,10 @@ def without_profiler_calls(
     functions = calls.functions
     keep = ~ours & (functions["calls"].to_numpy() > 0)
     if cell_labels:
-        entries = _entries(functions, cell_labels) | called_by_user
+        in_cell = functions["file"].isin(list(cell_labels))
+        in_thread = functions["file"].str.endswith("threading.py")
+        in_thread &= functions["name"] == "_bootstrap"
+        entries = (in_cell | in_thread).to_numpy(dtype=bool) | called_by_user
         if began_inside:
             entries |= _without_caller(calls)
         keep &= _reached(calls, entries, keep)
@@ -113,13 +116,10 @@ def _called_past(calls: Calls, skipped: Mask) -> Calls:
         return calls
     above = edges[skipped[edges["callee"]] & ~skipped[edges["caller"]]]
     most = above.sort_values("calls").drop_duplicates("callee", keep="last")
-    caller_of = dict(zip(most["callee"], most["caller"], strict=True))
+    caller_of = np.arange(len(skipped), dtype=edges["caller"].to_numpy().dtype)
+    caller_of[most["callee"]] = most["caller"]
     bypassed = skipped[edges["caller"]] & ~skipped[edges["callee"]]
-    caller = [
-        caller_of.get(caller, caller) if is_bypassed else caller
-        for caller, is_bypassed in zip(edges["caller"], bypassed, strict=True)
-    ]
-    moved = edges.assign(caller=np.array(caller, dtype=edges["caller"].to_numpy().dtype))
+    moved = edges.assign(caller=np.where(bypassed, caller_of[edges["caller"]], edges["caller"]))
     sums = moved.groupby(["caller", "callee"], as_index=False, sort=False).sum()
     return Calls(calls.functions, sums[list(edges.columns)])
 
@@ -157,13 +157,6 @@ def _less_called_by(calls: Calls, ours: Mask, observers: Mask) -> Calls:
         np.subtract.at(left, callee[gone], edges[name].to_numpy()[gone])
         functions[name] = left
     return Calls(functions, edges[~gone].reset_index(drop=True))
-
-
-def _entries(functions: pd.DataFrame, cell_files: Collection[str]) -> Mask:
-    """Return where the user's code begins: in a cell, or in a thread."""
-    in_cell = functions["file"].isin(list(cell_files))
-    in_thread = functions["file"].str.endswith("threading.py") & (functions["name"] == "_bootstrap")
-    return (in_cell | in_thread).to_numpy(dtype=bool)
 
 
 def _reached(calls: Calls, entries: Mask, allowed: Mask) -> Mask:
@@ -206,7 +199,8 @@ def without_profiler_slices(
     regions = slices[(slices["category"] == "user_annotation") & (slices["name"] == label)]
     if not len(regions):
         return trace
-    region = regions.iloc[int(regions["dur"].argmax())]
+    region_row = int(regions.index.to_numpy()[regions["dur"].argmax()])
+    region = slices.iloc[region_row]
     begin, end = int(region["ts"]), int(region["ts"] + region["dur"])
     ts, track = slices["ts"].to_numpy(), slices["track"].to_numpy()
     dur = slices["dur"].to_numpy()
@@ -229,7 +223,6 @@ def without_profiler_slices(
     frames = (slices["category"] == "python_function").to_numpy()
     if frames.any():
         removed |= _profiler_frames(slices, frames, begin, end)
-        region_row = int(regions.index.to_numpy()[regions["dur"].argmax()])
         if threads_before:
             removed |= _of_the_kernel(trace, frames, region_row, cells, threads_before)
         removed |= _waiting(trace, frames & ~removed, region_row)
@@ -304,8 +297,11 @@ def _kept_slices(trace: Trace, keep: Mask) -> Trace:
     )
 
 
-_LAUNCHERS = re.compile(r"^<frozen runpy>$|(?:^|[/\\])(?:runpy|ipykernel_launcher)\.py$")
-"""What starts a program, the kernel's or the user's."""
+_BELOW_USER_CODE = re.compile(
+    rf"^<frozen runpy>$|(?:^|[/\\])(?:runpy|ipykernel_launcher)\.py$|{_KERNEL.pattern}"
+    rf"|^{re.escape(_PACKAGE)}"
+)
+"""What runs the kernel, a thread or a program."""
 
 
 def users_frames(files: Sequence[str]) -> list[int]:
@@ -321,7 +317,7 @@ def users_frames(files: Sequence[str]) -> list[int]:
         if _AROUND_USER_CODE.search(call) and file != _LOOP_FILE
     ]
     first = around[-1] + 1 if around else 0
-    while not around and first < len(files) and _is_below(files[first]):
+    while not around and first < len(files) and _BELOW_USER_CODE.search(files[first]):
         first += 1
     kept: list[int] = []
     records = False
@@ -333,11 +329,6 @@ def users_frames(files: Sequence[str]) -> list[int]:
             records = False
             kept.append(place)
     return kept
-
-
-def _is_below(file: str) -> bool:
-    """Whether it is of what runs the kernel, a thread or a program: below all of the user's."""
-    return bool(_KERNEL.search(file) or _LAUNCHERS.search(file)) or file.startswith(_PACKAGE)
 
 
 def below_profiler_frames(traceback: TracebackType | None) -> TracebackType | None:

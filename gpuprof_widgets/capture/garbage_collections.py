@@ -16,6 +16,8 @@ from time import perf_counter_ns
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from gpuprof_widgets.capture.interrupts import RaisedAfterwards
 from gpuprof_widgets.capture.part import Context, Part, RecordClock, both_clocks, time_of_day
 from gpuprof_widgets.trace.model import Trace
@@ -67,11 +69,11 @@ class GarbageCollections(Part):
 
     def discard(self) -> None:
         self._clock = RecordClock()
-        self._sums = _zero_sums()
+        # By generation: count, time (ns) and collected objects.
+        self._sums, self._one_off_sums = np.zeros((2, GENERATIONS, 3), np.int64)
         self._listed: list[dict[str, Any]] = []
-        self._one_off_sums = _zero_sums()
         # By file, function and its first line, the line that ran, and the one-off work around.
-        self._places: defaultdict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0, 0])
+        self._places: defaultdict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
 
     def start(self) -> None:
         self._numbers, self._long, self._since = array("q"), [], 0
@@ -124,7 +126,7 @@ class GarbageCollections(Part):
         for at in range(0, len(self._numbers), _FIELDS):
             since, ended, generation, collected = self._numbers[at : at + _FIELDS]
             if self._day(since) in window:
-                _add(self._sums[generation], ended - since, collected)
+                self._sums[generation] += (1, ended - since, collected)
         for long in self._long:
             if self._day(long.since) in window:
                 self._list(long)
@@ -138,10 +140,11 @@ class GarbageCollections(Part):
         spent = long.ended - long.since
         code = long.code
         file = self._cell_labels.get(code.co_filename, code.co_filename)
-        place = file, code.co_name, code.co_firstlineno, long.line, long.during
-        _add(self._places[place], spent, long.collected)
+        place = self._places[file, code.co_name, code.co_firstlineno, long.line, long.during]
+        place[0] += 1
+        place[1] += spent
         if long.during:
-            _add(self._one_off_sums[long.generation], spent, long.collected)
+            self._one_off_sums[long.generation] += (1, spent, long.collected)
         self._listed.append(
             {
                 "start_ns": self._clock.in_record(self._day(long.since)),
@@ -154,7 +157,8 @@ class GarbageCollections(Part):
 
     def metadata(self) -> dict[str, Any]:
         """Return ``gc``, where anything was collected; see docs/record.md."""
-        counts, times, collected = (list(column) for column in zip(*self._sums, strict=True))
+        counts, times, collected = self._sums.T.tolist()
+        once, once_ns, _ = self._one_off_sums.T.tolist()
         if not sum(counts):
             return {}
         longest = sorted(self._listed, key=lambda row: -row["dur_ns"])[:MOST_LISTED]
@@ -163,15 +167,11 @@ class GarbageCollections(Part):
             "gc": {
                 "collections": counts,
                 "time_ns": times,
-                "once": {
-                    "collections": [count for count, _, _ in self._one_off_sums],
-                    "time_ns": [spent for _, spent, _ in self._one_off_sums],
-                },
+                "once": {"collections": once, "time_ns": once_ns},
                 "collected": collected,
                 "longest": sorted(longest, key=lambda row: row["start_ns"]),
                 "places": [
-                    dict(zip(_PLACE, (*place, count, spent), strict=True))
-                    for place, (count, spent, _) in places
+                    dict(zip(_PLACE, (*place, *sums), strict=True)) for place, sums in places
                 ],
             }
         }
@@ -198,14 +198,3 @@ def _during(frame: FrameType | None) -> str:
                 return work
         frame = frame.f_back
     return ""
-
-
-def _zero_sums() -> list[list[int]]:
-    """Return count, time (ns) and collected objects for each generation, all 0."""
-    return [[0, 0, 0] for _ in range(GENERATIONS)]
-
-
-def _add(sums: list[int], spent: int, collected: int) -> None:
-    sums[0] += 1
-    sums[1] += spent
-    sums[2] += collected
