@@ -14,6 +14,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
@@ -297,35 +298,6 @@ def test_a_call_that_lets_no_signal_in_is_the_time_of_its_line(
     assert took - slack <= lines["self_ns"]["blocking.py", 7] <= done.gaps[0] + slack
 
 
-def test_each_line_has_the_ops_that_it_ran(
-    modules: Callable[[str, str], Any], one_thread: None
-) -> None:
-    """No signal is handled between operators: it waits for the next call, lines later."""
-    modules(
-        "operators",
-        """
-        def several(a, w, times):
-            for _ in range(times):
-                y = a @ a
-                z = y + 1
-                v = w.sum()
-        """,
-    )
-    done = run("""
-        import torch, operators
-        a, w = torch.rand(200, 200), torch.rand(2_000, 100)
-        operators.several(a, w, 1_500)
-    """)
-    slices = done.record.trace.slices
-    took = slices.groupby(slices["name"].astype(str))["dur"].sum()
-    lines = sampled_lines(done.record).set_index(["file", "line"])
-    names = ("aten::matmul", "aten::add", "aten::sum")
-    whole = sum(took[name] for name in names)
-    # Beside other work ops end in step with the sampler, and more than its error was seen.
-    for line, name in enumerate(names, start=3):
-        assert abs(lines["self_ns"]["operators.py", line] - took[name]) <= 0.25 * whole
-
-
 def test_lines_without_calls_share_the_time_between_two_signals(
     modules: Callable[[str, str], Any],
 ) -> None:
@@ -385,27 +357,6 @@ def test_an_operator_is_the_time_of_its_function(
         assert took - error <= spent(done.record, name) <= took + others + error
     lines = sampled_lines(done.record).groupby("function")["self_ns"].sum()
     assert lines.get("more", 0) + lines.get("counted", 0) <= others + error
-
-
-def test_so_it_is_where_each_is_called_in_a_line_of_its_own(
-    modules: Callable[[str, str], Any], one_thread: None
-) -> None:
-    modules("matrices", "def returned(a):\n    return a @ a\ndef more(y):\n    return y + 1\n")
-    done = run(
-        """
-        import torch, matrices
-        a = torch.rand(200, 200)
-        for _ in range(800):
-            y = matrices.returned(a)
-            z = matrices.more(y)
-        """,
-        lines=True,
-    )
-    trace = done.record.trace
-    took = trace.slices.loc[trace.slices["name"] == "aten::matmul", "dur"].sum()
-    error = SIGMAS * sqrt(took * INTERVAL_NS) + BIAS * trace.span_ns
-    assert took - error <= spent(done.record, "returned")
-    assert spent(done.record, "more") <= trace.span_ns - took + error
 
 
 OPS_IN_OPS = """
@@ -790,17 +741,6 @@ PATIENT = {
             told = str(error)
         signal.signal(signal.SIGALRM, before)
     """,
-    "a timer of its own": """
-        import signal
-        rung = []
-        before = signal.signal(signal.SIGPROF, lambda number, frame: rung.append(number))
-        signal.setitimer(signal.ITIMER_PROF, 0.005, 0.005)
-        while len(rung) < 5:
-            pass
-        after = signal.setitimer(signal.ITIMER_PROF, 0)[1]
-        signal.signal(signal.SIGPROF, before)
-        del rung
-    """,
     "select and poll": """
         import os, select, time
         read, write = os.pipe()
@@ -814,17 +754,6 @@ PATIENT = {
         ready = select.select([read], [], [], 0.03)[0] == [read]
         os.close(read); os.close(write)
         del read, write, poll, began
-    """,
-    "locks and queues": """
-        import queue, threading, time
-        began = time.monotonic()
-        got = threading.Lock().acquire(timeout=0.02), threading.Event().wait(0.03)
-        try:
-            queue.Queue().get(timeout=0.03)
-        except queue.Empty:
-            empty = True
-        waited = time.monotonic() - began >= 0.06
-        del began
     """,
     "signals that are waited for": """
         import signal, threading
@@ -871,29 +800,6 @@ PATIENT = {
         most = deepest() - 30
         reached = deep(most) == most > 100
         del most
-    """,
-    "tasks that take turns": """
-        import asyncio
-        turns = []
-        async def take(name, number):
-            for turn in range(number):
-                await asyncio.sleep(0.005)
-                sum(range(20_000))
-            turns.append(name)
-            return name
-        both = await asyncio.gather(take("a", 3), take("b", 3))
-        ran = await asyncio.to_thread(sum, range(100_000))
-        turns.sort()
-    """,
-    "an error within a long loop": """
-        import time
-        def failing(ended):
-            while time.perf_counter() < ended:
-                pass
-            return [1,
-                    2][3]
-
-        failing(time.perf_counter() + 0.03)
     """,
 }
 
@@ -997,15 +903,6 @@ def test_a_sampler_that_cannot_start_costs_the_samples_alone(
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_windows_leave_nothing_either() -> None:
-    body = f"""{BUSY}
-for step in gpuprof_widgets.steps(range(9), wait=1, warmup=1, active=1, repeat=2):
-    spin(0.01)
-"""
-    run(body)
-
-
-@pytest.mark.usefixtures("nothing_left")
 def test_a_number_that_the_program_uses_is_left_to_it() -> None:
     """Then a thread samples, as elsewhere."""
     rung: list[int] = []
@@ -1078,6 +975,7 @@ thread.start()
 thread.join()
 number = str(thread.native_id)
 del thread
+stroll()
 """)
     record, tracks = done.record, done.record.trace.tracks
     (lane,) = lanes_with(record, "grind")
@@ -1085,8 +983,10 @@ del thread
     (track,) = tracks[(tracks["lane"] == lane) & (tracks["kind"] == "python")].to_dict("records")
     assert track["thread"] == done.names["number"]
     assert "grind" not in set(sampled_lines(record)["function"])
-    joined = frames(record).loc[lambda table: table["function"] == "join", "lane"]
-    assert set(joined) == {run_lane(record)}
+    assert lanes_with(record, "join") == lanes_with(record, "stroll") == {run_lane(record)}
+    table = frames(record)
+    ended = (table["ts"] + table["dur"]).groupby(table["function"]).max()
+    assert ended["grind"] - ended["join"] <= 2 * done.slack_ns  # not to the end of the run
 
 
 def test_a_thread_that_runs_ops_has_its_frames_beside_these() -> None:
@@ -1109,19 +1009,12 @@ def test_a_thread_that_runs_ops_has_its_frames_beside_these() -> None:
 
 
 def test_so_has_a_pool_but_no_thread_that_waits() -> None:
-    idle, at_work, leave = (threading.Event() for _ in range(3))
+    idle, at_work = threading.Event(), threading.Event()
     waiting = threading.Thread(target=idle.wait)
     waiting.start()
-    pool_before: list[Any] = []
-
-    def begin() -> None:
-        from concurrent.futures import ThreadPoolExecutor
-
-        pool_before.append(ThreadPoolExecutor(1))
-        pool_before[0].submit(at_work.set).result()
-
-    begin()
-    names = {"__name__": "__main__", "before": pool_before[0]}
+    before = ThreadPoolExecutor(1)
+    before.submit(at_work.set).result()
+    names = {"__name__": "__main__", "before": before}
     body = f"""{AT_WORK}
 from concurrent.futures import ThreadPoolExecutor
 with ThreadPoolExecutor(2) as pool:
@@ -1132,9 +1025,8 @@ del both, kept, pool
 """
     outcome, record = recorded(body, names, python="sampled", lines=False)
     idle.set()
-    leave.set()
     waiting.join()
-    pool_before.pop().shutdown()
+    before.shutdown()
     assert outcome.error == ""
     of_pool, of_before = lanes_with(record, "grind"), lanes_with(record, "stroll")
     assert len(of_pool) in (1, 2)
@@ -1177,6 +1069,7 @@ def test_the_workers_of_a_data_loader_work() -> None:
 # Windows, and other options
 
 
+@pytest.mark.usefixtures("nothing_left")
 def test_windows_are_one_after_the_other() -> None:
     done = run(f"""{BUSY}
 took = dict()
@@ -1202,24 +1095,8 @@ for step in gpuprof_widgets.steps(range(9), wait=1, warmup=1, active=2, repeat=2
     assert int((record.trace.tracks["kind"] == "python").sum()) == 1
 
 
-COUNTED = """
-import time
-def inner():
-    return 1
-def outer():
-    return inner() + inner()
-def spin():
-    ended = time.perf_counter() + 0.05
-    while time.perf_counter() < ended:
-        pass
-for _ in range(10):
-    outer()
-spin()
-"""
-
-
 def test_exact_frames_leave_no_room_for_samples() -> None:
-    record = run(COUNTED, stack=True).record
+    record = run("def inner(): pass\nfor _ in range(20): inner()", stack=True).record
     assert int((frames(record)["function"] == "inner").sum()) == 20
     assert not {SAMPLED, "python_samples"} & set(record.metadata)
     assert SAMPLED_LINES not in record.trace.args
@@ -1277,14 +1154,7 @@ def test_outside_of_the_main_thread_another_thread_samples() -> None:
     assert profile.metadata["python_samples"]["by_signal"] is False
     assert [note for note in profile.metadata["notes"] if "sampled from a second thread" in note]
     assert "spin_for" in set(profile.sampled_lines()["function"])
-
-
-def test_a_block_has_the_frames_of_the_program_around_it() -> None:
-    with gpuprof_widgets.profile(quiet=True, python="sampled") as profile:
-        spin_for(0.05)
-    table = frames(profile)
-    assert "spin_for" in set(table["function"])
-    assert not table["name"].astype(str).str.contains("gpuprof_widgets").any()
+    assert not frames(profile)["name"].astype(str).str.contains("gpuprof_widgets").any()
 
 
 # torch.compile
@@ -1314,17 +1184,6 @@ del fast, broken, counter, size, counters
 """
 
 
-def test_a_compiled_function_is_compiled_as_without_samples(often: None) -> None:
-    torch._dynamo.reset()
-    expected = plain(COMPILED)
-    torch._dynamo.reset()
-    outcome, _ = recorded(COMPILED, python="sampled", lines=False)
-    torch._dynamo.reset()
-    assert (outcome.error, outcome.stdout) == ("", expected.stdout)
-    for name in ("seen", "broken_at"):
-        assert outcome.names[name] == expected.names[name]
-
-
 LATE = """
 import gc
 import sys
@@ -1345,7 +1204,8 @@ assert recorder.record().metadata["python_samples"]["samples"] > 10
 """
 
 
-def test_so_it_is_where_dynamo_comes_only_with_the_cell() -> None:
+def test_a_compiled_function_is_compiled_as_without_samples() -> None:
+    """Even where dynamo comes only with the cell."""
     torch._dynamo.reset()
     expected = plain(COMPILED)
     torch._dynamo.reset()

@@ -93,27 +93,6 @@ def test_ops_and_built_in_functions_count_as_their_line() -> None:
     assert times(rows) == times(record_of(*CALLING))
 
 
-def test_the_time_of_a_library_is_that_of_the_line_that_called_it() -> None:
-    library = [
-        frame("torch/nn/module.py(1): call", ts=45, dur=40),
-        frame("torch/nn/linear.py(1): forward", ts=50, dur=10),
-    ]
-    assert times(record_of(CALLING[0], *library)) == {
-        ("Cell [3]", 1): (50, 50),
-        ("Cell [3]", 2): (50, 50),
-    }
-
-
-def test_a_callback_from_a_library_has_its_own_time() -> None:
-    library = frame("torch/nn/module.py(1): call", ts=45, dur=40)
-    assert times(record_of(CALLING[0], library, CALLING[1])) == {
-        ("Cell [3]", 1): (50, 50),
-        ("Cell [3]", 2): (20, 50),
-        ("train.py", 5): (20, 20),
-        ("train.py", 6): (10, 10),
-    }
-
-
 @pytest.mark.parametrize(
     ("lines", "named"),
     [
@@ -141,27 +120,6 @@ def test_a_finding_names_the_line_that_has_most_of_a_function(
     assert "train.py:4(step)" in finding.text
     assert ("mostly" in finding.text) == bool(named)
     assert named in finding.text
-
-
-def test_recursion_counts_once() -> None:
-    again = [
-        frame(STEP, ts=10, dur=80, lines=[[0, 5], [70, 6]]),
-        frame(STEP, ts=20, dur=50, lines=[[0, 5], [40, 6]]),
-        frame(STEP, ts=30, dur=20, lines=[[0, 6]]),
-    ]
-    assert times(record_of(frame(MAIN, ts=0, dur=100, lines=[[0, 1]]), *again)) == {
-        ("Cell [3]", 1): (20, 100),
-        ("train.py", 5): (20 + 20, 70),
-        ("train.py", 6): (10 + 10 + 20, 10 + 10 + 20),
-    }
-
-
-def test_functions_of_one_name_in_two_files_are_apart() -> None:
-    rows = [
-        frame("a.py(1): step", ts=0, dur=60, lines=[[0, 2]]),
-        frame("b.py(1): step", ts=60, dur=40, lines=[[0, 2]]),
-    ]
-    assert times(record_of(*rows)) == {("a.py", 2): (60, 60), ("b.py", 2): (40, 40)}
 
 
 WAITING = (
@@ -346,13 +304,6 @@ def test_several_lines_that_begin_at_once_are_the_last_of_them() -> None:
 
 
 # How far samples may be off
-
-
-def test_the_error_grows_with_the_square_root_of_the_number_of_stretches() -> None:
-    record = record_of(*CALLING)
-    found = sampling_error([0, 1, 4, 100], record)
-    assert found.dtype == np.int64
-    assert found.tolist() == [round(1.96 * INTERVAL * sqrt(runs)) for runs in (0, 1, 4, 100)]
 
 
 def test_lines_have_the_errors_of_their_stretches() -> None:
