@@ -7,7 +7,6 @@ turn each table into a `Group` of rows with the functions here; `joined` makes o
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
@@ -38,7 +37,8 @@ Values = Ints | Texts
 
 GEOMETRY = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 SHARED_MEMORY = ("staticSharedMemory", "dynamicSharedMemory")
-COPY_ENDS = ("srcKind", "dstKind", "srcDeviceId", "dstDeviceId")
+LAUNCH_COLUMNS = (*GEOMETRY, *SHARED_MEMORY, "registersPerThread")
+COPY_COLUMNS = ("bytes", "copyKind", "srcKind", "dstKind", "srcDeviceId", "dstDeviceId")
 """Columns of kernels and copies that both profilers call alike."""
 
 _MEMORY = "Pageable,Pinned,Device,Array,Managed,Device Static,Managed Static"
@@ -57,9 +57,6 @@ EVENT_WAITS = (1, 2)
 
 NO_STREAM = 0xFFFFFFFF
 """CUPTI_SYNCHRONIZATION_INVALID_VALUE: the call does not wait for a single stream."""
-
-_VERSION_SUFFIX = re.compile(r"(_ptsz|_ptds)?_v\d{4,5}$|_pt(sz|ds)$")
-_DRIVER_CALL = re.compile(r"cu[A-Z]")
 
 
 @dataclass(frozen=True)
@@ -144,30 +141,15 @@ def unique_correlations(process: Ints, correlation: Ints, *, several: bool) -> I
     return np.where((correlation > 0) & (process != MISSING), unique, MISSING)
 
 
-def call_name(name: str) -> str:
-    """Return ``cudaLaunchKernel`` for ``cudaLaunchKernel_v7000``, CUPTI's name with a version."""
-    return _VERSION_SUFFIX.sub("", name)
-
-
-def call_category(name: str) -> str:
-    """Return the category of a CUDA call: ``cudaMalloc`` is runtime, ``cuMemAlloc`` driver."""
-    return "cuda_driver" if _DRIVER_CALL.match(name) else "cuda_runtime"
-
-
 def gpu_group(
-    table: Table,
-    process: Ints,
-    correlation: Ints,
-    name: Texts,
-    category: str,
-    args: Mapping[str, Values],
+    table: Table, name: Texts, category: str, args: Mapping[str, Values] | None = None
 ) -> Group:
     """Return rows on GPU streams: kernels, copies, memsets or synchronisations."""
-    device, stream = _device_and_stream(table["deviceId"], table["streamId"], process)
+    device, stream = _device_and_stream(table["deviceId"], table["streamId"], table["process"])
     place = {"device": table["deviceId"], "context": table["contextId"]}
-    place |= {"stream": table["streamId"], "correlation": correlation}
+    place |= {"stream": table["streamId"], "correlation": table["correlationId"]}
     dur = table["end"] - table["start"]
-    return Group(table["start"], dur, name, category, device, stream, place | dict(args))
+    return Group(table["start"], dur, name, category, device, stream, {**place, **(args or {})})
 
 
 def _device_and_stream(device: Ints, stream: Ints, process: Ints) -> tuple[Texts, Texts]:
@@ -207,30 +189,27 @@ def _sizes(*columns: Ints) -> Texts:
     return lists[place.reshape(-1)]
 
 
-def copy_names(table: Table, memory: Mapping[int, str]) -> Texts:
-    """Return Kineto's names of copies: ``Memcpy HtoD (Pageable -> Device)``."""
+def copy_group(table: Table, memory: Mapping[int, str]) -> Group:
+    """Return copies, named as Kineto names them: ``Memcpy HtoD (Pageable -> Device)``."""
     directions = named(table["copyKind"], COPY_KINDS, "of kind")
     sources, targets = (named(table[end], memory, "Unknown") for end in ("srcKind", "dstKind"))
     names = [
         f"Memcpy {direction}" if "(" in direction else f"Memcpy {direction} ({source} -> {target})"
         for direction, source, target in zip(directions, sources, targets, strict=True)
     ]
-    return np.array(names, object)
-
-
-def copy_args(table: Table) -> dict[str, Values]:
-    """Return the bytes of copies, and the two devices of peer copies."""
     peers = table["copyKind"] == PEER_COPY
-    return {
+    args = {
         "bytes": table["bytes"],
         "fromDevice": np.where(peers, table["srcDeviceId"], MISSING),
         "toDevice": np.where(peers, table["dstDeviceId"], MISSING),
     }
+    return gpu_group(table, np.array(names, object), "gpu_memcpy", args)
 
 
-def memset_names(kind: Ints, memory: Mapping[int, str]) -> Texts:
-    """Return Kineto's names of memsets: ``Memset (Device)``."""
-    return np.array([f"Memset ({word})" for word in named(kind, memory, "Unknown")], object)
+def memset_group(table: Table, kind: Ints, memory: Mapping[int, str]) -> Group:
+    """Return memsets, named as Kineto names them: ``Memset (Device)``."""
+    names = [f"Memset ({word})" for word in named(kind, memory, "Unknown")]
+    return gpu_group(table, np.array(names, object), "gpu_memset", {"bytes": table["bytes"]})
 
 
 def event_wait_args(
@@ -255,8 +234,9 @@ def event_wait_args(
     }
 
 
-def sync_group(group: Group) -> Group:
-    """Put waits that concern no single stream on the thread -1, as Kineto does."""
+def sync_group(table: Table, kind: Ints, args: Mapping[str, Values]) -> Group:
+    """Return synchronisations; those of no single stream are on the thread -1, as in Kineto's."""
+    group = gpu_group(table, named(kind, SYNC_KINDS, "Sync of type"), "cuda_sync", args)
     no_stream = group.args["stream"] == NO_STREAM
     return replace(group, thread=np.where(no_stream, "-1", group.thread))
 

@@ -10,7 +10,9 @@ threads, GPUs, clock and warnings.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from textwrap import shorten
 from typing import Any
 
@@ -47,6 +49,10 @@ LIBRARIES = {
 }
 """Tables of other libraries' calls, and the category of their slices."""
 
+_VERSION_SUFFIX = re.compile(r"(_ptsz|_ptds)?_v\d{4,5}$|_pt(sz|ds)$")
+"""CUPTI's names have a version: ``cudaLaunchKernel_v7000``."""
+_DRIVER_CALL = re.compile(r"cu[A-Z]")
+
 ALLOCATION = 0
 """ENUM_CUDA_DEV_MEM_EVENT_OPER: 0 allocates memory, 1 frees it."""
 
@@ -54,8 +60,6 @@ CATEGORY, MARK, PUSH_POP, START_END, DOMAIN = 33, 34, 59, 60, 75
 TEXT_PUSH_POP, TEXT_START_END = 70, 71
 """ENUM_NSYS_EVENT_TYPE; those from 70 on come from NVTXT files."""
 PUSHED, STARTED = (PUSH_POP, TEXT_PUSH_POP), (START_END, TEXT_START_END)
-
-_GPU = ("deviceId", "contextId", "streamId", "correlationId", "globalPid")
 
 
 def is_nsys(database: Database) -> bool:
@@ -93,79 +97,72 @@ def read_nsys(database: Database) -> Contents:
     )
 
 
+def _gpu_rows(reading: Reading, table: str, columns: Sequence[str], *, several: bool) -> Table:
+    """Return rows of GPUs with their ``process``; ids of GPUs and correlations are the file's."""
+    ids = ["deviceId", "contextId", "streamId", "correlationId", "globalPid"]
+    rows = _with_unique_correlations(reading.events(table, [*ids, *columns]), several)
+    return rows.with_ints(deviceId=gpu_numbers(reading, rows["process"], rows["deviceId"]))
+
+
 def _with_unique_correlations(table: Table, several: bool) -> Table:
     process = process_of(table["globalPid"])
     unique = activity.unique_correlations(process, table["correlationId"], several=several)
-    return table.with_ints(correlationId=unique)
-
-
-def _gpu(
-    reading: Reading,
-    table: Table,
-    name: Texts,
-    category: str,
-    several: bool,
-    **args: activity.Values,
-) -> Group:
-    process = process_of(table["globalPid"])
-    placed = table.with_ints(deviceId=gpu_numbers(reading, process, table["deviceId"]))
-    correlation = _with_unique_correlations(table, several)["correlationId"]
-    return gpu_group(placed, process, correlation, name, category, args)
+    return table.with_ints(correlationId=unique, process=process)
 
 
 def _kernels(reading: Reading, strings: dict[int, str], several: bool) -> Group:
-    columns = [*_GPU, *activity.GEOMETRY, *activity.SHARED_MEMORY, "registersPerThread"]
-    rows = reading.events(KERNELS, [*columns, "demangledName", "shortName"])
+    columns = [*activity.LAUNCH_COLUMNS, "demangledName", "shortName"]
+    rows = _gpu_rows(reading, KERNELS, columns, several=several)
     name = named(first_known(rows["demangledName"], rows["shortName"]), strings, "kernel")
-    return _gpu(reading, rows, name, "kernel", several, **activity.launch_args(rows))
+    return gpu_group(rows, name, "kernel", activity.launch_args(rows))
 
 
 def _graphs(reading: Reading, several: bool) -> Group:
     """Return CUDA graphs that were traced as a whole: one row each, whatever kernels are in it."""
     table = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
-    rows = reading.events(table, [*_GPU, "graphId", "graphExecId"])
+    rows = _gpu_rows(reading, table, ["graphId", "graphExecId"], several=several)
     name = named(first_known(rows["graphExecId"], rows["graphId"]), {}, "CUDA graph")
-    return _gpu(reading, rows, name, "kernel", several)
+    return gpu_group(rows, name, "kernel")
 
 
 def _copies(reading: Reading, several: bool) -> Group:
-    columns = [*_GPU, "bytes", "copyKind", *activity.COPY_ENDS]
-    rows = reading.events("CUPTI_ACTIVITY_KIND_MEMCPY", columns)
-    name = activity.copy_names(rows, _memory_kinds(reading))
-    return _gpu(reading, rows, name, "gpu_memcpy", several, **activity.copy_args(rows))
+    table = "CUPTI_ACTIVITY_KIND_MEMCPY"
+    rows = _gpu_rows(reading, table, activity.COPY_COLUMNS, several=several)
+    return activity.copy_group(rows, _memory_kinds(reading))
 
 
 def _memsets(reading: Reading, several: bool) -> Group:
-    rows = reading.events("CUPTI_ACTIVITY_KIND_MEMSET", [*_GPU, "bytes", "memKind"])
-    name = activity.memset_names(rows["memKind"], _memory_kinds(reading))
-    return _gpu(reading, rows, name, "gpu_memset", several, bytes=rows["bytes"])
+    table = "CUPTI_ACTIVITY_KIND_MEMSET"
+    rows = _gpu_rows(reading, table, ["bytes", "memKind"], several=several)
+    return activity.memset_group(rows, rows["memKind"], _memory_kinds(reading))
 
 
 def _calls(reading: Reading, strings: dict[int, str], several: bool) -> Group:
     rows = reading.events(RUNTIME, ["globalTid", "correlationId", "nameId"])
     versioned = named(rows["nameId"], strings, "CUDA call")
-    name = activity.each_distinct(versioned, activity.call_name)
+    name = activity.each_distinct(versioned, partial(_VERSION_SUFFIX.sub, ""))
     process = process_of(rows["globalTid"])
     correlation = activity.unique_correlations(process, rows["correlationId"], several=several)
-    category = activity.each_distinct(name, activity.call_category)
+    category = activity.each_distinct(
+        name, lambda call: "cuda_driver" if _DRIVER_CALL.match(call) else "cuda_runtime"
+    )
     return _on_thread(rows, name, category, correlation=correlation)
 
 
 def _synchronisations(reading: Reading, several: bool) -> Group:
     """Return waits of the host or of a stream; event waits name the event's latest record."""
     table, records = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
-    rows = reading.events(table, [*_GPU, "syncType", "eventId"])
+    rows = _gpu_rows(reading, table, ["syncType", "eventId"], several=several)
     recorded = reading.table(records, ["globalPid", "streamId", "correlationId", "eventId"])
     recorded = _with_unique_correlations(recorded, several)
     args = activity.event_wait_args(
         rows["syncType"],
         {"event": rows["eventId"], "process": rows["globalPid"]},
-        _with_unique_correlations(rows, several)["correlationId"],
+        rows["correlationId"],
         {"event": recorded["eventId"], "process": recorded["globalPid"]},
         recorded,
     )
-    name = named(rows["syncType"], activity.SYNC_KINDS, "Sync of type")
-    return activity.sync_group(_gpu(reading, rows, name, "cuda_sync", several, **args))
+    return activity.sync_group(rows, rows["syncType"], args)
 
 
 def _library(reading: Reading, table: str, strings: dict[int, str]) -> Group:

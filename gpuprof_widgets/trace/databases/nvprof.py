@@ -38,7 +38,7 @@ from gpuprof_widgets.trace.databases.nvtx_ops import (
     mark_group,
 )
 from gpuprof_widgets.trace.databases.readings import Contents, Reading
-from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Database, Table, Texts
+from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Database, Table
 from gpuprof_widgets.trace.events import Names
 from gpuprof_widgets.trace.index import take
 
@@ -88,7 +88,6 @@ INSTANT, START, END = 1, 2, 4
 PROCESS, THREAD = 1, 2
 """CUPTI's CUpti_ActivityObjectKind."""
 
-_GPU = ("deviceId", "contextId", "streamId", "correlationId")
 _THREAD_BITS = 0xFFFFFFFF
 
 
@@ -102,10 +101,14 @@ def read_nvprof(database: Database) -> Contents:
     """Read the events of CUDA and NVTX, and the GPU's state."""
     reading = Reading(database)
     strings = database.texts_by_id("StringTable", "_id_", "value")
+    memsets = _gpu_rows(reading, f"{KIND}MEMSET", ["bytes", "memoryKind"])
     groups = [
         *[_kernels(reading, table, strings) for table in KERNELS],
-        *[_copies(reading, table) for table in COPIES],
-        _memsets(reading),
+        *[
+            activity.copy_group(_gpu_rows(reading, table, activity.COPY_COLUMNS), MEMORY_KINDS)
+            for table in COPIES
+        ],
+        activity.memset_group(memsets, memsets["memoryKind"], MEMORY_KINDS),
         *[_calls(reading, table, functions) for table, functions in CALLS.items()],
         _synchronisations(reading),
     ]
@@ -124,29 +127,17 @@ def read_nvprof(database: Database) -> Contents:
     )
 
 
-def _gpu(table: Table, name: Texts, category: str, **args: activity.Values) -> Group:
-    no_process = np.full(len(table), MISSING, np.int64)
-    return gpu_group(table, no_process, table["correlationId"], name, category, args)
+def _gpu_rows(reading: Reading, table: str, columns: Sequence[str]) -> Table:
+    ids = ["deviceId", "contextId", "streamId", "correlationId"]
+    rows = reading.events(table, [*ids, *columns])
+    return rows.with_ints(process=np.full(len(rows), MISSING, np.int64))  # which it does not say
 
 
 def _kernels(reading: Reading, table: str, strings: Mapping[int, str]) -> Group:
-    columns = [*_GPU, *activity.GEOMETRY, *activity.SHARED_MEMORY, "registersPerThread", "name"]
-    rows = reading.events(table, columns)
+    rows = _gpu_rows(reading, table, [*activity.LAUNCH_COLUMNS, "name"])
     mangled = named(rows["name"], strings, "kernel")
     name = activity.each_distinct(mangled, readable(mangled.tolist()).__getitem__)
-    return _gpu(rows, name, "kernel", **activity.launch_args(rows))
-
-
-def _copies(reading: Reading, table: str) -> Group:
-    rows = reading.events(table, [*_GPU, "bytes", "copyKind", *activity.COPY_ENDS])
-    name = activity.copy_names(rows, MEMORY_KINDS)
-    return _gpu(rows, name, "gpu_memcpy", **activity.copy_args(rows))
-
-
-def _memsets(reading: Reading) -> Group:
-    rows = reading.events(f"{KIND}MEMSET", [*_GPU, "bytes", "memoryKind"])
-    name = activity.memset_names(rows["memoryKind"], MEMORY_KINDS)
-    return _gpu(rows, name, "gpu_memset", bytes=rows["bytes"])
+    return gpu_group(rows, name, "kernel", activity.launch_args(rows))
 
 
 def _calls(reading: Reading, table: str, functions: Mapping[int, str]) -> Group:
@@ -168,8 +159,7 @@ def _calls(reading: Reading, table: str, functions: Mapping[int, str]) -> Group:
 
 def _synchronisations(reading: Reading) -> Group:
     """Return waits of the host or of a stream; event waits name the event's latest record."""
-    columns = ["type", "contextId", "streamId", "correlationId", "cudaEventId"]
-    rows = reading.events(f"{KIND}SYNCHRONIZATION", columns)
+    rows = _gpu_rows(reading, f"{KIND}SYNCHRONIZATION", ["type", "cudaEventId"])
     contexts = reading.table(f"{KIND}CONTEXT", ["contextId", "deviceId"])
     device_of = dict(
         zip(contexts["contextId"].tolist(), contexts["deviceId"].tolist(), strict=True)
@@ -184,8 +174,7 @@ def _synchronisations(reading: Reading) -> Group:
         {"event": recorded["eventId"]},
         recorded,
     )
-    name = named(rows["type"], activity.SYNC_KINDS, "Sync of type")
-    return activity.sync_group(_gpu(placed, name, "cuda_sync", **args))
+    return activity.sync_group(placed, rows["type"], args)
 
 
 def _names(reading: Reading, strings: Mapping[int, str]) -> Names:
