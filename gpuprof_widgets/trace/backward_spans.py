@@ -32,7 +32,7 @@ def backward_spans(trace: Trace) -> list[NewSlice]:
     if not modules.any() or not backward.any():
         return []
     around = _Around(trace, modules, backward)
-    spans = [span for rows in _Passes(trace, backward) for span in _spans(rows, around)]
+    spans = [span for rows in _passes(trace, backward) for span in _spans(rows, around)]
     spans.sort(key=lambda span: span.depth)
     args = {key: trace.args[key].to_dict() for key in ("class", "root") if key in trace.args}
     names = trace.index.names_of(np.array([span.module for span in spans], np.int64))
@@ -110,46 +110,35 @@ class _Around:
         return tuple(reversed(modules))
 
 
-class _Passes:
-    """Yields runs of consecutive backward ops and engine's slices within the same slice."""
+def _passes(trace: Trace, backward: Mask) -> Iterator[list[int]]:
+    """Yield runs of consecutive backward ops and engine's slices within the same slice."""
+    slices, end = trace.slices, trace.index.end
+    names = ("ts", "parent", "forward", "sequence", "forward_thread")
+    ts, parent, forward, sequence, thread = (slices[name].to_numpy() for name in names)
+    above = links.nearest_ancestor(parent, backward)
+    # torch marks a backward op and the engine's slice around it with the same forward op.
+    outer = backward & ((above < 0) | (forward[above] != forward))
+    belongs = outer | (is_engine(slices["name"]) & ~backward)
+    breaks = slices["category"].isin([*OP_CATEGORIES, *REGION_CATEGORIES]).to_numpy()
+    group = np.where(parent >= 0, parent, -2 - slices["track"].to_numpy())
+    rows = np.flatnonzero(np.isin(group, group[outer]) & (belongs | breaks))
 
-    def __init__(self, trace: Trace, backward: Mask) -> None:
-        slices = trace.slices
-        parent = slices["parent"].to_numpy()
-        forward = slices["forward"].to_numpy()
-        above = links.nearest_ancestor(parent, backward)
-        # torch marks a backward op and the engine's slice around it with the same forward op.
-        self._outer = backward & ((above < 0) | (forward[above] != forward))
-        engine = is_engine(slices["name"]) & ~backward
-        breaks = slices["category"].isin([*OP_CATEGORIES, *REGION_CATEGORIES]).to_numpy()
-        group = np.where(parent >= 0, parent, -2 - slices["track"].to_numpy())
-        within = np.isin(group, group[self._outer])
-        rows = np.flatnonzero(within & (self._outer | engine | breaks))
-        self._rows = rows[np.argsort(group[rows], kind="stable")]
-        self._group, self._belongs = group, self._outer | engine
-        self._sequence = slices["sequence"].to_numpy()
-        self._thread = slices["forward_thread"].to_numpy()
-        self._ts, self._end, self._forward = slices["ts"].to_numpy(), trace.index.end, forward
+    def begins_anew(last: int, row: int) -> bool:  # in a pass, a thread's sequence numbers fall
+        rises = thread[row] == thread[last] and sequence[row] > sequence[last]
+        return bool(rises or ts[forward[row]] >= end[last])
 
-    def __iter__(self) -> Iterator[list[int]]:
-        run: list[int] = []
-        last = NONE  # the latest backward op of this run
-        for row in self._rows.tolist():
-            if run and (
-                self._group[row] != self._group[run[-1]]
-                or not self._belongs[row]
-                or (last >= 0 and self._outer[row] and self._begins_anew(last, row))
-            ):
-                yield run
-                run, last = [], NONE
-            if self._belongs[row]:
-                run.append(row)
-                last = row if self._outer[row] else last
-        if run:
+    run: list[int] = []
+    last = NONE  # the latest backward op of this run
+    for row in rows[np.argsort(group[rows], kind="stable")].tolist():
+        if run and (
+            group[row] != group[run[-1]]
+            or not belongs[row]
+            or (last >= 0 and outer[row] and begins_anew(last, row))
+        ):
             yield run
-
-    def _begins_anew(self, last: int, row: int) -> bool:
-        """Whether a new pass begins: in a pass, a thread's sequence numbers fall."""
-        same_thread = self._thread[row] == self._thread[last]
-        rises = same_thread and self._sequence[row] > self._sequence[last]
-        return bool(rises or self._ts[self._forward[row]] >= self._end[last])
+            run, last = [], NONE
+        if belongs[row]:
+            run.append(row)
+            last = row if outer[row] else last
+    if run:
+        yield run

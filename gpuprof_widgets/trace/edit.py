@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.trace import links
-from gpuprof_widgets.trace.arrays import Codes, Ints, Mask, Rows
+from gpuprof_widgets.trace.arrays import Codes, Ints, Mask
 from gpuprof_widgets.trace.assemble import joined_counters
 from gpuprof_widgets.trace.events import flow_table, from_codes, joined_texts, text_codes, typed
 from gpuprof_widgets.trace.index import take
@@ -84,22 +84,14 @@ def with_regions(trace: Trace, regions: Mapping[str, Region]) -> Trace:
     names = slices["name"].cat.codes.to_numpy()
     became = [regions[texts[code]] for code in names[rows]]
     renamed = [regions[text].name if text in regions else text for text in texts]
-    category = _recoded(slices["category"], rows, became)
-    slices = slices.assign(name=from_codes(names.astype(np.int32), renamed), category=category)
+    category = slices["category"].to_numpy(object, copy=True)
+    category[rows] = [region.category for region in became]
+    slices = slices.assign(
+        name=from_codes(names.astype(np.int32), renamed), category=text_codes(category.tolist())
+    )
     slices = slices.assign(op=link_ops(slices, slices["launch"].to_numpy()))
     given = [(int(row), region.args) for row, region in zip(rows, became, strict=True)]
     return replace(trace, slices=slices, args=_with_args(trace.args, given))
-
-
-def _recoded(category: pd.Series, rows: Rows, became: list[Region]) -> pd.Categorical:
-    """Return the categories, with those of these rows replaced."""
-    texts = [str(text) for text in category.cat.categories]
-    new = sorted({region.category for region in became})
-    number = {text: len(texts) + index for index, text in enumerate(new)}
-    codes = np.array(category.cat.codes, dtype=np.int32)
-    codes[rows] = [number[region.category] for region in became]
-    used, place = np.unique(codes, return_inverse=True)
-    return from_codes(place.astype(np.int32), [[*texts, *new][code] for code in used])
 
 
 def with_slices(
@@ -195,12 +187,15 @@ def _with_args(
     for row, given in added:
         for key, value in given.items():
             rows.setdefault(key, {})[row] = value
-    merged = dict(args)
-    for key, values in rows.items():
-        before: dict[Any, Any] = dict(args[key].items()) if key in args else {}
-        every = dict(sorted({**before, **values}.items()))
-        merged[key] = typed(list(every.values()), np.array(list(every), dtype=np.int64))
-    return {key: merged[key] for key in sorted(merged)}
+    before = {key: dict(args[key].items()) for key in rows.keys() & args.keys()}
+    merged = {key: _arg({**before.get(key, {}), **values}) for key, values in rows.items()}
+    return dict(sorted({**args, **merged}.items()))
+
+
+def _arg(values: Mapping[Any, Any]) -> pd.Series:
+    """Return a column of args from the values by row."""
+    rows = sorted(values)
+    return typed([values[row] for row in rows], np.array(rows, dtype=np.int64))
 
 
 def _more_tracks(tracks: pd.DataFrame, new: list[NewTrack]) -> tuple[pd.DataFrame, Codes]:
@@ -315,10 +310,7 @@ def _joined_slices(
         if kind != "category"
     }
     columns["ts"] = np.concatenate(
-        [
-            trace.slices["ts"].to_numpy() - trace.start_ns + start
-            for trace, start in zip(traces, starts, strict=True)
-        ]
+        [t.slices["ts"].to_numpy() - t.start_ns + at for t, at in zip(traces, starts, strict=True)]
     )
     columns["track"] = np.concatenate(
         [number[t["track"].to_numpy()] for number, t in zip(numbers, tables, strict=True)]
@@ -346,8 +338,4 @@ def _joined_args(traces: Sequence[Trace], rows: list[Ints]) -> dict[str, pd.Seri
         for key, values in trace.args.items():
             moved = row[values.index.to_numpy()].tolist()
             merged.setdefault(key, {}).update(zip(moved, values.tolist(), strict=True))
-    args = {}
-    for key in sorted(merged):
-        of_key = sorted(merged[key])
-        args[key] = typed([merged[key][r] for r in of_key], np.array(of_key, dtype=np.int64))
-    return args
+    return {key: _arg(merged[key]) for key in sorted(merged)}
