@@ -168,21 +168,11 @@ def _flow_rows(
     if not any(flows):
         nothing = np.empty(0, dtype=np.int32)
         return nothing, nothing
-    track_of = {
-        (process, thread): number
-        for number, (kind, process, thread) in enumerate(
-            zip(tracks["kind"], tracks["process"], tracks["thread"], strict=True)
-        )
-        if kind == "cpu"
-    }
-    numbered = slices.index[slices["sequence"] >= 0]
-    at = dict(
-        zip(
-            zip(slices["track"][numbered], slices["ts"][numbered], strict=True),
-            numbered,
-            strict=True,
-        )
-    )
+    cpu = tracks[tracks["kind"] == "cpu"]
+    track_of = dict(zip(zip(cpu["process"], cpu["thread"], strict=True), cpu.index, strict=True))
+    numbered = slices[slices["sequence"] >= 0]
+    places = zip(numbered["track"], numbered["ts"], strict=True)
+    at = dict(zip(places, numbered.index, strict=True))
     row: list[dict[Any, int]] = [
         {e.id: at.get((track_of.get((e.process, e.thread)), e.ts - start), NONE) for e in ends}
         for ends in flows

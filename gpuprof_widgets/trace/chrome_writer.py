@@ -13,6 +13,7 @@ import base64
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -68,8 +69,11 @@ def chrome_trace(trace: Trace, metadata: Mapping[str, Any] | None = None) -> Ite
         KEY: layout_of(trace) | ({} if metadata is None else {METADATA: plain}),
     }
     yield _encode(header)[:-1] + b',\n"traceEvents": ['
+    lanes = written_lanes(trace)
+    names = _names(trace.tracks, lanes.table, _process_names(plain))
+    others = chain(names, _counters(trace.counters), _arrows(trace, lanes))
     separator = b"\n"
-    for line in _lines(trace, _process_names(plain)):
+    for line in chain(_slices(trace, lanes), map(_encode, others)):
         yield separator + line
         separator = b",\n"
     yield b"\n]}\n"
@@ -119,15 +123,6 @@ def _process_names(metadata: Mapping[str, Any]) -> dict[str, str]:
     return {process: name for process, name in known if isinstance(name, str) and name.strip()}
 
 
-def _lines(trace: Trace, named: Mapping[str, str]) -> Iterator[bytes]:
-    """Yield the slices in row order, then names, counters and arrows."""
-    lanes = written_lanes(trace)
-    yield from _slices(trace, lanes)
-    yield from map(_encode, _names(trace.tracks, lanes.table, named))
-    yield from map(_encode, _counters(trace.counters))
-    yield from map(_encode, _arrows(trace, lanes))
-
-
 def _categories(trace: Trace) -> pd.Categorical:
     """Return the categories to write: those of the program that wrote the slices first."""
     ours, written = trace.slices["category"], trace.args.get(WRITTEN_CATEGORY)
@@ -156,7 +151,9 @@ def _slices(trace: Trace, lanes: WrittenLanes) -> Iterator[bytes]:
         slices["ts"].to_numpy(),
         slices["dur"].to_numpy(),
     )
-    args_columns = _written_args(trace)
+    ids = [(key, slices[column]) for column, key in WRITTEN_IDS.items()]
+    args_columns = [(key, values[values != NONE]) for key, values in ids]
+    args_columns += [(key, values.sort_index()) for key, values in trace.args.items()]
     for first in range(0, len(slices), BLOCK):
         block = slice(first, first + BLOCK)
         block_args = _args(args_columns, first, len(slices))
@@ -171,15 +168,11 @@ def _slices(trace: Trace, lanes: WrittenLanes) -> Iterator[bytes]:
             )  # fmt: skip
 
 
-def _written_args(trace: Trace) -> list[tuple[str, pd.Series]]:
-    """Return the args with their keys, ids first; each is sorted by row."""
-    ids = [(key, trace.slices[column]) for column, key in WRITTEN_IDS.items()]
-    known = [(key, values[values != NONE]) for key, values in ids]
-    return known + [(key, values.sort_index()) for key, values in trace.args.items()]
-
-
 def _args(columns: list[tuple[str, pd.Series]], first: int, rows: int) -> list[dict[str, Any]]:
-    """Return the args of a block of rows; a dict per row of a big trace would fill the memory."""
+    """Return the args of a block of rows, of columns that are sorted by row.
+
+    A dict per row of a big trace would fill the memory.
+    """
     args: list[dict[str, Any]] = [{} for _ in range(min(BLOCK, rows - first))]
     for key, values in columns:
         index = values.index.to_numpy()
@@ -274,7 +267,10 @@ def layout_of(trace: Trace) -> dict[str, Any]:
     columns = {name: trace.slices[name].to_numpy() for name in PACKED_COLUMNS}
     columns |= {name: distances(columns[name]) for name in RELATIVE_COLUMNS}
     flows = trace.flows
-    kinds = {"categories": _our_categories(trace)} if WRITTEN_CATEGORY in trace.args else {}
+    kinds: dict[str, Any] = {}
+    if WRITTEN_CATEGORY in trace.args:  # the events are written with another program's
+        ours = trace.slices["category"].cat
+        kinds["categories"] = {"names": list(ours.categories), "of": pack(ours.codes)}
     return {
         **kinds,
         "version": VERSION,
@@ -290,12 +286,6 @@ def layout_of(trace: Trace) -> dict[str, Any]:
             "target": pack(flows["target"]),
         },
     }
-
-
-def _our_categories(trace: Trace) -> dict[str, Any]:
-    """Return our categories, for a trace whose events are written with another program's."""
-    category = trace.slices["category"].cat
-    return {"names": list(category.categories), "of": pack(category.codes)}
 
 
 def pack(values: Any) -> str:

@@ -418,18 +418,13 @@ def _value_end(text: memoryview) -> tuple[int, str]:
 
 def _mended_header(before: bytes, after: bytes, file: TraceFile) -> dict[str, Any]:
     """Return the keys before and after the events, as far as they can be read."""
-    for outside, note in (
-        (before + after, ""),
-        (
-            before + b"]}",
-            f"{len(after):,} bytes after the events are cut off or not JSON: they were not read",
-        ),
-    ):
+    lost = f"{len(after):,} bytes after the events are cut off or not JSON: they were not read"
+    for outside, notes in ((before + after, []), (before + b"]}", [lost])):
         for text in (outside, *mended(outside)):
             with suppress(msgspec.DecodeError):
                 keys = msgspec.json.decode(text, type=dict[str, Any])
                 keys.pop("traceEvents", None)
-                file.notes += filter(None, [note])
+                file.notes += notes
                 return keys
     file.notes.append("the text around the events is not JSON, and was not read")
     return {}

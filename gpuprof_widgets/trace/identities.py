@@ -343,12 +343,10 @@ def _is_of_header(name: str) -> bool:
 
 def without_values_of_options(items: Sequence[Any]) -> list[Any]:
     """Return the items of a command line, with an ellipsis after options like ``--password``."""
-    before = ["", *items][: len(items)]
-    return [
-        HIDDEN if _is_option(option) else item for option, item in zip(before, items, strict=True)
-    ]
-
-
-def _is_option(item: Any) -> bool:
-    option = isinstance(item, str) and item.startswith("--") and "=" not in item
-    return option and names_secret(item)
+    plain: list[Any] = []
+    is_value = False
+    for item in items:
+        plain.append(HIDDEN if is_value else item)
+        is_option = isinstance(item, str) and item.startswith("--") and "=" not in item
+        is_value = is_option and names_secret(item)
+    return plain

@@ -82,10 +82,9 @@ def _are_lines(value: Any) -> bool:
         return False
     if not all(isinstance(pair, list) and len(pair) == 2 for pair in value):
         return False
-    if not all(_is_size(number) for pair in value for number in pair):
-        return False
     times = [pair[0] for pair in value]
-    return times[0] == 0 and times == sorted(times)
+    are_sizes = all(_is_size(number) for pair in value for number in pair)
+    return are_sizes and times[0] == 0 and times == sorted(times)
 
 
 WHOLE = Kind("whole numbers", _is_whole)
@@ -182,10 +181,15 @@ def with_plausible_times(parts: Parts) -> Parts:
     if kept.all() and readable.all():
         return parts
     rows = np.flatnonzero(kept)
-    left_out = [
-        (~near, len(events), "events are more than 104 days away from most, or take as long"),
-        (unmeasured, len(events), "events have ts 0 and dur 0, long before all others"),
-        (~readable, len(readings), "counter readings are long before or after all events"),
+    left_out = (
+        (~near, "events are more than 104 days away from most, or take as long"),
+        (unmeasured, "events have ts 0 and dur 0, long before all others"),
+        (~readable, "counter readings are long before or after all events"),
+    )
+    notes = [
+        f"{int(mask.sum()):,} of {len(mask):,} {reason}, and were left out"
+        for mask, reason in left_out
+        if mask.any()
     ]
     return replace(
         parts,
@@ -194,14 +198,7 @@ def with_plausible_times(parts: Parts) -> Parts:
         moments=np.flatnonzero(np.isin(rows, parts.moments)),
         threadless=np.flatnonzero(np.isin(rows, parts.threadless)),
         counters=parts.counters[readable].reset_index(drop=True),
-        notes=[
-            *parts.notes,
-            *(
-                f"{int(mask.sum()):,} of {count:,} {reason}, and were left out"
-                for mask, count, reason in left_out
-                if mask.any()
-            ),
-        ],
+        notes=[*parts.notes, *notes],
     )
 
 

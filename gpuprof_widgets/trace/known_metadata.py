@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import msgspec
 
@@ -61,9 +61,7 @@ class _Late(TypedDict, total=False):
     compile_ns: Int
 
 
-class _OneOff(TypedDict, total=False):
-    graphs: Int
-    compile_ns: Int
+class _OneOff(_Late, total=False):
     reserved_bytes: Int
     alloc_retries: Int
     after_warmup: _Late | None
@@ -191,14 +189,11 @@ class _Options(TypedDict, total=False):
     expect: str | None
 
 
-class _AnyCpuUse(TypedDict):
+class _CpuUse(TypedDict):
     wall_ns: Int
     cpu_ns: Int
     preemptions: Int
-
-
-class _CpuUse(_AnyCpuUse, total=False):
-    queued_ns: Int
+    queued_ns: NotRequired[Int]
 
 
 class _Peaks(TypedDict):
@@ -289,8 +284,7 @@ class Peaks:
     source: str
 
     def __post_init__(self) -> None:
-        unknown = sorted(set(self.flops_per_s) - set(DTYPES))
-        if unknown:
+        if unknown := sorted(set(self.flops_per_s) - set(DTYPES)):
             raise OptionError(
                 f"no such number format: {', '.join(unknown)}; there are {', '.join(DTYPES)}."
             )

@@ -314,8 +314,7 @@ def _is_valid(entry: Entry) -> bool:
 
 
 def _column(entries: list[Entry], key: str) -> Ints:
-    values = (number(entry, key) for entry in entries)
-    return np.array([0 if value is None else value for value in values], np.int64)
+    return np.array([number(entry, key) or 0 for entry in entries], np.int64)
 
 
 def _moments(entries: list[Entry]) -> tuple[Ints, bool]:

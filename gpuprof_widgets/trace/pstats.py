@@ -79,13 +79,8 @@ def stats_of_calls(calls: Calls) -> dict[Function, Any]:
     names = list(zip(table["file"], table["line"].tolist(), table["name"], strict=True))
     totals = _numbers(table)
     callers: list[dict[Function, Numbers]] = [{} for _ in names]
-    edges = zip(
-        calls.edges["caller"].tolist(),
-        calls.edges["callee"].tolist(),
-        _numbers(calls.edges),
-        strict=True,
-    )
-    for caller, callee, numbers in edges:
+    ends = (calls.edges[end].tolist() for end in ("caller", "callee"))
+    for caller, callee, numbers in zip(*ends, _numbers(calls.edges), strict=True):
         callers[callee][names[caller]] = _swapped(numbers)
     return {name: (*numbers, by) for name, numbers, by in zip(names, totals, callers, strict=True)}
 
@@ -111,15 +106,8 @@ def _columns(numbers: list[Any]) -> dict[str, Any]:
 def _numbers(table: pd.DataFrame) -> list[Numbers]:
     """Return the rows of a table of `Calls` as cProfile's `Numbers`."""
     calls, primitive, self_ns, total_ns = (table[name].to_numpy() for name in NUMBER_COLUMNS)
-    return list(
-        zip(
-            primitive.tolist(),
-            calls.tolist(),
-            (self_ns / 1e9).tolist(),
-            (total_ns / 1e9).tolist(),
-            strict=True,
-        )
-    )
+    columns = (primitive, calls, self_ns / 1e9, total_ns / 1e9)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def dump_pstats(calls: Calls) -> bytes:

@@ -44,7 +44,7 @@ KEPT = frozenset(
         *("deviceProperties", "displayTimeUnit", "distributedInfo", "profile_memory"),
         *("profiler_spans", "record_shapes", "schema_version", "with_flops", "with_modules"),
         *("compilations", "gc"),
-        *("export", "memory_segments", "recorded_by", "recorder", "with_stack"),
+        *("export", "recorded_by", "recorder", "with_stack"),
         *("sampled", "python_samples", "window_ns"),
         *("anomaly_mode", "cpu_bf16", "cpu_use", "cpus", "torch_threads"),
     )
@@ -55,15 +55,8 @@ HOST_KEYS = ("host", "hostname", "host_name")
 USER_KEYS = ("user", "username", "user_name", "logname")
 TELLING_KEYS = frozenset(
     (
-        *HOST_KEYS,
-        *USER_KEYS,
-        "cell_source",
-        "cmdline",
-        "cwd",
-        "env",
-        "environ",
-        "environment",
-        "home",
+        *(*HOST_KEYS, *USER_KEYS),
+        *("cell_source", "cmdline", "cwd", "env", "environ", "environment", "home"),
     )
 )
 """Keys of args, and of metadata at any depth, that are removed with their values."""
@@ -274,17 +267,16 @@ def _metadata(metadata: Mapping[str, Any], names: _Names) -> dict[str, Any]:
     if isinstance(plain.get("python_samples"), dict):
         plain["python_samples"] = {**plain["python_samples"], "code": {}}
     if isinstance(plain.get("compilations"), list):
-        plain["compilations"] = [_compilation(entry) for entry in plain["compilations"]]
+        # The texts with which a guard compares are values of the program.
+        plain["compilations"] = [
+            entry | {"reason": _QUOTED_VALUE.sub(rf"\1'{HIDDEN}'", str(entry.get("reason", "")))}
+            if isinstance(entry, dict)
+            else entry
+            for entry in plain["compilations"]
+        ]
     if "notes" in plain:
         plain["notes"] = [_QUOTED_CODE.sub(f"`{HIDDEN}`", str(note)) for note in plain["notes"]]
     return plain
-
-
-def _compilation(entry: Any) -> Any:
-    """Remove the texts with which a guard compares, because they are values of the program."""
-    if not isinstance(entry, dict):
-        return entry
-    return {**entry, "reason": _QUOTED_VALUE.sub(rf"\1'{HIDDEN}'", str(entry.get("reason", "")))}
 
 
 def _calls(calls: Calls, names: _Names) -> Calls:
@@ -361,10 +353,8 @@ def _slice_names(trace: Trace, names: _Names) -> pd.Categorical:
     pairs = name.codes.to_numpy().astype(np.int64) * width + category.codes.to_numpy()
     distinct, code = np.unique(pairs, return_inverse=True)
     texts = [
-        _slice_name(
-            str(name.categories[pair // width]), str(category.categories[pair % width]), names
-        )
-        for pair in distinct.tolist()
+        _slice_name(str(name.categories[code]), str(category.categories[of]), names)
+        for code, of in (divmod(pair, width) for pair in distinct.tolist())
     ]
     return from_codes(code.reshape(-1).astype(np.int32), texts)
 

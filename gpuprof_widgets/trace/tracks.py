@@ -77,7 +77,10 @@ def lay_out(events: Events, names: Names, rank: int) -> tuple[pd.DataFrame, Code
     used = ["kind", "process", "thread", "rank", "device", "stream", "lane", "first"]
     table = table[used].iloc[order].reset_index(drop=True)
     table["lane"] = pd.factorize(table["lane"])[0]
-    table["label"] = _labels(table, _texts(events.category, table.pop("first").to_numpy()), names)
+    category = _texts(events.category, table.pop("first").to_numpy())
+    columns = (table[name] for name in ("kind", "process", "thread", "device", "stream"))
+    labels = [_label(*track, names=names) for track in zip(*columns, category, strict=True)]
+    table["label"] = pd.Series(labels, dtype=object)
     return with_types(table), links.places_in(order).astype(np.int32)[track]
 
 
@@ -105,15 +108,6 @@ def _described(
     lanes = zip(processes, threads, strict=True)
     table["thread_order"] = np.fromiter((orders[1].get(lane, 0.0) for lane in lanes), float)
     return table
-
-
-def _labels(table: pd.DataFrame, category: pd.Series, names: Names) -> pd.Series:
-    columns = (table[name] for name in ("kind", "process", "thread", "device", "stream"))
-    labels = [
-        _label(kind, process, thread, device, stream, first, names)
-        for kind, process, thread, device, stream, first in zip(*columns, category, strict=True)
-    ]
-    return pd.Series(labels, dtype=object)
 
 
 def _texts(values: pd.Categorical, rows: Rows) -> pd.Series:

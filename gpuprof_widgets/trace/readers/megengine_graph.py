@@ -115,7 +115,13 @@ def parse_megengine_graph(data: bytes, path: Path) -> Record:
             f"{len(operators):,} operators, and {left_out:,} of its times are not valid. Run the "
             "graph at least once before you take its profile."
         )
-    shift = _device_shift_ns(on_host, on_device)
+    # The least shift of the devices' times with which no operator begins on a device before its
+    # turn on the host.
+    turn: dict[str, int] = {}
+    for run in on_host:
+        turn[run.operator] = min(run.start, turn.get(run.operator, run.start))
+    early = [turn[run.operator] - run.start for run in on_device if run.operator in turn]
+    shift = max(early, default=0)
     slices = [
         _slice(operators[key].kind, "cpu_op", PROCESS, place, start, end, operators[key].args)
         for key, place, start, _, end in on_host
@@ -225,18 +231,6 @@ def _runs(part: Any) -> list[Run | None]:
                 begun = min(max(kernel or start, start), end)
                 runs.append(Run(operator, place, start, begun, end))
     return runs
-
-
-def _device_shift_ns(host: Sequence[Run], device: Sequence[Run]) -> int:
-    """Return by how much the devices' times must be later to fit the host's clock.
-
-    An operator begins on a device only after its turn came on the host: this is the least shift
-    with which that holds for all.
-    """
-    turn: dict[str, int] = {}
-    for run in host:
-        turn[run.operator] = min(run.start, turn.get(run.operator, run.start))
-    return max((turn[r.operator] - r.start for r in device if r.operator in turn), default=0)
 
 
 def _device_slices(
