@@ -79,7 +79,7 @@ def lay_out(events: Events, names: Names, rank: int) -> tuple[pd.DataFrame, Code
     table["lane"] = pd.factorize(table["lane"])[0]
     category = _texts(events.category, table.pop("first").to_numpy())
     columns = (table[name] for name in ("kind", "process", "thread", "device", "stream"))
-    labels = [_label(*track, names=names) for track in zip(*columns, category, strict=True)]
+    labels = [_label(names, *track) for track in zip(*columns, category, strict=True)]
     table["label"] = pd.Series(labels, dtype=object)
     return with_types(table), links.places_in(order).astype(np.int32)[track]
 
@@ -148,7 +148,7 @@ def _number(value: Any, kind: type[np.integer[Any]] = np.int64) -> int:
 
 
 def _label(
-    kind: str, process: str, thread: str, device: int, stream: int, category: str, names: Names
+    names: Names, kind: str, process: str, thread: str, device: int, stream: int, category: str
 ) -> str:
     if category == "cuda_sync":
         waiting = _number(thread)  # -1 if the host waits
