@@ -13,7 +13,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from gpuprof_widgets.trace.model import Record
+import pandas as pd
+
+from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.readers import parse
 
 _GPU = "start end deviceId contextId streamId correlationId"
@@ -234,6 +236,17 @@ class Nvprof(Database):
         self.marker(2, start, self._ranges, text=text, **given)
         if end is not None:
             self.marker(4, end, self._ranges, **given)
+
+
+def rows(trace: Trace, category: str) -> pd.DataFrame:
+    """Slices of a category, with their track's process, thread, device and stream."""
+    found = trace.slices[trace.slices["category"] == category]
+    where = trace.tracks[["process", "thread", "device", "stream", "label"]]
+    return found.join(where, on="track").assign(end=found["ts"] + found["dur"])
+
+
+def notes(record: Record) -> str:
+    return "\n".join(record.metadata["notes"])
 
 
 def global_id(pid: int, tid: int) -> int:

@@ -72,20 +72,6 @@ def test_equal_records_make_equal_files(tmp_path: Path) -> None:
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_the_call_statistics_open_in_pstats(tmp_path: Path) -> None:
-    with zipfile.ZipFile(save(a_record(), tmp_path / "run.zip")) as saved:
-        member = saved.extract("cell.prof", tmp_path)
-    stats = pstats.Stats(member)
-    assert stats.total_calls == 4  # type: ignore[attr-defined]
-    assert stats.stats["cell.py", 2, "step"] == (  # type: ignore[attr-defined]
-        3,
-        3,
-        250e-9,
-        250e-9,
-        {("cell.py", 1, "main"): (3, 3, 250e-9, 250e-9)},
-    )
-
-
 def test_the_call_statistics_are_what_snakeviz_draws(tmp_path: Path) -> None:
     with zipfile.ZipFile(save(a_record(), tmp_path / "run.zip")) as saved:
         stats = pstats.Stats(saved.extract("cell.prof", tmp_path))

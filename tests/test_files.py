@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,21 @@ def refused(path: Path | str) -> str:
         load(path)
     assert str(path) in str(caught.value)
     return str(caught.value)
+
+
+@contextmanager
+def as_nobody(path: Path) -> Iterator[None]:
+    """As a user who reaches the path, and whom its mode keeps from reading."""
+    for folder in path.parents[:3]:
+        folder.chmod(0o755)
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
 
 
 def test_a_missing_file_says_what_is_there(trace: Path) -> None:
@@ -86,16 +103,8 @@ def test_a_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_file_that_may_not_be_read_is_named(trace: Path) -> None:
     trace.chmod(0)
-    for folder in trace.parents[:3]:
-        folder.chmod(0o755)
-    root = os.geteuid() == 0  # whom no mode keeps from reading
-    if root:
-        os.seteuid(NOBODY)
-    try:
+    with as_nobody(trace):
         assert "no permission to read it; ask its owner" in refused(trace)
-    finally:
-        if root:
-            os.seteuid(0)
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"  \n\n "])
@@ -159,16 +168,8 @@ def test_a_folder_without_a_trace_lists_what_it_holds(tmp_path: Path) -> None:
 def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(0)
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(NOBODY)
-    try:
+    with as_nobody(closed):
         assert "no permission to read it" in refused(closed)
-    finally:
-        if root:
-            os.seteuid(0)
 
 
 # On the command line

@@ -100,6 +100,7 @@ REASONS = {
     "key that is no function": "a key before byte 13 is no function",
     "none is a function": "none of its 1 functions has calls",
     "no end": "ends at byte 17 within",
+    "entry of many dicts": "a tuple of 100,000 items at byte 22.",
 }
 """What the error says of them."""
 
@@ -110,12 +111,6 @@ def test_harmful_files_are_one_clear_error(name: str) -> None:
         parse_pstats(HARMFUL[name], FILE)
     assert str(caught.value).count("cell.prof") == 1
     assert REASONS.get(name, "") in str(caught.value)
-
-
-def test_what_is_longer_than_any_entry_is_refused_before_it_is_read() -> None:
-    data = HARMFUL["entry of many dicts"]
-    with pytest.raises(TraceError, match=r"a tuple of 100,000 items at byte \d\d\."):
-        parse_pstats(data, FILE)
 
 
 def test_functions_that_share_their_callers_are_refused() -> None:

@@ -54,8 +54,9 @@ def test_masks_are_those_of_the_words(record: Record, wanted: set[str]) -> None:
     kinds = [str(trace.tracks["kind"][track]) for track in trace.slices["track"]]
     for kind in TRACK_KINDS:
         assert index.on_tracks(kind).tolist() == [each == kind for each in kinds]
-    assert index.names_of(np.arange(-1, len(trace))).tolist() == ["", *name]
-    first = frozenset(name[:1])
+    rows = np.arange(-1, len(trace))
+    assert index.names_of(rows).tolist() == index.texts_of(rows).tolist() == ["", *name]
+    first = frozenset([*name[:1], "no such"])
     assert index.named(first).tolist() == [each in first for each in name]
     long = re.compile(".{3,}", re.DOTALL)
     assert index.matching(long).tolist() == [bool(long.fullmatch(each)) for each in name]
@@ -161,18 +162,6 @@ def named(*rows: int) -> list[str]:
 
 def rows_of(*names: str) -> list[int]:
     return [named(*range(len(INDEX))).index(name) for name in names]
-
-
-def test_names_of_rows_are_texts_and_none_is_an_empty_one() -> None:
-    step, gemm = rows_of("ProfilerStep#1", "gemm")
-    assert named(gemm, -1, step) == ["gemm", "", "ProfilerStep#1"]
-    assert INDEX.texts_of(np.array([gemm, -1])).tolist() == ["gemm", ""]
-
-
-def test_slices_are_found_by_names_and_patterns() -> None:
-    mm, add, linear = rows_of("aten::mm", "aten::add", "aten::linear")
-    assert np.flatnonzero(INDEX.named(frozenset({"aten::mm", "no such"}))).tolist() == [mm]
-    assert set(np.flatnonzero(INDEX.matching(re.compile("aten::.*")))) == {mm, add, linear}
 
 
 def test_regions_are_no_ops_and_an_op_is_around_itself() -> None:

@@ -96,17 +96,9 @@ def slow_self_times(given: Slices) -> list[int]:
 
 @given(slices())
 def test_parent_is_the_latest_started_slice_still_open(given: Slices) -> None:
-    parent, _ = nest(given.ts, given.end, given.group)
-    assert parent.tolist() == slow_parents(given)
-
-
-@given(slices())
-def test_depth_is_one_more_than_the_parents(given: Slices) -> None:
     parent, depth = nest(given.ts, given.end, given.group)
-    expected: list[int] = []
-    for row in range(len(given)):
-        expected.append(expected[parent[row]] + 1 if parent[row] >= 0 else 0)
-    assert depth.tolist() == expected
+    assert parent.tolist() == slow_parents(given)
+    assert depth.tolist() == [len(ancestors(parent, row)) for row in range(len(given))]
 
 
 @given(slices())

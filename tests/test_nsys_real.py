@@ -16,8 +16,8 @@ from gpuprof_widgets.analyses import ANALYSES
 from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.profiles import Profile
 from tests.fuzz_readers import check_record
+from tests.profiler_databases import notes, rows
 from tests.test_every_trace import all_answers
-from tests.test_nsys import notes, rows
 from tests.traces import Shared
 
 FILES = ("nsys/cs336_transformer.sqlite.gz", "nsys/test_cuda.sqlite.gz")

@@ -6,7 +6,6 @@ import struct
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 from hypothesis import example, given, settings
@@ -15,8 +14,7 @@ from torch.autograd.profiler import load_nvprof
 
 from gpuprof_widgets.analyses import ANALYSES
 from gpuprof_widgets.trace.databases.nvprof import LONGEST, readable
-from gpuprof_widgets.trace.model import Record, Trace
-from tests.profiler_databases import PID, TID, Nvprof, emitted, object_id, written
+from tests.profiler_databases import PID, TID, Nvprof, emitted, object_id, rows, written
 
 pytestmark = pytest.mark.slow
 
@@ -25,16 +23,6 @@ EPOCH = 1_506_000_000_000_000_000
 
 LAUNCH, MEMCPY = 211, 41
 MANGLED = "_ZN2at6native13reduce_kernelILi512ELi1EEEvT_PKf"
-
-
-def rows(trace: Trace, category: str) -> pd.DataFrame:
-    """Slices of a category, with their track's process, thread, device and stream."""
-    found = trace.slices[trace.slices["category"] == category]
-    return found.join(trace.tracks[["process", "thread", "device", "stream", "label"]], on="track")
-
-
-def notes(record: Record) -> str:
-    return "\n".join(record.metadata["notes"])
 
 
 def a_run() -> Nvprof:

@@ -121,14 +121,6 @@ def test_what_stands_under_a_capitalised_key_is_gone_from_every_text(key: str) -
     assert key not in clean.trace.args
 
 
-@pytest.mark.parametrize("name", ["josé", "мария", "müller"])
-def test_names_beyond_ascii_are_gone(name: str, tmp_path: Path) -> None:
-    record = trace_of(
-        op("a", ts=0, dur=9, file=f"/home/{name}/x.py"), annotation(f"{name} ran", ts=10, dur=1)
-    )
-    assert not stands_in(name, saved(record, tmp_path / "clean.gpuprof"))
-
-
 CASES: list[Callable[[str], str]] = [str, str.lower, str.upper, str.casefold]
 
 
@@ -146,6 +138,7 @@ def test_letters_of_which_lower_case_tells_less_than_a_pattern() -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
+        ("мария", "МАРИЯ and Мария"),
         ("ALİ", "ali, ALİ and Ali"),
         ("İnci", "İnci run"),
         ("straße", "STRASSE 7"),
@@ -232,14 +225,6 @@ def test_who_is_known_to_nobody_can_redact(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(Path, "home", lambda: Path("/"))
     record = trace_of(op("a", ts=0, dur=9))
     assert redacted(record).trace.slices["name"].tolist() == ["a"]
-
-
-def test_two_users_stay_two(tmp_path: Path) -> None:
-    record = trace_of(
-        op("zelda's", ts=0, dur=9, file="/home/zelda/x.py"),
-        op("scott's", ts=10, dur=9, file="/home/scott/x.py"),
-    )
-    assert redacted(record).trace.slices["name"].tolist() == ["user2's", "user's"]
 
 
 USUAL = {

@@ -132,6 +132,3 @@ def test_a_folder_of_broken_traces_says_what_is_wrong_with_each(tmp_path: Path) 
 )
 def test_the_worker_stands_before_the_span(name: str, worker: str | None) -> None:
     assert worker_in_name(name) == worker
-
-
-# One file
