@@ -252,9 +252,11 @@ def test_sizes_without_totals_are_summed_up(write: Any) -> None:
 
 def test_args_keep_their_types(write: Any) -> None:
     kinds = {"int": 3, "float": 0.5, "text": "x", "list": [[1], []], "flag": True, "none": None}
-    args = load(write(event(args=kinds), event(ts=9, args={"int": 2**63}))).trace.args
+    later = {"int": 2**63, "text": None}
+    args = load(write(event(args=kinds), event(ts=9, args=later), event(ts=20))).trace.args
     assert {key: values[0] for key, values in args.items()} == kinds
     assert args["int"].tolist() == [3, 2**63]
+    assert args["text"].to_dict() == {0: "x", 1: None}
     assert str(args["float"].dtype) == "float64"
 
 
@@ -353,10 +355,3 @@ def test_a_trace_cut_anywhere_is_an_error_or_its_events_before_the_cut(
 
 def place_of_events(text: str) -> list[int]:
     return [found.start() for found in re.finditer('"ph"', text)]
-
-
-def test_text_that_some_events_lack_stays_text_and_none(write: Any) -> None:
-    record = load(write(event(args={"a": "x"}), event(ts=2, args={"a": None}), event(ts=3)))
-    column = record.trace.args["a"]
-    assert column.dtype == object
-    assert column.to_dict() == {0: "x", 1: None}

@@ -17,8 +17,8 @@ from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.files import write_whole
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import READERS, Reader, load
-from tests.command_lines import gpuprof, gpuprof_process
-from tests.trace_files import kineto, zip_of
+from tests.command_lines import gpuprof
+from tests.trace_files import kineto
 
 NOBODY = 65534
 Capsys = pytest.CaptureFixture[str]
@@ -158,13 +158,6 @@ def test_what_does_not_fit_the_memory_is_an_error(
 # Folders
 
 
-def test_a_folder_without_a_trace_lists_what_it_holds(tmp_path: Path) -> None:
-    (tmp_path / "readme.txt").write_text("hello")
-    error = refused(tmp_path)
-    assert "this is a directory, and none of the 1 files in it is a trace" in error
-    assert "readme.txt" in error
-
-
 def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(0)
@@ -173,15 +166,6 @@ def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path) -> None:
 
 
 # On the command line
-
-
-def test_standard_input_may_be_an_archive(tmp_path: Path) -> None:
-    archive = tmp_path / "x.zip"
-    archive.write_bytes(zip_of({"trace.json": kineto("aten::mm")}))
-    with archive.open("rb") as file:
-        called = gpuprof_process("ops", "-", "--csv", "-", stdin=file)
-    assert (called.returncode, called.stderr) == (0, "")
-    assert "aten::mm" in called.stdout
 
 
 def test_a_folder_of_files_that_are_no_trace_is_no_reason_to_stop(

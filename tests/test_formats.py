@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-import subprocess
 import sys
-import textwrap
 from pathlib import Path
 from typing import IO
 
@@ -21,7 +19,7 @@ from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import READERS
 from scripts import make_docs
-from tests.command_lines import TIMEOUT_S, gpuprof, small_trace
+from tests.command_lines import gpuprof, small_trace
 
 pytestmark = pytest.mark.slow
 
@@ -117,25 +115,3 @@ def test_a_trace_is_converted_and_the_help_says_so(
 @pytest.mark.usefixtures("toy_writer")
 def test_a_writer_is_in_the_table_of_the_page() -> None:
     assert "\n| `.toy`, `.toy.json` | a toy trace | a or b | toys |" in make_docs.writers()
-
-
-def test_a_script_that_is_run_is_written_in_it(tmp_path: Path) -> None:
-    code = """
-        import sys
-        from gpuprof_widgets.cli import main
-        from gpuprof_widgets.exports import WRITERS, Writer
-        toy = Writer("a toy", (".toy",), lambda record, _, file: file.write(b"toy") and None, "")
-        WRITERS["toy"] = toy
-        main(["run", "-o", "run.toy", "program.py"])
-    """
-    (tmp_path / "program.py").write_text("sum(range(9))\n")
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-    )
-    assert done.stderr.endswith("\nwritten: run.toy\n")
-    assert (tmp_path / "run.toy").read_bytes() == b"toy"

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from gpuprof_widgets.trace.readers import parse
-from tests.fuzz_mutations import broken_bytes, broken_value
 from tests.fuzz_readers import FILE, UnsoundError, broken, case, check, check_record
 from tests.fuzz_seeds import Seed, seed_of_real_file, seeds
 
@@ -59,12 +58,3 @@ def test_a_record_that_cannot_be_is_seen() -> None:
     record.trace.slices.loc[0, "dur"] = -5
     with pytest.raises(UnsoundError, match="a duration below zero"):
         check_record(record)
-
-
-def test_changes_leave_the_seed_as_it_is() -> None:
-    value = {"a": [1, {"b": "c"}], "d": None}
-    rng = random.Random(0)
-    changed = [broken_value(rng, value) for _ in range(50)]
-    assert value == {"a": [1, {"b": "c"}], "d": None}
-    assert sum(one != value for one in changed) > 40
-    assert isinstance(broken_bytes(rng, b"", [b"x"]), bytes)
