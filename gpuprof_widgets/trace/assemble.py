@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from gpuprof_widgets.trace import links
-from gpuprof_widgets.trace.arrays import Codes, Floats, Ints, Rows
+from gpuprof_widgets.trace.arrays import Codes, Ints, Rows
 from gpuprof_widgets.trace.events import (
     EventFlows,
     Events,
@@ -235,7 +235,7 @@ def _readings(events: Events, size: pd.Series) -> Iterator[tuple[str, pd.Series]
             yield word, size.cumsum()
 
 
-def counter_table(ts: Ints, names: list[str], values: Floats) -> pd.DataFrame:
+def counter_table(ts: ArrayLike, names: list[str], values: ArrayLike) -> pd.DataFrame:
     """Return a counters table, sorted by name and time; equal times keep their order."""
     table = pd.DataFrame(
         {

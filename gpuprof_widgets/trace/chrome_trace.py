@@ -249,11 +249,10 @@ def _counters(events: Sequence[Event]) -> tuple[pd.DataFrame, str]:
         for series, value in (event.args or {}).items()
         if good and (number := _reading(value)) is not None
     ]
-    moments = np.array([reading[0] for reading in readings], dtype=np.int64)
-    values = np.array([reading[2] for reading in readings], dtype=np.float64)
+    moments, values = [r[0] for r in readings], [r[2] for r in readings]
     count = sum(len(event.args or {}) for event in events)
     odd = f"{count - len(readings):,} of {count:,} counter readings have no valid ts or number"
-    table = counter_table(moments, [reading[1] for reading in readings], values)
+    table = counter_table(moments, [r[1] for r in readings], values)
     return table, f"{odd} and were left out" if count > len(readings) else ""
 
 

@@ -34,9 +34,9 @@ from gpuprof_widgets.trace.databases.readings import Contents, Reading, first_kn
 from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Database, Table, Texts
 from gpuprof_widgets.trace.events import Names
 
-KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
-RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
-SIGNS = (KERNELS, RUNTIME, "NVTX_EVENTS", "OSRT_API", "CUPTI_ACTIVITY_KIND_MEMCPY")
+KIND = "CUPTI_ACTIVITY_KIND_"
+KERNELS, RUNTIME, COPIES = f"{KIND}KERNEL", f"{KIND}RUNTIME", f"{KIND}MEMCPY"
+SIGNS = (KERNELS, RUNTIME, COPIES, "NVTX_EVENTS", "OSRT_API")
 
 LIBRARIES = {
     "OSRT_API": "osrt",
@@ -74,15 +74,19 @@ def read_nsys(database: Database) -> Contents:
     gpu = reading.table(KERNELS, ["globalPid"])["globalPid"]
     calls = reading.table(RUNTIME, ["globalTid"])["globalTid"]
     several = len(np.unique(process_of(np.concatenate([gpu, calls])))) > 1
+    memory = _memory_kinds(reading)
+    memsets = _gpu_rows(reading, f"{KIND}MEMSET", ["bytes", "memKind"], several)
+    overhead = reading.events("PROFILER_OVERHEAD", ["globalTid", "nameId"])
+    cost = named(overhead["nameId"], strings, "profiler overhead")
     groups = [
         _kernels(reading, strings, several),
         _graphs(reading, several),
-        _copies(reading, several),
-        _memsets(reading, several),
+        activity.copy_group(_gpu_rows(reading, COPIES, activity.COPY_COLUMNS, several), memory),
+        activity.memset_group(memsets, memsets["memKind"], memory),
         _calls(reading, strings, several),
         _synchronisations(reading, several),
         *[_library(reading, table, strings) for table in LIBRARIES],
-        _overhead(reading, strings),
+        activity.overhead_group(overhead, cost, process_of(overhead["globalTid"])),
     ]
     counters = joined_counters([_memory(reading), _metrics(reading)])
     groups += _nvtx_groups(reading, strings, several)  # open ranges end with what was read before
@@ -97,7 +101,7 @@ def read_nsys(database: Database) -> Contents:
     )
 
 
-def _gpu_rows(reading: Reading, table: str, columns: Sequence[str], *, several: bool) -> Table:
+def _gpu_rows(reading: Reading, table: str, columns: Sequence[str], several: bool) -> Table:
     """Return rows of GPUs with their ``process``; ids of GPUs and correlations are the file's."""
     ids = ["deviceId", "contextId", "streamId", "correlationId", "globalPid"]
     rows = _with_unique_correlations(reading.events(table, [*ids, *columns]), several)
@@ -112,29 +116,16 @@ def _with_unique_correlations(table: Table, several: bool) -> Table:
 
 def _kernels(reading: Reading, strings: dict[int, str], several: bool) -> Group:
     columns = [*activity.LAUNCH_COLUMNS, "demangledName", "shortName"]
-    rows = _gpu_rows(reading, KERNELS, columns, several=several)
+    rows = _gpu_rows(reading, KERNELS, columns, several)
     name = named(first_known(rows["demangledName"], rows["shortName"]), strings, "kernel")
     return gpu_group(rows, name, "kernel", activity.launch_args(rows))
 
 
 def _graphs(reading: Reading, several: bool) -> Group:
     """Return CUDA graphs that were traced as a whole: one row each, whatever kernels are in it."""
-    table = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
-    rows = _gpu_rows(reading, table, ["graphId", "graphExecId"], several=several)
+    rows = _gpu_rows(reading, f"{KIND}GRAPH_TRACE", ["graphId", "graphExecId"], several)
     name = named(first_known(rows["graphExecId"], rows["graphId"]), {}, "CUDA graph")
     return gpu_group(rows, name, "kernel")
-
-
-def _copies(reading: Reading, several: bool) -> Group:
-    table = "CUPTI_ACTIVITY_KIND_MEMCPY"
-    rows = _gpu_rows(reading, table, activity.COPY_COLUMNS, several=several)
-    return activity.copy_group(rows, _memory_kinds(reading))
-
-
-def _memsets(reading: Reading, several: bool) -> Group:
-    table = "CUPTI_ACTIVITY_KIND_MEMSET"
-    rows = _gpu_rows(reading, table, ["bytes", "memKind"], several=several)
-    return activity.memset_group(rows, rows["memKind"], _memory_kinds(reading))
 
 
 def _calls(reading: Reading, strings: dict[int, str], several: bool) -> Group:
@@ -151,9 +142,9 @@ def _calls(reading: Reading, strings: dict[int, str], several: bool) -> Group:
 
 def _synchronisations(reading: Reading, several: bool) -> Group:
     """Return waits of the host or of a stream; event waits name the event's latest record."""
-    table, records = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
-    rows = _gpu_rows(reading, table, ["syncType", "eventId"], several=several)
-    recorded = reading.table(records, ["globalPid", "streamId", "correlationId", "eventId"])
+    rows = _gpu_rows(reading, f"{KIND}SYNCHRONIZATION", ["syncType", "eventId"], several)
+    columns = ["globalPid", "streamId", "correlationId", "eventId"]
+    recorded = reading.table(f"{KIND}CUDA_EVENT", columns)
     recorded = _with_unique_correlations(recorded, several)
     args = activity.event_wait_args(
         rows["syncType"],
@@ -169,12 +160,6 @@ def _library(reading: Reading, table: str, strings: dict[int, str]) -> Group:
     rows = reading.events(table, ["globalTid", "nameId", "textId"])
     name = named(first_known(rows["nameId"], rows["textId"]), strings, "call")
     return _on_thread(rows, name, LIBRARIES[table])
-
-
-def _overhead(reading: Reading, strings: dict[int, str]) -> Group:
-    rows = reading.events("PROFILER_OVERHEAD", ["globalTid", "nameId"])
-    name = named(rows["nameId"], strings, "profiler overhead")
-    return activity.overhead_group(rows, name, process_of(rows["globalTid"]))
 
 
 def _on_thread(table: Table, name: Texts, category: Texts | str, **args: Ints) -> Group:

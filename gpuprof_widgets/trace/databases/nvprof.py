@@ -221,11 +221,8 @@ def _counters(reading: Reading) -> pd.DataFrame:
         for ts, gpu, kind, row in zip(*(rows[key].tolist() for key in keys), strict=True)
         for n, (name, scale) in enumerate(SAMPLES.get(kind, ()))
     ]
-    return counter_table(
-        np.array([ts for ts, _, _ in samples], np.int64),
-        [name for _, name, _ in samples],
-        np.array([value for _, _, value in samples], np.float64),
-    )
+    names = [name for _, name, _ in samples]
+    return counter_table([s[0] for s in samples], names, [s[2] for s in samples])
 
 
 def _marker_groups(reading: Reading, strings: Mapping[int, str]) -> list[Group]:

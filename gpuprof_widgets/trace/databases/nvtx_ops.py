@@ -77,8 +77,7 @@ class NvtxRows:
 
     def chosen(self, rows: NDArray[Any]) -> NvtxRows:
         """Return these rows."""
-        start, end, text = self.start[rows], self.end[rows], self.text[rows]
-        return NvtxRows(start, end, text, self.process[rows], self.thread[rows], self.domain[rows])
+        return NvtxRows(**{name: values[rows] for name, values in vars(self).items()})
 
     def group(
         self, name: Texts, category: Texts | str, thread: Texts, args: Mapping[str, Values]
