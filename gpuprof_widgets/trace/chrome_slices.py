@@ -35,7 +35,7 @@ from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.arrays import Ints
 from gpuprof_widgets.trace.dialects.dialect import Parts, joined
 from gpuprof_widgets.trace.event_json import Event
-from gpuprof_widgets.trace.events import EventFlows, Events, from_codes, text_codes
+from gpuprof_widgets.trace.events import EventFlows, Events, text_codes
 from gpuprof_widgets.trace.gather import Gathered, events_of, id_text, times
 from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.schema import NONE
@@ -229,36 +229,23 @@ def on_sub_tracks(parts: Parts) -> Parts:
     moved = rows[number > 0]
     if not len(moved):
         return parts
-    extra = number[number > 0]
-    pairs, place = np.unique(
-        np.stack([events.thread.codes[moved], extra]), axis=1, return_inverse=True
-    )
-    texts = list(map(str, events.thread.categories))
-    added = [f"{texts[code]} ({n + 1})" for code, n in pairs.T.tolist()]
-    codes = events.thread.codes.astype(np.int32)
-    codes[moved] = threads + place.reshape(-1)
-    names = _sub_track_names(parts, moved, extra, [added[p] for p in place.reshape(-1).tolist()])
+    given, names = parts.names.threads, {}
+    thread = np.asarray(events.thread, dtype=object)
+    columns = zip(moved, number[number > 0].tolist(), events.process.take(moved), strict=True)
+    for row, n, process in columns:
+        original, thread[row] = thread[row], f"{thread[row]} ({n + 1})"
+        name = given.get((process, original), f"thread {original}")
+        names[process, thread[row]] = f"{name} ({n + 1})"
     note = (
         f"{len(moved):,} of {len(events):,} slices cross others of their thread, and are on "
         "sub-tracks"
     )
     return replace(
         parts,
-        events=replace(events, thread=from_codes(codes, [*texts, *added])),
+        events=replace(events, thread=text_codes(thread.tolist())),
         names=replace(parts.names, threads={**parts.names.threads, **names}),
         notes=[*parts.notes, note],
     )
-
-
-def _sub_track_names(parts: Parts, rows: Ints, number: Ints, threads: list[str]) -> Lanes:
-    """Name each sub-track after its thread, with its number."""
-    given = parts.names.threads
-    processes, originals = parts.events.process.take(rows), parts.events.thread.take(rows)
-    columns = zip(processes, originals, threads, number.tolist(), strict=True)
-    return {
-        (process, thread): f"{given.get((process, original), f'thread {original}')} ({n + 1})"
-        for process, original, thread, n in columns
-    }
 
 
 def arrows(file: Gathered, events: Events) -> tuple[EventFlows, str]:

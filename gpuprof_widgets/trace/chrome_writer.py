@@ -40,9 +40,6 @@ COMPRESSION = 1
 BLOCK = 1 << 13
 """Number of slices whose values are Python objects at the same time."""
 
-KINETO_KEYS = ("deviceProperties", "distributedInfo")
-"""Keys of the metadata that Kineto has as well: our analyses and other readers use them."""
-
 KEY = "gpuprof_widgets"
 METADATA = "metadata"
 VERSION = 1
@@ -91,8 +88,9 @@ def _as_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kineto_header(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the GPUs and the rank under Kineto's keys."""
-    header = {key: metadata[key] for key in KINETO_KEYS if key in metadata}
+    """Return the GPUs and the rank under Kineto's keys, which other readers use as well."""
+    kineto_keys = ("deviceProperties", "distributedInfo")
+    header = {key: metadata[key] for key in kineto_keys if key in metadata}
     devices = [device for device in metadata.get("devices") or () if isinstance(device, dict)]
     if devices:
         header.setdefault("deviceProperties", [_properties(device) for device in devices])

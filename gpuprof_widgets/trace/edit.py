@@ -153,15 +153,14 @@ def _renumbered(trace: Trace, slices: pd.DataFrame, row: Ints) -> Trace:
 
 def _table(added: list[NewSlice]) -> pd.DataFrame:
     """Return the new slices as rows of a slices table, without nesting and links."""
-    columns: dict[str, Any] = {}
-    for name, kind in SLICE_COLUMNS.items():
-        columns[name] = np.full(len(added), NONE, dtype=np.int64 if kind == "category" else kind)
-    for name, number in (("ts", np.int64), ("dur", np.int64), ("track", np.int32)):
-        columns[name] = np.array([getattr(new, name) for new in added], dtype=number)
-    for name in ("name", "category"):
-        columns[name] = np.array([getattr(new, name) for new in added], dtype=object)
-    columns["count"] = np.ones(len(added), dtype=np.int32)
-    return pd.DataFrame(columns)
+    types: dict[str, Any] = {
+        name: object if kind == "category" else kind for name, kind in SLICE_COLUMNS.items()
+    }
+    columns = {
+        name: np.array([getattr(new, name, NONE) for new in added], dtype=kind)
+        for name, kind in types.items()
+    }
+    return pd.DataFrame({**columns, "count": np.ones(len(added), dtype=np.int32)})
 
 
 def moved_flows(flows: pd.DataFrame, row: Ints) -> pd.DataFrame:
@@ -302,31 +301,22 @@ def _joined_slices(
     traces: Sequence[Trace], numbers: list[Codes]
 ) -> tuple[pd.DataFrame, list[Ints]]:
     """Return the slices in order, and for each trace the new row of each old row."""
-    starts = starts_when_joined(traces)
-    tables = [trace.slices for trace in traces]
-    columns = {
-        name: np.concatenate([table[name].to_numpy() for table in tables])
-        for name, kind in SLICE_COLUMNS.items()
-        if kind != "category"
-    }
-    columns["ts"] = np.concatenate(
-        [t.slices["ts"].to_numpy() - t.start_ns + at for t, at in zip(traces, starts, strict=True)]
-    )
-    columns["track"] = np.concatenate(
-        [number[t["track"].to_numpy()] for number, t in zip(numbers, tables, strict=True)]
-    )
-    order = np.lexsort((-columns["dur"], columns["ts"], columns["track"]))
-    ends = np.cumsum([len(table) for table in tables])[:-1]
-    rows = np.split(links.places_in(order), ends)
-    for name in ("parent", *LINKS):
-        columns[name] = np.concatenate(
-            [moved_links(table[name], row) for row, table in zip(rows, tables, strict=True)]
-        )
+    placed = [
+        t.slices.assign(ts=t.slices["ts"] - t.start_ns + start, track=number[t.slices["track"]])
+        for t, start, number in zip(traces, starts_when_joined(traces), numbers, strict=True)
+    ]
+    ts, dur, track = (np.concatenate([t[name] for t in placed]) for name in ("ts", "dur", "track"))
+    order = np.lexsort((-dur, ts, track))
+    rows = np.split(links.places_in(order), np.cumsum([len(table) for table in placed])[:-1])
+    tables = [
+        table.assign(**{name: moved_links(table[name], row) for name in ("parent", *LINKS)})
+        for table, row in zip(placed, rows, strict=True)
+    ]
     types: dict[str, Any] = dict(SLICE_COLUMNS)
     values = {
         name: joined_texts([pd.Categorical(table[name]) for table in tables]).take(order)
         if kind == "category"
-        else columns[name][order].astype(kind, copy=False)
+        else np.concatenate([table[name] for table in tables])[order].astype(kind, copy=False)
         for name, kind in types.items()
     }
     return pd.DataFrame(values), rows

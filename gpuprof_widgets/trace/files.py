@@ -60,18 +60,14 @@ def opened(path: Path) -> Opened:
         # A pipe that is open in this process, like bash's <(zcat trace.gz), can be read.
         if is_kind(state.st_mode) and "/pipe:[" not in os.path.realpath(path):
             raise TraceError(f"{path}: this is {advice}.")
-    try:
-        with path.open("rb") as file:
-            data = file.read(state.st_size if stat.S_ISREG(state.st_mode) else -1)
-    except OSError as error:
-        raise TraceError(cannot(path, error)) from error
+    data = beginning_of(path, state.st_size if stat.S_ISREG(state.st_mode) else -1)
     if not data:
         raise TraceError(empty(path))
     return Opened(path, data, state.st_size, state.st_mtime_ns)
 
 
 def beginning_of(path: Path, size: int) -> bytes:
-    """Return the first bytes of a file; errors as in `opened`."""
+    """Return the first bytes of a file, all of them for -1; errors as in `opened`."""
     try:
         with path.open("rb") as file:
             return file.read(size)

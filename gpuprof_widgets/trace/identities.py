@@ -167,7 +167,13 @@ class _Words:
 
     def __init__(self, instead: Mapping[str, str]) -> None:
         """``instead``: the replacements, by name in lower case."""
-        by_form = {form: put for name, put in instead.items() for form in _forms(name)}
+        # The spellings of a name that ``re.IGNORECASE`` needs: ``STRASSE`` for straße.
+        by_form = {
+            unicodedata.normalize(form, case(name)): put
+            for name, put in instead.items()
+            for case in (str.lower, str.upper, str.casefold)
+            for form in ("NFC", "NFD")
+        }
         forms = sorted(by_form, key=len, reverse=True)
         self._instead = [by_form[form] for form in forms]
         any_of = "|".join(f"({re.escape(form)})" for form in forms) or "(?!)"
@@ -187,15 +193,6 @@ class _Words:
     def _replacement(self, match: re.Match[str]) -> str:
         # By group number, because no function of str folds as re.IGNORECASE does (i, ı and İ).
         return self._instead[(match.lastindex or 0) - 1]
-
-
-def _forms(name: str) -> set[str]:
-    """Return the spellings of a name that ``re.IGNORECASE`` needs: ``STRASSE`` for straße."""
-    return {
-        unicodedata.normalize(form, case(name))
-        for case in (str.lower, str.upper, str.casefold)
-        for form in ("NFC", "NFD")
-    }
 
 
 HIDDEN = "…"

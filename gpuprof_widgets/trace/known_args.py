@@ -63,12 +63,8 @@ def _is_size(value: Any) -> bool:
     return type(value) is int and 0 <= value <= _INT64.max
 
 
-def _are_shapes(value: Any) -> bool:
-    """Whether this is a shape per input: a list of shapes for tensor lists, empty for no tensor."""
-    return isinstance(value, list) and all(_is_shape(shape, _DEEPEST) for shape in value)
-
-
-def _is_shape(value: Any, depth: int) -> bool:
+def _is_shape(value: Any, depth: int = _DEEPEST) -> bool:
+    """Whether this is the shape of an input: a list of shapes for tensor lists, empty for none."""
     if not isinstance(value, list) or not depth:
         return False
     if all(type(item) is int for item in value):
@@ -92,7 +88,7 @@ NUMBER = Kind("numbers", lambda v: type(v) in (int, float) and abs(v) <= _INT64.
 TEXT = Kind("text", lambda value: isinstance(value, str))
 EXTENT = Kind("three sizes", _is_extent)
 TEXTS = Kind("lists of text", lambda v: isinstance(v, list) and all(isinstance(t, str) for t in v))
-SHAPES = Kind("shapes", _are_shapes)
+SHAPES = Kind("shapes", lambda v: isinstance(v, list) and all(map(_is_shape, v)))
 LINES = Kind("lines with their times", _are_lines)
 
 KINDS = {

@@ -300,23 +300,27 @@ def _changed(texts: pd.Series, change: Callable[[str], str]) -> pd.Series:
 
 
 def _trace(trace: Trace, names: _Names) -> Trace:
-    tracks = trace.tracks
+    slices, tracks, counters = trace.slices, trace.tracks, trace.counters
     texts = {key: _changed(tracks[key], names.text) for key in ("label", "process", "thread")}
-    counted = trace.counters["name"].cat
+
+    def category(written: str) -> str:  # without a meaning to us, a program may write anything
+        return names.text(written) if kind_of(written) == "other" else written
+
     return replace(
         trace,
-        slices=trace.slices.assign(
-            name=_slice_names(trace, names), category=_categories(trace, names)
+        slices=slices.assign(
+            name=_slice_names(trace, names), category=_recoded(slices["category"], category)
         ),
         tracks=tracks.assign(**texts),
-        counters=trace.counters.assign(
-            name=from_codes(
-                counted.codes.to_numpy().astype(np.int32),
-                [names.text(str(name)) for name in counted.categories],
-            )
-        ),
+        counters=counters.assign(name=_recoded(counters["name"], names.text)),
         args=_args(trace, names),
     )
+
+
+def _recoded(column: pd.Series, change: Callable[[str], str]) -> pd.Categorical:
+    """Change the dictionary of a column of texts."""
+    texts = [change(str(text)) for text in column.cat.categories]
+    return from_codes(column.cat.codes.to_numpy().astype(np.int32), texts)
 
 
 def _args(trace: Trace, names: _Names) -> dict[str, pd.Series]:
@@ -334,16 +338,6 @@ def _args(trace: Trace, names: _Names) -> dict[str, pd.Series]:
             plain = f"{names.text(key)}~{number}"
         args[plain] = _arg(values, names)
     return dict(sorted(args.items()))
-
-
-def _categories(trace: Trace, names: _Names) -> pd.Categorical:
-    """Redact the categories that have no meaning to us, because a program may write anything."""
-    column = trace.slices["category"].cat
-    texts = [
-        names.text(category) if kind_of(category) == "other" else category
-        for category in map(str, column.categories)
-    ]
-    return from_codes(column.codes.to_numpy().astype(np.int32), texts)
 
 
 def _slice_names(trace: Trace, names: _Names) -> pd.Categorical:

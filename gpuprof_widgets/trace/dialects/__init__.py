@@ -45,16 +45,15 @@ def _with_frames(parts: Parts, file: Gathered) -> Parts:
     events, metadata = parts.events, file.header[VIZTRACER_KEY]
     calls = np.asarray(events.category.isin(("FEE", "fee")))
     names = list(map(str, events.name.categories))
-    codes = events.name.codes.astype(np.int64) + np.where(calls, len(names), 0)
-    used, codes = np.unique(codes, return_inverse=True)
-    texts = [*names, *map(_frame, names)]
+    codes = events.name.codes.astype(np.int32) + np.where(calls, len(names), 0)
+    frames = from_codes(codes.astype(np.int32), [*names, *map(_frame, names)])
     # Newer calls have overwritten the oldest (``parse`` in viztracer.py).
     overflowed = isinstance(metadata, dict) and metadata.get("overflow") is True
     return replace(
         parts,
         events=replace(
             events,
-            name=from_codes(codes.astype(np.int32), [texts[code] for code in used.tolist()]),
+            name=frames.remove_unused_categories(),
             category=recoded(events.category, calls, "python_function"),
         ),
         notes=[*parts.notes, *([OVERFLOW] if overflowed else [])],

@@ -123,8 +123,8 @@ def joined(first: Events, second: Events) -> Events:
 def recoded(values: pd.Categorical, rows: Mask, text: str) -> pd.Categorical:
     """Return the values with this text in these rows; unused texts leave the dictionary."""
     texts = [*map(str, values.categories), text]
-    used, codes = np.unique(np.where(rows, len(texts) - 1, values.codes), return_inverse=True)
-    return from_codes(codes.astype(np.int32), [texts[code] for code in used])
+    codes = np.where(rows, len(texts) - 1, values.codes)
+    return from_codes(codes.astype(np.int32), texts).remove_unused_categories()
 
 
 def texts_of(values: pd.Series | None, count: int) -> Texts:

@@ -22,7 +22,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -283,27 +282,27 @@ def _operands(events: Events, names: Texts, ops: Mask) -> Mapping[str, pd.Series
 
     These are in events called "Input" and "Output" (``names``) within the op on its thread.
     """
-
-    def shapes(tensors: Sequence[Mapping[str, str]]) -> list[list[int]]:
-        return [[*map(int, NUMBER.findall(tensor["shape"]))] for tensor in tensors]
-
     inputs, outputs = (_within(events, names == name, ops) for name in ("Input", "Output"))
-    nodes = {op: OUTPUT_NUMBER.sub("", tensors[0]["name"]) for op, tensors in outputs.items()}
-    columns: dict[str, dict[int, Any]] = {
-        NODE: {op: name for op, name in nodes.items() if name},
-        INPUT_SHAPES: {op: shapes(tensors) for op, tensors in inputs.items()},
-        INPUT_TYPES: {op: torch_types(t["dtype"] for t in inputs[op]) for op in inputs},
-        OUTPUT_SHAPES: {op: shapes(tensors) for op, tensors in outputs.items()},
+    nodes = outputs["name"].map(lambda made: OUTPUT_NUMBER.sub("", made[0]))
+    columns = {
+        NODE: nodes[nodes != ""],
+        INPUT_SHAPES: inputs["shape"].map(_sizes),
+        INPUT_TYPES: inputs["dtype"].map(torch_types),
+        OUTPUT_SHAPES: outputs["shape"].map(_sizes),
     }
     return {
-        key: typed([*values.values()], np.array([*values], dtype=np.int64))
+        key: typed(values.tolist(), values.index.to_numpy(np.int64))
         for key, values in columns.items()
-        if values
+        if len(values)
     }
 
 
-def _within(events: Events, tensors: Mask, ops: Mask) -> dict[int, list[dict[str, str]]]:
-    """Return ``name``, ``shape`` and ``dtype`` of the tensors in each op, in order of time."""
+def _sizes(shapes: Sequence[str]) -> list[list[int]]:
+    return [[*map(int, NUMBER.findall(shape))] for shape in shapes]
+
+
+def _within(events: Events, tensors: Mask, ops: Mask) -> pd.DataFrame:
+    """Return lists of ``name``, ``shape`` and ``dtype`` of the tensors in each op, by its row."""
     row, op = np.flatnonzero(tensors), np.flatnonzero(ops)
     row = row[np.argsort(events.ts[row], kind="stable")]
     thread = events.process.codes.astype(np.int64) * len(events.thread.categories)
@@ -312,14 +311,9 @@ def _within(events: Events, tensors: Mask, ops: Mask) -> dict[int, list[dict[str
     around = take(op, last)
     ends = events.ts + events.dur
     inside = (around >= 0) & (events.ts[row] >= events.ts[around]) & (ends[row] <= ends[around])
-    columns = {
-        key: texts_of(events.args.get(key), len(events)) for key in ("name", "shape", "dtype")
-    }
-    operands: dict[int, list[dict[str, str]]] = {}
-    for tensor, op_row in zip(row[inside].tolist(), around[inside].tolist(), strict=True):
-        operand = {key: texts[tensor] for key, texts in columns.items()}
-        operands.setdefault(op_row, []).append(operand)
-    return operands
+    keys = ("name", "shape", "dtype")
+    columns = {key: texts_of(events.args.get(key), len(events))[row[inside]] for key in keys}
+    return pd.DataFrame(columns).groupby(around[inside]).agg(list)
 
 
 def torch_types(formats: Iterable[str]) -> list[str]:

@@ -150,11 +150,14 @@ def _notes(content: Content, histories: list[History], wrong: int, loose: int) -
     total = sum(map(len, content.histories))
     left_out = sum(history.left_out for history in histories)
     gone = sum(history.gone for history in histories)
+    actions = Counter(text(e, "action") for history in content.histories for e in history)
+    unknown = [repr(word[:40]) for word, _ in actions.most_common() if word not in kinds.KNOWN]
+    frequent = f" (actions: {', '.join(unknown[:4])})" if unknown else ""
     counted = [
         (
             left_out,
             f"of {total:,} entries of the history have no known action, address or size "
-            f"and were left out{_unknown(content)}",
+            f"and were left out{frequent}",
         ),
         (wrong, "segments, blocks or entries are not well-formed and were left out"),
         (loose, "annotations have only a start or an end and were left out"),
@@ -169,14 +172,6 @@ def _notes(content: Content, histories: list[History], wrong: int, loose: int) -
     elif not any(history.has_times for history in histories):
         notes.append("the history has no times (torch 2.0): entries stand 1 µs apart, in order")
     return notes
-
-
-def _unknown(content: Content) -> str:
-    """Return the most frequent unknown actions, in parentheses."""
-    entries = (entry for history in content.histories for entry in history)
-    words = Counter(text(entry, "action") for entry in entries)
-    unknown = [repr(word[:40]) for word, _ in words.most_common() if word not in kinds.KNOWN]
-    return f" (actions: {', '.join(unknown[:4])})" if unknown else ""
 
 
 def _events(histories: list[History], annotations: list[Annotation]) -> Events:

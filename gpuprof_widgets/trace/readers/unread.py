@@ -21,20 +21,13 @@ def is_protobuf_of_packets(data: bytes) -> bool:
 
     Perfetto's traces (field 1, packet) and TensorFlow's XPlane (field 1, plane) begin like this.
     """
-    if data[:1] != b"\x0a":
+    header = re.match(rb"\x0a([\x80-\xff]{0,4}[\x00-\x7f])", data)  # the field, the length
+    if header is None:
         return False
-    length, shift, at = 0, 0, 1
-    while at < min(len(data), 6):
-        length |= (data[at] & 0x7F) << shift
-        shift, at = shift + 7, at + 1
-        if data[at - 1] < 0x80:
-            break
-    else:
-        return False
-    behind = data[at + length : at + length + 1]
-    return length > 0 and (
-        behind in (b"\x0a", b"\x12", b"\x1a", b"\x22") or at + length == len(data)
-    )
+    length = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(header[1]))
+    end = header.end() + length
+    next_fields = (b"\x0a", b"\x12", b"\x1a", b"\x22")
+    return length > 0 and (data[end : end + 1] in next_fields or end == len(data))
 
 
 def _named(*ends: str) -> Recognises:
