@@ -130,7 +130,7 @@ def read_nvprof(database: Database) -> Contents:
 def _gpu_rows(reading: Reading, table: str, columns: Sequence[str]) -> Table:
     ids = ["deviceId", "contextId", "streamId", "correlationId"]
     rows = reading.events(table, [*ids, *columns])
-    return rows.with_ints(process=np.full(len(rows), MISSING, np.int64))  # which it does not say
+    return rows.with_ints(process=np.full(len(rows), MISSING, np.int64))  # nvprof does not say it
 
 
 def _kernels(reading: Reading, table: str, strings: Mapping[int, str]) -> Group:
